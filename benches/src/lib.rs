@@ -1,0 +1,1 @@
+//! Engines side by side, beside their raw stores and other servers.

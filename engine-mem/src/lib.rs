@@ -1,0 +1,1 @@
+//! couch-layer's engine in memory: a persistent sorted map under occ.

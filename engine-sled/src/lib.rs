@@ -1,0 +1,1 @@
+//! couch-layer's engine on sled: a durable sled tree under occ.

@@ -1,0 +1,1 @@
+//! The contract: an ordered, transactional key-value store with FoundationDB's semantics.

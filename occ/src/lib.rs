@@ -1,0 +1,1 @@
+//! Optimistic transactions with FoundationDB's semantics over any sorted store.

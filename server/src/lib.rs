@@ -1,0 +1,1 @@
+//! A CouchDB-compatible server and command line over any engine of couch-layer.
