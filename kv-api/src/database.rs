@@ -1,0 +1,18 @@
+//! The database.
+
+use crate::{Durability, Limits, Result, Transaction};
+
+/// An ordered, transactional key-value database: a cheap handle.
+pub trait Database: Clone + Send + Sync + 'static {
+    /// Its transactions.
+    type Transaction: Transaction;
+
+    /// Begins a transaction. Touches nothing: the read version is fetched at the first read.
+    fn begin(&self) -> Result<Self::Transaction>;
+
+    /// The sizes and times it holds transactions to.
+    fn limits(&self) -> Limits;
+
+    /// What an acknowledged commit survives.
+    fn durability(&self) -> Durability;
+}

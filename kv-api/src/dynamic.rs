@@ -1,0 +1,294 @@
+//! The object-safe twin of the two traits, for places that choose an engine at run time or hold
+//! several side by side.
+//!
+//! It keeps the pipelining: its reads are plain functions that issue the read and box its future.
+//! [`AnyDatabase`] is itself a [`Database`], so that a layer is compiled once for all engines where a
+//! box for each read does not matter.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use crate::{
+    ConflictRange, Database, Durability, Error, KeySelector, Limits, MutationType, RangeBatch, RangeRequest, Read,
+    Result, Transaction, TransactionOption, Versionstamp,
+};
+
+/// A future on the heap that borrows nothing.
+pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
+
+/// [`Database`], object-safe. Implemented for every one.
+pub trait DynDatabase: Send + Sync + 'static {
+    /// See [`Database::begin`].
+    fn begin(&self) -> Result<AnyTransaction>;
+    /// See [`Database::limits`].
+    fn limits(&self) -> Limits;
+    /// See [`Database::durability`].
+    fn durability(&self) -> Durability;
+}
+
+impl<D: Database> DynDatabase for D {
+    fn begin(&self) -> Result<AnyTransaction> {
+        Ok(AnyTransaction(Arc::new(Database::begin(self)?)))
+    }
+
+    fn limits(&self) -> Limits {
+        Database::limits(self)
+    }
+
+    fn durability(&self) -> Durability {
+        Database::durability(self)
+    }
+}
+
+/// [`Transaction`], object-safe. Implemented for every one. Reads are issued when called; `commit` and
+/// `on_error` start at the first poll.
+#[async_trait]
+#[allow(missing_docs, reason = "each method is the one of the same name in Transaction")]
+pub trait DynTransaction: Send + Sync + 'static {
+    fn get_read_version(&self) -> BoxFuture<Result<i64>>;
+    fn set_read_version(&self, version: i64);
+    fn get(&self, key: &[u8], read: Read) -> BoxFuture<Result<Option<Bytes>>>;
+    fn get_key(&self, selector: &KeySelector, read: Read) -> BoxFuture<Result<Bytes>>;
+    fn get_range(&self, request: &RangeRequest, read: Read) -> BoxFuture<Result<RangeBatch>>;
+    fn set(&self, key: &[u8], value: &[u8]);
+    fn clear(&self, key: &[u8]);
+    fn clear_range(&self, begin: &[u8], end: &[u8]);
+    fn atomic_op(&self, mutation: MutationType, key: &[u8], operand: &[u8]);
+    fn add_conflict_range(&self, begin: &[u8], end: &[u8], side: ConflictRange);
+    fn set_option(&self, option: TransactionOption);
+    fn get_approximate_size(&self) -> BoxFuture<Result<u64>>;
+    fn get_estimated_range_size(&self, begin: &[u8], end: &[u8]) -> BoxFuture<Result<u64>>;
+    fn get_range_split_points(&self, begin: &[u8], end: &[u8], chunk_bytes: u64) -> BoxFuture<Result<Vec<Bytes>>>;
+    fn get_versionstamp(&self) -> BoxFuture<Result<Versionstamp>>;
+    fn watch(&self, key: &[u8]) -> BoxFuture<Result<()>>;
+    async fn commit(&self) -> Result<()>;
+    fn get_committed_version(&self) -> Result<i64>;
+    async fn on_error(&self, error: Error) -> Result<()>;
+    fn reset(&self);
+    fn cancel(&self);
+}
+
+#[async_trait]
+impl<T: Transaction> DynTransaction for T {
+    fn get_read_version(&self) -> BoxFuture<Result<i64>> {
+        Box::pin(Transaction::get_read_version(self))
+    }
+
+    fn set_read_version(&self, version: i64) {
+        Transaction::set_read_version(self, version);
+    }
+
+    fn get(&self, key: &[u8], read: Read) -> BoxFuture<Result<Option<Bytes>>> {
+        Box::pin(Transaction::get(self, key, read))
+    }
+
+    fn get_key(&self, selector: &KeySelector, read: Read) -> BoxFuture<Result<Bytes>> {
+        Box::pin(Transaction::get_key(self, selector, read))
+    }
+
+    fn get_range(&self, request: &RangeRequest, read: Read) -> BoxFuture<Result<RangeBatch>> {
+        Box::pin(Transaction::get_range(self, request, read))
+    }
+
+    fn set(&self, key: &[u8], value: &[u8]) {
+        Transaction::set(self, key, value);
+    }
+
+    fn clear(&self, key: &[u8]) {
+        Transaction::clear(self, key);
+    }
+
+    fn clear_range(&self, begin: &[u8], end: &[u8]) {
+        Transaction::clear_range(self, begin, end);
+    }
+
+    fn atomic_op(&self, mutation: MutationType, key: &[u8], operand: &[u8]) {
+        Transaction::atomic_op(self, mutation, key, operand);
+    }
+
+    fn add_conflict_range(&self, begin: &[u8], end: &[u8], side: ConflictRange) {
+        Transaction::add_conflict_range(self, begin, end, side);
+    }
+
+    fn set_option(&self, option: TransactionOption) {
+        Transaction::set_option(self, option);
+    }
+
+    fn get_approximate_size(&self) -> BoxFuture<Result<u64>> {
+        Box::pin(Transaction::get_approximate_size(self))
+    }
+
+    fn get_estimated_range_size(&self, begin: &[u8], end: &[u8]) -> BoxFuture<Result<u64>> {
+        Box::pin(Transaction::get_estimated_range_size(self, begin, end))
+    }
+
+    fn get_range_split_points(&self, begin: &[u8], end: &[u8], chunk_bytes: u64) -> BoxFuture<Result<Vec<Bytes>>> {
+        Box::pin(Transaction::get_range_split_points(self, begin, end, chunk_bytes))
+    }
+
+    fn get_versionstamp(&self) -> BoxFuture<Result<Versionstamp>> {
+        Box::pin(Transaction::get_versionstamp(self))
+    }
+
+    fn watch(&self, key: &[u8]) -> BoxFuture<Result<()>> {
+        Box::pin(Transaction::watch(self, key))
+    }
+
+    async fn commit(&self) -> Result<()> {
+        Transaction::commit(self).await
+    }
+
+    fn get_committed_version(&self) -> Result<i64> {
+        Transaction::get_committed_version(self)
+    }
+
+    async fn on_error(&self, error: Error) -> Result<()> {
+        Transaction::on_error(self, error).await
+    }
+
+    fn reset(&self) {
+        Transaction::reset(self);
+    }
+
+    fn cancel(&self) {
+        Transaction::cancel(self);
+    }
+}
+
+/// A [`Database`] whose engine is chosen at run time.
+#[derive(Clone)]
+pub struct AnyDatabase(Arc<dyn DynDatabase>);
+
+impl AnyDatabase {
+    /// Hides which engine `database` is.
+    pub fn new(database: impl Database) -> Self {
+        AnyDatabase(Arc::new(database))
+    }
+}
+
+impl fmt::Debug for AnyDatabase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AnyDatabase").finish_non_exhaustive()
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Database for AnyDatabase {
+    type Transaction = AnyTransaction;
+
+    fn begin(&self) -> Result<AnyTransaction> {
+        self.0.begin()
+    }
+
+    fn limits(&self) -> Limits {
+        self.0.limits()
+    }
+
+    fn durability(&self) -> Durability {
+        self.0.durability()
+    }
+}
+
+/// A transaction of [`AnyDatabase`].
+#[derive(Clone)]
+pub struct AnyTransaction(Arc<dyn DynTransaction>);
+
+impl fmt::Debug for AnyTransaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AnyTransaction").finish_non_exhaustive()
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[allow(refining_impl_trait, reason = "that its futures are boxed is what this type is for")]
+impl Transaction for AnyTransaction {
+    fn get_read_version(&self) -> BoxFuture<Result<i64>> {
+        self.0.get_read_version()
+    }
+
+    fn set_read_version(&self, version: i64) {
+        self.0.set_read_version(version);
+    }
+
+    fn get(&self, key: &[u8], read: Read) -> BoxFuture<Result<Option<Bytes>>> {
+        self.0.get(key, read)
+    }
+
+    fn get_key(&self, selector: &KeySelector, read: Read) -> BoxFuture<Result<Bytes>> {
+        self.0.get_key(selector, read)
+    }
+
+    fn get_range(&self, request: &RangeRequest, read: Read) -> BoxFuture<Result<RangeBatch>> {
+        self.0.get_range(request, read)
+    }
+
+    fn set(&self, key: &[u8], value: &[u8]) {
+        self.0.set(key, value);
+    }
+
+    fn clear(&self, key: &[u8]) {
+        self.0.clear(key);
+    }
+
+    fn clear_range(&self, begin: &[u8], end: &[u8]) {
+        self.0.clear_range(begin, end);
+    }
+
+    fn atomic_op(&self, mutation: MutationType, key: &[u8], operand: &[u8]) {
+        self.0.atomic_op(mutation, key, operand);
+    }
+
+    fn add_conflict_range(&self, begin: &[u8], end: &[u8], side: ConflictRange) {
+        self.0.add_conflict_range(begin, end, side);
+    }
+
+    fn set_option(&self, option: TransactionOption) {
+        self.0.set_option(option);
+    }
+
+    fn get_approximate_size(&self) -> BoxFuture<Result<u64>> {
+        self.0.get_approximate_size()
+    }
+
+    fn get_estimated_range_size(&self, begin: &[u8], end: &[u8]) -> BoxFuture<Result<u64>> {
+        self.0.get_estimated_range_size(begin, end)
+    }
+
+    fn get_range_split_points(&self, begin: &[u8], end: &[u8], chunk_bytes: u64) -> BoxFuture<Result<Vec<Bytes>>> {
+        self.0.get_range_split_points(begin, end, chunk_bytes)
+    }
+
+    fn get_versionstamp(&self) -> BoxFuture<Result<Versionstamp>> {
+        self.0.get_versionstamp()
+    }
+
+    fn watch(&self, key: &[u8]) -> BoxFuture<Result<()>> {
+        self.0.watch(key)
+    }
+
+    fn commit(&self) -> BoxFuture<Result<()>> {
+        let transaction = self.0.clone();
+        Box::pin(async move { transaction.commit().await })
+    }
+
+    fn get_committed_version(&self) -> Result<i64> {
+        self.0.get_committed_version()
+    }
+
+    fn on_error(&self, error: Error) -> BoxFuture<Result<()>> {
+        let transaction = self.0.clone();
+        Box::pin(async move { transaction.on_error(error).await })
+    }
+
+    fn reset(&self) {
+        self.0.reset();
+    }
+
+    fn cancel(&self) {
+        self.0.cancel();
+    }
+}

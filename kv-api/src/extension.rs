@@ -1,0 +1,77 @@
+//! Comfort on top of the two traits; no engine implements any of it.
+
+use std::future::Future;
+
+use futures_util::stream::{self, Stream};
+
+use crate::{Attempt, Database, KeyValue, RangeRequest, Read, Result, RetryError, Runner, Transaction};
+
+/// Comfort for every [`Database`].
+pub trait DatabaseExt: Database {
+    /// Runs `body` in a transaction until it commits: [`Runner`] without options.
+    fn run<T, E, F, Fut>(&self, body: F) -> impl Future<Output = Result<T, E>> + Send
+    where
+        T: Send,
+        E: RetryError + Send,
+        F: FnMut(Self::Transaction, Attempt) -> Fut + Send,
+        Fut: Future<Output = Result<T, E>> + Send,
+    {
+        Runner::new(self).run(body)
+    }
+}
+
+impl<D: Database> DatabaseExt for D {}
+
+/// Comfort for every [`Transaction`].
+pub trait TransactionExt: Transaction {
+    /// All rows of a range, batch after batch. Memory grows with the range: bound it by the request's
+    /// limit, or [`stream`](Self::stream) it.
+    fn get_all(
+        &self,
+        request: RangeRequest,
+        read: Read,
+    ) -> impl Future<Output = Result<Vec<KeyValue>>> + Send + use<Self> {
+        let transaction = self.clone();
+        let first = self.get_range(&request, read);
+        async move {
+            let mut rows = Vec::new();
+            let mut next = Some((request, first.await?));
+            while let Some((request, batch)) = next.take() {
+                let rest = request.after(&batch);
+                rows.extend(batch.rows);
+                if let Some(rest) = rest {
+                    let batch = transaction.get_range(&rest, read).await?;
+                    next = Some((rest, batch));
+                }
+            }
+            Ok(rows)
+        }
+    }
+
+    /// The batches of a range, each read when the one before it has been taken. The first is issued
+    /// by the call.
+    fn stream(
+        &self,
+        request: RangeRequest,
+        read: Read,
+    ) -> impl Stream<Item = Result<Vec<KeyValue>>> + Send + use<Self> {
+        let first = self.get_range(&request, read);
+        let state = Some((self.clone(), request, Some(first)));
+        stream::unfold(state, move |state| async move {
+            let (transaction, request, issued) = state?;
+            let outcome = match issued {
+                Some(first) => first.await,
+                None => transaction.get_range(&request, read).await,
+            };
+            match outcome {
+                Ok(batch) => {
+                    let rest = request.after(&batch).map(|rest| (transaction, rest, None));
+                    Some((Ok(batch.rows), rest))
+                }
+                Err(error) => Some((Err(error), None)),
+            }
+        })
+    }
+}
+
+impl<T: Transaction> TransactionExt for T {}
