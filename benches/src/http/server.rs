@@ -1,0 +1,57 @@
+//! Our server, started on a fresh folder and a free port.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+use super::client::Address;
+
+pub(crate) struct Spawned {
+    pub(crate) address: Address,
+    child: Child,
+    _folder: TempDir,
+}
+
+impl Spawned {
+    pub(crate) async fn start(binary: &Path, engine: &str) -> Result<Spawned> {
+        let folder = tempfile::Builder::new().prefix("couch-layer-bench").tempdir()?;
+        let url = match engine {
+            "mem" => "mem:".to_owned(),
+            on_disk => format!("{on_disk}:{}", folder.path().join("data").display()),
+        };
+        let mut child = Command::new(binary)
+            .args(["serve", "--engine", &url, "--listen", "127.0.0.1:0"])
+            .env_remove("COUCHDB_USER")
+            .env_remove("COUCHDB_PASSWORD")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("{}: build it first: cargo build --release", binary.display()))?;
+        let stdout = child.stdout.take().context("no standard output")?;
+        let mut lines = BufReader::new(stdout).lines();
+        let address = tokio::time::timeout(Duration::from_secs(30), async {
+            while let Some(line) = lines.next_line().await? {
+                if let Some(at) = line.find("http://") {
+                    let url = line[at..].split_whitespace().next().unwrap_or_default();
+                    return url.parse();
+                }
+            }
+            bail!("the server ended before it listened")
+        })
+        .await
+        .context("the server did not say where it listens")??;
+        // Whatever it prints from here on is read and dropped, so that it never blocks on a full pipe.
+        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+        Ok(Spawned { address, child, _folder: folder })
+    }
+
+    pub(crate) async fn stop(mut self) -> Result<()> {
+        self.child.kill().await.context("stopping the server")
+    }
+}

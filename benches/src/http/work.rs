@@ -1,0 +1,182 @@
+//! The kinds of work, each against a fresh database of the server it is given.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use bytes::Bytes;
+use hyper::Method;
+
+use super::client::{Address, Client};
+use super::documents::Documents;
+
+/// How many documents the reading works find in their database.
+const DOCUMENTS: usize = 20_000;
+
+/// A request of a load: method, path, body.
+type Load = Vec<(Method, String, Bytes)>;
+
+type Figure<'a> = Pin<Box<dyn Future<Output = Result<f64>> + Send + 'a>>;
+
+pub(crate) struct Work {
+    pub(crate) name: &'static str,
+    /// What is counted for each second.
+    pub(crate) unit: &'static str,
+    run: fn(&Address, f64) -> Figure<'_>,
+}
+
+impl Work {
+    /// Does the work once and gives its rate.
+    pub(crate) async fn run(&self, address: &Address, scale: f64) -> Result<f64> {
+        (self.run)(address, scale).await
+    }
+}
+
+/// All kinds, in the order of the table.
+pub(crate) const WORKS: &[Work] = &[
+    Work { name: "put, 1 client", unit: "documents", run: |a, s| Box::pin(put(a, 1, scaled(1_000, s))) },
+    Work { name: "put, 16 clients", unit: "documents", run: |a, s| Box::pin(put(a, 16, scaled(8_000, s))) },
+    Work { name: "get, 1 client", unit: "documents", run: |a, s| Box::pin(get(a, 1, scaled(5_000, s))) },
+    Work { name: "get, 16 clients", unit: "documents", run: |a, s| Box::pin(get(a, 16, scaled(40_000, s))) },
+    Work {
+        name: "bulk of 100, 2 clients",
+        unit: "documents",
+        run: |a, s| Box::pin(bulk(a, 2, 100, scaled(10_000, s))),
+    },
+    Work {
+        name: "bulk of 1,000, 1 client",
+        unit: "documents",
+        run: |a, s| Box::pin(bulk(a, 1, 1_000, scaled(20_000, s))),
+    },
+    Work { name: "_changes", unit: "rows", run: |a, s| Box::pin(list(a, "_changes", "\"seq\":", scaled(5, s))) },
+    Work {
+        name: "_all_docs?include_docs=true",
+        unit: "rows",
+        run: |a, s| Box::pin(list(a, "_all_docs?include_docs=true", "\"key\":", scaled(5, s))),
+    },
+];
+
+fn scaled(count: usize, scale: f64) -> usize {
+    ((count as f64 * scale) as usize).max(1)
+}
+
+/// A database that is made for one piece of work and dropped after it.
+struct Database {
+    name: String,
+    client: Client,
+}
+
+impl Database {
+    async fn create(address: &Address) -> Result<Database> {
+        let nanos = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let name = format!("bench-{nanos:x}");
+        let mut client = Client::connect(address).await?;
+        client.request(Method::PUT, &format!("/{name}"), Bytes::new()).await?;
+        Ok(Database { name, client })
+    }
+
+    async fn fill(&mut self, count: usize) -> Result<Vec<String>> {
+        let mut documents = Documents::seeded(1);
+        let mut ids = Vec::with_capacity(count);
+        while ids.len() < count {
+            let body = documents.bulk((count - ids.len()).min(1_000));
+            let path = format!("/{}/_bulk_docs", self.name);
+            let answer = self.client.request(Method::POST, &path, body).await?;
+            let rows: Vec<serde_json::Value> = serde_json::from_slice(&answer)?;
+            ids.extend(rows.iter().filter_map(|row| row["id"].as_str().map(str::to_owned)));
+        }
+        Ok(ids)
+    }
+
+    async fn drop(mut self) -> Result<()> {
+        self.client.request(Method::DELETE, &format!("/{}", self.name), Bytes::new()).await?;
+        Ok(())
+    }
+}
+
+/// Sends each client's requests one after the other, all clients at once, and gives the time it took.
+async fn send(address: &Address, loads: Vec<Load>) -> Result<Duration> {
+    let mut clients = Vec::with_capacity(loads.len());
+    for _ in &loads {
+        clients.push(Client::connect(address).await?);
+    }
+    let begun = Instant::now();
+    let tasks: Vec<_> = clients
+        .into_iter()
+        .zip(loads)
+        .map(|(mut client, load)| {
+            tokio::spawn(async move {
+                for (method, path, body) in load {
+                    client.request(method, &path, body).await?;
+                }
+                anyhow::Ok(())
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await??;
+    }
+    Ok(begun.elapsed())
+}
+
+fn split<T>(items: Vec<T>, clients: usize) -> Vec<Vec<T>> {
+    let mut parts: Vec<Vec<T>> = (0..clients).map(|_| Vec::new()).collect();
+    for (index, item) in items.into_iter().enumerate() {
+        parts[index % clients].push(item);
+    }
+    parts
+}
+
+async fn put(address: &Address, clients: usize, count: usize) -> Result<f64> {
+    let database = Database::create(address).await?;
+    let mut documents = Documents::seeded(2);
+    let load: Load = (0..count)
+        .map(|_| (Method::PUT, format!("/{}/{}", database.name, documents.id()), documents.document().into()))
+        .collect();
+    let took = send(address, split(load, clients)).await?;
+    database.drop().await?;
+    Ok(count as f64 / took.as_secs_f64())
+}
+
+async fn get(address: &Address, clients: usize, count: usize) -> Result<f64> {
+    let mut database = Database::create(address).await?;
+    let ids = database.fill(DOCUMENTS).await?;
+    // A stride that is prime to the number of documents visits them all in scattered order.
+    let load: Load = (0..count)
+        .map(|n| (Method::GET, format!("/{}/{}", database.name, ids[n * 7_919 % ids.len()]), Bytes::new()))
+        .collect();
+    let took = send(address, split(load, clients)).await?;
+    database.drop().await?;
+    Ok(count as f64 / took.as_secs_f64())
+}
+
+async fn bulk(address: &Address, clients: usize, size: usize, count: usize) -> Result<f64> {
+    let database = Database::create(address).await?;
+    let mut documents = Documents::seeded(3);
+    let requests = count.div_ceil(size);
+    let load: Load = (0..requests)
+        .map(|_| (Method::POST, format!("/{}/_bulk_docs", database.name), documents.bulk(size).into()))
+        .collect();
+    let took = send(address, split(load, clients)).await?;
+    database.drop().await?;
+    Ok((requests * size) as f64 / took.as_secs_f64())
+}
+
+/// Reads a whole listing a few times over, and counts its rows by `mark`, which each has once.
+async fn list(address: &Address, listing: &str, mark: &str, times: usize) -> Result<f64> {
+    let mut database = Database::create(address).await?;
+    database.fill(DOCUMENTS).await?;
+    let path = format!("/{}/{listing}", database.name);
+    let mut took = Duration::ZERO;
+    let mut rows = 0;
+    for _ in 0..times {
+        let begun = Instant::now();
+        let answer = database.client.request(Method::GET, &path, Bytes::new()).await?;
+        took += begun.elapsed();
+        rows += String::from_utf8_lossy(&answer).matches(mark).count();
+    }
+    anyhow::ensure!(rows == DOCUMENTS * times, "{path} gave {rows} rows, not {}", DOCUMENTS * times);
+    database.drop().await?;
+    Ok(rows as f64 / took.as_secs_f64())
+}

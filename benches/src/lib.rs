@@ -1,1 +1,0 @@
-//! Engines side by side, beside their raw stores and other servers.

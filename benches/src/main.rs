@@ -1,0 +1,29 @@
+//! Speed, measured beside something: `cargo run -p benches --release -- <command>`.
+//!
+//! Machines differ and are noisy, so every figure is a ratio of two medians taken in turns in one
+//! run. Nothing here passes or fails; what must hold is in the tests.
+
+mod http;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "benches", about = "Speed, measured beside something")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// The server beside another CouchDB-compatible one: writes, reads, bulk, feeds and listings
+    Http(http::Options),
+}
+
+fn main() -> anyhow::Result<()> {
+    let cli = Cli::parse();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    match cli.command {
+        Command::Http(options) => runtime.block_on(http::run(options)),
+    }
+}
