@@ -64,33 +64,38 @@ fn scaled(count: usize, scale: f64) -> usize {
 /// A database that is made for one piece of work and dropped after it.
 struct Database {
     name: String,
-    client: Client,
+    address: Address,
 }
 
 impl Database {
     async fn create(address: &Address) -> Result<Database> {
         let nanos = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos();
         let name = format!("bench-{nanos:x}");
-        let mut client = Client::connect(address).await?;
-        client.request(Method::PUT, &format!("/{name}"), Bytes::new()).await?;
-        Ok(Database { name, client })
+        let database = Database { name, address: address.clone() };
+        Client::connect(address).await?.request(Method::PUT, &database.path(""), Bytes::new()).await?;
+        Ok(database)
     }
 
-    async fn fill(&mut self, count: usize) -> Result<Vec<String>> {
+    fn path(&self, rest: &str) -> String {
+        format!("/{}{rest}", self.name)
+    }
+
+    async fn fill(&self, count: usize) -> Result<Vec<String>> {
+        let mut client = Client::connect(&self.address).await?;
         let mut documents = Documents::seeded(1);
         let mut ids = Vec::with_capacity(count);
         while ids.len() < count {
             let body = documents.bulk((count - ids.len()).min(1_000));
-            let path = format!("/{}/_bulk_docs", self.name);
-            let answer = self.client.request(Method::POST, &path, body).await?;
+            let answer = client.request(Method::POST, &self.path("/_bulk_docs"), body).await?;
             let rows: Vec<serde_json::Value> = serde_json::from_slice(&answer)?;
             ids.extend(rows.iter().filter_map(|row| row["id"].as_str().map(str::to_owned)));
         }
         Ok(ids)
     }
 
-    async fn drop(mut self) -> Result<()> {
-        self.client.request(Method::DELETE, &format!("/{}", self.name), Bytes::new()).await?;
+    /// Over a connection of its own: servers close the ones that were idle during the work.
+    async fn drop(self) -> Result<()> {
+        Client::connect(&self.address).await?.request(Method::DELETE, &self.path(""), Bytes::new()).await?;
         Ok(())
     }
 }
@@ -132,7 +137,7 @@ async fn put(address: &Address, clients: usize, count: usize) -> Result<f64> {
     let database = Database::create(address).await?;
     let mut documents = Documents::seeded(2);
     let load: Load = (0..count)
-        .map(|_| (Method::PUT, format!("/{}/{}", database.name, documents.id()), documents.document().into()))
+        .map(|_| (Method::PUT, database.path(&format!("/{}", documents.id())), documents.document().into()))
         .collect();
     let took = send(address, split(load, clients)).await?;
     database.drop().await?;
@@ -140,11 +145,11 @@ async fn put(address: &Address, clients: usize, count: usize) -> Result<f64> {
 }
 
 async fn get(address: &Address, clients: usize, count: usize) -> Result<f64> {
-    let mut database = Database::create(address).await?;
+    let database = Database::create(address).await?;
     let ids = database.fill(DOCUMENTS).await?;
     // A stride that is prime to the number of documents visits them all in scattered order.
     let load: Load = (0..count)
-        .map(|n| (Method::GET, format!("/{}/{}", database.name, ids[n * 7_919 % ids.len()]), Bytes::new()))
+        .map(|n| (Method::GET, database.path(&format!("/{}", ids[n * 7_919 % ids.len()])), Bytes::new()))
         .collect();
     let took = send(address, split(load, clients)).await?;
     database.drop().await?;
@@ -155,9 +160,8 @@ async fn bulk(address: &Address, clients: usize, size: usize, count: usize) -> R
     let database = Database::create(address).await?;
     let mut documents = Documents::seeded(3);
     let requests = count.div_ceil(size);
-    let load: Load = (0..requests)
-        .map(|_| (Method::POST, format!("/{}/_bulk_docs", database.name), documents.bulk(size).into()))
-        .collect();
+    let load: Load =
+        (0..requests).map(|_| (Method::POST, database.path("/_bulk_docs"), documents.bulk(size).into())).collect();
     let took = send(address, split(load, clients)).await?;
     database.drop().await?;
     Ok((requests * size) as f64 / took.as_secs_f64())
@@ -165,14 +169,15 @@ async fn bulk(address: &Address, clients: usize, size: usize, count: usize) -> R
 
 /// Reads a whole listing a few times over, and counts its rows by `mark`, which each has once.
 async fn list(address: &Address, listing: &str, mark: &str, times: usize) -> Result<f64> {
-    let mut database = Database::create(address).await?;
+    let database = Database::create(address).await?;
     database.fill(DOCUMENTS).await?;
-    let path = format!("/{}/{listing}", database.name);
+    let path = database.path(&format!("/{listing}"));
+    let mut client = Client::connect(address).await?;
     let mut took = Duration::ZERO;
     let mut rows = 0;
     for _ in 0..times {
         let begun = Instant::now();
-        let answer = database.client.request(Method::GET, &path, Bytes::new()).await?;
+        let answer = client.request(Method::GET, &path, Bytes::new()).await?;
         took += begun.elapsed();
         rows += String::from_utf8_lossy(&answer).matches(mark).count();
     }
