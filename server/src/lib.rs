@@ -1,1 +1,19 @@
 //! A CouchDB-compatible server and command line over any engine of couch-layer.
+//!
+//! This crate is the one place where features pick engines. It is a library so that tests can start
+//! a server inside their own process; the binary `couch-layer` is [`cli::Cli`] and little else.
+//!
+//! ```text
+//!   main ── cli ── cmd/{serve, ...}        one file for each command
+//!                    │
+//!                 engine                   an engine from a URL; a folder says which one it holds
+//! ```
+
+#[cfg(not(any(feature = "mem", feature = "sled")))]
+compile_error!(
+    "couch-layer needs at least one engine: build with `--features sled`, `--features mem`, or the default features"
+);
+
+pub mod cli;
+pub mod cmd;
+pub mod engine;

@@ -1,0 +1,37 @@
+//! The command line: which commands there are. Each has its options and its work in a file of its own
+//! under [`cmd`](crate::cmd).
+
+use std::error::Error;
+
+use clap::{Parser, Subcommand};
+
+use crate::cmd;
+
+/// What a command ends with when it fails: a sentence for a person.
+pub type Failure = Box<dyn Error + Send + Sync + 'static>;
+
+/// CouchDB's document model over an embedded key-value engine, with a server that CouchDB's clients
+/// replicate with.
+#[derive(Debug, Parser)]
+#[command(name = "couch-layer", version, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Serve(cmd::serve::Serve),
+}
+
+impl Cli {
+    /// Runs the command that was named, until it is done.
+    ///
+    /// # Errors
+    /// The sentence that the program prints before it exits with code 1.
+    pub fn run(self) -> Result<(), Failure> {
+        match self.command {
+            Command::Serve(serve) => serve.run(),
+        }
+    }
+}
