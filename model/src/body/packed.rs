@@ -1,0 +1,68 @@
+//! The packed layout: the text itself in as few rows as fit.
+//!
+//! Normalised text holds no NUL, so a BYTES element costs two bytes more than what it holds.
+
+use super::metadata::RevisionMetadata;
+use super::{BodyError, BodyFormat, BodyLimits, CorruptDocument, Row, StoredBody, row_cost};
+use crate::json::JsonText;
+use crate::tuple::{self, Element};
+
+/// The code and the end of a BYTES element.
+const ELEMENT_FRAME: usize = 2;
+
+/// Lays a body out packed.
+pub(super) fn pack(body: &JsonText, key_prefix: &[u8], limits: &BodyLimits) -> Result<StoredBody, BodyError> {
+    let text = body.as_bytes();
+    let mut header = Vec::new();
+    RevisionMetadata::packed(text, &[]).append_to(&mut header);
+    let first = text.len().min(limits.value_bytes() - header.len());
+    let (beginning, rest) = text.split_at(first);
+
+    let mut stored = StoredBody {
+        format: BodyFormat::Packed,
+        arena: Vec::with_capacity(text.len() + (rest.len() / limits.value_bytes() + 2) * (key_prefix.len() + 32)),
+        rows: Vec::new(),
+        cost: 0,
+    };
+    let mut row = |number: u64, value: &dyn Fn(&mut Vec<u8>)| {
+        let key = stored.arena.len();
+        stored.arena.extend_from_slice(key_prefix);
+        if number > 0 {
+            tuple::append_u64(&mut stored.arena, number);
+        }
+        let row = Row { key, value: stored.arena.len(), end: 0 };
+        if row.value - row.key > limits.max_key_bytes {
+            let bytes = row.value - row.key;
+            return Err(BodyError::PathTooLong { path: String::new(), bytes, limit: limits.max_key_bytes });
+        }
+        value(&mut stored.arena);
+        let row = Row { end: stored.arena.len(), ..row };
+        stored.cost += row_cost(row.value - row.key, row.end - row.value);
+        stored.rows.push(row);
+        Ok(())
+    };
+    row(0, &|out| RevisionMetadata::packed(text, beginning).append_to(out))?;
+    for (number, part) in (1..).zip(rest.chunks(limits.value_bytes() - ELEMENT_FRAME)) {
+        row(number, &|out| tuple::append_bytes(out, part))?;
+    }
+    Ok(stored)
+}
+
+/// Joins the text of a packed body.
+pub(super) fn join<'a>(
+    metadata: &RevisionMetadata<'_>,
+    rows: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+) -> Result<Vec<u8>, CorruptDocument> {
+    let mut text = metadata.payload().to_vec();
+    for (number, (suffix, value)) in (1..).zip(rows) {
+        match tuple::read(suffix) {
+            Some((Element::Integer(found), [])) if found.as_u64() == Some(number) => {}
+            _ => return Err(CorruptDocument::new("a part of its text is missing")),
+        }
+        match tuple::read(value) {
+            Some((Element::Bytes(part), [])) => text.extend_from_slice(&part),
+            _ => return Err(CorruptDocument::new("a part of its text cannot be read")),
+        }
+    }
+    Ok(text)
+}

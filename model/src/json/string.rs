@@ -1,0 +1,166 @@
+//! Strings of normalised text: where one ends, how one is written, how one is read back.
+//!
+//! A string is escaped minimally, in exactly one way, so that two strings are equal when their
+//! texts are: `\"`, `\\`, the short forms `\b \t \n \f \r`, and `\u00xx` in lower case for the other
+//! control characters. Everything else, DEL and U+2028 included, stands as it is in UTF-8.
+
+use std::borrow::Cow;
+
+/// The first byte at or after `from` that ends a run of plain characters: a quote, a backslash or a
+/// control character; the end of the text if there is none.
+///
+/// Eight bytes at a time. The lowest flagged byte of each mask is exact (a borrow only spoils
+/// flags above a true one), and only the lowest is used.
+#[inline]
+pub(super) fn plain_run_end(text: &[u8], from: usize) -> usize {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    let mut at = from;
+    while let Some(chunk) = text.get(at..at + 8).and_then(|chunk| <[u8; 8]>::try_from(chunk).ok()) {
+        let word = u64::from_le_bytes(chunk);
+        let quote = word ^ (ONES * b'"' as u64);
+        let backslash = word ^ (ONES * b'\\' as u64);
+        let flagged = (word.wrapping_sub(ONES * 0x20) & !word)
+            | (quote.wrapping_sub(ONES) & !quote)
+            | (backslash.wrapping_sub(ONES) & !backslash);
+        let flagged = flagged & HIGH;
+        if flagged != 0 {
+            return at + (flagged.trailing_zeros() / 8) as usize;
+        }
+        at += 8;
+    }
+    while let Some(&byte) = text.get(at) {
+        if byte < 0x20 || byte == b'"' || byte == b'\\' {
+            break;
+        }
+        at += 1;
+    }
+    at
+}
+
+/// The closing quote of the string whose contents begin at `from`, and whether anything in it is
+/// escaped. `None` when the text ends first.
+#[inline]
+pub(super) fn string_end(text: &[u8], from: usize) -> Option<(usize, bool)> {
+    let mut at = from;
+    let mut escaped = false;
+    loop {
+        at = plain_run_end(text, at);
+        match text.get(at)? {
+            b'"' => return Some((at, escaped)),
+            b'\\' => {
+                escaped = true;
+                at += 2;
+            }
+            _ => at += 1,
+        }
+    }
+}
+
+/// Appends `text` escaped, without quotes.
+pub(crate) fn append_escaped(out: &mut Vec<u8>, text: &str) {
+    let bytes = text.as_bytes();
+    let mut from = 0;
+    loop {
+        let end = plain_run_end(bytes, from);
+        out.extend_from_slice(&bytes[from..end]);
+        let Some(&byte) = bytes.get(end) else { return };
+        append_escape(out, byte);
+        from = end + 1;
+    }
+}
+
+/// Appends the escape of one byte that must not stand plain.
+pub(super) fn append_escape(out: &mut Vec<u8>, byte: u8) {
+    let short = match byte {
+        b'"' | b'\\' => byte,
+        0x08 => b'b',
+        b'\t' => b't',
+        b'\n' => b'n',
+        0x0c => b'f',
+        b'\r' => b'r',
+        _ => {
+            const HEX: &[u8; 16] = b"0123456789abcdef";
+            out.extend_from_slice(b"\\u00");
+            out.push(HEX[usize::from(byte >> 4)]);
+            out.push(HEX[usize::from(byte & 15)]);
+            return;
+        }
+    };
+    out.extend_from_slice(&[b'\\', short]);
+}
+
+/// The contents of a string in normalised text, still escaped, without its quotes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JsonStr<'a> {
+    raw: &'a str,
+    escaped: bool,
+}
+
+impl<'a> JsonStr<'a> {
+    pub(super) fn new(raw: &'a str, escaped: bool) -> JsonStr<'a> {
+        JsonStr { raw, escaped }
+    }
+
+    /// The contents as they stand in the text. Equal strings have equal raw contents.
+    pub fn raw(&self) -> &'a str {
+        self.raw
+    }
+
+    /// The string that is meant, borrowed if nothing in it is escaped.
+    pub fn to_cow(&self) -> Cow<'a, str> {
+        if !self.escaped {
+            return Cow::Borrowed(self.raw);
+        }
+        let mut text = String::with_capacity(self.raw.len());
+        self.for_each_run(|run| text.push_str(run));
+        Cow::Owned(text)
+    }
+
+    /// Whether the string that is meant is `other`.
+    pub fn is(&self, other: &str) -> bool {
+        if self.escaped { self.to_cow() == other } else { self.raw == other }
+    }
+
+    /// Hands out the string that is meant, in order, as runs that need no buffer.
+    pub fn for_each_run(&self, mut run: impl FnMut(&str)) {
+        let mut rest = self.raw;
+        if self.escaped {
+            while let Some(at) = memchr::memchr(b'\\', rest.as_bytes()) {
+                if at > 0 {
+                    run(&rest[..at]);
+                }
+                let (meant, taken) = read_escape(&rest[at..]);
+                run(meant.encode_utf8(&mut [0; 4]));
+                rest = &rest[at + taken..];
+            }
+        }
+        if !rest.is_empty() {
+            run(rest);
+        }
+    }
+}
+
+/// The character that the escape at the front of `text` means, and its length in bytes. What is no
+/// normalised escape (it cannot come from [`append_escape`]) reads as U+FFFD.
+fn read_escape(text: &str) -> (char, usize) {
+    let bytes = text.as_bytes();
+    let meant = match bytes.get(1) {
+        Some(b'"') => '"',
+        Some(b'\\') => '\\',
+        Some(b'b') => '\u{8}',
+        Some(b't') => '\t',
+        Some(b'n') => '\n',
+        Some(b'f') => '\u{c}',
+        Some(b'r') => '\r',
+        Some(b'u') => {
+            let code = text.get(2..6).and_then(|digits| u32::from_str_radix(digits, 16).ok()).and_then(char::from_u32);
+            return match code {
+                Some(meant) => (meant, 6),
+                None => (char::REPLACEMENT_CHARACTER, 2),
+            };
+        }
+        _ => return (char::REPLACEMENT_CHARACTER, 1),
+    };
+    (meant, 2)
+}

@@ -1,0 +1,257 @@
+//! Revision identifiers: a position in the edit branch and a hash.
+//!
+//! Sources: `parse_rev`, `parse_revid` and `revid_to_str` of CouchDB's `couch_doc.erl`; RFC 001,
+//! "Detailed Description".
+//!
+//! As text a revision is `position-hash`. A hash of 32 characters is hexadecimal and stands for 16
+//! bytes; any other keeps its own bytes, since replicators do send such ones. Sixteen bytes print as
+//! 32 lower-case digits, wherever they came from.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::str::FromStr;
+
+use thiserror::Error;
+
+/// The longest hash in bytes.
+pub const MAX_REV_HASH_BYTES: usize = 255;
+
+/// A text is no revision identifier. CouchDB answers 400 `bad_request` with this reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("Invalid rev format")]
+pub struct InvalidRev;
+
+/// The hash of a revision: 1 to [`MAX_REV_HASH_BYTES`] bytes, compared as bytes.
+///
+/// Sixteen bytes, which is what all but foreign revisions have, are held inline: a branch of a
+/// thousand ancestors is one allocation.
+#[derive(Clone)]
+pub struct RevHash(Repr);
+
+#[derive(Clone)]
+enum Repr {
+    Md5([u8; 16]),
+    Other(Box<[u8]>),
+}
+
+impl RevHash {
+    /// The hash of these bytes.
+    ///
+    /// # Errors
+    /// [`InvalidRev`] if there are none or more than [`MAX_REV_HASH_BYTES`].
+    pub fn from_bytes(bytes: &[u8]) -> Result<RevHash, InvalidRev> {
+        if let Ok(bytes) = <[u8; 16]>::try_from(bytes) {
+            return Ok(RevHash(Repr::Md5(bytes)));
+        }
+        if bytes.is_empty() || bytes.len() > MAX_REV_HASH_BYTES {
+            return Err(InvalidRev);
+        }
+        Ok(RevHash(Repr::Other(bytes.into())))
+    }
+
+    /// The hash that a text without its position means, as in `_revisions.ids`.
+    ///
+    /// # Errors
+    /// [`InvalidRev`] if it is empty, too long, or has 32 bytes that are not hexadecimal.
+    pub fn from_text(text: &str) -> Result<RevHash, InvalidRev> {
+        let text = text.as_bytes();
+        if text.len() != 32 {
+            return RevHash::from_bytes(text);
+        }
+        let mut bytes = [0; 16];
+        for (byte, digits) in bytes.iter_mut().zip(text.chunks_exact(2)) {
+            *byte = digits.iter().try_fold(0, |value, &digit| {
+                let digit = char::from(digit).to_digit(16).ok_or(InvalidRev)?;
+                Ok(value << 4 | digit as u8)
+            })?;
+        }
+        Ok(RevHash(Repr::Md5(bytes)))
+    }
+
+    /// The bytes, as they are stored, compared and hashed.
+    pub fn as_bytes(&self) -> &[u8] {
+        match &self.0 {
+            Repr::Md5(bytes) => bytes,
+            Repr::Other(bytes) => bytes,
+        }
+    }
+}
+
+impl From<[u8; 16]> for RevHash {
+    fn from(bytes: [u8; 16]) -> RevHash {
+        RevHash(Repr::Md5(bytes))
+    }
+}
+
+impl FromStr for RevHash {
+    type Err = InvalidRev;
+
+    fn from_str(text: &str) -> Result<RevHash, InvalidRev> {
+        RevHash::from_text(text)
+    }
+}
+
+impl fmt::Display for RevHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Repr::Md5(bytes) => {
+                const HEX: &[u8; 16] = b"0123456789abcdef";
+                let mut digits = [0; 32];
+                for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
+                    pair[0] = HEX[usize::from(byte >> 4)];
+                    pair[1] = HEX[usize::from(byte & 15)];
+                }
+                f.write_str(std::str::from_utf8(&digits).unwrap_or_default())
+            }
+            Repr::Other(bytes) => f.write_str(&String::from_utf8_lossy(bytes)),
+        }
+    }
+}
+
+impl fmt::Debug for RevHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl PartialEq for RevHash {
+    fn eq(&self, other: &RevHash) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl Eq for RevHash {}
+
+impl PartialOrd for RevHash {
+    fn partial_cmp(&self, other: &RevHash) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for RevHash {
+    fn cmp(&self, other: &RevHash) -> Ordering {
+        self.as_bytes().cmp(other.as_bytes())
+    }
+}
+
+impl Hash for RevHash {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_bytes().hash(state);
+    }
+}
+
+/// A revision: its position in the edit branch, from 1, then its hash. Sorts by position, then by
+/// the bytes of the hash, as winners are told apart.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RevId {
+    position: u64,
+    hash: RevHash,
+}
+
+impl RevId {
+    /// The revision of that hash at that position.
+    ///
+    /// # Errors
+    /// [`InvalidRev`] if the position is 0.
+    pub fn new(position: u64, hash: RevHash) -> Result<RevId, InvalidRev> {
+        if position == 0 { Err(InvalidRev) } else { Ok(RevId { position, hash }) }
+    }
+
+    /// The position in the edit branch, at least 1.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// The hash.
+    pub fn hash(&self) -> &RevHash {
+        &self.hash
+    }
+
+    /// The hash, by itself.
+    pub fn into_hash(self) -> RevHash {
+        self.hash
+    }
+
+    /// Reads `position-hash`. What follows the first hyphen is the hash, further hyphens included.
+    ///
+    /// # Errors
+    /// [`InvalidRev`] for anything else.
+    pub fn parse(text: &str) -> Result<RevId, InvalidRev> {
+        let (position, hash) = text.split_once('-').ok_or(InvalidRev)?;
+        RevId::new(position.parse().map_err(|_| InvalidRev)?, RevHash::from_text(hash)?)
+    }
+}
+
+impl FromStr for RevId {
+    type Err = InvalidRev;
+
+    fn from_str(text: &str) -> Result<RevId, InvalidRev> {
+        RevId::parse(text)
+    }
+}
+
+impl fmt::Display for RevId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.position, self.hash)
+    }
+}
+
+impl fmt::Debug for RevId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_and_back() {
+        for text in ["1-967a00dff5e02add41819138abb3284d", "3-abc", "18446744073709551615-x", "1-a-b-c", "7-é"] {
+            assert_eq!(RevId::parse(text).unwrap().to_string(), text);
+        }
+        assert_eq!(RevId::parse("1-abc").unwrap().hash().as_bytes(), b"abc");
+        assert_eq!(RevId::parse("1-967A00DFF5E02ADD41819138ABB3284D").unwrap().hash().as_bytes()[0], 0x96);
+        // Sixteen characters are sixteen bytes, and those print as digits: CouchDB does the same.
+        assert_eq!(RevId::parse("1-abcdefghijklmnop").unwrap().to_string(), "1-6162636465666768696a6b6c6d6e6f70");
+    }
+
+    #[test]
+    fn what_is_no_revision() {
+        let long = format!("1-{}", "x".repeat(256));
+        for text in
+            ["", "-", "1", "1-", "-abc", "0-abc", "x-abc", "1.0-abc", "18446744073709551616-x", " 1-x", long.as_str()]
+        {
+            assert_eq!(RevId::parse(text), Err(InvalidRev), "{text:?}");
+        }
+        assert_eq!(
+            RevId::parse("1-967a00dff5e02add41819138abb3284g"),
+            Err(InvalidRev),
+            "32 characters, not hexadecimal"
+        );
+        assert!(RevId::parse(&format!("1-{}", "x".repeat(255))).is_ok());
+        assert_eq!(InvalidRev.to_string(), "Invalid rev format");
+    }
+
+    #[test]
+    fn order_is_position_then_bytes() {
+        let mut revisions: Vec<RevId> =
+            ["10-a", "9-zz", "2-b", "2-00000000000000000000000000000062", "2-ba", "2-ff000000000000000000000000000000"]
+                .iter()
+                .map(|text| text.parse().unwrap())
+                .collect();
+        revisions.sort();
+        let sorted: Vec<String> = revisions.iter().map(RevId::to_string).collect();
+        assert_eq!(
+            sorted,
+            ["2-00000000000000000000000000000062", "2-b", "2-ba", "2-ff000000000000000000000000000000", "9-zz", "10-a"]
+        );
+    }
+
+    #[test]
+    fn the_common_hash_is_inline() {
+        assert!(std::mem::size_of::<RevHash>() <= 24);
+    }
+}
