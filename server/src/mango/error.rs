@@ -1,0 +1,86 @@
+//! Why a selector cannot be used, in the words CouchDB has for it.
+
+use std::fmt;
+
+/// The longest piece of a caller's own selector that a reason repeats, in bytes.
+const MAX_ECHO: usize = 200;
+
+/// A selector that cannot be used. Its caller's fault, every time: status 400.
+///
+/// `_find` answers with [`error`](SelectorError::error) and [`reason`](SelectorError::reason);
+/// `_changes` answers `bad_request` with the reason alone (CouchDB's `couch_changes:check_selector/1`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SelectorError {
+    error: &'static str,
+    reason: String,
+}
+
+impl SelectorError {
+    /// The status of the answer, always 400.
+    pub const fn status(&self) -> u16 {
+        400
+    }
+
+    /// CouchDB's word for the error, such as `bad_arg` (`mango_error:info/2`).
+    pub const fn error(&self) -> &'static str {
+        self.error
+    }
+
+    /// A sentence that names the operator or field at fault.
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    pub(super) fn not_an_object() -> Self {
+        Self { error: "bad_request", reason: "Selector error: expected a JSON object".into() }
+    }
+
+    pub(super) fn missing_field_name() -> Self {
+        Self { error: "invalid_selector", reason: "One or more conditions is missing a field name.".into() }
+    }
+
+    pub(super) fn bad_argument(operator: &str, argument: &str) -> Self {
+        Self { error: "bad_arg", reason: format!("Bad argument for operator {operator}: {}", echo(argument)) }
+    }
+
+    pub(super) fn not_supported(operator: &str) -> Self {
+        Self { error: "not_supported", reason: format!("Unsupported operator: {operator}") }
+    }
+
+    pub(super) fn invalid_operator(operator: &str) -> Self {
+        Self { error: "invalid_operator", reason: format!("Invalid operator: {}", echo(operator)) }
+    }
+
+    pub(super) fn invalid_field_name(field: &str) -> Self {
+        Self { error: "invalid_field_name", reason: format!("Invalid field name: {}", echo(field)) }
+    }
+
+    pub(super) fn too_deep(limit: usize) -> Self {
+        Self { error: "invalid_selector", reason: format!("The selector is nested deeper than {limit} levels.") }
+    }
+
+    pub(super) fn bad_regex(pattern: &str, problem: &str) -> Self {
+        // The regex crate draws the pattern over several lines before the sentence that matters.
+        let sentence = problem.lines().last().unwrap_or(problem).trim().trim_start_matches("error: ");
+        Self {
+            error: "bad_arg",
+            reason: format!("Bad argument for operator $regex: {}: {}", echo(pattern), echo(sentence)),
+        }
+    }
+}
+
+impl fmt::Display for SelectorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+impl std::error::Error for SelectorError {}
+
+/// `text`, or its beginning when it is long: an answer does not send a megabyte of selector back.
+fn echo(text: &str) -> String {
+    if text.len() <= MAX_ECHO {
+        return text.to_owned();
+    }
+    format!("{}...", &text[..text.floor_char_boundary(MAX_ECHO)])
+}

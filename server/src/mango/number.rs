@@ -1,0 +1,137 @@
+//! Numbers in the order Erlang gives them, from their text.
+//!
+//! CouchDB's integers have any size and its floats are doubles; an integer and a float compare by
+//! their exact values, never through rounding (`9007199254740993` is greater than
+//! `9007199254740992.0`).
+
+use std::cmp::Ordering;
+
+/// From here on every double is an integer, and not every integer is a double.
+const EXACT: f64 = 9_007_199_254_740_992.0;
+
+/// Whether a number's text is that of an integer, as CouchDB tells them apart: `1` is, `1.0` and `1e0`
+/// are not.
+pub(super) fn is_integer(text: &str) -> bool {
+    !text.bytes().any(|byte| matches!(byte, b'.' | b'e' | b'E'))
+}
+
+/// The order of two numbers by value.
+pub(super) fn compare(a: &str, b: &str) -> Ordering {
+    match (is_integer(a), is_integer(b)) {
+        (true, true) => compare_integers(a, b),
+        (true, false) => compare_integer_with_float(a, float(b)),
+        (false, true) => compare_integer_with_float(b, float(a)).reverse(),
+        (false, false) => compare_floats(float(a), float(b)),
+    }
+}
+
+/// `text` modulo `divisor` with the sign of `text` (Erlang's `rem`); `None` for a float or a divisor of
+/// zero.
+pub(super) fn remainder(text: &str, divisor: i64) -> Option<i64> {
+    if divisor == 0 || !is_integer(text) {
+        return None;
+    }
+    let (negative, digits) = sign(text);
+    let modulus = i128::from(divisor).abs();
+    let mut rest: i128 = 0;
+    for digit in digits.bytes() {
+        rest = (rest * 10 + i128::from(digit.checked_sub(b'0')?)) % modulus;
+    }
+    i64::try_from(if negative { -rest } else { rest }).ok()
+}
+
+/// `0.0` equals `-0.0`. JSON has no NaN, so that the partial order is total.
+fn compare_floats(a: f64, b: f64) -> Ordering {
+    a.partial_cmp(&b).unwrap_or(Ordering::Equal)
+}
+
+fn float(text: &str) -> f64 {
+    text.parse().unwrap_or(0.0)
+}
+
+/// The sign of an integer and its digits without leading zeros; zero has no sign.
+fn sign(text: &str) -> (bool, &str) {
+    let (negative, digits) = match text.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, text),
+    };
+    let digits = digits.trim_start_matches('0');
+    (negative && !digits.is_empty(), digits)
+}
+
+fn compare_integers(a: &str, b: &str) -> Ordering {
+    let ((a_negative, a), (b_negative, b)) = (sign(a), sign(b));
+    match (a_negative, b_negative) {
+        (false, true) => Ordering::Greater,
+        (true, false) => Ordering::Less,
+        (negative, _) => {
+            let magnitude = a.len().cmp(&b.len()).then_with(|| a.cmp(b));
+            if negative { magnitude.reverse() } else { magnitude }
+        }
+    }
+}
+
+fn compare_integer_with_float(integer: &str, float: f64) -> Ordering {
+    if let Ok(small) = integer.parse::<i64>()
+        && small.unsigned_abs() <= EXACT as u64
+    {
+        return compare_floats(small as f64, float);
+    }
+    if float.abs() < EXACT {
+        return if sign(integer).0 { Ordering::Less } else { Ordering::Greater };
+    }
+    compare_integers(integer, &format!("{float:.0}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_compare_by_exact_value() {
+        // Each is greater than the one before it.
+        let rising = [
+            "-1e300",
+            "-123456789012345678901234567890",
+            "-9007199254740993",
+            "-9007199254740992.0",
+            "-2",
+            "-1.5",
+            "0",
+            "1e-300",
+            "0.1",
+            "1",
+            "1.0000000000000002",
+            "2",
+            "10",
+            "9007199254740992.0",
+            "9007199254740993",
+            "123456789012345678901234567890",
+            "1e300",
+        ];
+        for (i, a) in rising.iter().enumerate() {
+            for (j, b) in rising.iter().enumerate() {
+                assert_eq!(compare(a, b), i.cmp(&j), "{a} against {b}");
+            }
+        }
+        for (a, b) in
+            [("1", "1.0"), ("0", "-0"), ("0", "-0.0"), ("100", "1e2"), ("9007199254740992", "9007199254740992.0")]
+        {
+            assert_eq!(compare(a, b), Ordering::Equal, "{a} against {b}");
+        }
+    }
+
+    #[test]
+    fn the_remainder_has_the_sign_of_the_value() {
+        assert_eq!(remainder("57", 28), Some(1));
+        assert_eq!(remainder("-57", 28), Some(-1));
+        assert_eq!(remainder("57", -28), Some(1));
+        assert_eq!(
+            remainder("123456789012345678901234567890", 97),
+            Some((123456789012345678901234567890_i128 % 97) as i64)
+        );
+        assert_eq!(remainder("1.0", 2), None);
+        assert_eq!(remainder("1", 0), None);
+        assert_eq!(remainder("5", i64::MIN), Some(5));
+    }
+}
