@@ -7,6 +7,7 @@
 //!   main ── cli ── cmd/{serve, ...}        one file for each command
 //!                    │
 //!                 engine                   an engine from a URL; a folder says which one it holds
+//!                 mango                    selectors: which documents a feed lets through
 //! ```
 
 #[cfg(not(any(feature = "mem", feature = "sled")))]
@@ -17,3 +18,4 @@ compile_error!(
 pub mod cli;
 pub mod cmd;
 pub mod engine;
+pub mod mango;
