@@ -1,0 +1,137 @@
+//! Opening a cluster.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use foundationdb::Database as Native;
+use kv_api::{Database, Durability, Error, Limits, Result, Transaction, TransactionOption, error};
+
+use crate::convert::kv_error;
+use crate::network::start_network;
+use crate::transaction::FdbTransaction;
+
+/// How a cluster is opened.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// The cluster file; `None` for the one in `FDB_CLUSTER_FILE`, or the client's default.
+    pub cluster_file: Option<PathBuf>,
+    /// How long to wait for a first answer of the cluster; zero does not ask for one.
+    pub first_answer: Duration,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        OpenOptions { cluster_file: None, first_answer: Duration::from_secs(5) }
+    }
+}
+
+/// A FoundationDB cluster. A cheap handle.
+#[derive(Clone)]
+pub struct FdbDatabase {
+    native: Arc<Native>,
+    cluster_file: Arc<Path>,
+}
+
+impl FdbDatabase {
+    /// Opens the cluster named by a cluster file, or the default one: [`OpenOptions::default`] with
+    /// that file.
+    pub async fn open(cluster_file: Option<&Path>) -> Result<Self> {
+        let cluster_file = cluster_file.map(Path::to_owned);
+        Self::open_with(OpenOptions { cluster_file, ..OpenOptions::default() }).await
+    }
+
+    /// Opens a cluster.
+    ///
+    /// # Errors
+    ///
+    /// 1515 when the cluster file is not there, 1513 when it cannot be read, 1031 when no answer came
+    /// in time: each with a sentence that says what was tried and how to check it. What the client
+    /// says for a file that is no cluster file.
+    pub async fn open_with(options: OpenOptions) -> Result<Self> {
+        let path = options.cluster_file.unwrap_or_else(default_cluster_file);
+        check_cluster_file(&path)?;
+        start_network()?;
+        let text = path.to_str().ok_or_else(|| {
+            Error::new(error::FILE_NOT_READABLE)
+                .with_context(format!("the cluster file's path is not UTF-8: {}", path.display()))
+        })?;
+        let native = Native::from_path(text)
+            .map_err(|failure| kv_error(failure).with_context(format!("opening the cluster of {}", path.display())))?;
+        let database = FdbDatabase { native: Arc::new(native), cluster_file: path.into() };
+        if !options.first_answer.is_zero() {
+            database.wait_for_answer(options.first_answer).await?;
+        }
+        Ok(database)
+    }
+
+    /// The cluster file this database was opened by.
+    pub fn cluster_file(&self) -> &Path {
+        &self.cluster_file
+    }
+
+    /// The crate's own database, for what the trait does not carry.
+    pub fn native(&self) -> &Native {
+        &self.native
+    }
+
+    async fn wait_for_answer(&self, within: Duration) -> Result<()> {
+        let probe = self.begin()?;
+        probe.set_option(TransactionOption::Timeout(within));
+        probe.get_read_version().await.map(drop).map_err(|failure| {
+            Error::new(failure.code()).with_context(format!(
+                "no answer within {} s from the FoundationDB cluster of {path}; check that its servers run and \
+                 that this machine reaches them: fdbcli -C {path} --exec status",
+                within.as_secs_f32(),
+                path = self.cluster_file.display(),
+            ))
+        })
+    }
+}
+
+/// Where the client looks when it is told nothing (`administration.rst`, "Specifying the cluster
+/// file"): the environment, then the working directory, then the system's own place.
+fn default_cluster_file() -> PathBuf {
+    if let Some(path) = std::env::var_os("FDB_CLUSTER_FILE").filter(|path| !path.is_empty()) {
+        return path.into();
+    }
+    let here = PathBuf::from("fdb.cluster");
+    if here.exists() { here } else { foundationdb::default_config_path().into() }
+}
+
+fn check_cluster_file(path: &Path) -> Result<()> {
+    match std::fs::File::open(path) {
+        Ok(_) => Ok(()),
+        Err(failure) if failure.kind() == std::io::ErrorKind::NotFound => Err(Error::new(error::NO_CLUSTER_FILE_FOUND)
+            .with_context(format!(
+                "there is no cluster file at {}; name one in the engine's URL or in FDB_CLUSTER_FILE",
+                path.display()
+            ))),
+        Err(failure) => Err(Error::new(error::FILE_NOT_READABLE)
+            .with_context(format!("the cluster file {} cannot be read: {failure}", path.display()))),
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Database for FdbDatabase {
+    type Transaction = FdbTransaction;
+
+    fn begin(&self) -> Result<FdbTransaction> {
+        FdbTransaction::begin(self.native.clone())
+    }
+
+    fn limits(&self) -> Limits {
+        Limits::default()
+    }
+
+    fn durability(&self) -> Durability {
+        Durability::Cluster
+    }
+}
+
+impl fmt::Debug for FdbDatabase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FdbDatabase").field("cluster_file", &self.cluster_file).finish_non_exhaustive()
+    }
+}

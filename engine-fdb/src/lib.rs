@@ -1,0 +1,29 @@
+//! A FoundationDB cluster as a [`kv_api::Database`]: a thin, complete mapping onto the
+//! [`foundationdb`] crate.
+//!
+//! Nothing is emulated that FoundationDB does: every call goes to the native client (`libfdb_c`,
+//! release 7.3), errors come back with its codes, and its `on_error` decides on retries.
+//!
+//! ```no_run
+//! use engine_fdb::FdbDatabase;
+//! use kv_api::{Database, DatabaseExt, Error, Read, Transaction};
+//!
+//! # async fn example() -> Result<(), Error> {
+//! let database = FdbDatabase::open(None).await?;
+//! let value = database.run(async |tx, _| tx.get(b"hello", Read::Serializable).await).await?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod convert;
+mod database;
+mod network;
+mod slot;
+mod transaction;
+
+pub use database::{FdbDatabase, OpenOptions};
+pub use network::stop_network;
+pub use transaction::FdbTransaction;
+
+/// The crate this one maps onto, for what the trait does not carry.
+pub use foundationdb;

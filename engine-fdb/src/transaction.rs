@@ -1,0 +1,321 @@
+//! The transaction: every method of the trait is a call of the native one.
+
+use std::fmt;
+use std::future::{Future, ready};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use foundationdb::{Database as Native, FdbError, FdbResult, Transaction as NativeTransaction};
+use futures_util::future::Either;
+use kv_api::{
+    ConflictRange, Error, KeySelector, KeyValue, MutationType, RangeBatch, RangeRequest, Read, Result, Transaction,
+    TransactionOption, Versionstamp, error,
+};
+
+use crate::convert::{self, kv_error};
+use crate::slot::Slot;
+
+/// A transaction on a FoundationDB cluster.
+///
+/// Dropping the future of a commit abandons the commit, whose outcome is then unknown; the
+/// transaction answers 2017 until it is reset. A commit that is under way is not stopped by
+/// [`cancel`](Transaction::cancel): drop its future instead.
+#[derive(Clone)]
+pub struct FdbTransaction {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    database: Arc<Native>,
+    state: Mutex<State>,
+}
+
+struct State {
+    slot: Slot,
+    /// The first mistake that the native client answers at once and the trait keeps for later.
+    deferred: Option<Error>,
+}
+
+impl FdbTransaction {
+    pub(crate) fn begin(database: Arc<Native>) -> Result<Self> {
+        let native = database.create_trx().map_err(kv_error)?;
+        let state = Mutex::new(State { slot: Slot::Live(native), deferred: None });
+        Ok(FdbTransaction { shared: Arc::new(Shared { database, state }) })
+    }
+
+    /// Lends the crate's own transaction, for what the trait does not carry.
+    ///
+    /// # Errors
+    ///
+    /// 2017 while it is committing and after, 1025 when it was cancelled.
+    pub fn native<T>(&self, use_it: impl FnOnce(&NativeTransaction) -> T) -> Result<T> {
+        self.state().slot.live().map(use_it)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Issues a read now; [`answer`] waits for it.
+    fn issue<F>(&self, read: impl FnOnce(&NativeTransaction) -> F) -> Result<F> {
+        let state = self.state();
+        match &state.deferred {
+            Some(error) => Err(error.clone()),
+            None => state.slot.live().map(read),
+        }
+    }
+
+    /// Makes a write now; one that comes too late or too early is kept for the next read or commit.
+    fn write(&self, write: impl FnOnce(&NativeTransaction) -> FdbResult<()>) {
+        let mut state = self.state();
+        let outcome = state.slot.live().and_then(|native| write(native).map_err(kv_error));
+        if let Err(error) = outcome {
+            state.deferred.get_or_insert(error);
+        }
+    }
+
+    fn defer(&self, code: i32) {
+        self.state().deferred.get_or_insert(Error::new(code));
+    }
+}
+
+/// Waits for a read that was issued; what was wrong by then comes as its answer.
+async fn answer<F, A, B>(issued: Result<F>, convert: impl FnOnce(A) -> Result<B>) -> Result<B>
+where
+    F: Future<Output = FdbResult<A>>,
+{
+    convert(issued?.await.map_err(kv_error)?)
+}
+
+/// The client counts lengths in 32 bits, and the crate panics over that; every limit is far below.
+const LONGEST: usize = i32::MAX as usize;
+
+impl Transaction for FdbTransaction {
+    fn get_read_version(&self) -> impl Future<Output = Result<i64>> + Send + use<> {
+        answer(self.issue(|native| native.get_read_version()), Ok)
+    }
+
+    fn set_read_version(&self, version: i64) {
+        self.write(|native| {
+            native.set_read_version(version);
+            Ok(())
+        });
+    }
+
+    fn get(&self, key: &[u8], read: Read) -> impl Future<Output = Result<Option<Bytes>>> + Send + use<> {
+        if key.len() > LONGEST {
+            return Either::Left(ready(Err(Error::new(error::KEY_TOO_LARGE))));
+        }
+        Either::Right(answer(self.issue(|native| native.get(key, read == Read::Snapshot)), |value| {
+            Ok(value.map(|value| Bytes::copy_from_slice(&value)))
+        }))
+    }
+
+    fn get_key(&self, selector: &KeySelector, read: Read) -> impl Future<Output = Result<Bytes>> + Send + use<> {
+        answer(self.issue(|native| native.get_key(&convert::selector(selector), read == Read::Snapshot)), |key| {
+            Ok(Bytes::copy_from_slice(&key))
+        })
+    }
+
+    fn get_range(&self, request: &RangeRequest, read: Read) -> impl Future<Output = Result<RangeBatch>> + Send + use<> {
+        answer(self.issue(|native| native.get_range(&convert::range(request), 1, read == Read::Snapshot)), |values| {
+            let rows = values.iter().map(|row| KeyValue {
+                key: Bytes::copy_from_slice(row.key()),
+                value: Bytes::copy_from_slice(row.value()),
+            });
+            Ok(RangeBatch { rows: rows.collect(), more: values.more() })
+        })
+    }
+
+    fn set(&self, key: &[u8], value: &[u8]) {
+        if key.len() > LONGEST {
+            return self.defer(error::KEY_TOO_LARGE);
+        }
+        if value.len() > LONGEST {
+            return self.defer(error::VALUE_TOO_LARGE);
+        }
+        self.write(|native| {
+            native.set(key, value);
+            Ok(())
+        });
+    }
+
+    fn clear(&self, key: &[u8]) {
+        if key.len() > LONGEST {
+            return self.defer(error::KEY_TOO_LARGE);
+        }
+        self.write(|native| {
+            native.clear(key);
+            Ok(())
+        });
+    }
+
+    fn clear_range(&self, begin: &[u8], end: &[u8]) {
+        if begin.len() > LONGEST || end.len() > LONGEST {
+            return self.defer(error::KEY_TOO_LARGE);
+        }
+        self.write(|native| {
+            native.clear_range(begin, end);
+            Ok(())
+        });
+    }
+
+    fn atomic_op(&self, mutation: MutationType, key: &[u8], operand: &[u8]) {
+        if key.len() > LONGEST {
+            return self.defer(error::KEY_TOO_LARGE);
+        }
+        if operand.len() > LONGEST {
+            return self.defer(error::VALUE_TOO_LARGE);
+        }
+        self.write(|native| {
+            native.atomic_op(key, operand, convert::mutation(mutation));
+            Ok(())
+        });
+    }
+
+    fn add_conflict_range(&self, begin: &[u8], end: &[u8], side: ConflictRange) {
+        if begin.len() > LONGEST || end.len() > LONGEST {
+            return self.defer(error::KEY_TOO_LARGE);
+        }
+        self.write(|native| native.add_conflict_range(begin, end, convert::conflict_range(side)));
+    }
+
+    fn set_option(&self, option: TransactionOption) {
+        match convert::option(option) {
+            Some(option) => self.write(|native| native.set_option(option)),
+            None => self.defer(error::INVALID_OPTION),
+        }
+    }
+
+    fn get_approximate_size(&self) -> impl Future<Output = Result<u64>> + Send + use<> {
+        answer(self.issue(|native| native.get_approximate_size()), |bytes| Ok(u64::try_from(bytes).unwrap_or(0)))
+    }
+
+    fn get_estimated_range_size(&self, begin: &[u8], end: &[u8]) -> impl Future<Output = Result<u64>> + Send + use<> {
+        answer(self.issue(|native| native.get_estimated_range_size_bytes(begin, end)), |bytes| {
+            Ok(u64::try_from(bytes).unwrap_or(0))
+        })
+    }
+
+    fn get_range_split_points(
+        &self,
+        begin: &[u8],
+        end: &[u8],
+        chunk_bytes: u64,
+    ) -> impl Future<Output = Result<Vec<Bytes>>> + Send + use<> {
+        let chunk_bytes = i64::try_from(chunk_bytes).unwrap_or(i64::MAX);
+        answer(self.issue(|native| native.get_range_split_points(begin, end, chunk_bytes)), |points| {
+            Ok(points.iter().map(|point| Bytes::copy_from_slice(point.key())).collect())
+        })
+    }
+
+    fn get_versionstamp(&self) -> impl Future<Output = Result<Versionstamp>> + Send + use<> {
+        answer(self.issue(|native| native.get_versionstamp()), |stamp| {
+            let bytes = stamp.as_ref().try_into().map_err(|_| Error::new(error::INTERNAL_ERROR))?;
+            Ok(Versionstamp::from_bytes(bytes))
+        })
+    }
+
+    fn watch(&self, key: &[u8]) -> impl Future<Output = Result<()>> + Send + use<> {
+        answer(self.issue(|native| native.watch(key)), Ok)
+    }
+
+    fn commit(&self) -> impl Future<Output = Result<()>> + Send + use<> {
+        let mut state = self.state();
+        let begun = match (state.deferred.clone(), state.slot.take()) {
+            (None, Slot::Live(native)) => Ok(native.commit()),
+            (deferred, slot) => {
+                let error = deferred.or(slot.live().err());
+                state.slot = slot;
+                Err(error.unwrap_or(Error::new(error::USED_DURING_COMMIT)))
+            }
+        };
+        drop(state);
+        let this = self.clone();
+        async move {
+            let (slot, outcome) = match begun?.await {
+                Ok(committed) => (Slot::Committed(committed), Ok(())),
+                Err(failed) => {
+                    let error = kv_error(*failed);
+                    (Slot::Failed(failed), Err(error))
+                }
+            };
+            this.state().slot = slot;
+            outcome
+        }
+    }
+
+    fn get_committed_version(&self) -> Result<i64> {
+        match &self.state().slot {
+            Slot::Committed(committed) => committed.committed_version().map_err(kv_error),
+            Slot::Cancelled(_) => Err(Error::new(error::TRANSACTION_CANCELLED)),
+            Slot::Live(_) | Slot::Away | Slot::Failed(_) => Err(Error::new(error::CLIENT_INVALID_OPERATION)),
+        }
+    }
+
+    fn on_error(&self, error: Error) -> impl Future<Output = Result<()>> + Send + use<> {
+        let code = FdbError::from_code(error.code());
+        let mut state = self.state();
+        let decided = match state.slot.take() {
+            Slot::Live(native) => Some(Either::Left(native.on_error(code))),
+            // A failed commit knows its own error; the caller gives it back, as a runner does.
+            Slot::Failed(failed) if failed.code() == error.code() => Some(Either::Right(failed.on_error())),
+            Slot::Failed(failed) => Some(Either::Left(failed.reset().on_error(code))),
+            other => {
+                state.slot = other;
+                None
+            }
+        };
+        drop(state);
+        let this = self.clone();
+        async move {
+            let Some(decided) = decided else { return Err(error) };
+            match decided.await {
+                Ok(native) => {
+                    let mut state = this.state();
+                    state.slot = Slot::Live(native);
+                    state.deferred = None;
+                    Ok(())
+                }
+                // The same error with the engine's context, where the client gives it back.
+                Err(given_back) if given_back.code() == error.code() => Err(error),
+                Err(other) => Err(kv_error(other)),
+            }
+        }
+    }
+
+    fn reset(&self) {
+        let mut state = self.state();
+        state.deferred = None;
+        let native = match state.slot.take() {
+            Slot::Live(mut native) => {
+                native.reset();
+                Ok(native)
+            }
+            Slot::Committed(committed) => Ok(committed.reset()),
+            Slot::Failed(failed) => Ok(failed.reset()),
+            Slot::Cancelled(cancelled) => Ok(cancelled.reset()),
+            Slot::Away => self.shared.database.create_trx().map_err(kv_error),
+        };
+        match native {
+            Ok(native) => state.slot = Slot::Live(native),
+            Err(error) => state.deferred = Some(error),
+        }
+    }
+
+    fn cancel(&self) {
+        let mut state = self.state();
+        state.slot = match state.slot.take() {
+            Slot::Live(native) => Slot::Cancelled(native.cancel()),
+            Slot::Committed(committed) => Slot::Cancelled(committed.reset().cancel()),
+            Slot::Failed(failed) => Slot::Cancelled(failed.reset().cancel()),
+            other => other,
+        };
+    }
+}
+
+impl fmt::Debug for FdbTransaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FdbTransaction").finish_non_exhaustive()
+    }
+}
