@@ -1,1 +1,49 @@
 //! Optimistic transactions with FoundationDB's semantics over any sorted store.
+//!
+//! Give it a [`Store`](store::Store), a sorted map with snapshots, atomic batches and a sync, and it
+//! gives back a `kv_api::Database`: strictly serializable, with read-your-writes, key selectors,
+//! conflict ranges, versionstamps, atomic operations, watches and the window of read versions. Each
+//! file is one stage of FoundationDB's own pipeline:
+//!
+//! ```text
+//!   transaction ─ state ─┬─ overlay, range_read     reads: the view under the write map
+//!                        └─ write_map, mutation     writes, kept until the commit
+//!   commit ─ resolver ─ batch ─ store.apply ─ store.sync ─ window ─ watches
+//!      └ sequencer: the version                    └ the first moment anyone can read it
+//! ```
+//!
+//! Time and randomness are injected ([`Clock`], a seed); no executor is needed.
+
+mod batch;
+mod clock;
+mod commit;
+mod core;
+mod database;
+mod estimate;
+mod key_range;
+mod manual_clock;
+mod mutation;
+mod options;
+mod overlay;
+mod random;
+mod range_read;
+mod resolver;
+mod sequencer;
+mod size;
+mod state;
+mod sync;
+mod system_clock;
+mod transaction;
+mod watches;
+mod window;
+mod write_map;
+
+pub mod atomic;
+pub mod store;
+
+pub use clock::Clock;
+pub use database::{OccBuilder, OccDatabase};
+pub use key_range::KeyRange;
+pub use manual_clock::ManualClock;
+pub use system_clock::SystemClock;
+pub use transaction::OccTransaction;

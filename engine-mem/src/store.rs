@@ -1,0 +1,108 @@
+//! The store: a persistent B+ tree. A snapshot is a clone of its root; a batch copies the nodes that
+//! it changes and that a snapshot still holds.
+
+use std::ops::Bound;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use imbl::OrdMap;
+use imbl::ordmap::RangedIter;
+use imbl::shared_ptr::DefaultSharedPtr;
+use kv_api::{Direction, Durability, Result};
+use occ::store::{ApplyError, Batch, Op, Store, View};
+
+/// A sorted map in memory.
+#[derive(Debug, Default)]
+pub struct MemStore {
+    head: Mutex<OrdMap<Bytes, Bytes>>,
+}
+
+impl MemStore {
+    fn head(&self) -> MutexGuard<'_, OrdMap<Bytes, Bytes>> {
+        // Replaced in one step, and so whole whatever became of the last holder.
+        self.head.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Store for MemStore {
+    type View = MemView;
+
+    fn view(&self) -> Result<MemView> {
+        Ok(MemView(self.head().clone()))
+    }
+
+    fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
+        let mut map = self.head().clone();
+        for op in batch.ops {
+            match op {
+                Op::Set { key, value } => {
+                    map.insert(key, value);
+                }
+                Op::Clear { key } => {
+                    map.remove(key.as_ref());
+                }
+                Op::ClearRange { begin, end } => clear_range(&mut map, &begin, &end),
+            }
+        }
+        *self.head() = map;
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn durability(&self) -> Durability {
+        Durability::Process
+    }
+}
+
+fn clear_range(map: &mut OrdMap<Bytes, Bytes>, begin: &Bytes, end: &Bytes) {
+    /// So many keys are held at a time, however many are cleared.
+    const STEP: usize = 1024;
+    loop {
+        let keys: Vec<Bytes> = map.range(begin.clone()..end.clone()).take(STEP).map(|(key, _)| key.clone()).collect();
+        for key in &keys {
+            map.remove(key.as_ref());
+        }
+        if keys.len() < STEP {
+            return;
+        }
+    }
+}
+
+/// A snapshot of a [`MemStore`].
+#[derive(Clone, Debug)]
+pub struct MemView(OrdMap<Bytes, Bytes>);
+
+impl View for MemView {
+    type Range<'a> = MemRange<'a>;
+
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        Ok(self.0.get(key).cloned())
+    }
+
+    fn range<'a>(&'a self, begin: &[u8], end: &[u8], direction: Direction) -> MemRange<'a> {
+        let bounds: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Included(begin), Bound::Excluded(end));
+        MemRange { rows: self.0.range::<_, [u8]>(bounds), direction }
+    }
+}
+
+/// Rows of a [`MemView`].
+#[derive(Debug)]
+pub struct MemRange<'a> {
+    rows: RangedIter<'a, Bytes, Bytes, DefaultSharedPtr>,
+    direction: Direction,
+}
+
+impl Iterator for MemRange<'_> {
+    type Item = Result<(Bytes, Bytes)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let row = match self.direction {
+            Direction::Forward => self.rows.next(),
+            Direction::Reverse => self.rows.next_back(),
+        };
+        row.map(|(key, value)| Ok((key.clone(), value.clone())))
+    }
+}

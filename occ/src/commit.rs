@@ -1,0 +1,355 @@
+//! The commit pipeline: group commit with a leader and followers.
+//!
+//! ```text
+//!   committer A   ├ lead ─ resolve ─ apply ─ sync ─ answer A ┤
+//!   committers B, C         queue ……………………………………………┐
+//!   the committer thread                                └ lead ─ B, C in one batch ─ answer ┤ … until empty
+//! ```
+//!
+//! A committer that finds nobody at work commits on its own thread, inside its poll. Others queue
+//! meanwhile; when the leader is done with its own round and sees a queue, it hands the lead to one
+//! parked thread, which drains the queue. So nobody carries others for ever, and no future that is
+//! dropped can strand the queue: whoever holds the lead is a thread inside a round.
+//!
+//! Invariants: one thread holds the lead; commit versions are given in the order in which batches
+//! reach the store; a request is answered once, after the batch it was in is synced and can be read.
+//! A batch whose outcome in the store is not known is answered 1021 and closes the database.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex};
+
+use kv_api::{Error, Result, Versionstamp, error};
+
+use crate::KeyRange;
+use crate::batch::BatchBuilder;
+use crate::core::Core;
+use crate::mutation::Mutation;
+use crate::resolver::Resolver;
+use crate::store::{ApplyError, Op, Store};
+use crate::sync::{Promise, lock};
+use crate::watches::{Watch, Watches};
+
+/// The most requests of one batch: their order must fit the two bytes that a versionstamp has for it.
+const MOST_REQUESTS: usize = 10_000;
+
+/// The most bytes of one batch, but for a single request.
+const MOST_BYTES: usize = 32_000_000;
+
+/// A transaction on its way into the store.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) read_version: i64,
+    pub(crate) read_conflicts: Vec<KeyRange>,
+    pub(crate) write_conflicts: Vec<KeyRange>,
+    pub(crate) mutations: Vec<Mutation>,
+    pub(crate) bytes: usize,
+    pub(crate) ticket: Arc<Ticket>,
+}
+
+/// What a committer waits with; outlives it if it does not wait.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    pub(crate) outcome: Promise<Result<Versionstamp>>,
+    /// To be armed when the transaction commits.
+    watches: Mutex<Vec<Arc<Watch>>>,
+    /// The transaction's own versionstamp, for those who asked.
+    stamp: Arc<Promise<Result<Versionstamp>>>,
+}
+
+impl Ticket {
+    pub(crate) fn new(watches: Vec<Arc<Watch>>, stamp: Arc<Promise<Result<Versionstamp>>>) -> Self {
+        Ticket { outcome: Promise::default(), watches: Mutex::new(watches), stamp }
+    }
+
+    /// Fails the request and everyone who waits for something of it.
+    pub(crate) fn fail(&self, error: Error) {
+        self.stamp.resolve(Err(error.clone()));
+        for watch in lock(&self.watches).drain(..) {
+            watch.finish(Err(error.clone()));
+        }
+        self.outcome.resolve(Err(error));
+    }
+}
+
+thread_local! {
+    /// Whether this thread is inside a round.
+    static IN_ROUND: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The queue, and who leads.
+#[derive(Debug, Default)]
+pub(crate) struct Pipeline {
+    queue: Mutex<Queue>,
+    /// The committer thread waits here for the lead, or for the end.
+    handed: Condvar,
+    /// What only the leader touches.
+    lead: Mutex<Option<Resolver>>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    requests: Vec<Request>,
+    /// Somebody leads.
+    led: bool,
+    /// The lead was handed to the committer thread, which has not taken it yet.
+    handed: bool,
+    thread: Option<std::thread::JoinHandle<()>>,
+    stopped: bool,
+}
+
+impl<S: Store> Core<S> {
+    /// Takes a request in: commits it before returning when nobody else is at work.
+    pub(crate) fn submit(self: &Arc<Self>, request: Request) {
+        {
+            let mut queue = lock(&self.pipeline.queue);
+            if queue.led || queue.stopped {
+                if queue.stopped {
+                    drop(queue);
+                    return request.ticket.fail(self.closed_error());
+                }
+                queue.requests.push(request);
+                return;
+            }
+            queue.led = true;
+        }
+        self.round(vec![request]);
+        self.pass_lead();
+    }
+
+    /// Ends the leader's turn: gives the lead up, or to the committer thread when others wait.
+    fn pass_lead(self: &Arc<Self>) {
+        loop {
+            let mut queue = lock(&self.pipeline.queue);
+            if queue.requests.is_empty() {
+                queue.led = false;
+                // `stop` may be waiting for the last round to end.
+                self.pipeline.handed.notify_all();
+                return;
+            }
+            if queue.thread.is_none() && !queue.stopped {
+                let core = Arc::clone(self);
+                let spawned =
+                    std::thread::Builder::new().name("occ-committer".into()).spawn(move || core.run_committer());
+                queue.thread = spawned.ok();
+            }
+            if queue.thread.is_some() && !queue.stopped {
+                queue.handed = true;
+                self.pipeline.handed.notify_all();
+                return;
+            }
+            // No thread to be had: carry the others here.
+            let requests = take_batch(&mut queue.requests);
+            drop(queue);
+            self.round(requests);
+        }
+    }
+
+    fn run_committer(self: Arc<Self>) {
+        loop {
+            let mut queue = lock(&self.pipeline.queue);
+            while !queue.handed {
+                if queue.stopped {
+                    return;
+                }
+                queue = self.pipeline.handed.wait(queue).unwrap_or_else(std::sync::PoisonError::into_inner);
+            }
+            queue.handed = false;
+            loop {
+                let requests = take_batch(&mut queue.requests);
+                if requests.is_empty() {
+                    queue.led = false;
+                    self.pipeline.handed.notify_all();
+                    break;
+                }
+                drop(queue);
+                self.round(requests);
+                queue = lock(&self.pipeline.queue);
+            }
+        }
+    }
+
+    /// Lets no more requests in, waits for the rounds under way, and ends the committer thread.
+    pub(crate) fn stop(&self) {
+        let thread = {
+            let mut queue = lock(&self.pipeline.queue);
+            queue.stopped = true;
+            self.pipeline.handed.notify_all();
+            // A round may wake a task whose end drops the last handle: the round's own thread.
+            while queue.led && !IN_ROUND.get() {
+                queue = self.pipeline.handed.wait(queue).unwrap_or_else(std::sync::PoisonError::into_inner);
+            }
+            queue.thread.take()
+        };
+        if let Some(thread) = thread
+            && !IN_ROUND.get()
+        {
+            // A panic of the thread was caught in its round; there is no other.
+            let _ = thread.join();
+        }
+    }
+
+    /// One round: everything from the requests to their answers.
+    fn round(&self, requests: Vec<Request>) {
+        let tickets: Vec<Arc<Ticket>> = requests.iter().map(|request| request.ticket.clone()).collect();
+        IN_ROUND.set(true);
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.try_round(requests)));
+        IN_ROUND.set(false);
+        if outcome.is_err() {
+            let broken = Error::new(error::INTERNAL_ERROR).with_context("a panic during a commit closed the database");
+            self.break_down(broken);
+            for ticket in tickets {
+                ticket.fail(Error::new(error::COMMIT_UNKNOWN_RESULT).with_context("a panic during the commit"));
+            }
+        }
+    }
+
+    fn try_round(&self, requests: Vec<Request>) {
+        if let Err(error) = self.check_open() {
+            return requests.iter().for_each(|request| request.ticket.fail(error.clone()));
+        }
+        let mut lead = lock(&self.pipeline.lead);
+        let resolver = lead.get_or_insert_with(Resolver::new);
+        let now = self.clock.now();
+        let (version, oldest, newest, head) = {
+            let mut window = lock(&self.window);
+            let (newest, head) = window.newest(now);
+            (window.begin_batch(now), window.oldest(now), newest, head)
+        };
+        let reads = requests.iter().any(|request| request.mutations.iter().any(Mutation::reads));
+        let mut batch = BatchBuilder::new(version, reads.then_some(&head), self.limits.value_bytes);
+        let mut accepted: Vec<(Arc<Ticket>, Versionstamp)> = Vec::with_capacity(requests.len());
+        let mut refused: Vec<(Arc<Ticket>, Error)> = Vec::new();
+        for (order, request) in requests.into_iter().enumerate() {
+            if let Err(error) = resolve(resolver, &request, oldest, newest) {
+                refused.push((request.ticket, error));
+                continue;
+            }
+            let stamp = Versionstamp::new(version as u64, order as u16);
+            for range in &request.write_conflicts {
+                resolver.write(range, version);
+            }
+            match batch.add(request.mutations, &stamp, |key| resolver.write(&KeyRange::point(key), version)) {
+                Ok(()) => accepted.push((request.ticket, stamp)),
+                // What the store holds could not be read: nothing was written yet.
+                Err(error) => {
+                    lock(&self.window).abandon(version);
+                    self.break_down(error.clone());
+                    accepted.iter().for_each(|(ticket, _)| ticket.fail(error.clone()));
+                    refused.into_iter().for_each(|(ticket, error)| ticket.fail(error));
+                    return request.ticket.fail(error);
+                }
+            }
+        }
+        resolver.forget_before(oldest);
+        drop(lead);
+        if accepted.is_empty() {
+            lock(&self.window).abandon(version);
+        } else if let Err(error) = self.write(batch) {
+            for (ticket, _) in accepted {
+                ticket.fail(error.clone());
+            }
+        } else {
+            for (ticket, stamp) in accepted {
+                self.answer(&ticket, stamp);
+            }
+        }
+        for (ticket, error) in refused {
+            ticket.fail(error);
+        }
+    }
+
+    /// Applies and syncs a batch and lets it be read. The error is the one its committers get.
+    fn write(&self, batch: BatchBuilder<'_, S::View>) -> Result<()> {
+        let mut batch = batch.finish();
+        let version = batch.version;
+        let touched = self.watches.touched(&batch.ops);
+        if let Some((key, value)) = self.version_mark(version) {
+            batch.ops.push(Op::Set { key, value });
+        }
+        match self.store.apply(batch) {
+            Ok(()) => {}
+            Err(ApplyError::NothingApplied(error)) => {
+                lock(&self.window).abandon(version);
+                return Err(error);
+            }
+            Err(ApplyError::Unknown(error)) => return Err(self.lose(error)),
+        }
+        let view = self.store.view().map_err(|error| self.lose(error))?;
+        self.store.sync().map_err(|error| self.lose(error))?;
+        lock(&self.window).publish(version, view.clone(), self.clock.now());
+        Watches::compare(touched, &view);
+        Ok(())
+    }
+
+    /// The store's state is not known any more: the database closes, the committers get 1021.
+    fn lose(&self, cause: Error) -> Error {
+        let unknown = Error::new(error::COMMIT_UNKNOWN_RESULT).with_context(cause.to_string());
+        self.break_down(cause);
+        unknown
+    }
+
+    fn answer(&self, ticket: &Ticket, stamp: Versionstamp) {
+        ticket.stamp.resolve(Ok(stamp));
+        self.arm(&ticket.watches);
+        ticket.outcome.resolve(Ok(stamp));
+    }
+
+    /// Commits a transaction that wrote nothing: it has no version and no stamp, and needs no room in
+    /// the order of commits.
+    pub(crate) fn commit_nothing(&self, ticket: &Ticket) {
+        ticket.stamp.resolve(Err(Error::new(error::NO_COMMIT_VERSION)));
+        self.arm(&ticket.watches);
+    }
+
+    /// Arms the watches of a transaction that has committed: against what is read now, so that a change
+    /// since what it saw is not missed.
+    fn arm(&self, watches: &Mutex<Vec<Arc<Watch>>>) {
+        let watches: Vec<Arc<Watch>> = std::mem::take(&mut *lock(watches));
+        if watches.is_empty() {
+            return;
+        }
+        self.watches.arm(&watches);
+        if let Err(error) = self.check_open() {
+            return watches.iter().for_each(|watch| watch.finish(Err(error.clone())));
+        }
+        // Armed first, looked at after: a batch that is published in between is seen by one of the two.
+        let view = lock(&self.window).head().clone();
+        for watch in watches {
+            match crate::store::View::get(&view, &watch.key) {
+                Ok(value) => watch.compare(value.as_ref()),
+                Err(_) => watch.finish(Ok(())),
+            }
+        }
+    }
+}
+
+/// Whether a request may commit: 1007 for one that read before the window, 1020 for one whose reads
+/// have changed since. A blind write is neither.
+fn resolve(resolver: &Resolver, request: &Request, oldest: i64, newest: i64) -> Result<()> {
+    if request.read_conflicts.is_empty() {
+        return Ok(());
+    }
+    if request.read_version < oldest {
+        return Err(Error::new(error::TRANSACTION_TOO_OLD));
+    }
+    if request.read_version > newest {
+        return Err(Error::new(error::FUTURE_VERSION));
+    }
+    match request.read_conflicts.iter().any(|range| resolver.changed_since(range, request.read_version)) {
+        true => Err(Error::new(error::NOT_COMMITTED)),
+        false => Ok(()),
+    }
+}
+
+/// The requests of the next batch, from the front of the queue.
+fn take_batch(queue: &mut Vec<Request>) -> Vec<Request> {
+    let mut bytes = 0;
+    let fits = queue.iter().take(MOST_REQUESTS).take_while(|request| {
+        let fits = bytes == 0 || bytes + request.bytes <= MOST_BYTES;
+        bytes += request.bytes;
+        fits
+    });
+    let count = fits.count();
+    if count == queue.len() { std::mem::take(queue) } else { queue.drain(..count).collect() }
+}

@@ -1,0 +1,158 @@
+//! What all handles and transactions of a database share.
+
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use kv_api::{Error, Limits, Result, error};
+
+use crate::Clock;
+use crate::commit::Pipeline;
+use crate::random::Random;
+use crate::sequencer::Timeline;
+use crate::store::Store;
+use crate::sync::lock;
+use crate::watches::Watches;
+use crate::window::Window;
+
+/// Where the store remembers the last commit version, in the batch of that commit: eight bytes
+/// big-endian, after two of the format. A system key, out of the user's reach.
+const VERSION_KEY: &[u8] = b"\xff/occ/version";
+
+/// The format of what this crate keeps in a store.
+const FORMAT: u16 = 1;
+
+/// See the [module](self).
+pub(crate) struct Core<S: Store> {
+    pub(crate) store: S,
+    pub(crate) clock: SharedClock,
+    pub(crate) limits: Limits,
+    pub(crate) random: Random,
+    pub(crate) timeline: Timeline,
+    pub(crate) window: Mutex<Window<S::View>>,
+    pub(crate) pipeline: Pipeline,
+    pub(crate) watches: Watches,
+    /// Set once, when the database closes or breaks: why.
+    closed: OnceLock<Error>,
+}
+
+/// The injected clock.
+#[derive(Clone)]
+pub(crate) struct SharedClock(pub(crate) Arc<dyn Clock>);
+
+impl std::ops::Deref for SharedClock {
+    type Target = dyn Clock;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.0
+    }
+}
+
+impl std::fmt::Debug for SharedClock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Clock({:?})", self.0.now())
+    }
+}
+
+impl<S: Store> Core<S> {
+    pub(crate) fn open(store: S, clock: Arc<dyn Clock>, limits: Limits, seed: u64) -> Result<Self> {
+        let view = store.view()?;
+        let last = match crate::store::View::get(&view, VERSION_KEY)? {
+            Some(mark) => read_mark(&mark)?,
+            None => 0,
+        };
+        let timeline = Timeline::new(clock.now(), last);
+        Ok(Core {
+            store,
+            clock: SharedClock(clock),
+            limits,
+            random: Random::new(seed),
+            timeline,
+            window: Mutex::new(Window::new(timeline, limits.read_window, view)),
+            pipeline: Pipeline::default(),
+            watches: Watches::new(limits.watches),
+            closed: OnceLock::new(),
+        })
+    }
+
+    /// What remembers `version`, in a store that outlives the process.
+    pub(crate) fn version_mark(&self, version: i64) -> Option<(Bytes, Bytes)> {
+        if self.store.durability() == kv_api::Durability::Process {
+            return None;
+        }
+        let mark = [FORMAT.to_be_bytes().as_slice(), &version.to_be_bytes()].concat();
+        Some((Bytes::from_static(VERSION_KEY), mark.into()))
+    }
+
+    /// An error once the database is closed or broken.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        match self.closed.get() {
+            None => Ok(()),
+            Some(error) => Err(error.clone()),
+        }
+    }
+
+    pub(crate) fn closed_error(&self) -> Error {
+        self.closed.get().cloned().unwrap_or_else(closed)
+    }
+
+    /// Closes the database because of a failure of its store: every later operation says so.
+    pub(crate) fn break_down(&self, cause: Error) {
+        let error = Error::new(cause.code())
+            .with_context(format!("the database closed after a failure of its store ({cause}); open it again"));
+        self.shut(error);
+    }
+
+    fn shut(&self, error: Error) -> bool {
+        let first = self.closed.set(error).is_ok();
+        self.watches.fail_all(&self.closed_error());
+        first
+    }
+
+    /// Closes the database: commits under way end, the store is synced, every later operation fails.
+    pub(crate) fn close(&self) -> Result<()> {
+        if let Err(error) = self.check_open() {
+            self.stop();
+            return if error.code() == error::SHUTDOWN_IN_PROGRESS { Ok(()) } else { Err(error) };
+        }
+        self.stop();
+        if self.shut(closed()) { self.store.close() } else { Ok(()) }
+    }
+
+    /// Whether a transaction at `version` may still read.
+    pub(crate) fn check_age(&self, version: i64) -> Result<()> {
+        let width = i64::try_from(self.limits.read_window.as_micros()).unwrap_or(i64::MAX);
+        if version < self.timeline.version_at(self.clock.now()).saturating_sub(width) {
+            return Err(Error::new(error::TRANSACTION_TOO_OLD));
+        }
+        Ok(())
+    }
+
+    /// The newest version that can be read, and its view.
+    pub(crate) fn newest(&self) -> (i64, S::View) {
+        let now = self.clock.now();
+        lock(&self.window).newest(now)
+    }
+
+    /// A pause with jitter: any part of `backoff`.
+    pub(crate) fn jittered(&self, backoff: Duration) -> Duration {
+        backoff.mul_f64(self.random.fraction())
+    }
+}
+
+fn closed() -> Error {
+    Error::new(error::SHUTDOWN_IN_PROGRESS).with_context("the database is closed")
+}
+
+fn read_mark(mark: &[u8]) -> Result<i64> {
+    let damaged = || Error::new(error::FILE_CORRUPT).with_context("the store's version mark is damaged");
+    let (format, version) = mark.split_at_checked(2).ok_or_else(damaged)?;
+    let format = u16::from_be_bytes(format.try_into().map_err(|_| damaged())?);
+    if format != FORMAT {
+        return Err(Error::new(error::UNSUPPORTED_OPERATION).with_context(format!(
+            "the store is of format {format}, this program reads format {FORMAT}: use the version that wrote it"
+        )));
+    }
+    let version = i64::from_be_bytes(version.try_into().map_err(|_| damaged())?);
+    if version < 0 { Err(damaged()) } else { Ok(version) }
+}

@@ -1,0 +1,199 @@
+//! Half-open ranges of keys, and sets of them.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use bytes::Bytes;
+
+/// The keys from `begin` up to, not including, `end`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyRange {
+    /// The first key.
+    pub begin: Bytes,
+    /// The first key that no longer belongs.
+    pub end: Bytes,
+}
+
+impl KeyRange {
+    /// The range of one key. Both ends share one allocation.
+    pub fn point(key: &[u8]) -> Self {
+        let mut after = Vec::with_capacity(key.len() + 1);
+        after.extend_from_slice(key);
+        after.push(0);
+        let end = Bytes::from(after);
+        KeyRange { begin: end.slice(..key.len()), end }
+    }
+
+    /// The range between two keys, copied.
+    pub fn copied(begin: &[u8], end: &[u8]) -> Self {
+        KeyRange { begin: Bytes::copy_from_slice(begin), end: Bytes::copy_from_slice(end) }
+    }
+
+    /// Whether no key belongs to it.
+    pub fn is_empty(&self) -> bool {
+        self.begin >= self.end
+    }
+
+    /// Whether it is the range of one key.
+    pub fn is_point(&self) -> bool {
+        self.end.len() == self.begin.len() + 1 && self.end.ends_with(&[0]) && self.end.starts_with(&self.begin)
+    }
+
+    /// Bytes of both ends.
+    pub fn len(&self) -> usize {
+        self.begin.len() + self.end.len()
+    }
+}
+
+/// A set of keys as disjoint ranges that do not touch: what FoundationDB's coalesced range maps are.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RangeSet {
+    ends: BTreeMap<Bytes, Bytes>,
+}
+
+impl RangeSet {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.ends.clear();
+    }
+
+    /// Adds a range, which is not empty.
+    pub(crate) fn insert(&mut self, range: KeyRange) {
+        let KeyRange { mut begin, mut end } = range;
+        if let Some((before, until)) = self.at_or_before(&begin) {
+            if *until >= end {
+                return;
+            }
+            if *until >= begin {
+                begin = before.clone();
+            }
+        }
+        // Everything that begins within the new range, or where it ends, becomes part of it.
+        while let Some((next, until)) = self.first_from(&begin) {
+            if *next > end {
+                break;
+            }
+            if *until > end {
+                end = until.clone();
+            }
+            let next = next.clone();
+            self.ends.remove(&next);
+        }
+        self.ends.insert(begin, end);
+    }
+
+    /// Takes the keys from `begin` to `end` out.
+    pub(crate) fn remove(&mut self, begin: &Bytes, end: &Bytes) {
+        if let Some((before, until)) = self.at_or_before(begin)
+            && until > begin
+        {
+            let (before, until) = (before.clone(), until.clone());
+            if before == *begin {
+                self.ends.remove(&before);
+            } else {
+                self.ends.insert(before, begin.clone());
+            }
+            if until > *end {
+                self.ends.insert(end.clone(), until);
+                return;
+            }
+        }
+        while let Some((next, until)) = self.first_from(begin) {
+            if next >= end {
+                break;
+            }
+            let (next, until) = (next.clone(), until.clone());
+            self.ends.remove(&next);
+            if until > *end {
+                self.ends.insert(end.clone(), until);
+                break;
+            }
+        }
+    }
+
+    /// The range that holds `key`.
+    pub(crate) fn containing(&self, key: &[u8]) -> Option<(&Bytes, &Bytes)> {
+        self.at_or_before(key).filter(|(_, end)| end.as_ref() > key)
+    }
+
+    pub(crate) fn contains(&self, key: &[u8]) -> bool {
+        self.containing(key).is_some()
+    }
+
+    /// Whether any key from `begin` up to, not including, `end` is in the set.
+    pub(crate) fn intersects(&self, begin: &[u8], end: &[u8]) -> bool {
+        begin < end && (self.contains(begin) || self.first_from(begin).is_some_and(|(next, _)| next.as_ref() < end))
+    }
+
+    /// Its ranges, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Bytes, &Bytes)> {
+        self.ends.iter()
+    }
+
+    /// Its ranges that share a key with the range from `begin` to `end`, not clipped, in order.
+    pub(crate) fn overlapping<'a>(
+        &'a self,
+        begin: &'a [u8],
+        end: &'a [u8],
+    ) -> impl Iterator<Item = (&'a Bytes, &'a Bytes)> {
+        let first = self.at_or_before(begin).filter(|(from, until)| until.as_ref() > begin && from.as_ref() < begin);
+        first.into_iter().chain(
+            self.ends
+                .range::<[u8], _>((Bound::Included(begin), Bound::Unbounded))
+                .take_while(move |(from, _)| from.as_ref() < end),
+        )
+    }
+
+    fn at_or_before(&self, key: &[u8]) -> Option<(&Bytes, &Bytes)> {
+        self.ends.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back()
+    }
+
+    fn first_from(&self, key: &[u8]) -> Option<(&Bytes, &Bytes)> {
+        self.ends.range::<[u8], _>((Bound::Included(key), Bound::Unbounded)).next()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    /// Against a set of the 64 one-byte keys.
+    #[test]
+    fn agrees_with_a_set_of_single_keys() {
+        for seed in 0..200 {
+            let random = Random::new(seed);
+            let (mut set, mut model) = (RangeSet::default(), [false; 64]);
+            for _ in 0..60 {
+                let (a, b) = ((random.next() % 64) as u8, (random.next() % 64) as u8);
+                let (low, high) = (a.min(b), a.max(b) + 1);
+                let (begin, end) = (Bytes::from(vec![low]), Bytes::from(vec![high]));
+                let insert = random.next().is_multiple_of(2);
+                if insert {
+                    set.insert(KeyRange { begin, end });
+                } else {
+                    set.remove(&begin, &end);
+                }
+                model[low as usize..high as usize].fill(insert);
+                for key in 0..64u8 {
+                    assert_eq!(set.contains(&[key]), model[key as usize], "seed {seed}, key {key}");
+                    let any = model[key as usize..(key as usize + 7).min(64)].contains(&true);
+                    assert_eq!(set.intersects(&[key], &[(key + 7).min(64)]), any, "seed {seed}");
+                    assert_eq!(set.overlapping(&[key], &[(key + 7).min(64)]).next().is_some(), any, "seed {seed}");
+                }
+                let ranges: Vec<_> = set.iter().collect();
+                assert!(ranges.windows(2).all(|pair| pair[0].1 < pair[1].0), "seed {seed}: not coalesced: {ranges:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_point_is_known_as_one() {
+        assert!(KeyRange::point(b"ab").is_point());
+        assert!(!KeyRange::copied(b"ab", b"ac").is_point());
+        assert!(KeyRange::copied(b"b", b"a").is_empty());
+    }
+}

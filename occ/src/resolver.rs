@@ -1,0 +1,313 @@
+//! The resolver: which keys were written when, and whether a transaction read something that changed.
+//!
+//! One map from half-open key ranges to the version that last wrote them, as boundaries in key order:
+//! the version at a boundary holds up to the next. Ranges, not keys, since a range clear may cover
+//! keys that do not exist, and a range read may cover keys that did not.
+//!
+//! ```text
+//!   boundary   ""      b       b\0     f       k
+//!   version    0       7       0       9       0           b was written at 7, [f, k) at 9
+//! ```
+//!
+//! The boundaries lie in chunks of up to 512, each with the greatest version in it, so that a check
+//! looks into the two chunks at its ends and skims one number for each chunk between. What is older
+//! than the window is merged away chunk by chunk, a little with each commit.
+//!
+//! Invariants: boundaries are strictly ascending; the first is the empty key; no chunk is empty; no
+//! version is above the last one written; versions below `oldest` may read as any version below it.
+//!
+//! Source: FoundationDB's `fdbserver/SkipList.cpp`, whose skip list with a maximum on each level this
+//! is in two levels.
+
+use bytes::Bytes;
+
+use crate::KeyRange;
+
+const CHUNK: usize = 512;
+
+#[derive(Debug)]
+struct Chunk {
+    keys: Vec<Bytes>,
+    versions: Vec<i64>,
+}
+
+impl Chunk {
+    /// The place of the last boundary at or before `key`, which is not before the chunk.
+    fn at_or_before(&self, key: &[u8]) -> usize {
+        self.keys.partition_point(|boundary| boundary.as_ref() <= key).saturating_sub(1)
+    }
+
+    fn maximum(&self) -> i64 {
+        self.versions.iter().copied().max().unwrap_or(0)
+    }
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Resolver {
+    chunks: Vec<Chunk>,
+    /// The first boundary of each chunk, and the greatest version in it.
+    firsts: Vec<Bytes>,
+    maxima: Vec<i64>,
+    oldest: i64,
+    /// The next chunk to clean, and the boundaries that may be looked at for it.
+    finger: usize,
+    allowance: usize,
+}
+
+impl Resolver {
+    pub(crate) fn new() -> Self {
+        Resolver {
+            chunks: vec![Chunk { keys: vec![Bytes::new()], versions: vec![0] }],
+            firsts: vec![Bytes::new()],
+            maxima: vec![0],
+            oldest: 0,
+            finger: 0,
+            allowance: 0,
+        }
+    }
+
+    /// How many boundaries are kept.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.chunks.iter().map(|chunk| chunk.keys.len()).sum()
+    }
+
+    /// Whether any key of `range`, which is not empty, was written after `version`.
+    pub(crate) fn changed_since(&self, range: &KeyRange, version: i64) -> bool {
+        let first = self.chunk_of(&range.begin);
+        let last = if range.is_point() { first } else { self.chunk_before(&range.end).max(first) };
+        if self.maxima[first..=last].iter().all(|&maximum| maximum <= version) {
+            return false;
+        }
+        let from = self.chunks[first].at_or_before(&range.begin);
+        if first == last {
+            let chunk = &self.chunks[first];
+            let until = chunk.keys[from..].partition_point(|boundary| *boundary < range.end) + from;
+            return chunk.versions[from..until].iter().any(|&written| written > version);
+        }
+        let until = self.chunks[last].keys.partition_point(|boundary| *boundary < range.end);
+        self.maxima[first + 1..last].iter().any(|&maximum| maximum > version)
+            || self.chunks[first].versions[from..].iter().any(|&written| written > version)
+            || self.chunks[last].versions[..until].iter().any(|&written| written > version)
+    }
+
+    /// Records that `range`, which is not empty, was written at `version`: no less than any before.
+    pub(crate) fn write(&mut self, range: &KeyRange, version: i64) {
+        self.allowance += 3;
+        // What follows the range keeps the version that it had.
+        self.split_at(&range.end);
+        let first = self.chunk_of(&range.begin);
+        let place = self.chunks[first].at_or_before(&range.begin);
+        let last = self.chunk_before(&range.end);
+        // The boundaries within the range go; one at its begin takes their place.
+        let at_begin = self.chunks[first].keys[place] == range.begin;
+        let drop_from = if at_begin { place } else { place + 1 };
+        let needs_boundary = drop_from == 0 || self.chunks[first].versions[drop_from - 1] != version || first != last;
+        if first == last {
+            let chunk = &mut self.chunks[first];
+            let drop_to = chunk.keys[drop_from..].partition_point(|boundary| *boundary < range.end) + drop_from;
+            if drop_to == drop_from + 1 && at_begin && needs_boundary {
+                chunk.versions[place] = version;
+            } else {
+                chunk.keys.splice(drop_from..drop_to, needs_boundary.then(|| range.begin.clone()));
+                chunk.versions.splice(drop_from..drop_to, needs_boundary.then_some(version));
+            }
+            self.maxima[first] = version;
+        } else {
+            let chunk = &mut self.chunks[first];
+            chunk.keys.truncate(drop_from);
+            chunk.versions.truncate(drop_from);
+            chunk.keys.push(range.begin.clone());
+            chunk.versions.push(version);
+            self.maxima[first] = version;
+            let chunk = &mut self.chunks[last];
+            let drop_to = chunk.keys.partition_point(|boundary| *boundary < range.end);
+            chunk.keys.drain(..drop_to);
+            chunk.versions.drain(..drop_to);
+            let keep_last = !chunk.keys.is_empty();
+            let gone = first + 1..last + usize::from(!keep_last);
+            if keep_last {
+                self.firsts[last] = chunk.keys[0].clone();
+                self.maxima[last] = chunk.maximum();
+            }
+            self.chunks.drain(gone.clone());
+            self.firsts.drain(gone.clone());
+            self.maxima.drain(gone);
+        }
+        self.split_if_long(first);
+    }
+
+    /// Forgets what was written before `oldest`, a little at a time: about as much as was written since
+    /// the last call, three times over.
+    pub(crate) fn forget_before(&mut self, oldest: i64) {
+        self.oldest = self.oldest.max(oldest);
+        self.allowance += 10;
+        loop {
+            if self.finger >= self.chunks.len() {
+                self.finger = 0;
+            }
+            let length = self.chunks[self.finger].keys.len();
+            if self.allowance < length.max(16) {
+                return;
+            }
+            self.allowance -= length.max(16);
+            self.clean(self.finger);
+            if self.finger == 0 {
+                // One round is enough for now, however large the allowance.
+                self.allowance = self.allowance.min(CHUNK);
+            }
+        }
+    }
+
+    /// Merges old neighbours in one chunk, drops the chunk when it empties or joins it to the one
+    /// before when both are short; moves the finger on.
+    fn clean(&mut self, at: usize) {
+        let oldest = self.oldest;
+        let mut before = match at.checked_sub(1) {
+            Some(before) => self.chunks[before].versions.last().copied().unwrap_or(0),
+            None => oldest, // The first boundary always stays.
+        };
+        let chunk = &mut self.chunks[at];
+        let mut keep = Vec::with_capacity(chunk.keys.len());
+        for &version in &chunk.versions {
+            keep.push(before >= oldest || version >= oldest);
+            before = version;
+        }
+        if keep.contains(&false) {
+            let mut kept = keep.iter();
+            chunk.keys.retain(|_| kept.next().copied().unwrap_or(true));
+            let mut kept = keep.iter();
+            chunk.versions.retain(|_| kept.next().copied().unwrap_or(true));
+        }
+        let joins = at > 0 && chunk.keys.len() + self.chunks[at - 1].keys.len() < CHUNK / 2;
+        if self.chunks[at].keys.is_empty() || joins {
+            let gone = self.chunks.remove(at);
+            self.firsts.remove(at);
+            self.maxima.remove(at);
+            let into = &mut self.chunks[at - 1];
+            into.keys.extend(gone.keys);
+            into.versions.extend(gone.versions);
+            self.maxima[at - 1] = into.maximum();
+        } else {
+            let chunk = &self.chunks[at];
+            self.firsts[at] = chunk.keys[0].clone();
+            self.maxima[at] = chunk.maximum();
+            self.finger = at + 1;
+        }
+    }
+
+    /// The chunk that holds the last boundary at or before `key`.
+    fn chunk_of(&self, key: &[u8]) -> usize {
+        self.firsts.partition_point(|first| first.as_ref() <= key).saturating_sub(1)
+    }
+
+    /// The chunk that holds the last boundary before `key`.
+    fn chunk_before(&self, key: &[u8]) -> usize {
+        self.firsts.partition_point(|first| first.as_ref() < key).saturating_sub(1)
+    }
+
+    fn split_at(&mut self, key: &Bytes) {
+        let at = self.chunk_of(key);
+        let chunk = &mut self.chunks[at];
+        let place = chunk.at_or_before(key);
+        if chunk.keys[place] != *key {
+            let version = chunk.versions[place];
+            chunk.keys.insert(place + 1, key.clone());
+            chunk.versions.insert(place + 1, version);
+            self.split_if_long(at);
+        }
+    }
+
+    fn split_if_long(&mut self, at: usize) {
+        let chunk = &mut self.chunks[at];
+        if chunk.keys.len() <= CHUNK {
+            return;
+        }
+        // Keys that ascend leave full chunks behind when the cut is near the end; half is as good for
+        // all others.
+        let cut = chunk.keys.len() / 2;
+        let tail = Chunk { keys: chunk.keys.split_off(cut), versions: chunk.versions.split_off(cut) };
+        self.maxima[at] = chunk.maximum();
+        self.firsts.insert(at + 1, tail.keys[0].clone());
+        self.maxima.insert(at + 1, tail.maximum());
+        self.chunks.insert(at + 1, tail);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    fn key(number: u64) -> Bytes {
+        Bytes::copy_from_slice(&number.to_be_bytes()[6..])
+    }
+
+    fn check(resolver: &Resolver) {
+        let mut last: Option<&Bytes> = None;
+        for (at, chunk) in resolver.chunks.iter().enumerate() {
+            assert_eq!(chunk.keys.len(), chunk.versions.len());
+            assert_eq!((&resolver.firsts[at], resolver.maxima[at]), (&chunk.keys[0], chunk.maximum()));
+            for key in &chunk.keys {
+                assert!(last.is_none_or(|last| last < key));
+                last = Some(key);
+            }
+        }
+        assert!(resolver.firsts[0].is_empty());
+    }
+
+    /// Against one version for each of 4,096 keys.
+    #[test]
+    fn agrees_with_a_version_for_each_key() {
+        const KEYS: u64 = 4096;
+        for seed in 0..20 {
+            let random = Random::new(seed);
+            let mut resolver = Resolver::new();
+            let mut model = vec![0i64; KEYS as usize];
+            let mut oldest = 0;
+            for version in 1..3000i64 {
+                let low = random.next() % KEYS;
+                let long = if random.next().is_multiple_of(20) { KEYS } else { 4 };
+                let high = (low + 1 + random.next() % long).min(KEYS);
+                let range = if random.next().is_multiple_of(3) {
+                    model[low as usize] = version;
+                    KeyRange::point(&key(low))
+                } else {
+                    model[low as usize..high as usize].fill(version);
+                    KeyRange { begin: key(low), end: key(high) }
+                };
+                resolver.write(&range, version);
+                if random.next().is_multiple_of(5) {
+                    oldest = (version - 500).max(0);
+                    resolver.forget_before(oldest);
+                    check(&resolver);
+                }
+                let low = random.next() % KEYS;
+                let high = (low + 1 + random.next() % long).min(KEYS);
+                let since = oldest + (random.next() % 500) as i64;
+                let expected = model[low as usize..high as usize].iter().any(|&written| written > since);
+                let range = KeyRange { begin: key(low), end: key(high) };
+                assert_eq!(resolver.changed_since(&range, since), expected, "seed {seed}, version {version}");
+                let expected = model[low as usize] > since;
+                assert_eq!(resolver.changed_since(&KeyRange::point(&key(low)), since), expected, "seed {seed}");
+            }
+            check(&resolver);
+        }
+    }
+
+    #[test]
+    fn what_left_the_window_is_forgotten() {
+        let mut resolver = Resolver::new();
+        for version in 1..=20_000i64 {
+            resolver.write(&KeyRange::point(&version.to_be_bytes()), version);
+            resolver.forget_before(version - 1_000);
+        }
+        assert!(resolver.len() < 6_000, "{} boundaries for a window of 1,000 keys", resolver.len());
+        for _ in 0..10_000 {
+            resolver.forget_before(30_000);
+        }
+        assert_eq!(resolver.len(), 1);
+        check(&resolver);
+    }
+}

@@ -1,0 +1,583 @@
+//! What a transaction has done so far: the part behind its lock.
+//!
+//! Life of a transaction, and the error that every operation meets in each state:
+//!
+//! ```text
+//!   active ── commit() ──► committing, committed    2017, and a commit under way fails with it
+//!     │  ▲                     │
+//!     │  └── reset, on_error ──┘
+//!     ├── cancel() ──► cancelled                    1025, until reset
+//!     └── time passes ──► timed out                 1031, until reset
+//! ```
+//!
+//! A write that is wrong is remembered and surfaces at the next read or at the commit; writes after it
+//! are ignored, as in FoundationDB's deferred errors.
+//!
+//! Source: FoundationDB's `ReadYourWrites.actor.cpp` (`checkUsedDuringCommit`, `resetPromise`,
+//! `resetRyow`) and `ThreadSafeTransaction.cpp` (deferred errors).
+
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use bytes::Bytes;
+use kv_api::keys::SYSTEM_BEGIN;
+use kv_api::{ConflictRange, Error, MutationType, Read, Result, TransactionOption, Versionstamp, error};
+
+use crate::commit::{Request, Ticket};
+use crate::core::Core;
+use crate::key_range::RangeSet;
+use crate::mutation::{Mutation, checked_stamp_offset, stamped_key_range, waiting_key};
+use crate::options::{Options, Persistent};
+use crate::overlay::Overlay;
+use crate::store::Store;
+use crate::sync::{Promise, lock};
+use crate::watches::Watch;
+use crate::write_map::{KeyOp, Known, WriteMap};
+use crate::{KeyRange, size};
+
+/// The first pause of `on_error`, at most: a hundredth of a cluster's, as a commit here takes a
+/// hundredth of a cluster's time.
+const FIRST_BACKOFF: Duration = Duration::from_micros(500);
+
+/// The end of the system's keys.
+const SYSTEM_END: &[u8] = b"\xff\xff";
+
+/// Keys this much over the limit exist nowhere (FoundationDB leaves room for a tenant's prefix): reads
+/// of longer ones find nothing, and the ends of ranges are cut to it.
+const KEY_SLACK: usize = 8;
+
+/// See the [module](self).
+pub(crate) struct State<S: Store> {
+    pub(crate) writes: WriteMap,
+    read_conflicts: RangeSet,
+    /// The version read at, and its view once something was read.
+    version: Option<i64>,
+    view: Option<S::View>,
+    pub(crate) options: Options,
+    persistent: Persistent,
+    born: Duration,
+    retries: u32,
+    backoff: Duration,
+    approximate_size: usize,
+    /// A write that was wrong.
+    deferred: Option<Error>,
+    /// Why nothing works any more, until reset.
+    ended: Option<Error>,
+    commit_started: bool,
+    read_started: bool,
+    /// The commit under way, or done.
+    pub(crate) ticket: Option<Arc<Ticket>>,
+    pub(crate) committed: Option<i64>,
+    /// Who waits for the commit, to be woken by a cancellation.
+    pub(crate) commit_waker: Option<Waker>,
+    stamp: Arc<Promise<Result<Versionstamp>>>,
+    watches: Vec<Arc<Watch>>,
+}
+
+impl<S: Store> State<S> {
+    pub(crate) fn new(core: &Core<S>) -> Self {
+        State {
+            writes: WriteMap::new(core.limits.value_bytes),
+            read_conflicts: RangeSet::default(),
+            version: None,
+            view: None,
+            options: Options::new(core.limits.transaction_bytes),
+            persistent: Persistent::default(),
+            born: core.clock.now(),
+            retries: 0,
+            backoff: FIRST_BACKOFF,
+            approximate_size: 0,
+            deferred: None,
+            ended: None,
+            commit_started: false,
+            read_started: false,
+            ticket: None,
+            committed: None,
+            commit_waker: None,
+            stamp: Arc::default(),
+            watches: Vec::new(),
+        }
+    }
+
+    // ---- life ----
+
+    /// Ends the transaction with `error`, unless it has ended: until it is reset.
+    pub(crate) fn end(&mut self, error: Error) {
+        if self.ended.is_some() {
+            return;
+        }
+        self.ended = Some(error.clone());
+        if let Some(waker) = self.commit_waker.take() {
+            waker.wake();
+        }
+        if self.ticket.is_none() {
+            self.stamp.resolve(Err(error.clone()));
+            for watch in self.watches.drain(..) {
+                watch.finish(Err(error.clone()));
+            }
+        }
+    }
+
+    /// When the transaction times out, by the clock.
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        (!self.persistent.timeout.is_zero()).then(|| self.born.saturating_add(self.persistent.timeout))
+    }
+
+    fn check_time(&mut self, core: &Core<S>) {
+        if let Some(deadline) = self.deadline()
+            && core.clock.now() >= deadline
+        {
+            self.end(Error::new(error::TRANSACTION_TIMED_OUT));
+        }
+    }
+
+    /// Whether any operation may go on.
+    fn check_usable(&mut self, core: &Core<S>) -> Result<()> {
+        self.check_time(core);
+        if self.commit_started {
+            // A use during the commit is a mistake of the program: the commit fails too.
+            self.end(Error::new(error::USED_DURING_COMMIT));
+            return Err(Error::new(error::USED_DURING_COMMIT));
+        }
+        match &self.ended {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a read or a commit may go on: a wrong write surfaces here.
+    fn check(&mut self, core: &Core<S>) -> Result<()> {
+        if let Some(error) = &self.deferred {
+            return Err(error.clone());
+        }
+        self.check_usable(core)?;
+        core.check_open()
+    }
+
+    /// The error the transaction ended with.
+    pub(crate) fn ended(&mut self, core: &Core<S>) -> Option<Error> {
+        self.check_time(core);
+        self.ended.clone()
+    }
+
+    /// Forgets everything but the persistent options and what counts retries.
+    pub(crate) fn reset_attempt(&mut self, core: &Core<S>) {
+        let stamp = std::mem::take(&mut self.stamp);
+        let cancelled = Error::new(error::TRANSACTION_CANCELLED);
+        if self.ticket.take().is_none() {
+            stamp.resolve(Err(cancelled.clone()));
+        }
+        for watch in self.watches.drain(..) {
+            watch.finish(Err(cancelled.clone()));
+        }
+        self.writes.reset();
+        self.read_conflicts.clear();
+        self.version = None;
+        self.view = None;
+        self.options = Options::new(core.limits.transaction_bytes);
+        self.approximate_size = 0;
+        self.deferred = None;
+        self.ended = None;
+        self.commit_started = false;
+        self.read_started = false;
+        if let Some(waker) = self.commit_waker.take() {
+            waker.wake();
+        }
+    }
+
+    /// Makes the transaction as new.
+    pub(crate) fn reset(&mut self, core: &Core<S>) {
+        self.reset_attempt(core);
+        self.persistent = Persistent::default();
+        self.born = core.clock.now();
+        self.retries = 0;
+        self.backoff = FIRST_BACKOFF;
+        self.committed = None;
+    }
+
+    /// What `on_error` does about `error`: the pause before the next attempt, or the error to give back.
+    pub(crate) fn consider(&mut self, core: &Core<S>, error: Error) -> Result<Duration> {
+        self.check_time(core);
+        if let Some(ended) = &self.ended {
+            return Err(ended.clone());
+        }
+        let exhausted = self.persistent.retry_limit.is_some_and(|limit| self.retries >= limit);
+        self.retries = self.retries.saturating_add(1);
+        if exhausted || !error.is_retryable() {
+            // What failed for good is not to be used again before a reset.
+            self.end(Error::new(error::TRANSACTION_CANCELLED));
+            return Err(error);
+        }
+        let longest = self.persistent.max_retry_delay;
+        if matches!(error.code(), error::TRANSACTION_TOO_OLD | error::FUTURE_VERSION) {
+            return Ok(Duration::from_millis(10).min(longest));
+        }
+        let pause = core.jittered(self.backoff.min(longest));
+        self.backoff = (self.backoff * 2).min(longest);
+        Ok(pause)
+    }
+
+    // ---- options and bookkeeping ----
+
+    fn defer(&mut self, core: &Core<S>, write: impl FnOnce(&mut Self) -> Result<()>) {
+        if self.deferred.is_some() {
+            return;
+        }
+        let outcome = match self.check_usable(core) {
+            Ok(()) => write(self),
+            // It ends every operation by itself.
+            Err(_) => return,
+        };
+        if let Err(error) = outcome {
+            self.deferred = Some(error);
+        }
+    }
+
+    pub(crate) fn set_option(&mut self, core: &Core<S>, option: TransactionOption) {
+        if self.deferred.is_some() {
+            return;
+        }
+        let touched = self.read_started || !self.writes.is_empty();
+        let (options, persistent) = (&mut self.options, &mut self.persistent);
+        if let Err(error) = options.set(persistent, option, touched, core.limits.transaction_bytes) {
+            self.deferred = Some(error);
+        }
+        self.backoff = self.backoff.min(self.persistent.max_retry_delay);
+    }
+
+    fn max_read_key(&self) -> &'static [u8] {
+        if self.options.read_system_keys { SYSTEM_END } else { SYSTEM_BEGIN }
+    }
+
+    pub(crate) fn approximate_size(&mut self, core: &Core<S>) -> Result<u64> {
+        self.check(core)?;
+        Ok(self.approximate_size as u64)
+    }
+
+    pub(crate) fn stamp(&mut self, core: &Core<S>) -> Result<Arc<Promise<Result<Versionstamp>>>> {
+        self.check_usable(core)?;
+        Ok(self.stamp.clone())
+    }
+
+    // ---- reading ----
+
+    pub(crate) fn read_version(&mut self, core: &Core<S>) -> Result<i64> {
+        self.check(core)?;
+        Ok(self.begin_reading(core))
+    }
+
+    fn begin_reading(&mut self, core: &Core<S>) -> i64 {
+        if let Some(version) = self.version {
+            return version;
+        }
+        let (version, view) = core.newest();
+        (self.version, self.view) = (Some(version), Some(view));
+        version
+    }
+
+    pub(crate) fn set_read_version(&mut self, core: &Core<S>, version: i64) {
+        self.defer(core, |state| {
+            if state.version.is_some() {
+                return Err(Error::new(error::READ_VERSION_ALREADY_SET));
+            }
+            if version <= 0 {
+                return Err(Error::new(error::VERSION_INVALID));
+            }
+            state.version = Some(version);
+            Ok(())
+        });
+    }
+
+    /// Readies a read: the transaction is usable, has a version, and the version can be read at.
+    pub(crate) fn check_read(&mut self, core: &Core<S>) -> Result<&'static [u8]> {
+        self.check(core)?;
+        self.read_started = true;
+        Ok(self.max_read_key())
+    }
+
+    /// The store at the read version, with the transaction's writes unless `read` is not to see them.
+    pub(crate) fn overlay(&mut self, core: &Core<S>, read: Read) -> Result<Overlay<'_, S::View>> {
+        let version = self.begin_reading(core);
+        match &self.view {
+            Some(_) => core.check_age(version)?,
+            None => self.view = Some(lock(&core.window).at(version, core.clock.now())?),
+        }
+        let sees_writes = !self.options.ryw_disabled && (read == Read::Serializable || self.options.snapshot_ryw > 0);
+        match &self.view {
+            Some(view) => Ok(Overlay {
+                view,
+                writes: sees_writes.then_some(&self.writes),
+                bypass_unreadable: self.options.bypass_unreadable,
+            }),
+            None => Err(Error::new(error::INTERNAL_ERROR)),
+        }
+    }
+
+    /// Adds the read conflict of a range that was read, but for what this transaction decides itself.
+    pub(crate) fn add_read_conflict(&mut self, range: KeyRange) {
+        if self.options.ryw_disabled {
+            if !range.is_empty() {
+                self.approximate_size += size::of_range(&range);
+                self.read_conflicts.insert(range);
+            }
+            return;
+        }
+        let (conflicts, approximate_size) = (&mut self.read_conflicts, &mut self.approximate_size);
+        self.writes.each_dependent_part(&range, |part| {
+            *approximate_size += size::of_range(&range);
+            conflicts.insert(part);
+        });
+    }
+
+    pub(crate) fn get(&mut self, core: &Core<S>, key: &[u8], read: Read) -> Result<Option<Bytes>> {
+        let max_key = self.check_read(core)?;
+        if key >= max_key {
+            return Err(Error::new(error::KEY_OUTSIDE_LEGAL_RANGE));
+        }
+        if key.len() > core.limits.key_bytes + KEY_SLACK {
+            return Ok(None);
+        }
+        let value = self.overlay(core, read)?.get(key)?;
+        if read == Read::Serializable {
+            let depends =
+                self.options.ryw_disabled || !matches!(self.writes.known(key, true), Ok(Known::Independent(_)));
+            if depends {
+                let point = KeyRange::point(key);
+                self.approximate_size += size::of_range(&point);
+                self.read_conflicts.insert(point);
+            }
+        }
+        Ok(value)
+    }
+
+    // ---- writing ----
+
+    fn check_write_key(&self, core: &Core<S>, key: &[u8]) -> Result<()> {
+        if key >= SYSTEM_BEGIN {
+            return Err(Error::new(error::KEY_OUTSIDE_LEGAL_RANGE));
+        }
+        if key.len() > core.limits.key_bytes {
+            return Err(Error::new(error::KEY_TOO_LARGE));
+        }
+        Ok(())
+    }
+
+    /// Takes the option that the next write adds no conflict: whether this write adds one.
+    fn adds_conflict(&mut self) -> bool {
+        !std::mem::take(&mut self.options.next_write_no_conflict)
+    }
+
+    pub(crate) fn set(&mut self, core: &Core<S>, key: &[u8], value: &[u8]) {
+        self.defer(core, |state| {
+            let conflict = state.adds_conflict();
+            state.check_write_key(core, key)?;
+            if value.len() > core.limits.value_bytes {
+                return Err(Error::new(error::VALUE_TOO_LARGE));
+            }
+            let point = KeyRange::point(key);
+            let value = Bytes::copy_from_slice(value);
+            state.account(&point, value.len(), conflict);
+            if state.options.ryw_disabled {
+                state.writes.write_through(Mutation::Set { key: point.begin.clone(), value });
+            } else {
+                state.trigger_watches(&point, Some(Some(&value)));
+                state.writes.mutate(point.clone(), KeyOp::Set(Some(value)));
+            }
+            if conflict {
+                state.writes.add_conflict(point);
+            }
+            Ok(())
+        });
+    }
+
+    pub(crate) fn atomic_op(&mut self, core: &Core<S>, operation: MutationType, key: &[u8], operand: &[u8]) {
+        self.defer(core, |state| {
+            let mut conflict = state.adds_conflict();
+            state.check_write_key(core, key)?;
+            if operand.len() > core.limits.value_bytes {
+                return Err(Error::new(error::VALUE_TOO_LARGE));
+            }
+            let mut point = KeyRange::point(key);
+            let operand = Bytes::copy_from_slice(operand);
+            match operation {
+                MutationType::SetVersionstampedKey => {
+                    let version = state.version.unwrap_or(0);
+                    let range = stamped_key_range(key, version, state.max_read_key())?;
+                    // The stamped key itself becomes a write conflict when it is known.
+                    conflict = false;
+                    if !state.options.ryw_disabled {
+                        point = KeyRange::point(&waiting_key(key, version));
+                        if !range.is_empty() {
+                            state.writes.make_unreadable(range);
+                        }
+                    }
+                }
+                MutationType::SetVersionstampedValue => {
+                    checked_stamp_offset(&operand)?;
+                }
+                _ => {}
+            }
+            state.account(&point, operand.len(), conflict);
+            if state.options.ryw_disabled {
+                state.writes.write_through(Mutation::Atomic { operation, key: point.begin.clone(), operand });
+            } else {
+                state.trigger_watches(&point, None);
+                state.writes.mutate(point.clone(), KeyOp::Atomic(operation, operand));
+            }
+            if conflict {
+                state.writes.add_conflict(point);
+            }
+            Ok(())
+        });
+    }
+
+    pub(crate) fn clear(&mut self, core: &Core<S>, key: &[u8]) {
+        self.defer(core, |state| {
+            let conflict = state.adds_conflict();
+            if key >= SYSTEM_BEGIN {
+                return Err(Error::new(error::KEY_OUTSIDE_LEGAL_RANGE));
+            }
+            if key.len() <= core.limits.key_bytes + KEY_SLACK {
+                let point = KeyRange::point(key);
+                state.approximate_size += size::of_range(&point) * (1 + usize::from(conflict));
+                state.clear_checked(point, conflict);
+            }
+            Ok(())
+        });
+    }
+
+    pub(crate) fn clear_range(&mut self, core: &Core<S>, begin: &[u8], end: &[u8]) {
+        self.defer(core, |state| {
+            let conflict = state.adds_conflict();
+            let range = checked_range(core, begin, end, SYSTEM_BEGIN)?;
+            state.approximate_size += size::MUTATION + begin.len() + end.len();
+            state.approximate_size += if conflict { size::RANGE + begin.len() + end.len() } else { 0 };
+            if !range.is_empty() {
+                state.clear_checked(range, conflict);
+            }
+            Ok(())
+        });
+    }
+
+    fn clear_checked(&mut self, range: KeyRange, conflict: bool) {
+        if self.options.ryw_disabled {
+            self.writes.write_through(Mutation::ClearRange(range.clone()));
+        } else {
+            self.trigger_watches(&range, Some(None));
+            self.writes.clear(range.clone());
+        }
+        if conflict {
+            self.writes.add_conflict(range);
+        }
+    }
+
+    pub(crate) fn add_conflict_range(&mut self, core: &Core<S>, begin: &[u8], end: &[u8], side: ConflictRange) {
+        self.defer(core, |state| {
+            let max_key = match side {
+                ConflictRange::Read => state.max_read_key(),
+                ConflictRange::Write => SYSTEM_BEGIN,
+            };
+            let range = checked_range(core, begin, end, max_key)?;
+            if range.is_empty() {
+                return Ok(());
+            }
+            match side {
+                ConflictRange::Read => state.add_read_conflict(range),
+                ConflictRange::Write => {
+                    state.approximate_size += size::of_range(&range);
+                    state.writes.add_conflict(range);
+                }
+            }
+            Ok(())
+        });
+    }
+
+    fn account(&mut self, point: &KeyRange, value: usize, conflict: bool) {
+        self.approximate_size += size::MUTATION + point.begin.len() + value;
+        self.approximate_size += if conflict { size::of_range(point) } else { 0 };
+    }
+
+    // ---- watches ----
+
+    pub(crate) fn watch(&mut self, core: &Core<S>, key: &[u8]) -> Result<Arc<Watch>> {
+        self.check(core)?;
+        if self.options.ryw_disabled {
+            return Err(Error::new(error::WATCHES_DISABLED));
+        }
+        if key >= self.max_read_key() {
+            return Err(Error::new(error::KEY_OUTSIDE_LEGAL_RANGE));
+        }
+        if key.len() > core.limits.key_bytes {
+            return Err(Error::new(error::KEY_TOO_LARGE));
+        }
+        let seen = self.get(core, key, Read::Serializable)?;
+        let watch = core.watches.create(Bytes::copy_from_slice(key), seen)?;
+        self.watches.push(watch.clone());
+        Ok(watch)
+    }
+
+    /// Completes this transaction's watches on keys that it now writes: `value` is the new one, where
+    /// it is known.
+    fn trigger_watches(&mut self, range: &KeyRange, value: Option<Option<&Bytes>>) {
+        self.watches.retain(|watch| {
+            if !(range.begin <= watch.key && watch.key < range.end) {
+                return true;
+            }
+            match value {
+                Some(value) => watch.compare(value),
+                None => watch.finish(Ok(())),
+            }
+            watch.outcome().peek().is_none()
+        });
+    }
+
+    // ---- committing ----
+
+    /// Begins the commit: what goes into the pipeline, or `None` for a transaction that wrote nothing,
+    /// which is committed by that.
+    pub(crate) fn begin_commit(&mut self, core: &Core<S>) -> Result<Option<Request>> {
+        self.check(core)?;
+        self.commit_started = true;
+        let ticket = Arc::new(Ticket::new(std::mem::take(&mut self.watches), self.stamp.clone()));
+        self.ticket = Some(ticket.clone());
+        if self.writes.is_empty() {
+            return Ok(None);
+        }
+        let read_conflicts: Vec<KeyRange> = self
+            .read_conflicts
+            .iter()
+            .map(|(begin, end)| KeyRange { begin: begin.clone(), end: end.clone() })
+            .collect();
+        let bytes = self.writes.commit_size() + read_conflicts.iter().map(size::of_range).sum::<usize>();
+        if bytes > self.options.size_limit {
+            let error = Error::new(error::TRANSACTION_TOO_LARGE);
+            ticket.fail(error.clone());
+            return Err(error);
+        }
+        let read_version = self.begin_reading(core);
+        let (mutations, write_conflicts) = self.writes.take();
+        // The view is not needed any more; the store may let it go.
+        self.view = None;
+        Ok(Some(Request { read_version, read_conflicts, write_conflicts, mutations, bytes, ticket }))
+    }
+}
+
+impl<S: Store> Drop for State<S> {
+    fn drop(&mut self) {
+        self.end(Error::new(error::TRANSACTION_CANCELLED));
+    }
+}
+
+/// A range whose ends are not above `max_key`, cut to the lengths that keys can have: 2004, 2005.
+fn checked_range<S: Store>(core: &Core<S>, begin: &[u8], end: &[u8], max_key: &[u8]) -> Result<KeyRange> {
+    if begin > end {
+        return Err(Error::new(error::INVERTED_RANGE));
+    }
+    if begin > max_key || end > max_key {
+        return Err(Error::new(error::KEY_OUTSIDE_LEGAL_RANGE));
+    }
+    let longest = core.limits.key_bytes + KEY_SLACK;
+    let cut = |key: &[u8]| Bytes::copy_from_slice(&key[..key.len().min(longest + 1)]);
+    Ok(KeyRange { begin: cut(begin), end: cut(end) })
+}

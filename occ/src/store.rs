@@ -1,0 +1,104 @@
+//! What a store must offer for this crate to make a transactional database of it: very little.
+//!
+//! A [`Store`] is a sorted map of byte strings with cheap snapshots. It knows nothing of
+//! transactions, versions or conflicts; it is written by one thread at a time, in batches that are
+//! atomic, and read by any number of threads through [`View`]s that never change.
+//!
+//! ```text
+//!   time ──►   apply(batch 7)   view()   sync()        apply(batch 8)   view()   sync()
+//!   readers    view 6 ───────────────────────┤ view 7 ────────────────────────────────┤ view 8
+//! ```
+//!
+//! Nobody reads a view before the batch in it is synced.
+
+use bytes::Bytes;
+use kv_api::{Direction, Durability, Error, Result};
+
+/// One change of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Sets a key.
+    Set {
+        /// The key.
+        key: Bytes,
+        /// Its new value.
+        value: Bytes,
+    },
+    /// Removes a key, which may be absent.
+    Clear {
+        /// The key.
+        key: Bytes,
+    },
+    /// Removes every key from `begin` up to, not including, `end`: those set earlier in the batch too.
+    /// `begin` is less than `end`.
+    ClearRange {
+        /// The first key.
+        begin: Bytes,
+        /// The first key that stays.
+        end: Bytes,
+    },
+}
+
+/// Changes that take effect together, in this order: a later one wins over an earlier one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// The commit version of the batch; each is greater than the one before.
+    pub version: i64,
+    /// The changes.
+    pub ops: Vec<Op>,
+}
+
+/// Why a batch was not applied.
+#[derive(Clone, Debug)]
+pub enum ApplyError {
+    /// Certainly nothing of it was, and the store is as it was before: the commits fail, the database
+    /// goes on. A full disk that is met before the first byte is written is such a case.
+    NothingApplied(Error),
+    /// It may have been, in part or in whole: the commits' outcome is unknown and the database closes.
+    Unknown(Error),
+}
+
+/// A sorted map of byte strings under a database of this crate.
+pub trait Store: Send + Sync + 'static {
+    /// Its snapshots.
+    type View: View;
+
+    /// A snapshot at the head: with every applied batch in it, and never with a later one. Cheap: taken
+    /// after each batch.
+    fn view(&self) -> Result<Self::View>;
+
+    /// Applies a batch atomically, also with respect to a crash. Called by one thread at a time.
+    fn apply(&self, batch: Batch) -> Result<(), ApplyError>;
+
+    /// Makes every applied batch as durable as [`durability`](Store::durability) says. Called after
+    /// `apply` by the same thread, before anyone hears of the batch.
+    fn sync(&self) -> Result<()>;
+
+    /// What an applied and synced batch survives.
+    fn durability(&self) -> Durability;
+
+    /// Called once, when the database closes: no call follows but through views.
+    fn close(&self) -> Result<()> {
+        self.sync()
+    }
+}
+
+/// A snapshot of a [`Store`]. Reads of it give the same answer for ever.
+pub trait View: Clone + Send + Sync + 'static {
+    /// Rows of a range, in the direction asked for.
+    type Range<'a>: Iterator<Item = Result<(Bytes, Bytes)>>;
+
+    /// The value of a key.
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>>;
+
+    /// The rows from `begin` up to, not including, `end`; `begin` is less than `end`. Reads as it is
+    /// iterated: dropping it early costs nothing more.
+    fn range<'a>(&'a self, begin: &[u8], end: &[u8], direction: Direction) -> Self::Range<'a>;
+
+    /// About how many bytes of keys and values the range holds, where the store knows better than by
+    /// walking it.
+    fn estimate(&self, begin: &[u8], end: &[u8]) -> Option<u64> {
+        let _ = (begin, end);
+        None
+    }
+}

@@ -1,0 +1,169 @@
+//! Watches: who waits for which key to change.
+//!
+//! A watch is made by a transaction, armed by its commit, and completes once a committed value differs
+//! from the one that the transaction saw. What is compared is the value, so writing the same again
+//! wakes nobody, and a change that is undone before it is seen is missed, as FoundationDB allows.
+//!
+//! Source: FoundationDB's `Transaction::setupWatches`, `DatabaseContext::increaseWatchCounter`.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use bytes::Bytes;
+use kv_api::{Error, Result, error};
+
+use crate::store::{Op, View};
+use crate::sync::{Promise, lock};
+
+/// One watch.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    pub(crate) key: Bytes,
+    /// What its transaction saw, its own writes included.
+    seen: Option<Bytes>,
+    outcome: Promise<Result<()>>,
+    table: Arc<Table>,
+    counted: AtomicBool,
+}
+
+impl Watch {
+    /// Completes the watch.
+    pub(crate) fn finish(&self, outcome: Result<()>) {
+        if self.outcome.resolve(outcome) {
+            self.discount();
+        }
+    }
+
+    /// Completes it if `value` is not what was seen.
+    pub(crate) fn compare(&self, value: Option<&Bytes>) {
+        if self.seen.as_ref() != value {
+            self.finish(Ok(()));
+        }
+    }
+
+    pub(crate) fn outcome(&self) -> &Promise<Result<()>> {
+        &self.outcome
+    }
+
+    fn discount(&self) {
+        if self.counted.swap(false, Ordering::Relaxed) {
+            self.table.outstanding.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.discount();
+        let mut armed = lock(&self.table.armed);
+        if let Some(watches) = armed.get_mut(&self.key) {
+            watches.retain(|watch| watch.strong_count() > 0);
+            if watches.is_empty() {
+                armed.remove(&self.key);
+            }
+            self.table.keys.store(armed.len(), Ordering::Release);
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    outstanding: AtomicUsize,
+    /// The number of keys in `armed`, so that batches pass by without its lock.
+    keys: AtomicUsize,
+    armed: Mutex<BTreeMap<Bytes, Vec<Weak<Watch>>>>,
+}
+
+/// The watches of a database.
+#[derive(Debug)]
+pub(crate) struct Watches {
+    table: Arc<Table>,
+    most: usize,
+}
+
+impl Watches {
+    pub(crate) fn new(most: usize) -> Self {
+        Watches { table: Arc::default(), most }
+    }
+
+    /// A watch, not yet armed: 1032 when there are too many.
+    pub(crate) fn create(&self, key: Bytes, seen: Option<Bytes>) -> Result<Arc<Watch>> {
+        let most = self.most;
+        self.table
+            .outstanding
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| (count < most).then_some(count + 1))
+            .map_err(|_| Error::new(error::TOO_MANY_WATCHES))?;
+        let counted = AtomicBool::new(true);
+        Ok(Arc::new(Watch { key, seen, outcome: Promise::default(), table: self.table.clone(), counted }))
+    }
+
+    /// Arms watches. The caller compares them with the head afterwards: a batch that was published
+    /// before this call has passed them by.
+    pub(crate) fn arm(&self, watches: &[Arc<Watch>]) {
+        let mut armed = lock(&self.table.armed);
+        for watch in watches {
+            armed.entry(watch.key.clone()).or_default().push(Arc::downgrade(watch));
+        }
+        self.table.keys.store(armed.len(), Ordering::Release);
+    }
+
+    /// Whether [`changed`](Self::changed) has anything to do.
+    pub(crate) fn any(&self) -> bool {
+        self.table.keys.load(Ordering::Acquire) > 0
+    }
+
+    /// The keys of `ops` that are watched, and by whom.
+    pub(crate) fn touched(&self, ops: &[Op]) -> BTreeMap<Bytes, Vec<Arc<Watch>>> {
+        let mut touched = BTreeMap::new();
+        if !self.any() {
+            return touched;
+        }
+        let armed = lock(&self.table.armed);
+        let mut touch = |key: &Bytes, watches: &[Weak<Watch>]| {
+            if !touched.contains_key(key) {
+                touched.insert(key.clone(), watches.iter().filter_map(Weak::upgrade).collect::<Vec<_>>());
+            }
+        };
+        for op in ops {
+            match op {
+                Op::Set { key, .. } | Op::Clear { key } => {
+                    if let Some(watches) = armed.get(key) {
+                        touch(key, watches);
+                    }
+                }
+                Op::ClearRange { begin, end } => {
+                    for (key, watches) in armed.range::<Bytes, _>((Bound::Included(begin), Bound::Excluded(end))) {
+                        touch(key, watches);
+                    }
+                }
+            }
+        }
+        drop(armed);
+        touched
+    }
+
+    /// Compares watches with what `view` holds: each key is read once, however many wait for it.
+    pub(crate) fn compare<V: View>(touched: BTreeMap<Bytes, Vec<Arc<Watch>>>, view: &V) {
+        for (key, watches) in touched {
+            match view.get(&key) {
+                Ok(value) => watches.iter().for_each(|watch| watch.compare(value.as_ref())),
+                // The reader finds out; a wake-up too many is allowed.
+                Err(_) => watches.iter().for_each(|watch| watch.finish(Ok(()))),
+            }
+        }
+    }
+
+    /// Fails every armed watch: the database closes.
+    pub(crate) fn fail_all(&self, error: &Error) {
+        let all: Vec<Arc<Watch>> = {
+            let armed = std::mem::take(&mut *lock(&self.table.armed));
+            self.table.keys.store(0, Ordering::Release);
+            armed.into_values().flatten().filter_map(|watch| watch.upgrade()).collect()
+        };
+        for watch in all {
+            watch.finish(Err(error.clone()));
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! The write map: what a transaction has written and not yet committed.
+//!
+//! Four layers over the whole keyspace, of which FoundationDB's `WriteMap.h` makes one tree:
+//!
+//! ```text
+//!   keys             a     b     c     d     e     f     g
+//!   operations             +1          ="x"                      stacks of operations on single keys
+//!   cleared                      ├───────────┤                   range clears
+//!   write conflicts        ├─┤   ├───────────┤                   what others must not have read
+//!   unreadable                                     ├───┤         where a pending versionstamp may land
+//! ```
+//!
+//! Invariants: an operation lies over a clear that came before it; a clear removes the operations it
+//! covers and makes what it covers readable again. An operation on a key that this transaction cleared
+//! starts from "absent" and is settled at once; one on a key whose value is not known stays a stack
+//! until the key is read, or until the commit.
+//!
+//! A versionstamped key may land anywhere in a range of keys. What was written there before is moved
+//! to `early`, in order, so that it reaches the store before the stamped key does; from then on the
+//! range cannot be read.
+//!
+//! Source: FoundationDB's `fdbclient/WriteMap.cpp` and `RYWImpl::writeRangeToNativeTransaction`.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use bytes::Bytes;
+use kv_api::MutationType;
+
+use crate::key_range::RangeSet;
+use crate::mutation::Mutation;
+use crate::{KeyRange, atomic, size};
+
+/// One operation on a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum KeyOp {
+    /// The key has this value; `None` for a key that turned out to be absent.
+    Set(Option<Bytes>),
+    /// An atomic operation with its operand.
+    Atomic(MutationType, Bytes),
+}
+
+/// The operations on one key, oldest first; never empty.
+#[derive(Clone, Debug)]
+pub(crate) struct Stack(Vec<KeyOp>);
+
+impl Stack {
+    /// Whether the value depends on what the store holds.
+    pub(crate) fn is_dependent(&self) -> bool {
+        matches!(self.0.first(), Some(KeyOp::Atomic(operation, _)) if !operation.is_versionstamped())
+    }
+
+    /// The value over `base`, which is what the store holds (and is not looked at for independent ones).
+    pub(crate) fn value_over(&self, base: Option<Bytes>, value_limit: usize) -> Option<Bytes> {
+        self.0.iter().fold(base, |value, op| match op {
+            KeyOp::Set(value) => value.clone(),
+            KeyOp::Atomic(operation, operand) => atomic::apply(*operation, value.as_ref(), operand, value_limit),
+        })
+    }
+
+    /// Adds an operation, joining it with the last one where that gives the same result.
+    fn push_joined(&mut self, op: KeyOp, value_limit: usize) {
+        let Some(top) = self.0.last_mut() else { return self.0.push(op) };
+        match (&*top, &op) {
+            (_, KeyOp::Set(_)) => *top = op,
+            (KeyOp::Set(value), KeyOp::Atomic(operation, operand)) => {
+                *top = KeyOp::Set(atomic::apply(*operation, value.as_ref(), operand, value_limit));
+            }
+            (KeyOp::Atomic(last, first_operand), KeyOp::Atomic(operation, operand))
+                if last == operation && is_joinable(*operation, first_operand, operand) =>
+            {
+                let joined = atomic::apply(*operation, Some(first_operand), operand, value_limit);
+                *top = KeyOp::Atomic(*operation, joined.unwrap_or_default());
+            }
+            _ => self.0.push(op),
+        }
+    }
+}
+
+/// Whether two operations of one type can become one (`isNonAssociativeOp`): for those that pad or
+/// cut to the operand, only where both operands have one length.
+fn is_joinable(operation: MutationType, first: &Bytes, second: &Bytes) -> bool {
+    match operation {
+        MutationType::BitAnd | MutationType::ByteMin | MutationType::ByteMax => true,
+        // Whether the second fits depends on the value that the first was appended to.
+        MutationType::AppendIfFits | MutationType::CompareAndClear => false,
+        MutationType::SetVersionstampedKey | MutationType::SetVersionstampedValue => false,
+        MutationType::Add | MutationType::BitOr | MutationType::BitXor | MutationType::Max | MutationType::Min => {
+            first.len() == second.len()
+        }
+    }
+}
+
+/// What the write map knows of a key.
+#[derive(Debug)]
+pub(crate) enum Known<'a> {
+    /// Nothing: the store decides.
+    Unmodified,
+    /// This transaction decides alone.
+    Independent(Option<&'a Stack>),
+    /// These operations over what the store holds.
+    Dependent(&'a Stack),
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct WriteMap {
+    ops: BTreeMap<Bytes, Stack>,
+    cleared: RangeSet,
+    conflicts: RangeSet,
+    unreadable: RangeSet,
+    /// Mutations that come before everything else, in order.
+    early: Vec<Mutation>,
+    value_limit: usize,
+}
+
+impl WriteMap {
+    pub(crate) fn new(value_limit: usize) -> Self {
+        WriteMap {
+            ops: BTreeMap::new(),
+            cleared: RangeSet::default(),
+            conflicts: RangeSet::default(),
+            unreadable: RangeSet::default(),
+            early: Vec::new(),
+            value_limit,
+        }
+    }
+
+    pub(crate) fn value_limit(&self) -> usize {
+        self.value_limit
+    }
+
+    /// Whether nothing was written and no write conflict range added.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.has_no_writes() && self.conflicts.is_empty()
+    }
+
+    /// Whether reads see what the store holds, everywhere.
+    pub(crate) fn has_no_writes(&self) -> bool {
+        self.ops.is_empty() && self.cleared.is_empty() && self.unreadable.is_empty() && self.early.is_empty()
+    }
+
+    pub(crate) fn reset(&mut self) {
+        self.ops.clear();
+        self.cleared.clear();
+        self.conflicts.clear();
+        self.unreadable.clear();
+        self.early.clear();
+    }
+
+    /// A set or an atomic operation on the key of `point`.
+    pub(crate) fn mutate(&mut self, point: KeyRange, op: KeyOp) {
+        let key = &point.begin;
+        let was_unreadable = !self.unreadable.is_empty() && self.unreadable.contains(key);
+        let stamped = matches!(&op, KeyOp::Atomic(operation, _) if operation.is_versionstamped());
+        let replaces = matches!(&op, KeyOp::Set(_) | KeyOp::Atomic(MutationType::SetVersionstampedValue, _));
+        match self.ops.get_mut(key) {
+            Some(stack) if replaces && !was_unreadable => *stack = Stack(vec![op]),
+            Some(stack) if was_unreadable || stamped => stack.0.push(op),
+            Some(stack) => stack.push_joined(op, self.value_limit),
+            None => {
+                let mut stack = Stack(Vec::with_capacity(1));
+                if !replaces && !stamped && self.cleared.contains(key) {
+                    stack.0.push(KeyOp::Set(None));
+                }
+                stack.push_joined(op, self.value_limit);
+                self.ops.insert(key.clone(), stack);
+            }
+        }
+        if stamped {
+            self.unreadable.insert(point);
+        }
+    }
+
+    /// A clear of every key of `range`, which is not empty.
+    pub(crate) fn clear(&mut self, range: KeyRange) {
+        if range.is_point() {
+            self.ops.remove(&range.begin);
+        } else {
+            drop(self.take_ops(&range));
+        }
+        if !self.unreadable.is_empty() {
+            self.unreadable.remove(&range.begin, &range.end);
+        }
+        self.cleared.insert(range);
+    }
+
+    /// Makes `range` the place where a versionstamped key may land.
+    pub(crate) fn make_unreadable(&mut self, range: KeyRange) {
+        let cleared: Vec<KeyRange> = self
+            .cleared
+            .overlapping(&range.begin, &range.end)
+            .map(|(begin, end)| KeyRange { begin: begin.max(&range.begin).clone(), end: end.min(&range.end).clone() })
+            .collect();
+        for part in cleared {
+            self.cleared.remove(&part.begin, &part.end);
+            self.early.push(Mutation::ClearRange(part));
+        }
+        for (key, stack) in self.take_ops(&range) {
+            emit(&mut self.early, &key, stack);
+        }
+        self.unreadable.insert(range);
+    }
+
+    /// A mutation as it is, unseen by any read: for transactions without read-your-writes.
+    pub(crate) fn write_through(&mut self, mutation: Mutation) {
+        self.early.push(mutation);
+    }
+
+    /// Adds a write conflict range, which is not empty.
+    pub(crate) fn add_conflict(&mut self, range: KeyRange) {
+        self.conflicts.insert(range);
+    }
+
+    /// What is known of `key`, or `Err` where a pending versionstamp hides it.
+    pub(crate) fn known(&self, key: &[u8], bypass_unreadable: bool) -> Result<Known<'_>, Unreadable> {
+        if !bypass_unreadable && !self.unreadable.is_empty() && self.unreadable.contains(key) {
+            return Err(Unreadable);
+        }
+        Ok(match self.ops.get(key) {
+            Some(stack) if stack.is_dependent() => Known::Dependent(stack),
+            Some(stack) => Known::Independent(Some(stack)),
+            None if self.cleared.contains(key) => Known::Independent(None),
+            None => Known::Unmodified,
+        })
+    }
+
+    /// The operations on keys from `begin` up to, not including, `end`.
+    pub(crate) fn ops_in(&self, begin: &[u8], end: &[u8]) -> std::collections::btree_map::Range<'_, Bytes, Stack> {
+        self.ops.range::<[u8], _>((Bound::Included(begin), Bound::Excluded(end)))
+    }
+
+    /// The cleared range that holds `key`.
+    pub(crate) fn cleared_around(&self, key: &[u8]) -> Option<(&Bytes, &Bytes)> {
+        if self.cleared.is_empty() { None } else { self.cleared.containing(key) }
+    }
+
+    /// Whether any versionstamp is pending.
+    pub(crate) fn any_unreadable(&self) -> bool {
+        !self.unreadable.is_empty()
+    }
+
+    /// Whether a pending versionstamp hides any key from `begin` up to, not including, `end`.
+    pub(crate) fn hides(&self, begin: &[u8], end: &[u8]) -> bool {
+        !self.unreadable.is_empty() && self.unreadable.intersects(begin, end)
+    }
+
+    /// Calls `add` with the parts of `range` that a read of it depends on: all but what this
+    /// transaction cleared or set by itself (`RYWImpl::updateConflictMap`).
+    pub(crate) fn each_dependent_part(&self, range: &KeyRange, mut add: impl FnMut(KeyRange)) {
+        if self.ops.is_empty() && self.cleared.is_empty() {
+            if !range.is_empty() {
+                add(range.clone());
+            }
+            return;
+        }
+        if range.is_empty() {
+            return;
+        }
+        let mut from = range.begin.clone();
+        let mut emit = |begin: &mut Bytes, end: &Bytes, next: Bytes| {
+            if *begin < *end {
+                add(KeyRange { begin: begin.clone(), end: end.clone() });
+            }
+            if next > *begin {
+                *begin = next;
+            }
+        };
+        let mut cleared = self.cleared.overlapping(&range.begin, &range.end).peekable();
+        let mut sets = self.ops_in(&range.begin, &range.end).filter(|(_, stack)| !stack.is_dependent()).peekable();
+        loop {
+            let clear_first = match (cleared.peek(), sets.peek()) {
+                (None, None) => break,
+                (Some((begin, _)), Some((key, _))) => begin <= key,
+                (clear, _) => clear.is_some(),
+            };
+            if clear_first {
+                if let Some((begin, end)) = cleared.next() {
+                    emit(&mut from, begin, end.clone());
+                }
+            } else if let Some((key, _)) = sets.next()
+                && *key >= from
+            {
+                emit(&mut from, key, KeyRange::point(key).end);
+            }
+        }
+        if from < range.end {
+            add(KeyRange { begin: from, end: range.end.clone() });
+        }
+    }
+
+    /// Everything, in the order in which the store must see it: what came early, the clears, then the
+    /// operations key by key; and the write conflict ranges.
+    pub(crate) fn take(&mut self) -> (Vec<Mutation>, Vec<KeyRange>) {
+        let mut mutations = std::mem::take(&mut self.early);
+        mutations.reserve(self.ops.len());
+        for (begin, end) in self.cleared.iter() {
+            mutations.push(Mutation::ClearRange(KeyRange { begin: begin.clone(), end: end.clone() }));
+        }
+        for (key, stack) in std::mem::take(&mut self.ops) {
+            emit(&mut mutations, &key, stack);
+        }
+        let conflicts =
+            self.conflicts.iter().map(|(begin, end)| KeyRange { begin: begin.clone(), end: end.clone() }).collect();
+        self.reset();
+        (mutations, conflicts)
+    }
+
+    /// The bytes of everything that [`take`](Self::take) would give, as FoundationDB counts them. It
+    /// splits a clear around the keys that were written after it, and so does the count.
+    pub(crate) fn commit_size(&self) -> usize {
+        let mut total: usize = self.early.iter().map(Mutation::size).sum();
+        for (begin, end) in self.cleared.iter() {
+            let mut from = begin.clone();
+            for (key, _) in self.ops_in(begin, end) {
+                if from < *key {
+                    total += size::MUTATION + from.len() + key.len();
+                }
+                from = KeyRange::point(key).end;
+            }
+            if from < *end {
+                total += size::MUTATION + from.len() + end.len();
+            }
+        }
+        for (key, stack) in &self.ops {
+            for op in &stack.0 {
+                total += size::MUTATION + key.len();
+                total += match op {
+                    KeyOp::Set(Some(value)) | KeyOp::Atomic(_, value) => value.len(),
+                    KeyOp::Set(None) => key.len() + 1,
+                };
+            }
+        }
+        total + self.conflicts.iter().map(|(begin, end)| size::RANGE + begin.len() + end.len()).sum::<usize>()
+    }
+
+    fn take_ops(&mut self, range: &KeyRange) -> BTreeMap<Bytes, Stack> {
+        if self.ops_in(&range.begin, &range.end).next().is_none() {
+            return BTreeMap::new();
+        }
+        let mut taken = self.ops.split_off(&range.begin);
+        let mut rest = taken.split_off(&range.end);
+        self.ops.append(&mut rest);
+        taken
+    }
+}
+
+/// A key that may hold a pending versionstamp was read: 1036.
+#[derive(Debug)]
+pub(crate) struct Unreadable;
+
+fn emit(mutations: &mut Vec<Mutation>, key: &Bytes, stack: Stack) {
+    mutations.extend(stack.0.into_iter().map(|op| match op {
+        KeyOp::Set(Some(value)) => Mutation::Set { key: key.clone(), value },
+        KeyOp::Set(None) => Mutation::ClearRange(KeyRange::point(key)),
+        KeyOp::Atomic(operation, operand) => Mutation::Atomic { operation, key: key.clone(), operand },
+    }));
+}
