@@ -2,18 +2,91 @@
 
 use super::error::JsonErrorKind;
 
-/// A double as text, and room for it.
-pub(crate) struct FloatText(zmij::Buffer);
+/// The most characters that a double takes: a sign, 17 digits, a point, `e-308`.
+const MAX_FLOAT_TEXT: usize = 32;
+
+/// Doubles as text, and room for one.
+///
+/// # The text of a double
+/// The shortest digits that read back as the same double, the nearest to it among those, of two that
+/// are equally near the even one, laid out as
+/// ECMAScript's `Number::toString` does (plain from 1e-6 to below 1e21, else `1.5e-7`, `1e+21`), but
+/// with `.0` where it would read as an integer.
+///
+/// This is part of the format of stored documents: the text of an exploded one is made from its rows
+/// again, and its checksum must be the same for ever. Hence the layout is fixed here, whatever the
+/// library prints that finds the digits.
+pub(crate) struct FloatText {
+    digits: zmij::Buffer,
+    text: [u8; MAX_FLOAT_TEXT],
+}
 
 impl FloatText {
     pub(crate) fn new() -> FloatText {
-        FloatText(zmij::Buffer::new())
+        FloatText { digits: zmij::Buffer::new(), text: [0; MAX_FLOAT_TEXT] }
     }
 
-    /// The shortest text that reads back as the same double and still reads as a float: it has a
-    /// fraction or an exponent. `value` must be finite.
+    /// The text of `value`, which must be finite.
     pub(crate) fn write(&mut self, value: f64) -> &str {
-        self.0.format_finite(value)
+        let magnitude = value.abs();
+        let printed = self.digits.format_finite(value);
+        let Some((digits, exponent)) = printed.split_once('e') else { return printed };
+        let Ok(exponent) = exponent.parse::<i32>() else { return printed };
+        let mut text = Cursor { text: &mut self.text, len: 0 };
+        let (sign, digits) = digits.split_at(usize::from(value.is_sign_negative()));
+        let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+        let fraction = fraction.trim_end_matches('0');
+        text.push(sign);
+        if magnitude >= 1e21 || magnitude < 1e-6 {
+            text.push(whole);
+            if !fraction.is_empty() {
+                text.push(".");
+                text.push(fraction);
+            }
+            text.push(if exponent < 0 { "e-" } else { "e+" });
+            text.push_number(exponent.unsigned_abs());
+        } else if exponent < 0 {
+            text.push("0.");
+            text.push_zeros(exponent.unsigned_abs() as usize - 1);
+            text.push(whole);
+            text.push(fraction);
+        } else {
+            // From 1e16 on, 17 digits never reach behind the point.
+            text.push(whole);
+            text.push(fraction);
+            text.push_zeros((exponent as usize).saturating_sub(fraction.len()));
+            text.push(".0");
+        }
+        let len = text.len;
+        std::str::from_utf8(&self.text[..len]).unwrap_or_default()
+    }
+}
+
+/// Appends to a text that has room enough.
+struct Cursor<'t> {
+    text: &'t mut [u8; MAX_FLOAT_TEXT],
+    len: usize,
+}
+
+impl Cursor<'_> {
+    fn push(&mut self, part: &str) {
+        if let Some(room) = self.text.get_mut(self.len..self.len + part.len()) {
+            room.copy_from_slice(part.as_bytes());
+            self.len += part.len();
+        }
+    }
+
+    fn push_zeros(&mut self, count: usize) {
+        self.push("000000000000000000000".get(..count).unwrap_or_default());
+    }
+
+    fn push_number(&mut self, number: u32) {
+        for power in [100, 10, 1] {
+            if number >= power {
+                let digit = number / power % 10;
+                self.push(&"0123456789"[digit as usize..=digit as usize]);
+            }
+        }
     }
 }
 
@@ -40,4 +113,82 @@ pub(crate) fn append_u64(out: &mut Vec<u8>, mut value: u64) {
         }
     }
     out.extend_from_slice(&digits[at..]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The text is part of the stored format: no line of this table may ever change.
+    #[test]
+    fn the_text_of_a_double_is_fixed() {
+        for (value, expected) in [
+            (0.0, "0.0"),
+            (-0.0, "-0.0"),
+            (1.0, "1.0"),
+            (-1.5, "-1.5"),
+            (0.1, "0.1"),
+            (0.1 + 0.2, "0.30000000000000004"),
+            (100.0, "100.0"),
+            (123456.789, "123456.789"),
+            (9007199254740993.0, "9007199254740992.0"),
+            (1e15, "1000000000000000.0"),
+            (1e16, "10000000000000000.0"),
+            (1.5e16, "15000000000000000.0"),
+            (12345678901234567890.0, "12345678901234567000.0"),
+            (-1e20, "-100000000000000000000.0"),
+            (999999999999999900000.0, "999999999999999900000.0"),
+            (1e21, "1e+21"),
+            (-1.5e21, "-1.5e+21"),
+            (1.7976931348623157e308, "1.7976931348623157e+308"),
+            (1e100, "1e+100"),
+            (0.001, "0.001"),
+            (0.0001, "0.0001"),
+            (0.00001, "0.00001"),
+            (1.5e-5, "0.000015"),
+            (0.000001, "0.000001"),
+            (-1.25e-6, "-0.00000125"),
+            (9.99999999999999e-7, "9.99999999999999e-7"),
+            (1e-7, "1e-7"),
+            (-1.5e-10, "-1.5e-10"),
+            (2.2250738585072014e-308, "2.2250738585072014e-308"),
+            (5e-324, "5e-324"),
+        ] {
+            assert_eq!(FloatText::new().write(value), expected);
+            assert_eq!(parse_float(expected).unwrap().to_bits(), value.to_bits(), "{expected}");
+        }
+    }
+
+    #[test]
+    fn every_double_reads_back() {
+        let mut state = 20_251_121u64;
+        for round in 0..200_000u64 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let bits = state ^ state >> 29;
+            // Half of them near 1, where both layouts meet.
+            let value =
+                f64::from_bits(if round % 2 == 0 { bits } else { bits & !(0x7ff << 52) | (973 + bits % 100) << 52 });
+            if !value.is_finite() {
+                continue;
+            }
+            let mut float = FloatText::new();
+            let text = float.write(value);
+            assert_eq!(text.parse::<f64>().unwrap().to_bits(), value.to_bits(), "{text}");
+            assert!(text.contains(['.', 'e']), "{text}");
+            let shortest = format!("{value:e}");
+            let digits = |text: &str| -> String {
+                let mantissa = text.split('e').next().unwrap_or_default();
+                let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
+                digits.trim_matches('0').to_owned()
+            };
+            if digits(text) != digits(&shortest) {
+                // Between two that are equally near the standard library takes the greater one.
+                let exact = digits(&format!("{value:.40e}"));
+                let ours = digits(text);
+                let (kept, beyond) = exact.split_at(ours.len());
+                assert_eq!(beyond, "5", "{text} is not the nearest to {exact}");
+                assert!(ours.ends_with(['2', '4', '6', '8']), "{text} is odd, {kept} was cut");
+            }
+        }
+    }
 }

@@ -42,8 +42,8 @@ impl Default for ParseOptions {
     }
 }
 
-/// The longest input in bytes: positions of the output (up to 4.5 times as long, for `1e15,` becomes
-/// `1000000000000000.0,`) fit 32 bits.
+/// The longest input in bytes: positions of the output (up to 5 times as long, for `1e20,` becomes
+/// `100000000000000000000.0,`) fit 32 bits.
 pub const MAX_INPUT_BYTES: usize = (u32::MAX / 8) as usize;
 
 /// Objects with no more members than this compare names pair by pair; larger ones sort hashes.
