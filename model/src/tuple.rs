@@ -209,3 +209,136 @@ fn read_run(input: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use foundationdb_tuple::{Bytes, Element as Theirs, pack, unpack};
+
+    use super::*;
+
+    fn written(append: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+        let mut out = Vec::new();
+        append(&mut out);
+        out
+    }
+
+    /// The whole of `encoded` as one element.
+    fn only(encoded: &[u8]) -> Element<'_> {
+        assert_eq!(element_len(encoded), Some(encoded.len()), "{encoded:?}");
+        let (element, rest) = read(encoded).unwrap();
+        assert!(rest.is_empty());
+        element
+    }
+
+    struct Random(u64);
+
+    impl Random {
+        fn next(&mut self) -> u64 {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.0 ^ self.0 >> 29).rotate_left(17)
+        }
+    }
+
+    #[test]
+    fn elements_are_those_of_the_tuple_crate() {
+        let mut random = Random(20_251_121);
+        let edges = [0, 1, 255, 256, 65_535, 65_536, 1 << 32, i64::MAX as u64, 1 << 63, u64::MAX];
+        for round in 0..20_000 {
+            let value = edges.get(round).copied().unwrap_or_else(|| random.next() >> (random.next() % 64));
+            assert_eq!(written(|out| append_u64(out, value)), pack(&value));
+            assert_eq!(only(&pack(&value)), only(&written(|out| append_u64(out, value))));
+
+            let length = 8 - value.leading_zeros() as usize / 8;
+            let negative = written(|out| append_integer(out, value > 0, &value.to_le_bytes()[..length]));
+            assert_eq!(negative, pack(&-i128::from(value)));
+            let Element::Integer(read) = only(&negative) else { panic!("{negative:?}") };
+            assert_eq!((read.is_negative(), read.magnitude_u64()), (value > 0, Some(value)));
+
+            let bits = f64::from_bits(random.next());
+            let double = written(|out| append_double(out, bits));
+            assert_eq!(double, pack(&bits));
+            assert!(matches!(only(&double), Element::Double(read) if read.to_bits() == bits.to_bits()));
+
+            let length = random.next() as usize % 12;
+            let bytes: Vec<u8> = (0..length).map(|_| [0, 0xff, 1, b'a'][random.next() as usize % 4]).collect();
+            let encoded = written(|out| append_bytes(out, &bytes));
+            assert_eq!(encoded, pack(&Bytes::from(bytes.as_slice())));
+            assert_eq!(encoded.len(), encoded_len(&bytes));
+            assert_eq!(only(&encoded), Element::Bytes(bytes.into()));
+
+            let text: String = (0..length).map(|_| ['\0', 'é', '\u{1}', '😀'][random.next() as usize % 4]).collect();
+            let encoded = written(|out| append_str(out, &text));
+            assert_eq!(encoded, pack(&text));
+            assert_eq!(only(&encoded), Element::Str(text.into()));
+        }
+        assert_eq!(written(append_null), pack(&None::<i64>));
+        assert_eq!(written(|out| append_bool(out, true)), pack(&true));
+        assert_eq!(written(|out| append_bool(out, false)), pack(&false));
+    }
+
+    #[test]
+    fn long_integers_have_their_length() {
+        for negative in [false, true] {
+            for length in [9, 16, 254, 255] {
+                let magnitude: Vec<u8> = (0..length).map(|byte| byte as u8 ^ 0x5a | 1).collect();
+                let encoded = written(|out| append_integer(out, negative, &magnitude));
+                if length <= 16 {
+                    // As far as the crate goes without a library for long integers.
+                    let value = magnitude.iter().rev().fold(0u128, |value, &byte| value << 8 | u128::from(byte));
+                    let value = value as i128;
+                    let (value, fits) = if negative { (value.wrapping_neg(), value > 0) } else { (value, value >= 0) };
+                    if fits {
+                        assert_eq!(encoded, pack(&value));
+                    }
+                }
+                let Element::Integer(read) = only(&encoded) else { panic!("{encoded:?}") };
+                assert_eq!(read.is_negative(), negative);
+                assert!(read.magnitude().eq(magnitude.iter().rev().copied()));
+                assert_eq!((read.magnitude_u64(), read.as_u64()), (None, None));
+            }
+        }
+    }
+
+    #[test]
+    fn a_row_of_elements_is_a_tuple_of_the_crate() {
+        let mut path = Vec::new();
+        append_str(&mut path, "a\0b");
+        append_u64(&mut path, 7);
+        append_str(&mut path, "");
+        append_bytes(&mut path, &[0, 1]);
+        let theirs: Vec<Theirs<'_>> = unpack(&path).unwrap();
+        assert_eq!(
+            theirs,
+            [
+                Theirs::String("a\0b".into()),
+                Theirs::Int(7),
+                Theirs::String("".into()),
+                Theirs::Bytes(Bytes::from(&[0u8, 1][..])),
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_cut_short_is_no_element() {
+        for encoded in [
+            &[][..],
+            &[STRING],
+            &[STRING, b'a'],
+            &[STRING, 0, ESCAPE],
+            &[STRING, 0xff, 0],
+            &[BYTES, 1, 2],
+            &[DOUBLE, 1, 2, 3, 4, 5, 6, 7],
+            &[ZERO + 3, 1, 2],
+            &[ZERO - 1],
+            &[POSITIVE_BIG],
+            &[POSITIVE_BIG, 4, 1],
+            &[NEGATIVE_BIG],
+            &[NEGATIVE_BIG, 0, 1],
+            &[0x05],
+            &[0x33],
+            &[0xff],
+        ] {
+            assert_eq!(read(encoded), None, "{encoded:?}");
+        }
+    }
+}

@@ -37,7 +37,7 @@ impl FloatText {
         let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
         let fraction = fraction.trim_end_matches('0');
         text.push(sign);
-        if magnitude >= 1e21 || magnitude < 1e-6 {
+        if !(1e-6..1e21).contains(&magnitude) {
             text.push(whole);
             if !fraction.is_empty() {
                 text.push(".");
