@@ -1,10 +1,8 @@
 //! A database within a database: all keys under a prefix.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
 use bytes::Bytes;
 
-use crate::error::{CLIENT_INVALID_OPERATION, KEY_OUTSIDE_LEGAL_RANGE};
+use crate::error::KEY_OUTSIDE_LEGAL_RANGE;
 use crate::{
     ConflictRange, Database, Durability, Error, KeySelector, KeyValue, Limits, MutationType, RangeBatch, RangeRequest,
     Read, Result, Transaction, TransactionOption, Versionstamp, keys,
@@ -42,11 +40,7 @@ impl<D: Database> Database for Prefixed<D> {
     type Transaction = PrefixedTransaction<D::Transaction>;
 
     fn begin(&self) -> Result<Self::Transaction> {
-        Ok(PrefixedTransaction {
-            inner: self.inner.begin()?,
-            prefix: self.prefix.clone(),
-            deferred: Arc::new(Mutex::new(None)),
-        })
+        Ok(PrefixedTransaction { inner: self.inner.begin()?, prefix: self.prefix.clone() })
     }
 
     fn limits(&self) -> Limits {
@@ -60,13 +54,14 @@ impl<D: Database> Database for Prefixed<D> {
 }
 
 /// A transaction of a [`Prefixed`] database.
+///
+/// A prefix makes a legal key of an illegal one, which the inner transaction then cannot see. A wrong
+/// write is therefore handed on as a write that is wrong there in the same way: the first of several
+/// wrong writes stays the first, and whatever forgets it forgets it.
 #[derive(Clone, Debug)]
 pub struct PrefixedTransaction<T> {
     inner: T,
     prefix: Bytes,
-    /// The first thing wrong with a write, which the inner transaction cannot see: the prefix makes
-    /// a legal key of an illegal one.
-    deferred: Arc<Mutex<Option<Error>>>,
 }
 
 impl<T: Transaction> PrefixedTransaction<T> {
@@ -98,30 +93,38 @@ impl<T: Transaction> PrefixedTransaction<T> {
         }
     }
 
-    fn defer(&self, code: i32) {
-        let mut deferred = self.deferred.lock().unwrap_or_else(PoisonError::into_inner);
-        deferred.get_or_insert(Error::new(code));
+    /// A write outside the keyspace: 2004 at the next read or at the commit.
+    fn write_outside(&self) {
+        self.inner.set(keys::SYSTEM_BEGIN, b"");
     }
 
-    fn check(&self) -> Result<()> {
-        match &*self.deferred.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some(error) => Err(error.clone()),
-            None => Ok(()),
-        }
-    }
-
-    fn forget_deferred(deferred: &Mutex<Option<Error>>) {
-        *deferred.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    /// A stamped key without room for its stamp: 2000 at the next read or at the commit.
+    fn stamp_nothing(&self) {
+        self.inner.atomic_op(MutationType::SetVersionstampedKey, b"", b"");
     }
 
     fn is_legal(key: &[u8]) -> bool {
         key < keys::SYSTEM_BEGIN
     }
 
+    fn check_key(key: &[u8]) -> Result<()> {
+        if Self::is_legal(key) { Ok(()) } else { Err(Error::new(KEY_OUTSIDE_LEGAL_RANGE)) }
+    }
+
     /// Whether a key may stand at the end of a range or in a selector.
     fn check_bound(key: &[u8]) -> Result<()> {
         if key > keys::SYSTEM_BEGIN { Err(Error::new(KEY_OUTSIDE_LEGAL_RANGE)) } else { Ok(()) }
     }
+
+    fn check_bounds(begin: &[u8], end: &[u8]) -> Result<()> {
+        Self::check_bound(begin).and_then(|()| Self::check_bound(end))
+    }
+}
+
+/// A range read under way: the read itself, or the ends that must be known before it.
+enum Issued<B, K> {
+    Batch(B),
+    Ends(Option<K>, Option<K>),
 }
 
 /// Whether a selector as a range's end needs no resolving: it then cannot reach outside the prefix.
@@ -140,14 +143,12 @@ impl<T: Transaction> Transaction for PrefixedTransaction<T> {
     }
 
     fn get(&self, key: &[u8], read: Read) -> impl Future<Output = Result<Option<Bytes>>> + Send + use<T> {
-        let legal = if Self::is_legal(key) { self.check() } else { Err(Error::new(KEY_OUTSIDE_LEGAL_RANGE)) };
-        let value = legal.map(|()| self.inner.get(&self.key(key), read));
+        let value = Self::check_key(key).map(|()| self.inner.get(&self.key(key), read));
         async move { value?.await }
     }
 
     fn get_key(&self, selector: &KeySelector, read: Read) -> impl Future<Output = Result<Bytes>> + Send + use<T> {
-        let legal = self.check().and_then(|()| Self::check_bound(&selector.key));
-        let key = legal.map(|()| self.inner.get_key(&self.selector(selector), read));
+        let key = Self::check_bound(&selector.key).map(|()| self.inner.get_key(&self.selector(selector), read));
         let prefix = self.prefix.clone();
         async move { Ok(Self::strip(&prefix, &key?.await?)) }
     }
@@ -157,32 +158,28 @@ impl<T: Transaction> Transaction for PrefixedTransaction<T> {
         request: &RangeRequest,
         read: Read,
     ) -> impl Future<Output = Result<RangeBatch>> + Send + use<T> {
-        let legal = self
-            .check()
-            .and_then(|()| Self::check_bound(&request.begin.key))
-            .and_then(|()| Self::check_bound(&request.end.key));
+        let legal = Self::check_bounds(&request.begin.key, &request.end.key);
         let inner_request =
             RangeRequest { begin: self.selector(&request.begin), end: self.selector(&request.end), ..request.clone() };
         // Selectors that count over keys could leave the prefix: they are resolved first, and clamped.
-        let resolved = legal.map(|()| {
-            if stays_inside(&request.begin) && stays_inside(&request.end) {
-                Err(self.inner.get_range(&inner_request, read))
-            } else {
-                Ok((self.get_key(&request.begin, read), self.get_key(&request.end, read)))
-            }
+        let resolve = |selector: &KeySelector| (!stays_inside(selector)).then(|| self.get_key(selector, read));
+        let issued = legal.map(|()| match (resolve(&request.begin), resolve(&request.end)) {
+            (None, None) => Issued::Batch(self.inner.get_range(&inner_request, read)),
+            (begin, end) => Issued::Ends(begin, end),
         });
         let this = self.clone();
         async move {
-            let batch = match resolved? {
-                Err(batch) => batch.await?,
-                Ok((begin, end)) => {
-                    let (begin, end) = (begin.await?, end.await?);
-                    if begin >= end {
-                        return Ok(RangeBatch::default());
+            let batch = match issued? {
+                Issued::Batch(batch) => batch.await?,
+                Issued::Ends(begin, end) => {
+                    let mut request = inner_request;
+                    if let Some(begin) = begin {
+                        request.begin = KeySelector::first_greater_or_equal(this.key(&begin.await?));
                     }
-                    let begin = KeySelector::first_greater_or_equal(this.key(&begin));
-                    let end = KeySelector::first_greater_or_equal(this.key(&end));
-                    this.inner.get_range(&RangeRequest { begin, end, ..inner_request }, read).await?
+                    if let Some(end) = end {
+                        request.end = KeySelector::first_greater_or_equal(this.key(&end.await?));
+                    }
+                    this.inner.get_range(&request, read).await?
                 }
             };
             let strip = |row: KeyValue| KeyValue { key: row.key.slice(this.prefix.len()..), value: row.value };
@@ -194,7 +191,7 @@ impl<T: Transaction> Transaction for PrefixedTransaction<T> {
         if Self::is_legal(key) {
             self.inner.set(&self.key(key), value);
         } else {
-            self.defer(KEY_OUTSIDE_LEGAL_RANGE);
+            self.write_outside();
         }
     }
 
@@ -202,28 +199,28 @@ impl<T: Transaction> Transaction for PrefixedTransaction<T> {
         if Self::is_legal(key) {
             self.inner.clear(&self.key(key));
         } else {
-            self.defer(KEY_OUTSIDE_LEGAL_RANGE);
+            self.write_outside();
         }
     }
 
     fn clear_range(&self, begin: &[u8], end: &[u8]) {
-        if Self::check_bound(begin).and_then(|()| Self::check_bound(end)).is_ok() {
+        if Self::check_bounds(begin, end).is_ok() {
             self.inner.clear_range(&self.key(begin), &self.key(end));
         } else {
-            self.defer(KEY_OUTSIDE_LEGAL_RANGE);
+            self.write_outside();
         }
     }
 
     fn atomic_op(&self, mutation: MutationType, key: &[u8], operand: &[u8]) {
         if !Self::is_legal(key) {
-            return self.defer(KEY_OUTSIDE_LEGAL_RANGE);
+            return self.write_outside();
         }
         let mut prefixed = self.key(key);
         if mutation == MutationType::SetVersionstampedKey {
             // The offset counts from the start of the key, which has moved.
-            let Some((_, offset)) = key.split_last_chunk::<4>() else { return self.defer(CLIENT_INVALID_OPERATION) };
+            let Some((_, offset)) = key.split_last_chunk::<4>() else { return self.stamp_nothing() };
             let moved = u32::from_le_bytes(*offset).checked_add(self.prefix.len() as u32);
-            let Some(moved) = moved else { return self.defer(CLIENT_INVALID_OPERATION) };
+            let Some(moved) = moved else { return self.stamp_nothing() };
             let at = prefixed.len() - 4;
             prefixed[at..].copy_from_slice(&moved.to_le_bytes());
         }
@@ -231,10 +228,10 @@ impl<T: Transaction> Transaction for PrefixedTransaction<T> {
     }
 
     fn add_conflict_range(&self, begin: &[u8], end: &[u8], side: ConflictRange) {
-        if Self::check_bound(begin).and_then(|()| Self::check_bound(end)).is_ok() {
+        if Self::check_bounds(begin, end).is_ok() {
             self.inner.add_conflict_range(&self.key(begin), &self.key(end), side);
         } else {
-            self.defer(KEY_OUTSIDE_LEGAL_RANGE);
+            self.write_outside();
         }
     }
 
@@ -247,7 +244,9 @@ impl<T: Transaction> Transaction for PrefixedTransaction<T> {
     }
 
     fn get_estimated_range_size(&self, begin: &[u8], end: &[u8]) -> impl Future<Output = Result<u64>> + Send + use<T> {
-        self.inner.get_estimated_range_size(&self.key(begin), &self.key(end))
+        let legal = Self::check_bounds(begin, end);
+        let size = legal.map(|()| self.inner.get_estimated_range_size(&self.key(begin), &self.key(end)));
+        async move { size?.await }
     }
 
     fn get_range_split_points(
@@ -256,9 +255,10 @@ impl<T: Transaction> Transaction for PrefixedTransaction<T> {
         end: &[u8],
         chunk_bytes: u64,
     ) -> impl Future<Output = Result<Vec<Bytes>>> + Send + use<T> {
-        let points = self.inner.get_range_split_points(&self.key(begin), &self.key(end), chunk_bytes);
+        let legal = Self::check_bounds(begin, end);
+        let points = legal.map(|()| self.inner.get_range_split_points(&self.key(begin), &self.key(end), chunk_bytes));
         let prefix = self.prefix.clone();
-        async move { Ok(points.await?.iter().map(|key| Self::strip(&prefix, key)).collect()) }
+        async move { Ok(points?.await?.iter().map(|key| Self::strip(&prefix, key)).collect()) }
     }
 
     fn get_versionstamp(&self) -> impl Future<Output = Result<Versionstamp>> + Send + use<T> {
@@ -266,14 +266,12 @@ impl<T: Transaction> Transaction for PrefixedTransaction<T> {
     }
 
     fn watch(&self, key: &[u8]) -> impl Future<Output = Result<()>> + Send + use<T> {
-        let legal = if Self::is_legal(key) { self.check() } else { Err(Error::new(KEY_OUTSIDE_LEGAL_RANGE)) };
-        let change = legal.map(|()| self.inner.watch(&self.key(key)));
+        let change = Self::check_key(key).map(|()| self.inner.watch(&self.key(key)));
         async move { change?.await }
     }
 
     fn commit(&self) -> impl Future<Output = Result<()>> + Send + use<T> {
-        let committed = self.check().map(|()| self.inner.commit());
-        async move { committed?.await }
+        self.inner.commit()
     }
 
     fn get_committed_version(&self) -> Result<i64> {
@@ -281,17 +279,10 @@ impl<T: Transaction> Transaction for PrefixedTransaction<T> {
     }
 
     fn on_error(&self, error: Error) -> impl Future<Output = Result<()>> + Send + use<T> {
-        let decided = self.inner.on_error(error);
-        let deferred = self.deferred.clone();
-        async move {
-            decided.await?;
-            Self::forget_deferred(&deferred);
-            Ok(())
-        }
+        self.inner.on_error(error)
     }
 
     fn reset(&self) {
-        Self::forget_deferred(&self.deferred);
         self.inner.reset();
     }
 
