@@ -62,6 +62,9 @@ pub(crate) struct State<S: Store> {
     approximate_size: usize,
     /// A write that was wrong.
     deferred: Option<Error>,
+    /// The first read that failed in the store or met a pending versionstamp: the commit, which waits
+    /// for the reads, fails with it too.
+    failed_read: Option<Error>,
     /// Why nothing works any more, until reset.
     ended: Option<Error>,
     commit_started: bool,
@@ -89,6 +92,7 @@ impl<S: Store> State<S> {
             backoff: FIRST_BACKOFF,
             approximate_size: 0,
             deferred: None,
+            failed_read: None,
             ended: None,
             commit_started: false,
             read_started: false,
@@ -178,6 +182,7 @@ impl<S: Store> State<S> {
         self.options = Options::new(core.limits.transaction_bytes);
         self.approximate_size = 0;
         self.deferred = None;
+        self.failed_read = None;
         self.ended = None;
         self.commit_started = false;
         self.read_started = false;
@@ -296,6 +301,14 @@ impl<S: Store> State<S> {
         Ok(self.max_read_key())
     }
 
+    /// Remembers the failure of a read for the commit.
+    pub(crate) fn note_failure<T>(&mut self, outcome: Result<T>) -> Result<T> {
+        if let Err(error) = &outcome {
+            self.failed_read.get_or_insert_with(|| error.clone());
+        }
+        outcome
+    }
+
     /// The store at the read version, with the transaction's writes unless `read` is not to see them.
     pub(crate) fn overlay(&mut self, core: &Core<S>, read: Read) -> Result<Overlay<'_, S::View>> {
         let version = self.begin_reading(core);
@@ -338,7 +351,8 @@ impl<S: Store> State<S> {
         if key.len() > core.limits.key_bytes + KEY_SLACK {
             return Ok(None);
         }
-        let value = self.overlay(core, read)?.get(key)?;
+        let value = self.overlay(core, read).and_then(|overlay| overlay.get(key));
+        let value = self.note_failure(value)?;
         if read == Read::Serializable {
             let depends =
                 self.options.ryw_disabled || !matches!(self.writes.known(key, true), Ok(Known::Independent(_)));
@@ -541,6 +555,10 @@ impl<S: Store> State<S> {
         self.commit_started = true;
         let ticket = Arc::new(Ticket::new(std::mem::take(&mut self.watches), self.stamp.clone()));
         self.ticket = Some(ticket.clone());
+        if let Some(error) = &self.failed_read {
+            ticket.fail(error.clone());
+            return Err(error.clone());
+        }
         if self.writes.is_empty() {
             return Ok(None);
         }

@@ -62,7 +62,8 @@ impl<S: Store> OccTransaction<S> {
             if selector.key.as_ref() > max_key {
                 return Err(Error::new(error::KEY_OUTSIDE_LEGAL_RANGE));
             }
-            let key = state.overlay(core, read)?.resolve(selector, max_key)?.key;
+            let resolved = state.overlay(core, read).and_then(|overlay| overlay.resolve(selector, max_key));
+            let key = state.note_failure(resolved)?.key;
             if read == Read::Serializable {
                 state.add_read_conflict(selector_conflict(selector, &key));
             }
@@ -76,7 +77,8 @@ impl<S: Store> OccTransaction<S> {
             if request.begin.key.as_ref() > max_key || request.end.key.as_ref() > max_key {
                 return Err(Error::new(error::KEY_OUTSIDE_LEGAL_RANGE));
             }
-            let outcome = range_read::read(&state.overlay(core, read)?, request, max_key)?;
+            let outcome = state.overlay(core, read).and_then(|overlay| range_read::read(&overlay, request, max_key));
+            let outcome = state.note_failure(outcome)?;
             if read == Read::Serializable {
                 state.add_read_conflict(outcome.conflict);
             }
