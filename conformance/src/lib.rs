@@ -1,1 +1,44 @@
-//! The one suite that every engine passes.
+//! The suite that decides what an engine is.
+//!
+//! A scenario is written once, against the traits of `kv-api`, and reaches every engine: the same
+//! list, by count and by name. FoundationDB is the specification, and a scenario claims nothing that
+//! its documentation or its source does not say; where the documentation is silent and engines may
+//! differ, the scenario allows what FoundationDB may do.
+//!
+//! ```text
+//!   an engine's tests/conformance.rs
+//!        │  conformance::suite!(MemHarness)      one #[test] for each scenario
+//!   ┌────▼──────────────────────────────────────────────────────┐
+//!   │ Harness     opens a database for one scenario             │
+//!   │ Space, Tx   a subspace of it, and short ways to speak     │
+//!   │ scenarios/  one file for each clause                      │
+//!   └────┬──────────────────────────────────────────────────────┘
+//!        │  kv_api::AnyDatabase: scenarios are compiled once, here, for all engines
+//!   the engine, or a wrapper around it
+//! ```
+//!
+//! # Invariants
+//!
+//! * Each scenario gets a fresh subspace and leaves every other key alone; no scenario wipes a store.
+//! * `docs/fdb-semantics.md` maps each clause to its scenarios; a test fails on any drift.
+//! * Nothing here knows `occ` or an engine.
+//!
+//! Sources: FoundationDB 7.3, `ReadYourWrites.actor.cpp`, `WriteMap.cpp`, `NativeAPI.actor.cpp`,
+//! `Atomic.h`, `ThreadSafeTransaction.cpp`, `fdb_c.cpp`, `fdb.options`, `api-c.rst`,
+//! `developer-guide.rst`, and the workloads of its own simulation.
+
+pub mod chaos;
+mod expect;
+mod harness;
+mod list;
+pub mod random;
+mod scenario;
+mod scenarios;
+mod space;
+pub mod wrappers;
+
+pub use expect::{Failure, Outcome};
+pub use harness::{Clock, Fixture, Harness, Keyspace};
+pub use list::{CLAUSES, scenarios};
+pub use scenario::{Scenario, run};
+pub use space::{Space, Tx};

@@ -1,0 +1,418 @@
+//! A database that fails on purpose: what a layer's retry loops are proved with.
+//!
+//! ```text
+//!                    reads        commit
+//!   1007, 1009         ×                      the transaction stays failed until on_error
+//!   1020                            ×         nothing was committed
+//!   1021 committed                  ×         it was, and the answer was lost
+//!   1021 not committed              ×         it was not, and never will be
+//!   1031                            ×         either
+//!   latency            ×            ×
+//! ```
+//!
+//! Faults are drawn from one seed, at rates, or come from a script. A transaction that writes nothing
+//! has no faults at its commit, as on a cluster.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use kv_api::error::{
+    COMMIT_UNKNOWN_RESULT, FUTURE_VERSION, NOT_COMMITTED, TRANSACTION_CANCELLED, TRANSACTION_TIMED_OUT,
+    TRANSACTION_TOO_OLD, USED_DURING_COMMIT,
+};
+use kv_api::{
+    ConflictRange, Database, Durability, Error, KeySelector, Limits, MutationType, RangeBatch, RangeRequest, Read,
+    Result, Transaction, TransactionOption, Versionstamp,
+};
+use tokio::sync::watch;
+
+use crate::random::Random;
+
+/// What can go wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// 1020: refused.
+    NotCommitted,
+    /// 1021 for a commit that happened.
+    UnknownCommitted,
+    /// 1021 for a commit that did not.
+    UnknownNotCommitted,
+    /// 1031 for a commit that happened.
+    TimedOutCommitted,
+    /// 1031 for a commit that did not.
+    TimedOutNotCommitted,
+}
+
+impl Fault {
+    fn committed(self) -> bool {
+        matches!(self, Fault::UnknownCommitted | Fault::TimedOutCommitted)
+    }
+
+    fn error(self) -> Error {
+        Error::new(match self {
+            Fault::NotCommitted => NOT_COMMITTED,
+            Fault::UnknownCommitted | Fault::UnknownNotCommitted => COMMIT_UNKNOWN_RESULT,
+            Fault::TimedOutCommitted | Fault::TimedOutNotCommitted => TRANSACTION_TIMED_OUT,
+        })
+    }
+}
+
+/// How often each fault comes, of 1: reads for the first two, commits for the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Rates {
+    /// 1007 from a read.
+    pub too_old: f64,
+    /// 1009 from a read.
+    pub future_version: f64,
+    /// 1020.
+    pub not_committed: f64,
+    /// 1021 for a commit that happened.
+    pub unknown_committed: f64,
+    /// 1021 for a commit that did not.
+    pub unknown_not_committed: f64,
+    /// 1031, for one that happened and one that did not alike.
+    pub timed_out: f64,
+    /// A pause before an answer.
+    pub latency: f64,
+    /// The longest such pause. Needs a tokio runtime with timers, where the rate is not zero.
+    pub longest: Duration,
+}
+
+impl Rates {
+    /// Every retryable fault this often.
+    pub fn retryable(rate: f64) -> Self {
+        Rates {
+            too_old: rate,
+            future_version: rate,
+            not_committed: rate,
+            unknown_committed: rate,
+            unknown_not_committed: rate,
+            ..Rates::default()
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Plan {
+    Seeded { random: Random, rates: Rates },
+    Script(VecDeque<Option<Fault>>),
+}
+
+impl Plan {
+    fn of_read(&mut self) -> Option<Error> {
+        let Plan::Seeded { random, rates } = self else { return None };
+        if random.chance(rates.too_old) {
+            Some(Error::new(TRANSACTION_TOO_OLD))
+        } else if random.chance(rates.future_version) {
+            Some(Error::new(FUTURE_VERSION))
+        } else {
+            None
+        }
+    }
+
+    fn of_commit(&mut self) -> Option<Fault> {
+        match self {
+            Plan::Script(faults) => faults.pop_front().flatten(),
+            Plan::Seeded { random, rates } => [
+                (rates.not_committed, Fault::NotCommitted),
+                (rates.unknown_committed, Fault::UnknownCommitted),
+                (rates.unknown_not_committed, Fault::UnknownNotCommitted),
+                (rates.timed_out / 2.0, Fault::TimedOutCommitted),
+                (rates.timed_out / 2.0, Fault::TimedOutNotCommitted),
+            ]
+            .into_iter()
+            .find_map(|(rate, fault)| random.chance(rate).then_some(fault)),
+        }
+    }
+
+    fn pause(&mut self) -> Option<Duration> {
+        let Plan::Seeded { random, rates } = self else { return None };
+        let nanos = u64::try_from(rates.longest.as_nanos()).unwrap_or(u64::MAX);
+        random.chance(rates.latency).then(|| Duration::from_nanos(random.below(nanos.saturating_add(1))))
+    }
+}
+
+/// A database whose transactions fail on purpose.
+#[derive(Clone)]
+pub struct Chaos<D> {
+    inner: D,
+    plan: Arc<Mutex<Plan>>,
+}
+
+impl<D: Database> Chaos<D> {
+    /// Faults at these rates, drawn from `seed`. At [`Rates::default`], none.
+    pub fn new(inner: D, seed: u64, rates: Rates) -> Self {
+        Chaos { inner, plan: Arc::new(Mutex::new(Plan::Seeded { random: Random::new(seed), rates })) }
+    }
+
+    /// One entry for each commit of a transaction that writes; `None`, and the end of the script, let
+    /// it pass.
+    pub fn scripted(inner: D, faults: impl IntoIterator<Item = Option<Fault>>) -> Self {
+        Chaos { inner, plan: Arc::new(Mutex::new(Plan::Script(faults.into_iter().collect()))) }
+    }
+}
+
+impl<D> fmt::Debug for Chaos<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Chaos").field("plan", &self.plan).finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl<D: Database> Database for Chaos<D> {
+    type Transaction = ChaosTransaction<D::Transaction>;
+
+    fn begin(&self) -> Result<Self::Transaction> {
+        Ok(ChaosTransaction { inner: self.inner.begin()?, plan: self.plan.clone(), attempt: Arc::default() })
+    }
+
+    fn limits(&self) -> Limits {
+        self.inner.limits()
+    }
+
+    fn durability(&self) -> Durability {
+        self.inner.durability()
+    }
+}
+
+/// What a transaction is in between two resets.
+#[derive(Debug)]
+struct Attempt {
+    wrote: bool,
+    /// What every operation answers after a fault, until a reset.
+    failed: Option<Error>,
+    /// Tells watches and versionstamps of a commit that failed on purpose: the inner transaction knows
+    /// nothing of it.
+    doom: watch::Sender<Option<Error>>,
+}
+
+impl Default for Attempt {
+    fn default() -> Self {
+        Attempt { wrote: false, failed: None, doom: watch::Sender::new(None) }
+    }
+}
+
+/// A transaction of a [`Chaos`] database.
+#[derive(Clone, Debug)]
+pub struct ChaosTransaction<T> {
+    inner: T,
+    plan: Arc<Mutex<Plan>>,
+    attempt: Arc<Mutex<Attempt>>,
+}
+
+impl<T: Transaction> ChaosTransaction<T> {
+    fn check(&self) -> Result<()> {
+        lock(&self.attempt).failed.clone().map_or(Ok(()), Err)
+    }
+
+    /// Draws the fault of a read; a transaction that has failed stays so.
+    fn before_read(&self) -> Result<()> {
+        self.check()?;
+        match lock(&self.plan).of_read() {
+            Some(error) => {
+                lock(&self.attempt).failed = Some(error.clone());
+                Err(error)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn pause(&self) -> impl Future<Output = ()> + Send + use<T> {
+        let pause = lock(&self.plan).pause();
+        async move {
+            if let Some(pause) = pause {
+                tokio::time::sleep(pause).await;
+            }
+        }
+    }
+
+    fn wrote(&self) {
+        lock(&self.attempt).wrote = true;
+    }
+
+    /// The outcome of `future`, unless this attempt is doomed first.
+    fn unless_doomed<V, F>(&self, future: F) -> impl Future<Output = Result<V>> + Send + use<T, V, F>
+    where
+        V: Send,
+        F: Future<Output = Result<V>> + Send,
+    {
+        let mut doom = lock(&self.attempt).doom.subscribe();
+        async move {
+            let doomed = async move {
+                loop {
+                    if let Some(error) = doom.borrow_and_update().clone() {
+                        return error;
+                    }
+                    if doom.changed().await.is_err() {
+                        // The attempt ended well: nothing dooms it any more.
+                        std::future::pending::<()>().await;
+                    }
+                }
+            };
+            tokio::select! {
+                biased;
+                outcome = future => outcome,
+                error = doomed => Err(error),
+            }
+        }
+    }
+
+    fn begin_attempt(attempt: &Mutex<Attempt>) {
+        let before = std::mem::take(&mut *lock(attempt));
+        if before.failed.is_some() {
+            before.doom.send_replace(Some(Error::new(TRANSACTION_CANCELLED)));
+        }
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl<T: Transaction> Transaction for ChaosTransaction<T> {
+    fn get_read_version(&self) -> impl Future<Output = Result<i64>> + Send + use<T> {
+        let version = self.check().map(|()| self.inner.get_read_version());
+        let pause = self.pause();
+        async move {
+            pause.await;
+            version?.await
+        }
+    }
+
+    fn set_read_version(&self, version: i64) {
+        self.inner.set_read_version(version);
+    }
+
+    fn get(&self, key: &[u8], read: Read) -> impl Future<Output = Result<Option<Bytes>>> + Send + use<T> {
+        let value = self.before_read().map(|()| self.inner.get(key, read));
+        let pause = self.pause();
+        async move {
+            pause.await;
+            value?.await
+        }
+    }
+
+    fn get_key(&self, selector: &KeySelector, read: Read) -> impl Future<Output = Result<Bytes>> + Send + use<T> {
+        let key = self.before_read().map(|()| self.inner.get_key(selector, read));
+        let pause = self.pause();
+        async move {
+            pause.await;
+            key?.await
+        }
+    }
+
+    fn get_range(
+        &self,
+        request: &RangeRequest,
+        read: Read,
+    ) -> impl Future<Output = Result<RangeBatch>> + Send + use<T> {
+        let batch = self.before_read().map(|()| self.inner.get_range(request, read));
+        let pause = self.pause();
+        async move {
+            pause.await;
+            batch?.await
+        }
+    }
+
+    fn set(&self, key: &[u8], value: &[u8]) {
+        self.wrote();
+        self.inner.set(key, value);
+    }
+
+    fn clear(&self, key: &[u8]) {
+        self.wrote();
+        self.inner.clear(key);
+    }
+
+    fn clear_range(&self, begin: &[u8], end: &[u8]) {
+        self.wrote();
+        self.inner.clear_range(begin, end);
+    }
+
+    fn atomic_op(&self, mutation: MutationType, key: &[u8], operand: &[u8]) {
+        self.wrote();
+        self.inner.atomic_op(mutation, key, operand);
+    }
+
+    fn add_conflict_range(&self, begin: &[u8], end: &[u8], side: ConflictRange) {
+        if side == ConflictRange::Write {
+            self.wrote();
+        }
+        self.inner.add_conflict_range(begin, end, side);
+    }
+
+    fn set_option(&self, option: TransactionOption) {
+        self.inner.set_option(option);
+    }
+
+    fn get_approximate_size(&self) -> impl Future<Output = Result<u64>> + Send + use<T> {
+        self.inner.get_approximate_size()
+    }
+
+    fn get_estimated_range_size(&self, begin: &[u8], end: &[u8]) -> impl Future<Output = Result<u64>> + Send + use<T> {
+        self.inner.get_estimated_range_size(begin, end)
+    }
+
+    fn get_range_split_points(
+        &self,
+        begin: &[u8],
+        end: &[u8],
+        chunk_bytes: u64,
+    ) -> impl Future<Output = Result<Vec<Bytes>>> + Send + use<T> {
+        self.inner.get_range_split_points(begin, end, chunk_bytes)
+    }
+
+    fn get_versionstamp(&self) -> impl Future<Output = Result<Versionstamp>> + Send + use<T> {
+        self.unless_doomed(self.inner.get_versionstamp())
+    }
+
+    fn watch(&self, key: &[u8]) -> impl Future<Output = Result<()>> + Send + use<T> {
+        let watch = self.check().map(|()| self.unless_doomed(self.inner.watch(key)));
+        async move { watch?.await }
+    }
+
+    fn commit(&self) -> impl Future<Output = Result<()>> + Send + use<T> {
+        let this = self.clone();
+        async move {
+            this.check()?;
+            let fault = if lock(&this.attempt).wrote { lock(&this.plan).of_commit() } else { None };
+            this.pause().await;
+            let Some(fault) = fault else { return this.inner.commit().await };
+            if fault.committed() {
+                this.inner.commit().await?;
+            }
+            let mut attempt = lock(&this.attempt);
+            attempt.failed = Some(Error::new(USED_DURING_COMMIT));
+            attempt.doom.send_replace(Some(fault.error()));
+            Err(fault.error())
+        }
+    }
+
+    fn get_committed_version(&self) -> Result<i64> {
+        self.inner.get_committed_version()
+    }
+
+    fn on_error(&self, error: Error) -> impl Future<Output = Result<()>> + Send + use<T> {
+        let decided = self.inner.on_error(error);
+        let attempt = self.attempt.clone();
+        async move {
+            decided.await?;
+            Self::begin_attempt(&attempt);
+            Ok(())
+        }
+    }
+
+    fn reset(&self) {
+        self.inner.reset();
+        Self::begin_attempt(&self.attempt);
+    }
+
+    fn cancel(&self) {
+        self.inner.cancel();
+    }
+}

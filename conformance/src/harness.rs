@@ -1,0 +1,107 @@
+//! What the suite needs from an engine: a database for each scenario, and how time passes there.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use kv_api::Database;
+
+/// Opens databases of one engine (or of a wrapper around one) for the suite.
+///
+/// ```
+/// use conformance::{Fixture, Harness};
+/// # use kv_api::Database;
+/// # fn open_somewhere<D: Database>() -> D { unimplemented!() }
+/// # struct Mine<D>(std::marker::PhantomData<fn() -> D>);
+/// # impl<D: Database> Harness for Mine<D> {
+/// type Database = D; // the engine's
+///
+/// fn engine(&self) -> String {
+///     "mine".into()
+/// }
+///
+/// fn open(&self, _scenario: &str) -> Fixture<D> {
+///     Fixture::new(open_somewhere())
+/// }
+/// # }
+/// ```
+pub trait Harness: Send + Sync + 'static {
+    /// The databases it opens.
+    type Database: Database;
+
+    /// The engine's name, for reports.
+    fn engine(&self) -> String;
+
+    /// A database of which the fixture's subspace is empty and nobody else's.
+    fn open(&self, scenario: &str) -> Fixture<Self::Database>;
+}
+
+/// Who may have keys in a fixture's database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Keyspace {
+    /// Only the scenario.
+    Own,
+    /// Others too, outside the fixture's subspace: a cluster.
+    Shared,
+}
+
+/// Moves an engine's time forward, so that "five seconds old" needs no five seconds.
+pub type Clock = Arc<dyn Fn(Duration) + Send + Sync>;
+
+/// A database opened for one scenario.
+pub struct Fixture<D> {
+    pub(crate) database: D,
+    pub(crate) subspace: Bytes,
+    pub(crate) keyspace: Keyspace,
+    pub(crate) clock: Option<Clock>,
+    pub(crate) keep: Vec<Box<dyn Any + Send + Sync>>,
+}
+
+impl<D: Database> Fixture<D> {
+    /// A database that is the scenario's own.
+    pub fn new(database: D) -> Self {
+        let subspace = Bytes::from_static(b"suite/");
+        Fixture { database, subspace, keyspace: Keyspace::Own, clock: None, keep: Vec::new() }
+    }
+
+    /// The database is shared with others, who stay out of this subspace.
+    #[must_use]
+    pub fn shared(mut self, subspace: impl Into<Bytes>) -> Self {
+        self.subspace = subspace.into();
+        self.keyspace = Keyspace::Shared;
+        self
+    }
+
+    /// The engine's time is moved by hand. Without this, the suite waits for it to pass.
+    #[must_use]
+    pub fn clock(mut self, clock: impl Fn(Duration) + Send + Sync + 'static) -> Self {
+        self.clock = Some(Arc::new(clock));
+        self
+    }
+
+    /// Keeps something alive as long as the database is used: the folder it is in.
+    #[must_use]
+    pub fn keep(mut self, guard: impl Any + Send + Sync) -> Self {
+        self.keep.push(Box::new(guard));
+        self
+    }
+
+    /// The same fixture with a wrapper around its database.
+    pub fn map<E: Database>(self, wrap: impl FnOnce(D) -> E) -> Fixture<E> {
+        Fixture {
+            database: wrap(self.database),
+            subspace: self.subspace,
+            keyspace: self.keyspace,
+            clock: self.clock,
+            keep: self.keep,
+        }
+    }
+}
+
+impl<D> fmt::Debug for Fixture<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fixture").field("subspace", &self.subspace).field("keyspace", &self.keyspace).finish()
+    }
+}
