@@ -193,7 +193,7 @@ fn decrement(text: &str) -> String {
 fn long_strings_go_over_several_rows() {
     for piece in ["x", "é", "€", "😀", "a😀", "\\u0000", "\\u0000é", "\\n"] {
         // Around the limit and far beyond it, with the cut at every byte of a character.
-        for length in [99_990, 99_996, 99_997, 99_998, 99_999, 100_000, 100_001, 250_000] {
+        for length in [99_996, 99_998, 250_000] {
             let repeated = piece.repeat(length / piece.len());
             for shift in 0..4 {
                 round_trip(&format!("{{\"s\":\"{}{repeated}\",\"t\":\"after\"}}", "y".repeat(shift)));

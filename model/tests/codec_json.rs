@@ -69,6 +69,15 @@ fn many_equal_names_leave_the_last() {
 }
 
 #[test]
+fn equal_names_nested_in_equal_names_take_one_pass() {
+    // Cutting each out at once would move some 10^11 bytes.
+    let depth = 500_000;
+    let text = format!("{}1{}", "{\"a\":1,\"a\":".repeat(depth), "}".repeat(depth));
+    let expected = format!("{}1{}", "{\"a\":".repeat(depth), "}".repeat(depth));
+    assert!(normalised(&text) == expected);
+}
+
+#[test]
 fn what_is_no_json_is_refused_where_it_stops_being_it() {
     let deep_end = "[".repeat(100_000);
     for (input, offset, kind) in [

@@ -203,7 +203,8 @@ impl Exploder<'_> {
             let (path, bytes, limit) = (String::new(), value - key, self.limits.max_key_bytes);
             return Err(Stop::Failed(BodyError::PathTooLong { path, bytes, limit }));
         }
-        RevisionMetadata::exploded(body.as_bytes(), self.leaves.len() as u64, &order).append_to(&mut self.arena);
+        let metadata = RevisionMetadata::exploded(body.as_bytes(), self.leaves.len() as u64);
+        metadata.with_payload(&order).append_to(&mut self.arena);
         let row = Row { key, value, end: self.arena.len() };
         if row.end - row.value > self.limits.value_bytes() {
             return Err(Stop::TooCostly);

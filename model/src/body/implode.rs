@@ -5,13 +5,10 @@
 //! path with the leaf before it, closes what is not shared and opens what is new.
 
 use super::metadata::RevisionMetadata;
-use super::{CorruptDocument, order};
+use super::{CorruptDocument, MAX_RESERVE, order};
 use crate::bigint::append_decimal;
 use crate::json::{FloatText, append_escaped, append_u64};
 use crate::tuple::{self, Element};
-
-/// How much is reserved at most on the word of the metadata alone.
-const MAX_RESERVE: u64 = 16 << 20;
 
 const NOT_A_PATH: CorruptDocument = CorruptDocument { reason: "the key of a leaf cannot be read" };
 const NOT_A_LEAF: CorruptDocument = CorruptDocument { reason: "the value of a leaf cannot be read" };

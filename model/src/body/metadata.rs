@@ -28,25 +28,25 @@ pub struct RevisionMetadata<'a> {
 }
 
 impl<'a> RevisionMetadata<'a> {
-    pub(super) fn exploded(text: &[u8], leaves: u64, order: &'a [u8]) -> RevisionMetadata<'a> {
-        RevisionMetadata {
-            format: BodyFormat::Exploded,
-            leaves,
-            text_bytes: text.len() as u64,
-            checksum: crc32fast::hash(text),
-            payload: Cow::Borrowed(order),
-        }
+    /// For an exploded body whose order is that of its keys.
+    pub(super) fn exploded(text: &[u8], leaves: u64) -> RevisionMetadata<'a> {
+        RevisionMetadata { format: BodyFormat::Exploded, leaves, ..RevisionMetadata::packed(text) }
     }
 
-    /// For a text of which `beginning` stands in the metadata.
-    pub(super) fn packed(text: &[u8], beginning: &'a [u8]) -> RevisionMetadata<'a> {
+    /// For a packed body of which nothing stands in the metadata.
+    pub(super) fn packed(text: &[u8]) -> RevisionMetadata<'a> {
         RevisionMetadata {
             format: BodyFormat::Packed,
             leaves: 0,
             text_bytes: text.len() as u64,
             checksum: crc32fast::hash(text),
-            payload: Cow::Borrowed(beginning),
+            payload: Cow::Borrowed(&[]),
         }
+    }
+
+    /// The same with an order, or with the beginning of the text.
+    pub(super) fn with_payload(self, payload: &'a [u8]) -> RevisionMetadata<'a> {
+        RevisionMetadata { payload: Cow::Borrowed(payload), ..self }
     }
 
     /// Reads the value of a metadata row.

@@ -54,6 +54,9 @@ pub enum BodyFormat {
     Packed,
 }
 
+/// How many bytes are reserved at most on the word of the metadata alone, which may be corrupt.
+const MAX_RESERVE: u64 = 16 << 20;
+
 /// What the rows of one body may measure. The defaults are FoundationDB's.
 #[derive(Clone, Copy, Debug)]
 pub struct BodyLimits {

@@ -3,7 +3,7 @@
 //! Normalised text holds no NUL, so a BYTES element costs two bytes more than what it holds.
 
 use super::metadata::RevisionMetadata;
-use super::{BodyError, BodyFormat, BodyLimits, CorruptDocument, Row, StoredBody, row_cost};
+use super::{BodyError, BodyFormat, BodyLimits, CorruptDocument, MAX_RESERVE, Row, StoredBody, row_cost};
 use crate::json::JsonText;
 use crate::tuple::{self, Element};
 
@@ -13,10 +13,12 @@ const ELEMENT_FRAME: usize = 2;
 /// Lays a body out packed.
 pub(super) fn pack(body: &JsonText, key_prefix: &[u8], limits: &BodyLimits) -> Result<StoredBody, BodyError> {
     let text = body.as_bytes();
+    let metadata = RevisionMetadata::packed(text);
     let mut header = Vec::new();
-    RevisionMetadata::packed(text, &[]).append_to(&mut header);
+    metadata.append_to(&mut header);
     let first = text.len().min(limits.value_bytes() - header.len());
     let (beginning, rest) = text.split_at(first);
+    let metadata = metadata.with_payload(beginning);
 
     let mut stored = StoredBody {
         format: BodyFormat::Packed,
@@ -41,7 +43,7 @@ pub(super) fn pack(body: &JsonText, key_prefix: &[u8], limits: &BodyLimits) -> R
         stored.rows.push(row);
         Ok(())
     };
-    row(0, &|out| RevisionMetadata::packed(text, beginning).append_to(out))?;
+    row(0, &|out| metadata.append_to(out))?;
     for (number, part) in (1..).zip(rest.chunks(limits.value_bytes() - ELEMENT_FRAME)) {
         row(number, &|out| tuple::append_bytes(out, part))?;
     }
@@ -53,7 +55,8 @@ pub(super) fn join<'a>(
     metadata: &RevisionMetadata<'_>,
     rows: impl Iterator<Item = (&'a [u8], &'a [u8])>,
 ) -> Result<Vec<u8>, CorruptDocument> {
-    let mut text = metadata.payload().to_vec();
+    let mut text = Vec::with_capacity(metadata.text_bytes().min(MAX_RESERVE) as usize);
+    text.extend_from_slice(metadata.payload());
     for (number, (suffix, value)) in (1..).zip(rows) {
         match tuple::read(suffix) {
             Some((Element::Integer(found), [])) if found.as_u64() == Some(number) => {}
