@@ -1,1 +1,24 @@
-//! couch-layer's engine on sled: a durable sled tree under occ.
+//! The engine on sled: a durable sled tree under `occ`.
+//!
+//! ```text
+//!   folder/
+//!     couch-layer.json, LOCK    what the folder is, and who owns it (occ::folder)
+//!     synced                    the last version that was synced: a store that comes back older is refused
+//!     data/                     sled's own: db (its log), conf, blobs/, snap.*
+//! ```
+//!
+//! A commit is acknowledged after its bytes are on the disk: sled's `flush` writes them, and this
+//! engine then calls `fdatasync` on sled's file, since sled 0.34 on Linux only asks for
+//! `sync_file_range`, which does not flush the disk's own cache; and `fsync` on new blob files.
+
+mod blobs;
+mod database;
+mod images;
+mod panics;
+mod range;
+mod store;
+mod synced;
+
+pub use database::{SledDatabase, SledOptions};
+pub use range::SledRange;
+pub use store::{SledStore, SledView};

@@ -10,7 +10,7 @@ use crate::Clock;
 use crate::commit::Pipeline;
 use crate::random::Random;
 use crate::sequencer::Timeline;
-use crate::store::Store;
+use crate::store::{Store, View};
 use crate::sync::lock;
 use crate::watches::Watches;
 use crate::window::Window;
@@ -57,10 +57,7 @@ impl std::fmt::Debug for SharedClock {
 impl<S: Store> Core<S> {
     pub(crate) fn open(store: S, clock: Arc<dyn Clock>, limits: Limits, seed: u64) -> Result<Self> {
         let view = store.view()?;
-        let last = match crate::store::View::get(&view, VERSION_KEY)? {
-            Some(mark) => read_mark(&mark)?,
-            None => 0,
-        };
+        let last = last_version(&view)?;
         let timeline = Timeline::new(clock.now(), last);
         Ok(Core {
             store,
@@ -142,6 +139,12 @@ impl<S: Store> Core<S> {
 
 fn closed() -> Error {
     Error::new(error::SHUTDOWN_IN_PROGRESS).with_context("the database is closed")
+}
+
+/// The commit version of the newest batch in a store; 0 for a store without any. For engines that
+/// check at their opening that nothing was lost.
+pub fn last_version(view: &impl View) -> Result<i64> {
+    view.get(VERSION_KEY)?.map_or(Ok(0), |mark| read_mark(&mark))
 }
 
 fn read_mark(mark: &[u8]) -> Result<i64> {

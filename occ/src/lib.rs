@@ -39,9 +39,11 @@ mod window;
 mod write_map;
 
 pub mod atomic;
+pub mod folder;
 pub mod store;
 
 pub use clock::Clock;
+pub use core::last_version;
 pub use database::{OccBuilder, OccDatabase};
 pub use key_range::KeyRange;
 pub use manual_clock::ManualClock;

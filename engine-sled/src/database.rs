@@ -1,0 +1,106 @@
+//! The database on sled.
+
+use std::path::Path;
+
+use kv_api::{Database, Durability, Limits, Result};
+use occ::{Clock, OccBuilder, OccDatabase, OccTransaction};
+
+use crate::SledStore;
+
+/// A durable database in a folder: a cheap handle. The folder is released when the last handle and
+/// the last transaction are dropped.
+#[derive(Clone, Debug)]
+pub struct SledDatabase(OccDatabase<SledStore>);
+
+impl SledDatabase {
+    /// Opens the database in the folder at `path`, which is created where there is none.
+    ///
+    /// 1529 when another process has it open; 2108 when it is of another engine or format; 2000 when it
+    /// is not ours; 1514 when it cannot be written; 1522 when its files are damaged, or hold less than
+    /// was acknowledged; 1510 when the disk fails. Each with a sentence that says what to do; none
+    /// changes what is there.
+    pub fn open(path: impl AsRef<Path>, options: SledOptions) -> Result<Self> {
+        let store = SledStore::open(path.as_ref(), options.cache_bytes, options.durability)?;
+        options.occ.open(store).map(SledDatabase)
+    }
+
+    /// Closes the database: commits under way end, everything is synced, and every later operation
+    /// fails with 1043.
+    pub fn close(&self) -> Result<()> {
+        self.0.close()
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Database for SledDatabase {
+    type Transaction = OccTransaction<SledStore>;
+
+    fn begin(&self) -> Result<Self::Transaction> {
+        self.0.begin()
+    }
+
+    fn limits(&self) -> Limits {
+        self.0.limits()
+    }
+
+    fn durability(&self) -> Durability {
+        self.0.durability()
+    }
+}
+
+/// How a [`SledDatabase`] is opened.
+#[derive(Clone, Debug)]
+pub struct SledOptions {
+    cache_bytes: u64,
+    durability: Durability,
+    occ: OccBuilder,
+}
+
+impl Default for SledOptions {
+    fn default() -> Self {
+        SledOptions { cache_bytes: 256 << 20, durability: Durability::Disk, occ: OccBuilder::new() }
+    }
+}
+
+impl SledOptions {
+    /// A cache of 256 MiB, synced to the disk before a commit is acknowledged.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How many bytes sled's cache may take.
+    #[must_use]
+    pub fn cache_bytes(mut self, bytes: u64) -> Self {
+        self.cache_bytes = bytes;
+        self
+    }
+
+    /// What an acknowledged commit survives: `Disk`, the default, or `OperatingSystem`, for tests and
+    /// benches.
+    #[must_use]
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// Follows this clock.
+    #[must_use]
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.occ = self.occ.clock(clock);
+        self
+    }
+
+    /// Takes the jitter of pauses from this seed.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.occ = self.occ.seed(seed);
+        self
+    }
+
+    /// Holds transactions to these limits.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.occ = self.occ.limits(limits);
+        self
+    }
+}

@@ -1,0 +1,188 @@
+//! Before-images: what keys held before the batches that some snapshot must not see.
+//!
+//! sled has no snapshots, so a snapshot is made of the tree as it is now and of what the tree has
+//! forgotten since. Each batch gets the next epoch, and before it touches the tree, what its keys hold
+//! is put down here under that epoch.
+//!
+//! ```text
+//!   epoch      4               5                6 (being applied)
+//!   tree       a=1 b=1         a=2 b=1          a=2, then a=3
+//!   images                     a before 5: 1    a before 6: 2
+//!   a snapshot of 4 reads a: tree 2 or 3, then the first image after 4: 1
+//! ```
+//!
+//! Invariant, which makes reads right without a lock around tree and images: an image is here before
+//! its batch touches the tree, and a reader looks at the tree first. Whatever it saw there, the first
+//! image after its epoch is what the key held at its epoch; and if there is none, the key has not
+//! changed. Images that no living snapshot needs are dropped.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use bytes::Bytes;
+use sled::IVec;
+
+/// What a key held: `None` for nothing.
+pub(crate) type Image = Option<IVec>;
+
+#[derive(Debug, Default)]
+pub(crate) struct Images {
+    /// The newest epoch whose images are here.
+    newest: AtomicU64,
+    inner: RwLock<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// The images of a key, by ascending epoch.
+    by_key: BTreeMap<Bytes, VecDeque<(u64, Image)>>,
+    /// The keys of each epoch, oldest epoch first.
+    by_epoch: VecDeque<(u64, Vec<Bytes>)>,
+    /// How many snapshots there are of each epoch.
+    living: BTreeMap<u64, usize>,
+}
+
+impl Images {
+    /// Puts down the images of the next epoch. The caller changes the tree afterwards.
+    pub(crate) fn publish(&self, images: Vec<(Bytes, Image)>) {
+        let mut inner = self.write();
+        let epoch = self.newest.load(Ordering::Relaxed) + 1;
+        let mut keys = Vec::with_capacity(images.len());
+        for (key, image) in images {
+            inner.by_key.entry(key.clone()).or_default().push_back((epoch, image));
+            keys.push(key);
+        }
+        inner.by_epoch.push_back((epoch, keys));
+        self.newest.store(epoch, Ordering::SeqCst);
+    }
+
+    /// A snapshot of the newest epoch, whose batch the tree holds by now.
+    pub(crate) fn snapshot(self: &Arc<Self>) -> Snapshot {
+        let mut inner = self.write();
+        let epoch = self.newest.load(Ordering::Relaxed);
+        *inner.living.entry(epoch).or_default() += 1;
+        Snapshot { images: self.clone(), epoch }
+    }
+
+    /// How many images there are.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.read().by_key.values().map(VecDeque::len).sum()
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Inner> {
+        self.inner.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Inner> {
+        self.inner.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The state of the tree at an epoch, as far as the images tell. Keeps them.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    images: Arc<Images>,
+    epoch: u64,
+}
+
+impl Snapshot {
+    /// Whether the tree holds batches that this snapshot must not see. To be asked after the tree was
+    /// read.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.images.newest.load(Ordering::SeqCst) > self.epoch
+    }
+
+    /// What the key held at the snapshot, if the tree may have changed it since.
+    pub(crate) fn image(&self, key: &[u8]) -> Option<Image> {
+        first_after(self.images.read().by_key.get(key)?, self.epoch).cloned()
+    }
+
+    /// Calls `each` with the keys from one bound to the other that changed since, in order, and with
+    /// what they held.
+    pub(crate) fn each_image(&self, bounds: (Bound<&[u8]>, Bound<&[u8]>), mut each: impl FnMut(&Bytes, &Image)) {
+        for (key, images) in self.images.read().by_key.range::<[u8], _>(bounds) {
+            if let Some(image) = first_after(images, self.epoch) {
+                each(key, image);
+            }
+        }
+    }
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        let mut inner = self.images.write();
+        if let Some(count) = inner.living.get_mut(&self.epoch) {
+            *count -= 1;
+            if *count == 0 {
+                inner.living.remove(&self.epoch);
+            }
+        }
+        let Some((&oldest, _)) = inner.living.first_key_value() else { return };
+        while let Some((epoch, _)) = inner.by_epoch.front()
+            && *epoch <= oldest
+        {
+            let Some((epoch, keys)) = inner.by_epoch.pop_front() else { return };
+            for key in keys {
+                let Some(images) = inner.by_key.get_mut(&key) else { continue };
+                while images.front().is_some_and(|(of, _)| *of <= epoch) {
+                    images.pop_front();
+                }
+                if images.is_empty() {
+                    inner.by_key.remove(&key);
+                }
+            }
+        }
+    }
+}
+
+fn first_after(images: &VecDeque<(u64, Image)>, epoch: u64) -> Option<&Image> {
+    images.iter().find(|(of, _)| *of > epoch).map(|(_, image)| image)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(text: &str) -> Image {
+        Some(IVec::from(text))
+    }
+
+    #[test]
+    fn the_first_image_after_the_snapshot_counts() {
+        let images = Arc::new(Images::default());
+        let zero = images.snapshot();
+        assert!(!zero.is_behind());
+        images.publish(vec![("a".into(), None)]);
+        let one = images.snapshot();
+        images.publish(vec![("a".into(), image("1")), ("b".into(), image("x"))]);
+        images.publish(vec![("a".into(), image("2"))]);
+        let three = images.snapshot();
+        assert_eq!(zero.image(b"a"), Some(None));
+        assert_eq!(one.image(b"a"), Some(image("1")));
+        assert_eq!(one.image(b"b"), Some(image("x")));
+        assert_eq!(three.image(b"a"), None);
+        assert!(one.is_behind() && !three.is_behind());
+        let mut seen = Vec::new();
+        one.each_image((Bound::Excluded(b"a"), Bound::Unbounded), |key, image| seen.push((key.clone(), image.clone())));
+        assert_eq!(seen, [(Bytes::from("b"), image("x"))]);
+    }
+
+    #[test]
+    fn images_go_with_the_snapshots_that_need_them() {
+        let images = Arc::new(Images::default());
+        let zero = images.snapshot();
+        images.publish(vec![("a".into(), None)]);
+        let one = images.snapshot();
+        images.publish(vec![("a".into(), image("1"))]);
+        let two = images.snapshot();
+        assert_eq!(images.len(), 2);
+        drop(one);
+        assert_eq!(images.len(), 2, "the oldest snapshot needs them still");
+        drop(zero);
+        assert_eq!(images.len(), 0);
+        drop(two);
+    }
+}

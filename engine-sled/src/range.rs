@@ -1,0 +1,153 @@
+//! Rows of a snapshot: the tree's, piece by piece, put right by the before-images of each piece.
+//!
+//! ```text
+//!   tree      a b   d e f │ g …        a piece is read from the tree, then
+//!   images      b c   e   │            the images of the keys that it spans:
+//!   rows      a b c d   f              b as it was, c that is gone, not e that is new
+//! ```
+
+use std::collections::VecDeque;
+use std::ops::Bound;
+
+use bytes::Bytes;
+use kv_api::{Direction, Result};
+
+use crate::panics::caught;
+use crate::store::{SledView, to_bytes};
+
+/// The first piece is small, since many reads want few rows; each is twice the one before.
+const FIRST_PIECE: usize = 16;
+const LARGEST_PIECE: usize = 512;
+
+/// Rows of a [`SledView`].
+pub struct SledRange<'a> {
+    view: &'a SledView,
+    tree: sled::Iter,
+    direction: Direction,
+    /// What has not been read yet.
+    begin: Bound<Bytes>,
+    end: Bound<Bytes>,
+    piece: usize,
+    ready: VecDeque<(Bytes, Bytes)>,
+    done: bool,
+}
+
+impl<'a> SledRange<'a> {
+    pub(crate) fn new(view: &'a SledView, tree: sled::Iter, begin: &[u8], end: &[u8], direction: Direction) -> Self {
+        SledRange {
+            view,
+            tree,
+            direction,
+            begin: Bound::Included(Bytes::copy_from_slice(begin)),
+            end: Bound::Excluded(Bytes::copy_from_slice(end)),
+            piece: FIRST_PIECE,
+            ready: VecDeque::new(),
+            done: false,
+        }
+    }
+
+    fn read_piece(&mut self) -> Result<()> {
+        let mut rows: VecDeque<(Bytes, Bytes)> = VecDeque::with_capacity(self.piece);
+        let tree = &mut self.tree;
+        caught("reading", || {
+            while rows.len() < self.piece {
+                let row = match self.direction {
+                    Direction::Forward => tree.next(),
+                    Direction::Reverse => tree.next_back(),
+                };
+                match row {
+                    Some(row) => {
+                        let (key, value) = row?;
+                        rows.push_back((to_bytes(key), to_bytes(value)));
+                    }
+                    None => {
+                        self.done = true;
+                        break;
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        // How far the piece reaches: to its last row, or to the end of the range.
+        let (begin, end) = match (self.direction, rows.back().filter(|_| !self.done)) {
+            (_, None) => (self.begin.clone(), self.end.clone()),
+            (Direction::Forward, Some((last, _))) => {
+                let end = Bound::Included(last.clone());
+                (std::mem::replace(&mut self.begin, Bound::Excluded(last.clone())), end)
+            }
+            (Direction::Reverse, Some((last, _))) => {
+                let begin = Bound::Included(last.clone());
+                (begin, std::mem::replace(&mut self.end, Bound::Excluded(last.clone())))
+            }
+        };
+        if self.view.snapshot().is_behind() && !is_empty(&begin, &end) {
+            rows = self.put_right(rows, begin, end);
+        }
+        self.piece = (self.piece * 2).min(LARGEST_PIECE);
+        self.ready = rows;
+        Ok(())
+    }
+
+    fn put_right(
+        &self,
+        mut rows: VecDeque<(Bytes, Bytes)>,
+        begin: Bound<Bytes>,
+        end: Bound<Bytes>,
+    ) -> VecDeque<(Bytes, Bytes)> {
+        if self.direction == Direction::Reverse {
+            rows.make_contiguous().reverse();
+        }
+        let mut right = VecDeque::with_capacity(rows.len());
+        let bounds = (begin.as_ref().map(|key| key.as_ref()), end.as_ref().map(|key| key.as_ref()));
+        self.view.snapshot().each_image(bounds, |key, image| {
+            while rows.front().is_some_and(|(row, _)| row < key) {
+                right.extend(rows.pop_front());
+            }
+            if rows.front().is_some_and(|(row, _)| row == key) {
+                rows.pop_front();
+            }
+            if let Some(value) = image {
+                right.push_back((key.clone(), to_bytes(value.clone())));
+            }
+        });
+        right.extend(rows);
+        if self.direction == Direction::Reverse {
+            right.make_contiguous().reverse();
+        }
+        right
+    }
+}
+
+/// Whether no key lies between the bounds: such bounds are not to be asked for.
+fn is_empty(begin: &Bound<Bytes>, end: &Bound<Bytes>) -> bool {
+    match (begin, end) {
+        (Bound::Included(begin), Bound::Included(end)) => begin > end,
+        (Bound::Included(begin) | Bound::Excluded(begin), Bound::Included(end) | Bound::Excluded(end)) => begin >= end,
+        _ => false,
+    }
+}
+
+impl Iterator for SledRange<'_> {
+    type Item = Result<(Bytes, Bytes)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(row) = self.ready.pop_front() {
+                return Some(Ok(row));
+            }
+            if self.done {
+                return None;
+            }
+            if let Err(error) = self.read_piece() {
+                self.done = true;
+                return Some(Err(error));
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for SledRange<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SledRange").field("begin", &self.begin).field("end", &self.end).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,384 @@
+//! The store: a sled tree with snapshots, and a sync that reaches the disk.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use kv_api::{Direction, Durability, Error, Result, error};
+use occ::folder::{Folder, Mark, io_error, sync_folder};
+use occ::store::{ApplyError, Batch, Op, Store, View};
+use sled::IVec;
+
+use crate::blobs::Blobs;
+use crate::images::{Image, Images, Snapshot};
+use crate::panics::{caught, silently, sled_error};
+use crate::range::SledRange;
+use crate::synced::Synced;
+
+/// The engine's name in a folder's mark, and the version of its format.
+const ENGINE: &str = "sled";
+const FORMAT: u32 = 1;
+
+/// Threads of sled may hold its lock for a moment after a database was closed.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Values up to this many bytes are copied, larger ones shared with sled's cache.
+const COPY_UP_TO: usize = 256;
+
+/// A sled tree in a folder of its own.
+#[derive(Debug)]
+pub struct SledStore {
+    tree: sled::Db,
+    images: Arc<Images>,
+    /// The version of the newest batch.
+    applied: AtomicI64,
+    disk: Option<Disk>,
+    path: String,
+    /// Last, so that the folder is released when everything else is closed.
+    _folder: Folder,
+}
+
+/// What a sync needs beyond sled's own flush.
+#[derive(Debug)]
+struct Disk {
+    log: File,
+    blobs: Mutex<Blobs>,
+    synced: Mutex<Synced>,
+}
+
+impl SledStore {
+    /// Opens the tree in the folder at `path`, which is created where there is none.
+    pub(crate) fn open(path: &Path, cache_bytes: u64, durability: Durability) -> Result<Self> {
+        if !matches!(durability, Durability::Disk | Durability::OperatingSystem) {
+            return Err(Error::new(error::INVALID_OPTION_VALUE)
+                .with_context("sled is durable to the disk, or to the operating system; nothing else"));
+        }
+        let folder = Folder::open(path, &Mark { engine: ENGINE.into(), format: FORMAT })?;
+        let data = path.join("data");
+        let tree = open_tree(&data, cache_bytes)?;
+        let failed = |doing: &str, cause: &std::io::Error| io_error(format!("{doing} {}", path.display()), cause);
+        let disk = match durability {
+            Durability::Disk => {
+                let mut disk = Disk {
+                    log: File::open(data.join("db")).map_err(|cause| failed("cannot open sled's file in", &cause))?,
+                    blobs: Mutex::new(Blobs::new(data.join("blobs"))),
+                    synced: Mutex::new(
+                        Synced::open(&path.join("synced")).map_err(|cause| failed("cannot write to", &cause))?,
+                    ),
+                };
+                disk.settle(path, &data).map_err(|cause| failed("cannot sync the files of", &cause))?;
+                Some(disk)
+            }
+            _ => None,
+        };
+        let store = SledStore {
+            tree,
+            images: Arc::default(),
+            applied: AtomicI64::new(0),
+            disk,
+            path: path.display().to_string(),
+            _folder: folder,
+        };
+        let last = occ::last_version(&store.view()?)?;
+        store.applied.store(last, Ordering::Relaxed);
+        if let Some(disk) = &store.disk {
+            let synced = locked(&disk.synced).read().map_err(|cause| failed("cannot read the side file of", &cause))?;
+            if last < synced {
+                return Err(Error::new(error::FILE_CORRUPT).with_context(format!(
+                    "the data in {} came back older than what was acknowledged (version {last}, once {synced}): \
+                     restore it from a backup, or remove the file `synced` there to go on with what is left",
+                    path.display()
+                )));
+            }
+        }
+        Ok(store)
+    }
+
+    fn doing(&self, what: &str) -> String {
+        format!("{what} {}", self.path)
+    }
+
+    /// What the batch changes, key by key, and what those keys hold before it.
+    fn settle(&self, batch: Batch) -> Result<BTreeMap<Bytes, (Image, Option<Bytes>)>> {
+        let mut effects: BTreeMap<Bytes, (Image, Option<Bytes>)> = BTreeMap::new();
+        for op in batch.ops {
+            let (key, after) = match op {
+                Op::Set { key, value } => (key, Some(value)),
+                Op::Clear { key } => (key, None),
+                Op::ClearRange { begin, end } => {
+                    for (_, (_, after)) in
+                        effects.range_mut::<Bytes, _>((Bound::Included(&begin), Bound::Excluded(&end)))
+                    {
+                        *after = None;
+                    }
+                    for row in self.tree.range::<&[u8], _>(begin.as_ref()..end.as_ref()) {
+                        let (key, before) = row.map_err(|cause| sled_error(&self.doing("cannot read"), &cause))?;
+                        effects.entry(to_bytes(key)).or_insert((Some(before), None)).1 = None;
+                    }
+                    continue;
+                }
+            };
+            match effects.entry(key) {
+                std::collections::btree_map::Entry::Occupied(mut known) => known.get_mut().1 = after,
+                std::collections::btree_map::Entry::Vacant(new) => {
+                    let before =
+                        self.tree.get(new.key()).map_err(|cause| sled_error(&self.doing("cannot read"), &cause))?;
+                    new.insert((before, after));
+                }
+            }
+        }
+        effects.retain(|_, (before, after)| before.as_deref() != after.as_deref());
+        Ok(effects)
+    }
+}
+
+impl Disk {
+    /// Makes what the opening created durable: sled syncs neither its settings nor its folders.
+    fn settle(&mut self, path: &Path, data: &Path) -> std::io::Result<()> {
+        File::open(data.join("conf"))?.sync_all()?;
+        self.log.sync_all()?;
+        locked(&self.blobs).sync()?;
+        sync_folder(&data.join("blobs"))?;
+        sync_folder(data)?;
+        sync_folder(path)
+    }
+
+    fn sync(&self, version: i64) -> std::io::Result<()> {
+        locked(&self.blobs).sync()?;
+        self.log.sync_data()?;
+        locked(&self.synced).write(version)
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn open_tree(data: &Path, cache_bytes: u64) -> Result<sled::Db> {
+    let started = Instant::now();
+    loop {
+        // No thread of sled's that syncs now and then: this engine says when.
+        let config = sled::Config::new().path(data).cache_capacity(cache_bytes).flush_every_ms(None);
+        let cause = match silently(|| config.open()) {
+            Ok(Ok(tree)) => return Ok(tree),
+            Ok(Err(cause)) => cause,
+            Err(()) => {
+                return Err(Error::new(error::FILE_CORRUPT).with_context(format!(
+                    "sled cannot read the files in {}: they are damaged; restore the folder from a backup",
+                    data.display()
+                )));
+            }
+        };
+        // The folder is ours alone, so this lock can only be one that is about to go.
+        let locked = matches!(&cause, sled::Error::Io(cause) if cause.to_string().contains("could not acquire lock"));
+        if !locked || started.elapsed() > LOCK_PATIENCE {
+            return Err(sled_error(&format!("cannot open the data in {}", data.display()), &cause));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+impl Store for SledStore {
+    type View = SledView;
+
+    fn view(&self) -> Result<SledView> {
+        Ok(SledView { tree: self.tree.clone(), snapshot: Arc::new(self.images.snapshot()) })
+    }
+
+    fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
+        let version = batch.version;
+        let nothing = |error: Error| ApplyError::NothingApplied(error);
+        let effects = caught("reading", || Ok(self.settle(batch))).and_then(|outcome| outcome).map_err(nothing)?;
+        let mut changes = sled::Batch::default();
+        let mut images = Vec::with_capacity(effects.len());
+        for (key, (before, after)) in effects {
+            match after {
+                Some(value) => changes.insert(key.as_ref(), value.as_ref()),
+                None => changes.remove(key.as_ref()),
+            }
+            images.push((key, before));
+        }
+        self.images.publish(images);
+        caught(&self.doing("cannot write to"), || self.tree.apply_batch(changes)).map_err(ApplyError::Unknown)?;
+        self.applied.store(version, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        caught(&self.doing("cannot write to"), || self.tree.flush())?;
+        let Some(disk) = &self.disk else { return Ok(()) };
+        disk.sync(self.applied.load(Ordering::Relaxed))
+            .map_err(|cause| io_error(self.doing("cannot sync the files of"), &cause))
+    }
+
+    fn durability(&self) -> Durability {
+        if self.disk.is_some() { Durability::Disk } else { Durability::OperatingSystem }
+    }
+
+    fn close(&self) -> Result<()> {
+        self.sync()?;
+        if let Some(disk) = &self.disk {
+            locked(&disk.synced).sync().map_err(|cause| io_error(self.doing("cannot sync the files of"), &cause))?;
+        }
+        Ok(())
+    }
+}
+
+/// A snapshot of a [`SledStore`].
+#[derive(Clone)]
+pub struct SledView {
+    tree: sled::Db,
+    snapshot: Arc<Snapshot>,
+}
+
+impl SledView {
+    pub(crate) fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+}
+
+impl View for SledView {
+    type Range<'a> = SledRange<'a>;
+
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        // The tree first, then the images: see `images`.
+        let now = caught("reading", || self.tree.get(key))?;
+        let then = if self.snapshot.is_behind() { self.snapshot.image(key) } else { None };
+        Ok(then.unwrap_or(now).map(to_bytes))
+    }
+
+    fn range<'a>(&'a self, begin: &[u8], end: &[u8], direction: Direction) -> SledRange<'a> {
+        SledRange::new(self, self.tree.range(begin..end), begin, end, direction)
+    }
+}
+
+impl std::fmt::Debug for SledView {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SledView").field("snapshot", &self.snapshot).finish_non_exhaustive()
+    }
+}
+
+pub(crate) fn to_bytes(value: IVec) -> Bytes {
+    if value.len() <= COPY_UP_TO { Bytes::copy_from_slice(&value) } else { Bytes::from_owner(value) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SplitMix64.
+    fn random(state: &mut u64, below: u64) -> u64 {
+        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % below
+    }
+
+    type Model = BTreeMap<Bytes, Bytes>;
+
+    fn check(view: &SledView, model: &Model, seed: &mut u64, context: &str) {
+        let key = |seed: &mut u64| Bytes::from(format!("{:03}", random(seed, 300)));
+        for _ in 0..3 {
+            let key = key(seed);
+            assert_eq!(view.get(&key).unwrap(), model.get(&key).cloned(), "{context}, {key:?}");
+        }
+        let (one, two) = (key(seed), key(seed));
+        let (begin, end) = (one.clone().min(two.clone()), one.max(two));
+        if begin == end {
+            return;
+        }
+        let mut expected: Vec<_> =
+            model.range(begin.clone()..end.clone()).map(|(k, v)| (k.clone(), v.clone())).collect();
+        let found: Vec<_> = view.range(&begin, &end, Direction::Forward).map(Result::unwrap).collect();
+        assert_eq!(found, expected, "{context}, {begin:?}..{end:?}");
+        expected.reverse();
+        let found: Vec<_> = view.range(&begin, &end, Direction::Reverse).map(Result::unwrap).collect();
+        assert_eq!(found, expected, "{context}, {begin:?}..{end:?} in reverse");
+    }
+
+    fn batch(version: i64, seed: &mut u64, model: &mut Model) -> Batch {
+        let mut ops = Vec::new();
+        for _ in 0..=random(seed, 12) {
+            let key = Bytes::from(format!("{:03}", random(seed, 300)));
+            match random(seed, 10) {
+                0 => {
+                    let end = Bytes::from(format!("{:03}", random(seed, 300)));
+                    if key < end {
+                        model.retain(|at, _| *at < key || *at >= end);
+                        ops.push(Op::ClearRange { begin: key, end });
+                    }
+                }
+                1..=3 => {
+                    model.remove(&key);
+                    ops.push(Op::Clear { key });
+                }
+                _ => {
+                    let value = Bytes::from(vec![version as u8; random(seed, 600) as usize]);
+                    model.insert(key.clone(), value.clone());
+                    ops.push(Op::Set { key, value });
+                }
+            }
+        }
+        Batch { version, ops }
+    }
+
+    #[test]
+    fn snapshots_never_change() {
+        let folder = tempfile::tempdir().unwrap();
+        for seed in 0..6u64 {
+            let store =
+                SledStore::open(&folder.path().join(seed.to_string()), 8 << 20, Durability::OperatingSystem).unwrap();
+            let mut state = seed;
+            let mut model = Model::new();
+            let mut views = vec![(store.view().unwrap(), model.clone())];
+            for version in 1..150 {
+                store.apply(batch(version, &mut state, &mut model)).unwrap();
+                views.push((store.view().unwrap(), model.clone()));
+                if views.len() > 8 {
+                    views.remove(random(&mut state, 8) as usize);
+                }
+                let context = format!("seed {seed}, version {version}");
+                views.iter().for_each(|(view, model)| check(view, model, &mut state, &context));
+            }
+            let (last, _) = views.pop().unwrap();
+            drop(views);
+            drop(last);
+            drop(store.view().unwrap());
+            assert_eq!(store.images.len(), 0, "seed {seed}: images outlive the snapshots");
+        }
+    }
+
+    /// A reader on another thread holds a snapshot while batches go by.
+    #[test]
+    fn snapshots_hold_while_batches_are_applied() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = SledStore::open(folder.path(), 8 << 20, Durability::OperatingSystem).unwrap();
+        let head = Mutex::new((store.view().unwrap(), Model::new()));
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for reader in 0..2u64 {
+                let (head, done) = (&head, &done);
+                scope.spawn(move || {
+                    let mut state = 1_000 + reader;
+                    while !done.load(Ordering::Relaxed) {
+                        let (view, model) = locked(head).clone();
+                        for _ in 0..5 {
+                            check(&view, &model, &mut state, "while batches are applied");
+                        }
+                    }
+                });
+            }
+            let (mut state, mut model) = (99, Model::new());
+            for version in 1..600 {
+                store.apply(batch(version, &mut state, &mut model)).unwrap();
+                *locked(&head) = (store.view().unwrap(), model.clone());
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+    }
+}

@@ -1,0 +1,258 @@
+//! The folder of a database on disk: what it holds, and who owns it. For engines on disk.
+//!
+//! ```text
+//!   folder/
+//!     couch-layer.json    the mark: {"engine":"sled","format":1}, written once, whole
+//!     LOCK                locked by the process that has the database open
+//!     …                   the engine's own files
+//! ```
+//!
+//! A folder is opened by its mark: another engine's, another format's and somebody else's folder are
+//! refused before anything in them is touched. The mark is there from the first moment: it is written
+//! under another name, synced, renamed, and the folder synced, so that a crash leaves a folder that is
+//! new or one that is ours.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use kv_api::{Error, Result, error};
+
+const MARK_FILE: &str = "couch-layer.json";
+const NEW_MARK_FILE: &str = "couch-layer.json.new";
+const LOCK_FILE: &str = "LOCK";
+
+/// What a folder holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// The engine's name, as in its URL.
+    pub engine: String,
+    /// The version of the engine's format.
+    pub format: u32,
+}
+
+impl Mark {
+    /// The mark of a folder; `None` when there is no folder, or none of ours. Changes nothing.
+    pub fn read(folder: &Path) -> Result<Option<Mark>> {
+        let path = folder.join(MARK_FILE);
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(cause) if matches!(cause.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
+            Err(cause) => return Err(io_error(format!("cannot read {}", path.display()), &cause)),
+        };
+        let parsed: Option<Mark> = serde_json::from_slice::<serde_json::Value>(&text).ok().and_then(|mark| {
+            let format = u32::try_from(mark.get("format")?.as_u64()?).ok()?;
+            Some(Mark { engine: mark.get("engine")?.as_str()?.to_owned(), format })
+        });
+        parsed.map(Some).ok_or_else(|| {
+            Error::new(error::FILE_CORRUPT)
+                .with_context(format!("{} is damaged: restore the folder from a backup", path.display()))
+        })
+    }
+}
+
+/// A folder that this process owns, until it is dropped.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    /// Holds the lock for as long as it is open.
+    _lock: File,
+}
+
+impl Folder {
+    /// Opens the folder at `path` as one of `mark`, or makes it one where there is none, or an empty
+    /// one.
+    ///
+    /// 1529 when another process has it open; 2108 when it is of another engine or format; 2000 when it
+    /// is not ours: not a folder, or one with other things in it; 1514 when it cannot be written; 1522
+    /// when its mark is damaged. Each with a sentence that says what to do.
+    pub fn open(path: &Path, mark: &Mark) -> Result<Folder> {
+        let known = check_mark(path, mark)?;
+        if !known {
+            fs::create_dir_all(path)
+                .map_err(|cause| io_error(format!("cannot create the folder {}", path.display()), &cause))?;
+            check_empty(path)?;
+        }
+        let lock = lock(path)?;
+        // Whoever held the lock a moment ago may have made the folder theirs.
+        if !check_mark(path, mark)? {
+            check_empty(path)?;
+            write_mark(path, mark)
+                .map_err(|cause| io_error(format!("cannot write to the folder {}", path.display()), &cause))?;
+        }
+        Ok(Folder { path: path.to_owned(), _lock: lock })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Whether the folder bears `mark`; an error if it bears another.
+fn check_mark(path: &Path, mark: &Mark) -> Result<bool> {
+    let Some(found) = Mark::read(path)? else { return Ok(false) };
+    if found.engine != mark.engine {
+        return Err(Error::new(error::UNSUPPORTED_OPERATION).with_context(format!(
+            "the folder {} holds a database of the engine {}, not {}: open it with that engine, or choose another folder",
+            path.display(),
+            found.engine,
+            mark.engine
+        )));
+    }
+    if found.format != mark.format {
+        return Err(Error::new(error::UNSUPPORTED_OPERATION).with_context(format!(
+            "the folder {} is of format {}, this program reads format {}: open it with the version of this program that wrote it",
+            path.display(),
+            found.format,
+            mark.format
+        )));
+    }
+    Ok(true)
+}
+
+/// An error unless the folder is empty, but for what an interrupted creation leaves.
+fn check_empty(path: &Path) -> Result<()> {
+    let cannot_read = |cause: io::Error| io_error(format!("cannot read the folder {}", path.display()), &cause);
+    for entry in fs::read_dir(path).map_err(cannot_read)? {
+        let name = entry.map_err(cannot_read)?.file_name();
+        if name != LOCK_FILE && name != NEW_MARK_FILE {
+            return Err(Error::new(error::CLIENT_INVALID_OPERATION).with_context(format!(
+                "the folder {} holds other things ({}) and no database of this program: choose an empty folder, or a new one",
+                path.display(),
+                name.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn lock(path: &Path) -> Result<File> {
+    let file = path.join(LOCK_FILE);
+    let cannot_lock = |cause: &io::Error| io_error(format!("cannot write to {}", file.display()), cause);
+    let lock = OpenOptions::new().write(true).create(true).truncate(false).open(&file).map_err(|e| cannot_lock(&e))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(Error::new(error::LOCK_FILE_FAILURE).with_context(format!(
+            "the folder {} is open in another process: stop that one first, or talk to it instead of opening its folder",
+            path.display()
+        ))),
+        Err(TryLockError::Error(cause)) => Err(cannot_lock(&cause)),
+    }
+}
+
+fn write_mark(path: &Path, mark: &Mark) -> io::Result<()> {
+    let text = serde_json::json!({ "engine": mark.engine, "format": mark.format }).to_string();
+    let new = path.join(NEW_MARK_FILE);
+    let mut file = File::create(&new)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&new, path.join(MARK_FILE))?;
+    sync_folder(path)?;
+    match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        Some(parent) => sync_folder(parent),
+        None => sync_folder(Path::new(".")),
+    }
+}
+
+/// Makes the names in a folder durable.
+pub fn sync_folder(path: &Path) -> io::Result<()> {
+    // Where folders cannot be opened as files (Windows) their names are durable by themselves.
+    if cfg!(unix) { File::open(path)?.sync_all() } else { Ok(()) }
+}
+
+/// The error of a failed disk operation: what was tried, the system's own words, and what to do.
+pub fn io_error(tried: impl AsRef<str>, cause: &io::Error) -> Error {
+    let (code, advice) = match cause.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            (error::IO_ERROR, ": the disk is full; make room and open the database again")
+        }
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            (error::FILE_NOT_WRITABLE, ": give this user the right to read and write there")
+        }
+        ErrorKind::NotFound => (error::FILE_NOT_FOUND, ""),
+        ErrorKind::NotADirectory | ErrorKind::AlreadyExists => {
+            (error::CLIENT_INVALID_OPERATION, ": a folder is needed, and this is a file")
+        }
+        _ => (error::IO_ERROR, ""),
+    };
+    Error::new(code).with_context(format!("{} ({cause}){advice}", tried.as_ref()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mark() -> Mark {
+        Mark { engine: "test".into(), format: 3 }
+    }
+
+    fn code(path: &Path, mark: &Mark) -> i32 {
+        Folder::open(path, mark).map_or_else(|error| error.code(), |_| 0)
+    }
+
+    /// Every file below a folder, with its bytes.
+    fn files(path: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+        let entries = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+        let mut files: Vec<_> = entries.map(|path| (path.clone(), fs::read(&path).unwrap_or_default())).collect();
+        files.sort();
+        files
+    }
+
+    #[test]
+    fn a_new_folder_becomes_ours_and_has_one_owner() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("deep/data");
+        let first = Folder::open(&path, &mark()).unwrap();
+        assert_eq!(Mark::read(&path).unwrap(), Some(mark()));
+        let refused = Folder::open(&path, &mark()).unwrap_err();
+        assert_eq!(refused.code(), 1529);
+        assert!(refused.to_string().contains("another process"), "{refused}");
+        drop(first);
+        assert_eq!(code(&path, &mark()), 0);
+    }
+
+    #[test]
+    fn what_is_not_ours_is_refused_and_left_as_it_is() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("data");
+        drop(Folder::open(&path, &mark()).unwrap());
+        let before = files(&path);
+        assert_eq!(code(&path, &Mark { format: 4, ..mark() }), 2108);
+        assert_eq!(code(&path, &Mark { engine: "other".into(), ..mark() }), 2108);
+        assert_eq!(files(&path), before);
+
+        let other = root.path().join("photos");
+        fs::create_dir(&other).unwrap();
+        fs::write(other.join("cat.jpg"), "meow").unwrap();
+        let before = files(&other);
+        let refused = Folder::open(&other, &mark()).unwrap_err();
+        assert_eq!(refused.code(), 2000);
+        assert!(refused.to_string().contains("cat.jpg"), "{refused}");
+        assert_eq!(files(&other), before);
+        assert_eq!(Mark::read(&other).unwrap(), None);
+
+        assert_eq!(code(&other.join("cat.jpg"), &mark()), 2000);
+        assert_eq!(Mark::read(&root.path().join("nowhere")).unwrap(), None);
+        fs::write(path.join(MARK_FILE), "{").unwrap();
+        assert_eq!(code(&path, &mark()), 1522);
+    }
+
+    #[test]
+    fn a_creation_that_was_interrupted_is_finished() {
+        let root = tempfile::tempdir().unwrap();
+        fs::write(root.path().join(LOCK_FILE), "").unwrap();
+        fs::write(root.path().join(NEW_MARK_FILE), "{\"eng").unwrap();
+        assert_eq!(code(root.path(), &mark()), 0);
+        assert_eq!(Mark::read(root.path()).unwrap(), Some(mark()));
+    }
+
+    #[test]
+    fn disk_errors_say_what_to_do() {
+        let full = io_error("cannot write x", &io::Error::from(ErrorKind::StorageFull));
+        assert_eq!(full.code(), 1510);
+        assert!(full.to_string().contains("disk is full"), "{full}");
+        let read_only = io_error("cannot write x", &io::Error::from(ErrorKind::ReadOnlyFilesystem));
+        assert_eq!(read_only.code(), 1514);
+    }
+}
