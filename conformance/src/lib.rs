@@ -34,6 +34,7 @@ mod list;
 pub mod random;
 mod scenario;
 mod scenarios;
+pub mod serializability;
 mod space;
 pub mod wrappers;
 
@@ -42,3 +43,8 @@ pub use harness::{Clock, Fixture, Harness, Keyspace};
 pub use list::{CLAUSES, scenarios};
 pub use scenario::{Scenario, run};
 pub use space::{Space, Tx};
+
+/// The page for those who write an engine, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/new-engine.md")]
+pub struct NewEngine;

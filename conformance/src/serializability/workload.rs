@@ -1,0 +1,158 @@
+//! Real threads that append to lists and read them, and the record of what they saw.
+//!
+//! A list is one value: elements of eight bytes. Appends are made both ways that a layer would make
+//! them: by reading and setting, which conflicts, and by `AppendIfFits`, which does not.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use kv_api::{Database, Error, MutationType, RangeRequest, Read, Transaction, TransactionExt};
+
+use crate::random::Random;
+
+use super::history::{Element, History, Operation, Outcome, Recorded};
+
+/// How much is done, by how many, on how few keys.
+#[derive(Clone, Copy, Debug)]
+pub struct Workload {
+    /// Threads at work at the same time.
+    pub threads: u32,
+    /// Transactions of each thread.
+    pub transactions: u32,
+    /// Keys they share: the fewer, the more conflicts.
+    pub keys: u32,
+    /// The most operations of a transaction.
+    pub operations: u32,
+    /// What the choices are derived from. Threads interleave as they please, so a seed repeats the
+    /// choices and not the history.
+    pub seed: u64,
+}
+
+impl Default for Workload {
+    fn default() -> Self {
+        Workload { threads: 4, transactions: 250, keys: 6, operations: 5, seed: 0 }
+    }
+}
+
+/// Runs the workload under `prefix`, which nothing else may touch, and records what happened.
+///
+/// # Errors
+///
+/// What the engine answered that is no outcome of a transaction, such as an I/O error.
+pub fn record<D: Database>(database: &D, prefix: &[u8], workload: Workload) -> Result<History, Error> {
+    let recorded = Mutex::new(Vec::new());
+    let clock = AtomicU64::new(0);
+    let elements = AtomicU64::new(1);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..workload.threads)
+            .map(|thread| {
+                let seed = workload.seed.wrapping_mul(0x1_0000_0001).wrapping_add(u64::from(thread));
+                let mut client = Client {
+                    database,
+                    prefix,
+                    workload,
+                    random: Random::new(seed),
+                    clock: &clock,
+                    elements: &elements,
+                };
+                let recorded = &recorded;
+                scope.spawn(move || {
+                    for _ in 0..workload.transactions {
+                        let transaction = crate::scenario::block_on(client.run_one())?;
+                        recorded.lock().expect("no thread panics while it holds this").push(transaction);
+                    }
+                    Ok::<(), Error>(())
+                })
+            })
+            .collect();
+        threads.into_iter().try_for_each(|thread| thread.join().expect("a client panicked"))
+    })?;
+    let last = crate::scenario::block_on(read_all(database, prefix))?;
+    Ok(History { transactions: recorded.into_inner().expect("all threads have ended"), last })
+}
+
+struct Client<'a, D> {
+    database: &'a D,
+    prefix: &'a [u8],
+    workload: Workload,
+    random: Random,
+    clock: &'a AtomicU64,
+    elements: &'a AtomicU64,
+}
+
+impl<D: Database> Client<'_, D> {
+    async fn run_one(&mut self) -> Result<Recorded, Error> {
+        let begun = self.clock.fetch_add(1, Ordering::SeqCst);
+        let mut operations = Vec::new();
+        let failure = self.attempt(&mut operations).await.err();
+        let ended = self.clock.fetch_add(1, Ordering::SeqCst);
+        let outcome = match failure {
+            None => Outcome::Committed,
+            Some(error) if error.is_maybe_committed() => Outcome::Unknown,
+            Some(error) if error.is_retryable_not_committed() => Outcome::Failed,
+            Some(error) => return Err(error),
+        };
+        Ok(Recorded { operations, outcome, begun, ended })
+    }
+
+    async fn attempt(&mut self, operations: &mut Vec<Operation>) -> Result<(), Error> {
+        let transaction = self.database.begin()?;
+        for _ in 0..=self.random.below(u64::from(self.workload.operations.max(1))) {
+            let key = self.random.below(u64::from(self.workload.keys)) as u32;
+            let name = list_key(self.prefix, key);
+            match self.random.below(4) {
+                0 | 1 => {
+                    let list = read_list(&transaction, &name).await?;
+                    operations.push(Operation::Read { key, list });
+                }
+                2 => {
+                    let mut list = read_list(&transaction, &name).await?;
+                    operations.push(Operation::Read { key, list: list.clone() });
+                    let element = self.elements.fetch_add(1, Ordering::Relaxed);
+                    list.push(element);
+                    transaction.set(&name, &encode(&list));
+                    operations.push(Operation::Append { key, element });
+                }
+                _ => {
+                    let element = self.elements.fetch_add(1, Ordering::Relaxed);
+                    transaction.atomic_op(MutationType::AppendIfFits, &name, &encode(&[element]));
+                    operations.push(Operation::Append { key, element });
+                }
+            }
+            // Gives the others a chance between the operations of one, on a single core too.
+            if self.random.chance(0.3) {
+                std::thread::yield_now();
+            }
+        }
+        transaction.commit().await
+    }
+}
+
+fn list_key(prefix: &[u8], key: u32) -> Vec<u8> {
+    [prefix, &key.to_be_bytes()].concat()
+}
+
+async fn read_list<T: Transaction>(transaction: &T, name: &[u8]) -> Result<Vec<Element>, Error> {
+    Ok(transaction.get(name, Read::Serializable).await?.map(|value| decode(&value)).unwrap_or_default())
+}
+
+async fn read_all<D: Database>(database: &D, prefix: &[u8]) -> Result<BTreeMap<u32, Vec<Element>>, Error> {
+    let rows = database.begin()?.get_all(RangeRequest::prefix(prefix), Read::Snapshot).await?;
+    let numbered = rows.iter().filter_map(|row| {
+        let key = row.key.get(prefix.len()..)?.try_into().ok()?;
+        Some((u32::from_be_bytes(key), decode(&row.value)))
+    });
+    Ok(numbered.collect())
+}
+
+fn encode(list: &[Element]) -> Vec<u8> {
+    list.iter().flat_map(|element| element.to_be_bytes()).collect()
+}
+
+/// A value that is no list of whole elements gives an element that nobody wrote, which the checker
+/// reports.
+fn decode(value: &Bytes) -> Vec<Element> {
+    value.chunks(8).map(|bytes| bytes.try_into().map_or(Element::MAX, Element::from_be_bytes)).collect()
+}

@@ -1,0 +1,143 @@
+//! The store: one redb table. A snapshot is a read transaction, a batch a write transaction.
+//!
+//! redb writes changed pages elsewhere and then turns a root pointer, with a checksum over what the
+//! root reaches; a commit of durability `Immediate` syncs the file before it returns. So `apply`
+//! leaves nothing for `sync` to do, and costs one sync of the file: the same as applying first and
+//! syncing after, without a second, empty commit.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use kv_api::{Direction, Durability, Error, Result};
+use occ::store::{ApplyError, Batch, Op, Store, View};
+use redb::{Database, Range, ReadOnlyTable, ReadableDatabase, TableDefinition, WriteTransaction};
+
+use crate::error::kv_error;
+
+const ROWS: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("rows");
+
+/// One redb table as a store.
+#[derive(Debug)]
+pub struct RedbStore {
+    database: Database,
+    durability: Durability,
+}
+
+impl RedbStore {
+    pub(crate) fn new(database: Database, durability: Durability) -> Result<Self> {
+        let store = RedbStore { database, durability };
+        // Views need the table to be there.
+        let write = store.begin_write()?;
+        write.open_table(ROWS).map_err(kv_error)?;
+        write.commit().map_err(kv_error)?;
+        Ok(store)
+    }
+
+    fn begin_write(&self) -> Result<WriteTransaction> {
+        let mut write = self.database.begin_write().map_err(kv_error)?;
+        let durability = match self.durability {
+            Durability::Disk => redb::Durability::Immediate,
+            _ => redb::Durability::None,
+        };
+        write.set_durability(durability).map_err(kv_error)?;
+        Ok(write)
+    }
+}
+
+fn write_ops(write: &WriteTransaction, ops: &[Op]) -> Result<()> {
+    let mut rows = write.open_table(ROWS).map_err(kv_error)?;
+    for op in ops {
+        match op {
+            Op::Set { key, value } => {
+                rows.insert(key.as_ref(), value.as_ref()).map_err(kv_error)?;
+            }
+            Op::Clear { key } => {
+                rows.remove(key.as_ref()).map_err(kv_error)?;
+            }
+            Op::ClearRange { begin, end } => {
+                rows.retain_in(begin.as_ref()..end.as_ref(), |_, _| false).map_err(kv_error)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Store for RedbStore {
+    type View = RedbView;
+
+    fn view(&self) -> Result<RedbView> {
+        let read = self.database.begin_read().map_err(kv_error)?;
+        // The table keeps the transaction's snapshot alive.
+        Ok(RedbView(Arc::new(read.open_table(ROWS).map_err(kv_error)?)))
+    }
+
+    fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
+        let write = self.begin_write().map_err(ApplyError::NothingApplied)?;
+        // Until the commit turns the root, the pages written belong to nobody.
+        write_ops(&write, &batch.ops).map_err(ApplyError::NothingApplied)?;
+        write.commit().map_err(|failure| ApplyError::Unknown(kv_error(failure)))
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn durability(&self) -> Durability {
+        self.durability
+    }
+}
+
+/// A snapshot of a [`RedbStore`].
+#[derive(Clone)]
+pub struct RedbView(Arc<ReadOnlyTable<&'static [u8], &'static [u8]>>);
+
+impl std::fmt::Debug for RedbView {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RedbView").finish_non_exhaustive()
+    }
+}
+
+impl View for RedbView {
+    type Range<'a> = RedbRange;
+
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        let value = self.0.get(key).map_err(kv_error)?;
+        Ok(value.map(|value| Bytes::copy_from_slice(value.value())))
+    }
+
+    fn range<'a>(&'a self, begin: &[u8], end: &[u8], direction: Direction) -> RedbRange {
+        RedbRange { rows: self.0.range(begin..end).map_err(|failure| Some(kv_error(failure))), direction }
+    }
+}
+
+/// Rows of a [`RedbView`].
+pub struct RedbRange {
+    /// Or what opening the range failed with, until it has been told.
+    rows: Result<Range<'static, &'static [u8], &'static [u8]>, Option<Error>>,
+    direction: Direction,
+}
+
+impl std::fmt::Debug for RedbRange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RedbRange").field("direction", &self.direction).finish_non_exhaustive()
+    }
+}
+
+impl Iterator for RedbRange {
+    type Item = Result<(Bytes, Bytes)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let rows = match &mut self.rows {
+            Ok(rows) => rows,
+            Err(failure) => return failure.take().map(Err),
+        };
+        let row = match self.direction {
+            Direction::Forward => rows.next(),
+            Direction::Reverse => rows.next_back(),
+        };
+        row.map(|row| {
+            let (key, value) = row.map_err(kv_error)?;
+            Ok((Bytes::copy_from_slice(key.value()), Bytes::copy_from_slice(value.value())))
+        })
+    }
+}
