@@ -27,7 +27,8 @@ pub enum TransactionOption {
     SnapshotRywDisable,
     /// No read sees the transaction's own writes. Only before the first read or write: 2000 after.
     ReadYourWritesDisable,
-    /// A key with a pending versionstamp reads as what it held before, instead of failing with 1036.
+    /// A key with a pending versionstamp reads as if its operand had been set as it stands, instead of
+    /// failing with 1036.
     BypassUnreadable,
     /// The read version may miss commits of other clients that were acknowledged just before. Embedded
     /// engines have no such risk to take.
