@@ -3,19 +3,17 @@
 use std::io::ErrorKind;
 
 use kv_api::{Error, error};
+use occ::folder::io_error;
 
-pub(crate) fn kv_error(failure: impl Into<redb::Error>) -> Error {
+/// What failed, and redb's own words.
+pub(crate) fn kv_error(failure: impl Into<redb::Error>, tried: &str) -> Error {
     let failure = failure.into();
     let code = match &failure {
         redb::Error::Corrupted(_) => error::FILE_CORRUPT,
         redb::Error::DatabaseAlreadyOpen => error::LOCK_FILE_FAILURE,
-        redb::Error::Io(io) => match io.kind() {
-            ErrorKind::NotFound => error::FILE_NOT_FOUND,
-            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => error::FILE_NOT_WRITABLE,
-            ErrorKind::InvalidData => error::FILE_CORRUPT,
-            _ => error::IO_ERROR,
-        },
+        redb::Error::Io(io) if io.kind() != ErrorKind::InvalidData => return io_error(tried, io),
+        redb::Error::Io(_) => error::FILE_CORRUPT,
         _ => error::IO_ERROR,
     };
-    Error::new(code).with_context(failure.to_string())
+    Error::new(code).with_context(format!("{tried}: {failure}"))
 }

@@ -9,10 +9,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use kv_api::{Direction, Durability, Error, Result};
+use occ::folder::Folder;
 use occ::store::{ApplyError, Batch, Op, Store, View};
 use redb::{Database, Range, ReadOnlyTable, ReadableDatabase, TableDefinition, WriteTransaction};
 
 use crate::error::kv_error;
+
+fn failed(failure: impl Into<redb::Error>) -> Error {
+    kv_error(failure, "redb")
+}
 
 const ROWS: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("rows");
 
@@ -21,41 +26,43 @@ const ROWS: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("rows"
 pub struct RedbStore {
     database: Database,
     durability: Durability,
+    /// Last, so that the folder is released when the file is closed.
+    _folder: Folder,
 }
 
 impl RedbStore {
-    pub(crate) fn new(database: Database, durability: Durability) -> Result<Self> {
-        let store = RedbStore { database, durability };
+    pub(crate) fn new(database: Database, durability: Durability, folder: Folder) -> Result<Self> {
+        let store = RedbStore { database, durability, _folder: folder };
         // Views need the table to be there.
         let write = store.begin_write()?;
-        write.open_table(ROWS).map_err(kv_error)?;
-        write.commit().map_err(kv_error)?;
+        write.open_table(ROWS).map_err(failed)?;
+        write.commit().map_err(failed)?;
         Ok(store)
     }
 
     fn begin_write(&self) -> Result<WriteTransaction> {
-        let mut write = self.database.begin_write().map_err(kv_error)?;
+        let mut write = self.database.begin_write().map_err(failed)?;
         let durability = match self.durability {
             Durability::Disk => redb::Durability::Immediate,
             _ => redb::Durability::None,
         };
-        write.set_durability(durability).map_err(kv_error)?;
+        write.set_durability(durability).map_err(failed)?;
         Ok(write)
     }
 }
 
 fn write_ops(write: &WriteTransaction, ops: &[Op]) -> Result<()> {
-    let mut rows = write.open_table(ROWS).map_err(kv_error)?;
+    let mut rows = write.open_table(ROWS).map_err(failed)?;
     for op in ops {
         match op {
             Op::Set { key, value } => {
-                rows.insert(key.as_ref(), value.as_ref()).map_err(kv_error)?;
+                rows.insert(key.as_ref(), value.as_ref()).map_err(failed)?;
             }
             Op::Clear { key } => {
-                rows.remove(key.as_ref()).map_err(kv_error)?;
+                rows.remove(key.as_ref()).map_err(failed)?;
             }
             Op::ClearRange { begin, end } => {
-                rows.retain_in(begin.as_ref()..end.as_ref(), |_, _| false).map_err(kv_error)?;
+                rows.retain_in(begin.as_ref()..end.as_ref(), |_, _| false).map_err(failed)?;
             }
         }
     }
@@ -66,16 +73,16 @@ impl Store for RedbStore {
     type View = RedbView;
 
     fn view(&self) -> Result<RedbView> {
-        let read = self.database.begin_read().map_err(kv_error)?;
+        let read = self.database.begin_read().map_err(failed)?;
         // The table keeps the transaction's snapshot alive.
-        Ok(RedbView(Arc::new(read.open_table(ROWS).map_err(kv_error)?)))
+        Ok(RedbView(Arc::new(read.open_table(ROWS).map_err(failed)?)))
     }
 
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
         let write = self.begin_write().map_err(ApplyError::NothingApplied)?;
         // Until the commit turns the root, the pages written belong to nobody.
         write_ops(&write, &batch.ops).map_err(ApplyError::NothingApplied)?;
-        write.commit().map_err(|failure| ApplyError::Unknown(kv_error(failure)))
+        write.commit().map_err(|failure| ApplyError::Unknown(failed(failure)))
     }
 
     fn sync(&self) -> Result<()> {
@@ -84,6 +91,16 @@ impl Store for RedbStore {
 
     fn durability(&self) -> Durability {
         self.durability
+    }
+
+    fn close(&self) -> Result<()> {
+        if self.durability == Durability::Disk {
+            return Ok(());
+        }
+        // A synced commit takes every commit before it to the disk.
+        let mut last = self.database.begin_write().map_err(failed)?;
+        last.set_durability(redb::Durability::Immediate).map_err(failed)?;
+        last.commit().map_err(failed)
     }
 }
 
@@ -101,12 +118,12 @@ impl View for RedbView {
     type Range<'a> = RedbRange;
 
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        let value = self.0.get(key).map_err(kv_error)?;
+        let value = self.0.get(key).map_err(failed)?;
         Ok(value.map(|value| Bytes::copy_from_slice(value.value())))
     }
 
-    fn range<'a>(&'a self, begin: &[u8], end: &[u8], direction: Direction) -> RedbRange {
-        RedbRange { rows: self.0.range(begin..end).map_err(|failure| Some(kv_error(failure))), direction }
+    fn range(&self, begin: &[u8], end: &[u8], direction: Direction) -> RedbRange {
+        RedbRange { rows: self.0.range(begin..end).map_err(|failure| Some(failed(failure))), direction }
     }
 }
 
@@ -136,7 +153,7 @@ impl Iterator for RedbRange {
             Direction::Reverse => rows.next_back(),
         };
         row.map(|row| {
-            let (key, value) = row.map_err(kv_error)?;
+            let (key, value) = row.map_err(failed)?;
             Ok((Bytes::copy_from_slice(key.value()), Bytes::copy_from_slice(value.value())))
         })
     }

@@ -1,0 +1,77 @@
+//! What was acknowledged is there when the folder is opened again.
+
+use engine_redb::{RedbDatabase, RedbOptions};
+use futures_executor::block_on;
+use kv_api::{Database, Durability, RangeRequest, Read, Transaction, TransactionExt, error};
+
+fn write(database: &RedbDatabase, from: u32, to: u32) {
+    let tx = database.begin().unwrap();
+    for n in from..to {
+        tx.set(&n.to_be_bytes(), b"value");
+    }
+    block_on(tx.commit()).unwrap();
+}
+
+fn count(database: &RedbDatabase) -> usize {
+    let all = RangeRequest::keys("", "\u{7f}\u{7f}\u{7f}\u{7f}\u{7f}");
+    block_on(database.begin().unwrap().get_all(all, Read::Snapshot)).unwrap().len()
+}
+
+#[test]
+fn a_closed_database_comes_back_whole() {
+    for durability in [Durability::Disk, Durability::Process] {
+        let folder = tempfile::tempdir().unwrap();
+        let options = RedbOptions::new().durability(durability);
+        let database = RedbDatabase::open(folder.path(), options.clone()).unwrap();
+        write(&database, 0, 100);
+        let version = block_on(database.begin().unwrap().get_read_version()).unwrap();
+        write(&database, 100, 200);
+        database.close().unwrap();
+        assert_eq!(database.begin().unwrap_err().code(), error::SHUTDOWN_IN_PROGRESS);
+        drop(database);
+
+        let database = RedbDatabase::open(folder.path(), options).unwrap();
+        assert_eq!(count(&database), 200);
+        let later = block_on(database.begin().unwrap().get_read_version()).unwrap();
+        assert!(later > version, "versions go on: {version}, then {later}");
+    }
+}
+
+#[test]
+fn a_range_is_cleared_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = RedbDatabase::open(folder.path(), RedbOptions::new()).unwrap();
+    write(&database, 0, 10_000);
+    let tx = database.begin().unwrap();
+    tx.clear_range(&100u32.to_be_bytes(), &9_900u32.to_be_bytes());
+    block_on(tx.commit()).unwrap();
+    assert_eq!(count(&database), 200);
+}
+
+#[test]
+fn a_folder_has_one_owner_and_one_engine() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = RedbDatabase::open(folder.path(), RedbOptions::new()).unwrap();
+    let second = RedbDatabase::open(folder.path(), RedbOptions::new()).unwrap_err();
+    assert_eq!(second.code(), error::LOCK_FILE_FAILURE, "{second}");
+    drop(database);
+    std::fs::write(folder.path().join("couch-layer.json"), r#"{"engine":"sled","format":1}"#).unwrap();
+    let other = RedbDatabase::open(folder.path(), RedbOptions::new()).unwrap_err();
+    assert_eq!(other.code(), error::UNSUPPORTED_OPERATION, "{other}");
+}
+
+#[test]
+fn a_damaged_file_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = RedbDatabase::open(folder.path(), RedbOptions::new()).unwrap();
+    write(&database, 0, 10_000);
+    drop(database);
+    let file = folder.path().join("data.redb");
+    let whole = std::fs::read(&file).unwrap();
+    std::fs::write(&file, &whole[..whole.len() / 3]).unwrap();
+    let error = RedbDatabase::open(folder.path(), RedbOptions::new()).unwrap_err();
+    assert_eq!(error.code(), error::FILE_CORRUPT, "{error}");
+    std::fs::write(&file, b"something else").unwrap();
+    let error = RedbDatabase::open(folder.path(), RedbOptions::new()).unwrap_err();
+    assert_eq!(error.code(), error::FILE_CORRUPT, "{error}");
+}
