@@ -1,37 +1,9 @@
 //! The suite, on the engine in memory and on every wrapper around it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
-
 use conformance::wrappers::{Boxed, Calm, Counting, Under};
 use conformance::{Fixture, Harness};
 use engine_mem::MemDatabase;
-use occ::{Clock, SystemClock};
-
-/// The machine's clock, which the suite moves forward: pauses end by themselves, and five seconds
-/// pass at once.
-#[derive(Clone, Default)]
-struct ShiftedClock {
-    system: SystemClock,
-    millis: Arc<AtomicU64>,
-}
-
-impl ShiftedClock {
-    fn advance(&self, by: Duration) {
-        self.millis.fetch_add(by.as_millis() as u64, Ordering::SeqCst);
-    }
-}
-
-impl Clock for ShiftedClock {
-    fn now(&self) -> Duration {
-        self.system.now() + Duration::from_millis(self.millis.load(Ordering::SeqCst))
-    }
-
-    fn sleep(&self, pause: Duration) -> futures_util::future::BoxFuture<'static, ()> {
-        self.system.sleep(pause)
-    }
-}
+use occ::ShiftedClock;
 
 #[derive(Clone, Copy)]
 struct MemHarness;
@@ -44,7 +16,7 @@ impl Harness for MemHarness {
     }
 
     fn open(&self, _scenario: &str) -> Fixture<MemDatabase> {
-        let clock = ShiftedClock::default();
+        let clock = ShiftedClock::new();
         Fixture::new(MemDatabase::builder().clock(clock.clone()).build()).clock(move |by| clock.advance(by))
     }
 }
