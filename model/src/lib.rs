@@ -8,13 +8,57 @@ mod json;
 mod revid;
 mod tuple;
 
+// The operations.
+mod all_docs;
+mod blob;
+mod branch;
+mod catalog;
+mod changes;
+mod check;
+mod document;
+mod documents;
+mod edit;
+mod environment;
+pub mod error;
+mod feed;
+mod info;
+mod instance;
+mod keys;
+pub mod limits;
+mod local;
+mod open_revs;
+mod read;
+mod reading;
+mod revs_diff;
+mod row;
+mod seq;
+mod settings;
+mod txids;
+mod write;
+
 pub use body::{
     BodyError, BodyFormat, BodyLimits, CorruptDocument, RevisionMetadata, StoredBody, decode_body, decode_rows,
     row_cost,
 };
-pub use etf::{AttachmentDigest, Edit};
+pub use etf::{AttachmentDigest, Edit as RevisionTerm};
 pub use json::{
     Elements, Event, Events, FromSerdeError, JsonError, JsonErrorKind, JsonKind, JsonRef, JsonStr, JsonText,
     JsonWriter, MAX_INPUT_BYTES, Members, ParseOptions, SplitObject, TooDeepForSerde,
 };
 pub use revid::{InvalidRev, MAX_REV_HASH_BYTES, RevHash, RevId};
+
+pub use all_docs::{AllDocs, AllDocsEntry, AllDocsRequest, AllDocsRow};
+pub use catalog::{CreateOptions, FORMAT_VERSION, Layer, LayerOptions, NameRange, SweepReport};
+pub use changes::{Change, ChangesBatch, ChangesRequest, Since, Style};
+pub use check::{CheckProgress, CheckReport, Problem};
+pub use document::{BulkGet, Document, GetOptions, OpenRev, OpenRevs, RevInfo, RevStatus};
+pub use documents::Documents;
+pub use edit::{Edit, EditResult, RevHistory, WriteMode};
+pub use environment::{Environment, SystemEnvironment};
+pub use error::{Error, ErrorKind, NotFound, Result};
+pub use feed::Watcher;
+pub use info::{DatabaseInfo, Sizes};
+pub use keys::{Leaf, is_instance_key};
+pub use local::{LocalDocs, LocalDocument, LocalRow};
+pub use revs_diff::RevsDiff;
+pub use seq::Seq;

@@ -1,0 +1,356 @@
+//! Listing documents by id: `_all_docs`.
+//!
+//! The rows of `all_docs` hold the winners of live documents and nothing else, so a listing reads
+//! neither ancestors nor bodies it was not asked for. One call reads one batch, in one transaction; the
+//! answer says how to go on, so that a listing of any length takes bounded memory and no transaction
+//! grows too old.
+//!
+//! Ids are listed in the order of their bytes, as in CouchDB.
+
+use kv_api::{Database, KeySelector, KeyValue, RangeRequest, Read, Transaction};
+
+use crate::document::{Document, GetOptions};
+use crate::documents::Documents;
+use crate::error::{Error, Result};
+use crate::info::{Stats, read_last};
+use crate::keys::{self, DatabaseKey, Leaf};
+use crate::read::{Tree, add_meta, body_of, body_or_empty};
+use crate::revid::RevId;
+use crate::row::Reader;
+use crate::seq::Seq;
+
+/// The most rows of one batch.
+const ROWS_AT_ONCE: usize = 2_000;
+
+/// The most rows that are skipped in one transaction.
+const SKIPPED_AT_ONCE: usize = 20_000;
+
+/// Bodies read at the same time; a batch ends once those read reach [`BODY_BYTES`].
+pub(crate) const BODIES_AT_ONCE: usize = 100;
+
+/// Bytes of bodies at which a batch ends.
+pub(crate) const BODY_BYTES: usize = 4_000_000;
+
+/// What to list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AllDocsRequest {
+    /// These ids, in this order, instead of a range; repeated ones are repeated.
+    pub keys: Option<Vec<String>>,
+    /// Where to begin; with `descending` the highest id.
+    pub start: Option<String>,
+    /// Whether `start` itself is listed.
+    pub inclusive_start: bool,
+    /// Where to end; with `descending` the lowest id.
+    pub end: Option<String>,
+    /// Whether `end` itself is listed.
+    pub inclusive_end: bool,
+    /// From the last to the first.
+    pub descending: bool,
+    /// At most this many rows.
+    pub limit: Option<usize>,
+    /// Leave out this many rows first.
+    pub skip: usize,
+    /// With the documents.
+    pub include_docs: bool,
+    /// With the documents' live losing leaves.
+    pub conflicts: bool,
+    /// With the last sequence.
+    pub update_seq: bool,
+}
+
+impl Default for AllDocsRequest {
+    fn default() -> Self {
+        AllDocsRequest {
+            keys: None,
+            start: None,
+            inclusive_start: true,
+            end: None,
+            inclusive_end: true,
+            descending: false,
+            limit: None,
+            skip: 0,
+            include_docs: false,
+            conflicts: false,
+            update_seq: false,
+        }
+    }
+}
+
+/// A row of a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AllDocsRow {
+    /// The id, which is the row's key too.
+    pub id: String,
+    /// What is there.
+    pub entry: AllDocsEntry,
+}
+
+/// What is there under an id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AllDocsEntry {
+    /// A live document.
+    Live {
+        /// Its winner.
+        rev: RevId,
+        /// The document, if asked for.
+        doc: Option<Box<Document>>,
+    },
+    /// A deleted one; only where its id was asked for.
+    Deleted {
+        /// The winning tombstone.
+        rev: RevId,
+    },
+    /// Nothing; only where the id was asked for.
+    Missing,
+}
+
+/// A batch of a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AllDocs {
+    /// Live documents in the database.
+    pub total_rows: u64,
+    /// How many rows of the database stand before the first; `None` where that is not known.
+    pub offset: Option<u64>,
+    /// The last sequence, if asked for.
+    pub update_seq: Option<Seq>,
+    /// The rows. A batch may be empty and not the last.
+    pub rows: Vec<AllDocsRow>,
+    /// The request for the rest; `None` after the last batch.
+    pub next: Option<AllDocsRequest>,
+}
+
+/// Where a batch ended.
+struct Batch {
+    rows: Vec<AllDocsRow>,
+    /// Rows left out.
+    skipped: usize,
+    /// The last id read, and whether there may be more.
+    last: Option<String>,
+    more: bool,
+}
+
+impl<D: Database> Documents<D> {
+    /// The first batch of a listing; go on with its `next`.
+    ///
+    /// # Errors
+    /// 404 where the database is gone.
+    pub async fn all_docs(&self, request: &AllDocsRequest) -> Result<AllDocs> {
+        let keys = self.keys();
+        let (last_key, stats_key) = (keys.key(DatabaseKey::Last), keys.key(DatabaseKey::Stats));
+        self.read(|transaction| {
+            let instance = self.instance(&transaction, Read::Snapshot);
+            let last = request.update_seq.then(|| transaction.get(&last_key, Read::Snapshot));
+            let stats = transaction.get(&stats_key, Read::Snapshot);
+            async move {
+                let batch = match &request.keys {
+                    Some(ids) => self.list_keys(&transaction, request, ids).await?,
+                    None => self.list_range(&transaction, request).await?,
+                };
+                instance.await?;
+                let stats = Stats::read(stats.await?.as_deref())?;
+                let update_seq = match last {
+                    Some(last) => Some(read_last(last.await?.as_deref())?),
+                    None => None,
+                };
+                let total_rows = u64::try_from(stats.doc_count).unwrap_or(0);
+                let from_the_edge = request.keys.is_none() && request.start.is_none();
+                Ok(AllDocs {
+                    total_rows,
+                    offset: from_the_edge.then(|| total_rows.min(request.skip as u64)),
+                    update_seq,
+                    next: request.after(&batch),
+                    rows: batch.rows,
+                })
+            }
+        })
+        .await
+    }
+
+    async fn list_range(&self, transaction: &D::Transaction, request: &AllDocsRequest) -> Result<Batch> {
+        let wanted = request.limit.unwrap_or(usize::MAX).min(ROWS_AT_ONCE);
+        let mut batch = Batch { rows: Vec::new(), skipped: 0, last: None, more: false };
+        if wanted == 0 {
+            return Ok(batch);
+        }
+        let mut next = request.range(self.keys());
+        let mut found: Vec<KeyValue> = Vec::new();
+        while let Some(range) = next.take() {
+            let left = (request.skip - batch.skipped).min(SKIPPED_AT_ONCE - batch.skipped) + wanted - found.len();
+            let range = range.limit(left);
+            let mut read = transaction.get_range(&range, Read::Snapshot).await?;
+            next = range.after(&read);
+            batch.more = read.more;
+            if let Some(last) = read.rows.last() {
+                batch.last = Some(self.keys().read_all_doc(&last.key)?);
+            }
+            let skip = (request.skip - batch.skipped).min(read.rows.len());
+            batch.skipped += skip;
+            found.extend(read.rows.drain(..).skip(skip));
+            if found.len() >= wanted || batch.skipped >= SKIPPED_AT_ONCE {
+                break;
+            }
+        }
+        let mut winners = Vec::with_capacity(found.len());
+        for row in &found {
+            winners.push((self.keys().read_all_doc(&row.key)?, read_winner(&row.value)?));
+        }
+        let wanted = winners.len();
+        for (id, rev) in winners {
+            batch.rows.push(AllDocsRow { id, entry: AllDocsEntry::Live { rev, doc: None } });
+        }
+        let whole = self.add_docs(transaction, request, &mut batch.rows).await?;
+        if whole < wanted {
+            batch.rows.truncate(whole);
+            batch.last = batch.rows.last().map(|row| row.id.clone());
+            batch.more = true;
+        }
+        Ok(batch)
+    }
+
+    async fn list_keys(&self, transaction: &D::Transaction, request: &AllDocsRequest, ids: &[String]) -> Result<Batch> {
+        let wanted = request.limit.unwrap_or(usize::MAX).min(ROWS_AT_ONCE);
+        let mut ordered: Vec<&String> = ids.iter().collect();
+        if request.descending {
+            ordered.reverse();
+        }
+        let some: Vec<&String> = ordered.iter().skip(request.skip).take(wanted).copied().collect();
+        let winners: Vec<_> =
+            some.iter().map(|id| transaction.get(&self.keys().key(DatabaseKey::AllDoc(id)), Read::Snapshot)).collect();
+        let mut entries = Vec::with_capacity(some.len());
+        for winner in winners {
+            entries.push(winner.await?.map(|row| read_winner(&row)).transpose()?);
+        }
+        // Those that are not live: deleted, or never there.
+        let trees: Vec<_> = some
+            .iter()
+            .zip(&entries)
+            .map(|(id, entry)| entry.is_none().then(|| Tree::Winner.read(transaction, self.keys(), id)))
+            .collect();
+        let mut rows = Vec::with_capacity(some.len());
+        for ((id, live), tree) in some.into_iter().zip(entries).zip(trees) {
+            let entry = match (live, tree) {
+                (Some(rev), _) => AllDocsEntry::Live { rev, doc: None },
+                (None, Some(tree)) => match tree.await?.into_iter().next() {
+                    Some(winner) => AllDocsEntry::Deleted { rev: winner.leaf.rev },
+                    None => AllDocsEntry::Missing,
+                },
+                (None, None) => AllDocsEntry::Missing,
+            };
+            rows.push(AllDocsRow { id: id.clone(), entry });
+        }
+        let whole = self.add_docs(transaction, request, &mut rows).await?;
+        rows.truncate(whole);
+        let more = request.skip + rows.len() < ids.len();
+        // The rest skips what was given, too.
+        Ok(Batch { skipped: 0, last: None, more, rows })
+    }
+
+    /// Adds the documents of the first rows, as many as a batch holds; how many rows are whole then.
+    async fn add_docs(
+        &self,
+        transaction: &D::Transaction,
+        request: &AllDocsRequest,
+        rows: &mut [AllDocsRow],
+    ) -> Result<usize> {
+        if !request.include_docs {
+            return Ok(rows.len());
+        }
+        let options = GetOptions { conflicts: request.conflicts, ..GetOptions::default() };
+        let (mut whole, mut bytes) = (0, 0);
+        for some in rows.chunks_mut(BODIES_AT_ONCE) {
+            if bytes >= BODY_BYTES {
+                break;
+            }
+            match self.add_some_docs(transaction, &options, some).await {
+                Ok(read) => bytes += read,
+                // What was read before the read version grew too old is as good as ever.
+                Err(error) if error.is_retryable() && whole > 0 => break,
+                Err(error) => return Err(error),
+            }
+            whole += some.len();
+        }
+        Ok(whole)
+    }
+
+    async fn add_some_docs(
+        &self,
+        transaction: &D::Transaction,
+        options: &GetOptions,
+        rows: &mut [AllDocsRow],
+    ) -> Result<usize> {
+        let keys = self.keys();
+        let mut reads = Vec::with_capacity(rows.len());
+        for row in &mut *rows {
+            let AllDocsEntry::Live { rev, .. } = &row.entry else { continue };
+            let leaf = Leaf { not_deleted: true, rev: rev.clone() };
+            let body = body_of(transaction, keys, &row.id, &leaf);
+            let tree = options.conflicts.then(|| Tree::Whole.read(transaction, keys, &row.id));
+            reads.push((row, leaf, body, tree));
+        }
+        let mut bytes = 0;
+        for (row, leaf, body, tree) in reads {
+            let body = body_or_empty(&row.id, &leaf, body.await?)?;
+            bytes += body.len();
+            let mut document = Document::new(row.id.clone(), leaf.rev, false, body);
+            if let Some(tree) = tree {
+                add_meta(&mut document, &tree.await?, options)?;
+            }
+            if let AllDocsEntry::Live { doc, .. } = &mut row.entry {
+                *doc = Some(Box::new(document));
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+impl AllDocsRequest {
+    /// The rows asked for; `None` where the range is inverted.
+    fn range(&self, keys: &keys::DatabaseKeys) -> Option<RangeRequest> {
+        let (first, beyond) = keys.bounds(DatabaseKey::AllDocs);
+        let at = |id: &String| KeySelector::first_greater_or_equal(keys.key(DatabaseKey::AllDoc(id)));
+        let after = |id: &String| KeySelector::first_greater_than(keys.key(DatabaseKey::AllDoc(id)));
+        let (start, end) = (self.start.as_ref(), self.end.as_ref());
+        let (low, high) = if self.descending {
+            (
+                end.map(|id| if self.inclusive_end { at(id) } else { after(id) }),
+                start.map(|id| if self.inclusive_start { after(id) } else { at(id) }),
+            )
+        } else {
+            (
+                start.map(|id| if self.inclusive_start { at(id) } else { after(id) }),
+                end.map(|id| if self.inclusive_end { after(id) } else { at(id) }),
+            )
+        };
+        let low = low.unwrap_or_else(|| KeySelector::first_greater_or_equal(first));
+        let high = high.unwrap_or_else(|| KeySelector::first_greater_or_equal(beyond));
+        let inverted = high.key < low.key;
+        let range = RangeRequest::selectors(low, high);
+        let range = if self.descending { range.reverse() } else { range };
+        Some(range).filter(|_| !inverted)
+    }
+
+    /// The request for what comes after a batch of this one.
+    fn after(&self, batch: &Batch) -> Option<AllDocsRequest> {
+        let limit = self.limit.map(|limit| limit.saturating_sub(batch.rows.len()));
+        if !batch.more || limit == Some(0) {
+            return None;
+        }
+        let mut rest = AllDocsRequest { limit, ..self.clone() };
+        if self.keys.is_some() {
+            rest.skip = self.skip + batch.rows.len();
+            return Some(rest);
+        }
+        rest.start = Some(batch.last.clone()?);
+        rest.inclusive_start = false;
+        rest.skip = self.skip - batch.skipped;
+        Some(rest)
+    }
+}
+
+/// The winner in a row of `all_docs`: `(RevPosition, RevHash)`.
+pub(crate) fn read_winner(value: &[u8]) -> Result<RevId> {
+    let mut reader = Reader::new(value);
+    let rev = keys::read_rev(&mut reader)?;
+    reader.end().map_err(|_| Error::corrupt("a row of all_docs that goes on"))?;
+    Ok(rev)
+}

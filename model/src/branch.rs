@@ -1,0 +1,363 @@
+//! Rows of `revisions`: one for each edit branch of a document (RFC 001, "Detailed Description").
+//!
+//! ```text
+//!  winner  (RevFormat, (Incarnation, Versionstamp), BranchCount, Size, [ParentRev, GrandparentRev, …])
+//!  other   (RevFormat,                                           Size, [ParentRev, GrandparentRev, …])
+//! ```
+//!
+//! The sequence stands on the winner alone, so that every edit of a document writes the winner's row
+//! and two edits at the same time conflict. `Size` is this layer's addition: the bytes of the leaf's
+//! body, which the counters need without reading the body; zero says that a tombstone has no body.
+//!
+//! The ancestors stand last, so that an edit moves them from row to row without taking them apart.
+//! Where their tuple would pass the limit on values (identifiers full of zero bytes double in length),
+//! `RevFormat` 2 holds them raw: a length byte, then that many bytes, to the end of the row.
+
+use bytes::Bytes;
+
+use crate::error::{Error, Result};
+use crate::keys::{self, Leaf};
+use crate::revid::{RevHash, RevId};
+use crate::row::{NESTED, Reader, append_stamp};
+use crate::seq::Seq;
+use crate::tuple;
+
+/// Ancestors as a nested tuple.
+const FORMAT_TUPLE: u64 = 1;
+/// Ancestors length-prefixed.
+const FORMAT_RAW: u64 = 2;
+
+/// The most bytes ancestors may take in a row: the limit on values less what stands before them.
+const MAX_ANCESTOR_BYTES: usize = 100_000 - 64;
+
+/// What only the winner's row has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Crown {
+    /// The sequence of the document's last change.
+    pub(crate) seq: Seq,
+    /// How many branches the document has.
+    pub(crate) branches: u64,
+}
+
+/// The crown that a transaction gives, before its commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PendingCrown {
+    pub(crate) incarnation: u8,
+    /// The edit's place in its transaction.
+    pub(crate) edit: u16,
+    pub(crate) branches: u64,
+}
+
+/// One edit branch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Branch {
+    pub(crate) leaf: Leaf,
+    /// Bytes of the leaf's body; zero for a tombstone without one.
+    pub(crate) size: u64,
+    pub(crate) ancestors: Ancestors,
+    /// Present on the winner.
+    pub(crate) crown: Option<Crown>,
+}
+
+impl Branch {
+    /// A leaf of which nothing but the body is known.
+    pub(crate) fn bare(leaf: Leaf, size: u64) -> Branch {
+        Branch { leaf, size, ancestors: Ancestors::EMPTY, crown: None }
+    }
+
+    /// The branch in a row.
+    pub(crate) fn read(leaf: Leaf, value: &Bytes) -> Result<Branch> {
+        let mut reader = Reader::new(value);
+        let format = reader.int()?;
+        let crown = if reader.peek() == Some(NESTED) {
+            reader.expect(NESTED)?;
+            let seq = keys::read_seq(&mut reader)?;
+            reader.expect(0)?;
+            Some(Crown { seq, branches: reader.int()? })
+        } else {
+            None
+        };
+        let size = reader.int()?;
+        let ancestors = match format {
+            FORMAT_TUPLE => {
+                reader.expect(NESTED)?;
+                let raw = reader.rest().strip_suffix(&[0]);
+                raw.ok_or_else(|| Error::corrupt("a list of ancestors without end"))?
+            }
+            FORMAT_RAW => reader.rest(),
+            other => return Err(Error::corrupt(format!("a revision in unknown format {other}"))),
+        };
+        Ok(Branch { leaf, size, ancestors: Ancestors { format, raw: value.slice_ref(ancestors) }, crown })
+    }
+
+    /// The crown of a branch that must have one.
+    pub(crate) fn crown(&self) -> Result<Crown> {
+        self.crown.ok_or_else(|| Error::corrupt(format!("the winner {} has no sequence", self.leaf.rev)))
+    }
+
+    /// Writes the row of a branch into `out`, replacing what was there.
+    pub(crate) fn write(out: &mut Vec<u8>, size: u64, ancestors: &Ancestors) {
+        out.clear();
+        tuple::append_u64(out, ancestors.format);
+        Self::append_rest(out, size, ancestors);
+    }
+
+    /// Writes the row of the winner into `out`, replacing what was there, as the operand of
+    /// `SET_VERSIONSTAMPED_VALUE`.
+    pub(crate) fn write_winner(out: &mut Vec<u8>, crown: PendingCrown, size: u64, ancestors: &Ancestors) {
+        out.clear();
+        tuple::append_u64(out, ancestors.format);
+        out.push(NESTED);
+        tuple::append_u64(out, u64::from(crown.incarnation));
+        let stamp_at = out.len() as u32 + 1;
+        append_stamp(out, &keys::pending_stamp(crown.edit));
+        out.push(0);
+        tuple::append_u64(out, crown.branches);
+        Self::append_rest(out, size, ancestors);
+        out.extend_from_slice(&stamp_at.to_le_bytes());
+    }
+
+    fn append_rest(out: &mut Vec<u8>, size: u64, ancestors: &Ancestors) {
+        tuple::append_u64(out, size);
+        if ancestors.format == FORMAT_TUPLE {
+            out.push(NESTED);
+            out.extend_from_slice(&ancestors.raw);
+            out.push(0);
+        } else {
+            out.extend_from_slice(&ancestors.raw);
+        }
+    }
+
+    /// The branch as a path, the leaf first.
+    pub(crate) fn path(&self) -> Result<Vec<RevHash>> {
+        let mut path = vec![self.leaf.rev.hash().clone()];
+        for ancestor in self.ancestors.iter() {
+            path.push(ancestor?);
+        }
+        Ok(path)
+    }
+
+    /// Whether the revision is this branch's leaf or a known ancestor of it.
+    pub(crate) fn contains(&self, rev: &RevId) -> Result<bool> {
+        let leaf = self.leaf.rev.position();
+        match leaf.checked_sub(rev.position()) {
+            None => Ok(false),
+            Some(0) => Ok(self.leaf.rev == *rev),
+            Some(back) => match self.ancestors.iter().nth(usize::try_from(back - 1).unwrap_or(usize::MAX)) {
+                Some(hash) => Ok(hash? == *rev.hash()),
+                None => Ok(false),
+            },
+        }
+    }
+}
+
+/// The ancestors of a leaf, parent first, as they stand in a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ancestors {
+    format: u64,
+    raw: Bytes,
+}
+
+impl Ancestors {
+    /// None.
+    pub(crate) const EMPTY: Ancestors = Ancestors { format: FORMAT_TUPLE, raw: Bytes::new() };
+
+    /// These, parent first; as many of the newest as a row can hold.
+    pub(crate) fn from_hashes(hashes: &[RevHash]) -> Ancestors {
+        let mut raw = Vec::with_capacity(hashes.len() * 18);
+        for hash in hashes {
+            tuple::append_bytes(&mut raw, hash.as_bytes());
+        }
+        if raw.len() <= MAX_ANCESTOR_BYTES {
+            return Ancestors { format: FORMAT_TUPLE, raw: raw.into() };
+        }
+        raw.clear();
+        for hash in hashes {
+            let bytes = hash.as_bytes();
+            if raw.len() + 1 + bytes.len() > MAX_ANCESTOR_BYTES {
+                break;
+            }
+            // Identifiers have at most 255 bytes.
+            raw.push(bytes.len() as u8);
+            raw.extend_from_slice(bytes);
+        }
+        Ancestors { format: FORMAT_RAW, raw: raw.into() }
+    }
+
+    /// The ancestors of a child of `parent`, stemmed to the newest `limit`.
+    pub(crate) fn of_child(parent: &Branch, limit: usize) -> Result<Ancestors> {
+        if limit == 0 {
+            return Ok(Ancestors::EMPTY);
+        }
+        let older = &parent.ancestors;
+        if older.format == FORMAT_TUPLE {
+            let kept = older.newest(limit - 1)?;
+            let mut raw = Vec::with_capacity(kept.len() + 20);
+            tuple::append_bytes(&mut raw, parent.leaf.rev.hash().as_bytes());
+            raw.extend_from_slice(kept);
+            if raw.len() <= MAX_ANCESTOR_BYTES {
+                return Ok(Ancestors { format: FORMAT_TUPLE, raw: raw.into() });
+            }
+        }
+        let mut path = parent.path()?;
+        path.truncate(limit);
+        Ok(Ancestors::from_hashes(&path))
+    }
+
+    /// The bytes of the newest `count` of a tuple.
+    fn newest(&self, count: usize) -> Result<&[u8]> {
+        // The shortest element has three bytes, most have eighteen: short histories need no walk.
+        if self.raw.len() / 3 <= count {
+            return Ok(&self.raw);
+        }
+        let mut end = 0;
+        for _ in 0..count {
+            if end == self.raw.len() {
+                break;
+            }
+            end += tuple::element_len(&self.raw[end..]).ok_or_else(|| Error::corrupt("a torn list of ancestors"))?;
+        }
+        Ok(&self.raw[..end])
+    }
+
+    /// Each of them, parent first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Result<RevHash>> + '_ {
+        let mut rest: &[u8] = &self.raw;
+        let format = self.format;
+        std::iter::from_fn(move || {
+            if rest.is_empty() {
+                return None;
+            }
+            let one = if format == FORMAT_TUPLE { next_element(rest) } else { next_raw(rest) };
+            Some(match one {
+                Ok((hash, after)) => {
+                    rest = after;
+                    Ok(hash)
+                }
+                Err(error) => {
+                    rest = &[];
+                    Err(error)
+                }
+            })
+        })
+    }
+
+    /// All of them, parent first.
+    pub(crate) fn to_vec(&self) -> Result<Vec<RevHash>> {
+        self.iter().collect()
+    }
+}
+
+fn next_element(raw: &[u8]) -> Result<(RevHash, &[u8])> {
+    let mut reader = Reader::new(raw);
+    let hash = hash_of(&reader.bytes()?)?;
+    Ok((hash, reader.rest()))
+}
+
+fn next_raw(raw: &[u8]) -> Result<(RevHash, &[u8])> {
+    let (&len, rest) = raw.split_first().ok_or_else(|| Error::corrupt("a torn list of ancestors"))?;
+    let (bytes, rest) =
+        rest.split_at_checked(usize::from(len)).ok_or_else(|| Error::corrupt("a torn list of ancestors"))?;
+    Ok((hash_of(bytes)?, rest))
+}
+
+fn hash_of(bytes: &[u8]) -> Result<RevHash> {
+    RevHash::from_bytes(bytes).map_err(|_| Error::corrupt("an ancestor of impossible length"))
+}
+
+#[cfg(test)]
+mod tests {
+    use foundationdb_tuple::{Bytes as TupleBytes, Versionstamp, pack};
+
+    use super::*;
+
+    fn hash(n: u32) -> RevHash {
+        let mut bytes = [0; 16];
+        bytes[12..].copy_from_slice(&n.to_be_bytes());
+        RevHash::from(bytes)
+    }
+
+    fn leaf(position: u64, n: u32) -> Leaf {
+        Leaf { not_deleted: true, rev: RevId::new(position, hash(n)).unwrap() }
+    }
+
+    #[test]
+    fn rows_are_the_tuples_of_the_rfc() {
+        let ancestors = Ancestors::from_hashes(&[hash(2), hash(1)]);
+        let (two, one) = (hash(2), hash(1));
+        let list = (TupleBytes::from(two.as_bytes()), TupleBytes::from(one.as_bytes()));
+        let mut out = Vec::new();
+        Branch::write(&mut out, 7, &ancestors);
+        assert_eq!(out, pack(&(1, 7, &list)));
+
+        let crown = PendingCrown { incarnation: 3, edit: 258, branches: 2 };
+        Branch::write_winner(&mut out, crown, 7, &ancestors);
+        let expected = (1, (3, Versionstamp::incomplete(258)), 2, 7, &list);
+        assert_eq!(out, foundationdb_tuple::pack_with_versionstamp(&expected));
+    }
+
+    #[test]
+    fn rows_round_trip() {
+        let nuls = RevHash::from_bytes(&[0; 40]).unwrap();
+        for hashes in [vec![], vec![hash(1)], vec![nuls.clone(), hash(0), hash(256)], vec![nuls; 3_000]] {
+            let ancestors = Ancestors::from_hashes(&hashes);
+            let mut out = Vec::new();
+            Branch::write(&mut out, 300, &ancestors);
+            assert!(out.len() <= 100_000);
+            let branch = Branch::read(leaf(4_000, 9), &out.clone().into()).unwrap();
+            assert_eq!((branch.size, branch.crown), (300, None));
+            let read = branch.ancestors.to_vec().unwrap();
+            assert_eq!(read[..], hashes[..read.len()]);
+            assert_eq!(read.len(), hashes.len().min(2_437));
+
+            Branch::write_winner(&mut out, PendingCrown { incarnation: 1, edit: 5, branches: 9 }, 300, &ancestors);
+            out.truncate(out.len() - 4);
+            let branch = Branch::read(leaf(4_000, 9), &out.into()).unwrap();
+            let crown = branch.crown().unwrap();
+            assert_eq!((crown.branches, crown.seq), (9, Seq::new(1, &keys::pending_stamp(5))));
+            assert_eq!(branch.ancestors.to_vec().unwrap(), read);
+        }
+    }
+
+    #[test]
+    fn a_tuple_too_long_becomes_raw() {
+        let hashes = vec![RevHash::from([0; 16]); 4_000];
+        let ancestors = Ancestors::from_hashes(&hashes);
+        assert_eq!(ancestors.format, FORMAT_RAW);
+        assert_eq!(ancestors.to_vec().unwrap(), hashes, "4,000 identifiers of zero bytes fit raw");
+
+        let parent = Branch { leaf: leaf(4_001, 1), size: 0, ancestors, crown: None };
+        let child = Ancestors::of_child(&parent, 3_999).unwrap();
+        assert_eq!(child.to_vec().unwrap().len(), 3_999);
+        assert_eq!(child.to_vec().unwrap()[0], hash(1));
+        // And back, when stemming makes it short enough.
+        assert_eq!(Ancestors::of_child(&parent, 10).unwrap().format, FORMAT_TUPLE);
+    }
+
+    #[test]
+    fn a_child_keeps_the_newest() {
+        let mut parent = Branch { leaf: leaf(1, 1), size: 0, ancestors: Ancestors::EMPTY, crown: None };
+        for n in 2..=50 {
+            let ancestors = Ancestors::of_child(&parent, 10).unwrap();
+            parent = Branch { leaf: leaf(u64::from(n), n), size: 0, ancestors, crown: None };
+        }
+        let expected: Vec<RevHash> = (40..50).rev().map(hash).collect();
+        assert_eq!(parent.ancestors.to_vec().unwrap(), expected);
+        assert_eq!(Ancestors::of_child(&parent, 0).unwrap(), Ancestors::EMPTY);
+        for n in 38..=51u32 {
+            let rev = RevId::new(u64::from(n), hash(n)).unwrap();
+            assert_eq!(parent.contains(&rev).unwrap(), (40..=50).contains(&n), "{n}");
+        }
+        assert!(!parent.contains(&RevId::new(45, hash(44)).unwrap()).unwrap());
+    }
+
+    #[test]
+    fn damaged_rows_are_errors() {
+        let mut out = Vec::new();
+        Branch::write(&mut out, 300, &Ancestors::from_hashes(&[hash(1)]));
+        for cut in 0..out.len() {
+            let read = Branch::read(leaf(2, 2), &Bytes::copy_from_slice(&out[..cut]));
+            assert!(read.is_err() || read.unwrap().ancestors.to_vec().is_err(), "cut at {cut}");
+        }
+    }
+}

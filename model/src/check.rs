@@ -1,0 +1,454 @@
+//! Proving that a database's rows agree with each other.
+//!
+//! ```text
+//!  one page, one transaction                       what must hold for each document in it
+//!  revisions  ▓▓▓▓ ids a..b, whole documents       the last branch, and it alone, has the sequence
+//!  docs       ▓▓▓▓ all rows of the ids a..b        a body for each live leaf and each tombstone that
+//!  all_docs   ▓▓▓▓ all rows of the ids a..b          has one, for nothing else; each can be read
+//!  changes    the row at the winner's sequence     it says what the winner's row says
+//! ```
+//!
+//! Pages follow each other without gaps, so rows of documents that are not in `revisions` are met too.
+//! Then the changes are walked: each row is the row of its document, so that each document has one.
+//! Last, the counters and the last sequence are compared with what was walked.
+//!
+//! The walk takes many short transactions. What a page shows is true as of one moment; the sums at the
+//! end are compared only if the database did not change from the first page to the last, and the report
+//! says if it did.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use kv_api::{Database, KeySelector, KeyValue, RangeRequest, Read, Transaction, TransactionExt};
+
+use crate::all_docs::read_winner;
+use crate::branch::Branch;
+use crate::changes::ChangeRow;
+use crate::documents::Documents;
+use crate::error::Result;
+use crate::info::{Stats, read_last};
+use crate::keys::{DatabaseKey, Leaf};
+use crate::read::{Tree, decode};
+use crate::seq::Seq;
+
+/// Rows of `revisions` or `changes` in a page.
+const PAGE_ROWS: usize = 200;
+
+/// Problems listed; more are counted.
+const PROBLEMS_LISTED: usize = 1_000;
+
+/// How far a check has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckProgress {
+    /// Documents walked.
+    pub documents: u64,
+    /// Rows of `changes` walked.
+    pub changes: u64,
+    /// Documents the database counts.
+    pub expected: u64,
+}
+
+/// Something that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The document, if it is about one.
+    pub document: Option<String>,
+    /// What does not hold.
+    pub what: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.document {
+            Some(id) => write!(f, "{id:?}: {}", self.what),
+            None => f.write_str(&self.what),
+        }
+    }
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    /// Documents walked, deleted ones included.
+    pub documents: u64,
+    /// Branches walked.
+    pub revisions: u64,
+    /// Rows of `changes` walked.
+    pub changes: u64,
+    /// The first of what does not hold.
+    pub problems: Vec<Problem>,
+    /// How much does not hold.
+    pub problem_count: u64,
+    /// Whether the database changed meanwhile: then the counters, the last sequence and the number of
+    /// changes were not compared.
+    pub changed_meanwhile: bool,
+}
+
+impl CheckReport {
+    /// Whether everything that was looked at holds.
+    pub fn is_sound(&self) -> bool {
+        self.problem_count == 0
+    }
+
+    fn add(&mut self, document: Option<&str>, what: impl Into<String>) {
+        self.problem_count += 1;
+        if self.problems.len() < PROBLEMS_LISTED {
+            self.problems.push(Problem { document: document.map(str::to_owned), what: what.into() });
+        }
+    }
+}
+
+/// Sums over the walk.
+#[derive(Default)]
+struct Sums {
+    stats: Stats,
+    last: Seq,
+}
+
+/// Rows of whole documents, all as of one moment.
+struct Page {
+    revisions: Vec<KeyValue>,
+    docs: Vec<KeyValue>,
+    all_docs: Vec<KeyValue>,
+    /// The changes rows of the documents' winners, by document.
+    changes: BTreeMap<String, Option<kv_api::Bytes>>,
+    /// The last id in it; `None` for the last page.
+    upto: Option<String>,
+}
+
+impl<D: Database> Documents<D> {
+    /// Walks the database and lists what does not agree. `progress` is called after every page.
+    ///
+    /// # Errors
+    /// 404 where the database is gone, and the store's errors. Damage is no error: it is what the report
+    /// is about.
+    pub async fn check(&self, mut progress: impl FnMut(CheckProgress)) -> Result<CheckReport> {
+        let (mut report, mut sums) = (CheckReport::default(), Sums::default());
+        let (last_before, stats) = self.totals().await?;
+        let expected = u64::try_from(stats.doc_count.saturating_add(stats.doc_del_count)).unwrap_or(0);
+        let mut after: Option<String> = None;
+        loop {
+            let page = self.read(|transaction| self.page(transaction, after.as_deref())).await?;
+            self.check_page(&page, &mut report, &mut sums);
+            progress(CheckProgress { documents: report.documents, changes: 0, expected });
+            after = page.upto;
+            if after.is_none() {
+                break;
+            }
+        }
+        let mut reached = None;
+        loop {
+            let more = self.check_changes(&mut reached, &mut report).await?;
+            progress(CheckProgress { documents: report.documents, changes: report.changes, expected });
+            if !more {
+                break;
+            }
+        }
+        let (last, stats) = self.totals().await?;
+        report.changed_meanwhile = last != last_before;
+        if !report.changed_meanwhile {
+            compare_totals(&mut report, &sums, last, stats);
+        }
+        Ok(report)
+    }
+
+    async fn totals(&self) -> Result<(Seq, Stats)> {
+        let (last, stats) = (self.keys().key(DatabaseKey::Last), self.keys().key(DatabaseKey::Stats));
+        self.read(|transaction| {
+            let instance = self.instance(&transaction, Read::Snapshot);
+            let (last, stats) = (transaction.get(&last, Read::Snapshot), transaction.get(&stats, Read::Snapshot));
+            async move {
+                instance.await?;
+                Ok((read_last(last.await?.as_deref())?, Stats::read(stats.await?.as_deref())?))
+            }
+        })
+        .await
+    }
+
+    /// Reads the documents after an id.
+    async fn page(&self, transaction: D::Transaction, after: Option<&str>) -> Result<Page> {
+        let keys = self.keys();
+        let instance = self.instance(&transaction, Read::Snapshot);
+        let request =
+            self.after(DatabaseKey::Revisions, DatabaseKey::RevisionsOf, after, None).limit(PAGE_ROWS);
+        let mut revisions = transaction.get_range(&request, Read::Snapshot).await?;
+        instance.await?;
+        let mut upto = None;
+        if revisions.more
+            && let Some(last) = revisions.rows.last()
+        {
+            // The last document may go on beyond the page: the rest of its branches is read as well.
+            let id = keys.read_revision_id(&last.key)?;
+            let (_, end) = keys.bounds(DatabaseKey::RevisionsOf(&id));
+            let rest = RangeRequest::selectors(
+                KeySelector::first_greater_than(last.key.clone()),
+                KeySelector::first_greater_or_equal(end),
+            );
+            revisions.rows.extend(transaction.get_all(rest, Read::Snapshot).await?);
+            upto = Some(id);
+        }
+        let last = upto.as_deref();
+        let docs = self.after(DatabaseKey::Docs, DatabaseKey::DocsOf, after, last);
+        let docs = transaction.get_all(docs, Read::Snapshot);
+        let all_docs = self.after(DatabaseKey::AllDocs, DatabaseKey::AllDoc, after, last);
+        let all_docs = transaction.get_all(all_docs, Read::Snapshot);
+        let changes: Vec<_> = revisions
+            .rows
+            .iter()
+            .filter_map(|row| {
+                let (id, leaf) = keys.read_revision(&row.key).ok()?;
+                let crown = Branch::read(leaf, &row.value).ok()?.crown?;
+                Some((id, transaction.get(&keys.key(DatabaseKey::Change(crown.seq)), Read::Snapshot)))
+            })
+            .collect();
+        let (docs, all_docs) = (docs.await?, all_docs.await?);
+        let mut rows = BTreeMap::new();
+        for (id, row) in changes {
+            rows.insert(id, row.await?);
+        }
+        Ok(Page { revisions: revisions.rows, docs, all_docs, changes: rows, upto })
+    }
+
+    /// The keys of a subspace after the document `after`, up to and with the document `upto`.
+    fn after<'i>(
+        &self,
+        subspace: DatabaseKey<'_>,
+        of: impl Fn(&'i str) -> DatabaseKey<'i>,
+        after: Option<&'i str>,
+        upto: Option<&'i str>,
+    ) -> RangeRequest {
+        let (first, beyond) = self.keys().bounds(subspace);
+        let begin = after.map_or(first, |id| self.keys().bounds(of(id)).1);
+        let end = upto.map_or(beyond, |id| self.keys().bounds(of(id)).1);
+        RangeRequest::keys(begin, end)
+    }
+
+    fn check_page(&self, page: &Page, report: &mut CheckReport, sums: &mut Sums) {
+        let keys = self.keys();
+        let mut documents: BTreeMap<String, Document> = BTreeMap::new();
+        for row in &page.revisions {
+            match keys.read_revision(&row.key) {
+                Ok((id, leaf)) => {
+                    let document = documents.entry(id).or_default();
+                    match Branch::read(leaf, &row.value) {
+                        Ok(branch) => document.branches.push(branch),
+                        Err(error) => document.broken.push(format!("a branch cannot be read: {}", error.reason())),
+                    }
+                }
+                Err(error) => report.add(None, format!("a key of revisions cannot be read: {}", error.reason())),
+            }
+        }
+        for row in &page.docs {
+            match keys.read_doc(&row.key) {
+                Ok((id, leaf, prefix)) => {
+                    let bodies = &mut documents.entry(id).or_default().bodies;
+                    match bodies.last_mut() {
+                        Some(body) if body.leaf == leaf => body.rows.push(row.clone()),
+                        _ => bodies.push(Body { leaf, prefix, rows: vec![row.clone()] }),
+                    }
+                }
+                Err(error) => report.add(None, format!("a key of docs cannot be read: {}", error.reason())),
+            }
+        }
+        for row in &page.all_docs {
+            match keys.read_all_doc(&row.key) {
+                Ok(id) => documents.entry(id).or_default().listed = Some(row.value.clone()),
+                Err(error) => report.add(None, format!("a key of all_docs cannot be read: {}", error.reason())),
+            }
+        }
+        for (id, document) in documents {
+            let change = page.changes.get(&id).and_then(Option::as_ref);
+            document.check(&id, change.map(AsRef::as_ref), report, sums);
+        }
+    }
+
+    /// Walks a page of the changes; whether there are more.
+    async fn check_changes(&self, reached: &mut Option<kv_api::Bytes>, report: &mut CheckReport) -> Result<bool> {
+        let keys = self.keys();
+        let (first, beyond) = keys.bounds(DatabaseKey::Changes);
+        let begin = match reached {
+            Some(key) => KeySelector::first_greater_than(key.clone()),
+            None => KeySelector::first_greater_or_equal(first),
+        };
+        let request = RangeRequest::selectors(begin, KeySelector::first_greater_or_equal(beyond)).limit(PAGE_ROWS);
+        let (batch, winners) = self
+            .read(|transaction| {
+                let request = request.clone();
+                async move {
+                    let instance = self.instance(&transaction, Read::Snapshot);
+                    let batch = transaction.get_range(&request, Read::Snapshot).await?;
+                    instance.await?;
+                    let trees: Vec<_> = batch
+                        .rows
+                        .iter()
+                        .map(|row| {
+                            let id = ChangeRow::read(&row.value).map(|change| change.id).unwrap_or_default();
+                            Tree::Winner.read(&transaction, keys, &id)
+                        })
+                        .collect();
+                    let mut winners = Vec::with_capacity(trees.len());
+                    for tree in trees {
+                        // A branch that cannot be read has been reported by its page.
+                        winners.push(tree.await.map(|tree| tree.into_iter().next()));
+                    }
+                    Ok((batch, winners))
+                }
+            })
+            .await?;
+        for (row, winner) in batch.rows.iter().zip(winners) {
+            report.changes += 1;
+            let read = keys.read_change(&row.key).and_then(|seq| Ok((seq, ChangeRow::read(&row.value)?)));
+            match (read, winner) {
+                (Err(error), _) => report.add(None, format!("a change cannot be read: {}", error.reason())),
+                (Ok((seq, change)), Ok(winner)) => {
+                    if winner.and_then(|winner| winner.crown).map(|crown| crown.seq) != Some(seq) {
+                        report.add(Some(&change.id), format!("has a change at {seq}, which is not its sequence"));
+                    }
+                }
+                (Ok(_), Err(error)) if error.is_retryable() => return Err(error),
+                (Ok(_), Err(_)) => {}
+            }
+        }
+        *reached = batch.rows.last().map(|row| row.key.clone());
+        Ok(batch.more && reached.is_some())
+    }
+}
+
+fn compare_totals(report: &mut CheckReport, sums: &Sums, last: Seq, stats: Stats) {
+    if stats != sums.stats {
+        report.add(None, format!("the counters say {stats:?}, the documents {:?}", sums.stats));
+    }
+    if last != sums.last {
+        report.add(None, format!("the last sequence is said to be {last}, the greatest is {}", sums.last));
+    }
+    if report.changes != report.documents {
+        report.add(None, format!("there are {} documents and {} changes", report.documents, report.changes));
+    }
+}
+
+/// The rows of one body.
+struct Body {
+    leaf: Leaf,
+    /// The length of the keys' common part.
+    prefix: usize,
+    rows: Vec<KeyValue>,
+}
+
+/// All rows of one document.
+#[derive(Default)]
+struct Document {
+    branches: Vec<Branch>,
+    broken: Vec<String>,
+    bodies: Vec<Body>,
+    listed: Option<kv_api::Bytes>,
+}
+
+impl Document {
+    fn check(self, id: &str, change: Option<&[u8]>, report: &mut CheckReport, sums: &mut Sums) {
+        for what in &self.broken {
+            report.add(Some(id), what.clone());
+        }
+        report.revisions += (self.branches.len() + self.broken.len()) as u64;
+        let Some((winner, losers)) = self.branches.split_last() else {
+            if self.broken.is_empty() {
+                report.add(Some(id), "has rows, but no revisions");
+            }
+            return;
+        };
+        report.documents += 1;
+        for branch in losers.iter().filter(|branch| branch.crown.is_some()) {
+            report.add(Some(id), format!("{} has a sequence and is not the winner", branch.leaf.rev));
+        }
+        self.check_tree(id, report);
+        self.check_bodies(id, report);
+        self.check_listing(id, winner, report);
+        let external: u64 = self.branches.iter().map(|branch| branch.size).sum();
+        sums.stats.external += external as i64;
+        if winner.leaf.not_deleted {
+            sums.stats.doc_count += 1;
+        } else {
+            sums.stats.doc_del_count += 1;
+        }
+        let Some(crown) = winner.crown else {
+            report.add(Some(id), format!("its winner {} has no sequence", winner.leaf.rev));
+            return;
+        };
+        sums.last = sums.last.max(crown.seq);
+        if crown.branches != self.branches.len() as u64 {
+            let found = self.branches.len();
+            report.add(Some(id), format!("its winner counts {} branches, there are {found}", crown.branches));
+        }
+        let expected = ChangeRow { id: id.to_owned(), winner: winner.leaf.clone(), branches: crown.branches };
+        match change.map(ChangeRow::read) {
+            None => report.add(Some(id), format!("has no change at its sequence {}", crown.seq)),
+            Some(Err(error)) => report.add(Some(id), format!("its change cannot be read: {}", error.reason())),
+            Some(Ok(found)) if found != expected => {
+                report.add(Some(id), format!("its change says {found:?}, its winner {expected:?}"));
+            }
+            Some(Ok(_)) => {}
+        }
+    }
+
+    /// Leaves have no known children, and no more ancestors than their positions allow.
+    fn check_tree(&self, id: &str, report: &mut CheckReport) {
+        for branch in &self.branches {
+            match branch.ancestors.to_vec() {
+                Err(error) => report.add(Some(id), format!("{}: {}", branch.leaf.rev, error.reason())),
+                Ok(ancestors) if ancestors.len() as u64 >= branch.leaf.rev.position() => {
+                    let found = ancestors.len();
+                    report.add(Some(id), format!("{} has {found} ancestors", branch.leaf.rev));
+                }
+                Ok(_) => {}
+            }
+            for other in self.branches.iter().filter(|other| other.leaf != branch.leaf) {
+                if other.leaf.rev.position() > branch.leaf.rev.position()
+                    && other.contains(&branch.leaf.rev).is_ok_and(|contains| contains)
+                {
+                    report.add(Some(id), format!("the leaf {} is an ancestor of {}", branch.leaf.rev, other.leaf.rev));
+                }
+            }
+        }
+    }
+
+    fn check_bodies(&self, id: &str, report: &mut CheckReport) {
+        for branch in &self.branches {
+            let rev = &branch.leaf.rev;
+            if branch.leaf.not_deleted && branch.size < 2 {
+                report.add(Some(id), format!("the live leaf {rev} is said to have no body"));
+            }
+            let body = self.bodies.iter().find(|body| body.leaf == branch.leaf);
+            match body {
+                None if branch.size > 0 => report.add(Some(id), format!("has no body at {rev}")),
+                None => {}
+                Some(_) if branch.size == 0 => report.add(Some(id), format!("has a body at {rev}, said to have none")),
+                Some(body) => match body.rows.first().map(|row| decode(&row.key[..body.prefix], &body.rows)) {
+                    Some(Ok(text)) if text.len() as u64 == branch.size => {}
+                    Some(Ok(text)) => {
+                        let (found, size) = (text.len(), branch.size);
+                        report.add(Some(id), format!("its body at {rev} has {found} bytes, said to have {size}"));
+                    }
+                    Some(Err(error)) => report.add(Some(id), format!("its body at {rev}: {}", error.reason())),
+                    None => {}
+                },
+            }
+        }
+        for body in &self.bodies {
+            if self.branches.iter().all(|branch| branch.leaf != body.leaf) && self.broken.is_empty() {
+                report.add(Some(id), format!("has a body at {}, which is no leaf", body.leaf.rev));
+            }
+        }
+    }
+
+    fn check_listing(&self, id: &str, winner: &Branch, report: &mut CheckReport) {
+        match (&self.listed, winner.leaf.not_deleted) {
+            (None, true) => report.add(Some(id), "is not listed in all_docs"),
+            (Some(_), false) => report.add(Some(id), "is deleted and listed in all_docs"),
+            (Some(row), true) => match read_winner(row) {
+                Ok(rev) if rev == winner.leaf.rev => {}
+                Ok(rev) => report.add(Some(id), format!("is listed at {rev}, its winner is {}", winner.leaf.rev)),
+                Err(error) => report.add(Some(id), format!("its row in all_docs: {}", error.reason())),
+            },
+            (None, false) => {}
+        }
+    }
+}

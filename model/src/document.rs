@@ -1,0 +1,203 @@
+//! A document as it is read, and what a reader may ask for.
+//!
+//! Source: CouchDB's `couch_doc:to_json_obj/2`, whose order of members this keeps.
+
+use crate::edit::RevHistory;
+use crate::json::{JsonText, JsonWriter};
+use crate::revid::RevId;
+use crate::seq::Seq;
+
+/// What a reader asks for beyond the body. CouchDB's `meta=true` is `revs_info`, `conflicts` and
+/// `deleted_conflicts`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GetOptions {
+    /// This revision instead of the winner. It must be a leaf: bodies of others are not kept.
+    pub rev: Option<RevId>,
+    /// With `rev`: the newest leaf that descends from it.
+    pub latest: bool,
+    /// The revision's ancestors.
+    pub revs: bool,
+    /// The winner's ancestors, and which of them can be read.
+    pub revs_info: bool,
+    /// The live leaves that lost.
+    pub conflicts: bool,
+    /// The tombstones that lost.
+    pub deleted_conflicts: bool,
+    /// The sequence of the document's last change.
+    pub local_seq: bool,
+}
+
+/// Whether a revision's body can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RevStatus {
+    /// Yes.
+    Available,
+    /// No: only leaves' bodies are kept.
+    Missing,
+    /// It is a tombstone.
+    Deleted,
+}
+
+impl RevStatus {
+    /// The word CouchDB has for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            RevStatus::Available => "available",
+            RevStatus::Missing => "missing",
+            RevStatus::Deleted => "deleted",
+        }
+    }
+}
+
+/// A line of `_revs_info`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RevInfo {
+    /// The revision.
+    pub rev: RevId,
+    /// Whether its body can be read.
+    pub status: RevStatus,
+}
+
+/// A document, at one of its leaves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Document {
+    /// Its id.
+    pub id: String,
+    /// The leaf.
+    pub rev: RevId,
+    /// Whether the leaf is a tombstone.
+    pub deleted: bool,
+    /// The members without the special ones.
+    pub body: JsonText,
+    /// The leaf and its known ancestors, if asked for.
+    pub revisions: Option<RevHistory>,
+    /// The same with what can be read, if asked for.
+    pub revs_info: Option<Vec<RevInfo>>,
+    /// The live leaves that lost, best first, if asked for and there are any.
+    pub conflicts: Option<Vec<RevId>>,
+    /// The tombstones that lost, best first, if asked for and there are any.
+    pub deleted_conflicts: Option<Vec<RevId>>,
+    /// The sequence of the document's last change, if asked for.
+    pub local_seq: Option<Seq>,
+}
+
+impl Document {
+    pub(crate) fn new(id: String, rev: RevId, deleted: bool, body: JsonText) -> Self {
+        Document {
+            id,
+            rev,
+            deleted,
+            body,
+            revisions: None,
+            revs_info: None,
+            conflicts: None,
+            deleted_conflicts: None,
+            local_seq: None,
+        }
+    }
+
+    /// Appends the document as CouchDB writes it: `_id`, `_rev`, the body's members, then the other
+    /// special ones.
+    pub fn write_json(&self, out: &mut Vec<u8>) {
+        let mut json = JsonWriter::new(out);
+        json.begin_object();
+        json.name("_id").str(&self.id);
+        json.name("_rev").display(&self.rev);
+        json.members_of(&self.body);
+        if self.deleted {
+            json.name("_deleted").bool(true);
+        }
+        if let Some(revisions) = &self.revisions {
+            json.name("_revisions").begin_object();
+            json.name("start").u64(revisions.position);
+            json.name("ids").begin_array();
+            for hash in &revisions.ids {
+                json.display(hash);
+            }
+            json.end_array().end_object();
+        }
+        if let Some(revs_info) = &self.revs_info {
+            json.name("_revs_info").begin_array();
+            for info in revs_info {
+                json.begin_object();
+                json.name("rev").display(&info.rev);
+                json.name("status").str(info.status.as_str());
+                json.end_object();
+            }
+            json.end_array();
+        }
+        for (name, revs) in [("_conflicts", &self.conflicts), ("_deleted_conflicts", &self.deleted_conflicts)] {
+            if let Some(revs) = revs {
+                json.name(name).begin_array();
+                for rev in revs {
+                    json.display(rev);
+                }
+                json.end_array();
+            }
+        }
+        if let Some(seq) = &self.local_seq {
+            json.name("_local_seq").display(seq);
+        }
+        json.end_object();
+    }
+
+    /// The document as [`write_json`](Self::write_json) writes it.
+    pub fn to_json(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.body.len() + self.id.len() + 96);
+        self.write_json(&mut out);
+        out
+    }
+}
+
+/// Which leaves to open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OpenRevs {
+    /// All of them.
+    All,
+    /// Those that are these revisions or, with [`GetOptions::latest`], descend from them.
+    These(Vec<RevId>),
+}
+
+/// One answer to `open_revs`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OpenRev {
+    /// The leaf.
+    Found(Document),
+    /// There is no such leaf.
+    Missing(RevId),
+}
+
+/// One request of a bulk get.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BulkGet {
+    /// The document.
+    pub id: String,
+    /// The leaf; all leaves without one, as in CouchDB.
+    pub rev: Option<RevId>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_come_in_couchdbs_order() {
+        let rev = |text: &str| RevId::parse(text).unwrap();
+        let mut document =
+            Document::new("a\"b".into(), rev("2-b"), true, JsonText::parse(br#"{"z":1,"a":2}"#).unwrap());
+        document.revisions =
+            Some(RevHistory { position: 2, ids: vec![rev("2-b").into_hash(), rev("1-a").into_hash()] });
+        document.revs_info = Some(vec![RevInfo { rev: rev("2-b"), status: RevStatus::Deleted }]);
+        document.conflicts = Some(vec![rev("1-c")]);
+        document.local_seq = Some(Seq::ZERO);
+        assert_eq!(
+            String::from_utf8(document.to_json()).unwrap(),
+            r#"{"_id":"a\"b","_rev":"2-b","z":1,"a":2,"_deleted":true,"_revisions":{"start":2,"ids":["b","a"]},"#
+                .to_owned()
+                + r#""_revs_info":[{"rev":"2-b","status":"deleted"}],"_conflicts":["1-c"],"#
+                + r#""_local_seq":"00000000000000000000000000"}"#
+        );
+        let empty = Document::new("x".into(), rev("1-a"), false, JsonText::empty_object());
+        assert_eq!(empty.to_json(), br#"{"_id":"x","_rev":"1-a"}"#);
+    }
+}

@@ -1,0 +1,84 @@
+//! A database: the handle that all its operations hang on.
+//!
+//! Each operation is in a file of its own; here is what they share: the keys, and the instance that
+//! every transaction reads in its first round trip. A handle outlives its database; it then answers 404
+//! and never reaches a successor of the same name.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use kv_api::{Database, Read, Transaction};
+
+use crate::catalog::Shared;
+use crate::error::{Error, NotFound, Result};
+use crate::instance::Instance;
+use crate::keys::{DatabaseKey, DatabaseKeys};
+
+/// One database. A cheap handle.
+#[derive(Clone, Debug)]
+pub struct Documents<D> {
+    pub(crate) shared: Arc<Shared<D>>,
+    pub(crate) home: Arc<Home>,
+}
+
+/// Where a database is.
+#[derive(Debug)]
+pub(crate) struct Home {
+    pub(crate) name: String,
+    pub(crate) keys: DatabaseKeys,
+    pub(crate) instance_id: [u8; 16],
+    instance_key: Vec<u8>,
+}
+
+impl<D: Database> Documents<D> {
+    pub(crate) fn new(shared: Arc<Shared<D>>, name: &str, keys: DatabaseKeys, instance_id: [u8; 16]) -> Self {
+        let instance_key = keys.key(DatabaseKey::Instance);
+        Documents { shared, home: Arc::new(Home { name: name.to_owned(), keys, instance_id, instance_key }) }
+    }
+
+    /// The database's name.
+    pub fn name(&self) -> &str {
+        &self.home.name
+    }
+
+    /// What tells the database from others of the same name, before or after it.
+    pub fn instance_id(&self) -> [u8; 16] {
+        self.home.instance_id
+    }
+
+    /// The largest body a document may have here, in bytes of compact JSON.
+    pub fn max_document_size(&self) -> usize {
+        self.shared.max_document_size
+    }
+
+    pub(crate) fn keys(&self) -> &DatabaseKeys {
+        &self.home.keys
+    }
+
+    pub(crate) fn engine(&self) -> &D {
+        &self.shared.guard.engine
+    }
+
+    /// Reads the instance; the read is issued by the call. 404 where the database is gone.
+    pub(crate) fn instance(
+        &self,
+        transaction: &D::Transaction,
+        read: Read,
+    ) -> impl Future<Output = Result<Instance>> + Send + use<D> {
+        let row = transaction.get(&self.home.instance_key, read);
+        let id = self.home.instance_id;
+        async move {
+            let instance = row.await?.map(|row| Instance::read(&row)).transpose()?;
+            instance.filter(|found| found.id == id).ok_or_else(|| Error::not_found(NotFound::Database))
+        }
+    }
+
+    /// Runs a transaction that only reads; see [`reading::run`](crate::reading::run).
+    pub(crate) async fn read<T, F, Fut>(&self, body: F) -> Result<T>
+    where
+        F: FnMut(D::Transaction) -> Fut,
+        Fut: Future<Output = Result<T>>,
+    {
+        crate::reading::run(self.engine(), body).await
+    }
+}

@@ -1,0 +1,244 @@
+//! An edit of a document, as a client submits it.
+//!
+//! Source: CouchDB's `couch_doc:from_json_obj/2`, whose answers to bad input these are.
+
+use std::borrow::Cow;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::json::{JsonKind, JsonRef, JsonText, SplitObject};
+use crate::limits::check_document_id;
+use crate::revid::{RevHash, RevId};
+
+/// How edits find their place in a document's revision tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WriteMode {
+    /// The edit names the leaf it replaces and the layer makes its revision; a wrong name is a
+    /// conflict.
+    Interactive,
+    /// The edit brings its revision and its ancestors (`new_edits=false`) and is merged; there are no
+    /// conflicts.
+    Replicated,
+}
+
+/// What became of an edit: the revision it made or brought, or why it was refused.
+pub type EditResult = Result<RevId>;
+
+/// A revision and its known ancestors: `_revisions`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RevHistory {
+    /// The position of the first of `ids`.
+    pub position: u64,
+    /// The hash of the revision, then those of its ancestors, parent first.
+    pub ids: Vec<RevHash>,
+}
+
+impl RevHistory {
+    /// The revision at the front, if there is one at a possible position.
+    pub fn leaf(&self) -> Option<RevId> {
+        RevId::new(self.position, self.ids.first()?.clone()).ok()
+    }
+}
+
+/// One edit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Edit {
+    /// The document.
+    pub id: String,
+    /// Interactive: the leaf that is replaced, if any. Replicated: the revision itself, where
+    /// `history` does not say.
+    pub rev: Option<RevId>,
+    /// Whether the document is deleted by this.
+    pub deleted: bool,
+    /// The members without the special ones.
+    pub body: JsonText,
+    /// Replicated: the revision and its ancestors.
+    pub history: Option<RevHistory>,
+}
+
+impl Edit {
+    /// An edit that creates a document, or recreates it over tombstones.
+    pub fn new(id: impl Into<String>, body: JsonText) -> Self {
+        Edit { id: id.into(), rev: None, deleted: false, body, history: None }
+    }
+
+    /// The same edit, on top of the leaf `rev`.
+    #[must_use]
+    pub fn over(mut self, rev: RevId) -> Self {
+        self.rev = Some(rev);
+        self
+    }
+
+    /// The same edit, as a deletion.
+    #[must_use]
+    pub fn deleting(mut self) -> Self {
+        self.deleted = true;
+        self
+    }
+
+    /// The same edit as one that was made elsewhere, with its revision and ancestors.
+    #[must_use]
+    pub fn with_history(mut self, history: RevHistory) -> Self {
+        self.rev = history.leaf();
+        self.history = Some(history);
+        self
+    }
+
+    /// Takes the special members of a document out of its JSON. `id` is the one that the request
+    /// names elsewhere (in its path), if any; it goes before the document's own.
+    ///
+    /// # Errors
+    /// `bad_request` where it is no object, a revision is none, or a replicated edit has no
+    /// revision; `illegal_docid`; `doc_validation` for members with an underscore that CouchDB does not
+    /// know; 501 for attachments.
+    pub fn from_json(id: Option<&str>, json: &JsonText, mode: WriteMode) -> Result<Edit> {
+        // Members with an underscore that CouchDB keeps in the body, for its replicator's documents.
+        const KEPT: [&str; 6] = [
+            "_access",
+            "_replication_state",
+            "_replication_state_time",
+            "_replication_state_reason",
+            "_replication_id",
+            "_replication_stats",
+        ];
+        let split = json.split_top(|name| name.starts_with('_') && !KEPT.contains(&name));
+        let SplitObject { special, rest: body } =
+            split.ok_or_else(|| Error::bad_request("Document must be a JSON object"))?;
+        let (mut own_id, mut rev, mut deleted, mut history) = (None, None, false, None);
+        for (name, value) in special {
+            match name.as_ref() {
+                "_id" => own_id = Some(read_id(value)?),
+                "_rev" => rev = Some(read_rev(value)?),
+                "_deleted" => {
+                    let flag = value.as_bool();
+                    deleted = flag.ok_or_else(|| Error::doc_validation("Bad special document member: _deleted"))?;
+                }
+                "_revisions" => history = Some(read_history(value)?),
+                "_attachments" => refuse_attachments(value)?,
+                // What a read adds and a client may send back.
+                "_revs_info" | "_local_seq" | "_conflicts" | "_deleted_conflicts" => {}
+                other => return Err(Error::doc_validation(format!("Bad special document member: {other}"))),
+            }
+        }
+        let id = match (id, own_id) {
+            (Some(id), _) => id.to_owned(),
+            (None, Some(id)) => id.into_owned(),
+            (None, None) => String::new(),
+        };
+        if mode == WriteMode::Replicated {
+            // `_revisions` goes before `_rev`, as in CouchDB.
+            rev = history.as_ref().and_then(RevHistory::leaf).or(rev);
+            if rev.is_none() {
+                return Err(missing_revision());
+            }
+        } else if let Some(history) = history.take() {
+            // CouchDB takes the first of them as the revision that is replaced.
+            rev = history.leaf();
+        }
+        Ok(Edit { id, rev, deleted, body, history })
+    }
+
+    /// The revision and the ancestors of a replicated edit.
+    pub(crate) fn incoming(&self) -> Result<Cow<'_, RevHistory>> {
+        match (&self.history, &self.rev) {
+            (Some(history), _) if history.leaf().is_some() && history.ids.len() as u64 <= history.position => {
+                Ok(Cow::Borrowed(history))
+            }
+            (Some(history), _) if history.leaf().is_some() => Err(too_many_ancestors()),
+            (_, Some(rev)) => Ok(Cow::Owned(RevHistory { position: rev.position(), ids: vec![rev.hash().clone()] })),
+            _ => Err(missing_revision()),
+        }
+    }
+}
+
+fn missing_revision() -> Error {
+    Error::bad_request("When `new_edits: false`, the document needs `_rev` or `_revisions` specified")
+}
+
+fn too_many_ancestors() -> Error {
+    Error::doc_validation("_revisions.ids has more entries than _revisions.start")
+}
+
+fn read_id(value: JsonRef<'_>) -> Result<Cow<'_, str>> {
+    let id = value.as_str();
+    let id = id.ok_or_else(|| Error::from(ErrorKind::IllegalDocId("Document id must be a string".into())))?;
+    check_document_id(&id)?;
+    Ok(id)
+}
+
+fn read_rev(value: JsonRef<'_>) -> Result<RevId> {
+    let rev = value.as_str().and_then(|text| RevId::parse(&text).ok());
+    rev.ok_or_else(|| Error::bad_request("Invalid rev format"))
+}
+
+fn read_history(value: JsonRef<'_>) -> Result<RevHistory> {
+    let start = value.get("start").and_then(JsonRef::as_u64);
+    let position = start.ok_or_else(|| Error::doc_validation("_revisions.start isn't an integer."))?;
+    let ids = value.get("ids").filter(|ids| ids.kind() == JsonKind::Array);
+    let ids = ids.ok_or_else(|| Error::doc_validation("_revisions.ids isn't a array."))?;
+    let mut hashes = Vec::new();
+    for id in ids.elements() {
+        let text = id.as_str().ok_or_else(|| Error::doc_validation("RevId isn't a string"))?;
+        let hash = RevHash::from_text(&text);
+        hashes.push(hash.map_err(|_| Error::doc_validation("RevId isn't a valid hexadecimal"))?);
+    }
+    if (hashes.len() as u64) > position {
+        return Err(too_many_ancestors());
+    }
+    Ok(RevHistory { position, ids: hashes })
+}
+
+fn refuse_attachments(value: JsonRef<'_>) -> Result<()> {
+    if value.members().next().is_none() && value.is_object() {
+        return Ok(());
+    }
+    let names: Vec<String> = value.members().map(|(name, _)| name.into_owned()).collect();
+    Err(ErrorKind::Attachments(names.join(", ")).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn edit(json: &str, mode: WriteMode) -> Result<Edit> {
+        Edit::from_json(None, &JsonText::parse(json.as_bytes()).unwrap(), mode)
+    }
+
+    #[test]
+    fn special_members_are_taken_apart() {
+        let json = r#"{"_id":"x","a":1,"_rev":"2-abc","_deleted":true,"_conflicts":["1-x"],"_attachments":{},"b":2}"#;
+        let edit = edit(json, WriteMode::Interactive).unwrap();
+        assert_eq!((edit.id.as_str(), edit.deleted, edit.body.as_str()), ("x", true, r#"{"a":1,"b":2}"#));
+        assert_eq!(edit.rev.unwrap().to_string(), "2-abc");
+    }
+
+    #[test]
+    fn replicated_edits_bring_their_history() {
+        let with = edit(r#"{"_id":"x","_rev":"3-z","_revisions":{"start":3,"ids":["c","b"]}}"#, WriteMode::Replicated);
+        let with = with.unwrap();
+        assert_eq!(with.rev.as_ref().unwrap().to_string(), "3-c");
+        assert_eq!(with.incoming().unwrap().ids.len(), 2);
+        let alone = edit(r#"{"_id":"x","_rev":"3-z"}"#, WriteMode::Replicated).unwrap();
+        assert_eq!(alone.incoming().unwrap().leaf().unwrap().to_string(), "3-z");
+        assert_eq!(edit(r#"{"_id":"x"}"#, WriteMode::Replicated).unwrap_err().status(), 400);
+    }
+
+    #[test]
+    fn bad_documents_have_couchdbs_answers() {
+        for (json, status, error, reason) in [
+            ("[]", 400, "bad_request", "Document must be a JSON object"),
+            (r#"{"_id":1}"#, 400, "illegal_docid", "Document id must be a string"),
+            (r#"{"_id":"_x"}"#, 400, "illegal_docid", "Only reserved document ids may start with underscore."),
+            (r#"{"_rev":"x"}"#, 400, "bad_request", "Invalid rev format"),
+            (r#"{"_rev":1}"#, 400, "bad_request", "Invalid rev format"),
+            (r#"{"_foo":1}"#, 400, "doc_validation", "Bad special document member: _foo"),
+            (r#"{"_deleted":"yes"}"#, 400, "doc_validation", "Bad special document member: _deleted"),
+            (r#"{"_revisions":{"start":"1"}}"#, 400, "doc_validation", "_revisions.start isn't an integer."),
+            (r#"{"_revisions":{"start":1,"ids":{}}}"#, 400, "doc_validation", "_revisions.ids isn't a array."),
+            (r#"{"_revisions":{"start":1,"ids":[2]}}"#, 400, "doc_validation", "RevId isn't a string"),
+            (r#"{"_attachments":{"a.txt":{}}}"#, 501, "not_implemented", "Attachments are not supported: a.txt"),
+        ] {
+            let found = edit(json, WriteMode::Interactive).unwrap_err();
+            assert_eq!((found.status(), found.error(), found.reason().as_ref()), (status, error, reason), "{json}");
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Time and randomness, injected: a test decides both, and the same seed gives the same run.
+
+use std::fmt;
+
+/// Where the layer takes time and randomness from.
+pub trait Environment: fmt::Debug + Send + Sync + 'static {
+    /// Milliseconds since 1970-01-01 UTC. Stamps transaction ids, whose age decides when they are swept;
+    /// clocks of processes that share a store may differ by less than a minute.
+    fn now_ms(&self) -> u64;
+
+    /// Fills `bytes` with randomness that no other process will draw: it names transactions and
+    /// databases.
+    fn random(&self, bytes: &mut [u8]);
+}
+
+/// The system's clock and randomness.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemEnvironment;
+
+impl Environment for SystemEnvironment {
+    #[expect(clippy::disallowed_methods, reason = "the one place that asks the system")]
+    fn now_ms(&self) -> u64 {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the one place that asks the system")]
+    #[expect(clippy::expect_used, reason = "no randomness, no safe ids: nothing sensible can go on")]
+    fn random(&self, bytes: &mut [u8]) {
+        getrandom::fill(bytes).expect("the system has randomness");
+    }
+}

@@ -1,0 +1,232 @@
+//! The layer's error: rich inside, CouchDB's `error` and `reason` outside.
+//!
+//! Errors of the store keep their code and their predicates ([`ErrorKind::Store`]), so that a caller
+//! can still tell "certainly not committed" from "nobody knows". Statuses, names and reasons are those
+//! of CouchDB's `chttpd:error_info/1`.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use kv_api::RetryError;
+
+/// The result of an operation of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NotFound {
+    /// The document, or the revision asked for, was never there or is no longer kept.
+    Missing,
+    /// The document was deleted.
+    Deleted,
+    /// The database.
+    Database,
+}
+
+/// What went wrong, with what is needed to say so.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// An id that no document may have; the reason. 400.
+    #[error("{0}")]
+    IllegalDocId(Cow<'static, str>),
+    /// The document with this id is over the database's limit. 413.
+    #[error("{0}")]
+    DocumentTooLarge(String),
+    /// The path to a value in a document does not fit into a key; the path. 400.
+    #[error("The path to a value is too long: {0}")]
+    PathTooLong(String),
+    /// The edit names a revision that is not a live leaf, or lost the race. 409.
+    #[error("Document update conflict.")]
+    Conflict,
+    /// 404.
+    #[error("{}", match .0 {
+        NotFound::Missing => "missing",
+        NotFound::Deleted => "deleted",
+        NotFound::Database => "Database does not exist.",
+    })]
+    NotFound(NotFound),
+    /// The database exists already. 412.
+    #[error("The database could not be created, the file already exists.")]
+    FileExists,
+    /// A name that no database may have; the name. 400.
+    #[error(
+        "Name: '{0}'. Only lowercase characters (a-z), digits (0-9), and any of the characters \
+         _, $, (, ), +, -, and / are allowed. Must begin with a letter."
+    )]
+    IllegalDatabaseName(String),
+    /// A name over the limit; the name. 400.
+    #[error("At least one path segment of `{0}` is too long.")]
+    DatabaseNameTooLong(String),
+    /// A request that makes no sense; the reason. 400.
+    #[error("{0}")]
+    BadRequest(Cow<'static, str>),
+    /// A document that is not one; the reason. 400.
+    #[error("{0}")]
+    DocValidation(Cow<'static, str>),
+    /// Attachments, which this version does not store. 501.
+    #[error("Attachments are not supported: {0}")]
+    Attachments(String),
+    /// The store failed. 503 where trying again may help or the outcome is open, 500 otherwise.
+    #[error("{}", store_reason(.0))]
+    Store(kv_api::Error),
+    /// Rows that cannot be what this layer wrote. 500.
+    #[error("Damaged data: {0}")]
+    Corrupt(String),
+    /// The store holds data under the layer's prefix, but not the layer's. 500.
+    #[error("The store holds data that is not this layer's; it is left untouched.")]
+    NotOurs,
+    /// The store holds another version of the layer's format; found and expected. 500.
+    #[error("The store holds format version {found}, this program reads version {expected}.")]
+    Format {
+        /// The version in the store.
+        found: u64,
+        /// The version this program writes.
+        expected: u64,
+    },
+}
+
+fn store_reason(error: &kv_api::Error) -> String {
+    use kv_api::error::{COMMIT_UNKNOWN_RESULT, TRANSACTION_TIMED_OUT};
+    match error.code() {
+        TRANSACTION_TIMED_OUT | COMMIT_UNKNOWN_RESULT => {
+            format!("The outcome is not known, the write may have happened or not: {error}")
+        }
+        _ => format!("The store could not do it: {error}"),
+    }
+}
+
+/// The layer's error. Small to carry; what it is about is behind [`kind`](Error::kind).
+#[derive(Clone, PartialEq, Eq)]
+pub struct Error(Box<ErrorKind>);
+
+impl Error {
+    /// An error of this kind.
+    pub fn new(kind: ErrorKind) -> Self {
+        Error(Box::new(kind))
+    }
+
+    /// What went wrong.
+    pub fn kind(&self) -> &ErrorKind {
+        &self.0
+    }
+
+    /// The HTTP status CouchDB answers with.
+    pub fn status(&self) -> u16 {
+        match self.kind() {
+            ErrorKind::IllegalDocId(_)
+            | ErrorKind::PathTooLong(_)
+            | ErrorKind::IllegalDatabaseName(_)
+            | ErrorKind::DatabaseNameTooLong(_)
+            | ErrorKind::BadRequest(_)
+            | ErrorKind::DocValidation(_) => 400,
+            ErrorKind::NotFound(_) => 404,
+            ErrorKind::Conflict => 409,
+            ErrorKind::FileExists => 412,
+            ErrorKind::DocumentTooLarge(_) => 413,
+            ErrorKind::Attachments(_) => 501,
+            ErrorKind::Store(error) if error.is_retryable() || error.code() == kv_api::error::TRANSACTION_TIMED_OUT => {
+                503
+            }
+            ErrorKind::Store(_) | ErrorKind::Corrupt(_) | ErrorKind::Format { .. } | ErrorKind::NotOurs => 500,
+        }
+    }
+
+    /// CouchDB's `error`.
+    pub fn error(&self) -> &'static str {
+        match self.kind() {
+            ErrorKind::IllegalDocId(_) => "illegal_docid",
+            ErrorKind::DocumentTooLarge(_) => "document_too_large",
+            ErrorKind::PathTooLong(_) | ErrorKind::BadRequest(_) => "bad_request",
+            ErrorKind::Conflict => "conflict",
+            ErrorKind::NotFound(_) => "not_found",
+            ErrorKind::FileExists => "file_exists",
+            ErrorKind::IllegalDatabaseName(_) => "illegal_database_name",
+            ErrorKind::DatabaseNameTooLong(_) => "database_name_too_long",
+            ErrorKind::DocValidation(_) => "doc_validation",
+            ErrorKind::Attachments(_) => "not_implemented",
+            ErrorKind::Store(_) if self.status() == 503 => "service unavailable",
+            ErrorKind::Store(_) | ErrorKind::Corrupt(_) | ErrorKind::Format { .. } | ErrorKind::NotOurs => {
+                "internal_server_error"
+            }
+        }
+    }
+
+    /// CouchDB's `reason`.
+    pub fn reason(&self) -> Cow<'_, str> {
+        match self.kind() {
+            ErrorKind::IllegalDocId(reason) | ErrorKind::BadRequest(reason) | ErrorKind::DocValidation(reason) => {
+                Cow::Borrowed(reason)
+            }
+            ErrorKind::DocumentTooLarge(id) => Cow::Borrowed(id),
+            kind => Cow::Owned(kind.to_string()),
+        }
+    }
+
+    pub(crate) fn conflict() -> Self {
+        Error::new(ErrorKind::Conflict)
+    }
+
+    pub(crate) fn not_found(what: NotFound) -> Self {
+        Error::new(ErrorKind::NotFound(what))
+    }
+
+    pub(crate) fn bad_request(reason: impl Into<Cow<'static, str>>) -> Self {
+        Error::new(ErrorKind::BadRequest(reason.into()))
+    }
+
+    pub(crate) fn doc_validation(reason: impl Into<Cow<'static, str>>) -> Self {
+        Error::new(ErrorKind::DocValidation(reason.into()))
+    }
+
+    pub(crate) fn corrupt(what: impl Into<String>) -> Self {
+        Error::new(ErrorKind::Corrupt(what.into()))
+    }
+
+    /// Whether running the read again, in a new transaction, may help.
+    pub(crate) fn is_retryable(&self) -> bool {
+        self.kv_error().is_some_and(kv_api::Error::is_retryable)
+    }
+}
+
+impl From<ErrorKind> for Error {
+    fn from(kind: ErrorKind) -> Self {
+        Error::new(kind)
+    }
+}
+
+impl From<kv_api::Error> for Error {
+    fn from(error: kv_api::Error) -> Self {
+        Error::new(ErrorKind::Store(error))
+    }
+}
+
+impl RetryError for Error {
+    fn kv_error(&self) -> Option<&kv_api::Error> {
+        match self.kind() {
+            ErrorKind::Store(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.error(), self.reason())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self.kind() {
+            ErrorKind::Store(error) => Some(error),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Waiting for a database to change: one watch of the store for a database and process, however many
+//! wait.
+//!
+//! ```text
+//!   waiters ──┬── Epoch ── armed: reads `last`, watches it, commits ── fired ──► next epoch
+//!             │              │                                          │
+//!             │              └ `last` beyond what a waiter has seen:    └ wakes every waiter, who looks
+//!             │                it goes on at once                         at `last` of the next epoch
+//! ```
+//!
+//! Nothing is spawned and no executor is needed: an epoch is a shared future, driven by whichever
+//! waiter is polled, and taken over by another when that one is dropped.
+//!
+//! No wake-up is lost: a waiter says which sequence it has seen, and waits only on an epoch whose
+//! transaction read just that, and whose watch fires on any change after.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
+use kv_api::error::WATCH_CANCELLED;
+use kv_api::{Database, Read, RetryError, Transaction};
+
+use crate::documents::Documents;
+use crate::error::Result;
+use crate::info;
+use crate::keys::DatabaseKey;
+use crate::seq::Seq;
+
+type Fired = Shared<BoxFuture<'static, kv_api::Result<()>>>;
+type Arming = Shared<BoxFuture<'static, Result<Armed>>>;
+
+/// A watch that is in place.
+#[derive(Clone)]
+struct Armed {
+    /// The last sequence when it was put there.
+    last: Seq,
+    fired: Fired,
+}
+
+#[derive(Clone)]
+struct Epoch {
+    number: u64,
+    arming: Arming,
+}
+
+/// What the waiters of a database share.
+#[derive(Default)]
+pub(crate) struct Feed {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    next: u64,
+    current: Option<Epoch>,
+}
+
+impl fmt::Debug for Feed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Feed").finish_non_exhaustive()
+    }
+}
+
+impl Feed {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The epoch under way, or a new one.
+    fn epoch<D: Database>(&self, documents: &Documents<D>) -> Epoch {
+        let mut state = self.state();
+        if let Some(epoch) = &state.current {
+            return epoch.clone();
+        }
+        let epoch = Epoch { number: state.next, arming: arm(documents.clone()).boxed().shared() };
+        state.next += 1;
+        state.current = Some(epoch.clone());
+        epoch
+    }
+
+    /// Ends an epoch, unless another has begun.
+    fn end(&self, number: u64) {
+        let mut state = self.state();
+        if state.current.as_ref().is_some_and(|epoch| epoch.number == number) {
+            state.current = None;
+        }
+    }
+}
+
+/// Puts a watch on the database's last sequence.
+async fn arm<D: Database>(documents: Documents<D>) -> Result<Armed> {
+    let transaction = documents.engine().begin()?;
+    let key = documents.keys().key(DatabaseKey::Last);
+    loop {
+        let instance = documents.instance(&transaction, Read::Snapshot);
+        let last = transaction.get(&key, Read::Snapshot);
+        let watch = transaction.watch(&key);
+        let armed = async {
+            instance.await?;
+            let last = info::read_last(last.await?.as_deref())?;
+            transaction.commit().await?;
+            Ok(last)
+        };
+        match armed.await {
+            Ok(last) => return Ok(Armed { last, fired: watch.boxed().shared() }),
+            Err(failure) => {
+                let failure: crate::Error = failure;
+                match failure.kv_error().cloned() {
+                    Some(error) => transaction.on_error(error).await?,
+                    None => return Err(failure),
+                }
+            }
+        }
+    }
+}
+
+/// Waits for changes of a database.
+#[derive(Clone, Debug)]
+pub struct Watcher<D> {
+    documents: Documents<D>,
+    feed: Arc<Feed>,
+    seen: Seq,
+}
+
+impl<D: Database> Watcher<D> {
+    /// Says that everything up to `seq` has been read: only later changes are waited for.
+    pub fn saw(&mut self, seq: Seq) {
+        self.seen = self.seen.max(seq);
+    }
+
+    /// Waits until the database's last sequence is beyond what was seen; gives it, and counts it as seen.
+    ///
+    /// Cancel-safe: a call that is dropped leaves the watcher as it was.
+    ///
+    /// # Errors
+    /// 404 once the database is dropped, which ends all waiting; the store's errors, 1032 (too many
+    /// watches) among them.
+    pub async fn changed(&mut self) -> Result<Seq> {
+        loop {
+            let epoch = self.feed.epoch(&self.documents);
+            let armed = match epoch.arming.await {
+                Ok(armed) => armed,
+                Err(error) => {
+                    self.feed.end(epoch.number);
+                    return Err(error);
+                }
+            };
+            if armed.last > self.seen {
+                self.seen = armed.last;
+                // The watch stands on a value that has been seen by now; it is left to those who wait.
+                return Ok(armed.last);
+            }
+            let fired = armed.fired.await;
+            self.feed.end(epoch.number);
+            match fired {
+                Err(error) if error.code() != WATCH_CANCELLED && !error.is_retryable() => return Err(error.into()),
+                // A watch that the store dropped tells its waiters to look again, as a change does.
+                Ok(()) | Err(_) => {}
+            }
+        }
+    }
+}
+
+impl<D: Database> Documents<D> {
+    /// A watcher that has seen everything up to `seen`. Take what a [`changes`](Self::changes) call
+    /// read up to, and no change after it is missed.
+    pub fn watch_changes(&self, seen: Seq) -> Watcher<D> {
+        let mut feeds = self.shared.feeds.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = feeds.get(&self.instance_id()).and_then(std::sync::Weak::upgrade);
+        let feed = known.unwrap_or_else(|| {
+            feeds.retain(|_, feed| feed.strong_count() > 0);
+            let feed = Arc::new(Feed::default());
+            feeds.insert(self.instance_id(), Arc::downgrade(&feed));
+            feed
+        });
+        Watcher { documents: self.clone(), feed, seen }
+    }
+}

@@ -1,0 +1,396 @@
+//! Every key the layer writes, in one place.
+//!
+//! Keys are tuples (`design/tuple.md` of FoundationDB) under an optional root. Subspaces are small
+//! integers rather than names, so that they cost two bytes in each key.
+//!
+//! ```text
+//!  root ┬ (0)                                    format version of the layer
+//!       ├ (1, Name)                              catalog: where a database's own keys are
+//!       ├ (2)                                    the next database's number
+//!       ├ (3, Milliseconds, Nonce)               transaction ids (RFC 003, option 3)
+//!       └ (4, Number) ┬ (0)                      instance: read by every transaction on the database
+//!         a database's│
+//!         prefix      ├ (1)                      security object
+//!                     ├ (2)                      last sequence: what feeds watch
+//!                     ├ (3)                      counters, added to atomically
+//!                     ├ (4, DocID, NotDeleted, RevPosition, RevHash)        revisions   RFC 001
+//!                     ├ (5, Incarnation, Versionstamp)                      changes     RFC 003
+//!                     ├ (6, DocID, NotDeleted, RevPosition, RevHash, …)     docs        RFC 004
+//!                     ├ (7, DocID)                                          all_docs
+//!                     └ (8, DocID[, Part])                                  local documents
+//! ```
+//!
+//! Invariants: `revisions` of a document sort so that the last one is the winner; `docs` of a document
+//! sort in the same order; `changes` sort by sequence. `docs/keyspace.md` draws the bytes, values
+//! included.
+
+use bytes::Bytes;
+use kv_api::{KeySelector, RangeRequest};
+
+use crate::error::{Error, Result};
+use crate::revid::{RevHash, RevId};
+use crate::row::{self, Reader, STAMP_LEN};
+use crate::seq::Seq;
+use crate::tuple;
+
+/// A leaf of a document's revision tree. Sorts as its keys do: the greatest of a document's leaves is
+/// the winner.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Leaf {
+    /// Whether it is a live revision, no tombstone. Live ones win over tombstones.
+    pub not_deleted: bool,
+    /// The revision. The higher position wins, then the greater bytes.
+    pub rev: RevId,
+}
+
+/// A key of the layer, before its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Key<'a> {
+    /// The layer's format version.
+    Format,
+    /// Where the database of this name is.
+    Catalog(&'a str),
+    /// The next database's number.
+    Allocator,
+    /// The id of a transaction that began at this time.
+    Transaction { time_ms: u64, nonce: [u8; 16] },
+    /// A database's own keys.
+    Database(u64),
+}
+
+impl Key<'_> {
+    const FORMAT: u64 = 0;
+    const CATALOG: u64 = 1;
+    const ALLOCATOR: u64 = 2;
+    const TRANSACTION: u64 = 3;
+    const DATABASE: u64 = 4;
+
+    /// The bytes under `root`.
+    pub(crate) fn under(self, root: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(root.len() + 32);
+        out.extend_from_slice(root);
+        match self {
+            Key::Format => tuple::append_u64(&mut out, Self::FORMAT),
+            Key::Catalog(name) => {
+                tuple::append_u64(&mut out, Self::CATALOG);
+                tuple::append_str(&mut out, name);
+            }
+            Key::Allocator => tuple::append_u64(&mut out, Self::ALLOCATOR),
+            Key::Transaction { time_ms, nonce } => {
+                tuple::append_u64(&mut out, Self::TRANSACTION);
+                tuple::append_u64(&mut out, time_ms);
+                tuple::append_bytes(&mut out, &nonce);
+            }
+            Key::Database(number) => {
+                tuple::append_u64(&mut out, Self::DATABASE);
+                tuple::append_u64(&mut out, number);
+            }
+        }
+        out
+    }
+
+    /// The keys of all databases' catalog rows.
+    pub(crate) fn catalog_range(root: &[u8]) -> (Vec<u8>, Vec<u8>) {
+        let mut begin = root.to_vec();
+        tuple::append_u64(&mut begin, Self::CATALOG);
+        let end = end_of(&begin);
+        (begin, end)
+    }
+
+    /// The name in a catalog key.
+    pub(crate) fn catalog_name(root: &[u8], key: &[u8]) -> Result<String> {
+        let mut reader = Reader::new(key.strip_prefix(root).ok_or_else(|| misplaced(key))?);
+        reader.int()?;
+        let name = reader.str()?.into_owned();
+        reader.end()?;
+        Ok(name)
+    }
+
+    /// The keys of all transaction ids older than `time_ms`.
+    pub(crate) fn transactions_before(root: &[u8], time_ms: u64) -> (Vec<u8>, Vec<u8>) {
+        let mut begin = root.to_vec();
+        tuple::append_u64(&mut begin, Self::TRANSACTION);
+        let mut end = begin.clone();
+        tuple::append_u64(&mut end, time_ms);
+        (begin, end)
+    }
+}
+
+/// A key of one database, before its bytes. Holes at the end (a document without revision, say) are
+/// the shorter variants, which are prefixes of the longer ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DatabaseKey<'a> {
+    /// Read by every transaction on the database.
+    Instance,
+    /// The security object, in parts.
+    Security,
+    /// The last sequence.
+    Last,
+    /// The counters.
+    Stats,
+    /// All revisions of a document.
+    RevisionsOf(&'a str),
+    /// One branch of a document.
+    Revision(&'a str, &'a Leaf),
+    /// All changes.
+    Changes,
+    /// The changes row of a sequence.
+    Change(Seq),
+    /// The changes row whose commit version and order are not known yet; its incarnation, and the
+    /// edit's place in the transaction.
+    PendingChange { incarnation: u8, edit: u16 },
+    /// All documents' rows.
+    Docs,
+    /// All revisions' rows of a document.
+    DocsOf(&'a str),
+    /// The rows of a document's live leaves, or those of its tombstones.
+    DocsOfKind(&'a str, bool),
+    /// The rows of one revision, and the first of them.
+    Doc(&'a str, &'a Leaf),
+    /// All winners.
+    AllDocs,
+    /// The winner of a live document.
+    AllDoc(&'a str),
+    /// All local documents.
+    Locals,
+    /// A local document; the parts of its body stand below it.
+    Local(&'a str),
+    /// All revisions.
+    Revisions,
+}
+
+const INSTANCE: u64 = 0;
+const SECURITY: u64 = 1;
+const LAST: u64 = 2;
+const STATS: u64 = 3;
+const REVISIONS: u64 = 4;
+const CHANGES: u64 = 5;
+const DOCS: u64 = 6;
+const ALL_DOCS: u64 = 7;
+const LOCAL: u64 = 8;
+
+/// A database's prefix, and the keys under it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DatabaseKeys {
+    prefix: Bytes,
+}
+
+impl DatabaseKeys {
+    pub(crate) fn new(root: &[u8], number: u64) -> Self {
+        DatabaseKeys { prefix: Key::Database(number).under(root).into() }
+    }
+
+    /// Writes `key` into `out`, replacing what was there: one buffer serves many keys.
+    pub(crate) fn write(&self, out: &mut Vec<u8>, key: DatabaseKey<'_>) {
+        out.clear();
+        self.append(out, key);
+    }
+
+    /// Appends `key` to `out`.
+    pub(crate) fn append(&self, out: &mut Vec<u8>, key: DatabaseKey<'_>) {
+        out.extend_from_slice(&self.prefix);
+        match key {
+            DatabaseKey::Instance => tuple::append_u64(out, INSTANCE),
+            DatabaseKey::Security => tuple::append_u64(out, SECURITY),
+            DatabaseKey::Last => tuple::append_u64(out, LAST),
+            DatabaseKey::Stats => tuple::append_u64(out, STATS),
+            DatabaseKey::Revisions => tuple::append_u64(out, REVISIONS),
+            DatabaseKey::RevisionsOf(id) => push_id(out, REVISIONS, id),
+            DatabaseKey::Revision(id, leaf) => {
+                push_id(out, REVISIONS, id);
+                push_leaf(out, leaf);
+            }
+            DatabaseKey::Changes => tuple::append_u64(out, CHANGES),
+            DatabaseKey::Change(seq) => {
+                tuple::append_u64(out, CHANGES);
+                push_seq(out, seq.incarnation(), &seq.stamp());
+            }
+            DatabaseKey::PendingChange { incarnation, edit } => {
+                tuple::append_u64(out, CHANGES);
+                push_seq(out, incarnation, &pending_stamp(edit));
+            }
+            DatabaseKey::Docs => tuple::append_u64(out, DOCS),
+            DatabaseKey::DocsOf(id) => push_id(out, DOCS, id),
+            DatabaseKey::DocsOfKind(id, not_deleted) => {
+                push_id(out, DOCS, id);
+                tuple::append_bool(out, not_deleted);
+            }
+            DatabaseKey::Doc(id, leaf) => {
+                push_id(out, DOCS, id);
+                push_leaf(out, leaf);
+            }
+            DatabaseKey::AllDocs => tuple::append_u64(out, ALL_DOCS),
+            DatabaseKey::AllDoc(id) => push_id(out, ALL_DOCS, id),
+            DatabaseKey::Locals => tuple::append_u64(out, LOCAL),
+            DatabaseKey::Local(id) => push_id(out, LOCAL, id),
+        }
+    }
+
+    /// The bytes of `key`.
+    pub(crate) fn key(&self, key: DatabaseKey<'_>) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.prefix.len() + 64);
+        self.append(&mut out, key);
+        out
+    }
+
+    /// `key` itself and every key below it, as first key and first key beyond.
+    pub(crate) fn bounds(&self, key: DatabaseKey<'_>) -> (Vec<u8>, Vec<u8>) {
+        let begin = self.key(key);
+        let end = end_of(&begin);
+        (begin, end)
+    }
+
+    /// `key` itself and every key below it.
+    pub(crate) fn range(&self, key: DatabaseKey<'_>) -> RangeRequest {
+        let (begin, end) = self.bounds(key);
+        RangeRequest::keys(begin, end)
+    }
+
+    /// A document's branches up to `leaf`, it included, from the last to the first: `leaf` and the
+    /// one that would win without it.
+    pub(crate) fn revisions_down_from(&self, id: &str, leaf: &Leaf) -> RangeRequest {
+        let begin = KeySelector::first_greater_or_equal(self.key(DatabaseKey::RevisionsOf(id)));
+        let end = KeySelector::first_greater_than(self.key(DatabaseKey::Revision(id, leaf)));
+        RangeRequest::selectors(begin, end).reverse()
+    }
+
+    /// All of the database's keys, as first key and first key beyond.
+    pub(crate) fn everything(&self) -> (Bytes, Vec<u8>) {
+        (self.prefix.clone(), end_of(&self.prefix))
+    }
+
+    /// The elements of a key after the database's prefix and the subspace, if that is `subspace`.
+    fn inside<'k>(&self, key: &'k [u8], subspace: u64) -> Result<Reader<'k>> {
+        let mut reader = Reader::new(key.strip_prefix(self.prefix.as_ref()).ok_or_else(|| misplaced(key))?);
+        if reader.int()? == subspace { Ok(reader) } else { Err(misplaced(key)) }
+    }
+
+    /// The document and the leaf in a key of `revisions`.
+    pub(crate) fn read_revision(&self, key: &[u8]) -> Result<(String, Leaf)> {
+        let mut reader = self.inside(key, REVISIONS)?;
+        let id = reader.str()?.into_owned();
+        let leaf = read_leaf(&mut reader)?;
+        reader.end()?;
+        Ok((id, leaf))
+    }
+
+    /// The document in a key of `revisions` whose leaf may be damaged.
+    pub(crate) fn read_revision_id(&self, key: &[u8]) -> Result<String> {
+        Ok(self.inside(key, REVISIONS)?.str()?.into_owned())
+    }
+
+    /// The leaf in a key of `revisions`, of a document whose prefix is `document_len` bytes long.
+    pub(crate) fn read_leaf(key: &[u8], document_len: usize) -> Result<Leaf> {
+        let mut reader = Reader::new(key.get(document_len..).ok_or_else(|| misplaced(key))?);
+        let leaf = read_leaf(&mut reader)?;
+        reader.end()?;
+        Ok(leaf)
+    }
+
+    /// The document and the leaf in a key of `docs`, and how many bytes of the key they take.
+    pub(crate) fn read_doc(&self, key: &[u8]) -> Result<(String, Leaf, usize)> {
+        let mut reader = self.inside(key, DOCS)?;
+        let id = reader.str()?.into_owned();
+        let leaf = read_leaf(&mut reader)?;
+        Ok((id, leaf, key.len() - reader.rest().len()))
+    }
+
+    /// The leaf in a key of `docs` of a document whose prefix is `document_len` bytes long, and how
+    /// many bytes of the key they take.
+    pub(crate) fn read_doc_leaf(key: &[u8], document_len: usize) -> Result<(Leaf, usize)> {
+        let mut reader = Reader::new(key.get(document_len..).ok_or_else(|| misplaced(key))?);
+        let leaf = read_leaf(&mut reader)?;
+        Ok((leaf, key.len() - reader.rest().len()))
+    }
+
+    /// The sequence in a key of `changes`.
+    pub(crate) fn read_change(&self, key: &[u8]) -> Result<Seq> {
+        let mut reader = self.inside(key, CHANGES)?;
+        let seq = read_seq(&mut reader)?;
+        reader.end()?;
+        Ok(seq)
+    }
+
+    /// The document in a key of `all_docs`.
+    pub(crate) fn read_all_doc(&self, key: &[u8]) -> Result<String> {
+        let mut reader = self.inside(key, ALL_DOCS)?;
+        let id = reader.str()?.into_owned();
+        reader.end()?;
+        Ok(id)
+    }
+
+    /// The local document in a key, and the part, if it is one of a body's.
+    pub(crate) fn read_local(&self, key: &[u8]) -> Result<(String, Option<u64>)> {
+        let mut reader = self.inside(key, LOCAL)?;
+        let id = reader.str()?.into_owned();
+        let part = if reader.rest().is_empty() { None } else { Some(reader.int()?) };
+        reader.end()?;
+        Ok((id, part))
+    }
+}
+
+/// Whether `key`, of a layer without a root, is a database's instance key: what every transaction
+/// reads, and what counts of rows set apart (`kv_api::Counted::apart`).
+pub fn is_instance_key(key: &[u8]) -> bool {
+    let mut reader = Reader::new(key);
+    let parts = (|| Ok::<_, Error>((reader.int()?, reader.int()?, reader.int()?, reader.end()?)))();
+    matches!(parts, Ok((Key::DATABASE, _, INSTANCE, ())))
+}
+
+fn push_id(out: &mut Vec<u8>, subspace: u64, id: &str) {
+    tuple::append_u64(out, subspace);
+    tuple::append_str(out, id);
+}
+
+fn push_leaf(out: &mut Vec<u8>, leaf: &Leaf) {
+    tuple::append_bool(out, leaf.not_deleted);
+    tuple::append_u64(out, leaf.rev.position());
+    tuple::append_bytes(out, leaf.rev.hash().as_bytes());
+}
+
+fn read_leaf(reader: &mut Reader<'_>) -> Result<Leaf> {
+    let not_deleted = reader.bool()?;
+    Ok(Leaf { not_deleted, rev: read_rev(reader)? })
+}
+
+/// Reads a revision's two elements.
+pub(crate) fn read_rev(reader: &mut Reader<'_>) -> Result<RevId> {
+    let position = reader.int()?;
+    let hash = RevHash::from_bytes(&reader.bytes()?);
+    let rev = hash.and_then(|hash| RevId::new(position, hash));
+    rev.map_err(|_| Error::corrupt("a row with an impossible revision"))
+}
+
+/// Appends a sequence as its two elements.
+pub(crate) fn push_seq(out: &mut Vec<u8>, incarnation: u8, stamp: &[u8; STAMP_LEN]) {
+    tuple::append_u64(out, u64::from(incarnation));
+    row::append_stamp(out, stamp);
+}
+
+pub(crate) fn read_seq(reader: &mut Reader<'_>) -> Result<Seq> {
+    let incarnation = u8::try_from(reader.int()?).map_err(|_| Error::corrupt("an incarnation over 255"))?;
+    Ok(Seq::new(incarnation, &reader.stamp()?))
+}
+
+/// What stands for a transaction's stamp until it commits, with the edit's place in the transaction.
+pub(crate) fn pending_stamp(edit: u16) -> [u8; STAMP_LEN] {
+    let mut stamp = [0xff; STAMP_LEN];
+    stamp[STAMP_LEN - 2..].copy_from_slice(&edit.to_be_bytes());
+    stamp
+}
+
+/// The first key beyond `key` and everything below it. Elements begin with type codes far below the
+/// byte appended here, and a longer string that begins with this key's last one goes on with just it.
+pub(crate) fn end_of(key: &[u8]) -> Vec<u8> {
+    let mut end = Vec::with_capacity(key.len() + 1);
+    end.extend_from_slice(key);
+    end.push(BEYOND);
+    end
+}
+
+/// What [`end_of`] appends.
+pub(crate) const BEYOND: u8 = 0xff;
+
+fn misplaced(key: &[u8]) -> Error {
+    Error::corrupt(format!("a key where it does not belong: {}", key.escape_ascii()))
+}

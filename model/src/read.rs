@@ -1,0 +1,219 @@
+//! Reading a document at its winner.
+//!
+//! RFC 004, "CRUD Operations", names two ways: read the winner from `revisions` and then its body, or
+//! read the document's bodies from the last one backwards and stop at another revision. This is the
+//! second: a live document costs one round trip and no row of `revisions`, whose ancestors may be longer
+//! than the document. The last live leaf in `docs` is the winner, since live leaves always have rows
+//! there and win over tombstones.
+//!
+//! Only where there is no live leaf is `revisions` asked, to tell a deleted document from one that never
+//! was. What is asked for beyond the body (`revs`, `conflicts`, …) is read in the same round trip.
+
+use std::future::Future;
+
+use kv_api::{Database, KeyValue, RangeBatch, RangeRequest, Read, Transaction, TransactionExt};
+
+use crate::body::decode_rows;
+use crate::branch::Branch;
+use crate::document::{Document, GetOptions, OpenRev, OpenRevs, RevInfo, RevStatus};
+use crate::documents::Documents;
+use crate::edit::RevHistory;
+use crate::error::{Error, NotFound, Result};
+use crate::json::JsonText;
+use crate::keys::{DatabaseKey, DatabaseKeys, Leaf};
+use crate::limits::check_document_id;
+use crate::revid::RevId;
+use crate::write::branches;
+
+impl<D: Database> Documents<D> {
+    /// The document, at its winner or at `options.rev`.
+    ///
+    /// Beside a revision that is named, only `revs` is heeded, as in CouchDB.
+    ///
+    /// # Errors
+    /// 404: `missing` where the document or the leaf is not there, `deleted` where the winner is a
+    /// tombstone; a tombstone that is named is found.
+    pub async fn get(&self, id: &str, options: &GetOptions) -> Result<Document> {
+        check_document_id(id)?;
+        let Some(rev) = &options.rev else {
+            return self.read(|transaction| self.winner(transaction, id, options)).await;
+        };
+        let mut found = self.open_revs(id, &OpenRevs::These(vec![rev.clone()]), options).await?;
+        // The newest of several leaves is the first.
+        match found.drain(..).next() {
+            Some(OpenRev::Found(document)) => Ok(document),
+            Some(OpenRev::Missing(_)) | None => Err(Error::not_found(NotFound::Missing)),
+        }
+    }
+
+    async fn winner(&self, transaction: D::Transaction, id: &str, options: &GetOptions) -> Result<Document> {
+        let keys = self.keys();
+        let instance = self.instance(&transaction, Read::Snapshot);
+        let live = last_live(&transaction, keys, id);
+        let tree = Tree::wanted_by(options).map(|wanted| wanted.read(&transaction, keys, id));
+        instance.await?;
+        let Some((leaf, body)) = live.await? else {
+            let winner = Tree::Winner.read(&transaction, keys, id).await?;
+            return Err(Error::not_found(match winner.first() {
+                None => NotFound::Missing,
+                Some(branch) if !branch.leaf.not_deleted => NotFound::Deleted,
+                Some(branch) => return Err(Error::corrupt(format!("{id:?} has no body at {}", branch.leaf.rev))),
+            }));
+        };
+        let mut document = Document::new(id.to_owned(), leaf.rev, false, body);
+        if let Some(tree) = tree {
+            add_meta(&mut document, &tree.await?, options)?;
+        }
+        Ok(document)
+    }
+}
+
+/// Reads the last live leaf of a document with its body; the first read is issued by the call.
+fn last_live<T: Transaction>(
+    transaction: &T,
+    keys: &DatabaseKeys,
+    id: &str,
+) -> impl Future<Output = Result<Option<(Leaf, JsonText)>>> + Send + use<T> {
+    /// Enough for all but large documents, and not much too much where conflicts follow.
+    const TARGET_BYTES: usize = 200_000;
+    let document = keys.key(DatabaseKey::DocsOf(id)).len();
+    let mut request = keys.range(DatabaseKey::DocsOfKind(id, true)).reverse().target_bytes(TARGET_BYTES);
+    let first = transaction.get_range(&request, Read::Snapshot);
+    let transaction = transaction.clone();
+    async move {
+        let mut batch = first.await?;
+        let Some(last) = batch.rows.first() else { return Ok(None) };
+        let (leaf, prefix) = DatabaseKeys::read_doc_leaf(&last.key, document)?;
+        let prefix = last.key.slice(..prefix);
+        let mut rows: Vec<KeyValue> = Vec::new();
+        loop {
+            let RangeBatch { rows: found, more } = batch;
+            let count = found.len();
+            let last = found.last().map(|row| row.key.clone());
+            let before = rows.len();
+            rows.extend(found.into_iter().take_while(|row| row.key.starts_with(&prefix)));
+            let whole = rows.len() - before < count;
+            let Some(last) = last.filter(|_| more && !whole) else { break };
+            request.end = kv_api::KeySelector::first_greater_or_equal(last);
+            batch = transaction.get_range(&request, Read::Snapshot).await?;
+        }
+        rows.reverse();
+        let body = decode(&prefix, &rows)?;
+        Ok(Some((leaf, body)))
+    }
+}
+
+/// Puts a body together from its rows.
+pub(crate) fn decode(prefix: &[u8], rows: &[KeyValue]) -> Result<JsonText> {
+    let pairs = rows.iter().map(|row| (row.key.as_ref(), row.value.as_ref()));
+    decode_rows(prefix.len(), pairs).map_err(|error| Error::corrupt(format!("{} at {}", error, prefix.escape_ascii())))
+}
+
+/// Reads the body of a leaf; the first read is issued by the call. `None` where it has no rows.
+pub(crate) fn body_of<T: Transaction>(
+    transaction: &T,
+    keys: &DatabaseKeys,
+    id: &str,
+    leaf: &Leaf,
+) -> impl Future<Output = Result<Option<JsonText>>> + Send + use<T> {
+    let (prefix, end) = keys.bounds(DatabaseKey::Doc(id, leaf));
+    let rows = transaction.get_all(RangeRequest::keys(prefix.clone(), end), Read::Snapshot);
+    async move {
+        let rows = rows.await?;
+        if rows.is_empty() { Ok(None) } else { decode(&prefix, &rows).map(Some) }
+    }
+}
+
+/// The body of a leaf whose rows were read: a tombstone without rows has an empty one.
+pub(crate) fn body_or_empty(id: &str, leaf: &Leaf, body: Option<JsonText>) -> Result<JsonText> {
+    match body {
+        Some(body) => Ok(body),
+        None if !leaf.not_deleted => Ok(JsonText::empty_object()),
+        None => Err(Error::corrupt(format!("{id:?} has no body at {}", leaf.rev))),
+    }
+}
+
+/// How much of a document's tree a reader needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tree {
+    /// The winner.
+    Winner,
+    /// All branches.
+    Whole,
+}
+
+impl Tree {
+    pub(crate) fn wanted_by(options: &GetOptions) -> Option<Tree> {
+        if options.conflicts || options.deleted_conflicts {
+            Some(Tree::Whole)
+        } else if options.revs || options.revs_info || options.local_seq {
+            Some(Tree::Winner)
+        } else {
+            None
+        }
+    }
+
+    /// Reads the branches, the winner first; the first read is issued by the call.
+    pub(crate) fn read<T: Transaction>(
+        self,
+        transaction: &T,
+        keys: &DatabaseKeys,
+        id: &str,
+    ) -> impl Future<Output = Result<Vec<Branch>>> + Send + use<T> {
+        let range = keys.range(DatabaseKey::RevisionsOf(id)).reverse();
+        let rows = transaction.get_all(if self == Tree::Winner { range.limit(1) } else { range }, Read::Snapshot);
+        let (keys, id) = (keys.clone(), id.to_owned());
+        async move { branches(&keys, &id, &rows.await?) }
+    }
+}
+
+/// The branch as `_revisions`.
+pub(crate) fn history(branch: &Branch) -> Result<RevHistory> {
+    Ok(RevHistory { position: branch.leaf.rev.position(), ids: branch.path()? })
+}
+
+/// Adds what was asked for; `branches` begin with the winner.
+pub(crate) fn add_meta(document: &mut Document, branches: &[Branch], options: &GetOptions) -> Result<()> {
+    let Some((winner, losers)) = branches.split_first() else {
+        return Err(Error::corrupt(format!("{:?} has a body and no revisions", document.id)));
+    };
+    if winner.leaf.rev != document.rev {
+        return Err(Error::corrupt(format!("{:?} has no body at its winner {}", document.id, winner.leaf.rev)));
+    }
+    if options.revs || options.revs_info {
+        let history = history(winner)?;
+        if options.revs_info {
+            document.revs_info = Some(revs_info(&history, document.deleted)?);
+        }
+        document.revisions = Some(history).filter(|_| options.revs);
+    }
+    if options.local_seq {
+        document.local_seq = Some(winner.crown()?.seq);
+    }
+    let lost = |not_deleted: bool| {
+        let revs: Vec<RevId> = losers
+            .iter()
+            .filter(|branch| branch.leaf.not_deleted == not_deleted)
+            .map(|branch| branch.leaf.rev.clone())
+            .collect();
+        Some(revs).filter(|revs| !revs.is_empty())
+    };
+    document.conflicts = lost(true).filter(|_| options.conflicts);
+    document.deleted_conflicts = lost(false).filter(|_| options.deleted_conflicts);
+    Ok(())
+}
+
+fn revs_info(history: &RevHistory, deleted: bool) -> Result<Vec<RevInfo>> {
+    let mut infos = Vec::with_capacity(history.ids.len());
+    for (back, hash) in history.ids.iter().enumerate() {
+        let position = history.position.saturating_sub(back as u64);
+        let rev = RevId::new(position, hash.clone()).map_err(|_| Error::corrupt("more ancestors than positions"))?;
+        let status = match (back, deleted) {
+            (0, false) => RevStatus::Available,
+            (0, true) => RevStatus::Deleted,
+            _ => RevStatus::Missing,
+        };
+        infos.push(RevInfo { rev, status });
+    }
+    Ok(infos)
+}

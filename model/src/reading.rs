@@ -1,0 +1,32 @@
+//! Transactions that only read.
+
+use std::future::Future;
+
+use kv_api::{Database, RetryError, Transaction, TransactionOption};
+
+use crate::error::Result;
+
+/// How often a read is begun anew before its error is given back.
+const RETRIES: u32 = 20;
+
+/// Runs `body` in a transaction that is never committed, and anew in a later one where the store says
+/// that this may help (a read version too old, say). Its reads may be snapshot reads: nothing is
+/// decided by them.
+pub(crate) async fn run<D, T, F, Fut>(engine: &D, mut body: F) -> Result<T>
+where
+    D: Database,
+    F: FnMut(D::Transaction) -> Fut,
+    Fut: Future<Output = Result<T>>,
+{
+    let transaction = engine.begin()?;
+    transaction.set_option(TransactionOption::RetryLimit(Some(RETRIES)));
+    loop {
+        match body(transaction.clone()).await {
+            Ok(value) => return Ok(value),
+            Err(failure) => match failure.kv_error().cloned() {
+                Some(error) => transaction.on_error(error).await?,
+                None => return Err(failure),
+            },
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The sequence of an edit: RFC 001's `Incarnation` and `Versionstamp` in one value that sorts.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::{Error, Result};
+use crate::row::STAMP_LEN;
+
+/// The sequence of a document's last change.
+///
+/// ```text
+///   0             1                       9       11      13
+///   ├─────────────┼───────────────────────┼───────┼───────┤
+///   │ incarnation │ commit version (u64)  │ order │ edit  │   all big-endian
+///   └─────────────┴───────────────────────┴───────┴───────┘
+/// ```
+///
+/// `order` is the transaction's place in its commit batch, `edit` the edit's place in the transaction.
+/// Written as 26 hexadecimal digits, which sort as the value does (RFC 003).
+///
+/// ```
+/// use model::Seq;
+///
+/// assert_eq!("0".parse::<Seq>().unwrap(), Seq::ZERO);
+/// assert_eq!(Seq::ZERO.to_string().len(), 26);
+/// assert!("12-abc".parse::<Seq>().is_err());
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Seq([u8; Seq::LEN]);
+
+impl Seq {
+    /// Its length, in bytes.
+    pub const LEN: usize = 1 + STAMP_LEN;
+
+    /// Before every edit.
+    pub const ZERO: Seq = Seq([0; Seq::LEN]);
+
+    /// The sequence with these bytes.
+    pub const fn from_bytes(bytes: [u8; Seq::LEN]) -> Self {
+        Seq(bytes)
+    }
+
+    /// Its bytes.
+    pub const fn as_bytes(&self) -> &[u8; Seq::LEN] {
+        &self.0
+    }
+
+    pub(crate) fn new(incarnation: u8, stamp: &[u8; STAMP_LEN]) -> Self {
+        let mut bytes = [incarnation; Seq::LEN];
+        bytes[1..].copy_from_slice(stamp);
+        Seq(bytes)
+    }
+
+    /// How often the database had moved between stores when the edit was made.
+    pub fn incarnation(&self) -> u8 {
+        self.0[0]
+    }
+
+    pub(crate) fn stamp(&self) -> [u8; STAMP_LEN] {
+        let mut stamp = [0; STAMP_LEN];
+        stamp.copy_from_slice(&self.0[1..]);
+        stamp
+    }
+}
+
+/// Before every edit.
+impl Default for Seq {
+    fn default() -> Self {
+        Seq::ZERO
+    }
+}
+
+impl fmt::Display for Seq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Seq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Seq({self})")
+    }
+}
+
+impl FromStr for Seq {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        if text == "0" {
+            return Ok(Seq::ZERO);
+        }
+        let malformed = || Error::bad_request("Malformed sequence supplied in 'since' parameter.");
+        if text.len() != 2 * Seq::LEN || !text.is_ascii() {
+            return Err(malformed());
+        }
+        let mut bytes = [0; Seq::LEN];
+        for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+            let digit = |digit: u8| char::from(digit).to_digit(16).ok_or_else(malformed);
+            *byte = (digit(digits[0])? << 4 | digit(digits[1])?) as u8;
+        }
+        Ok(Seq(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_round_trips_and_sorts_like_the_value() {
+        let seqs: Vec<Seq> = (0..40u8).map(|n| Seq::new(n / 20, &[n * 6; STAMP_LEN])).collect();
+        assert!(seqs.is_sorted());
+        let texts: Vec<String> = seqs.iter().map(Seq::to_string).collect();
+        assert!(texts.is_sorted());
+        for (seq, text) in seqs.iter().zip(&texts) {
+            assert_eq!(text.parse::<Seq>().unwrap(), *seq);
+            assert_eq!(text.to_uppercase().parse::<Seq>().unwrap(), *seq);
+        }
+    }
+
+    #[test]
+    fn sequences_from_another_world_are_refused() {
+        for text in ["", "00", "now", "12-g1AAAA", "g0000000000000000000000000", "0000000000000000000000000é", "-1"] {
+            assert_eq!(text.parse::<Seq>().unwrap_err().status(), 400, "{text:?}");
+        }
+    }
+}

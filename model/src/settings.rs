@@ -1,0 +1,86 @@
+//! What can be set on a database: how many revisions a branch remembers, and the security object.
+
+use kv_api::{Database, Read, Transaction, TransactionExt};
+
+use crate::blob;
+use crate::documents::Documents;
+use crate::error::{Error, Result};
+use crate::json::{JsonKind, JsonText};
+use crate::keys::DatabaseKey;
+use crate::limits::{check_document_size, check_revs_limit};
+use crate::txids::Outcome;
+
+impl<D: Database> Documents<D> {
+    /// How many revisions a branch remembers, the leaf included.
+    ///
+    /// # Errors
+    /// 404 where the database is gone.
+    pub async fn revs_limit(&self) -> Result<u32> {
+        let instance = self.read(|transaction| self.instance(&transaction, Read::Snapshot)).await?;
+        Ok(instance.revs_limit)
+    }
+
+    /// Sets how many revisions a branch remembers: from 1 to 4,000. A branch is stemmed when it is
+    /// written next.
+    ///
+    /// # Errors
+    /// 400 for any other limit.
+    pub async fn set_revs_limit(&self, limit: u32) -> Result<()> {
+        check_revs_limit(limit)?;
+        let key = self.keys().key(DatabaseKey::Instance);
+        self.shared
+            .guard
+            .run(|transaction| {
+                let instance = self.instance(&transaction, Read::Serializable);
+                let key = &key;
+                async move {
+                    let mut instance = instance.await?;
+                    instance.revs_limit = limit;
+                    transaction.set(key, &instance.write());
+                    Ok(Outcome::Write(()))
+                }
+            })
+            .await
+    }
+
+    /// The security object; `{}` until one is set.
+    ///
+    /// # Errors
+    /// 404 where the database is gone.
+    pub async fn security(&self) -> Result<JsonText> {
+        let key = self.keys().key(DatabaseKey::Security);
+        self.read(|transaction| {
+            let instance = self.instance(&transaction, Read::Snapshot);
+            let rows = transaction.get_all(blob::range(&key), Read::Snapshot);
+            async move {
+                instance.await?;
+                Ok(blob::read(&rows.await?)?.map_or_else(JsonText::empty_object, |(_, text)| text))
+            }
+        })
+        .await
+    }
+
+    /// Sets the security object.
+    ///
+    /// # Errors
+    /// 400 where it is no object, 413 where it is larger than a document may be.
+    pub async fn set_security(&self, object: JsonText) -> Result<()> {
+        if object.kind() != JsonKind::Object {
+            return Err(Error::bad_request("Request body must be a JSON object"));
+        }
+        check_document_size("_security", object.len(), self.max_document_size())?;
+        let key = self.keys().key(DatabaseKey::Security);
+        self.shared
+            .guard
+            .run(|transaction| {
+                let instance = self.instance(&transaction, Read::Serializable);
+                let (key, object) = (&key, &object);
+                async move {
+                    instance.await?;
+                    blob::set(&transaction, key, 0, object);
+                    Ok(Outcome::Write(()))
+                }
+            })
+            .await
+    }
+}

@@ -1,0 +1,167 @@
+//! Transactions that know what became of them (RFC 003, "Handling of Unknown Commit Results", option 3).
+//!
+//! Rows that take the commit's versionstamp are not idempotent: doing a transaction again whose outcome
+//! is unknown (1021) would write a second changes row, or find its own first edit in its way and call
+//! it a conflict. So every run has an id, written beside what it writes:
+//!
+//! ```text
+//!  attempt 1   reads, writes, id = 1, commit ── 1021 ──┐
+//!  attempt 2   reads id ─┬─ there: attempt 1 did it; its result is the answer
+//!                        └─ not there: attempt 1 did not and cannot any more (1021 says so); go on
+//! ```
+//!
+//! The id is read with a conflict range: should an attempt land after all, the next one fails and looks
+//! again. Its row holds the attempt's number, since attempts may differ in their results.
+//!
+//! Ids carry the time their run began. A run gives up [`DEADLINE_MS`] after that; the sweeper removes ids
+//! that are older than [`SWEEP_AFTER_MS`], so that none goes while a run may still ask for it.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use kv_api::{Database, MutationType, Read, Transaction, error};
+
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::keys::Key;
+use crate::row::Reader;
+use crate::tuple;
+
+/// How long a run goes on trying, in milliseconds from its beginning.
+pub(crate) const DEADLINE_MS: u64 = 60_000;
+
+/// How old an id must be for the sweeper, in milliseconds: the deadline, the window of a read version,
+/// and minutes by which clocks may differ.
+pub(crate) const SWEEP_AFTER_MS: u64 = 600_000;
+
+/// What an attempt comes to.
+pub(crate) enum Outcome<T> {
+    /// It wrote: commit it.
+    Write(T),
+    /// It wrote nothing: its answer stands as it was read.
+    ReadOnly(T),
+}
+
+/// Runs transactions with an id.
+#[derive(Clone, Debug)]
+pub(crate) struct Guard<D> {
+    pub(crate) engine: D,
+    pub(crate) root: Bytes,
+    pub(crate) environment: Arc<dyn Environment>,
+}
+
+impl<D: Database> Guard<D> {
+    /// Runs `body` until it commits, gives an answer without writing, or fails for good; what it wrote
+    /// is written once, and its answer is that of the attempt which wrote it.
+    ///
+    /// `body` may run any number of times and must have no effects but through its transaction.
+    pub(crate) async fn run<T, F, Fut>(&self, mut body: F) -> Result<T>
+    where
+        F: FnMut(D::Transaction) -> Fut,
+        Fut: Future<Output = Result<Outcome<T>>>,
+    {
+        let began = self.environment.now_ms();
+        let mut nonce = [0; 16];
+        self.environment.random(&mut nonce);
+        let id = Key::Transaction { time_ms: began, nonce }.under(&self.root);
+
+        let transaction = self.engine.begin()?;
+        let mut attempt: u64 = 1;
+        // Results of attempts that may have committed, by their numbers.
+        let mut unknown: Vec<(u64, T)> = Vec::new();
+        let mut row = Vec::new();
+        loop {
+            let maybe_committed = !unknown.is_empty();
+            let failure = 'attempt: {
+                if maybe_committed {
+                    match transaction.get(&id, Read::Serializable).await {
+                        Ok(None) => {}
+                        Ok(Some(landed)) => return answer_of(&landed, unknown),
+                        Err(error) => break 'attempt Error::from(error),
+                    }
+                }
+                let value = match body(transaction.clone()).await {
+                    Ok(Outcome::Write(value)) => value,
+                    Ok(Outcome::ReadOnly(value)) => return Ok(value),
+                    Err(failure) => break 'attempt failure,
+                };
+                row.clear();
+                tuple::append_u64(&mut row, attempt);
+                transaction.set(&id, &row);
+                match transaction.commit().await {
+                    Ok(()) => return Ok(value),
+                    Err(error) => {
+                        if error.is_maybe_committed() {
+                            unknown.push((attempt, value));
+                        }
+                        break 'attempt Error::from(error);
+                    }
+                }
+            };
+            let maybe_committed = !unknown.is_empty();
+            let Some(store) = kv_api::RetryError::kv_error(&failure).cloned() else { return Err(failure) };
+            let late = self.environment.now_ms().saturating_sub(began) > DEADLINE_MS;
+            let retried = if late { Err(store) } else { transaction.on_error(store).await };
+            if let Err(last) = retried {
+                return Err(if maybe_committed && !last.is_maybe_committed() {
+                    let context = format!("an earlier attempt; the last one: {last}");
+                    kv_api::Error::new(error::COMMIT_UNKNOWN_RESULT).with_context(context).into()
+                } else {
+                    last.into()
+                });
+            }
+            attempt += 1;
+        }
+    }
+
+    /// Removes the ids of runs that are long over; how far back it swept, in milliseconds since 1970.
+    pub(crate) async fn sweep(&self) -> Result<u64> {
+        let before = self.environment.now_ms().saturating_sub(SWEEP_AFTER_MS);
+        let (begin, end) = Key::transactions_before(&self.root, before);
+        // Clearing is idempotent: this run needs no id.
+        kv_api::Runner::new(&self.engine)
+            .run(|transaction, _| {
+                transaction.clear_range(&begin, &end);
+                std::future::ready(Ok::<_, Error>(()))
+            })
+            .await?;
+        Ok(before)
+    }
+}
+
+fn answer_of<T>(landed: &[u8], unknown: Vec<(u64, T)>) -> Result<T> {
+    let number = Reader::new(landed).int()?;
+    let found = unknown.into_iter().find(|(attempt, _)| *attempt == number);
+    found.map(|(_, value)| value).ok_or_else(|| Error::corrupt("a transaction id of an attempt that never was"))
+}
+
+/// Writes that need no conflict range: rows that another one guards, so that nobody who reads them
+/// decides a write by it.
+pub(crate) trait Unguarded: Transaction {
+    /// Sets a key without a write conflict range.
+    fn set_unguarded(&self, key: &[u8], value: &[u8]) {
+        self.set_option(kv_api::TransactionOption::NextWriteNoWriteConflictRange);
+        self.set(key, value);
+    }
+
+    /// Clears a key without a write conflict range.
+    fn clear_unguarded(&self, key: &[u8]) {
+        self.set_option(kv_api::TransactionOption::NextWriteNoWriteConflictRange);
+        self.clear(key);
+    }
+
+    /// Clears a range without a write conflict range.
+    fn clear_range_unguarded(&self, begin: &[u8], end: &[u8]) {
+        self.set_option(kv_api::TransactionOption::NextWriteNoWriteConflictRange);
+        self.clear_range(begin, end);
+    }
+
+    /// Applies an atomic operation without a write conflict range.
+    fn atomic_op_unguarded(&self, mutation: MutationType, key: &[u8], operand: &[u8]) {
+        self.set_option(kv_api::TransactionOption::NextWriteNoWriteConflictRange);
+        self.atomic_op(mutation, key, operand);
+    }
+}
+
+impl<T: Transaction> Unguarded for T {}

@@ -1,0 +1,231 @@
+//! Interactive edits: the client names the leaf it replaces, the layer makes the revision.
+//!
+//! RFC 001, "Update Path". What each edit reads, all edits of a transaction together:
+//!
+//! ```text
+//!                        first round trip                          second
+//!  no revision named     the last branch                           –
+//!  extend                the branch named                          if it is no winner: the last branch
+//!  delete                the branch named and the one before it    if it is no winner: the last branch
+//! ```
+//!
+//! The named branch is looked for among the live ones only, so an edit that names an unknown revision,
+//! an ancestor or a tombstone finds nothing and conflicts.
+//!
+//! A second edit cannot make a revision that is there already, since revisions hold their parent's; but
+//! one replicated without its ancestors may stand there as a branch of its own. Where that is possible
+//! (a losing branch, a tombstone) its key is read too, which costs no row as a rule.
+
+use std::future::Future;
+
+use bytes::Bytes;
+use kv_api::{KeyValue, RangeBatch, RangeRequest, Read, Transaction};
+
+use super::plan::{NewLeaf, Plan};
+use crate::branch::{Ancestors, Branch};
+use crate::edit::Edit;
+use crate::error::{Error, Result};
+use crate::etf;
+use crate::instance::Instance;
+use crate::keys::{DatabaseKey, DatabaseKeys, Leaf};
+use crate::revid::RevId;
+
+/// The reads of an edit's first round trip.
+pub(super) enum First<G, R> {
+    /// The last branch.
+    Last(R),
+    /// The branch named.
+    Named { target: Leaf, row: G },
+    /// The branch named and the one before it, and the tombstone to be made, should it be there.
+    NamedAndBefore { target: Leaf, made: Leaf, rows: R, same: G },
+    /// None: the edit is wrong in itself.
+    Refused(Error),
+}
+
+/// Issues the first reads of an edit.
+pub(super) fn begin<T: Transaction>(
+    transaction: &T,
+    keys: &DatabaseKeys,
+    edit: &Edit,
+) -> First<
+    impl Future<Output = kv_api::Result<Option<Bytes>>> + Send + use<T>,
+    impl Future<Output = kv_api::Result<RangeBatch>> + Send + use<T>,
+> {
+    let get = |leaf: &Leaf| transaction.get(&keys.key(DatabaseKey::Revision(&edit.id, leaf)), Read::Serializable);
+    let Some(rev) = &edit.rev else {
+        return First::Last(transaction.get_range(&last(keys, &edit.id), Read::Serializable));
+    };
+    let target = Leaf { not_deleted: true, rev: rev.clone() };
+    if !edit.deleted {
+        let row = get(&target);
+        return First::Named { target, row };
+    }
+    match revision(edit, Some(rev)) {
+        Ok(made) => {
+            let rows = keys.revisions_down_from(&edit.id, &target).limit(2);
+            let rows = transaction.get_range(&rows, Read::Serializable);
+            let same = get(&made);
+            First::NamedAndBefore { target, made, rows, same }
+        }
+        Err(error) => First::Refused(error),
+    }
+}
+
+/// A document's last branch, the winner.
+fn last(keys: &DatabaseKeys, id: &str) -> RangeRequest {
+    keys.range(DatabaseKey::RevisionsOf(id)).reverse().limit(1)
+}
+
+/// The leaf that `edit` makes over `parent`.
+fn revision(edit: &Edit, parent: Option<&RevId>) -> Result<Leaf> {
+    let term = etf::Edit { deleted: edit.deleted, parent, body: &edit.body, attachments: &[] };
+    let rev = term.revision().map_err(|_| Error::bad_request("No revision can follow the one named"))?;
+    Ok(Leaf { not_deleted: !edit.deleted, rev })
+}
+
+/// What an edit's first reads found. The edit is decided unless it is on a losing branch.
+pub(super) enum Found {
+    Decided(Result<Plan>),
+    Losing { target: Branch, made: Leaf },
+}
+
+/// Waits for an edit's first reads and decides what can be decided.
+pub(super) async fn look<G, R>(
+    keys: &DatabaseKeys,
+    instance: &Instance,
+    edit: &Edit,
+    first: First<G, R>,
+) -> Result<Found>
+where
+    G: Future<Output = kv_api::Result<Option<Bytes>>>,
+    R: Future<Output = kv_api::Result<RangeBatch>>,
+{
+    Ok(match first {
+        First::Refused(error) => Found::Decided(Err(error)),
+        First::Last(rows) => {
+            let winner = branches(keys, &edit.id, &rows.await?.rows)?.pop();
+            Found::Decided(create(instance, edit, winner)?)
+        }
+        First::Named { target, row } => {
+            let Some(row) = row.await? else { return Ok(Found::Decided(Err(Error::conflict()))) };
+            let target = Branch::read(target, &row)?;
+            let made = match revision(edit, Some(&target.leaf.rev)) {
+                Ok(made) => made,
+                Err(error) => return Ok(Found::Decided(Err(error))),
+            };
+            if target.crown.is_some() {
+                // Live, and one position beyond the winner: nobody can be greater.
+                Found::Decided(Ok(extend(instance, edit, target, made, Vec::new())?))
+            } else {
+                Found::Losing { target, made }
+            }
+        }
+        First::NamedAndBefore { target, made, rows, same } => {
+            let rows = rows.await?;
+            let same = same.await?;
+            let mut found = branches(keys, &edit.id, &rows.rows)?.into_iter();
+            let Some(target) = found.next().filter(|branch| branch.leaf == target) else {
+                return Ok(Found::Decided(Err(Error::conflict())));
+            };
+            if target.crown.is_none() {
+                return Ok(Found::Losing { target, made });
+            }
+            let mut others: Vec<Branch> = found.collect();
+            add_same(&mut others, &made, same)?;
+            Found::Decided(Ok(extend(instance, edit, target, made, others)?))
+        }
+    })
+}
+
+/// The reads of an edit's second round trip, for one on a losing branch.
+pub(super) struct Second<G, R> {
+    target: Branch,
+    made: Leaf,
+    last: R,
+    same: G,
+}
+
+/// Issues the second reads of an edit on a losing branch.
+pub(super) fn weigh<T: Transaction>(
+    transaction: &T,
+    keys: &DatabaseKeys,
+    edit: &Edit,
+    target: Branch,
+    made: Leaf,
+) -> Second<
+    impl Future<Output = kv_api::Result<Option<Bytes>>> + Send + use<T>,
+    impl Future<Output = kv_api::Result<RangeBatch>> + Send + use<T>,
+> {
+    let last = transaction.get_range(&last(keys, &edit.id), Read::Serializable);
+    let same = transaction.get(&keys.key(DatabaseKey::Revision(&edit.id, &made)), Read::Serializable);
+    Second { target, made, last, same }
+}
+
+/// Decides an edit on a losing branch.
+pub(super) async fn settle<G, R>(
+    keys: &DatabaseKeys,
+    instance: &Instance,
+    edit: &Edit,
+    second: Second<G, R>,
+) -> Result<Plan>
+where
+    G: Future<Output = kv_api::Result<Option<Bytes>>>,
+    R: Future<Output = kv_api::Result<RangeBatch>>,
+{
+    let mut others = branches(keys, &edit.id, &second.last.await?.rows)?;
+    add_same(&mut others, &second.made, second.same.await?)?;
+    extend(instance, edit, second.target, second.made, others)
+}
+
+/// Adds the branch whose leaf is the revision about to be made, if it stands there.
+fn add_same(others: &mut Vec<Branch>, made: &Leaf, row: Option<Bytes>) -> Result<()> {
+    if let Some(row) = row
+        && others.iter().all(|branch| branch.leaf != *made)
+    {
+        others.push(Branch::read(made.clone(), &row)?);
+    }
+    Ok(())
+}
+
+/// An edit that names no revision: it creates, or goes on from the winning tombstone.
+fn create(instance: &Instance, edit: &Edit, winner: Option<Branch>) -> Result<Result<Plan>> {
+    // Without a revision nothing is replaced but a tombstone, and that not by another (CouchDB allows
+    // a deletion without a revision only for a document that never was).
+    if winner.as_ref().is_some_and(|winner| winner.leaf.not_deleted || edit.deleted) {
+        return Ok(Err(Error::conflict()));
+    }
+    let leaf = match revision(edit, winner.as_ref().map(|winner| &winner.leaf.rev)) {
+        Ok(leaf) => leaf,
+        Err(error) => return Ok(Err(error)),
+    };
+    match winner {
+        Some(tombstone) => Ok(Ok(extend(instance, edit, tombstone, leaf, Vec::new())?)),
+        None => {
+            let new = NewLeaf { size: stored_size(edit), leaf, ancestors: Ancestors::EMPTY };
+            Ok(Ok(Plan::new(Vec::new(), |_| false, new)?))
+        }
+    }
+}
+
+fn extend(instance: &Instance, edit: &Edit, target: Branch, leaf: Leaf, others: Vec<Branch>) -> Result<Plan> {
+    let limit = instance.revs_limit.saturating_sub(1) as usize;
+    let ancestors = Ancestors::of_child(&target, limit)?;
+    let replaced = target.leaf.clone();
+    let new = NewLeaf { size: stored_size(edit), leaf, ancestors };
+    let made = new.leaf.clone();
+    let mut known = others;
+    known.push(target);
+    Plan::new(known, |branch| branch.leaf == replaced || branch.leaf == made, new)
+}
+
+/// Bytes of the body that is stored: a tombstone without members has none.
+pub(super) fn stored_size(edit: &Edit) -> u64 {
+    if edit.deleted && edit.body.len() <= 2 { 0 } else { edit.body.len() as u64 }
+}
+
+/// The branches in rows of one document.
+pub(crate) fn branches(keys: &DatabaseKeys, id: &str, rows: &[KeyValue]) -> Result<Vec<Branch>> {
+    let document = keys.key(DatabaseKey::RevisionsOf(id)).len();
+    let read = |row: &KeyValue| Branch::read(DatabaseKeys::read_leaf(&row.key, document)?, &row.value);
+    rows.iter().map(read).collect()
+}

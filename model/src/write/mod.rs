@@ -1,0 +1,219 @@
+//! Writing documents.
+//!
+//! ```text
+//!  edits ─► checked ─► rounds ─► groups ─► one transaction for each group:
+//!                                            instance and first reads      one round trip
+//!                                            second reads, where needed    one round trip
+//!                                            plans ─► rows ─► commit
+//! ```
+//!
+//! A round holds at most one edit of each document, so that edits of one document are done in their
+//! order, each on top of the one before it. A group holds as many edits of a round as fit well into a
+//! transaction. Each edit has a result of its own; one that is refused leaves its neighbours alone.
+//!
+//! Sources: RFC 001 and RFC 003; `fabric2_db:update_docs/3` of CouchDB's FoundationDB branch.
+
+mod apply;
+mod group;
+mod interactive;
+mod merge;
+mod plan;
+
+use kv_api::error::TRANSACTION_TOO_LARGE;
+use kv_api::{Database, Read, RetryError, TransactionExt};
+
+use crate::body::BodyLimits;
+use crate::documents::Documents;
+use crate::edit::{Edit, EditResult, RevHistory, WriteMode};
+use crate::error::{Error, ErrorKind, Result};
+use crate::instance::Instance;
+use crate::keys::DatabaseKey;
+use crate::limits::{LOCAL_PREFIX, check_document_id, check_document_size};
+use crate::txids::Outcome;
+
+use apply::Writer;
+use interactive::Found;
+use plan::Plan;
+
+pub(crate) use apply::SEQ_FORMAT;
+pub(crate) use interactive::branches;
+
+impl<D: Database> Documents<D> {
+    /// Writes edits; their results, in their order. An edit that is refused (a conflict, a bad id, a
+    /// body too large) fails alone.
+    ///
+    /// Large batches take several transactions: what one of them wrote stays when a later one fails.
+    /// An edit whose transaction failed has the store's error as its result.
+    ///
+    /// Within a batch, edits of different documents may be done in another order than theirs; edits of
+    /// one document are not.
+    ///
+    /// # Errors
+    /// 404 where the database is gone, the store's error where nothing was written for it.
+    pub async fn write(&self, edits: Vec<Edit>, mode: WriteMode) -> Result<Vec<EditResult>> {
+        let mut results: Vec<Option<EditResult>> =
+            edits.iter().map(|edit| self.check_edit(edit).err().map(Err)).collect();
+        let fit: Vec<usize> = (0..edits.len()).filter(|&index| results[index].is_none()).collect();
+        // The last group is done first: groups that turn out too large come back in halves.
+        let mut groups = group::groups(&edits, fit);
+        groups.reverse();
+        let mut wrote = false;
+        while let Some(group) = groups.pop() {
+            let members: Vec<&Edit> = group.iter().map(|&index| &edits[index]).collect();
+            match self.write_group(&members, mode).await {
+                Ok(group_results) => {
+                    wrote |= group_results.iter().any(Result::is_ok);
+                    for (index, result) in group.into_iter().zip(group_results) {
+                        results[index] = Some(result);
+                    }
+                }
+                Err(error) if is_too_large(&error) && group.len() > 1 => {
+                    let mut first = group;
+                    groups.push(first.split_off(first.len() / 2));
+                    groups.push(first);
+                }
+                Err(error) if is_too_large(&error) => {
+                    for index in group {
+                        results[index] = Some(Err(ErrorKind::DocumentTooLarge(edits[index].id.clone()).into()));
+                    }
+                }
+                Err(error) if !wrote => return Err(error),
+                Err(error) => {
+                    for index in group.into_iter().chain(groups.drain(..).flatten()) {
+                        results[index] = Some(Err(error.clone()));
+                    }
+                }
+            }
+        }
+        let missing = || Err(Error::corrupt("an edit without a result"));
+        Ok(results.into_iter().map(|result| result.unwrap_or_else(missing)).collect())
+    }
+
+    /// Writes one interactive edit; the revision it made.
+    ///
+    /// # Errors
+    /// 409, and what [`write`](Self::write) may answer for an edit.
+    pub async fn put(&self, edit: Edit) -> Result<crate::RevId> {
+        self.check_edit(&edit)?;
+        let mut results = self.write_group(&[&edit], WriteMode::Interactive).await?;
+        results.pop().unwrap_or_else(|| Err(Error::corrupt("an edit without a result")))
+    }
+
+    fn check_edit(&self, edit: &Edit) -> Result<()> {
+        check_document_id(&edit.id)?;
+        if edit.id.starts_with(LOCAL_PREFIX) {
+            return Err(ErrorKind::IllegalDocId("Local documents have no edits.".into()).into());
+        }
+        check_document_size(&edit.id, edit.body.len(), self.max_document_size())
+    }
+
+    /// Writes edits of different documents in one transaction.
+    async fn write_group(&self, edits: &[&Edit], mode: WriteMode) -> Result<Vec<EditResult>> {
+        self.shared
+            .guard
+            .run(|transaction| async move {
+                match mode {
+                    WriteMode::Interactive => self.attempt_interactive(&transaction, edits).await,
+                    WriteMode::Replicated => self.attempt_replicated(&transaction, edits).await,
+                }
+            })
+            .await
+    }
+
+    async fn attempt_interactive(
+        &self,
+        transaction: &D::Transaction,
+        edits: &[&Edit],
+    ) -> Result<Outcome<Vec<EditResult>>> {
+        let keys = self.keys();
+        let instance = self.instance(transaction, Read::Serializable);
+        let first: Vec<_> = edits.iter().map(|edit| interactive::begin(transaction, keys, edit)).collect();
+        let instance = instance.await?;
+        let mut plans: Vec<Option<Result<Plan>>> = Vec::with_capacity(edits.len());
+        let mut losing = Vec::new();
+        for (index, first) in first.into_iter().enumerate() {
+            plans.push(match interactive::look(keys, &instance, edits[index], first).await? {
+                Found::Decided(plan) => Some(plan),
+                Found::Losing { target, made } => {
+                    losing.push((index, target, made));
+                    None
+                }
+            });
+        }
+        let second: Vec<_> = losing
+            .into_iter()
+            .map(|(index, target, made)| (index, interactive::weigh(transaction, keys, edits[index], target, made)))
+            .collect();
+        for (index, second) in second {
+            plans[index] = Some(Ok(interactive::settle(keys, &instance, edits[index], second).await?));
+        }
+        let undecided = || Err(Error::corrupt("an edit without a plan"));
+        let plans = plans.into_iter().map(|plan| plan.unwrap_or_else(undecided).map(Some));
+        Ok(self.carry_out(transaction, &instance, edits, plans))
+    }
+
+    async fn attempt_replicated(
+        &self,
+        transaction: &D::Transaction,
+        edits: &[&Edit],
+    ) -> Result<Outcome<Vec<EditResult>>> {
+        /// A document's branches come in as few batches as can be: reading them is one round trip.
+        const TARGET_BYTES: usize = 8_000_000;
+        let keys = self.keys();
+        let instance = self.instance(transaction, Read::Serializable);
+        let reads: Vec<_> = edits
+            .iter()
+            .map(|edit| {
+                let range = keys.range(DatabaseKey::RevisionsOf(&edit.id)).target_bytes(TARGET_BYTES);
+                transaction.get_all(range, Read::Serializable)
+            })
+            .collect();
+        let instance = instance.await?;
+        let mut plans = Vec::with_capacity(edits.len());
+        for (edit, rows) in edits.iter().zip(reads) {
+            let known = branches(keys, &edit.id, &rows.await?)?;
+            plans.push(match edit.incoming() {
+                Ok(incoming) => Ok(merge::merge(&instance, edit, &incoming, known)?),
+                Err(error) => Err(error),
+            });
+        }
+        Ok(self.carry_out(transaction, &instance, edits, plans))
+    }
+
+    /// Writes what was planned; no plan means that the edit's revision is known already.
+    fn carry_out(
+        &self,
+        transaction: &D::Transaction,
+        instance: &Instance,
+        edits: &[&Edit],
+        plans: impl IntoIterator<Item = Result<Option<Plan>>>,
+    ) -> Outcome<Vec<EditResult>> {
+        let mut writer = Writer::new(transaction, self.keys(), instance, self.body_limits());
+        let mut results = Vec::with_capacity(edits.len());
+        for (edit, plan) in edits.iter().zip(plans) {
+            results.push(match plan {
+                Ok(Some(plan)) => writer.lay_out(edit, &plan).map(|body| {
+                    writer.apply(&edit.id, &plan, body.as_ref());
+                    plan.new.leaf.rev
+                }),
+                Ok(None) => edit.incoming().and_then(|incoming: std::borrow::Cow<'_, RevHistory>| {
+                    incoming.leaf().ok_or_else(|| Error::bad_request("Invalid rev format"))
+                }),
+                Err(error) => Err(error),
+            });
+        }
+        match writer.finish() {
+            0 => Outcome::ReadOnly(results),
+            _ => Outcome::Write(results),
+        }
+    }
+
+    fn body_limits(&self) -> BodyLimits {
+        let limits = self.engine().limits();
+        BodyLimits { max_key_bytes: limits.key_bytes, max_value_bytes: limits.value_bytes, ..BodyLimits::default() }
+    }
+}
+
+fn is_too_large(error: &Error) -> bool {
+    error.kv_error().is_some_and(|error| error.code() == TRANSACTION_TOO_LARGE)
+}
