@@ -22,6 +22,10 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(cmd::serve::Serve),
+    Import(cmd::import::Import),
+    Export(cmd::export::Export),
+    Changes(cmd::changes::Changes),
+    Check(cmd::check::Check),
 }
 
 impl Cli {
@@ -32,6 +36,10 @@ impl Cli {
     pub fn run(self) -> Result<(), Failure> {
         match self.command {
             Command::Serve(serve) => serve.run(),
+            Command::Import(import) => cmd::block_on(import.run()),
+            Command::Export(export) => cmd::block_on(export.run()),
+            Command::Changes(changes) => cmd::block_on(changes.run()),
+            Command::Check(check) => cmd::block_on(check.run()),
         }
     }
 }

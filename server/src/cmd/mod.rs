@@ -1,3 +1,19 @@
 //! The commands, each in a file of its own: its options (clap) and a `run` that does the work.
 
+pub(crate) mod changes;
+pub(crate) mod check;
+pub(crate) mod export;
+pub(crate) mod import;
+mod progress;
+mod records;
 pub mod serve;
+mod source;
+
+use std::future::Future;
+
+use crate::cli::Failure;
+
+/// Runs a command that works on one database, on all processors.
+pub(crate) fn block_on(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(command)
+}

@@ -1,0 +1,128 @@
+//! `couch-layer export`: every live document as a line of JSON.
+//!
+//! A line is the winning revision of a document with its `_id` and `_rev`, in the order of ids;
+//! `import` reads it back under the same revision. Conflicts and histories are a replicator's to
+//! carry. Documents that change meanwhile are written as they are when their turn comes.
+//!
+//! With `--out` the file appears whole or not at all: it is written beside its place, synced, and then
+//! renamed.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::progress::{self, Unit};
+use super::source::{IfNoDatabase, Source, SourceArgs, failure};
+use crate::cli::Failure;
+
+/// About how many bytes of documents are held at a time.
+const PAGE_BYTES: u64 = 8 << 20;
+
+/// Export every document as a line of JSON
+#[derive(Debug, Args)]
+pub(crate) struct Export {
+    /// The database
+    #[arg(value_name = "DB")]
+    database: String,
+    /// The file to write; it is replaced when everything is written. The standard output otherwise
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    #[command(flatten)]
+    source: SourceArgs,
+}
+
+impl Export {
+    pub(crate) async fn run(self) -> Result<(), Failure> {
+        let source = self.source.open(&self.database, IfNoDatabase::Fail).await?;
+        let Some(place) = &self.out else {
+            return match self.write(&source, BufWriter::new(io::stdout().lock())).await {
+                // Whoever read it has read enough.
+                Err(error) if is_broken_pipe(&error) => Ok(()),
+                outcome => outcome.map(drop),
+            };
+        };
+        let mut draft = Draft::create(place)?;
+        let written = tokio::select! {
+            written = self.write(&source, BufWriter::new(&mut draft.file)) => written,
+            _ = tokio::signal::ctrl_c() => Err(failure("interrupted; nothing was written")),
+        };
+        let written = written?;
+        draft.finish(place)?;
+        if io::stderr().is_terminal() {
+            eprintln!("{written} documents written to {}", place.display());
+        }
+        Ok(())
+    }
+
+    async fn write(&self, source: &Source, mut out: impl Write) -> Result<u64, Failure> {
+        let progress = progress::bar(source.count().await?, Unit::Documents);
+        progress.set_message(self.database.clone());
+        let (mut written, mut bytes) = (0u64, 0u64);
+        let mut limit = 16;
+        let mut after: Option<String> = None;
+        loop {
+            let page = source.page(after.as_deref(), limit).await?;
+            for document in page.documents {
+                out.write_all(document.as_bytes())?;
+                out.write_all(b"\n")?;
+                written += 1;
+                bytes += document.len() as u64;
+            }
+            progress.set_position(written);
+            let Some(last) = page.last_id else { break };
+            after = Some(last);
+            // As many as the documents so far let expect to fit.
+            limit = (PAGE_BYTES / (bytes / written.max(1)).max(1)).clamp(8, 1_000);
+        }
+        out.flush()?;
+        progress.finish_and_clear();
+        Ok(written)
+    }
+}
+
+fn is_broken_pipe(error: &Failure) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// A file beside its place, removed unless it is finished.
+struct Draft {
+    path: PathBuf,
+    file: File,
+    is_finished: bool,
+}
+
+impl Draft {
+    fn create(place: &Path) -> Result<Self, Failure> {
+        let name = place.file_name().ok_or_else(|| failure(format!("{} names no file", place.display())))?;
+        let mut draft = OsString::from(".");
+        draft.push(name);
+        draft.push(format!(".{}.partial", std::process::id()));
+        let path = place.with_file_name(draft);
+        let file = OpenOptions::new().write(true).create_new(true).open(&path);
+        let file = file.map_err(|error| failure(format!("cannot write {}: {error}", path.display())))?;
+        Ok(Draft { path, file, is_finished: false })
+    }
+
+    fn finish(mut self, place: &Path) -> Result<(), Failure> {
+        let cannot = |error| failure(format!("cannot write {}: {error}", place.display()));
+        self.file.sync_all().map_err(cannot)?;
+        fs::rename(&self.path, place).map_err(cannot)?;
+        self.is_finished = true;
+        let folder = match place.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        File::open(folder).and_then(|folder| folder.sync_all()).map_err(cannot)
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! `couch-layer import`: documents from JSON lines or one JSON array.
+//!
+//! The file is read as a stream, and what has been read is written in batches, a few of them at a time:
+//! memory does not grow with the file. A record that cannot be stored is reported with its line and
+//! spoils nothing but itself.
+//!
+//! A record with a `_rev` keeps it, as in a replication, so that what `export` wrote comes back as it
+//! was, and importing the same file twice changes nothing. A record without one is a new document.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, IsTerminal};
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::Args;
+use indicatif::ProgressBar;
+use model::{JsonKind, JsonText, JsonWriter};
+use tokio::task::JoinSet;
+
+use super::progress::{self, Unit};
+use super::records::{Position, Records};
+use super::source::{IfNoDatabase, NewDocument, Source, SourceArgs, failure};
+use crate::cli::Failure;
+
+/// A batch is written when it has so many documents,
+const BATCH_DOCUMENTS: usize = 500;
+/// or so many bytes of them.
+const BATCH_BYTES: usize = 1 << 20;
+/// Batches on their way at the same time.
+const BATCHES: usize = 4;
+/// Failures that are shown one by one; all are counted.
+const SHOWN_FAILURES: u64 = 100;
+
+/// Import documents from a file of JSON lines or of one JSON array
+#[derive(Debug, Args)]
+pub(crate) struct Import {
+    /// The database; it is created if there is none
+    #[arg(value_name = "DB")]
+    database: String,
+    /// The file to read, or - for the standard input
+    file: PathBuf,
+    /// The member to take ids from, a string or an integer; records without an id get a new one
+    #[arg(long, value_name = "NAME")]
+    id_field: Option<String>,
+    /// Print the summary as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    source: SourceArgs,
+}
+
+impl Import {
+    pub(crate) async fn run(self) -> Result<(), Failure> {
+        let (input, size): (Box<dyn BufRead>, Option<u64>) = if self.file.as_os_str() == "-" {
+            (Box::new(BufReader::with_capacity(1 << 18, io::stdin())), None)
+        } else {
+            let cannot = |error| failure(format!("cannot read {}: {error}", self.file.display()));
+            let file = File::open(&self.file).map_err(cannot)?;
+            let size = file.metadata().map_err(cannot)?;
+            if size.is_dir() {
+                return Err(failure(format!("{} is a folder", self.file.display())));
+            }
+            (Box::new(BufReader::with_capacity(1 << 18, file)), Some(size.len()))
+        };
+        let source = self.source.open(&self.database, IfNoDatabase::Create).await?;
+        let progress = match size {
+            Some(size) => progress::bar(size, Unit::Bytes),
+            None => progress::counter(Unit::Bytes),
+        };
+        progress.set_message(self.database.clone());
+
+        let started = Instant::now();
+        let mut importer = Importer::new(source, progress.clone(), Ids::new()?, self.id_field.clone());
+        let outcome = importer.all(Records::new(input)).await;
+        progress.finish_and_clear();
+        let Importer { written, failed, .. } = importer;
+        let seconds = started.elapsed().as_secs_f64();
+        if self.json {
+            let mut summary = Vec::new();
+            let mut writer = JsonWriter::new(&mut summary);
+            writer.begin_object().name("written").u64(written).name("failed").u64(failed);
+            writer.name("seconds").f64((seconds * 1_000.0).round() / 1_000.0).end_object();
+            println!("{}", String::from_utf8_lossy(&summary));
+        } else if io::stderr().is_terminal() {
+            eprintln!("{written} documents written to {}, {failed} failed, in {seconds:.1} s", self.database);
+        }
+        outcome?;
+        match failed {
+            0 => Ok(()),
+            failed => Err(failure(format!("{failed} of {} records could not be imported", written + failed))),
+        }
+    }
+}
+
+/// A batch that has been sent off: where its records stood, and what became of each.
+type Sent = (Vec<Position>, Vec<String>, Result<Vec<Option<String>>, Failure>);
+
+struct Importer {
+    source: Source,
+    progress: ProgressBar,
+    ids: Ids,
+    id_field: Option<String>,
+    written: u64,
+    failed: u64,
+    batch: Vec<NewDocument>,
+    positions: Vec<Position>,
+    batch_bytes: usize,
+    sending: JoinSet<Sent>,
+    /// The ids in the batches that are on their way.
+    ids_sent: HashSet<String>,
+}
+
+impl Importer {
+    fn new(source: Source, progress: ProgressBar, ids: Ids, id_field: Option<String>) -> Self {
+        Importer {
+            source,
+            progress,
+            ids,
+            id_field,
+            written: 0,
+            failed: 0,
+            batch: Vec::new(),
+            positions: Vec::new(),
+            batch_bytes: 0,
+            sending: JoinSet::new(),
+            ids_sent: HashSet::new(),
+        }
+    }
+
+    async fn all(&mut self, mut records: Records<impl BufRead>) -> Result<(), Failure> {
+        loop {
+            let next = records.next().map_err(|error| failure(format!("the file cannot be read on: {error}")))?;
+            let Some(record) = next else { break };
+            self.progress.set_position(records.bytes());
+            let position = record.position;
+            let document = match record.content {
+                Ok(bytes) => document(&bytes, self.id_field.as_deref(), &mut self.ids),
+                Err(problem) => Err(problem.to_owned()),
+            };
+            match document {
+                Ok(document) => self.add(position, document).await?,
+                Err(problem) => self.fail(position, &problem),
+            }
+        }
+        self.send().await?;
+        self.settle().await
+    }
+
+    async fn add(&mut self, position: Position, document: NewDocument) -> Result<(), Failure> {
+        // Of two records with one id the first in the file is stored; so they never travel side by side.
+        if self.ids_sent.contains(&document.id) {
+            self.settle().await?;
+        }
+        self.batch_bytes += document.json.len();
+        self.batch.push(document);
+        self.positions.push(position);
+        if self.batch.len() >= BATCH_DOCUMENTS || self.batch_bytes >= BATCH_BYTES {
+            self.send().await?;
+        }
+        Ok(())
+    }
+
+    /// Sends the batch off, once there is room for it.
+    async fn send(&mut self) -> Result<(), Failure> {
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        while self.sending.len() >= BATCHES {
+            self.join_one().await?;
+        }
+        self.batch_bytes = 0;
+        let documents = std::mem::take(&mut self.batch);
+        let positions = std::mem::take(&mut self.positions);
+        let ids: Vec<String> = documents.iter().map(|document| document.id.clone()).collect();
+        self.ids_sent.extend(ids.iter().cloned());
+        let source = self.source.clone();
+        self.sending.spawn(async move {
+            let results = source.write(documents).await;
+            (positions, ids, results)
+        });
+        Ok(())
+    }
+
+    /// Waits for everything that has been sent off.
+    async fn settle(&mut self) -> Result<(), Failure> {
+        while !self.sending.is_empty() {
+            self.join_one().await?;
+        }
+        Ok(())
+    }
+
+    async fn join_one(&mut self) -> Result<(), Failure> {
+        let Some(joined) = self.sending.join_next().await else { return Ok(()) };
+        let (positions, ids, results) = joined?;
+        for id in &ids {
+            self.ids_sent.remove(id);
+        }
+        for (position, result) in positions.into_iter().zip(results?) {
+            match result {
+                None => self.written += 1,
+                Some(problem) => self.fail(position, &problem),
+            }
+        }
+        Ok(())
+    }
+
+    fn fail(&mut self, position: Position, problem: &str) {
+        self.failed += 1;
+        let line = match self.failed {
+            failed if failed <= SHOWN_FAILURES => format!("{position}: {problem}"),
+            failed if failed == SHOWN_FAILURES + 1 => "further failures are only counted".to_owned(),
+            _ => return,
+        };
+        // A bar that is on the screen must step aside.
+        self.progress.suspend(|| eprintln!("{line}"));
+    }
+}
+
+/// A record as the document that it is to become, or why it cannot become one.
+fn document(record: &[u8], id_field: Option<&str>, ids: &mut Ids) -> Result<NewDocument, String> {
+    let json = JsonText::parse(record).map_err(|error| error.to_string())?;
+    if json.kind() != JsonKind::Object {
+        return Err("the record is not a JSON object".into());
+    }
+    let has_revision = json.get("_rev").is_some() || json.get("_revisions").is_some();
+    if let Some(id) = json.get("_id") {
+        let id = id.as_str().ok_or("its _id is not a string")?.into_owned();
+        return Ok(NewDocument { id, json, has_revision });
+    }
+    let id = match id_field {
+        None => ids.next(),
+        Some(name) => match json.get(name) {
+            None => return Err(format!("it has no \"{name}\" to take its id from")),
+            Some(value) => match value.kind() {
+                JsonKind::String => value.as_str().unwrap_or_default().into_owned(),
+                JsonKind::Integer => value.text().to_owned(),
+                _ => return Err(format!("its \"{name}\" is neither a string nor an integer")),
+            },
+        },
+    };
+    let mut with_id = Vec::with_capacity(json.len() + id.len() + 10);
+    JsonWriter::new(&mut with_id).begin_object().name("_id").str(&id).members_of(&json).end_object();
+    let json = JsonText::parse(&with_id).map_err(|error| error.to_string())?;
+    Ok(NewDocument { id, json, has_revision })
+}
+
+/// New ids as CouchDB's `sequential` algorithm makes them: 26 random hexadecimal digits, then six that
+/// count, so that documents that are imported together lie together.
+struct Ids {
+    prefix: String,
+    next: u32,
+}
+
+impl Ids {
+    fn new() -> Result<Self, Failure> {
+        Ok(Ids { prefix: random_prefix()?, next: 0 })
+    }
+
+    fn next(&mut self) -> String {
+        self.next += 1;
+        if self.next > 0xff_ffff {
+            // Without randomness the next prefix is the next in order, which is as good.
+            self.prefix = random_prefix().unwrap_or_else(|_| format!("{:026x}", self.next));
+            self.next = 0;
+        }
+        format!("{}{:06x}", self.prefix, self.next)
+    }
+}
+
+fn random_prefix() -> Result<String, Failure> {
+    let mut bytes = [0; 13];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| failure(format!("the system has no randomness for new ids: {error}")))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn take(record: &str, id_field: Option<&str>) -> Result<(String, String, bool), String> {
+        let mut ids = Ids { prefix: "p".into(), next: 0 };
+        document(record.as_bytes(), id_field, &mut ids)
+            .map(|document| (document.id, document.json.to_string(), document.has_revision))
+    }
+
+    #[test]
+    fn records_become_documents() {
+        let is = |id: &str, json: &str, has_revision| Ok((id.to_owned(), json.to_owned(), has_revision));
+        assert_eq!(take(r#" {"a":1.0} "#, None), is("p000001", r#"{"_id":"p000001","a":1.0}"#, false));
+        assert_eq!(take(r#"{}"#, None), is("p000001", r#"{"_id":"p000001"}"#, false));
+        assert_eq!(take(r#"{"_id":"x","_rev":"1-a"}"#, Some("n")), is("x", r#"{"_id":"x","_rev":"1-a"}"#, true));
+        assert_eq!(take(r#"{"n":"\"","b":2}"#, Some("n")), is("\"", r#"{"_id":"\"","n":"\"","b":2}"#, false));
+        assert_eq!(take(r#"{"n":12}"#, Some("n")), is("12", r#"{"_id":"12","n":12}"#, false));
+        for (record, id_field, problem) in [
+            ("", None, "invalid JSON"),
+            ("{", None, "invalid JSON"),
+            ("[]", None, "not a JSON object"),
+            ("7", None, "not a JSON object"),
+            (r#"{"_id":7}"#, None, "not a string"),
+            (r#"{"a":1}"#, Some("n"), "has no \"n\""),
+            (r#"{"n":1.5}"#, Some("n"), "neither"),
+        ] {
+            let refused = take(record, id_field).unwrap_err();
+            assert!(refused.contains(problem), "{record}: {refused}");
+        }
+    }
+
+    #[test]
+    fn new_ids_have_32_digits_and_count() {
+        let mut ids = Ids::new().unwrap();
+        let (first, second) = (ids.next(), ids.next());
+        assert_eq!((first.len(), second.len()), (32, 32));
+        assert_eq!(first[..26], second[..26]);
+        assert!(first < second);
+        ids.next = 0xff_ffff;
+        assert_ne!(ids.next()[..26], first[..26]);
+    }
+}

@@ -1,0 +1,42 @@
+//! Progress on a terminal, silence anywhere else.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// A bar over a known number of bytes or documents.
+pub(crate) fn bar(total: u64, unit: Unit) -> ProgressBar {
+    let template = match unit {
+        Unit::Bytes => "{msg} [{bar:40}] {bytes}/{total_bytes}, {eta} left",
+        Unit::Documents => "{msg} [{bar:40}] {human_pos}/{human_len}, {eta} left",
+    };
+    styled(ProgressBar::new(total), template)
+}
+
+/// A counter, where nobody knows how much there will be.
+pub(crate) fn counter(unit: Unit) -> ProgressBar {
+    let template = match unit {
+        Unit::Bytes => "{spinner} {msg} {bytes}",
+        Unit::Documents => "{spinner} {msg} {human_pos}",
+    };
+    styled(ProgressBar::new_spinner(), template)
+}
+
+/// What a bar counts.
+#[derive(Clone, Copy)]
+pub(crate) enum Unit {
+    Bytes,
+    Documents,
+}
+
+fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar.enable_steady_tick(Duration::from_millis(100));
+    bar
+}

@@ -1,0 +1,183 @@
+//! Where a command's database is: in a data folder that this process opens, or behind a server.
+//!
+//! A data folder has one owner at a time. So every command that works on a database takes `--engine`,
+//! and opens the folder itself, or `--url`, and works beside whatever server owns it. Commands see a
+//! [`Source`] and do not know which.
+
+mod local;
+mod remote;
+
+use std::fmt;
+
+use clap::Args;
+use model::JsonText;
+
+use crate::cli::Failure;
+use crate::engine::{EngineUrl, IfMissing};
+
+pub(crate) use remote::ServerUrl;
+
+/// As for `serve`.
+const ENGINE_VARIABLE: &str = "COUCH_LAYER_ENGINE";
+const DEFAULT_ENGINE: &str = "sled:./couch-data";
+
+/// The options by which a command is told where its database is.
+#[derive(Debug, Args)]
+pub(crate) struct SourceArgs {
+    /// Open this store: sled:FOLDER, or a folder that says itself which engine it holds
+    /// [default: COUCH_LAYER_ENGINE if it is set, sled:./couch-data otherwise]
+    #[arg(long, value_name = "URL", conflicts_with = "url")]
+    engine: Option<EngineUrl>,
+    /// Use a running server instead: http://[USER:PASSWORD@]HOST:PORT. Without a user in it,
+    /// COUCHDB_USER and COUCHDB_PASSWORD are sent if they are set
+    #[arg(long, value_name = "URL")]
+    url: Option<ServerUrl>,
+}
+
+/// Whether a command may create the database it is pointed at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IfNoDatabase {
+    Create,
+    Fail,
+}
+
+impl SourceArgs {
+    /// Opens the database `name`.
+    pub(crate) async fn open(&self, name: &str, if_none: IfNoDatabase) -> Result<Source, Failure> {
+        Ok(match &self.url {
+            Some(url) => Source::Remote(remote::Remote::open(url, name, if_none).await?),
+            None => {
+                let if_missing = match if_none {
+                    IfNoDatabase::Create => IfMissing::Create,
+                    IfNoDatabase::Fail => IfMissing::Fail,
+                };
+                Source::Local(local::Local::open(&self.engine()?, if_missing, name, if_none).await?)
+            }
+        })
+    }
+}
+
+impl SourceArgs {
+    /// The store that was named. The environment names it for `serve`, so that it must not stand in the
+    /// way of `--url` here, as it would if clap read it.
+    fn engine(&self) -> Result<EngineUrl, Failure> {
+        match (&self.engine, std::env::var(ENGINE_VARIABLE)) {
+            (Some(engine), _) => Ok(engine.clone()),
+            (None, Ok(engine)) => Ok(engine.parse()?),
+            (None, Err(_)) => Ok(DEFAULT_ENGINE.parse()?),
+        }
+    }
+}
+
+/// One database.
+#[derive(Clone)]
+pub(crate) enum Source {
+    Local(local::Local),
+    Remote(remote::Remote),
+}
+
+/// A document on its way in.
+#[derive(Clone, Debug)]
+pub(crate) struct NewDocument {
+    /// Its id, which is in `json` too.
+    pub(crate) id: String,
+    /// The whole document, `_id` included.
+    pub(crate) json: JsonText,
+    /// Whether it brings its revision along, and keeps it.
+    pub(crate) has_revision: bool,
+}
+
+/// A page of a listing.
+pub(crate) struct Page {
+    /// Whole documents, in the order of their ids.
+    pub(crate) documents: Vec<JsonText>,
+    /// The id to go on after; `None` when that was all.
+    pub(crate) last_id: Option<String>,
+}
+
+/// Rows of a feed.
+pub(crate) struct Rows {
+    /// Each row as `_changes` has it.
+    pub(crate) rows: Vec<JsonText>,
+    /// Where to go on.
+    pub(crate) last_seq: String,
+    /// Whether there is more to read at once.
+    pub(crate) more: bool,
+}
+
+/// What a check found.
+#[derive(Debug, Default)]
+pub(crate) struct Checked {
+    pub(crate) documents: u64,
+    pub(crate) revisions: u64,
+    pub(crate) changes: u64,
+    /// A sentence for each place where parts of the database disagree.
+    pub(crate) problems: Vec<String>,
+}
+
+impl Source {
+    /// Writes documents, and says for each why it could not be, if it could not.
+    pub(crate) async fn write(&self, documents: Vec<NewDocument>) -> Result<Vec<Option<String>>, Failure> {
+        match self {
+            Source::Local(local) => local.write(documents).await,
+            Source::Remote(remote) => remote.write(documents).await,
+        }
+    }
+
+    /// How many documents there are.
+    pub(crate) async fn count(&self) -> Result<u64, Failure> {
+        match self {
+            Source::Local(local) => local.count().await,
+            Source::Remote(remote) => remote.count().await,
+        }
+    }
+
+    /// At most `limit` documents after the id `after`.
+    pub(crate) async fn page(&self, after: Option<&str>, limit: u64) -> Result<Page, Failure> {
+        match self {
+            Source::Local(local) => local.page(after, limit).await,
+            Source::Remote(remote) => remote.page(after, limit).await,
+        }
+    }
+
+    /// Rows of the feed after `since`.
+    pub(crate) async fn changes(&self, since: &str) -> Result<Rows, Failure> {
+        match self {
+            Source::Local(local) => local.changes(since).await,
+            Source::Remote(remote) => remote.changes(since).await,
+        }
+    }
+
+    /// As [`Source::changes`], and waits until there is a row.
+    pub(crate) async fn next_changes(&self, since: &str) -> Result<Rows, Failure> {
+        match self {
+            Source::Local(local) => local.next_changes(since).await,
+            Source::Remote(remote) => remote.next_changes(since).await,
+        }
+    }
+
+    /// Walks the whole database and reports where its parts disagree.
+    pub(crate) async fn check(&self, progress: impl FnMut(u64) + Send) -> Result<Checked, Failure> {
+        match self {
+            Source::Local(local) => local.check(progress).await,
+            Source::Remote(remote) => remote.check().await,
+        }
+    }
+}
+
+/// A sentence without a cause behind it.
+#[derive(Debug)]
+pub(crate) struct Sentence(pub(crate) String);
+
+impl fmt::Display for Sentence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Sentence {}
+
+/// A failure that is this sentence.
+pub(crate) fn failure(sentence: impl Into<String>) -> Failure {
+    Box::new(Sentence(sentence.into()))
+}
