@@ -2,6 +2,7 @@
 
 import { spawn, execFile } from 'node:child_process';
 import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import net from 'node:net';
 import os from 'node:os';
@@ -9,7 +10,9 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 
-export const ROOT = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../..');
+/** The folder of these tests, which may be a copy outside the repository. */
+export const E2E = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '..');
+export const ROOT = process.env.COUCH_LAYER_ROOT ?? path.dirname(E2E);
 export const BINARY = process.env.COUCH_LAYER_BIN ?? path.join(ROOT, 'target/release/couch-layer');
 
 // Nothing of the caller's own set-up reaches the binary.
@@ -53,6 +56,7 @@ export class Server {
   static async start(engine, { port, env = {}, wrapper = [], args = [] } = {}) {
     const server = new Server();
     server.port = port ?? (await freePort());
+    server.wrapped = wrapper.length > 0;
     server.url = `http://127.0.0.1:${server.port}`;
     const [program, ...rest] = [
       ...wrapper, BINARY, 'serve', '--engine', engine, '--listen', `127.0.0.1:${server.port}`, ...args,
@@ -79,12 +83,24 @@ export class Server {
     throw new Error(`the server does not answer: ${this.output}`);
   }
 
+  /** Signals the server itself, which a wrapper such as strace has below it. */
+  #signal(signal) {
+    const { pid } = this.child;
+    if (this.wrapped) {
+      for (const below of readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim().split(' ')) {
+        if (below) process.kill(Number(below), signal);
+      }
+    } else {
+      this.child.kill(signal);
+    }
+  }
+
   /** Ends the server politely and says how it ended. */
   async stop() {
-    this.child.kill('SIGTERM');
+    this.#signal('SIGTERM');
     const end = await Promise.race([this.ended, sleep(60_000, null, { ref: false })]);
     if (!end) {
-      this.child.kill('SIGKILL');
+      this.#signal('SIGKILL');
       throw new Error(`the server does not end on SIGTERM: ${this.output}`);
     }
     return end;
@@ -92,7 +108,7 @@ export class Server {
 
   /** Ends the server as a power switch would. */
   async kill() {
-    this.child.kill('SIGKILL');
+    this.#signal('SIGKILL');
     return this.ended;
   }
 
