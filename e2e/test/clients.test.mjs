@@ -64,7 +64,7 @@ test('pycouchdb', { timeout: 180_000 }, async (t) => {
   const environment = path.join(await temporaryFolder(t), 'python');
   try {
     await exec('python3', ['-m', 'venv', environment]);
-    await exec(path.join(environment, 'bin/pip'), ['install', '--quiet', '--disable-pip-version-check', 'pycouchdb==1.17.1']);
+    await exec(path.join(environment, 'bin/pip'), ['install', '--quiet', '--disable-pip-version-check', 'pycouchdb==1.17.1', 'typing_extensions']);
   } catch (error) {
     return skipLoudly(t, `pycouchdb cannot be installed: ${String(error.stderr ?? error).trim().split('\n').at(-1)}`);
   }

@@ -28,7 +28,8 @@ impl Check {
         let checked = source.check(|documents| progress.set_position(documents)).await;
         progress.finish_and_clear();
         let checked = checked?;
-        println!("{}", if self.json { as_json(&self.database, &checked) } else { as_text(&self.database, &checked) });
+        let name = &self.database;
+        progress::print(&if self.json { as_json(name, &checked) } else { as_text(name, &checked) })?;
         match checked.problems.len() {
             0 => Ok(()),
             1 => Err(failure(format!("a problem was found in {}", self.database))),

@@ -9,7 +9,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -51,9 +51,7 @@ impl Export {
         };
         let written = written?;
         draft.finish(place)?;
-        if io::stderr().is_terminal() {
-            eprintln!("{written} documents written to {}", place.display());
-        }
+        progress::tell(&format!("{written} documents written to {}", place.display()));
         Ok(())
     }
 

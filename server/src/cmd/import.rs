@@ -9,7 +9,7 @@
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, IsTerminal};
+use std::io::{self, BufRead, BufReader};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -81,9 +81,10 @@ impl Import {
             let mut writer = JsonWriter::new(&mut summary);
             writer.begin_object().name("written").u64(written).name("failed").u64(failed);
             writer.name("seconds").f64((seconds * 1_000.0).round() / 1_000.0).end_object();
-            println!("{}", String::from_utf8_lossy(&summary));
-        } else if io::stderr().is_terminal() {
-            eprintln!("{written} documents written to {}, {failed} failed, in {seconds:.1} s", self.database);
+            progress::print(&String::from_utf8_lossy(&summary))?;
+        } else {
+            let name = &self.database;
+            progress::tell(&format!("{written} documents written to {name}, {failed} failed, in {seconds:.1} s"));
         }
         outcome?;
         match failed {
@@ -213,7 +214,7 @@ impl Importer {
             _ => return,
         };
         // A bar that is on the screen must step aside.
-        self.progress.suspend(|| eprintln!("{line}"));
+        self.progress.suspend(|| progress::remark(&line));
     }
 }
 

@@ -1,6 +1,9 @@
-//! Progress on a terminal, silence anywhere else.
+//! What a command tells its user: progress on a terminal, silence anywhere else; results on the standard
+//! output.
+//!
+//! The `println!` family panics when nobody reads any more; these do not.
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -31,7 +34,7 @@ pub(crate) enum Unit {
 }
 
 fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
+    if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
     if let Ok(style) = ProgressStyle::with_template(template) {
@@ -39,4 +42,25 @@ fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
     }
     bar.enable_steady_tick(Duration::from_millis(100));
     bar
+}
+
+/// A result, on the standard output. Nobody reading it is no error.
+pub(crate) fn print(result: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match writeln!(out, "{result}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        printed => printed,
+    }
+}
+
+/// A remark, on the standard error; one that cannot be made is not.
+pub(crate) fn remark(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// A remark for a person: made only on a terminal.
+pub(crate) fn tell(line: &str) {
+    if io::stderr().is_terminal() {
+        remark(line);
+    }
 }
