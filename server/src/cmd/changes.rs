@@ -32,7 +32,7 @@ impl Changes {
             let rows = if at_end { source.next_changes(&since).await? } else { source.changes(&since).await? };
             let mut lines = Vec::new();
             for row in rows.rows {
-                lines.extend_from_slice(row.as_bytes());
+                lines.extend_from_slice(&row);
                 lines.push(b'\n');
             }
             let mut out = io::stdout().lock();

@@ -64,7 +64,7 @@ impl Export {
         loop {
             let page = source.page(after.as_deref(), limit).await?;
             for document in page.documents {
-                out.write_all(document.as_bytes())?;
+                out.write_all(&document)?;
                 out.write_all(b"\n")?;
                 written += 1;
                 bytes += document.len() as u64;

@@ -1,29 +1,155 @@
 //! A database in a data folder that this process opens.
+
+use bytes::Bytes;
+use kv_api::AnyDatabase;
+use model::{
+    AllDocsEntry, AllDocsRequest, Change, ChangesBatch, ChangesRequest, CreateOptions, Documents, Edit, JsonWriter,
+    Layer, LayerOptions, Seq, Since, WriteMode,
+};
+
 use super::{Checked, IfNoDatabase, NewDocument, Page, Rows, failure};
 use crate::cli::Failure;
-use crate::engine::{EngineUrl, IfMissing};
+use crate::engine::{self, EngineUrl, IfMissing};
+
+/// A database in a store of this process.
 #[derive(Clone)]
-pub(crate) struct Local;
+pub(crate) struct Local {
+    documents: Documents<AnyDatabase>,
+}
+
 impl Local {
-    pub(super) async fn open(_: &EngineUrl, _: IfMissing, _: &str, _: IfNoDatabase) -> Result<Self, Failure> {
-        Err(failure("todo"))
+    pub(super) async fn open(
+        engine: &EngineUrl,
+        if_missing: IfMissing,
+        options: LayerOptions,
+        name: &str,
+        if_none: IfNoDatabase,
+    ) -> Result<Self, Failure> {
+        let layer = Layer::open(engine::open(engine, if_missing)?, options).await?;
+        let documents = match layer.database(name).await {
+            Err(error) if error.status() == 404 && if_none == IfNoDatabase::Create => {
+                layer.create_database(name, CreateOptions::default()).await?
+            }
+            Err(error) if error.status() == 404 => return Err(failure(format!("there is no database {name} in {engine}"))),
+            found => found?,
+        };
+        Ok(Local { documents })
     }
-    pub(super) async fn write(&self, _: Vec<NewDocument>) -> Result<Vec<Option<String>>, Failure> {
-        Err(failure("todo"))
+
+    pub(super) async fn write(&self, documents: Vec<NewDocument>) -> Result<Vec<Option<String>>, Failure> {
+        let mut problems = vec![None; documents.len()];
+        for (has_revision, mode) in [(false, WriteMode::Interactive), (true, WriteMode::Replicated)] {
+            let (mut indexes, mut edits) = (Vec::new(), Vec::new());
+            for (index, document) in documents.iter().enumerate() {
+                if document.has_revision != has_revision {
+                    continue;
+                }
+                match Edit::from_json(Some(&document.id), &document.json, mode) {
+                    Ok(edit) => {
+                        indexes.push(index);
+                        edits.push(edit);
+                    }
+                    Err(error) => problems[index] = Some(problem(&error)),
+                }
+            }
+            if edits.is_empty() {
+                continue;
+            }
+            for (index, result) in indexes.into_iter().zip(self.documents.write(edits, mode).await?) {
+                problems[index] = result.err().map(|error| problem(&error));
+            }
+        }
+        Ok(problems)
     }
+
     pub(super) async fn count(&self) -> Result<u64, Failure> {
-        Err(failure("todo"))
+        Ok(self.documents.info().await?.doc_count)
     }
-    pub(super) async fn page(&self, _: Option<&str>, _: u64) -> Result<Page, Failure> {
-        Err(failure("todo"))
+
+    pub(super) async fn page(&self, after: Option<&str>, limit: u64) -> Result<Page, Failure> {
+        let mut request = AllDocsRequest {
+            start: after.map(str::to_owned),
+            inclusive_start: after.is_none(),
+            limit: Some(usize::try_from(limit)?),
+            include_docs: true,
+            ..AllDocsRequest::default()
+        };
+        loop {
+            let batch = self.documents.all_docs(&request).await?;
+            // A batch may be empty and not the last.
+            if let (true, Some(next)) = (batch.rows.is_empty(), &batch.next) {
+                request = next.clone();
+                continue;
+            }
+            let is_full = batch.rows.len() as u64 == limit;
+            let last_id = batch.rows.last().map(|row| row.id.clone()).filter(|_| is_full || batch.next.is_some());
+            let documents = batch.rows.into_iter().map(|row| match row.entry {
+                AllDocsEntry::Live { doc: Some(document), .. } => Ok(Bytes::from(document.to_json())),
+                _ => Err(failure(format!("the document \"{}\" cannot be read", row.id))),
+            });
+            return Ok(Page { documents: documents.collect::<Result<_, _>>()?, last_id });
+        }
     }
-    pub(super) async fn changes(&self, _: &str) -> Result<Rows, Failure> {
-        Err(failure("todo"))
+
+    pub(super) async fn changes(&self, since: &str) -> Result<Rows, Failure> {
+        let since = match since {
+            "now" => Since::Now,
+            seq => Since::Seq(parse_seq(seq)?),
+        };
+        let batch = self.documents.changes(&ChangesRequest { since, ..ChangesRequest::default() }).await?;
+        Ok(rows(&batch))
     }
-    pub(super) async fn next_changes(&self, _: &str) -> Result<Rows, Failure> {
-        Err(failure("todo"))
+
+    pub(super) async fn next_changes(&self, since: &str) -> Result<Rows, Failure> {
+        let mut watcher = self.documents.watch_changes(parse_seq(since)?);
+        let mut since = since.to_owned();
+        loop {
+            watcher.changed().await?;
+            let rows = self.changes(&since).await?;
+            if !rows.rows.is_empty() {
+                return Ok(rows);
+            }
+            since = rows.last_seq;
+        }
     }
-    pub(super) async fn check(&self, _: impl FnMut(u64) + Send) -> Result<Checked, Failure> {
-        Err(failure("todo"))
+
+    pub(super) async fn check(&self, mut progress: impl FnMut(u64) + Send) -> Result<Checked, Failure> {
+        let report = self.documents.check(|at| progress(at.documents)).await?;
+        Ok(Checked {
+            documents: report.documents,
+            revisions: report.revisions,
+            changes: report.changes,
+            problems: report.problems.iter().map(ToString::to_string).collect(),
+        })
     }
+}
+
+fn parse_seq(text: &str) -> Result<Seq, Failure> {
+    text.parse().map_err(|_| failure(format!("\"{text}\" is no sequence: 0, now, or the seq of a row is")))
+}
+
+/// `error: reason`, as over HTTP.
+fn problem(error: &model::Error) -> String {
+    format!("{}: {}", error.error(), error.reason())
+}
+
+fn rows(batch: &ChangesBatch) -> Rows {
+    Rows { rows: batch.rows.iter().map(row).collect(), last_seq: batch.last_seq.to_string(), more: batch.more }
+}
+
+/// A row as `_changes` has it.
+fn row(change: &Change) -> Bytes {
+    let mut text = Vec::new();
+    let mut writer = JsonWriter::new(&mut text);
+    writer.begin_object().name("seq").display(change.seq).name("id").str(&change.id);
+    writer.name("changes").begin_array();
+    for rev in &change.revs {
+        writer.begin_object().name("rev").display(rev).end_object();
+    }
+    writer.end_array();
+    if change.deleted {
+        writer.name("deleted").bool(true);
+    }
+    writer.end_object();
+    text.into()
 }

@@ -9,8 +9,9 @@ mod remote;
 
 use std::fmt;
 
+use bytes::Bytes;
 use clap::Args;
-use model::JsonText;
+use model::{JsonText, LayerOptions};
 
 use crate::cli::Failure;
 use crate::engine::{EngineUrl, IfMissing};
@@ -32,6 +33,10 @@ pub(crate) struct SourceArgs {
     /// COUCHDB_USER and COUCHDB_PASSWORD are sent if they are set
     #[arg(long, value_name = "URL")]
     url: Option<ServerUrl>,
+    /// With --engine, the largest document in bytes of compact JSON, as for `serve`
+    #[arg(long, value_name = "BYTES", env = "COUCH_LAYER_MAX_DOCUMENT_SIZE", default_value_t = 1_000_000,
+          value_parser = clap::value_parser!(u32).range(1..=8_000_000))]
+    max_document_size: u32,
 }
 
 /// Whether a command may create the database it is pointed at.
@@ -51,7 +56,9 @@ impl SourceArgs {
                     IfNoDatabase::Create => IfMissing::Create,
                     IfNoDatabase::Fail => IfMissing::Fail,
                 };
-                Source::Local(local::Local::open(&self.engine()?, if_missing, name, if_none).await?)
+                let max_document_size = usize::try_from(self.max_document_size)?;
+                let options = LayerOptions { max_document_size, ..LayerOptions::default() };
+                Source::Local(local::Local::open(&self.engine()?, if_missing, options, name, if_none).await?)
             }
         })
     }
@@ -90,7 +97,7 @@ pub(crate) struct NewDocument {
 /// A page of a listing.
 pub(crate) struct Page {
     /// Whole documents, in the order of their ids.
-    pub(crate) documents: Vec<JsonText>,
+    pub(crate) documents: Vec<Bytes>,
     /// The id to go on after; `None` when that was all.
     pub(crate) last_id: Option<String>,
 }
@@ -98,7 +105,7 @@ pub(crate) struct Page {
 /// Rows of a feed.
 pub(crate) struct Rows {
     /// Each row as `_changes` has it.
-    pub(crate) rows: Vec<JsonText>,
+    pub(crate) rows: Vec<Bytes>,
     /// Where to go on.
     pub(crate) last_seq: String,
     /// Whether there is more to read at once.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use bytes::Bytes;
 use model::{JsonRef, JsonText, JsonWriter};
 use percent_encoding::percent_decode_str;
 use reqwest::header::CONTENT_TYPE;
@@ -161,7 +162,7 @@ impl Remote {
                 continue;
             }
             match row.get("doc") {
-                Some(document) if document.is_object() => page.documents.push(listing.slice_ref(document)),
+                Some(document) if document.is_object() => page.documents.push(listing.slice_ref(document).into_bytes()),
                 _ => return Err(failure(format!("the server did not send the document \"{id}\""))),
             }
             page.last_id = Some(id.into_owned());
