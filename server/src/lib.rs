@@ -19,3 +19,4 @@ pub mod cli;
 pub mod cmd;
 pub mod engine;
 pub mod mango;
+mod report;

@@ -7,9 +7,10 @@ use model::{
     Layer, LayerOptions, Seq, Since, WriteMode,
 };
 
-use super::{Checked, IfNoDatabase, NewDocument, Page, Rows, failure};
+use super::{IfNoDatabase, NewDocument, Page, Rows, failure};
 use crate::cli::Failure;
 use crate::engine::{self, EngineUrl, IfMissing};
+use crate::report::Checked;
 
 /// A database in a store of this process.
 #[derive(Clone)]
@@ -30,7 +31,9 @@ impl Local {
             Err(error) if error.status() == 404 && if_none == IfNoDatabase::Create => {
                 layer.create_database(name, CreateOptions::default()).await?
             }
-            Err(error) if error.status() == 404 => return Err(failure(format!("there is no database {name} in {engine}"))),
+            Err(error) if error.status() == 404 => {
+                return Err(failure(format!("there is no database {name} in {engine}")));
+            }
             found => found?,
         };
         Ok(Local { documents })
@@ -114,13 +117,7 @@ impl Local {
     }
 
     pub(super) async fn check(&self, mut progress: impl FnMut(u64) + Send) -> Result<Checked, Failure> {
-        let report = self.documents.check(|at| progress(at.documents)).await?;
-        Ok(Checked {
-            documents: report.documents,
-            revisions: report.revisions,
-            changes: report.changes,
-            problems: report.problems.iter().map(ToString::to_string).collect(),
-        })
+        Ok(self.documents.check(|at| progress(at.documents)).await?.into())
     }
 }
 

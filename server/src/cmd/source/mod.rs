@@ -15,6 +15,7 @@ use model::{JsonText, LayerOptions};
 
 use crate::cli::Failure;
 use crate::engine::{EngineUrl, IfMissing};
+use crate::report::Checked;
 
 pub(crate) use remote::ServerUrl;
 
@@ -110,16 +111,6 @@ pub(crate) struct Rows {
     pub(crate) last_seq: String,
     /// Whether there is more to read at once.
     pub(crate) more: bool,
-}
-
-/// What a check found.
-#[derive(Debug, Default)]
-pub(crate) struct Checked {
-    pub(crate) documents: u64,
-    pub(crate) revisions: u64,
-    pub(crate) changes: u64,
-    /// A sentence for each place where parts of the database disagree.
-    pub(crate) problems: Vec<String>,
 }
 
 impl Source {

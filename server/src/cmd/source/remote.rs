@@ -10,8 +10,9 @@ use percent_encoding::percent_decode_str;
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, Method, StatusCode, Url};
 
-use super::{Checked, IfNoDatabase, NewDocument, Page, Rows, failure};
+use super::{IfNoDatabase, NewDocument, Page, Rows, failure};
 use crate::cli::Failure;
+use crate::report::Checked;
 
 /// How many rows of a feed are asked for at a time.
 const ROWS: u64 = 1_000;
@@ -197,10 +198,8 @@ impl Remote {
         let mut query = vec![("since", since.to_owned()), ("limit", ROWS.to_string())];
         query.extend_from_slice(more);
         let feed = self.send(Method::GET, &["_changes"], &query, None).await?.into_json()?;
-        let rows: Vec<JsonText> = feed
-            .get("results")
-            .map(|rows| rows.elements().map(|row| feed.slice_ref(row)).collect())
-            .unwrap_or_default();
+        let results = feed.get("results").map(JsonRef::elements).into_iter().flatten();
+        let rows: Vec<Bytes> = results.map(|row| feed.slice_ref(row).into_bytes()).collect();
         let last_seq = match feed.get("last_seq") {
             Some(seq) => seq.as_str().map_or_else(|| seq.text().to_owned(), String::from),
             None => return Err(failure("the server's _changes has no last_seq")),
