@@ -3,7 +3,7 @@
 //! `revisions.jsonl` was made by Erlang/OTP 25: random bodies, each with the MD5 of its term as
 //! `couch_db:new_revid` forms it. Attachment number `n` is `a{n}.txt`, `text/plain`, sixteen bytes `n`.
 
-use model::{AttachmentDigest, Edit, JsonText, RevId};
+use model::{AttachmentDigest, JsonText, RevId, RevisionTerm};
 use serde_json::Value;
 
 fn revision(deleted: bool, parent: Option<&str>, attachments: u8, body: &[u8]) -> String {
@@ -14,7 +14,7 @@ fn revision(deleted: bool, parent: Option<&str>, attachments: u8, body: &[u8]) -
         .map(|(number, name)| AttachmentDigest { name, content_type: "text/plain", md5: [number; 16] })
         .collect();
     let body = JsonText::parse(body).unwrap();
-    let edit = Edit { deleted, parent: parent.as_ref(), body: &body, attachments: &attachments };
+    let edit = RevisionTerm { deleted, parent: parent.as_ref(), body: &body, attachments: &attachments };
     edit.revision().unwrap().hash().to_string()
 }
 
