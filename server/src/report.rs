@@ -8,8 +8,12 @@ pub(crate) struct Checked {
     pub(crate) documents: u64,
     pub(crate) revisions: u64,
     pub(crate) changes: u64,
-    /// A sentence for each place where parts of the database disagree.
+    /// How many places there are where parts of the database disagree.
+    pub(crate) problem_count: u64,
+    /// A sentence for each of the first of them.
     pub(crate) problems: Vec<String>,
+    /// Whether the database changed meanwhile, so that its counts could not be compared.
+    pub(crate) changed_meanwhile: bool,
 }
 
 impl From<model::CheckReport> for Checked {
@@ -18,7 +22,9 @@ impl From<model::CheckReport> for Checked {
             documents: report.documents,
             revisions: report.revisions,
             changes: report.changes,
+            problem_count: report.problem_count,
             problems: report.problems.iter().map(ToString::to_string).collect(),
+            changed_meanwhile: report.changed_meanwhile,
         }
     }
 }
@@ -30,7 +36,8 @@ impl Checked {
         let mut writer = JsonWriter::new(&mut report);
         writer.begin_object().name("db_name").str(name);
         writer.name("documents").u64(self.documents).name("revisions").u64(self.revisions);
-        writer.name("changes").u64(self.changes).name("problems").begin_array();
+        writer.name("changes").u64(self.changes).name("changed_meanwhile").bool(self.changed_meanwhile);
+        writer.name("problem_count").u64(self.problem_count).name("problems").begin_array();
         for problem in &self.problems {
             writer.str(problem);
         }
@@ -40,14 +47,20 @@ impl Checked {
 
     /// For a person.
     pub(crate) fn to_text(&self, name: &str) -> String {
-        let Checked { documents, revisions, changes, problems } = self;
+        let Checked { documents, revisions, changes, problem_count, problems, changed_meanwhile } = self;
         let mut text = format!("{name}: {documents} documents, {revisions} leaf revisions, {changes} rows in changes");
-        if problems.is_empty() {
-            text.push_str("\neverything agrees");
-        }
+        text.push_str(match (problem_count, changed_meanwhile) {
+            (0, false) => "\neverything agrees",
+            (0, true) => "\neverything agrees, but for the counts: the database changed while it was checked",
+            _ => "",
+        });
         for problem in problems {
             text.push_str("\n  ");
             text.push_str(problem);
+        }
+        let unlisted = problem_count.saturating_sub(problems.len() as u64);
+        if unlisted > 0 {
+            text.push_str(&format!("\n  and {unlisted} more"));
         }
         text
     }

@@ -33,7 +33,7 @@ impl Check {
         } else {
             progress::print(&checked.to_text(name))?;
         }
-        match checked.problems.len() {
+        match checked.problem_count {
             0 => Ok(()),
             1 => Err(failure(format!("a problem was found in {}", self.database))),
             several => Err(failure(format!("{several} problems were found in {}", self.database))),

@@ -220,6 +220,8 @@ impl Remote {
             documents: number("documents")?,
             revisions: number("revisions")?,
             changes: number("changes")?,
+            problem_count: number("problem_count")?,
+            changed_meanwhile: answer.get("changed_meanwhile").and_then(JsonRef::as_bool).unwrap_or_default(),
             problems: problems.map(|problem| problem.as_str().unwrap_or_default().into_owned()).collect(),
         })
     }
