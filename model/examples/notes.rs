@@ -7,7 +7,7 @@ use model::{CreateOptions, Edit, GetOptions, JsonText, Layer, LayerOptions, Writ
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 async fn notes() -> Result<()> {
-    let layer = Layer::open(engine_mem::Mem::new(), LayerOptions::default()).await?;
+    let layer = Layer::open(engine_mem::MemDatabase::new(), LayerOptions::default()).await?;
     let notes = layer.create_database("notes", CreateOptions::default()).await?;
 
     // A new document, and an edit that names the revision it replaces.

@@ -169,8 +169,7 @@ impl<D: Database> Documents<D> {
     async fn page(&self, transaction: D::Transaction, after: Option<&str>) -> Result<Page> {
         let keys = self.keys();
         let instance = self.instance(&transaction, Read::Snapshot);
-        let request =
-            self.after(DatabaseKey::Revisions, DatabaseKey::RevisionsOf, after, None).limit(PAGE_ROWS);
+        let request = self.after(DatabaseKey::Revisions, DatabaseKey::RevisionsOf, after, None).limit(PAGE_ROWS);
         let mut revisions = transaction.get_range(&request, Read::Snapshot).await?;
         instance.await?;
         let mut upto = None;
