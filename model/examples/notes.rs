@@ -1,27 +1,34 @@
-//! CouchDB's documents inside a program: an edit, a conflict, a replication, the feed.
+//! CouchDB's documents inside a program: an edit, a conflict, the feed.
 //!
-//! The README shows this file's `main`.
+//! The README shows the function `notes`.
 
-use model::{CreateOptions, Edit, GetOptions, JsonText, Layer, LayerOptions, WriteMode};
+use engine_mem::MemDatabase;
+use model::{ChangesRequest, CreateOptions, Edit, GetOptions, JsonText, Layer, LayerOptions};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 async fn notes() -> Result<()> {
-    let layer = Layer::open(engine_mem::MemDatabase::new(), LayerOptions::default()).await?;
+    let layer = Layer::open(MemDatabase::new(), LayerOptions::default()).await?;
     let notes = layer.create_database("notes", CreateOptions::default()).await?;
 
     // A new document, and an edit that names the revision it replaces.
-    let first = notes.put(Edit::new("shopping", JsonText::parse(br#"{"items": ["bread"]}"#)?)).await?;
+    let body = JsonText::parse(br#"{"items": ["bread"]}"#)?;
+    let first = notes.put(Edit::new("shopping", body)).await?;
     let body = JsonText::parse(br#"{"items": ["bread", "salt"]}"#)?;
-    let second = notes.put(Edit::new("shopping", body).over(first.clone())).await?;
-    assert_eq!(second.position(), 2);
+    notes.put(Edit::new("shopping", body.clone()).over(first.clone())).await?;
 
     // The same revision replaced again is a conflict.
-    let late = notes.put(Edit::new("shopping", JsonText::parse(b"{}")?).over(first)).await;
-    assert_eq!(late.map_err(|error| error.status()), Err(409));
+    let conflict = notes.put(Edit::new("shopping", body).over(first)).await;
+    assert_eq!(conflict.map_err(|error| error.status()), Err(409));
 
-    let document = notes.get("shopping", &GetOptions::default()).await?;
-    println!("{}", String::from_utf8(document.to_json())?);
+    let shopping = notes.get("shopping", &GetOptions::default()).await?;
+    assert_eq!(shopping.body.as_str(), r#"{"items":["bread","salt"]}"#);
+
+    // Each document stands in the feed once, where it changed last.
+    let feed = notes.changes(&ChangesRequest::default()).await?;
+    for change in feed.rows {
+        println!("{} {} {}", change.seq, change.id, change.revs[0]);
+    }
     Ok(())
 }
 
