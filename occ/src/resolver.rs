@@ -310,4 +310,35 @@ mod tests {
         assert_eq!(resolver.len(), 1);
         check(&resolver);
     }
+
+    /// To see at a glance. `cargo test --release -- --ignored`.
+    #[test]
+    #[ignore = "a measurement"]
+    #[allow(clippy::disallowed_methods, reason = "measures time")]
+    fn cost_of_a_check_among_a_million_ranges() {
+        let random = Random::new(1);
+        let key = |number: u64| Bytes::from(format!("some/prefix/{:016x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+        let mut resolver = Resolver::new();
+        let started = std::time::Instant::now();
+        for number in 0..1_000_000 {
+            resolver.write(&KeyRange::point(&key(number)), number as i64);
+        }
+        println!("{:?} for a write", started.elapsed() / 1_000_000);
+        let ranges: Vec<_> = (0..200_000).map(|_| KeyRange::point(&key(random.next() % 1_000_000))).collect();
+        let started = std::time::Instant::now();
+        let found = ranges.iter().filter(|range| resolver.changed_since(range, 500_000)).count();
+        println!("{:?} for a point ({found})", started.elapsed() / 200_000);
+        let started = std::time::Instant::now();
+        let found = ranges.iter().filter(|range| resolver.changed_since(range, 1_000_000)).count();
+        println!("{:?} for a point in a recent transaction ({found})", started.elapsed() / 200_000);
+        let wide: Vec<_> = (0..2_000)
+            .map(|_| {
+                let (a, b) = (key(random.next()), key(random.next()));
+                KeyRange { begin: a.clone().min(b.clone()), end: a.max(b) }
+            })
+            .collect();
+        let started = std::time::Instant::now();
+        let found = wide.iter().filter(|range| resolver.changed_since(range, 999_999)).count();
+        println!("{:?} for a wide range ({found})", started.elapsed() / 2_000);
+    }
 }

@@ -1,0 +1,358 @@
+//! The commit pipeline: what shares a sync, what a failing store does to whom, and what dropped futures
+//! leave behind.
+
+mod support;
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use kv_api::{Database, Error, MutationType, Read, Result, Transaction, TransactionOption};
+use occ::store::View;
+use occ::{OccBuilder, OccDatabase};
+use support::*;
+
+type Tx = <Db as Database>::Transaction;
+
+fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    std::pin::Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+fn writer(db: &Db, key: &str) -> Tx {
+    let tx = db.begin().unwrap();
+    tx.set(key.as_bytes(), b"");
+    tx
+}
+
+/// Runs `queued` while another commit is held up inside its sync.
+fn behind_a_slow_sync(db: &Db, control: &Control, queued: impl FnOnce()) {
+    std::thread::scope(|scope| {
+        let gate = control.sync_gate.lock().unwrap();
+        let before = control.applies.load(Ordering::SeqCst);
+        let slow = scope.spawn(|| commit(&writer(db, "slow")));
+        while control.applies.load(Ordering::SeqCst) == before {
+            std::thread::yield_now();
+        }
+        queued();
+        drop(gate);
+        assert_eq!(slow.join().unwrap(), 0);
+    });
+}
+
+#[test]
+fn commits_that_queue_share_one_sync() {
+    let (db, _, control) = open();
+    let mut waiting = Vec::new();
+    behind_a_slow_sync(&db, &control, || {
+        for at in 0..50 {
+            let mut commit = Box::pin(writer(&db, &format!("{at:02}")).commit());
+            assert!(poll_once(&mut commit).is_pending());
+            waiting.push(commit);
+        }
+    });
+    for commit in waiting {
+        block_on(commit).unwrap();
+    }
+    assert_eq!(control.syncs.load(Ordering::SeqCst), 2, "one for the slow commit, one for the fifty behind it");
+    assert_eq!(now(&db, "49").as_deref(), Some(""));
+}
+
+#[test]
+fn a_commit_without_rivals_ends_in_its_first_poll() {
+    let (db, _, control) = open();
+    let tx = writer(&db, "a");
+    assert!(poll_once(&mut Box::pin(tx.commit())).is_ready());
+    assert_eq!(control.gets.load(Ordering::SeqCst), 1, "the opening reads the version; a set reads nothing");
+    let tx = db.begin().unwrap();
+    tx.atomic_op(MutationType::Add, b"a", b"\x01");
+    assert_eq!(commit(&tx), 0);
+    assert_eq!(control.gets.load(Ordering::SeqCst), 2, "an atomic operation reads its own key");
+}
+
+#[test]
+fn nothing_is_read_before_it_is_synced() {
+    let (db, _, control) = open();
+    behind_a_slow_sync(&db, &control, || {
+        assert_eq!(now(&db, "slow"), None);
+        let tx = db.begin().unwrap();
+        let early = block_on(tx.get_read_version()).unwrap();
+        let later = block_on(db.begin().unwrap().get_read_version()).unwrap();
+        assert!(later >= early);
+    });
+    assert_eq!(now(&db, "slow").as_deref(), Some(""));
+}
+
+#[test]
+fn a_dropped_commit_strands_nobody() {
+    let (db, _, control) = open();
+    let (mut kept, mut unpolled) = (Vec::new(), None);
+    behind_a_slow_sync(&db, &control, || {
+        for at in 0..20 {
+            let mut commit = Box::pin(writer(&db, &format!("{at:02}")).commit());
+            assert!(poll_once(&mut commit).is_pending());
+            if at % 2 == 0 {
+                kept.push(commit);
+            }
+        }
+        unpolled = Some(writer(&db, "never").commit());
+    });
+    drop(unpolled);
+    kept.into_iter().for_each(|commit| block_on(commit).unwrap());
+    assert_eq!(commit(&writer(&db, "after")), 0);
+    assert_eq!(now(&db, "19").as_deref(), Some(""), "what was queued is carried, whoever waits for it");
+    assert_eq!(now(&db, "never"), None);
+}
+
+#[test]
+fn a_cancelled_or_misused_commit_is_answered_at_once() {
+    let (db, clock, control) = open();
+    behind_a_slow_sync(&db, &control, || {
+        let (cancelled, misused, reset, late) =
+            (writer(&db, "1"), writer(&db, "2"), writer(&db, "3"), writer(&db, "4"));
+        late.set_option(TransactionOption::Timeout(Duration::from_millis(20)));
+        let mut commits: Vec<_> = [&cancelled, &misused, &reset, &late].map(|tx| Box::pin(tx.commit())).into();
+        assert!(commits.iter_mut().all(|commit| poll_once(commit).is_pending()));
+        cancelled.cancel();
+        assert_eq!(code(block_on(misused.get(b"a", Read::Snapshot))), 2017);
+        reset.reset();
+        clock.advance(Duration::from_millis(20));
+        let codes: Vec<i32> = commits.into_iter().map(|commit| code(block_on(commit))).collect();
+        assert_eq!(codes, [1025, 2017, 1025, 1031]);
+        assert_eq!(try_get(&reset, "1").unwrap(), None, "after a reset it can be used again");
+    });
+    assert_eq!(commit(&writer(&db, "after")), 0);
+}
+
+#[test]
+fn a_failed_sync_is_unknown_to_its_batch_and_closes_the_database() {
+    let (db, _, control) = open();
+    put(&db, &[("a", "1")]);
+    let (watcher, reader) = (db.begin().unwrap(), db.begin().unwrap());
+    let watch = watcher.watch(b"w");
+    assert_eq!(commit(&watcher), 0);
+    assert_eq!(get(&reader, "a").as_deref(), Some("1"));
+    control.fail_sync.store(true, Ordering::SeqCst);
+    let lost = writer(&db, "lost");
+    let stamp = lost.get_versionstamp();
+    let error = block_on(lost.commit()).unwrap_err();
+    assert!(error.is_maybe_committed() && error.to_string().contains("told to fail"), "{error}");
+    assert_eq!(code(block_on(stamp)), 1021);
+    let error = block_on(watch).unwrap_err();
+    assert_eq!(error.code(), 1510);
+    assert!(error.to_string().contains("open it again"), "{error}");
+    assert_eq!(db.begin().unwrap_err().code(), 1510);
+    assert_eq!(code(try_get(&reader, "a")), 1510);
+    reader.set(b"z", b"");
+    assert_eq!(commit(&reader), 1510);
+    assert_eq!(db.close().unwrap_err().code(), 1510);
+}
+
+#[test]
+fn those_behind_a_failed_sync_are_certainly_not_committed() {
+    let (db, _, control) = open();
+    let mut waiting = None;
+    std::thread::scope(|scope| {
+        let gate = control.sync_gate.lock().unwrap();
+        let slow = scope.spawn(|| commit(&writer(&db, "slow")));
+        while control.applies.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        let mut commit = Box::pin(writer(&db, "behind").commit());
+        assert!(poll_once(&mut commit).is_pending());
+        waiting = Some(commit);
+        control.fail_sync.store(true, Ordering::SeqCst);
+        drop(gate);
+        assert_eq!(slow.join().unwrap(), 1021);
+    });
+    let error = block_on(waiting.unwrap()).unwrap_err();
+    assert!(!error.is_maybe_committed(), "{error}");
+    assert_eq!(error.code(), 1510);
+}
+
+#[test]
+fn a_refused_batch_fails_for_sure_and_the_database_goes_on() {
+    let (db, _, control) = open();
+    control.refuse_apply.store(true, Ordering::SeqCst);
+    assert_eq!(commit(&writer(&db, "a")), 1510);
+    control.refuse_apply.store(false, Ordering::SeqCst);
+    assert_eq!(now(&db, "a"), None);
+    assert_eq!(commit(&writer(&db, "a")), 0);
+}
+
+#[test]
+fn a_failed_apply_and_a_panic_in_the_store_close_the_database() {
+    for panics in [false, true] {
+        let (db, _, control) = open();
+        if panics { &control.panic_in_apply } else { &control.fail_apply }.store(true, Ordering::SeqCst);
+        assert_eq!(commit(&writer(&db, "a")), 1021);
+        assert_eq!(db.begin().unwrap_err().code(), if panics { 4100 } else { 1510 });
+    }
+}
+
+#[test]
+fn closing_ends_everything_and_keeps_the_version() {
+    let (db, _, control) = open();
+    let (tx, watcher) = (writer(&db, "a"), db.begin().unwrap());
+    assert_eq!(commit(&tx), 0);
+    let committed = tx.get_committed_version().unwrap();
+    let watch = watcher.watch(b"w");
+    assert_eq!(commit(&watcher), 0);
+    let open_one = writer(&db, "b");
+    db.close().unwrap();
+    db.close().unwrap();
+    assert_eq!(control.closes.load(Ordering::SeqCst), 1);
+    assert_eq!(code(block_on(watch)), 1043);
+    assert_eq!(commit(&open_one), 1043);
+    assert_eq!(db.begin().unwrap_err().code(), 1043);
+    drop((db, tx, watcher, open_one));
+    assert_eq!(control.closes.load(Ordering::SeqCst), 1);
+
+    // The same store again, on a clock that was set back to its origin.
+    let db: OccDatabase<TestStore> =
+        OccBuilder::new().clock(occ::ManualClock::new()).open(TestStore(control.clone())).unwrap();
+    assert!(block_on(db.begin().unwrap().get_read_version()).unwrap() > committed);
+    assert_eq!(occ::last_version(&occ::store::Store::view(db.store()).unwrap()).unwrap(), committed);
+    let tx = writer(&db, "b");
+    assert_eq!(commit(&tx), 0);
+    assert!(tx.get_committed_version().unwrap() > committed);
+    drop((db, tx));
+    assert_eq!(control.closes.load(Ordering::SeqCst), 2, "the last handle closes");
+}
+
+#[test]
+fn a_damaged_version_mark_is_refused() {
+    for (mark, expected) in [(b"\0\x01\0".to_vec(), 1522), (b"\0\x02\0\0\0\0\0\0\0\x01".to_vec(), 2108)] {
+        let store = TestStore::default();
+        Arc::make_mut(&mut store.0.head.lock().unwrap()).insert(b"\xff/occ/version".as_slice().into(), mark.into());
+        assert_eq!(code(OccBuilder::new().open(store)), expected);
+    }
+}
+
+/// The last handle goes with a task that is dropped by the very thread that carries its commit.
+#[test]
+fn the_last_handle_may_be_dropped_inside_a_round() {
+    struct Owner(std::sync::Mutex<Option<(Db, Tx)>>, AtomicBool);
+
+    impl Wake for Owner {
+        fn wake(self: Arc<Self>) {
+            drop(self.0.lock().unwrap().take());
+            self.1.store(true, Ordering::SeqCst);
+        }
+    }
+
+    let (db, _, control) = open();
+    let owner = Arc::new(Owner(std::sync::Mutex::new(None), AtomicBool::new(false)));
+    let tx = writer(&db, "queued");
+    let mut queued = Box::pin(tx.commit());
+    behind_a_slow_sync(&db, &control, || {
+        let waker = Waker::from(owner.clone());
+        assert!(pin!(&mut queued).poll(&mut Context::from_waker(&waker)).is_pending());
+        // From here on the committer thread wakes, and drops, the last owner but this test's `db`.
+        *owner.0.lock().unwrap() = Some((db.clone(), tx));
+    });
+    drop(db);
+    while !owner.1.load(Ordering::SeqCst) {
+        std::thread::yield_now();
+    }
+    drop(queued);
+    while control.closes.load(Ordering::SeqCst) == 0 {
+        std::thread::yield_now();
+    }
+    assert!(TestView::has(&control, "queued"));
+}
+
+trait Has {
+    fn has(control: &Arc<Control>, key: &str) -> bool;
+}
+
+impl Has for TestView {
+    fn has(control: &Arc<Control>, key: &str) -> bool {
+        let view: Result<TestView> = occ::store::Store::view(&TestStore(control.clone()));
+        view.and_then(|view| view.get(key.as_bytes())).is_ok_and(|value| value.is_some())
+    }
+}
+
+/// Write skew, tried by threads: two of a pair may not both take what only one may have.
+#[test]
+fn threads_cannot_skew_their_writes() {
+    let (db, _, _) = open();
+    let taken = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for side in 0..4usize {
+            let (db, taken) = (&db, &taken);
+            scope.spawn(move || {
+                for pair in 0..200 {
+                    let (mine, others) = (format!("{pair}/{side}"), (0..4).filter(move |other| *other != side));
+                    let tx = db.begin().unwrap();
+                    let any = others.map(|other| get(&tx, &format!("{pair}/{other}"))).any(|other| other.is_some());
+                    if !any {
+                        tx.set(mine.as_bytes(), b"");
+                        if block_on(tx.commit()).is_ok() {
+                            taken.fetch_add(1, Ordering::SeqCst);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let (all, tx) = (taken.load(Ordering::SeqCst), db.begin().unwrap());
+    let rows = rows(&tx, kv_api::RangeRequest::keys("", "\u{7f}"));
+    let pairs: std::collections::BTreeSet<&str> = rows.split(' ').filter_map(|row| row.split('/').next()).collect();
+    assert_eq!((rows.split(' ').count(), pairs.len()), (all, all), "two of one pair were taken");
+    assert!(all > 150, "{all}");
+}
+
+/// Money moves between accounts under readers that sum them up.
+#[test]
+fn transfers_keep_the_sum() {
+    use kv_api::{DatabaseExt, RangeRequest, TransactionExt};
+    let (db, _, _) = {
+        let store = TestStore::default();
+        let control = store.0.clone();
+        (OccBuilder::new().seed(3).open(store).unwrap(), (), control)
+    };
+    let accounts: Vec<String> = (0..5).map(|at| format!("account{at}")).collect();
+    put(&db, &accounts.iter().map(|account| (account.as_str(), "100")).collect::<Vec<_>>());
+    let sum = |tx: Tx| async move {
+        let rows = tx.get_all(RangeRequest::prefix(b"account"), Read::Serializable).await?;
+        Ok::<i64, Error>(rows.iter().map(|row| String::from_utf8_lossy(&row.value).parse::<i64>().unwrap()).sum())
+    };
+    std::thread::scope(|scope| {
+        for thread in 0..4usize {
+            let (db, accounts) = (&db, &accounts);
+            scope.spawn(move || {
+                for step in 0..100usize {
+                    if thread == 0 {
+                        assert_eq!(block_on(db.run(|tx, _| sum(tx))).unwrap(), 500);
+                        continue;
+                    }
+                    let (from, to) = (accounts[(step + thread) % 5].clone(), accounts[(step * thread + 1) % 5].clone());
+                    if from == to {
+                        continue;
+                    }
+                    let transfer = |tx: Tx, _| {
+                        let (from, to) = (from.clone(), to.clone());
+                        async move {
+                            let (a, b) = (
+                                tx.get(from.as_bytes(), Read::Serializable),
+                                tx.get(to.as_bytes(), Read::Serializable),
+                            );
+                            let amount = |value: Option<bytes::Bytes>| {
+                                String::from_utf8_lossy(&value.unwrap()).parse::<i64>().unwrap()
+                            };
+                            let (a, b) = (amount(a.await?), amount(b.await?));
+                            tx.set(from.as_bytes(), (a - 7).to_string().as_bytes());
+                            tx.set(to.as_bytes(), (b + 7).to_string().as_bytes());
+                            Ok::<_, Error>(())
+                        }
+                    };
+                    block_on(db.run(transfer)).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(block_on(db.run(|tx, _| sum(tx))).unwrap(), 500);
+}
