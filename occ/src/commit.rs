@@ -211,11 +211,10 @@ impl<S: Store> Core<S> {
         let mut lead = lock(&self.pipeline.lead);
         let resolver = lead.get_or_insert_with(Resolver::new);
         let now = self.clock.now();
-        let (version, oldest, newest, head) = {
-            let mut window = lock(&self.window);
+        let (version, oldest, newest, head) = self.with_window(|window| {
             let (newest, head) = window.newest(now);
             (window.begin_batch(now), window.oldest(now), newest, head)
-        };
+        });
         let reads = requests.iter().any(|request| request.mutations.iter().any(Mutation::reads));
         let mut batch = BatchBuilder::new(version, reads.then_some(&head), self.limits.value_bytes);
         let mut accepted: Vec<(Arc<Ticket>, Versionstamp)> = Vec::with_capacity(requests.len());
@@ -233,7 +232,7 @@ impl<S: Store> Core<S> {
                 Ok(()) => accepted.push((request.ticket, stamp)),
                 // What the store holds could not be read: nothing was written yet.
                 Err(error) => {
-                    lock(&self.window).abandon(version);
+                    self.with_window(|window| window.abandon(version));
                     self.break_down(error.clone());
                     accepted.iter().for_each(|(ticket, _)| ticket.fail(error.clone()));
                     refused.into_iter().for_each(|(ticket, error)| ticket.fail(error));
@@ -244,7 +243,7 @@ impl<S: Store> Core<S> {
         resolver.forget_before(oldest);
         drop(lead);
         if accepted.is_empty() {
-            lock(&self.window).abandon(version);
+            self.with_window(|window| window.abandon(version));
         } else if let Err(error) = self.write(batch) {
             for (ticket, _) in accepted {
                 ticket.fail(error.clone());
@@ -263,6 +262,7 @@ impl<S: Store> Core<S> {
     fn write(&self, batch: BatchBuilder<'_, S::View>) -> Result<()> {
         let mut batch = batch.finish();
         let version = batch.version;
+        let changes = batch.ops.len();
         let touched = self.watches.touched(&batch.ops);
         if let Some((key, value)) = self.version_mark(version) {
             batch.ops.push(Op::Set { key, value });
@@ -270,14 +270,15 @@ impl<S: Store> Core<S> {
         match self.store.apply(batch) {
             Ok(()) => {}
             Err(ApplyError::NothingApplied(error)) => {
-                lock(&self.window).abandon(version);
+                self.with_window(|window| window.abandon(version));
                 return Err(error);
             }
             Err(ApplyError::Unknown(error)) => return Err(self.lose(error)),
         }
         let view = self.store.view().map_err(|error| self.lose(error))?;
         self.store.sync().map_err(|error| self.lose(error))?;
-        lock(&self.window).publish(version, view.clone(), self.clock.now());
+        let now = self.clock.now();
+        self.with_window(|window| window.publish(version, view.clone(), changes, now));
         Watches::compare(touched, &view);
         Ok(())
     }
@@ -314,7 +315,7 @@ impl<S: Store> Core<S> {
             return watches.iter().for_each(|watch| watch.finish(Err(error.clone())));
         }
         // Armed first, looked at after: a batch that is published in between is seen by one of the two.
-        let view = lock(&self.window).head().clone();
+        let view = self.with_window(|window| window.head().clone());
         for watch in watches {
             match crate::store::View::get(&view, &watch.key) {
                 Ok(value) => watch.compare(value.as_ref()),

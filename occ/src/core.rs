@@ -29,7 +29,7 @@ pub(crate) struct Core<S: Store> {
     pub(crate) limits: Limits,
     pub(crate) random: Random,
     pub(crate) timeline: Timeline,
-    pub(crate) window: Mutex<Window<S::View>>,
+    window: Mutex<Window<S::View>>,
     pub(crate) pipeline: Pipeline,
     pub(crate) watches: Watches,
     /// Set once, when the database closes or breaks: why.
@@ -125,10 +125,26 @@ impl<S: Store> Core<S> {
         Ok(())
     }
 
+    /// Acts on the window under its lock. Views that leave it are dropped after: that may take a while.
+    pub(crate) fn with_window<T>(&self, act: impl FnOnce(&mut Window<S::View>) -> T) -> T {
+        let (outcome, dropped) = {
+            let mut window = lock(&self.window);
+            (act(&mut window), window.take_dropped())
+        };
+        drop(dropped);
+        outcome
+    }
+
     /// The newest version that can be read, and its view.
     pub(crate) fn newest(&self) -> (i64, S::View) {
         let now = self.clock.now();
-        lock(&self.window).newest(now)
+        self.with_window(|window| window.newest(now))
+    }
+
+    /// The view at a version.
+    pub(crate) fn view_at(&self, version: i64) -> Result<S::View> {
+        let now = self.clock.now();
+        self.with_window(|window| window.at(version, now))
     }
 
     /// A pause with jitter: any part of `backoff`.

@@ -20,6 +20,7 @@ mod commit;
 mod core;
 mod database;
 mod estimate;
+mod key_block;
 mod key_range;
 mod manual_clock;
 mod mutation;

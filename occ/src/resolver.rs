@@ -9,7 +9,7 @@
 //!   version    0       7       0       9       0           b was written at 7, [f, k) at 9
 //! ```
 //!
-//! The boundaries lie in chunks of up to 512, each with the greatest version in it, so that a check
+//! The boundaries lie in chunks of a few hundred, each with the greatest version in it, so that a check
 //! looks into the two chunks at its ends and skims one number for each chunk between. What is older
 //! than the window is merged away chunk by chunk, a little with each commit.
 //!
@@ -19,22 +19,28 @@
 //! Source: FoundationDB's `fdbserver/SkipList.cpp`, whose skip list with a maximum on each level this
 //! is in two levels.
 
-use bytes::Bytes;
-
 use crate::KeyRange;
+use crate::key_block::KeyBlock;
 
-const CHUNK: usize = 512;
+/// The most boundaries of a chunk, and the most bytes of their keys.
+const CHUNK: usize = 256;
+const CHUNK_BYTES: usize = 64 * 1024;
 
 #[derive(Debug)]
 struct Chunk {
-    keys: Vec<Bytes>,
+    keys: KeyBlock,
     versions: Vec<i64>,
 }
 
 impl Chunk {
     /// The place of the last boundary at or before `key`, which is not before the chunk.
     fn at_or_before(&self, key: &[u8]) -> usize {
-        self.keys.partition_point(|boundary| boundary.as_ref() <= key).saturating_sub(1)
+        self.keys.partition_point(|boundary| boundary <= key).saturating_sub(1)
+    }
+
+    /// The place of the first boundary at or after `key`.
+    fn from(&self, key: &[u8]) -> usize {
+        self.keys.partition_point(|boundary| boundary < key)
     }
 
     fn maximum(&self) -> i64 {
@@ -47,7 +53,7 @@ impl Chunk {
 pub(crate) struct Resolver {
     chunks: Vec<Chunk>,
     /// The first boundary of each chunk, and the greatest version in it.
-    firsts: Vec<Bytes>,
+    firsts: KeyBlock,
     maxima: Vec<i64>,
     oldest: i64,
     /// The next chunk to clean, and the boundaries that may be looked at for it.
@@ -58,8 +64,8 @@ pub(crate) struct Resolver {
 impl Resolver {
     pub(crate) fn new() -> Self {
         Resolver {
-            chunks: vec![Chunk { keys: vec![Bytes::new()], versions: vec![0] }],
-            firsts: vec![Bytes::new()],
+            chunks: vec![Chunk { keys: KeyBlock::of(b""), versions: vec![0] }],
+            firsts: KeyBlock::of(b""),
             maxima: vec![0],
             oldest: 0,
             finger: 0,
@@ -80,15 +86,16 @@ impl Resolver {
         if self.maxima[first..=last].iter().all(|&maximum| maximum <= version) {
             return false;
         }
-        let from = self.chunks[first].at_or_before(&range.begin);
+        let chunk = &self.chunks[first];
+        let from = chunk.at_or_before(&range.begin);
         if first == last {
-            let chunk = &self.chunks[first];
-            let until = chunk.keys[from..].partition_point(|boundary| *boundary < range.end) + from;
+            // Of a point, the boundary at or before it decides; the next is at most the key after it.
+            let until = if range.is_point() { from + 1 } else { chunk.from(&range.end) };
             return chunk.versions[from..until].iter().any(|&written| written > version);
         }
-        let until = self.chunks[last].keys.partition_point(|boundary| *boundary < range.end);
+        let until = self.chunks[last].from(&range.end);
         self.maxima[first + 1..last].iter().any(|&maximum| maximum > version)
-            || self.chunks[first].versions[from..].iter().any(|&written| written > version)
+            || chunk.versions[from..].iter().any(|&written| written > version)
             || self.chunks[last].versions[..until].iter().any(|&written| written > version)
     }
 
@@ -98,44 +105,41 @@ impl Resolver {
         // What follows the range keeps the version that it had.
         self.split_at(&range.end);
         let first = self.chunk_of(&range.begin);
+        let last = self.chunk_before(&range.end).max(first);
         let place = self.chunks[first].at_or_before(&range.begin);
-        let last = self.chunk_before(&range.end);
         // The boundaries within the range go; one at its begin takes their place.
-        let at_begin = self.chunks[first].keys[place] == range.begin;
-        let drop_from = if at_begin { place } else { place + 1 };
-        let needs_boundary = drop_from == 0 || self.chunks[first].versions[drop_from - 1] != version || first != last;
-        if first == last {
-            let chunk = &mut self.chunks[first];
-            let drop_to = chunk.keys[drop_from..].partition_point(|boundary| *boundary < range.end) + drop_from;
-            if drop_to == drop_from + 1 && at_begin && needs_boundary {
-                chunk.versions[place] = version;
-            } else {
-                chunk.keys.splice(drop_from..drop_to, needs_boundary.then(|| range.begin.clone()));
-                chunk.versions.splice(drop_from..drop_to, needs_boundary.then_some(version));
-            }
-            self.maxima[first] = version;
-        } else {
-            let chunk = &mut self.chunks[first];
-            chunk.keys.truncate(drop_from);
-            chunk.versions.truncate(drop_from);
-            chunk.keys.push(range.begin.clone());
-            chunk.versions.push(version);
-            self.maxima[first] = version;
-            let chunk = &mut self.chunks[last];
-            let drop_to = chunk.keys.partition_point(|boundary| *boundary < range.end);
-            chunk.keys.drain(..drop_to);
-            chunk.versions.drain(..drop_to);
-            let keep_last = !chunk.keys.is_empty();
-            let gone = first + 1..last + usize::from(!keep_last);
-            if keep_last {
-                self.firsts[last] = chunk.keys[0].clone();
-                self.maxima[last] = chunk.maximum();
-            }
-            self.chunks.drain(gone.clone());
-            self.firsts.drain(gone.clone());
-            self.maxima.drain(gone);
+        let at_begin = self.chunks[first].keys.key(place) == range.begin.as_ref();
+        let from = if at_begin { place } else { place + 1 };
+        if last > first {
+            self.drop_up_to(first, last, &range.end);
         }
+        let chunk = &mut self.chunks[first];
+        let to = if last > first { chunk.keys.len() } else { chunk.from(&range.end) };
+        if at_begin && to == from + 1 {
+            chunk.versions[from] = version;
+        } else {
+            chunk.keys.replace(from, to, Some(&range.begin));
+            chunk.versions.splice(from..to, [version]);
+        }
+        self.maxima[first] = version;
         self.split_if_long(first);
+    }
+
+    /// Drops the boundaries before `end` in the chunks after `first` up to `last`.
+    fn drop_up_to(&mut self, first: usize, last: usize, end: &[u8]) {
+        let chunk = &mut self.chunks[last];
+        let to = chunk.from(end);
+        chunk.keys.replace(0, to, None);
+        chunk.versions.drain(..to);
+        let mut gone_to = last + 1;
+        if !chunk.keys.is_empty() {
+            self.firsts.replace(last, last + 1, Some(chunk.keys.key(0)));
+            self.maxima[last] = chunk.maximum();
+            gone_to = last;
+        }
+        self.chunks.drain(first + 1..gone_to);
+        self.firsts.replace(first + 1, gone_to, None);
+        self.maxima.drain(first + 1..gone_to);
     }
 
     /// Forgets what was written before `oldest`, a little at a time: about as much as was written since
@@ -147,11 +151,11 @@ impl Resolver {
             if self.finger >= self.chunks.len() {
                 self.finger = 0;
             }
-            let length = self.chunks[self.finger].keys.len();
-            if self.allowance < length.max(16) {
+            let cost = self.chunks[self.finger].keys.len().max(16);
+            if self.allowance < cost {
                 return;
             }
-            self.allowance -= length.max(16);
+            self.allowance -= cost;
             self.clean(self.finger);
             if self.finger == 0 {
                 // One round is enough for now, however large the allowance.
@@ -175,23 +179,26 @@ impl Resolver {
             before = version;
         }
         if keep.contains(&false) {
-            let mut kept = keep.iter();
-            chunk.keys.retain(|_| kept.next().copied().unwrap_or(true));
+            chunk.keys.retain(&keep);
             let mut kept = keep.iter();
             chunk.versions.retain(|_| kept.next().copied().unwrap_or(true));
         }
-        let joins = at > 0 && chunk.keys.len() + self.chunks[at - 1].keys.len() < CHUNK / 2;
+        let joins = at > 0
+            && chunk.keys.len() + self.chunks[at - 1].keys.len() < CHUNK / 2
+            && self.chunks[at].keys.bytes() + self.chunks[at - 1].keys.bytes() < CHUNK_BYTES / 2;
         if self.chunks[at].keys.is_empty() || joins {
             let gone = self.chunks.remove(at);
-            self.firsts.remove(at);
+            self.firsts.replace(at, at + 1, None);
             self.maxima.remove(at);
             let into = &mut self.chunks[at - 1];
-            into.keys.extend(gone.keys);
+            into.keys.append(&gone.keys);
             into.versions.extend(gone.versions);
             self.maxima[at - 1] = into.maximum();
         } else {
             let chunk = &self.chunks[at];
-            self.firsts[at] = chunk.keys[0].clone();
+            if self.firsts.key(at) != chunk.keys.key(0) {
+                self.firsts.replace(at, at + 1, Some(chunk.keys.key(0)));
+            }
             self.maxima[at] = chunk.maximum();
             self.finger = at + 1;
         }
@@ -199,21 +206,21 @@ impl Resolver {
 
     /// The chunk that holds the last boundary at or before `key`.
     fn chunk_of(&self, key: &[u8]) -> usize {
-        self.firsts.partition_point(|first| first.as_ref() <= key).saturating_sub(1)
+        self.firsts.partition_point(|first| first <= key).saturating_sub(1)
     }
 
     /// The chunk that holds the last boundary before `key`.
     fn chunk_before(&self, key: &[u8]) -> usize {
-        self.firsts.partition_point(|first| first.as_ref() < key).saturating_sub(1)
+        self.firsts.partition_point(|first| first < key).saturating_sub(1)
     }
 
-    fn split_at(&mut self, key: &Bytes) {
+    fn split_at(&mut self, key: &[u8]) {
         let at = self.chunk_of(key);
         let chunk = &mut self.chunks[at];
         let place = chunk.at_or_before(key);
-        if chunk.keys[place] != *key {
+        if chunk.keys.key(place) != key {
             let version = chunk.versions[place];
-            chunk.keys.insert(place + 1, key.clone());
+            chunk.keys.insert(place + 1, key);
             chunk.versions.insert(place + 1, version);
             self.split_if_long(at);
         }
@@ -221,15 +228,13 @@ impl Resolver {
 
     fn split_if_long(&mut self, at: usize) {
         let chunk = &mut self.chunks[at];
-        if chunk.keys.len() <= CHUNK {
+        if chunk.keys.len() < 2 || (chunk.keys.len() <= CHUNK && chunk.keys.bytes() <= CHUNK_BYTES) {
             return;
         }
-        // Keys that ascend leave full chunks behind when the cut is near the end; half is as good for
-        // all others.
         let cut = chunk.keys.len() / 2;
         let tail = Chunk { keys: chunk.keys.split_off(cut), versions: chunk.versions.split_off(cut) };
         self.maxima[at] = chunk.maximum();
-        self.firsts.insert(at + 1, tail.keys[0].clone());
+        self.firsts.insert(at + 1, tail.keys.key(0));
         self.maxima.insert(at + 1, tail.maximum());
         self.chunks.insert(at + 1, tail);
     }
@@ -237,6 +242,8 @@ impl Resolver {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
     use crate::random::Random;
 
@@ -245,16 +252,17 @@ mod tests {
     }
 
     fn check(resolver: &Resolver) {
-        let mut last: Option<&Bytes> = None;
+        let mut last: Option<&[u8]> = None;
         for (at, chunk) in resolver.chunks.iter().enumerate() {
             assert_eq!(chunk.keys.len(), chunk.versions.len());
-            assert_eq!((&resolver.firsts[at], resolver.maxima[at]), (&chunk.keys[0], chunk.maximum()));
-            for key in &chunk.keys {
+            assert_eq!((resolver.firsts.key(at), resolver.maxima[at]), (chunk.keys.key(0), chunk.maximum()));
+            for key in (0..chunk.keys.len()).map(|at| chunk.keys.key(at)) {
                 assert!(last.is_none_or(|last| last < key));
                 last = Some(key);
             }
         }
-        assert!(resolver.firsts[0].is_empty());
+        assert!(resolver.firsts.key(0).is_empty());
+        assert_eq!(resolver.firsts.len(), resolver.chunks.len());
     }
 
     /// Against one version for each of 4,096 keys.

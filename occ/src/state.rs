@@ -31,7 +31,7 @@ use crate::mutation::{Mutation, checked_stamp_offset, stamped_key_range, waiting
 use crate::options::{Options, Persistent};
 use crate::overlay::Overlay;
 use crate::store::Store;
-use crate::sync::{Promise, lock};
+use crate::sync::Promise;
 use crate::watches::Watch;
 use crate::write_map::{KeyOp, Known, WriteMap};
 use crate::{KeyRange, size};
@@ -314,7 +314,7 @@ impl<S: Store> State<S> {
         let version = self.begin_reading(core);
         match &self.view {
             Some(_) => core.check_age(version)?,
-            None => self.view = Some(lock(&core.window).at(version, core.clock.now())?),
+            None => self.view = Some(core.view_at(version)?),
         }
         let sees_writes = !self.options.ryw_disabled && (read == Read::Serializable || self.options.snapshot_ryw > 0);
         match &self.view {

@@ -17,9 +17,11 @@ use kv_api::{Error, Result, error};
 
 use crate::sequencer::Timeline;
 
-/// More views than this are not kept: under very many commits the oldest part of the window is given
-/// up (1007) rather than the memory. Transactions that have begun hold their own view.
+/// More views than this, and views before more changed keys than this, are not kept: under very many
+/// writes the oldest part of the window is given up (1007 for those who set such a read version) rather
+/// than the memory. Transactions that have begun hold their own view.
 const MOST_VIEWS: usize = 4096;
+const MOST_CHANGES: usize = 100_000;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -27,18 +29,31 @@ pub(crate) struct Window<V> {
     timeline: Timeline,
     /// How many versions can be read at.
     width: i64,
-    views: VecDeque<(i64, V)>,
+    views: VecDeque<Entry<V>>,
+    /// The changes of all views but the oldest.
+    changes: usize,
+    /// Views that nobody needs any more: to be dropped outside of the window's lock.
+    dropped: Vec<V>,
     /// The newest version that can be read at.
     newest: i64,
     /// The commit version of the batch that is under way.
     committing: Option<i64>,
 }
 
+/// A view, from which version on it holds, and how many changes made it of the one before.
+#[derive(Debug)]
+struct Entry<V> {
+    from: i64,
+    changes: usize,
+    view: V,
+}
+
 impl<V: Clone> Window<V> {
     pub(crate) fn new(timeline: Timeline, width: Duration, view: V) -> Self {
         let width = i64::try_from(width.as_micros()).unwrap_or(i64::MAX);
         let newest = timeline.first();
-        Window { timeline, width, views: VecDeque::from([(newest, view)]), newest, committing: None }
+        let views = VecDeque::from([Entry { from: newest, changes: 0, view }]);
+        Window { timeline, width, views, changes: 0, dropped: Vec::new(), newest, committing: None }
     }
 
     /// The newest version, and its view. Versions pass with time even where nothing is committed.
@@ -56,9 +71,9 @@ impl<V: Clone> Window<V> {
         if version < self.oldest(now) {
             return Err(Error::new(error::TRANSACTION_TOO_OLD));
         }
-        let after = self.views.partition_point(|(from, _)| *from <= version);
+        let after = self.views.partition_point(|entry| entry.from <= version);
         match after.checked_sub(1).and_then(|at| self.views.get(at)) {
-            Some((_, view)) => Ok(view.clone()),
+            Some(entry) => Ok(entry.view.clone()),
             None => Err(Error::new(error::TRANSACTION_TOO_OLD)),
         }
     }
@@ -76,10 +91,11 @@ impl<V: Clone> Window<V> {
     }
 
     /// The batch is in the store and synced: it can be read.
-    pub(crate) fn publish(&mut self, version: i64, view: V, now: Duration) {
+    pub(crate) fn publish(&mut self, version: i64, view: V, changes: usize, now: Duration) {
         self.committing = None;
         self.newest = version;
-        self.views.push_back((version, view));
+        self.changes += changes;
+        self.views.push_back(Entry { from: version, changes, view });
         self.prune(now);
     }
 
@@ -92,7 +108,7 @@ impl<V: Clone> Window<V> {
     /// The newest view.
     pub(crate) fn head(&self) -> &V {
         // The constructor puts one in and pruning leaves one.
-        &self.views[self.views.len() - 1].1
+        &self.views[self.views.len() - 1].view
     }
 
     fn advance(&mut self, now: Duration) {
@@ -104,9 +120,17 @@ impl<V: Clone> Window<V> {
 
     fn prune(&mut self, now: Duration) {
         let oldest = self.oldest(now);
-        while self.views.len() > MOST_VIEWS || self.views.get(1).is_some_and(|(from, _)| *from <= oldest) {
-            self.views.pop_front();
+        while let Some(next) = self.views.get(1)
+            && (next.from <= oldest || self.views.len() > MOST_VIEWS || self.changes > MOST_CHANGES)
+        {
+            self.changes -= next.changes;
+            self.dropped.extend(self.views.pop_front().map(|entry| entry.view));
         }
+    }
+
+    /// The views that have left the window since the last call.
+    pub(crate) fn take_dropped(&mut self) -> Vec<V> {
+        std::mem::take(&mut self.dropped)
     }
 }
 
@@ -124,10 +148,10 @@ mod tests {
     fn reads_at_any_version_of_the_window() {
         let mut window = window();
         let first = window.begin_batch(SECOND);
-        window.publish(first, "one", SECOND);
+        window.publish(first, "one", 1, SECOND);
         let second = window.begin_batch(SECOND);
         assert_eq!(second, first + 1);
-        window.publish(second, "two", SECOND);
+        window.publish(second, "two", 1, SECOND);
         assert_eq!(window.at(first - 1, SECOND).unwrap(), "empty");
         assert_eq!(window.at(first, SECOND).unwrap(), "one");
         assert_eq!(window.at(second, SECOND).unwrap(), "two");
@@ -139,13 +163,32 @@ mod tests {
     }
 
     #[test]
+    fn very_many_changes_shorten_the_window() {
+        let mut window = window();
+        let first = window.begin_batch(SECOND);
+        window.publish(first, "one", MOST_CHANGES, SECOND);
+        assert_eq!(window.at(first, SECOND).unwrap(), "one");
+        let second = window.begin_batch(SECOND);
+        window.publish(second, "two", MOST_CHANGES, SECOND);
+        assert_eq!(window.at(first, SECOND).unwrap(), "one", "the view before the last batch stays");
+        assert_eq!(window.at(first - 1, SECOND).unwrap_err().code(), 1007);
+        assert_eq!(window.take_dropped(), ["empty"]);
+        for _ in 0..2 * MOST_VIEWS {
+            let version = window.begin_batch(SECOND);
+            window.publish(version, "more", 1, SECOND);
+        }
+        assert_eq!(window.views.len(), MOST_VIEWS);
+        assert_eq!(window.head(), &"more");
+    }
+
+    #[test]
     fn no_read_version_reaches_a_commit_under_way() {
         let mut window = window();
         let version = window.begin_batch(SECOND);
         let (read, view) = window.newest(3 * SECOND);
         assert!(read < version);
         assert_eq!(view, "empty");
-        window.publish(version, "one", 3 * SECOND);
+        window.publish(version, "one", 1, 3 * SECOND);
         assert!(window.newest(3 * SECOND).0 >= version);
     }
 }
