@@ -158,6 +158,10 @@ impl<D: Database> Layer<D> {
         })
     }
 
+    pub(crate) fn guard(&self) -> &Guard<D> {
+        &self.shared.guard
+    }
+
     /// The store.
     pub fn engine(&self) -> &D {
         &self.shared.guard.engine

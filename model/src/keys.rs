@@ -8,6 +8,7 @@
 //!       ├ (1, Name)                              catalog: where a database's own keys are
 //!       ├ (2)                                    the next database's number
 //!       ├ (3, Milliseconds, Nonce)               transaction ids (RFC 003, option 3)
+//!       ├ (5)                                    the store's identity
 //!       └ (4, Number) ┬ (0)                      instance: read by every transaction on the database
 //!         a database's│
 //!         prefix      ├ (1)                      security object
@@ -56,6 +57,8 @@ pub(crate) enum Key<'a> {
     Transaction { time_ms: u64, nonce: [u8; 16] },
     /// A database's own keys.
     Database(u64),
+    /// The store's identity.
+    Identity,
 }
 
 impl Key<'_> {
@@ -64,6 +67,7 @@ impl Key<'_> {
     const ALLOCATOR: u64 = 2;
     const TRANSACTION: u64 = 3;
     const DATABASE: u64 = 4;
+    const IDENTITY: u64 = 5;
 
     /// The bytes under `root`.
     pub(crate) fn under(self, root: &[u8]) -> Vec<u8> {
@@ -85,6 +89,7 @@ impl Key<'_> {
                 tuple::append_u64(&mut out, Self::DATABASE);
                 tuple::append_u64(&mut out, number);
             }
+            Key::Identity => tuple::append_u64(&mut out, Self::IDENTITY),
         }
         out
     }

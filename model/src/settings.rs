@@ -10,6 +10,12 @@ use crate::keys::DatabaseKey;
 use crate::limits::{check_document_size, check_revs_limit};
 use crate::txids::Outcome;
 
+/// What CouchDB 3 gives a new database.
+fn default_security() -> JsonText {
+    let text = br#"{"members":{"roles":["_admin"]},"admins":{"roles":["_admin"]}}"#;
+    JsonText::parse(text).unwrap_or_else(|_| JsonText::empty_object())
+}
+
 impl<D: Database> Documents<D> {
     /// How many revisions a branch remembers, the leaf included.
     ///
@@ -43,7 +49,8 @@ impl<D: Database> Documents<D> {
             .await
     }
 
-    /// The security object; `{}` until one is set.
+    /// The security object; until one is set that of CouchDB 3, which opens a database to server
+    /// administrators only.
     ///
     /// # Errors
     /// 404 where the database is gone.
@@ -54,7 +61,7 @@ impl<D: Database> Documents<D> {
             let rows = transaction.get_all(blob::range(&key), Read::Snapshot);
             async move {
                 instance.await?;
-                Ok(blob::read(&rows.await?)?.map_or_else(JsonText::empty_object, |(_, text)| text))
+                Ok(blob::read(&rows.await?)?.map_or_else(default_security, |(_, text)| text))
             }
         })
         .await

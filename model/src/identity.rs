@@ -1,0 +1,43 @@
+//! Random bytes that belong to a store: what a server signs sessions with and is known by.
+
+use kv_api::{Database, Read, Transaction};
+
+use crate::catalog::Layer;
+use crate::error::{Error, Result};
+use crate::keys::Key;
+
+/// How many bytes a store's identity has.
+pub const IDENTITY_BYTES: usize = 48;
+
+impl<D: Database> Layer<D> {
+    /// The store's identity: drawn at the first call, the same ever after, whoever asks. It is a
+    /// secret.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn identity(&self) -> Result<[u8; IDENTITY_BYTES]> {
+        let guard = self.guard();
+        let key = Key::Identity.under(&guard.root);
+        let mut drawn = [0; IDENTITY_BYTES];
+        guard.environment.random(&mut drawn);
+        // Needs no transaction id: a second run finds what the first one wrote.
+        kv_api::Runner::new(&guard.engine)
+            .run(|transaction, _| {
+                let known = transaction.get(&key, Read::Serializable);
+                let key = &key;
+                async move {
+                    match known.await? {
+                        Some(known) => {
+                            let known = known.as_ref().try_into();
+                            known.map_err(|_| Error::corrupt("a store's identity of wrong length"))
+                        }
+                        None => {
+                            transaction.set(key, &drawn);
+                            Ok(drawn)
+                        }
+                    }
+                }
+            })
+            .await
+    }
+}
