@@ -1,34 +1,20 @@
-//! An engine from a URL, and the mark by which a data folder says which engine it holds.
+//! An engine from a URL. This is the one place where features pick engines.
 //!
 //! | URL | engine |
 //! |---|---|
 //! | `mem:` | memory; gone when the process ends |
-//! | `sled:PATH` | a sled tree in the folder `PATH` |
-//! | `PATH` | the engine that the folder `PATH` says it holds |
+//! | `sled:FOLDER` | a sled tree in that folder |
+//! | `FOLDER` | the engine that the folder's mark names ([`occ::folder`]); sled for a new one |
 //!
-//! ```text
-//!   PATH/
-//!     COUCH-LAYER     "couch-layer data folder\nformat 1\nengine sled\n"
-//!     sled/           the engine's own files
-//! ```
-//!
-//! The mark is written before the engine's first file, and synced, so that a folder with anything in
-//! it and no mark is somebody else's and is left alone. It names the format of the *folder*; the
-//! format of what is in the store is a key in the store, and [`model`]'s affair.
+//! A folder has one owner at a time, and is opened by its mark: one of another engine or format, and
+//! one that is not ours, is refused and left as it was.
 
 use std::fmt;
-use std::fs;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use kv_api::AnyDatabase;
-
-/// The name of the mark in a data folder.
-pub const MARK: &str = "COUCH-LAYER";
-
-/// The format of data folders that this program writes and reads.
-pub const FOLDER_FORMAT: u32 = 1;
+use occ::folder::Mark;
 
 /// The engines that there are a URL for, whether or not this build has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,14 +36,6 @@ impl Engine {
 
     fn from_name(name: &str) -> Option<Self> {
         [Engine::Mem, Engine::Sled].into_iter().find(|engine| engine.name() == name)
-    }
-
-    /// Whether this build has the engine.
-    pub const fn is_built(self) -> bool {
-        match self {
-            Engine::Mem => cfg!(feature = "mem"),
-            Engine::Sled => cfg!(feature = "sled"),
-        }
     }
 }
 
@@ -122,38 +100,38 @@ impl fmt::Display for EngineUrl {
 /// Why a store could not be opened: a sentence that says what is wrong and what to do. Nothing in the
 /// folder has been changed.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "each variant's sentence is its documentation")]
+#[non_exhaustive]
 pub enum EngineError {
+    /// The URL's scheme names no engine.
     #[error("there is no engine \"{name}\"; a store is named mem:, sled:FOLDER, or by its folder alone")]
-    UnknownEngine { name: String },
+    UnknownEngine {
+        /// What it names.
+        name: String,
+    },
+    /// `mem:` with something behind it.
     #[error("mem: takes no path; it keeps everything in memory until the process ends")]
     MemWithPath,
+    /// An engine on disk without a folder.
     #[error("\"{url}\" names no folder; write sled:FOLDER")]
-    NoPath { url: String },
+    NoPath {
+        /// The URL.
+        url: String,
+    },
+    /// An engine that this build was made without.
     #[error("this build has no engine {engine}; build couch-layer again with `--features {engine}`")]
-    NotBuilt { engine: &'static str },
-    #[error("{} is not a folder; name a folder, which is created if there is none", folder.display())]
-    NotAFolder { folder: PathBuf },
-    #[error(
-        "{} has files in it and no {MARK} file, so it is not a data folder of couch-layer; name an empty or a new one",
-        folder.display()
-    )]
-    NotOurs { folder: PathBuf },
-    #[error("the file {} is damaged: {problem}; restore it from a backup, or name another folder", file.display())]
-    BadMark { file: PathBuf, problem: String },
-    #[error(
-        "{} has folder format {found}, and this couch-layer reads format {FOLDER_FORMAT}; open it with the version that wrote it",
-        folder.display()
-    )]
-    FolderFormat { folder: PathBuf, found: u32 },
-    #[error("{} holds a store of the engine {holds}, not {asked}; open it as {holds}:{}", folder.display(), folder.display())]
-    OtherEngine { folder: PathBuf, holds: String, asked: &'static str },
-    #[error("there is no data folder {}", folder.display())]
-    Missing { folder: PathBuf },
-    #[error("the folder {} cannot be used; see that it can be read and written, and that the disk has room", folder.display())]
-    Io { folder: PathBuf, source: io::Error },
-    #[error("the store in {} cannot be opened: {problem}", folder.display())]
-    Open { folder: PathBuf, problem: String },
+    NotBuilt {
+        /// The engine's name.
+        engine: String,
+    },
+    /// There is no store, and none was to be created.
+    #[error("there is no data folder at {}", folder.display())]
+    Missing {
+        /// Where one was looked for.
+        folder: PathBuf,
+    },
+    /// The engine cannot open its store; it says why and what to do.
+    #[error("{}", .0.context().map_or_else(|| .0.to_string(), str::to_owned))]
+    Open(#[from] kv_api::Error),
 }
 
 /// Whether opening a store may create it.
@@ -165,8 +143,8 @@ pub enum IfMissing {
     Fail,
 }
 
-/// Opens the store that `url` names. A folder that holds another engine than the one asked for, that is
-/// of another format, or that is not ours is refused and left as it was.
+/// Opens the store that `url` names. It is closed when the last handle is dropped; what was
+/// acknowledged is durable before.
 ///
 /// # Errors
 /// [`EngineError`], whose sentence is for a person.
@@ -174,98 +152,40 @@ pub fn open(url: &EngineUrl, if_missing: IfMissing) -> Result<AnyDatabase, Engin
     let Some(folder) = url.folder() else {
         return open_mem();
     };
-    match read_mark(folder)? {
-        Some(engine) => match url.engine {
-            Some(asked) if asked != engine => Err(EngineError::OtherEngine {
-                folder: folder.into(),
-                holds: engine.name().into(),
-                asked: asked.name(),
-            }),
-            _ => open_folder(engine, folder),
-        },
-        None if if_missing == IfMissing::Fail => Err(EngineError::Missing { folder: folder.into() }),
-        None => {
-            let engine = url.engine.unwrap_or(Engine::Sled);
-            if !engine.is_built() {
-                return Err(EngineError::NotBuilt { engine: engine.name() });
-            }
-            write_mark(folder, engine).map_err(|source| EngineError::Io { folder: folder.into(), source })?;
-            open_folder(engine, folder)
-        }
+    let mark = Mark::read(folder)?;
+    if mark.is_none() && if_missing == IfMissing::Fail {
+        return Err(EngineError::Missing { folder: folder.into() });
+    }
+    let engine = match (url.engine, mark) {
+        // Where the mark names another one, the engine says so itself.
+        (Some(engine), _) => engine,
+        (None, Some(mark)) => Engine::from_name(&mark.engine).ok_or(EngineError::NotBuilt { engine: mark.engine })?,
+        (None, None) => Engine::Sled,
+    };
+    match engine {
+        Engine::Sled => open_sled(folder),
+        Engine::Mem => Err(EngineError::MemWithPath),
     }
 }
 
+#[cfg(feature = "mem")]
 fn open_mem() -> Result<AnyDatabase, EngineError> {
-    Err(EngineError::NotBuilt { engine: Engine::Mem.name() })
+    Ok(AnyDatabase::new(engine_mem::MemDatabase::new()))
 }
 
-fn open_folder(engine: Engine, folder: &Path) -> Result<AnyDatabase, EngineError> {
-    let _ = folder;
-    Err(EngineError::NotBuilt { engine: engine.name() })
+#[cfg(not(feature = "mem"))]
+fn open_mem() -> Result<AnyDatabase, EngineError> {
+    Err(EngineError::NotBuilt { engine: Engine::Mem.name().into() })
 }
 
-/// The engine that `folder` says it holds; `None` when there is no such folder or nothing in it.
-fn read_mark(folder: &Path) -> Result<Option<Engine>, EngineError> {
-    let failed = |source| EngineError::Io { folder: folder.into(), source };
-    let file = folder.join(MARK);
-    let text = match fs::read_to_string(&file) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return match fs::read_dir(folder) {
-                Ok(mut entries) => match entries.next() {
-                    None => Ok(None),
-                    Some(Ok(_)) => Err(EngineError::NotOurs { folder: folder.into() }),
-                    Some(Err(error)) => Err(failed(error)),
-                },
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-                Err(error) => Err(failed(error)),
-            };
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
-            return Err(EngineError::NotAFolder { folder: folder.into() });
-        }
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-            return Err(EngineError::BadMark { file, problem: "it is not text".into() });
-        }
-        Err(error) => return Err(failed(error)),
-    };
-    let bad = |problem: &str| EngineError::BadMark { file: file.clone(), problem: problem.into() };
-    let mut lines = text.lines();
-    if lines.next() != Some("couch-layer data folder") {
-        return Err(bad("its first line is not \"couch-layer data folder\""));
-    }
-    let mut field = |name: &str| {
-        let value = lines.next().and_then(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        value.ok_or_else(|| bad(&format!("it does not say its {name}")))
-    };
-    let format: u32 = field("format")?.parse().map_err(|_| bad("its format is not a number"))?;
-    if format != FOLDER_FORMAT {
-        return Err(EngineError::FolderFormat { folder: folder.into(), found: format });
-    }
-    let engine = field("engine")?;
-    match Engine::from_name(engine) {
-        Some(engine) if engine != Engine::Mem => Ok(Some(engine)),
-        _ => Err(bad(&format!("it names an engine that is not known here, \"{engine}\""))),
-    }
+#[cfg(feature = "sled")]
+fn open_sled(folder: &Path) -> Result<AnyDatabase, EngineError> {
+    Ok(AnyDatabase::new(engine_sled::SledDatabase::open(folder, engine_sled::SledOptions::new())?))
 }
 
-/// Makes `folder` a data folder of `engine`. The mark is whole or not there: written under another
-/// name, synced, then renamed.
-fn write_mark(folder: &Path, engine: Engine) -> io::Result<()> {
-    fs::create_dir_all(folder)?;
-    let draft = folder.join(format!("{MARK}.new"));
-    let written = (|| {
-        let mut file = fs::File::create(&draft)?;
-        write!(file, "couch-layer data folder\nformat {FOLDER_FORMAT}\nengine {}\n", engine.name())?;
-        file.sync_all()?;
-        fs::rename(&draft, folder.join(MARK))?;
-        fs::File::open(folder)?.sync_all()
-    })();
-    if written.is_err() {
-        // A folder that could not become ours is left empty; what cannot be removed was not written.
-        let _ = fs::remove_file(&draft);
-    }
-    written
+#[cfg(not(feature = "sled"))]
+fn open_sled(_folder: &Path) -> Result<AnyDatabase, EngineError> {
+    Err(EngineError::NotBuilt { engine: Engine::Sled.name().into() })
 }
 
 #[cfg(test)]
@@ -289,44 +209,35 @@ mod tests {
     }
 
     #[test]
-    fn a_new_folder_is_marked_and_read_back() {
-        let dir = tempfile::tempdir().unwrap();
-        let folder = dir.path().join("a/b");
-        assert_eq!(read_mark(&folder).unwrap(), None);
-        write_mark(&folder, Engine::Sled).unwrap();
-        assert_eq!(read_mark(&folder).unwrap(), Some(Engine::Sled));
-        let names: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        assert_eq!(names, [MARK]);
+    fn a_missing_folder_is_created_only_when_it_may_be() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("none");
+        let named = url(&folder.display().to_string()).unwrap();
+        assert!(matches!(open(&named, IfMissing::Fail), Err(EngineError::Missing { .. })));
+        assert!(!folder.exists());
     }
 
     #[test]
-    fn what_is_not_ours_is_refused_and_unchanged() {
-        let dir = tempfile::tempdir().unwrap();
-        let sled = |folder: &Path| url(&format!("sled:{}", folder.display())).unwrap();
-
-        fs::write(dir.path().join("photo.jpg"), "x").unwrap();
-        let refused = open(&sled(dir.path()), IfMissing::Create).err().unwrap();
-        assert!(matches!(refused, EngineError::NotOurs { .. }), "{refused}");
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
-
-        let file = dir.path().join("photo.jpg");
-        assert!(matches!(open(&sled(&file), IfMissing::Create), Err(EngineError::NotAFolder { .. })));
-
-        for (text, expected) in [
-            ("couch-layer data folder\nformat 2\nengine sled\n", "folder format 2"),
-            ("couch-layer data folder\nformat 1\nengine rocks\n", "not known here"),
-            ("couch-layer data folder\nformat 1\nengine mem\n", "not known here"),
-            ("couch-layer data folder\nformat x\n", "not a number"),
-            ("couch-layer data folder\n", "does not say its format"),
-            ("", "first line"),
-        ] {
-            fs::write(dir.path().join(MARK), text).unwrap();
-            let refused = open(&sled(dir.path()), IfMissing::Create).err().unwrap().to_string();
-            assert!(refused.contains(expected), "{text:?}: {refused}");
-            assert_eq!(fs::read_to_string(dir.path().join(MARK)).unwrap(), text);
+    fn a_folder_says_which_engine_it_holds() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::write(root.path().join("couch-layer.json"), r#"{"engine":"rocks","format":1}"#).unwrap();
+        let folder = root.path().display().to_string();
+        let refused = open(&url(&folder).unwrap(), IfMissing::Create).unwrap_err();
+        assert!(matches!(refused, EngineError::NotBuilt { .. }), "{refused}");
+        #[cfg(feature = "sled")]
+        {
+            let refused = open(&url(&format!("sled:{folder}")).unwrap(), IfMissing::Create).unwrap_err().to_string();
+            assert!(refused.contains("rocks") && refused.contains("sled"), "{refused}");
         }
-        let missing = dir.path().join("none");
-        assert!(matches!(open(&sled(&missing), IfMissing::Fail), Err(EngineError::Missing { .. })));
-        assert!(!missing.exists());
+        assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 1);
+    }
+
+    #[cfg(feature = "sled")]
+    #[test]
+    fn a_new_folder_is_opened_by_its_name_alone_afterwards() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("data");
+        drop(open(&url(&format!("sled:{}", folder.display())).unwrap(), IfMissing::Create).unwrap());
+        open(&url(&folder.display().to_string()).unwrap(), IfMissing::Fail).unwrap();
     }
 }

@@ -18,5 +18,6 @@ compile_error!(
 pub mod cli;
 pub mod cmd;
 pub mod engine;
+pub mod http;
 pub mod mango;
 mod report;

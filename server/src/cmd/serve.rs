@@ -1,9 +1,17 @@
 //! `couch-layer serve`: the CouchDB-compatible server.
 
+use std::io::{self, Write};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::Path;
+
 use clap::Args;
+use kv_api::{Database, Durability};
+use model::{Layer, LayerOptions};
+use tracing_subscriber::EnvFilter;
 
 use crate::cli::Failure;
 use crate::engine::{self, EngineUrl, IfMissing};
+use crate::http::{Administrator, CorsOptions, Options, Server};
 
 /// Serve databases over HTTP
 #[derive(Debug, Args)]
@@ -11,12 +19,167 @@ pub struct Serve {
     /// Where the data is: sled:FOLDER, mem:, or a folder that says itself which engine it holds
     #[arg(long, value_name = "URL", env = "COUCH_LAYER_ENGINE", default_value = "sled:./couch-data")]
     engine: EngineUrl,
+
+    /// Where to listen. Port 0 takes any free port
+    #[arg(long, value_name = "HOST:PORT", env = "COUCH_LAYER_LISTEN", default_value = "127.0.0.1:5984")]
+    listen: String,
+
+    /// The administrator's name. Without an administrator the server listens on loopback only
+    #[arg(long, value_name = "NAME", env = "COUCHDB_USER", requires = "password")]
+    user: Option<String>,
+
+    /// The administrator's password; better given in the environment, where other users do not see it
+    #[arg(long, value_name = "PASSWORD", env = "COUCHDB_PASSWORD", hide_env_values = true)]
+    password: Option<String>,
+
+    /// Origins of web pages that may use the server, separated by commas; * for all
+    #[arg(long, value_name = "ORIGIN", env = "COUCH_LAYER_CORS_ORIGINS", value_delimiter = ',')]
+    cors_origins: Vec<String>,
+
+    /// Let those pages send cookies and passwords along
+    #[arg(long, env = "COUCH_LAYER_CORS_CREDENTIALS")]
+    cors_credentials: bool,
+
+    /// The largest document, in bytes of compact JSON; at most 8000000
+    #[arg(long, value_name = "BYTES", env = "COUCH_LAYER_MAX_DOCUMENT_SIZE", default_value_t = 1_000_000,
+          value_parser = clap::value_parser!(u32).range(1..=8_000_000))]
+    max_document_size: u32,
+
+    /// The largest request, in bytes, before and after gzip is unpacked
+    #[arg(long, value_name = "BYTES", env = "COUCH_LAYER_MAX_REQUEST_SIZE", default_value_t = 64 << 20,
+          value_parser = clap::value_parser!(u32).range(1024..))]
+    max_request_size: u32,
+
+    /// What to log: error, warn, info, debug (a line for each request), trace, or tracing's directives
+    #[arg(long, value_name = "LEVEL", env = "COUCH_LAYER_LOG", default_value = "info")]
+    log: String,
+}
+
+/// Why the server does not start.
+#[derive(Debug, thiserror::Error)]
+enum ServeError {
+    #[error("\"{0}\" is no address to listen on; write HOST:PORT, 127.0.0.1:5984 say")]
+    Address(String),
+    #[error("\"{0}\" is no log level; write error, warn, info, debug or trace")]
+    Log(String),
+    #[error("COUCHDB_USER is set and COUCHDB_PASSWORD is not, or is empty; set both, or neither")]
+    NoPassword,
+    #[error("COUCHDB_PASSWORD is set and COUCHDB_USER is not, or is empty; set both, or neither")]
+    NoUser,
+    #[error("an administrator's name has no colon in it")]
+    ColonInUser,
 }
 
 impl Serve {
     /// Serves until the process is told to stop.
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let _database = engine::open(&self.engine, IfMissing::Create)?;
+        self.start_logging()?;
+        silence_panics();
+        // A commit on an embedded engine holds its thread while the disk syncs, so there are more
+        // threads than cores.
+        let cores = std::thread::available_parallelism().map_or(2, usize::from);
+        let threads = (2 * cores).max(4);
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(threads).thread_name("couch").enable_all().build()?;
+        runtime.block_on(self.serve())
+    }
+
+    async fn serve(self) -> Result<(), Failure> {
+        let address = resolve(&self.listen)?;
+        let options = Options {
+            administrator: self.administrator()?,
+            cors: CorsOptions { origins: self.cors_origins, credentials: self.cors_credentials },
+            max_request_size: usize::try_from(self.max_request_size)?,
+            ..Options::default()
+        };
+        // Before the store is opened, and its folder created, for nothing.
+        Server::check_address(address, &options)?;
+        let engine = engine::open(&self.engine, IfMissing::Create)?;
+        let durability = engine.durability();
+        let layer_options =
+            LayerOptions { max_document_size: usize::try_from(self.max_document_size)?, ..LayerOptions::default() };
+        let layer = Layer::open(engine, layer_options).await?;
+        let party = options.administrator.is_none();
+        let server = Server::start(layer, address, options).await?;
+        announce(server.address(), self.engine.folder(), durability, party)?;
+        stop_signal().await?;
+        tracing::info!("stopping");
+        server.stop().await;
         Ok(())
     }
+
+    fn administrator(&self) -> Result<Option<Administrator>, ServeError> {
+        let filled = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        match (filled(&self.user), filled(&self.password)) {
+            (None, None) => Ok(None),
+            (Some(_), None) => Err(ServeError::NoPassword),
+            (None, Some(_)) => Err(ServeError::NoUser),
+            (Some(name), Some(_)) if name.contains(':') => Err(ServeError::ColonInUser),
+            (Some(name), Some(password)) => Ok(Some(Administrator { name, password })),
+        }
+    }
+
+    fn start_logging(&self) -> Result<(), Failure> {
+        // Everybody else's crates speak up from warnings on; a bare level is for this program.
+        let directives = if self.log.contains(['=', ',']) {
+            self.log.clone()
+        } else {
+            let level: tracing::Level = self.log.parse().map_err(|_| ServeError::Log(self.log.clone()))?;
+            format!("warn,server={level},model={level}")
+        };
+        let filter = EnvFilter::builder().parse(directives).map_err(|_| ServeError::Log(self.log.clone()))?;
+        let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false);
+        // Set by tests that run several servers in one process.
+        let _ = subscriber.try_init();
+        Ok(())
+    }
+}
+
+/// The address that `listen` names; the first where a name has several.
+fn resolve(listen: &str) -> Result<SocketAddr, ServeError> {
+    let resolved = listen.to_socket_addrs().ok().and_then(|mut addresses| addresses.next());
+    resolved.ok_or_else(|| ServeError::Address(listen.to_owned()))
+}
+
+/// A panic is a bug, and is logged as one: a line with its place, no backtrace on the terminal. The
+/// request that met it is answered 500.
+fn silence_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        let message = panic.payload_as_str().unwrap_or("no message");
+        tracing::error!("a bug, please report it: {message} ({place})");
+    }));
+}
+
+/// Says that the server is ready, and where. Scripts wait for the first line.
+fn announce(address: SocketAddr, folder: Option<&Path>, durability: Durability, party: bool) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "couch-layer listens on http://{address}/")?;
+    let kept = folder.map(|folder| folder.canonicalize().unwrap_or_else(|_| folder.to_owned()));
+    match (kept, durability) {
+        (None, _) => writeln!(out, "The data is in memory and is gone when the server stops.")?,
+        (Some(folder), Durability::Disk) => {
+            writeln!(out, "The data is in {}; a write is on disk before it is acknowledged.", folder.display())?;
+        }
+        (Some(folder), _) => writeln!(out, "The data is in {}.", folder.display())?,
+    }
+    if party {
+        writeln!(out, "There is no administrator: everyone on this machine may read and write everything.")?;
+    }
+    out.flush()
+}
+
+/// Completes at SIGINT or SIGTERM.
+async fn stop_signal() -> io::Result<()> {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        let mut terminate = signal(SignalKind::terminate())?;
+        tokio::select! {
+            _ = terminate.recv() => Ok(()),
+            interrupted = tokio::signal::ctrl_c() => interrupted,
+        }
+    }
+    #[cfg(not(unix))]
+    tokio::signal::ctrl_c().await
 }

@@ -1,0 +1,573 @@
+//! `_all_docs`, `_design_docs` and `_local_docs`: documents by id.
+//!
+//! Answers are read in bounded pages and sent while they are read. An answer that fits one page has a
+//! length; longer ones are chunked.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use hyper::{Method, StatusCode};
+use model::{AllDocsEntry, AllDocsRequest, AllDocsRow, JsonRef, JsonText, JsonWriter, LocalRow, Seq};
+
+use super::error::{ApiError, Result};
+use super::json_body::array_member;
+use super::params;
+use super::request::Request;
+use super::response::{self, BodyWriter, Response, Stop};
+use super::state::{App, Documents};
+
+/// Keys that are looked up before any of their rows is sent.
+const PAGE_KEYS: usize = 500;
+
+/// Where a range of ids ends. Keys are compared as views compare them: numbers and the like before
+/// every string, arrays and objects after.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Key {
+    BelowAll,
+    Id(String),
+    AboveAll,
+}
+
+impl Key {
+    fn of(key: JsonRef<'_>) -> Key {
+        use model::JsonKind::{Array, Object};
+        match (key.as_str(), key.kind()) {
+            (Some(id), _) => Key::Id(id.into_owned()),
+            (None, Array | Object) => Key::AboveAll,
+            (None, _) => Key::BelowAll,
+        }
+    }
+}
+
+/// What a client asks for.
+#[derive(Clone, Debug)]
+struct Query {
+    start: Option<Key>,
+    end: Option<Key>,
+    inclusive_end: bool,
+    keys: Option<Vec<JsonText>>,
+    descending: bool,
+    limit: u64,
+    skip: u64,
+    include_docs: bool,
+    conflicts: bool,
+    update_seq: bool,
+}
+
+impl Default for Query {
+    fn default() -> Self {
+        Query {
+            start: None,
+            end: None,
+            inclusive_end: true,
+            keys: None,
+            descending: false,
+            limit: u64::MAX,
+            skip: 0,
+            include_docs: false,
+            conflicts: false,
+            update_seq: false,
+        }
+    }
+}
+
+impl Query {
+    /// Takes a parameter of the URL, where keys are JSON and everything else is plain.
+    fn set_text(&mut self, name: &str, value: &str) -> Result<()> {
+        match name {
+            "key" | "keys" | "startkey" | "start_key" | "endkey" | "end_key" => {
+                self.set(name, &params::parse_json(value)?)
+            }
+            _ => self.set_plain(name, value),
+        }
+    }
+
+    /// Takes a member of a JSON body.
+    fn set(&mut self, name: &str, value: &JsonText) -> Result<()> {
+        match name {
+            "key" => {
+                self.start = Some(Key::of(value.root()));
+                self.end = self.start.clone();
+            }
+            "startkey" | "start_key" => self.start = Some(Key::of(value.root())),
+            "endkey" | "end_key" => self.end = Some(Key::of(value.root())),
+            "keys" if value.root().is_array() => {
+                self.keys = Some(value.root().elements().map(|key| value.slice_ref(key)).collect());
+            }
+            "keys" if value.root().is_null() => self.keys = None,
+            "keys" => return Err(ApiError::bad_request("`keys` parameter must be an array.")),
+            _ => {
+                let text = value.root().as_str().unwrap_or(value.as_str().into()).into_owned();
+                self.set_plain(name, &text)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn set_plain(&mut self, name: &str, value: &str) -> Result<()> {
+        match name {
+            "inclusive_end" => self.inclusive_end = params::parse_bool(value)?,
+            "descending" => self.descending = params::parse_bool(value)?,
+            "limit" => self.limit = params::parse_count(value)?,
+            "skip" => self.skip = params::parse_count(value)?,
+            "include_docs" => self.include_docs = params::parse_bool(value)?,
+            "conflicts" => self.conflicts = params::parse_bool(value)?,
+            "update_seq" => self.update_seq = params::parse_bool(value)?,
+            "attachments" | "att_encoding_info" | "sorted" => {
+                params::parse_bool(value)?;
+            }
+            "stale" if !matches!(value, "ok" | "update_after") => {
+                return Err(ApiError::query_parse("Invalid value for `stale`."));
+            }
+            "stable" if params::parse_bool(value).is_err() => {
+                return Err(ApiError::query_parse("Invalid value for `stable`."));
+            }
+            "update" if !matches!(value, "true" | "false" | "lazy") => {
+                return Err(ApiError::query_parse("Invalid value for `update`."));
+            }
+            "reduce" if params::parse_bool(value)? => {
+                return Err(ApiError::query_parse("`reduce` is invalid for map-only views."));
+            }
+            "group" if params::parse_bool(value)? => {
+                return Err(ApiError::query_parse("Invalid use of grouping on a map view."));
+            }
+            "group_level" if params::parse_count(value)? > 0 => {
+                return Err(ApiError::query_parse("Invalid use of grouping on a map view."));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Which documents are listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Namespace {
+    All,
+    Design,
+    Local,
+}
+
+impl Namespace {
+    fn of(endpoint: &str) -> Self {
+        match endpoint {
+            "_design_docs" => Namespace::Design,
+            "_local_docs" => Namespace::Local,
+            _ => Namespace::All,
+        }
+    }
+
+    /// What the ids begin with.
+    fn prefix(self) -> Option<&'static str> {
+        match self {
+            Namespace::All => None,
+            Namespace::Design => Some("_design/"),
+            Namespace::Local => Some("_local/"),
+        }
+    }
+}
+
+/// The listing of a range, as the model takes it; `None` where nothing can lie in it.
+fn range(query: &Query, namespace: Namespace) -> Option<AllDocsRequest> {
+    let from = query.start.clone().map(|key| (key, true));
+    let to = query.end.clone().map(|key| (key, query.inclusive_end));
+    let (low, high) = if query.descending { (to, from) } else { (from, to) };
+    let mut low = match low {
+        None | Some((Key::BelowAll, _)) => None,
+        Some((Key::Id(id), inclusive)) => Some((id, inclusive)),
+        Some((Key::AboveAll, _)) => return None,
+    };
+    let mut high = match high {
+        None | Some((Key::AboveAll, _)) => None,
+        Some((Key::Id(id), inclusive)) => Some((id, inclusive)),
+        Some((Key::BelowAll, _)) => return None,
+    };
+    if let Some(prefix) = namespace.prefix() {
+        // `0` is the character behind the slash.
+        let beyond = prefix.replace('/', "0");
+        if low.as_ref().is_none_or(|(id, _)| id.as_str() < prefix) {
+            low = Some((prefix.to_owned(), true));
+        }
+        if high.as_ref().is_none_or(|(id, _)| *id >= beyond) {
+            high = Some((beyond, false));
+        }
+    }
+    let (start, end) = if query.descending { (high, low) } else { (low, high) };
+    let (start, inclusive_start) = start.map_or((None, true), |(id, inclusive)| (Some(id), inclusive));
+    let (end, inclusive_end) = end.map_or((None, true), |(id, inclusive)| (Some(id), inclusive));
+    Some(AllDocsRequest { start, inclusive_start, end, inclusive_end, ..fetch(query) })
+}
+
+/// What the model is to fetch, without saying of which documents.
+fn fetch(query: &Query) -> AllDocsRequest {
+    AllDocsRequest {
+        descending: query.descending,
+        limit: usize::try_from(query.limit).ok(),
+        skip: usize::try_from(query.skip).unwrap_or(usize::MAX),
+        include_docs: query.include_docs,
+        conflicts: query.conflicts,
+        update_seq: query.update_seq,
+        ..AllDocsRequest::default()
+    }
+}
+
+/// What is still to be listed.
+enum Rest {
+    Range(Option<AllDocsRequest>),
+    /// The keys as they were asked for; any JSON.
+    Keys(VecDeque<JsonText>),
+}
+
+/// Lists page by page.
+struct Lister {
+    app: Arc<App>,
+    database: Documents,
+    namespace: Namespace,
+    query: Query,
+    rest: Rest,
+    /// Whether the next row is not the first.
+    comma: bool,
+}
+
+/// What stands before the rows.
+#[derive(Default)]
+struct Head {
+    total_rows: Option<u64>,
+    offset: Option<u64>,
+    update_seq: Option<Seq>,
+}
+
+impl Lister {
+    fn new(app: &Arc<App>, database: &Documents, endpoint: &str, query: Query) -> Self {
+        let namespace = Namespace::of(endpoint);
+        let rest = match &query.keys {
+            None => Rest::Range(range(&query, namespace)),
+            Some(keys) => {
+                let mut keys = keys.clone();
+                if query.descending {
+                    keys.reverse();
+                }
+                let skip = usize::try_from(query.skip).unwrap_or(usize::MAX);
+                let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
+                Rest::Keys(keys.into_iter().skip(skip).take(limit).collect())
+            }
+        };
+        Lister { app: app.clone(), database: database.clone(), namespace, query, rest, comma: false }
+    }
+
+    /// Writes what stands before the rows, and the first page of them.
+    async fn begin(&mut self, body: &mut Vec<u8>) -> Result<()> {
+        let mut rows = Vec::new();
+        let head = self.page(&mut rows).await?;
+        let mut json = JsonWriter::new(body);
+        json.begin_object();
+        for (name, value) in [("total_rows", head.total_rows), ("offset", head.offset)] {
+            match value {
+                Some(value) => json.name(name).u64(value),
+                None => json.name(name).null(),
+            };
+        }
+        if self.query.update_seq {
+            match head.update_seq {
+                Some(seq) => json.name("update_seq").display(seq),
+                None => json.name("update_seq").null(),
+            };
+        }
+        json.name("rows");
+        body.extend_from_slice(b"[\r\n");
+        body.extend_from_slice(&rows);
+        Ok(())
+    }
+
+    fn is_done(&self) -> bool {
+        match &self.rest {
+            Rest::Range(next) => next.is_none(),
+            Rest::Keys(keys) => keys.is_empty(),
+        }
+    }
+
+    /// Writes the rows of the next page.
+    async fn page(&mut self, out: &mut Vec<u8>) -> Result<Head> {
+        match &mut self.rest {
+            Rest::Range(next) => {
+                // Without a range there are no rows, but still their count.
+                let request = next.take().unwrap_or_else(|| AllDocsRequest { limit: Some(0), ..fetch(&self.query) });
+                let (head, next) = self.fetch_and_write(request, out).await?;
+                self.rest = Rest::Range(next);
+                Ok(head)
+            }
+            Rest::Keys(keys) => {
+                let chunk: Vec<JsonText> = keys.drain(..keys.len().min(PAGE_KEYS)).collect();
+                self.keyed_page(&chunk, out).await
+            }
+        }
+    }
+
+    async fn fetch_and_write(
+        &mut self,
+        request: AllDocsRequest,
+        out: &mut Vec<u8>,
+    ) -> Result<(Head, Option<AllDocsRequest>)> {
+        let database = self.database.clone();
+        if self.namespace == Namespace::Local {
+            let found = self.app.scan(async move { database.local_docs(&request).await }).await?;
+            for row in &found.rows {
+                self.separate(out);
+                write_local(out, row, self.query.include_docs);
+            }
+            return Ok((Head::default(), found.next));
+        }
+        let found = self.app.scan(async move { database.all_docs(&request).await }).await?;
+        for row in &found.rows {
+            self.separate(out);
+            write_row(out, row, self.query.include_docs);
+        }
+        let head = Head { total_rows: Some(found.total_rows), offset: found.offset, update_seq: found.update_seq };
+        Ok((head, found.next))
+    }
+
+    /// Rows for keys, in their order. Keys that can be no id of this listing are not found.
+    async fn keyed_page(&mut self, keys: &[JsonText], out: &mut Vec<u8>) -> Result<Head> {
+        let mut head = None;
+        let mut run: Vec<String> = Vec::new();
+        for key in keys {
+            match key.root().as_str().filter(|id| self.namespace.prefix().is_none_or(|prefix| id.starts_with(prefix))) {
+                Some(id) => run.push(id.into_owned()),
+                None => {
+                    let found = self.run(std::mem::take(&mut run), out).await?;
+                    head = head.or(found);
+                    self.separate(out);
+                    write_not_found(out, key);
+                }
+            }
+        }
+        let found = self.run(run, out).await?;
+        match head.or(found) {
+            Some(head) => Ok(head),
+            None => {
+                let request = AllDocsRequest { limit: Some(0), ..fetch(&self.query) };
+                Ok(Head { offset: None, ..self.fetch_and_write(request, out).await?.0 })
+            }
+        }
+    }
+
+    /// Rows for ids, however many batches they take.
+    async fn run(&mut self, ids: Vec<String>, out: &mut Vec<u8>) -> Result<Option<Head>> {
+        if ids.is_empty() {
+            return Ok(None);
+        }
+        let request = AllDocsRequest { descending: false, limit: None, skip: 0, keys: Some(ids), ..fetch(&self.query) };
+        let mut head = None;
+        let mut next = Some(request);
+        while let Some(request) = next.take() {
+            let (found, rest) = self.fetch_and_write(request, out).await?;
+            head.get_or_insert(found);
+            next = rest;
+        }
+        Ok(head)
+    }
+
+    fn separate(&mut self, out: &mut Vec<u8>) {
+        if self.comma {
+            out.extend_from_slice(b",\r\n");
+        }
+        self.comma = true;
+    }
+
+    /// Writes everything.
+    async fn write_all(mut self, writer: &BodyWriter, before: &[u8]) -> Result<(), Stop> {
+        let mut body = before.to_vec();
+        self.begin(&mut body).await?;
+        writer.send(body).await?;
+        self.write_rest(writer).await
+    }
+
+    /// Writes everything behind the first page, but for the last line feed.
+    async fn write_rest(mut self, writer: &BodyWriter) -> Result<(), Stop> {
+        while !self.is_done() {
+            let mut body = Vec::new();
+            self.page(&mut body).await?;
+            writer.send(body).await?;
+        }
+        Ok(writer.send(END).await?)
+    }
+}
+
+const END: &str = "\r\n]}";
+
+fn write_row(out: &mut Vec<u8>, row: &AllDocsRow, include_docs: bool) {
+    let (rev, doc) = match &row.entry {
+        AllDocsEntry::Live { rev, doc } => (rev, doc.as_deref()),
+        AllDocsEntry::Deleted { rev } => (rev, None),
+        AllDocsEntry::Missing => {
+            let mut json = JsonWriter::new(out);
+            json.begin_object().name("key").str(&row.id).name("error").str("not_found").end_object();
+            return;
+        }
+    };
+    let mut json = JsonWriter::new(out);
+    json.begin_object().name("id").str(&row.id).name("key").str(&row.id);
+    json.name("value").begin_object().name("rev").display(rev);
+    if matches!(row.entry, AllDocsEntry::Deleted { .. }) {
+        json.name("deleted").bool(true);
+    }
+    json.end_object();
+    if include_docs {
+        json.name("doc");
+        match doc {
+            Some(document) => document.write_json(out),
+            None => out.extend_from_slice(b"null"),
+        }
+    }
+    out.push(b'}');
+}
+
+fn write_local(out: &mut Vec<u8>, row: &LocalRow, include_docs: bool) {
+    let mut json = JsonWriter::new(out);
+    let Some(rev) = row.rev else {
+        json.begin_object().name("key").str(&row.id).name("error").str("not_found").end_object();
+        return;
+    };
+    let rev = format!("0-{rev}");
+    json.begin_object().name("id").str(&row.id).name("key").str(&row.id);
+    json.name("value").begin_object().name("rev").str(&rev).end_object();
+    if include_docs {
+        json.name("doc");
+        match &row.body {
+            Some(body) => {
+                json.begin_object().name("_id").str(&row.id).name("_rev").str(&rev);
+                json.members_of(body).end_object();
+            }
+            None => {
+                json.null();
+            }
+        }
+    }
+    json.end_object();
+}
+
+fn write_not_found(out: &mut Vec<u8>, key: &JsonText) {
+    let mut json = JsonWriter::new(out);
+    json.begin_object().name("key").text(key).name("error").str("not_found").end_object();
+}
+
+pub(crate) async fn all_docs(request: &mut Request, db: &str, endpoint: &str) -> Result<Response> {
+    let database = request.database(db).await?;
+    let mut query = Query::default();
+    match request.method {
+        Method::GET => {}
+        Method::POST => {
+            let body = request.json_object().await?;
+            for (name, value) in body.root().members() {
+                query.set(&name, &body.slice_ref(value))?;
+            }
+        }
+        _ => return Err(ApiError::method_not_allowed("GET,HEAD,POST")),
+    }
+    for (name, value) in request.params.iter() {
+        query.set_text(name, value)?;
+    }
+    let mut lister = Lister::new(&request.app, &database, endpoint, query);
+    let mut body = Vec::new();
+    lister.begin(&mut body).await?;
+    if lister.is_done() {
+        body.extend_from_slice(END.as_bytes());
+        return Ok(response::json(StatusCode::OK, body));
+    }
+    let body = response::stream(|writer| async move {
+        writer.send(body).await?;
+        lister.write_rest(&writer).await?;
+        Ok(writer.send("\n").await?)
+    });
+    Ok(response::with_json(StatusCode::OK, body))
+}
+
+/// Several listings in one answer.
+pub(crate) async fn queries(request: &mut Request, db: &str, endpoint: &str) -> Result<Response> {
+    let database = request.database(db).await?;
+    request.allow("POST")?;
+    let body = request.json_object().await?;
+    let queries = array_member(&body, "queries")?;
+    let queries = queries.ok_or_else(|| ApiError::bad_request("POST body must include `queries` parameter."))?;
+    let mut listers = Vec::new();
+    for one in queries.elements() {
+        if !one.is_object() {
+            return Err(ApiError::bad_request("each of `queries` must be an object"));
+        }
+        let mut query = Query::default();
+        for (name, value) in request.params.iter() {
+            query.set_text(name, value)?;
+        }
+        for (name, value) in one.members() {
+            query.set(&name, &body.slice_ref(value))?;
+        }
+        listers.push(Lister::new(&request.app, &database, endpoint, query));
+    }
+    let body = response::stream(|writer| async move {
+        let mut before: &[u8] = b"{\"results\":[\r\n";
+        if listers.is_empty() {
+            writer.send(before.to_vec()).await?;
+        }
+        for lister in listers {
+            lister.write_all(&writer, before).await?;
+            before = b",\r\n";
+        }
+        Ok(writer.send("\r\n]}\n").await?)
+    });
+    Ok(response::with_json(StatusCode::OK, body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn query(params: &[(&str, &str)]) -> Result<Query> {
+        let mut query = Query::default();
+        params.iter().try_for_each(|(name, value)| query.set_text(name, value))?;
+        Ok(query)
+    }
+
+    #[test]
+    fn ranges_follow_the_order_of_views() {
+        let listed = |params: &[(&str, &str)]| {
+            let request = range(&query(params).unwrap(), Namespace::All)?;
+            Some((request.start, request.end, request.inclusive_end))
+        };
+        let id = |id: &str| Some(id.to_owned());
+        assert_eq!(listed(&[]), Some((None, None, true)));
+        assert_eq!(listed(&[("startkey", "\"a\""), ("end_key", "\"b\"")]), Some((id("a"), id("b"), true)));
+        assert_eq!(listed(&[("key", "\"a\"")]), Some((id("a"), id("a"), true)));
+        assert_eq!(listed(&[("startkey", "null"), ("endkey", "{}")]), Some((None, None, true)));
+        assert_eq!(listed(&[("startkey", "{}")]), None);
+        assert_eq!(listed(&[("endkey", "7")]), None);
+        let down = [("startkey", "{}"), ("endkey", "\"b\""), ("descending", "true"), ("inclusive_end", "false")];
+        assert_eq!(listed(&down), Some((None, id("b"), false)));
+    }
+
+    #[test]
+    fn a_namespace_clamps_the_range() {
+        let request = range(&query(&[("startkey", "\"a\""), ("descending", "true")]).unwrap(), Namespace::Design);
+        let request = request.unwrap();
+        assert_eq!((request.start.as_deref(), request.inclusive_start), (Some("_design0"), false));
+        assert_eq!((request.end.as_deref(), request.inclusive_end), (Some("_design/"), true));
+    }
+
+    #[test]
+    fn values_of_the_wrong_kind_are_refused() {
+        for (name, value) in [
+            ("limit", "-1"),
+            ("limit", "x"),
+            ("skip", "1.5"),
+            ("include_docs", "maybe"),
+            ("descending", "1"),
+            ("reduce", "true"),
+            ("group_level", "1"),
+            ("stale", "never"),
+        ] {
+            assert_eq!(query(&[(name, value)]).unwrap_err().error(), "query_parse_error", "{name}={value}");
+        }
+        for (name, value) in [("startkey", "a"), ("keys", "{}"), ("key", "")] {
+            assert_eq!(query(&[(name, value)]).unwrap_err().error(), "bad_request", "{name}={value}");
+        }
+    }
+}

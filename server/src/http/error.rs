@@ -1,0 +1,137 @@
+//! What a refused request is answered with: CouchDB's status, `error` and `reason`.
+//!
+//! The pairs are those of `error_info` in CouchDB's `chttpd.erl`. Nothing that the store or the
+//! operating system said reaches a client through here, except where it is the answer (507, 503).
+
+use std::borrow::Cow;
+
+use hyper::header::{ALLOW, CONNECTION, HeaderName, HeaderValue, WWW_AUTHENTICATE};
+use hyper::{HeaderMap, StatusCode};
+use model::JsonWriter;
+
+use super::response::{self, Response};
+
+/// The result of handling a request.
+pub(crate) type Result<T, E = ApiError> = std::result::Result<T, E>;
+
+/// A refusal. Small, since most results carry one: the parts are behind one pointer.
+#[derive(Debug)]
+pub(crate) struct ApiError(Box<Parts>);
+
+#[derive(Debug)]
+struct Parts {
+    status: StatusCode,
+    error: Cow<'static, str>,
+    reason: Cow<'static, str>,
+    headers: HeaderMap,
+}
+
+impl ApiError {
+    pub(crate) fn new(
+        status: StatusCode,
+        error: impl Into<Cow<'static, str>>,
+        reason: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        ApiError(Box::new(Parts { status, error: error.into(), reason: reason.into(), headers: HeaderMap::new() }))
+    }
+
+    pub(crate) fn bad_request(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "bad_request", reason)
+    }
+
+    /// The value of a parameter that takes none such.
+    pub(crate) fn query_parse(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "query_parse_error", reason)
+    }
+
+    pub(crate) fn invalid_json() -> Self {
+        Self::bad_request("invalid UTF-8 JSON")
+    }
+
+    pub(crate) fn not_found(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not_found", reason)
+    }
+
+    pub(crate) fn unauthorized(reason: impl Into<Cow<'static, str>>) -> Self {
+        let error = Self::new(StatusCode::UNAUTHORIZED, "unauthorized", reason);
+        error.with_header(WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"server\""))
+    }
+
+    pub(crate) fn forbidden(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "forbidden", reason)
+    }
+
+    /// `allowed`: the methods of the resource, as CouchDB lists them (`GET,HEAD`).
+    pub(crate) fn method_not_allowed(allowed: &'static str) -> Self {
+        let reason = format!("Only {allowed} allowed");
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", reason)
+            .with_header(ALLOW, HeaderValue::from_static(allowed))
+    }
+
+    pub(crate) fn bad_content_type(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "bad_content_type", reason)
+    }
+
+    /// A body over the limit on requests. The rest of it is not read, so the connection ends.
+    pub(crate) fn too_large() -> Self {
+        let reason = "the request entity is too large";
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", reason)
+            .with_header(CONNECTION, HeaderValue::from_static("close"))
+    }
+
+    /// Something CouchDB has and this server has not, by name.
+    pub(crate) fn not_implemented(what: &str) -> Self {
+        let reason = format!("{what} are not implemented by couch-layer yet");
+        Self::new(StatusCode::NOT_IMPLEMENTED, "not_implemented", reason)
+    }
+
+    pub(crate) fn internal() -> Self {
+        let reason = "the server met an error of its own; its log says more";
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_server_error", reason)
+    }
+
+    #[must_use]
+    pub(crate) fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.0.headers.append(name, value);
+        self
+    }
+
+    pub(crate) fn status(&self) -> StatusCode {
+        self.0.status
+    }
+
+    pub(crate) fn error(&self) -> &str {
+        &self.0.error
+    }
+
+    pub(crate) fn reason(&self) -> &str {
+        &self.0.reason
+    }
+
+    /// The members `error` and `reason`, into the object that is open.
+    pub(crate) fn write_members(&self, json: &mut JsonWriter<'_>) {
+        json.name("error").str(self.error());
+        json.name("reason").str(self.reason());
+    }
+
+    pub(crate) fn into_response(self) -> Response {
+        let mut body = Vec::with_capacity(128);
+        let mut json = JsonWriter::new(&mut body);
+        json.begin_object();
+        self.write_members(&mut json);
+        json.end_object();
+        let mut response = response::json(self.0.status, body);
+        response.headers_mut().extend(self.0.headers);
+        response
+    }
+}
+
+impl From<model::Error> for ApiError {
+    fn from(error: model::Error) -> Self {
+        let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        if status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED {
+            tracing::error!(%error, "the store failed");
+        }
+        ApiError::new(status, error.error().to_owned(), error.reason().into_owned())
+    }
+}

@@ -1,0 +1,205 @@
+//! Listening, connections, and shutting down.
+//!
+//! ```text
+//!   start ── bind ── accept … ┬─ connection ── requests
+//!                             └─ connection ── requests
+//!   stop  ── no new connections; feeds end with their last sequence; requests under way finish,
+//!            idle connections close; after a grace period what is left is cut off
+//! ```
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use kv_api::AnyDatabase;
+use model::Layer;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use super::state::{App, Options};
+use super::{identity, serve};
+
+/// How long a connection may be idle, or take to send its headers.
+const HEADER_PATIENCE: Duration = Duration::from_secs(75);
+
+/// Request line and headers together, in bytes. Beyond it hyper answers 431, or 414 for the URL.
+const MAX_HEADER_BYTES: usize = 128 * 1024;
+
+const MAX_HEADERS: usize = 200;
+
+/// How long requests under way may take to finish when the server stops.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// The pause after an `accept` that failed, most likely for want of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How often leftovers in the store are swept.
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
+
+/// Why a server could not start: a sentence for a person.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// Everyone would be the administrator, and everyone could connect.
+    #[error(
+        "without an administrator everyone who can connect may read and delete everything, so the server listens on \
+         loopback only, and {address} is not loopback; set COUCHDB_USER and COUCHDB_PASSWORD, or listen on 127.0.0.1"
+    )]
+    OpenToAll {
+        /// The address that was asked for.
+        address: SocketAddr,
+    },
+    /// The address cannot be had.
+    #[error("cannot listen on {address}")]
+    Bind {
+        /// The address that was asked for.
+        address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The threads for scans cannot be had.
+    #[error("cannot start threads")]
+    Threads(#[source] io::Error),
+    /// The store failed.
+    #[error("the store cannot be used: {0}")]
+    Store(#[from] model::Error),
+}
+
+/// A running server.
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+    accepting: JoinHandle<()>,
+    sweeping: JoinHandle<()>,
+}
+
+impl Server {
+    /// Refuses an address that would make everyone the administrator.
+    ///
+    /// # Errors
+    /// [`StartError::OpenToAll`].
+    pub fn check_address(address: SocketAddr, options: &Options) -> Result<(), StartError> {
+        if options.administrator.is_none() && !address.ip().is_loopback() {
+            return Err(StartError::OpenToAll { address });
+        }
+        Ok(())
+    }
+
+    /// Binds `address` and begins to serve `layer`.
+    ///
+    /// # Errors
+    /// [`StartError`], whose sentence is for a person.
+    pub async fn start(layer: Layer<AnyDatabase>, address: SocketAddr, options: Options) -> Result<Server, StartError> {
+        Self::check_address(address, &options)?;
+        let identity = identity::load(&layer).await?;
+        let listener = TcpListener::bind(address).await.map_err(|source| StartError::Bind { address, source })?;
+        let address = listener.local_addr().map_err(|source| StartError::Bind { address, source })?;
+        let (stop, stopping) = watch::channel(false);
+        let app = App::new(layer.clone(), identity, options, stopping.clone()).map_err(StartError::Threads)?;
+        let accepting = tokio::spawn(accept(listener, Arc::new(app), stopping.clone()));
+        let sweeping = tokio::spawn(sweep(layer, stopping));
+        Ok(Server { address, stop, accepting, sweeping })
+    }
+
+    /// Where it listens; the port that was given when port 0 was asked for.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Stops: no new connections, feeds end with their last sequence, requests under way finish
+    /// within a grace period.
+    pub async fn stop(self) {
+        self.stop.send_replace(true);
+        for task in [self.accepting, self.sweeping] {
+            // Neither panics; if one did, it has stopped as well.
+            let _ = task.await;
+        }
+    }
+}
+
+async fn accept(listener: TcpListener, app: Arc<App>, stopping: watch::Receiver<bool>) {
+    // Every connection holds a sender; when the last is dropped, all connections have ended.
+    let (alive, mut all_ended) = mpsc::channel::<()>(1);
+    let (cut_off, cut) = watch::channel(false);
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = app.stopping() => break,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                let connection = connection(app.clone(), stream, peer, stopping.clone(), cut.clone(), alive.clone());
+                tokio::spawn(connection);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    drop((listener, alive));
+    if tokio::time::timeout(GRACE, all_ended.recv()).await.is_err() {
+        tracing::warn!("requests that were still under way are cut off");
+        cut_off.send_replace(true);
+        all_ended.recv().await;
+    }
+}
+
+async fn connection(
+    app: Arc<App>,
+    stream: TcpStream,
+    peer: SocketAddr,
+    mut stopping: watch::Receiver<bool>,
+    mut cut: watch::Receiver<bool>,
+    alive: mpsc::Sender<()>,
+) {
+    let _alive = alive;
+    // Answers are written whole: waiting to fill a packet only delays them.
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "a connection without TCP_NODELAY");
+    }
+    let service = service_fn(move |request| serve(app.clone(), request, peer));
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEADER_PATIENCE);
+    builder.max_buf_size(MAX_HEADER_BYTES).max_headers(MAX_HEADERS).pipeline_flush(true);
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = turned_true(&mut stopping) => {
+            connection.as_mut().graceful_shutdown();
+            tokio::select! {
+                ended = connection.as_mut() => ended,
+                () = turned_true(&mut cut) => return,
+            }
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(peer = %peer.ip(), %error, "a connection broke");
+    }
+}
+
+async fn turned_true(flag: &mut watch::Receiver<bool>) {
+    // An error says that the server is gone altogether.
+    let _ = flag.wait_for(|flag| *flag).await;
+}
+
+/// Removes what dropped databases and finished transactions left behind, now and then.
+async fn sweep(layer: Layer<AnyDatabase>, mut stopping: watch::Receiver<bool>) {
+    loop {
+        match layer.sweep().await {
+            Ok(report) => tracing::debug!(?report, "swept"),
+            Err(error) => tracing::warn!(%error, "leftovers could not be swept; tried again later"),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(SWEEP_EVERY) => {}
+            () = turned_true(&mut stopping) => return,
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! CouchDB's HTTP API.
+//!
+//! ```text
+//!   listen ── one task for each connection (hyper)
+//!      │
+//!   serve ─── request id, log line, no panic beyond this point
+//!      │
+//!   answer ── preflight, host, authentication, authorisation
+//!      │
+//!   route ─── path and method to a handler, one file for each group of endpoints
+//! ```
+//!
+//! Paths are matched here rather than by a router's patterns, since CouchDB's grammar is its own:
+//! `%2F` belongs to a name, `_design/x` and `_design%2Fx` are one document, a trailing slash does not
+//! count, and `COPY` is a method.
+
+mod all_docs;
+mod auth;
+mod bulk;
+mod changes;
+mod cors;
+mod database;
+mod document;
+mod error;
+mod feed;
+mod identity;
+mod json_body;
+mod listen;
+mod local;
+mod maintenance;
+mod multipart;
+mod params;
+mod request;
+mod response;
+mod revs;
+mod root;
+mod route;
+mod session;
+mod state;
+mod uuids;
+
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::FutureExt;
+use hyper::body::Incoming;
+use hyper::header::{CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue, SERVER, SET_COOKIE};
+use hyper::http::request::Parts;
+use hyper::{Method, StatusCode};
+
+pub use auth::Administrator;
+pub use cors::CorsOptions;
+pub use listen::{Server, StartError};
+pub use state::Options;
+
+use auth::{Needs, User};
+use error::{ApiError, Result};
+use json_body::RequestBody;
+use params::Params;
+use request::Request;
+use response::{Body, Response};
+use state::App;
+
+/// Serves a request: whatever happens, there is an answer.
+async fn serve(app: Arc<App>, request: hyper::Request<Incoming>, peer: SocketAddr) -> Result<Response, Infallible> {
+    let started = Instant::now();
+    let (parts, incoming) = request.into_parts();
+    let id = request_id(&parts.headers);
+    let origin = parts.headers.get(hyper::header::ORIGIN).cloned();
+    let (method, uri) = (parts.method.clone(), parts.uri.clone());
+
+    let answer = AssertUnwindSafe(answer(&app, parts, incoming)).catch_unwind().await;
+    let mut response = answer.unwrap_or_else(|_| {
+        tracing::error!(%method, path = uri.path(), "a request ended in a panic");
+        let error = ApiError::internal().with_header(CONNECTION, HeaderValue::from_static("close"));
+        error.into_response()
+    });
+    if method == Method::HEAD && matches!(response.body(), Body::Streamed(_)) {
+        // Its writer stops when it sees that nobody reads.
+        *response.body_mut() = Body::Whole(None);
+    }
+    let headers = response.headers_mut();
+    headers.insert(SERVER, HeaderValue::from_static(concat!("couch-layer/", env!("CARGO_PKG_VERSION"))));
+    headers.insert(HeaderName::from_static("x-couch-request-id"), id);
+    app.options.cors.apply(origin.as_ref(), headers);
+    let took_ms = started.elapsed().as_secs_f64() * 1000.0;
+    tracing::debug!(peer = %peer.ip(), "{method} {} {} {took_ms:.1} ms", uri.path(), response.status().as_u16());
+    Ok(response)
+}
+
+/// The client's own request id where it may stand in a header and a log, otherwise a new one.
+fn request_id(headers: &HeaderMap) -> HeaderValue {
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    match headers.get("x-couch-request-id") {
+        Some(id) if !id.is_empty() && id.len() <= 36 && id.as_bytes().iter().all(is_plain) => id.clone(),
+        _ => uuids::random_hex::<5>()
+            .ok()
+            .and_then(|id| HeaderValue::try_from(id).ok())
+            .unwrap_or_else(|| HeaderValue::from_static("0000000000")),
+    }
+}
+
+async fn answer(app: &Arc<App>, parts: Parts, incoming: Incoming) -> Response {
+    let Parts { method, uri, headers, .. } = parts;
+    if let Some(preflight) = app.options.cors.preflight(&method, &headers) {
+        return preflight;
+    }
+    let mut request = Request {
+        app: app.clone(),
+        method: effective_method(method, &headers),
+        headers,
+        params: Params::default(),
+        user: User::Anonymous,
+        body: RequestBody::new(incoming, app.options.max_request_size),
+    };
+    let mut renewal = None;
+    let outcome = admit_and_route(&mut request, &uri, &mut renewal).await;
+    let close = matches!(&outcome, Err(error) if error.status() == StatusCode::PAYLOAD_TOO_LARGE);
+    if !close {
+        request.body.discard().await;
+    }
+    let mut response = outcome.unwrap_or_else(ApiError::into_response);
+    if let Some(cookie) = renewal
+        && !response.headers().contains_key(SET_COOKIE)
+    {
+        response.headers_mut().insert(SET_COOKIE, cookie);
+    }
+    response
+}
+
+/// `GET` for `HEAD`, and what a `POST` from a client that knows only `GET` and `POST` stands for.
+fn effective_method(method: Method, headers: &HeaderMap) -> Method {
+    let method = match headers.get("x-http-method-override").and_then(|value| value.to_str().ok()) {
+        Some(meant @ ("GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "COPY")) if method == Method::POST => {
+            Method::from_bytes(meant.as_bytes()).unwrap_or(method)
+        }
+        _ => method,
+    };
+    if method == Method::HEAD { Method::GET } else { method }
+}
+
+async fn admit_and_route(
+    request: &mut Request,
+    uri: &hyper::Uri,
+    renewal: &mut Option<HeaderValue>,
+) -> Result<Response> {
+    if request.app.auth.is_party() {
+        refuse_rebound_host(&request.headers)?;
+    }
+    let segments = params::segments(uri.path())?;
+    request.params = Params::parse(uri.query().unwrap_or(""))?;
+    let is_login = request.method == Method::POST && segments.first().is_some_and(|first| first == "_session");
+    if !is_login {
+        let found = request.app.auth.authenticate(&request.headers)?;
+        request.user = found.user;
+        *renewal = found.renewal;
+    }
+    authorize(request, &segments).await?;
+    route::route(request, &segments).await
+}
+
+/// While everyone is the administrator, a web page must not become one by pointing its own name at
+/// loopback (DNS rebinding): the browser then sends that name as `Host`.
+fn refuse_rebound_host(headers: &HeaderMap) -> Result<()> {
+    let Some(host) = headers.get(HOST) else { return Ok(()) };
+    let host = host.to_str().unwrap_or("");
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let name = name.trim_start_matches('[').trim_end_matches(']');
+    let is_local = name.is_empty()
+        || name.eq_ignore_ascii_case("localhost")
+        || name.to_ascii_lowercase().ends_with(".localhost")
+        || name.parse::<IpAddr>().is_ok();
+    if is_local {
+        return Ok(());
+    }
+    Err(ApiError::forbidden(
+        "without an administrator this server answers to localhost only; set COUCHDB_USER and COUCHDB_PASSWORD",
+    ))
+}
+
+async fn authorize(request: &Request, segments: &[String]) -> Result<()> {
+    if request.user.is_admin() {
+        return Ok(());
+    }
+    match auth::needs(&request.method, segments) {
+        Needs::Nobody => Ok(()),
+        Needs::ServerAdmin => Err(ApiError::unauthorized("You are not a server admin.")),
+        Needs::DatabaseAdmin => Err(ApiError::unauthorized("You are not a server or db admin.")),
+        Needs::Member => {
+            let Some(name) = segments.first() else { return Ok(()) };
+            let security = request.database(name).await?.security().await?;
+            if auth::is_public(&security) {
+                return Ok(());
+            }
+            Err(ApiError::unauthorized("You are not authorized to access this db."))
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! A request, taken apart.
+
+use std::sync::Arc;
+
+use hyper::Method;
+use hyper::header::{HOST, HeaderMap, IF_MATCH};
+use model::{JsonText, RevId};
+
+use super::auth::User;
+use super::error::{ApiError, Result};
+use super::json_body::RequestBody;
+use super::params::{self, Params};
+use super::state::{App, Documents};
+
+/// A request, taken apart. `HEAD` is `GET` here; only the body of its answer is left out.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) app: Arc<App>,
+    pub(crate) method: Method,
+    pub(crate) headers: HeaderMap,
+    pub(crate) params: Params,
+    pub(crate) user: User,
+    pub(crate) body: RequestBody,
+}
+
+impl Request {
+    /// The database of that name.
+    pub(crate) async fn database(&self, name: &str) -> Result<Documents> {
+        Ok(self.app.layer.database(name).await?)
+    }
+
+    /// The body as a JSON object, from a client that says that it is one.
+    pub(crate) async fn json_object(&mut self) -> Result<JsonText> {
+        self.body.json_object(&self.headers).await
+    }
+
+    /// The body as JSON.
+    pub(crate) async fn json(&mut self) -> Result<JsonText> {
+        self.body.json(&self.headers).await
+    }
+
+    /// A header as text.
+    pub(crate) fn header(&self, name: impl hyper::header::AsHeaderName) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    /// Whether the client asks for this type by name.
+    pub(crate) fn accepts(&self, kind: &str) -> bool {
+        let accepted = self.headers.get_all(hyper::header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+        accepted
+            .flat_map(|value| value.split(','))
+            .any(|one| one.split(';').next().is_some_and(|one| one.trim().eq_ignore_ascii_case(kind)))
+    }
+
+    /// The revision that an edit names in its query (`rev`), its `If-Match`, or both alike.
+    pub(crate) fn named_rev(&self) -> Result<Option<RevId>> {
+        let explicit = self.params.rev("rev")?;
+        let matched = match self.headers.get(IF_MATCH) {
+            None => None,
+            Some(value) => {
+                let value = value.to_str().map_err(|_| ApiError::bad_request("Invalid rev format"))?;
+                let value = value.trim();
+                Some(params::parse_rev(value.strip_prefix("W/").unwrap_or(value).trim_matches('"'))?)
+            }
+        };
+        match (explicit, matched) {
+            (Some(explicit), Some(matched)) if explicit != matched => {
+                Err(ApiError::bad_request("Document rev and etag have different values"))
+            }
+            (explicit, matched) => Ok(explicit.or(matched)),
+        }
+    }
+
+    /// The URL of a path on this server, as the client sees the server.
+    pub(crate) fn absolute(&self, segments: &[&str]) -> String {
+        let scheme = match self.header("x-forwarded-proto") {
+            Some("https") => "https",
+            _ => "http",
+        };
+        let host = self.header("x-forwarded-host").or_else(|| self.header(HOST)).unwrap_or("localhost");
+        let mut url = format!("{scheme}://{host}");
+        for segment in segments {
+            url.push('/');
+            url.push_str(&params::encode(segment).to_string());
+        }
+        url
+    }
+
+    /// 405 unless the method is among `allowed`, listed as CouchDB does (`GET,HEAD`).
+    pub(crate) fn allow(&self, allowed: &'static str) -> Result<()> {
+        if allowed.split(',').any(|method| method == self.method.as_str()) {
+            return Ok(());
+        }
+        Err(ApiError::method_not_allowed(allowed))
+    }
+}

@@ -1,0 +1,146 @@
+//! What all requests share.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+
+use kv_api::AnyDatabase;
+use model::Layer;
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+
+use super::auth::{Administrator, Auth, SECRET_BYTES};
+use super::cors::CorsOptions;
+use super::error::{ApiError, Result};
+use super::uuids::Uuids;
+
+/// The documents of one database, over whichever engine.
+pub(crate) type Documents = model::Documents<AnyDatabase>;
+
+/// How a server behaves.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The administrator. `None`: everyone who can connect is one.
+    pub administrator: Option<Administrator>,
+    /// Which web pages may ask.
+    pub cors: CorsOptions,
+    /// The largest body of a request in bytes, packed and unpacked. Larger ones are answered 413.
+    pub max_request_size: usize,
+    /// Threads for scans ([`App::scan`]).
+    pub scan_threads: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            administrator: None,
+            cors: CorsOptions::default(),
+            max_request_size: 64 << 20,
+            scan_threads: std::thread::available_parallelism().map_or(2, usize::from).max(2),
+        }
+    }
+}
+
+/// What a store says of the server that serves it: the same after every restart.
+#[derive(Clone)]
+pub(crate) struct Identity {
+    /// In hexadecimal, shown at `/`.
+    pub(crate) uuid: String,
+    /// Signs cookies.
+    pub(crate) secret: [u8; SECRET_BYTES],
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identity").field("uuid", &self.uuid).finish_non_exhaustive()
+    }
+}
+
+/// What all requests share.
+#[derive(Debug)]
+pub(crate) struct App {
+    pub(crate) layer: Layer<AnyDatabase>,
+    pub(crate) options: Options,
+    pub(crate) auth: Auth,
+    pub(crate) uuids: Uuids,
+    pub(crate) uuid: String,
+    scans: Scans,
+    stopping: watch::Receiver<bool>,
+}
+
+impl App {
+    /// `stopping` turns true when the server shuts down.
+    pub(crate) fn new(
+        layer: Layer<AnyDatabase>,
+        identity: Identity,
+        options: Options,
+        stopping: watch::Receiver<bool>,
+    ) -> std::io::Result<Self> {
+        let auth = Auth::new(options.administrator.clone(), identity.secret);
+        let scans = Scans::new(options.scan_threads)?;
+        Ok(App { layer, options, auth, uuids: Uuids::default(), uuid: identity.uuid, scans, stopping })
+    }
+
+    /// Runs a page of a scan on threads of its own. Embedded engines read where they are called, and
+    /// a cold page takes as long as the disk does: heartbeats and small requests do not wait for it.
+    pub(crate) async fn scan<T, F>(self: &Arc<Self>, page: F) -> Result<T>
+    where
+        F: Future<Output = model::Result<T>> + Send + 'static,
+        T: Send + 'static,
+    {
+        match self.scans.spawn(page).await {
+            Some(outcome) => outcome.map_err(ApiError::from),
+            None => Err(ApiError::internal()),
+        }
+    }
+
+    /// Whether the server shuts down.
+    pub(crate) fn is_stopping(&self) -> bool {
+        *self.stopping.borrow()
+    }
+
+    /// Completes when the server shuts down.
+    pub(crate) async fn stopping(&self) {
+        // An error says that the server is gone altogether.
+        let _ = self.stopping.clone().wait_for(|stopping| *stopping).await;
+    }
+}
+
+/// A runtime for what reads much.
+struct Scans(Option<Runtime>);
+
+impl Scans {
+    fn new(threads: usize) -> std::io::Result<Self> {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(threads.max(1)).thread_name("couch-scan").enable_all();
+        builder.build().map(|runtime| Scans(Some(runtime)))
+    }
+
+    /// `None` when the task panicked or the server is going away.
+    async fn spawn<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> Option<T> {
+        /// Ends the task when the client that it works for is gone.
+        struct Aborting<T>(tokio::task::JoinHandle<T>);
+        impl<T> Drop for Aborting<T> {
+            fn drop(&mut self) {
+                self.0.abort();
+            }
+        }
+        let mut task = Aborting(self.0.as_ref()?.spawn(task));
+        (&mut task.0).await.ok()
+    }
+}
+
+impl Drop for Scans {
+    fn drop(&mut self) {
+        // A runtime that is dropped waits for its threads, which must not happen on another runtime's.
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl fmt::Debug for Scans {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Scans")
+    }
+}

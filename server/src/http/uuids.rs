@@ -1,0 +1,75 @@
+//! Fresh document ids, by CouchDB's `sequential` algorithm (`couch_uuids.erl`).
+//!
+//! ```text
+//!   9f2c…(26 digits, random)  00a31f
+//!   └── one prefix for many ids ┘└┬─┘
+//!                     grows by a random step of 1..=0xffe
+//! ```
+//!
+//! Ids that are made one after another sort one after another, which keeps writes of new documents
+//! close together in an ordered store. They are unique, not secret.
+
+use std::sync::{Mutex, PoisonError};
+
+/// A generator of ids.
+#[derive(Debug, Default)]
+pub(crate) struct Uuids(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    prefix: String,
+    counter: u32,
+}
+
+/// Above it a new prefix begins, so that the six digits never run over.
+const LAST: u32 = 0xff_f000;
+
+impl Uuids {
+    /// The next `count` ids, 32 hexadecimal digits each.
+    pub(crate) fn next(&self, count: usize) -> Result<Vec<String>, getrandom::Error> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        (0..count).map(|_| state.next()).collect()
+    }
+}
+
+impl State {
+    fn next(&mut self) -> Result<String, getrandom::Error> {
+        let step = getrandom::u32()? % 0xffe + 1;
+        self.counter += step;
+        if self.prefix.is_empty() || self.counter > LAST {
+            self.prefix = random_hex::<13>()?;
+            self.counter = step;
+        }
+        Ok(format!("{}{:06x}", self.prefix, self.counter))
+    }
+}
+
+/// `BYTES` random bytes in hexadecimal.
+pub(crate) fn random_hex<const BYTES: usize>() -> Result<String, getrandom::Error> {
+    let mut bytes = [0; BYTES];
+    getrandom::fill(&mut bytes)?;
+    Ok(hex(&bytes))
+}
+
+/// Bytes in hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble & 15)]);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_rise_and_never_repeat() {
+        let uuids = Uuids::default();
+        let made = uuids.next(20_000).unwrap();
+        assert!(made.iter().all(|id| id.len() == 32 && id.bytes().all(|b| b.is_ascii_hexdigit())));
+        let unique: std::collections::HashSet<_> = made.iter().collect();
+        assert_eq!(unique.len(), made.len());
+        let rising = made.windows(2).filter(|pair| pair[0] < pair[1]).count();
+        assert!(rising > 19_900, "{rising}: a new prefix begins every eight thousand ids or so");
+    }
+}

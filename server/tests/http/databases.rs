@@ -1,0 +1,155 @@
+//! The server's own endpoints and those of databases.
+
+use serde_json::json;
+
+use crate::support::Couch;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_root_says_who_it_is() {
+    let couch = Couch::start().await;
+    let answer = couch.get("/").await;
+    let json = answer.json();
+    assert_eq!((answer.status.as_u16(), &json["couchdb"]), (200, &json!("Welcome")));
+    assert!(json["version"].as_str().unwrap().starts_with("3."));
+    assert_eq!(json["vendor"]["name"], "couch-layer");
+    assert_eq!(json["uuid"].as_str().unwrap().len(), 32);
+    assert!(answer.header("server").starts_with("couch-layer/"));
+    assert_eq!(answer.header("cache-control"), "must-revalidate");
+    assert_eq!(answer.header("content-type"), "application/json");
+    assert_eq!(couch.get("/_up").await.json()["status"], "ok");
+    assert_eq!(couch.get("/_active_tasks").await.json(), json!([]));
+    assert_eq!(couch.get("/_utils/").await.status, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn request_ids_are_the_clients_where_they_are_plain() {
+    let couch = Couch::start().await;
+    let id = async |sent: &str| {
+        let answer = couch.send(couch.request("GET", "/").header("x-couch-request-id", sent)).await;
+        answer.header("x-couch-request-id").to_owned()
+    };
+    assert_eq!(id("abc-123_X").await, "abc-123_X");
+    assert_eq!(id("a b").await.len(), 10);
+    assert_eq!(id(&"x".repeat(37)).await.len(), 10);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn uuids_come_in_the_number_asked_for() {
+    let couch = Couch::start().await;
+    let answer = couch.get("/_uuids?count=3").await;
+    assert_eq!(answer.json()["uuids"].as_array().unwrap().len(), 3);
+    assert_eq!(answer.header("cache-control"), "no-cache");
+    couch.get("/_uuids?count=1001").await.refused(400, "bad_request", "count parameter too large");
+    couch.get("/_uuids?count=-1").await.refused(400, "bad_request", "count must be a positive integer");
+    couch.get("/_uuids?count=x").await.refused(400, "bad_request", "count must be a positive integer");
+    couch.call("POST", "/_uuids").await.refused(405, "method_not_allowed", "Only GET,HEAD allowed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_is_created_described_listed_and_dropped() {
+    let couch = Couch::start().await;
+    let made = couch.call("PUT", "/a%2Fb+c").await;
+    // A plus is a space, which no name has.
+    assert_eq!(made.status, 400);
+    let made = couch.call("PUT", "/a%2Fb/").await;
+    assert_eq!((made.status.as_u16(), made.json()), (201, json!({"ok": true})));
+    assert_eq!(made.header("location"), format!("{}/a%2Fb", couch.base));
+    couch.call("PUT", "/a%2Fb").await.refused(
+        412,
+        "file_exists",
+        "The database could not be created, the file already exists.",
+    );
+    couch.database("zoo").await;
+    couch.put("/zoo/x", json!({"n": 1})).await;
+    couch.put("/zoo/y", json!({"_deleted": true})).await;
+
+    let info = couch.get("/zoo").await.json();
+    assert_eq!((&info["db_name"], &info["doc_count"], &info["doc_del_count"]), (&json!("zoo"), &json!(1), &json!(1)));
+    assert_eq!(info["update_seq"].as_str().unwrap().len(), 26);
+    assert_eq!(info["compact_running"], false);
+    assert!(info["instance_start_time"].is_string() && info["sizes"]["external"].is_u64());
+    assert_eq!(couch.call("HEAD", "/zoo").await.status, 200);
+    assert_eq!(couch.call("HEAD", "/none").await.status, 404);
+
+    assert_eq!(couch.get("/_all_dbs").await.json(), json!(["a/b", "zoo"]));
+    assert_eq!(couch.get("/_all_dbs?descending=true&limit=1").await.json(), json!(["zoo"]));
+    assert_eq!(couch.get("/_all_dbs?startkey=%22b%22").await.json(), json!(["zoo"]));
+    let infos = couch.json("POST", "/_dbs_info", json!({"keys": ["zoo", "none"]})).await.json();
+    assert_eq!((&infos[0]["info"]["doc_count"], &infos[1]), (&json!(1), &json!({"key": "none", "error": "not_found"})));
+    assert_eq!(couch.get("/_dbs_info").await.json().as_array().unwrap().len(), 2);
+
+    let rev = "You tried to DELETE a database with a ?=rev parameter. Did you mean to DELETE a document instead?";
+    couch.call("DELETE", "/zoo?rev=1-a").await.refused(400, "bad_request", rev);
+    assert_eq!(couch.call("DELETE", "/zoo").await.json(), json!({"ok": true}));
+    couch.call("DELETE", "/zoo").await.refused(404, "not_found", "Database does not exist.");
+    couch.get("/zoo/x").await.refused(404, "not_found", "Database does not exist.");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_is_created_in_the_format_asked_for() {
+    let couch = Couch::start().await;
+    for format in ["exploded", "packed"] {
+        assert_eq!(couch.call("PUT", &format!("/{format}?format={format}")).await.status, 201);
+        couch.put(&format!("/{format}/x"), json!({"a": [1, {"b": null}]})).await;
+        assert_eq!(couch.get(&format!("/{format}/x")).await.json()["a"], json!([1, {"b": null}]));
+    }
+    assert_eq!(couch.call("PUT", "/other?format=zip").await.status, 400);
+    assert_eq!(couch.call("PUT", "/other?q=0").await.status, 400);
+    assert_eq!(couch.call("PUT", "/other?partitioned=true").await.status, 501);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_are_kept() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    assert_eq!(couch.get("/db/_revs_limit").await.json(), json!(1000));
+    assert_eq!(couch.raw("PUT", "/db/_revs_limit", "7").await.json(), json!({"ok": true}));
+    assert_eq!(couch.get("/db/_revs_limit").await.json(), json!(7));
+    for wrong in ["0", "4001", "-1", "\"x\"", "1.5"] {
+        assert_eq!(couch.raw("PUT", "/db/_revs_limit", wrong).await.status, 400, "{wrong}");
+    }
+    let default = json!({"members": {"roles": ["_admin"]}, "admins": {"roles": ["_admin"]}});
+    assert_eq!(couch.get("/db/_security").await.json(), default);
+    let security = json!({"admins": {"names": ["a"], "roles": []}, "more": 1});
+    assert_eq!(couch.json("PUT", "/db/_security", security.clone()).await.json(), json!({"ok": true}));
+    assert_eq!(couch.get("/db/_security").await.json(), security);
+    for wrong in [json!([]), json!({"members": {"names": "a"}}), json!({"admins": {"roles": [1]}})] {
+        assert_eq!(couch.json("PUT", "/db/_security", wrong.clone()).await.status, 400, "{wrong}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn maintenance_answers_truthfully() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    assert_eq!(couch.json("POST", "/db/_compact", json!({})).await.status, 202);
+    assert_eq!(couch.json("POST", "/db/_view_cleanup", json!({})).await.status, 202);
+    let committed = couch.json("POST", "/db/_ensure_full_commit", json!({})).await;
+    assert_eq!(committed.status, 201);
+    assert_eq!(committed.json()["instance_start_time"], couch.get("/db").await.json()["instance_start_time"]);
+    couch.json("POST", "/none/_compact", json!({})).await.refused(404, "not_found", "Database does not exist.");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_missing_is_named() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    for (method, path, word) in [
+        ("PUT", "/db/doc/file.txt", "attachments"),
+        ("GET", "/db/_design/d/_view/v", "views"),
+        ("POST", "/db/_find", "Mango"),
+        ("POST", "/db/_index", "Mango"),
+        ("POST", "/db/_purge", "purges"),
+        ("POST", "/_replicate", "replications"),
+        ("GET", "/db/_changes?filter=_view", "views"),
+        ("GET", "/db/_changes?filter=d/f", "filter functions"),
+    ] {
+        let answer = couch.json(method, path, json!({})).await;
+        assert_eq!((answer.status.as_u16(), &answer.json()["error"]), (501, &json!("not_implemented")), "{path}");
+        assert!(answer.json()["reason"].as_str().unwrap().contains(word), "{path}: {}", answer.text);
+    }
+    let attached = json!({"_attachments": {"a.txt": {"data": "aGk="}}});
+    let answer = couch.json("PUT", "/db/doc", attached).await;
+    assert_eq!(answer.status, 501);
+    assert_eq!(couch.get("/db/doc").await.status, 404);
+}

@@ -1,0 +1,193 @@
+//! Single documents: reading, writing, tags, copies, local documents.
+
+use serde_json::json;
+
+use crate::support::Couch;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_document_lives_and_dies() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    let made = couch.json("PUT", "/db/x", json!({"a": 1})).await;
+    let first = made.json()["rev"].as_str().unwrap().to_owned();
+    assert_eq!(made.status, 201);
+    assert_eq!(made.json(), json!({"ok": true, "id": "x", "rev": first}));
+    assert_eq!(made.header("etag"), format!("\"{first}\""));
+    assert_eq!(made.header("location"), format!("{}/db/x", couch.base));
+
+    couch.json("PUT", "/db/x", json!({"a": 2})).await.refused(409, "conflict", "Document update conflict.");
+    let second = couch.put("/db/x", json!({"_rev": first, "a": 2})).await;
+    let third = couch.put(&format!("/db/x?rev={second}"), json!({"a": 3})).await;
+    let fourth = couch.request("PUT", "/db/x").header("if-match", format!("\"{third}\"")).body(r#"{"a":4}"#);
+    let fourth = couch.send(fourth).await.json()["rev"].as_str().unwrap().to_owned();
+    assert!(fourth.starts_with("4-"));
+    couch.json("PUT", &format!("/db/x?rev={third}"), json!({"_rev": fourth})).await.refused(
+        400,
+        "bad_request",
+        "Document rev from request body and query string have different values",
+    );
+    assert_eq!(couch.get("/db/x").await.json(), json!({"_id": "x", "_rev": fourth, "a": 4}));
+
+    couch.call("DELETE", "/db/x").await.refused(409, "conflict", "Document update conflict.");
+    couch.call("DELETE", &format!("/db/x?rev={third}")).await.refused(409, "conflict", "Document update conflict.");
+    let gone = couch.call("DELETE", &format!("/db/x?rev={fourth}")).await;
+    assert_eq!((gone.status.as_u16(), &gone.json()["id"]), (200, &json!("x")));
+    couch.get("/db/x").await.refused(404, "not_found", "deleted");
+    couch.get("/db/y").await.refused(404, "not_found", "missing");
+    couch.call("DELETE", "/db/x").await.refused(404, "not_found", "deleted");
+    couch.call("DELETE", "/db/y?rev=1-abc").await.refused(404, "not_found", "missing");
+    let tombstone = gone.json()["rev"].as_str().unwrap().to_owned();
+    let read = couch.get(&format!("/db/x?rev={tombstone}")).await.json();
+    assert_eq!(read, json!({"_id": "x", "_rev": tombstone, "_deleted": true}));
+    assert!(couch.put("/db/x", json!({"back": true})).await.starts_with("6-"));
+    let put_away = couch.json("PUT", "/db/z", json!({"_deleted": true})).await;
+    assert_eq!(put_away.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tags_spare_what_the_client_has() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    let rev = couch.put("/db/x", json!({"a": 1})).await;
+    for tag in [format!("\"{rev}\""), format!("W/\"{rev}\""), format!("\"1-other\", \"{rev}\"")] {
+        let answer = couch.send(couch.request("GET", "/db/x").header("if-none-match", &tag)).await;
+        assert_eq!((answer.status.as_u16(), answer.text.as_str()), (304, ""), "{tag}");
+        assert_eq!(answer.header("etag"), format!("\"{rev}\""));
+    }
+    let other = couch.send(couch.request("GET", "/db/x").header("if-none-match", "\"1-other\"")).await;
+    assert_eq!(other.status, 200);
+    // What can change while the revision stays has no tag.
+    assert!(couch.get("/db/x?revs_info=true").await.headers.get("etag").is_none());
+    assert!(couch.get("/db/x?revs=true").await.headers.get("etag").is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn head_is_get_without_a_body() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    couch.put("/db/x", json!({"a": 1})).await;
+    for path in
+        ["/", "/db", "/db/x", "/db/_all_docs", "/db/_changes", "/_up", "/_session", "/db/none", "/db/_revs_limit"]
+    {
+        let (get, head) = (couch.get(path).await, couch.call("HEAD", path).await);
+        assert_eq!((head.status, head.text.as_str()), (get.status, ""), "{path}");
+        for name in ["content-type", "content-length", "etag"] {
+            assert_eq!(head.header(name), get.header(name), "{name} of {path}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_document_without_an_id_gets_one() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    let made = couch.json("POST", "/db", json!({"a": 1})).await;
+    let id = made.json()["id"].as_str().unwrap().to_owned();
+    assert_eq!((made.status.as_u16(), id.len()), (201, 32));
+    assert_eq!(made.header("location"), format!("{}/db/{id}", couch.base));
+    assert_eq!(couch.json("POST", "/db", json!({"_id": "mine"})).await.json()["id"], "mine");
+    let batch = couch.json("POST", "/db?batch=ok", json!({"_id": "batch"})).await;
+    assert_eq!((batch.status.as_u16(), batch.json()), (202, json!({"ok": true, "id": "batch"})));
+    assert_eq!(couch.get("/db/batch").await.status, 200);
+    assert_eq!(couch.json("PUT", "/db/batch2?batch=ok", json!({})).await.status, 202);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ids_may_hold_almost_anything() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    for (path, id) in [
+        ("a%2Fb", "a/b"),
+        ("_design/d", "_design/d"),
+        ("_design%2Fe", "_design/e"),
+        ("%C3%A4%20%25%22", "ä %\""),
+        ("a+b", "a b"),
+        ("a%2Bb", "a+b"),
+        ("%F0%9F%9B%8B", "🛋"),
+    ] {
+        let made = couch.json("PUT", &format!("/db/{path}"), json!({"v": path})).await;
+        assert_eq!(made.json()["id"], id, "{}", made.text);
+        assert_eq!(couch.get(&format!("/db/{path}")).await.json()["_id"], id);
+    }
+    let deep = couch.get("/db/_all_docs").await.json();
+    assert_eq!(deep["total_rows"], 7);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_is_a_new_document() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    let first = couch.put("/db/x", json!({"v": 1})).await;
+    let copy = async |to: &str, query: &str| {
+        couch.send(couch.request("COPY", &format!("/db/x{query}")).header("destination", to)).await
+    };
+    let made = copy("y%2Fz", "").await;
+    assert_eq!((made.status.as_u16(), &made.json()["id"]), (201, &json!("y/z")));
+    assert_eq!(made.header("location"), format!("{}/db/y%2Fz", couch.base));
+    let target = made.json()["rev"].as_str().unwrap().to_owned();
+    couch.put("/db/x", json!({"_rev": first, "v": 2})).await;
+    copy("y%2Fz", "").await.refused(409, "conflict", "Document update conflict.");
+    assert_eq!(copy(&format!("y%2Fz?rev={target}"), "").await.status, 201);
+    assert_eq!(couch.get("/db/y%2Fz").await.json()["v"], 2);
+    couch.call("COPY", "/db/x").await.refused(400, "bad_request", "Destination header is mandatory for COPY.");
+    let url = copy("http://example.com/db/z", "").await;
+    url.refused(400, "bad_request", "Destination URL must be relative.");
+    couch.send(couch.request("COPY", "/db/none").header("destination", "q")).await.refused(404, "not_found", "missing");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn local_documents_count_their_revisions_and_stay_here() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    let made = couch.json("PUT", "/db/_local/check%2Fpoint", json!({"seq": 1})).await;
+    assert_eq!((made.status.as_u16(), &made.json()["rev"]), (201, &json!("0-1")));
+    assert_eq!(made.json()["id"], "_local/check/point");
+    let next = couch.json("PUT", "/db/_local%2Fcheck%2Fpoint", json!({"_rev": "0-1", "seq": 2})).await;
+    assert_eq!(next.json()["rev"], "0-2");
+    let read = couch.get("/db/_local/check%2Fpoint").await;
+    assert_eq!(read.json(), json!({"_id": "_local/check/point", "_rev": "0-2", "seq": 2}));
+    assert_eq!(couch.get("/db").await.json()["doc_count"], 0);
+    assert_eq!(couch.get("/db/_changes").await.json()["results"], json!([]));
+    let listed = couch.get("/db/_local_docs?include_docs=true").await.json();
+    assert_eq!((&listed["rows"][0]["value"]["rev"], &listed["rows"][0]["doc"]["seq"]), (&json!("0-2"), &json!(2)));
+    assert_eq!(couch.call("DELETE", "/db/_local/check%2Fpoint?rev=0-2").await.status, 200);
+    couch.get("/db/_local/check%2Fpoint").await.refused(404, "not_found", "missing");
+    couch.call("DELETE", "/db/_local/check%2Fpoint").await.refused(404, "not_found", "missing");
+    couch.get("/db/_local").await.refused(400, "bad_request", "Invalid _local document id.");
+    couch.get("/db/_local/x/y").await.refused(400, "bad_request", "_local documents do not accept attachments.");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_sees_revisions_and_conflicts_on_request() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    let docs = json!([
+        {"_id": "x", "_rev": "1-aaaa", "from": "a"},
+        {"_id": "x", "_rev": "2-bbbb", "_revisions": {"start": 2, "ids": ["bbbb", "aaaa"]}, "from": "b"},
+        {"_id": "x", "_rev": "2-cccc", "_revisions": {"start": 2, "ids": ["cccc", "aaaa"]}, "from": "c"},
+        {"_id": "x", "_rev": "2-dddd", "_revisions": {"start": 2, "ids": ["dddd", "aaaa"]}, "_deleted": true},
+    ]);
+    let written = couch.json("POST", "/db/_bulk_docs", json!({"docs": docs, "new_edits": false})).await;
+    assert_eq!((written.status.as_u16(), written.json()), (201, json!([])));
+    let read = couch.get("/db/x?meta=true&revs=true&local_seq=true").await.json();
+    assert_eq!((&read["_rev"], &read["from"]), (&json!("2-cccc"), &json!("c")));
+    assert_eq!(read["_revisions"], json!({"start": 2, "ids": ["cccc", "aaaa"]}));
+    assert_eq!(read["_conflicts"], json!(["2-bbbb"]));
+    assert_eq!(read["_deleted_conflicts"], json!(["2-dddd"]));
+    assert_eq!(read["_revs_info"][1], json!({"rev": "1-aaaa", "status": "missing"}));
+    assert_eq!(read["_local_seq"].as_str().unwrap().len(), 26);
+    couch.get("/db/x?rev=1-aaaa").await.refused(404, "not_found", "missing");
+    assert_eq!(couch.get("/db/x?rev=2-bbbb").await.json()["from"], "b");
+
+    let open =
+        |revs: &str| couch.request("GET", &format!("/db/x?open_revs={revs}")).header("accept", "application/json");
+    let all = couch.send(open("all")).await.json();
+    assert_eq!(all.as_array().unwrap().len(), 3);
+    let some = couch.send(open("%5B%222-bbbb%22,%223-zzzz%22%5D")).await.json();
+    assert_eq!((&some[0]["ok"]["from"], &some[1]), (&json!("b"), &json!({"missing": "3-zzzz"})));
+    let mixed = couch.send(couch.request("GET", "/db/x?open_revs=all").header("accept", "multipart/mixed")).await;
+    let boundary = mixed.header("content-type").split('"').nth(1).unwrap().to_owned();
+    assert_eq!(mixed.text.matches(&format!("--{boundary}")).count(), 4);
+    assert!(mixed.text.ends_with(&format!("--{boundary}--")) && mixed.text.contains("\"from\":\"b\""));
+    couch.get("/db/none?open_revs=all").await.refused(404, "not_found", "missing");
+}

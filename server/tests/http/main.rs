@@ -1,0 +1,8 @@
+//! The server over real connections: statuses, bodies and headers as CouchDB 3 has them.
+//!
+//! Each test starts a server of its own in memory, on a free port of loopback. What is expected is taken
+//! from CouchDB's `chttpd*.erl` and its own tests (`test/elixir/test/*.exs`).
+
+mod databases;
+mod documents;
+mod support;
