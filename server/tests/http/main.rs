@@ -3,6 +3,12 @@
 //! Each test starts a server of its own in memory, on a free port of loopback. What is expected is taken
 //! from CouchDB's `chttpd*.erl` and its own tests (`test/elixir/test/*.exs`).
 
+mod auth;
+mod bad_input;
+mod connections;
 mod databases;
 mod documents;
+mod feeds;
+mod listings;
+mod replication;
 mod support;

@@ -1,7 +1,5 @@
 //! A server for each test, and requests that are easy to read.
 
-#![allow(dead_code, reason = "not every test needs every helper")]
-
 use std::net::SocketAddr;
 
 use kv_api::AnyDatabase;

@@ -1,0 +1,167 @@
+//! Connections: what is kept alive, what is cut off, and how the server stops.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use server::http::Options;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::support::Couch;
+
+async fn connect(couch: &Couch) -> TcpStream {
+    TcpStream::connect(couch.server.address()).await.unwrap()
+}
+
+/// Sends a request as it stands and reads one answer with a length.
+async fn exchange(stream: &mut TcpStream, request: &str) -> String {
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let read = async {
+        let mut answer = Vec::new();
+        loop {
+            let text = String::from_utf8_lossy(&answer).into_owned();
+            if let Some((head, body)) = text.split_once("\r\n\r\n") {
+                let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+                if body.len() >= length.map_or(0, |length| length.parse().unwrap()) {
+                    return text;
+                }
+            }
+            if stream.read_buf(&mut answer).await.unwrap() == 0 {
+                return String::from_utf8_lossy(&answer).into_owned();
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), read).await.expect("no answer")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_outlives_refused_requests() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    let mut stream = connect(&couch).await;
+    let host = "host: localhost\r\n";
+    for (request, status) in [
+        (format!("PUT /db/x HTTP/1.1\r\n{host}content-length: 1\r\n\r\n{{"), 400),
+        (
+            format!("POST /db/_bulk_docs HTTP/1.1\r\n{host}content-type: text/plain\r\ncontent-length: 5\r\n\r\nhello"),
+            415,
+        ),
+        (format!("PATCH /db HTTP/1.1\r\n{host}transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"), 405),
+        (format!("GET /none HTTP/1.1\r\n{host}\r\n"), 404),
+        (format!("DELETE /db/x HTTP/1.1\r\n{host}content-length: 70000\r\n\r\n{}", "x".repeat(70_000)), 404),
+        (format!("GET /_up HTTP/1.1\r\n{host}\r\n"), 200),
+    ] {
+        let answer = exchange(&mut stream, &request).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_over_the_limit_is_refused_by_its_length_alone() {
+    let couch = Couch::with(Options { max_request_size: 1000, ..Options::default() }).await;
+    couch.database("db").await;
+    let mut stream = connect(&couch).await;
+    // Not a byte of the body is sent.
+    let request = "PUT /db/x HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000000000\r\n\r\n";
+    let answer = exchange(&mut stream, request).await;
+    assert!(answer.starts_with("HTTP/1.1 413 ") && answer.contains("too_large"), "{answer}");
+    let mut rest = [0; 1];
+    assert_eq!(stream.read(&mut rest).await.unwrap(), 0, "the connection ends");
+    assert_eq!(couch.get("/_up").await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_http_harms_nobody() {
+    let couch = Couch::start().await;
+    for garbage in [
+        "\x16\x03\x01\x02\x00\x01\x00\x01",
+        "GET\r\n\r\n",
+        "GET / HTTP/9.9\r\n\r\n",
+        &format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(200_000)),
+        &format!("GET / HTTP/1.1\r\nx: {}\r\n\r\n", "x".repeat(200_000)),
+        &format!("GET / HTTP/1.1\r\n{}\r\n", "x: y\r\n".repeat(1000)),
+        "PUT /db/x HTTP/1.1\r\nhost: localhost\r\ncontent-length: -1\r\n\r\n",
+        "PUT /db/x HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+    ] {
+        let mut stream = connect(&couch).await;
+        // The server may close before everything is sent.
+        let _ = stream.write_all(garbage.as_bytes()).await;
+        let mut answer = Vec::new();
+        let _ = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut answer)).await;
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{garbage:.40?}: {answer:.200}");
+        assert_eq!(couch.get("/_up").await.status, 200);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_clients_block_nobody() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    let docs: Vec<Value> = (0..2000).map(|n| json!({"_id": format!("{n}"), "pad": "x".repeat(2000)})).collect();
+    couch.json("POST", "/db/_bulk_docs", json!({"docs": docs})).await;
+    let mut slow = Vec::new();
+    for n in 0..100 {
+        let mut stream = connect(&couch).await;
+        let request = match n % 3 {
+            0 => "GET /db/_changes?include_docs=true HTTP/1.1\r\nhost: localhost\r\n\r\n",
+            1 => "PUT /db/x HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{",
+            _ => "GET /db HTTP/1.1\r\nhost: lo",
+        };
+        stream.write_all(request.as_bytes()).await.unwrap();
+        slow.push(stream);
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let begun = Instant::now();
+    for n in 0..50 {
+        couch.put(&format!("/db/quick{n}"), json!({})).await;
+    }
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    drop(slow);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_posted_override_stands_for_another_method() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    let request = couch.request("POST", "/db/x").header("x-http-method-override", "PUT").body("{}");
+    assert_eq!(couch.send(request).await.status, 201);
+    let ignored = couch.request("GET", "/db/x").header("x-http-method-override", "DELETE");
+    assert_eq!(couch.send(ignored).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stopping_ends_feeds_with_their_last_sequence_and_finishes_requests() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    couch.put("/db/a", json!({})).await;
+    let feed = async |path: &str| couch.request("GET", path).send().await.unwrap();
+    let live = feed("/db/_changes?feed=continuous&heartbeat=5000").await;
+    let poll = feed("/db/_changes?feed=longpoll&since=now&heartbeat=5000").await;
+    let source = feed("/db/_changes?feed=eventsource&heartbeat=5000").await;
+    // A request that is half sent when the server is told to stop.
+    let mut half = connect(&couch).await;
+    half.write_all(b"PUT /db/late HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n{").await.unwrap();
+    let idle = connect(&couch).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+
+    let begun = Instant::now();
+    let address = couch.server.address();
+    let stopping = tokio::spawn(couch.server.stop());
+    let live = live.text().await.unwrap();
+    let last: Value = serde_json::from_str(live.lines().last().unwrap()).unwrap();
+    assert!(last["last_seq"].is_string(), "{live}");
+    let poll: Value = serde_json::from_str(&poll.text().await.unwrap()).unwrap();
+    assert_eq!((&poll["results"], &poll["last_seq"]), (&json!([]), &last["last_seq"]));
+    assert!(source.text().await.unwrap().contains("data: "));
+    half.write_all(b"}").await.unwrap();
+    let mut answer = String::new();
+    half.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 201 "), "{answer}");
+    stopping.await.unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(5), "idle connections hold nothing up");
+    assert!(TcpStream::connect(address).await.is_err());
+    let database = couch.layer.database("db").await.unwrap();
+    database.get("late", &model::GetOptions::default()).await.unwrap();
+    drop(idle);
+}

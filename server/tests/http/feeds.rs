@@ -1,0 +1,257 @@
+//! The changes feed in all its forms.
+
+use std::time::{Duration, Instant};
+
+use reqwest::Response;
+use serde_json::{Value, json};
+
+use crate::support::Couch;
+
+/// A feed that is being read.
+struct Feed {
+    response: Response,
+    read: String,
+}
+
+impl Feed {
+    async fn open(couch: &Couch, path: &str) -> Feed {
+        let response = couch.request("GET", path).send().await.unwrap();
+        assert_eq!(response.status(), 200);
+        Feed { response, read: String::new() }
+    }
+
+    /// Reads on until what was read satisfies `enough`; gives it.
+    async fn until(&mut self, enough: impl Fn(&str) -> bool) -> &str {
+        let deadline = tokio::time::sleep(Duration::from_secs(10));
+        tokio::pin!(deadline);
+        while !enough(&self.read) {
+            tokio::select! {
+                chunk = self.response.chunk() => match chunk.unwrap() {
+                    Some(chunk) => self.read.push_str(std::str::from_utf8(&chunk).unwrap()),
+                    None => panic!("the feed ended with {:?}", self.read),
+                },
+                () = &mut deadline => panic!("nothing more came than {:?}", self.read),
+            }
+        }
+        &self.read
+    }
+
+    /// Reads to the end.
+    async fn end(mut self) -> String {
+        let rest = tokio::time::timeout(Duration::from_secs(10), self.response.text()).await;
+        self.read.push_str(&rest.expect("the feed did not end").unwrap());
+        self.read
+    }
+}
+
+fn ids(results: &Value) -> Vec<&str> {
+    results["results"].as_array().unwrap().iter().map(|row| row["id"].as_str().unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_feed_has_each_document_once_in_order() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    let empty = couch.get("/db/_changes").await.json();
+    assert_eq!((&empty["results"], &empty["pending"]), (&json!([]), &json!(0)));
+    let rev = couch.put("/db/a", json!({"v": 1})).await;
+    couch.put("/db/b", json!({})).await;
+    couch.put("/db/a", json!({"_rev": rev, "v": 2})).await;
+    let gone = couch.put("/db/c", json!({})).await;
+    couch.call("DELETE", &format!("/db/c?rev={gone}")).await;
+
+    let all = couch.get("/db/_changes").await.json();
+    assert_eq!(ids(&all), ["b", "a", "c"]);
+    assert_eq!((&all["results"][2]["deleted"], &all["pending"]), (&json!(true), &json!(0)));
+    assert_eq!(all["last_seq"], all["results"][2]["seq"]);
+    assert_eq!(all["last_seq"], couch.get("/db").await.json()["update_seq"]);
+
+    let first = couch.get("/db/_changes?limit=1").await.json();
+    assert_eq!((ids(&first), &first["pending"]), (vec!["b"], &json!(2)));
+    let since = first["last_seq"].as_str().unwrap();
+    assert_eq!(ids(&couch.get(&format!("/db/_changes?since={since}")).await.json()), ["a", "c"]);
+    assert_eq!(ids(&couch.get("/db/_changes?descending=true").await.json()), ["c", "a", "b"]);
+    assert_eq!(ids(&couch.get("/db/_changes?descending=true&limit=1").await.json()), ["c"]);
+    assert!(ids(&couch.get("/db/_changes?since=now").await.json()).is_empty());
+    // As CouchDB documents it, 0 is as 1.
+    assert_eq!(ids(&couch.get("/db/_changes?limit=0").await.json()), ["b"]);
+    let docs = couch.get("/db/_changes?include_docs=true").await.json();
+    assert_eq!((&docs["results"][1]["doc"]["v"], &docs["results"][2]["doc"]["_deleted"]), (&json!(2), &json!(true)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_feed_is_sent_page_by_page() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    for batch in 0..10 {
+        let docs: Vec<Value> = (0..700).map(|n| json!({"_id": format!("{batch}-{n:04}"), "n": n})).collect();
+        assert_eq!(couch.json("POST", "/db/_bulk_docs", json!({"docs": docs})).await.status, 201);
+    }
+    let whole = couch.get("/db/_changes?include_docs=true").await;
+    assert_eq!(whole.header("transfer-encoding"), "chunked");
+    let whole = whole.json();
+    let rows = whole["results"].as_array().unwrap();
+    let expected: Vec<String> = (0..7000).map(|n| format!("{}-{:04}", n / 700, n % 700)).collect();
+    assert_eq!(ids(&whole), expected);
+    assert!(rows.is_sorted_by_key(|row| row["seq"].as_str().unwrap()));
+    assert_eq!(rows[6999]["doc"]["n"], 699);
+    let some = couch.get("/db/_changes?limit=5000").await.json();
+    assert_eq!(ids(&some), expected[..5000]);
+    let backwards = couch.get("/db/_changes?descending=true").await.json();
+    assert!(ids(&backwards).iter().rev().eq(expected.iter()));
+    let mut live = Feed::open(&couch, "/db/_changes?feed=continuous&limit=7000").await;
+    let lines = live.until(|text| text.contains("last_seq")).await.lines().count();
+    assert_eq!(lines, 7001);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_longpoll_wakes_at_the_first_change() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    couch.put("/db/a", json!({})).await;
+    let now = couch.get("/db/_changes?feed=longpoll").await.json();
+    assert_eq!(ids(&now), ["a"]);
+    let since = now["last_seq"].as_str().unwrap();
+
+    let mut waiting = Feed::open(&couch, &format!("/db/_changes?feed=longpoll&since={since}&heartbeat=50")).await;
+    waiting.until(|text| text.matches('\n').count() > 4).await;
+    couch.put("/db/b", json!({"v": 1})).await;
+    let answer: Value = serde_json::from_str(&waiting.end().await).unwrap();
+    assert_eq!(ids(&answer), ["b"]);
+
+    let begun = Instant::now();
+    let since = answer["last_seq"].as_str().unwrap();
+    let silent = couch.get(&format!("/db/_changes?feed=longpoll&since={since}&timeout=200")).await.json();
+    assert!(begun.elapsed() >= Duration::from_millis(200));
+    assert_eq!((&silent["results"], silent["last_seq"].as_str()), (&json!([]), Some(since)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_filtered_longpoll_sleeps_through_what_does_not_pass() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    let body = r#"{"selector":{"wanted":true}}"#;
+    let request = couch.request("POST", "/db/_changes?feed=longpoll&since=now&filter=_selector&heartbeat=50");
+    let request = request.header("content-type", "application/json").body(body);
+    let response = request.send().await.unwrap();
+    couch.put("/db/no", json!({"wanted": false})).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    couch.put("/db/yes", json!({"wanted": true})).await;
+    let answer: Value = serde_json::from_str(&response.text().await.unwrap()).unwrap();
+    assert_eq!(ids(&answer), ["yes"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_continuous_feed_goes_on() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    couch.put("/db/a", json!({})).await;
+    let mut feed = Feed::open(&couch, "/db/_changes?feed=continuous&heartbeat=40&include_docs=true").await;
+    feed.until(|text| text.contains("\"a\"")).await;
+    feed.until(|text| text.contains("\n\n\n")).await;
+    for n in 0..20 {
+        couch.put(&format!("/db/n{n}"), json!({"n": n})).await;
+    }
+    let text = feed.until(|text| text.contains("\"n19\"")).await;
+    let rows: Vec<Value> =
+        text.lines().filter(|line| line.ends_with('}')).map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(rows.len(), 21);
+    assert_eq!(rows[20]["doc"]["n"], 19);
+    let limited = Feed::open(&couch, "/db/_changes?feed=continuous&limit=3").await.end().await;
+    assert_eq!(limited.lines().count(), 4);
+    let last: Value = serde_json::from_str(limited.lines().last().unwrap()).unwrap();
+    assert_eq!(last["last_seq"], rows[2]["seq"]);
+    let timed = Feed::open(&couch, "/db/_changes?feed=live&since=now&timeout=100").await.end().await;
+    assert!(timed.starts_with("{\"last_seq\":"), "{timed}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_source_names_where_to_go_on() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    couch.put("/db/a", json!({})).await;
+    let mut feed = Feed::open(&couch, "/db/_changes?feed=eventsource&heartbeat=40").await;
+    assert_eq!(feed.response.headers()["content-type"], "text/event-stream");
+    assert_eq!(feed.response.headers()["cache-control"], "no-cache");
+    let text = feed.until(|text| text.contains("event: heartbeat\ndata: \n\n")).await;
+    let event = text.split("\n\n").next().unwrap();
+    let (data, id) = event.split_once("\nid: ").unwrap();
+    let row: Value = serde_json::from_str(data.strip_prefix("data: ").unwrap()).unwrap();
+    assert_eq!((&row["id"], row["seq"].as_str()), (&json!("a"), Some(id)));
+    let request = couch.request("GET", "/db/_changes?feed=eventsource&since=0&timeout=50");
+    let again = couch.send(request.header("last-event-id", id)).await;
+    assert_eq!(again.text, "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn filters_let_through_what_they_name() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    for id in ["a", "b", "c", "_design/d"] {
+        couch.put(&format!("/db/{id}"), json!({"n": id.len()})).await;
+    }
+    let filtered = async |query: &str, body: Value| {
+        let answer = couch.json("POST", &format!("/db/_changes?{query}"), body).await.json();
+        ids(&answer).into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(filtered("filter=_doc_ids", json!({"doc_ids": ["c", "a", "x"]})).await, ["a", "c"]);
+    let many: Vec<String> = (0..200).map(|n| format!("x{n}")).chain(["b".into()]).collect();
+    assert_eq!(filtered("filter=_doc_ids", json!({"doc_ids": many})).await, ["b"]);
+    assert_eq!(filtered("filter=_design", json!({})).await, ["_design/d"]);
+    assert_eq!(filtered("filter=_selector&limit=2", json!({"selector": {"n": 1}})).await, ["a", "b"]);
+    assert_eq!(filtered("filter=_selector", json!({"selector": {"_id": {"$gt": "b"}}})).await, ["c"]);
+    assert_eq!(filtered("", json!({"doc_ids": ["c"]})).await.len(), 4);
+    let by_query = couch.get("/db/_changes?filter=_doc_ids&doc_ids=%5B%22b%22%5D").await.json();
+    assert_eq!(ids(&by_query), ["b"]);
+    // The selector's documents are not sent unless they are asked for.
+    let row = couch.json("POST", "/db/_changes?filter=_selector", json!({"selector": {}})).await.json();
+    assert!(row["results"][0].get("doc").is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_leaves_are_named_on_request_and_filtered_one_by_one() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    let docs = json!([{"_id": "x", "_rev": "1-aa", "v": 1}, {"_id": "x", "_rev": "1-bb", "v": 2}]);
+    couch.json("POST", "/db/_bulk_docs", json!({"docs": docs, "new_edits": false})).await;
+    let revs = |answer: Value| answer["results"][0]["changes"].clone();
+    assert_eq!(revs(couch.get("/db/_changes").await.json()), json!([{"rev": "1-bb"}]));
+    let all = couch.get("/db/_changes?style=all_docs").await.json();
+    assert_eq!(revs(all), json!([{"rev": "1-bb"}, {"rev": "1-aa"}]));
+    let path = "/db/_changes?style=all_docs&filter=_selector";
+    let ones = couch.json("POST", path, json!({"selector": {"v": 1}})).await.json();
+    assert_eq!(revs(ones), json!([{"rev": "1-aa"}]));
+    let conflicts = couch.get("/db/_changes?include_docs=true&conflicts=true").await.json();
+    assert_eq!(conflicts["results"][0]["doc"]["_conflicts"], json!(["1-aa"]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dropping_the_database_ends_its_feeds() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    couch.put("/db/a", json!({})).await;
+    let mut live = Feed::open(&couch, "/db/_changes?feed=continuous&heartbeat=5000").await;
+    live.until(|text| text.contains("\"a\"")).await;
+    let poll = Feed::open(&couch, "/db/_changes?feed=longpoll&since=now&heartbeat=5000").await;
+    couch.call("DELETE", "/db").await;
+    // Another of its name is another database.
+    couch.database("db").await;
+    couch.put("/db/stranger", json!({})).await;
+    let (live, poll) = (live.end().await, poll.end().await);
+    assert!(live.lines().last().unwrap().starts_with("{\"last_seq\":") && !live.contains("stranger"), "{live}");
+    assert!(serde_json::from_str::<Value>(&poll).is_ok() && !poll.contains("stranger"), "{poll}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_feeds_share_a_database() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    let mut feeds = Vec::new();
+    for _ in 0..50 {
+        feeds.push(Feed::open(&couch, "/db/_changes?feed=continuous&since=now&heartbeat=10000").await);
+    }
+    couch.put("/db/a", json!({})).await;
+    for feed in &mut feeds {
+        feed.until(|text| text.contains("\"a\"")).await;
+    }
+}

@@ -1,0 +1,107 @@
+//! `_all_docs` and its kin.
+
+use serde_json::{Value, json};
+
+use crate::support::Couch;
+
+fn keys(answer: &Value) -> Vec<&str> {
+    answer["rows"].as_array().unwrap().iter().map(|row| row["key"].as_str().unwrap()).collect()
+}
+
+async fn couch_with(ids: &[&str]) -> Couch {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    for id in ids {
+        couch.put(&format!("/db/{id}"), json!({"is": id})).await;
+    }
+    couch
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ranges_are_listed_in_the_order_of_bytes() {
+    let couch = couch_with(&["a", "B", "b", "c", "%C3%A4", "_design/x"]).await;
+    let list = async |query: &str| couch.get(&format!("/db/_all_docs?{query}")).await.json();
+    let all = list("").await;
+    assert_eq!(keys(&all), ["B", "_design/x", "a", "b", "c", "ä"]);
+    assert_eq!((&all["total_rows"], &all["offset"]), (&json!(6), &json!(0)));
+    assert_eq!(all["rows"][0]["id"], "B");
+    assert!(all["rows"][0]["value"]["rev"].as_str().unwrap().starts_with("1-"));
+    assert_eq!(keys(&list("startkey=%22a%22&endkey=%22b%22").await), ["a", "b"]);
+    assert_eq!(keys(&list("start_key=%22a%22&end_key=%22b%22&inclusive_end=false").await), ["a"]);
+    assert_eq!(keys(&list("startkey=%22b%22&endkey=%22a%22&descending=true").await), ["b", "a"]);
+    assert_eq!(keys(&list("startkey=%22b%22&endkey=%22a%22&descending=true&inclusive_end=false").await), ["b"]);
+    assert_eq!(keys(&list("key=%22b%22").await), ["b"]);
+    assert_eq!(keys(&list("limit=2&skip=1").await), ["_design/x", "a"]);
+    assert_eq!(list("limit=2&skip=1").await["offset"], 1);
+    assert_eq!(keys(&list("descending=true&limit=1").await), ["ä"]);
+    assert_eq!(list("limit=0").await["rows"], json!([]));
+    assert_eq!(list("startkey=%22z%22&endkey=%22a%22").await["rows"], json!([]));
+    assert_eq!(keys(&list("startkey=null&endkey=%7B%7D").await).len(), 6);
+    assert_eq!(list("update_seq=true&limit=0").await["update_seq"], couch.get("/db").await.json()["update_seq"]);
+    let docs = list("include_docs=true&key=%22b%22").await;
+    assert_eq!(docs["rows"][0]["doc"]["is"], "b");
+    let designs = couch.get("/db/_design_docs").await.json();
+    assert_eq!(keys(&designs), ["_design/x"]);
+    let posted = couch.json("POST", "/db/_all_docs", json!({"startkey": "b", "limit": 1})).await.json();
+    assert_eq!(keys(&posted), ["b"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_are_answered_one_by_one_in_their_order() {
+    let couch = couch_with(&["a", "b", "c"]).await;
+    let rev = couch.get("/db/b").await.json()["_rev"].as_str().unwrap().to_owned();
+    let gone = couch.call("DELETE", &format!("/db/b?rev={rev}")).await.json()["rev"].clone();
+    let body = json!({"keys": ["c", "none", "b", 7, "c", "a"]});
+    let rows = couch.json("POST", "/db/_all_docs?include_docs=true", body.clone()).await.json();
+    let rows = rows["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 6);
+    assert_eq!((&rows[0]["doc"]["is"], &rows[4]["id"], &rows[5]["id"]), (&json!("c"), &json!("c"), &json!("a")));
+    assert_eq!(rows[1], json!({"key": "none", "error": "not_found"}));
+    let deleted = json!({"id": "b", "key": "b", "value": {"rev": gone, "deleted": true}, "doc": null});
+    assert_eq!(rows[2], deleted);
+    assert_eq!(rows[3], json!({"key": 7, "error": "not_found"}));
+    let part = couch.json("POST", "/db/_all_docs?skip=1&limit=2&descending=true", body).await.json();
+    let part: Vec<&Value> = part["rows"].as_array().unwrap().iter().map(|row| &row["key"]).collect();
+    assert_eq!(part, ["c", "7"].map(|key| if key == "7" { json!(7) } else { json!(key) }).iter().collect::<Vec<_>>());
+    let by_query = couch.get("/db/_all_docs?keys=%5B%22a%22%5D").await.json();
+    assert_eq!(keys(&by_query), ["a"]);
+    let none = couch.json("POST", "/db/_all_docs", json!({"keys": []})).await.json();
+    assert_eq!((&none["rows"], &none["total_rows"]), (&json!([]), &json!(2)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_listings_are_sent_page_by_page() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    let ids: Vec<String> = (0..5000).map(|n| format!("{n:05}")).collect();
+    for some in ids.chunks(1000) {
+        let docs: Vec<Value> = some.iter().map(|id| json!({"_id": id, "pad": "x".repeat(100)})).collect();
+        couch.json("POST", "/db/_bulk_docs", json!({"docs": docs})).await;
+    }
+    for query in ["", "?include_docs=true"] {
+        let answer = couch.get(&format!("/db/_all_docs{query}")).await;
+        assert_eq!(answer.header("transfer-encoding"), "chunked");
+        assert_eq!(keys(&answer.json()), ids);
+    }
+    let keyed = couch.json("POST", "/db/_all_docs?include_docs=true", json!({"keys": ids})).await.json();
+    assert_eq!(keys(&keyed), ids);
+    assert_eq!(keyed["rows"][4999]["doc"]["_id"], "04999");
+    let middle = couch.get("/db/_all_docs?skip=2500&limit=2400").await.json();
+    assert_eq!(keys(&middle), ids[2500..4900]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_listings_come_in_one_answer() {
+    let couch = couch_with(&["a", "b"]).await;
+    let body = json!({"queries": [{"key": "a"}, {"keys": ["b", "x"]}, {"limit": 0}]});
+    let answer = couch.json("POST", "/db/_all_docs/queries", body).await.json();
+    let results = answer["results"].as_array().unwrap();
+    assert_eq!((keys(&results[0]), keys(&results[1]), keys(&results[2]).len()), (vec!["a"], vec!["b", "x"], 0));
+    let empty = couch.json("POST", "/db/_all_docs/queries", json!({"queries": []})).await.json();
+    assert_eq!(empty, json!({"results": []}));
+    couch.json("POST", "/db/_all_docs/queries", json!({})).await.refused(
+        400,
+        "bad_request",
+        "POST body must include `queries` parameter.",
+    );
+}
