@@ -31,11 +31,13 @@ pub mod chaos;
 mod expect;
 mod harness;
 mod list;
+pub mod oracle;
 pub mod random;
 mod scenario;
 mod scenarios;
 pub mod serializability;
 mod space;
+pub mod tape;
 pub mod wrappers;
 
 pub use expect::{Failure, Outcome};

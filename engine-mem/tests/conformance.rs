@@ -22,6 +22,7 @@ impl Harness for MemHarness {
 }
 
 conformance::suite!(MemHarness);
+conformance::tape!(MemHarness);
 
 mod prefixed {
     conformance::suite!(super::Under(super::MemHarness));

@@ -1,0 +1,404 @@
+//! Playing a tape on an engine and on the oracle, side by side.
+
+use std::fmt;
+
+use kv_api::error::{
+    ACCESSED_UNREADABLE, KEY_OUTSIDE_LEGAL_RANGE, KEY_TOO_LARGE, NO_COMMIT_VERSION, READ_VERSION_ALREADY_SET,
+    TRANSACTION_CANCELLED,
+};
+use kv_api::{
+    ConflictRange, Database, Direction, Error, KeySelector, MutationType, RangeRequest, Read, Transaction,
+    TransactionOption,
+};
+
+use super::{Action, Instruction, TRANSACTIONS};
+use crate::oracle::{Map, Oracle, OracleTransaction, Row};
+
+/// The first difference between the engine and the oracle.
+pub struct Divergence(Box<Difference>);
+
+struct Difference {
+    at: usize,
+    instruction: Instruction,
+    engine: String,
+    oracle: String,
+}
+
+impl fmt::Display for Divergence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Difference { at, instruction, engine, oracle } = &*self.0;
+        write!(f, "step {at}: {instruction:?}\n  engine: {engine}\n  oracle: {oracle}")
+    }
+}
+
+impl fmt::Debug for Divergence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// What one step found: nothing, or what the engine and the oracle say.
+type Step = Result<(), (String, String)>;
+
+fn same<T: fmt::Debug + PartialEq>(engine: T, oracle: T) -> Step {
+    if engine == oracle { Ok(()) } else { Err((format!("{engine:?}"), format!("{oracle:?}"))) }
+}
+
+/// An operation of a transaction that answers nothing but an error.
+fn refused<T: fmt::Debug>(engine: kv_api::Result<T>, model: &OracleTransaction) -> Step {
+    match engine {
+        Err(error) if model.refusals().contains(&error) => Ok(()),
+        engine => Err((format!("{engine:?}"), format!("{:?}", model.refusals()))),
+    }
+}
+
+fn unexpected(what: &str) -> impl FnOnce(Error) -> (String, String) {
+    move |error| (error.to_string(), format!("{what} succeeds"))
+}
+
+/// Plays `tape` on `database`, which must be empty and nobody else's.
+pub async fn play<D: Database>(database: &D, tape: &[Instruction]) -> Result<(), Divergence> {
+    let mut machine = match Machine::new(database) {
+        Ok(machine) => machine,
+        Err(error) => panic!("cannot begin: {error}"),
+    };
+    for (at, instruction) in tape.iter().enumerate() {
+        if let Err((engine, oracle)) = machine.step(instruction).await {
+            let instruction = instruction.clone();
+            return Err(Divergence(Box::new(Difference { at, instruction, engine, oracle })));
+        }
+    }
+    Ok(())
+}
+
+/// A serializable read and what it found, with the transaction as it was.
+#[derive(Clone)]
+struct Seen {
+    model: OracleTransaction,
+    read: SeenRead,
+}
+
+#[derive(Clone)]
+enum SeenRead {
+    Value(Vec<u8>, Option<Vec<u8>>),
+    Key(KeySelector, Vec<u8>),
+    Rows(RangeRequest, Vec<Row>),
+}
+
+impl Seen {
+    /// Whether the read would find the same in `stored`.
+    fn holds(&self, stored: &Map) -> bool {
+        let mut model = self.model.clone();
+        match &self.read {
+            SeenRead::Value(key, found) => model.get(stored, key, Read::Serializable).as_ref() == Ok(found),
+            SeenRead::Key(selector, found) => model.get_key(stored, selector, Read::Serializable) == *found,
+            SeenRead::Rows(request, found) => {
+                let (mut rows, _) = model.rows(stored, request, Read::Serializable);
+                if request.limit > 0 || request.target_bytes > 0 {
+                    rows.truncate(found.len());
+                }
+                rows == *found
+            }
+        }
+    }
+}
+
+struct Machine<T> {
+    engine: Vec<T>,
+    models: Vec<OracleTransaction>,
+    oracle: Oracle,
+    seen: Vec<Vec<Seen>>,
+    /// Whether every write so far was seen by the resolver: then commits are serializable.
+    serializable: bool,
+}
+
+impl<T: Transaction> Machine<T> {
+    fn new<D: Database<Transaction = T>>(database: &D) -> kv_api::Result<Self> {
+        let engine = (0..TRANSACTIONS).map(|_| database.begin()).collect::<kv_api::Result<_>>()?;
+        Ok(Machine {
+            engine,
+            models: vec![OracleTransaction::default(); TRANSACTIONS],
+            oracle: Oracle::default(),
+            seen: vec![Vec::new(); TRANSACTIONS],
+            serializable: true,
+        })
+    }
+
+    async fn step(&mut self, instruction: &Instruction) -> Step {
+        let at = instruction.transaction;
+        let (engine, model) = (self.engine[at].clone(), &mut self.models[at]);
+        match &instruction.action {
+            Action::Get { key, read } => self.get(at, key, *read).await,
+            Action::GetKey { selector, read } => self.get_key(at, selector, *read).await,
+            Action::GetRange { request, read } => self.get_range(at, request, *read).await,
+            Action::ReadVersion => self.stored(at).await.map(drop),
+            Action::Commit => self.commit(at).await,
+            Action::OnError { code } => {
+                let expected = if model.is_cancelled() { Err(Error::new(TRANSACTION_CANCELLED)) } else { Ok(()) };
+                let decided = engine.on_error(Error::new(*code)).await;
+                if decided.is_ok() {
+                    self.anew(at);
+                }
+                same(decided, expected)
+            }
+            Action::Reset => {
+                engine.reset();
+                self.anew(at);
+                Ok(())
+            }
+            Action::Cancel => {
+                engine.cancel();
+                model.cancel();
+                Ok(())
+            }
+            Action::SetReadVersion { back } => {
+                if let Some(version) = self.oracle.version(*back) {
+                    engine.set_read_version(version);
+                    match model.read_version {
+                        Some(_) => model.wrong(READ_VERSION_ALREADY_SET),
+                        None => model.read_version = Some(version),
+                    }
+                }
+                Ok(())
+            }
+            write => {
+                self.write(at, write);
+                Ok(())
+            }
+        }
+    }
+
+    fn write(&mut self, at: usize, action: &Action) {
+        let (engine, model) = (&self.engine[at], &mut self.models[at]);
+        match action {
+            Action::Set { key, value } => {
+                engine.set(key, value);
+                model.set(key, value);
+            }
+            Action::Clear { key } => {
+                engine.clear(key);
+                model.clear(key, &[key.as_slice(), b"\0"].concat());
+            }
+            Action::ClearRange { begin, end } => {
+                engine.clear_range(begin, end);
+                if begin > end {
+                    model.wrong(kv_api::error::INVERTED_RANGE);
+                } else {
+                    model.clear(begin, end);
+                }
+            }
+            Action::Atomic { mutation, key, operand } => {
+                engine.atomic_op(*mutation, key, operand);
+                model.atomic(*mutation, key, operand);
+            }
+            Action::StampedValue { key, operand } => {
+                engine.atomic_op(MutationType::SetVersionstampedValue, key, operand);
+                model.stamped_value(key, operand);
+            }
+            Action::StampedKey { template, value } => {
+                engine.atomic_op(MutationType::SetVersionstampedKey, template, value);
+                model.stamped_key(template, value);
+            }
+            Action::ReadConflict { begin, end } => {
+                engine.add_conflict_range(begin, end, ConflictRange::Read);
+                model.read_conflict(begin, end);
+            }
+            Action::WriteConflict { begin, end } => {
+                engine.add_conflict_range(begin, end, ConflictRange::Write);
+                model.write_conflict(begin, end);
+            }
+            Action::NextWriteNoWriteConflictRange => {
+                engine.set_option(TransactionOption::NextWriteNoWriteConflictRange);
+                model.next_write_has_no_conflict();
+                self.serializable = false;
+            }
+            Action::SnapshotRywDisable => {
+                engine.set_option(TransactionOption::SnapshotRywDisable);
+                model.snapshots_hide_own(1);
+            }
+            Action::SnapshotRywEnable => {
+                engine.set_option(TransactionOption::SnapshotRywEnable);
+                model.snapshots_hide_own(-1);
+            }
+            Action::KeyTooLong => {
+                engine.set(&[b'k'; 20_000], b"");
+                model.wrong(KEY_TOO_LARGE);
+            }
+            Action::KeyOutside => {
+                engine.set(b"\xff", b"");
+                model.wrong(KEY_OUTSIDE_LEGAL_RANGE);
+            }
+            _ => {}
+        }
+    }
+
+    fn anew(&mut self, at: usize) {
+        self.models[at] = OracleTransaction::default();
+        self.seen[at].clear();
+    }
+
+    fn saw(&mut self, at: usize, read: Read, model: &OracleTransaction, what: SeenRead) {
+        if read == Read::Serializable {
+            self.seen[at].push(Seen { model: model.clone(), read: what });
+        }
+    }
+
+    /// The map at the read version, which the engine is asked for where it is not known yet; `None`
+    /// when the transaction answers nothing but an error, and both agree which.
+    async fn stored(&mut self, at: usize) -> Result<Option<Map>, (String, String)> {
+        let asked = self.engine[at].get_read_version().await;
+        if !self.models[at].refusals().is_empty() {
+            return refused(asked, &self.models[at]).map(|()| None);
+        }
+        let version = asked.map_err(unexpected("the read version"))?;
+        match self.models[at].read_version {
+            Some(known) => same(version, known)?,
+            None if version < self.oracle.newest() => {
+                return Err((format!("reads at {version}"), format!("committed at {}", self.oracle.newest())));
+            }
+            None => self.models[at].read_version = Some(version),
+        }
+        Ok(Some(self.oracle.at(version)))
+    }
+
+    async fn get(&mut self, at: usize, key: &[u8], read: Read) -> Step {
+        let Some(stored) = self.stored(at).await? else {
+            return refused(self.engine[at].get(key, read).await, &self.models[at]);
+        };
+        let before = self.models[at].clone();
+        let expected = self.models[at].get(&stored, key, read);
+        if let Ok(value) = &expected {
+            self.saw(at, read, &before, SeenRead::Value(key.to_vec(), value.clone()));
+        }
+        let found = self.engine[at].get(key, read).await;
+        same(found.map(|value| value.map(|value| value.to_vec())), expected)
+    }
+
+    async fn get_key(&mut self, at: usize, selector: &KeySelector, read: Read) -> Step {
+        let Some(stored) = self.stored(at).await? else {
+            return refused(self.engine[at].get_key(selector, read).await, &self.models[at]);
+        };
+        let found = self.engine[at].get_key(selector, read).await;
+        let model = &mut self.models[at];
+        match found {
+            Err(error) if may_be_unreadable(model, &error, read) => {
+                model.failed(&error);
+                Ok(())
+            }
+            found => {
+                let before = model.clone();
+                let expected = model.get_key(&stored, selector, read);
+                self.saw(at, read, &before, SeenRead::Key(selector.clone(), expected.clone()));
+                same(found.map(|key| key.to_vec()), Ok(expected))
+            }
+        }
+    }
+
+    async fn get_range(&mut self, at: usize, request: &RangeRequest, read: Read) -> Step {
+        let Some(stored) = self.stored(at).await? else {
+            return refused(self.engine[at].get_range(request, read).await, &self.models[at]);
+        };
+        let found = self.engine[at].get_range(request, read).await;
+        let model = &mut self.models[at];
+        let batch = match found {
+            Err(error) if may_be_unreadable(model, &error, read) => {
+                model.failed(&error);
+                return Ok(());
+            }
+            Err(error) => return Err(unexpected("the range")(error)),
+            Ok(batch) => batch,
+        };
+        let (mut expected, ends) = model.rows(&stored, request, read);
+        let rows: Vec<Row> = batch.rows.into_iter().map(|row| (row.key.to_vec(), row.value.to_vec())).collect();
+        if request.limit > 0 {
+            expected.truncate(request.limit);
+        }
+        let reached_limit = request.limit > 0 && rows.len() == request.limit;
+        if request.target_bytes > 0 && !expected.is_empty() {
+            // Where the target stops a batch is the engine's; it returns a row at least.
+            if rows.is_empty() {
+                return Err(("no rows".into(), format!("{expected:?}")));
+            }
+            if batch.more && !reached_limit {
+                expected.truncate(rows.len());
+            }
+        } else if batch.more != reached_limit {
+            return Err((format!("more: {}", batch.more), format!("limit reached: {reached_limit}")));
+        }
+        same(&rows, &expected)?;
+        if let Some(range) = unreadable_within(model, request, &rows, batch.more, read) {
+            return Err((format!("{rows:?}"), format!("{range} cannot be read: {ACCESSED_UNREADABLE}")));
+        }
+        if read == Read::Serializable {
+            let before = model.clone();
+            let keys: Vec<_> = rows.iter().map(|(key, _)| key.clone()).collect();
+            model.range_conflict(request, &keys, batch.more, ends);
+            self.saw(at, read, &before, SeenRead::Rows(request.clone(), rows));
+        }
+        Ok(())
+    }
+
+    async fn commit(&mut self, at: usize) -> Step {
+        let engine = self.engine[at].clone();
+        let expected = self.oracle.judge(&self.models[at]);
+        let stamp = engine.get_versionstamp();
+        let outcome = engine.commit().await;
+        let version = engine.get_committed_version();
+        let step = match (&outcome, &expected) {
+            (Ok(()), Ok(true)) => {
+                let stamp = stamp.await.map_err(unexpected("the versionstamp"))?;
+                let version = version.map_err(unexpected("the committed version"))?;
+                same(stamp.version() as i64, version)?;
+                if version <= self.oracle.newest() {
+                    return Err((format!("committed at {version}"), format!("the newest is {}", self.oracle.newest())));
+                }
+                // What the conflict ranges are for: each read would find the same now.
+                let now = self.oracle.at(i64::MAX);
+                if self.serializable && !self.seen[at].iter().all(|seen| seen.holds(&now)) {
+                    return Err(("committed".into(), "a read would find something else now".into()));
+                }
+                self.oracle.commit(&self.models[at], version, stamp);
+                Ok(())
+            }
+            (Ok(()), Ok(false)) => {
+                same(version.map_err(unexpected("the committed version"))?, -1)?;
+                same(stamp.await.map_err(|error| error.code()).map(drop), Err(NO_COMMIT_VERSION))
+            }
+            _ if !self.models[at].refusals().is_empty() => refused(outcome, &self.models[at]),
+            _ => same(outcome, expected.map(drop)),
+        };
+        engine.reset();
+        self.anew(at);
+        step
+    }
+}
+
+/// Whether this error of a read that goes over many keys is one that the oracle leaves open: a pending
+/// versionstamp may be in its way.
+fn may_be_unreadable(model: &OracleTransaction, error: &Error, read: Read) -> bool {
+    error.code() == ACCESSED_UNREADABLE && model.sees_own(read) && !model.unreadable().is_empty()
+}
+
+/// An unreadable range that a plain range read has certainly gone over.
+fn unreadable_within(
+    model: &OracleTransaction,
+    request: &RangeRequest,
+    rows: &[Row],
+    more: bool,
+    read: Read,
+) -> Option<String> {
+    let plain = |selector: &KeySelector| selector.offset == 1 && !selector.or_equal;
+    if !plain(&request.begin) || !plain(&request.end) || !model.sees_own(read) {
+        return None;
+    }
+    let (mut begin, mut end) = (request.begin.key.to_vec(), request.end.key.to_vec());
+    if more {
+        let last = rows.last().map(|(key, _)| key.clone())?;
+        match request.direction {
+            Direction::Forward => end = last,
+            Direction::Reverse => begin = last,
+        }
+    }
+    let met = model.unreadable().into_iter().find(|range| range.0 < end && begin < range.1 && begin < end);
+    met.map(|range| format!("{range:?}"))
+}
