@@ -34,10 +34,17 @@ pub(crate) fn read<V: View>(overlay: &Overlay<'_, V>, request: &RangeRequest, ma
     let resolved_end = resolve(overlay, &end, max_key)?;
     let batch = read_batch(overlay, &resolved_begin.key, &resolved_end.key, request)?;
     let off = |edge| resolved_begin.off == Some(edge) || resolved_end.off == Some(edge);
-    let ends = Ends { to_begin: off(Edge::Begin), through_end: !batch.more && off(Edge::End) };
+    // A stopped batch did not reach the end that it was going to; it came from the other all the same.
+    let (to_begin, through_end) = (off(Edge::Begin), off(Edge::End));
     let conflict = match request.direction {
-        Direction::Forward => forward_conflict(&begin, &end, ends, &batch, max_key),
-        Direction::Reverse => reverse_conflict(&begin, &end, ends, &batch, max_key),
+        Direction::Forward => {
+            let ends = Ends { to_begin, through_end: through_end && !batch.more };
+            forward_conflict(&begin, &end, ends, &batch, max_key)
+        }
+        Direction::Reverse => {
+            let ends = Ends { to_begin: to_begin && !batch.more, through_end };
+            reverse_conflict(&begin, &end, ends, &batch, max_key)
+        }
     };
     Ok(RangeRead { batch, conflict })
 }
