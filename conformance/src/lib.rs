@@ -31,6 +31,7 @@ pub mod chaos;
 mod expect;
 mod harness;
 mod list;
+pub mod mirror;
 pub mod oracle;
 pub mod random;
 mod scenario;

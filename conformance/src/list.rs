@@ -78,6 +78,7 @@ macro_rules! __scenarios {
                 a_range_read_in_batches_conflicts_over_all_of_them,
                 a_key_selector_conflicts_over_the_way_to_the_key_it_found,
                 a_range_that_begins_before_its_key_conflicts_from_its_first_row,
+                a_stopped_reverse_range_conflicts_up_to_the_end_that_it_came_from,
                 a_set_conflicts_with_reads_of_its_key_alone,
                 a_range_clear_conflicts_over_keys_that_do_not_exist,
                 a_clear_of_an_absent_key_conflicts_with_reads_of_it,

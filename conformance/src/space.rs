@@ -151,7 +151,7 @@ impl Space {
         let mut conflicting = String::new();
         for candidate in candidates.chars() {
             self.write(|tx| {
-                tx.clear_range("", "~");
+                tx.clear_range("", "\x7f");
                 seed.iter().for_each(|(key, value)| tx.set(key, value));
             })
             .await?;
@@ -180,7 +180,7 @@ impl Space {
         let mut conflicting = String::new();
         for candidate in candidates.chars() {
             self.write(|tx| {
-                tx.clear_range("", "~");
+                tx.clear_range("", "\x7f");
                 seed.iter().for_each(|(key, value)| tx.set(key, value));
             })
             .await?;

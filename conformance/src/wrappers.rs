@@ -9,7 +9,8 @@
 use kv_api::{AnyDatabase, Counted, Prefixed};
 
 use crate::chaos::{Chaos, Rates};
-use crate::{Fixture, Harness};
+use crate::mirror::Mirror;
+use crate::{Fixture, Harness, scenarios};
 
 /// The engine under a prefix: [`Prefixed`].
 #[derive(Clone, Copy, Debug, Default)]
@@ -79,3 +80,54 @@ impl<H: Harness> Harness for Calm<H> {
         self.0.open(scenario).map(|database| Chaos::new(database, 0, Rates::default()))
     }
 }
+
+/// Two engines as one: [`Mirror`]. Its scenarios are those of one thread of control:
+/// [`run_on_one_thread`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Mirrored<H, I>(pub H, pub I);
+
+impl<H: Harness, I: Harness> Harness for Mirrored<H, I> {
+    type Database = Mirror<H::Database, I::Database>;
+
+    fn engine(&self) -> String {
+        format!("{} mirrored by {}", self.0.engine(), self.1.engine())
+    }
+
+    fn open(&self, scenario: &str) -> Fixture<Self::Database> {
+        let mut other = self.1.open(scenario);
+        let keep = std::mem::take(&mut other.keep);
+        let mut fixture = self.0.open(scenario);
+        assert_eq!(fixture.subspace, other.subspace, "both engines keep the same keys");
+        fixture.keep.extend(keep);
+        let clocks = (fixture.clock.take(), other.clock.take());
+        fixture.map(|database| Mirror::new(database, other.database)).clock(move |by| match &clocks {
+            (Some(a), Some(b)) => {
+                a(by);
+                b(by);
+            }
+            _ => std::thread::sleep(by),
+        })
+    }
+}
+
+/// Runs every scenario that has one thread of control: what a [`Mirror`] can be asked.
+///
+/// # Panics
+///
+/// As [`run`](crate::run) does.
+pub fn run_on_one_thread<H: Harness>(harness: &H) {
+    for scenario in scenarios().iter().filter(|scenario| !MANY_THREADS.contains(&scenario.name)) {
+        crate::run(harness, scenario.name);
+    }
+}
+
+/// The scenarios in which threads race each other.
+const MANY_THREADS: &[&str] = &[
+    "a_large_transaction_is_all_there_or_not_at_all",
+    "counting_on_many_threads_loses_nothing",
+    "the_sum_is_kept_by_transfers_on_many_threads",
+    "concurrent_adds_all_count",
+    "no_two_transactions_share_a_stamp",
+    "one_transaction_is_read_by_several_threads_at_once",
+    "a_counter_under_chaos_ends_exact",
+];

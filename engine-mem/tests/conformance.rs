@@ -1,6 +1,6 @@
 //! The suite, on the engine in memory and on every wrapper around it.
 
-use conformance::wrappers::{Boxed, Calm, Counting, Under};
+use conformance::wrappers::{Boxed, Calm, Counting, Mirrored, Under, run_on_one_thread};
 use conformance::{Fixture, Harness};
 use engine_mem::MemDatabase;
 use occ::ShiftedClock;
@@ -22,7 +22,7 @@ impl Harness for MemHarness {
 }
 
 conformance::suite!(MemHarness);
-conformance::tape!(MemHarness);
+conformance::tape!(MemHarness, 600);
 
 mod prefixed {
     conformance::suite!(super::Under(super::MemHarness));
@@ -38,4 +38,15 @@ mod boxed {
 
 mod chaos_at_rate_zero {
     conformance::suite!(super::Calm(super::MemHarness));
+}
+
+#[test]
+fn a_mirror_of_two_passes_what_one_thread_can_ask() {
+    run_on_one_thread(&Mirrored(MemHarness, MemHarness));
+}
+
+mod mirrored {
+    use super::{MemHarness, Mirrored};
+
+    conformance::tape!(Mirrored(MemHarness, MemHarness), 30);
 }

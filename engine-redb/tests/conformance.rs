@@ -28,3 +28,4 @@ impl Harness for RedbHarness {
 }
 
 conformance::suite!(RedbHarness);
+conformance::tape!(RedbHarness, 40);

@@ -28,3 +28,4 @@ impl Harness for SledHarness {
 }
 
 conformance::suite!(SledHarness);
+conformance::tape!(SledHarness, 40);

@@ -5,7 +5,7 @@
 
 use kv_api::{KeySelector, MutationType, RangeRequest, Read, TransactionOption};
 
-use crate::{Outcome, Space, Tx};
+use crate::{Keyspace, Outcome, Space, Tx};
 
 const ROWS: &[(&str, &str)] = &[("b", "1"), ("c", "1"), ("d", "1"), ("e", "1")];
 
@@ -104,6 +104,22 @@ pub(crate) async fn a_range_that_begins_before_its_key_conflicts_from_its_first_
         Ok(())
     };
     assert_eq!(s.conflicts(rows, "abcdefg", reads).await?, "bcd");
+    Ok(())
+}
+
+/// Its end was found by running off the keyspace, so that a key beyond its last would be one of its rows.
+pub(crate) async fn a_stopped_reverse_range_conflicts_up_to_the_end_that_it_came_from(s: Space) -> Outcome {
+    if s.keyspace() == Keyspace::Shared {
+        // Where the end is, the keys of others decide.
+        return Ok(());
+    }
+    let end = KeySelector::first_greater_or_equal("b").plus(9);
+    let request = RangeRequest::selectors(KeySelector::first_greater_or_equal("a"), end).reverse().limit(1);
+    let reads = async |tx: &Tx| {
+        assert_eq!(tx.rows(request.clone()).await?, "c=1");
+        Ok(())
+    };
+    assert_eq!(s.conflicts(&[("b", "1"), ("c", "1")], "abcd", reads).await?, "bcd");
     Ok(())
 }
 

@@ -115,12 +115,12 @@ pub struct Run {
 }
 
 impl Run {
-    /// A few seconds on an engine in memory. `CONFORMANCE_SEED` and `CONFORMANCE_TAPES` in the
+    /// This many tapes, a few seconds' worth. `CONFORMANCE_SEED` and `CONFORMANCE_TAPES` in the
     /// environment choose others.
-    pub fn short() -> Self {
+    pub fn short(tapes: u64) -> Self {
         let number =
             |name: &str, default| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default);
-        Run { seed: number("CONFORMANCE_SEED", 1), tapes: number("CONFORMANCE_TAPES", 600), instructions: 150 }
+        Run { seed: number("CONFORMANCE_SEED", 1), tapes: number("CONFORMANCE_TAPES", tapes), instructions: 150 }
     }
 }
 
@@ -191,10 +191,11 @@ fn compare<H: Harness>(harness: &H, seed: u64, instructions: usize) {
     }
 }
 
-/// Two tests for an engine: the pinned tapes, and a short random run.
+/// Two tests for an engine: the pinned tapes, and a short random run, of as many tapes as the second
+/// argument says: each opens a database.
 #[macro_export]
 macro_rules! tape {
-    ($harness:expr) => {
+    ($harness:expr, $tapes:expr) => {
         #[test]
         fn pinned_tapes_agree_with_the_oracle() {
             $crate::tape::run_pinned(&$harness);
@@ -202,7 +203,7 @@ macro_rules! tape {
 
         #[test]
         fn random_tapes_agree_with_the_oracle() {
-            $crate::tape::run(&$harness, $crate::tape::Run::short());
+            $crate::tape::run(&$harness, $crate::tape::Run::short($tapes));
         }
     };
 }
