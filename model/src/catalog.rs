@@ -16,6 +16,7 @@
 //!   "does not exist" about its own doing.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
 
 use bytes::Bytes;
@@ -93,12 +94,17 @@ pub struct SweepReport {
 }
 
 /// All databases in one key-value store. A cheap handle.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Layer<D> {
     shared: Arc<Shared<D>>,
 }
 
-#[derive(Debug)]
+impl<D> fmt::Debug for Layer<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Layer").field("prefix", &self.shared.guard.root).finish_non_exhaustive()
+    }
+}
+
 pub(crate) struct Shared<D> {
     pub(crate) guard: Guard<D>,
     pub(crate) default_format: BodyFormat,

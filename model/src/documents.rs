@@ -4,6 +4,7 @@
 //! every transaction reads in its first round trip. A handle outlives its database; it then answers 404
 //! and never reaches a successor of the same name.
 
+use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
@@ -15,10 +16,16 @@ use crate::instance::Instance;
 use crate::keys::{DatabaseKey, DatabaseKeys};
 
 /// One database. A cheap handle.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Documents<D> {
     pub(crate) shared: Arc<Shared<D>>,
     pub(crate) home: Arc<Home>,
+}
+
+impl<D> fmt::Debug for Documents<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Documents").field("name", &self.home.name).finish_non_exhaustive()
+    }
 }
 
 /// Where a database is.

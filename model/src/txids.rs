@@ -44,7 +44,6 @@ pub(crate) enum Outcome<T> {
 }
 
 /// Runs transactions with an id.
-#[derive(Clone, Debug)]
 pub(crate) struct Guard<D> {
     pub(crate) engine: D,
     pub(crate) root: Bytes,

@@ -1,7 +1,27 @@
 //! What scenarios share.
 
-use kv_api::Database;
-use model::{CreateOptions, Document, Documents, Edit, GetOptions, JsonText, Layer, LayerOptions, RevId};
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use kv_api::{Database, Durability};
+use model::{
+    Change, ChangesRequest, CreateOptions, Document, Documents, Edit, GetOptions, JsonText, Layer, LayerOptions,
+    RevHistory, RevId, Since, WriteMode,
+};
+use tempfile::TempDir;
+
+pub(crate) fn sled() -> (engine_sled::SledDatabase, TempDir) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = engine_sled::SledOptions::new().durability(Durability::OperatingSystem);
+    (engine_sled::SledDatabase::open(folder.path().join("db"), options).expect("a store"), folder)
+}
+
+pub(crate) fn redb() -> (engine_redb::RedbDatabase, TempDir) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = engine_redb::RedbOptions::new().durability(Durability::Process);
+    (engine_redb::RedbDatabase::open(folder.path().join("db"), options).expect("a store"), folder)
+}
 
 pub(crate) fn json(text: &str) -> JsonText {
     JsonText::parse(text.as_bytes()).expect("JSON")
@@ -13,6 +33,16 @@ pub(crate) fn rev(text: &str) -> RevId {
 
 pub(crate) fn edit(id: &str, body: &str) -> Edit {
     Edit::new(id, json(body))
+}
+
+/// A revision as a replicator brings it: `path` is the revision and its ancestors, newest first, the
+/// first with its position: `replicated("a", "3-c b a", "{}")`.
+pub(crate) fn replicated(id: &str, path: &str, body: &str) -> Edit {
+    let mut names = path.split(' ');
+    let leaf = rev(names.next().expect("a revision"));
+    let mut ids = vec![leaf.hash().clone()];
+    ids.extend(names.map(|name| name.parse().expect("a hash")));
+    edit(id, body).with_history(RevHistory { position: leaf.position(), ids })
 }
 
 pub(crate) async fn layer<D: Database>(engine: D) -> Layer<D> {
@@ -27,10 +57,61 @@ pub(crate) async fn get<D: Database>(documents: &Documents<D>, id: &str) -> Docu
     documents.get(id, &GetOptions::default()).await.expect("a document")
 }
 
+pub(crate) async fn merge<D: Database>(documents: &Documents<D>, edit: Edit) {
+    for result in documents.write(vec![edit], WriteMode::Replicated).await.expect("a write") {
+        result.expect("a merge");
+    }
+}
+
+/// The live leaves that lost, best first.
+pub(crate) async fn lost<D: Database>(documents: &Documents<D>, id: &str) -> Vec<RevId> {
+    let options = GetOptions { conflicts: true, ..GetOptions::default() };
+    documents.get(id, &options).await.expect("a document").conflicts.unwrap_or_default()
+}
+
+/// The whole feed after `since`.
+pub(crate) async fn feed<D: Database>(documents: &Documents<D>, mut request: ChangesRequest) -> Vec<Change> {
+    let mut rows = Vec::new();
+    loop {
+        let batch = documents.changes(&request).await.expect("changes");
+        rows.extend(batch.rows);
+        if !batch.more {
+            return rows;
+        }
+        request.since = Since::Seq(batch.last_seq);
+        request.before = Some(batch.last_seq);
+    }
+}
+
 /// Proves the database's rows.
 pub(crate) async fn assert_sound<D: Database>(documents: &Documents<D>) {
     let report = documents.check(|_| {}).await.expect("a check");
     let problems: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
     assert!(report.is_sound(), "{problems:#?}");
     assert!(!report.changed_meanwhile);
+}
+
+/// Whether a future is ready when polled once.
+pub(crate) fn poll_once<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
+    match future.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
+    }
+}
+
+/// Random numbers that a printed seed brings back.
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// Below `bound`.
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % bound as u64) as usize
+    }
 }

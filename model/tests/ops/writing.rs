@@ -1,7 +1,7 @@
 //! Interactive edits: what wins, what conflicts, what is counted.
 
 use kv_api::Database;
-use model::{ChangesRequest, GetOptions, NotFound};
+use model::{BodyFormat, ChangesRequest, CreateOptions, ErrorKind, GetOptions, NotFound, OpenRev, OpenRevs, WriteMode};
 
 use crate::support::*;
 
@@ -20,9 +20,9 @@ pub(crate) async fn a_document_is_written_read_changed_and_deleted<D: Database>(
 
     let third = documents.put(edit("a", "{}").over(second).deleting()).await.unwrap();
     let gone = documents.get("a", &GetOptions::default()).await.unwrap_err();
-    assert_eq!(*gone.kind(), model::ErrorKind::NotFound(NotFound::Deleted));
+    assert_eq!(*gone.kind(), ErrorKind::NotFound(NotFound::Deleted));
     let never = documents.get("b", &GetOptions::default()).await.unwrap_err();
-    assert_eq!(*never.kind(), model::ErrorKind::NotFound(NotFound::Missing));
+    assert_eq!(*never.kind(), ErrorKind::NotFound(NotFound::Missing));
 
     let changes = documents.changes(&ChangesRequest::default()).await.unwrap();
     assert_eq!(changes.rows.len(), 1);
@@ -31,4 +31,233 @@ pub(crate) async fn a_document_is_written_read_changed_and_deleted<D: Database>(
     assert_eq!((info.doc_count, info.doc_del_count, info.sizes.external), (0, 1, 0));
     assert_eq!(changes.last_seq, info.update_seq);
     assert_sound(&documents).await;
+}
+
+pub(crate) async fn the_conflict_matrix<D: Database>(engine: D) {
+    let documents = database(engine).await;
+    let conflicts = async |edit: model::Edit| {
+        let before = documents.last_seq().await.unwrap();
+        let error = documents.put(edit.clone()).await.expect_err(&format!("{edit:?}"));
+        assert_eq!(*error.kind(), ErrorKind::Conflict, "{edit:?}");
+        assert_eq!(documents.last_seq().await.unwrap(), before, "a conflict writes nothing");
+    };
+    let unknown = rev("1-967a00dff5e02add41819138abb3284d");
+    // Nothing there: a revision names something unknown.
+    conflicts(edit("a", "{}").over(unknown.clone())).await;
+    conflicts(edit("a", "{}").over(unknown.clone()).deleting()).await;
+
+    let first = documents.put(edit("a", r#"{"n":1}"#)).await.unwrap();
+    // Live: no revision, an unknown one, and the right hash at the wrong position.
+    conflicts(edit("a", "{}")).await;
+    conflicts(edit("a", "{}").deleting()).await;
+    conflicts(edit("a", "{}").over(unknown.clone())).await;
+    conflicts(edit("a", "{}").over(model::RevId::new(2, first.hash().clone()).unwrap())).await;
+
+    let second = documents.put(edit("a", r#"{"n":2}"#).over(first.clone())).await.unwrap();
+    // An ancestor.
+    conflicts(edit("a", "{}").over(first.clone())).await;
+    conflicts(edit("a", "{}").over(first.clone()).deleting()).await;
+
+    let third = documents.put(edit("a", "{}").over(second.clone()).deleting()).await.unwrap();
+    // A tombstone, by its revision (the RFC's one departure from CouchDB 2).
+    conflicts(edit("a", "{}").over(third.clone())).await;
+    conflicts(edit("a", "{}").over(third).deleting()).await;
+    conflicts(edit("a", "{}").over(second)).await;
+    conflicts(edit("a", "{}").deleting()).await;
+
+    // A tombstone beside a live branch.
+    merge(&documents, replicated("b", "1-live", "{}")).await;
+    merge(&documents, replicated("b", "2-dead live0", "{}").deleting()).await;
+    conflicts(edit("b", "{}").over(rev("2-dead"))).await;
+    conflicts(edit("b", "{}")).await;
+    assert_sound(&documents).await;
+}
+
+pub(crate) async fn recreating_goes_on_from_the_winning_tombstone<D: Database>(engine: D) {
+    let documents = database(engine).await;
+    let first = documents.put(edit("a", "{}")).await.unwrap();
+    let second = documents.put(edit("a", "{}").over(first.clone()).deleting()).await.unwrap();
+    // A second, lower tombstone, which must be left alone.
+    merge(&documents, replicated("a", "1-other", "{}").deleting()).await;
+    let third = documents.put(edit("a", "{}")).await.unwrap();
+    assert_eq!(third.position(), 3);
+    let options = GetOptions { revs: true, deleted_conflicts: true, ..GetOptions::default() };
+    let read = documents.get("a", &options).await.unwrap();
+    let ids = read.revisions.unwrap().ids;
+    assert_eq!(ids, [third.hash().clone(), second.hash().clone(), first.hash().clone()]);
+    assert_eq!(read.deleted_conflicts.unwrap(), [rev("1-other")]);
+    let info = documents.info().await.unwrap();
+    assert_eq!((info.doc_count, info.doc_del_count), (1, 0));
+    assert_sound(&documents).await;
+}
+
+pub(crate) async fn a_deletion_without_revision_only_of_what_never_was<D: Database>(engine: D) {
+    let documents = database(engine).await;
+    let made = documents.put(edit("a", r#"{"why":"x"}"#).deleting()).await.unwrap();
+    assert_eq!(made.position(), 1);
+    let again = documents.put(edit("a", "{}").deleting()).await.unwrap_err();
+    assert_eq!(again.status(), 409);
+    assert_sound(&documents).await;
+}
+
+pub(crate) async fn losing_branches_are_extended_and_may_win<D: Database>(engine: D) {
+    let documents = database(engine).await;
+    merge(&documents, replicated("a", "2-zz a", r#"{"n":1}"#)).await;
+    merge(&documents, replicated("a", "2-bb a", r#"{"n":2}"#)).await;
+    assert_eq!(get(&documents, "a").await.rev, rev("2-zz"));
+    // The losing branch grows past the winner.
+    let grown = documents.put(edit("a", r#"{"n":3}"#).over(rev("2-bb"))).await.unwrap();
+    assert_eq!(get(&documents, "a").await.rev, grown);
+    assert_eq!(lost(&documents, "a").await, [rev("2-zz")]);
+    // A losing branch is deleted: the winner stays, the sequence moves.
+    let before = documents.last_seq().await.unwrap();
+    documents.put(edit("a", "{}").over(rev("2-zz")).deleting()).await.unwrap();
+    let changes = feed(&documents, ChangesRequest::default()).await;
+    assert_eq!((changes.len(), changes[0].deleted, &changes[0].revs[0]), (1, false, &grown));
+    assert!(changes[0].seq > before);
+    assert_eq!(lost(&documents, "a").await, []);
+    assert_sound(&documents).await;
+}
+
+pub(crate) async fn deleting_the_winner_crowns_the_next<D: Database>(engine: D) {
+    let documents = database(engine).await;
+    for path in ["3-cc b a", "2-bb a", "1-aa"] {
+        merge(&documents, replicated("a", path, r#"{"n":1}"#)).await;
+    }
+    documents.put(edit("a", "{}").over(rev("3-cc")).deleting()).await.unwrap();
+    assert_eq!(get(&documents, "a").await.rev, rev("2-bb"));
+    let changes = feed(&documents, ChangesRequest::default()).await;
+    assert_eq!((changes.len(), changes[0].deleted, &changes[0].revs[0]), (1, false, &rev("2-bb")));
+    documents.put(edit("a", "{}").over(rev("2-bb")).deleting()).await.unwrap();
+    assert_eq!(get(&documents, "a").await.rev, rev("1-aa"));
+    documents.put(edit("a", "{}").over(rev("1-aa")).deleting()).await.unwrap();
+    assert_eq!(documents.get("a", &GetOptions::default()).await.unwrap_err().reason(), "deleted");
+    // The highest tombstone wins, not the last one made.
+    let changes = feed(&documents, ChangesRequest::default()).await;
+    assert_eq!((changes.len(), changes[0].deleted, changes[0].revs[0].position()), (1, true, 4));
+    let info = documents.info().await.unwrap();
+    assert_eq!((info.doc_count, info.doc_del_count), (0, 1));
+    assert_sound(&documents).await;
+}
+
+pub(crate) async fn a_tombstone_keeps_its_body<D: Database>(engine: D) {
+    let documents = database(engine).await;
+    let first = documents.put(edit("a", r#"{"n":1}"#)).await.unwrap();
+    let dead = documents.put(edit("a", r#"{"why":"old"}"#).over(first).deleting()).await.unwrap();
+    let options = GetOptions { rev: Some(dead.clone()), revs: true, ..GetOptions::default() };
+    let read = documents.get("a", &options).await.unwrap();
+    assert_eq!((read.deleted, read.body.as_str()), (true, r#"{"why":"old"}"#));
+    assert_eq!(read.revisions.unwrap().ids.len(), 2);
+    assert_eq!(documents.get("a", &GetOptions::default()).await.unwrap_err().reason(), "deleted");
+    assert_eq!(documents.info().await.unwrap().sizes.external, 13);
+    // Recreating takes the tombstone's body away.
+    documents.put(edit("a", "{}")).await.unwrap();
+    assert_eq!(documents.info().await.unwrap().sizes.external, 2);
+    assert_sound(&documents).await;
+}
+
+pub(crate) async fn branches_are_stemmed_to_the_limit<D: Database>(engine: D) {
+    let documents = database(engine).await;
+    documents.set_revs_limit(5).await.unwrap();
+    let mut last = documents.put(edit("a", "{}")).await.unwrap();
+    let mut all = vec![last.clone()];
+    for n in 0..10 {
+        last = documents.put(edit("a", &format!(r#"{{"n":{n}}}"#)).over(last)).await.unwrap();
+        all.push(last.clone());
+    }
+    let options = GetOptions { revs: true, revs_info: true, ..GetOptions::default() };
+    let read = documents.get("a", &options).await.unwrap();
+    let expected: Vec<_> = all.iter().rev().take(5).map(|rev| rev.hash().clone()).collect();
+    assert_eq!(read.revisions.unwrap().ids, expected);
+    assert_eq!(read.revs_info.unwrap().len(), 5);
+    // Beyond what is remembered a revision is unknown again, and makes a branch of its own.
+    merge(&documents, replicated("a", &all[2].to_string(), "{}")).await;
+    assert_eq!(lost(&documents, "a").await, [all[2].clone()]);
+    // A replicated path is stemmed as well.
+    merge(&documents, replicated("b", "9-i h g f e d c b a", "{}")).await;
+    let read = documents.get("b", &options).await.unwrap();
+    assert_eq!(read.revisions.unwrap().ids.len(), 5);
+    // A limit of one remembers nothing.
+    documents.set_revs_limit(1).await.unwrap();
+    documents.put(edit("b", r#"{"x":1}"#).over(rev("9-i"))).await.unwrap();
+    assert_eq!(documents.get("b", &options).await.unwrap().revisions.unwrap().ids.len(), 1);
+    assert_sound(&documents).await;
+}
+
+pub(crate) async fn bad_edits_are_refused_and_write_nothing<D: Database>(engine: D) {
+    let documents = database(engine).await;
+    let before = documents.info().await.unwrap();
+    let large = format!(r#"{{"a":"{}"}}"#, "x".repeat(1_000_000 - 7));
+    let long = "x".repeat(2_049);
+    let deep = format!("{}1{}", r#"{"name":"#.repeat(2_000), "}".repeat(2_000));
+    for (edit, status, error) in [
+        (edit("", "{}"), 400, "illegal_docid"),
+        (edit("_x", "{}"), 400, "illegal_docid"),
+        (edit("_local/x", "{}"), 400, "illegal_docid"),
+        (edit(&long, "{}"), 400, "illegal_docid"),
+        (edit("a", &large), 413, "document_too_large"),
+        (edit("a", "[]"), 400, "bad_request"),
+        (edit("a", &deep), 400, "bad_request"),
+    ] {
+        let id = edit.id.clone();
+        for mode in [WriteMode::Interactive, WriteMode::Replicated] {
+            let mut edit = edit.clone();
+            edit.rev = (mode == WriteMode::Replicated).then(|| rev("1-a"));
+            let refused = documents.write(vec![edit], mode).await.unwrap().pop().unwrap().unwrap_err();
+            assert_eq!((refused.status(), refused.error()), (status, error), "{id:.20} {mode:?}: {refused}");
+        }
+    }
+    let fits = format!(r#"{{"a":"{}"}}"#, "x".repeat(1_000_000 - 8));
+    assert_eq!(fits.len(), 1_000_000);
+    assert_eq!(documents.info().await.unwrap(), before);
+    documents.put(edit("a", &fits)).await.unwrap();
+    assert_eq!(get(&documents, "a").await.body.as_str(), fits);
+    assert_sound(&documents).await;
+}
+
+pub(crate) async fn an_edit_may_make_a_revision_that_came_without_its_ancestors<D: Database>(engine: D) {
+    let documents = database(engine).await;
+    // Learn which revisions these edits make.
+    let first = documents.put(edit("model", r#"{"n":1}"#)).await.unwrap();
+    let deleted = documents.put(edit("model", "{}").over(first.clone()).deleting()).await.unwrap();
+    merge(&documents, replicated("model2", &first.to_string(), r#"{"n":1}"#)).await;
+    let changed = documents.put(edit("model2", r#"{"n":2}"#).over(first.clone())).await.unwrap();
+
+    // The tombstone is there already, as a branch of its own; deleting makes it again.
+    merge(&documents, replicated("a", &deleted.to_string(), "{}").deleting()).await;
+    merge(&documents, replicated("a", &first.to_string(), r#"{"n":1}"#)).await;
+    documents.put(edit("a", "{}").over(first.clone()).deleting()).await.unwrap();
+    let leaves = documents.open_revs("a", &OpenRevs::All, &GetOptions::default()).await.unwrap();
+    assert_eq!(leaves.len(), 1);
+    assert_sound(&documents).await;
+
+    // The same with a losing live branch, below another winner and as the winner.
+    for winner in [Some("9-win"), None] {
+        let id = winner.unwrap_or("b");
+        merge(&documents, replicated(id, &changed.to_string(), r#"{"n":2}"#)).await;
+        merge(&documents, replicated(id, &first.to_string(), r#"{"n":1}"#)).await;
+        if let Some(winner) = winner {
+            merge(&documents, replicated(id, winner, "{}")).await;
+        }
+        assert_eq!(documents.put(edit(id, r#"{"n":2}"#).over(first.clone())).await.unwrap(), changed);
+        let leaves = documents.open_revs(id, &OpenRevs::All, &GetOptions::default()).await.unwrap();
+        assert_eq!(leaves.len(), 1 + usize::from(winner.is_some()), "{leaves:?}");
+        assert!(leaves.iter().all(|leaf| matches!(leaf, OpenRev::Found(_))));
+        assert_sound(&documents).await;
+    }
+}
+
+pub(crate) async fn both_formats_read_back_what_was_written<D: Database>(engine: D) {
+    let layer = layer(engine).await;
+    for (name, format) in [("exploded", BodyFormat::Exploded), ("packed", BodyFormat::Packed)] {
+        let documents = layer.create_database(name, CreateOptions { format: Some(format) }).await.unwrap();
+        assert_eq!(documents.info().await.unwrap().format, format);
+        let long = format!(r#"{{"long":"{}","after":[1,2.0,null,true,{{}},[]]}}"#, "é".repeat(200_000));
+        for body in ["{}", r#"{"z":{"y":[{"x":1},{"w":[]}]},"a":"b\u0000c"}"#, &long] {
+            let id = body.len().to_string();
+            documents.put(edit(&id, body)).await.unwrap();
+            assert_eq!(get(&documents, &id).await.body, json(body), "{name}");
+        }
+        assert_sound(&documents).await;
+    }
 }

@@ -1,0 +1,89 @@
+//! Batches.
+
+use kv_api::{Counted, Database};
+use model::{BodyFormat, ChangesRequest, CreateOptions, Edit, ErrorKind, JsonText, Layer, LayerOptions, WriteMode};
+
+use crate::support::*;
+
+pub(crate) async fn results_come_in_order_and_failures_stay_alone<D: Database>(engine: D) {
+    let documents = database(engine).await;
+    let known = documents.put(edit("known", "{}")).await.unwrap();
+    let too_large = format!(r#"{{"a":"{}"}}"#, "x".repeat(1_000_000));
+    let edits = vec![
+        edit("a", r#"{"n":1}"#),
+        edit("known", "{}"),
+        edit("_bad", "{}"),
+        edit("large", &too_large),
+        edit("known", r#"{"n":2}"#).over(known),
+        edit("ghost", "{}").over(rev("3-c")),
+        edit("array", "[]"),
+        edit("z", "{}"),
+    ];
+    let results = documents.write(edits, WriteMode::Interactive).await.unwrap();
+    let statuses: Vec<u16> =
+        results.iter().map(|result| result.as_ref().map_or_else(|e| e.status(), |_| 201)).collect();
+    assert_eq!(statuses, [201, 409, 400, 413, 201, 409, 400, 201]);
+    assert_eq!(results[4].as_ref().unwrap().position(), 2);
+    let ids: Vec<String> = feed(&documents, ChangesRequest::default()).await.into_iter().map(|row| row.id).collect();
+    assert_eq!(ids, ["a", "z", "known"], "the second edit of a document comes in a later transaction");
+    assert_sound(&documents).await;
+
+    let merges = vec![replicated("m", "2-b a", "{}"), edit("n", "{}"), replicated("m", "2-c a", "{}")];
+    let results = documents.write(merges, WriteMode::Replicated).await.unwrap();
+    assert!(matches!(results[1].as_ref().unwrap_err().kind(), ErrorKind::BadRequest(_)));
+    assert_eq!((get(&documents, "m").await.rev, lost(&documents, "m").await), (rev("2-c"), vec![rev("2-b")]));
+    assert_eq!(documents.write(Vec::new(), WriteMode::Interactive).await.unwrap(), []);
+    assert_sound(&documents).await;
+}
+
+pub(crate) async fn edits_of_one_document_follow_each_other<D: Database>(engine: D) {
+    let documents = database(engine).await;
+    let chain = |n: u64| {
+        let ids: Vec<String> = (1..=n).rev().map(|n| format!("r{n}")).collect();
+        replicated("a", &format!("{n}-{}", ids.join(" ")), &format!(r#"{{"n":{n}}}"#))
+    };
+    let results = documents.write((1..=30).map(chain).collect(), WriteMode::Replicated).await.unwrap();
+    assert!(results.iter().all(Result::is_ok));
+    assert_eq!((get(&documents, "a").await.rev, lost(&documents, "a").await.len()), (rev("30-r30"), 0));
+    // Twice the same new document: the first is made, the second conflicts.
+    let twice = vec![edit("b", r#"{"n":1}"#), edit("b", r#"{"n":2}"#)];
+    let results = documents.write(twice, WriteMode::Interactive).await.unwrap();
+    assert!(results[0].is_ok() && *results[1].as_ref().unwrap_err().kind() == ErrorKind::Conflict);
+    assert_sound(&documents).await;
+}
+
+pub(crate) async fn large_batches_take_several_transactions<D: Database>(engine: D) {
+    let counted = Counted::new(engine);
+    let documents = database(counted.clone()).await;
+    counted.take();
+    let body = format!(r#"{{"a":"{}"}}"#, "x".repeat(60_000));
+    let edits: Vec<Edit> = (0..200).map(|n| edit(&format!("doc-{n:03}"), &body)).collect();
+    let results = documents.write(edits, WriteMode::Interactive).await.unwrap();
+    assert!(results.iter().all(Result::is_ok));
+    let counts = counted.take();
+    assert!((3..=8).contains(&counts.len()), "{} transactions for 12 MB", counts.len());
+    assert!(counts.iter().all(|counts| counts.bytes_written < 6_000_000));
+    let rows = feed(&documents, ChangesRequest::default()).await;
+    assert!(rows.is_sorted_by(|a, b| a.seq < b.seq) && rows.iter().map(|row| &row.id).is_sorted());
+    assert_eq!(rows.len(), 200);
+    assert_sound(&documents).await;
+}
+
+pub(crate) async fn a_document_at_the_limit_is_written<D: Database>(engine: D) {
+    let options = LayerOptions { max_document_size: 8_000_000, ..LayerOptions::default() };
+    let layer = Layer::open(engine, options).await.unwrap();
+    // The worst an exploded document can be: more leaves than a transaction holds rows.
+    let numbers = format!(r#"{{"n":[{}1]}}"#, "1,".repeat(100_000));
+    let text = format!(r#"{{"t":"{}"}}"#, "\\u0000".repeat(1_333_331));
+    for (name, format) in [("exploded", BodyFormat::Exploded), ("packed", BodyFormat::Packed)] {
+        let documents = layer.create_database(name, CreateOptions { format: Some(format) }).await.unwrap();
+        for body in [&numbers, &text] {
+            let body = JsonText::parse(body.as_bytes()).unwrap();
+            let id = body.len().to_string();
+            let made = documents.put(Edit::new(id.clone(), body.clone())).await.unwrap();
+            assert_eq!(get(&documents, &id).await.body, body);
+            documents.put(Edit::new(id.clone(), body).over(made)).await.unwrap();
+        }
+        assert_sound(&documents).await;
+    }
+}

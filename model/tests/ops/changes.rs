@@ -1,0 +1,114 @@
+//! The changes feed.
+
+use kv_api::Database;
+use model::{ChangesRequest, Edit, Seq, Since, Style, WriteMode};
+
+use crate::support::*;
+
+pub(crate) async fn each_document_once_in_order<D: Database>(engine: D) {
+    let documents = database(engine).await;
+    let empty = documents.changes(&ChangesRequest::default()).await.unwrap();
+    assert_eq!((empty.rows.len(), empty.last_seq, empty.more, empty.pending), (0, Seq::ZERO, false, Some(0)));
+
+    let edits: Vec<Edit> = (0..10).map(|n| edit(&format!("doc-{n}"), "{}")).collect();
+    let made = documents.write(edits, WriteMode::Interactive).await.unwrap();
+    let made = made[3].clone().unwrap();
+    documents.put(edit("doc-3", r#"{"x":1}"#).over(made)).await.unwrap();
+    let rows = feed(&documents, ChangesRequest::default()).await;
+    let ids: Vec<&str> = rows.iter().map(|row| row.id.as_str()).collect();
+    assert_eq!(ids, ["doc-0", "doc-1", "doc-2", "doc-4", "doc-5", "doc-6", "doc-7", "doc-8", "doc-9", "doc-3"]);
+    assert!(rows.is_sorted_by(|a, b| a.seq < b.seq));
+    assert_eq!(rows, feed(&documents, ChangesRequest::default()).await, "a quiet database says the same again");
+    // One transaction's sequences differ in their last two bytes.
+    assert_eq!(rows[0].seq.as_bytes()[..11], rows[8].seq.as_bytes()[..11]);
+
+    let mut backwards = feed(&documents, ChangesRequest { descending: true, ..Default::default() }).await;
+    backwards.reverse();
+    assert_eq!(backwards, rows);
+    let since = ChangesRequest { since: Since::Seq(rows[4].seq), ..Default::default() };
+    assert_eq!(feed(&documents, since).await, rows[5..], "since is exclusive");
+    let now = documents.changes(&ChangesRequest { since: Since::Now, ..Default::default() }).await.unwrap();
+    assert_eq!((now.rows.len(), now.last_seq), (0, rows[9].seq));
+    let beyond = Seq::from_bytes([0xfe; 13]);
+    let none = documents.changes(&ChangesRequest { since: Since::Seq(beyond), ..Default::default() }).await.unwrap();
+    assert_eq!((none.rows.len(), none.last_seq), (0, beyond));
+}
+
+pub(crate) async fn feeds_go_on_where_they_stopped<D: Database>(engine: D) {
+    let documents = database(engine).await;
+    let edits: Vec<Edit> = (0..4_500).map(|n| edit(&format!("doc-{n:04}"), "{}")).collect();
+    documents.write(edits, WriteMode::Interactive).await.unwrap();
+    let first = documents.changes(&ChangesRequest::default()).await.unwrap();
+    assert!(first.more && first.rows.len() < 4_500, "a batch is bounded");
+    assert_eq!(first.pending, Some(4_500 - first.rows.len() as u64));
+    for descending in [false, true] {
+        let rows = feed(&documents, ChangesRequest { descending, ..Default::default() }).await;
+        assert_eq!(rows.len(), 4_500);
+        assert!(rows.is_sorted_by(|a, b| (a.seq < b.seq) != descending && a.seq != b.seq));
+    }
+    // A document that changes behind the reader is met again, one ahead of it once.
+    let mut request = ChangesRequest { limit: Some(100), ..Default::default() };
+    let batch = documents.changes(&request).await.unwrap();
+    assert_eq!((batch.rows.len(), batch.more), (100, true));
+    request.since = Since::Seq(batch.last_seq);
+    for id in ["doc-0000", "doc-4000"] {
+        let last = get(&documents, id).await.rev;
+        documents.put(edit(id, r#"{"x":1}"#).over(last)).await.unwrap();
+    }
+    request.limit = None;
+    let rest = feed(&documents, request).await;
+    assert_eq!(rest.len(), 4_401);
+    let again: Vec<&str> = rest[4_399..].iter().map(|row| row.id.as_str()).collect();
+    assert_eq!(again, ["doc-0000", "doc-4000"]);
+    // Bodies bound a batch too.
+    let body = format!(r#"{{"a":"{}"}}"#, "x".repeat(90_000));
+    let edits: Vec<Edit> = (0..250).map(|n| edit(&format!("large-{n:03}"), &body)).collect();
+    documents.write(edits, WriteMode::Interactive).await.unwrap();
+    let since = Since::Seq(rest[4_400].seq);
+    let request = ChangesRequest { since, include_docs: true, ..Default::default() };
+    let batch = documents.changes(&request).await.unwrap();
+    assert!(batch.more && batch.rows.len() < 250, "{}", batch.rows.len());
+    assert_eq!(batch.last_seq, batch.rows.last().unwrap().seq);
+    let rows = feed(&documents, request).await;
+    assert_eq!(rows.len(), 250);
+    assert!(rows.iter().all(|row| row.doc.as_ref().is_some_and(|doc| doc.body.len() == body.len())));
+    assert_sound(&documents).await;
+}
+
+pub(crate) async fn styles_documents_and_filters<D: Database>(engine: D) {
+    let documents = database(engine).await;
+    for path in ["2-b a", "2-c a", "2-d a"] {
+        merge(&documents, replicated("conflicted", path, &format!(r#"{{"at":"{path}"}}"#))).await;
+    }
+    let first = documents.put(edit("deleted", "{}")).await.unwrap();
+    let dead = documents.put(edit("deleted", r#"{"why":1}"#).over(first).deleting()).await.unwrap();
+    documents.put(edit("plain", r#"{"n":1}"#)).await.unwrap();
+
+    let request = ChangesRequest { style: Style::AllDocs, include_docs: true, conflicts: true, ..Default::default() };
+    let rows = feed(&documents, request.clone()).await;
+    assert_eq!(rows[0].revs, [rev("2-d"), rev("2-c"), rev("2-b")]);
+    let doc = rows[0].doc.as_ref().unwrap();
+    assert_eq!((&doc.rev, doc.body.as_str()), (&rev("2-d"), r#"{"at":"2-d a"}"#));
+    assert_eq!(doc.conflicts.as_ref().unwrap(), &[rev("2-c"), rev("2-b")]);
+    let doc = rows[1].doc.as_ref().unwrap();
+    assert_eq!((rows[1].deleted, &doc.rev, doc.body.as_str()), (true, &dead, r#"{"why":1}"#));
+    let main = feed(&documents, ChangesRequest::default()).await;
+    assert_eq!(main[0].revs, [rev("2-d")]);
+
+    // Filters by id: a few are looked up, many are filtered.
+    for others in [0, 200] {
+        let mut ids: Vec<String> = ["plain", "conflicted", "ghost", "plain"].map(str::to_owned).to_vec();
+        ids.extend((0..others).map(|n| format!("none-{n}")));
+        let filtered = ChangesRequest { doc_ids: Some(ids), ..request.clone() };
+        let found = feed(&documents, filtered.clone()).await;
+        assert_eq!(found, [rows[0].clone(), rows[2].clone()], "{others}");
+        let after = ChangesRequest { since: Since::Seq(rows[0].seq), ..filtered.clone() };
+        assert_eq!(feed(&documents, after).await, [rows[2].clone()], "{others}");
+        let one = documents.changes(&ChangesRequest { limit: Some(1), ..filtered.clone() }).await.unwrap();
+        assert_eq!(one.rows, [rows[0].clone()], "{others}");
+        let backwards = feed(&documents, ChangesRequest { descending: true, ..filtered.clone() }).await;
+        assert_eq!(backwards, [rows[2].clone(), rows[0].clone()], "{others}");
+        let all = documents.changes(&filtered).await.unwrap();
+        assert_eq!(all.last_seq, rows[2].seq, "{others}");
+    }
+}

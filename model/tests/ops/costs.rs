@@ -1,0 +1,115 @@
+//! The RFC's performance tables, asserted: rows read and round trips of every kind of edit.
+//!
+//! The row that every transaction reads to know that its database is still there is counted apart.
+
+use kv_api::{Counted, Counts, Database};
+use model::{Documents, Edit, GetOptions, WriteMode};
+
+use crate::support::*;
+
+async fn counted<D: Database>(engine: D) -> (Counted<D>, Documents<Counted<D>>) {
+    let counted = Counted::new(engine).apart(model::is_instance_key);
+    let documents = database(counted.clone()).await;
+    (counted, documents)
+}
+
+/// The counts of the one transaction that `work` takes.
+fn of_one(counted: &Counted<impl Database>) -> Counts {
+    let counts = counted.take();
+    assert_eq!(counts.len(), 1, "one transaction: {counts:?}");
+    assert_eq!(counts[0].kvs_read_apart, 1, "the instance is read once");
+    counts[0]
+}
+
+/// Rows read beside the instance's, and round trips.
+fn reads(counts: Counts) -> (u64, u64) {
+    (counts.kvs_read - counts.kvs_read_apart, counts.round_trips)
+}
+
+async fn cost<D: Database>(counted: &Counted<D>, documents: &Documents<Counted<D>>, edit: Edit) -> (u64, u64) {
+    counted.take();
+    documents.put(edit).await.unwrap();
+    reads(of_one(counted))
+}
+
+pub(crate) async fn edits_read_what_the_rfc_allows<D: Database>(engine: D) {
+    let (counted, documents) = counted(engine).await;
+    // Others around it, which must not be read.
+    for id in ["`", "a ", "b"] {
+        documents.put(edit(id, r#"{"x":1}"#)).await.unwrap();
+    }
+    counted.take();
+    let first = documents.put(edit("a", r#"{"n":1,"m":[1,2,3]}"#)).await.unwrap();
+    let counts = of_one(&counted);
+    assert_eq!(reads(counts), (0, 1), "create: nothing is there to be read");
+    assert_eq!((counts.clears, counts.range_clears), (0, 0), "an insert clears nothing");
+
+    let second = documents.put(edit("a", r#"{"n":2}"#).over(first)).await.unwrap();
+    let counts = of_one(&counted);
+    assert_eq!(reads(counts), (1, 1), "extend the winner");
+    assert_eq!((counts.clears, counts.range_clears), (2, 1), "its revision and its change; its body");
+
+    let third = documents.put(edit("a", "{}").over(second).deleting()).await.unwrap();
+    assert_eq!(reads(of_one(&counted)), (1, 1), "delete the only branch");
+    assert_eq!(cost(&counted, &documents, edit("a", "{}")).await, (1, 1), "recreate over a tombstone");
+    assert_eq!(third.position(), 3);
+
+    for path in ["5-e d", "5-d d", "5-c d"] {
+        merge(&documents, replicated("c", path, r#"{"n":1}"#)).await;
+    }
+    let cost_of = async |edit| cost(&counted, &documents, edit).await;
+    assert_eq!(cost_of(edit("c", "{}").over(rev("5-c"))).await, (2, 2), "extend a losing branch");
+    assert_eq!(cost_of(edit("c", "{}").over(rev("5-d"))).await, (2, 2), "and another");
+    let winner = get(&documents, "c").await.rev;
+    assert_eq!(cost_of(edit("c", "{}").over(winner).deleting()).await, (2, 1), "delete the winner");
+
+    counted.take();
+    merge(&documents, replicated("c", "7-x", "{}")).await;
+    let counts = of_one(&counted);
+    assert_eq!(reads(counts), (3, 1), "a replicated edit reads all branches");
+    merge(&documents, replicated("c", "7-x", "{}")).await;
+    let counts = of_one(&counted);
+    assert_eq!((reads(counts), counts.commits), ((4, 1), 0), "a known one writes nothing");
+}
+
+pub(crate) async fn a_thousand_branches_cost_no_more<D: Database>(engine: D) {
+    let (counted, documents) = counted(engine).await;
+    for n in 0..1_000 {
+        merge(&documents, replicated("a", &format!("2-{n:04} a"), r#"{"n":1}"#)).await;
+    }
+    counted.take();
+    let cost_of = async |edit| cost(&counted, &documents, edit).await;
+    assert_eq!(cost_of(edit("a", "{}").over(rev("2-0999"))).await, (1, 1), "extend the winner");
+    assert_eq!(cost_of(edit("a", "{}").over(rev("2-0500"))).await, (2, 2), "extend a losing branch");
+    let winner = get(&documents, "a").await.rev;
+    assert_eq!(cost_of(edit("a", "{}").over(winner).deleting()).await, (2, 1), "delete the winner");
+    counted.take();
+    merge(&documents, replicated("a", "2-zzzz a", "{}")).await;
+    assert_eq!(reads(of_one(&counted)), (1_000, 1), "a replicated edit reads all branches at once");
+    let options = GetOptions { conflicts: true, ..GetOptions::default() };
+    assert_eq!(documents.get("a", &options).await.unwrap().conflicts.unwrap().len(), 999);
+    assert_sound(&documents).await;
+}
+
+pub(crate) async fn reading_a_document_is_one_round_trip<D: Database>(engine: D) {
+    let (counted, documents) = counted(engine).await;
+    let mut last = documents.put(edit("a", r#"{"a":1,"b":2}"#)).await.unwrap();
+    for n in 0..20 {
+        last = documents.put(edit("a", &format!(r#"{{"a":1,"b":{n}}}"#)).over(last)).await.unwrap();
+    }
+    counted.take();
+    get(&documents, "a").await;
+    assert_eq!(reads(of_one(&counted)), (3, 1), "metadata and two leaves, no revisions");
+    let options = GetOptions { revs: true, ..GetOptions::default() };
+    documents.get("a", &options).await.unwrap();
+    assert_eq!(reads(of_one(&counted)), (4, 1), "and the winner's row");
+    let options = GetOptions { rev: Some(last), ..GetOptions::default() };
+    documents.get("a", &options).await.unwrap();
+    assert_eq!(reads(of_one(&counted)), (3, 1), "by revision");
+    documents.get("b", &GetOptions::default()).await.unwrap_err();
+    assert_eq!(reads(of_one(&counted)), (0, 2), "only what is not there is looked for twice");
+
+    let edits: Vec<Edit> = (0..50).map(|n| edit(&format!("doc-{n}"), "{}")).collect();
+    documents.write(edits, WriteMode::Interactive).await.unwrap();
+    assert_eq!(reads(of_one(&counted)), (0, 1), "a batch reads together");
+}

@@ -1,0 +1,93 @@
+//! Waiting for changes.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use kv_api::{Counted, Database};
+use model::{ErrorKind, NotFound};
+
+use crate::support::*;
+
+async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(20), future).await.expect("a wake-up")
+}
+
+pub(crate) async fn waiters_wake_once_for_each_change<D: Database>(engine: D) {
+    let documents = database(engine).await;
+    documents.put(edit("before", "{}")).await.unwrap();
+    let seen = documents.last_seq().await.unwrap();
+
+    // What changed before the wait began, but after what was seen, is no wait at all.
+    let mut watcher = documents.watch_changes(model::Seq::ZERO);
+    assert_eq!(soon(watcher.changed()).await.unwrap(), seen);
+
+    let mut watcher = documents.watch_changes(seen);
+    for n in 0..5 {
+        let made = {
+            let mut waiting = pin!(watcher.changed());
+            for _ in 0..10 {
+                assert!(poll_once(waiting.as_mut()).is_none(), "nothing changed");
+                tokio::task::yield_now().await;
+            }
+            documents.put(edit(&format!("doc-{n}"), "{}")).await.unwrap();
+            let made = documents.last_seq().await.unwrap();
+            assert_eq!(soon(waiting).await.unwrap(), made);
+            made
+        };
+        watcher.saw(made);
+    }
+    // A change between two waits is not lost, and a local document is none.
+    documents.put(edit("between", "{}")).await.unwrap();
+    let last = documents.last_seq().await.unwrap();
+    assert_eq!(soon(watcher.changed()).await.unwrap(), last);
+    documents.put_local("_local/x", None, json("{}")).await.unwrap();
+    let mut waiting = pin!(watcher.changed());
+    for _ in 0..10 {
+        assert!(poll_once(waiting.as_mut()).is_none());
+        tokio::task::yield_now().await;
+    }
+}
+
+pub(crate) async fn dropping_the_database_ends_all_waiting<D: Database>(engine: D) {
+    let layer = layer(engine).await;
+    let documents = layer.create_database("db", Default::default()).await.unwrap();
+    let waiters: Vec<_> = (0..50)
+        .map(|_| {
+            let mut watcher = documents.watch_changes(model::Seq::ZERO);
+            tokio::spawn(async move { watcher.changed().await })
+        })
+        .collect();
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+    layer.delete_database("db").await.unwrap();
+    for waiter in waiters {
+        let error = soon(waiter).await.unwrap().unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::NotFound(NotFound::Database));
+    }
+}
+
+pub(crate) async fn waiters_share_one_watch<D: Database>(engine: D) {
+    let counted = Counted::new(engine);
+    let documents = database(counted.clone()).await;
+    counted.take();
+    // More than the store keeps watches.
+    let mut waiters = Vec::new();
+    for _ in 0..20_000 {
+        let mut watcher = documents.watch_changes(model::Seq::ZERO);
+        waiters.push(tokio::spawn(async move { watcher.changed().await }));
+    }
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(counted.take().len(), 1, "one transaction watches for all");
+    // Half of them give up, whoever drives the watch among them.
+    for waiter in waiters.drain(..10_000) {
+        waiter.abort();
+    }
+    documents.put(edit("a", "{}")).await.unwrap();
+    for waiter in waiters {
+        soon(waiter).await.unwrap().unwrap();
+    }
+    assert_eq!(counted.take().len(), 2, "one transaction wrote, one looked what had changed");
+}

@@ -1,0 +1,235 @@
+//! Replicated edits, in every order of arrival, against an oracle.
+
+use std::collections::BTreeMap;
+
+use kv_api::Database;
+use model::{ChangesRequest, Documents, Edit, GetOptions, OpenRev, OpenRevs, RevHistory, RevId, WriteMode};
+
+use crate::oracle::Tree;
+use crate::support::*;
+
+/// All leaves, the winner first, each with its history.
+async fn leaves<D: Database>(documents: &Documents<D>, id: &str) -> Vec<(bool, Vec<RevId>)> {
+    let options = GetOptions { revs: true, ..GetOptions::default() };
+    let opened = documents.open_revs(id, &OpenRevs::All, &options).await.unwrap();
+    let path = |leaf: OpenRev| match leaf {
+        OpenRev::Missing(rev) => panic!("{rev} is missing"),
+        OpenRev::Found(document) => {
+            let history = document.revisions.unwrap();
+            let revs = history.ids.into_iter().enumerate();
+            let revs = revs.map(|(back, hash)| RevId::new(history.position - back as u64, hash).unwrap());
+            (!document.deleted, revs.collect())
+        }
+    };
+    opened.into_iter().map(path).collect()
+}
+
+fn expected(tree: &Tree) -> Vec<(bool, Vec<RevId>)> {
+    tree.leaves().into_iter().map(|(live, rev)| (live, tree.path(&rev))).collect()
+}
+
+fn bring(id: &str, path: &[RevId], deleted: bool) -> Edit {
+    let ids = path.iter().map(|rev| rev.hash().clone()).collect();
+    let edit = edit(id, &format!(r#"{{"rev":"{}"}}"#, path[0]));
+    let edit = edit.with_history(RevHistory { position: path[0].position(), ids });
+    if deleted { edit.deleting() } else { edit }
+}
+
+/// A child of `parent` that no other parent has: histories are where revisions come from.
+fn child(parent: Option<&RevId>, choice: usize) -> RevId {
+    let text = format!("{parent:?} {choice}");
+    let fold = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325, fold);
+    rev(&format!("{}-{hash:016x}", parent.map_or(1, |parent| parent.position() + 1)))
+}
+
+/// The changes row says what the oracle's winner says.
+async fn assert_agrees<D: Database>(documents: &Documents<D>, trees: &BTreeMap<String, Tree>, seed: u64) {
+    let changes = feed(documents, ChangesRequest::default()).await;
+    assert_eq!(changes.len(), trees.len(), "seed {seed}");
+    for change in changes {
+        let tree = &trees[&change.id];
+        let (live, winner) = &tree.leaves()[0];
+        assert_eq!((change.deleted, &change.revs[0]), (!live, winner), "{} of seed {seed}", change.id);
+    }
+    for (id, tree) in trees {
+        assert_eq!(leaves(documents, id).await, expected(tree), "{id} of seed {seed}");
+    }
+    let info = documents.info().await.unwrap();
+    let live = trees.values().filter(|tree| tree.leaves()[0].0).count() as u64;
+    assert_eq!((info.doc_count, info.doc_del_count), (live, trees.len() as u64 - live), "seed {seed}");
+}
+
+pub(crate) async fn known_revisions_change_nothing<D: Database>(engine: D) {
+    let documents = database(engine).await;
+    merge(&documents, replicated("a", "3-c b a", "{}")).await;
+    let before = documents.last_seq().await.unwrap();
+    for path in ["3-c b a", "3-c", "2-b a", "1-a", "2-b"] {
+        merge(&documents, replicated("a", path, "{}")).await;
+        assert_eq!(documents.last_seq().await.unwrap(), before, "{path}");
+    }
+    merge(&documents, replicated("a", "2-a", "{}")).await;
+    assert!(documents.last_seq().await.unwrap() > before, "the hash of another position is not known");
+    assert_sound(&documents).await;
+}
+
+pub(crate) async fn any_order_of_arrival_gives_the_same_tree<D: Database>(engine: D) {
+    let documents = database(engine).await;
+    // A fork at the root and one further on, a tombstone on each side, and a tree of its own.
+    let paths = [("2-b a", false), ("3-c b a", true), ("3-d b a", false), ("2-e a", true), ("1-z", false)];
+    let paths = paths.map(|(path, deleted)| {
+        let edit = replicated("", path, "{}");
+        let history = edit.history.unwrap();
+        let revs = history.ids.iter().enumerate();
+        let revs = revs.map(|(back, hash)| RevId::new(history.position - back as u64, hash.clone()).unwrap());
+        (revs.collect::<Vec<_>>(), deleted)
+    });
+    let mut trees = BTreeMap::new();
+    let mut orders = vec![vec![]];
+    for _ in 0..paths.len() {
+        orders = orders
+            .into_iter()
+            .flat_map(|order: Vec<usize>| {
+                let rest: Vec<usize> = (0..paths.len()).filter(|next| !order.contains(next)).collect();
+                rest.into_iter().map(move |next| [order.clone(), vec![next]].concat())
+            })
+            .collect();
+    }
+    assert_eq!(orders.len(), 120);
+    // The edits of all orders go together, one of each document in a transaction.
+    for step in 0..paths.len() {
+        let mut edits = Vec::new();
+        for order in &orders {
+            let id = format!("{order:?}");
+            let (path, deleted) = &paths[order[step]];
+            edits.push(bring(&id, path, *deleted));
+            trees.entry(id).or_insert_with(Tree::default).merge(path, *deleted);
+        }
+        for result in documents.write(edits, WriteMode::Replicated).await.unwrap() {
+            result.unwrap();
+        }
+        assert_agrees(&documents, &trees, step as u64).await;
+        assert_sound(&documents).await;
+    }
+    let mut shapes: Vec<_> = trees.values().map(expected).collect();
+    shapes.dedup();
+    assert_eq!(shapes.len(), 1, "all orders end in one tree");
+}
+
+pub(crate) async fn random_edits_agree_with_the_oracle<D: Database>(engine: D) {
+    let documents = database(engine).await;
+    let seed = 20_260_611;
+    let mut random = Random::new(seed);
+    let mut trees: BTreeMap<String, Tree> = BTreeMap::new();
+    for step in 0..400 {
+        let id = format!("doc-{}", random.below(6));
+        let tree = trees.entry(id.clone()).or_default();
+        let known = tree.leaves();
+        let deleted = random.below(3) == 0;
+        let body = format!(r#"{{"step":{step}}}"#);
+        // An interactive edit of a leaf, or a revision from elsewhere on any revision at all.
+        if random.below(2) == 0 {
+            let parent = match known.len() {
+                0 => None,
+                leaves => Some(known[random.below(leaves)].clone()),
+            };
+            let mut edit = edit(&id, &body);
+            edit.deleted = deleted;
+            edit.rev = parent.as_ref().map(|(_, rev)| rev.clone());
+            let made = documents.put(edit).await;
+            match parent {
+                Some((false, rev)) => {
+                    assert_eq!(made.unwrap_err().status(), 409, "{rev} is a tombstone; seed {seed}, step {step}");
+                }
+                parent => {
+                    let made = made.unwrap_or_else(|error| panic!("{error}; seed {seed}, step {step}"));
+                    let mut path = vec![made];
+                    path.extend(parent.into_iter().flat_map(|(_, rev)| tree.path(&rev)));
+                    tree.merge(&path, deleted);
+                }
+            }
+        } else {
+            let mut path = match known.len() {
+                0 => Vec::new(),
+                leaves => {
+                    let path = tree.path(&known[random.below(leaves)].1);
+                    let from = random.below(path.len() + 1);
+                    path[from..].to_vec()
+                }
+            };
+            for _ in 0..random.below(3) + usize::from(path.is_empty()) {
+                path.insert(0, child(path.first(), random.below(4)));
+            }
+            let result = documents.write(vec![bring(&id, &path, deleted)], WriteMode::Replicated).await.unwrap();
+            result.into_iter().for_each(|result| drop(result.unwrap()));
+            tree.merge(&path, deleted);
+        }
+        if tree.leaves().is_empty() {
+            trees.remove(&id);
+        }
+        if step % 20 == 0 {
+            assert_agrees(&documents, &trees, seed).await;
+            assert_sound(&documents).await;
+        }
+    }
+    assert_agrees(&documents, &trees, seed).await;
+    assert_sound(&documents).await;
+}
+
+pub(crate) async fn a_replicated_deletion_of_the_winner_uncovers_its_sibling<D: Database>(engine: D) {
+    let documents = database(engine).await;
+    merge(&documents, replicated("a", "2-zz a", r#"{"n":1}"#)).await;
+    merge(&documents, replicated("a", "2-bb a", r#"{"n":2}"#)).await;
+    let before = documents.last_seq().await.unwrap();
+    merge(&documents, replicated("a", "3-dead zz a", "{}").deleting()).await;
+    assert_eq!(get(&documents, "a").await.rev, rev("2-bb"));
+    let changes = feed(&documents, ChangesRequest::default()).await;
+    assert_eq!((changes.len(), changes[0].deleted, &changes[0].revs), (1, false, &vec![rev("2-bb")]));
+    assert!(changes[0].seq > before);
+    let info = documents.info().await.unwrap();
+    assert_eq!((info.doc_count, info.doc_del_count), (1, 0));
+    merge(&documents, replicated("a", "3-gone bb a", "{}").deleting()).await;
+    let changes = feed(&documents, ChangesRequest::default()).await;
+    assert_eq!((changes.len(), changes[0].deleted, &changes[0].revs), (1, true, &vec![rev("3-gone")]));
+    assert_sound(&documents).await;
+}
+
+pub(crate) async fn short_and_long_histories_join<D: Database>(engine: D) {
+    let documents = database(engine).await;
+    let history = async |id| leaves(&documents, id).await.remove(0).1.len();
+    // A short path onto a leaf with a long history, and onto an ancestor of it.
+    merge(&documents, replicated("a", "3-c b a", "{}")).await;
+    merge(&documents, replicated("a", "5-e d c", "{}")).await;
+    assert_eq!((history("a").await, lost(&documents, "a").await.len()), (5, 0));
+    merge(&documents, replicated("a", "6-x d", "{}")).await;
+    assert_eq!(history("a").await, 2, "6-x names 5-d, which is another revision than 4-d");
+    merge(&documents, replicated("a", "5-y d", "{}")).await;
+    let leaves = leaves(&documents, "a").await;
+    let five_y = leaves.iter().find(|(_, path)| path[0] == rev("5-y")).unwrap();
+    assert_eq!(five_y.1.len(), 5, "the fork remembers what its sibling does");
+    // A long path onto a leaf with a short history.
+    merge(&documents, replicated("b", "3-c", "{}")).await;
+    merge(&documents, replicated("b", "4-d c b a", "{}")).await;
+    assert_eq!((history("b").await, lost(&documents, "b").await.len()), (4, 0));
+    // One path over two leaves whose connection was not known.
+    merge(&documents, replicated("c", "2-b a", "{}")).await;
+    merge(&documents, replicated("c", "4-d", "{}")).await;
+    merge(&documents, replicated("c", "5-e d c b a", "{}")).await;
+    assert_eq!((history("c").await, lost(&documents, "c").await.len()), (5, 0));
+    assert_sound(&documents).await;
+}
+
+pub(crate) async fn identifiers_that_are_not_hashes<D: Database>(engine: D) {
+    let documents = database(engine).await;
+    let long = "x".repeat(255);
+    // A history over the limit on values, once encoded: as much of it is kept as a row can hold.
+    let ids: Vec<String> = (0..1_000).map(|n| format!("{n:04}{}", "y".repeat(251))).collect();
+    for path in ["1-a".to_owned(), format!("2-{long} b"), format!("1000-{}", ids.join(" "))] {
+        let id = path.len().to_string();
+        merge(&documents, replicated(&id, &path, "{}")).await;
+        let leaf = rev(path.split(' ').next().unwrap());
+        assert_eq!(get(&documents, &id).await.rev, leaf);
+        documents.put(edit(&id, r#"{"next":1}"#).over(leaf)).await.unwrap();
+    }
+    assert_sound(&documents).await;
+}
