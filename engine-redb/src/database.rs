@@ -2,16 +2,10 @@
 
 use std::path::Path;
 
-use kv_api::{Database, Durability, Error, Limits, Result, error};
-use occ::folder::{Folder, Mark};
+use kv_api::{Database, Durability, Limits, Result};
 use occ::{Clock, OccBuilder, OccDatabase, OccTransaction};
 
 use crate::RedbStore;
-use crate::error::kv_error;
-
-/// The engine's name in a folder's mark, and the version of its format.
-const ENGINE: &str = "redb";
-const FORMAT: u32 = 1;
 
 /// A durable database in a folder: a cheap handle. The folder is released when the last handle and
 /// the last transaction are dropped.
@@ -27,18 +21,7 @@ impl RedbDatabase {
     /// is not ours; 1514 when it cannot be written; 1522 when its file is damaged; 1510 when the disk
     /// fails. Each with a sentence that says what to do; none changes what is there.
     pub fn open(path: impl AsRef<Path>, options: RedbOptions) -> Result<Self> {
-        if !matches!(options.durability, Durability::Disk | Durability::Process) {
-            return Err(Error::new(error::INVALID_OPTION_VALUE)
-                .with_context("redb is durable to the disk, or not beyond the process; nothing in between"));
-        }
-        let path = path.as_ref();
-        let folder = Folder::open(path, &Mark { engine: ENGINE.into(), format: FORMAT })?;
-        let file = path.join("data.redb");
-        let database = redb::Database::builder()
-            .set_cache_size(options.cache_bytes)
-            .create(&file)
-            .map_err(|failure| kv_error(failure, &format!("cannot open {}", file.display())))?;
-        let store = RedbStore::new(database, options.durability, folder)?;
+        let store = RedbStore::open(path.as_ref(), options.cache_bytes, options.durability)?;
         options.occ.open(store).map(RedbDatabase)
     }
 

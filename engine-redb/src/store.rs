@@ -5,11 +5,12 @@
 //! leaves nothing for `sync` to do, and costs one sync of the file: the same as applying first and
 //! syncing after, without a second, empty commit.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use kv_api::{Direction, Durability, Error, Result};
-use occ::folder::Folder;
+use kv_api::{Direction, Durability, Error, Result, error};
+use occ::folder::{Folder, Mark};
 use occ::store::{ApplyError, Batch, Op, Store, View};
 use redb::{Database, Range, ReadOnlyTable, ReadableDatabase, TableDefinition, WriteTransaction};
 
@@ -18,6 +19,10 @@ use crate::error::kv_error;
 fn failed(failure: impl Into<redb::Error>) -> Error {
     kv_error(failure, "redb")
 }
+
+/// The engine's name in a folder's mark, and the version of its format.
+const ENGINE: &str = "redb";
+const FORMAT: u32 = 1;
 
 const ROWS: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("rows");
 
@@ -31,7 +36,19 @@ pub struct RedbStore {
 }
 
 impl RedbStore {
-    pub(crate) fn new(database: Database, durability: Durability, folder: Folder) -> Result<Self> {
+    /// Opens the table in the folder at `path`, which is created where there is none. Fails as
+    /// [`RedbDatabase::open`](crate::RedbDatabase::open) does.
+    pub fn open(path: &Path, cache_bytes: usize, durability: Durability) -> Result<Self> {
+        if !matches!(durability, Durability::Disk | Durability::Process) {
+            return Err(Error::new(error::INVALID_OPTION_VALUE)
+                .with_context("redb is durable to the disk, or not beyond the process; nothing in between"));
+        }
+        let folder = Folder::open(path, &Mark { engine: ENGINE.into(), format: FORMAT })?;
+        let file = path.join("data.redb");
+        let database = Database::builder()
+            .set_cache_size(cache_bytes)
+            .create(&file)
+            .map_err(|failure| kv_error(failure, &format!("cannot open {}", file.display())))?;
         let store = RedbStore { database, durability, _folder: folder };
         // Views need the table to be there.
         let write = store.begin_write()?;

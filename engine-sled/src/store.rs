@@ -52,8 +52,9 @@ struct Disk {
 }
 
 impl SledStore {
-    /// Opens the tree in the folder at `path`, which is created where there is none.
-    pub(crate) fn open(path: &Path, cache_bytes: u64, durability: Durability) -> Result<Self> {
+    /// Opens the tree in the folder at `path`, which is created where there is none. Fails as
+    /// [`SledDatabase::open`](crate::SledDatabase::open) does.
+    pub fn open(path: &Path, cache_bytes: u64, durability: Durability) -> Result<Self> {
         if !matches!(durability, Durability::Disk | Durability::OperatingSystem) {
             return Err(Error::new(error::INVALID_OPTION_VALUE)
                 .with_context("sled is durable to the disk, or to the operating system; nothing else"));

@@ -5,7 +5,6 @@
 //! median over the rounds, the ratio that of the medians.
 
 mod client;
-mod documents;
 mod server;
 mod work;
 

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use hyper::Method;
 
 use super::client::{Address, Client};
-use super::documents::Documents;
+use benches::documents::Documents;
 
 /// How many documents the reading works find in their database.
 const DOCUMENTS: usize = 20_000;

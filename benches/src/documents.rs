@@ -4,22 +4,23 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 /// A source of documents that gives the same ones in every run.
-pub(crate) struct Documents {
+pub struct Documents {
     random: StdRng,
 }
 
 impl Documents {
-    pub(crate) fn seeded(seed: u64) -> Self {
+    /// The source of this seed.
+    pub fn seeded(seed: u64) -> Self {
         Documents { random: StdRng::seed_from_u64(seed) }
     }
 
     /// A fresh id: random, as clients make them, so that writes do not run in key order.
-    pub(crate) fn id(&mut self) -> String {
+    pub fn id(&mut self) -> String {
         format!("{:016x}{:016x}", self.random.random::<u64>(), self.random.random::<u64>())
     }
 
     /// The members of a document, without braces, so that an id can be put before them.
-    pub(crate) fn members(&mut self) -> String {
+    pub fn members(&mut self) -> String {
         let n: u32 = self.random.random_range(0..1_000_000);
         format!(
             concat!(
@@ -38,12 +39,12 @@ impl Documents {
     }
 
     /// A document without an id.
-    pub(crate) fn document(&mut self) -> String {
+    pub fn document(&mut self) -> String {
         format!("{{{}}}", self.members())
     }
 
     /// The body of a `_bulk_docs` request with this many new documents.
-    pub(crate) fn bulk(&mut self, count: usize) -> String {
+    pub fn bulk(&mut self, count: usize) -> String {
         let documents: Vec<String> =
             (0..count).map(|_| format!(r#"{{"_id":"{}",{}}}"#, self.id(), self.members())).collect();
         format!(r#"{{"docs":[{}]}}"#, documents.join(","))

@@ -1,0 +1,144 @@
+//! A store that remembers what was asked of it: what a layer's work comes to, so that the same can be
+//! done raw.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use kv_api::{Direction, Durability, Result};
+use occ::store::{ApplyError, Batch, Store, View};
+
+/// A read of a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RawRead {
+    /// One key.
+    Get(Bytes),
+    /// The first rows of a range.
+    Range {
+        /// The first key.
+        begin: Bytes,
+        /// The first key that no longer belongs.
+        end: Bytes,
+        /// Which way.
+        direction: Direction,
+        /// How many times a row was asked for.
+        asked: usize,
+    },
+}
+
+impl RawRead {
+    /// Does the read on a snapshot; the bytes of keys and values that came.
+    pub fn replay<V: View>(&self, view: &V) -> Result<usize> {
+        match self {
+            RawRead::Get(key) => Ok(view.get(key)?.map_or(0, |value| key.len() + value.len())),
+            RawRead::Range { begin, end, direction, asked } => view
+                .range(begin, end, *direction)
+                .take(*asked)
+                .map(|row| row.map(|(key, value)| key.len() + value.len()))
+                .sum(),
+        }
+    }
+}
+
+/// What was asked of a store.
+#[derive(Debug, Default)]
+pub struct Log {
+    batches: Mutex<Vec<Batch>>,
+    reads: Mutex<Vec<RawRead>>,
+}
+
+impl Log {
+    /// The batches applied since the last call.
+    pub fn take_batches(&self) -> Vec<Batch> {
+        std::mem::take(&mut *lock(&self.batches))
+    }
+
+    /// The reads since the last call.
+    pub fn take_reads(&self) -> Vec<RawRead> {
+        std::mem::take(&mut *lock(&self.reads))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Passes everything on to a store, and remembers it.
+#[derive(Debug)]
+pub struct Recording<S> {
+    inner: S,
+    log: Arc<Log>,
+}
+
+impl<S: Store> Recording<S> {
+    /// Records what is asked of `inner`.
+    pub fn new(inner: S) -> (Self, Arc<Log>) {
+        let log = Arc::new(Log::default());
+        (Recording { inner, log: log.clone() }, log)
+    }
+}
+
+impl<S: Store> Store for Recording<S> {
+    type View = RecordingView<S::View>;
+
+    fn view(&self) -> Result<Self::View> {
+        Ok(RecordingView { inner: self.inner.view()?, log: self.log.clone() })
+    }
+
+    fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
+        lock(&self.log.batches).push(batch.clone());
+        self.inner.apply(batch)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.inner.sync()
+    }
+
+    fn durability(&self) -> Durability {
+        self.inner.durability()
+    }
+
+    fn close(&self) -> Result<()> {
+        self.inner.close()
+    }
+}
+
+/// A snapshot of a [`Recording`] store.
+#[derive(Clone, Debug)]
+pub struct RecordingView<V> {
+    inner: V,
+    log: Arc<Log>,
+}
+
+impl<V: View> View for RecordingView<V> {
+    type Range<'a> = RecordingRange<'a, V>;
+
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        lock(&self.log.reads).push(RawRead::Get(Bytes::copy_from_slice(key)));
+        self.inner.get(key)
+    }
+
+    fn range<'a>(&'a self, begin: &[u8], end: &[u8], direction: Direction) -> RecordingRange<'a, V> {
+        let (first, last) = (Bytes::copy_from_slice(begin), Bytes::copy_from_slice(end));
+        let mut reads = lock(&self.log.reads);
+        reads.push(RawRead::Range { begin: first, end: last, direction, asked: 0 });
+        RecordingRange { rows: self.inner.range(begin, end, direction), log: &self.log, place: reads.len() - 1 }
+    }
+}
+
+/// Rows of a [`RecordingView`].
+pub struct RecordingRange<'a, V: View + 'a> {
+    rows: V::Range<'a>,
+    log: &'a Log,
+    place: usize,
+}
+
+impl<'a, V: View + 'a> Iterator for RecordingRange<'a, V> {
+    type Item = Result<(Bytes, Bytes)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(RawRead::Range { asked, .. }) = lock(&self.log.reads).get_mut(self.place) {
+            *asked += 1;
+        }
+        self.rows.next()
+    }
+}
