@@ -60,7 +60,7 @@ pub struct AttachmentDigest<'a> {
 
 /// An edit as far as it enters the revision that it makes.
 #[derive(Clone, Copy, Debug)]
-pub struct Edit<'a> {
+pub struct RevisionTerm<'a> {
     /// Whether the edit deletes the document.
     pub deleted: bool,
     /// The revision that it replaces. For a document that is made anew over tombstones, the winning
@@ -72,7 +72,7 @@ pub struct Edit<'a> {
     pub attachments: &'a [AttachmentDigest<'a>],
 }
 
-impl Edit<'_> {
+impl RevisionTerm<'_> {
     /// The revision that this edit makes.
     ///
     /// # Errors
@@ -266,7 +266,7 @@ mod tests {
 
     fn revision(parent: Option<&RevId>, deleted: bool, body: &str) -> RevId {
         let body = JsonText::parse(body.as_bytes()).unwrap();
-        Edit { deleted, parent, body: &body, attachments: &[] }.revision().unwrap()
+        RevisionTerm { deleted, parent, body: &body, attachments: &[] }.revision().unwrap()
     }
 
     #[test]
@@ -286,7 +286,7 @@ mod tests {
         let parent = RevId::new(u64::MAX, RevHash::from([0; 16])).unwrap();
         let body = JsonText::empty_object();
         assert_eq!(
-            Edit { deleted: false, parent: Some(&parent), body: &body, attachments: &[] }.revision(),
+            RevisionTerm { deleted: false, parent: Some(&parent), body: &body, attachments: &[] }.revision(),
             Err(InvalidRev)
         );
     }

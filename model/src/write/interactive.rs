@@ -78,7 +78,7 @@ fn last(keys: &DatabaseKeys, id: &str) -> RangeRequest {
 
 /// The leaf that `edit` makes over `parent`.
 fn revision(edit: &Edit, parent: Option<&RevId>) -> Result<Leaf> {
-    let term = etf::Edit { deleted: edit.deleted, parent, body: &edit.body, attachments: &[] };
+    let term = etf::RevisionTerm { deleted: edit.deleted, parent, body: &edit.body, attachments: &[] };
     let rev = term.revision().map_err(|_| Error::bad_request("No revision can follow the one named"))?;
     Ok(Leaf { not_deleted: !edit.deleted, rev })
 }

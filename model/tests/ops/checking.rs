@@ -111,7 +111,7 @@ pub(crate) async fn planted_damage_is_found<D: Database>(engine: D) {
         ("a body of nothing, at the end", under(&body, "zzz")),
         ("a document is not listed", Damage::Remove(listed.clone())),
         ("nothing is listed", under(&listed, "zzz")),
-        ("another revision is listed", put(&listed, &|value| *value.iter_mut().nth(5).unwrap() ^= 1)),
+        ("another revision is listed", put(&listed, &|value| *value.get_mut(5).unwrap() ^= 1)),
         ("a deleted document is listed", {
             let at = deleted.key.len() - 8;
             let mut key = deleted.key.to_vec();
