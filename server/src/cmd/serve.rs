@@ -25,7 +25,7 @@ pub struct Serve {
     listen: String,
 
     /// The administrator's name. Without an administrator the server listens on loopback only
-    #[arg(long, value_name = "NAME", env = "COUCHDB_USER", requires = "password")]
+    #[arg(long, value_name = "NAME", env = "COUCHDB_USER")]
     user: Option<String>,
 
     /// The administrator's password; better given in the environment, where other users do not see it

@@ -40,8 +40,13 @@ pub(crate) async fn bulk_docs(request: &mut Request, db: &str) -> Result<Respons
     }
     let mut names: Vec<(String, Option<String>)> =
         edits.iter().map(|edit| (edit.id.clone(), edit.rev.as_ref().map(ToString::to_string))).collect();
-    let mut results: Vec<Result<RevId>> =
-        database.write(edits, mode).await?.into_iter().map(|result| result.map_err(ApiError::from)).collect();
+    // Many edits read much, a few do not.
+    let written = if edits.len() > FEW_EDITS {
+        request.app.scan(async move { database.write(edits, mode).await }).await?
+    } else {
+        database.write(edits, mode).await?
+    };
+    let mut results: Vec<Result<RevId>> = written.into_iter().map(|result| result.map_err(ApiError::from)).collect();
     for (place, edit, error) in refused {
         let place = place.min(names.len());
         names.insert(place, (edit.id, edit.rev.map(|rev| rev.to_string())));
@@ -75,6 +80,9 @@ pub(crate) async fn bulk_docs(request: &mut Request, db: &str) -> Result<Respons
     out.end_array();
     Ok(response::json(StatusCode::CREATED, body))
 }
+
+/// Up to this many edits are written where the request is served.
+const FEW_EDITS: usize = 16;
 
 /// Documents that are read before any of them is sent.
 const PAGE: usize = 200;

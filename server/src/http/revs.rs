@@ -50,7 +50,7 @@ async fn compare(request: &mut Request, db: &str) -> Result<Vec<RevsDiff>> {
     let database = request.database(db).await?;
     request.allow("POST")?;
     let wanted = wanted(&request.json_object().await?)?;
-    let mut diffs = database.revs_diff(wanted).await?;
+    let mut diffs = request.app.scan(async move { database.revs_diff(wanted).await }).await?;
     diffs.retain(|diff| !diff.missing.is_empty());
     Ok(diffs)
 }

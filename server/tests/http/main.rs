@@ -3,8 +3,11 @@
 //! Each test starts a server of its own in memory, on a free port of loopback. What is expected is taken
 //! from CouchDB's `chttpd*.erl` and its own tests (`test/elixir/test/*.exs`).
 
+#![cfg(feature = "mem")]
+
 mod auth;
 mod bad_input;
+mod cold;
 mod connections;
 mod databases;
 mod documents;

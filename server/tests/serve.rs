@@ -1,0 +1,156 @@
+//! The program `couch-layer serve`, as a process.
+
+#![cfg(all(feature = "mem", feature = "sled"))]
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+/// A server that is killed when the test ends.
+struct Process {
+    child: Child,
+    out: BufReader<ChildStdout>,
+    base: String,
+}
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_couch-layer"));
+    command.arg("serve").args(arguments).env_clear().stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+impl Process {
+    /// Starts a server on a free port and waits for the line that says which.
+    fn start(arguments: &[&str]) -> Process {
+        let mut child = command(arguments).args(["--listen", "127.0.0.1:0"]).spawn().unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("couch-layer listens on ").unwrap_or_else(|| {
+            let mut complaint = String::new();
+            child.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
+            panic!("{line:?} {complaint}")
+        });
+        let base = address.trim_end_matches('/').to_owned();
+        assert!(!base.ends_with(":0"));
+        Process { child, out, base }
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.base)
+    }
+
+    /// Asks the process to stop, and waits until it has.
+    fn stop(mut self, signal: &str) -> std::process::ExitStatus {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(20), "the server does not stop");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs a server that must not start; gives what it says.
+fn refused(arguments: &[&str], environment: &[(&str, &str)]) -> String {
+    let output = command(arguments).envs(environment.iter().copied()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+    assert!(output.stdout.is_empty());
+    let sentence = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(sentence.lines().count(), 1, "{sentence}");
+    assert!(!sentence.contains("panicked"), "{sentence}");
+    sentence
+}
+
+fn sled(folder: &Path) -> String {
+    format!("sled:{}", folder.display())
+}
+
+#[tokio::test]
+async fn what_was_written_is_there_after_a_restart() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("data");
+    let client = reqwest::Client::new();
+    let mut first = Process::start(&["--engine", &sled(&folder)]);
+    let mut line = String::new();
+    first.out.read_line(&mut line).unwrap();
+    assert!(line.contains("data") && line.contains("on disk before it is acknowledged"), "{line}");
+    for path in ["/db", "/db/x"] {
+        assert_eq!(client.put(first.url(path)).body("{\"a\":1}").send().await.unwrap().status(), 201);
+    }
+    let uuid = async |server: &Process| {
+        let text = client.get(server.url("/")).send().await.unwrap().text().await.unwrap();
+        serde_json::from_str::<Value>(&text).unwrap()["uuid"].clone()
+    };
+    let before = uuid(&first).await;
+
+    // A folder has one owner.
+    let sentence = refused(&["--engine", &sled(&folder), "--listen", "127.0.0.1:0"], &[]);
+    assert!(sentence.contains("another process"), "{sentence}");
+
+    assert_eq!(first.stop("-TERM").code(), Some(0));
+    // By its folder alone.
+    let again = Process::start(&["--engine", &folder.display().to_string()]);
+    let text = client.get(again.url("/db/x")).send().await.unwrap().text().await.unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["a"], json!(1));
+    assert_eq!(uuid(&again).await, before);
+    assert_eq!(again.stop("-INT").code(), Some(0));
+}
+
+#[test]
+fn what_cannot_be_served_is_said_in_a_sentence() {
+    let root = tempfile::tempdir().unwrap();
+    let unused = sled(&root.path().join("unused"));
+    let open = refused(&["--engine", &unused, "--listen", "0.0.0.0:0"], &[]);
+    assert!(open.contains("COUCHDB_USER") && open.contains("loopback"), "{open}");
+    let half = refused(&["--engine", &unused], &[("COUCHDB_USER", "adm"), ("COUCHDB_PASSWORD", "")]);
+    assert!(half.contains("COUCHDB_PASSWORD"), "{half}");
+    assert!(refused(&["--engine", &unused, "--listen", "nowhere"], &[]).contains("HOST:PORT"));
+    assert!(refused(&["--engine", &unused, "--log", "loud"], &[]).contains("debug"));
+    assert!(!root.path().join("unused").exists(), "nothing is created for a server that cannot start");
+
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    assert!(refused(&["--engine", "mem:", "--listen", &address], &[]).contains(&address));
+
+    let photos = root.path().join("photos");
+    std::fs::create_dir(&photos).unwrap();
+    std::fs::write(photos.join("cat.jpg"), "meow").unwrap();
+    let theirs = refused(&["--engine", &sled(&photos), "--listen", "127.0.0.1:0"], &[]);
+    assert!(theirs.contains("cat.jpg"), "{theirs}");
+    assert_eq!(std::fs::read_dir(&photos).unwrap().count(), 1);
+}
+
+#[tokio::test]
+async fn the_administrator_comes_from_the_environment() {
+    let mut child = command(&["--engine", "mem:", "--listen", "0.0.0.0:0"])
+        .envs([("COUCHDB_USER", "adm"), ("COUCHDB_PASSWORD", "secret")])
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let port = line.trim().trim_end_matches('/').rsplit(':').next().unwrap().to_owned();
+    let client = reqwest::Client::new();
+    let url = format!("http://127.0.0.1:{port}/_all_dbs");
+    let without = client.get(&url).send().await.unwrap().status();
+    let with = client.get(&url).basic_auth("adm", Some("secret")).send().await.unwrap().status();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!((without.as_u16(), with.as_u16()), (401, 200));
+}
