@@ -6,6 +6,7 @@ use model::{BodyFormat, CreateOptions, DatabaseInfo, Edit, JsonWriter, WriteMode
 use super::document::require_design_admin;
 use super::error::{ApiError, Result};
 use super::json_body::require_json;
+use super::local::{LocalEdit, local_id};
 use super::params::Params;
 use super::request::Request;
 use super::response::{self, Response};
@@ -90,6 +91,12 @@ async fn add_document(request: &mut Request, name: &str) -> Result<Response> {
     require_json(&request.headers)?;
     let database = request.database(name).await?;
     let json = request.json().await?;
+    if let Some(id) = local_id(&json) {
+        let rev = LocalEdit::from_json(&json)?.write(&database, &id).await?;
+        let mut response = super::local::written(&id, rev, StatusCode::CREATED);
+        response::set_location(&mut response, request.absolute(&[name, &id]));
+        return Ok(response);
+    }
     let mut edit = Edit::from_json(None, &json, WriteMode::Interactive)?;
     if edit.id.is_empty() {
         edit.id = fresh_ids(request, 1)?.pop().unwrap_or_default();

@@ -16,7 +16,8 @@
 
 mod all_docs;
 mod auth;
-mod bulk;
+mod bulk_docs;
+mod bulk_get;
 mod changes;
 mod cors;
 mod database;

@@ -3,7 +3,7 @@
 use super::error::{ApiError, Result};
 use super::request::Request;
 use super::response::Response;
-use super::{all_docs, bulk, changes, database, document, local, maintenance, revs, root, session};
+use super::{all_docs, bulk_docs, bulk_get, changes, database, document, local, maintenance, revs, root, session};
 
 pub(crate) async fn route(request: &mut Request, segments: &[String]) -> Result<Response> {
     let path: Vec<&str> = segments.iter().map(String::as_str).collect();
@@ -24,8 +24,8 @@ pub(crate) async fn route(request: &mut Request, segments: &[String]) -> Result<
         ["_db_updates"] => Err(ApiError::not_implemented("feeds of all databases (_db_updates)")),
 
         [db] => database::database(request, db).await,
-        [db, "_bulk_docs"] => bulk::bulk_docs(request, db).await,
-        [db, "_bulk_get"] => bulk::bulk_get(request, db).await,
+        [db, "_bulk_docs"] => bulk_docs::bulk_docs(request, db).await,
+        [db, "_bulk_get"] => bulk_get::bulk_get(request, db).await,
         [db, kind @ ("_all_docs" | "_design_docs" | "_local_docs")] => all_docs::all_docs(request, db, kind).await,
         [db, kind @ ("_all_docs" | "_design_docs" | "_local_docs"), "queries"] => {
             all_docs::queries(request, db, kind).await

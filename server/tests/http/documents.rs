@@ -153,6 +153,13 @@ async fn local_documents_count_their_revisions_and_stay_here() {
     assert_eq!(couch.call("DELETE", "/db/_local/check%2Fpoint?rev=0-2").await.status, 200);
     couch.get("/db/_local/check%2Fpoint").await.refused(404, "not_found", "missing");
     couch.call("DELETE", "/db/_local/check%2Fpoint").await.refused(404, "not_found", "missing");
+    let docs = json!([{"_id": "_local/a", "v": 1}, {"_id": "b"}, {"_id": "_local/c", "_rev": "0-4"}]);
+    let bulk = couch.json("POST", "/db/_bulk_docs", json!({"docs": docs})).await.json();
+    let revs: Vec<&str> = bulk.as_array().unwrap().iter().map(|row| row["rev"].as_str().unwrap()).collect();
+    assert_eq!(revs, ["0-1", "1-967a00dff5e02add41819138abb3284d", "0-5"]);
+    assert_eq!(couch.get("/db/_local/a").await.json()["v"], 1);
+    assert_eq!(couch.json("POST", "/db", json!({"_id": "_local/a"})).await.json()["rev"], "0-1");
+    assert_eq!(couch.get("/db").await.json()["doc_count"], 1);
     couch.get("/db/_local").await.refused(400, "bad_request", "Invalid _local document id.");
     couch.get("/db/_local/x/y").await.refused(400, "bad_request", "_local documents do not accept attachments.");
 }

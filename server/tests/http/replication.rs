@@ -129,6 +129,10 @@ async fn bulk_answers_stand_in_the_order_of_the_request() {
     assert_eq!((&rows[1], &rows[3], &rows[4]), (&conflict("taken"), &conflict("a"), &conflict("b")));
     assert_eq!(rows[2]["id"].as_str().unwrap().len(), 32);
     assert_eq!(couch.json("POST", "/db/_bulk_docs", json!({"docs": []})).await.json(), json!([]));
+    let docs = json!([{"_id": "c"}, {"_id": "d"}]);
+    let all = couch.json("POST", "/db/_bulk_docs", json!({"docs": docs, "all_or_nothing": true})).await;
+    assert_eq!((all.status.as_u16(), &all.json()[1]["error"]), (417, &json!("not_implemented")));
+    assert_eq!(couch.get("/db/c").await.status, 404);
 }
 
 #[tokio::test(flavor = "multi_thread")]

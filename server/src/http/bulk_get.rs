@@ -1,88 +1,16 @@
-//! `_bulk_docs` and `_bulk_get`: many documents in one request.
+//! `_bulk_get`: many documents read in one request.
 
 use std::sync::Arc;
 
 use hyper::StatusCode;
-use model::{BulkGet, Edit, GetOptions, JsonRef, JsonWriter, OpenRev, RevId, WriteMode};
+use model::{BulkGet, GetOptions, JsonRef, JsonWriter, OpenRev, RevId};
 
-use super::document::{get_options, require_design_admin};
+use super::document::get_options;
 use super::error::{ApiError, Result};
-use super::json_body::array_member;
 use super::params::parse_rev;
 use super::request::Request;
 use super::response::{self, Response};
-use super::root::fresh_ids;
 use super::state::{App, Documents};
-
-pub(crate) async fn bulk_docs(request: &mut Request, db: &str) -> Result<Response> {
-    let database = request.database(db).await?;
-    request.allow("POST")?;
-    let json = request.json_object().await?;
-    let docs = array_member(&json, "docs")?;
-    let docs = docs.ok_or_else(|| ApiError::bad_request("POST body must include `docs` parameter."))?;
-    let mode = match json.get("new_edits").map(|value| value.as_bool()) {
-        None | Some(Some(true)) => WriteMode::Interactive,
-        Some(Some(false)) => WriteMode::Replicated,
-        Some(None) => return Err(ApiError::bad_request("`new_edits` parameter must be a boolean.")),
-    };
-    let mut edits = Vec::new();
-    // Places of refused edits, which are answered for beside those that the database answers for.
-    let mut refused = Vec::new();
-    for (place, doc) in docs.elements().enumerate() {
-        let mut edit = Edit::from_json(None, &json.slice_ref(doc), mode)?;
-        if edit.id.is_empty() {
-            edit.id = fresh_ids(request, 1)?.pop().unwrap_or_default();
-        }
-        match require_design_admin(request, &edit.id) {
-            Ok(()) => edits.push(edit),
-            Err(error) => refused.push((place, edit, error)),
-        }
-    }
-    let mut names: Vec<(String, Option<String>)> =
-        edits.iter().map(|edit| (edit.id.clone(), edit.rev.as_ref().map(ToString::to_string))).collect();
-    // Many edits read much, a few do not.
-    let written = if edits.len() > FEW_EDITS {
-        request.app.scan(async move { database.write(edits, mode).await }).await?
-    } else {
-        database.write(edits, mode).await?
-    };
-    let mut results: Vec<Result<RevId>> = written.into_iter().map(|result| result.map_err(ApiError::from)).collect();
-    for (place, edit, error) in refused {
-        let place = place.min(names.len());
-        names.insert(place, (edit.id, edit.rev.map(|rev| rev.to_string())));
-        results.insert(place.min(results.len()), Err(error));
-    }
-    let mut body = Vec::with_capacity(names.len() * 96);
-    let mut out = JsonWriter::new(&mut body);
-    out.begin_array();
-    for ((id, brought), result) in names.iter().zip(&results) {
-        match result {
-            // Replicators read errors only.
-            Ok(_) if mode == WriteMode::Replicated => {}
-            Ok(rev) => {
-                out.begin_object();
-                out.name("ok").bool(true);
-                out.name("id").str(id);
-                out.name("rev").display(rev);
-                out.end_object();
-            }
-            Err(error) => {
-                out.begin_object();
-                out.name("id").str(id);
-                if let (WriteMode::Replicated, Some(rev)) = (mode, brought) {
-                    out.name("rev").str(rev);
-                }
-                error.write_members(&mut out);
-                out.end_object();
-            }
-        }
-    }
-    out.end_array();
-    Ok(response::json(StatusCode::CREATED, body))
-}
-
-/// Up to this many edits are written where the request is served.
-const FEW_EDITS: usize = 16;
 
 /// Documents that are read before any of them is sent.
 const PAGE: usize = 200;
