@@ -95,8 +95,9 @@ impl<S: Store> Core<S> {
 
     /// Closes the database because of a failure of its store: every later operation says so.
     pub(crate) fn break_down(&self, cause: Error) {
+        let detail = cause.context().unwrap_or(cause.name());
         let error = Error::new(cause.code())
-            .with_context(format!("the database closed after a failure of its store ({cause}); open it again"));
+            .with_context(format!("the database closed when its store failed; open it again. The failure: {detail}"));
         self.shut(error);
     }
 

@@ -164,9 +164,7 @@ pub fn sync_folder(path: &Path) -> io::Result<()> {
 /// The error of a failed disk operation: what was tried, the system's own words, and what to do.
 pub fn io_error(tried: impl AsRef<str>, cause: &io::Error) -> Error {
     let (code, advice) = match cause.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            (error::IO_ERROR, ": the disk is full; make room and open the database again")
-        }
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => (error::IO_ERROR, ": the disk is full; make room"),
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
             (error::FILE_NOT_WRITABLE, ": give this user the right to read and write there")
         }
