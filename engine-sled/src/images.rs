@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use bytes::Bytes;
+use occ::RangeSet;
 use sled::IVec;
 
 /// What a key held: `None` for nothing.
@@ -59,11 +60,21 @@ impl Images {
     }
 
     /// A snapshot of the newest epoch, whose batch the tree holds by now.
-    pub(crate) fn snapshot(self: &Arc<Self>) -> Snapshot {
+    pub(crate) fn snapshot(self: &Arc<Self>, cleared: Arc<RangeSet>) -> Snapshot {
         let mut inner = self.write();
         let epoch = self.newest.load(Ordering::Relaxed);
         *inner.living.entry(epoch).or_default() += 1;
-        Snapshot { images: self.clone(), epoch }
+        Snapshot { images: self.clone(), epoch, cleared }
+    }
+
+    /// The newest epoch.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.newest.load(Ordering::SeqCst)
+    }
+
+    /// The oldest epoch that a living snapshot sees; the newest where there is no snapshot.
+    pub(crate) fn oldest_seen(&self) -> u64 {
+        self.read().living.first_key_value().map_or_else(|| self.epoch(), |(&oldest, _)| oldest)
     }
 
     /// How many images there are.
@@ -86,9 +97,16 @@ impl Images {
 pub(crate) struct Snapshot {
     images: Arc<Images>,
     epoch: u64,
+    /// The pending intervals of the epoch: what they cover is absent, whatever the tree holds.
+    cleared: Arc<RangeSet>,
 }
 
 impl Snapshot {
+    /// What was cleared at the snapshot and may still be in the tree.
+    pub(crate) fn cleared(&self) -> &RangeSet {
+        &self.cleared
+    }
+
     /// Whether the tree holds batches that this snapshot must not see. To be asked after the tree was
     /// read.
     pub(crate) fn is_behind(&self) -> bool {
@@ -153,13 +171,13 @@ mod tests {
     #[test]
     fn the_first_image_after_the_snapshot_counts() {
         let images = Arc::new(Images::default());
-        let zero = images.snapshot();
+        let zero = images.snapshot(Arc::default());
         assert!(!zero.is_behind());
         images.publish(vec![("a".into(), None)]);
-        let one = images.snapshot();
+        let one = images.snapshot(Arc::default());
         images.publish(vec![("a".into(), image("1")), ("b".into(), image("x"))]);
         images.publish(vec![("a".into(), image("2"))]);
-        let three = images.snapshot();
+        let three = images.snapshot(Arc::default());
         assert_eq!(zero.image(b"a"), Some(None));
         assert_eq!(one.image(b"a"), Some(image("1")));
         assert_eq!(one.image(b"b"), Some(image("x")));
@@ -173,11 +191,11 @@ mod tests {
     #[test]
     fn images_go_with_the_snapshots_that_need_them() {
         let images = Arc::new(Images::default());
-        let zero = images.snapshot();
+        let zero = images.snapshot(Arc::default());
         images.publish(vec![("a".into(), None)]);
-        let one = images.snapshot();
+        let one = images.snapshot(Arc::default());
         images.publish(vec![("a".into(), image("1"))]);
-        let two = images.snapshot();
+        let two = images.snapshot(Arc::default());
         assert_eq!(images.len(), 2);
         drop(one);
         assert_eq!(images.len(), 2, "the oldest snapshot needs them still");

@@ -10,11 +10,15 @@
 //! A commit is acknowledged after its bytes are on the disk: sled's `flush` writes them, and this
 //! engine then calls `fdatasync` on sled's file, since sled 0.34 on Linux only asks for
 //! `sync_file_range`, which does not flush the disk's own cache; and `fsync` on new blob files.
+//!
+//! A clear of very many rows is one record, at once; the rows go in the background (`clears`).
 
 mod blobs;
+mod clears;
 mod database;
 mod images;
 mod panics;
+mod purge;
 mod range;
 mod store;
 mod synced;

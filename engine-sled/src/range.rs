@@ -11,7 +11,9 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 use kv_api::{Direction, Result};
+use occ::KeyRange;
 
+use crate::clears::uncovered;
 use crate::panics::caught;
 use crate::store::{SledView, to_bytes};
 
@@ -22,33 +24,47 @@ const LARGEST_PIECE: usize = 512;
 /// Rows of a [`SledView`].
 pub struct SledRange<'a> {
     view: &'a SledView,
-    tree: sled::Iter,
     direction: Direction,
-    /// What has not been read yet.
+    /// Parts of the range that nothing pending covers, and that have not been begun.
+    parts: VecDeque<KeyRange>,
+    tree: Option<sled::Iter>,
+    /// What has not been read yet of the part under way.
     begin: Bound<Bytes>,
     end: Bound<Bytes>,
     piece: usize,
     ready: VecDeque<(Bytes, Bytes)>,
-    done: bool,
 }
 
 impl<'a> SledRange<'a> {
-    pub(crate) fn new(view: &'a SledView, tree: sled::Iter, begin: &[u8], end: &[u8], direction: Direction) -> Self {
+    pub(crate) fn new(view: &'a SledView, begin: &[u8], end: &[u8], direction: Direction) -> Self {
         SledRange {
             view,
-            tree,
             direction,
-            begin: Bound::Included(Bytes::copy_from_slice(begin)),
-            end: Bound::Excluded(Bytes::copy_from_slice(end)),
+            parts: uncovered(view.snapshot().cleared(), begin, end).into(),
+            tree: None,
+            begin: Bound::Unbounded,
+            end: Bound::Unbounded,
             piece: FIRST_PIECE,
             ready: VecDeque::new(),
-            done: false,
         }
+    }
+
+    /// Begins the next part: false when there is none.
+    fn next_part(&mut self) -> bool {
+        let part = match self.direction {
+            Direction::Forward => self.parts.pop_front(),
+            Direction::Reverse => self.parts.pop_back(),
+        };
+        let Some(part) = part else { return false };
+        self.tree = Some(self.view.tree(&part));
+        (self.begin, self.end) = (Bound::Included(part.begin), Bound::Excluded(part.end));
+        true
     }
 
     fn read_piece(&mut self) -> Result<()> {
         let mut rows: VecDeque<(Bytes, Bytes)> = VecDeque::with_capacity(self.piece);
-        let tree = &mut self.tree;
+        let Some(tree) = &mut self.tree else { return Ok(()) };
+        let mut done = false;
         caught("reading", || {
             while rows.len() < self.piece {
                 let row = match self.direction {
@@ -61,7 +77,7 @@ impl<'a> SledRange<'a> {
                         rows.push_back((to_bytes(key), to_bytes(value)));
                     }
                     None => {
-                        self.done = true;
+                        done = true;
                         break;
                     }
                 }
@@ -69,7 +85,7 @@ impl<'a> SledRange<'a> {
             Ok(())
         })?;
         // How far the piece reaches: to its last row, or to the end of the range.
-        let (begin, end) = match (self.direction, rows.back().filter(|_| !self.done)) {
+        let (begin, end) = match (self.direction, rows.back().filter(|_| !done)) {
             (_, None) => (self.begin.clone(), self.end.clone()),
             (Direction::Forward, Some((last, _))) => {
                 let end = Bound::Included(last.clone());
@@ -85,6 +101,9 @@ impl<'a> SledRange<'a> {
         }
         self.piece = (self.piece * 2).min(LARGEST_PIECE);
         self.ready = rows;
+        if done {
+            self.tree = None;
+        }
         Ok(())
     }
 
@@ -135,11 +154,12 @@ impl Iterator for SledRange<'_> {
             if let Some(row) = self.ready.pop_front() {
                 return Some(Ok(row));
             }
-            if self.done {
+            if self.tree.is_none() && !self.next_part() {
                 return None;
             }
             if let Err(error) = self.read_piece() {
-                self.done = true;
+                self.tree = None;
+                self.parts.clear();
                 return Some(Err(error));
             }
         }

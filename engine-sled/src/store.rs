@@ -1,6 +1,7 @@
 //! The store: a sled tree with snapshots, and a sync that reaches the disk.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs::File;
 use std::ops::Bound;
 use std::path::Path;
@@ -12,11 +13,14 @@ use bytes::Bytes;
 use kv_api::{Direction, Durability, Error, Result, error};
 use occ::folder::{Folder, Mark, io_error, sync_folder};
 use occ::store::{ApplyError, Batch, Op, Store, View};
+use occ::{KeyRange, RangeSet};
 use sled::IVec;
 
 use crate::blobs::Blobs;
+use crate::clears::{BULK, Clears, RECORD_KEY, STEP, decode, encode, uncovered};
 use crate::images::{Image, Images, Snapshot};
 use crate::panics::{caught, silently, sled_error};
+use crate::purge::{Purger, Step};
 use crate::range::SledRange;
 use crate::synced::Synced;
 
@@ -33,8 +37,9 @@ const COPY_UP_TO: usize = 256;
 /// A sled tree in a folder of its own.
 #[derive(Debug)]
 pub struct SledStore {
-    tree: sled::Db,
-    images: Arc<Images>,
+    /// First, so that it ends before the rest.
+    purger: Purger,
+    shared: Arc<Shared>,
     /// The version of the newest batch.
     applied: AtomicI64,
     disk: Option<Disk>,
@@ -42,6 +47,26 @@ pub struct SledStore {
     /// Last, so that the folder is released when everything else is closed.
     _folder: Folder,
 }
+
+/// What the committer and the purge work on.
+#[derive(Debug)]
+struct Shared {
+    tree: sled::Db,
+    images: Arc<Images>,
+    /// Held by whoever changes the tree.
+    clears: Mutex<Clears>,
+    /// A clear of more rows than this is made pending.
+    bulk: usize,
+}
+
+/// What is pending after a batch, and whether a clear made it more.
+struct Draft {
+    pending: RangeSet,
+    grew: bool,
+}
+
+/// What a batch changes: of each key what it holds before, and what it is to hold.
+type Effects = BTreeMap<Bytes, (Image, Option<Bytes>)>;
 
 /// What a sync needs beyond sled's own flush.
 #[derive(Debug)]
@@ -55,6 +80,10 @@ impl SledStore {
     /// Opens the tree in the folder at `path`, which is created where there is none. Fails as
     /// [`SledDatabase::open`](crate::SledDatabase::open) does.
     pub fn open(path: &Path, cache_bytes: u64, durability: Durability) -> Result<Self> {
+        Self::open_with_bulk(path, cache_bytes, durability, BULK)
+    }
+
+    fn open_with_bulk(path: &Path, cache_bytes: u64, durability: Durability, bulk: usize) -> Result<Self> {
         if !matches!(durability, Durability::Disk | Durability::OperatingSystem) {
             return Err(Error::new(error::INVALID_OPTION_VALUE)
                 .with_context("sled is durable to the disk, or to the operating system; nothing else"));
@@ -77,14 +106,18 @@ impl SledStore {
             }
             _ => None,
         };
+        let record = caught("reading", || tree.get(RECORD_KEY))?;
+        let pending = record.map_or_else(|| Ok(RangeSet::default()), |record| decode(&record))?;
+        let clears = Mutex::new(Clears { pending: Arc::new(pending), since: 0 });
         let store = SledStore {
-            tree,
-            images: Arc::default(),
+            purger: Purger::default(),
+            shared: Arc::new(Shared { tree, images: Arc::default(), clears, bulk }),
             applied: AtomicI64::new(0),
             disk,
             path: path.display().to_string(),
             _folder: folder,
         };
+        store.purge_if_pending();
         let last = occ::last_version(&store.view()?)?;
         store.applied.store(last, Ordering::Relaxed);
         if let Some(disk) = &store.disk {
@@ -104,31 +137,38 @@ impl SledStore {
         format!("{what} {}", self.path)
     }
 
-    /// What the batch changes, key by key, and what those keys hold before it.
-    fn settle(&self, batch: Batch) -> Result<BTreeMap<Bytes, (Image, Option<Bytes>)>> {
-        let mut effects: BTreeMap<Bytes, (Image, Option<Bytes>)> = BTreeMap::new();
+    fn purge_if_pending(&self) {
+        if !locked(&self.shared.clears).pending.is_empty() {
+            let shared = self.shared.clone();
+            self.purger.wake(move || shared.purge_step());
+        }
+    }
+}
+
+impl Shared {
+    /// What the batch changes, and what is pending after it.
+    fn settle(&self, batch: Batch, draft: &mut Draft) -> sled::Result<Effects> {
+        let mut effects = Effects::new();
         for op in batch.ops {
             let (key, after) = match op {
-                Op::Set { key, value } => (key, Some(value)),
+                Op::Set { key, value } => {
+                    if draft.pending.contains(&key) {
+                        let point = KeyRange::point(&key);
+                        draft.pending.remove(&point.begin, &point.end);
+                    }
+                    (key, Some(value))
+                }
+                Op::Clear { key } if draft.pending.contains(&key) => continue,
                 Op::Clear { key } => (key, None),
                 Op::ClearRange { begin, end } => {
-                    for (_, (_, after)) in
-                        effects.range_mut::<Bytes, _>((Bound::Included(&begin), Bound::Excluded(&end)))
-                    {
-                        *after = None;
-                    }
-                    for row in self.tree.range::<&[u8], _>(begin.as_ref()..end.as_ref()) {
-                        let (key, before) = row.map_err(|cause| sled_error(&self.doing("cannot read"), &cause))?;
-                        effects.entry(to_bytes(key)).or_insert((Some(before), None)).1 = None;
-                    }
+                    self.settle_range(KeyRange { begin, end }, &mut effects, draft)?;
                     continue;
                 }
             };
             match effects.entry(key) {
-                std::collections::btree_map::Entry::Occupied(mut known) => known.get_mut().1 = after,
-                std::collections::btree_map::Entry::Vacant(new) => {
-                    let before =
-                        self.tree.get(new.key()).map_err(|cause| sled_error(&self.doing("cannot read"), &cause))?;
+                Entry::Occupied(mut known) => known.get_mut().1 = after,
+                Entry::Vacant(new) => {
+                    let before = self.tree.get(new.key())?;
                     new.insert((before, after));
                 }
             }
@@ -136,6 +176,76 @@ impl SledStore {
         effects.retain(|_, (before, after)| before.as_deref() != after.as_deref());
         Ok(effects)
     }
+
+    fn settle_range(&self, range: KeyRange, effects: &mut Effects, draft: &mut Draft) -> sled::Result<()> {
+        let mut rows = Vec::new();
+        for part in uncovered(&draft.pending, &range.begin, &range.end) {
+            for row in self.tree.range::<&[u8], _>(part.begin.as_ref()..part.end.as_ref()) {
+                if rows.len() == self.bulk {
+                    // So many that they go later: what the batch did to them before counts no more.
+                    let covered = (Bound::Included(&range.begin), Bound::Excluded(&range.end));
+                    let keys: Vec<Bytes> = effects.range::<Bytes, _>(covered).map(|(key, _)| key.clone()).collect();
+                    keys.iter().for_each(|key| drop(effects.remove(key)));
+                    draft.pending.insert(range);
+                    draft.grew = true;
+                    return Ok(());
+                }
+                rows.push(row?);
+            }
+        }
+        for (_, (_, after)) in
+            effects.range_mut::<Bytes, _>((Bound::Included(&range.begin), Bound::Excluded(&range.end)))
+        {
+            *after = None;
+        }
+        for (key, before) in rows {
+            effects.entry(to_bytes(key)).or_insert((Some(before), None)).1 = None;
+        }
+        Ok(())
+    }
+
+    /// Removes some rows of a pending clear.
+    fn purge_step(&self) -> Step {
+        let mut clears = locked(&self.clears);
+        if clears.pending.is_empty() {
+            return Step::Idle;
+        }
+        if self.images.oldest_seen() < clears.since {
+            return Step::TooEarly;
+        }
+        match caught("purging", || self.purge(&clears.pending)) {
+            Ok(pending) => {
+                clears.pending = Arc::new(pending);
+                Step::Removed
+            }
+            Err(_) => Step::Failed,
+        }
+    }
+
+    /// Removes rows from the front of the first interval; what is pending then.
+    fn purge(&self, pending: &RangeSet) -> sled::Result<RangeSet> {
+        let mut left = pending.clone();
+        let Some((begin, end)) = pending.iter().next() else { return Ok(left) };
+        let mut changes = sled::Batch::default();
+        let mut last = None;
+        let rows = self.tree.range::<&[u8], _>(begin.as_ref()..end.as_ref()).keys().take(STEP);
+        let mut count = 0;
+        for key in rows {
+            let key = key?;
+            last = Some(KeyRange::point(&key).end);
+            changes.remove(key);
+            count += 1;
+        }
+        left.remove(begin, last.as_ref().filter(|_| count == STEP).unwrap_or(end));
+        record(&mut changes, &left);
+        self.tree.apply_batch(changes)?;
+        Ok(left)
+    }
+}
+
+/// Puts what is pending into the batch that makes it so.
+fn record(changes: &mut sled::Batch, pending: &RangeSet) {
+    if pending.is_empty() { changes.remove(RECORD_KEY) } else { changes.insert(RECORD_KEY, encode(pending)) }
 }
 
 impl Disk {
@@ -188,13 +298,17 @@ impl Store for SledStore {
     type View = SledView;
 
     fn view(&self) -> Result<SledView> {
-        Ok(SledView { tree: self.tree.clone(), snapshot: Arc::new(self.images.snapshot()) })
+        let shared = &self.shared;
+        let cleared = locked(&shared.clears).pending.clone();
+        Ok(SledView { tree: shared.tree.clone(), snapshot: Arc::new(shared.images.snapshot(cleared)) })
     }
 
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
-        let version = batch.version;
-        let nothing = |error: Error| ApplyError::NothingApplied(error);
-        let effects = caught("reading", || Ok(self.settle(batch))).and_then(|outcome| outcome).map_err(nothing)?;
+        let (shared, version) = (&self.shared, batch.version);
+        let mut clears = locked(&shared.clears);
+        let mut draft = Draft { pending: RangeSet::clone(&clears.pending), grew: false };
+        let effects = caught(&self.doing("cannot read"), || shared.settle(batch, &mut draft))
+            .map_err(ApplyError::NothingApplied)?;
         let mut changes = sled::Batch::default();
         let mut images = Vec::with_capacity(effects.len());
         for (key, (before, after)) in effects {
@@ -204,14 +318,27 @@ impl Store for SledStore {
             }
             images.push((key, before));
         }
-        self.images.publish(images);
-        caught(&self.doing("cannot write to"), || self.tree.apply_batch(changes)).map_err(ApplyError::Unknown)?;
+        let Draft { pending, grew } = draft;
+        let clears_change = grew || !pending.iter().eq(clears.pending.iter());
+        if clears_change {
+            record(&mut changes, &pending);
+        }
+        shared.images.publish(images);
+        caught(&self.doing("cannot write to"), || shared.tree.apply_batch(changes)).map_err(ApplyError::Unknown)?;
+        if clears_change {
+            let since = if grew { shared.images.epoch() } else { clears.since };
+            *clears = Clears { pending: Arc::new(pending), since };
+        }
+        drop(clears);
         self.applied.store(version, Ordering::Relaxed);
+        if clears_change {
+            self.purge_if_pending();
+        }
         Ok(())
     }
 
     fn sync(&self) -> Result<()> {
-        caught(&self.doing("cannot write to"), || self.tree.flush())?;
+        caught(&self.doing("cannot write to"), || self.shared.tree.flush())?;
         let Some(disk) = &self.disk else { return Ok(()) };
         disk.sync(self.applied.load(Ordering::Relaxed))
             .map_err(|cause| io_error(self.doing("cannot sync the files of"), &cause))
@@ -222,6 +349,7 @@ impl Store for SledStore {
     }
 
     fn close(&self) -> Result<()> {
+        self.purger.stop();
         self.sync()?;
         if let Some(disk) = &self.disk {
             locked(&disk.synced).sync().map_err(|cause| io_error(self.doing("cannot sync the files of"), &cause))?;
@@ -241,12 +369,19 @@ impl SledView {
     pub(crate) fn snapshot(&self) -> &Snapshot {
         &self.snapshot
     }
+
+    pub(crate) fn tree(&self, range: &KeyRange) -> sled::Iter {
+        self.tree.range::<&[u8], _>(range.begin.as_ref()..range.end.as_ref())
+    }
 }
 
 impl View for SledView {
     type Range<'a> = SledRange<'a>;
 
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        if self.snapshot.cleared().contains(key) {
+            return Ok(None);
+        }
         // The tree first, then the images: see `images`.
         let now = caught("reading", || self.tree.get(key))?;
         let then = if self.snapshot.is_behind() { self.snapshot.image(key) } else { None };
@@ -254,7 +389,7 @@ impl View for SledView {
     }
 
     fn range<'a>(&'a self, begin: &[u8], end: &[u8], direction: Direction) -> SledRange<'a> {
-        SledRange::new(self, self.tree.range(begin..end), begin, end, direction)
+        SledRange::new(self, begin, end, direction)
     }
 }
 
@@ -332,8 +467,10 @@ mod tests {
     fn snapshots_never_change() {
         let folder = tempfile::tempdir().unwrap();
         for seed in 0..6u64 {
-            let store =
-                SledStore::open(&folder.path().join(seed.to_string()), 8 << 20, Durability::OperatingSystem).unwrap();
+            // Half of them with clears that go the long way round.
+            let bulk = if seed % 2 == 0 { BULK } else { 4 };
+            let path = folder.path().join(seed.to_string());
+            let store = SledStore::open_with_bulk(&path, 8 << 20, Durability::OperatingSystem, bulk).unwrap();
             let mut state = seed;
             let mut model = Model::new();
             let mut views = vec![(store.view().unwrap(), model.clone())];
@@ -346,11 +483,14 @@ mod tests {
                 let context = format!("seed {seed}, version {version}");
                 views.iter().for_each(|(view, model)| check(view, model, &mut state, &context));
             }
-            let (last, _) = views.pop().unwrap();
-            drop(views);
-            drop(last);
-            drop(store.view().unwrap());
-            assert_eq!(store.images.len(), 0, "seed {seed}: images outlive the snapshots");
+            views.drain(..views.len() - 1).for_each(drop);
+            assert_eq!(store.shared.images.len(), 0, "seed {seed}: images outlive the snapshots");
+            while store.shared.purge_step() == Step::Removed {}
+            let (last, model) = views.pop().unwrap();
+            let context = format!("seed {seed}, after the purge");
+            (0..20).for_each(|_| check(&last, &model, &mut state, &context));
+            (0..20).for_each(|_| check(&store.view().unwrap(), &model, &mut state, &context));
+            assert_eq!(store.shared.tree.len(), model.len(), "seed {seed}: rows outlive the purge");
         }
     }
 
@@ -358,7 +498,7 @@ mod tests {
     #[test]
     fn snapshots_hold_while_batches_are_applied() {
         let folder = tempfile::tempdir().unwrap();
-        let store = SledStore::open(folder.path(), 8 << 20, Durability::OperatingSystem).unwrap();
+        let store = SledStore::open_with_bulk(folder.path(), 8 << 20, Durability::OperatingSystem, 16).unwrap();
         let head = Mutex::new((store.view().unwrap(), Model::new()));
         let done = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {

@@ -47,21 +47,23 @@ impl KeyRange {
 
 /// A set of keys as disjoint ranges that do not touch: what FoundationDB's coalesced range maps are.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct RangeSet {
+pub struct RangeSet {
     ends: BTreeMap<Bytes, Bytes>,
 }
 
 impl RangeSet {
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether no key is in the set.
+    pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    pub(crate) fn clear(&mut self) {
+    /// Takes every key out.
+    pub fn clear(&mut self) {
         self.ends.clear();
     }
 
     /// Adds a range, which is not empty.
-    pub(crate) fn insert(&mut self, range: KeyRange) {
+    pub fn insert(&mut self, range: KeyRange) {
         let KeyRange { mut begin, mut end } = range;
         if let Some((before, until)) = self.at_or_before(&begin) {
             if *until >= end {
@@ -86,7 +88,7 @@ impl RangeSet {
     }
 
     /// Takes the keys from `begin` to `end` out.
-    pub(crate) fn remove(&mut self, begin: &Bytes, end: &Bytes) {
+    pub fn remove(&mut self, begin: &Bytes, end: &Bytes) {
         if let Some((before, until)) = self.at_or_before(begin)
             && until > begin
         {
@@ -115,30 +117,27 @@ impl RangeSet {
     }
 
     /// The range that holds `key`.
-    pub(crate) fn containing(&self, key: &[u8]) -> Option<(&Bytes, &Bytes)> {
+    pub fn containing(&self, key: &[u8]) -> Option<(&Bytes, &Bytes)> {
         self.at_or_before(key).filter(|(_, end)| end.as_ref() > key)
     }
 
-    pub(crate) fn contains(&self, key: &[u8]) -> bool {
+    /// Whether `key` is in the set.
+    pub fn contains(&self, key: &[u8]) -> bool {
         self.containing(key).is_some()
     }
 
     /// Whether any key from `begin` up to, not including, `end` is in the set.
-    pub(crate) fn intersects(&self, begin: &[u8], end: &[u8]) -> bool {
+    pub fn intersects(&self, begin: &[u8], end: &[u8]) -> bool {
         begin < end && (self.contains(begin) || self.first_from(begin).is_some_and(|(next, _)| next.as_ref() < end))
     }
 
     /// Its ranges, in order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Bytes, &Bytes)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&Bytes, &Bytes)> {
         self.ends.iter()
     }
 
     /// Its ranges that share a key with the range from `begin` to `end`, not clipped, in order.
-    pub(crate) fn overlapping<'a>(
-        &'a self,
-        begin: &'a [u8],
-        end: &'a [u8],
-    ) -> impl Iterator<Item = (&'a Bytes, &'a Bytes)> {
+    pub fn overlapping<'a>(&'a self, begin: &'a [u8], end: &'a [u8]) -> impl Iterator<Item = (&'a Bytes, &'a Bytes)> {
         let first = self.at_or_before(begin).filter(|(from, until)| until.as_ref() > begin && from.as_ref() < begin);
         first.into_iter().chain(
             self.ends

@@ -47,7 +47,7 @@ pub mod store;
 pub use clock::Clock;
 pub use core::last_version;
 pub use database::{OccBuilder, OccDatabase};
-pub use key_range::KeyRange;
+pub use key_range::{KeyRange, RangeSet};
 pub use manual_clock::ManualClock;
 pub use shifted_clock::ShiftedClock;
 pub use system_clock::SystemClock;

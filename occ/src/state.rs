@@ -313,7 +313,10 @@ impl<S: Store> State<S> {
     pub(crate) fn overlay(&mut self, core: &Core<S>, read: Read) -> Result<Overlay<'_, S::View>> {
         let version = self.begin_reading(core);
         match &self.view {
-            Some(_) => core.check_age(version)?,
+            Some(_) => {
+                // Too old to be read again: the store may let go of what only this view needs.
+                core.check_age(version).inspect_err(|_| self.view = None)?;
+            }
             None => self.view = Some(core.view_at(version)?),
         }
         let sees_writes = !self.options.ryw_disabled && (read == Read::Serializable || self.options.snapshot_ryw > 0);

@@ -1,0 +1,88 @@
+//! The thread that removes the rows of pending clears, some at a time, between commits.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// The pause between two steps, so that commits come through.
+const BREATH: Duration = Duration::from_millis(2);
+
+/// How often to look whether the snapshots from before a clear are gone.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// What a step came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Rows were removed; there may be more.
+    Removed,
+    /// Snapshots from before a clear still need the rows.
+    TooEarly,
+    /// Nothing is pending.
+    Idle,
+    /// The store failed; the next commit finds out for itself.
+    Failed,
+}
+
+/// A thread that takes steps until it is stopped.
+#[derive(Debug, Default)]
+pub(crate) struct Purger {
+    signal: Arc<Signal>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug, Default)]
+struct Signal {
+    stopped: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Purger {
+    /// Sees to it that steps are taken from now on.
+    pub(crate) fn wake(&self, step: impl Fn() -> Step + Send + 'static) {
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if thread.is_none() {
+            let signal = self.signal.clone();
+            let run = move || signal.run(step);
+            // Without a thread the rows stay where they are, unseen; the next large clear tries again.
+            *thread = std::thread::Builder::new().name("sled-purge".into()).spawn(run).ok();
+        }
+        self.signal.changed.notify_all();
+    }
+
+    /// Ends the thread.
+    pub(crate) fn stop(&self) {
+        *self.signal.stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.signal.changed.notify_all();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            // It does nothing that could be of interest after this.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Purger {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Signal {
+    fn run(&self, step: impl Fn() -> Step) {
+        let mut stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
+        while !*stopped {
+            drop(stopped);
+            let pause = match step() {
+                Step::Removed => BREATH,
+                Step::TooEarly => PATIENCE,
+                // A wake-up that comes between the step and the wait is made good by this bound.
+                Step::Idle => 10 * PATIENCE,
+                Step::Failed => return,
+            };
+            stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
+            if !*stopped {
+                stopped = self.changed.wait_timeout(stopped, pause).unwrap_or_else(PoisonError::into_inner).0;
+            }
+        }
+    }
+}
