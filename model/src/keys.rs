@@ -399,3 +399,111 @@ pub(crate) const BEYOND: u8 = 0xff;
 fn misplaced(key: &[u8]) -> Error {
     Error::corrupt(format!("a key where it does not belong: {}", key.escape_ascii()))
 }
+
+#[cfg(test)]
+mod tests {
+    use foundationdb_tuple::{Bytes as TupleBytes, Versionstamp, pack};
+
+    use super::*;
+    use crate::branch::{Ancestors, Branch, PendingCrown};
+
+    const DRAWN: &str = include_str!("../../docs/keyspace.md");
+
+    fn leaf() -> Leaf {
+        Leaf { not_deleted: true, rev: "1-967a00dff5e02add41819138abb3284d".parse().unwrap() }
+    }
+
+    #[test]
+    fn keys_are_the_tuples_that_are_drawn() {
+        let keys = DatabaseKeys::new(b"", 300);
+        let (leaf, id) = (leaf(), "a\0ö");
+        let hash = TupleBytes::from(leaf.rev.hash().as_bytes());
+        let stamp = [7; STAMP_LEN];
+        let in_tuple = Versionstamp::complete([7; 10], 0x0707);
+        for (key, expected) in [
+            (keys.key(DatabaseKey::Instance), pack(&(4, 300, 0))),
+            (keys.key(DatabaseKey::Security), pack(&(4, 300, 1))),
+            (keys.key(DatabaseKey::Last), pack(&(4, 300, 2))),
+            (keys.key(DatabaseKey::Stats), pack(&(4, 300, 3))),
+            (keys.key(DatabaseKey::Revision(id, &leaf)), pack(&(4, 300, 4, id, true, 1, &hash))),
+            (keys.key(DatabaseKey::Change(Seq::new(2, &stamp))), pack(&(4, 300, 5, 2, &in_tuple))),
+            (keys.key(DatabaseKey::Doc(id, &leaf)), pack(&(4, 300, 6, id, true, 1, &hash))),
+            (keys.key(DatabaseKey::AllDoc(id)), pack(&(4, 300, 7, id))),
+            (keys.key(DatabaseKey::Local(id)), pack(&(4, 300, 8, id))),
+            (Key::Format.under(b""), pack(&(0,))),
+            (Key::Catalog("db").under(b""), pack(&(1, "db"))),
+            (Key::Allocator.under(b""), pack(&(2,))),
+            (
+                Key::Transaction { time_ms: 1 << 40, nonce: [0; 16] }.under(b""),
+                pack(&(3, 1i64 << 40, TupleBytes::from(&[0; 16][..]))),
+            ),
+            (Key::Identity.under(b""), pack(&(5,))),
+        ] {
+            assert_eq!(key, expected);
+        }
+        assert!(Key::Format.under(b"root/").starts_with(b"root/"));
+    }
+
+    #[test]
+    fn keys_read_back() {
+        let keys = DatabaseKeys::new(b"root", 7);
+        let leaf = Leaf { not_deleted: false, rev: "12-x".parse().unwrap() };
+        let key = keys.key(DatabaseKey::Revision("a\0", &leaf));
+        assert_eq!(keys.read_revision(&key).unwrap(), ("a\0".to_owned(), leaf.clone()));
+        assert!(keys.read_doc(&key).is_err() && keys.read_revision(&key[1..]).is_err());
+        for cut in keys.key(DatabaseKey::RevisionsOf("a\0")).len()..key.len() {
+            assert!(keys.read_revision(&key[..cut]).is_err(), "cut at {cut}");
+        }
+        let mut row = keys.key(DatabaseKey::Doc("a\0", &leaf));
+        let prefix = row.len();
+        row.push(0x15);
+        assert_eq!(keys.read_doc(&row).unwrap(), ("a\0".to_owned(), leaf, prefix));
+        let seq = Seq::new(3, &[9; STAMP_LEN]);
+        assert_eq!(keys.read_change(&keys.key(DatabaseKey::Change(seq))).unwrap(), seq);
+        assert_eq!(keys.read_all_doc(&keys.key(DatabaseKey::AllDoc("x"))).unwrap(), "x");
+        assert!(is_instance_key(&DatabaseKeys::new(b"", 9).key(DatabaseKey::Instance)));
+        assert!(!is_instance_key(&DatabaseKeys::new(b"", 9).key(DatabaseKey::Security)));
+    }
+
+    #[test]
+    fn ranges_hold_a_document_and_not_its_neighbours() {
+        let keys = DatabaseKeys::new(b"", 0);
+        let (begin, end) = keys.bounds(DatabaseKey::RevisionsOf("a"));
+        let of = |id: &str| keys.key(DatabaseKey::Revision(id, &leaf()));
+        assert!(begin <= of("a") && of("a") < end);
+        for other in ["", "`", "a\0", "a\0b", "aa", "b"] {
+            assert!(!(begin <= of(other) && of(other) < end), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn leaves_sort_as_their_keys_do() {
+        let keys = DatabaseKeys::new(b"", 0);
+        let mut leaves: Vec<Leaf> = Vec::new();
+        for not_deleted in [false, true] {
+            for rev in ["1-a", "1-b", "1-ba", "2-a", "10-a", "256-0", "1-00000000000000000000000000000000"] {
+                leaves.push(Leaf { not_deleted, rev: rev.parse().unwrap() });
+            }
+        }
+        leaves.sort();
+        assert!(leaves.is_sorted_by_key(|leaf| keys.key(DatabaseKey::Revision("x", leaf))));
+    }
+
+    /// The bytes in the documentation's drawings, without what is drawn around them.
+    fn is_drawn(bytes: &[u8]) -> bool {
+        let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        DRAWN.lines().any(|line| line.split_whitespace().collect::<String>() == digits)
+    }
+
+    #[test]
+    fn the_drawings_are_right() {
+        let keys = DatabaseKeys::new(b"", 0);
+        assert!(is_drawn(&keys.key(DatabaseKey::Revision("a", &leaf()))));
+        let seq = Seq::new(0, &[0, 0, 0, 0, 0, 1, 0xe2, 0x40, 0, 0, 0, 7]);
+        assert!(is_drawn(&keys.key(DatabaseKey::Change(seq))));
+        let mut row = Vec::new();
+        let crown = PendingCrown { incarnation: 0, edit: 0, branches: 1 };
+        Branch::write_winner(&mut row, crown, 2, &Ancestors::EMPTY);
+        assert!(is_drawn(&row), "{row:02x?}");
+    }
+}

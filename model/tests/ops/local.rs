@@ -55,7 +55,8 @@ pub(crate) async fn settings<D: Database>(engine: D) {
     }
     documents.set_revs_limit(4_000).await.unwrap();
     assert_eq!(documents.revs_limit().await.unwrap(), 4_000);
-    assert_eq!(documents.security().await.unwrap(), json("{}"));
+    let default = documents.security().await.unwrap();
+    assert_eq!(default, json(r#"{"members":{"roles":["_admin"]},"admins":{"roles":["_admin"]}}"#));
     let object = json(&format!(r#"{{"members":{{"names":["{}"]}}}}"#, "x".repeat(150_000)));
     documents.set_security(object.clone()).await.unwrap();
     assert_eq!(documents.security().await.unwrap(), object);
