@@ -73,6 +73,7 @@ macro_rules! __scenarios {
                 an_empty_range_conflicts_over_all_of_it,
                 stopped_range_conflicts_only_over_what_it_returned,
                 stopped_reverse_range_conflicts_only_over_what_it_returned,
+                a_range_stopped_at_its_own_begin_conflicts_over_that_key,
                 a_range_stopped_by_bytes_conflicts_only_over_what_it_returned,
                 a_limit_reached_by_the_last_row_leaves_the_rest_free,
                 a_range_read_in_batches_conflicts_over_all_of_them,

@@ -141,6 +141,16 @@ impl OracleTransaction {
         self.write(Write::StampedKey(template.to_vec(), stands, value.to_vec()), None);
     }
 
+    /// Whether this stamped key was set before, when the read version was not known.
+    pub fn stands_elsewhere(&self, template: &[u8]) -> bool {
+        let least = Versionstamp::new(self.read_version.unwrap_or(0).unsigned_abs(), 0);
+        let place = stamp_into(template, least.as_bytes());
+        self.log.iter().any(|write| match write {
+            Write::StampedKey(before, stands, _) => before == template && *stands != place,
+            _ => false,
+        })
+    }
+
     /// A conflict range by hand.
     pub fn write_conflict(&mut self, begin: &[u8], end: &[u8]) {
         if begin < end {

@@ -47,6 +47,14 @@ pub(crate) async fn stopped_reverse_range_conflicts_only_over_what_it_returned(s
     Ok(())
 }
 
+pub(crate) async fn a_range_stopped_at_its_own_begin_conflicts_over_that_key(s: Space) -> Outcome {
+    let reads = async |tx: &Tx| tx.rows(RangeRequest::keys("b", "z").limit(1)).await.map(drop);
+    assert_eq!(s.conflicts(ROWS, "abcd", reads).await?, "b");
+    let reads = async |tx: &Tx| tx.rows(RangeRequest::keys("a", b"e\0".as_slice()).reverse().limit(1)).await.map(drop);
+    assert_eq!(s.conflicts(ROWS, "cdef", reads).await?, "e");
+    Ok(())
+}
+
 pub(crate) async fn a_range_stopped_by_bytes_conflicts_only_over_what_it_returned(s: Space) -> Outcome {
     let value = "v".repeat(1000);
     let rows: Vec<(&str, &str)> = ["b", "c", "d", "e"].into_iter().map(|key| (key, value.as_str())).collect();

@@ -43,12 +43,37 @@ pub fn generate(seed: u64, instructions: usize) -> Vec<Instruction> {
         keys: 4 + random.below(KEYS.len() as u64 - 3),
         hides_writes: random.chance(0.3),
     };
-    (0..instructions)
-        .map(|_| Instruction {
-            transaction: random.below(TRANSACTIONS as u64) as usize,
-            action: action(&mut random, &habit),
-        })
-        .collect()
+    let mut tape = Vec::with_capacity(instructions);
+    let duels = random.chance(0.5);
+    while tape.len() < instructions {
+        if duels {
+            duel(&mut random, &habit, &mut tape);
+        } else {
+            let transaction = random.below(TRANSACTIONS as u64) as usize;
+            tape.push(Instruction { transaction, action: action(&mut random, &habit) });
+        }
+    }
+    tape.truncate(instructions);
+    tape
+}
+
+/// One read against one write, so that nothing else decides whether they conflict. Where many reads
+/// go into one commit, an error in the conflict range of one of them hides behind the others.
+fn duel(random: &mut Random, habit: &Habit, tape: &mut Vec<Instruction>) {
+    let mut step = |transaction, action| tape.push(Instruction { transaction, action });
+    let (reader, writer) = (0, 1);
+    for _ in 0..random.below(3) {
+        step(writer, write(random, habit));
+    }
+    step(writer, Action::Commit);
+    for _ in 0..random.below(3) {
+        step(reader, write(random, habit));
+    }
+    step(reader, read(random, habit));
+    step(writer, write(random, habit));
+    step(writer, Action::Commit);
+    step(reader, Action::Set { key: b"~".to_vec(), value: Vec::new() });
+    step(reader, Action::Commit);
 }
 
 struct Habit {
@@ -65,14 +90,26 @@ fn action(random: &mut Random, habit: &Habit) -> Action {
         return Action::Commit;
     }
     if random.below(100) < habit.reads {
-        let read = if random.chance(0.3) { Read::Snapshot } else { Read::Serializable };
-        return match random.below(10) {
-            0..3 => Action::Get { key: key(random, habit), read },
-            3..6 => Action::GetKey { selector: selector(random, habit), read },
-            _ => Action::GetRange { request: request(random, habit), read },
-        };
+        read(random, habit)
+    } else if random.below(100) < 73 {
+        write(random, habit)
+    } else {
+        other(random, habit)
     }
-    match random.below(100) {
+}
+
+fn read(random: &mut Random, habit: &Habit) -> Action {
+    let read = if random.chance(0.3) { Read::Snapshot } else { Read::Serializable };
+    match random.below(10) {
+        0..3 => Action::Get { key: key(random, habit), read },
+        3..6 => Action::GetKey { selector: selector(random, habit), read },
+        _ => Action::GetRange { request: request(random, habit), read },
+    }
+}
+
+/// A change to the database.
+fn write(random: &mut Random, habit: &Habit) -> Action {
+    match random.below(73) {
         0..30 => Action::Set { key: key(random, habit), value: value(random) },
         30..38 => Action::Clear { key: key(random, habit) },
         38..48 => {
@@ -88,29 +125,34 @@ fn action(random: &mut Random, habit: &Habit) -> Action {
             operand: value(random),
         },
         68..70 => Action::StampedValue { key: key(random, habit), operand: with_stamp(b"<", b">") },
-        70..73 => Action::StampedKey {
+        _ => Action::StampedKey {
             template: with_stamp(b"v", random.pick::<&[u8]>(&[b"", b"1", b"2"])),
             value: value(random),
         },
-        73..78 => {
+    }
+}
+
+fn other(random: &mut Random, habit: &Habit) -> Action {
+    match random.below(27) {
+        0..5 => {
             let (begin, end) = ends(random, habit);
             Action::ReadConflict { begin: begin.clone().min(end.clone()), end: end.max(begin) }
         }
-        78..82 => {
+        5..9 => {
             let (begin, end) = ends(random, habit);
             Action::WriteConflict { begin: begin.clone().min(end.clone()), end: end.max(begin) }
         }
-        82..85 if habit.hides_writes => Action::NextWriteNoWriteConflictRange,
-        85..87 => Action::SnapshotRywDisable,
-        87..88 => Action::SnapshotRywEnable,
-        82..85 | 88..91 => Action::ReadVersion,
-        91..94 => Action::SetReadVersion { back: random.below(6) as usize },
-        94 if random.chance(0.5) => Action::KeyTooLong,
-        94 => Action::KeyOutside,
-        95..98 => Action::OnError {
+        9..12 if habit.hides_writes => Action::NextWriteNoWriteConflictRange,
+        9..15 => Action::ReadVersion,
+        15..17 => Action::SnapshotRywDisable,
+        17 => Action::SnapshotRywEnable,
+        18..21 => Action::SetReadVersion { back: random.below(6) as usize },
+        21 if random.chance(0.5) => Action::KeyTooLong,
+        21 => Action::KeyOutside,
+        22..25 => Action::OnError {
             code: *random.pick(&[NOT_COMMITTED, TRANSACTION_TOO_OLD, FUTURE_VERSION, COMMIT_UNKNOWN_RESULT]),
         },
-        98 => Action::Reset,
+        25 => Action::Reset,
         _ => Action::Cancel,
     }
 }
