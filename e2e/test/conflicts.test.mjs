@@ -102,21 +102,24 @@ test('a live sync carries edits both ways as they happen', { timeout: 60_000 }, 
   const url = `${server.url}/live`;
   await expectOk(url, { method: 'PUT' });
   const client = new PouchDB('live', { adapter: 'memory' });
+  const remote = new PouchDB(url);
   const sync = client.sync(url, { live: true, retry: true });
-  t.after(async () => { sync.cancel(); await client.destroy(); });
-
+  const outward = remote.changes({ live: true, since: 'now' });
+  const inward = client.changes({ live: true, since: 'now' });
   const arrival = (feed, id) => new Promise((resolve, reject) => {
     feed.on('change', (change) => { if (change.id === id) resolve(change); }).on('error', reject);
   });
-  const remote = new PouchDB(url);
-  const outward = remote.changes({ live: true, since: 'now' });
-  const inward = client.changes({ live: true, since: 'now' });
-  t.after(() => { outward.cancel(); inward.cancel(); });
-
-  const arrived = arrival(outward, 'from-client');
-  await client.put({ _id: 'from-client' });
-  await arrived;
-  const back = arrival(inward, 'from-server');
-  await expectOk(`${url}/from-server`, { method: 'PUT', body: {} });
-  await back;
+  try {
+    const arrived = arrival(outward, 'from-client');
+    await client.put({ _id: 'from-client' });
+    await arrived;
+    const back = arrival(inward, 'from-server');
+    await expectOk(`${url}/from-server`, { method: 'PUT', body: {} });
+    await back;
+  } finally {
+    const ends = [sync, outward, inward].map((feed) => new Promise((resolve) => feed.on('complete', resolve)));
+    for (const feed of [sync, outward, inward]) feed.cancel();
+    await Promise.all(ends);
+    await client.destroy();
+  }
 });
