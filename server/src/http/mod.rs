@@ -19,6 +19,7 @@ mod auth;
 mod bulk_docs;
 mod bulk_get;
 mod changes;
+mod check;
 mod cors;
 mod database;
 mod document;
