@@ -36,7 +36,11 @@ test('nano', async (t) => {
   assert.equal(bulk.length, 3);
   assert.equal((await alice.list({ include_docs: true })).rows.length, 4);
   assert.deepEqual((await alice.fetch({ keys: ['b', 'none'] })).rows.map((row) => row.id ?? row.error), ['b', 'not_found']);
-  await couch.request({ db: 'alice', doc: 'a', method: 'COPY', headers: { Destination: 'c' } });
+  const copied = await fetch(`${server.url}/alice/a`, {
+    method: 'COPY',
+    headers: { destination: 'c', authorization: `Basic ${btoa('anna:secret word')}` },
+  });
+  assert.equal(copied.status, 201);
   assert.equal((await alice.get('c')).n, 1);
 
   const seen = [];

@@ -131,7 +131,14 @@ pub enum EngineError {
     },
     /// The engine cannot open its store; it says why and what to do.
     #[error("{}", .0.context().map_or_else(|| .0.to_string(), str::to_owned))]
-    Open(#[from] kv_api::Error),
+    Open(kv_api::Error),
+}
+
+impl From<kv_api::Error> for EngineError {
+    /// Not as a source: its sentence is this error's own already, and would be printed twice.
+    fn from(error: kv_api::Error) -> Self {
+        EngineError::Open(error)
+    }
 }
 
 /// Whether opening a store may create it.
