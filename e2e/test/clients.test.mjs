@@ -44,7 +44,7 @@ test('nano', async (t) => {
   assert.equal((await alice.get('c')).n, 1);
 
   const seen = [];
-  const reader = alice.changesReader.get({ since: '0', batchSize: 2 });
+  const reader = alice.changesReader.get({ since: '0', batchSize: 2, timeout: 200 });
   await new Promise((resolve, reject) => {
     reader.on('batch', (batch) => seen.push(...batch.map((change) => change.id))).on('end', resolve).on('error', reject);
   });

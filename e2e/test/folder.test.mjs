@@ -70,9 +70,9 @@ test('a second owner of the folder is refused', async (t) => {
 test('a folder of another format is refused', async (t) => {
   const folder = path.join(await temporaryFolder(t), 'data');
   const engine = await filled(folder);
-  const mark = path.join(folder, 'COUCH-LAYER');
+  const mark = path.join(folder, 'couch-layer.json');
   const original = await readFile(mark, 'utf8');
-  await writeFile(mark, original.replace('format 1', 'format 999'));
+  await writeFile(mark, original.replace('"format":1', '"format":999'));
   const before = await fingerprint(folder);
   assert.match(await refused(engine), /format 999/);
   assert.match(await refused(folder), /format 999/);
@@ -86,17 +86,17 @@ test('a folder that is not ours is refused', async (t) => {
   await mkdir(path.join(folder, 'photos'));
   await writeFile(path.join(folder, 'photos', 'cat.txt'), 'meow');
   const before = await fingerprint(folder);
-  assert.match(await refused(`sled:${folder}`), /not a data folder of couch-layer/);
-  assert.match(await refused(`sled:${path.join(folder, 'photos', 'cat.txt')}`), /not a folder/);
+  assert.match(await refused(`sled:${folder}`), /holds other things \(photos\)/);
+  assert.match(await refused(`sled:${path.join(folder, 'photos', 'cat.txt')}`), /a folder is needed/);
   assert.deepEqual(await fingerprint(folder), before);
 });
 
 test('a damaged mark is refused, whatever stands in it', async (t) => {
   const folder = path.join(await temporaryFolder(t), 'data');
   const engine = await filled(folder);
-  const mark = path.join(folder, 'COUCH-LAYER');
+  const mark = path.join(folder, 'couch-layer.json');
   const original = await readFile(mark);
-  for (const damage of [Buffer.alloc(0), Buffer.from([0xff, 0xfe, 0]), Buffer.from('couch-layer data folder\n')]) {
+  for (const damage of [Buffer.alloc(0), Buffer.from([0xff, 0xfe, 0]), Buffer.from('{"engine":"sled"}')]) {
     await writeFile(mark, damage);
     const before = await fingerprint(folder);
     assert.match(await refused(engine), /damaged/);

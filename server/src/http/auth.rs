@@ -12,7 +12,7 @@
 //! Sources: CouchDB's `couch_httpd_auth.erl` and `chttpd_auth_request.erl`.
 
 use std::fmt;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE, URL_SAFE_NO_PAD};
@@ -187,13 +187,17 @@ impl Auth {
         let time = format!("{now:X}");
         let signature = hex(&self.session_mac(administrator, &time).finalize().into_bytes());
         let value = URL_SAFE_NO_PAD.encode(format!("{}:{time}:{signature}", administrator.name));
-        let cookie = format!("{COOKIE_NAME}={value}; Version=1; Max-Age={SESSION_SECONDS}; Path=/; HttpOnly");
-        HeaderValue::try_from(cookie).ok()
+        // CouchDB says when a session ends in both ways, and nano reads only this one.
+        let end = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(now + SESSION_SECONDS));
+        let lifetime = format!("Expires={end}; Max-Age={SESSION_SECONDS}");
+        HeaderValue::try_from(format!("{COOKIE_NAME}={value}; Version=1; {lifetime}; Path=/; HttpOnly")).ok()
     }
 
     /// A cookie that ends a session at the client.
     pub(crate) fn end_session() -> HeaderValue {
-        HeaderValue::from_static("AuthSession=; Version=1; Max-Age=0; Path=/; HttpOnly")
+        HeaderValue::from_static(
+            "AuthSession=; Version=1; Expires=Thu, 01 Jan 1970 00:00:00 GMT; Max-Age=0; Path=/; HttpOnly",
+        )
     }
 }
 
@@ -289,6 +293,8 @@ mod tests {
         let found = auth.authenticate(&cookie(&auth.begin_session().unwrap())).unwrap();
         assert_eq!(found.user, User::Administrator { name: "ad:min".into(), proof: Proof::Cookie });
         assert!(found.renewal.is_none());
+        let sent = auth.session_cookie(1_700_000_000 - SESSION_SECONDS).unwrap();
+        assert!(sent.to_str().unwrap().contains("; Expires=Tue, 14 Nov 2023 22:13:20 GMT; "), "{sent:?}");
     }
 
     #[test]
