@@ -1,0 +1,178 @@
+//! The commands as processes, on a data folder of their own.
+//!
+//! What they do beside a running server is part of the end-to-end tests.
+
+#![cfg(feature = "sled")]
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// Runs the binary on the data folder `folder`/data with `input` as its standard input.
+fn couch_layer(folder: &Path, arguments: &[&str], input: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_couch-layer"));
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("COUCH")) {
+        command.env_remove(name);
+    }
+    command.args(arguments).arg("--engine").arg(format!("sled:{}", folder.join("data").display()));
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
+    // Written beside the reading of its output, and dropped: that is the input's end.
+    let mut stdin = child.stdin.take().expect("piped");
+    let input = input.to_owned();
+    let writer = std::thread::spawn(move || {
+        let _ = stdin.write_all(input.as_bytes());
+    });
+    let output = child.wait_with_output().expect("the binary ends");
+    writer.join().expect("the input is written");
+    output
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("UTF-8")
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).expect("UTF-8")
+}
+
+#[track_caller]
+fn succeed(output: Output) -> String {
+    assert!(output.status.success(), "{}{}", out(&output), err(&output));
+    out(&output)
+}
+
+fn lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+#[test]
+fn what_is_imported_is_exported_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    // Members in their order, numbers as they are written, a record without an id; more than a batch.
+    let mut records = vec![
+        r#"{"_id":"z","b":1.0,"a":123456789012345678901234567890}"#.to_owned(),
+        r#"{"_id":"_design/x","language":"none"}"#.to_owned(),
+        r#"{"text":"\u0000 ☃"}"#.to_owned(),
+    ];
+    records.extend((0..1_200).map(|n| format!(r#"{{"_id":"n{n:05}","n":{n}}}"#)));
+    let summary = succeed(couch_layer(folder, &["import", "one", "-", "--json"], &records.join("\n")));
+    let summary = lines(&summary).remove(0);
+    assert_eq!((&summary["written"], &summary["failed"]), (&1_203.into(), &0.into()));
+
+    let exported = succeed(couch_layer(folder, &["export", "one"], ""));
+    assert_eq!(exported.lines().count(), 1_203);
+    let z = exported.lines().last().expect("lines");
+    assert!(z.starts_with(r#"{"_id":"z","_rev":"1-"#), "{z}");
+    assert!(z.ends_with(r#","b":1.0,"a":123456789012345678901234567890}"#), "{z}");
+    let ids: Vec<Value> = lines(&exported).into_iter().map(|document| document["_id"].clone()).collect();
+    assert!(ids.is_sorted_by(|a, b| a.as_str() < b.as_str()), "in the order of ids, each once");
+
+    // Into a file and back, under the same revisions; twice, which changes nothing.
+    let file = folder.join("one.jsonl");
+    let path = file.to_str().expect("UTF-8");
+    succeed(couch_layer(folder, &["export", "one", "--out", path], ""));
+    assert_eq!(std::fs::read_to_string(&file).expect("the file"), exported);
+    for _ in 0..2 {
+        succeed(couch_layer(folder, &["import", "two", path], ""));
+        assert_eq!(succeed(couch_layer(folder, &["export", "two"], "")), exported);
+    }
+    let changes = succeed(couch_layer(folder, &["changes", "two"], ""));
+    assert_eq!(changes.lines().count(), 1_203);
+    let last = lines(&changes).pop().expect("rows")["seq"].as_str().expect("a sequence").to_owned();
+    assert_eq!(succeed(couch_layer(folder, &["changes", "two", "--since", &last], "")), "");
+    for name in ["one", "two"] {
+        let checked = succeed(couch_layer(folder, &["check", name, "--json"], ""));
+        let report = lines(&checked).remove(0);
+        assert_eq!((&report["documents"], &report["problem_count"]), (&1_203.into(), &0.into()));
+        assert!(succeed(couch_layer(folder, &["check", name], "")).contains("everything agrees"));
+    }
+    let names: Vec<_> =
+        std::fs::read_dir(folder).expect("the folder").map(|entry| entry.expect("an entry").file_name()).collect();
+    assert_eq!(names.len(), 2, "no draft is left: {names:?}");
+}
+
+#[test]
+fn records_that_fail_are_named_and_spoil_nothing_else() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let input = [
+        r#"{"key":"a"}"#,
+        "",
+        r#"{"key":"#,
+        r#"{"key":7}"#,
+        r#"{"other":1}"#,
+        r#"{"key":"a","late":true}"#,
+        r#"{"key":"_forbidden"}"#,
+        r#"{"key":"b","_unknown":1}"#,
+        "[1]",
+        &format!(r#"{{"key":"big","text":"{}"}}"#, "x".repeat(1_000_001)),
+    ]
+    .join("\n");
+    let output = couch_layer(folder.path(), &["import", "db", "-", "--id-field", "key", "--json"], &input);
+    assert!(!output.status.success());
+    let summary = lines(&out(&output)).remove(0);
+    assert_eq!((&summary["written"], &summary["failed"]), (&2.into(), &7.into()), "{}", err(&output));
+    let told = err(&output);
+    for (line, reason) in [
+        (3, "invalid JSON"),
+        (5, "has no \"key\""),
+        (6, "conflict: Document update conflict."),
+        (7, "illegal_docid"),
+        (8, "doc_validation"),
+        (9, "not a JSON object"),
+        (10, "document_too_large"),
+    ] {
+        let sentence = told.lines().find(|told| told.starts_with(&format!("line {line}: ")));
+        assert!(sentence.is_some_and(|sentence| sentence.contains(reason)), "line {line}: {told}");
+    }
+    assert!(told.ends_with("couch-layer: 7 of 9 records could not be imported\n"), "{told}");
+    let exported = succeed(couch_layer(folder.path(), &["export", "db"], ""));
+    let ids: Vec<Value> = lines(&exported).into_iter().map(|document| document["_id"].clone()).collect();
+    assert_eq!(ids, ["7", "a"]);
+}
+
+#[test]
+fn what_cannot_be_done_is_said_in_a_sentence_and_leaves_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    succeed(couch_layer(folder, &["import", "db", "-"], "{}"));
+    let out_file = folder.join("none/out.jsonl");
+    for (arguments, sentence) in [
+        (vec!["export", "other"], "there is no database other in sled:"),
+        (vec!["changes", "db", "--since", "yesterday"], "\"yesterday\" is no sequence"),
+        (vec!["import", "Upper", "-"], "Upper"),
+        (vec!["import", "db", "no-such-file"], "cannot read no-such-file"),
+        (vec!["import", "db", folder.to_str().expect("UTF-8")], "is a folder"),
+        (vec!["export", "db", "--out", out_file.to_str().expect("UTF-8")], "cannot write"),
+    ] {
+        let output = couch_layer(folder, &arguments, "");
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        let told = err(&output);
+        assert!(told.starts_with("couch-layer: ") && told.contains(sentence), "{arguments:?}: {told}");
+        assert_eq!(told.lines().count(), 1, "{told}");
+    }
+}
+
+/// `couch-layer changes db | head -1` ends without a word.
+#[test]
+fn a_reader_that_has_read_enough_is_no_error() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let records: String = (0..3_000).map(|n| format!("{{\"n\":{n}}}\n")).collect();
+    succeed(couch_layer(folder.path(), &["import", "db", "-"], &records));
+    for command in ["changes", "export"] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_couch-layer"))
+            .args([command, "db", "--engine"])
+            .arg(format!("sled:{}", folder.path().join("data").display()))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary starts");
+        drop(child.stdout.take());
+        let output = child.wait_with_output().expect("the binary ends");
+        assert!(output.status.success(), "{command}: {}", err(&output));
+        assert_eq!(err(&output), "", "{command}");
+    }
+}
