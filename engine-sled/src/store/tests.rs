@@ -1,0 +1,118 @@
+//! Snapshots of the store against copies of a map.
+
+use super::*;
+
+/// SplitMix64.
+fn random(state: &mut u64, below: u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (z ^ (z >> 31)) % below
+}
+
+type Model = BTreeMap<Bytes, Bytes>;
+
+fn check(view: &SledView, model: &Model, seed: &mut u64, context: &str) {
+    let key = |seed: &mut u64| Bytes::from(format!("{:03}", random(seed, 300)));
+    for _ in 0..3 {
+        let key = key(seed);
+        assert_eq!(view.get(&key).unwrap(), model.get(&key).cloned(), "{context}, {key:?}");
+    }
+    let (one, two) = (key(seed), key(seed));
+    let (begin, end) = (one.clone().min(two.clone()), one.max(two));
+    if begin == end {
+        return;
+    }
+    let mut expected: Vec<_> = model.range(begin.clone()..end.clone()).map(|(k, v)| (k.clone(), v.clone())).collect();
+    let found: Vec<_> = view.range(&begin, &end, Direction::Forward).map(Result::unwrap).collect();
+    assert_eq!(found, expected, "{context}, {begin:?}..{end:?}");
+    expected.reverse();
+    let found: Vec<_> = view.range(&begin, &end, Direction::Reverse).map(Result::unwrap).collect();
+    assert_eq!(found, expected, "{context}, {begin:?}..{end:?} in reverse");
+}
+
+fn batch(version: i64, seed: &mut u64, model: &mut Model) -> Batch {
+    let mut ops = Vec::new();
+    for _ in 0..=random(seed, 12) {
+        let key = Bytes::from(format!("{:03}", random(seed, 300)));
+        match random(seed, 10) {
+            0 => {
+                let end = Bytes::from(format!("{:03}", random(seed, 300)));
+                if key < end {
+                    model.retain(|at, _| *at < key || *at >= end);
+                    ops.push(Op::ClearRange { begin: key, end });
+                }
+            }
+            1..=3 => {
+                model.remove(&key);
+                ops.push(Op::Clear { key });
+            }
+            _ => {
+                let value = Bytes::from(vec![version as u8; random(seed, 600) as usize]);
+                model.insert(key.clone(), value.clone());
+                ops.push(Op::Set { key, value });
+            }
+        }
+    }
+    Batch { version, ops }
+}
+
+#[test]
+fn snapshots_never_change() {
+    let folder = tempfile::tempdir().unwrap();
+    for seed in 0..6u64 {
+        // Half of them with clears that go the long way round.
+        let bulk = if seed % 2 == 0 { BULK } else { 4 };
+        let path = folder.path().join(seed.to_string());
+        let store = SledStore::open_with_bulk(&path, 8 << 20, Durability::OperatingSystem, bulk).unwrap();
+        let mut state = seed;
+        let mut model = Model::new();
+        let mut views = vec![(store.view().unwrap(), model.clone())];
+        for version in 1..150 {
+            store.apply(batch(version, &mut state, &mut model)).unwrap();
+            views.push((store.view().unwrap(), model.clone()));
+            if views.len() > 8 {
+                views.remove(random(&mut state, 8) as usize);
+            }
+            let context = format!("seed {seed}, version {version}");
+            views.iter().for_each(|(view, model)| check(view, model, &mut state, &context));
+        }
+        views.drain(..views.len() - 1).for_each(drop);
+        assert_eq!(store.shared.images.len(), 0, "seed {seed}: images outlive the snapshots");
+        while store.shared.purge_step() == Step::Removed {}
+        let (last, model) = views.pop().unwrap();
+        let context = format!("seed {seed}, after the purge");
+        (0..20).for_each(|_| check(&last, &model, &mut state, &context));
+        (0..20).for_each(|_| check(&store.view().unwrap(), &model, &mut state, &context));
+        assert_eq!(store.shared.tree.len(), model.len(), "seed {seed}: rows outlive the purge");
+    }
+}
+
+/// A reader on another thread holds a snapshot while batches go by.
+#[test]
+fn snapshots_hold_while_batches_are_applied() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = SledStore::open_with_bulk(folder.path(), 8 << 20, Durability::OperatingSystem, 16).unwrap();
+    let head = Mutex::new((store.view().unwrap(), Model::new()));
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for reader in 0..2u64 {
+            let (head, done) = (&head, &done);
+            scope.spawn(move || {
+                let mut state = 1_000 + reader;
+                while !done.load(Ordering::Relaxed) {
+                    let (view, model) = locked(head).clone();
+                    for _ in 0..5 {
+                        check(&view, &model, &mut state, "while batches are applied");
+                    }
+                }
+            });
+        }
+        let (mut state, mut model) = (99, Model::new());
+        for version in 1..600 {
+            store.apply(batch(version, &mut state, &mut model)).unwrap();
+            *locked(&head) = (store.view().unwrap(), model.clone());
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}

@@ -1,0 +1,172 @@
+//! The writing half of a transaction: each write is checked, counted, and put into the write map.
+
+use bytes::Bytes;
+use kv_api::keys::SYSTEM_BEGIN;
+use kv_api::{ConflictRange, Error, MutationType, Result, error};
+
+use super::{KEY_SLACK, State};
+use crate::core::Core;
+use crate::mutation::{Mutation, checked_stamp_offset, stamped_key_range, waiting_key};
+use crate::store::Store;
+use crate::write_map::KeyOp;
+use crate::{KeyRange, size};
+
+impl<S: Store> State<S> {
+    fn check_write_key(&self, core: &Core<S>, key: &[u8]) -> Result<()> {
+        if key >= SYSTEM_BEGIN {
+            return Err(Error::new(error::KEY_OUTSIDE_LEGAL_RANGE));
+        }
+        if key.len() > core.limits.key_bytes {
+            return Err(Error::new(error::KEY_TOO_LARGE));
+        }
+        Ok(())
+    }
+
+    /// Takes the option that the next write adds no conflict: whether this write adds one.
+    fn adds_conflict(&mut self) -> bool {
+        !std::mem::take(&mut self.options.next_write_no_conflict)
+    }
+
+    pub(crate) fn set(&mut self, core: &Core<S>, key: &[u8], value: &[u8]) {
+        self.defer(core, |state| {
+            let conflict = state.adds_conflict();
+            state.check_write_key(core, key)?;
+            if value.len() > core.limits.value_bytes {
+                return Err(Error::new(error::VALUE_TOO_LARGE));
+            }
+            let point = KeyRange::point(key);
+            let value = Bytes::copy_from_slice(value);
+            state.account(&point, value.len(), conflict);
+            if state.options.ryw_disabled {
+                state.writes.write_through(Mutation::Set { key: point.begin.clone(), value });
+            } else {
+                state.trigger_watches(&point, Some(Some(&value)));
+                state.writes.mutate(point.clone(), KeyOp::Set(Some(value)));
+            }
+            if conflict {
+                state.writes.add_conflict(point);
+            }
+            Ok(())
+        });
+    }
+
+    pub(crate) fn atomic_op(&mut self, core: &Core<S>, operation: MutationType, key: &[u8], operand: &[u8]) {
+        self.defer(core, |state| {
+            let mut conflict = state.adds_conflict();
+            state.check_write_key(core, key)?;
+            if operand.len() > core.limits.value_bytes {
+                return Err(Error::new(error::VALUE_TOO_LARGE));
+            }
+            let mut point = KeyRange::point(key);
+            let operand = Bytes::copy_from_slice(operand);
+            match operation {
+                MutationType::SetVersionstampedKey => {
+                    let version = state.version.unwrap_or(0);
+                    let range = stamped_key_range(key, version, state.max_read_key())?;
+                    // The stamped key itself becomes a write conflict when it is known.
+                    conflict = false;
+                    if !state.options.ryw_disabled {
+                        point = KeyRange::point(&waiting_key(key, version));
+                        if !range.is_empty() {
+                            state.writes.make_unreadable(range);
+                        }
+                    }
+                }
+                MutationType::SetVersionstampedValue => {
+                    checked_stamp_offset(&operand)?;
+                }
+                _ => {}
+            }
+            state.account(&point, operand.len(), conflict);
+            if state.options.ryw_disabled {
+                state.writes.write_through(Mutation::Atomic { operation, key: point.begin.clone(), operand });
+            } else {
+                state.trigger_watches(&point, None);
+                state.writes.mutate(point.clone(), KeyOp::Atomic(operation, operand));
+            }
+            if conflict {
+                state.writes.add_conflict(point);
+            }
+            Ok(())
+        });
+    }
+
+    pub(crate) fn clear(&mut self, core: &Core<S>, key: &[u8]) {
+        self.defer(core, |state| {
+            let conflict = state.adds_conflict();
+            if key >= SYSTEM_BEGIN {
+                return Err(Error::new(error::KEY_OUTSIDE_LEGAL_RANGE));
+            }
+            if key.len() <= core.limits.key_bytes + KEY_SLACK {
+                let point = KeyRange::point(key);
+                state.approximate_size += size::of_range(&point) * (1 + usize::from(conflict));
+                state.clear_checked(point, conflict);
+            }
+            Ok(())
+        });
+    }
+
+    pub(crate) fn clear_range(&mut self, core: &Core<S>, begin: &[u8], end: &[u8]) {
+        self.defer(core, |state| {
+            let conflict = state.adds_conflict();
+            let range = checked_range(core, begin, end, SYSTEM_BEGIN)?;
+            state.approximate_size += size::MUTATION + begin.len() + end.len();
+            state.approximate_size += if conflict { size::RANGE + begin.len() + end.len() } else { 0 };
+            if !range.is_empty() {
+                state.clear_checked(range, conflict);
+            }
+            Ok(())
+        });
+    }
+
+    fn clear_checked(&mut self, range: KeyRange, conflict: bool) {
+        if self.options.ryw_disabled {
+            self.writes.write_through(Mutation::ClearRange(range.clone()));
+        } else {
+            self.trigger_watches(&range, Some(None));
+            self.writes.clear(range.clone());
+        }
+        if conflict {
+            self.writes.add_conflict(range);
+        }
+    }
+
+    pub(crate) fn add_conflict_range(&mut self, core: &Core<S>, begin: &[u8], end: &[u8], side: ConflictRange) {
+        self.defer(core, |state| {
+            let max_key = match side {
+                ConflictRange::Read => state.max_read_key(),
+                ConflictRange::Write => SYSTEM_BEGIN,
+            };
+            let range = checked_range(core, begin, end, max_key)?;
+            if range.is_empty() {
+                return Ok(());
+            }
+            match side {
+                ConflictRange::Read => state.add_read_conflict(range),
+                ConflictRange::Write => {
+                    state.approximate_size += size::of_range(&range);
+                    state.writes.add_conflict(range);
+                }
+            }
+            Ok(())
+        });
+    }
+
+    fn account(&mut self, point: &KeyRange, value: usize, conflict: bool) {
+        self.approximate_size += size::MUTATION + point.begin.len() + value;
+        self.approximate_size += if conflict { size::of_range(point) } else { 0 };
+    }
+}
+
+/// A range whose ends are not above `max_key`, cut to the lengths that keys can have: 2004, 2005.
+fn checked_range<S: Store>(core: &Core<S>, begin: &[u8], end: &[u8], max_key: &[u8]) -> Result<KeyRange> {
+    if begin > end {
+        return Err(Error::new(error::INVERTED_RANGE));
+    }
+    if begin > max_key || end > max_key {
+        return Err(Error::new(error::KEY_OUTSIDE_LEGAL_RANGE));
+    }
+    let longest = core.limits.key_bytes + KEY_SLACK;
+    let cut = |key: &[u8]| Bytes::copy_from_slice(&key[..key.len().min(longest + 1)]);
+    Ok(KeyRange { begin: cut(begin), end: cut(end) })
+}
