@@ -29,6 +29,7 @@ use bytes::Bytes;
 use kv_api::{KeySelector, RangeRequest};
 
 use crate::error::{Error, Result};
+use crate::limits::{MAX_DATABASE_NAME_BYTES, MAX_ID_BYTES};
 use crate::revid::{RevHash, RevId};
 use crate::row::{self, Reader, STAMP_LEN};
 use crate::seq::Seq;
@@ -77,7 +78,7 @@ impl Key<'_> {
             Key::Format => tuple::append_u64(&mut out, Self::FORMAT),
             Key::Catalog(name) => {
                 tuple::append_u64(&mut out, Self::CATALOG);
-                tuple::append_str(&mut out, name);
+                tuple::append_str(&mut out, cut(name, MAX_DATABASE_NAME_BYTES));
             }
             Key::Allocator => tuple::append_u64(&mut out, Self::ALLOCATOR),
             Key::Transaction { time_ms, nonce } => {
@@ -342,9 +343,17 @@ pub fn is_instance_key(key: &[u8]) -> bool {
     matches!(parts, Ok((Key::DATABASE, _, INSTANCE, ())))
 }
 
+/// Appends a subspace and a document's id. Ids to be looked for come from outside and may be of any
+/// length: one that is too long is cut to a key that sorts in its place and that no document has.
 fn push_id(out: &mut Vec<u8>, subspace: u64, id: &str) {
     tuple::append_u64(out, subspace);
-    tuple::append_str(out, id);
+    tuple::append_str(out, cut(id, MAX_ID_BYTES));
+}
+
+/// The beginning of a text, longer than `limit` only if the text is. It sorts among texts within the
+/// limit as the whole text does.
+fn cut(text: &str, limit: usize) -> &str {
+    if text.len() <= limit { text } else { &text[..text.ceil_char_boundary(limit + 1)] }
 }
 
 fn push_leaf(out: &mut Vec<u8>, leaf: &Leaf) {
@@ -474,6 +483,24 @@ mod tests {
         for other in ["", "`", "a\0", "a\0b", "aa", "b"] {
             assert!(!(begin <= of(other) && of(other) < end), "{other:?}");
         }
+    }
+
+    #[test]
+    fn ids_that_are_too_long_sort_in_their_place() {
+        let keys = DatabaseKeys::new(b"", 0);
+        let longest = "m".repeat(2_048);
+        let ids = [
+            "m".repeat(2_047) + "l",
+            longest.clone(),
+            longest.clone() + "\0",
+            "m".repeat(1_000_000),
+            longest.clone() + "é",
+            "m".repeat(2_047) + "n",
+        ];
+        let key = |id: &str| keys.key(DatabaseKey::AllDoc(id));
+        assert!(ids.iter().all(|id| key(id).len() < 2_100));
+        assert!(ids.is_sorted_by_key(|id| key(id)));
+        assert!(ids[2..5].iter().all(|id| key(id) > key(&longest)));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::edit::{Edit, RevHistory};
 use crate::error::{Error, Result};
 use crate::instance::Instance;
 use crate::keys::Leaf;
-use crate::revid::RevHash;
+use crate::revid::{RevHash, RevId};
 
 use super::interactive::stored_size;
 use super::plan::{NewLeaf, Plan};
@@ -51,15 +51,17 @@ fn is_on(path: &RevHistory, branch: &Branch) -> bool {
 /// The path, and below it what a branch remembers of the same ancestors.
 fn longest_history(path: &RevHistory, known: &[Branch]) -> Result<Vec<RevHash>> {
     let mut history = path.ids.clone();
-    let oldest_position = path.position - (path.ids.len() as u64 - 1);
-    let Some(oldest) = path.ids.last() else { return Ok(history) };
+    let position = path.position - (path.ids.len() as u64 - 1);
+    let oldest = path.ids.last().cloned().and_then(|hash| RevId::new(position, hash).ok());
+    let Some(oldest) = oldest else { return Ok(history) };
     let mut older: Vec<RevHash> = Vec::new();
     for branch in known {
-        let Some(back) = branch.leaf.rev.position().checked_sub(oldest_position) else { continue };
-        let Ok(back) = usize::try_from(back) else { continue };
-        let remembered = branch.path()?;
-        if remembered.get(back) == Some(oldest) && remembered.len() - back - 1 > older.len() {
-            older = remembered[back + 1..].to_vec();
+        if branch.contains(&oldest)? {
+            let back = usize::try_from(branch.leaf.rev.position() - position).unwrap_or(usize::MAX);
+            let below = branch.ancestors.iter().skip(back).collect::<Result<Vec<RevHash>>>()?;
+            if below.len() > older.len() {
+                older = below;
+            }
         }
     }
     history.append(&mut older);

@@ -74,7 +74,7 @@ pub(crate) async fn a_document_at_the_limit_is_written<D: Database>(engine: D) {
     let layer = Layer::open(engine, options).await.unwrap();
     // The worst an exploded document can be: more leaves than a transaction holds rows.
     let numbers = format!(r#"{{"n":[{}1]}}"#, "1,".repeat(100_000));
-    let text = format!(r#"{{"t":"{}"}}"#, "\\u0000".repeat(1_333_331));
+    let text = format!(r#"{{"t":"{}"}}"#, "x".repeat(7_999_992));
     for (name, format) in [("exploded", BodyFormat::Exploded), ("packed", BodyFormat::Packed)] {
         let documents = layer.create_database(name, CreateOptions { format: Some(format) }).await.unwrap();
         for body in [&numbers, &text] {

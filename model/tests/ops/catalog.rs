@@ -18,6 +18,7 @@ pub(crate) async fn databases_are_created_listed_and_dropped<D: Database>(engine
         assert_eq!(layer.create_database(name, CreateOptions::default()).await.unwrap_err().error(), error);
         assert_eq!(layer.database(name).await.unwrap_err().status(), 404);
     }
+    assert_eq!(layer.database(&"a".repeat(20_000)).await.unwrap_err().status(), 404);
     let names = async |range: NameRange| layer.database_names(&range).await.unwrap().join(" ");
     let some = |name: &str| Some(name.to_owned());
     assert_eq!(names(NameRange::default()).await, "_users a a/x b c");

@@ -207,6 +207,20 @@ pub(crate) async fn bad_edits_are_refused_and_write_nothing<D: Database>(engine:
             assert_eq!((refused.status(), refused.error()), (status, error), "{id:.20} {mode:?}: {refused}");
         }
     }
+    // Looking for what cannot be there is no error of the store's either.
+    let endless = "x".repeat(20_000);
+    let bulk = vec![model::BulkGet { id: endless.clone(), rev: Some(rev("1-a")) }];
+    let found = documents.get_many(bulk, &GetOptions::default()).await.unwrap();
+    assert_eq!(found[0].1, [OpenRev::Missing(rev("1-a"))]);
+    assert_eq!(documents.revs_diff(vec![(endless.clone(), vec![rev("1-a")])]).await.unwrap().len(), 1);
+    let ids = Some(vec![endless.clone()]);
+    let request = ChangesRequest { doc_ids: ids.clone(), ..ChangesRequest::default() };
+    assert_eq!(documents.changes(&request).await.unwrap().rows, []);
+    let request = model::AllDocsRequest { keys: ids, ..model::AllDocsRequest::default() };
+    assert_eq!(documents.all_docs(&request).await.unwrap().rows[0].entry, model::AllDocsEntry::Missing);
+    let request = model::AllDocsRequest { start: Some(endless), ..model::AllDocsRequest::default() };
+    assert_eq!(documents.all_docs(&request).await.unwrap().rows, []);
+
     let fits = format!(r#"{{"a":"{}"}}"#, "x".repeat(1_000_000 - 8));
     assert_eq!(fits.len(), 1_000_000);
     assert_eq!(documents.info().await.unwrap(), before);
