@@ -1,5 +1,5 @@
 //! The command line: which commands there are. Each has its options and its work in a file of its own
-//! under [`cmd`](crate::cmd).
+//! under [`crate::cmd`].
 
 use std::error::Error;
 

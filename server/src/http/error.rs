@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use hyper::header::{ALLOW, CONNECTION, HeaderName, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{HeaderMap, StatusCode};
-use model::JsonWriter;
+use model::{ErrorKind, JsonWriter, NotFound};
 
 use super::response::{self, Response};
 
@@ -24,6 +24,7 @@ struct Parts {
     error: Cow<'static, str>,
     reason: Cow<'static, str>,
     headers: HeaderMap,
+    no_database: bool,
 }
 
 impl ApiError {
@@ -32,7 +33,8 @@ impl ApiError {
         error: impl Into<Cow<'static, str>>,
         reason: impl Into<Cow<'static, str>>,
     ) -> Self {
-        ApiError(Box::new(Parts { status, error: error.into(), reason: reason.into(), headers: HeaderMap::new() }))
+        let (error, reason) = (error.into(), reason.into());
+        ApiError(Box::new(Parts { status, error, reason, headers: HeaderMap::new(), no_database: false }))
     }
 
     pub(crate) fn bad_request(reason: impl Into<Cow<'static, str>>) -> Self {
@@ -96,6 +98,11 @@ impl ApiError {
         self
     }
 
+    /// Whether there is no such database.
+    pub(crate) fn is_no_database(&self) -> bool {
+        self.0.no_database
+    }
+
     pub(crate) fn status(&self) -> StatusCode {
         self.0.status
     }
@@ -132,6 +139,8 @@ impl From<model::Error> for ApiError {
         if status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED {
             tracing::error!(%error, "the store failed");
         }
-        ApiError::new(status, error.error().to_owned(), error.reason().into_owned())
+        let mut answer = ApiError::new(status, error.error(), error.reason().into_owned());
+        answer.0.no_database = *error.kind() == ErrorKind::NotFound(NotFound::Database);
+        answer
     }
 }

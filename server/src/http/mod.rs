@@ -160,8 +160,20 @@ async fn admit_and_route(
         request.user = found.user;
         *renewal = found.renewal;
     }
-    authorize(request, &segments).await?;
-    route::route(request, &segments).await
+    let outcome = authorize_and_route(request, &segments).await;
+    match (&outcome, segments.first()) {
+        (Err(error), Some(name))
+            if request.method == Method::GET && error.is_no_database() && request.app.forget(name) =>
+        {
+            authorize_and_route(request, &segments).await
+        }
+        _ => outcome,
+    }
+}
+
+async fn authorize_and_route(request: &mut Request, segments: &[String]) -> Result<Response> {
+    authorize(request, segments).await?;
+    route::route(request, segments).await
 }
 
 /// While everyone is the administrator, a web page must not become one by pointing its own name at

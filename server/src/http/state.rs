@@ -1,8 +1,9 @@
 //! What all requests share.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use kv_api::AnyDatabase;
 use model::Layer;
@@ -17,6 +18,9 @@ use super::uuids::Uuids;
 /// The documents of one database, over whichever engine.
 pub(crate) type Documents = model::Documents<AnyDatabase>;
 
+/// Handles of databases that are kept at a time.
+const MOST_KNOWN: usize = 1000;
+
 /// How a server behaves.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -26,7 +30,7 @@ pub struct Options {
     pub cors: CorsOptions,
     /// The largest body of a request in bytes, packed and unpacked. Larger ones are answered 413.
     pub max_request_size: usize,
-    /// Threads for scans ([`App::scan`]).
+    /// Threads for long scans, which run beside those that serve requests.
     pub scan_threads: usize,
 }
 
@@ -65,6 +69,8 @@ pub(crate) struct App {
     pub(crate) uuids: Uuids,
     pub(crate) uuid: String,
     scans: Scans,
+    /// Handles of databases that were read lately; see [`App::known`].
+    known: Mutex<HashMap<String, Documents>>,
     stopping: watch::Receiver<bool>,
 }
 
@@ -78,7 +84,38 @@ impl App {
     ) -> std::io::Result<Self> {
         let auth = Auth::new(options.administrator.clone(), identity.secret);
         let scans = Scans::new(options.scan_threads)?;
-        Ok(App { layer, options, auth, uuids: Uuids::default(), uuid: identity.uuid, scans, stopping })
+        Ok(App {
+            layer,
+            options,
+            auth,
+            uuids: Uuids::default(),
+            uuid: identity.uuid,
+            scans,
+            known: Mutex::default(),
+            stopping,
+        })
+    }
+
+    /// A handle of the database, perhaps from before: that spares a read of the catalog. Such a handle
+    /// answers 404 once its database is dropped, even where there is another of its name by then; who
+    /// meets that [forgets](App::forget) it and tries again.
+    pub(crate) async fn known(&self, name: &str) -> model::Result<Documents> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let found = self.layer.database(name).await?;
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MOST_KNOWN {
+            known.clear();
+        }
+        known.insert(name.to_owned(), found.clone());
+        Ok(found)
+    }
+
+    /// Forgets a handle; whether there was one.
+    pub(crate) fn forget(&self, name: &str) -> bool {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(name).is_some()
     }
 
     /// Runs a page of a scan on threads of its own. Embedded engines read where they are called, and

@@ -86,6 +86,28 @@ async fn a_database_is_created_described_listed_and_dropped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_another_process_drops_and_creates_is_found() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    couch.put("/db/x", json!({"from": "first"})).await;
+    assert_eq!(couch.get("/db/x").await.json()["from"], "first");
+    // Not through this server, which then knows the dropped one.
+    couch.layer.delete_database("db").await.unwrap();
+    couch.get("/db/x").await.refused(404, "not_found", "Database does not exist.");
+    couch.layer.create_database("db", model::CreateOptions::default()).await.unwrap();
+    couch.get("/db/x").await.refused(404, "not_found", "missing");
+    couch.put("/db/x", json!({"from": "second"})).await;
+    couch.layer.delete_database("db").await.unwrap();
+    couch.layer.create_database("db", model::CreateOptions::default()).await.unwrap();
+    for path in ["/db/x", "/db/_changes", "/db/_all_docs", "/db", "/db/_local/x"] {
+        let answer = couch.get(path).await;
+        assert!(!answer.text.contains("Database does not exist") && !answer.text.contains("second"), "{path}");
+        couch.layer.delete_database("db").await.unwrap();
+        couch.layer.create_database("db", model::CreateOptions::default()).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_database_is_created_in_the_format_asked_for() {
     let couch = Couch::start().await;
     for format in ["exploded", "packed"] {
