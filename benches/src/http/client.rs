@@ -69,6 +69,8 @@ impl Client {
         if let Some(authorization) = &self.authorization {
             request = request.header(header::AUTHORIZATION, authorization);
         }
+        // The answer before this one may have been read before the connection knows that it was.
+        self.sender.ready().await?;
         let answer = self.sender.send_request(request.body(Full::new(body))?).await?;
         let status = answer.status();
         let body = answer.into_body().collect().await?.to_bytes();
