@@ -6,12 +6,14 @@
 //! syncing after, without a second, empty commit.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use kv_api::{Direction, Durability, Error, Result, error};
-use occ::folder::{Folder, Mark};
+use occ::folder::{Folder, Mark, io_error};
+use occ::panics::{Panicked, silently};
 use occ::store::{ApplyError, Batch, Op, Store, View};
+use occ::synced::Synced;
 use redb::{Database, Range, ReadOnlyTable, ReadableDatabase, TableDefinition, WriteTransaction};
 
 use crate::error::kv_error;
@@ -31,6 +33,7 @@ const ROWS: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("rows"
 pub struct RedbStore {
     database: Database,
     durability: Durability,
+    synced: Mutex<Synced>,
     /// Last, so that the folder is released when the file is closed.
     _folder: Folder,
 }
@@ -45,15 +48,30 @@ impl RedbStore {
         }
         let folder = Folder::open(path, &Mark { engine: ENGINE.into(), format: FORMAT })?;
         let file = path.join("data.redb");
-        let database = Database::builder()
-            .set_cache_size(cache_bytes)
-            .create(&file)
-            .map_err(|failure| kv_error(failure, &format!("cannot open {}", file.display())))?;
-        let store = RedbStore { database, durability, _folder: folder };
+        let tried = format!("cannot open {}", file.display());
+        let mut synced = Synced::open(&path.join("synced")).map_err(|cause| io_error(&tried, &cause))?;
+        let opened = silently("", || Database::builder().set_cache_size(cache_bytes).create(&file));
+        let database = match opened {
+            Ok(database) => database.map_err(|failure| kv_error(failure, &tried))?,
+            Err(Panicked) => {
+                return Err(Error::new(error::FILE_CORRUPT)
+                    .with_context(format!("{tried}: the data is damaged; restore it from a backup")));
+            }
+        };
+        let remembered = synced.read().map_err(|cause| io_error(&tried, &cause))?;
+        let store = RedbStore { database, durability, synced: Mutex::new(synced), _folder: folder };
         // Views need the table to be there.
         let write = store.begin_write()?;
         write.open_table(ROWS).map_err(failed)?;
         write.commit().map_err(failed)?;
+        let last = occ::last_version(&store.view()?)?;
+        if last < remembered {
+            return Err(Error::new(error::FILE_CORRUPT).with_context(format!(
+                "the data in {} came back older than what was acknowledged (version {last}, once {remembered}): \
+                 restore it from a backup, or remove the file `synced` there to go on with what is left",
+                path.display()
+            )));
+        }
         Ok(store)
     }
 
@@ -96,10 +114,18 @@ impl Store for RedbStore {
     }
 
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
+        let version = batch.version;
         let write = self.begin_write().map_err(ApplyError::NothingApplied)?;
         // Until the commit turns the root, the pages written belong to nobody.
         write_ops(&write, &batch.ops).map_err(ApplyError::NothingApplied)?;
-        write.commit().map_err(|failure| ApplyError::Unknown(failed(failure)))
+        write.commit().map_err(|failure| ApplyError::Unknown(failed(failure)))?;
+        if self.durability == Durability::Disk {
+            let mut synced = self.synced.lock().unwrap_or_else(PoisonError::into_inner);
+            synced
+                .write(version)
+                .map_err(|cause| ApplyError::Unknown(io_error("cannot write the side file", &cause)))?;
+        }
+        Ok(())
     }
 
     fn sync(&self) -> Result<()> {

@@ -75,3 +75,20 @@ fn a_damaged_file_is_an_error() {
     let error = RedbDatabase::open(folder.path(), RedbOptions::new()).unwrap_err();
     assert_eq!(error.code(), error::FILE_CORRUPT, "{error}");
 }
+
+#[test]
+fn a_file_older_than_what_was_acknowledged_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = RedbDatabase::open(folder.path(), RedbOptions::new()).unwrap();
+    write(&database, 0, 10);
+    drop(database);
+    let file = folder.path().join("data.redb");
+    let older = std::fs::read(&file).unwrap();
+    let database = RedbDatabase::open(folder.path(), RedbOptions::new()).unwrap();
+    write(&database, 10, 20);
+    drop(database);
+    std::fs::write(&file, older).unwrap();
+    let error = RedbDatabase::open(folder.path(), RedbOptions::new()).unwrap_err();
+    assert_eq!(error.code(), error::FILE_CORRUPT, "{error}");
+    assert!(error.to_string().contains("older"), "{error}");
+}

@@ -21,7 +21,6 @@ mod panics;
 mod purge;
 mod range;
 mod store;
-mod synced;
 
 pub use database::{SledDatabase, SledOptions};
 pub use range::SledRange;

@@ -12,17 +12,18 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use kv_api::{Direction, Durability, Error, Result, error};
 use occ::folder::{Folder, Mark, io_error, sync_folder};
+use occ::panics::{Panicked, silently};
 use occ::store::{ApplyError, Batch, Op, Store, View};
+use occ::synced::Synced;
 use occ::{KeyRange, RangeSet};
 use sled::IVec;
 
 use crate::blobs::Blobs;
 use crate::clears::{BULK, Clears, RECORD_KEY, STEP, decode, encode, uncovered};
 use crate::images::{Image, Images, Snapshot};
-use crate::panics::{caught, silently, sled_error};
+use crate::panics::{caught, sled_error};
 use crate::purge::{Purger, Step};
 use crate::range::SledRange;
-use crate::synced::Synced;
 
 /// The engine's name in a folder's mark, and the version of its format.
 const ENGINE: &str = "sled";
@@ -275,10 +276,10 @@ fn open_tree(data: &Path, cache_bytes: u64) -> Result<sled::Db> {
     loop {
         // No thread of sled's that syncs now and then: this engine says when.
         let config = sled::Config::new().path(data).cache_capacity(cache_bytes).flush_every_ms(None);
-        let cause = match silently(|| config.open()) {
+        let cause = match silently("sled", || config.open()) {
             Ok(Ok(tree)) => return Ok(tree),
             Ok(Err(cause)) => cause,
-            Err(()) => {
+            Err(Panicked) => {
                 return Err(Error::new(error::FILE_CORRUPT).with_context(format!(
                     "sled cannot read the files in {}: they are damaged; restore the folder from a backup",
                     data.display()

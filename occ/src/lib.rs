@@ -42,7 +42,9 @@ mod write_map;
 
 pub mod atomic;
 pub mod folder;
+pub mod panics;
 pub mod store;
+pub mod synced;
 
 pub use clock::Clock;
 pub use core::last_version;

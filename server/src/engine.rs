@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `mem:` | memory; gone when the process ends |
 //! | `sled:FOLDER` | a sled tree in that folder |
+//! | `redb:FOLDER` | a redb file in that folder |
 //! | `FOLDER` | the engine that the folder's mark names ([`occ::folder`]); sled for a new one |
 //!
 //! A folder has one owner at a time, and is opened by its mark: one of another engine or format, and
@@ -23,19 +24,24 @@ pub enum Engine {
     Mem,
     /// A sled tree in a folder.
     Sled,
+    /// A redb file in a folder.
+    Redb,
 }
 
 impl Engine {
+    const ALL: [Engine; 3] = [Engine::Mem, Engine::Sled, Engine::Redb];
+
     /// The engine's name in URLs, marks and features.
     pub const fn name(self) -> &'static str {
         match self {
             Engine::Mem => "mem",
             Engine::Sled => "sled",
+            Engine::Redb => "redb",
         }
     }
 
     fn from_name(name: &str) -> Option<Self> {
-        [Engine::Mem, Engine::Sled].into_iter().find(|engine| engine.name() == name)
+        Self::ALL.into_iter().find(|engine| engine.name() == name)
     }
 }
 
@@ -103,7 +109,7 @@ impl fmt::Display for EngineUrl {
 #[non_exhaustive]
 pub enum EngineError {
     /// The URL's scheme names no engine.
-    #[error("there is no engine \"{name}\"; a store is named mem:, sled:FOLDER, or by its folder alone")]
+    #[error("there is no engine \"{name}\"; a store is named mem:, sled:FOLDER, redb:FOLDER, or by its folder alone")]
     UnknownEngine {
         /// What it names.
         name: String,
@@ -112,7 +118,7 @@ pub enum EngineError {
     #[error("mem: takes no path; it keeps everything in memory until the process ends")]
     MemWithPath,
     /// An engine on disk without a folder.
-    #[error("\"{url}\" names no folder; write sled:FOLDER")]
+    #[error("\"{url}\" names no folder; write sled:FOLDER or redb:FOLDER")]
     NoPath {
         /// The URL.
         url: String,
@@ -171,6 +177,7 @@ pub fn open(url: &EngineUrl, if_missing: IfMissing) -> Result<AnyDatabase, Engin
     };
     match engine {
         Engine::Sled => open_sled(folder),
+        Engine::Redb => open_redb(folder),
         Engine::Mem => Err(EngineError::MemWithPath),
     }
 }
@@ -193,6 +200,16 @@ fn open_sled(folder: &Path) -> Result<AnyDatabase, EngineError> {
 #[cfg(not(feature = "sled"))]
 fn open_sled(_folder: &Path) -> Result<AnyDatabase, EngineError> {
     Err(EngineError::NotBuilt { engine: Engine::Sled.name().into() })
+}
+
+#[cfg(feature = "redb")]
+fn open_redb(folder: &Path) -> Result<AnyDatabase, EngineError> {
+    Ok(AnyDatabase::new(engine_redb::RedbDatabase::open(folder, engine_redb::RedbOptions::new())?))
+}
+
+#[cfg(not(feature = "redb"))]
+fn open_redb(_folder: &Path) -> Result<AnyDatabase, EngineError> {
+    Err(EngineError::NotBuilt { engine: Engine::Redb.name().into() })
 }
 
 #[cfg(test)]

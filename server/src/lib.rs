@@ -10,7 +10,7 @@
 //!                 mango                    selectors: which documents a feed lets through
 //! ```
 
-#[cfg(not(any(feature = "mem", feature = "sled")))]
+#[cfg(not(any(feature = "mem", feature = "sled", feature = "redb")))]
 compile_error!(
     "couch-layer needs at least one engine: build with `--features sled`, `--features mem`, or the default features"
 );

@@ -1,6 +1,6 @@
-//! A side file that remembers the last version that was synced.
+//! A side file that remembers the last version that was synced. For engines on disk.
 //!
-//! sled recovers from some damage by going back to an older state without a word. The version in this
+//! Some stores recover from damage by going back to an older state without a word. The version in this
 //! file is written after each sync, and not synced itself (no commit pays a second time): so it is
 //! never above what was synced, and after a crash it is at most a little behind. A store whose newest
 //! version is below it has lost acknowledged commits, and is refused.
@@ -15,16 +15,18 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
+/// See the [module](self).
 #[derive(Debug)]
-pub(crate) struct Synced(File);
+pub struct Synced(File);
 
 impl Synced {
-    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+    /// Opens the file, which is created where there is none.
+    pub fn open(path: &Path) -> io::Result<Self> {
         Ok(Synced(OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?))
     }
 
     /// The version; 0 where none was written whole.
-    pub(crate) fn read(&mut self) -> io::Result<i64> {
+    pub fn read(&mut self) -> io::Result<i64> {
         self.0.seek(SeekFrom::Start(0))?;
         let mut text = Vec::new();
         (&self.0).take(16).read_to_end(&mut text)?;
@@ -34,12 +36,14 @@ impl Synced {
         Ok(if agrees { version.max(0) } else { 0 })
     }
 
-    pub(crate) fn write(&mut self, version: i64) -> io::Result<()> {
+    /// Remembers a version. Not synced.
+    pub fn write(&mut self, version: i64) -> io::Result<()> {
         self.0.seek(SeekFrom::Start(0))?;
         self.0.write_all(&[version.to_be_bytes(), (!version).to_be_bytes()].concat())
     }
 
-    pub(crate) fn sync(&self) -> io::Result<()> {
+    /// Makes what was written durable: for the closing of a store.
+    pub fn sync(&self) -> io::Result<()> {
         self.0.sync_data()
     }
 }
