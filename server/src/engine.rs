@@ -256,12 +256,17 @@ mod tests {
         assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 1);
     }
 
-    #[cfg(feature = "sled")]
+    #[cfg(all(feature = "redb", feature = "sled"))]
     #[test]
     fn a_new_folder_is_opened_by_its_name_alone_afterwards() {
         let root = tempfile::tempdir().unwrap();
-        let folder = root.path().join("data");
-        drop(open(&url(&format!("sled:{}", folder.display())).unwrap(), IfMissing::Create).unwrap());
-        open(&url(&folder.display().to_string()).unwrap(), IfMissing::Fail).unwrap();
+        for (engine, other) in [("sled", "redb"), ("redb", "sled")] {
+            let folder = root.path().join(engine);
+            let with = |engine: &str| url(&format!("{engine}:{}", folder.display())).unwrap();
+            drop(open(&with(engine), IfMissing::Create).unwrap());
+            drop(open(&url(&folder.display().to_string()).unwrap(), IfMissing::Fail).unwrap());
+            let refused = open(&with(other), IfMissing::Create).unwrap_err().to_string();
+            assert!(refused.contains(engine) && refused.contains(other), "{refused}");
+        }
     }
 }

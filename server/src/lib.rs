@@ -12,7 +12,7 @@
 
 #[cfg(not(any(feature = "mem", feature = "sled", feature = "redb")))]
 compile_error!(
-    "couch-layer needs at least one engine: build with `--features sled`, `--features mem`, or the default features"
+    "couch-layer needs at least one engine: build with `--features sled`, `--features redb`, `--features mem`, or the default features"
 );
 
 pub mod cli;

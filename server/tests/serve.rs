@@ -1,10 +1,10 @@
 //! The program `couch-layer serve`, as a process.
 
-#![cfg(all(feature = "mem", feature = "sled"))]
+#![cfg(all(feature = "mem", feature = "redb", feature = "sled"))]
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 /// A server that is killed when the test ends.
 struct Process {
     child: Child,
-    out: BufReader<ChildStdout>,
+    out: BufReader<Box<dyn Read + Send>>,
     base: String,
 }
 
@@ -27,7 +27,8 @@ impl Process {
     /// Starts a server on a free port and waits for the line that says which.
     fn start(arguments: &[&str]) -> Process {
         let mut child = command(arguments).args(["--listen", "127.0.0.1:0"]).spawn().unwrap();
-        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let out: Box<dyn Read + Send> = Box::new(child.stdout.take().unwrap());
+        let mut out = BufReader::new(out);
         let mut line = String::new();
         out.read_line(&mut line).unwrap();
         let address = line.trim().strip_prefix("couch-layer listens on ").unwrap_or_else(|| {
@@ -84,10 +85,17 @@ fn sled(folder: &Path) -> String {
 
 #[tokio::test]
 async fn what_was_written_is_there_after_a_restart() {
+    for engine in ["sled", "redb"] {
+        write_and_restart(engine).await;
+    }
+}
+
+async fn write_and_restart(engine: &str) {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path().join("data");
+    let url = format!("{engine}:{}", folder.display());
     let client = reqwest::Client::new();
-    let mut first = Process::start(&["--engine", &sled(&folder)]);
+    let mut first = Process::start(&["--engine", &url]);
     let mut line = String::new();
     first.out.read_line(&mut line).unwrap();
     assert!(line.contains("data") && line.contains("on disk before it is acknowledged"), "{line}");
@@ -101,7 +109,7 @@ async fn what_was_written_is_there_after_a_restart() {
     let before = uuid(&first).await;
 
     // A folder has one owner.
-    let sentence = refused(&["--engine", &sled(&folder), "--listen", "127.0.0.1:0"], &[]);
+    let sentence = refused(&["--engine", &url, "--listen", "127.0.0.1:0"], &[]);
     assert!(sentence.contains("another process"), "{sentence}");
 
     assert_eq!(first.stop("-TERM").code(), Some(0));
@@ -135,6 +143,18 @@ fn what_cannot_be_served_is_said_in_a_sentence() {
     let theirs = refused(&["--engine", &sled(&photos), "--listen", "127.0.0.1:0"], &[]);
     assert!(theirs.contains("cat.jpg"), "{theirs}");
     assert_eq!(std::fs::read_dir(&photos).unwrap().count(), 1);
+}
+
+#[tokio::test]
+async fn a_server_whose_output_nobody_reads_goes_on() {
+    let mut server = Process::start(&["--engine", "mem:", "--log", "debug"]);
+    drop(server.child.stderr.take());
+    drop(std::mem::replace(&mut server.out, BufReader::new(Box::new(std::io::empty()))));
+    let client = reqwest::Client::new();
+    for _ in 0..10 {
+        assert_eq!(client.get(server.url("/_up")).send().await.unwrap().status(), 200);
+    }
+    assert_eq!(server.stop("-TERM").code(), Some(0));
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use crate::http::{Administrator, CorsOptions, Options, Server};
 /// Serve databases over HTTP
 #[derive(Debug, Args)]
 pub struct Serve {
-    /// Where the data is: sled:FOLDER, mem:, or a folder that says itself which engine it holds
+    /// Where the data is: sled:FOLDER, redb:FOLDER, mem:, or a folder that says itself which engine it holds
     #[arg(long, value_name = "URL", env = "COUCH_LAYER_ENGINE", default_value = "sled:./couch-data")]
     engine: EngineUrl,
 
@@ -101,7 +101,10 @@ impl Serve {
         let layer = Layer::open(engine, layer_options).await?;
         let party = options.administrator.is_none();
         let server = Server::start(layer, address, options).await?;
-        announce(server.address(), self.engine.folder(), durability, party)?;
+        if let Err(error) = announce(server.address(), self.engine.folder(), durability, party) {
+            // A script that reads the first line and closes the pipe has what it wants.
+            tracing::debug!(%error, "nobody reads the output");
+        }
         stop_signal().await?;
         tracing::info!("stopping");
         server.stop().await;
@@ -129,6 +132,9 @@ impl Serve {
         };
         let filter = EnvFilter::builder().parse(directives).map_err(|_| ServeError::Log(self.log.clone()))?;
         let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false);
+        // A log that nobody reads any more must not end the server: reporting the failed write would
+        // panic on the same closed pipe.
+        let subscriber = subscriber.log_internal_errors(false);
         // Set by tests that run several servers in one process.
         let _ = subscriber.try_init();
         Ok(())
