@@ -11,7 +11,7 @@
 
 use std::future::Future;
 
-use kv_api::{Database, KeyValue, RangeBatch, RangeRequest, Read, Transaction, TransactionExt};
+use kv_api::{Database, KeySelector, KeyValue, RangeBatch, RangeRequest, Read, Transaction, TransactionExt};
 
 use crate::body::decode_rows;
 use crate::branch::Branch;
@@ -76,26 +76,29 @@ fn last_live<T: Transaction>(
 ) -> impl Future<Output = Result<Option<(Leaf, JsonText)>>> + Send + use<T> {
     /// Enough for all but large documents, and not much too much where conflicts follow.
     const TARGET_BYTES: usize = 200_000;
-    let document = keys.key(DatabaseKey::DocsOf(id)).len();
-    let mut request = keys.range(DatabaseKey::DocsOfKind(id, true)).reverse().target_bytes(TARGET_BYTES);
+    let (begin, end) = keys.bounds(DatabaseKey::DocsOfKind(id, true));
+    // The flag of live leaves is one byte behind the document's own prefix.
+    let document = begin.len() - 1;
+    let mut request = RangeRequest::keys(begin, end).reverse().target_bytes(TARGET_BYTES);
     let first = transaction.get_range(&request, Read::Snapshot);
     let transaction = transaction.clone();
     async move {
-        let mut batch = first.await?;
-        let Some(last) = batch.rows.first() else { return Ok(None) };
+        let RangeBatch { mut rows, mut more } = first.await?;
+        let Some(last) = rows.first() else { return Ok(None) };
         let (leaf, prefix) = DatabaseKeys::read_doc_leaf(&last.key, document)?;
         let prefix = last.key.slice(..prefix);
-        let mut rows: Vec<KeyValue> = Vec::new();
         loop {
-            let RangeBatch { rows: found, more } = batch;
-            let count = found.len();
-            let last = found.last().map(|row| row.key.clone());
-            let before = rows.len();
-            rows.extend(found.into_iter().take_while(|row| row.key.starts_with(&prefix)));
-            let whole = rows.len() - before < count;
-            let Some(last) = last.filter(|_| more && !whole) else { break };
-            request.end = kv_api::KeySelector::first_greater_or_equal(last);
-            batch = transaction.get_range(&request, Read::Snapshot).await?;
+            // Rows of the next leaf may follow; the first of them ends this one's.
+            if rows.last().is_some_and(|row| !row.key.starts_with(&prefix)) {
+                let own = rows.partition_point(|row| row.key.starts_with(&prefix));
+                rows.truncate(own);
+                break;
+            }
+            let Some(last) = rows.last().filter(|_| more) else { break };
+            request.end = KeySelector::first_greater_or_equal(last.key.clone());
+            let batch = transaction.get_range(&request, Read::Snapshot).await?;
+            more = batch.more && !batch.rows.is_empty();
+            rows.extend(batch.rows);
         }
         rows.reverse();
         let body = decode(&prefix, &rows)?;
