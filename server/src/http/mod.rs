@@ -28,6 +28,7 @@ mod feed;
 mod identity;
 mod json_body;
 mod listen;
+mod listing;
 mod local;
 mod maintenance;
 mod multipart;
@@ -82,7 +83,7 @@ async fn serve(app: Arc<App>, request: hyper::Request<Incoming>, peer: SocketAdd
     });
     if method == Method::HEAD && matches!(response.body(), Body::Streamed(_)) {
         // Its writer stops when it sees that nobody reads.
-        *response.body_mut() = Body::Whole(None);
+        *response.body_mut() = Body::Untold;
     }
     let headers = response.headers_mut();
     headers.insert(SERVER, HeaderValue::from_static(concat!("couch-layer/", env!("CARGO_PKG_VERSION"))));

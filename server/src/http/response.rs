@@ -30,6 +30,8 @@ pub(crate) enum Body {
     Whole(Option<Bytes>),
     /// Piece by piece, from a [`BodyWriter`].
     Streamed(mpsc::Receiver<Piece>),
+    /// What would have been streamed, in an answer to `HEAD`: nothing, of unknown length.
+    Untold,
 }
 
 /// What a writer sends to its body.
@@ -60,6 +62,7 @@ impl HttpBody for Body {
             Body::Whole(bytes) => {
                 Poll::Ready(bytes.take().filter(|bytes| !bytes.is_empty()).map(|b| Ok(Frame::data(b))))
             }
+            Body::Untold => Poll::Ready(None),
             Body::Streamed(pieces) => pieces.poll_recv(cx).map(|piece| match piece {
                 Some(Piece::Bytes(bytes)) => Some(Ok(Frame::data(bytes))),
                 Some(Piece::End) => None,
@@ -75,7 +78,7 @@ impl HttpBody for Body {
     fn size_hint(&self) -> SizeHint {
         match self {
             Body::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
-            Body::Streamed(_) => SizeHint::default(),
+            Body::Streamed(_) | Body::Untold => SizeHint::default(),
         }
     }
 }
