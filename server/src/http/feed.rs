@@ -15,7 +15,8 @@
 //! that is committed between the two is missed.
 //!
 //! A feed ends well when its limit is reached, its timeout passes, the server stops or the database is
-//! dropped: with the sequence from which the client goes on.
+//! dropped: with the sequence from which the client goes on. A list of changes, which is as long as it is,
+//! breaks off when the database is dropped within it.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -361,14 +362,17 @@ impl Feed {
             Idle::Heartbeat(every) => Some(every),
             Idle::Timeout(_) => None,
         };
-        let sign = self.reader.plan.kind.heartbeat();
+        let kind = self.reader.plan.kind;
+        let sign = kind.heartbeat();
+        // A list that breaks off must not look like a whole one; a feed has no whole.
+        let ends_anywhere = !kind.is_array() || (kind == FeedKind::Longpoll && self.reader.sent == 0);
         let reading = self.reader.page();
         tokio::pin!(reading);
         loop {
             tokio::select! {
                 page = &mut reading => return match page {
                     Ok(page) => Ok(Some(page)),
-                    Err(error) if error.status() == StatusCode::NOT_FOUND => Ok(None),
+                    Err(error) if error.is_no_database() && ends_anywhere => Ok(None),
                     Err(error) => Err(error.into()),
                 },
                 () = tokio::time::sleep_until(self.alarm), if heartbeat.is_some() => {

@@ -107,13 +107,43 @@ impl Transaction for Slow<AnyTransaction> {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn heartbeats_and_small_requests_survive_cold_scans() {
+/// A server over an engine that is not cold yet.
+async fn couch() -> (Couch, Arc<AtomicBool>) {
     let cold = Arc::new(AtomicBool::new(false));
     let inner = server::engine::open(&"mem:".parse().unwrap(), server::engine::IfMissing::Create).unwrap();
     let slow = AnyDatabase::new(Slow { inner, cold: cold.clone() });
     let couch = Couch::over(slow, Options { scan_threads: 2, ..Options::default() }).await;
     couch.database("db").await;
+    (couch, cold)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_that_breaks_off_does_not_look_whole() {
+    let (couch, cold) = couch().await;
+    let docs: Vec<_> = (0..6500).map(|n| json!({"_id": format!("{n:04}")})).collect();
+    couch.json("POST", "/db/_bulk_docs", json!({"docs": docs})).await;
+    for path in ["/db/_changes", "/db/_all_docs"] {
+        let whole = couch.get(path).await.text;
+        assert!(whole.contains("6499") && serde_json::from_str::<serde_json::Value>(&whole).is_ok());
+    }
+    cold.store(true, Ordering::Relaxed);
+    let (changes, listing) =
+        tokio::join!(couch.request("GET", "/db/_changes").send(), couch.request("GET", "/db/_all_docs").send());
+    let (changes, listing) = (changes.unwrap(), listing.unwrap());
+    assert_eq!((changes.status().as_u16(), listing.status().as_u16()), (200, 200));
+    couch.layer.delete_database("db").await.unwrap();
+    for response in [changes, listing] {
+        let half = response.text().await.unwrap();
+        assert!(!half.contains("6499"), "the database was to be dropped in between");
+        assert!(serde_json::from_str::<serde_json::Value>(&half).is_err());
+        let last: serde_json::Value = serde_json::from_str(half.lines().last().unwrap()).unwrap();
+        assert_eq!((&last["code"], &last["error"]), (&json!(404), &json!("not_found")));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn heartbeats_and_small_requests_survive_cold_scans() {
+    let (couch, cold) = couch().await;
     couch.put("/db/a", json!({})).await;
     let mut feed = couch.request("GET", "/db/_changes?feed=continuous&since=now&heartbeat=50").send().await.unwrap();
     cold.store(true, Ordering::Relaxed);
