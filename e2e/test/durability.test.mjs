@@ -96,11 +96,11 @@ ${sync}
   assert.match(judge('11 sync_file_range(7</d/db>, 0, 10, SYNC_FILE_RANGE_WRITE) = 0'), /answered before/);
 });
 
-test('every acknowledgement follows a sync of its data', { timeout: 300_000 }, async (t) => {
+for (const engine of ['sled', 'redb']) test(`every acknowledgement follows a sync of its data on ${engine}`, { timeout: 300_000 }, async (t) => {
   if (!straceWorks()) return skipLoudly(t, 'strace is absent or may not trace here');
   const folder = await temporaryFolder(t);
   const trace = path.join(folder, 'trace');
-  const server = (await Server.start(`sled:${path.join(folder, 'data')}`, {
+  const server = (await Server.start(`${engine}:${path.join(folder, 'data')}`, {
     wrapper: [
       'strace', '-f', '-yy', '-s', '200000', '-o', trace, '-e',
       'trace=write,pwrite64,writev,pwritev,pwritev2,sendto,sendmsg,fsync,fdatasync,sync_file_range,mmap',

@@ -106,6 +106,17 @@ test('a damaged mark is refused, whatever stands in it', async (t) => {
   await holdsTen(t, engine);
 });
 
+test('a folder of another engine is refused, and opened by its name alone', async (t) => {
+  const folder = path.join(await temporaryFolder(t), 'data');
+  await filled(folder);
+  const before = await fingerprint(folder);
+  const sentence = await refused(`redb:${folder}`);
+  assert.match(sentence, /sled/);
+  assert.match(sentence, /redb/);
+  assert.deepEqual(await fingerprint(folder), before);
+  await holdsTen(t, folder);
+});
+
 test('commands other than serve and import do not make a folder', async (t) => {
   const folder = path.join(await temporaryFolder(t), 'none');
   for (const command of ['check', 'export', 'changes']) {

@@ -14,6 +14,7 @@ import { allChanges, allDocs } from '../lib/database.mjs';
 
 const KILLS = 10;
 const WRITERS = 16;
+const ENGINES = ['sled', 'redb'];
 
 /** A small generator of known seed, so that a failure can be had again. */
 function random(seed) {
@@ -70,12 +71,12 @@ async function write(url, writer, round, log, open, stopped, next) {
   }
 }
 
-test(`${KILLS} kills under ${WRITERS} writers lose nothing acknowledged`, { timeout: 600_000 }, async (t) => {
+for (const name of ENGINES) test(`${KILLS} kills under ${WRITERS} writers lose nothing acknowledged on ${name}`, { timeout: 600_000 }, async (t) => {
   const seed = Number(process.env.SEED ?? Date.now() % 2 ** 32);
   t.diagnostic(`SEED=${seed}`);
   const next = random(seed);
   const folder = await temporaryFolder(t);
-  const engine = `sled:${path.join(folder, 'data')}`;
+  const engine = `${name}:${path.join(folder, 'data')}`;
   const log = new Map();
   let total = 0;
 
