@@ -109,7 +109,7 @@ impl Watches {
         self.table.keys.store(armed.len(), Ordering::Release);
     }
 
-    /// Whether [`changed`](Self::changed) has anything to do.
+    /// Whether [`touched`](Self::touched) has anything to do.
     pub(crate) fn any(&self) -> bool {
         self.table.keys.load(Ordering::Acquire) > 0
     }

@@ -1,4 +1,4 @@
-//! `_changes`: what a client asks of the feed. How it is served is in [`feed`](super::feed).
+//! `_changes`: what a client asks of the feed. How it is served is in [`feed`].
 
 use std::time::Duration;
 

@@ -30,8 +30,8 @@ pub(crate) struct SourceArgs {
     /// [default: COUCH_LAYER_ENGINE if it is set, sled:./couch-data otherwise]
     #[arg(long, value_name = "URL", conflicts_with = "url")]
     engine: Option<EngineUrl>,
-    /// Use a running server instead: http://[USER:PASSWORD@]HOST:PORT. Without a user in it,
-    /// COUCHDB_USER and COUCHDB_PASSWORD are sent if they are set
+    /// Use a running server instead: http://HOST:PORT, or http://USER:PASSWORD@HOST:PORT. Without
+    /// a user in it, COUCHDB_USER and COUCHDB_PASSWORD are sent if they are set
     #[arg(long, value_name = "URL")]
     url: Option<ServerUrl>,
     /// With --engine, the largest document in bytes of compact JSON, as for `serve`
