@@ -24,6 +24,7 @@ use kv_api::{Error, Result, Versionstamp, error};
 use crate::KeyRange;
 use crate::batch::BatchBuilder;
 use crate::core::Core;
+use crate::faults::{self, Fault};
 use crate::mutation::Mutation;
 use crate::resolver::Resolver;
 use crate::store::{ApplyError, Op, Store};
@@ -220,11 +221,14 @@ impl<S: Store> Core<S> {
         let mut accepted: Vec<(Arc<Ticket>, Versionstamp)> = Vec::with_capacity(requests.len());
         let mut refused: Vec<(Arc<Ticket>, Error)> = Vec::new();
         for (order, request) in requests.into_iter().enumerate() {
-            if let Err(error) = resolve(resolver, &request, oldest, newest) {
+            if let Err(error) = resolve(resolver, &request, oldest, newest, self.fault) {
                 refused.push((request.ticket, error));
                 continue;
             }
-            let stamp = Versionstamp::new(version as u64, order as u16);
+            let stamp = match faults::planted(self.fault, Fault::VersionstampReused) {
+                false => Versionstamp::new(version as u64, order as u16),
+                true => Versionstamp::new(version as u64 / 1_000_000, 0),
+            };
             for range in &request.write_conflicts {
                 resolver.write(range, version);
             }
@@ -276,7 +280,9 @@ impl<S: Store> Core<S> {
             Err(ApplyError::Unknown(error)) => return Err(self.lose(error)),
         }
         let view = self.store.view().map_err(|error| self.lose(error))?;
-        self.store.sync().map_err(|error| self.lose(error))?;
+        if !faults::planted(self.fault, Fault::MissingSync) {
+            self.store.sync().map_err(|error| self.lose(error))?;
+        }
         let now = self.clock.now();
         self.with_window(|window| window.publish(version, view.clone(), changes, now));
         Watches::compare(touched, &view);
@@ -327,8 +333,8 @@ impl<S: Store> Core<S> {
 
 /// Whether a request may commit: 1007 for one that read before the window, 1020 for one whose reads
 /// have changed since. A blind write is neither.
-fn resolve(resolver: &Resolver, request: &Request, oldest: i64, newest: i64) -> Result<()> {
-    if request.read_conflicts.is_empty() {
+fn resolve(resolver: &Resolver, request: &Request, oldest: i64, newest: i64, fault: Option<Fault>) -> Result<()> {
+    if request.read_conflicts.is_empty() || faults::planted(fault, Fault::ConflictRangesDropped) {
         return Ok(());
     }
     if request.read_version < oldest {
@@ -337,10 +343,23 @@ fn resolve(resolver: &Resolver, request: &Request, oldest: i64, newest: i64) -> 
     if request.read_version > newest {
         return Err(Error::new(error::FUTURE_VERSION));
     }
-    match request.read_conflicts.iter().any(|range| resolver.changed_since(range, request.read_version)) {
+    let changed = |range: &KeyRange| {
+        if faults::planted(fault, Fault::RangeConflictOffByOne) && !range.is_point() {
+            return changed_after_first_key(resolver, range, request.read_version);
+        }
+        resolver.changed_since(range, request.read_version)
+    };
+    match request.read_conflicts.iter().any(changed) {
         true => Err(Error::new(error::NOT_COMMITTED)),
         false => Ok(()),
     }
+}
+
+/// The planted fault of [`Fault::RangeConflictOffByOne`].
+fn changed_after_first_key(resolver: &Resolver, range: &KeyRange, version: i64) -> bool {
+    let begin = kv_api::keys::key_after(&range.begin);
+    let rest = KeyRange { begin, end: range.end.clone() };
+    resolver.changed_since(&rest, version)
 }
 
 /// The requests of the next batch, from the front of the queue.

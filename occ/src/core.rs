@@ -8,6 +8,7 @@ use kv_api::{Error, Limits, Result, error};
 
 use crate::Clock;
 use crate::commit::Pipeline;
+use crate::faults::Fault;
 use crate::random::Random;
 use crate::sequencer::Timeline;
 use crate::store::{Store, View};
@@ -32,6 +33,8 @@ pub(crate) struct Core<S: Store> {
     window: Mutex<Window<S::View>>,
     pub(crate) pipeline: Pipeline,
     pub(crate) watches: Watches,
+    /// For the tests of a suite.
+    pub(crate) fault: Option<Fault>,
     /// Set once, when the database closes or breaks: why.
     closed: OnceLock<Error>,
 }
@@ -55,7 +58,13 @@ impl std::fmt::Debug for SharedClock {
 }
 
 impl<S: Store> Core<S> {
-    pub(crate) fn open(store: S, clock: Arc<dyn Clock>, limits: Limits, seed: u64) -> Result<Self> {
+    pub(crate) fn open(
+        store: S,
+        clock: Arc<dyn Clock>,
+        limits: Limits,
+        seed: u64,
+        fault: Option<Fault>,
+    ) -> Result<Self> {
         let view = store.view()?;
         let last = last_version(&view)?;
         let timeline = Timeline::new(clock.now(), last);
@@ -68,6 +77,7 @@ impl<S: Store> Core<S> {
             window: Mutex::new(Window::new(timeline, limits.read_window, view)),
             pipeline: Pipeline::default(),
             watches: Watches::new(limits.watches),
+            fault,
             closed: OnceLock::new(),
         })
     }

@@ -6,6 +6,7 @@ use kv_api::{Database, Durability, Limits, Result};
 
 use crate::Clock;
 use crate::core::Core;
+use crate::faults::Fault;
 use crate::store::Store;
 use crate::system_clock::{self, SystemClock};
 use crate::transaction::OccTransaction;
@@ -80,6 +81,7 @@ pub struct OccBuilder {
     clock: Option<Arc<dyn Clock>>,
     seed: Option<u64>,
     limits: Limits,
+    fault: Option<Fault>,
 }
 
 impl OccBuilder {
@@ -109,12 +111,20 @@ impl OccBuilder {
         self
     }
 
+    /// Plants a fault: for the tests of a suite.
+    #[cfg(feature = "faults")]
+    #[must_use]
+    pub fn fault(mut self, fault: Fault) -> Self {
+        self.fault = Some(fault);
+        self
+    }
+
     /// Opens a database over `store`. Fails with what reading the store fails with, 1522 when its version
     /// mark is damaged, 2108 when it is of another format.
     pub fn open<S: Store>(self, store: S) -> Result<OccDatabase<S>> {
         let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
         let seed = self.seed.unwrap_or_else(system_clock::seed);
-        let core = Core::open(store, clock, self.limits, seed)?;
+        let core = Core::open(store, clock, self.limits, seed, self.fault)?;
         Ok(OccDatabase(Arc::new(Handle { core: Arc::new(core) })))
     }
 }

@@ -20,6 +20,7 @@ mod commit;
 mod core;
 mod database;
 mod estimate;
+mod faults;
 mod key_block;
 mod key_range;
 mod manual_clock;
@@ -49,6 +50,8 @@ pub mod synced;
 pub use clock::Clock;
 pub use core::last_version;
 pub use database::{OccBuilder, OccDatabase};
+#[cfg(feature = "faults")]
+pub use faults::Fault;
 pub use key_range::{KeyRange, RangeSet};
 pub use manual_clock::ManualClock;
 pub use shifted_clock::ShiftedClock;

@@ -1,0 +1,228 @@
+//! The suite's own test: engines that are wrong on purpose are caught, every time, and how fast.
+//!
+//! Some faults are planted in `occ` (its feature `faults`), some are a store that breaks its contract.
+
+use std::ops::Bound;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use conformance::serializability::{Workload, check, record};
+use conformance::tape::{self, Run};
+use conformance::{Fixture, Harness};
+use kv_api::{Bytes, Database, DatabaseExt, Direction, Durability, Error, Read, Result, Transaction};
+use occ::store::{ApplyError, Batch, Op, Store, View};
+use occ::{Fault, OccBuilder, OccDatabase, ShiftedClock};
+
+type Rows = std::collections::BTreeMap<Bytes, Bytes>;
+
+/// What a store does wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Broken {
+    Nothing,
+    /// Snapshots see what is written after them: the before-images are lost.
+    Snapshots,
+    /// The last change of a batch of several is not applied.
+    Batches,
+}
+
+/// A sorted map, whose synced state is kept beside it: what a crash would leave.
+#[derive(Clone, Debug)]
+struct Fragile {
+    broken: Broken,
+    head: Arc<Mutex<Arc<Rows>>>,
+    synced: Arc<Mutex<Arc<Rows>>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Fragile {
+    fn new(broken: Broken) -> Self {
+        Fragile { broken, head: Arc::default(), synced: Arc::default() }
+    }
+
+    /// The power goes: everything since the last sync is forgotten.
+    fn crash(&self) -> Self {
+        let survived = locked(&self.synced).clone();
+        Fragile {
+            broken: self.broken,
+            head: Arc::new(Mutex::new(survived.clone())),
+            synced: Arc::new(Mutex::new(survived)),
+        }
+    }
+}
+
+impl Store for Fragile {
+    type View = FragileView;
+
+    fn view(&self) -> Result<FragileView> {
+        let rows = locked(&self.head).clone();
+        let live = (self.broken == Broken::Snapshots).then(|| self.head.clone());
+        Ok(FragileView { rows, live })
+    }
+
+    fn apply(&self, mut batch: Batch) -> Result<(), ApplyError> {
+        if self.broken == Broken::Batches && batch.ops.len() > 2 {
+            batch.ops.truncate(batch.ops.len() - 2);
+        }
+        let mut head = locked(&self.head);
+        let mut rows = Rows::clone(&head);
+        for op in batch.ops {
+            match op {
+                Op::Set { key, value } => drop(rows.insert(key, value)),
+                Op::Clear { key } => drop(rows.remove(&key)),
+                Op::ClearRange { begin, end } => rows.retain(|key, _| *key < begin || *key >= end),
+            }
+        }
+        *head = Arc::new(rows);
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        *locked(&self.synced) = locked(&self.head).clone();
+        Ok(())
+    }
+
+    fn durability(&self) -> Durability {
+        Durability::Disk
+    }
+}
+
+#[derive(Clone, Debug)]
+struct FragileView {
+    rows: Arc<Rows>,
+    live: Option<Arc<Mutex<Arc<Rows>>>>,
+}
+
+impl FragileView {
+    fn rows(&self) -> Arc<Rows> {
+        self.live.as_ref().map_or_else(|| self.rows.clone(), |live| locked(live).clone())
+    }
+}
+
+impl View for FragileView {
+    type Range<'a> = std::vec::IntoIter<Result<(Bytes, Bytes)>>;
+
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        Ok(self.rows().get(key).cloned())
+    }
+
+    fn range<'a>(&'a self, begin: &[u8], end: &[u8], direction: Direction) -> Self::Range<'a> {
+        let bounds: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Included(begin), Bound::Excluded(end));
+        let rows = self.rows();
+        let mut found: Vec<_> = rows.range::<[u8], _>(bounds).map(|(k, v)| Ok((k.clone(), v.clone()))).collect();
+        if direction == Direction::Reverse {
+            found.reverse();
+        }
+        found.into_iter()
+    }
+}
+
+/// An engine that is wrong in one way, or in none.
+#[derive(Clone, Copy)]
+struct Faulty {
+    store: Broken,
+    occ: Option<Fault>,
+}
+
+impl Faulty {
+    fn database(&self, store: Fragile, clock: ShiftedClock) -> OccDatabase<Fragile> {
+        let mut builder = OccBuilder::new().clock(clock);
+        if let Some(fault) = self.occ {
+            builder = builder.fault(fault);
+        }
+        builder.open(store).expect("a map opens")
+    }
+}
+
+impl Harness for Faulty {
+    type Database = OccDatabase<Fragile>;
+
+    fn engine(&self) -> String {
+        format!("an engine with {:?} and {:?}", self.store, self.occ)
+    }
+
+    fn open(&self, _scenario: &str) -> Fixture<Self::Database> {
+        let clock = ShiftedClock::new();
+        Fixture::new(self.database(Fragile::new(self.store), clock.clone())).clock(move |by| clock.advance(by))
+    }
+}
+
+/// What finds a fault, in the order in which it is asked.
+fn first_to_notice(engine: Faulty) -> Option<String> {
+    for scenario in conformance::scenarios() {
+        if catch_unwind(AssertUnwindSafe(|| conformance::run(&engine, scenario.name))).is_err() {
+            return Some(format!("scenario {}", scenario.name));
+        }
+    }
+    let run = Run { seed: 1, tapes: 200, instructions: 150 };
+    if catch_unwind(AssertUnwindSafe(|| tape::run(&engine, run))).is_err() {
+        return Some("the tape".into());
+    }
+    let database = engine.database(Fragile::new(engine.store), ShiftedClock::new());
+    let history = record(&database, b"lists/", Workload::default()).expect("a history");
+    check(&history).err().map(|anomaly| format!("the checker of histories: {anomaly}"))
+}
+
+/// A write that was acknowledged and is not there after a crash.
+fn forgets_after_a_crash(engine: Faulty) -> bool {
+    let store = Fragile::new(engine.store);
+    let database = engine.database(store.clone(), ShiftedClock::new());
+    let write = |tx: <OccDatabase<Fragile> as Database>::Transaction, _| {
+        tx.set(b"key", b"value");
+        std::future::ready(Ok::<_, Error>(()))
+    };
+    futures_executor::block_on(database.run(write)).expect("a blind write commits");
+    let after = engine.database(store.crash(), ShiftedClock::new());
+    let transaction = after.begin().expect("it is open");
+    futures_executor::block_on(transaction.get(b"key", Read::Snapshot)).expect("it can be read").is_none()
+}
+
+#[test]
+fn planted_faults_are_caught() {
+    // Panics are what is expected here: thousands of lines of them help nobody.
+    std::panic::set_hook(Box::new(|_| {}));
+    let faults = [
+        Faulty { store: Broken::Nothing, occ: Some(Fault::ConflictRangesDropped) },
+        Faulty { store: Broken::Nothing, occ: Some(Fault::RangeConflictOffByOne) },
+        Faulty { store: Broken::Nothing, occ: Some(Fault::VersionstampReused) },
+        Faulty { store: Broken::Snapshots, occ: None },
+        Faulty { store: Broken::Batches, occ: None },
+    ];
+    let caught = faults.map(|engine| {
+        let begun = Instant::now();
+        let noticed = first_to_notice(engine);
+        (engine.engine(), noticed, begun.elapsed())
+    });
+    let sound = first_to_notice(Faulty { store: Broken::Nothing, occ: None });
+    drop(std::panic::take_hook());
+    for (engine, noticed, took) in &caught {
+        println!("{engine}: {} after {} ms", noticed.as_deref().unwrap_or("nobody"), took.as_millis());
+    }
+    assert!(caught.iter().all(|(_, noticed, _)| noticed.is_some()), "a fault went unnoticed");
+    assert_eq!(sound, None, "the same engine without a fault passes");
+}
+
+#[test]
+fn the_tape_alone_catches_what_conflicts_hide() {
+    std::panic::set_hook(Box::new(|_| {}));
+    let run = Run { seed: 1, tapes: 400, instructions: 150 };
+    let caught = [Fault::ConflictRangesDropped, Fault::RangeConflictOffByOne].map(|fault| {
+        let begun = Instant::now();
+        let engine = Faulty { store: Broken::Nothing, occ: Some(fault) };
+        (fault, catch_unwind(AssertUnwindSafe(|| tape::run(&engine, run))).is_err(), begun.elapsed())
+    });
+    drop(std::panic::take_hook());
+    for (fault, caught, took) in caught {
+        println!("{fault:?} by the tape alone: {} ms", took.as_millis());
+        assert!(caught, "{fault:?}");
+    }
+}
+
+#[test]
+fn a_missing_sync_loses_what_was_acknowledged() {
+    assert!(forgets_after_a_crash(Faulty { store: Broken::Nothing, occ: Some(Fault::MissingSync) }));
+    assert!(!forgets_after_a_crash(Faulty { store: Broken::Nothing, occ: None }));
+}
