@@ -1,0 +1,287 @@
+//! All that can be read of a database against what the oracle says of it.
+
+use std::fmt::{self, Debug};
+
+use conformance::random::Random;
+use kv_api::Database;
+use model::{
+    AllDocsEntry, AllDocsRequest, AllDocsRow, Change, ChangesRequest, Document, Documents, ErrorKind, GetOptions,
+    NotFound, OpenRev, OpenRevs, RevHistory, RevId, RevInfo, RevStatus, RevsDiff, Seq, Since, Style,
+};
+
+use crate::oracle::{Branch, Oracle, Tree};
+
+/// What was found and should not be.
+#[derive(Debug)]
+pub(crate) struct Failure(pub(crate) String);
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<model::Error> for Failure {
+    fn from(error: model::Error) -> Self {
+        Failure(error.to_string())
+    }
+}
+
+pub(crate) fn ensure<T: Debug + PartialEq>(what: &str, found: &T, expected: &T) -> Result<(), Failure> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(Failure(format!("{what}:\n   found    {found:?}\n   expected {expected:?}")))
+}
+
+/// Reads everything and compares it.
+pub(crate) async fn compare<D: Database>(documents: &Documents<D>, oracle: &Oracle, seed: u64) -> Result<(), Failure> {
+    let mut random = Random::new(seed);
+    let changes = feed(documents, oracle, &mut random).await?;
+    info(documents, oracle, &changes).await?;
+    listing(documents, oracle, &mut random).await?;
+    revs_diff(documents, oracle, &mut random).await?;
+    for (id, tree) in &oracle.trees {
+        let seq = changes.iter().find(|change| change.id == *id).map(|change| change.seq);
+        document(documents, id, tree, seq).await?;
+        leaves(documents, id, tree, &mut random).await?;
+    }
+    Ok(())
+}
+
+async fn info<D: Database>(documents: &Documents<D>, oracle: &Oracle, changes: &[Change]) -> Result<(), Failure> {
+    let info = documents.info().await?;
+    let live = oracle.trees.values().filter(|tree| tree.is_live()).count() as u64;
+    let bodies = oracle.trees.values().flat_map(|tree| &tree.branches);
+    // A tombstone without members has no body.
+    let bodies = bodies.filter(|branch| branch.live || branch.body.len() > 2);
+    let external: usize = bodies.map(|branch| branch.body.len()).sum();
+    let found = (info.doc_count, info.doc_del_count, info.sizes.external, info.revs_limit as usize);
+    let expected = (live, oracle.trees.len() as u64 - live, external as u64, oracle.revs_limit);
+    ensure("info", &found, &expected)?;
+    let last = changes.last().map_or(Seq::ZERO, |change| change.seq);
+    ensure("the last sequence", &info.update_seq, &last)
+}
+
+/// The feed: each document once, in the order of their last changes. Documents changed by one step have
+/// no order among themselves, unless one names it.
+async fn feed<D: Database>(
+    documents: &Documents<D>,
+    oracle: &Oracle,
+    random: &mut Random,
+) -> Result<Vec<Change>, Failure> {
+    let all = ChangesRequest { style: Style::AllDocs, ..ChangesRequest::default() };
+    let changes = pages(documents, all.clone()).await?;
+    let steps: Vec<usize> = changes.iter().map(|change| oracle.tree(&change.id).changed).collect();
+    if !steps.is_sorted() || !changes.is_sorted_by(|one, next| one.seq < next.seq) {
+        return Err(Failure(format!("the feed is out of order: {changes:?}, changed in steps {steps:?}")));
+    }
+    let mut rows: Vec<_> =
+        changes.iter().map(|change| (change.id.clone(), change.deleted, change.revs.clone())).collect();
+    rows.sort();
+    let expected: Vec<_> = oracle.trees.iter().map(|(id, tree)| (id.clone(), !tree.is_live(), tree.leaves())).collect();
+    ensure("the feed", &rows, &expected)?;
+
+    // Again, in another way: the same rows.
+    let limit = Some(1 + random.below(4) as usize);
+    match random.below(4) {
+        0 => ensure("a feed in pages", &pages(documents, ChangesRequest { limit, ..all }).await?, &changes)?,
+        1 => {
+            let mut back = pages(documents, ChangesRequest { descending: true, limit, ..all }).await?;
+            back.reverse();
+            ensure("a descending feed", &back, &changes)?;
+        }
+        2 => {
+            let with = ChangesRequest { include_docs: true, conflicts: true, ..ChangesRequest::default() };
+            let expected: Vec<Change> = changes
+                .iter()
+                .map(|change| {
+                    let tree = oracle.tree(&change.id);
+                    let mut doc = tree.winner().map(|winner| read_as(&change.id, winner));
+                    if let Some(doc) = &mut doc {
+                        doc.conflicts = tree.losers(true);
+                    }
+                    Change { revs: change.revs[..1].to_vec(), doc: doc.map(Box::new), ..change.clone() }
+                })
+                .collect();
+            ensure("a feed with documents", &pages(documents, with).await?, &expected)?;
+        }
+        _ => {
+            let ids = oracle.trees.keys().filter(|_| random.chance(0.5)).cloned().collect::<Vec<_>>();
+            let expected: Vec<Change> = changes.iter().filter(|change| ids.contains(&change.id)).cloned().collect();
+            let some = ChangesRequest { doc_ids: Some(ids), ..all };
+            ensure("a feed of some documents", &pages(documents, some).await?, &expected)?;
+        }
+    }
+    Ok(changes)
+}
+
+async fn pages<D: Database>(documents: &Documents<D>, mut request: ChangesRequest) -> Result<Vec<Change>, Failure> {
+    let mut rows = Vec::new();
+    loop {
+        let batch = documents.changes(&request).await?;
+        rows.extend(batch.rows);
+        if !batch.more {
+            return Ok(rows);
+        }
+        request.since = Since::Seq(batch.last_seq);
+        request.before = Some(batch.last_seq);
+    }
+}
+
+async fn listing<D: Database>(documents: &Documents<D>, oracle: &Oracle, random: &mut Random) -> Result<(), Failure> {
+    let include_docs = random.chance(0.5);
+    let entry = |id: &str| {
+        let tree = oracle.tree(id);
+        let Some(winner) = tree.winner() else { return AllDocsEntry::Missing };
+        let rev = winner.leaf().clone();
+        if !winner.live {
+            return AllDocsEntry::Deleted { rev };
+        }
+        let doc = Document { conflicts: tree.losers(true), ..read_as(id, winner) };
+        AllDocsEntry::Live { rev, doc: include_docs.then(|| Box::new(doc)) }
+    };
+    let request = AllDocsRequest { include_docs, conflicts: true, ..AllDocsRequest::default() };
+    let listed = documents.all_docs(&request).await?;
+    let live = oracle.trees.iter().filter(|(_, tree)| tree.is_live());
+    let expected: Vec<_> = live.map(|(id, _)| AllDocsRow { id: id.clone(), entry: entry(id) }).collect();
+    ensure("all_docs", &listed.rows, &expected)?;
+    ensure("all_docs, counted", &listed.total_rows, &(expected.len() as u64))?;
+
+    let ids: Vec<String> = oracle.trees.keys().cloned().chain(["never".to_owned()]).rev().collect();
+    let expected: Vec<_> = ids.iter().map(|id| AllDocsRow { id: id.clone(), entry: entry(id) }).collect();
+    let listed = documents.all_docs(&AllDocsRequest { keys: Some(ids), ..request }).await?;
+    ensure("all_docs by id", &listed.rows, &expected)
+}
+
+/// Revisions of a document that are known, are another's, or are nobody's; some of them twice.
+fn some_revs(oracle: &Oracle, random: &mut Random) -> Vec<RevId> {
+    let known = oracle.trees.values().flat_map(|tree| &tree.branches).flat_map(|branch| &branch.path);
+    let known: Vec<RevId> = known.cloned().collect();
+    let mut revs = vec!["2-967a00dff5e02add41819138abb3284d".parse().expect("a revision")];
+    for _ in 0..if known.is_empty() { 0 } else { random.below(6) } {
+        revs.push(random.pick(&known).clone());
+    }
+    if random.chance(0.5) {
+        revs.remove(0);
+    }
+    revs
+}
+
+async fn revs_diff<D: Database>(documents: &Documents<D>, oracle: &Oracle, random: &mut Random) -> Result<(), Failure> {
+    let ids = oracle.trees.keys().cloned().chain(["never".to_owned()]);
+    let wanted: Vec<(String, Vec<RevId>)> = ids.map(|id| (id, some_revs(oracle, random))).collect();
+    let mut expected = Vec::new();
+    for (id, revs) in &wanted {
+        let tree = oracle.tree(id);
+        let mut missing: Vec<RevId> = Vec::new();
+        for rev in revs {
+            if !tree.knows(rev) && !missing.contains(rev) {
+                missing.push(rev.clone());
+            }
+        }
+        let highest = missing.iter().map(RevId::position).max().unwrap_or(0);
+        let mut possible_ancestors = tree.leaves();
+        possible_ancestors.retain(|leaf| leaf.position() < highest);
+        possible_ancestors.sort_by_key(|rev| (rev.position(), rev.hash().as_bytes().to_vec()));
+        if !missing.is_empty() {
+            expected.push(RevsDiff { id: id.clone(), missing, possible_ancestors });
+        }
+    }
+    ensure("revs_diff", &documents.revs_diff(wanted).await?, &expected)
+}
+
+/// The winner, with all that can be asked for beside it.
+async fn document<D: Database>(
+    documents: &Documents<D>,
+    id: &str,
+    tree: &Tree,
+    seq: Option<Seq>,
+) -> Result<(), Failure> {
+    let options = GetOptions {
+        revs: true,
+        revs_info: true,
+        conflicts: true,
+        deleted_conflicts: true,
+        local_seq: true,
+        ..GetOptions::default()
+    };
+    let expected = match tree.winner() {
+        None => Err(ErrorKind::NotFound(NotFound::Missing)),
+        Some(winner) if !winner.live => Err(ErrorKind::NotFound(NotFound::Deleted)),
+        Some(winner) => {
+            let status = |at| if at == 0 { RevStatus::Available } else { RevStatus::Missing };
+            let infos = winner.path.iter().enumerate();
+            let infos = infos.map(|(at, rev)| RevInfo { rev: rev.clone(), status: status(at) }).collect();
+            Ok(Document {
+                revisions: Some(history(winner)),
+                revs_info: Some(infos),
+                conflicts: tree.losers(true),
+                deleted_conflicts: tree.losers(false),
+                local_seq: seq,
+                ..read_as(id, winner)
+            })
+        }
+    };
+    let found = documents.get(id, &options).await.map_err(|error| error.kind().clone());
+    ensure(&format!("{id:?}"), &found, &expected)
+}
+
+/// All leaves, and some asked for by name.
+async fn leaves<D: Database>(
+    documents: &Documents<D>,
+    id: &str,
+    tree: &Tree,
+    random: &mut Random,
+) -> Result<(), Failure> {
+    let open = |branch: &Branch| OpenRev::Found(Document { revisions: Some(history(branch)), ..read_as(id, branch) });
+    let options = GetOptions { revs: true, ..GetOptions::default() };
+    let expected: Vec<OpenRev> = tree.branches.iter().map(open).collect();
+    let what = format!("all leaves of {id:?}");
+    ensure(&what, &documents.open_revs(id, &OpenRevs::All, &options).await?, &expected)?;
+
+    let known: Vec<RevId> = tree.branches.iter().flat_map(|branch| branch.path.clone()).collect();
+    let mut revs: Vec<RevId> = (0..3).filter(|_| !known.is_empty()).map(|_| random.pick(&known).clone()).collect();
+    revs.push("1-nobodys".parse().expect("a revision"));
+    let these = OpenRevs::These(revs.clone());
+    let one = |rev: &RevId| tree.branches.iter().find(|branch| branch.leaf() == rev);
+    let expected: Vec<OpenRev> =
+        revs.iter().map(|rev| one(rev).map_or_else(|| OpenRev::Missing(rev.clone()), open)).collect();
+    ensure(&format!("{revs:?} of {id:?}"), &documents.open_revs(id, &these, &options).await?, &expected)?;
+
+    let mut given = Vec::new();
+    let mut expected = Vec::new();
+    for rev in &revs {
+        if !tree.knows(rev) {
+            expected.push(OpenRev::Missing(rev.clone()));
+        }
+        for branch in tree.branches.iter().filter(|branch| branch.path.contains(rev)) {
+            if !given.contains(branch.leaf()) {
+                given.push(branch.leaf().clone());
+                expected.push(open(branch));
+            }
+        }
+    }
+    let latest = documents.open_revs(id, &these, &GetOptions { latest: true, ..options }).await?;
+    ensure(&format!("the latest of {revs:?} of {id:?}"), &latest, &expected)
+}
+
+/// A leaf as it is read, with nothing but the body.
+fn read_as(id: &str, branch: &Branch) -> Document {
+    Document {
+        id: id.to_owned(),
+        rev: branch.leaf().clone(),
+        deleted: !branch.live,
+        body: branch.body.clone(),
+        revisions: None,
+        revs_info: None,
+        conflicts: None,
+        deleted_conflicts: None,
+        local_seq: None,
+    }
+}
+
+fn history(branch: &Branch) -> RevHistory {
+    let ids = branch.path.iter().map(|rev| rev.hash().clone()).collect();
+    RevHistory { position: branch.leaf().position(), ids }
+}

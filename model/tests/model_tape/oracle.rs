@@ -1,0 +1,186 @@
+//! Revision trees as RFC 001 tells them: a document is a set of edit branches, each a path from its leaf
+//! to the oldest ancestor that is remembered. Nothing is stored, indexed or counted; every answer is
+//! worked out from the paths. Of the layer only its types are used, and the name it gives to an edit.
+//!
+//! ```text
+//!  edit without a revision   no branch: the first one; a winning tombstone: goes on from it; else 409
+//!  edit over a live leaf     the leaf's branch grows by one
+//!  edit over anything else   409
+//!  replicated path           known: nothing; else a branch in place of those whose leaves are on the path
+//! ```
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use model::{Edit, JsonText, RevId, RevisionTerm, WriteMode};
+
+/// An edit branch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Branch {
+    pub(crate) live: bool,
+    /// The leaf, then its ancestors, parent first.
+    pub(crate) path: Vec<RevId>,
+    pub(crate) body: JsonText,
+}
+
+impl Branch {
+    pub(crate) fn leaf(&self) -> &RevId {
+        &self.path[0]
+    }
+
+    /// What the winner has the greatest of.
+    fn rank(&self) -> (bool, u64, &[u8]) {
+        (self.live, self.leaf().position(), self.leaf().hash().as_bytes())
+    }
+}
+
+/// A document. One that was never written has no branches.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tree {
+    /// The winner first, the others in the order in which they would follow it.
+    pub(crate) branches: Vec<Branch>,
+    /// The step that changed it last.
+    pub(crate) changed: usize,
+}
+
+impl Tree {
+    pub(crate) fn winner(&self) -> Option<&Branch> {
+        self.branches.first()
+    }
+
+    pub(crate) fn is_live(&self) -> bool {
+        self.winner().is_some_and(|winner| winner.live)
+    }
+
+    pub(crate) fn leaves(&self) -> Vec<RevId> {
+        self.branches.iter().map(|branch| branch.leaf().clone()).collect()
+    }
+
+    pub(crate) fn knows(&self, rev: &RevId) -> bool {
+        self.branches.iter().any(|branch| branch.path.contains(rev))
+    }
+
+    /// Whether a branch goes on from this revision.
+    pub(crate) fn has_child_of(&self, rev: &RevId) -> bool {
+        self.branches.iter().any(|branch| branch.path[1..].contains(rev))
+    }
+
+    /// The losing leaves that are live, or that are not; `None` where there are none, as they are read.
+    pub(crate) fn losers(&self, live: bool) -> Option<Vec<RevId>> {
+        let losers = self.branches.iter().skip(1).filter(|branch| branch.live == live);
+        Some(losers.map(|branch| branch.leaf().clone()).collect::<Vec<_>>()).filter(|losers| !losers.is_empty())
+    }
+
+    fn grow(&mut self, branch: Branch, instead_of: impl Fn(&Branch) -> bool) {
+        self.branches.retain(|other| !instead_of(other));
+        self.branches.push(branch);
+        self.branches.sort_by(|a, b| Reverse(a.rank()).cmp(&Reverse(b.rank())));
+    }
+}
+
+/// An interactive edit that is refused: 409.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Conflict;
+
+/// What an edit is answered.
+pub(crate) type Answer = Result<RevId, Conflict>;
+
+/// A database.
+#[derive(Clone, Debug)]
+pub(crate) struct Oracle {
+    pub(crate) trees: BTreeMap<String, Tree>,
+    pub(crate) revs_limit: usize,
+}
+
+impl Oracle {
+    pub(crate) fn new(revs_limit: usize) -> Self {
+        Oracle { trees: BTreeMap::new(), revs_limit }
+    }
+
+    pub(crate) fn tree(&self, id: &str) -> Tree {
+        self.trees.get(id).cloned().unwrap_or_default()
+    }
+
+    /// Does edits one after the other.
+    pub(crate) fn write(&mut self, edits: &[Edit], mode: WriteMode, step: usize) -> Vec<Answer> {
+        edits.iter().map(|edit| self.edit(edit, mode, step)).collect()
+    }
+
+    fn edit(&mut self, edit: &Edit, mode: WriteMode, step: usize) -> Answer {
+        let mut tree = self.tree(&edit.id);
+        let answer = match mode {
+            WriteMode::Interactive => interactive(&mut tree, edit, self.revs_limit).map(|made| (made, true)),
+            WriteMode::Replicated => Ok(replicated(&mut tree, edit, self.revs_limit)),
+        };
+        let (rev, changed) = answer?;
+        if changed {
+            tree.changed = step;
+            self.trees.insert(edit.id.clone(), tree);
+        }
+        Ok(rev)
+    }
+}
+
+fn interactive(tree: &mut Tree, edit: &Edit, limit: usize) -> Answer {
+    let parent = match &edit.rev {
+        Some(rev) => {
+            let named = tree.branches.iter().find(|branch| branch.live && branch.leaf() == rev);
+            Some(named.ok_or(Conflict)?.clone())
+        }
+        // A tombstone over a tombstone would be no recreation.
+        None => match tree.winner() {
+            Some(winner) if winner.live || edit.deleted => return Err(Conflict),
+            winner => winner.cloned(),
+        },
+    };
+    let made = name(edit.deleted, parent.as_ref().map(Branch::leaf), &edit.body);
+    let mut path = vec![made.clone()];
+    path.extend(parent.iter().flat_map(|parent| parent.path.iter().cloned()));
+    path.truncate(limit);
+    let branch = Branch { live: !edit.deleted, path, body: edit.body.clone() };
+    // The revision may stand there already, where it came without its ancestors.
+    tree.grow(branch, |other| {
+        parent.as_ref().is_some_and(|parent| other.leaf() == parent.leaf()) || *other.leaf() == made
+    });
+    Ok(made)
+}
+
+/// The revision, and whether it is new.
+fn replicated(tree: &mut Tree, edit: &Edit, limit: usize) -> (RevId, bool) {
+    let incoming = path_of(edit);
+    let leaf = incoming[0].clone();
+    if tree.knows(&leaf) {
+        return (leaf, false);
+    }
+    let mut path = incoming.clone();
+    if let Some(oldest) = incoming.last() {
+        // What others remember below the oldest ancestor that came along.
+        let below = tree.branches.iter().filter_map(|branch| {
+            let at = branch.path.iter().position(|rev| rev == oldest)?;
+            Some(&branch.path[at + 1..])
+        });
+        let longest = below.fold(&[][..], |longest, other| if other.len() > longest.len() { other } else { longest });
+        path.extend(longest.to_vec());
+    }
+    path.truncate(limit);
+    let branch = Branch { live: !edit.deleted, path, body: edit.body.clone() };
+    tree.grow(branch, |other| incoming.contains(other.leaf()));
+    (leaf, true)
+}
+
+/// The path that a replicated edit brings.
+fn path_of(edit: &Edit) -> Vec<RevId> {
+    match (&edit.history, &edit.rev) {
+        (Some(history), _) => {
+            let ids = history.ids.iter().zip((1..=history.position).rev());
+            ids.map(|(hash, position)| RevId::new(position, hash.clone()).expect("a position")).collect()
+        }
+        (None, Some(rev)) => vec![rev.clone()],
+        (None, None) => panic!("a replicated edit without a revision"),
+    }
+}
+
+/// The revision that an edit makes.
+pub(crate) fn name(deleted: bool, parent: Option<&RevId>, body: &JsonText) -> RevId {
+    RevisionTerm { deleted, parent, body, attachments: &[] }.revision().expect("a position")
+}

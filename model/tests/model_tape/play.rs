@@ -1,0 +1,152 @@
+//! Plays a tape on a database, and compares every answer and, after every step, all that can be read
+//! with the oracle.
+
+use futures_util::future::join_all;
+use kv_api::Database;
+use model::{BodyFormat, CreateOptions, Documents, Edit, EditResult, ErrorKind, Layer, LayerOptions};
+
+use crate::compare::{Failure, compare, ensure};
+use crate::oracle::{Answer, Conflict, Oracle};
+use crate::tape::{Batch, CLIENTS, FIRST_LIMIT, Step};
+
+/// `check` runs after every so many steps, and after the last.
+const STEPS_BETWEEN_CHECKS: usize = 6;
+
+/// Plays `tape` in a database of its own on `engine`, with each client behind its own `wrap`.
+pub(crate) async fn play<D: Database, C: Database>(
+    engine: D,
+    wrap: impl Fn(D, u64) -> C,
+    format: BodyFormat,
+    tape: &[Step],
+) -> Result<(), Failure> {
+    let layer = Layer::open(engine.clone(), LayerOptions::default()).await?;
+    let observer = layer.create_database("tape", CreateOptions { format: Some(format) }).await?;
+    observer.set_revs_limit(FIRST_LIMIT).await?;
+    let mut clients = Vec::new();
+    for client in 0..CLIENTS {
+        let layer = Layer::open(wrap(engine.clone(), client as u64), LayerOptions::default()).await?;
+        clients.push(layer.database("tape").await?);
+    }
+    let mut oracle = Oracle::new(FIRST_LIMIT as usize);
+    for (at, step) in tape.iter().enumerate() {
+        let in_step = |failure: Failure| Failure(format!("step {at}: {failure}"));
+        oracle = play_step(&observer, &clients, oracle, at, step).await.map_err(in_step)?;
+        compare(&observer, &oracle, at as u64).await.map_err(in_step)?;
+        if at % STEPS_BETWEEN_CHECKS == 0 || at + 1 == tape.len() {
+            check(&observer, &oracle).await.map_err(in_step)?;
+            // A client reads through its faults; each costs the pause before another attempt.
+            compare(&clients[at % CLIENTS], &oracle, at as u64).await.map_err(in_step)?;
+        }
+    }
+    Ok(())
+}
+
+async fn play_step<D: Database, C: Database>(
+    observer: &Documents<D>,
+    clients: &[Documents<C>],
+    mut oracle: Oracle,
+    at: usize,
+    step: &Step,
+) -> Result<Oracle, Failure> {
+    match step {
+        Step::RevsLimit(limit) => {
+            clients[at % CLIENTS].set_revs_limit(*limit).await?;
+            oracle.revs_limit = *limit as usize;
+            ensure("revs_limit", &observer.revs_limit().await?, limit)?;
+            Ok(oracle)
+        }
+        Step::Write(batch) => {
+            let before = observer.last_seq().await?;
+            let answers = write(&clients[batch.client], batch).await?;
+            let known = oracle.trees.clone();
+            ensure("answers", &answers, &oracle.write(&batch.edits, batch.mode, at))?;
+            let moved = observer.last_seq().await? > before;
+            ensure("whether the sequence moved", &moved, &(known != oracle.trees))?;
+            Ok(oracle)
+        }
+        Step::Race(batches) => {
+            let answers = join_all(batches.iter().map(|batch| write(&clients[batch.client], batch))).await;
+            let answers = answers.into_iter().collect::<Result<Vec<_>, _>>()?;
+            explain(observer, &oracle, at, batches, &answers).await
+        }
+    }
+}
+
+/// Finds an order in which the batches, each done at once, have these answers and leave the database as
+/// it is found.
+async fn explain<D: Database>(
+    observer: &Documents<D>,
+    before: &Oracle,
+    at: usize,
+    batches: &[Batch],
+    answers: &[Vec<Answer>],
+) -> Result<Oracle, Failure> {
+    let mut last = Failure(format!("no order of the batches has the answers {answers:?}"));
+    let mut tried: Vec<Oracle> = Vec::new();
+    for order in orders(batches.len()) {
+        let mut oracle = before.clone();
+        let fits = order.iter().all(|&party| {
+            let batch = &batches[party];
+            oracle.write(&batch.edits, batch.mode, at) == answers[party]
+        });
+        if !fits || tried.iter().any(|other| other.trees == oracle.trees) {
+            continue;
+        }
+        match compare(observer, &oracle, at as u64).await {
+            Ok(()) => return Ok(oracle),
+            Err(failure) => last = failure,
+        }
+        tried.push(oracle);
+    }
+    Err(last)
+}
+
+/// All orders of so many.
+fn orders(count: usize) -> Vec<Vec<usize>> {
+    (0..count).fold(vec![Vec::new()], |shorter, next| {
+        let longer = |order: Vec<usize>| {
+            (0..=order.len()).map(move |place| {
+                let mut order = order.clone();
+                order.insert(place, next);
+                order
+            })
+        };
+        shorter.into_iter().flat_map(longer).collect()
+    })
+}
+
+async fn write<C: Database>(client: &Documents<C>, batch: &Batch) -> Result<Vec<Answer>, Failure> {
+    let results: Vec<EditResult> = match (batch.edits.as_slice(), batch.mode) {
+        // Half of the single edits go the way of single edits.
+        ([edit], model::WriteMode::Interactive) if edit.body.len() % 2 == 0 => vec![client.put(edit.clone()).await],
+        (edits, mode) => client.write(edits.to_vec(), mode).await?,
+    };
+    results.into_iter().zip(&batch.edits).map(|(result, edit)| answer(result, edit)).collect()
+}
+
+fn answer(result: EditResult, edit: &Edit) -> Result<Answer, Failure> {
+    match result {
+        Ok(rev) => Ok(Ok(rev)),
+        Err(error) if *error.kind() == ErrorKind::Conflict => Ok(Err(Conflict)),
+        Err(error) => Err(Failure(format!("{edit:?}: {error}"))),
+    }
+}
+
+async fn check<D: Database>(observer: &Documents<D>, oracle: &Oracle) -> Result<(), Failure> {
+    let report = observer.check(|_| {}).await?;
+    let mut problems: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
+    problems.sort();
+    let mut expected = Vec::new();
+    for (id, tree) in &oracle.trees {
+        // An interactive edit reads two branches at most, so it cannot see that the revision it makes is
+        // an ancestor elsewhere, of a branch that came without the edit's parent.
+        let grown = tree.branches.iter().filter(|branch| tree.has_child_of(branch.leaf()));
+        expected.extend(grown.map(|branch| format!("{id:?}: the leaf {} is an ancestor of another", branch.leaf())));
+    }
+    expected.sort();
+    ensure("problems", &problems, &expected)?;
+    let documents = oracle.trees.len() as u64;
+    let branches: usize = oracle.trees.values().map(|tree| tree.branches.len()).sum();
+    let found = (report.documents, report.revisions, report.changes, report.changed_meanwhile);
+    ensure("report", &found, &(documents, branches as u64, documents, false))
+}

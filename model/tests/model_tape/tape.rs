@@ -1,0 +1,230 @@
+//! The tape: what clients ask of a database, drawn from a seed.
+//!
+//! A step says all it needs, so that a tape with any of its steps left out is a tape too: that is how a
+//! failing one is shrunk. The generator keeps an oracle of its own, to name leaves, ancestors and
+//! tombstones that are there, and an offline copy: a store of revisions with their whole histories that
+//! takes leaves over, goes on from any of them on its own, and sends any of it at any time.
+
+use std::collections::BTreeMap;
+
+use conformance::random::Random;
+use model::{Edit, JsonText, RevHash, RevHistory, RevId, WriteMode};
+
+use crate::oracle::{Oracle, name};
+
+/// Edits that one client sends together.
+#[derive(Clone, Debug)]
+pub(crate) struct Batch {
+    pub(crate) client: usize,
+    pub(crate) mode: WriteMode,
+    pub(crate) edits: Vec<Edit>,
+}
+
+/// One step.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    /// A client writes.
+    Write(Batch),
+    /// Several write at the same time; no batch has two edits of a document.
+    Race(Vec<Batch>),
+    /// Branches are to remember so many revisions from now on.
+    RevsLimit(u32),
+}
+
+/// How many clients there are.
+pub(crate) const CLIENTS: usize = 3;
+
+/// How many revisions a branch remembers at first.
+pub(crate) const FIRST_LIMIT: u32 = 6;
+
+/// A revision as the offline copy has it: the path to its root.
+#[derive(Clone)]
+struct Offline {
+    path: Vec<RevId>,
+    deleted: bool,
+    body: JsonText,
+}
+
+struct Generator {
+    random: Random,
+    oracle: Oracle,
+    offline: BTreeMap<String, Vec<Offline>>,
+}
+
+/// The tape of a seed.
+pub(crate) fn generate(seed: u64, steps: usize) -> Vec<Step> {
+    let mut generator =
+        Generator { random: Random::new(seed), oracle: Oracle::new(FIRST_LIMIT as usize), offline: BTreeMap::new() };
+    (0..steps).map(|_| generator.step()).collect()
+}
+
+impl Generator {
+    fn below(&mut self, bound: usize) -> usize {
+        self.random.below(bound as u64) as usize
+    }
+
+    fn step(&mut self) -> Step {
+        match self.below(20) {
+            0 => {
+                let limit = *self.random.pick(&[1, 2, 3, 4, 6, 1_000]);
+                self.oracle.revs_limit = limit as usize;
+                Step::RevsLimit(limit)
+            }
+            1..=3 => {
+                let parties = 2 + self.below(CLIENTS - 1);
+                Step::Race((0..parties).map(|client| self.distinct(client)).collect())
+            }
+            4..=6 => {
+                let count = 2 + self.below(8);
+                Step::Write(self.batch(count))
+            }
+            _ => Step::Write(self.batch(1)),
+        }
+    }
+
+    fn batch(&mut self, count: usize) -> Batch {
+        let (client, mode) = (self.below(CLIENTS), self.mode());
+        Batch { client, mode, edits: (0..count).map(|_| self.edit(mode)).collect() }
+    }
+
+    fn distinct(&mut self, client: usize) -> Batch {
+        let mode = self.mode();
+        let mut edits: Vec<Edit> = Vec::new();
+        for _ in 0..1 + self.below(2) {
+            // Drawn whether it is used or not; what it did to the generator's oracle is of no matter.
+            let edit = self.edit(mode);
+            if edits.iter().all(|other| other.id != edit.id) {
+                edits.push(edit);
+            }
+        }
+        Batch { client, mode, edits }
+    }
+
+    fn mode(&mut self) -> WriteMode {
+        if self.random.chance(0.5) { WriteMode::Interactive } else { WriteMode::Replicated }
+    }
+
+    /// An edit, done in the generator's oracle.
+    fn edit(&mut self, mode: WriteMode) -> Edit {
+        // Few documents, so that they grow; one id is the beginning of another.
+        let id = *self.random.pick(&["a", "a\0", "ab", "b", "é"]);
+        let edit = match mode {
+            WriteMode::Interactive => self.interactive(id),
+            WriteMode::Replicated => self.replicated(id),
+        };
+        let answer = self.oracle.write(std::slice::from_ref(&edit), mode, 0);
+        if mode == WriteMode::Interactive
+            && let [Ok(rev)] = answer.as_slice()
+            && self.random.chance(0.5)
+        {
+            self.take_over(id, rev);
+        }
+        edit
+    }
+
+    fn interactive(&mut self, id: &str) -> Edit {
+        let body = self.body();
+        let mut edit = Edit::new(id, body);
+        edit.deleted = self.random.chance(0.3);
+        if edit.deleted && self.random.chance(0.5) {
+            edit.body = JsonText::empty_object();
+        }
+        let branches = self.oracle.tree(id).branches;
+        let revs: Vec<RevId> = match self.below(10) {
+            // A live leaf, winning or losing.
+            0..=4 => branches.iter().filter(|branch| branch.live).map(|branch| branch.leaf().clone()).collect(),
+            // Any leaf, tombstones too.
+            5 => branches.iter().map(|branch| branch.leaf().clone()).collect(),
+            // Anything remembered.
+            6 => branches.iter().flat_map(|branch| branch.path.iter().cloned()).collect(),
+            // Anything the offline copy has.
+            7 => self.offline.get(id).into_iter().flatten().map(|known| known.path[0].clone()).collect(),
+            // A leaf's hash at another position.
+            8 if self.random.chance(0.3) => {
+                let beyond = branches.iter().map(|branch| (branch.leaf().position() + 1, branch.leaf().hash()));
+                beyond.map(|(position, hash)| RevId::new(position, hash.clone()).expect("a position")).collect()
+            }
+            _ => Vec::new(),
+        };
+        edit.rev = (!revs.is_empty()).then(|| self.random.pick(&revs).clone());
+        edit
+    }
+
+    /// Few bodies, so that the same edit is made twice.
+    fn body(&mut self) -> JsonText {
+        let text = *self.random.pick(&[
+            "{}",
+            r#"{"n":1}"#,
+            r#"{"n":2}"#,
+            r#"{"z":[1,{"y":null},[]],"a":{"b":{"c":"d"},"e":2.5}}"#,
+        ]);
+        JsonText::parse(text.as_bytes()).expect("JSON")
+    }
+
+    /// The offline copy learns of a leaf: its whole history where it knows the parent, else what the
+    /// database remembers.
+    fn take_over(&mut self, id: &str, rev: &RevId) {
+        let tree = self.oracle.tree(id);
+        let Some(branch) = tree.branches.iter().find(|branch| branch.leaf() == rev) else { return };
+        let known = self.offline.entry(id.to_owned()).or_default();
+        if known.iter().any(|known| known.path[0] == *rev) {
+            return;
+        }
+        let parent = branch.path.get(1).and_then(|parent| known.iter().find(|known| known.path[0] == *parent));
+        let path = match parent {
+            Some(parent) => std::iter::once(rev.clone()).chain(parent.path.iter().cloned()).collect(),
+            None => branch.path.clone(),
+        };
+        known.push(Offline { path, deleted: !branch.live, body: branch.body.clone() });
+    }
+
+    /// The offline copy goes on from something it has, or from nothing.
+    fn work_offline(&mut self, id: &str) {
+        let body = self.body();
+        let deleted = self.random.chance(0.3);
+        let known = self.offline.entry(id.to_owned()).or_default();
+        let parents: Vec<Vec<RevId>> = known.iter().map(|known| known.path.clone()).collect();
+        let parent = if parents.is_empty() || self.random.chance(0.1) {
+            Vec::new()
+        } else if self.random.chance(0.5) {
+            parents[parents.len() - 1].clone()
+        } else {
+            self.random.pick(&parents).clone()
+        };
+        let mut made = name(deleted, parent.first(), &body);
+        if self.random.chance(0.1) {
+            // A name that is no MD5, as other writers give; the same for the same edit.
+            let short = RevHash::from_bytes(&made.hash().as_bytes()[..3]).expect("a hash");
+            made = RevId::new(made.position(), short).expect("a revision");
+        }
+        let path: Vec<RevId> = std::iter::once(made).chain(parent).collect();
+        let known = self.offline.entry(id.to_owned()).or_default();
+        if known.iter().all(|known| known.path[0] != path[0]) {
+            known.push(Offline { path, deleted, body });
+        }
+    }
+
+    /// The offline copy sends something it has, with as much of the history as it pleases.
+    fn replicated(&mut self, id: &str) -> Edit {
+        let leaves = self.oracle.tree(id).leaves();
+        if !leaves.is_empty() && self.random.chance(0.3) {
+            let leaf = self.random.pick(&leaves).clone();
+            self.take_over(id, &leaf);
+        }
+        while self.random.chance(0.5) || self.offline.get(id).is_none_or(Vec::is_empty) {
+            self.work_offline(id);
+        }
+        let known = self.offline[id].clone();
+        let sent =
+            if self.random.chance(0.5) { known[known.len() - 1].clone() } else { self.random.pick(&known).clone() };
+        let mut edit = Edit::new(id, sent.body);
+        edit.deleted = sent.deleted;
+        let length = if self.random.chance(0.6) { sent.path.len() } else { 1 + self.below(sent.path.len()) };
+        edit.rev = Some(sent.path[0].clone());
+        if length > 1 || self.random.chance(0.5) {
+            let ids = sent.path[..length].iter().map(|rev| rev.hash().clone()).collect();
+            edit = edit.with_history(RevHistory { position: sent.path[0].position(), ids });
+        }
+        edit
+    }
+}
