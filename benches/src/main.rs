@@ -22,7 +22,8 @@ enum Command {
 
 fn main() -> anyhow::Result<()> {
     let cli = Cli::parse();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    // One thread: the load must leave the machine to the servers.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match cli.command {
         Command::Http(options) => runtime.block_on(http::run(options)),
     }

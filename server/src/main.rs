@@ -5,6 +5,11 @@ use std::process::ExitCode;
 use clap::Parser;
 use server::cli::Cli;
 
+/// Documents come and go in many small pieces on many threads, which the system's allocator takes
+/// locks for: a sixth of the time of a committing thread, by its profile.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     match Cli::parse().run() {
         Ok(()) => ExitCode::SUCCESS,
