@@ -139,8 +139,27 @@ impl From<model::Error> for ApiError {
         if status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED {
             tracing::error!(%error, "the store failed");
         }
-        let mut answer = ApiError::new(status, error.error(), error.reason().into_owned());
+        let reason = match error.kind() {
+            // Its context is about this machine, its paths and its system: for the log above.
+            ErrorKind::Store(store) => model::Error::from(kv_api::Error::new(store.code())).reason().into_owned(),
+            _ => error.reason().into_owned(),
+        };
+        let mut answer = ApiError::new(status, error.error(), reason);
         answer.0.no_database = *error.kind() == ErrorKind::NotFound(NotFound::Database);
         answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_store_says_of_this_machine_stays_here() {
+        let full = kv_api::Error::new(kv_api::error::COMMIT_UNKNOWN_RESULT).with_context("cannot write to /srv/data");
+        let answer = ApiError::from(model::Error::from(full));
+        assert_eq!(answer.0.status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(answer.0.reason.contains("outcome is not known") && answer.0.reason.contains("1021"));
+        assert!(!answer.0.reason.contains("/srv"), "{}", answer.0.reason);
     }
 }
