@@ -7,9 +7,10 @@
 //!                           the path 5-z              shares nothing: a new branch
 //! ```
 //!
-//! RFC 001, "Update Path": all branches are read, in one round trip. Invariants, in any order of
-//! arrival: a leaf is a known revision without known children; a branch's known history is the longest
-//! that its own path and those it shares an ancestor with have shown.
+//! RFC 001, "Update Path": all branches are read, in one round trip. Invariant, in any order of
+//! arrival: a leaf that was merged is a known revision without known children. A branch takes over the
+//! longest history that those it shares an ancestor with know when it arrives; one that is there
+//! already is not lengthened by what arrives later on another.
 
 use crate::branch::{Ancestors, Branch};
 use crate::edit::{Edit, RevHistory};
