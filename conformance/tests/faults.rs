@@ -12,7 +12,7 @@ use conformance::tape::{self, Run};
 use conformance::{Fixture, Harness};
 use kv_api::{Bytes, Database, DatabaseExt, Direction, Durability, Error, Read, Result, Transaction};
 use occ::store::{ApplyError, Batch, Op, Store, View};
-use occ::{Fault, OccBuilder, OccDatabase, ShiftedClock};
+use occ::{Fault, OccBuilder, OccDatabase, Point, ShiftedClock};
 
 type Rows = std::collections::BTreeMap<Bytes, Bytes>;
 
@@ -225,4 +225,25 @@ fn the_tape_alone_catches_what_conflicts_hide() {
 fn a_missing_sync_loses_what_was_acknowledged() {
     assert!(forgets_after_a_crash(Faulty { store: Broken::Nothing, occ: Some(Fault::MissingSync) }));
     assert!(!forgets_after_a_crash(Faulty { store: Broken::Nothing, occ: None }));
+}
+
+/// What a crash at each point of a commit leaves of it.
+#[test]
+fn points_are_reached_in_order_and_say_what_a_crash_leaves() {
+    let store = Fragile::new(Broken::Nothing);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let (at_point, log) = (store.clone(), seen.clone());
+    let look = move |point| {
+        let has = |rows: &Arc<Rows>| rows.contains_key(b"key".as_slice());
+        locked(&log).push((point, has(&locked(&at_point.head)), has(&locked(&at_point.synced))));
+    };
+    let database = OccBuilder::new().at_points(look).open(store).expect("a map opens");
+    let write = |tx: <OccDatabase<Fragile> as Database>::Transaction, _| {
+        tx.set(b"key", b"value");
+        std::future::ready(Ok::<_, Error>(()))
+    };
+    futures_executor::block_on(database.run(write)).expect("a blind write commits");
+    let expected =
+        [(Point::BeforeApply, false, false), (Point::AfterApply, true, false), (Point::AfterSync, true, true)];
+    assert_eq!(*locked(&seen), expected);
 }

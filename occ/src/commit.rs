@@ -24,7 +24,7 @@ use kv_api::{Error, Result, Versionstamp, error};
 use crate::KeyRange;
 use crate::batch::BatchBuilder;
 use crate::core::Core;
-use crate::faults::{self, Fault};
+use crate::faults::{self, Fault, Point};
 use crate::mutation::Mutation;
 use crate::resolver::Resolver;
 use crate::store::{ApplyError, Op, Store};
@@ -271,6 +271,7 @@ impl<S: Store> Core<S> {
         if let Some((key, value)) = self.version_mark(version) {
             batch.ops.push(Op::Set { key, value });
         }
+        self.hook.reached(Point::BeforeApply);
         match self.store.apply(batch) {
             Ok(()) => {}
             Err(ApplyError::NothingApplied(error)) => {
@@ -279,10 +280,12 @@ impl<S: Store> Core<S> {
             }
             Err(ApplyError::Unknown(error)) => return Err(self.lose(error)),
         }
+        self.hook.reached(Point::AfterApply);
         let view = self.store.view().map_err(|error| self.lose(error))?;
         if !faults::planted(self.fault, Fault::MissingSync) {
             self.store.sync().map_err(|error| self.lose(error))?;
         }
+        self.hook.reached(Point::AfterSync);
         let now = self.clock.now();
         self.with_window(|window| window.publish(version, view.clone(), changes, now));
         Watches::compare(touched, &view);

@@ -8,7 +8,7 @@ use kv_api::{Error, Limits, Result, error};
 
 use crate::Clock;
 use crate::commit::Pipeline;
-use crate::faults::Fault;
+use crate::faults::{Fault, Hook};
 use crate::random::Random;
 use crate::sequencer::Timeline;
 use crate::store::{Store, View};
@@ -35,6 +35,7 @@ pub(crate) struct Core<S: Store> {
     pub(crate) watches: Watches,
     /// For the tests of a suite.
     pub(crate) fault: Option<Fault>,
+    pub(crate) hook: Hook,
     /// Set once, when the database closes or breaks: why.
     closed: OnceLock<Error>,
 }
@@ -64,6 +65,7 @@ impl<S: Store> Core<S> {
         limits: Limits,
         seed: u64,
         fault: Option<Fault>,
+        hook: Hook,
     ) -> Result<Self> {
         let view = store.view()?;
         let last = last_version(&view)?;
@@ -78,6 +80,7 @@ impl<S: Store> Core<S> {
             pipeline: Pipeline::default(),
             watches: Watches::new(limits.watches),
             fault,
+            hook,
             closed: OnceLock::new(),
         })
     }

@@ -6,7 +6,9 @@ use kv_api::{Database, Durability, Limits, Result};
 
 use crate::Clock;
 use crate::core::Core;
-use crate::faults::Fault;
+#[cfg(feature = "faults")]
+use crate::faults::Point;
+use crate::faults::{Fault, Hook};
 use crate::store::Store;
 use crate::system_clock::{self, SystemClock};
 use crate::transaction::OccTransaction;
@@ -82,6 +84,7 @@ pub struct OccBuilder {
     seed: Option<u64>,
     limits: Limits,
     fault: Option<Fault>,
+    hook: Hook,
 }
 
 impl OccBuilder {
@@ -119,12 +122,20 @@ impl OccBuilder {
         self
     }
 
+    /// Calls `act` at each point of every batch, on the thread that commits it: for the tests of a suite.
+    #[cfg(feature = "faults")]
+    #[must_use]
+    pub fn at_points(mut self, act: impl Fn(Point) + Send + Sync + 'static) -> Self {
+        self.hook = Hook::new(act);
+        self
+    }
+
     /// Opens a database over `store`. Fails with what reading the store fails with, 1522 when its version
     /// mark is damaged, 2108 when it is of another format.
     pub fn open<S: Store>(self, store: S) -> Result<OccDatabase<S>> {
         let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
         let seed = self.seed.unwrap_or_else(system_clock::seed);
-        let core = Core::open(store, clock, self.limits, seed, self.fault)?;
+        let core = Core::open(store, clock, self.limits, seed, self.fault, self.hook)?;
         Ok(OccDatabase(Arc::new(Handle { core: Arc::new(core) })))
     }
 }

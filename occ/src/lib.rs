@@ -51,7 +51,7 @@ pub use clock::Clock;
 pub use core::last_version;
 pub use database::{OccBuilder, OccDatabase};
 #[cfg(feature = "faults")]
-pub use faults::Fault;
+pub use faults::{Fault, Point};
 pub use key_range::{KeyRange, RangeSet};
 pub use manual_clock::ManualClock;
 pub use shifted_clock::ShiftedClock;
