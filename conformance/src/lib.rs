@@ -37,6 +37,7 @@ pub mod random;
 mod scenario;
 mod scenarios;
 pub mod serializability;
+mod shrink;
 mod space;
 pub mod tape;
 pub mod wrappers;
@@ -45,6 +46,7 @@ pub use expect::{Failure, Outcome};
 pub use harness::{Clock, Fixture, Harness, Keyspace};
 pub use list::{CLAUSES, scenarios};
 pub use scenario::{Scenario, run};
+pub use shrink::shrink;
 pub use space::{Space, Tx};
 
 /// The page for those who write an engine, compiled and run.

@@ -9,18 +9,16 @@
 
 mod generate;
 mod play;
-mod shrink;
 
 use std::path::Path;
 
 use kv_api::{KeySelector, MutationType, Prefixed, RangeRequest, Read};
 
 use crate::scenario::block_on;
-use crate::{Harness, Keyspace};
+use crate::{Harness, Keyspace, shrink};
 
 pub use generate::generate;
 pub use play::{Divergence, play};
-use shrink::shrink;
 
 /// How many transactions a tape interleaves.
 pub const TRANSACTIONS: usize = 4;

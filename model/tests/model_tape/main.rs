@@ -12,12 +12,12 @@
 mod compare;
 mod oracle;
 mod play;
-mod shrink;
 mod tape;
 
 use std::any::Any;
 
 use conformance::chaos::{Chaos, Rates};
+use conformance::shrink;
 use kv_api::{Database, Durability};
 use model::BodyFormat;
 
@@ -61,7 +61,7 @@ impl<D: Database, F: Fn() -> (D, Box<dyn Any>)> Stage<F> {
     fn compare(&self, seed: u64, steps: usize) {
         let tape = generate(seed, steps);
         let Err(found) = self.play(seed, &tape) else { return };
-        let tape = shrink::shrink(tape, |tape| self.play(seed, tape).is_err());
+        let tape = shrink(tape, |tape| self.play(seed, tape).is_err());
         let shortest = self.play(seed, &tape).err().unwrap_or(found);
         let steps_left: Vec<String> = tape.iter().map(|step| format!("  {step:?}")).collect();
         panic!(
