@@ -8,6 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use kv_api::Database;
 
+use crate::Missing;
+
 /// Opens databases of one engine (or of a wrapper around one) for the suite.
 ///
 /// ```
@@ -33,6 +35,11 @@ pub trait Harness: Send + Sync + 'static {
 
     /// The engine's name, for reports.
     fn engine(&self) -> String;
+
+    /// What the engine needs and this machine does not have: the suite is then skipped, loudly.
+    fn missing(&self) -> Option<Missing> {
+        None
+    }
 
     /// A database of which the fixture's subspace is empty and nobody else's.
     fn open(&self, scenario: &str) -> Fixture<Self::Database>;

@@ -33,6 +33,9 @@ pub fn run<H: Harness>(harness: &H, name: &str) {
     let Some(scenario) = scenarios().iter().find(|scenario| scenario.name == name) else {
         panic!("no scenario is called {name}");
     };
+    if let Some(missing) = harness.missing() {
+        return missing.skip(&harness.engine());
+    }
     let fixture = harness.open(name).map(AnyDatabase::new);
     let outcome = block_on((scenario.play)(Space::new(fixture)));
     if let Err(failure) = outcome {

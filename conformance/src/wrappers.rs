@@ -10,7 +10,7 @@ use kv_api::{AnyDatabase, Counted, Prefixed};
 
 use crate::chaos::{Chaos, Rates};
 use crate::mirror::Mirror;
-use crate::{Fixture, Harness, scenarios};
+use crate::{Fixture, Harness, Missing, scenarios};
 
 /// The engine under a prefix: [`Prefixed`].
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,6 +21,10 @@ impl<H: Harness> Harness for Under<H> {
 
     fn engine(&self) -> String {
         format!("{} under a prefix", self.0.engine())
+    }
+
+    fn missing(&self) -> Option<Missing> {
+        self.0.missing()
     }
 
     fn open(&self, scenario: &str) -> Fixture<Self::Database> {
@@ -44,6 +48,10 @@ impl<H: Harness> Harness for Counting<H> {
         format!("{}, counted", self.0.engine())
     }
 
+    fn missing(&self) -> Option<Missing> {
+        self.0.missing()
+    }
+
     fn open(&self, scenario: &str) -> Fixture<Self::Database> {
         self.0.open(scenario).map(Counted::new)
     }
@@ -58,6 +66,10 @@ impl<H: Harness> Harness for Boxed<H> {
 
     fn engine(&self) -> String {
         format!("{}, boxed", self.0.engine())
+    }
+
+    fn missing(&self) -> Option<Missing> {
+        self.0.missing()
     }
 
     fn open(&self, scenario: &str) -> Fixture<Self::Database> {
@@ -76,6 +88,10 @@ impl<H: Harness> Harness for Calm<H> {
         format!("{} in chaos at rate zero", self.0.engine())
     }
 
+    fn missing(&self) -> Option<Missing> {
+        self.0.missing()
+    }
+
     fn open(&self, scenario: &str) -> Fixture<Self::Database> {
         self.0.open(scenario).map(|database| Chaos::new(database, 0, Rates::default()))
     }
@@ -91,6 +107,10 @@ impl<H: Harness, I: Harness> Harness for Mirrored<H, I> {
 
     fn engine(&self) -> String {
         format!("{} mirrored by {}", self.0.engine(), self.1.engine())
+    }
+
+    fn missing(&self) -> Option<Missing> {
+        self.0.missing().or_else(|| self.1.missing())
     }
 
     fn open(&self, scenario: &str) -> Fixture<Self::Database> {

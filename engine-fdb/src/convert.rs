@@ -6,8 +6,10 @@ use foundationdb::options::{
 use foundationdb::{FdbError, KeySelector as NativeSelector, RangeOption};
 use kv_api::{ConflictRange, Direction, Error, KeySelector, MutationType, RangeRequest, TransactionOption};
 
+/// The client's code; with the client's own words where the code has no name here.
 pub(crate) fn kv_error(error: FdbError) -> Error {
-    Error::new(error.code())
+    let converted = Error::new(error.code());
+    if converted.name() == "unknown_error" { converted.with_context(error.message()) } else { converted }
 }
 
 pub(crate) fn selector(selector: &KeySelector) -> NativeSelector<'_> {

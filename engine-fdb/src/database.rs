@@ -8,7 +8,6 @@ use std::time::Duration;
 use foundationdb::Database as Native;
 use kv_api::{Database, Durability, Error, Limits, Result, Transaction, TransactionOption, error};
 
-use crate::convert::kv_error;
 use crate::network::start_network;
 use crate::transaction::FdbTransaction;
 
@@ -46,9 +45,9 @@ impl FdbDatabase {
     ///
     /// # Errors
     ///
-    /// 1515 when the cluster file is not there, 1513 when it cannot be read, 1031 when no answer came
-    /// in time: each with a sentence that says what was tried and how to check it. What the client
-    /// says for a file that is no cluster file.
+    /// 1515 when the cluster file is not there, 1513 when it cannot be read, 2104 when it names no
+    /// cluster, 1031 when no answer came in time: each with a sentence that says what was tried and how
+    /// to check it.
     pub async fn open_with(options: OpenOptions) -> Result<Self> {
         let path = options.cluster_file.unwrap_or_else(default_cluster_file);
         check_cluster_file(&path)?;
@@ -57,8 +56,13 @@ impl FdbDatabase {
             Error::new(error::FILE_NOT_READABLE)
                 .with_context(format!("the cluster file's path is not UTF-8: {}", path.display()))
         })?;
-        let native = Native::from_path(text)
-            .map_err(|failure| kv_error(failure).with_context(format!("opening the cluster of {}", path.display())))?;
+        let native = Native::from_path(text).map_err(|failure| {
+            Error::new(failure.code()).with_context(format!(
+                "the cluster file {} does not name a cluster as NAME:ID@ADDRESS:PORT,...: {}",
+                path.display(),
+                failure.message()
+            ))
+        })?;
         let database = FdbDatabase { native: Arc::new(native), cluster_file: path.into() };
         if !options.first_answer.is_zero() {
             database.wait_for_answer(options.first_answer).await?;
@@ -101,7 +105,8 @@ fn default_cluster_file() -> PathBuf {
 }
 
 fn check_cluster_file(path: &Path) -> Result<()> {
-    match std::fs::File::open(path) {
+    // Read, not only opened: a folder can be opened.
+    match std::fs::read(path) {
         Ok(_) => Ok(()),
         Err(failure) if failure.kind() == std::io::ErrorKind::NotFound => Err(Error::new(error::NO_CLUSTER_FILE_FOUND)
             .with_context(format!(

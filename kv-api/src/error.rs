@@ -213,6 +213,8 @@ codes! {
     INVALID_MUTATION_TYPE = 2018, "invalid_mutation_type";
     /// A transaction that wrote nothing has no commit version, hence no versionstamp.
     NO_COMMIT_VERSION = 2021, "no_commit_version";
+    /// A cluster file that names no cluster.
+    CONNECTION_STRING_INVALID = 2104, "connection_string_invalid";
     /// An operation that the engine does not have.
     UNSUPPORTED_OPERATION = 2108, "unsupported_operation";
     /// The transaction affects more bytes than its limit.

@@ -74,7 +74,9 @@ pub enum ErrorKind {
     #[error("Damaged data: {0}")]
     Corrupt(String),
     /// The store holds data under the layer's prefix, but not the layer's. 500.
-    #[error("The store holds data that is not this layer's; it is left untouched.")]
+    #[error(
+        "The store holds data that is not this layer's; it is left untouched. Beside others, the layer needs a prefix of its own."
+    )]
     NotOurs,
     /// The store holds another version of the layer's format; found and expected. 500.
     #[error("The store holds format version {found}, this program reads version {expected}.")]

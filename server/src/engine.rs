@@ -6,9 +6,13 @@
 //! | `sled:FOLDER` | a sled tree in that folder |
 //! | `redb:FOLDER` | a redb file in that folder |
 //! | `FOLDER` | the engine that the folder's mark names ([`occ::folder`]); sled for a new one |
+//! | `fdb:` | the FoundationDB cluster of `FDB_CLUSTER_FILE`, or of the client's default cluster file |
+//! | `fdb:FILE` | the FoundationDB cluster of that cluster file |
+//! | `fdb:?prefix=TEXT`, `fdb:FILE?prefix=TEXT` | the same, in the keys under that prefix, percent-encoded |
 //!
 //! A folder has one owner at a time, and is opened by its mark: one of another engine or format, and
-//! one that is not ours, is refused and left as it was.
+//! one that is not ours, is refused and left as it was. A cluster has any number of users, who must
+//! keep out of each other's keys: without a prefix the layer takes the whole of it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -16,6 +20,7 @@ use std::str::FromStr;
 
 use kv_api::AnyDatabase;
 use occ::folder::Mark;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 
 /// The engines that there are a URL for, whether or not this build has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,10 +31,12 @@ pub enum Engine {
     Sled,
     /// A redb file in a folder.
     Redb,
+    /// A FoundationDB cluster.
+    Fdb,
 }
 
 impl Engine {
-    const ALL: [Engine; 3] = [Engine::Mem, Engine::Sled, Engine::Redb];
+    const ALL: [Engine; 4] = [Engine::Mem, Engine::Sled, Engine::Redb, Engine::Fdb];
 
     /// The engine's name in URLs, marks and features.
     pub const fn name(self) -> &'static str {
@@ -37,6 +44,7 @@ impl Engine {
             Engine::Mem => "mem",
             Engine::Sled => "sled",
             Engine::Redb => "redb",
+            Engine::Fdb => "fdb",
         }
     }
 
@@ -45,7 +53,7 @@ impl Engine {
     }
 }
 
-/// Where a store is: an engine and, but for `mem:`, a folder.
+/// Where a store is.
 ///
 /// ```
 /// use server::engine::EngineUrl;
@@ -53,19 +61,54 @@ impl Engine {
 /// let url: EngineUrl = "sled:./couch-data".parse().unwrap();
 /// assert_eq!(url.to_string(), "sled:./couch-data");
 /// assert!("mem:".parse::<EngineUrl>().unwrap().folder().is_none());
+/// assert!("fdb:/etc/foundationdb/fdb.cluster?prefix=notes%2F".parse::<EngineUrl>().is_ok());
 /// assert!("ftp:x".parse::<EngineUrl>().is_err());
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EngineUrl {
-    /// `None`: whichever the folder says it holds.
-    engine: Option<Engine>,
-    folder: Option<PathBuf>,
+pub enum EngineUrl {
+    /// In memory.
+    Memory,
+    /// In a folder of this machine.
+    Folder {
+        /// `None`: whichever the folder says it holds.
+        engine: Option<Engine>,
+        /// The folder.
+        path: PathBuf,
+    },
+    /// In a FoundationDB cluster.
+    Cluster {
+        /// The cluster file; `None` for the client's default.
+        file: Option<PathBuf>,
+        /// What all keys begin with.
+        prefix: Vec<u8>,
+    },
 }
 
+/// What a prefix shows as it is.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
+
 impl EngineUrl {
-    /// The data folder, but for `mem:`.
+    /// The data folder of an engine on disk.
     pub fn folder(&self) -> Option<&Path> {
-        self.folder.as_deref()
+        match self {
+            EngineUrl::Folder { path, .. } => Some(path),
+            EngineUrl::Memory | EngineUrl::Cluster { .. } => None,
+        }
+    }
+
+    /// `[FILE][?prefix=TEXT]`, what follows `fdb:`.
+    fn cluster(rest: &str) -> Result<Self, EngineError> {
+        let (file, query) = rest.split_once('?').map_or((rest, None), |(file, query)| (file, Some(query)));
+        let prefix = match query {
+            None => Vec::new(),
+            Some(query) => {
+                let prefix = query.strip_prefix("prefix=").map(|text| percent_decode_str(text).collect::<Vec<u8>>());
+                // A key at 0xff is the cluster's own.
+                let prefix = prefix.filter(|prefix| !prefix.is_empty() && prefix[0] != 0xff && prefix.len() <= 1_000);
+                prefix.ok_or_else(|| EngineError::BadPrefix { query: query.into() })?
+            }
+        };
+        Ok(EngineUrl::Cluster { file: (!file.is_empty()).then(|| file.into()), prefix })
     }
 }
 
@@ -82,23 +125,32 @@ impl FromStr for EngineUrl {
         };
         match scheme.map(|scheme| Engine::from_name(scheme).ok_or(scheme)) {
             Some(Err(unknown)) => Err(EngineError::UnknownEngine { name: unknown.into() }),
-            Some(Ok(Engine::Mem)) if rest.is_empty() => Ok(EngineUrl { engine: Some(Engine::Mem), folder: None }),
+            Some(Ok(Engine::Mem)) if rest.is_empty() => Ok(EngineUrl::Memory),
             Some(Ok(Engine::Mem)) => Err(EngineError::MemWithPath),
+            Some(Ok(Engine::Fdb)) => EngineUrl::cluster(rest),
             Some(Ok(_)) | None if rest.is_empty() => Err(EngineError::NoPath { url: url.into() }),
-            Some(Ok(engine)) => Ok(EngineUrl { engine: Some(engine), folder: Some(rest.into()) }),
-            None => Ok(EngineUrl { engine: None, folder: Some(rest.into()) }),
+            Some(Ok(engine)) => Ok(EngineUrl::Folder { engine: Some(engine), path: rest.into() }),
+            None => Ok(EngineUrl::Folder { engine: None, path: rest.into() }),
         }
     }
 }
 
 impl fmt::Display for EngineUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(engine) = self.engine {
-            write!(f, "{}:", engine.name())?;
-        }
-        match &self.folder {
-            Some(folder) => write!(f, "{}", folder.display()),
-            None => Ok(()),
+        match self {
+            EngineUrl::Memory => f.write_str("mem:"),
+            EngineUrl::Folder { engine: None, path } => write!(f, "{}", path.display()),
+            EngineUrl::Folder { engine: Some(engine), path } => write!(f, "{}:{}", engine.name(), path.display()),
+            EngineUrl::Cluster { file, prefix } => {
+                f.write_str("fdb:")?;
+                if let Some(file) = file {
+                    write!(f, "{}", file.display())?;
+                }
+                if !prefix.is_empty() {
+                    write!(f, "?prefix={}", percent_encode(prefix, PLAIN))?;
+                }
+                Ok(())
+            }
         }
     }
 }
@@ -109,7 +161,9 @@ impl fmt::Display for EngineUrl {
 #[non_exhaustive]
 pub enum EngineError {
     /// The URL's scheme names no engine.
-    #[error("there is no engine \"{name}\"; a store is named mem:, sled:FOLDER, redb:FOLDER, or by its folder alone")]
+    #[error(
+        "there is no engine \"{name}\"; a store is named sled:FOLDER, redb:FOLDER, fdb:CLUSTER_FILE, mem:, or by its folder alone"
+    )]
     UnknownEngine {
         /// What it names.
         name: String,
@@ -122,6 +176,14 @@ pub enum EngineError {
     NoPath {
         /// The URL.
         url: String,
+    },
+    /// A cluster's URL whose query is no prefix.
+    #[error(
+        "\"?{query}\" is no prefix for keys; write ?prefix=TEXT with 1 to 1000 bytes, percent-encoded, the first not %FF"
+    )]
+    BadPrefix {
+        /// What stands behind the question mark.
+        query: String,
     },
     /// An engine that this build was made without.
     #[error("this build has no engine {engine}; build couch-layer again with `--features {engine}`")]
@@ -157,28 +219,36 @@ pub enum IfMissing {
 }
 
 /// Opens the store that `url` names. It is closed when the last handle is dropped; what was
-/// acknowledged is durable before.
+/// acknowledged is durable before. A folder or a cluster that is slow to answer holds the calling thread,
+/// a cluster for some seconds at most.
 ///
 /// # Errors
 /// [`EngineError`], whose sentence is for a person.
 pub fn open(url: &EngineUrl, if_missing: IfMissing) -> Result<AnyDatabase, EngineError> {
-    let Some(folder) = url.folder() else {
-        return open_mem();
-    };
+    match url {
+        EngineUrl::Memory => open_mem(),
+        EngineUrl::Folder { engine, path } => open_folder(*engine, path, if_missing),
+        // There is nothing to create: a cluster is there, or it is an error.
+        EngineUrl::Cluster { file, prefix } => open_fdb(file.as_deref(), prefix),
+    }
+}
+
+fn open_folder(engine: Option<Engine>, folder: &Path, if_missing: IfMissing) -> Result<AnyDatabase, EngineError> {
     let mark = Mark::read(folder)?;
     if mark.is_none() && if_missing == IfMissing::Fail {
         return Err(EngineError::Missing { folder: folder.into() });
     }
-    let engine = match (url.engine, mark) {
+    match (engine, mark) {
         // Where the mark names another one, the engine says so itself.
-        (Some(engine), _) => engine,
-        (None, Some(mark)) => Engine::from_name(&mark.engine).ok_or(EngineError::NotBuilt { engine: mark.engine })?,
-        (None, None) => Engine::Sled,
-    };
-    match engine {
-        Engine::Sled => open_sled(folder),
-        Engine::Redb => open_redb(folder),
-        Engine::Mem => Err(EngineError::MemWithPath),
+        (Some(Engine::Sled), _) | (None, None) => open_sled(folder),
+        (Some(Engine::Redb), _) => open_redb(folder),
+        (Some(engine), _) => Err(EngineError::NotBuilt { engine: engine.name().into() }),
+        (None, Some(mark)) => match Engine::from_name(&mark.engine) {
+            Some(Engine::Sled) => open_sled(folder),
+            Some(Engine::Redb) => open_redb(folder),
+            // No folder of this program's says that.
+            Some(Engine::Mem | Engine::Fdb) | None => Err(EngineError::NotBuilt { engine: mark.engine }),
+        },
     }
 }
 
@@ -212,6 +282,21 @@ fn open_redb(_folder: &Path) -> Result<AnyDatabase, EngineError> {
     Err(EngineError::NotBuilt { engine: Engine::Redb.name().into() })
 }
 
+#[cfg(feature = "fdb")]
+fn open_fdb(file: Option<&Path>, prefix: &[u8]) -> Result<AnyDatabase, EngineError> {
+    let database = futures_executor::block_on(engine_fdb::FdbDatabase::open(file))?;
+    Ok(if prefix.is_empty() {
+        AnyDatabase::new(database)
+    } else {
+        AnyDatabase::new(kv_api::Prefixed::new(database, prefix.to_vec()))
+    })
+}
+
+#[cfg(not(feature = "fdb"))]
+fn open_fdb(_file: Option<&Path>, _prefix: &[u8]) -> Result<AnyDatabase, EngineError> {
+    Err(EngineError::NotBuilt { engine: Engine::Fdb.name().into() })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,14 +307,44 @@ mod tests {
 
     #[test]
     fn urls_name_an_engine_and_a_folder() {
-        assert_eq!(url("mem:").unwrap(), EngineUrl { engine: Some(Engine::Mem), folder: None });
-        assert_eq!(url("sled:/a b").unwrap(), EngineUrl { engine: Some(Engine::Sled), folder: Some("/a b".into()) });
-        assert_eq!(url("./data").unwrap(), EngineUrl { engine: None, folder: Some("./data".into()) });
+        assert_eq!(url("mem:").unwrap(), EngineUrl::Memory);
+        let sled = EngineUrl::Folder { engine: Some(Engine::Sled), path: "/a b".into() };
+        assert_eq!(url("sled:/a b").unwrap(), sled);
+        assert_eq!(url("./data").unwrap(), EngineUrl::Folder { engine: None, path: "./data".into() });
         assert_eq!(url("./a:b").unwrap().folder(), Some(Path::new("./a:b")));
         assert!(matches!(url("mem:x"), Err(EngineError::MemWithPath)));
         assert!(matches!(url("sled:"), Err(EngineError::NoPath { .. })));
         assert!(matches!(url(""), Err(EngineError::NoPath { .. })));
         assert!(matches!(url("redis://x"), Err(EngineError::UnknownEngine { .. })));
+    }
+
+    #[test]
+    fn urls_name_a_cluster_and_a_prefix() {
+        let cluster = |file: Option<&str>, prefix: &[u8]| EngineUrl::Cluster {
+            file: file.map(PathBuf::from),
+            prefix: prefix.to_vec(),
+        };
+        for (text, expected) in [
+            ("fdb:", cluster(None, b"")),
+            ("fdb:/etc/fdb.cluster", cluster(Some("/etc/fdb.cluster"), b"")),
+            ("fdb:?prefix=notes/", cluster(None, b"notes/")),
+            ("fdb:./a:b?prefix=%15%02%FF%3F%25", cluster(Some("./a:b"), b"\x15\x02\xff?%")),
+        ] {
+            assert_eq!(url(text).unwrap(), expected);
+            assert_eq!(url(text).unwrap().to_string(), text, "it is shown as it is written");
+            assert!(url(text).unwrap().folder().is_none());
+        }
+        for wrong in ["fdb:?", "fdb:?prefix=", "fdb:f?prefix", "fdb:f?tenant=a", "fdb:?prefix=%ffa"] {
+            assert!(matches!(url(wrong), Err(EngineError::BadPrefix { .. })), "{wrong}");
+        }
+        assert!(matches!(url(&format!("fdb:?prefix={}", "a".repeat(1001))), Err(EngineError::BadPrefix { .. })));
+    }
+
+    #[cfg(not(feature = "fdb"))]
+    #[test]
+    fn a_build_without_the_engine_says_how_to_get_it() {
+        let refused = open(&url("fdb:").unwrap(), IfMissing::Create).unwrap_err().to_string();
+        assert!(refused.contains("--features fdb"), "{refused}");
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //!                 mango                    selectors: which documents a feed lets through
 //! ```
 
-#[cfg(not(any(feature = "mem", feature = "sled", feature = "redb")))]
+#[cfg(not(any(feature = "mem", feature = "sled", feature = "redb", feature = "fdb")))]
 compile_error!(
     "couch-layer needs at least one engine: build with `--features sled`, `--features redb`, `--features mem`, or the default features"
 );

@@ -175,6 +175,9 @@ pub fn pinned() -> Vec<(u64, usize)> {
 }
 
 fn compare<H: Harness>(harness: &H, seed: u64, instructions: usize) {
+    if let Some(missing) = harness.missing() {
+        return missing.skip(&harness.engine());
+    }
     let tape = generate(seed, instructions);
     if let Err(found) = play_fresh(harness, &tape) {
         let tape = shrink(tape, |tape| play_fresh(harness, tape).is_err());

@@ -2,7 +2,6 @@
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::Path;
 
 use clap::Args;
 use kv_api::{Database, Durability};
@@ -16,7 +15,8 @@ use crate::http::{Administrator, CorsOptions, Options, Server};
 /// Serve databases over HTTP
 #[derive(Debug, Args)]
 pub struct Serve {
-    /// Where the data is: sled:FOLDER, redb:FOLDER, mem:, or a folder that says itself which engine it holds
+    /// Where the data is: sled:FOLDER, redb:FOLDER, mem:, a folder that says itself which engine it holds,
+    /// or fdb:CLUSTER_FILE, fdb: for the default cluster file, with ?prefix=TEXT where others have keys too
     #[arg(long, value_name = "URL", env = "COUCH_LAYER_ENGINE", default_value = "sled:./couch-data")]
     engine: EngineUrl,
 
@@ -101,7 +101,7 @@ impl Serve {
         let layer = Layer::open(engine, layer_options).await?;
         let party = options.administrator.is_none();
         let server = Server::start(layer, address, options).await?;
-        if let Err(error) = announce(server.address(), self.engine.folder(), durability, party) {
+        if let Err(error) = announce(server.address(), &self.engine, durability, party) {
             // A script that reads the first line and closes the pipe has what it wants.
             tracing::debug!(%error, "nobody reads the output");
         }
@@ -158,16 +158,22 @@ fn silence_panics() {
 }
 
 /// Says that the server is ready, and where. Scripts wait for the first line.
-fn announce(address: SocketAddr, folder: Option<&Path>, durability: Durability, party: bool) -> io::Result<()> {
+fn announce(address: SocketAddr, store: &EngineUrl, durability: Durability, party: bool) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "couch-layer listens on http://{address}/")?;
-    let kept = folder.map(|folder| folder.canonicalize().unwrap_or_else(|_| folder.to_owned()));
-    match (kept, durability) {
-        (None, _) => writeln!(out, "The data is in memory and is gone when the server stops.")?,
-        (Some(folder), Durability::Disk) => {
-            writeln!(out, "The data is in {}; a write is on disk before it is acknowledged.", folder.display())?;
+    match store {
+        EngineUrl::Memory => writeln!(out, "The data is in memory and is gone when the server stops.")?,
+        EngineUrl::Folder { path, .. } => {
+            let folder = path.canonicalize().unwrap_or_else(|_| path.clone());
+            let promise = match durability {
+                Durability::Disk => "; a write is on disk before it is acknowledged",
+                _ => "",
+            };
+            writeln!(out, "The data is in {}{promise}.", folder.display())?;
         }
-        (Some(folder), _) => writeln!(out, "The data is in {}.", folder.display())?,
+        EngineUrl::Cluster { .. } => {
+            writeln!(out, "The data is in the FoundationDB cluster of {store}.")?;
+        }
     }
     if party {
         writeln!(out, "There is no administrator: everyone on this machine may read and write everything.")?;

@@ -26,7 +26,8 @@ const DEFAULT_ENGINE: &str = "sled:./couch-data";
 /// The options by which a command is told where its database is.
 #[derive(Debug, Args)]
 pub(crate) struct SourceArgs {
-    /// Open this store: sled:FOLDER, or a folder that says itself which engine it holds
+    /// Open this store: sled:FOLDER, redb:FOLDER, a folder that says itself which engine it holds, or
+    /// fdb:CLUSTER_FILE
     /// [default: COUCH_LAYER_ENGINE if it is set, sled:./couch-data otherwise]
     #[arg(long, value_name = "URL", conflicts_with = "url")]
     engine: Option<EngineUrl>,

@@ -1,0 +1,75 @@
+//! The suite on a cluster: the engine, every wrapper around it, and beside the engine in memory.
+//!
+//! Time is the cluster's own: the scenarios about the window of five seconds wait for it to pass. Most
+//! of a test is waiting, so run many at a time:
+//!
+//! ```text
+//! FDB_CLUSTER_FILE=/etc/foundationdb/fdb.cluster cargo test -p engine-fdb -- --test-threads=16
+//! ```
+
+mod support;
+
+use conformance::mirror::Mirror;
+use conformance::wrappers::{Boxed, Calm, Counting, Under, run_on_one_thread};
+use conformance::{Fixture, Harness, Missing};
+use engine_fdb::FdbDatabase;
+use engine_mem::MemDatabase;
+use kv_api::Prefixed;
+
+use support::{FdbHarness, Subspace, cluster};
+
+conformance::suite!(FdbHarness);
+conformance::tape!(FdbHarness, 40);
+
+mod prefixed {
+    conformance::suite!(super::Under(super::FdbHarness));
+}
+
+mod counted {
+    conformance::suite!(super::Counting(super::FdbHarness));
+}
+
+mod boxed {
+    conformance::suite!(super::Boxed(super::FdbHarness));
+}
+
+mod chaos_at_rate_zero {
+    conformance::suite!(super::Calm(super::FdbHarness));
+}
+
+/// The cluster and the engine in memory as one. Both under the same prefix, so that each has only the
+/// keys of the scenario and the same limits; on both time is the machine's.
+#[derive(Clone, Copy)]
+struct BesideMemory;
+
+impl Harness for BesideMemory {
+    type Database = Mirror<Prefixed<FdbDatabase>, Prefixed<MemDatabase>>;
+
+    fn engine(&self) -> String {
+        "engine-fdb mirrored by engine-mem".into()
+    }
+
+    fn missing(&self) -> Option<Missing> {
+        cluster().err()
+    }
+
+    fn open(&self, scenario: &str) -> Fixture<Self::Database> {
+        let database = match cluster() {
+            Ok(database) => database,
+            Err(missing) => panic!("{scenario}: {missing:?}"),
+        };
+        let subspace = Subspace::new(&database);
+        let cluster = Prefixed::new(database, subspace.prefix().clone());
+        let memory = Prefixed::new(MemDatabase::new(), subspace.prefix().clone());
+        Fixture::new(Mirror::new(cluster, memory)).keep(subspace)
+    }
+}
+
+#[test]
+fn a_mirror_in_memory_passes_what_one_thread_can_ask() {
+    run_on_one_thread(&BesideMemory);
+}
+
+mod mirrored {
+    conformance::tape!(super::BesideMemory, 20);
+}

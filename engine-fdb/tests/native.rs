@@ -1,0 +1,62 @@
+//! The way out: what the trait does not carry is done on the crate's own objects, beside the rest.
+
+mod support;
+
+use engine_fdb::foundationdb::options::{DatabaseOption, TransactionOption as NativeOption};
+use futures_executor::block_on;
+use kv_api::{Database, Error, Read, Transaction, error};
+
+use support::{Subspace, cluster};
+
+#[test]
+fn the_native_transaction_is_lent_and_is_the_same() {
+    let database = match cluster() {
+        Ok(database) => database,
+        Err(missing) => return missing.skip("the native transaction"),
+    };
+    let subspace = Subspace::new(&database);
+    let key = [subspace.prefix(), b"key".as_slice()].concat();
+    block_on(async {
+        let tx = database.begin()?;
+        tx.set(&key, b"ours");
+        let (own, addresses) = tx.native(|native| {
+            // What the trait has no word for.
+            native.set_option(NativeOption::Tag("couch-layer".into())).map_err(|error| Error::new(error.code()))?;
+            Ok::<_, Error>((native.get(&key, false), native.get_addresses_for_key(&key)))
+        })??;
+        let code = |error: engine_fdb::foundationdb::FdbError| Error::new(error.code());
+        assert_eq!(own.await.map_err(code)?.as_deref(), Some(b"ours".as_slice()), "it sees what was written here");
+        assert!(!addresses.await.map_err(code)?.is_empty(), "a key has a server");
+        tx.native(|native| native.set(&key, b"native"))?;
+        tx.commit().await?;
+        assert_eq!(tx.native(|_| ()).unwrap_err().code(), error::USED_DURING_COMMIT);
+        let read = database.begin()?.get(&key, Read::Serializable).await?;
+        assert_eq!(read.as_deref(), Some(b"native".as_slice()), "it was committed with the rest");
+        let cancelled = database.begin()?;
+        cancelled.cancel();
+        assert_eq!(cancelled.native(|_| ()).unwrap_err().code(), error::TRANSACTION_CANCELLED);
+        Ok::<_, Error>(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn the_native_database_takes_the_options_of_the_database() {
+    let file = match cluster() {
+        Ok(database) => database.cluster_file().to_owned(),
+        Err(missing) => return missing.skip("the native database"),
+    };
+    // A handle of its own: options are the handle's, not the cluster's.
+    let database = block_on(engine_fdb::FdbDatabase::open(Some(&file))).unwrap();
+    let subspace = Subspace::new(&database);
+    database.native().set_option(DatabaseOption::MaxWatches(2)).unwrap();
+    let key = |n: u32| [subspace.prefix(), n.to_be_bytes().as_slice()].concat();
+    block_on(async {
+        let tx = database.begin()?;
+        let _kept = [tx.watch(&key(1)), tx.watch(&key(2))];
+        tx.get(&key(1), Read::Snapshot).await?;
+        assert_eq!(tx.watch(&key(3)).await.unwrap_err().code(), error::TOO_MANY_WATCHES);
+        Ok::<_, Error>(())
+    })
+    .unwrap();
+}

@@ -1,0 +1,94 @@
+//! A cluster to test on: the one of `FDB_CLUSTER_FILE`, in which every fixture has a random prefix of
+//! its own, cleared when it ends, however it ends.
+//!
+//! A run that is killed leaves its keys behind; in `fdbcli`, `clearrange` from `couch-layer test/` to
+//! `couch-layer test0` removes them all.
+
+#![allow(dead_code, reason = "each test program uses its part")]
+
+use std::sync::OnceLock;
+
+use conformance::{Fixture, Harness, Missing};
+use engine_fdb::FdbDatabase;
+use futures_executor::block_on;
+use kv_api::{Bytes, DatabaseExt, Error, RangeRequest, Transaction};
+
+/// The cluster, opened once for the process.
+///
+/// # Errors
+///
+/// What is missing: the variable, or an answer.
+pub(crate) fn cluster() -> Result<FdbDatabase, Missing> {
+    static CLUSTER: OnceLock<Result<FdbDatabase, Missing>> = OnceLock::new();
+    let open = || {
+        if std::env::var_os("FDB_CLUSTER_FILE").is_none_or(|file| file.is_empty()) {
+            return Err(Missing::new("fdb", "FDB_CLUSTER_FILE names no FoundationDB cluster to test on"));
+        }
+        block_on(FdbDatabase::open(None)).map_err(|error| Missing::new("fdb", error.to_string()))
+    };
+    CLUSTER.get_or_init(open).clone()
+}
+
+/// Bits that no other run has.
+pub(crate) fn random() -> u64 {
+    getrandom::u64().expect("the system has random numbers")
+}
+
+/// A part of the cluster that is nobody else's, emptied when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Subspace {
+    database: FdbDatabase,
+    prefix: Bytes,
+}
+
+impl Subspace {
+    /// A fresh one.
+    pub(crate) fn new(database: &FdbDatabase) -> Self {
+        let prefix = format!("couch-layer test/{:016x}/", random());
+        Subspace { database: database.clone(), prefix: prefix.into() }
+    }
+
+    /// What all its keys begin with.
+    pub(crate) fn prefix(&self) -> &Bytes {
+        &self.prefix
+    }
+}
+
+impl Drop for Subspace {
+    fn drop(&mut self) {
+        let range = RangeRequest::prefix(&self.prefix);
+        let cleared = block_on(self.database.run(|tx, _| {
+            tx.clear_range(&range.begin.key, &range.end.key);
+            std::future::ready(Ok::<_, Error>(()))
+        }));
+        if let Err(error) = cleared {
+            eprintln!("{} stays in the cluster: {error}", self.prefix.escape_ascii());
+        }
+    }
+}
+
+/// The suite's way to the cluster.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FdbHarness;
+
+impl Harness for FdbHarness {
+    type Database = FdbDatabase;
+
+    fn engine(&self) -> String {
+        "engine-fdb".into()
+    }
+
+    fn missing(&self) -> Option<Missing> {
+        cluster().err()
+    }
+
+    fn open(&self, scenario: &str) -> Fixture<FdbDatabase> {
+        match cluster() {
+            Ok(database) => {
+                let subspace = Subspace::new(&database);
+                Fixture::new(database).shared(subspace.prefix().clone()).keep(subspace)
+            }
+            Err(missing) => panic!("{scenario}: {missing:?}"),
+        }
+    }
+}

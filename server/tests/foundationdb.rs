@@ -1,0 +1,69 @@
+//! The program on FoundationDB where there is none: one sentence within seconds, and a clean end. Needs
+//! the client library and no server.
+
+#![cfg(feature = "fdb")]
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Runs a command that must fail before it does anything; gives its one sentence.
+fn refused(arguments: &[&str], cluster_file: Option<&Path>) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_couch-layer"));
+    // The loader may need to be told where the client library is.
+    let library_path = std::env::var_os("LD_LIBRARY_PATH").map(|path| ("LD_LIBRARY_PATH", path));
+    command.args(arguments).env_clear().envs(library_path).stdin(Stdio::null());
+    if let Some(file) = cluster_file {
+        command.env("FDB_CLUSTER_FILE", file);
+    }
+    let output = command.output().unwrap();
+    let sentence = String::from_utf8(output.stderr).unwrap();
+    // By itself, not by a signal: the client's thread has been stopped before.
+    assert_eq!(output.status.code(), Some(1), "{sentence}");
+    assert!(output.stdout.is_empty());
+    assert_eq!(sentence.lines().count(), 1, "{sentence}");
+    assert!(sentence.starts_with("couch-layer: ") && !sentence.contains("panicked"), "{sentence}");
+    sentence
+}
+
+/// The commands that open a store themselves.
+fn commands(engine: &str) -> [Vec<&str>; 3] {
+    [
+        vec!["serve", "--listen", "127.0.0.1:0", "--engine", engine],
+        vec!["check", "db", "--engine", engine],
+        vec!["export", "db", "--engine", engine],
+    ]
+}
+
+#[test]
+fn a_missing_cluster_file_is_one_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("fdb.cluster");
+    for command in commands(&format!("fdb:{}", file.display())) {
+        let sentence = refused(&command, None);
+        assert!(sentence.contains(&format!("no cluster file at {}", file.display())), "{sentence}");
+    }
+    let sentence = refused(&commands("fdb:")[0], Some(&file));
+    assert!(sentence.contains(&format!("no cluster file at {}", file.display())), "{sentence}");
+}
+
+#[test]
+fn an_unreachable_cluster_is_one_sentence_and_no_hang() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("fdb.cluster");
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    std::fs::write(&file, format!("test:test@{free}\n")).unwrap();
+    for command in commands(&format!("fdb:{}?prefix=a", file.display())) {
+        let sentence = refused(&command, None);
+        assert!(sentence.contains("no answer within"), "{sentence}");
+        assert!(sentence.contains(&format!("fdbcli -C {} --exec status", file.display())), "{sentence}");
+    }
+}
+
+#[test]
+fn a_file_that_names_no_cluster_is_one_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("fdb.cluster");
+    std::fs::write(&file, "not a cluster\n").unwrap();
+    let sentence = refused(&commands(&format!("fdb:{}", file.display()))[0], None);
+    assert!(sentence.contains("does not name a cluster"), "{sentence}");
+}
