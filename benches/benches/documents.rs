@@ -8,11 +8,16 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use benches::documents::Documents as Source;
+#[cfg(feature = "redb")]
+use benches::engines::Redb;
+#[cfg(feature = "sled")]
+use benches::engines::Sled;
+use benches::engines::{Engine, Mem, Syncing};
 use benches::recording::{RawRead, Recording};
 use criterion::{Criterion, criterion_group, criterion_main};
 use engine_mem::MemStore;
 use futures_executor::block_on;
-use kv_api::{Database, Durability};
+use kv_api::Database;
 use model::{BodyFormat, CreateOptions, Documents, Edit, GetOptions, JsonText, Layer, LayerOptions, WriteMode};
 use occ::OccDatabase;
 use occ::store::{Batch, Store};
@@ -65,65 +70,6 @@ fn recorded_reads(format: BodyFormat) -> (Vec<Batch>, Vec<Vec<RawRead>>) {
     (batches, reads.collect())
 }
 
-/// An engine that can be opened fresh: whole, and as its raw store.
-trait Engine {
-    const NAME: &'static str;
-    type Database: Database;
-    type Store: Store;
-    fn database(folder: &TempDir) -> Self::Database;
-    fn store(folder: &TempDir) -> Self::Store;
-}
-
-struct Mem;
-
-impl Engine for Mem {
-    const NAME: &'static str = "mem";
-    type Database = engine_mem::MemDatabase;
-    type Store = MemStore;
-
-    fn database(_: &TempDir) -> Self::Database {
-        engine_mem::MemDatabase::new()
-    }
-
-    fn store(_: &TempDir) -> MemStore {
-        MemStore::default()
-    }
-}
-
-struct Redb;
-
-impl Engine for Redb {
-    const NAME: &'static str = "redb";
-    type Database = engine_redb::RedbDatabase;
-    type Store = engine_redb::RedbStore;
-
-    fn database(folder: &TempDir) -> Self::Database {
-        let options = engine_redb::RedbOptions::new().durability(Durability::Process);
-        engine_redb::RedbDatabase::open(folder.path(), options).expect("a fresh folder")
-    }
-
-    fn store(folder: &TempDir) -> Self::Store {
-        engine_redb::RedbStore::open(folder.path(), 256 << 20, Durability::Process).expect("a fresh folder")
-    }
-}
-
-struct Sled;
-
-impl Engine for Sled {
-    const NAME: &'static str = "sled";
-    type Database = engine_sled::SledDatabase;
-    type Store = engine_sled::SledStore;
-
-    fn database(folder: &TempDir) -> Self::Database {
-        let options = engine_sled::SledOptions::new().durability(Durability::OperatingSystem);
-        engine_sled::SledDatabase::open(folder.path(), options).expect("a fresh folder")
-    }
-
-    fn store(folder: &TempDir) -> Self::Store {
-        engine_sled::SledStore::open(folder.path(), 256 << 20, Durability::OperatingSystem).expect("a fresh folder")
-    }
-}
-
 fn folder() -> TempDir {
     tempfile::Builder::new().prefix("couch-layer-bench").tempdir().expect("a temporary folder")
 }
@@ -134,7 +80,7 @@ fn insert<E: Engine>(criterion: &mut Criterion) {
         group.bench_function("model", |bencher| {
             bencher.iter_custom(|iterations| {
                 let folder = folder();
-                let documents = create(E::database(&folder), format);
+                let documents = create(E::database(folder.path(), Syncing::Unsynced), format);
                 let edits = edits(1, iterations as usize);
                 let begun = Instant::now();
                 for edit in edits {
@@ -146,7 +92,7 @@ fn insert<E: Engine>(criterion: &mut Criterion) {
         group.bench_function("raw", |bencher| {
             bencher.iter_custom(|iterations| {
                 let folder = folder();
-                let store = E::store(&folder);
+                let store = E::store(folder.path(), Syncing::Unsynced);
                 let batches = recorded(format, iterations as usize);
                 let begun = Instant::now();
                 for batch in batches {
@@ -162,7 +108,7 @@ fn read<E: Engine>(criterion: &mut Criterion) {
     for (name, format) in formats() {
         let mut group = criterion.benchmark_group(format!("read/{}/{name}", E::NAME));
         let directory = folder();
-        let documents = create(E::database(&directory), format);
+        let documents = create(E::database(directory.path(), Syncing::Unsynced), format);
         let stored = edits(2, STORED);
         let ids: Vec<String> = stored.iter().map(|edit| edit.id.clone()).collect();
         block_on(documents.write(stored, WriteMode::Interactive)).expect("new documents");
@@ -177,7 +123,7 @@ fn read<E: Engine>(criterion: &mut Criterion) {
             });
         });
         let raw = folder();
-        let store = E::store(&raw);
+        let store = E::store(raw.path(), Syncing::Unsynced);
         let (batches, reads) = recorded_reads(format);
         for batch in batches {
             store.apply(batch).expect("a working store");
@@ -201,10 +147,14 @@ fn read<E: Engine>(criterion: &mut Criterion) {
 
 fn all(criterion: &mut Criterion) {
     insert::<Mem>(criterion);
+    #[cfg(feature = "redb")]
     insert::<Redb>(criterion);
+    #[cfg(feature = "sled")]
     insert::<Sled>(criterion);
     read::<Mem>(criterion);
+    #[cfg(feature = "redb")]
     read::<Redb>(criterion);
+    #[cfg(feature = "sled")]
     read::<Sled>(criterion);
 }
 

@@ -9,6 +9,7 @@ mod server;
 mod work;
 
 use anyhow::{Context, Result};
+use benches::figures::Figures;
 use clap::Args;
 
 use client::Address;
@@ -43,25 +44,6 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// Figures of one work on one server, in units of work per second.
-struct Figures(Vec<f64>);
-
-impl Figures {
-    fn median(&self) -> f64 {
-        let mut sorted = self.0.clone();
-        sorted.sort_by(f64::total_cmp);
-        let middle = sorted.len() / 2;
-        if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 }
-    }
-
-    /// Greatest over least: 1.0 is a quiet machine.
-    fn spread(&self) -> f64 {
-        let greatest = self.0.iter().copied().fold(f64::MIN, f64::max);
-        let least = self.0.iter().copied().fold(f64::MAX, f64::min);
-        greatest / least
-    }
-}
-
 pub(crate) async fn run(options: Options) -> Result<()> {
     let spawned = match &options.ours {
         Some(_) => None,
@@ -91,8 +73,8 @@ async fn measure(
     rival: Option<&Address>,
     options: &Options,
 ) -> Result<(Figures, Option<Figures>)> {
-    let mut mine = Figures(Vec::new());
-    let mut theirs = Figures(Vec::new());
+    let mut mine = Figures::default();
+    let mut theirs = Figures::default();
     for round in 0..options.rounds {
         let sides: &mut [(Option<&Address>, &mut Figures)] = &mut [(Some(ours), &mut mine), (rival, &mut theirs)];
         if round % 2 == 1 {
@@ -101,7 +83,7 @@ async fn measure(
         for (address, figures) in sides {
             if let Some(address) = address {
                 let figure = work.run(address, options.scale).await;
-                figures.0.push(figure.with_context(|| format!("{} on {address}", work.name))?);
+                figures.push(figure.with_context(|| format!("{} on {address}", work.name))?);
             }
         }
     }
@@ -112,7 +94,7 @@ fn print_row(work: &Work, mine: &Figures, theirs: Option<&Figures>, json: bool) 
     let ratio = theirs.map(|theirs| mine.median() / theirs.median());
     if json {
         let row = serde_json::json!({
-            "work": work.name, "unit": work.unit, "ours": mine.0, "rival": theirs.map(|theirs| &theirs.0), "ratio": ratio,
+            "work": work.name, "unit": work.unit, "ours": mine.rounds(), "rival": theirs.map(Figures::rounds), "ratio": ratio,
         });
         println!("{row}");
         return;

@@ -1,0 +1,116 @@
+//! The engines that are measured: each as a whole database, and as the raw store under it.
+
+use std::path::Path;
+
+use kv_api::{Database, Durability};
+use occ::store::Store;
+
+/// What an acknowledged write waits for. Work of the processor is compared without syncing on both
+/// sides, acknowledged writes with syncing on both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Syncing {
+    /// The engine's default: the disk has it.
+    Synced,
+    /// Nothing: the operating system or the process may lose it.
+    Unsynced,
+}
+
+/// The page cache of an engine on disk, in bytes: its default.
+#[cfg(any(feature = "redb", feature = "sled"))]
+const CACHE: usize = 256 << 20;
+
+/// An engine that can be opened in a fresh folder.
+pub trait Engine {
+    /// Its name in tables, URLs and features.
+    const NAME: &'static str;
+    /// The whole engine.
+    type Database: Database;
+    /// The store under it.
+    type Store: Store;
+
+    /// Opens the whole engine.
+    fn database(folder: &Path, syncing: Syncing) -> Self::Database;
+
+    /// Opens the store alone.
+    fn store(folder: &Path, syncing: Syncing) -> Self::Store;
+
+    /// What a write survives once it is acknowledged.
+    fn durability(syncing: Syncing) -> Durability;
+}
+
+/// `engine-mem`: a persistent sorted map.
+#[cfg(feature = "mem")]
+pub struct Mem;
+
+#[cfg(feature = "mem")]
+impl Engine for Mem {
+    const NAME: &'static str = "mem";
+    type Database = engine_mem::MemDatabase;
+    type Store = engine_mem::MemStore;
+
+    fn database(_: &Path, _: Syncing) -> Self::Database {
+        engine_mem::MemDatabase::new()
+    }
+
+    fn store(_: &Path, _: Syncing) -> Self::Store {
+        engine_mem::MemStore::default()
+    }
+
+    fn durability(_: Syncing) -> Durability {
+        Durability::Process
+    }
+}
+
+/// `engine-redb`.
+#[cfg(feature = "redb")]
+pub struct Redb;
+
+#[cfg(feature = "redb")]
+impl Engine for Redb {
+    const NAME: &'static str = "redb";
+    type Database = engine_redb::RedbDatabase;
+    type Store = engine_redb::RedbStore;
+
+    fn database(folder: &Path, syncing: Syncing) -> Self::Database {
+        let options = engine_redb::RedbOptions::new().durability(Self::durability(syncing));
+        engine_redb::RedbDatabase::open(folder, options).expect("a fresh folder")
+    }
+
+    fn store(folder: &Path, syncing: Syncing) -> Self::Store {
+        engine_redb::RedbStore::open(folder, CACHE, Self::durability(syncing)).expect("a fresh folder")
+    }
+
+    fn durability(syncing: Syncing) -> Durability {
+        match syncing {
+            Syncing::Synced => Durability::Disk,
+            Syncing::Unsynced => Durability::Process,
+        }
+    }
+}
+
+/// `engine-sled`.
+#[cfg(feature = "sled")]
+pub struct Sled;
+
+#[cfg(feature = "sled")]
+impl Engine for Sled {
+    const NAME: &'static str = "sled";
+    type Database = engine_sled::SledDatabase;
+    type Store = engine_sled::SledStore;
+
+    fn database(folder: &Path, syncing: Syncing) -> Self::Database {
+        let options = engine_sled::SledOptions::new().durability(Self::durability(syncing));
+        engine_sled::SledDatabase::open(folder, options).expect("a fresh folder")
+    }
+
+    fn store(folder: &Path, syncing: Syncing) -> Self::Store {
+        engine_sled::SledStore::open(folder, CACHE as u64, Self::durability(syncing)).expect("a fresh folder")
+    }
+
+    fn durability(syncing: Syncing) -> Durability {
+        match syncing {
+            Syncing::Synced => Durability::Disk,
+            Syncing::Unsynced => Durability::OperatingSystem,
+        }
+    }
+}
