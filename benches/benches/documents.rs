@@ -46,7 +46,7 @@ fn create<D: Database>(engine: D, format: BodyFormat) -> Documents<D> {
 /// What single-document inserts come to in a store.
 fn recorded(format: BodyFormat, count: usize) -> Vec<Batch> {
     let (store, log) = Recording::new(MemStore::default());
-    let documents = create(OccDatabase::open(store).expect("an empty map"), format);
+    let documents = create(OccDatabase::over(store).expect("an empty map"), format);
     log.take_batches();
     for edit in edits(1, count) {
         block_on(documents.put(edit)).expect("a new document");
@@ -57,7 +57,7 @@ fn recorded(format: BodyFormat, count: usize) -> Vec<Batch> {
 /// The stored documents as batches, and for each document what reading it comes to.
 fn recorded_reads(format: BodyFormat) -> (Vec<Batch>, Vec<Vec<RawRead>>) {
     let (store, log) = Recording::new(MemStore::default());
-    let documents = create(OccDatabase::open(store).expect("an empty map"), format);
+    let documents = create(OccDatabase::over(store).expect("an empty map"), format);
     let stored = edits(2, STORED);
     let ids: Vec<String> = stored.iter().map(|edit| edit.id.clone()).collect();
     block_on(documents.write(stored, WriteMode::Interactive)).expect("new documents");

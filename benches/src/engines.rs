@@ -3,6 +3,8 @@
 use std::path::Path;
 
 use kv_api::{Database, Durability};
+#[cfg(any(feature = "redb", feature = "sled"))]
+use occ::disk::DiskStore;
 use occ::store::Store;
 
 /// What an acknowledged write waits for. Work of the processor is compared without syncing on both
@@ -17,7 +19,7 @@ pub enum Syncing {
 
 /// The page cache of an engine on disk, in bytes: its default.
 #[cfg(any(feature = "redb", feature = "sled"))]
-const CACHE: usize = 256 << 20;
+const CACHE: u64 = 256 << 20;
 
 /// An engine that can be opened in a fresh folder.
 pub trait Engine {
@@ -104,7 +106,7 @@ impl Engine for Sled {
     }
 
     fn store(folder: &Path, syncing: Syncing) -> Self::Store {
-        engine_sled::SledStore::open(folder, CACHE as u64, Self::durability(syncing)).expect("a fresh folder")
+        engine_sled::SledStore::open(folder, CACHE, Self::durability(syncing)).expect("a fresh folder")
     }
 
     fn durability(syncing: Syncing) -> Durability {

@@ -3,7 +3,7 @@
 use conformance::wrappers::{Boxed, Calm, Counting, Mirrored, Under, run_on_one_thread};
 use conformance::{Fixture, Harness};
 use engine_mem::MemDatabase;
-use occ::ShiftedClock;
+use occ::{OccBuilder, ShiftedClock};
 
 #[derive(Clone, Copy)]
 struct MemHarness;
@@ -17,7 +17,7 @@ impl Harness for MemHarness {
 
     fn open(&self, _scenario: &str) -> Fixture<MemDatabase> {
         let clock = ShiftedClock::new();
-        Fixture::new(MemDatabase::builder().clock(clock.clone()).build()).clock(move |by| clock.advance(by))
+        Fixture::new(OccBuilder::new().clock(clock.clone()).build()).clock(move |by| clock.advance(by))
     }
 }
 

@@ -2,14 +2,17 @@
 //!
 //! ```text
 //!   folder/
-//!     couch-layer.json, LOCK    what the folder is, and who owns it (occ::folder)
-//!     synced                    the last version that was synced: a store that comes back older is refused
-//!     data.redb                 redb's file: one table, `rows`
+//!     …            what every engine on disk has (occ::disk)
+//!     data.redb    redb's file: one table, `rows`
 //! ```
 
-mod database;
 mod error;
 mod store;
 
-pub use database::{RedbDatabase, RedbOptions};
 pub use store::{RedbRange, RedbStore, RedbView};
+
+/// A durable database in a folder: a cheap handle.
+pub type RedbDatabase = occ::OccDatabase<occ::disk::OnDisk<RedbStore>>;
+
+/// How a [`RedbDatabase`] is opened.
+pub type RedbOptions = occ::disk::DiskOptions;

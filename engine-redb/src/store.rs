@@ -6,14 +6,13 @@
 //! syncing after, without a second, empty commit.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use kv_api::{Direction, Durability, Error, Result, error};
-use occ::folder::{Folder, Mark, io_error};
-use occ::panics::{Panicked, silently};
+use occ::disk::DiskStore;
+use occ::panics::{Panicked, caught, silently};
 use occ::store::{ApplyError, Batch, Op, Store, View};
-use occ::synced::Synced;
 use redb::{Database, Range, ReadOnlyTable, ReadableDatabase, TableDefinition, WriteTransaction};
 
 use crate::error::kv_error;
@@ -22,10 +21,6 @@ fn failed(failure: impl Into<redb::Error>) -> Error {
     kv_error(failure, "redb")
 }
 
-/// The engine's name in a folder's mark, and the version of its format.
-const ENGINE: &str = "redb";
-const FORMAT: u32 = 1;
-
 const ROWS: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("rows");
 
 /// One redb table as a store.
@@ -33,23 +28,18 @@ const ROWS: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("rows"
 pub struct RedbStore {
     database: Database,
     durability: Durability,
-    synced: Mutex<Synced>,
-    /// Last, so that the folder is released when the file is closed.
-    _folder: Folder,
 }
 
-impl RedbStore {
-    /// Opens the table in the folder at `path`, which is created where there is none. Fails as
-    /// [`RedbDatabase::open`](crate::RedbDatabase::open) does.
-    pub fn open(path: &Path, cache_bytes: usize, durability: Durability) -> Result<Self> {
-        if !matches!(durability, Durability::Disk | Durability::Process) {
-            return Err(Error::new(error::INVALID_OPTION_VALUE)
-                .with_context("redb is durable to the disk, or not beyond the process; nothing in between"));
-        }
-        let folder = Folder::open(path, &Mark { engine: ENGINE.into(), format: FORMAT })?;
-        let file = path.join("data.redb");
+impl DiskStore for RedbStore {
+    const ENGINE: &'static str = "redb";
+    const FORMAT: u32 = 1;
+    /// redb keeps commits that are not synced in memory, until the database is closed.
+    const DURABILITIES: &'static [Durability] = &[Durability::Disk, Durability::Process];
+
+    fn open(folder: &Path, cache_bytes: u64, durability: Durability) -> Result<Self> {
+        let file = folder.join("data.redb");
         let tried = format!("cannot open {}", file.display());
-        let mut synced = Synced::open(&path.join("synced")).map_err(|cause| io_error(&tried, &cause))?;
+        let cache_bytes = usize::try_from(cache_bytes).unwrap_or(usize::MAX);
         let opened = silently("", || Database::builder().set_cache_size(cache_bytes).create(&file));
         let database = match opened {
             Ok(database) => database.map_err(|failure| kv_error(failure, &tried))?,
@@ -58,23 +48,16 @@ impl RedbStore {
                     .with_context(format!("{tried}: the data is damaged; restore it from a backup")));
             }
         };
-        let remembered = synced.read().map_err(|cause| io_error(&tried, &cause))?;
-        let store = RedbStore { database, durability, synced: Mutex::new(synced), _folder: folder };
+        let store = RedbStore { database, durability };
         // Views need the table to be there.
         let write = store.begin_write()?;
         write.open_table(ROWS).map_err(failed)?;
         write.commit().map_err(failed)?;
-        let last = occ::last_version(&store.view()?)?;
-        if last < remembered {
-            return Err(Error::new(error::FILE_CORRUPT).with_context(format!(
-                "the data in {} came back older than what was acknowledged (version {last}, once {remembered}): \
-                 restore it from a backup, or remove the file `synced` there to go on with what is left",
-                path.display()
-            )));
-        }
         Ok(store)
     }
+}
 
+impl RedbStore {
     fn begin_write(&self) -> Result<WriteTransaction> {
         let mut write = self.database.begin_write().map_err(failed)?;
         let durability = match self.durability {
@@ -114,18 +97,10 @@ impl Store for RedbStore {
     }
 
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
-        let version = batch.version;
         let write = self.begin_write().map_err(ApplyError::NothingApplied)?;
         // Until the commit turns the root, the pages written belong to nobody.
         write_ops(&write, &batch.ops).map_err(ApplyError::NothingApplied)?;
-        write.commit().map_err(|failure| ApplyError::Unknown(failed(failure)))?;
-        if self.durability == Durability::Disk {
-            let mut synced = self.synced.lock().unwrap_or_else(PoisonError::into_inner);
-            synced
-                .write(version)
-                .map_err(|cause| ApplyError::Unknown(io_error("cannot write the side file", &cause)))?;
-        }
-        Ok(())
+        write.commit().map_err(|failure| ApplyError::Unknown(failed(failure)))
     }
 
     fn sync(&self) -> Result<()> {
@@ -161,18 +136,21 @@ impl View for RedbView {
     type Range<'a> = RedbRange;
 
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        let value = self.0.get(key).map_err(failed)?;
-        Ok(value.map(|value| Bytes::copy_from_slice(value.value())))
+        caught("redb", || {
+            let value = self.0.get(key).map_err(failed)?;
+            Ok(value.map(|value| Bytes::copy_from_slice(value.value())))
+        })
     }
 
     fn range(&self, begin: &[u8], end: &[u8], direction: Direction) -> RedbRange {
-        RedbRange { rows: self.0.range(begin..end).map_err(|failure| Some(failed(failure))), direction }
+        let rows = caught("redb", || self.0.range(begin..end).map_err(failed));
+        RedbRange { rows: rows.map_err(Some), direction }
     }
 }
 
 /// Rows of a [`RedbView`].
 pub struct RedbRange {
-    /// Or what opening the range failed with, until it has been told.
+    /// Or what reading it failed with, until that has been told.
     rows: Result<Range<'static, &'static [u8], &'static [u8]>, Option<Error>>,
     direction: Direction,
 }
@@ -191,13 +169,18 @@ impl Iterator for RedbRange {
             Ok(rows) => rows,
             Err(failure) => return failure.take().map(Err),
         };
-        let row = match self.direction {
-            Direction::Forward => rows.next(),
-            Direction::Reverse => rows.next_back(),
-        };
-        row.map(|row| {
+        let row = caught("redb", || {
+            let row = match self.direction {
+                Direction::Forward => rows.next(),
+                Direction::Reverse => rows.next_back(),
+            };
+            let Some(row) = row else { return Ok(None) };
             let (key, value) = row.map_err(failed)?;
-            Ok((Bytes::copy_from_slice(key.value()), Bytes::copy_from_slice(value.value())))
-        })
+            Ok(Some((Bytes::copy_from_slice(key.value()), Bytes::copy_from_slice(value.value()))))
+        });
+        if row.is_err() {
+            self.rows = Err(None);
+        }
+        row.transpose()
     }
 }

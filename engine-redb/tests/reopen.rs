@@ -3,6 +3,7 @@
 use engine_redb::{RedbDatabase, RedbOptions};
 use futures_executor::block_on;
 use kv_api::{Database, Durability, RangeRequest, Read, Transaction, TransactionExt, error};
+use occ::ManualClock;
 
 fn write(database: &RedbDatabase, from: u32, to: u32) {
     let tx = database.begin().unwrap();
@@ -91,4 +92,23 @@ fn a_file_older_than_what_was_acknowledged_is_refused() {
     let error = RedbDatabase::open(folder.path(), RedbOptions::new()).unwrap_err();
     assert_eq!(error.code(), error::FILE_CORRUPT, "{error}");
     assert!(error.to_string().contains("older"), "{error}");
+}
+
+#[test]
+fn versions_go_on_whatever_the_durability_and_the_clock() {
+    for durability in [Durability::Disk, Durability::Process] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut last = 0;
+        for _ in 0..3 {
+            // A clock that begins anew with each process.
+            let options = RedbOptions::new().durability(durability).clock(ManualClock::new());
+            let database = RedbDatabase::open(folder.path(), options).unwrap();
+            let tx = database.begin().unwrap();
+            tx.set(b"key", b"value");
+            block_on(tx.commit()).unwrap();
+            let version = tx.get_committed_version().unwrap();
+            assert!(version > last, "{durability:?}: {last}, then {version}");
+            last = version;
+        }
+    }
 }

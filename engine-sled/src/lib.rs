@@ -2,9 +2,8 @@
 //!
 //! ```text
 //!   folder/
-//!     couch-layer.json, LOCK    what the folder is, and who owns it (occ::folder)
-//!     synced                    the last version that was synced: a store that comes back older is refused
-//!     data/                     sled's own: db (its log), conf, blobs/, snap.*
+//!     …          what every engine on disk has (occ::disk)
+//!     data/                          sled's own: db (its log), conf, blobs/, snap.*
 //! ```
 //!
 //! A commit is acknowledged after its bytes are on the disk: sled's `flush` writes them, and this
@@ -15,13 +14,17 @@
 
 mod blobs;
 mod clears;
-mod database;
+mod error;
 mod images;
-mod panics;
 mod purge;
 mod range;
 mod store;
 
-pub use database::{SledDatabase, SledOptions};
 pub use range::SledRange;
 pub use store::{SledStore, SledView};
+
+/// A durable database in a folder: a cheap handle.
+pub type SledDatabase = occ::OccDatabase<occ::disk::OnDisk<SledStore>>;
+
+/// How a [`SledDatabase`] is opened.
+pub type SledOptions = occ::disk::DiskOptions;

@@ -14,7 +14,7 @@ use kv_api::{Direction, Result};
 use occ::KeyRange;
 
 use crate::clears::uncovered;
-use crate::panics::caught;
+use crate::error::caught;
 use crate::store::{SledView, to_bytes};
 
 /// The first piece is small, since many reads want few rows; each is twice the one before.

@@ -5,29 +5,24 @@ use std::collections::btree_map::Entry;
 use std::fs::File;
 use std::ops::Bound;
 use std::path::Path;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use kv_api::{Direction, Durability, Error, Result, error};
-use occ::folder::{Folder, Mark, io_error, sync_folder};
+use occ::disk::DiskStore;
+use occ::folder::{io_error, sync_folder};
 use occ::panics::{Panicked, silently};
 use occ::store::{ApplyError, Batch, Op, Store, View};
-use occ::synced::Synced;
 use occ::{KeyRange, RangeSet};
 use sled::IVec;
 
 use crate::blobs::Blobs;
 use crate::clears::{BULK, Clears, RECORD_KEY, STEP, decode, encode, uncovered};
+use crate::error::{caught, sled_error};
 use crate::images::{Image, Images, Snapshot};
-use crate::panics::{caught, sled_error};
 use crate::purge::{Purger, Step};
 use crate::range::SledRange;
-
-/// The engine's name in a folder's mark, and the version of its format.
-const ENGINE: &str = "sled";
-const FORMAT: u32 = 1;
 
 /// Threads of sled may hold its lock for a moment after a database was closed.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
@@ -41,12 +36,8 @@ pub struct SledStore {
     /// First, so that it ends before the rest.
     purger: Purger,
     shared: Arc<Shared>,
-    /// The version of the newest batch.
-    applied: AtomicI64,
     disk: Option<Disk>,
     path: String,
-    /// Last, so that the folder is released when everything else is closed.
-    _folder: Folder,
 }
 
 /// What the committer and the purge work on.
@@ -74,35 +65,30 @@ type Effects = BTreeMap<Bytes, (Image, Option<Bytes>)>;
 struct Disk {
     log: File,
     blobs: Mutex<Blobs>,
-    synced: Mutex<Synced>,
+}
+
+impl DiskStore for SledStore {
+    const ENGINE: &'static str = "sled";
+    const FORMAT: u32 = 1;
+    const DURABILITIES: &'static [Durability] = &[Durability::Disk, Durability::OperatingSystem];
+
+    fn open(folder: &Path, cache_bytes: u64, durability: Durability) -> Result<Self> {
+        Self::open_with_bulk(folder, cache_bytes, durability, BULK)
+    }
 }
 
 impl SledStore {
-    /// Opens the tree in the folder at `path`, which is created where there is none. Fails as
-    /// [`SledDatabase::open`](crate::SledDatabase::open) does.
-    pub fn open(path: &Path, cache_bytes: u64, durability: Durability) -> Result<Self> {
-        Self::open_with_bulk(path, cache_bytes, durability, BULK)
-    }
-
-    fn open_with_bulk(path: &Path, cache_bytes: u64, durability: Durability, bulk: usize) -> Result<Self> {
-        if !matches!(durability, Durability::Disk | Durability::OperatingSystem) {
-            return Err(Error::new(error::INVALID_OPTION_VALUE)
-                .with_context("sled is durable to the disk, or to the operating system; nothing else"));
-        }
-        let folder = Folder::open(path, &Mark { engine: ENGINE.into(), format: FORMAT })?;
-        let data = path.join("data");
+    fn open_with_bulk(folder: &Path, cache_bytes: u64, durability: Durability, bulk: usize) -> Result<Self> {
+        let data = folder.join("data");
         let tree = open_tree(&data, cache_bytes)?;
-        let failed = |doing: &str, cause: &std::io::Error| io_error(format!("{doing} {}", path.display()), cause);
+        let failed = |doing: &str, cause: &std::io::Error| io_error(format!("{doing} {}", folder.display()), cause);
         let disk = match durability {
             Durability::Disk => {
-                let mut disk = Disk {
+                let disk = Disk {
                     log: File::open(data.join("db")).map_err(|cause| failed("cannot open sled's file in", &cause))?,
                     blobs: Mutex::new(Blobs::new(data.join("blobs"))),
-                    synced: Mutex::new(
-                        Synced::open(&path.join("synced")).map_err(|cause| failed("cannot write to", &cause))?,
-                    ),
                 };
-                disk.settle(path, &data).map_err(|cause| failed("cannot sync the files of", &cause))?;
+                disk.settle(&data).map_err(|cause| failed("cannot sync the files of", &cause))?;
                 Some(disk)
             }
             _ => None,
@@ -113,24 +99,10 @@ impl SledStore {
         let store = SledStore {
             purger: Purger::default(),
             shared: Arc::new(Shared { tree, images: Arc::default(), clears, bulk }),
-            applied: AtomicI64::new(0),
             disk,
-            path: path.display().to_string(),
-            _folder: folder,
+            path: folder.display().to_string(),
         };
         store.purge_if_pending();
-        let last = occ::last_version(&store.view()?)?;
-        store.applied.store(last, Ordering::Relaxed);
-        if let Some(disk) = &store.disk {
-            let synced = locked(&disk.synced).read().map_err(|cause| failed("cannot read the side file of", &cause))?;
-            if last < synced {
-                return Err(Error::new(error::FILE_CORRUPT).with_context(format!(
-                    "the data in {} came back older than what was acknowledged (version {last}, once {synced}): \
-                     restore it from a backup, or remove the file `synced` there to go on with what is left",
-                    path.display()
-                )));
-            }
-        }
         Ok(store)
     }
 
@@ -251,19 +223,17 @@ fn record(changes: &mut sled::Batch, pending: &RangeSet) {
 
 impl Disk {
     /// Makes what the opening created durable: sled syncs neither its settings nor its folders.
-    fn settle(&mut self, path: &Path, data: &Path) -> std::io::Result<()> {
+    fn settle(&self, data: &Path) -> std::io::Result<()> {
         File::open(data.join("conf"))?.sync_all()?;
         self.log.sync_all()?;
         locked(&self.blobs).sync()?;
         sync_folder(&data.join("blobs"))?;
-        sync_folder(data)?;
-        sync_folder(path)
+        sync_folder(data)
     }
 
-    fn sync(&self, version: i64) -> std::io::Result<()> {
+    fn sync(&self) -> std::io::Result<()> {
         locked(&self.blobs).sync()?;
-        self.log.sync_data()?;
-        locked(&self.synced).write(version)
+        self.log.sync_data()
     }
 }
 
@@ -305,7 +275,7 @@ impl Store for SledStore {
     }
 
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
-        let (shared, version) = (&self.shared, batch.version);
+        let shared = &self.shared;
         let mut clears = locked(&shared.clears);
         let mut draft = Draft { pending: RangeSet::clone(&clears.pending), grew: false };
         let effects = caught(&self.doing("cannot read"), || shared.settle(batch, &mut draft))
@@ -331,7 +301,6 @@ impl Store for SledStore {
             *clears = Clears { pending: Arc::new(pending), since };
         }
         drop(clears);
-        self.applied.store(version, Ordering::Relaxed);
         if clears_change {
             self.purge_if_pending();
         }
@@ -341,8 +310,7 @@ impl Store for SledStore {
     fn sync(&self) -> Result<()> {
         caught(&self.doing("cannot write to"), || self.shared.tree.flush())?;
         let Some(disk) = &self.disk else { return Ok(()) };
-        disk.sync(self.applied.load(Ordering::Relaxed))
-            .map_err(|cause| io_error(self.doing("cannot sync the files of"), &cause))
+        disk.sync().map_err(|cause| io_error(self.doing("cannot sync the files of"), &cause))
     }
 
     fn durability(&self) -> Durability {
@@ -351,11 +319,7 @@ impl Store for SledStore {
 
     fn close(&self) -> Result<()> {
         self.purger.stop();
-        self.sync()?;
-        if let Some(disk) = &self.disk {
-            locked(&disk.synced).sync().map_err(|cause| io_error(self.doing("cannot sync the files of"), &cause))?;
-        }
-        Ok(())
+        self.sync()
     }
 }
 

@@ -87,7 +87,7 @@ impl<S: Store> Core<S> {
 
     /// What remembers `version`, in a store that outlives the process.
     pub(crate) fn version_mark(&self, version: i64) -> Option<(Bytes, Bytes)> {
-        if self.store.durability() == kv_api::Durability::Process {
+        if !self.store.outlives_process() {
             return None;
         }
         let mark = [FORMAT.to_be_bytes().as_slice(), &version.to_be_bytes()].concat();

@@ -30,9 +30,22 @@ impl<S: Store> Drop for Handle<S> {
 }
 
 impl<S: Store> OccDatabase<S> {
-    /// Opens a database over `store` with the machine's clock and FoundationDB's limits.
-    pub fn open(store: S) -> Result<Self> {
+    /// A database over `store` with the machine's clock and FoundationDB's limits. Fails as
+    /// [`OccBuilder::open`] does.
+    pub fn over(store: S) -> Result<Self> {
         OccBuilder::new().open(store)
+    }
+
+    /// A database over a new store in memory, with the machine's clock and FoundationDB's limits.
+    ///
+    /// # Panics
+    ///
+    /// As [`OccBuilder::build`] does.
+    pub fn new() -> Self
+    where
+        S: Default,
+    {
+        OccBuilder::new().build()
     }
 
     /// Closes the database: commits under way end, everything is synced, the committer thread ends, and
@@ -44,6 +57,12 @@ impl<S: Store> OccDatabase<S> {
     /// The store below.
     pub fn store(&self) -> &S {
         &self.0.core.store
+    }
+}
+
+impl<S: Store + Default> Default for OccDatabase<S> {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -128,6 +147,18 @@ impl OccBuilder {
     pub fn at_points(mut self, act: impl Fn(Point) + Send + Sync + 'static) -> Self {
         self.hook = Hook::new(act);
         self
+    }
+
+    /// A database over a new store in memory.
+    ///
+    /// # Panics
+    ///
+    /// When a store that has just been made cannot be read.
+    pub fn build<S: Store + Default>(self) -> OccDatabase<S> {
+        match self.open(S::default()) {
+            Ok(database) => database,
+            Err(error) => panic!("an empty store cannot be read: {error}"),
+        }
     }
 
     /// Opens a database over `store`. Fails with what reading the store fails with, 1522 when its version

@@ -42,6 +42,7 @@ mod window;
 mod write_map;
 
 pub mod atomic;
+pub mod disk;
 pub mod folder;
 pub mod panics;
 pub mod store;

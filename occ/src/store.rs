@@ -77,6 +77,12 @@ pub trait Store: Send + Sync + 'static {
     /// What an applied and synced batch survives.
     fn durability(&self) -> Durability;
 
+    /// Whether another process may open what this one leaves, if only after a close: the store then
+    /// remembers the last commit version, so that versions go on.
+    fn outlives_process(&self) -> bool {
+        self.durability() != Durability::Process
+    }
+
     /// Called once, when the database closes: no call follows but through views.
     fn close(&self) -> Result<()> {
         self.sync()

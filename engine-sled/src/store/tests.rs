@@ -1,5 +1,7 @@
 //! Snapshots of the store against copies of a map.
 
+use std::sync::atomic::Ordering;
+
 use super::*;
 
 /// SplitMix64.

@@ -1,16 +1,12 @@
-//! sled panics where others return errors. This is where that ends.
-
-use std::panic::{AssertUnwindSafe, catch_unwind};
+//! sled's errors in the codes of the contract.
 
 use kv_api::{Error, Result, error};
 use occ::folder::io_error;
+use occ::panics;
 
-/// Calls into sled: a panic in it comes back as 1522.
+/// Calls into sled, which panics where others return errors: that comes back as 1522.
 pub(crate) fn caught<T>(doing: &str, call: impl FnOnce() -> sled::Result<T>) -> Result<T> {
-    match catch_unwind(AssertUnwindSafe(call)) {
-        Ok(outcome) => outcome.map_err(|cause| sled_error(doing, &cause)),
-        Err(_) => Err(Error::new(error::FILE_CORRUPT).with_context(format!("{doing}: sled failed unexpectedly"))),
-    }
+    panics::caught(doing, || call().map_err(|cause| sled_error(doing, &cause)))
 }
 
 /// sled's error in our words.

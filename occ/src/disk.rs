@@ -1,0 +1,230 @@
+//! A database in a folder: what all engines on disk have in common.
+//!
+//! An engine brings a [`DiskStore`], and is a database by two lines:
+//!
+//! ```ignore
+//! pub type MyDatabase = occ::OccDatabase<occ::disk::OnDisk<MyStore>>;
+//! pub type MyOptions = occ::disk::DiskOptions;
+//! ```
+//!
+//! ```text
+//!   folder/
+//!     couch-layer.json, LOCK    what the folder is, and who owns it (`folder`)
+//!     synced                    the last version that was synced (`synced`)
+//!     …                         the store's own files
+//! ```
+//!
+//! Invariants: a store is opened only in a folder that is this process's, this engine's and of this
+//! format; its version mark is written whatever the durability, so versions go on over a restart; one
+//! that comes back older than its side file is refused.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use kv_api::{Durability, Error, Limits, Result, error};
+
+use crate::folder::{Folder, Mark, io_error, sync_folder};
+use crate::store::{ApplyError, Batch, Store};
+use crate::synced::Synced;
+use crate::{Clock, OccBuilder, OccDatabase, last_version};
+
+/// A store whose rows are in a folder.
+pub trait DiskStore: Store + Sized {
+    /// The engine's name, as in its URL; the folder's mark bears it.
+    const ENGINE: &'static str;
+
+    /// The version of the store's format. A folder of another one is refused.
+    const FORMAT: u32;
+
+    /// What commits can be made to survive. [`Durability::Disk`] is the default of [`DiskOptions`].
+    const DURABILITIES: &'static [Durability];
+
+    /// Opens the store in `folder`, which is there and ours, and holds nothing of the store's when it
+    /// is opened for the first time. `cache_bytes` is what its cache may take; `durability` is one of
+    /// [`DURABILITIES`](Self::DURABILITIES).
+    ///
+    /// # Errors
+    ///
+    /// 1522 when its files are damaged (never a panic); 1510 when the disk fails; 1514 when it cannot be
+    /// written. Each with a sentence that says what to do.
+    fn open(folder: &Path, cache_bytes: u64, durability: Durability) -> Result<Self>;
+}
+
+/// A [`DiskStore`] that owns its folder and remembers what was synced.
+#[derive(Debug)]
+pub struct OnDisk<S> {
+    store: S,
+    /// The version of the newest batch.
+    applied: AtomicI64,
+    /// Of a store that promises to reach the disk.
+    synced: Option<Mutex<Synced>>,
+    path: PathBuf,
+    /// Last, so that the folder is released when the store's files are closed.
+    _folder: Folder,
+}
+
+impl<S: DiskStore> OnDisk<S> {
+    fn open(path: &Path, cache_bytes: u64, durability: Durability) -> Result<Self> {
+        if !S::DURABILITIES.contains(&durability) {
+            return Err(Error::new(error::INVALID_OPTION_VALUE).with_context(format!(
+                "{} can be durable as {:?}, not {durability:?}",
+                S::ENGINE,
+                S::DURABILITIES
+            )));
+        }
+        let folder = Folder::open(path, &Mark { engine: S::ENGINE.into(), format: S::FORMAT })?;
+        let cannot = |doing: &str, cause| io_error(format!("cannot {doing} {}", path.display()), &cause);
+        let mut synced =
+            Synced::open(&path.join("synced")).map_err(|cause| cannot("open the side file `synced` in", cause))?;
+        let store = S::open(path, cache_bytes, durability)?;
+        let last = last_version(&store.view()?)?;
+        let once = synced.read().map_err(|cause| cannot("read the side file `synced` in", cause))?;
+        if last < once {
+            return Err(Error::new(error::FILE_CORRUPT).with_context(format!(
+                "the data in {} came back older than what was acknowledged (version {last}, once {once}): \
+                 restore it from a backup, or remove the file `synced` there to go on with what is left",
+                path.display()
+            )));
+        }
+        let reaches_disk = durability == Durability::Disk;
+        if reaches_disk {
+            // What the opening created is to keep its names.
+            sync_folder(path).map_err(|cause| cannot("sync the folder", cause))?;
+        }
+        Ok(OnDisk {
+            store,
+            applied: AtomicI64::new(last),
+            synced: reaches_disk.then_some(Mutex::new(synced)),
+            path: path.to_owned(),
+            _folder: folder,
+        })
+    }
+
+    /// The store below.
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
+    fn synced(&self, act: impl FnOnce(&mut Synced) -> std::io::Result<()>) -> Result<()> {
+        let Some(synced) = &self.synced else { return Ok(()) };
+        act(&mut synced.lock().unwrap_or_else(PoisonError::into_inner)).map_err(|cause| {
+            io_error(format!("cannot write the side file `synced` in {}", self.path.display()), &cause)
+        })
+    }
+}
+
+impl<S: DiskStore> Store for OnDisk<S> {
+    type View = S::View;
+
+    fn view(&self) -> Result<S::View> {
+        self.store.view()
+    }
+
+    fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
+        let version = batch.version;
+        self.store.apply(batch)?;
+        self.applied.store(version, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.store.sync()?;
+        self.synced(|synced| synced.write(self.applied.load(Ordering::Relaxed)))
+    }
+
+    fn durability(&self) -> Durability {
+        self.store.durability()
+    }
+
+    fn outlives_process(&self) -> bool {
+        true
+    }
+
+    fn close(&self) -> Result<()> {
+        self.store.close()?;
+        self.synced(|synced| synced.sync())
+    }
+}
+
+impl<S: DiskStore> OccDatabase<OnDisk<S>> {
+    /// Opens the database in the folder at `path`, which is created where there is none. The folder is
+    /// released when the last handle and the last transaction are dropped.
+    ///
+    /// # Errors
+    ///
+    /// 1529 when another process has it open; 2108 when it is of another engine or format; 2000 when it
+    /// is not ours; 2006 for a durability that the engine does not have; 1514 when it cannot be written;
+    /// 1522 when its files are damaged, or hold less than was acknowledged; 1510 when the disk fails.
+    /// Each with a sentence that says what to do. No acknowledged commit is given up by it: a folder that
+    /// was refused can be opened once the cause is gone.
+    pub fn open(path: impl AsRef<Path>, options: DiskOptions) -> Result<Self> {
+        let store = OnDisk::open(path.as_ref(), options.cache_bytes, options.durability)?;
+        options.occ.open(store)
+    }
+}
+
+/// How a database in a folder is opened.
+#[derive(Clone, Debug)]
+pub struct DiskOptions {
+    cache_bytes: u64,
+    durability: Durability,
+    occ: OccBuilder,
+}
+
+impl Default for DiskOptions {
+    fn default() -> Self {
+        DiskOptions { cache_bytes: 256 << 20, durability: Durability::Disk, occ: OccBuilder::new() }
+    }
+}
+
+impl DiskOptions {
+    /// A cache of 256 MiB, synced to the disk before a commit is acknowledged.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How many bytes the store's cache may take.
+    #[must_use]
+    pub fn cache_bytes(mut self, bytes: u64) -> Self {
+        self.cache_bytes = bytes;
+        self
+    }
+
+    /// What an acknowledged commit survives: `Disk`, the default, or what else the engine has
+    /// ([`DiskStore::DURABILITIES`]), for tests and benches.
+    #[must_use]
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// Follows this clock.
+    #[must_use]
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.occ = self.occ.clock(clock);
+        self
+    }
+
+    /// Takes the jitter of pauses from this seed.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.occ = self.occ.seed(seed);
+        self
+    }
+
+    /// Holds transactions to these limits.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.occ = self.occ.limits(limits);
+        self
+    }
+
+    /// Calls `act` at each point of every batch: see [`OccBuilder::at_points`].
+    #[cfg(feature = "faults")]
+    #[must_use]
+    pub fn at_points(mut self, act: impl Fn(crate::Point) + Send + Sync + 'static) -> Self {
+        self.occ = self.occ.at_points(act);
+        self
+    }
+}
