@@ -3,6 +3,8 @@
 //! Machines differ and are noisy, so every figure is a ratio of two medians taken in turns in one
 //! run. Nothing here passes or fails; what must hold is in the tests.
 
+#[cfg(feature = "fdb")]
+mod fdb;
 mod http;
 
 use clap::{Parser, Subcommand};
@@ -18,6 +20,9 @@ struct Cli {
 enum Command {
     /// The server beside another CouchDB-compatible one: writes, reads, bulk, feeds and listings
     Http(http::Options),
+    /// Documents on a FoundationDB cluster, through the library and over HTTP, beside the same rows raw
+    #[cfg(feature = "fdb")]
+    Fdb(fdb::Options),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -26,5 +31,7 @@ fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match cli.command {
         Command::Http(options) => runtime.block_on(http::run(options)),
+        #[cfg(feature = "fdb")]
+        Command::Fdb(options) => runtime.block_on(fdb::run(options)),
     }
 }

@@ -7,6 +7,7 @@ import path from 'node:path';
 import test from 'node:test';
 import { promisify } from 'node:util';
 
+import { store } from '../lib/engines.mjs';
 import { E2E, Server, skipLoudly, temporaryFolder } from '../lib/server.mjs';
 
 const nano = createRequire(import.meta.url)('nano');
@@ -16,7 +17,7 @@ const ADMIN = { COUCHDB_USER: 'anna', COUCHDB_PASSWORD: 'secret word' };
 const withAdmin = (server) => server.url.replace('//', '//anna:secret%20word@');
 
 test('nano', async (t) => {
-  const server = (await Server.start('mem:', { env: ADMIN })).endWith(t);
+  const server = (await Server.start(await store(t, 'mem'), { env: ADMIN })).endWith(t);
   const couch = nano(withAdmin(server));
   await couch.db.create('alice');
   assert.ok((await couch.db.list()).includes('alice'));
@@ -72,7 +73,7 @@ test('pycouchdb', { timeout: 180_000 }, async (t) => {
   } catch (error) {
     return skipLoudly(t, `pycouchdb cannot be installed: ${String(error.stderr ?? error).trim().split('\n').at(-1)}`);
   }
-  const server = (await Server.start('mem:', { env: ADMIN })).endWith(t);
+  const server = (await Server.start(await store(t, 'mem'), { env: ADMIN })).endWith(t);
   const script = path.join(E2E, 'lib/python_client.py');
   const { stdout } = await exec(path.join(environment, 'bin/python'), [script, `${withAdmin(server)}/`], {
     env: { ...process.env, no_proxy: '127.0.0.1' },

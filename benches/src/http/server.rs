@@ -1,4 +1,4 @@
-//! Our server, started on a fresh folder and a free port.
+//! Our server, started on a free port and a fresh folder, or on the store of a URL.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -22,6 +22,7 @@ impl Spawned {
         let folder = tempfile::Builder::new().prefix("couch-layer-bench").tempdir()?;
         let url = match engine {
             "mem" => "mem:".to_owned(),
+            url if url.contains(':') => url.to_owned(),
             on_disk => format!("{on_disk}:{}", folder.path().join("data").display()),
         };
         let mut child = Command::new(binary)

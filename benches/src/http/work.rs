@@ -15,7 +15,7 @@ use benches::documents::Documents;
 const DOCUMENTS: usize = 20_000;
 
 /// A request of a load: method, path, body.
-type Load = Vec<(Method, String, Bytes)>;
+pub(crate) type Load = Vec<(Method, String, Bytes)>;
 
 type Figure<'a> = Pin<Box<dyn Future<Output = Result<f64>> + Send + 'a>>;
 
@@ -57,19 +57,19 @@ pub(crate) const WORKS: &[Work] = &[
     },
 ];
 
-fn scaled(count: usize, scale: f64) -> usize {
+pub(crate) fn scaled(count: usize, scale: f64) -> usize {
     ((count as f64 * scale) as usize).max(1)
 }
 
 /// A database that is made for one piece of work. It stays: what a server does in the background after
 /// one is dropped would be counted against the next work.
-struct Database {
+pub(crate) struct Database {
     name: String,
     address: Address,
 }
 
 impl Database {
-    async fn create(address: &Address) -> Result<Database> {
+    pub(crate) async fn create(address: &Address) -> Result<Database> {
         let nanos = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos();
         let name = format!("bench-{nanos:x}");
         let database = Database { name, address: address.clone() };
@@ -77,11 +77,11 @@ impl Database {
         Ok(database)
     }
 
-    fn path(&self, rest: &str) -> String {
+    pub(crate) fn path(&self, rest: &str) -> String {
         format!("/{}{rest}", self.name)
     }
 
-    async fn fill(&self, count: usize) -> Result<Vec<String>> {
+    pub(crate) async fn fill(&self, count: usize) -> Result<Vec<String>> {
         let mut client = Client::connect(&self.address).await?;
         let mut documents = Documents::seeded(1);
         let mut ids = Vec::with_capacity(count);
@@ -96,7 +96,7 @@ impl Database {
 }
 
 /// Sends each client's requests one after the other, all clients at once, and gives the time it took.
-async fn send(address: &Address, loads: Vec<Load>) -> Result<Duration> {
+pub(crate) async fn send(address: &Address, loads: Vec<Load>) -> Result<Duration> {
     let mut clients = Vec::with_capacity(loads.len());
     for _ in &loads {
         clients.push(Client::connect(address).await?);
@@ -120,7 +120,7 @@ async fn send(address: &Address, loads: Vec<Load>) -> Result<Duration> {
     Ok(begun.elapsed())
 }
 
-fn split<T>(items: Vec<T>, clients: usize) -> Vec<Vec<T>> {
+pub(crate) fn split<T>(items: Vec<T>, clients: usize) -> Vec<Vec<T>> {
     let mut parts: Vec<Vec<T>> = (0..clients).map(|_| Vec::new()).collect();
     for (index, item) in items.into_iter().enumerate() {
         parts[index % clients].push(item);
