@@ -247,3 +247,23 @@ fn points_are_reached_in_order_and_say_what_a_crash_leaves() {
         [(Point::BeforeApply, false, false), (Point::AfterApply, true, false), (Point::AfterSync, true, true)];
     assert_eq!(*locked(&seen), expected);
 }
+
+#[test]
+fn a_long_run_ends_with_the_shortest_tape_that_fails() {
+    let run = Run { seed: 1, tapes: 400, instructions: 150 };
+    let engine = |occ| Faulty { store: Broken::Nothing, occ };
+    let mut played = 0;
+    let failure =
+        tape::run_long(&engine(Some(Fault::ConflictRangesDropped)), run, 20, |instructions| played += instructions)
+            .expect_err("the fault is noticed")
+            .to_string();
+    assert!(played < 400 * 150, "at the first difference the run ends");
+    assert!(failure.contains("engine: Ok(())\n  oracle: Err"), "{failure}");
+    let steps = failure.lines().skip_while(|line| *line != "after:").count();
+    assert!(steps < 12, "it is not short:\n{failure}");
+
+    played = 0;
+    let run = Run { tapes: 7, ..run };
+    tape::run_long(&engine(None), run, 3, |instructions| played += instructions).expect("there is no fault");
+    assert_eq!(played, 7 * 150);
+}

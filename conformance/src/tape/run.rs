@@ -1,0 +1,215 @@
+//! Runs of many tapes: the short one of an engine's tests, the pinned seeds, and the long one.
+
+use std::fmt;
+
+use kv_api::{Database, DatabaseExt, Error, Prefixed, Transaction};
+
+use super::{Divergence, Instruction, generate, play};
+use crate::scenario::block_on;
+use crate::{Fixture, Harness, Keyspace, shrink};
+
+/// How many tapes a run plays, and how long each is.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    /// The seed of the first tape; each has the seed after that of the one before.
+    pub seed: u64,
+    /// How many.
+    pub tapes: u64,
+    /// Instructions in each.
+    pub instructions: usize,
+}
+
+impl Run {
+    /// This many tapes, a few seconds' worth. `CONFORMANCE_SEED` and `CONFORMANCE_TAPES` in the
+    /// environment choose others.
+    pub fn short(tapes: u64) -> Self {
+        let number =
+            |name: &str, default| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default);
+        Run { seed: number("CONFORMANCE_SEED", 1), tapes: number("CONFORMANCE_TAPES", tapes), instructions: 150 }
+    }
+}
+
+/// A tape on which engine and oracle differ.
+#[derive(Debug)]
+pub struct Failure {
+    engine: String,
+    seed: u64,
+    instructions: usize,
+    found: Found,
+}
+
+#[derive(Debug)]
+enum Found {
+    /// On an empty database, after these steps.
+    Alone(Divergence, Vec<Instruction>),
+    /// Only on a database on which others were played before.
+    After { first: u64, divergence: Divergence },
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Failure { engine, seed, instructions, found } = self;
+        write!(f, "{engine}: tape of seed {seed}, {instructions} instructions ")?;
+        match found {
+            Found::Alone(divergence, steps) => {
+                write!(f, "(pin it in conformance/seeds/tape.txt):\n{divergence}\nafter:")?;
+                steps.iter().try_for_each(|step| write!(f, "\n  {step:?}"))
+            }
+            Found::After { first, divergence } => {
+                write!(f, "(only after the tapes from seed {first} on, on one database):\n{divergence}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// A database of `harness` in which a tape finds nobody else's keys: the database's own keyspace, or a
+/// prefix of a shared one.
+enum Stage<D> {
+    Own(Fixture<D>),
+    Shared(Fixture<Prefixed<D>>),
+}
+
+impl<D: Database> Stage<D> {
+    fn open<H: Harness<Database = D>>(harness: &H) -> Self {
+        let fixture = harness.open("tape");
+        match fixture.keyspace {
+            Keyspace::Own => Stage::Own(fixture),
+            Keyspace::Shared => {
+                let prefix = fixture.subspace.clone();
+                Stage::Shared(fixture.map(|database| Prefixed::new(database, prefix)))
+            }
+        }
+    }
+
+    async fn play(&self, tape: &[Instruction]) -> Result<(), Divergence> {
+        match self {
+            Stage::Own(fixture) => play(&fixture.database, tape).await,
+            Stage::Shared(fixture) => play(&fixture.database, tape).await,
+        }
+    }
+
+    /// Empties the keyspace, and lets time pass where that is done by hand: before long, the engine
+    /// forgets versions and conflicts of earlier tapes.
+    async fn clear(&self) -> kv_api::Result<()> {
+        match self {
+            Stage::Own(fixture) => clear(fixture).await,
+            Stage::Shared(fixture) => clear(fixture).await,
+        }
+    }
+}
+
+async fn clear<D: Database>(fixture: &Fixture<D>) -> kv_api::Result<()> {
+    if let Some(clock) = &fixture.clock {
+        clock(fixture.database.limits().read_window / 4);
+    }
+    let everything = |tx: D::Transaction, _| {
+        tx.clear_range(b"", b"\xff");
+        std::future::ready(Ok::<_, Error>(()))
+    };
+    fixture.database.run(everything).await
+}
+
+fn play_fresh<H: Harness>(harness: &H, tape: &[Instruction]) -> Result<(), Divergence> {
+    block_on(Stage::open(harness).play(tape))
+}
+
+/// Plays a tape on an empty database; the shortest tape found that shows the same failure.
+fn examine<H: Harness>(harness: &H, seed: u64, instructions: usize) -> Result<(), Failure> {
+    if let Some(missing) = harness.missing() {
+        missing.skip(&harness.engine());
+        return Ok(());
+    }
+    let tape = generate(seed, instructions);
+    let Err(first) = play_fresh(harness, &tape) else { return Ok(()) };
+    let tape = shrink(tape, |tape| play_fresh(harness, tape).is_err());
+    let divergence = play_fresh(harness, &tape).err().unwrap_or(first);
+    Err(Failure { engine: harness.engine(), seed, instructions, found: Found::Alone(divergence, tape) })
+}
+
+/// Plays random tapes on databases of `harness`, each in a keyspace of its own.
+///
+/// # Panics
+///
+/// At the first difference between engine and oracle, with the seed and the shortest tape found that
+/// still shows it.
+pub fn run<H: Harness>(harness: &H, run: Run) {
+    for seed in run.seed..run.seed.saturating_add(run.tapes) {
+        if let Err(failure) = examine(harness, seed, run.instructions) {
+            panic!("{failure}");
+        }
+    }
+}
+
+/// Plays the pinned tapes: the seeds that once failed, each with its length, kept for ever.
+///
+/// # Panics
+///
+/// As [`run`] does.
+pub fn run_pinned<H: Harness>(harness: &H) {
+    for (seed, instructions) in pinned() {
+        if let Err(failure) = examine(harness, seed, instructions) {
+            panic!("{failure}");
+        }
+    }
+}
+
+/// Plays random tapes for long: `tapes_of_a_database` one after another on each database, which is
+/// emptied in between, so that opening one costs little and what an engine remembers of the past is
+/// there. Calls `progress` with each tape's number of instructions.
+///
+/// # Errors
+///
+/// The first difference between engine and oracle, with the shortest tape found that still shows it on
+/// a fresh database, where one does.
+///
+/// # Panics
+///
+/// When a database cannot be opened or emptied.
+pub fn run_long<H: Harness>(
+    harness: &H,
+    run: Run,
+    tapes_of_a_database: u64,
+    mut progress: impl FnMut(u64),
+) -> Result<(), Failure> {
+    let end = run.seed.saturating_add(run.tapes);
+    let mut first = run.seed;
+    while first < end {
+        let last = first.saturating_add(tapes_of_a_database.max(1)).min(end);
+        let stage = Stage::open(harness);
+        for seed in first..last {
+            let played = block_on(async {
+                let played = stage.play(&generate(seed, run.instructions)).await;
+                if let Err(error) = stage.clear().await {
+                    panic!("{}: cannot be emptied after the tape of seed {seed}: {error}", harness.engine());
+                }
+                played
+            });
+            if let Err(divergence) = played {
+                examine(harness, seed, run.instructions)?;
+                let found = Found::After { first, divergence };
+                return Err(Failure { engine: harness.engine(), seed, instructions: run.instructions, found });
+            }
+            progress(run.instructions as u64);
+        }
+        first = last;
+    }
+    Ok(())
+}
+
+/// The pinned seeds, from `conformance/seeds/tape.txt`: a seed and a length on each line.
+pub fn pinned() -> Vec<(u64, usize)> {
+    let lines = include_str!("../../seeds/tape.txt").lines();
+    let lines = lines.map(|line| line.split('#').next().unwrap_or_default().trim()).filter(|line| !line.is_empty());
+    lines
+        .map(|line| {
+            let mut numbers = line.split_whitespace();
+            let mut next = || numbers.next().unwrap_or_default();
+            match (next().parse(), next().parse()) {
+                (Ok(seed), Ok(length)) => (seed, length),
+                _ => panic!("not a seed and a length: {line}"),
+            }
+        })
+        .collect()
+}
