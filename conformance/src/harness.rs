@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use kv_api::Database;
+use kv_api::{AnyDatabase, Database, Prefixed};
 
 use crate::Missing;
 
@@ -95,6 +95,32 @@ impl<D: Database> Fixture<D> {
         self
     }
 
+    /// The database. Where the keyspace is shared, its keys are the fixture's only under the subspace.
+    pub fn database(&self) -> &D {
+        &self.database
+    }
+
+    /// The same fixture with a keyspace of its own: where it is shared, the database is seen through the
+    /// subspace. For what has no word for a subspace, and would take a whole store.
+    #[must_use]
+    pub fn alone(self) -> Fixture<AnyDatabase> {
+        match self.keyspace {
+            Keyspace::Own => self.map(AnyDatabase::new),
+            Keyspace::Shared => {
+                let subspace = self.subspace.clone();
+                let mut fixture = self.map(|database| AnyDatabase::new(Prefixed::new(database, subspace)));
+                fixture.keyspace = Keyspace::Own;
+                fixture
+            }
+        }
+    }
+
+    /// Lets time pass: on the engine's clock where the harness has one, else in truth. Needs a tokio
+    /// runtime with timers.
+    pub async fn pass(&self, time: Duration) {
+        pass(self.clock.as_ref(), time).await;
+    }
+
     /// The same fixture with a wrapper around its database.
     pub fn map<E: Database>(self, wrap: impl FnOnce(D) -> E) -> Fixture<E> {
         Fixture {
@@ -110,5 +136,12 @@ impl<D: Database> Fixture<D> {
 impl<D> fmt::Debug for Fixture<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Fixture").field("subspace", &self.subspace).field("keyspace", &self.keyspace).finish()
+    }
+}
+
+pub(crate) async fn pass(clock: Option<&Clock>, time: Duration) {
+    match clock {
+        Some(clock) => clock(time),
+        None => tokio::time::sleep(time).await,
     }
 }

@@ -47,7 +47,7 @@ pub use expect::{Failure, Outcome};
 pub use harness::{Clock, Fixture, Harness, Keyspace};
 pub use list::{CLAUSES, scenarios};
 pub use missing::{Missing, REQUIRE};
-pub use scenario::{Scenario, run};
+pub use scenario::{Scenario, block_on, run};
 pub use shrink::shrink;
 pub use space::{Space, Tx};
 

@@ -43,8 +43,12 @@ pub fn run<H: Harness>(harness: &H, name: &str) {
     }
 }
 
-/// Runs a future on this thread, with timers.
-pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+/// Runs a future on this thread, in a tokio runtime with timers: what a scenario runs in.
+///
+/// # Panics
+///
+/// When the system has no runtime to give, and when called within one.
+pub fn block_on<F: Future>(future: F) -> F::Output {
     match tokio::runtime::Builder::new_current_thread().enable_time().build() {
         Ok(runtime) => runtime.block_on(future),
         Err(error) => panic!("no runtime: {error}"),

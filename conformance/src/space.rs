@@ -14,7 +14,7 @@ use kv_api::{
 };
 
 use crate::expect::show;
-use crate::harness::{Clock, Fixture, Keyspace};
+use crate::harness::{Clock, Fixture, Keyspace, pass};
 use crate::scenario::block_on;
 
 /// The subspace of one scenario in the database of its harness.
@@ -122,10 +122,7 @@ impl Space {
 
     /// Lets this much of the engine's time pass.
     pub(crate) async fn pass(&self, time: Duration) {
-        match &self.clock {
-            Some(clock) => clock(time),
-            None => tokio::time::sleep(time).await,
-        }
+        pass(self.clock.as_ref(), time).await;
     }
 
     /// Makes every version of now too old to be read, with a commit after it as a cluster needs one

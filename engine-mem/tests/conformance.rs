@@ -1,25 +1,10 @@
 //! The suite, on the engine in memory and on every wrapper around it.
 
+mod support;
+
 use conformance::wrappers::{Boxed, Calm, Counting, Mirrored, Under, run_on_one_thread};
-use conformance::{Fixture, Harness};
-use engine_mem::MemDatabase;
-use occ::{OccBuilder, ShiftedClock};
 
-#[derive(Clone, Copy)]
-struct MemHarness;
-
-impl Harness for MemHarness {
-    type Database = MemDatabase;
-
-    fn engine(&self) -> String {
-        "engine-mem".into()
-    }
-
-    fn open(&self, _scenario: &str) -> Fixture<MemDatabase> {
-        let clock = ShiftedClock::new();
-        Fixture::new(OccBuilder::new().clock(clock.clone()).build()).clock(move |by| clock.advance(by))
-    }
-}
+use support::MemHarness;
 
 conformance::suite!(MemHarness);
 conformance::tape!(MemHarness, 600);

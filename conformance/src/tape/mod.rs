@@ -15,7 +15,7 @@ use kv_api::{KeySelector, MutationType, RangeRequest, Read};
 
 pub use generate::generate;
 pub use play::{Divergence, play};
-pub use run::{Failure, Run, pinned, run, run_long, run_pinned};
+pub use run::{Failure, Run, pinned, run, run_long, run_pinned, seeds};
 
 /// How many transactions a tape interleaves.
 pub const TRANSACTIONS: usize = 4;

@@ -198,18 +198,22 @@ pub fn run_long<H: Harness>(
     Ok(())
 }
 
-/// The pinned seeds, from `conformance/seeds/tape.txt`: a seed and a length on each line.
+/// The pinned seeds, from `conformance/seeds/tape.txt`.
 pub fn pinned() -> Vec<(u64, usize)> {
-    let lines = include_str!("../../seeds/tape.txt").lines();
-    let lines = lines.map(|line| line.split('#').next().unwrap_or_default().trim()).filter(|line| !line.is_empty());
-    lines
-        .map(|line| {
-            let mut numbers = line.split_whitespace();
-            let mut next = || numbers.next().unwrap_or_default();
-            match (next().parse(), next().parse()) {
-                (Ok(seed), Ok(length)) => (seed, length),
-                _ => panic!("not a seed and a length: {line}"),
-            }
-        })
-        .collect()
+    seeds(include_str!("../../seeds/tape.txt"))
+}
+
+/// Reads a file of pinned seeds: a seed and a length on each line, and comments after `#`.
+///
+/// # Panics
+///
+/// At a line that is neither.
+pub fn seeds(text: &str) -> Vec<(u64, usize)> {
+    let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
+    let parse = |line: &str| {
+        let (seed, length) = line.split_once(' ')?;
+        Some((seed.parse().ok()?, length.trim().parse().ok()?))
+    };
+    let read = |line| parse(line).unwrap_or_else(|| panic!("not a seed and a length: {line}"));
+    lines.filter(|line| !line.is_empty()).map(read).collect()
 }

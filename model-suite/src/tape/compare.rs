@@ -9,11 +9,11 @@ use model::{
     NotFound, OpenRev, OpenRevs, RevHistory, RevId, RevInfo, RevStatus, RevsDiff, Seq, Since, Style,
 };
 
-use crate::oracle::{Branch, Oracle, Tree};
+use super::oracle::{Branch, Oracle, Tree};
 
 /// What was found and should not be.
 #[derive(Debug)]
-pub(crate) struct Failure(pub(crate) String);
+pub(super) struct Failure(pub(super) String);
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -27,7 +27,7 @@ impl From<model::Error> for Failure {
     }
 }
 
-pub(crate) fn ensure<T: Debug + PartialEq>(what: &str, found: &T, expected: &T) -> Result<(), Failure> {
+pub(super) fn ensure<T: Debug + PartialEq>(what: &str, found: &T, expected: &T) -> Result<(), Failure> {
     if found == expected {
         return Ok(());
     }
@@ -35,7 +35,7 @@ pub(crate) fn ensure<T: Debug + PartialEq>(what: &str, found: &T, expected: &T) 
 }
 
 /// Reads everything and compares it.
-pub(crate) async fn compare<D: Database>(documents: &Documents<D>, oracle: &Oracle, seed: u64) -> Result<(), Failure> {
+pub(super) async fn compare<D: Database>(documents: &Documents<D>, oracle: &Oracle, seed: u64) -> Result<(), Failure> {
     let mut random = Random::new(seed);
     let changes = feed(documents, oracle, &mut random).await?;
     info(documents, oracle, &changes).await?;

@@ -1,12 +1,11 @@
 //! Interactive edits: what wins, what conflicts, what is counted.
 
-use kv_api::Database;
 use model::{BodyFormat, ChangesRequest, CreateOptions, ErrorKind, GetOptions, NotFound, OpenRev, OpenRevs, WriteMode};
 
-use crate::support::*;
+use crate::stage::*;
 
-pub(crate) async fn a_document_is_written_read_changed_and_deleted<D: Database>(engine: D) {
-    let documents = database(engine).await;
+pub(crate) async fn a_document_is_written_read_changed_and_deleted(stage: Stage) {
+    let documents = stage.documents().await;
     let first = documents.put(edit("a", r#"{"key":1}"#)).await.unwrap();
     assert_eq!(first, rev("1-c77eb5d5af83163c996ea42b61a9f0d8"));
     let read = get(&documents, "a").await;
@@ -33,8 +32,8 @@ pub(crate) async fn a_document_is_written_read_changed_and_deleted<D: Database>(
     assert_sound(&documents).await;
 }
 
-pub(crate) async fn the_conflict_matrix<D: Database>(engine: D) {
-    let documents = database(engine).await;
+pub(crate) async fn edits_of_what_is_no_live_leaf_conflict(stage: Stage) {
+    let documents = stage.documents().await;
     let conflicts = async |edit: model::Edit| {
         let before = documents.last_seq().await.unwrap();
         let error = documents.put(edit.clone()).await.expect_err(&format!("{edit:?}"));
@@ -73,8 +72,8 @@ pub(crate) async fn the_conflict_matrix<D: Database>(engine: D) {
     assert_sound(&documents).await;
 }
 
-pub(crate) async fn recreating_goes_on_from_the_winning_tombstone<D: Database>(engine: D) {
-    let documents = database(engine).await;
+pub(crate) async fn recreating_goes_on_from_the_winning_tombstone(stage: Stage) {
+    let documents = stage.documents().await;
     let first = documents.put(edit("a", "{}")).await.unwrap();
     let second = documents.put(edit("a", "{}").over(first.clone()).deleting()).await.unwrap();
     // A second, lower tombstone, which must be left alone.
@@ -91,8 +90,8 @@ pub(crate) async fn recreating_goes_on_from_the_winning_tombstone<D: Database>(e
     assert_sound(&documents).await;
 }
 
-pub(crate) async fn a_deletion_without_revision_only_of_what_never_was<D: Database>(engine: D) {
-    let documents = database(engine).await;
+pub(crate) async fn a_deletion_without_revision_only_of_what_never_was(stage: Stage) {
+    let documents = stage.documents().await;
     let made = documents.put(edit("a", r#"{"why":"x"}"#).deleting()).await.unwrap();
     assert_eq!(made.position(), 1);
     let again = documents.put(edit("a", "{}").deleting()).await.unwrap_err();
@@ -100,8 +99,8 @@ pub(crate) async fn a_deletion_without_revision_only_of_what_never_was<D: Databa
     assert_sound(&documents).await;
 }
 
-pub(crate) async fn losing_branches_are_extended_and_may_win<D: Database>(engine: D) {
-    let documents = database(engine).await;
+pub(crate) async fn losing_branches_are_extended_and_may_win(stage: Stage) {
+    let documents = stage.documents().await;
     merge(&documents, replicated("a", "2-zz a", r#"{"n":1}"#)).await;
     merge(&documents, replicated("a", "2-bb a", r#"{"n":2}"#)).await;
     assert_eq!(get(&documents, "a").await.rev, rev("2-zz"));
@@ -119,8 +118,8 @@ pub(crate) async fn losing_branches_are_extended_and_may_win<D: Database>(engine
     assert_sound(&documents).await;
 }
 
-pub(crate) async fn deleting_the_winner_crowns_the_next<D: Database>(engine: D) {
-    let documents = database(engine).await;
+pub(crate) async fn deleting_the_winner_crowns_the_next(stage: Stage) {
+    let documents = stage.documents().await;
     for path in ["3-cc b a", "2-bb a", "1-aa"] {
         merge(&documents, replicated("a", path, r#"{"n":1}"#)).await;
     }
@@ -140,8 +139,8 @@ pub(crate) async fn deleting_the_winner_crowns_the_next<D: Database>(engine: D) 
     assert_sound(&documents).await;
 }
 
-pub(crate) async fn a_tombstone_keeps_its_body<D: Database>(engine: D) {
-    let documents = database(engine).await;
+pub(crate) async fn a_tombstone_keeps_its_body(stage: Stage) {
+    let documents = stage.documents().await;
     let first = documents.put(edit("a", r#"{"n":1}"#)).await.unwrap();
     let dead = documents.put(edit("a", r#"{"why":"old"}"#).over(first).deleting()).await.unwrap();
     let options = GetOptions { rev: Some(dead.clone()), revs: true, ..GetOptions::default() };
@@ -156,8 +155,8 @@ pub(crate) async fn a_tombstone_keeps_its_body<D: Database>(engine: D) {
     assert_sound(&documents).await;
 }
 
-pub(crate) async fn branches_are_stemmed_to_the_limit<D: Database>(engine: D) {
-    let documents = database(engine).await;
+pub(crate) async fn branches_are_stemmed_to_the_limit(stage: Stage) {
+    let documents = stage.documents().await;
     documents.set_revs_limit(5).await.unwrap();
     let mut last = documents.put(edit("a", "{}")).await.unwrap();
     let mut all = vec![last.clone()];
@@ -184,8 +183,8 @@ pub(crate) async fn branches_are_stemmed_to_the_limit<D: Database>(engine: D) {
     assert_sound(&documents).await;
 }
 
-pub(crate) async fn bad_edits_are_refused_and_write_nothing<D: Database>(engine: D) {
-    let documents = database(engine).await;
+pub(crate) async fn bad_edits_are_refused_and_write_nothing(stage: Stage) {
+    let documents = stage.documents().await;
     let before = documents.info().await.unwrap();
     let large = format!(r#"{{"a":"{}"}}"#, "x".repeat(1_000_000 - 7));
     let long = "x".repeat(2_049);
@@ -229,8 +228,8 @@ pub(crate) async fn bad_edits_are_refused_and_write_nothing<D: Database>(engine:
     assert_sound(&documents).await;
 }
 
-pub(crate) async fn an_edit_may_make_a_revision_that_came_without_its_ancestors<D: Database>(engine: D) {
-    let documents = database(engine).await;
+pub(crate) async fn an_edit_may_make_a_revision_that_came_without_its_ancestors(stage: Stage) {
+    let documents = stage.documents().await;
     // Learn which revisions these edits make.
     let first = documents.put(edit("model", r#"{"n":1}"#)).await.unwrap();
     let deleted = documents.put(edit("model", "{}").over(first.clone()).deleting()).await.unwrap();
@@ -261,8 +260,8 @@ pub(crate) async fn an_edit_may_make_a_revision_that_came_without_its_ancestors<
     }
 }
 
-pub(crate) async fn both_formats_read_back_what_was_written<D: Database>(engine: D) {
-    let layer = layer(engine).await;
+pub(crate) async fn both_formats_read_back_what_was_written(stage: Stage) {
+    let layer = stage.layer().await;
     for (name, format) in [("exploded", BodyFormat::Exploded), ("packed", BodyFormat::Packed)] {
         let documents = layer.create_database(name, CreateOptions { format: Some(format) }).await.unwrap();
         assert_eq!(documents.info().await.unwrap().format, format);

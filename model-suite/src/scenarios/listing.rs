@@ -3,7 +3,7 @@
 use kv_api::Database;
 use model::{AllDocsEntry, AllDocsRequest, AllDocsRow, Documents, Edit, WriteMode};
 
-use crate::support::*;
+use crate::stage::*;
 
 async fn all<D: Database>(documents: &Documents<D>, request: AllDocsRequest) -> Vec<AllDocsRow> {
     let (mut rows, mut next) = (Vec::new(), Some(request));
@@ -19,8 +19,8 @@ async fn ids<D: Database>(documents: &Documents<D>, request: AllDocsRequest) -> 
     all(documents, request).await.into_iter().map(|row| row.id).collect::<Vec<_>>().join(" ")
 }
 
-pub(crate) async fn ranges_limits_and_skips<D: Database>(engine: D) {
-    let documents = database(engine).await;
+pub(crate) async fn listings_keep_to_ranges_limits_and_skips(stage: Stage) {
+    let documents = stage.documents().await;
     for id in ["a", "b", "c", "d", "e", "é", "_design/x"] {
         documents.put(edit(id, "{}")).await.unwrap();
     }
@@ -56,8 +56,8 @@ pub(crate) async fn ranges_limits_and_skips<D: Database>(engine: D) {
     assert_sound(&documents).await;
 }
 
-pub(crate) async fn asking_by_id<D: Database>(engine: D) {
-    let documents = database(engine).await;
+pub(crate) async fn listings_of_given_ids_come_in_the_order_asked_for(stage: Stage) {
+    let documents = stage.documents().await;
     let a = documents.put(edit("a", r#"{"n":1}"#)).await.unwrap();
     let b = documents.put(edit("b", "{}")).await.unwrap();
     let dead = documents.put(edit("b", "{}").over(b).deleting()).await.unwrap();
@@ -78,8 +78,8 @@ pub(crate) async fn asking_by_id<D: Database>(engine: D) {
     assert_eq!(ids(&documents, AllDocsRequest { skip: 1, limit: Some(2), ..request }).await, "b a");
 }
 
-pub(crate) async fn long_listings_go_on<D: Database>(engine: D) {
-    let documents = database(engine).await;
+pub(crate) async fn long_listings_go_on(stage: Stage) {
+    let documents = stage.documents().await;
     let edits: Vec<Edit> = (0..4_500).map(|n| edit(&format!("doc-{n:04}"), r#"{"n":1}"#)).collect();
     documents.write(edits, WriteMode::Interactive).await.unwrap();
     for descending in [false, true] {

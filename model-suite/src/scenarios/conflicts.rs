@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use kv_api::{Database, Read, Transaction};
 use model::{ChangesRequest, ErrorKind, WriteMode};
 
-use crate::support::*;
+use crate::stage::*;
 
-pub(crate) async fn writers_of_different_documents_never_conflict<D: Database>(engine: D) {
+pub(crate) async fn writers_of_different_documents_never_conflict(stage: Stage) {
     // Counted transactions of the store: one for each write means that none was done again.
-    let counted = kv_api::Counted::new(engine);
+    let counted = kv_api::Counted::new(stage.engine());
     let documents = database(counted.clone()).await;
     for n in 0..16 {
         documents.put(edit(&format!("doc-{n}"), "{}")).await.unwrap();
@@ -36,8 +36,8 @@ pub(crate) async fn writers_of_different_documents_never_conflict<D: Database>(e
     assert_sound(&documents).await;
 }
 
-pub(crate) async fn one_of_two_writers_of_a_document_wins<D: Database>(engine: D) {
-    let documents = database(engine.clone()).await;
+pub(crate) async fn one_of_two_writers_of_a_document_wins(stage: Stage) {
+    let documents = database(stage.engine()).await;
     let first = documents.put(edit("a", r#"{"n":0}"#)).await.unwrap();
     let (won, lost) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let writers = (0..8).map(|n| {
@@ -57,7 +57,7 @@ pub(crate) async fn one_of_two_writers_of_a_document_wins<D: Database>(engine: D
     }
     assert_eq!((won.load(Ordering::Relaxed), lost.load(Ordering::Relaxed)), (1, 7));
     // A writer that has read loses to a commit in between, and sees it when it looks again.
-    let transaction = engine.begin().unwrap();
+    let transaction = stage.engine().begin().unwrap();
     let range = kv_api::RangeRequest::prefix(&[0x15, 4, 0x14, 0x15, 4]).reverse().limit(1);
     transaction.get_range(&range, Read::Serializable).await.unwrap();
     let second = get(&documents, "a").await.rev;

@@ -3,17 +3,17 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use kv_api::{Counted, Database};
+use kv_api::Counted;
 use model::{ErrorKind, NotFound};
 
-use crate::support::*;
+use crate::stage::*;
 
 async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), future).await.expect("a wake-up")
 }
 
-pub(crate) async fn waiters_wake_once_for_each_change<D: Database>(engine: D) {
-    let documents = database(engine).await;
+pub(crate) async fn waiters_wake_once_for_each_change(stage: Stage) {
+    let documents = stage.documents().await;
     documents.put(edit("before", "{}")).await.unwrap();
     let seen = documents.last_seq().await.unwrap();
 
@@ -48,8 +48,8 @@ pub(crate) async fn waiters_wake_once_for_each_change<D: Database>(engine: D) {
     }
 }
 
-pub(crate) async fn dropping_the_database_ends_all_waiting<D: Database>(engine: D) {
-    let layer = layer(engine).await;
+pub(crate) async fn dropping_the_database_ends_all_waiting(stage: Stage) {
+    let layer = stage.layer().await;
     let documents = layer.create_database("db", Default::default()).await.unwrap();
     let waiters: Vec<_> = (0..50)
         .map(|_| {
@@ -67,8 +67,8 @@ pub(crate) async fn dropping_the_database_ends_all_waiting<D: Database>(engine: 
     }
 }
 
-pub(crate) async fn waiters_share_one_watch<D: Database>(engine: D) {
-    let counted = Counted::new(engine);
+pub(crate) async fn waiters_share_one_watch(stage: Stage) {
+    let counted = Counted::new(stage.engine());
     let documents = database(counted.clone()).await;
     counted.take();
     // More than the store keeps watches.

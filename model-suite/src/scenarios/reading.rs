@@ -3,7 +3,7 @@
 use kv_api::Database;
 use model::{BulkGet, Document, Documents, GetOptions, OpenRev, OpenRevs, RevId, RevStatus};
 
-use crate::support::*;
+use crate::stage::*;
 
 async fn tree<D: Database>(documents: &Documents<D>) {
     merge(documents, replicated("a", "3-c b a", r#"{"at":"c"}"#)).await;
@@ -26,8 +26,8 @@ fn name(answer: &OpenRev) -> String {
     }
 }
 
-pub(crate) async fn leaves_by_revision<D: Database>(engine: D) {
-    let documents = database(engine).await;
+pub(crate) async fn leaves_are_read_by_their_revisions(stage: Stage) {
+    let documents = stage.documents().await;
     tree(&documents).await;
     let open = async |which: OpenRevs, latest: bool| {
         let options = GetOptions { latest, revs: true, ..GetOptions::default() };
@@ -69,8 +69,8 @@ pub(crate) async fn leaves_by_revision<D: Database>(engine: D) {
     assert_eq!(many[3].1.iter().map(name).collect::<Vec<_>>(), ["3-d", "4-e", "2-f"]);
 }
 
-pub(crate) async fn what_is_asked_for_beside_the_body<D: Database>(engine: D) {
-    let documents = database(engine).await;
+pub(crate) async fn histories_conflicts_and_sequences_are_read_beside_the_body(stage: Stage) {
+    let documents = stage.documents().await;
     tree(&documents).await;
     let plain = get(&documents, "a").await;
     assert_eq!((&plain.revisions, &plain.conflicts, &plain.revs_info), (&None, &None, &None));
@@ -102,8 +102,8 @@ pub(crate) async fn what_is_asked_for_beside_the_body<D: Database>(engine: D) {
     assert_eq!(get(&documents, "large").await.body, json(&large));
 }
 
-pub(crate) async fn revs_diff_names_what_is_missing<D: Database>(engine: D) {
-    let documents = database(engine).await;
+pub(crate) async fn revs_diff_names_what_is_missing(stage: Stage) {
+    let documents = stage.documents().await;
     tree(&documents).await;
     let revs = |list: &[&str]| list.iter().map(|text| rev(text)).collect::<Vec<RevId>>();
     let wanted = vec![

@@ -1,12 +1,11 @@
 //! Local documents and settings.
 
-use kv_api::Database;
 use model::{AllDocsRequest, ChangesRequest};
 
-use crate::support::*;
+use crate::stage::*;
 
-pub(crate) async fn local_documents<D: Database>(engine: D) {
-    let documents = database(engine).await;
+pub(crate) async fn local_documents_have_no_history_and_are_in_no_feed(stage: Stage) {
+    let documents = stage.documents().await;
     let missing = documents.get_local("_local/a").await.unwrap_err();
     assert_eq!((missing.status(), missing.reason().as_ref()), (404, "missing"));
     assert_eq!(documents.delete_local("_local/a").await.unwrap_err().status(), 404);
@@ -47,8 +46,8 @@ pub(crate) async fn local_documents<D: Database>(engine: D) {
     assert_sound(&documents).await;
 }
 
-pub(crate) async fn settings<D: Database>(engine: D) {
-    let documents = database(engine).await;
+pub(crate) async fn settings_are_kept_and_bad_ones_are_refused(stage: Stage) {
+    let documents = stage.documents().await;
     assert_eq!(documents.revs_limit().await.unwrap(), 1_000);
     for refused in [0, 4_001, u32::MAX] {
         assert_eq!(documents.set_revs_limit(refused).await.unwrap_err().status(), 400);

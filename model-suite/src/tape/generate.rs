@@ -10,19 +10,19 @@ use std::collections::BTreeMap;
 use conformance::random::Random;
 use model::{Edit, JsonText, RevHash, RevHistory, RevId, WriteMode};
 
-use crate::oracle::{Oracle, name};
+use super::oracle::{Oracle, name};
 
 /// Edits that one client sends together.
 #[derive(Clone, Debug)]
-pub(crate) struct Batch {
-    pub(crate) client: usize,
-    pub(crate) mode: WriteMode,
-    pub(crate) edits: Vec<Edit>,
+pub(super) struct Batch {
+    pub(super) client: usize,
+    pub(super) mode: WriteMode,
+    pub(super) edits: Vec<Edit>,
 }
 
 /// One step.
 #[derive(Clone, Debug)]
-pub(crate) enum Step {
+pub(super) enum Step {
     /// A client writes.
     Write(Batch),
     /// Several write at the same time; no batch has two edits of a document.
@@ -32,10 +32,10 @@ pub(crate) enum Step {
 }
 
 /// How many clients there are.
-pub(crate) const CLIENTS: usize = 3;
+pub(super) const CLIENTS: usize = 3;
 
 /// How many revisions a branch remembers at first.
-pub(crate) const FIRST_LIMIT: u32 = 6;
+pub(super) const FIRST_LIMIT: u32 = 6;
 
 /// A revision as the offline copy has it: the path to its root.
 #[derive(Clone)]
@@ -52,7 +52,7 @@ struct Generator {
 }
 
 /// The tape of a seed.
-pub(crate) fn generate(seed: u64, steps: usize) -> Vec<Step> {
+pub(super) fn generate(seed: u64, steps: usize) -> Vec<Step> {
     let mut generator =
         Generator { random: Random::new(seed), oracle: Oracle::new(FIRST_LIMIT as usize), offline: BTreeMap::new() };
     (0..steps).map(|_| generator.step()).collect()

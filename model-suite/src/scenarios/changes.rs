@@ -1,12 +1,11 @@
 //! The changes feed.
 
-use kv_api::Database;
 use model::{ChangesRequest, Edit, Seq, Since, Style, WriteMode};
 
-use crate::support::*;
+use crate::stage::*;
 
-pub(crate) async fn each_document_once_in_order<D: Database>(engine: D) {
-    let documents = database(engine).await;
+pub(crate) async fn a_feed_has_each_document_once_in_order(stage: Stage) {
+    let documents = stage.documents().await;
     let empty = documents.changes(&ChangesRequest::default()).await.unwrap();
     assert_eq!((empty.rows.len(), empty.last_seq, empty.more, empty.pending), (0, Seq::ZERO, false, Some(0)));
 
@@ -34,8 +33,8 @@ pub(crate) async fn each_document_once_in_order<D: Database>(engine: D) {
     assert_eq!((none.rows.len(), none.last_seq), (0, beyond));
 }
 
-pub(crate) async fn feeds_go_on_where_they_stopped<D: Database>(engine: D) {
-    let documents = database(engine).await;
+pub(crate) async fn feeds_go_on_where_they_stopped(stage: Stage) {
+    let documents = stage.documents().await;
     let edits: Vec<Edit> = (0..4_500).map(|n| edit(&format!("doc-{n:04}"), "{}")).collect();
     documents.write(edits, WriteMode::Interactive).await.unwrap();
     let first = documents.changes(&ChangesRequest::default()).await.unwrap();
@@ -75,8 +74,8 @@ pub(crate) async fn feeds_go_on_where_they_stopped<D: Database>(engine: D) {
     assert_sound(&documents).await;
 }
 
-pub(crate) async fn styles_documents_and_filters<D: Database>(engine: D) {
-    let documents = database(engine).await;
+pub(crate) async fn feeds_have_styles_documents_and_filters(stage: Stage) {
+    let documents = stage.documents().await;
     for path in ["2-b a", "2-c a", "2-d a"] {
         merge(&documents, replicated("conflicted", path, &format!(r#"{{"at":"{path}"}}"#))).await;
     }

@@ -16,15 +16,15 @@ use model::{Edit, JsonText, RevId, RevisionTerm, WriteMode};
 
 /// An edit branch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Branch {
-    pub(crate) live: bool,
+pub(super) struct Branch {
+    pub(super) live: bool,
     /// The leaf, then its ancestors, parent first.
-    pub(crate) path: Vec<RevId>,
-    pub(crate) body: JsonText,
+    pub(super) path: Vec<RevId>,
+    pub(super) body: JsonText,
 }
 
 impl Branch {
-    pub(crate) fn leaf(&self) -> &RevId {
+    pub(super) fn leaf(&self) -> &RevId {
         &self.path[0]
     }
 
@@ -36,37 +36,37 @@ impl Branch {
 
 /// A document. One that was never written has no branches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tree {
+pub(super) struct Tree {
     /// The winner first, the others in the order in which they would follow it.
-    pub(crate) branches: Vec<Branch>,
+    pub(super) branches: Vec<Branch>,
     /// The step that changed it last.
-    pub(crate) changed: usize,
+    pub(super) changed: usize,
 }
 
 impl Tree {
-    pub(crate) fn winner(&self) -> Option<&Branch> {
+    pub(super) fn winner(&self) -> Option<&Branch> {
         self.branches.first()
     }
 
-    pub(crate) fn is_live(&self) -> bool {
+    pub(super) fn is_live(&self) -> bool {
         self.winner().is_some_and(|winner| winner.live)
     }
 
-    pub(crate) fn leaves(&self) -> Vec<RevId> {
+    pub(super) fn leaves(&self) -> Vec<RevId> {
         self.branches.iter().map(|branch| branch.leaf().clone()).collect()
     }
 
-    pub(crate) fn knows(&self, rev: &RevId) -> bool {
+    pub(super) fn knows(&self, rev: &RevId) -> bool {
         self.branches.iter().any(|branch| branch.path.contains(rev))
     }
 
     /// Whether a branch goes on from this revision.
-    pub(crate) fn has_child_of(&self, rev: &RevId) -> bool {
+    pub(super) fn has_child_of(&self, rev: &RevId) -> bool {
         self.branches.iter().any(|branch| branch.path[1..].contains(rev))
     }
 
     /// The losing leaves that are live, or that are not; `None` where there are none, as they are read.
-    pub(crate) fn losers(&self, live: bool) -> Option<Vec<RevId>> {
+    pub(super) fn losers(&self, live: bool) -> Option<Vec<RevId>> {
         let losers = self.branches.iter().skip(1).filter(|branch| branch.live == live);
         Some(losers.map(|branch| branch.leaf().clone()).collect::<Vec<_>>()).filter(|losers| !losers.is_empty())
     }
@@ -80,29 +80,29 @@ impl Tree {
 
 /// An interactive edit that is refused: 409.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Conflict;
+pub(super) struct Conflict;
 
 /// What an edit is answered.
-pub(crate) type Answer = Result<RevId, Conflict>;
+pub(super) type Answer = Result<RevId, Conflict>;
 
 /// A database.
 #[derive(Clone, Debug)]
-pub(crate) struct Oracle {
-    pub(crate) trees: BTreeMap<String, Tree>,
-    pub(crate) revs_limit: usize,
+pub(super) struct Oracle {
+    pub(super) trees: BTreeMap<String, Tree>,
+    pub(super) revs_limit: usize,
 }
 
 impl Oracle {
-    pub(crate) fn new(revs_limit: usize) -> Self {
+    pub(super) fn new(revs_limit: usize) -> Self {
         Oracle { trees: BTreeMap::new(), revs_limit }
     }
 
-    pub(crate) fn tree(&self, id: &str) -> Tree {
+    pub(super) fn tree(&self, id: &str) -> Tree {
         self.trees.get(id).cloned().unwrap_or_default()
     }
 
     /// Does edits one after the other.
-    pub(crate) fn write(&mut self, edits: &[Edit], mode: WriteMode, step: usize) -> Vec<Answer> {
+    pub(super) fn write(&mut self, edits: &[Edit], mode: WriteMode, step: usize) -> Vec<Answer> {
         edits.iter().map(|edit| self.edit(edit, mode, step)).collect()
     }
 
@@ -181,6 +181,6 @@ fn path_of(edit: &Edit) -> Vec<RevId> {
 }
 
 /// The revision that an edit makes.
-pub(crate) fn name(deleted: bool, parent: Option<&RevId>, body: &JsonText) -> RevId {
+pub(super) fn name(deleted: bool, parent: Option<&RevId>, body: &JsonText) -> RevId {
     RevisionTerm { deleted, parent, body, attachments: &[] }.revision().expect("a position")
 }

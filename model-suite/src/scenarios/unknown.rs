@@ -10,7 +10,7 @@ use model::{
     SystemEnvironment, WriteMode,
 };
 
-use crate::support::*;
+use crate::stage::*;
 
 /// The database of `engine`, seen through faults.
 async fn faulty<D: Database>(engine: &D, faults: &[Fault]) -> Documents<Chaos<D>> {
@@ -48,16 +48,16 @@ async fn every_kind_of_write<D: Database>(engine: D, fault: Fault) {
     assert_sound(&sound).await;
 }
 
-pub(crate) async fn committed_and_then_unknown<D: Database>(engine: D) {
-    every_kind_of_write(engine, Fault::UnknownCommitted).await;
+pub(crate) async fn a_write_of_unknown_result_that_was_committed_is_done_once(stage: Stage) {
+    every_kind_of_write(stage.engine(), Fault::UnknownCommitted).await;
 }
 
-pub(crate) async fn not_committed_and_unknown<D: Database>(engine: D) {
-    every_kind_of_write(engine.clone(), Fault::UnknownNotCommitted).await;
+pub(crate) async fn a_write_of_unknown_result_that_was_not_committed_is_done_again(stage: Stage) {
+    every_kind_of_write(stage.engine(), Fault::UnknownNotCommitted).await;
 
     // And at random, many writers at once, with reads that fail too.
     let seed = 7;
-    let chaos = Chaos::new(engine.clone(), seed, Rates::retryable(0.1));
+    let chaos = Chaos::new(stage.engine(), seed, Rates::retryable(0.1));
     let documents = layer(chaos).await.create_database("chaos", CreateOptions::default()).await.unwrap();
     let writers = (0..8).map(|writer| {
         let documents = documents.clone();
@@ -74,15 +74,15 @@ pub(crate) async fn not_committed_and_unknown<D: Database>(engine: D) {
     });
     let positions = futures_util::future::join_all(writers).await;
     assert_eq!(positions, [10; 8], "seed {seed}");
-    let calm = layer(engine).await.database("chaos").await.unwrap();
+    let calm = stage.layer().await.database("chaos").await.unwrap();
     assert_eq!(feed(&calm, ChangesRequest::default()).await.len(), 8, "seed {seed}");
     assert_sound(&calm).await;
 }
 
-pub(crate) async fn databases_are_created_and_dropped_once<D: Database>(engine: D) {
-    layer(engine.clone()).await;
+pub(crate) async fn databases_are_created_and_dropped_once(stage: Stage) {
+    stage.layer().await;
     for fault in [Fault::UnknownCommitted, Fault::UnknownNotCommitted] {
-        let faulty = async || layer(Chaos::scripted(engine.clone(), [Some(fault), Some(fault)])).await;
+        let faulty = async || layer(Chaos::scripted(stage.engine(), [Some(fault), Some(fault)])).await;
         faulty().await.create_database("db", CreateOptions::default()).await.unwrap();
         let again = faulty().await.create_database("db", CreateOptions::default()).await.unwrap_err();
         assert_eq!(again.status(), 412);
@@ -105,16 +105,16 @@ impl Environment for Clock {
     }
 }
 
-pub(crate) async fn ids_are_swept_when_they_are_old<D: Database>(engine: D) {
+pub(crate) async fn ids_are_swept_when_they_are_old(stage: Stage) {
     let clock = Clock(Arc::new(AtomicU64::new(1_000_000)));
     let options = LayerOptions { environment: Arc::new(clock.clone()), ..LayerOptions::default() };
-    let layer = Layer::open(engine.clone(), options).await.unwrap();
+    let layer = Layer::open(stage.engine(), options).await.unwrap();
     let documents = layer.create_database("db", CreateOptions::default()).await.unwrap();
     documents.put(edit("a", "{}")).await.unwrap();
     let ids = async || {
         // The subspace of transaction ids: the integer 3.
         let range = kv_api::RangeRequest::prefix(&[0x15, 3]);
-        engine.begin().unwrap().get_all(range, Read::Snapshot).await.unwrap().len()
+        stage.engine().begin().unwrap().get_all(range, Read::Snapshot).await.unwrap().len()
     };
     assert_eq!(ids().await, 2, "one for the database, one for the document");
     clock.0.fetch_add(500_000, Ordering::Relaxed);
@@ -125,5 +125,5 @@ pub(crate) async fn ids_are_swept_when_they_are_old<D: Database>(engine: D) {
     let report = layer.sweep().await.unwrap();
     assert_eq!((ids().await, report.transactions_before_ms), (1, 1_100_000), "the younger one stays");
     assert_eq!(documents.get("a", &GetOptions::default()).await.unwrap().rev.position(), 1);
-    let _ = engine.begin().unwrap().get_read_version().await;
+    let _ = stage.engine().begin().unwrap().get_read_version().await;
 }

@@ -3,7 +3,7 @@
 use kv_api::{Database, Direction, KeyValue, RangeRequest, Read, Transaction, TransactionExt};
 use model::{Documents, Edit, WriteMode};
 
-use crate::support::*;
+use crate::stage::*;
 
 /// A database of about everything.
 async fn fill<D: Database>(documents: &Documents<D>) {
@@ -17,8 +17,8 @@ async fn fill<D: Database>(documents: &Documents<D>) {
     documents.put(edit("deleted", "{}").over(first).deleting()).await.unwrap();
 }
 
-pub(crate) async fn sound_databases_pass<D: Database>(engine: D) {
-    let documents = database(engine).await;
+pub(crate) async fn sound_databases_pass(stage: Stage) {
+    let documents = stage.documents().await;
     assert_sound(&documents).await;
     fill(&documents).await;
     let mut pages = 0;
@@ -72,10 +72,10 @@ async fn apply<D: Database>(engine: &D, damage: &Damage) {
     transaction.commit().await.unwrap();
 }
 
-pub(crate) async fn planted_damage_is_found<D: Database>(engine: D) {
-    let documents = database(engine.clone()).await;
+pub(crate) async fn planted_damage_is_found(stage: Stage) {
+    let documents = database(stage.engine()).await;
     fill(&documents).await;
-    let one = async |subspace: u8, id: &str, at: usize| rows(&engine, subspace, id).await.remove(at);
+    let one = async |subspace: u8, id: &str, at: usize| rows(&stage.engine(), subspace, id).await.remove(at);
     let put = |row: &KeyValue, edit: &dyn Fn(&mut Vec<u8>)| {
         let mut value = row.value.to_vec();
         edit(&mut value);
@@ -129,8 +129,8 @@ pub(crate) async fn planted_damage_is_found<D: Database>(engine: D) {
             Damage::Remove(row) => row.key.to_vec(),
             Damage::Put(key, _) => key.clone(),
         };
-        let before = engine.begin().unwrap().get(&key, Read::Snapshot).await.unwrap();
-        apply(&engine, &damage).await;
+        let before = stage.engine().begin().unwrap().get(&key, Read::Snapshot).await.unwrap();
+        apply(&stage.engine(), &damage).await;
         let report = documents.check(|_| {}).await.unwrap();
         assert!(!report.is_sound() || report.changed_meanwhile, "{what}: not found");
         assert!(!report.problems.is_empty(), "{what}: not named");
@@ -138,7 +138,7 @@ pub(crate) async fn planted_damage_is_found<D: Database>(engine: D) {
             Some(value) => Damage::Put(key, value.to_vec()),
             None => Damage::Remove(KeyValue { key: key.into(), value: Default::default() }),
         };
-        apply(&engine, &mend).await;
+        apply(&stage.engine(), &mend).await;
         assert_sound(&documents).await;
     }
 }

@@ -4,10 +4,10 @@ use bytes::Bytes;
 use kv_api::{Database, Read, Transaction, TransactionExt};
 use model::{ChangesRequest, CreateOptions, ErrorKind, GetOptions, Layer, LayerOptions, NameRange, WriteMode};
 
-use crate::support::*;
+use crate::stage::*;
 
-pub(crate) async fn databases_are_created_listed_and_dropped<D: Database>(engine: D) {
-    let layer = layer(engine.clone()).await;
+pub(crate) async fn databases_are_created_listed_and_dropped(stage: Stage) {
+    let layer = stage.layer().await;
     for name in ["b", "a/x", "a", "c", "_users"] {
         let documents = layer.create_database(name, CreateOptions::default()).await.unwrap();
         assert_eq!(documents.name(), name);
@@ -37,11 +37,11 @@ pub(crate) async fn databases_are_created_listed_and_dropped<D: Database>(engine
     assert_eq!(names(NameRange::default()).await, "_users a a/x c");
     // Nothing of it is left: the database that was created first has number 0.
     let left = kv_api::RangeRequest::prefix(&[0x15, 4, 0x14]);
-    assert_eq!(engine.begin().unwrap().get_all(left, Read::Snapshot).await.unwrap(), []);
+    assert_eq!(stage.engine().begin().unwrap().get_all(left, Read::Snapshot).await.unwrap(), []);
 }
 
-pub(crate) async fn late_writers_never_reach_a_successor<D: Database>(engine: D) {
-    let layer = layer(engine).await;
+pub(crate) async fn late_writers_never_reach_a_successor(stage: Stage) {
+    let layer = stage.layer().await;
     let old = layer.create_database("db", CreateOptions::default()).await.unwrap();
     let first = old.put(edit("a", "{}")).await.unwrap();
     layer.delete_database("db").await.unwrap();
@@ -61,10 +61,10 @@ pub(crate) async fn late_writers_never_reach_a_successor<D: Database>(engine: D)
     assert_sound(&new).await;
 }
 
-pub(crate) async fn a_layer_is_marked_and_others_are_refused<D: Database>(engine: D) {
+pub(crate) async fn a_layer_is_marked_and_others_are_refused(stage: Stage) {
     let prefix = Bytes::from_static(b"layer/");
     let open = async |prefix: &Bytes| {
-        Layer::open(engine.clone(), LayerOptions { prefix: prefix.clone(), ..LayerOptions::default() }).await
+        Layer::open(stage.engine(), LayerOptions { prefix: prefix.clone(), ..LayerOptions::default() }).await
     };
     open(&prefix).await.unwrap().create_database("db", CreateOptions::default()).await.unwrap();
     open(&prefix).await.unwrap().database("db").await.unwrap();
@@ -73,7 +73,7 @@ pub(crate) async fn a_layer_is_marked_and_others_are_refused<D: Database>(engine
     assert_eq!(other.database("db").await.unwrap_err().status(), 404);
     // A place that holds something else, and a layer of a later version.
     assert_eq!(*open(&Bytes::new()).await.unwrap_err().kind(), ErrorKind::NotOurs);
-    let transaction = engine.begin().unwrap();
+    let transaction = stage.engine().begin().unwrap();
     transaction.set(b"layer/\x14", &[0x15, 2]);
     transaction.commit().await.unwrap();
     assert_eq!(*open(&prefix).await.unwrap_err().kind(), ErrorKind::Format { found: 2, expected: 1 });

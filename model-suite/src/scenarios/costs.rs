@@ -5,7 +5,7 @@
 use kv_api::{Counted, Counts, Database};
 use model::{Documents, Edit, GetOptions, WriteMode};
 
-use crate::support::*;
+use crate::stage::*;
 
 async fn counted<D: Database>(engine: D) -> (Counted<D>, Documents<Counted<D>>) {
     let counted = Counted::new(engine).apart(model::is_instance_key);
@@ -32,8 +32,8 @@ async fn cost<D: Database>(counted: &Counted<D>, documents: &Documents<Counted<D
     reads(of_one(counted))
 }
 
-pub(crate) async fn edits_read_what_the_rfc_allows<D: Database>(engine: D) {
-    let (counted, documents) = counted(engine).await;
+pub(crate) async fn edits_read_what_the_rfc_allows(stage: Stage) {
+    let (counted, documents) = counted(stage.engine()).await;
     // Others around it, which must not be read.
     for id in ["`", "a ", "b"] {
         documents.put(edit(id, r#"{"x":1}"#)).await.unwrap();
@@ -72,8 +72,8 @@ pub(crate) async fn edits_read_what_the_rfc_allows<D: Database>(engine: D) {
     assert_eq!((reads(counts), counts.commits), ((4, 1), 0), "a known one writes nothing");
 }
 
-pub(crate) async fn a_thousand_branches_cost_no_more<D: Database>(engine: D) {
-    let (counted, documents) = counted(engine).await;
+pub(crate) async fn a_thousand_branches_cost_no_more(stage: Stage) {
+    let (counted, documents) = counted(stage.engine()).await;
     for n in 0..1_000 {
         merge(&documents, replicated("a", &format!("2-{n:04} a"), r#"{"n":1}"#)).await;
     }
@@ -91,8 +91,8 @@ pub(crate) async fn a_thousand_branches_cost_no_more<D: Database>(engine: D) {
     assert_sound(&documents).await;
 }
 
-pub(crate) async fn reading_a_document_is_one_round_trip<D: Database>(engine: D) {
-    let (counted, documents) = counted(engine).await;
+pub(crate) async fn reading_a_document_is_one_round_trip(stage: Stage) {
+    let (counted, documents) = counted(stage.engine()).await;
     let mut last = documents.put(edit("a", r#"{"a":1,"b":2}"#)).await.unwrap();
     for n in 0..20 {
         last = documents.put(edit("a", &format!(r#"{{"a":1,"b":{n}}}"#)).over(last)).await.unwrap();

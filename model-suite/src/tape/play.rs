@@ -5,15 +5,15 @@ use futures_util::future::join_all;
 use kv_api::Database;
 use model::{BodyFormat, CreateOptions, Documents, Edit, EditResult, ErrorKind, Layer, LayerOptions};
 
-use crate::compare::{Failure, compare, ensure};
-use crate::oracle::{Answer, Conflict, Oracle};
-use crate::tape::{Batch, CLIENTS, FIRST_LIMIT, Step};
+use super::compare::{Failure, compare, ensure};
+use super::generate::{Batch, CLIENTS, FIRST_LIMIT, Step};
+use super::oracle::{Answer, Conflict, Oracle};
 
 /// `check` runs after every so many steps, and after the last.
 const STEPS_BETWEEN_CHECKS: usize = 6;
 
 /// Plays `tape` in a database of its own on `engine`, with each client behind its own `wrap`.
-pub(crate) async fn play<D: Database, C: Database>(
+pub(super) async fn play<D: Database, C: Database>(
     engine: D,
     wrap: impl Fn(D, u64) -> C,
     format: BodyFormat,

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use conformance::random::Random;
 use kv_api::Database;
 use model::{ChangesRequest, Documents, Edit, GetOptions, OpenRev, OpenRevs, RevHistory, RevId, WriteMode};
 
-use crate::oracle::Tree;
-use crate::support::*;
+use super::trees::Tree;
+use crate::stage::*;
 
 /// All leaves, the winner first, each with its history.
 async fn leaves<D: Database>(documents: &Documents<D>, id: &str) -> Vec<(bool, Vec<RevId>)> {
@@ -60,8 +61,8 @@ async fn assert_agrees<D: Database>(documents: &Documents<D>, trees: &BTreeMap<S
     assert_eq!((info.doc_count, info.doc_del_count), (live, trees.len() as u64 - live), "seed {seed}");
 }
 
-pub(crate) async fn known_revisions_change_nothing<D: Database>(engine: D) {
-    let documents = database(engine).await;
+pub(crate) async fn known_revisions_change_nothing(stage: Stage) {
+    let documents = stage.documents().await;
     merge(&documents, replicated("a", "3-c b a", "{}")).await;
     let before = documents.last_seq().await.unwrap();
     for path in ["3-c b a", "3-c", "2-b a", "1-a", "2-b"] {
@@ -73,8 +74,8 @@ pub(crate) async fn known_revisions_change_nothing<D: Database>(engine: D) {
     assert_sound(&documents).await;
 }
 
-pub(crate) async fn any_order_of_arrival_gives_the_same_tree<D: Database>(engine: D) {
-    let documents = database(engine).await;
+pub(crate) async fn any_order_of_arrival_gives_the_same_tree(stage: Stage) {
+    let documents = stage.documents().await;
     // A fork at the root and one further on, a tombstone on each side, and a tree of its own.
     let paths = [("2-b a", false), ("3-c b a", true), ("3-d b a", false), ("2-e a", true), ("1-z", false)];
     let paths = paths.map(|(path, deleted)| {
@@ -116,22 +117,23 @@ pub(crate) async fn any_order_of_arrival_gives_the_same_tree<D: Database>(engine
     assert_eq!(shapes.len(), 1, "all orders end in one tree");
 }
 
-pub(crate) async fn random_edits_agree_with_the_oracle<D: Database>(engine: D) {
-    let documents = database(engine).await;
+pub(crate) async fn random_edits_agree_with_the_oracle(stage: Stage) {
+    let documents = stage.documents().await;
     let seed = 20_260_611;
     let mut random = Random::new(seed);
+    let below = |random: &mut Random, bound: usize| random.below(bound as u64) as usize;
     let mut trees: BTreeMap<String, Tree> = BTreeMap::new();
     for step in 0..400 {
-        let id = format!("doc-{}", random.below(6));
+        let id = format!("doc-{}", below(&mut random, 6));
         let tree = trees.entry(id.clone()).or_default();
         let known = tree.leaves();
-        let deleted = random.below(3) == 0;
+        let deleted = below(&mut random, 3) == 0;
         let body = format!(r#"{{"step":{step}}}"#);
         // An interactive edit of a leaf, or a revision from elsewhere on any revision at all.
-        if random.below(2) == 0 {
+        if below(&mut random, 2) == 0 {
             let parent = match known.len() {
                 0 => None,
-                leaves => Some(known[random.below(leaves)].clone()),
+                leaves => Some(known[below(&mut random, leaves)].clone()),
             };
             let mut edit = edit(&id, &body);
             edit.deleted = deleted;
@@ -152,13 +154,13 @@ pub(crate) async fn random_edits_agree_with_the_oracle<D: Database>(engine: D) {
             let mut path = match known.len() {
                 0 => Vec::new(),
                 leaves => {
-                    let path = tree.path(&known[random.below(leaves)].1);
-                    let from = random.below(path.len() + 1);
+                    let path = tree.path(&known[below(&mut random, leaves)].1);
+                    let from = below(&mut random, path.len() + 1);
                     path[from..].to_vec()
                 }
             };
-            for _ in 0..random.below(3) + usize::from(path.is_empty()) {
-                path.insert(0, child(path.first(), random.below(4)));
+            for _ in 0..below(&mut random, 3) + usize::from(path.is_empty()) {
+                path.insert(0, child(path.first(), below(&mut random, 4)));
             }
             let result = documents.write(vec![bring(&id, &path, deleted)], WriteMode::Replicated).await.unwrap();
             result.into_iter().for_each(|result| drop(result.unwrap()));
@@ -176,8 +178,8 @@ pub(crate) async fn random_edits_agree_with_the_oracle<D: Database>(engine: D) {
     assert_sound(&documents).await;
 }
 
-pub(crate) async fn a_replicated_deletion_of_the_winner_uncovers_its_sibling<D: Database>(engine: D) {
-    let documents = database(engine).await;
+pub(crate) async fn a_replicated_deletion_of_the_winner_uncovers_its_sibling(stage: Stage) {
+    let documents = stage.documents().await;
     merge(&documents, replicated("a", "2-zz a", r#"{"n":1}"#)).await;
     merge(&documents, replicated("a", "2-bb a", r#"{"n":2}"#)).await;
     let before = documents.last_seq().await.unwrap();
@@ -194,8 +196,8 @@ pub(crate) async fn a_replicated_deletion_of_the_winner_uncovers_its_sibling<D: 
     assert_sound(&documents).await;
 }
 
-pub(crate) async fn short_and_long_histories_join<D: Database>(engine: D) {
-    let documents = database(engine).await;
+pub(crate) async fn short_and_long_histories_join(stage: Stage) {
+    let documents = stage.documents().await;
     let history = async |id| leaves(&documents, id).await.remove(0).1.len();
     // A short path onto a leaf with a long history, and onto an ancestor of it.
     merge(&documents, replicated("a", "3-c b a", "{}")).await;
@@ -219,8 +221,8 @@ pub(crate) async fn short_and_long_histories_join<D: Database>(engine: D) {
     assert_sound(&documents).await;
 }
 
-pub(crate) async fn identifiers_that_are_not_hashes<D: Database>(engine: D) {
-    let documents = database(engine).await;
+pub(crate) async fn revisions_need_not_be_hashes(stage: Stage) {
+    let documents = stage.documents().await;
     let long = "x".repeat(255);
     // A history over the limit on values, once encoded: as much of it is kept as a row can hold.
     let ids: Vec<String> = (0..1_000).map(|n| format!("{n:04}{}", "y".repeat(251))).collect();

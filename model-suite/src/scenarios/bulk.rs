@@ -1,12 +1,12 @@
 //! Batches.
 
-use kv_api::{Counted, Database};
+use kv_api::Counted;
 use model::{BodyFormat, ChangesRequest, CreateOptions, Edit, ErrorKind, JsonText, Layer, LayerOptions, WriteMode};
 
-use crate::support::*;
+use crate::stage::*;
 
-pub(crate) async fn results_come_in_order_and_failures_stay_alone<D: Database>(engine: D) {
-    let documents = database(engine).await;
+pub(crate) async fn results_come_in_order_and_failures_stay_alone(stage: Stage) {
+    let documents = stage.documents().await;
     let known = documents.put(edit("known", "{}")).await.unwrap();
     let too_large = format!(r#"{{"a":"{}"}}"#, "x".repeat(1_000_000));
     let edits = vec![
@@ -36,8 +36,8 @@ pub(crate) async fn results_come_in_order_and_failures_stay_alone<D: Database>(e
     assert_sound(&documents).await;
 }
 
-pub(crate) async fn edits_of_one_document_follow_each_other<D: Database>(engine: D) {
-    let documents = database(engine).await;
+pub(crate) async fn edits_of_one_document_follow_each_other(stage: Stage) {
+    let documents = stage.documents().await;
     let chain = |n: u64| {
         let ids: Vec<String> = (1..=n).rev().map(|n| format!("r{n}")).collect();
         replicated("a", &format!("{n}-{}", ids.join(" ")), &format!(r#"{{"n":{n}}}"#))
@@ -52,8 +52,8 @@ pub(crate) async fn edits_of_one_document_follow_each_other<D: Database>(engine:
     assert_sound(&documents).await;
 }
 
-pub(crate) async fn large_batches_take_several_transactions<D: Database>(engine: D) {
-    let counted = Counted::new(engine);
+pub(crate) async fn large_batches_take_several_transactions(stage: Stage) {
+    let counted = Counted::new(stage.engine());
     let documents = database(counted.clone()).await;
     counted.take();
     let body = format!(r#"{{"a":"{}"}}"#, "x".repeat(60_000));
@@ -69,9 +69,9 @@ pub(crate) async fn large_batches_take_several_transactions<D: Database>(engine:
     assert_sound(&documents).await;
 }
 
-pub(crate) async fn a_document_at_the_limit_is_written<D: Database>(engine: D) {
+pub(crate) async fn a_document_at_the_limit_is_written(stage: Stage) {
     let options = LayerOptions { max_document_size: 8_000_000, ..LayerOptions::default() };
-    let layer = Layer::open(engine, options).await.unwrap();
+    let layer = Layer::open(stage.engine(), options).await.unwrap();
     // The worst an exploded document can be: more leaves than a transaction holds rows.
     let numbers = format!(r#"{{"n":[{}1]}}"#, "1,".repeat(100_000));
     let text = format!(r#"{{"t":"{}"}}"#, "x".repeat(7_999_992));

@@ -1,26 +1,36 @@
-//! What scenarios share.
+//! What a scenario runs on, and short ways to say common things.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use kv_api::{Database, Durability};
+use conformance::Fixture;
+use kv_api::{AnyDatabase, Database};
 use model::{
     Change, ChangesRequest, CreateOptions, Document, Documents, Edit, GetOptions, JsonText, Layer, LayerOptions,
     RevHistory, RevId, Since, WriteMode,
 };
-use tempfile::TempDir;
 
-pub(crate) fn sled() -> (engine_sled::SledDatabase, TempDir) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let options = engine_sled::SledOptions::new().durability(Durability::OperatingSystem);
-    (engine_sled::SledDatabase::open(folder.path().join("db"), options).expect("a store"), folder)
-}
+/// An engine with an empty keyspace, for one scenario.
+pub(crate) struct Stage(Fixture<AnyDatabase>);
 
-pub(crate) fn redb() -> (engine_redb::RedbDatabase, TempDir) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let options = engine_redb::RedbOptions::new().durability(Durability::Process);
-    (engine_redb::RedbDatabase::open(folder.path().join("db"), options).expect("a store"), folder)
+impl Stage {
+    pub(crate) fn new<D: Database>(fixture: Fixture<D>) -> Self {
+        Stage(fixture.alone())
+    }
+
+    pub(crate) fn engine(&self) -> AnyDatabase {
+        self.0.database().clone()
+    }
+
+    pub(crate) async fn layer(&self) -> Layer<AnyDatabase> {
+        layer(self.engine()).await
+    }
+
+    /// A database in a layer over the bare engine.
+    pub(crate) async fn documents(&self) -> Documents<AnyDatabase> {
+        database(self.engine()).await
+    }
 }
 
 pub(crate) fn json(text: &str) -> JsonText {
@@ -96,22 +106,5 @@ pub(crate) fn poll_once<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
     match future.poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => Some(output),
         Poll::Pending => None,
-    }
-}
-
-/// Random numbers that a printed seed brings back.
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
-        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    /// Below `bound`.
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % bound as u64) as usize
     }
 }

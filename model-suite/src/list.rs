@@ -1,0 +1,139 @@
+//! The master list: every scenario, by subject. A scenario is in it once; one that is not is dead code,
+//! and the compiler says so.
+
+use crate::Scenario;
+
+/// Hands the list to another macro of this crate: `(its arguments) "subject" module { names }…`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __scenarios {
+    ($callback:ident $arguments:tt) => {
+        $crate::$callback! {
+            $arguments
+            "Databases" catalog {
+                databases_are_created_listed_and_dropped,
+                late_writers_never_reach_a_successor,
+                a_layer_is_marked_and_others_are_refused,
+            }
+            "Edits (RFC 001, 'Update Path'; RFC 004)" writing {
+                a_document_is_written_read_changed_and_deleted,
+                edits_of_what_is_no_live_leaf_conflict,
+                recreating_goes_on_from_the_winning_tombstone,
+                a_deletion_without_revision_only_of_what_never_was,
+                losing_branches_are_extended_and_may_win,
+                deleting_the_winner_crowns_the_next,
+                a_tombstone_keeps_its_body,
+                branches_are_stemmed_to_the_limit,
+                bad_edits_are_refused_and_write_nothing,
+                an_edit_may_make_a_revision_that_came_without_its_ancestors,
+                both_formats_read_back_what_was_written,
+            }
+            "Replicated edits (RFC 001, `new_edits=false`)" merging {
+                known_revisions_change_nothing,
+                any_order_of_arrival_gives_the_same_tree,
+                random_edits_agree_with_the_oracle,
+                a_replicated_deletion_of_the_winner_uncovers_its_sibling,
+                short_and_long_histories_join,
+                revisions_need_not_be_hashes,
+            }
+            "Reads (RFC 004, 'CRUD Operations')" reading {
+                leaves_are_read_by_their_revisions,
+                histories_conflicts_and_sequences_are_read_beside_the_body,
+                revs_diff_names_what_is_missing,
+            }
+            "Changes (RFC 003)" changes {
+                a_feed_has_each_document_once_in_order,
+                feeds_go_on_where_they_stopped,
+                feeds_have_styles_documents_and_filters,
+            }
+            "Waiting feeds" feed {
+                waiters_wake_once_for_each_change,
+                dropping_the_database_ends_all_waiting,
+                waiters_share_one_watch,
+            }
+            "Listings" listing {
+                listings_keep_to_ranges_limits_and_skips,
+                listings_of_given_ids_come_in_the_order_asked_for,
+                long_listings_go_on,
+            }
+            "Batches" bulk {
+                results_come_in_order_and_failures_stay_alone,
+                edits_of_one_document_follow_each_other,
+                large_batches_take_several_transactions,
+                a_document_at_the_limit_is_written,
+            }
+            "Conflicts at the store" conflicts {
+                writers_of_different_documents_never_conflict,
+                one_of_two_writers_of_a_document_wins,
+            }
+            "Unknown commit results (RFC 003, option 3)" unknown {
+                a_write_of_unknown_result_that_was_committed_is_done_once,
+                a_write_of_unknown_result_that_was_not_committed_is_done_again,
+                databases_are_created_and_dropped_once,
+                ids_are_swept_when_they_are_old,
+            }
+            "Local documents and settings" local {
+                local_documents_have_no_history_and_are_in_no_feed,
+                settings_are_kept_and_bad_ones_are_refused,
+            }
+            "Costs (the performance tables of RFC 001, RFC 003 and RFC 004)" costs {
+                edits_read_what_the_rfc_allows,
+                a_thousand_branches_cost_no_more,
+                reading_a_document_is_one_round_trip,
+            }
+            "The checker" checking {
+                sound_databases_pass,
+                planted_damage_is_found,
+            }
+        }
+    };
+}
+
+/// Runs the whole suite on an engine: an ordinary `#[test]` for each scenario.
+///
+/// Takes an expression that makes the [`Harness`](conformance::Harness), the one that
+/// [`conformance::suite!`] takes. Several suites in one file go in modules of their own.
+///
+/// ```ignore
+/// model_suite::suite!(MemHarness);
+/// ```
+#[macro_export]
+macro_rules! suite {
+    ($harness:expr) => {
+        $crate::__scenarios! { __tests ($harness) }
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __tests {
+    (($harness:expr) $($subject:literal $module:ident { $($name:ident,)* })*) => {
+        $($(
+            #[test]
+            fn $name() {
+                $crate::run(&$harness, stringify!($name));
+            }
+        )*)*
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __list {
+    (() $($subject:literal $module:ident { $($name:ident,)* })*) => {
+        const SCENARIOS: &[Scenario] = &[$($(
+            Scenario {
+                name: stringify!($name),
+                subject: $subject,
+                play: |stage| Box::pin($crate::scenarios::$module::$name(stage)),
+            },
+        )*)*];
+    };
+}
+
+__scenarios! { __list () }
+
+/// Every scenario, in the order of the subjects.
+pub fn scenarios() -> &'static [Scenario] {
+    SCENARIOS
+}

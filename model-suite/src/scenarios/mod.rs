@@ -1,0 +1,16 @@
+//! One file for each subject.
+
+pub(crate) mod bulk;
+pub(crate) mod catalog;
+pub(crate) mod changes;
+pub(crate) mod checking;
+pub(crate) mod conflicts;
+pub(crate) mod costs;
+pub(crate) mod feed;
+pub(crate) mod listing;
+pub(crate) mod local;
+pub(crate) mod merging;
+pub(crate) mod reading;
+mod trees;
+pub(crate) mod unknown;
+pub(crate) mod writing;

@@ -1,0 +1,164 @@
+//! The model tape: random histories of interactive and replicated edits by several clients, alone, in
+//! bulk and at the same time, with deletions, recreations and stemming, compared with an oracle of
+//! revision trees that shares no code with the layer; on calm engines and through faults.
+//!
+//! After every step all that can be read is compared with the oracle, and `check` proves the rows. A
+//! failure prints its seed and the shortest tape found that still shows it. Seeds that once failed are
+//! pinned in `model-suite/seeds/tape.txt`. A long run:
+//!
+//! ```text
+//! MODEL_TAPE_SEED=1 MODEL_TAPE_TAPES=10000 MODEL_TAPE_STEPS=100 cargo test --release -p engine-mem --test model bodies
+//! ```
+
+mod compare;
+mod generate;
+mod oracle;
+mod play;
+
+use conformance::chaos::{Chaos, Rates};
+use conformance::tape::seeds;
+use conformance::{Harness, block_on, shrink};
+use kv_api::AnyDatabase;
+use model::BodyFormat;
+
+use compare::Failure;
+use generate::{Step, generate};
+
+/// Of commits, how many fail with 1020 and with each kind of 1021.
+const COMMIT_FAULTS: f64 = 0.04;
+
+/// Of reads, how many fail with 1007 and with 1009. There are many more of them, and every failure is
+/// followed by a pause.
+const READ_FAULTS: f64 = 0.002;
+
+/// How many tapes a run plays, how long each is, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    /// The seed of the first tape; each has the seed after that of the one before.
+    pub seed: u64,
+    /// How many.
+    pub tapes: u64,
+    /// Steps in each: a write, a batch, several at the same time, or another `_revs_limit`.
+    pub steps: usize,
+    /// The layout of bodies.
+    pub format: BodyFormat,
+    /// What goes wrong behind each client's back.
+    pub faults: Rates,
+}
+
+impl Run {
+    /// This many tapes of 40 steps, without faults. `MODEL_TAPE_SEED`, `MODEL_TAPE_TAPES` and
+    /// `MODEL_TAPE_STEPS` in the environment choose others.
+    ///
+    /// # Panics
+    ///
+    /// When one of these is no number.
+    pub fn short(format: BodyFormat, tapes: u64) -> Self {
+        let setting = |name: &str, default: u64| {
+            let name = format!("MODEL_TAPE_{name}");
+            let Ok(value) = std::env::var(&name) else { return default };
+            value.parse().unwrap_or_else(|_| panic!("{name}={value} is no number"))
+        };
+        Run {
+            seed: setting("SEED", 20_251_121),
+            tapes: setting("TAPES", tapes),
+            steps: setting("STEPS", 40) as usize,
+            format,
+            faults: Rates::default(),
+        }
+    }
+
+    /// The same with about one commit in ten failing, half of those in doubt, and some reads.
+    #[must_use]
+    pub fn through_faults(self) -> Self {
+        let faults = Rates {
+            too_old: READ_FAULTS,
+            future_version: READ_FAULTS,
+            not_committed: COMMIT_FAULTS,
+            unknown_committed: COMMIT_FAULTS,
+            unknown_not_committed: COMMIT_FAULTS,
+            ..Rates::default()
+        };
+        Run { faults, ..self }
+    }
+
+    fn play<H: Harness>(&self, harness: &H, seed: u64, tape: &[Step]) -> Result<(), Failure> {
+        let fixture = harness.open("model tape").alone();
+        let wrap = |engine: AnyDatabase, client: u64| {
+            Chaos::new(engine, seed.wrapping_mul(31).wrapping_add(client), self.faults)
+        };
+        block_on(play::play(fixture.database().clone(), wrap, self.format, tape))
+    }
+
+    fn compare<H: Harness>(&self, harness: &H, seed: u64, steps: usize) {
+        let tape = generate(seed, steps);
+        let Err(found) = self.play(harness, seed, &tape) else { return };
+        let tape = shrink(tape, |tape| self.play(harness, seed, tape).is_err());
+        let shortest = self.play(harness, seed, &tape).err().unwrap_or(found);
+        let left: Vec<String> = tape.iter().map(|step| format!("  {step:?}")).collect();
+        panic!(
+            "{}, {:?}, {:?}: tape of seed {seed}, {steps} steps (pin it in model-suite/seeds/tape.txt):\n{shortest}\nafter:\n{}",
+            harness.engine(),
+            self.format,
+            self.faults,
+            left.join("\n"),
+        );
+    }
+}
+
+/// Plays tapes on databases of `harness`, each in a keyspace of its own: the pinned ones, then random
+/// ones.
+///
+/// # Panics
+///
+/// At the first difference between layer and oracle, with the seed and the shortest tape found that
+/// still shows it.
+pub fn run<H: Harness>(harness: &H, run: Run) {
+    if let Some(missing) = harness.missing() {
+        return missing.skip(&harness.engine());
+    }
+    for (seed, steps) in seeds(include_str!("../../seeds/tape.txt")) {
+        run.compare(harness, seed, steps);
+    }
+    for seed in run.seed..run.seed.saturating_add(run.tapes) {
+        run.compare(harness, seed, run.steps);
+    }
+}
+
+/// Four tests for an engine: exploded and packed bodies, calm and through faults. Each plays the pinned
+/// tapes and as many random ones as the second argument says, through faults a quarter of them, rounded
+/// up: every fault is followed by a pause.
+#[macro_export]
+macro_rules! tape {
+    ($harness:expr, $tapes:expr) => {
+        #[test]
+        fn random_edits_of_exploded_bodies_agree_with_the_oracle() {
+            $crate::tape::run(&$harness, $crate::tape::exploded($tapes));
+        }
+
+        #[test]
+        fn random_edits_of_packed_bodies_agree_with_the_oracle() {
+            $crate::tape::run(&$harness, $crate::tape::packed($tapes));
+        }
+
+        #[test]
+        fn random_edits_of_exploded_bodies_through_faults_agree_with_the_oracle() {
+            $crate::tape::run(&$harness, $crate::tape::exploded(u64::div_ceil($tapes, 4)).through_faults());
+        }
+
+        #[test]
+        fn random_edits_of_packed_bodies_through_faults_agree_with_the_oracle() {
+            $crate::tape::run(&$harness, $crate::tape::packed(u64::div_ceil($tapes, 4)).through_faults());
+        }
+    };
+}
+
+/// [`Run::short`] of exploded bodies.
+pub fn exploded(tapes: u64) -> Run {
+    Run::short(BodyFormat::Exploded, tapes)
+}
+
+/// [`Run::short`] of packed bodies.
+pub fn packed(tapes: u64) -> Run {
+    Run::short(BodyFormat::Packed, tapes)
+}
