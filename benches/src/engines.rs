@@ -41,10 +41,8 @@ pub trait Engine {
 }
 
 /// `engine-mem`: a persistent sorted map.
-#[cfg(feature = "mem")]
 pub struct Mem;
 
-#[cfg(feature = "mem")]
 impl Engine for Mem {
     const NAME: &'static str = "mem";
     type Database = engine_mem::MemDatabase;

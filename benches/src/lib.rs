@@ -5,3 +5,4 @@ pub mod documents;
 pub mod engines;
 pub mod figures;
 pub mod recording;
+pub mod work;

@@ -1,0 +1,31 @@
+//! Keys and values through transactions beside the raw store, on each engine.
+//! The works are those of the report.
+
+mod support;
+
+#[cfg(feature = "redb")]
+use benches::engines::Redb;
+#[cfg(feature = "sled")]
+use benches::engines::Sled;
+use benches::engines::{Engine, Mem};
+use benches::work::kv;
+use criterion::{Criterion, criterion_group, criterion_main};
+
+fn engine<E: Engine + 'static>(criterion: &mut Criterion) {
+    support::measure(criterion, kv::works::<E>());
+}
+
+fn all(criterion: &mut Criterion) {
+    engine::<Mem>(criterion);
+    #[cfg(feature = "redb")]
+    engine::<Redb>(criterion);
+    #[cfg(feature = "sled")]
+    engine::<Sled>(criterion);
+}
+
+criterion_group! {
+    name = works;
+    config = support::config();
+    targets = all
+}
+criterion_main!(works);

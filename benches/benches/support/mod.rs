@@ -1,0 +1,35 @@
+//! The works of the report as criterion's benchmarks: the time for one unit.
+
+use std::time::Duration;
+
+use benches::work::Work;
+use criterion::{Criterion, SamplingMode, Throughput};
+
+/// How much of a work one sample does: samples are many, and each prepares anew.
+const SCALE: f64 = 0.25;
+
+/// Few samples, since each is a whole run over fresh data.
+pub(crate) fn config() -> Criterion {
+    Criterion::default()
+        .sample_size(10)
+        .warm_up_time(Duration::from_millis(100))
+        .measurement_time(Duration::from_secs(2))
+}
+
+/// Measures each work, and beside it what it is measured against.
+pub(crate) fn measure(criterion: &mut Criterion, works: Vec<Work>) {
+    for work in works {
+        let format = work.format.map(|format| format!("/{format}")).unwrap_or_default();
+        let mut group = criterion.benchmark_group(format!("{}/{}{format}", work.name, work.engine));
+        group.sampling_mode(SamplingMode::Flat).throughput(Throughput::Elements(1));
+        let sides = [Some(("couch-layer", &work.ours)), work.beside.as_ref().map(|(name, side)| (*name, side))];
+        for (name, side) in sides.into_iter().flatten() {
+            group.bench_function(name, |bencher| {
+                bencher.iter_custom(|iterations| {
+                    let rate = side(SCALE).expect("the work is done");
+                    Duration::from_secs_f64(iterations as f64 / rate)
+                });
+            });
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! Keys and values: what a transaction costs over its store, and what many committers share.
+
+use std::fs::File;
+use std::hint::black_box;
+use std::io::Write;
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use futures_executor::block_on;
+use kv_api::{Database, Direction, Durability, RangeRequest, Read, Runner, Transaction};
+use occ::store::{Batch, Op, Store, View};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use super::{Group, Side, Work, folder, rate, scaled};
+use crate::engines::{Engine, Syncing};
+
+/// Rows that are there before the work begins, at the usual scale.
+const STORED: usize = 50_000;
+
+const VALUE_BYTES: usize = 100;
+
+/// Rows that a scan reads.
+const SCANNED: usize = 100;
+
+/// Reads of one transaction or view.
+const READS: usize = 100;
+
+type Row = (Bytes, Bytes);
+
+type TransactionOf<E> = <<E as Engine>::Database as Database>::Transaction;
+
+fn rows(seed: u64, count: usize) -> Vec<Row> {
+    let mut random = StdRng::seed_from_u64(seed);
+    let row = |random: &mut StdRng| {
+        let key: [u8; 16] = random.random();
+        let mut value = vec![0; VALUE_BYTES];
+        random.fill(&mut value[..]);
+        (Bytes::copy_from_slice(&key), Bytes::from(value))
+    };
+    (0..count).map(|_| row(&mut random)).collect()
+}
+
+/// The works of an engine.
+pub fn works<E: Engine + 'static>() -> Vec<Work> {
+    let mut works = Vec::new();
+    for keys in [1, 10, 100] {
+        works.push(pair::<E>(
+            format!("commit of {keys}"),
+            "rows",
+            Box::new(move |scale| commit::<E>(keys, scale)),
+            Box::new(move |scale| commit_raw::<E>(keys, scale)),
+        ));
+    }
+    works.push(pair::<E>("get".into(), "rows", Box::new(get::<E>), Box::new(get_raw::<E>)));
+    works.push(pair::<E>(format!("range of {SCANNED}"), "rows", Box::new(range::<E>), Box::new(range_raw::<E>)));
+    works.push(Work {
+        group: Group::KeysAndValues,
+        name: "one counter, 16 threads".into(),
+        engine: E::NAME,
+        format: None,
+        unit: "commits",
+        ours: Box::new(|scale| count::<E>(16, true, scale)),
+        beside: Some(("a counter for each", Box::new(|scale| count::<E>(16, false, scale)))),
+    });
+    if E::durability(Syncing::Synced) == Durability::Disk {
+        works.push(Work {
+            group: Group::Synced,
+            name: "64 writers".into(),
+            engine: E::NAME,
+            format: None,
+            unit: "commits",
+            ours: Box::new(|scale| synced::<E>(64, scale)),
+            beside: Some(("one writer", Box::new(|scale| synced::<E>(1, scale)))),
+        });
+        works.push(Work {
+            group: Group::Synced,
+            name: "one writer".into(),
+            engine: E::NAME,
+            format: None,
+            unit: "commits",
+            ours: Box::new(|scale| synced::<E>(1, scale)),
+            beside: Some(("append and sync", Box::new(append_and_sync))),
+        });
+    }
+    works
+}
+
+fn pair<E: Engine>(name: String, unit: &'static str, ours: Side, raw: Side) -> Work {
+    let (group, engine) = (Group::KeysAndValues, E::NAME);
+    Work { group, name, engine, format: None, unit, ours, beside: Some(("raw store", raw)) }
+}
+
+fn fill<D: Database>(database: &D, rows: &[Row]) -> Result<()> {
+    for rows in rows.chunks(1_000) {
+        commit_rows(database, rows)?;
+    }
+    Ok(())
+}
+
+fn commit_rows<D: Database>(database: &D, rows: &[Row]) -> Result<()> {
+    let transaction = database.begin()?;
+    for (key, value) in rows {
+        transaction.set(key, value);
+    }
+    Ok(block_on(transaction.commit())?)
+}
+
+/// Batches of a store that is written raw, with rising versions.
+struct Batches(i64);
+
+impl Batches {
+    fn apply<S: Store>(&mut self, store: &S, rows: &[Row]) -> Result<()> {
+        self.0 += 1;
+        let ops = rows.iter().map(|(key, value)| Op::Set { key: key.clone(), value: value.clone() }).collect();
+        match store.apply(Batch { version: self.0, ops }) {
+            Ok(()) => Ok(()),
+            Err(error) => anyhow::bail!("{error:?}"),
+        }
+    }
+
+    fn fill<S: Store>(&mut self, store: &S, rows: &[Row]) -> Result<()> {
+        rows.chunks(1_000).try_for_each(|rows| self.apply(store, rows))
+    }
+}
+
+fn commit<E: Engine>(keys: usize, scale: f64) -> Result<f64> {
+    let folder = folder()?;
+    let database = E::database(folder.path(), Syncing::Unsynced);
+    fill(&database, &rows(1, scaled(STORED, scale)))?;
+    let rows = rows(2, scaled(20_000, scale).next_multiple_of(keys));
+    let begun = Instant::now();
+    for rows in rows.chunks(keys) {
+        commit_rows(&database, rows)?;
+    }
+    Ok(rate(rows.len(), begun.elapsed()))
+}
+
+fn commit_raw<E: Engine>(keys: usize, scale: f64) -> Result<f64> {
+    let folder = folder()?;
+    let store = E::store(folder.path(), Syncing::Unsynced);
+    let mut batches = Batches(0);
+    batches.fill(&store, &rows(1, scaled(STORED, scale)))?;
+    let rows = rows(2, scaled(20_000, scale).next_multiple_of(keys));
+    let begun = Instant::now();
+    for rows in rows.chunks(keys) {
+        batches.apply(&store, rows)?;
+    }
+    Ok(rate(rows.len(), begun.elapsed()))
+}
+
+/// The stored keys in scattered order: the stride is prime to their number.
+fn scattered(rows: &[Row], count: usize) -> impl Iterator<Item = &Bytes> {
+    (0..count).map(|n| &rows[n * 7_919 % rows.len()].0)
+}
+
+fn get<E: Engine>(scale: f64) -> Result<f64> {
+    let folder = folder()?;
+    let database = E::database(folder.path(), Syncing::Unsynced);
+    let rows = rows(1, scaled(STORED, scale));
+    fill(&database, &rows)?;
+    let count = scaled(100_000, scale);
+    let begun = Instant::now();
+    let mut transaction = database.begin()?;
+    for (n, key) in scattered(&rows, count).enumerate() {
+        if n % READS == 0 {
+            transaction = database.begin()?;
+        }
+        black_box(block_on(transaction.get(key, Read::Serializable))?.context("it is there")?);
+    }
+    Ok(rate(count, begun.elapsed()))
+}
+
+fn get_raw<E: Engine>(scale: f64) -> Result<f64> {
+    let folder = folder()?;
+    let store = E::store(folder.path(), Syncing::Unsynced);
+    let rows = rows(1, scaled(STORED, scale));
+    Batches(0).fill(&store, &rows)?;
+    let count = scaled(100_000, scale);
+    let begun = Instant::now();
+    let mut view = store.view()?;
+    for (n, key) in scattered(&rows, count).enumerate() {
+        if n % READS == 0 {
+            view = store.view()?;
+        }
+        black_box(view.get(key)?.context("it is there")?);
+    }
+    Ok(rate(count, begun.elapsed()))
+}
+
+/// Where user keys end.
+const END: &[u8] = b"\xff";
+
+fn range<E: Engine>(scale: f64) -> Result<f64> {
+    let folder = folder()?;
+    let database = E::database(folder.path(), Syncing::Unsynced);
+    let rows = rows(1, scaled(STORED, scale));
+    fill(&database, &rows)?;
+    let scans = scaled(2_000, scale);
+    let mut read = 0;
+    let begun = Instant::now();
+    for key in scattered(&rows, scans) {
+        let mut request = RangeRequest::keys(key.clone(), END);
+        request.limit = SCANNED;
+        let batch = block_on(database.begin()?.get_range(&request, Read::Serializable))?;
+        read += black_box(batch).rows.len();
+    }
+    Ok(rate(read, begun.elapsed()))
+}
+
+fn range_raw<E: Engine>(scale: f64) -> Result<f64> {
+    let folder = folder()?;
+    let store = E::store(folder.path(), Syncing::Unsynced);
+    let rows = rows(1, scaled(STORED, scale));
+    Batches(0).fill(&store, &rows)?;
+    let scans = scaled(2_000, scale);
+    let mut read = 0;
+    let begun = Instant::now();
+    for key in scattered(&rows, scans) {
+        let view = store.view()?;
+        let rows: Vec<Row> = view.range(key, END, Direction::Forward).take(SCANNED).collect::<kv_api::Result<_>>()?;
+        read += black_box(rows).len();
+    }
+    Ok(rate(read, begun.elapsed()))
+}
+
+/// Runs `body` on this many threads at once, and gives the time from the first's beginning to the
+/// last's end.
+fn threads(count: usize, body: impl Fn(usize) -> Result<()> + Sync) -> Result<Duration> {
+    let barrier = Barrier::new(count + 1);
+    thread::scope(|scope| {
+        let (barrier, body) = (&barrier, &body);
+        let workers: Vec<_> = (0..count)
+            .map(|n| {
+                scope.spawn(move || {
+                    barrier.wait();
+                    body(n)
+                })
+            })
+            .collect();
+        barrier.wait();
+        let begun = Instant::now();
+        for worker in workers {
+            match worker.join() {
+                Ok(done) => done?,
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        Ok(begun.elapsed())
+    })
+}
+
+/// Adds one to a counter by reading and writing it, from many threads: all to one, or each to its own.
+fn count<E: Engine>(writers: usize, shared: bool, scale: f64) -> Result<f64> {
+    let folder = folder()?;
+    let database = E::database(folder.path(), Syncing::Unsynced);
+    let each = scaled(500, scale);
+    let took = threads(writers, |n| {
+        let key = format!("counter {}", if shared { 0 } else { n });
+        for _ in 0..each {
+            block_on(Runner::new(&database).run(|transaction: TransactionOf<E>, _| {
+                let key = key.clone();
+                async move {
+                    let value = transaction.get(key.as_bytes(), Read::Serializable).await?;
+                    let counted = value.and_then(|value| value[..].try_into().ok()).map_or(0, u64::from_le_bytes);
+                    transaction.set(key.as_bytes(), &(counted + 1).to_le_bytes());
+                    Ok::<_, kv_api::Error>(())
+                }
+            }))?;
+        }
+        Ok(())
+    })?;
+    Ok(rate(writers * each, took))
+}
+
+/// Commits of one row, each acknowledged once the disk has it.
+fn synced<E: Engine>(writers: usize, scale: f64) -> Result<f64> {
+    let folder = folder()?;
+    let database = E::database(folder.path(), Syncing::Synced);
+    let each = scaled(if writers == 1 { 1_000 } else { 500 }, scale);
+    let took = threads(writers, |n| {
+        for row in rows(n as u64, each) {
+            commit_rows(&database, std::slice::from_ref(&row))?;
+        }
+        Ok(())
+    })?;
+    Ok(rate(writers * each, took))
+}
+
+/// What the disk can do: a row's bytes are appended to a file, and synced.
+fn append_and_sync(scale: f64) -> Result<f64> {
+    let folder = folder()?;
+    let mut file = File::create(folder.path().join("log"))?;
+    let rows = rows(1, scaled(1_000, scale));
+    let begun = Instant::now();
+    for (key, value) in &rows {
+        file.write_all(key)?;
+        file.write_all(value)?;
+        file.sync_data()?;
+    }
+    Ok(rate(rows.len(), begun.elapsed()))
+}

@@ -1,0 +1,118 @@
+//! The kinds of work that are measured in process, each a pair of sides: the engine through our layers,
+//! and what it is measured beside.
+//!
+//! A side prepares a fresh folder, does the work once, and gives its rate. What is prepared is not
+//! counted. Both sides of a pair move the same rows, from the same seeds.
+
+pub mod documents;
+pub mod kv;
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use tempfile::TempDir;
+
+/// Does the work once, at this scale (1.0 is the usual amount), and gives units a second.
+pub type Side = Box<dyn Fn(f64) -> Result<f64>>;
+
+/// One kind of work on one engine.
+pub struct Work {
+    /// The table it belongs to.
+    pub group: Group,
+    /// What is done.
+    pub name: String,
+    /// On which engine.
+    pub engine: &'static str,
+    /// How bodies are stored, where it matters.
+    pub format: Option<&'static str>,
+    /// What is counted each second.
+    pub unit: &'static str,
+    /// Through our layers.
+    pub ours: Side,
+    /// What it is measured beside, and its name.
+    pub beside: Option<(&'static str, Side)>,
+}
+
+/// The tables of a report, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Group {
+    /// Transactions of keys and values, not synced.
+    KeysAndValues,
+    /// Commits that the disk has, from many threads.
+    Synced,
+    /// Documents through the model, not synced.
+    Documents,
+}
+
+impl Group {
+    /// The heading of its table.
+    pub fn title(self) -> &'static str {
+        match self {
+            Group::KeysAndValues => "Keys and values",
+            Group::Synced => "Synced commits",
+            Group::Documents => "Documents",
+        }
+    }
+
+    /// What its figures mean.
+    pub fn explanation(self) -> &'static str {
+        match self {
+            Group::KeysAndValues => {
+                "Transactions on one thread, nothing synced, beside the raw store doing the same rows. Keys of 16 \
+                 bytes, values of 100, among 50,000 others."
+            }
+            Group::Synced => "Commits of one row, each acknowledged once the disk has it.",
+            Group::Documents => {
+                "Documents of about 200 bytes and eleven leaves, on one thread, nothing synced, beside the raw store \
+                 doing the same rows in the same batches."
+            }
+        }
+    }
+}
+
+/// A fresh folder that is removed with the value.
+pub(crate) fn folder() -> Result<TempDir> {
+    tempfile::Builder::new().prefix("couch-layer-bench").tempdir().context("a temporary folder")
+}
+
+/// How often something is done at a scale: at least once.
+pub(crate) fn scaled(count: usize, scale: f64) -> usize {
+    ((count as f64 * scale) as usize).max(1)
+}
+
+pub(crate) fn rate(count: usize, took: Duration) -> f64 {
+    count as f64 / took.as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engines::{Engine, Mem};
+
+    fn both_sides_work<E: Engine + 'static>() {
+        for work in kv::works::<E>().into_iter().chain(documents::works::<E>()) {
+            let sides = [Some(&work.ours), work.beside.as_ref().map(|(_, side)| side)];
+            for side in sides.into_iter().flatten() {
+                let rate = side(0.001).unwrap_or_else(|error| panic!("{} on {}: {error:#}", work.name, work.engine));
+                assert!(rate.is_finite() && rate > 0.0, "{} on {}: {rate}", work.name, work.engine);
+            }
+        }
+    }
+
+    #[test]
+    fn every_work_can_be_done_in_memory() {
+        both_sides_work::<Mem>();
+    }
+
+    #[cfg(feature = "redb")]
+    #[test]
+    fn every_work_can_be_done_on_redb() {
+        both_sides_work::<crate::engines::Redb>();
+    }
+
+    #[cfg(feature = "sled")]
+    #[test]
+    fn every_work_can_be_done_on_sled() {
+        both_sides_work::<crate::engines::Sled>();
+    }
+}
