@@ -6,7 +6,6 @@
 #[cfg(feature = "fdb")]
 mod fdb;
 mod http;
-#[cfg(feature = "mem")]
 mod sizes;
 
 use clap::{Parser, Subcommand};
@@ -23,7 +22,6 @@ enum Command {
     /// The server beside another CouchDB-compatible one: writes, reads, bulk, feeds and listings
     Http(http::Options),
     /// What documents take in a store: keys and bytes, in both layouts
-    #[cfg(feature = "mem")]
     Sizes(sizes::Options),
     /// Documents on a FoundationDB cluster, through the library and over HTTP, beside the same rows raw
     #[cfg(feature = "fdb")]
@@ -36,7 +34,6 @@ fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match cli.command {
         Command::Http(options) => runtime.block_on(http::run(options)),
-        #[cfg(feature = "mem")]
         Command::Sizes(options) => runtime.block_on(sizes::run(options)),
         #[cfg(feature = "fdb")]
         Command::Fdb(options) => runtime.block_on(fdb::run(options)),
