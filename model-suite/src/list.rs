@@ -17,6 +17,7 @@ macro_rules! __scenarios {
             }
             "Edits (RFC 001, 'Update Path'; RFC 004)" writing {
                 a_document_is_written_read_changed_and_deleted,
+                revisions_are_those_that_couchdb_makes,
                 edits_of_what_is_no_live_leaf_conflict,
                 recreating_goes_on_from_the_winning_tombstone,
                 a_deletion_without_revision_only_of_what_never_was,
@@ -44,6 +45,7 @@ macro_rules! __scenarios {
             "Changes (RFC 003)" changes {
                 a_feed_has_each_document_once_in_order,
                 feeds_go_on_where_they_stopped,
+                a_long_feed_goes_on_past_old_read_versions,
                 feeds_have_styles_documents_and_filters,
             }
             "Waiting feeds" feed {
@@ -80,6 +82,7 @@ macro_rules! __scenarios {
                 edits_read_what_the_rfc_allows,
                 a_thousand_branches_cost_no_more,
                 reading_a_document_is_one_round_trip,
+                a_feed_reads_its_rows_and_revisions_only_where_there_are_several,
             }
             "The checker" checking {
                 sound_databases_pass,

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use conformance::Fixture;
 use kv_api::{AnyDatabase, Database};
@@ -25,6 +26,12 @@ impl Stage {
 
     pub(crate) async fn layer(&self) -> Layer<AnyDatabase> {
         layer(self.engine()).await
+    }
+
+    /// Lets every read version of now grow too old.
+    pub(crate) async fn outlive_read_versions(&self) {
+        let window = self.0.database().limits().read_window;
+        self.0.pass(window + Duration::from_secs(1)).await;
     }
 
     /// A database in a layer over the bare engine.

@@ -53,19 +53,31 @@ pub(crate) async fn edits_of_one_document_follow_each_other(stage: Stage) {
 }
 
 pub(crate) async fn large_batches_take_several_transactions(stage: Stage) {
+    /// What each operation takes of a transaction beside its bytes, on a generous count.
+    const OPERATION_BYTES: u64 = 100;
     let counted = Counted::new(stage.engine());
     let documents = database(counted.clone()).await;
-    counted.take();
-    let body = format!(r#"{{"a":"{}"}}"#, "x".repeat(60_000));
-    let edits: Vec<Edit> = (0..200).map(|n| edit(&format!("doc-{n:03}"), &body)).collect();
-    let results = documents.write(edits, WriteMode::Interactive).await.unwrap();
-    assert!(results.iter().all(Result::is_ok));
-    let counts = counted.take();
-    assert!((3..=8).contains(&counts.len()), "{} transactions for 12 MB", counts.len());
-    assert!(counts.iter().all(|counts| counts.bytes_written < 6_000_000));
+    // 12 MB of long texts, 1 MB of short values (twenty times as much in rows), and many documents of nothing.
+    let long = format!(r#"{{"a":"{}"}}"#, "x".repeat(60_000));
+    let short = format!(r#"{{"a":[{}0]}}"#, "12345,".repeat(2_000));
+    for (name, count, body, most) in [("long", 200, &*long, 8), ("short", 60, &*short, 12), ("none", 5_000, "{}", 5)] {
+        counted.take();
+        let edits: Vec<Edit> = (0..count).map(|n| edit(&format!("{name}-{n:04}"), body)).collect();
+        let results = documents.write(edits, WriteMode::Interactive).await.unwrap();
+        assert!(results.iter().all(Result::is_ok));
+        let counts = counted.take();
+        assert!((3..=most).contains(&counts.len()), "{name}: {} transactions", counts.len());
+        for counts in counts {
+            let operations = counts.sets + counts.clears + counts.range_clears + counts.atomic_ops;
+            let size = counts.bytes_written + operations * OPERATION_BYTES;
+            assert!(size < 10_000_000, "{name}: about {size} bytes");
+            assert_eq!(counts.commits, 1, "{name}: none was begun again");
+        }
+    }
     let rows = feed(&documents, ChangesRequest::default()).await;
-    assert!(rows.is_sorted_by(|a, b| a.seq < b.seq) && rows.iter().map(|row| &row.id).is_sorted());
-    assert_eq!(rows.len(), 200);
+    assert!(rows.is_sorted_by(|a, b| a.seq < b.seq));
+    assert!(rows[..200].is_sorted_by(|a, b| a.id < b.id), "one after another");
+    assert_eq!(rows.len(), 5_260);
     assert_sound(&documents).await;
 }
 

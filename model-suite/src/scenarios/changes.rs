@@ -1,5 +1,6 @@
 //! The changes feed.
 
+use conformance::chaos::{Chaos, Rates};
 use model::{ChangesRequest, Edit, Seq, Since, Style, WriteMode};
 
 use crate::stage::*;
@@ -110,4 +111,43 @@ pub(crate) async fn feeds_have_styles_documents_and_filters(stage: Stage) {
         let all = documents.changes(&filtered).await.unwrap();
         assert_eq!(all.last_seq, rows[2].seq, "{others}");
     }
+}
+
+pub(crate) async fn a_long_feed_goes_on_past_old_read_versions(stage: Stage) {
+    let documents = stage.documents().await;
+    let edits: Vec<Edit> = (0..4_500).map(|n| edit(&format!("doc-{n:04}"), r#"{"n":1}"#)).collect();
+    documents.write(edits, WriteMode::Interactive).await.unwrap();
+    let everything = ChangesRequest { include_docs: true, ..ChangesRequest::default() };
+    let calm = feed(&documents, everything.clone()).await;
+    assert_eq!(calm.len(), 4_500);
+
+    // A reader who takes longer for each batch than a read version lives.
+    let (mut rows, mut request) = (Vec::new(), ChangesRequest { limit: Some(2_000), ..everything.clone() });
+    loop {
+        let batch = documents.changes(&request).await.unwrap();
+        rows.extend(batch.rows);
+        if !batch.more {
+            break;
+        }
+        request.since = Since::Seq(batch.last_seq);
+        stage.outlive_read_versions().await;
+    }
+    assert_eq!(rows, calm);
+
+    // A version that grows too old in the middle of a batch: what was read by then stands.
+    let rates = Rates { too_old: 0.002, ..Rates::default() };
+    let restless = layer(Chaos::new(stage.engine(), 3, rates)).await.database("db").await.unwrap();
+    let (mut rows, mut request, mut cut_short) = (Vec::new(), everything, 0);
+    loop {
+        let batch = restless.changes(&request).await.unwrap();
+        assert!(!batch.rows.is_empty() || !batch.more, "each batch goes on");
+        cut_short += usize::from(batch.more && batch.rows.len() < 2_000);
+        rows.extend(batch.rows);
+        if !batch.more {
+            break;
+        }
+        request.since = Since::Seq(batch.last_seq);
+    }
+    assert!(cut_short > 0, "no fault came in the middle of a batch");
+    assert_eq!(rows, calm, "no row is lost, none comes twice");
 }

@@ -2,38 +2,71 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use kv_api::{Database, Read, Transaction};
-use model::{ChangesRequest, ErrorKind, WriteMode};
+use conformance::chaos::{Chaos, Rates};
+use kv_api::{AnyDatabase, Counted, Database, Read, Transaction};
+use model::{ChangesRequest, Documents, ErrorKind, WriteMode};
 
 use crate::stage::*;
 
-pub(crate) async fn writers_of_different_documents_never_conflict(stage: Stage) {
-    // Counted transactions of the store: one for each write means that none was done again.
-    let counted = kv_api::Counted::new(stage.engine());
-    let documents = database(counted.clone()).await;
-    for n in 0..16 {
-        documents.put(edit(&format!("doc-{n}"), "{}")).await.unwrap();
+/// The engine with a pause before every answer, so that transactions of one thread overlap.
+fn slow(stage: &Stage) -> Counted<Chaos<AnyDatabase>> {
+    let rates = Rates { latency: 1.0, longest: Duration::from_millis(3), ..Rates::default() };
+    Counted::new(Chaos::new(stage.engine(), 11, rates))
+}
+
+/// Commits begun since the last call: more than there were writes when some were refused.
+fn commits(counted: &Counted<impl Database>) -> u64 {
+    counted.take().iter().map(|counts| counts.commits).sum()
+}
+
+/// Every kind of edit, of documents that nobody else writes; how many transactions that takes.
+async fn live_and_die<D: Database>(documents: &Documents<D>, writer: usize) -> u64 {
+    let (id, other) = (format!("doc-{writer}"), format!("doc-{writer}-too"));
+    let first = documents.put(edit(&id, r#"{"n":1}"#)).await.unwrap();
+    let second = documents.put(edit(&id, r#"{"n":2}"#).over(first)).await.unwrap();
+    merge(documents, replicated(&id, "1-lost", r#"{"n":3}"#)).await;
+    documents.put(edit(&id, r#"{"n":4}"#).over(rev("1-lost"))).await.unwrap();
+    merge(documents, replicated(&other, "2-b a", "{}")).await;
+    let batch = vec![edit(&id, "{}").over(second).deleting(), edit(&other, r#"{"n":5}"#).over(rev("2-b"))];
+    for result in documents.write(batch, WriteMode::Interactive).await.unwrap() {
+        result.unwrap();
     }
+    let last = documents.put(edit(&format!("doc-{writer}-gone"), "{}")).await.unwrap();
+    documents.put(edit(&format!("doc-{writer}-gone"), "{}").over(last).deleting()).await.unwrap();
+    documents.put_local(&format!("_local/{writer}"), None, json("{}")).await.unwrap();
+    9
+}
+
+pub(crate) async fn writers_of_different_documents_never_conflict(stage: Stage) {
+    const WRITERS: usize = 16;
+    let counted = slow(&stage);
+    let documents = database(counted.clone()).await;
     counted.take();
-    let writers = (0..16).map(|writer| {
+    let writers = (0..WRITERS).map(|writer| {
         let documents = documents.clone();
-        async move {
-            let id = format!("doc-{writer}");
-            let mut last = get(&documents, &id).await.rev;
-            for n in 0..20 {
-                tokio::task::yield_now().await;
-                last = documents.put(edit(&id, &format!(r#"{{"n":{n}}}"#)).over(last)).await.unwrap();
-                let new = replicated(&format!("{id}-{n}"), "1-a", "{}");
-                documents.write(vec![new], WriteMode::Replicated).await.unwrap().pop().unwrap().unwrap();
-            }
-        }
+        async move { live_and_die(&documents, writer).await }
+    });
+    let writes: u64 = futures_util::future::join_all(writers).await.into_iter().sum();
+    assert_eq!(commits(&counted), writes, "no write was refused and done again: no key is everyone's");
+    // What all of them change is added to, and by nobody read.
+    let info = documents.info().await.unwrap();
+    let (live, bytes) = (WRITERS as u64 * 2, WRITERS as u64 * 14);
+    assert_eq!((info.doc_count, info.doc_del_count, info.sizes.external), (live, WRITERS as u64, bytes));
+    assert_eq!(feed(&documents, ChangesRequest::default()).await.len(), 3 * WRITERS);
+
+    // Writers of one document do conflict, where they overlap as these did.
+    counted.take();
+    let writers = (0..WRITERS).map(|n| {
+        let documents = documents.clone();
+        async move { merge(&documents, replicated("shared", &format!("1-{n}"), "{}")).await }
     });
     futures_util::future::join_all(writers).await;
-    let commits: u64 = counted.take().iter().map(|counts| counts.commits).sum();
-    assert_eq!(commits, 16 * 20 * 2, "each write took one commit");
-    assert_eq!(feed(&documents, ChangesRequest::default()).await.len(), 16 + 16 * 20);
-    assert_sound(&documents).await;
+    let again = commits(&counted) - WRITERS as u64;
+    assert!(again > 0, "the writers did not overlap, so that nothing is proved above");
+    assert_eq!(lost(&documents, "shared").await.len(), WRITERS - 1);
+    assert_sound(&stage.layer().await.database("db").await.unwrap()).await;
 }
 
 pub(crate) async fn one_of_two_writers_of_a_document_wins(stage: Stage) {

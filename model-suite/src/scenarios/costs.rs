@@ -3,7 +3,7 @@
 //! The row that every transaction reads to know that its database is still there is counted apart.
 
 use kv_api::{Counted, Counts, Database};
-use model::{Documents, Edit, GetOptions, WriteMode};
+use model::{ChangesRequest, Documents, Edit, GetOptions, Style, WriteMode};
 
 use crate::stage::*;
 
@@ -112,4 +112,27 @@ pub(crate) async fn reading_a_document_is_one_round_trip(stage: Stage) {
     let edits: Vec<Edit> = (0..50).map(|n| edit(&format!("doc-{n}"), "{}")).collect();
     documents.write(edits, WriteMode::Interactive).await.unwrap();
     assert_eq!(reads(of_one(&counted)), (0, 1), "a batch reads together");
+}
+
+pub(crate) async fn a_feed_reads_its_rows_and_revisions_only_where_there_are_several(stage: Stage) {
+    let (counted, documents) = counted(stage.engine()).await;
+    let edits: Vec<Edit> = (0..50).map(|n| edit(&format!("doc-{n}"), r#"{"n":1}"#)).collect();
+    documents.write(edits, WriteMode::Interactive).await.unwrap();
+    let costs = async |request: &ChangesRequest| {
+        counted.take();
+        let rows = documents.changes(request).await.unwrap().rows.len();
+        (rows, reads(of_one(&counted)))
+    };
+    // Beside the feed's own rows: the last sequence and, from the beginning, the counters.
+    let main = ChangesRequest::default();
+    assert_eq!(costs(&main).await, (50, (50 + 2, 1)));
+    let leaves = ChangesRequest { style: Style::AllDocs, ..ChangesRequest::default() };
+    assert_eq!(costs(&leaves).await, (50, (50 + 2, 1)), "all have one branch, and their rows say so");
+    for path in ["1-b", "1-c"] {
+        merge(&documents, replicated("doc-7", path, "{}")).await;
+    }
+    assert_eq!(costs(&main).await, (50, (50 + 2, 1)));
+    assert_eq!(costs(&leaves).await, (50, (50 + 2 + 3, 2)), "the three branches of one document");
+    let bodies = ChangesRequest { include_docs: true, ..ChangesRequest::default() };
+    assert_eq!(costs(&bodies).await, (50, (50 + 2 + 50 * 2, 2)), "two rows of each winner's body");
 }

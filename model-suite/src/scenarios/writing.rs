@@ -32,6 +32,30 @@ pub(crate) async fn a_document_is_written_read_changed_and_deleted(stage: Stage)
     assert_sound(&documents).await;
 }
 
+pub(crate) async fn revisions_are_those_that_couchdb_makes(stage: Stage) {
+    let documents = stage.documents().await;
+    assert_eq!(documents.put(edit("empty", "{}")).await.unwrap(), rev("1-967a00dff5e02add41819138abb3284d"));
+    let mut last = None;
+    for (body, made) in [
+        (r#"{"val":"r0"}"#, "1-47f3268e7546965196b57572099f4372"),
+        (r#"{"val":"r1"}"#, "2-1d8171ab3a91475cfece749291e6f897"),
+        (r#"{"val":"r2"}"#, "3-3fb0a342d2ce092fdcc77856dbe8a2ef"),
+    ] {
+        let mut edit = edit("a", body);
+        edit.rev = last;
+        last = Some(documents.put(edit).await.unwrap());
+        assert_eq!(last, Some(rev(made)));
+    }
+    // The same edits elsewhere are the same revisions, so that they replicate without a conflict.
+    let read = documents.get("a", &GetOptions { revs: true, ..GetOptions::default() }).await.unwrap();
+    let elsewhere = edit("b", read.body.as_str()).with_history(read.revisions.unwrap());
+    let made = documents.put(edit("b", r#"{"val":"r0"}"#)).await.unwrap();
+    documents.put(edit("b", r#"{"val":"r1"}"#).over(made)).await.unwrap();
+    merge(&documents, elsewhere).await;
+    assert_eq!((get(&documents, "b").await.rev, lost(&documents, "b").await), (read.rev, Vec::new()));
+    assert_sound(&documents).await;
+}
+
 pub(crate) async fn edits_of_what_is_no_live_leaf_conflict(stage: Stage) {
     let documents = stage.documents().await;
     let conflicts = async |edit: model::Edit| {
