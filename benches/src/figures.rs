@@ -1,7 +1,7 @@
 //! Figures of one kind of work: their median and how far they are apart.
 
 /// What the rounds of one kind of work gave on one side, in units of work a second.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Figures(Vec<f64>);
 
 impl Figures {

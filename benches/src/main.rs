@@ -5,7 +5,9 @@
 
 #[cfg(feature = "fdb")]
 mod fdb;
+mod growth;
 mod http;
+mod report;
 mod sizes;
 
 use clap::{Parser, Subcommand};
@@ -21,6 +23,10 @@ struct Cli {
 enum Command {
     /// The server beside another CouchDB-compatible one: writes, reads, bulk, feeds and listings
     Http(http::Options),
+    /// What changes as documents, branches, bytes or writers grow
+    Growth(growth::Options),
+    /// All of it on one HTML page, with tables and plots
+    Report(report::Options),
     /// What documents take in a store: keys and bytes, in both layouts
     Sizes(sizes::Options),
     /// Documents on a FoundationDB cluster, through the library and over HTTP, beside the same rows raw
@@ -34,6 +40,8 @@ fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match cli.command {
         Command::Http(options) => runtime.block_on(http::run(options)),
+        Command::Growth(options) => growth::run(options),
+        Command::Report(options) => runtime.block_on(report::run(options)),
         Command::Sizes(options) => runtime.block_on(sizes::run(options)),
         #[cfg(feature = "fdb")]
         Command::Fdb(options) => runtime.block_on(fdb::run(options)),

@@ -14,7 +14,25 @@ use clap::Args;
 
 use client::Address;
 use server::Spawned;
-use work::{WORKS, Work};
+use work::{Target, WORKS, Work};
+
+/// Layouts of documents to measure.
+#[derive(Clone, Copy, clap::ValueEnum)]
+pub(crate) enum Format {
+    Exploded,
+    Packed,
+    Both,
+}
+
+impl Format {
+    fn names(self) -> &'static [&'static str] {
+        match self {
+            Format::Exploded => &["exploded"],
+            Format::Packed => &["packed"],
+            Format::Both => &["exploded", "packed"],
+        }
+    }
+}
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -30,6 +48,9 @@ pub(crate) struct Options {
     /// The engine of the server to start: `sled`, say, on a fresh temporary folder, or a whole URL
     #[arg(long, default_value = "sled")]
     engine: String,
+    /// The layout of our databases' documents
+    #[arg(long, value_enum, default_value_t = Format::Both)]
+    format: Format,
     /// Rounds of each work; the median counts
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
@@ -44,6 +65,28 @@ pub(crate) struct Options {
     json: bool,
 }
 
+/// Rates of one work on each side.
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    pub(crate) unit: &'static str,
+    /// Ours, by the layout of bodies.
+    pub(crate) ours: Vec<(&'static str, Figures)>,
+    pub(crate) rival: Option<Figures>,
+}
+
+impl Row {
+    /// How many times the rival's rate one of ours is.
+    pub(crate) fn ratio(&self, ours: &Figures) -> Option<f64> {
+        self.rival.as_ref().map(|rival| ours.median() / rival.median())
+    }
+
+    /// The greatest spread of any side.
+    pub(crate) fn spread(&self) -> f64 {
+        let ours = self.ours.iter().map(|(_, figures)| figures.spread());
+        ours.chain(self.rival.as_ref().map(Figures::spread)).fold(1.0, f64::max)
+    }
+}
+
 pub(crate) async fn run(options: Options) -> Result<()> {
     let spawned = match &options.ours {
         Some(_) => None,
@@ -54,12 +97,21 @@ pub(crate) async fn run(options: Options) -> Result<()> {
         (None, Some(spawned)) => spawned.address.clone(),
         (None, None) => unreachable!("started above"),
     };
+    let formats = options.format.names();
     if !options.json {
-        println!("{:<34} {:>12} {:>12} {:>8}  spread", "work", "ours /s", "rival /s", "ratio");
+        print!("{:<38}", "work");
+        for format in formats {
+            print!(" {:>12}", format!("{format} /s"));
+        }
+        print!(" {:>12}", "rival /s");
+        for format in formats {
+            print!(" {format:>9}");
+        }
+        println!("  spread");
     }
     for work in WORKS.iter().filter(|work| options.only.as_ref().is_none_or(|only| work.name.contains(only))) {
-        let (mine, theirs) = measure(work, &ours, options.rival.as_ref(), &options).await?;
-        print_row(work, &mine, theirs.as_ref(), options.json);
+        let row = measure(work, &ours, formats, options.rival.as_ref(), options.rounds, options.scale).await?;
+        print_row(&row, options.json);
     }
     if let Some(spawned) = spawned {
         spawned.stop().await?;
@@ -67,43 +119,48 @@ pub(crate) async fn run(options: Options) -> Result<()> {
     Ok(())
 }
 
-async fn measure(
+/// Does a work on ours in each layout and on the rival, in turns.
+pub(crate) async fn measure(
     work: &Work,
     ours: &Address,
+    formats: &[&'static str],
     rival: Option<&Address>,
-    options: &Options,
-) -> Result<(Figures, Option<Figures>)> {
-    let mut mine = Figures::default();
-    let mut theirs = Figures::default();
-    for round in 0..options.rounds {
-        let sides: &mut [(Option<&Address>, &mut Figures)] = &mut [(Some(ours), &mut mine), (rival, &mut theirs)];
-        if round % 2 == 1 {
-            sides.reverse();
-        }
-        for (address, figures) in sides {
-            if let Some(address) = address {
-                let figure = work.run(address, options.scale).await;
-                figures.push(figure.with_context(|| format!("{} on {address}", work.name))?);
-            }
+    rounds: u32,
+    scale: f64,
+) -> Result<Row> {
+    let target = |address: &Address, format| Target { address: address.clone(), format };
+    let mut sides: Vec<Target> = formats.iter().map(|format| target(ours, Some(*format))).collect();
+    sides.extend(rival.map(|rival| target(rival, None)));
+    let mut figures = vec![Figures::default(); sides.len()];
+    for round in 0..rounds {
+        for turn in 0..sides.len() {
+            // Every other round goes backwards, so that a machine that slows down slows all alike.
+            let side = if round % 2 == 0 { turn } else { sides.len() - 1 - turn };
+            let rate = work.run(&sides[side], scale).await;
+            figures[side].push(rate.with_context(|| format!("{} on {}", work.name, sides[side].address))?);
         }
     }
-    Ok((mine, rival.map(|_| theirs)))
+    let rival = rival.and_then(|_| figures.pop());
+    Ok(Row { name: work.name, unit: work.unit, ours: formats.iter().copied().zip(figures).collect(), rival })
 }
 
-fn print_row(work: &Work, mine: &Figures, theirs: Option<&Figures>, json: bool) {
-    let ratio = theirs.map(|theirs| mine.median() / theirs.median());
+fn print_row(row: &Row, json: bool) {
     if json {
-        let row = serde_json::json!({
-            "work": work.name, "unit": work.unit, "ours": mine.rounds(), "rival": theirs.map(Figures::rounds), "ratio": ratio,
-        });
-        println!("{row}");
+        let mut line = serde_json::json!({ "work": row.name, "unit": row.unit });
+        for (format, figures) in &row.ours {
+            line[*format] = serde_json::json!({ "rates": figures.rounds(), "ratio": row.ratio(figures) });
+        }
+        line["rival"] = serde_json::json!(row.rival.as_ref().map(Figures::rounds));
+        println!("{line}");
         return;
     }
-    let name = format!("{} ({})", work.name, work.unit);
-    let (rival, ratio) = match (theirs, ratio) {
-        (Some(theirs), Some(ratio)) => (format!("{:.0}", theirs.median()), format!("{ratio:.1}")),
-        _ => ("-".to_owned(), "-".to_owned()),
-    };
-    let spread = theirs.map_or(mine.spread(), |theirs| mine.spread().max(theirs.spread()));
-    println!("{name:<34} {:>12.0} {rival:>12} {ratio:>8}  {spread:.2}", mine.median());
+    print!("{:<38}", format!("{} ({})", row.name, row.unit));
+    for (_, figures) in &row.ours {
+        print!(" {:>12.0}", figures.median());
+    }
+    print!(" {:>12}", row.rival.as_ref().map_or("-".to_owned(), |rival| format!("{:.0}", rival.median())));
+    for (_, figures) in &row.ours {
+        print!(" {:>9}", row.ratio(figures).map_or("-".to_owned(), |ratio| format!("{ratio:.1}")));
+    }
+    println!("  {:.2}", row.spread());
 }

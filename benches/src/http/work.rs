@@ -23,13 +23,13 @@ pub(crate) struct Work {
     pub(crate) name: &'static str,
     /// What is counted for each second.
     pub(crate) unit: &'static str,
-    run: fn(&Address, f64) -> Figure<'_>,
+    run: fn(&Target, f64) -> Figure<'_>,
 }
 
 impl Work {
     /// Does the work once and gives its rate.
-    pub(crate) async fn run(&self, address: &Address, scale: f64) -> Result<f64> {
-        (self.run)(address, scale).await
+    pub(crate) async fn run(&self, target: &Target, scale: f64) -> Result<f64> {
+        (self.run)(target, scale).await
     }
 }
 
@@ -61,6 +61,13 @@ pub(crate) fn scaled(count: usize, scale: f64) -> usize {
     ((count as f64 * scale) as usize).max(1)
 }
 
+/// A server, and how its databases are to be made.
+pub(crate) struct Target {
+    pub(crate) address: Address,
+    /// The layout of bodies, for a server that has a choice.
+    pub(crate) format: Option<&'static str>,
+}
+
 /// A database that is made for one piece of work. It stays: what a server does in the background after
 /// one is dropped would be counted against the next work.
 pub(crate) struct Database {
@@ -69,11 +76,12 @@ pub(crate) struct Database {
 }
 
 impl Database {
-    pub(crate) async fn create(address: &Address) -> Result<Database> {
+    pub(crate) async fn create(target: &Target) -> Result<Database> {
         let nanos = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos();
         let name = format!("bench-{nanos:x}");
-        let database = Database { name, address: address.clone() };
-        Client::connect(address).await?.request(Method::PUT, &database.path(""), Bytes::new()).await?;
+        let database = Database { name, address: target.address.clone() };
+        let format = target.format.map(|format| format!("?format={format}")).unwrap_or_default();
+        Client::connect(&target.address).await?.request(Method::PUT, &database.path(&format), Bytes::new()).await?;
         Ok(database)
     }
 
@@ -128,43 +136,43 @@ pub(crate) fn split<T>(items: Vec<T>, clients: usize) -> Vec<Vec<T>> {
     parts
 }
 
-async fn put(address: &Address, clients: usize, count: usize) -> Result<f64> {
-    let database = Database::create(address).await?;
+async fn put(target: &Target, clients: usize, count: usize) -> Result<f64> {
+    let database = Database::create(target).await?;
     let mut documents = Documents::seeded(2);
     let load: Load = (0..count)
         .map(|_| (Method::PUT, database.path(&format!("/{}", documents.id())), documents.document().into()))
         .collect();
-    let took = send(address, split(load, clients)).await?;
+    let took = send(&target.address, split(load, clients)).await?;
     Ok(count as f64 / took.as_secs_f64())
 }
 
-async fn get(address: &Address, clients: usize, count: usize) -> Result<f64> {
-    let database = Database::create(address).await?;
+async fn get(target: &Target, clients: usize, count: usize) -> Result<f64> {
+    let database = Database::create(target).await?;
     let ids = database.fill(DOCUMENTS).await?;
     // A stride that is prime to the number of documents visits them all in scattered order.
     let load: Load = (0..count)
         .map(|n| (Method::GET, database.path(&format!("/{}", ids[n * 7_919 % ids.len()])), Bytes::new()))
         .collect();
-    let took = send(address, split(load, clients)).await?;
+    let took = send(&target.address, split(load, clients)).await?;
     Ok(count as f64 / took.as_secs_f64())
 }
 
-async fn bulk(address: &Address, clients: usize, size: usize, count: usize) -> Result<f64> {
-    let database = Database::create(address).await?;
+async fn bulk(target: &Target, clients: usize, size: usize, count: usize) -> Result<f64> {
+    let database = Database::create(target).await?;
     let mut documents = Documents::seeded(3);
     let requests = count.div_ceil(size);
     let load: Load =
         (0..requests).map(|_| (Method::POST, database.path("/_bulk_docs"), documents.bulk(size).into())).collect();
-    let took = send(address, split(load, clients)).await?;
+    let took = send(&target.address, split(load, clients)).await?;
     Ok((requests * size) as f64 / took.as_secs_f64())
 }
 
 /// Reads a whole listing a few times over, and counts its rows by `mark`, which each has once.
-async fn list(address: &Address, listing: &str, mark: &str, times: usize) -> Result<f64> {
-    let database = Database::create(address).await?;
+async fn list(target: &Target, listing: &str, mark: &str, times: usize) -> Result<f64> {
+    let database = Database::create(target).await?;
     database.fill(DOCUMENTS).await?;
     let path = database.path(&format!("/{listing}"));
-    let mut client = Client::connect(address).await?;
+    let mut client = Client::connect(&target.address).await?;
     let mut took = Duration::ZERO;
     let mut rows = 0;
     for _ in 0..times {

@@ -71,7 +71,7 @@ impl Group {
 }
 
 /// A fresh folder that is removed with the value.
-pub(crate) fn folder() -> Result<TempDir> {
+pub fn folder() -> Result<TempDir> {
     tempfile::Builder::new().prefix("couch-layer-bench").tempdir().context("a temporary folder")
 }
 
@@ -80,7 +80,8 @@ pub(crate) fn scaled(count: usize, scale: f64) -> usize {
     ((count as f64 * scale) as usize).max(1)
 }
 
-pub(crate) fn rate(count: usize, took: Duration) -> f64 {
+/// Units a second.
+pub fn rate(count: usize, took: Duration) -> f64 {
     count as f64 / took.as_secs_f64()
 }
 

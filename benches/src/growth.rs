@@ -1,0 +1,278 @@
+//! How the figures change as things grow: documents in a database, branches of a document, bytes of a
+//! document, writers at once.
+
+use std::path::Path;
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use benches::documents::Documents as Source;
+use benches::engines::{Engine, Mem, Syncing};
+use benches::work::documents::{create, edits, store};
+use benches::work::{folder, rate};
+use clap::{Args, ValueEnum};
+use futures_executor::block_on;
+use model::{BodyFormat, Edit, GetOptions, JsonText, RevHash, RevHistory, WriteMode};
+use serde::{Deserialize, Serialize};
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// What grows
+    #[arg(value_enum)]
+    what: What,
+    /// The engine: mem, redb or sled
+    #[arg(long, default_value = "redb")]
+    engine: String,
+    /// The layout of bodies
+    #[arg(long, value_enum, default_value_t = Layout::Exploded)]
+    format: Layout,
+    /// Where it ends: documents, branches, bytes, writers; without it a usual end
+    #[arg(long)]
+    until: Option<usize>,
+    /// One JSON object for each step instead of the table
+    #[arg(long)]
+    json: bool,
+}
+
+/// What grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum What {
+    /// Documents in a database, written a thousand at a time, each thousand synced
+    Documents,
+    /// Branches of one document, each write synced
+    Branches,
+    /// Bytes of a document, each write synced
+    Bytes,
+    /// Threads that write documents at once, each write synced
+    Writers,
+}
+
+impl What {
+    pub(crate) const ALL: [What; 4] = [What::Documents, What::Branches, What::Bytes, What::Writers];
+
+    /// The name on the command line, which heads the first column too.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            What::Documents => "documents",
+            What::Branches => "branches",
+            What::Bytes => "bytes",
+            What::Writers => "writers",
+        }
+    }
+
+    fn usual_end(self) -> usize {
+        match self {
+            What::Documents => 100_000,
+            What::Branches => 1_000,
+            What::Bytes => 1_000_000,
+            What::Writers => 128,
+        }
+    }
+
+    /// The sizes at which it is measured.
+    fn steps(self, until: usize) -> Vec<usize> {
+        let (first, factors): (usize, &[usize]) = match self {
+            What::Documents => (10_000, &[1, 3]),
+            What::Branches => (1, &[1, 3]),
+            What::Bytes => (100, &[1]),
+            What::Writers => (1, &[1, 2, 4, 8]),
+        };
+        let base: usize = if let What::Writers = self { 16 } else { 10 };
+        let mut steps: Vec<usize> = (0..8)
+            .flat_map(|power| factors.iter().map(move |factor| first * factor * base.pow(power)))
+            .take_while(|size| *size < until)
+            .collect();
+        steps.push(until);
+        steps
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Layout {
+    /// A row for each leaf
+    Exploded,
+    /// As few rows as hold it
+    Packed,
+}
+
+impl From<Layout> for BodyFormat {
+    fn from(layout: Layout) -> BodyFormat {
+        match layout {
+            Layout::Exploded => BodyFormat::Exploded,
+            Layout::Packed => BodyFormat::Packed,
+        }
+    }
+}
+
+/// The figures at one size.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Step {
+    /// How large it is.
+    pub(crate) size: usize,
+    /// Documents written a second, on the way from the step before.
+    pub(crate) writes: f64,
+    /// Documents read a second, at this size.
+    pub(crate) reads: f64,
+    /// What the process has in memory, in bytes, where the system says.
+    pub(crate) resident: Option<u64>,
+    /// What the folder takes on the disk, in bytes.
+    pub(crate) disk: u64,
+}
+
+pub(crate) fn run(options: Options) -> Result<()> {
+    let until = options.until.unwrap_or_else(|| options.what.usual_end()).max(1);
+    if !options.json {
+        let name = options.what.name();
+        println!("{name:>10} {:>12} {:>12} {:>12} {:>12}", "writes/s", "reads/s", "resident MB", "disk MB");
+    }
+    let print = |step: &Step| -> Result<()> {
+        if options.json {
+            println!("{}", serde_json::to_string(step)?);
+        } else {
+            let megabytes = |bytes: u64| format!("{:.1}", bytes as f64 / 1e6);
+            let resident = step.resident.map_or("-".to_owned(), megabytes);
+            let disk = megabytes(step.disk);
+            println!("{:>10} {:>12.0} {:>12.0} {resident:>12} {disk:>12}", step.size, step.writes, step.reads);
+        }
+        Ok(())
+    };
+    match options.engine.as_str() {
+        "mem" => grow::<Mem>(options.what, options.format.into(), until, print),
+        #[cfg(feature = "redb")]
+        "redb" => grow::<benches::engines::Redb>(options.what, options.format.into(), until, print),
+        #[cfg(feature = "sled")]
+        "sled" => grow::<benches::engines::Sled>(options.what, options.format.into(), until, print),
+        other => bail!("there is no engine {other} in this build"),
+    }
+}
+
+/// Reads at each step.
+const READS: usize = 2_000;
+
+fn grow<E: Engine>(
+    what: What,
+    format: BodyFormat,
+    until: usize,
+    mut each: impl FnMut(&Step) -> Result<()>,
+) -> Result<()> {
+    let folder = folder()?;
+    let documents = create(E::database(folder.path(), Syncing::Synced), format)?;
+    let mut source = Source::seeded(1);
+    let mut ids: Vec<String> = Vec::new();
+    let mut before = 0;
+    for size in what.steps(until) {
+        let begun = Instant::now();
+        let written = match what {
+            What::Documents => {
+                let more = edits(size as u64, size - before)?;
+                ids.extend(more.iter().map(|edit| edit.id.clone()));
+                // Making them is not counted.
+                let begun = Instant::now();
+                store(&documents, more)?;
+                rate(size - before, begun.elapsed())
+            }
+            What::Branches => {
+                ids = vec!["one".into()];
+                for branch in before..size {
+                    let mut hash = [0; 16];
+                    hash[..8].copy_from_slice(&(branch as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
+                    let history = RevHistory { position: 1, ids: vec![RevHash::from_bytes(&hash)?] };
+                    let body = JsonText::parse(source.document().as_bytes())?;
+                    let edit = Edit::new("one", body).with_history(history);
+                    for result in block_on(documents.write(vec![edit], WriteMode::Replicated))? {
+                        result?;
+                    }
+                }
+                rate(size - before, begun.elapsed())
+            }
+            What::Bytes => {
+                let count = (2_000_000 / size).clamp(5, 500);
+                let text = serde_json::json!({ "text": "lorem ipsum dolor sit amet ".repeat(size / 27 + 1)[..size] });
+                let body = JsonText::parse(text.to_string().as_bytes())?;
+                ids = (0..count).map(|n| format!("{size} {n}")).collect();
+                for id in &ids {
+                    block_on(documents.put(Edit::new(id.clone(), body.clone())))?;
+                }
+                rate(count, begun.elapsed())
+            }
+            What::Writers => {
+                let each = (2_000 / size).max(50);
+                ids = (0..size * each).map(|n| format!("{size} {n}")).collect();
+                let (documents, ids) = (&documents, &ids);
+                thread::scope(|scope| {
+                    let writers: Vec<_> = (0..size)
+                        .map(|writer| {
+                            scope.spawn(move || -> Result<()> {
+                                let mut source = Source::seeded(writer as u64);
+                                for id in &ids[writer * each..(writer + 1) * each] {
+                                    let body = JsonText::parse(source.document().as_bytes())?;
+                                    block_on(documents.put(Edit::new(id.clone(), body)))?;
+                                }
+                                Ok(())
+                            })
+                        })
+                        .collect();
+                    for writer in writers {
+                        writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+                    }
+                    anyhow::Ok(())
+                })?;
+                rate(ids.len(), begun.elapsed())
+            }
+        };
+        let reads = READS.min(10 * ids.len().max(20));
+        let begun = Instant::now();
+        for n in 0..reads {
+            block_on(documents.get(&ids[n * 7_919 % ids.len()], &GetOptions::default()))?;
+        }
+        let reads = rate(reads, begun.elapsed());
+        each(&Step { size, writes: written, reads, resident: resident(), disk: disk(folder.path())? })?;
+        before = size;
+    }
+    Ok(())
+}
+
+/// What this process has in memory.
+fn resident() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+}
+
+fn disk(folder: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(folder).context("the data folder")? {
+        let entry = entry?;
+        bytes += if entry.file_type()?.is_dir() { disk(&entry.path())? } else { entry.metadata()?.len() };
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_rise_and_end_where_they_are_told() {
+        assert_eq!(What::Documents.steps(250_000), [10_000, 30_000, 100_000, 250_000]);
+        assert_eq!(What::Writers.steps(128), [1, 2, 4, 8, 16, 32, 64, 128]);
+        assert_eq!(What::Bytes.steps(1_000_000), [100, 1_000, 10_000, 100_000, 1_000_000]);
+        assert_eq!(What::Branches.steps(1), [1]);
+    }
+
+    #[test]
+    fn everything_that_grows_is_measured_at_each_step() {
+        for what in What::ALL {
+            for format in [BodyFormat::Exploded, BodyFormat::Packed] {
+                let mut sizes = Vec::new();
+                grow::<Mem>(what, format, 3, |step| {
+                    assert!(step.writes > 0.0 && step.reads > 0.0);
+                    sizes.push(step.size);
+                    Ok(())
+                })
+                .unwrap();
+                assert_eq!(sizes, what.steps(3), "{what:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What was measured.
+
+use benches::figures::Figures;
+use serde::Serialize;
+
+use super::machine::Machine;
+use crate::growth::Step;
+
+/// Everything that is on the page.
+#[derive(Default, Serialize)]
+pub(crate) struct Report {
+    pub(crate) machine: Machine,
+    pub(crate) rounds: u32,
+    pub(crate) scale: f64,
+    pub(crate) tables: Vec<Table>,
+    pub(crate) growths: Vec<Growth>,
+}
+
+impl Report {
+    /// The table of this title, begun where there is none yet.
+    pub(crate) fn table(&mut self, title: &str, explanation: &str) -> &mut Table {
+        let at = self.tables.iter().position(|table| table.title == title).unwrap_or_else(|| {
+            self.tables.push(Table { title: title.into(), explanation: explanation.into(), rows: Vec::new() });
+            self.tables.len() - 1
+        });
+        &mut self.tables[at]
+    }
+}
+
+#[derive(Serialize)]
+pub(crate) struct Table {
+    pub(crate) title: String,
+    pub(crate) explanation: String,
+    pub(crate) rows: Vec<Row>,
+}
+
+/// One kind of work on one engine.
+#[derive(Serialize)]
+pub(crate) struct Row {
+    pub(crate) work: String,
+    pub(crate) unit: String,
+    pub(crate) engine: String,
+    pub(crate) format: Option<String>,
+    /// Rates, one for each round.
+    pub(crate) ours: Figures,
+    /// What it was measured beside: a name, and its rates.
+    pub(crate) beside: Option<(String, Figures)>,
+}
+
+impl Row {
+    /// How many times the other side's rate ours is.
+    pub(crate) fn ratio(&self) -> Option<f64> {
+        self.beside.as_ref().map(|(_, beside)| self.ours.median() / beside.median())
+    }
+
+    /// The greater of the two sides' spreads.
+    pub(crate) fn spread(&self) -> f64 {
+        self.beside.as_ref().map_or(1.0, |(_, beside)| beside.spread()).max(self.ours.spread())
+    }
+}
+
+/// How an engine's figures change as one thing grows.
+#[derive(Serialize)]
+pub(crate) struct Growth {
+    pub(crate) what: String,
+    pub(crate) curves: Vec<Curve>,
+}
+
+#[derive(Serialize)]
+pub(crate) struct Curve {
+    pub(crate) engine: String,
+    pub(crate) steps: Vec<Step>,
+}
