@@ -1,0 +1,141 @@
+//! What a chunk holds, and how a data document writes it down.
+//!
+//! LiveSync's own document of a chunk is `{"type":"leaf","data":"…"}`, with `"e_":true` where it is
+//! encrypted. `data` is a piece of text, or base64 of a piece of a binary file, or ciphertext. In a
+//! data document it is one string, whose first character says which:
+//!
+//! | value | `data` |
+//! |---|---|
+//! | `ZnJvbS1hCg==` | text, in base64 |
+//! | `=iVBORw0K…` | what follows: it is made of base64's characters alone, and stands as it is |
+//! | `*%=Lx6Xqs…` | what follows, encrypted: opaque, never looked into |
+//!
+//! Each form gives back the same string to the byte, so nothing hangs on which of them was chosen.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+
+use crate::store::Body;
+
+/// A chunk's content.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Chunk {
+    /// The piece: text, base64 of bytes, or ciphertext.
+    pub data: String,
+    /// Whether it is ciphertext. The same piece has as many ciphertexts as it has writers, all of them
+    /// right: they are never compared and never replaced.
+    pub encrypted: bool,
+}
+
+impl Chunk {
+    /// A piece that is not encrypted.
+    pub fn plain(data: impl Into<String>) -> Self {
+        Chunk { data: data.into(), encrypted: false }
+    }
+
+    /// A piece that is.
+    pub fn encrypted(data: impl Into<String>) -> Self {
+        Chunk { data: data.into(), encrypted: true }
+    }
+
+    /// The value in a data document.
+    pub(crate) fn encode(&self) -> String {
+        if self.encrypted {
+            format!("*{}", self.data)
+        } else if !self.data.is_empty() && self.data.bytes().all(is_base64) {
+            format!("={}", self.data)
+        } else {
+            STANDARD.encode(&self.data)
+        }
+    }
+
+    /// A value in a data document; `None` where it is none.
+    pub(crate) fn decode(value: &str) -> Option<Chunk> {
+        if let Some(data) = value.strip_prefix('*') {
+            return Some(Chunk::encrypted(data));
+        }
+        if let Some(data) = value.strip_prefix('=') {
+            return Some(Chunk::plain(data));
+        }
+        String::from_utf8(STANDARD.decode(value).ok()?).ok().map(Chunk::plain)
+    }
+
+    /// The chunk in a document of its own; `None` where the document has more or less to it than this
+    /// module could give back.
+    pub(crate) fn from_document(body: &Body) -> Option<Chunk> {
+        let data = body.get("data")?.as_str()?;
+        let encrypted = match body.get("e_") {
+            None => false,
+            Some(Value::Bool(true)) => true,
+            Some(_) => return None,
+        };
+        let members = if encrypted { 3 } else { 2 };
+        let is_leaf = body.get("type")?.as_str()? == "leaf";
+        (is_leaf && body.len() == members).then(|| Chunk { data: data.to_owned(), encrypted })
+    }
+
+    /// The document of its own that LiveSync has for it.
+    #[cfg(test)]
+    pub(crate) fn to_document(&self) -> Body {
+        let mut body = Body::new();
+        body.insert("type".into(), "leaf".into());
+        if self.encrypted {
+            body.insert("e_".into(), true.into());
+        }
+        body.insert("data".into(), self.data.clone().into());
+        body
+    }
+}
+
+fn is_base64(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_gives_the_string_back() {
+        for chunk in [
+            Chunk::plain(""),
+            Chunk::plain("from-a\n"),
+            Chunk::plain("from"),
+            Chunk::plain("=iVBORw0KGgo="),
+            Chunk::plain("*star"),
+            Chunk::plain("\u{1f600} \u{0}"),
+            Chunk::plain("iVBORw0KGgo="),
+            Chunk::encrypted("%=Lx6Xqs/Zqx"),
+            Chunk::encrypted(""),
+        ] {
+            assert_eq!(Chunk::decode(&chunk.encode()), Some(chunk.clone()), "{chunk:?}");
+            assert_eq!(Chunk::from_document(&chunk.to_document()), Some(chunk));
+        }
+        assert_eq!(Chunk::plain("from-a\n").encode(), "ZnJvbS1hCg==");
+        assert_eq!(Chunk::plain("iVBORw==").encode(), "=iVBORw==");
+        assert_eq!(Chunk::encrypted("%=x").encode(), "*%=x");
+    }
+
+    #[test]
+    fn what_is_no_value_is_refused() {
+        for bad in ["a", "from-a", "/w==", "ZnJvbS1hCg"] {
+            assert_eq!(Chunk::decode(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn documents_with_more_to_them_are_left_alone() {
+        let body = |text: &str| serde_json::from_str::<Body>(text).unwrap();
+        assert_eq!(Chunk::from_document(&body(r#"{"type":"leaf","data":"x"}"#)), Some(Chunk::plain("x")));
+        for text in [
+            r#"{"type":"leaf"}"#,
+            r#"{"type":"leaf","data":7}"#,
+            r#"{"type":"plain","data":"x"}"#,
+            r#"{"type":"leaf","data":"x","more":1}"#,
+            r#"{"type":"leaf","data":"x","e_":false}"#,
+        ] {
+            assert_eq!(Chunk::from_document(&body(text)), None, "{text}");
+        }
+    }
+}

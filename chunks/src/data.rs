@@ -1,0 +1,176 @@
+//! Data documents: the chunks themselves.
+//!
+//! ```json
+//! {"_id":"dat:3f-001-9c0de1b2","chunks":{"h:1ecijke328qp3":"ZnJvbS1hCg=="}}
+//! ```
+//!
+//! A data document only ever gains chunks, until a collection replaces it by another one: what it once
+//! held it holds as long as it lives. It takes more while it is small ([`OPEN_BELOW`]); after that nobody
+//! writes it again, so that a chunk's bytes are sent a bounded number of times.
+//!
+//! Its leaves are united as an index's are. Of two values under one id the winner's stands, and neither
+//! is looked into: ciphertexts of one piece differ, and each is right.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::chunk::Chunk;
+use crate::error::{Error, Result};
+use crate::store::{Body, Leaf};
+
+/// A data document below so many bytes takes more chunks.
+pub(crate) const OPEN_BELOW: usize = 32_000;
+
+const CHUNKS: &str = "chunks";
+/// `{"chunks":{}}`
+const FRAME: usize = 13;
+
+/// The content of a data document.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Data {
+    /// Chunk id to encoded chunk.
+    chunks: BTreeMap<String, String>,
+    bytes: usize,
+    /// Members of others, which are kept.
+    rest: Body,
+}
+
+impl Data {
+    /// Reads a document.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`].
+    pub(crate) fn read(id: &str, body: &Body) -> Result<Data> {
+        let mut data = Data::default();
+        for (name, value) in body {
+            if name != CHUNKS {
+                data.rest.insert(name.clone(), value.clone());
+                continue;
+            }
+            let chunks = value.as_object().ok_or_else(|| Error::malformed(id, "\"chunks\" is no object"))?;
+            for (chunk, value) in chunks {
+                let value = value.as_str();
+                let value = value.ok_or_else(|| Error::malformed(id, format!("the data of {chunk} is no string")))?;
+                data.add(chunk.clone(), value.to_owned());
+            }
+        }
+        Ok(data)
+    }
+
+    /// The union of a document's live leaves, the winner first; `None` where there are none.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`].
+    pub(crate) fn unite(id: &str, leaves: &[Leaf]) -> Result<Option<Data>> {
+        let mut united: Option<Data> = None;
+        for leaf in leaves.iter().filter(|leaf| !leaf.deleted) {
+            let data = Data::read(id, &leaf.body)?;
+            match &mut united {
+                None => united = Some(data),
+                Some(united) => {
+                    for (chunk, value) in data.chunks {
+                        united.add(chunk, value);
+                    }
+                    for (name, value) in data.rest {
+                        united.rest.entry(name).or_insert(value);
+                    }
+                }
+            }
+        }
+        Ok(united)
+    }
+
+    /// The document.
+    pub(crate) fn write(&self) -> Body {
+        let mut body = self.rest.clone();
+        body.insert(CHUNKS.into(), json!(self.chunks));
+        body
+    }
+
+    /// The document's size in bytes of compact JSON, without members of others.
+    pub(crate) fn bytes(&self) -> usize {
+        FRAME + self.bytes
+    }
+
+    /// How many bytes a chunk takes up in a data document.
+    pub(crate) fn cost(chunk: &str, value: &str) -> usize {
+        quoted(chunk) + quoted(value) + 2
+    }
+
+    /// Adds an encoded chunk, unless there is one of its id.
+    pub(crate) fn add(&mut self, chunk: String, value: String) {
+        let cost = Data::cost(&chunk, &value);
+        if let std::collections::btree_map::Entry::Vacant(place) = self.chunks.entry(chunk) {
+            place.insert(value);
+            self.bytes += cost;
+        }
+    }
+
+    /// Whether a chunk is here.
+    pub(crate) fn has(&self, chunk: &str) -> bool {
+        self.chunks.contains_key(chunk)
+    }
+
+    /// The encoded chunks.
+    pub(crate) fn chunks(&self) -> &BTreeMap<String, String> {
+        &self.chunks
+    }
+
+    /// A chunk; `None` where it is not here, or what is here is none.
+    pub(crate) fn get(&self, chunk: &str) -> Option<Chunk> {
+        Chunk::decode(self.chunks.get(chunk)?)
+    }
+}
+
+/// The bytes of a string in JSON.
+fn quoted(text: &str) -> usize {
+    if text.bytes().all(|byte| byte >= 0x20 && byte != b'"' && byte != b'\\') {
+        return text.len() + 2;
+    }
+    Value::from(text).to_string().len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leaf(text: &str) -> Leaf {
+        Leaf { rev: "1-a".into(), deleted: false, body: serde_json::from_str(text).unwrap(), ancestors: Vec::new() }
+    }
+
+    #[test]
+    fn sizes_are_those_of_the_text() {
+        let mut data = Data::default();
+        for (chunk, value) in [("h:a", "ZnJvbS1hCg=="), ("h:\"", "*\\\u{1}\u{fc}"), ("h:c", "")] {
+            data.add(chunk.into(), value.into());
+        }
+        // One comma too many is counted.
+        assert_eq!(Value::Object(data.write()).to_string().len(), data.bytes() - 1);
+    }
+
+    #[test]
+    fn the_first_of_two_values_stands() {
+        let leaves = [
+            leaf(r#"{"chunks":{"h:a":"*first","h:b":"=b"}}"#),
+            leaf(r#"{"chunks":{"h:a":"*second","h:c":"=c"},"more":1}"#),
+        ];
+        let united = Data::unite("dat:3f-001", &leaves).unwrap().unwrap();
+        assert_eq!(united.get("h:a"), Some(Chunk::encrypted("first")));
+        assert!(united.has("h:b") && united.has("h:c") && !united.has("h:d"));
+        assert_eq!(united.write().get("more"), Some(&json!(1)));
+        assert_eq!(Data::unite("dat:3f-001", &[]).unwrap(), None);
+    }
+
+    #[test]
+    fn damage_is_named() {
+        for (text, wanted) in
+            [(r#"{"chunks":[]}"#, "\"chunks\" is no object"), (r#"{"chunks":{"h:a":1}}"#, "data of h:a is no string")]
+        {
+            let refused = Data::unite("dat:3f-001", &[leaf(text)]).unwrap_err().to_string();
+            assert!(refused.contains("dat:3f-001") && refused.contains(wanted), "{refused}");
+        }
+        let bad_value = Data::read("dat:3f-001", &leaf(r#"{"chunks":{"h:a":"from-a"}}"#).body).unwrap();
+        assert_eq!(bad_value.get("h:a"), None, "one bad value spoils only itself");
+    }
+}

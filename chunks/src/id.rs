@@ -1,0 +1,99 @@
+//! Ids of chunks, as Self-hosted LiveSync makes them, and where a chunk belongs.
+
+use twox_hash::XxHash64;
+
+/// What the ids of LiveSync's chunks begin with.
+pub const CHUNK_PREFIX: &str = "h:";
+
+/// The id of a piece of a file: `h:`, then xxh64 (seed 0) of the piece, a hyphen and the piece's
+/// length in UTF-16 units, in base 36. For a binary file the piece is its bytes in base64.
+///
+/// Encrypted chunks (`h:+…`) have ids that depend on a passphrase; they come from elsewhere and are
+/// opaque here.
+///
+/// ```
+/// assert_eq!(chunks::chunk_id("from-a\n"), "h:1ecijke328qp3");
+/// ```
+pub fn chunk_id(piece: &str) -> String {
+    let length = piece.encode_utf16().count();
+    let hash = XxHash64::oneshot(0, format!("{piece}-{length}").as_bytes());
+    format!("{CHUNK_PREFIX}{}", base36(hash))
+}
+
+fn base36(mut number: u64) -> String {
+    const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
+    let mut digits = Vec::with_capacity(13);
+    loop {
+        digits.push(char::from(DIGITS[(number % 36) as usize]));
+        number /= 36;
+        if number == 0 {
+            return digits.iter().rev().collect();
+        }
+    }
+}
+
+/// Where a chunk belongs: a uniform hash of its id.
+///
+/// Ids themselves will not do: in base 36 one first character holds a quarter of them, and those of
+/// encrypted chunks all begin alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Bucket(u64);
+
+impl Bucket {
+    /// xxh64 (seed 0) of the id's UTF-8.
+    pub(crate) fn of(chunk: &str) -> Bucket {
+        Bucket(XxHash64::oneshot(0, chunk.as_bytes()))
+    }
+
+    /// The first `length` of its sixteen hexadecimal digits.
+    pub(crate) fn prefix(self, length: u8) -> String {
+        let mut digits = format!("{:016x}", self.0);
+        digits.truncate(usize::from(length));
+        digits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_livesyncs() {
+        assert_eq!(chunk_id("from-a\n"), "h:1ecijke328qp3");
+        assert_eq!(chunk_id("base\n"), "h:2mj7d2m7tephp");
+    }
+
+    #[test]
+    fn lengths_count_utf16_units() {
+        // One character beyond the first plane is two units, and four bytes.
+        assert_eq!(chunk_id("\u{1f600}"), format!("h:{}", base36(XxHash64::oneshot(0, "\u{1f600}-2".as_bytes()))));
+    }
+
+    #[test]
+    fn base_36_has_no_leading_zeros() {
+        assert_eq!(base36(0), "0");
+        assert_eq!(base36(35), "z");
+        assert_eq!(base36(36), "10");
+        assert_eq!(base36(u64::MAX), "3w5e11264sgsf");
+    }
+
+    #[test]
+    fn skewed_ids_fall_evenly() {
+        let mut counts = [0u32; 16];
+        for number in 0..16_000u64 {
+            // Ids as they come: nine in ten begin with one of three characters.
+            let id = format!("h:{}{}", ["1", "2", "3"][(number % 3) as usize], base36(number * 7_919));
+            let first = Bucket::of(&id).prefix(1);
+            counts[usize::from_str_radix(&first, 16).unwrap()] += 1;
+        }
+        assert!(counts.iter().all(|&count| (850..1_150).contains(&count)), "{counts:?}");
+    }
+
+    #[test]
+    fn prefixes_nest() {
+        let bucket = Bucket::of("h:1ecijke328qp3");
+        assert_eq!(bucket.prefix(0), "");
+        assert!(bucket.prefix(4).starts_with(&bucket.prefix(3)));
+        assert_eq!(bucket.prefix(4).len(), 4);
+    }
+}

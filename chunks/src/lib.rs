@@ -1,0 +1,52 @@
+//! Content-addressed chunks of files, aggregated by prefix into few documents of a CouchDB database.
+//!
+//! Self-hosted LiveSync cuts files into chunks and stores each as a document of its own; a large vault has
+//! a hundred thousand of them. Here they are aggregated: index documents (`idx:{prefix}`) say which data
+//! document (`dat:{prefix}-{sequence}`) holds a chunk. Files, and the ids of chunks, stay as they are.
+//!
+//! ```text
+//!  ChunkStore ── write, read, settings
+//!      │   lookup: leaves of an index, united
+//!      │   index, data: what the documents hold    placement: which documents
+//!  DocumentStore ─┬─ ModelStore   a database of this process
+//!                 └─ HttpStore    any server that speaks CouchDB's protocol
+//! ```
+//!
+//! Any number of clients may be at work at the same time, on one server or on replicas that meet later.
+//! The order is always: data before index, chunks before the file that names them. Whoever is interrupted
+//! leaves nothing behind that misleads others, and goes on by doing the same again.
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use chunks::{Chunk, ChunkStore, chunk_id, store::DocumentStore};
+//! # async fn example(store: Arc<dyn DocumentStore>) -> chunks::Result<()> {
+//! let chunks = ChunkStore::new(store);
+//! let id = chunk_id("from-a\n");
+//! let receipt = chunks.put([(id.clone(), Chunk::plain("from-a\n"))]).await?;
+//! assert_eq!(receipt.new, 1);
+//! assert_eq!(chunks.get(&[id.clone()]).await?[&id], Some(Chunk::plain("from-a\n")));
+//! # Ok(())
+//! # }
+//! ```
+
+mod chunk;
+mod data;
+mod database;
+mod environment;
+mod error;
+mod id;
+mod index;
+mod lookup;
+pub mod placement;
+mod read;
+mod settings;
+pub mod store;
+mod write;
+
+pub use chunk::Chunk;
+pub use database::ChunkStore;
+pub use environment::Environment;
+pub use error::{Error, Result, StoreError, StoreErrorKind};
+pub use id::{CHUNK_PREFIX, chunk_id};
+pub use settings::{DEFAULT_DATA_LIMIT, DEFAULT_GRACE_MS, FORMAT, LEAST_DATA_LIMIT, Settings};
+pub use write::Receipt;

@@ -1,0 +1,148 @@
+//! Reading chunks.
+//!
+//! An index says where a chunk is. Where it does not, because it is behind the data documents (on a
+//! replica they arrive in any order), or was lost, the chunk is looked for until there is nowhere left:
+//!
+//! 1. the indexes of all lengths up to the current one, and their data documents;
+//! 2. the same again, all lengths: a collection may have moved it meanwhile;
+//! 3. a document of its own, as LiveSync has it;
+//! 4. every data document of its prefixes.
+//!
+//! Damaged indexes are passed over here: reading is what remains when all else fails.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::ChunkStore;
+use crate::chunk::Chunk;
+use crate::data::Data;
+use crate::error::Result;
+use crate::id::Bucket;
+use crate::index::Index;
+use crate::lookup::DATA_AT_ONCE;
+use crate::placement::{DATA_PREFIX, MAX_PREFIX_LENGTH, candidates};
+use crate::store::IdRange;
+
+/// A chunk, and how it was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) chunk: Chunk,
+    /// It has a document of its own, and no other place.
+    pub(crate) in_own_document: bool,
+}
+
+impl ChunkStore {
+    /// Reads chunks; for each id asked for the chunk, or `None` where it is nowhere in the database.
+    ///
+    /// # Errors
+    /// The store's failures.
+    pub async fn get(&self, ids: &[String]) -> Result<BTreeMap<String, Option<Chunk>>> {
+        let found = self.read_found(ids).await?;
+        Ok(found.into_iter().map(|(id, found)| (id, found.map(|found| found.chunk))).collect())
+    }
+
+    pub(crate) async fn read_found(&self, ids: &[String]) -> Result<BTreeMap<String, Option<Found>>> {
+        let mut found: BTreeMap<String, Option<Found>> = ids.iter().map(|id| (id.clone(), None)).collect();
+        let length = self.length();
+        for longest in [length, MAX_PREFIX_LENGTH] {
+            self.read_indexed(&mut found, longest).await?;
+        }
+        self.read_own_documents(&mut found).await?;
+        self.read_unindexed(&mut found).await?;
+        Ok(found)
+    }
+
+    async fn read_indexed(&self, found: &mut BTreeMap<String, Option<Found>>, longest: u8) -> Result<()> {
+        let wanted = missing(found);
+        let indexes: BTreeSet<String> = wanted.iter().flat_map(|id| candidates(id, longest)).collect();
+        if indexes.is_empty() {
+            return Ok(());
+        }
+        let indexes: Vec<String> = indexes.into_iter().collect();
+        let leaves = self.store.leaves(&indexes, false).await?;
+        let mut read: HashMap<String, Vec<Index>> = HashMap::new();
+        for (id, leaves) in indexes.into_iter().zip(leaves) {
+            let live = leaves.iter().filter(|leaf| !leaf.deleted);
+            let some = live.filter_map(|leaf| Index::read(&id, &leaf.body).ok()).collect();
+            read.insert(id, some);
+        }
+        let mut by_place: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for id in wanted {
+            for index in candidates(&id, longest).filter_map(|index| read.get(&index)).flatten() {
+                if let Some(place) = index.entries.get(&id) {
+                    by_place.entry(place.clone()).or_default().insert(id.clone());
+                }
+            }
+        }
+        let places: Vec<String> = by_place.keys().cloned().collect();
+        for some in places.chunks(DATA_AT_ONCE) {
+            let leaves = self.store.leaves(some, false).await?;
+            for (place, leaves) in some.iter().zip(leaves) {
+                for leaf in leaves.iter().filter(|leaf| !leaf.deleted) {
+                    let Ok(data) = Data::read(place, &leaf.body) else { continue };
+                    for id in by_place.get(place).into_iter().flatten() {
+                        take(found, id, &data);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn read_own_documents(&self, found: &mut BTreeMap<String, Option<Found>>) -> Result<()> {
+        let wanted = missing(found);
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let leaves = self.store.leaves(&wanted, false).await?;
+        for (id, leaves) in wanted.into_iter().zip(leaves) {
+            let chunk = leaves.iter().filter(|leaf| !leaf.deleted).find_map(|leaf| Chunk::from_document(&leaf.body));
+            if let Some(chunk) = chunk {
+                found.insert(id, Some(Found { chunk, in_own_document: true }));
+            }
+        }
+        Ok(())
+    }
+
+    async fn read_unindexed(&self, found: &mut BTreeMap<String, Option<Found>>) -> Result<()> {
+        let mut prefixes: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for id in missing(found) {
+            for length in 0..=MAX_PREFIX_LENGTH {
+                prefixes.entry(Bucket::of(&id).prefix(length)).or_default().push(id.clone());
+            }
+        }
+        for (prefix, ids) in prefixes {
+            let mut range = Some(IdRange::prefix(&format!("{DATA_PREFIX}{prefix}-")));
+            while let Some(next) = range {
+                let page = self.store.list(&next).await?;
+                let places: Vec<String> = page.rows.into_iter().map(|row| row.id).collect();
+                for some in places.chunks(DATA_AT_ONCE) {
+                    for (place, leaves) in some.iter().zip(self.store.leaves(some, false).await?) {
+                        for leaf in leaves.iter().filter(|leaf| !leaf.deleted) {
+                            let Ok(data) = Data::read(place, &leaf.body) else { continue };
+                            ids.iter().for_each(|id| take(found, id, &data));
+                        }
+                    }
+                }
+                range = page.rest.filter(|_| ids.iter().any(|id| matches!(found.get(id), Some(None))));
+            }
+        }
+        Ok(())
+    }
+
+    /// A chunk as a data document has it, whichever leaf.
+    pub(crate) async fn value_in(&self, place: &str, chunk: &str) -> Result<Option<String>> {
+        let leaves = self.store.leaves(&[place.to_owned()], false).await?.pop().unwrap_or_default();
+        let data = leaves.iter().filter(|leaf| !leaf.deleted).filter_map(|leaf| Data::read(place, &leaf.body).ok());
+        Ok(data.into_iter().find_map(|data| data.chunks().get(chunk).cloned()))
+    }
+}
+
+fn missing(found: &BTreeMap<String, Option<Found>>) -> Vec<String> {
+    found.iter().filter(|(_, found)| found.is_none()).map(|(id, _)| id.clone()).collect()
+}
+
+fn take(found: &mut BTreeMap<String, Option<Found>>, id: &str, data: &Data) {
+    if let (Some(place @ None), Some(chunk)) = (found.get_mut(id), data.get(id)) {
+        *place = Some(Found { chunk, in_own_document: false });
+    }
+}

@@ -1,0 +1,131 @@
+//! What all clients of a database must agree on: one document, replicated with the rest.
+//!
+//! ```json
+//! {"_id":"chunks:settings","format":1,"chunk_prefix_length":2,"data_doc_size_limit":900000,"grace_ms":604800000}
+//! ```
+//!
+//! Two clients that changed it apart are united: the longer prefix, the smaller limit, the longer grace.
+//! Each is the safe one of the two, and a longer prefix costs nothing that is there.
+
+use serde_json::json;
+
+use crate::error::{Error, Result};
+use crate::placement::{MAX_PREFIX_LENGTH, SETTINGS_ID};
+use crate::store::{Body, Leaf};
+
+/// The format that this program reads and writes.
+pub const FORMAT: u64 = 1;
+/// The largest data document unless a setting says otherwise, in bytes: what every server takes, with
+/// room to spare.
+pub const DEFAULT_DATA_LIMIT: usize = 900_000;
+/// What a data document must be able to hold.
+pub const LEAST_DATA_LIMIT: usize = 64_000;
+/// How long a chunk that nobody refers to is kept, unless a setting says otherwise: a week.
+pub const DEFAULT_GRACE_MS: u64 = 7 * 24 * 60 * 60 * 1_000;
+
+const LENGTH: &str = "chunk_prefix_length";
+const LIMIT: &str = "data_doc_size_limit";
+const GRACE: &str = "grace_ms";
+
+/// The settings of a database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// How many hexadecimal digits the prefixes have that new entries go to. It only ever grows.
+    pub chunk_prefix_length: u8,
+    /// The largest data document, in bytes of compact JSON, but for one that a single chunk fills.
+    pub data_doc_size_limit: usize,
+    /// How long a chunk that nobody refers to is kept, in milliseconds. A client may be offline for half
+    /// of it, and no clock may be wrong by a noticeable part of it.
+    pub grace_ms: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { chunk_prefix_length: 0, data_doc_size_limit: DEFAULT_DATA_LIMIT, grace_ms: DEFAULT_GRACE_MS }
+    }
+}
+
+impl Settings {
+    /// The settings in live leaves; `None` where there are none.
+    ///
+    /// # Errors
+    /// [`Error::Format`], [`Error::Malformed`].
+    pub(crate) fn read(leaves: &[Leaf]) -> Result<Option<Settings>> {
+        let mut united: Option<Settings> = None;
+        for leaf in leaves.iter().filter(|leaf| !leaf.deleted) {
+            let one = Settings::read_body(&leaf.body)?;
+            united = Some(united.map_or(one, |united| united.join(one)));
+        }
+        Ok(united)
+    }
+
+    fn read_body(body: &Body) -> Result<Settings> {
+        let number = |name: &str| {
+            let number = body.get(name).and_then(serde_json::Value::as_u64);
+            number.ok_or_else(|| Error::malformed(SETTINGS_ID, format!("\"{name}\" is no whole number")))
+        };
+        let found = number("format")?;
+        if found != FORMAT {
+            return Err(Error::Format { found, known: FORMAT });
+        }
+        let length = number(LENGTH)?;
+        let too_long = || Error::malformed(SETTINGS_ID, format!("\"{LENGTH}\" is {length}, over {MAX_PREFIX_LENGTH}"));
+        let length = u8::try_from(length).ok().filter(|length| *length <= MAX_PREFIX_LENGTH).ok_or_else(too_long)?;
+        let limit = usize::try_from(number(LIMIT)?).unwrap_or(usize::MAX);
+        if limit < LEAST_DATA_LIMIT {
+            return Err(Error::malformed(SETTINGS_ID, format!("\"{LIMIT}\" is {limit}, under {LEAST_DATA_LIMIT}")));
+        }
+        Ok(Settings { chunk_prefix_length: length, data_doc_size_limit: limit, grace_ms: number(GRACE)? })
+    }
+
+    fn join(self, other: Settings) -> Settings {
+        Settings {
+            chunk_prefix_length: self.chunk_prefix_length.max(other.chunk_prefix_length),
+            data_doc_size_limit: self.data_doc_size_limit.min(other.data_doc_size_limit),
+            grace_ms: self.grace_ms.max(other.grace_ms),
+        }
+    }
+
+    /// The document; members of others in `before` are kept.
+    pub(crate) fn write(&self, before: &Body) -> Body {
+        let mut body = before.clone();
+        body.insert("format".into(), json!(FORMAT));
+        body.insert(LENGTH.into(), json!(self.chunk_prefix_length));
+        body.insert(LIMIT.into(), json!(self.data_doc_size_limit));
+        body.insert(GRACE.into(), json!(self.grace_ms));
+        body
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leaf(body: Body) -> Leaf {
+        Leaf { rev: "1-a".into(), deleted: false, body, ancestors: Vec::new() }
+    }
+
+    #[test]
+    fn leaves_are_united_to_the_safe_side() {
+        let one = Settings { chunk_prefix_length: 2, data_doc_size_limit: 100_000, grace_ms: 5 };
+        let other = Settings { chunk_prefix_length: 1, data_doc_size_limit: 200_000, grace_ms: 7 };
+        let leaves = [leaf(one.write(&Body::new())), leaf(other.write(&Body::new()))];
+        let united = Settings::read(&leaves).unwrap().unwrap();
+        assert_eq!(united, Settings { chunk_prefix_length: 2, data_doc_size_limit: 100_000, grace_ms: 7 });
+        assert_eq!(Settings::read(&[]).unwrap(), None);
+    }
+
+    #[test]
+    fn nonsense_and_the_future_are_refused() {
+        for (text, wanted) in [
+            (r#"{}"#, "\"format\" is no whole number"),
+            (r#"{"format":2}"#, "use a newer one"),
+            (r#"{"format":1,"chunk_prefix_length":5}"#, "over 4"),
+            (r#"{"format":1,"chunk_prefix_length":-1}"#, "no whole number"),
+            (r#"{"format":1,"chunk_prefix_length":1,"data_doc_size_limit":3,"grace_ms":1}"#, "under 64000"),
+        ] {
+            let refused = Settings::read(&[leaf(serde_json::from_str(text).unwrap())]).unwrap_err().to_string();
+            assert!(refused.contains(wanted), "{text}: {refused}");
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! A database of this process.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use kv_api::Database;
+use model::{
+    AllDocsEntry, AllDocsRequest, BulkGet, ChangesRequest, Document, Documents, ErrorKind, GetOptions, JsonText,
+    OpenRev, RevHash, RevHistory, RevId, Seq, Since, Style, WriteMode,
+};
+use serde_json::Value;
+
+use super::{
+    Body, Change, Changes, DocumentStore, Edit, Figures, IdRange, Leaf, Page, Refusal, Row, StoreResult, Written, sort,
+};
+use crate::error::{StoreError, StoreErrorKind};
+
+/// Deeper documents are refused: `serde_json` walks its trees by recursion.
+const MAX_DEPTH: usize = 128;
+
+/// A database of this process, over any engine.
+#[derive(Clone)]
+pub struct ModelStore<D> {
+    documents: Documents<D>,
+}
+
+impl<D: Database> ModelStore<D> {
+    /// The database behind `documents`.
+    pub fn new(documents: Documents<D>) -> Self {
+        ModelStore { documents }
+    }
+}
+
+impl<D> fmt::Debug for ModelStore<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.documents.fmt(f)
+    }
+}
+
+#[async_trait]
+impl<D: Database> DocumentStore for ModelStore<D> {
+    async fn leaves(&self, ids: &[String], with_ancestors: bool) -> StoreResult<Vec<Vec<Leaf>>> {
+        let requests = ids.iter().map(|id| BulkGet { id: id.clone(), rev: None }).collect();
+        let options = GetOptions { revs: with_ancestors, ..GetOptions::default() };
+        let found = self.documents.get_many(requests, &options).await.map_err(failure)?;
+        let mut all = Vec::with_capacity(found.len());
+        for (_, opened) in found {
+            let mut leaves = Vec::with_capacity(opened.len());
+            for open in opened {
+                if let OpenRev::Found(document) = open {
+                    leaves.push(leaf(document)?);
+                }
+            }
+            sort(&mut leaves);
+            all.push(leaves);
+        }
+        Ok(all)
+    }
+
+    async fn live(&self, ids: &[String]) -> StoreResult<Vec<bool>> {
+        let mut live = Vec::with_capacity(ids.len());
+        let mut next = Some(AllDocsRequest { keys: Some(ids.to_vec()), ..AllDocsRequest::default() });
+        while let Some(request) = next {
+            let batch = self.documents.all_docs(&request).await.map_err(failure)?;
+            live.extend(batch.rows.iter().map(|row| matches!(row.entry, AllDocsEntry::Live { .. })));
+            next = batch.next;
+        }
+        Ok(live)
+    }
+
+    async fn write(&self, edits: Vec<Edit>) -> StoreResult<Vec<Written>> {
+        let mut outcomes: Vec<Option<Written>> = vec![None; edits.len()];
+        let (mut places, mut fit) = (Vec::new(), Vec::new());
+        for (place, edit) in edits.into_iter().enumerate() {
+            // A revision that is none can be no leaf's.
+            let rev = edit.rev.map(|rev| RevId::parse(&rev));
+            if let Some(Err(_)) = rev {
+                outcomes[place] = Some(Err(Refusal::Conflict));
+                continue;
+            }
+            let made = model::Edit::new(edit.id, text(edit.body)?);
+            let made = if edit.deleted { made.deleting() } else { made };
+            places.push(place);
+            fit.push(match rev {
+                Some(Ok(rev)) => made.over(rev),
+                _ => made,
+            });
+        }
+        let results = self.documents.write(fit, WriteMode::Interactive).await.map_err(failure)?;
+        for (place, result) in places.into_iter().zip(results) {
+            outcomes[place] = Some(result.map(|rev| rev.to_string()).map_err(refusal));
+        }
+        let unsaid = || Err(Refusal::Unknown("no outcome".into()));
+        Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(unsaid)).collect())
+    }
+
+    async fn graft(&self, leaves: Vec<(String, Leaf)>) -> StoreResult<()> {
+        let mut edits = Vec::with_capacity(leaves.len());
+        for (id, leaf) in leaves {
+            let edit = model::Edit::new(id, text(leaf.body)?).with_history(history(&leaf.rev, &leaf.ancestors)?);
+            edits.push(if leaf.deleted { edit.deleting() } else { edit });
+        }
+        for result in self.documents.write(edits, WriteMode::Replicated).await.map_err(failure)? {
+            result.map_err(failure)?;
+        }
+        Ok(())
+    }
+
+    async fn list(&self, range: &IdRange) -> StoreResult<Page> {
+        let mut request = AllDocsRequest {
+            start: Some(range.start.clone()),
+            end: Some(range.end.clone()),
+            inclusive_end: false,
+            limit: Some(range.limit),
+            include_docs: range.bodies,
+            ..AllDocsRequest::default()
+        };
+        let mut rows: Vec<Row> = Vec::new();
+        loop {
+            let batch = self.documents.all_docs(&request).await.map_err(failure)?;
+            for row in batch.rows {
+                if let AllDocsEntry::Live { rev, doc } = row.entry {
+                    let body = doc.map(|doc| body(&doc.body)).transpose()?;
+                    rows.push(Row { id: row.id, rev: rev.to_string(), body });
+                }
+            }
+            // A batch may be empty and not the last.
+            match batch.next {
+                Some(next) if rows.is_empty() => request = next,
+                next => return Ok(page(range, rows, next.is_some())),
+            }
+        }
+    }
+
+    async fn changes(&self, since: Option<&str>, limit: usize) -> StoreResult<Changes> {
+        let since = match since {
+            None => Since::Seq(Seq::ZERO),
+            Some(seq) => Since::Seq(seq.parse().map_err(failure)?),
+        };
+        let request = ChangesRequest {
+            since,
+            limit: Some(limit),
+            style: Style::AllDocs,
+            include_docs: true,
+            ..ChangesRequest::default()
+        };
+        let batch = self.documents.changes(&request).await.map_err(failure)?;
+        // A batch that the limit ended says that there is no more of what was asked for.
+        let more = batch.more || batch.rows.len() == limit;
+        let mut rows = Vec::with_capacity(batch.rows.len());
+        for row in batch.rows {
+            let body = row.doc.map(|doc| body(&doc.body)).transpose()?.unwrap_or_default();
+            rows.push(Change { id: row.id, leaves: row.revs.len(), deleted: row.deleted, body });
+        }
+        Ok(Changes { rows, last_seq: batch.last_seq.to_string(), more })
+    }
+
+    async fn figures(&self) -> StoreResult<Figures> {
+        let info = self.documents.info().await.map_err(failure)?;
+        Ok(Figures {
+            documents: info.doc_count,
+            deleted: info.doc_del_count,
+            document_bytes: info.sizes.external,
+            file_bytes: None,
+        })
+    }
+
+    async fn takes(&self, bytes: usize) -> StoreResult<bool> {
+        Ok(bytes <= self.documents.max_document_size())
+    }
+}
+
+/// The page of these rows, and how the range goes on behind the last of them.
+pub(super) fn page(range: &IdRange, rows: Vec<Row>, more: bool) -> Page {
+    let is_full = rows.len() >= range.limit;
+    // The next possible id in the order of bytes.
+    let next = rows.last().filter(|_| more || is_full).map(|row| format!("{}\0", row.id));
+    let rest = next.map(|start| IdRange { start, ..range.clone() });
+    Page { rows, rest }
+}
+
+fn leaf(document: Document) -> StoreResult<Leaf> {
+    let rev = document.rev.to_string();
+    let ancestors = document.revisions.into_iter().flat_map(|history| {
+        let position = history.position;
+        let known = history.ids.into_iter().enumerate().skip(1);
+        known.map(move |(back, hash)| format!("{}-{hash}", position.saturating_sub(back as u64)))
+    });
+    Ok(Leaf { rev, deleted: document.deleted, body: body(&document.body)?, ancestors: ancestors.collect() })
+}
+
+fn body(text: &JsonText) -> StoreResult<Body> {
+    let nonsense = |sentence: String| StoreError::new(StoreErrorKind::Nonsense, sentence);
+    match text.to_serde(MAX_DEPTH) {
+        Ok(Value::Object(body)) => Ok(body),
+        Ok(_) => Err(nonsense("a document is no object".into())),
+        Err(error) => Err(nonsense(error.to_string())),
+    }
+}
+
+fn text(body: Body) -> StoreResult<JsonText> {
+    JsonText::from_serde(&Value::Object(body))
+        .map_err(|error| StoreError::new(StoreErrorKind::Refused, error.to_string()))
+}
+
+fn history(rev: &str, ancestors: &[String]) -> StoreResult<RevHistory> {
+    let parse = |rev: &str| {
+        RevId::parse(rev).map_err(|error| StoreError::new(StoreErrorKind::Refused, format!("{rev}: {error}")))
+    };
+    let leaf = parse(rev)?;
+    let position = leaf.position();
+    let mut ids: Vec<RevHash> = vec![leaf.into_hash()];
+    for ancestor in ancestors {
+        ids.push(parse(ancestor)?.into_hash());
+    }
+    Ok(RevHistory { position, ids })
+}
+
+fn refusal(error: model::Error) -> Refusal {
+    match error.kind() {
+        ErrorKind::Conflict => Refusal::Conflict,
+        ErrorKind::DocumentTooLarge(_) => Refusal::TooLarge,
+        ErrorKind::Store(_) if error.status() == 503 => Refusal::Unknown(error.to_string()),
+        _ => Refusal::Other(error.to_string()),
+    }
+}
+
+fn failure(error: model::Error) -> StoreError {
+    let kind = match error.kind() {
+        ErrorKind::NotFound(model::NotFound::Database) => StoreErrorKind::NoDatabase,
+        ErrorKind::Corrupt(_) => StoreErrorKind::Nonsense,
+        ErrorKind::Store(_) if error.status() == 503 => StoreErrorKind::Unavailable,
+        _ => StoreErrorKind::Refused,
+    };
+    StoreError::new(kind, error.to_string())
+}

@@ -1,0 +1,521 @@
+//! Storing chunks.
+//!
+//! ```text
+//!  attempt:  settings and indexes ─► what is new ─► data documents ─► indexes ─► done, or again
+//!            one read, all leaves                   one bulk write    one bulk write
+//! ```
+//!
+//! Invariants, on which collection relies:
+//! * An index names a data document only after the chunk is in it.
+//! * A chunk that is in a data document without being in an index is never put into an index by somebody
+//!   who found it there: it may be about to be removed. It is stored again, in another document.
+//! * An entry is relied upon only where its data document is live.
+//! * An entry that is condemned is revived by writing its index, which conflicts with its removal; once
+//!   half of the grace is over it is not revived, the chunk is stored again.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use crate::ChunkStore;
+use crate::chunk::Chunk;
+use crate::data::{Data, OPEN_BELOW};
+use crate::environment::{pause, random};
+use crate::error::{Error, Result, StoreError, StoreErrorKind};
+use crate::id::Bucket;
+use crate::lookup::Shelf;
+use crate::placement::{MAX_PREFIX_LENGTH, SETTINGS_ID, candidates, data_id, data_parts, index_id};
+use crate::settings::Settings;
+use crate::store::{Edit, Leaf, Refusal, Written};
+
+/// An index that would be larger, in bytes, makes prefixes longer.
+pub(crate) const INDEX_LIMIT: usize = 30_000;
+
+/// What storing chunks took, and the proof that they are stored: what a file may refer to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Receipt {
+    /// Chunks that were not there.
+    pub new: u64,
+    /// Chunks that were.
+    pub known: u64,
+    /// Those among them that were condemned, and are no longer.
+    pub revived: u64,
+    /// Bytes of the new chunks' data.
+    pub chunk_bytes: u64,
+    /// Bytes of all documents written for them, as compact JSON.
+    pub document_bytes: u64,
+    /// How many documents that were.
+    pub documents: u64,
+    /// How often anything had to be tried.
+    pub attempts: u32,
+    /// When the first of the chunks was looked for, in milliseconds since 1970.
+    pub(crate) checked_ms: u64,
+    pub(crate) ids: BTreeSet<String>,
+}
+
+impl Receipt {
+    /// Takes another receipt's chunks and figures in.
+    pub fn merge(&mut self, other: Receipt) {
+        self.checked_ms = if self.ids.is_empty() { other.checked_ms } else { self.checked_ms.min(other.checked_ms) };
+        self.new += other.new;
+        self.known += other.known;
+        self.revived += other.revived;
+        self.chunk_bytes += other.chunk_bytes;
+        self.document_bytes += other.document_bytes;
+        self.documents += other.documents;
+        self.attempts += other.attempts;
+        self.ids.extend(other.ids);
+    }
+}
+
+/// How an attempt ended.
+enum Attempt {
+    Done,
+    /// Something that all attempts need has changed.
+    Again,
+    /// Somebody else was faster somewhere.
+    Contended,
+}
+
+/// Chunks on their way.
+struct Put<'s> {
+    chunks: &'s ChunkStore,
+    /// Encoded chunks; `None` where the chunk should be there and nobody has brought it.
+    pending: BTreeMap<String, Option<String>>,
+    /// The data documents that this put has written chunks into.
+    placed: BTreeMap<String, String>,
+    /// Chunks that were found in a data document and in no index: their writer was given time.
+    waited: HashSet<String>,
+    /// Chunks without data that are in no index.
+    missing: BTreeSet<String>,
+    last_failure: Option<StoreError>,
+    receipt: Receipt,
+}
+
+/// A data document to be written.
+struct Target {
+    id: String,
+    data: Data,
+    rev: Option<String>,
+    losers: Vec<String>,
+    new: Vec<String>,
+}
+
+/// An entry that was found.
+struct Hit {
+    shelf: String,
+    place: String,
+    condemned: Option<u64>,
+}
+
+impl ChunkStore {
+    /// Stores chunks, those that are not there yet. Of two contents under one id the first that was
+    /// stored stands. Everything is written when this returns.
+    ///
+    /// Memory: the chunks, their indexes, and one small data document for each prefix among them. Batches of some
+    /// thousand chunks or some megabytes do well.
+    ///
+    /// # Errors
+    /// [`Error::Contended`] where others were faster at every attempt, [`Error::TooLarge`]. What was
+    /// stored until then stays; storing the same again goes on from there.
+    pub async fn put(&self, chunks: impl IntoIterator<Item = (String, Chunk)>) -> Result<Receipt> {
+        let mut pending = BTreeMap::new();
+        for (id, chunk) in chunks {
+            pending.entry(id).or_insert_with(|| Some(chunk.encode()));
+        }
+        let (receipt, _) = self.run_put(pending).await?;
+        Ok(receipt)
+    }
+
+    /// Makes sure that chunks are there and stay: those that are condemned are revived or, late in
+    /// their grace, stored again from what is left of them. Gives the ids of those that are nowhere too.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub async fn ensure(&self, ids: impl IntoIterator<Item = String>) -> Result<(Receipt, Vec<String>)> {
+        let (mut receipt, unindexed) = self.run_put(ids.into_iter().map(|id| (id, None)).collect()).await?;
+        if unindexed.is_empty() {
+            return Ok((receipt, Vec::new()));
+        }
+        // In no index. A data document may have them all the same, or a document of their own.
+        let (mut again, mut missing) = (Vec::new(), Vec::new());
+        for (id, found) in self.read_found(&unindexed).await? {
+            match found {
+                Some(found) if found.in_own_document => drop(receipt.ids.insert(id)),
+                Some(found) => again.push((id, found.chunk)),
+                None => missing.push(id),
+            }
+        }
+        if !again.is_empty() {
+            receipt.merge(self.put(again).await?);
+        }
+        Ok((receipt, missing))
+    }
+
+    async fn run_put(&self, pending: BTreeMap<String, Option<String>>) -> Result<(Receipt, Vec<String>)> {
+        let mut put = Put {
+            chunks: self,
+            pending,
+            placed: BTreeMap::new(),
+            waited: HashSet::new(),
+            missing: BTreeSet::new(),
+            last_failure: None,
+            receipt: Receipt { checked_ms: self.environment.now_ms(), ..Receipt::default() },
+        };
+        for attempt in 0..self.attempts {
+            put.receipt.attempts += 1;
+            match put.attempt().await {
+                Ok(Attempt::Done) => return Ok((put.receipt, put.missing.into_iter().collect())),
+                Ok(Attempt::Again) => {}
+                Ok(Attempt::Contended) => pause(&*self.environment, attempt).await,
+                Err(Error::Store(failure)) if failure.is_transient() => {
+                    put.last_failure = Some(failure);
+                    pause(&*self.environment, attempt).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(match put.last_failure {
+            Some(failure) => failure.into(),
+            None => Error::Contended { what: format!("{} chunks", put.pending.len()), attempts: self.attempts },
+        })
+    }
+
+    /// Makes prefixes at least so long.
+    ///
+    /// # Errors
+    /// [`Error::Contended`], and what reading the settings may answer.
+    pub(crate) async fn grow(&self, length: u8) -> Result<()> {
+        for attempt in 0..self.attempts {
+            let leaves = self.store.leaves(&[SETTINGS_ID.to_owned()], false).await?.pop().unwrap_or_default();
+            let settings = Settings::read(&leaves)?;
+            if let Some(settings) = settings.filter(|settings| settings.chunk_prefix_length >= length) {
+                self.saw(settings);
+                return Ok(());
+            }
+            let settings = match settings {
+                Some(settings) => Settings { chunk_prefix_length: length, ..settings },
+                None => {
+                    Settings { chunk_prefix_length: length.max(self.longest_index().await?), ..Settings::default() }
+                }
+            };
+            if self.write_settings(&leaves, settings).await? {
+                return Ok(());
+            }
+            pause(&*self.environment, attempt).await;
+        }
+        Err(Error::Contended { what: format!("\"{SETTINGS_ID}\""), attempts: self.attempts })
+    }
+}
+
+impl Put<'_> {
+    async fn attempt(&mut self) -> Result<Attempt> {
+        let length = self.chunks.length();
+        let mut ids: BTreeSet<String> = self.pending.keys().flat_map(|id| candidates(id, length)).collect();
+        ids.insert(SETTINGS_ID.to_owned());
+        let ids: Vec<String> = ids.into_iter().collect();
+        let leaves = self.chunks.store.leaves(&ids, false).await?;
+        let (settings, indexes): (Vec<_>, Vec<_>) = ids.into_iter().zip(leaves).partition(|(id, _)| id == SETTINGS_ID);
+        let settings = Settings::read(settings.first().map_or(&[][..], |(_, leaves)| leaves))?;
+        let Some(settings) = settings else {
+            self.chunks.grow(crate::placement::prefix_length_for(self.pending.len() as u64)).await?;
+            return Ok(Attempt::Again);
+        };
+        if self.chunks.saw(settings) > length {
+            return Ok(Attempt::Again);
+        }
+        let mut shelves = self.chunks.shelves(indexes).await?;
+
+        let (fresh, revived) = self.classify(&shelves, settings, length).await?;
+        let (mut contended, hints) = self.write_data(&shelves, settings, length, fresh).await?;
+
+        let mut touched: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (shelf, id) in revived {
+            if let Some(shelf) = shelves.get_mut(&shelf) {
+                shelf.index.condemned.remove(&id);
+            }
+            touched.entry(shelf).or_default().push(id);
+        }
+        for (shelf, hint) in hints {
+            shelves.entry(shelf).or_default().index.open = hint;
+        }
+        let mut grown = BTreeSet::new();
+        for (id, place) in &self.placed {
+            if self.pending.contains_key(id) {
+                let shelf = index_id(&Bucket::of(id).prefix(length));
+                shelves.entry(shelf.clone()).or_default().index.place(id, place);
+                grown.insert(shelf.clone());
+                touched.entry(shelf).or_default().push(id.clone());
+            }
+        }
+        let too_large = |shelf: &String| shelves.get(shelf).is_some_and(|shelf| shelf.index.bytes() > INDEX_LIMIT);
+        if length < MAX_PREFIX_LENGTH && grown.iter().any(too_large) {
+            self.chunks.grow(length + 1).await?;
+            return Ok(Attempt::Again);
+        }
+        contended |= self.write_indexes(&shelves, touched).await?;
+        Ok(match (self.pending.is_empty(), contended) {
+            (true, _) => Attempt::Done,
+            (false, true) => Attempt::Contended,
+            (false, false) => Attempt::Again,
+        })
+    }
+
+    /// Settles what is there already. Gives what must be stored, by index, and what must be revived.
+    async fn classify(
+        &mut self,
+        shelves: &BTreeMap<String, Shelf>,
+        settings: Settings,
+        length: u8,
+    ) -> Result<(BTreeMap<String, Vec<String>>, Vec<(String, String)>)> {
+        let hits: BTreeMap<String, Hit> =
+            self.pending.keys().filter_map(|id| Some((id.clone(), find(shelves, id, length)?))).collect();
+        let places: Vec<String> =
+            hits.values().map(|hit| hit.place.clone()).collect::<BTreeSet<_>>().into_iter().collect();
+        let live = if places.is_empty() { Vec::new() } else { self.chunks.store.live(&places).await? };
+        let live: HashSet<String> =
+            places.into_iter().zip(live).filter_map(|(place, live)| live.then_some(place)).collect();
+        let now = self.chunks.environment.now_ms();
+        let is_late = |since: u64| now.saturating_sub(since) >= settings.grace_ms / 2;
+
+        let (mut fresh, mut revived) = (BTreeMap::<String, Vec<String>>::new(), Vec::new());
+        let ids: Vec<String> = self.pending.keys().cloned().collect();
+        for id in ids {
+            let hit = hits.get(&id).filter(|hit| live.contains(&hit.place));
+            match hit {
+                Some(Hit { condemned: None, .. }) => self.found(&id),
+                Some(Hit { condemned: Some(since), shelf, .. }) if !is_late(*since) => {
+                    if !self.placed.contains_key(&id) {
+                        revived.push((shelf.clone(), id));
+                    }
+                }
+                _ if self.placed.contains_key(&id) => {}
+                hit => {
+                    if matches!(self.pending.get(&id), Some(None)) {
+                        let value = match hit {
+                            Some(hit) => self.chunks.value_in(&hit.place, &id).await?,
+                            None => None,
+                        };
+                        let Some(value) = value else {
+                            self.pending.remove(&id);
+                            self.missing.insert(id);
+                            continue;
+                        };
+                        self.pending.insert(id.clone(), Some(value));
+                    }
+                    fresh.entry(index_id(&Bucket::of(&id).prefix(length))).or_default().push(id);
+                }
+            }
+        }
+        Ok((fresh, revived))
+    }
+
+    /// A chunk that somebody has stored.
+    fn found(&mut self, id: &str) {
+        self.pending.remove(id);
+        self.receipt.ids.insert(id.to_owned());
+        self.receipt.known += 1;
+    }
+
+    /// Writes chunks into data documents. Whether somebody else was faster at one, and for each index the
+    /// data document that is open now.
+    async fn write_data(
+        &mut self,
+        shelves: &BTreeMap<String, Shelf>,
+        settings: Settings,
+        length: u8,
+        fresh: BTreeMap<String, Vec<String>>,
+    ) -> Result<(bool, Vec<(String, Option<String>)>)> {
+        let mut open: BTreeMap<String, String> = BTreeMap::new();
+        for shelf in fresh.keys() {
+            let prefix = shelf.trim_start_matches(crate::placement::INDEX_PREFIX);
+            let hint = shelves.get(shelf).and_then(|shelf| shelf.index.open.clone());
+            if let Some(hint) = hint.filter(|hint| data_parts(hint).is_some_and(|(own, _)| own == prefix)) {
+                open.insert(shelf.clone(), hint);
+            }
+        }
+        let hints: Vec<String> = open.values().cloned().collect();
+        let found = if hints.is_empty() { Vec::new() } else { self.chunks.store.leaves(&hints, false).await? };
+        let mut found: HashMap<String, Vec<Leaf>> = hints.into_iter().zip(found).collect();
+
+        let (mut targets, mut opened, mut contended) = (Vec::new(), Vec::new(), false);
+        for (shelf, ids) in fresh {
+            let target = open.get(&shelf).and_then(|hint| open_target(hint, found.remove(hint)?));
+            let known = shelves.get(&shelf).map(|shelf| &shelf.index.entries);
+            let sequences = known.into_iter().flat_map(BTreeMap::values).filter_map(|place| Some(data_parts(place)?.1));
+            let next = sequences.max().unwrap_or(0) + 1;
+            let some = self.fill(&shelf, ids, target, next, length, settings, &mut contended);
+            if let Some(last) = some.last() {
+                opened.push((shelf, Some(last.id.clone()).filter(|_| last.data.bytes() < OPEN_BELOW)));
+            }
+            targets.extend(some);
+        }
+        let edits: Vec<Edit> = targets
+            .iter()
+            .map(|target| Edit {
+                id: target.id.clone(),
+                rev: target.rev.clone(),
+                deleted: false,
+                body: target.data.write(),
+            })
+            .collect();
+        let written = if edits.is_empty() { Vec::new() } else { self.chunks.store.write(edits).await? };
+        let mut losers = Vec::new();
+        for (target, written) in targets.into_iter().zip(written) {
+            if refused(&target.id, &written, &mut self.last_failure)? {
+                contended = true;
+                continue;
+            }
+            self.receipt.documents += 1;
+            self.receipt.document_bytes += target.data.bytes() as u64;
+            for id in target.new {
+                self.placed.insert(id, target.id.clone());
+            }
+            losers.push((target.id, target.losers));
+        }
+        self.chunks.end_losers(losers).await?;
+        Ok((contended, opened))
+    }
+
+    /// Distributes chunks over the open data document and as many new ones as they need.
+    #[expect(clippy::too_many_arguments, reason = "one step of write_data, apart for its length alone")]
+    fn fill(
+        &mut self,
+        shelf: &str,
+        ids: Vec<String>,
+        mut target: Option<Target>,
+        mut sequence: u64,
+        length: u8,
+        settings: Settings,
+        contended: &mut bool,
+    ) -> Vec<Target> {
+        let mut full = Vec::new();
+        let (mut fit, mut apart) = (Vec::new(), Vec::new());
+        for id in ids {
+            if !target.as_ref().is_some_and(|target| target.data.has(&id)) {
+                fit.push(id);
+            } else if self.waited.insert(id.clone()) {
+                // Its writer may be about to name it in the index.
+                *contended = true;
+            } else {
+                apart.push(id);
+            }
+        }
+        let prefix = shelf.trim_start_matches(crate::placement::INDEX_PREFIX);
+        debug_assert_eq!(prefix.len(), usize::from(length));
+        for (ids, is_apart) in [(fit, false), (apart, true)] {
+            if is_apart && !ids.is_empty() {
+                full.extend(target.take().filter(|target| !target.new.is_empty()));
+            }
+            for id in ids {
+                let Some(Some(value)) = self.pending.get(&id) else { continue };
+                let cost = Data::cost(&id, value);
+                let has_room = |target: &Target| target.data.bytes() + cost <= settings.data_doc_size_limit;
+                if !target.as_ref().is_some_and(has_room) {
+                    full.extend(target.take().filter(|target| !target.new.is_empty()));
+                }
+                let target = target.get_or_insert_with(|| {
+                    let id = data_id(prefix, sequence, random(&*self.chunks.environment));
+                    sequence += 1;
+                    Target { id, data: Data::default(), rev: None, losers: Vec::new(), new: Vec::new() }
+                });
+                target.data.add(id.clone(), value.clone());
+                target.new.push(id);
+            }
+        }
+        full.extend(target.filter(|target| !target.new.is_empty()));
+        full
+    }
+
+    /// Writes indexes, and settles what they say. Whether somebody else was faster at one.
+    async fn write_indexes(
+        &mut self,
+        shelves: &BTreeMap<String, Shelf>,
+        touched: BTreeMap<String, Vec<String>>,
+    ) -> Result<bool> {
+        let written: Vec<(&String, &Shelf, Vec<String>)> = touched
+            .into_iter()
+            .filter_map(|(id, ids)| Some((shelves.get_key_value(&id)?, ids)))
+            .map(|((id, shelf), ids)| (id, shelf, ids))
+            .collect();
+        let edits: Vec<Edit> = written
+            .iter()
+            .map(|(id, shelf, _)| Edit {
+                id: (*id).clone(),
+                rev: shelf.rev.clone(),
+                deleted: false,
+                body: shelf.index.write(),
+            })
+            .collect();
+        if edits.is_empty() {
+            return Ok(false);
+        }
+        let results = self.chunks.store.write(edits).await?;
+        let (mut contended, mut losers) = (false, Vec::new());
+        for ((id, shelf, ids), result) in written.into_iter().zip(results) {
+            if refused(id, &result, &mut self.last_failure)? {
+                contended = true;
+                continue;
+            }
+            self.receipt.documents += 1;
+            self.receipt.document_bytes += shelf.index.bytes() as u64;
+            losers.push((id.clone(), shelf.losers.clone()));
+            for id in ids {
+                let value = self.pending.remove(&id).flatten();
+                if self.placed.contains_key(&id) {
+                    self.receipt.new += 1;
+                    let data = value.as_deref().and_then(Chunk::decode).map_or(0, |chunk| chunk.data.len());
+                    self.receipt.chunk_bytes += data as u64;
+                } else {
+                    self.receipt.known += 1;
+                    self.receipt.revived += 1;
+                }
+                self.receipt.ids.insert(id);
+            }
+        }
+        self.chunks.end_losers(losers).await?;
+        Ok(contended)
+    }
+}
+
+/// The entry of a chunk: one that is not condemned if there is any, the longest prefix first.
+fn find(shelves: &BTreeMap<String, Shelf>, chunk: &str, length: u8) -> Option<Hit> {
+    let mut best: Option<Hit> = None;
+    for id in candidates(chunk, length) {
+        let Some(shelf) = shelves.get(&id) else { continue };
+        let Some(place) = shelf.index.entries.get(chunk) else { continue };
+        let condemned = shelf.index.condemned.get(chunk).copied();
+        // The later it was condemned, the longer it lives.
+        let is_better = match &best {
+            None => true,
+            Some(best) => best.condemned.is_some_and(|known| condemned.is_none_or(|since| since > known)),
+        };
+        if is_better {
+            best = Some(Hit { shelf: id, place: place.clone(), condemned });
+        }
+    }
+    best
+}
+
+/// The open data document, if it is there and still small.
+fn open_target(id: &str, leaves: Vec<Leaf>) -> Option<Target> {
+    // One that cannot be read is left alone.
+    let data = Data::unite(id, &leaves).ok().flatten().filter(|data| data.bytes() < OPEN_BELOW)?;
+    let mut revs = leaves.into_iter().filter(|leaf| !leaf.deleted).map(|leaf| leaf.rev);
+    let rev = revs.next();
+    Some(Target { id: id.to_owned(), data, rev, losers: revs.collect(), new: Vec::new() })
+}
+
+/// Whether an edit must be tried again.
+pub(crate) fn refused(id: &str, written: &Written, last_failure: &mut Option<StoreError>) -> Result<bool> {
+    match written {
+        Ok(_) => Ok(false),
+        Err(Refusal::Conflict) => Ok(true),
+        Err(Refusal::Unknown(reason)) => {
+            *last_failure = Some(StoreError::new(StoreErrorKind::Unavailable, format!("\"{id}\": {reason}")));
+            Ok(true)
+        }
+        Err(Refusal::TooLarge) => Err(Error::TooLarge { id: id.to_owned() }),
+        Err(Refusal::Other(reason)) => {
+            Err(StoreError::new(StoreErrorKind::Refused, format!("\"{id}\": {reason}")).into())
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! Chunks over documents, in process and over HTTP.
+
+mod store;
+mod support;
+mod writing;

@@ -1,0 +1,110 @@
+//! Databases to test with: in process, and the same kind behind a server of its own.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use chunks::store::{DocumentStore, HttpStore, ModelStore};
+use chunks::{Chunk, ChunkStore};
+use kv_api::AnyDatabase;
+use model::{CreateOptions, Layer, LayerOptions};
+use server::http::{Options, Server};
+
+/// Some databases, and what keeps them alive.
+pub(crate) struct World {
+    layer: Layer<AnyDatabase>,
+    server: Option<Server>,
+}
+
+impl World {
+    /// Databases in process.
+    pub(crate) async fn in_process() -> World {
+        World::over("mem:", false).await
+    }
+
+    /// Databases behind a server on a free port.
+    pub(crate) async fn over_http() -> World {
+        World::over("mem:", true).await
+    }
+
+    pub(crate) async fn over(engine: &str, over_http: bool) -> World {
+        let engine = server::engine::open(&engine.parse().unwrap(), server::engine::IfMissing::Create).unwrap();
+        let layer = Layer::open(engine, LayerOptions::default()).await.unwrap();
+        let address: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let server = if over_http {
+            Some(Server::start(layer.clone(), address, Options::default()).await.unwrap())
+        } else {
+            None
+        };
+        World { layer, server }
+    }
+
+    /// A new database.
+    pub(crate) async fn database(&self, name: &str) -> Arc<dyn DocumentStore> {
+        let documents = self.layer.create_database(name, CreateOptions::default()).await.unwrap();
+        match &self.server {
+            Some(server) => Arc::new(HttpStore::new(&format!("http://{}", server.address()), name, None).unwrap()),
+            None => Arc::new(ModelStore::new(documents)),
+        }
+    }
+
+    pub(crate) async fn chunks(&self, name: &str) -> ChunkStore {
+        ChunkStore::new(self.database(name).await)
+    }
+}
+
+/// Makes two tests of a scenario: in process, and over HTTP.
+#[macro_export]
+macro_rules! scenarios {
+    ($($name:ident),* $(,)?) => {
+        mod in_process {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                super::$name($crate::support::World::in_process().await).await;
+            })*
+        }
+        mod over_http {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                super::$name($crate::support::World::over_http().await).await;
+            })*
+        }
+    };
+}
+
+/// Brings everything that `source` has to `target`, as a replicator does.
+pub(crate) async fn replicate(source: &dyn DocumentStore, target: &dyn DocumentStore) {
+    let mut since: Option<String> = None;
+    loop {
+        let changes = source.changes(since.as_deref(), 100).await.unwrap();
+        let ids: Vec<String> = changes.rows.iter().map(|row| row.id.clone()).collect();
+        for (id, leaves) in ids.iter().zip(source.leaves(&ids, true).await.unwrap()) {
+            target.graft(leaves.into_iter().map(|leaf| (id.clone(), leaf)).collect()).await.unwrap();
+        }
+        if !changes.more {
+            return;
+        }
+        since = Some(changes.last_seq);
+    }
+}
+
+/// Chunks of text, with the ids that LiveSync gives them.
+pub(crate) fn texts(prefix: &str, count: usize) -> Vec<(String, Chunk)> {
+    (0..count)
+        .map(|number| {
+            let text = format!("{prefix} {number}: a line of text that could stand in a note\n");
+            (chunks::chunk_id(&text), Chunk::plain(text))
+        })
+        .collect()
+}
+
+/// That all of these chunks read back as they are.
+#[track_caller]
+pub(crate) fn assert_read(found: &std::collections::BTreeMap<String, Option<Chunk>>, wanted: &[(String, Chunk)]) {
+    for (id, chunk) in wanted {
+        assert_eq!(found.get(id).and_then(Option::as_ref), Some(chunk), "{id}");
+    }
+}
+
+pub(crate) fn ids(chunks: &[(String, Chunk)]) -> Vec<String> {
+    chunks.iter().map(|(id, _)| id.clone()).collect()
+}
