@@ -17,6 +17,8 @@
 //!   the engine, or a wrapper around it
 //! ```
 //!
+//! Engines on disk prove more, with one more line: [`durability`].
+//!
 //! # Invariants
 //!
 //! * Each scenario gets a fresh subspace and leaves every other key alone; no scenario wipes a store.
@@ -28,6 +30,7 @@
 //! `developer-guide.rst`, and the workloads of its own simulation.
 
 pub mod chaos;
+pub mod durability;
 mod expect;
 mod harness;
 mod list;

@@ -5,8 +5,14 @@
 //!     …            what every engine on disk has (occ::disk)
 //!     data.redb    redb's file: one table, `rows`
 //! ```
+//!
+//! Damage: a row whose bytes have changed is an error when it is read (`row`). A file of up to a
+//! gigabyte, and any file after a kill, is walked whole when it is opened, and redb's own checksums
+//! compared: damage to what lies around the rows is met there. In a larger file that was closed, and
+//! while a database is open, such damage can hide rows.
 
 mod error;
+mod row;
 mod store;
 
 pub use store::{RedbRange, RedbStore, RedbView};

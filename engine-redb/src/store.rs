@@ -7,6 +7,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use kv_api::{Direction, Durability, Error, Result, error};
@@ -16,10 +17,15 @@ use occ::store::{ApplyError, Batch, Op, Store, View};
 use redb::{Database, Range, ReadOnlyTable, ReadableDatabase, TableDefinition, WriteTransaction};
 
 use crate::error::kv_error;
+use crate::row;
 
 fn failed(failure: impl Into<redb::Error>) -> Error {
     kv_error(failure, "redb")
 }
+
+/// A file of up to so many bytes is walked whole when it is opened: a second or so from memory, a few
+/// from a disk.
+const WALK_UP_TO: u64 = 1 << 30;
 
 const ROWS: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("rows");
 
@@ -32,7 +38,7 @@ pub struct RedbStore {
 
 impl DiskStore for RedbStore {
     const ENGINE: &'static str = "redb";
-    const FORMAT: u32 = 1;
+    const FORMAT: u32 = 2;
     /// redb keeps commits that are not synced in memory, until the database is closed.
     const DURABILITIES: &'static [Durability] = &[Durability::Disk, Durability::Process];
 
@@ -40,8 +46,8 @@ impl DiskStore for RedbStore {
         let file = folder.join("data.redb");
         let tried = format!("cannot open {}", file.display());
         let cache_bytes = usize::try_from(cache_bytes).unwrap_or(usize::MAX);
-        let opened = silently("", || Database::builder().set_cache_size(cache_bytes).create(&file));
-        let database = match opened {
+        // A panic is told by the error, and so is one of what is dropped half open.
+        let database = match silently("", || open_and_check(&file, cache_bytes)) {
             Ok(database) => database.map_err(|failure| kv_error(failure, &tried))?,
             Err(Panicked) => {
                 return Err(Error::new(error::FILE_CORRUPT)
@@ -55,6 +61,21 @@ impl DiskStore for RedbStore {
         write.commit().map_err(failed)?;
         Ok(store)
     }
+}
+
+/// Opens the file, and walks it unless it is large: redb compares checksums only then. After a kill it
+/// has done so by itself. What it cannot mend is an error; what it mends by going back to the commit
+/// before, the side file tells.
+fn open_and_check(file: &Path, cache_bytes: usize) -> Result<Database, redb::Error> {
+    let walked = Arc::new(AtomicBool::new(false));
+    let repairing = walked.clone();
+    let mut builder = Database::builder();
+    builder.set_cache_size(cache_bytes).set_repair_callback(move |_| repairing.store(true, Ordering::Relaxed));
+    let mut database = builder.create(file)?;
+    if !walked.load(Ordering::Relaxed) && file.metadata()?.len() <= WALK_UP_TO {
+        database.check_integrity()?;
+    }
+    Ok(database)
 }
 
 impl RedbStore {
@@ -71,10 +92,12 @@ impl RedbStore {
 
 fn write_ops(write: &WriteTransaction, ops: &[Op]) -> Result<()> {
     let mut rows = write.open_table(ROWS).map_err(failed)?;
+    let mut row = Vec::new();
     for op in ops {
         match op {
             Op::Set { key, value } => {
-                rows.insert(key.as_ref(), value.as_ref()).map_err(failed)?;
+                row::write(&mut row, key, value);
+                rows.insert(key.as_ref(), row.as_slice()).map_err(failed)?;
             }
             Op::Clear { key } => {
                 rows.remove(key.as_ref()).map_err(failed)?;
@@ -137,8 +160,8 @@ impl View for RedbView {
 
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
         caught("redb", || {
-            let value = self.0.get(key).map_err(failed)?;
-            Ok(value.map(|value| Bytes::copy_from_slice(value.value())))
+            let row = self.0.get(key).map_err(failed)?;
+            row.map(|row| row::read(key, row.value())).transpose()
         })
     }
 
@@ -175,8 +198,8 @@ impl Iterator for RedbRange {
                 Direction::Reverse => rows.next_back(),
             };
             let Some(row) = row else { return Ok(None) };
-            let (key, value) = row.map_err(failed)?;
-            Ok(Some((Bytes::copy_from_slice(key.value()), Bytes::copy_from_slice(value.value()))))
+            let (key, row) = row.map_err(failed)?;
+            Ok(Some((Bytes::copy_from_slice(key.value()), row::read(key.value(), row.value())?)))
         });
         if row.is_err() {
             self.rows = Err(None);

@@ -76,7 +76,7 @@ fn other_folders_are_refused_untouched() {
 }
 
 #[test]
-fn a_store_that_came_back_older_is_refused() {
+fn a_store_that_came_back_older_is_refused_until_the_user_goes_on_with_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("db");
     let db = open(&path).unwrap();

@@ -1,0 +1,60 @@
+//! Folders of a test, and what a database in one holds.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use kv_api::{Bytes, Database, RangeRequest, Read, Result, TransactionExt};
+use tempfile::TempDir;
+
+use crate::scenario::block_on;
+
+pub(super) type Rows = BTreeMap<Bytes, Bytes>;
+
+/// A new folder, gone with the handle.
+pub(super) fn temporary() -> TempDir {
+    done("make a folder", tempfile::tempdir())
+}
+
+/// What the test itself does with files must succeed.
+pub(super) fn done<T>(what: &str, outcome: io::Result<T>) -> T {
+    outcome.unwrap_or_else(|error| panic!("cannot {what}: {error}"))
+}
+
+/// Copies a file, or a folder with everything in it.
+pub(super) fn copy(from: &Path, to: &Path) {
+    if from.is_dir() {
+        done("make a folder", fs::create_dir_all(to));
+        for entry in done("read a folder", fs::read_dir(from)) {
+            let name = done("read a folder", entry).file_name();
+            copy(&from.join(&name), &to.join(&name));
+        }
+    } else {
+        done("copy a file", fs::copy(from, to));
+    }
+}
+
+/// Removes a file, or a folder with everything in it.
+pub(super) fn remove(path: &Path) {
+    done("remove", if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) });
+}
+
+/// Every file in a folder and below it, in order.
+pub(super) fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in done("read a folder", fs::read_dir(folder)) {
+        let path = done("read a folder", entry).path();
+        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
+    }
+    found.sort();
+    found
+}
+
+/// Every row of the user's.
+pub(super) fn rows<D: Database>(database: &D) -> Result<Rows> {
+    let transaction = database.begin()?;
+    let request = RangeRequest::keys(Bytes::new(), Bytes::from_static(b"\xff"));
+    let rows = block_on(transaction.get_all(request, Read::Snapshot))?;
+    Ok(rows.into_iter().map(|row| (row.key, row.value)).collect())
+}

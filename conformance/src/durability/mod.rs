@@ -1,0 +1,139 @@
+//! What an engine on disk keeps, whatever becomes of its process, its files and its disk.
+//!
+//! ```ignore
+//! conformance::durability!(MyDisk); // in a test file of its own: tests/durability.rs
+//! ```
+//!
+//! ```text
+//!   test ── starts ──► child: this same test binary, in which one test writes
+//!     │                  │  prints every commit once it is acknowledged
+//!     │                  ✗  killed at a random moment, or ended at a point of a commit
+//!     └─ opens the folder again, and holds it against what was printed
+//! ```
+//!
+//! # Invariants
+//!
+//! * What was acknowledged is there; what was not is there as a whole or not at all.
+//! * Damage is an error with a sentence, or does no harm; a panic, a part of the data and an older state
+//!   never pass for the data.
+//! * No outcome depends on time: kills are counted in commits, and random choices come from a seed that is
+//!   printed.
+
+mod child;
+mod damage;
+mod folder;
+mod full_disk;
+mod kills;
+
+use std::path::Path;
+
+use kv_api::{Database, Result};
+
+pub use child::child;
+pub use damage::{a_copy_that_is_older, damaged_files};
+pub use full_disk::full_disk;
+pub use kills::{kills_amid_clears, kills_at_points, kills_at_random};
+
+/// Opens databases of an engine on disk.
+pub trait DiskHarness: Send + Sync + 'static {
+    /// The databases it opens.
+    type Database: Database;
+
+    /// The engine's name, for reports.
+    fn engine(&self) -> String;
+
+    /// Opens the database in `folder`, which is created where there is none; with a small cache, so that
+    /// the files are read and not only what was written a moment ago.
+    fn open(&self, folder: &Path) -> Result<Self::Database>;
+
+    /// Opens it so that `reached` is called at each [`Point`] of every commit, on the committing thread.
+    /// `None` for an engine that cannot: kills then come at random moments only.
+    fn open_with(&self, folder: &Path, reached: Reached) -> Option<Result<Self::Database>> {
+        let _ = (folder, reached);
+        None
+    }
+
+    /// What in the folder holds the rows: the name of a file, or of a folder.
+    fn data(&self) -> &'static str;
+
+    /// The version that the engine remembers, beside its data, as synced: 0 for none yet. `None` for an
+    /// engine that remembers none.
+    fn remembered(&self, folder: &Path) -> Option<i64> {
+        let _ = folder;
+        None
+    }
+}
+
+/// What is called at a point of a commit.
+pub type Reached = Box<dyn Fn(Point) + Send + Sync>;
+
+/// A place on a commit's way to the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Point {
+    /// The store has not heard of it.
+    BeforeApply,
+    /// The store has applied it, and has not been asked to sync it.
+    AfterApply,
+    /// It is synced; nobody has heard of it.
+    AfterSync,
+}
+
+impl Point {
+    /// All of them, in their order.
+    pub const ALL: [Point; 3] = [Point::BeforeApply, Point::AfterApply, Point::AfterSync];
+}
+
+/// The tests of an engine on disk: `conformance::durability!(MyDisk)`, where `MyDisk` is a
+/// [`DiskHarness`](durability::DiskHarness). They start processes of their own test binary, through the
+/// test named `child`, which does nothing otherwise.
+#[macro_export]
+macro_rules! durability {
+    ($harness:expr) => {
+        #[test]
+        fn child() {
+            $crate::durability::child(&$harness);
+        }
+
+        #[test]
+        fn what_was_acknowledged_survives_kills_at_random_moments() {
+            $crate::durability::kills_at_random(&$harness, module_path!());
+        }
+
+        #[test]
+        fn a_process_that_ends_at_a_point_of_a_commit_leaves_all_of_it_or_nothing() {
+            $crate::durability::kills_at_points(&$harness, module_path!());
+        }
+
+        #[test]
+        fn a_clear_of_many_rows_survives_kills_as_a_whole() {
+            $crate::durability::kills_amid_clears(&$harness, module_path!());
+        }
+
+        #[test]
+        fn damage_is_an_error_and_never_a_panic_a_part_or_a_rollback() {
+            $crate::durability::damaged_files(&$harness, module_path!(), 4, 30);
+        }
+
+        #[test]
+        #[ignore = "takes minutes: more damage, from a seed of its own each time"]
+        fn much_damage() {
+            let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            $crate::durability::damaged_files(
+                &$harness,
+                module_path!(),
+                since.map_or(0, |since| since.as_secs()),
+                1_000,
+            );
+        }
+
+        #[test]
+        fn a_copy_of_the_data_that_is_older_is_refused() {
+            $crate::durability::a_copy_that_is_older(&$harness);
+        }
+
+        #[test]
+        fn a_full_disk_is_an_error_and_takes_nothing_back() {
+            $crate::durability::full_disk(&$harness);
+        }
+    };
+}

@@ -1,0 +1,54 @@
+//! A row as it is kept: the value, and behind it a checksum over key and value.
+//!
+//! redb has checksums in its pages, and looks at them after a kill and when it is told to, not when it
+//! reads. So a row has one of its own: a bit that turned over on the disk is an error, whenever it is read.
+//!
+//! ```text
+//!   ├── value ──┬─ CRC-32 of key and value, 4 bytes big-endian ─┤
+//! ```
+
+use kv_api::{Bytes, Error, Result, error};
+
+fn checksum(key: &[u8], value: &[u8]) -> [u8; 4] {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(key);
+    hasher.update(value);
+    hasher.finalize().to_be_bytes()
+}
+
+/// Makes `row` the row of these.
+pub(crate) fn write(row: &mut Vec<u8>, key: &[u8], value: &[u8]) {
+    row.clear();
+    row.extend_from_slice(value);
+    row.extend_from_slice(&checksum(key, value));
+}
+
+/// The value of a row: 1522 for one that is damaged.
+pub(crate) fn read(key: &[u8], row: &[u8]) -> Result<Bytes> {
+    match row.split_last_chunk::<4>() {
+        Some((value, check)) if *check == checksum(key, value) => Ok(Bytes::copy_from_slice(value)),
+        _ => Err(Error::new(error::FILE_CORRUPT)
+            .with_context("a row in data.redb is damaged: restore the folder from a backup")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_read_as_it_was_written_and_no_other_way() {
+        let mut row = vec![9; 100];
+        for value in [b"".as_slice(), b"v", &[7; 1000]] {
+            write(&mut row, b"key", value);
+            assert_eq!(read(b"key", &row).unwrap(), value);
+            for bit in 0..row.len() * 8 {
+                row[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(read(b"key", &row).unwrap_err().code(), error::FILE_CORRUPT, "bit {bit}");
+                row[bit / 8] ^= 1 << (bit % 8);
+            }
+            assert!(read(b"kez", &row).is_err() && read(b"key", &row[1..]).is_err());
+        }
+        assert!(read(b"key", b"123").is_err());
+    }
+}
