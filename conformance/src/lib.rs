@@ -17,7 +17,7 @@
 //!   the engine, or a wrapper around it
 //! ```
 //!
-//! Engines on disk prove more, with one more line: [`durability`].
+//! Engines on disk prove more, with one more line: [`durability`](mod@durability).
 //!
 //! # Invariants
 //!

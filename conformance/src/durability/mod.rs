@@ -84,7 +84,7 @@ impl Point {
 }
 
 /// The tests of an engine on disk: `conformance::durability!(MyDisk)`, where `MyDisk` is a
-/// [`DiskHarness`](durability::DiskHarness). They start processes of their own test binary, through the
+/// [`DiskHarness`](trait@crate::durability::DiskHarness). They start processes of their own test binary, through the
 /// test named `child`, which does nothing otherwise.
 #[macro_export]
 macro_rules! durability {
