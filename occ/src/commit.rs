@@ -17,7 +17,6 @@
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex};
 
 use kv_api::{Error, Result, Versionstamp, error};
 
@@ -28,8 +27,8 @@ use crate::faults::{self, Fault, Point};
 use crate::mutation::Mutation;
 use crate::resolver::Resolver;
 use crate::store::{ApplyError, Op, Store};
-use crate::sync::{Promise, lock};
-use crate::watches::{Watch, Watches};
+use crate::sync::{Arc, Condvar, Mutex, Promise, Weak, lock, thread, thread_local, wait};
+use crate::watches::{Touched, Watch, Watches};
 
 /// The most requests of one batch: their order must fit the two bytes that a versionstamp has for it.
 const MOST_REQUESTS: usize = 10_000;
@@ -78,6 +77,10 @@ thread_local! {
     static IN_ROUND: Cell<bool> = const { Cell::new(false) };
 }
 
+fn in_round() -> bool {
+    IN_ROUND.with(Cell::get)
+}
+
 /// The queue, and who leads.
 #[derive(Debug, Default)]
 pub(crate) struct Pipeline {
@@ -95,7 +98,7 @@ struct Queue {
     led: bool,
     /// The lead was handed to the committer thread, which has not taken it yet.
     handed: bool,
-    thread: Option<std::thread::JoinHandle<()>>,
+    thread: Option<thread::JoinHandle<()>>,
     stopped: bool,
 }
 
@@ -130,13 +133,14 @@ impl<S: Store> Core<S> {
             }
             if queue.thread.is_none() && !queue.stopped {
                 let core = Arc::clone(self);
-                let spawned =
-                    std::thread::Builder::new().name("occ-committer".into()).spawn(move || core.run_committer());
+                let spawned = thread::Builder::new().name("occ-committer".into()).spawn(move || core.run_committer());
                 queue.thread = spawned.ok();
             }
             if queue.thread.is_some() && !queue.stopped {
                 queue.handed = true;
-                self.pipeline.handed.notify_all();
+                if !faults::planted(self.fault, Fault::HandOffUnheard) {
+                    self.pipeline.handed.notify_all();
+                }
                 return;
             }
             // No thread to be had: carry the others here.
@@ -153,7 +157,7 @@ impl<S: Store> Core<S> {
                 if queue.stopped {
                     return;
                 }
-                queue = self.pipeline.handed.wait(queue).unwrap_or_else(std::sync::PoisonError::into_inner);
+                queue = wait(&self.pipeline.handed, queue);
             }
             queue.handed = false;
             loop {
@@ -177,13 +181,13 @@ impl<S: Store> Core<S> {
             queue.stopped = true;
             self.pipeline.handed.notify_all();
             // A round may wake a task whose end drops the last handle: the round's own thread.
-            while queue.led && !IN_ROUND.get() {
-                queue = self.pipeline.handed.wait(queue).unwrap_or_else(std::sync::PoisonError::into_inner);
+            while queue.led && !in_round() {
+                queue = wait(&self.pipeline.handed, queue);
             }
             queue.thread.take()
         };
         if let Some(thread) = thread
-            && !IN_ROUND.get()
+            && !in_round()
         {
             // A panic of the thread was caught in its round; there is no other.
             let _ = thread.join();
@@ -193,9 +197,9 @@ impl<S: Store> Core<S> {
     /// One round: everything from the requests to their answers.
     fn round(&self, requests: Vec<Request>) {
         let tickets: Vec<Arc<Ticket>> = requests.iter().map(|request| request.ticket.clone()).collect();
-        IN_ROUND.set(true);
+        IN_ROUND.with(|inside| inside.set(true));
         let outcome = catch_unwind(AssertUnwindSafe(|| self.try_round(requests)));
-        IN_ROUND.set(false);
+        IN_ROUND.with(|inside| inside.set(false));
         if outcome.is_err() {
             let broken = Error::new(error::INTERNAL_ERROR).with_context("a panic during a commit closed the database");
             self.break_down(broken);
@@ -236,7 +240,7 @@ impl<S: Store> Core<S> {
                 Ok(()) => accepted.push((request.ticket, stamp)),
                 // What the store holds could not be read: nothing was written yet.
                 Err(error) => {
-                    self.with_window(|window| window.abandon(version));
+                    self.abandon(version);
                     self.break_down(error.clone());
                     accepted.iter().for_each(|(ticket, _)| ticket.fail(error.clone()));
                     refused.into_iter().for_each(|(ticket, error)| ticket.fail(error));
@@ -247,7 +251,7 @@ impl<S: Store> Core<S> {
         resolver.forget_before(oldest);
         drop(lead);
         if accepted.is_empty() {
-            self.with_window(|window| window.abandon(version));
+            self.abandon(version);
         } else if let Err(error) = self.write(batch) {
             for (ticket, _) in accepted {
                 ticket.fail(error.clone());
@@ -275,21 +279,45 @@ impl<S: Store> Core<S> {
         match self.store.apply(batch) {
             Ok(()) => {}
             Err(ApplyError::NothingApplied(error)) => {
-                self.with_window(|window| window.abandon(version));
+                self.abandon(version);
                 return Err(error);
             }
             Err(ApplyError::Unknown(error)) => return Err(self.lose(error)),
         }
         self.hook.reached(Point::AfterApply);
         let view = self.store.view().map_err(|error| self.lose(error))?;
+        if faults::planted(self.fault, Fault::PublishedBeforeSync) {
+            self.publish(version, &view, changes, touched.clone());
+        }
         if !faults::planted(self.fault, Fault::MissingSync) {
             self.store.sync().map_err(|error| self.lose(error))?;
         }
         self.hook.reached(Point::AfterSync);
-        let now = self.clock.now();
-        self.with_window(|window| window.publish(version, view.clone(), changes, now));
-        Watches::compare(touched, &view);
+        self.publish(version, &view, changes, touched);
         Ok(())
+    }
+
+    /// Lets a batch be read, and wakes those who watch its keys.
+    fn publish(&self, version: i64, view: &S::View, changes: usize, mut touched: Touched) {
+        let now = self.clock.now();
+        let deferred = self.with_window(|window| {
+            window.publish(version, view.clone(), changes, now);
+            self.watches.take_deferred()
+        });
+        if !faults::planted(self.fault, Fault::WatchArmedTooLate) {
+            for watch in deferred.iter().filter_map(Weak::upgrade) {
+                touched.entry(watch.key.clone()).or_default().push(watch);
+            }
+        }
+        Watches::compare(touched, view);
+    }
+
+    /// Gives a version up that nothing was committed at.
+    fn abandon(&self, version: i64) {
+        self.with_window(|window| {
+            window.abandon(version);
+            self.watches.take_deferred();
+        });
     }
 
     /// The store's state is not known any more: the database closes, the committers get 1021.
@@ -323,8 +351,14 @@ impl<S: Store> Core<S> {
         if let Err(error) = self.check_open() {
             return watches.iter().for_each(|watch| watch.finish(Err(error.clone())));
         }
-        // Armed first, looked at after: a batch that is published in between is seen by one of the two.
-        let view = self.with_window(|window| window.head().clone());
+        // Armed first, looked at after: batches that were published by now are in the view, those that
+        // begin from now on find the watches, and one that is on its way is told.
+        let view = self.with_window(|window| {
+            if window.is_committing() {
+                self.watches.defer(&watches);
+            }
+            window.head().clone()
+        });
         for watch in watches {
             match crate::store::View::get(&view, &watch.key) {
                 Ok(value) => watch.compare(value.as_ref()),

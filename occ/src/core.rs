@@ -1,6 +1,5 @@
 //! What all handles and transactions of a database share.
 
-use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,7 +11,7 @@ use crate::faults::{Fault, Hook};
 use crate::random::Random;
 use crate::sequencer::Timeline;
 use crate::store::{Store, View};
-use crate::sync::lock;
+use crate::sync::{Arc, Mutex, OnceLock, lock};
 use crate::watches::Watches;
 use crate::window::Window;
 

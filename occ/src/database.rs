@@ -1,15 +1,14 @@
 //! The database handle, and how one is opened.
 
-use std::sync::Arc;
-
 use kv_api::{Database, Durability, Limits, Result};
 
 use crate::Clock;
 use crate::core::Core;
-#[cfg(feature = "faults")]
+#[cfg(any(test, feature = "faults"))]
 use crate::faults::Point;
 use crate::faults::{Fault, Hook};
 use crate::store::Store;
+use crate::sync::Arc;
 use crate::system_clock::{self, SystemClock};
 use crate::transaction::OccTransaction;
 
@@ -52,6 +51,11 @@ impl<S: Store> OccDatabase<S> {
     /// every later operation fails with 1043. Closing again does nothing.
     pub fn close(&self) -> Result<()> {
         self.0.core.close()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn assert_no_watches(&self) {
+        self.0.core.watches.assert_none();
     }
 
     /// The store below.
@@ -134,7 +138,7 @@ impl OccBuilder {
     }
 
     /// Plants a fault: for the tests of a suite.
-    #[cfg(feature = "faults")]
+    #[cfg(any(test, feature = "faults"))]
     #[must_use]
     pub fn fault(mut self, fault: Fault) -> Self {
         self.fault = Some(fault);
@@ -142,7 +146,7 @@ impl OccBuilder {
     }
 
     /// Calls `act` at each point of every batch, on the thread that commits it: for the tests of a suite.
-    #[cfg(feature = "faults")]
+    #[cfg(any(test, feature = "faults"))]
     #[must_use]
     pub fn at_points(mut self, act: impl Fn(Point) + Send + Sync + 'static) -> Self {
         self.hook = Hook::new(act);

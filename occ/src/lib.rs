@@ -30,6 +30,8 @@ mod overlay;
 mod random;
 mod range_read;
 mod resolver;
+#[cfg(test)]
+mod schedules;
 mod sequencer;
 mod shifted_clock;
 mod size;
@@ -51,7 +53,7 @@ pub mod synced;
 pub use clock::Clock;
 pub use core::last_version;
 pub use database::{OccBuilder, OccDatabase};
-#[cfg(feature = "faults")]
+#[cfg(any(test, feature = "faults"))]
 pub use faults::{Fault, Point};
 pub use key_range::{KeyRange, RangeSet};
 pub use manual_clock::ManualClock;

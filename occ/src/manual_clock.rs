@@ -1,14 +1,12 @@
 //! A clock that stands still until it is told to move: for tests.
 
-use std::sync::Arc;
-use std::sync::Mutex;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, poll_fn};
 
 use crate::Clock;
-use crate::sync::lock;
+use crate::sync::{Arc, Mutex, lock};
 
 /// A clock that tests move by hand. Clones are the same clock.
 #[derive(Clone, Debug, Default)]

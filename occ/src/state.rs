@@ -18,7 +18,6 @@
 
 mod writes;
 
-use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -32,7 +31,7 @@ use crate::key_range::RangeSet;
 use crate::options::{Options, Persistent};
 use crate::overlay::Overlay;
 use crate::store::Store;
-use crate::sync::Promise;
+use crate::sync::{Arc, Promise};
 use crate::watches::Watch;
 use crate::write_map::{Known, WriteMap};
 use crate::{KeyRange, size};
@@ -408,7 +407,13 @@ impl<S: Store> State<S> {
     /// Begins the commit: what goes into the pipeline, or `None` for a transaction that wrote nothing,
     /// which is committed by that.
     pub(crate) fn begin_commit(&mut self, core: &Core<S>) -> Result<Option<Request>> {
-        self.check(core)?;
+        if let Err(error) = self.check(core) {
+            // A commit under way answers those who wait for it; this one is over.
+            if self.ticket.is_none() {
+                Ticket::new(std::mem::take(&mut self.watches), self.stamp.clone()).fail(error.clone());
+            }
+            return Err(error);
+        }
         self.commit_started = true;
         let ticket = Arc::new(Ticket::new(std::mem::take(&mut self.watches), self.stamp.clone()));
         self.ticket = Some(ticket.clone());

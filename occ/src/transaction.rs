@@ -5,7 +5,6 @@
 //! promise that the committing thread resolves.
 
 use std::future::{Future, poll_fn, ready};
-use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -23,7 +22,7 @@ use crate::overlay::Overlay;
 use crate::range_read::{self, selector_conflict};
 use crate::state::State;
 use crate::store::Store;
-use crate::sync::lock;
+use crate::sync::{Arc, Mutex, lock};
 
 /// A transaction of an [`OccDatabase`](crate::OccDatabase).
 pub struct OccTransaction<S: Store>(Arc<Shared<S>>);

@@ -8,14 +8,13 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
 
 use bytes::Bytes;
 use kv_api::{Error, Result, error};
 
 use crate::store::{Op, View};
-use crate::sync::{Promise, lock};
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sync::{Arc, Mutex, Promise, Weak, lock};
 
 /// One watch.
 #[derive(Debug)]
@@ -76,16 +75,20 @@ struct Table {
     armed: Mutex<BTreeMap<Bytes, Vec<Weak<Watch>>>>,
 }
 
+/// Watched keys that a batch changes, and who watches them.
+pub(crate) type Touched = BTreeMap<Bytes, Vec<Arc<Watch>>>;
+
 /// The watches of a database.
 #[derive(Debug)]
 pub(crate) struct Watches {
     table: Arc<Table>,
     most: usize,
+    deferred: Mutex<Vec<Weak<Watch>>>,
 }
 
 impl Watches {
     pub(crate) fn new(most: usize) -> Self {
-        Watches { table: Arc::default(), most }
+        Watches { table: Arc::default(), most, deferred: Mutex::default() }
     }
 
     /// A watch, not yet armed: 1032 when there are too many.
@@ -99,8 +102,9 @@ impl Watches {
         Ok(Arc::new(Watch { key, seen, outcome: Promise::default(), table: self.table.clone(), counted }))
     }
 
-    /// Arms watches. The caller compares them with the head afterwards: a batch that was published
-    /// before this call has passed them by.
+    /// Arms watches: batches that begin from now on find them. Which that is the window knows, so the
+    /// caller asks it afterwards, and compares them with its head for the batches before, or calls
+    /// [`defer`](Self::defer) for the one that is under way.
     pub(crate) fn arm(&self, watches: &[Arc<Watch>]) {
         let mut armed = lock(&self.table.armed);
         for watch in watches {
@@ -109,14 +113,34 @@ impl Watches {
         self.table.keys.store(armed.len(), Ordering::Release);
     }
 
-    /// Whether [`touched`](Self::touched) has anything to do.
+    /// Remembers watches that were armed when a batch was under way, which may have looked for its own
+    /// already. Called under the window's lock, as is [`take_deferred`](Self::take_deferred): so the batch
+    /// is either under way still, or published.
+    pub(crate) fn defer(&self, watches: &[Arc<Watch>]) {
+        lock(&self.deferred).extend(watches.iter().map(Arc::downgrade));
+    }
+
+    /// The watches to compare, with the view of the batch that has just been published.
+    pub(crate) fn take_deferred(&self) -> Vec<Weak<Watch>> {
+        std::mem::take(&mut *lock(&self.deferred))
+    }
+
+    /// Fails if any watch is counted or armed.
+    #[cfg(test)]
+    pub(crate) fn assert_none(&self) {
+        assert_eq!(self.table.outstanding.load(Ordering::Relaxed), 0, "watches are counted");
+        assert!(lock(&self.table.armed).is_empty() && !self.any(), "watches are armed");
+    }
+
+    /// Whether [`touched`](Self::touched) has anything to do. Looked up without a lock: a watch that is
+    /// counted only after this look is armed after the batch began, and so finds it in the window.
     pub(crate) fn any(&self) -> bool {
         self.table.keys.load(Ordering::Acquire) > 0
     }
 
     /// The keys of `ops` that are watched, and by whom.
-    pub(crate) fn touched(&self, ops: &[Op]) -> BTreeMap<Bytes, Vec<Arc<Watch>>> {
-        let mut touched = BTreeMap::new();
+    pub(crate) fn touched(&self, ops: &[Op]) -> Touched {
+        let mut touched = Touched::new();
         if !self.any() {
             return touched;
         }
@@ -145,7 +169,7 @@ impl Watches {
     }
 
     /// Compares watches with what `view` holds: each key is read once, however many wait for it.
-    pub(crate) fn compare<V: View>(touched: BTreeMap<Bytes, Vec<Arc<Watch>>>, view: &V) {
+    pub(crate) fn compare<V: View>(touched: Touched, view: &V) {
         for (key, watches) in touched {
             match view.get(&key) {
                 Ok(value) => watches.iter().for_each(|watch| watch.compare(value.as_ref())),

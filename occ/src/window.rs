@@ -105,6 +105,11 @@ impl<V: Clone> Window<V> {
         self.newest = version;
     }
 
+    /// Whether a batch is under way.
+    pub(crate) fn is_committing(&self) -> bool {
+        self.committing.is_some()
+    }
+
     /// The newest view.
     pub(crate) fn head(&self) -> &V {
         // The constructor puts one in and pruning leaves one.

@@ -85,6 +85,32 @@ fn nothing_is_read_before_it_is_synced() {
     assert_eq!(now(&db, "slow").as_deref(), Some(""));
 }
 
+/// Armed after the batch has looked for watches of its keys, and before anyone can read it.
+#[test]
+fn a_watch_that_is_armed_while_its_key_is_being_synced_is_woken() {
+    let (db, _, control) = open();
+    let mut watch = None;
+    behind_a_slow_sync(&db, &control, || {
+        let tx = db.begin().unwrap();
+        watch = Some(Box::pin(tx.watch(b"slow")));
+        assert_eq!(commit(&tx), 0);
+        assert!(watch.as_mut().is_some_and(|watch| poll_once(watch).is_pending()));
+    });
+    assert!(watch.as_mut().is_some_and(|watch| poll_once(watch).is_ready()));
+}
+
+#[test]
+fn a_commit_that_cannot_begin_answers_for_its_stamp_and_its_watches() {
+    let (db, _, _) = open();
+    let (wrong, late) = (writer(&db, "a"), writer(&db, "b"));
+    wrong.set(b"\xff", b"");
+    let stamp = wrong.get_versionstamp();
+    assert_eq!([commit(&wrong), code(block_on(stamp))], [2004, 2004]);
+    let (stamp, watch) = (late.get_versionstamp(), late.watch(b"w"));
+    db.close().unwrap();
+    assert_eq!([commit(&late), code(block_on(stamp)), code(block_on(watch))], [1043; 3]);
+}
+
 #[test]
 fn a_dropped_commit_strands_nobody() {
     let (db, _, control) = open();

@@ -1,0 +1,139 @@
+//! The crate's concurrency under schedules that a checker chooses.
+//!
+//! In unit tests the locks, atomics and threads of this crate are shuttle's (`sync`): one thread runs at
+//! a time, and at each of them a scheduler decides who goes on. A scenario is run under many schedules,
+//! half of them chosen step by step at random, half by PCT (Burckhardt et al., ASPLOS 2010: random
+//! priorities, changed at a few random steps), which finds what needs few, rare preemptions. A schedule
+//! that leaves a thread waiting for ever is a deadlock, and fails.
+//!
+//! ```text
+//!   store       a disk that knows what it has applied and what it has synced
+//!   history     what transactions read and wrote, and the one order that must explain it
+//!   commits, failures, readers, watching, promise        the scenarios
+//!   planted     faults that they must find
+//! ```
+//!
+//! A failure prints the order it was found in. `OCC_SCHEDULE=random:7 cargo test -p occ --lib NAME` runs
+//! that order alone; a line in the test's `pinned` keeps it for ever. `OCC_SCHEDULES=100` makes a run a
+//! hundred times as long.
+//!
+//! What this does not see: shuttle's atomics are sequentially consistent, so an `Ordering` that is too
+//! weak is not found. Everything that needs an order here is under a lock, but for the count of watched
+//! keys, whose argument is at its use.
+
+mod commits;
+mod failures;
+mod history;
+mod planted;
+mod promise;
+mod readers;
+mod store;
+mod watching;
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::str::FromStr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
+use shuttle::{Config, Runner};
+
+use crate::OccDatabase;
+
+type Db = OccDatabase<store::Disk>;
+
+/// The schedules of one order.
+const RUN: usize = 60;
+
+/// The orders of each kind that a test tries.
+const ORDERS: u64 = 4;
+
+/// How schedules are chosen, some at a time: from a seed, and so again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    Random(u64),
+    /// By PCT, with 1 to 4 changes of priority.
+    Pct(u64),
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Order::Random(seed) => write!(f, "random:{seed}"),
+            Order::Pct(seed) => write!(f, "pct:{seed}"),
+        }
+    }
+}
+
+impl FromStr for Order {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (kind, seed) = text.split_once(':').ok_or("an order is KIND:SEED")?;
+        let seed = seed.parse().map_err(|_| format!("{seed} is no seed"))?;
+        match kind {
+            "random" => Ok(Order::Random(seed)),
+            "pct" => Ok(Order::Pct(seed)),
+            _ => Err(format!("there is no order {kind}: random, or pct")),
+        }
+    }
+}
+
+impl Order {
+    fn run(self, scenario: impl Fn() + Send + Sync + 'static) {
+        let mut config = Config::new();
+        config.stack_size = 256 * 1024;
+        config.silence_warnings = true;
+        match self {
+            Order::Random(seed) => Runner::new(RandomScheduler::new_from_seed(seed, RUN), config).run(scenario),
+            Order::Pct(seed) => {
+                let depth = 2 + (seed % 4) as usize;
+                Runner::new(PctScheduler::new_from_seed(seed, depth, RUN), config).run(scenario)
+            }
+        };
+    }
+}
+
+/// Runs a scenario under many schedules, first those of the orders that once failed.
+fn explore(pinned: &[Order], scenario: impl Fn() + Send + Sync + Copy + 'static) {
+    let given = std::env::var("OCC_SCHEDULE").ok().map(|order| order.parse().expect("OCC_SCHEDULE"));
+    let orders: Vec<Order> = match given {
+        Some(order) => vec![order],
+        None => pinned.iter().copied().chain(orders()).collect(),
+    };
+    for order in orders {
+        if let Err(failure) = catch_unwind(AssertUnwindSafe(|| order.run(scenario))) {
+            eprintln!("found by OCC_SCHEDULE={order}");
+            resume_unwind(failure);
+        }
+    }
+}
+
+fn orders() -> impl Iterator<Item = Order> {
+    let times = std::env::var("OCC_SCHEDULES").map_or(1, |times| times.parse().expect("OCC_SCHEDULES"));
+    (0..times * ORDERS).flat_map(|seed| [Order::Random(seed), Order::Pct(seed)])
+}
+
+/// The first failure of a scenario: the order, how many schedules it took, and the words.
+fn search(scenario: impl Fn() + Send + Sync + Copy + 'static) -> Option<(Order, usize, String)> {
+    static SCHEDULES: AtomicUsize = AtomicUsize::new(0);
+    SCHEDULES.store(0, Ordering::Relaxed);
+    orders().find_map(|order| {
+        let counted = move || {
+            SCHEDULES.fetch_add(1, Ordering::Relaxed);
+            scenario();
+        };
+        let failure = catch_unwind(AssertUnwindSafe(|| order.run(counted))).err()?;
+        let words = failure.downcast_ref::<String>().cloned();
+        let words = words.or_else(|| failure.downcast_ref::<&str>().map(|&words| words.to_owned()));
+        Some((order, SCHEDULES.load(Ordering::Relaxed), words.unwrap_or_default()))
+    })
+}
+
+#[test]
+fn an_order_can_be_told_again() {
+    for order in [Order::Random(7), Order::Pct(0)] {
+        assert_eq!(order.to_string().parse(), Ok(order));
+    }
+    assert!("dfs:1".parse::<Order>().is_err() && "random".parse::<Order>().is_err());
+}

@@ -1,0 +1,217 @@
+//! A disk for schedules: it tells what it has applied from what it has synced, and fails when told to.
+//!
+//! Each call is several steps between which others may run. What must not happen is noted, not
+//! panicked over, since a commit catches panics: [`Disk::check`] tells at the end.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use bytes::Bytes;
+use kv_api::{Direction, Durability, Error, Result, error};
+
+use crate::store::{ApplyError, Batch, Op, Store, View};
+use crate::sync::{Arc, Mutex, MutexGuard, Weak, lock, thread};
+
+pub(super) type Map = BTreeMap<Bytes, Bytes>;
+
+/// What goes wrong, at which call of its kind, counted from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    Nothing,
+    /// The batch is refused, and certainly not applied.
+    Refused(usize),
+    /// Applying fails after all, or nothing, of the batch was applied.
+    Lost {
+        apply: usize,
+        applied: bool,
+    },
+    Sync(usize),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Disk(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    failure: Failure,
+    files: Mutex<Files>,
+}
+
+#[derive(Debug, Default)]
+struct Files {
+    /// The rows after each batch, with its version.
+    applied: Vec<(i64, Arc<Map>)>,
+    /// How many batches are durable.
+    synced: usize,
+    views: Vec<Weak<Seen>>,
+    applies: usize,
+    syncs: usize,
+    closes: usize,
+    /// Batches that were applied on the committer thread.
+    carried: usize,
+    applying: bool,
+    wrong: Option<&'static str>,
+}
+
+impl Files {
+    fn head(&self) -> Arc<Map> {
+        self.applied.last().map(|(_, map)| map.clone()).unwrap_or_default()
+    }
+
+    fn must(&mut self, right: bool, wrong: &'static str) {
+        if !right {
+            self.wrong.get_or_insert(wrong);
+        }
+    }
+}
+
+impl Disk {
+    pub(super) fn new(failure: Failure) -> Self {
+        Disk(Arc::new(Shared { failure, files: Mutex::default() }))
+    }
+
+    fn files(&self) -> MutexGuard<'_, Files> {
+        lock(&self.0.files)
+    }
+
+    /// Whether a batch of this version, and all before it, would survive a crash now.
+    pub(super) fn is_synced(&self, version: i64) -> bool {
+        let files = self.files();
+        files.applied[..files.synced].iter().any(|(of, _)| *of == version)
+    }
+
+    /// The version of the first batch that a crash would take back.
+    pub(super) fn first_at_risk(&self) -> Option<i64> {
+        let files = self.files();
+        files.applied.get(files.synced).map(|(version, _)| *version)
+    }
+
+    /// What a crash now would leave, but for the system's keys.
+    pub(super) fn synced(&self) -> Map {
+        let files = self.files();
+        let rows = files.synced.checked_sub(1).map(|last| files.applied[last].1.clone()).unwrap_or_default();
+        rows.iter().filter(|(key, _)| key[0] != 0xff).map(|(key, value)| (key.clone(), value.clone())).collect()
+    }
+
+    /// Whether any batch wrote this value.
+    pub(super) fn ever_held(&self, value: &[u8]) -> bool {
+        self.files().applied.iter().any(|(_, map)| map.values().any(|held| held == value))
+    }
+
+    pub(super) fn batches(&self) -> usize {
+        self.files().applied.len()
+    }
+
+    pub(super) fn carried(&self) -> usize {
+        self.files().carried
+    }
+
+    pub(super) fn closes(&self) -> usize {
+        self.files().closes
+    }
+
+    /// How many snapshots are still held by anyone.
+    pub(super) fn living_views(&self) -> usize {
+        self.files().views.iter().filter(|view| view.strong_count() > 0).count()
+    }
+
+    /// Fails if the store was ever called as it must not be.
+    pub(super) fn check(&self) {
+        assert_eq!(self.files().wrong, None);
+    }
+}
+
+impl Store for Disk {
+    type View = DiskView;
+
+    fn view(&self) -> Result<DiskView> {
+        let mut files = self.files();
+        let seen = Arc::new(Seen(files.head()));
+        files.views.push(Arc::downgrade(&seen));
+        Ok(DiskView(seen))
+    }
+
+    fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
+        let told = || Error::new(error::IO_ERROR).with_context("told to fail");
+        let mut files = self.files();
+        files.applies += 1;
+        let call = files.applies;
+        let alone = !std::mem::replace(&mut files.applying, true);
+        let (open, last) = (files.closes == 0, files.applied.last().map_or(0, |(version, _)| *version));
+        files.must(alone, "two batches were applied at a time");
+        files.must(open, "a batch was applied after the close");
+        files.must(batch.version > last, "a batch came out of order");
+        files.carried += usize::from(thread::current().name() == Some("occ-committer"));
+        drop(files);
+        if self.0.failure == Failure::Refused(call) {
+            self.files().applying = false;
+            return Err(ApplyError::NothingApplied(told()));
+        }
+        let mut files = self.files();
+        let lost = matches!(self.0.failure, Failure::Lost { apply, .. } if apply == call);
+        if !(lost && self.0.failure == Failure::Lost { apply: call, applied: false }) {
+            let mut map = Map::clone(&files.head());
+            for op in batch.ops {
+                match op {
+                    Op::Set { key, value } => drop(map.insert(key, value)),
+                    Op::Clear { key } => drop(map.remove(&key)),
+                    Op::ClearRange { begin, end } => map.retain(|key, _| *key < begin || *key >= end),
+                }
+            }
+            files.applied.push((batch.version, Arc::new(map)));
+        }
+        files.applying = false;
+        if lost { Err(ApplyError::Unknown(told())) } else { Ok(()) }
+    }
+
+    fn sync(&self) -> Result<()> {
+        let (call, reached) = {
+            let mut files = self.files();
+            files.syncs += 1;
+            (files.syncs, files.applied.len())
+        };
+        // Others run here, while the disk is at it.
+        let mut files = self.files();
+        if self.0.failure == Failure::Sync(call) {
+            return Err(Error::new(error::IO_ERROR).with_context("told to fail"));
+        }
+        files.synced = files.synced.max(reached);
+        Ok(())
+    }
+
+    fn durability(&self) -> Durability {
+        Durability::Disk
+    }
+
+    fn close(&self) -> Result<()> {
+        self.sync()?;
+        let mut files = self.files();
+        files.closes += 1;
+        let once = files.closes == 1;
+        files.must(once, "closed twice");
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct Seen(Arc<Map>);
+
+#[derive(Clone, Debug)]
+pub(super) struct DiskView(Arc<Seen>);
+
+impl View for DiskView {
+    type Range<'a> = Box<dyn Iterator<Item = Result<(Bytes, Bytes)>> + 'a>;
+
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        Ok(self.0.0.get(key).cloned())
+    }
+
+    fn range<'a>(&'a self, begin: &[u8], end: &[u8], direction: Direction) -> Self::Range<'a> {
+        let rows = self.0.0.range::<[u8], _>((Bound::Included(begin), Bound::Excluded(end)));
+        let row = |(key, value): (&Bytes, &Bytes)| Ok((key.clone(), value.clone()));
+        match direction {
+            Direction::Forward => Box::new(rows.map(row)),
+            Direction::Reverse => Box::new(rows.rev().map(row)),
+        }
+    }
+}
