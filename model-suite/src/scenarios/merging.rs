@@ -221,6 +221,59 @@ pub(crate) async fn short_and_long_histories_join(stage: Stage) {
     assert_sound(&documents).await;
 }
 
+pub(crate) async fn a_longer_history_that_comes_later_reaches_the_branches_it_belongs_to(stage: Stage) {
+    let documents = stage.documents().await;
+    let paths = async |id| leaves(&documents, id).await.into_iter().map(|(_, path)| path).collect::<Vec<_>>();
+    let path = |text: &str| text.split(' ').map(rev).collect::<Vec<_>>();
+    // The winner, a loser and a tombstone, each cut short; what arrives wins or loses.
+    for (id, last, winner) in [("a", "5-z d c b a", "5-z 4-d 3-c 2-b 1-a"), ("b", "2-q a", "5-y 4-d 3-c 2-b 1-a")] {
+        merge(&documents, replicated(id, "5-y d c", "{}")).await;
+        merge(&documents, replicated(id, "4-x c b", r#"{"n":1}"#)).await;
+        merge(&documents, replicated(id, "3-w b", "{}").deleting()).await;
+        let limit = documents.revs_limit().await.unwrap();
+        merge(&documents, replicated(id, "3-v b a", "{}")).await;
+        merge(&documents, replicated(id, last, "{}")).await;
+        let found = paths(id).await;
+        assert_eq!(found[0], path(winner));
+        for expected in ["5-y 4-d 3-c 2-b 1-a", "4-x 3-c 2-b 1-a", "3-w 2-b 1-a", "3-v 2-b 1-a"] {
+            assert!(found.contains(&path(expected)), "{expected} in {found:?}");
+        }
+        assert_eq!((found.len(), limit), (5, 1_000));
+        assert_sound(&documents).await;
+    }
+    // As far as a branch may remember.
+    documents.set_revs_limit(3).await.unwrap();
+    merge(&documents, replicated("c", "5-y d", "{}")).await;
+    merge(&documents, replicated("c", "5-x d c b a", "{}")).await;
+    assert_eq!(paths("c").await, [path("5-y 4-d 3-c"), path("5-x 4-d 3-c")]);
+    assert_sound(&documents).await;
+}
+
+pub(crate) async fn a_leaf_that_turns_out_to_be_an_ancestor_is_joined(stage: Stage) {
+    let documents = stage.documents().await;
+    // Which revision this edit makes.
+    merge(&documents, replicated("model", "3-c", r#"{"n":1}"#)).await;
+    let made = documents.put(edit("model", r#"{"n":2}"#).over(rev("3-c"))).await.unwrap();
+    for deleted in [false, true] {
+        // A branch that came without the edit's parent, which comes later, and is edited here as it was there.
+        let id = if deleted { "deleted" } else { "live" };
+        let child = replicated(id, &format!("5-e {}", made.hash()), r#"{"n":3}"#);
+        merge(&documents, if deleted { child.deleting() } else { child }).await;
+        merge(&documents, replicated(id, "3-c b a", r#"{"n":1}"#)).await;
+        assert_eq!(documents.put(edit(id, r#"{"n":2}"#).over(rev("3-c"))).await.unwrap(), made);
+        let report = documents.check(|_| {}).await.unwrap();
+        assert_eq!((report.is_sound(), report.unjoined), (true, 1), "an edit cannot see it: {:?}", report.problems);
+        // The next merge does, whatever it brings.
+        merge(&documents, replicated(id, "1-z", "{}").deleting()).await;
+        let found = leaves(&documents, id).await;
+        let joined = vec![rev("5-e"), made.clone(), rev("3-c"), rev("2-b"), rev("1-a")];
+        assert_eq!(found, [(!deleted, joined), (false, vec![rev("1-z")])]);
+        let report = documents.check(|_| {}).await.unwrap();
+        assert_eq!((report.is_sound(), report.unjoined), (true, 0));
+    }
+    assert_sound(&documents).await;
+}
+
 pub(crate) async fn revisions_need_not_be_hashes(stage: Stage) {
     let documents = stage.documents().await;
     let long = "x".repeat(255);

@@ -6,11 +6,11 @@
 //!  edit without a revision   no branch: the first one; a winning tombstone: goes on from it; else 409
 //!  edit over a live leaf     the leaf's branch grows by one
 //!  edit over anything else   409
-//!  replicated path           known: nothing; else a branch in place of those whose leaves are on the path
+//!  replicated path           known: nothing; else all paths together are a tree, and its leaves the branches
 //! ```
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Edit, JsonText, RevId, RevisionTerm, WriteMode};
 
@@ -71,10 +71,31 @@ impl Tree {
         Some(losers.map(|branch| branch.leaf().clone()).collect::<Vec<_>>()).filter(|losers| !losers.is_empty())
     }
 
+    /// Makes one tree of all paths: its leaves are the branches, each with as much of its path in the tree
+    /// as it has already, or as `limit` lets it remember. `new` has been stemmed by nobody yet.
+    fn join(&mut self, new: &RevId, limit: usize) {
+        let steps = self.branches.iter().flat_map(|branch| branch.path.windows(2));
+        let parents: BTreeMap<RevId, RevId> = steps.map(|step| (step[0].clone(), step[1].clone())).collect();
+        let inner: BTreeSet<&RevId> = parents.values().collect();
+        self.branches.retain(|branch| !inner.contains(branch.leaf()));
+        for branch in &mut self.branches {
+            let remembered = if branch.leaf() == new { 0 } else { branch.path.len() };
+            while let Some(parent) = branch.path.last().and_then(|oldest| parents.get(oldest)) {
+                branch.path.push(parent.clone());
+            }
+            branch.path.truncate(remembered.max(limit));
+        }
+        self.sort();
+    }
+
+    fn sort(&mut self) {
+        self.branches.sort_by(|a, b| Reverse(a.rank()).cmp(&Reverse(b.rank())));
+    }
+
     fn grow(&mut self, branch: Branch, instead_of: impl Fn(&Branch) -> bool) {
         self.branches.retain(|other| !instead_of(other));
         self.branches.push(branch);
-        self.branches.sort_by(|a, b| Reverse(a.rank()).cmp(&Reverse(b.rank())));
+        self.sort();
     }
 }
 
@@ -152,19 +173,8 @@ fn replicated(tree: &mut Tree, edit: &Edit, limit: usize) -> (RevId, bool) {
     if tree.knows(&leaf) {
         return (leaf, false);
     }
-    let mut path = incoming.clone();
-    if let Some(oldest) = incoming.last() {
-        // What others remember below the oldest ancestor that came along.
-        let below = tree.branches.iter().filter_map(|branch| {
-            let at = branch.path.iter().position(|rev| rev == oldest)?;
-            Some(&branch.path[at + 1..])
-        });
-        let longest = below.fold(&[][..], |longest, other| if other.len() > longest.len() { other } else { longest });
-        path.extend(longest.to_vec());
-    }
-    path.truncate(limit);
-    let branch = Branch { live: !edit.deleted, path, body: edit.body.clone() };
-    tree.grow(branch, |other| incoming.contains(other.leaf()));
+    tree.branches.push(Branch { live: !edit.deleted, path: incoming, body: edit.body.clone() });
+    tree.join(&leaf, limit);
     (leaf, true)
 }
 

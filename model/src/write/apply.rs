@@ -105,6 +105,11 @@ impl<'a, T: Transaction> Writer<'a, T> {
     }
 
     fn set_branches(&mut self, id: &str, plan: &Plan, crown: PendingCrown) {
+        for branch in &plan.lengthened {
+            self.keys.write(&mut self.key, DatabaseKey::Revision(id, &branch.leaf));
+            Branch::write(&mut self.value, branch.size, &branch.ancestors);
+            self.transaction.set(&self.key, &self.value);
+        }
         let new = &plan.new;
         self.keys.write(&mut self.key, DatabaseKey::Revision(id, &new.leaf));
         match plan.winner {

@@ -21,7 +21,7 @@ use std::future::Future;
 use bytes::Bytes;
 use kv_api::{KeyValue, RangeBatch, RangeRequest, Read, Transaction};
 
-use super::plan::{NewLeaf, Plan};
+use super::plan::{Fate, NewLeaf, Plan};
 use crate::branch::{Ancestors, Branch};
 use crate::edit::Edit;
 use crate::error::{Error, Result};
@@ -202,7 +202,7 @@ fn create(instance: &Instance, edit: &Edit, winner: Option<Branch>) -> Result<Re
         Some(tombstone) => Ok(Ok(extend(instance, edit, tombstone, leaf, Vec::new())?)),
         None => {
             let new = NewLeaf { size: stored_size(edit), leaf, ancestors: Ancestors::EMPTY };
-            Ok(Ok(Plan::new(Vec::new(), |_| false, new)?))
+            Ok(Ok(Plan::new(Vec::new(), new)?))
         }
     }
 }
@@ -213,9 +213,11 @@ fn extend(instance: &Instance, edit: &Edit, target: Branch, leaf: Leaf, others: 
     let replaced = target.leaf.clone();
     let new = NewLeaf { size: stored_size(edit), leaf, ancestors };
     let made = new.leaf.clone();
-    let mut known = others;
-    known.push(target);
-    Plan::new(known, |branch| branch.leaf == replaced || branch.leaf == made, new)
+    let known = others.into_iter().chain([target]).map(|branch| {
+        let gone = branch.leaf == replaced || branch.leaf == made;
+        (branch, if gone { Fate::Removed } else { Fate::Stays })
+    });
+    Plan::new(known.collect(), new)
 }
 
 /// Bytes of the body that is stored: a tombstone without members has none.

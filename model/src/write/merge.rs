@@ -8,19 +8,20 @@
 //! ```
 //!
 //! RFC 001, "Update Path": all branches are read, in one round trip. Invariant, in any order of
-//! arrival: a leaf that was merged is a known revision without known children. A branch takes over the
-//! longest history that those it shares an ancestor with know when it arrives; one that is there
-//! already is not lengthened by what arrives later on another.
+//! arrival: after a merge a leaf is a known revision without known children, and a branch remembers the
+//! newest of what all of them together know of its history. An interactive edit reads two branches at
+//! most, so that it may make a revision which is an ancestor elsewhere, on a branch that came without
+//! the edit's parent: the next merge joins the two.
 
 use crate::branch::{Ancestors, Branch};
 use crate::edit::{Edit, RevHistory};
 use crate::error::{Error, Result};
 use crate::instance::Instance;
 use crate::keys::Leaf;
-use crate::revid::{RevHash, RevId};
 
 use super::interactive::stored_size;
-use super::plan::{NewLeaf, Plan};
+use super::join::{Path, join};
+use super::plan::{Fate, NewLeaf, Plan};
 
 /// Merges `edit` into the document that has these branches; `None` where its revision is known.
 pub(super) fn merge(
@@ -35,11 +36,18 @@ pub(super) fn merge(
             return Ok(None);
         }
     }
-    let history = longest_history(incoming, &known)?;
-    let remembered = history.len().min(instance.revs_limit as usize);
-    let ancestors = Ancestors::from_hashes(history.get(1..remembered).unwrap_or_default());
+    let limit = instance.revs_limit as usize;
+    let mut path = Path { position: incoming.position, ids: incoming.ids.clone() };
+    let enough = path.ids.len() >= limit || path.ids.len() as u64 == path.position;
+    let known = if enough && known.iter().all(|branch| is_on(incoming, branch)) {
+        known.into_iter().map(|branch| (branch, Fate::Removed)).collect()
+    } else {
+        meet(&mut path, known, limit)?
+    };
+    path.ids.truncate(limit);
+    let ancestors = Ancestors::from_hashes(path.ids.get(1..).unwrap_or_default());
     let new = NewLeaf { leaf: Leaf { not_deleted: !edit.deleted, rev }, ancestors, size: stored_size(edit) };
-    Plan::new(known, |branch| is_on(incoming, branch), new).map(Some)
+    Plan::new(known, new).map(Some)
 }
 
 /// Whether a branch's leaf is an ancestor on the path.
@@ -49,22 +57,36 @@ fn is_on(path: &RevHistory, branch: &Branch) -> bool {
     hash == Some(branch.leaf.rev.hash())
 }
 
-/// The path, and below it what a branch remembers of the same ancestors.
-fn longest_history(path: &RevHistory, known: &[Branch]) -> Result<Vec<RevHash>> {
-    let mut history = path.ids.clone();
-    let position = path.position - (path.ids.len() as u64 - 1);
-    let oldest = path.ids.last().cloned().and_then(|hash| RevId::new(position, hash).ok());
-    let Some(oldest) = oldest else { return Ok(history) };
-    let mut older: Vec<RevHash> = Vec::new();
-    for branch in known {
-        if branch.contains(&oldest)? {
-            let back = usize::try_from(branch.leaf.rev.position() - position).unwrap_or(usize::MAX);
-            let below = branch.ancestors.iter().skip(back).collect::<Result<Vec<RevHash>>>()?;
-            if below.len() > older.len() {
-                older = below;
-            }
-        }
+/// Joins the path that arrives with those that are there; what becomes of them.
+fn meet(path: &mut Path, known: Vec<Branch>, limit: usize) -> Result<Vec<(Branch, Fate)>> {
+    let mut paths = Vec::with_capacity(known.len() + 1);
+    for branch in &known {
+        paths.push(Path { position: branch.leaf.rev.position(), ids: branch.path()? });
     }
-    history.append(&mut older);
-    Ok(history)
+    let own: Vec<usize> = paths.iter().map(|path| path.ids.len()).collect();
+    paths.push(path.clone());
+    let inner = join(&mut paths);
+    if let Some(longest) = paths.pop() {
+        *path = longest;
+    }
+    let mut fates = Vec::with_capacity(known.len());
+    for (index, mut branch) in known.into_iter().enumerate() {
+        let fate = if inner[index] {
+            Fate::Removed
+        } else if own[index] < paths[index].ids.len().min(limit) {
+            paths[index].ids.truncate(limit);
+            let longer = Ancestors::from_hashes(&paths[index].ids[1..]);
+            // A row that is full stays as it is.
+            if longer == branch.ancestors {
+                Fate::Stays
+            } else {
+                branch.ancestors = longer;
+                Fate::Lengthened
+            }
+        } else {
+            Fate::Stays
+        };
+        fates.push((branch, fate));
+    }
+    Ok(fates)
 }

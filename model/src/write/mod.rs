@@ -16,6 +16,7 @@
 mod apply;
 mod group;
 mod interactive;
+mod join;
 mod merge;
 mod plan;
 

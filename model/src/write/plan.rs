@@ -4,7 +4,7 @@
 //! in [`interactive`](super::interactive) are enough to know the next winner. In every case
 //!
 //! ```text
-//!  branches after = branches before − branches the new leaf extends or equals + 1
+//!  branches after = branches before − branches removed + 1
 //!  winner after   = the greatest of the new leaf and the known branches that stay
 //! ```
 
@@ -21,6 +21,17 @@ pub(crate) struct NewLeaf {
     pub(crate) size: u64,
 }
 
+/// What an edit does to a branch that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Nothing, unless it gains or loses the crown.
+    Stays,
+    /// It remembers more ancestors than it did.
+    Lengthened,
+    /// The new leaf extends or equals it, or it turned out to be an ancestor of another.
+    Removed,
+}
+
 /// What an edit does to its document.
 #[derive(Debug)]
 pub(crate) struct Plan {
@@ -29,6 +40,8 @@ pub(crate) struct Plan {
     pub(crate) new: NewLeaf,
     /// Another branch whose row changes: the old winner losing its crown, or one gaining or keeping it.
     pub(crate) other: Option<Branch>,
+    /// Losing branches whose rows change beside these: they remember more.
+    pub(crate) lengthened: Vec<Branch>,
     /// Who wins afterwards.
     pub(crate) winner: Winner,
     /// How many branches there are afterwards.
@@ -47,39 +60,37 @@ pub(crate) enum Winner {
 }
 
 impl Plan {
-    /// Decides. `known` holds the winner, if there is one, and whoever may win next; `is_removed` says
-    /// which of them the new leaf extends or equals.
-    pub(crate) fn new(known: Vec<Branch>, is_removed: impl Fn(&Branch) -> bool, new: NewLeaf) -> Result<Plan> {
-        let before = known.iter().find_map(|branch| branch.crown.map(|crown| (branch.leaf.clone(), crown)));
-        if before.is_none() && !known.is_empty() {
-            return Err(Error::corrupt(format!("no winner beside {}", known[0].leaf.rev)));
+    /// Decides. `known` holds the winner, if there is one, and whoever may win next.
+    pub(crate) fn new(known: Vec<(Branch, Fate)>, new: NewLeaf) -> Result<Plan> {
+        let before = known.iter().find_map(|(branch, _)| branch.crown.map(|crown| (branch.leaf.clone(), crown)));
+        if let (None, Some((branch, _))) = (&before, known.first()) {
+            return Err(Error::corrupt(format!("no winner beside {}", branch.leaf.rev)));
         }
-        let (removed, stay): (Vec<Branch>, Vec<Branch>) = known.into_iter().partition(is_removed);
+        let (mut removed, mut stay) = (Vec::new(), Vec::new());
+        for (branch, fate) in known {
+            match fate {
+                Fate::Removed => removed.push(branch),
+                Fate::Stays | Fate::Lengthened => stay.push((branch, fate)),
+            }
+        }
         let branches = before.as_ref().map_or(0, |(_, crown)| crown.branches);
         let branches = branches
             .checked_sub(removed.len() as u64)
             .ok_or_else(|| Error::corrupt(format!("fewer branches counted than there are beside {}", new.leaf.rev)))?;
-        let mut best: Option<Branch> = None;
-        let mut dethroned = None;
-        for branch in stay {
-            if best.as_ref().is_none_or(|best| best.leaf < branch.leaf) {
-                if let Some(loser) = best.replace(branch).filter(|loser| loser.crown.is_some()) {
-                    dethroned = Some(loser);
-                }
-            } else if branch.crown.is_some() {
-                dethroned = Some(branch);
-            }
-        }
-        if let Some(branch) = dethroned {
+        let best = (0..stay.len()).max_by(|&a, &b| stay[a].0.leaf.cmp(&stay[b].0.leaf));
+        let best = best.map(|best| stay.swap_remove(best));
+        if let Some((branch, _)) = stay.iter().find(|(branch, _)| branch.crown.is_some()) {
             // The winner before is the greatest of all that were there.
             return Err(Error::corrupt(format!("{} had the winner's row and is not the winner", branch.leaf.rev)));
         }
         let (winner, other) = match best {
-            Some(best) if best.leaf > new.leaf => (Winner::Other, Some(best)),
-            Some(best) => (Winner::New, Some(best).filter(|best| best.crown.is_some())),
-            None => (Winner::New, None),
+            Some((best, _)) if best.leaf > new.leaf => (Winner::Other, Some(best)),
+            Some((best, fate)) if best.crown.is_some() || fate == Fate::Lengthened => (Winner::New, Some(best)),
+            Some(_) | None => (Winner::New, None),
         };
-        Ok(Plan { removed, new, other, winner, branches: branches + 1, before })
+        let lengthened = stay.into_iter().filter(|(_, fate)| *fate == Fate::Lengthened);
+        let lengthened = lengthened.map(|(branch, _)| branch).collect();
+        Ok(Plan { removed, new, other, lengthened, winner, branches: branches + 1, before })
     }
 
     /// The leaf that wins afterwards.

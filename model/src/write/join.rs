@@ -1,0 +1,149 @@
+//! What paths of one document know of each other.
+//!
+//! Each branch is stored as a path of its own, and paths arrive stemmed and cut short, in any order. What
+//! they say together is one tree:
+//!
+//! ```text
+//!  stored     5-e ─ 4-d              4-d is a leaf, and an ancestor of 5-e: no leaf of the tree
+//!             4-d ─ 3-c ─ 2-b        and 5-e goes on where 4-d does
+//!  arrives    3-x ─ 2-b ─ 1-a        so does 4-d where 3-x does
+//!
+//!  the tree   5-e ─ 4-d ─ 3-c ─ 2-b ─ 1-a ,  3-x ─ 2-b ─ 1-a
+//! ```
+//!
+//! CouchDB stores the tree itself, and joins its parts as `couch_key_tree:merge/2` and `stem/2` meet them.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::revid::RevHash;
+
+/// A leaf and its ancestors, parent first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Path {
+    /// The leaf's position.
+    pub(super) position: u64,
+    /// The leaf's hash, then its ancestors'. Never empty, and no longer than the position.
+    pub(super) ids: Vec<RevHash>,
+}
+
+impl Path {
+    /// The position of its oldest revision.
+    fn end(&self) -> u64 {
+        self.position - (self.ids.len() as u64 - 1)
+    }
+
+    /// Whether something is known to be missing below it.
+    fn is_cut_short(&self) -> bool {
+        self.end() > 1
+    }
+}
+
+/// A revision that others are asked about.
+#[derive(Default)]
+struct Asked {
+    /// Paths whose leaf it is.
+    leaf_of: Vec<usize>,
+    /// Paths whose oldest it is.
+    end_of: Vec<usize>,
+    /// Where it stands on paths that go on below it.
+    seen: Vec<(usize, usize)>,
+}
+
+/// Lengthens each path by what the others know below its oldest revision; which of them end in a
+/// revision that is an ancestor on another, and so are no branches.
+///
+/// Takes about as long as the paths are together, and hardly any time where none is cut short and
+/// all leaves have one position.
+pub(super) fn join(paths: &mut [Path]) -> Vec<bool> {
+    let mut inner = vec![false; paths.len()];
+    let highest = paths.iter().map(|path| path.position).max().unwrap_or(0);
+    let mut asked: HashMap<(u64, RevHash), Asked> = HashMap::new();
+    for (index, path) in paths.iter().enumerate() {
+        if path.position < highest {
+            asked.entry((path.position, path.ids[0].clone())).or_default().leaf_of.push(index);
+        }
+        if let Some(oldest) = path.ids.last()
+            && path.is_cut_short()
+        {
+            asked.entry((path.end(), oldest.clone())).or_default().end_of.push(index);
+        }
+    }
+    let positions: HashSet<u64> = asked.keys().map(|(position, _)| *position).collect();
+    for (index, path) in paths.iter().enumerate() {
+        for (back, id) in path.ids.iter().enumerate() {
+            let position = path.position - back as u64;
+            if !positions.contains(&position) {
+                continue;
+            }
+            let Some(asked) = asked.get_mut(&(position, id.clone())) else { continue };
+            if back > 0 {
+                asked.leaf_of.drain(..).for_each(|leaf| inner[leaf] = true);
+            }
+            if back + 1 < path.ids.len() && !asked.end_of.is_empty() {
+                asked.seen.push((index, back));
+            }
+        }
+    }
+    // The deepest first, so that what lengthens another is as long as it gets.
+    let mut ends: Vec<(u64, Asked)> = asked.into_iter().map(|((position, _), asked)| (position, asked)).collect();
+    ends.retain(|(_, asked)| !asked.end_of.is_empty() && !asked.seen.is_empty());
+    ends.sort_by_key(|(position, _)| *position);
+    for (_, asked) in ends {
+        let longest = asked.seen.iter().map(|&(index, back)| &paths[index].ids[back + 1..]).max_by_key(|ids| ids.len());
+        let below = longest.unwrap_or_default().to_vec();
+        for index in asked.end_of {
+            paths[index].ids.extend_from_slice(&below);
+        }
+    }
+    inner
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> Path {
+        let (position, ids) = text.split_once('-').unwrap();
+        Path { position: position.parse().unwrap(), ids: ids.split(' ').map(|id| id.parse().unwrap()).collect() }
+    }
+
+    /// The paths after joining; those that are no branches in brackets.
+    fn joined(texts: &[&str]) -> Vec<String> {
+        let mut paths: Vec<Path> = texts.iter().map(|text| path(text)).collect();
+        let inner = join(&mut paths);
+        let text = |path: &Path| {
+            let ids: Vec<String> = path.ids.iter().map(ToString::to_string).collect();
+            format!("{}-{}", path.position, ids.join(" "))
+        };
+        paths
+            .iter()
+            .zip(inner)
+            .map(|(path, inner)| if inner { format!("({})", text(path)) } else { text(path) })
+            .collect()
+    }
+
+    #[test]
+    fn a_path_is_lengthened_by_what_another_knows() {
+        assert_eq!(joined(&["3-c b", "3-d b a"]), ["3-c b a", "3-d b a"]);
+        assert_eq!(joined(&["3-c", "3-d b a"]), ["3-c", "3-d b a"], "they share nothing that is known");
+        assert_eq!(
+            joined(&["4-d c b", "4-e c", "3-x b a"]),
+            ["4-d c b a", "4-e c b a", "3-x b a"],
+            "by way of another"
+        );
+        assert_eq!(joined(&["2-b a", "3-b"]), ["2-b a", "3-b"], "a hash at another position is another revision");
+    }
+
+    #[test]
+    fn a_leaf_that_is_an_ancestor_is_no_branch() {
+        assert_eq!(joined(&["5-e d", "4-d c b", "3-x b a"]), ["5-e d c b a", "(4-d c b a)", "3-x b a"]);
+        assert_eq!(joined(&["5-e d", "3-c b", "4-d c"]), ["5-e d c b", "(3-c b)", "(4-d c b)"]);
+        assert_eq!(joined(&["1-a"]), ["1-a"]);
+        assert_eq!(joined(&["2-b a", "2-c a", "2-d a"]), ["2-b a", "2-c a", "2-d a"]);
+    }
+
+    #[test]
+    fn the_longest_of_several_histories_is_taken() {
+        assert_eq!(joined(&["9-i h", "9-j h g", "9-k h g f"]), ["9-i h g f", "9-j h g f", "9-k h g f"]);
+    }
+}
