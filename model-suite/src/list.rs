@@ -76,6 +76,18 @@ macro_rules! __scenarios {
                 databases_are_created_and_dropped_once,
                 ids_are_swept_when_they_are_old,
             }
+            "Relocation (RFC 003, 'Incarnation')" relocating {
+                a_database_that_moves_arrives_as_it_was,
+                a_run_that_ends_anywhere_is_gone_on_with,
+                a_run_that_ends_anywhere_is_gone_on_with_through_faults,
+                abandoning_a_relocation_leaves_nothing_behind,
+                what_stands_in_the_way_of_a_relocation_is_said,
+                of_two_runs_of_a_relocation_the_later_goes_on,
+                a_failure_behind_the_fence_opens_the_source_again,
+                differences_are_found_before_the_target_is_published,
+                databases_move_on_and_come_back,
+                writers_at_work_lose_nothing_while_their_database_moves,
+            }
             "Local documents and settings" local {
                 local_documents_have_no_history_and_are_in_no_feed,
                 settings_are_kept_and_bad_ones_are_refused,

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  (1, Name)   = (Number, InstanceId)      where a database is
+//!              = (Number, InstanceId, To)  which store it moved to, and what is left of it here
 //!  (2)         = next number
 //!  (4, Number) …                           the database's own keys
 //! ```
@@ -27,7 +28,7 @@ use crate::documents::Documents;
 use crate::environment::{Environment, SystemEnvironment};
 use crate::error::{Error, ErrorKind, NotFound, Result};
 use crate::feed::Feed;
-use crate::instance::Instance;
+use crate::instance::{self, Access, Instance, State};
 use crate::keys::{DatabaseKey, DatabaseKeys, Key};
 use crate::limits::{DEFAULT_MAX_DOCUMENT_SIZE, DEFAULT_REVS_LIMIT, HIGHEST_MAX_DOCUMENT_SIZE, check_database_name};
 use crate::reading;
@@ -110,7 +111,7 @@ pub(crate) struct Shared<D> {
     pub(crate) default_format: BodyFormat,
     pub(crate) max_document_size: usize,
     /// One for each database that somebody waits for.
-    pub(crate) feeds: Mutex<HashMap<[u8; 16], Weak<Feed>>>,
+    pub(crate) feeds: Mutex<HashMap<Bytes, Weak<Feed>>>,
 }
 
 impl<D: Database> Layer<D> {
@@ -189,39 +190,32 @@ impl<D: Database> Layer<D> {
             format: options.format.unwrap_or(self.shared.default_format),
             revs_limit: DEFAULT_REVS_LIMIT,
             created_ms: guard.environment.now_ms(),
+            state: State::Open,
         };
         let number = guard
             .run(|transaction| {
                 let existing = transaction.get(&catalog, Read::Serializable);
                 let next = transaction.get(&allocator, Read::Serializable);
-                let (catalog, allocator, root) = (&catalog, &allocator, &guard.root);
+                let (catalog, allocator, root, instance) = (&catalog, &allocator, &guard.root, &instance);
                 async move {
                     if existing.await?.is_some() {
                         return Err(Error::new(ErrorKind::FileExists));
                     }
-                    let number = match next.await? {
-                        Some(next) => Reader::new(&next).int()?,
-                        None => 0,
-                    };
-                    let mut row = Vec::new();
-                    tuple::append_u64(&mut row, number + 1);
-                    transaction.set(allocator, &row);
-                    transaction.set(catalog, &Place { number, instance_id: id }.write());
-                    let keys = DatabaseKeys::new(root, number);
-                    transaction.set(&keys.key(DatabaseKey::Instance), &instance.write());
-                    // There from the beginning, so that dropping the database wakes whoever watches it.
-                    transaction.set(&keys.key(DatabaseKey::Last), Seq::ZERO.as_bytes());
+                    let number = allocate(&transaction, allocator, next.await?.as_deref())?;
+                    transaction.set(catalog, &Place::new(number, id).write());
+                    set_new(&transaction, &DatabaseKeys::new(root, number), instance);
                     Ok(Outcome::Write(number))
                 }
             })
             .await?;
-        Ok(self.documents(name, Place { number, instance_id: id }))
+        Ok(self.documents(name, &Place::new(number, id), Access::Living))
     }
 
-    /// Drops a database and all it holds.
+    /// Drops a database and all it holds; of one that moved to another store what is left here, and the
+    /// marker that says where it went.
     ///
     /// # Errors
-    /// 404.
+    /// 404; [`ErrorKind::Moving`] in the last step of a relocation.
     pub async fn delete_database(&self, name: &str) -> Result<()> {
         let guard = &self.shared.guard;
         let catalog = Key::Catalog(name).under(&guard.root);
@@ -231,7 +225,14 @@ impl<D: Database> Layer<D> {
                 let (catalog, root) = (&catalog, &guard.root);
                 async move {
                     let place = place.await?.ok_or_else(|| Error::not_found(NotFound::Database))?;
-                    let (begin, end) = DatabaseKeys::new(root, Place::read(&place)?.number).everything();
+                    let keys = DatabaseKeys::new(root, Place::read(&place)?.number);
+                    let instance = transaction.get(&keys.key(DatabaseKey::Instance), Read::Serializable).await?;
+                    if let Some(row) = instance
+                        && let State::Closing { .. } = Instance::read(&row)?.state
+                    {
+                        return Err(ErrorKind::Moving.into());
+                    }
+                    let (begin, end) = keys.everything();
                     transaction.clear(catalog);
                     transaction.clear_range(&begin, &end);
                     Ok(Outcome::Write(()))
@@ -243,15 +244,34 @@ impl<D: Database> Layer<D> {
     /// The database of this name.
     ///
     /// # Errors
-    /// 404.
+    /// 404; [`ErrorKind::Moved`] where it moved to another store.
     pub async fn database(&self, name: &str) -> Result<Documents<D>> {
+        let place = self.place(name).await?;
+        match &place.moved_to {
+            None => Ok(self.documents(name, &place, Access::Living)),
+            Some(to) => Err(ErrorKind::Moved(to.clone()).into()),
+        }
+    }
+
+    /// What is left here of a database that moved to another store, as it was when it left: for reading
+    /// and checking. `None` for one that lives here.
+    ///
+    /// # Errors
+    /// 404.
+    pub async fn remains(&self, name: &str) -> Result<Option<Documents<D>>> {
+        let place = self.place(name).await?;
+        Ok(place.moved_to.is_some().then(|| self.documents(name, &place, Access::Remains)))
+    }
+
+    /// Where the database of this name is, or was.
+    pub(crate) async fn place(&self, name: &str) -> Result<Place> {
         let key = Key::Catalog(name).under(&self.shared.guard.root);
         let place = reading::run(self.engine(), |transaction| {
             let place = transaction.get(&key, Read::Snapshot);
             async move { place.await?.ok_or_else(|| Error::not_found(NotFound::Database)) }
         })
         .await?;
-        Ok(self.documents(name, Place::read(&place)?))
+        Place::read(&place)
     }
 
     /// The names of the databases, in the order of their bytes.
@@ -300,33 +320,75 @@ impl<D: Database> Layer<D> {
         Ok(SweepReport { transactions_before_ms: self.shared.guard.sweep().await? })
     }
 
-    fn documents(&self, name: &str, place: Place) -> Documents<D> {
+    pub(crate) fn documents(&self, name: &str, place: &Place, access: Access) -> Documents<D> {
         let keys = DatabaseKeys::new(&self.shared.guard.root, place.number);
-        Documents::new(self.shared.clone(), name, keys, place.instance_id)
+        Documents::new(self.shared.clone(), name, keys, place.instance_id, access)
     }
+}
+
+/// Takes the next number, which `next` says.
+pub(crate) fn allocate<T: Transaction>(transaction: &T, allocator: &[u8], next: Option<&[u8]>) -> Result<u64> {
+    let number = next.map_or(Ok(0), |next| Reader::new(next).int())?;
+    let mut row = Vec::new();
+    tuple::append_u64(&mut row, number + 1);
+    transaction.set(allocator, &row);
+    Ok(number)
+}
+
+/// Writes what a database has from its beginning.
+pub(crate) fn set_new<T: Transaction>(transaction: &T, keys: &DatabaseKeys, instance: &Instance) {
+    transaction.set(&keys.key(DatabaseKey::Instance), &instance.write());
+    // There from the beginning, so that dropping the database wakes whoever watches it.
+    transaction.set(&keys.key(DatabaseKey::Last), Seq::ZERO.as_bytes());
 }
 
 /// A row of the catalog.
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    number: u64,
-    instance_id: [u8; 16],
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) number: u64,
+    pub(crate) instance_id: [u8; 16],
+    /// The store that the database moved to.
+    pub(crate) moved_to: Option<String>,
 }
 
 impl Place {
-    fn write(&self) -> Vec<u8> {
+    pub(crate) fn new(number: u64, instance_id: [u8; 16]) -> Place {
+        Place { number, instance_id, moved_to: None }
+    }
+
+    pub(crate) fn write(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(32);
         tuple::append_u64(&mut out, self.number);
         tuple::append_bytes(&mut out, &self.instance_id);
+        if let Some(to) = &self.moved_to {
+            tuple::append_str(&mut out, to);
+        }
         out
     }
 
-    fn read(value: &[u8]) -> Result<Place> {
+    pub(crate) fn read(value: &[u8]) -> Result<Place> {
         let mut reader = Reader::new(value);
         let number = reader.int()?;
-        let id = reader.bytes()?;
-        let instance_id = id.as_ref().try_into().map_err(|_| Error::corrupt("an instance id of wrong length"))?;
+        let instance_id = instance::read_id(&mut reader)?;
+        let moved_to = if reader.rest().is_empty() { None } else { Some(reader.str()?.into_owned()) };
         reader.end()?;
-        Ok(Place { number, instance_id })
+        Ok(Place { number, instance_id, moved_to })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_round_trip_and_torn_ones_are_errors() {
+        let place = Place::new(300, [0; 16]);
+        assert_eq!(Place::read(&place.write()).unwrap(), place);
+        let moved = Place { moved_to: Some("redb:/x\0y".to_owned()), ..place.clone() };
+        let row = moved.write();
+        assert_eq!(Place::read(&row).unwrap(), moved);
+        for cut in (0..row.len()).filter(|&cut| cut != place.write().len()) {
+            assert!(Place::read(&row[..cut]).is_err(), "cut at {cut}");
+        }
     }
 }

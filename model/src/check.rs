@@ -27,6 +27,7 @@ use crate::changes::ChangeRow;
 use crate::documents::Documents;
 use crate::error::Result;
 use crate::info::{Stats, read_last};
+use crate::instance::{Access, Instance};
 use crate::keys::{DatabaseKey, Leaf};
 use crate::read::{Tree, decode};
 use crate::revid::RevId;
@@ -36,7 +37,7 @@ use crate::seq::Seq;
 const PAGE_ROWS: usize = 100;
 
 /// Problems listed; more are counted.
-const PROBLEMS_LISTED: usize = 1_000;
+pub(crate) const PROBLEMS_LISTED: usize = 1_000;
 
 /// How far a check has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,7 +130,7 @@ impl<D: Database> Documents<D> {
     /// is about.
     pub async fn check(&self, mut progress: impl FnMut(CheckProgress)) -> Result<CheckReport> {
         let (mut report, mut sums) = (CheckReport::default(), Sums::default());
-        let (last_before, stats) = self.totals().await?;
+        let (instance, last_before, stats) = self.totals().await?;
         let expected = u64::try_from(stats.doc_count.saturating_add(stats.doc_del_count)).unwrap_or(0);
         let mut after: Option<String> = None;
         loop {
@@ -149,22 +150,26 @@ impl<D: Database> Documents<D> {
                 break;
             }
         }
-        let (last, stats) = self.totals().await?;
+        let (_, last, stats) = self.totals().await?;
         report.changed_meanwhile = last != last_before;
+        if self.home.access == Access::Remains {
+            // Where it left from, whoever has seen everything has seen its whole incarnation.
+            sums.last = Seq::beginning_of(instance.incarnation.saturating_add(1));
+        }
         if !report.changed_meanwhile {
             compare_totals(&mut report, &sums, last, stats);
         }
         Ok(report)
     }
 
-    async fn totals(&self) -> Result<(Seq, Stats)> {
+    async fn totals(&self) -> Result<(Instance, Seq, Stats)> {
         let (last, stats) = (self.keys().key(DatabaseKey::Last), self.keys().key(DatabaseKey::Stats));
         self.read(|transaction| {
             let instance = self.instance(&transaction, Read::Snapshot);
             let (last, stats) = (transaction.get(&last, Read::Snapshot), transaction.get(&stats, Read::Snapshot));
             async move {
-                instance.await?;
-                Ok((read_last(last.await?.as_deref())?, Stats::read(stats.await?.as_deref())?))
+                let instance = instance.await?;
+                Ok((instance, read_last(last.await?.as_deref())?, Stats::read(stats.await?.as_deref())?))
             }
         })
         .await

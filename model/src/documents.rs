@@ -12,7 +12,7 @@ use kv_api::{Database, Read, Transaction};
 
 use crate::catalog::Shared;
 use crate::error::{Error, NotFound, Result};
-use crate::instance::Instance;
+use crate::instance::{Access, Instance};
 use crate::keys::{DatabaseKey, DatabaseKeys};
 
 /// One database. A cheap handle.
@@ -34,13 +34,20 @@ pub(crate) struct Home {
     pub(crate) name: String,
     pub(crate) keys: DatabaseKeys,
     pub(crate) instance_id: [u8; 16],
+    pub(crate) access: Access,
     instance_key: Vec<u8>,
 }
 
 impl<D: Database> Documents<D> {
-    pub(crate) fn new(shared: Arc<Shared<D>>, name: &str, keys: DatabaseKeys, instance_id: [u8; 16]) -> Self {
+    pub(crate) fn new(
+        shared: Arc<Shared<D>>,
+        name: &str,
+        keys: DatabaseKeys,
+        instance_id: [u8; 16],
+        access: Access,
+    ) -> Self {
         let instance_key = keys.key(DatabaseKey::Instance);
-        Documents { shared, home: Arc::new(Home { name: name.to_owned(), keys, instance_id, instance_key }) }
+        Documents { shared, home: Arc::new(Home { name: name.to_owned(), keys, instance_id, access, instance_key }) }
     }
 
     /// The database's name.
@@ -66,17 +73,18 @@ impl<D: Database> Documents<D> {
         &self.shared.guard.engine
     }
 
-    /// Reads the instance; the read is issued by the call. 404 where the database is gone.
+    /// Reads the instance; the read is issued by the call, serializable if the transaction writes. 404
+    /// where the database is gone, and [`Instance::admit`]'s errors where it is on its way elsewhere.
     pub(crate) fn instance(
         &self,
         transaction: &D::Transaction,
         read: Read,
     ) -> impl Future<Output = Result<Instance>> + Send + use<D> {
         let row = transaction.get(&self.home.instance_key, read);
-        let id = self.home.instance_id;
+        let (id, access) = (self.home.instance_id, self.home.access);
         async move {
-            let instance = row.await?.map(|row| Instance::read(&row)).transpose()?;
-            instance.filter(|found| found.id == id).ok_or_else(|| Error::not_found(NotFound::Database))
+            let row = row.await?.ok_or_else(|| Error::not_found(NotFound::Database))?;
+            Instance::read(&row)?.admit(id, access, read)
         }
     }
 

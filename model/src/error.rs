@@ -67,6 +67,18 @@ pub enum ErrorKind {
     /// Attachments, which this version does not store. 501.
     #[error("Attachments are not supported: {0}")]
     Attachments(String),
+    /// The database is in the last step of a relocation: read, and not written until that is done. 503.
+    #[error("The database is about to move to another store and takes no writes for a moment; try again.")]
+    Moving,
+    /// The database moved to another store; which one, as the relocation was told. 503.
+    #[error("The database has moved to {0}.")]
+    Moved(String),
+    /// A relocation that cannot be done, and why. 412.
+    #[error("{0}")]
+    Relocation(Cow<'static, str>),
+    /// A relocation that whoever watches its progress stopped. 503.
+    #[error("The relocation was stopped; the same one begun again goes on from where it is.")]
+    Stopped,
     /// The store failed. 503 where trying again may help or the outcome is open, 500 otherwise.
     #[error("{}", store_reason(.0))]
     Store(kv_api::Error),
@@ -124,7 +136,8 @@ impl Error {
             | ErrorKind::DocValidation(_) => 400,
             ErrorKind::NotFound(_) => 404,
             ErrorKind::Conflict => 409,
-            ErrorKind::FileExists => 412,
+            ErrorKind::FileExists | ErrorKind::Relocation(_) => 412,
+            ErrorKind::Moving | ErrorKind::Moved(_) | ErrorKind::Stopped => 503,
             ErrorKind::DocumentTooLarge(_) => 413,
             ErrorKind::Attachments(_) => 501,
             ErrorKind::Store(error) if error.is_retryable() || error.code() == kv_api::error::TRANSACTION_TIMED_OUT => {
@@ -147,6 +160,8 @@ impl Error {
             ErrorKind::DatabaseNameTooLong(_) => "database_name_too_long",
             ErrorKind::DocValidation(_) => "doc_validation",
             ErrorKind::Attachments(_) => "not_implemented",
+            ErrorKind::Relocation(_) => "precondition_failed",
+            ErrorKind::Moving | ErrorKind::Moved(_) | ErrorKind::Stopped => "service unavailable",
             ErrorKind::Store(_) if self.status() == 503 => "service unavailable",
             ErrorKind::Store(_) | ErrorKind::Corrupt(_) | ErrorKind::Format { .. } | ErrorKind::NotOurs => {
                 "internal_server_error"
@@ -179,6 +194,10 @@ impl Error {
 
     pub(crate) fn doc_validation(reason: impl Into<Cow<'static, str>>) -> Self {
         Error::new(ErrorKind::DocValidation(reason.into()))
+    }
+
+    pub(crate) fn relocation(reason: impl Into<Cow<'static, str>>) -> Self {
+        Error::new(ErrorKind::Relocation(reason.into()))
     }
 
     pub(crate) fn corrupt(what: impl Into<String>) -> Self {

@@ -135,7 +135,8 @@ impl<D: Database> Watcher<D> {
     /// Cancel-safe: a call that is dropped leaves the watcher as it was.
     ///
     /// # Errors
-    /// 404 once the database is dropped, which ends all waiting; the store's errors, 1032 (too many
+    /// 404 once the database is dropped and [`ErrorKind::Moved`](crate::ErrorKind::Moved) once it moved
+    /// to another store, which end all waiting; the store's errors, 1032 (too many
     /// watches) among them.
     pub async fn changed(&mut self) -> Result<Seq> {
         loop {
@@ -168,11 +169,13 @@ impl<D: Database> Documents<D> {
     /// read up to, and no change after it is missed.
     pub fn watch_changes(&self, seen: Seq) -> Watcher<D> {
         let mut feeds = self.shared.feeds.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = feeds.get(&self.instance_id()).and_then(std::sync::Weak::upgrade);
+        // By where it is: a database that moved away and came back is at another place.
+        let place = self.keys().prefix();
+        let known = feeds.get(place).and_then(std::sync::Weak::upgrade);
         let feed = known.unwrap_or_else(|| {
             feeds.retain(|_, feed| feed.strong_count() > 0);
             let feed = Arc::new(Feed::default());
-            feeds.insert(self.instance_id(), Arc::downgrade(&feed));
+            feeds.insert(place.clone(), Arc::downgrade(&feed));
             feed
         });
         Watcher { documents: self.clone(), feed, seen }

@@ -16,10 +16,15 @@ impl<D: Database> Layer<D> {
     /// # Errors
     /// The store's.
     pub async fn identity(&self) -> Result<[u8; IDENTITY_BYTES]> {
+        let mut drawn = [0; IDENTITY_BYTES];
+        self.guard().environment.random(&mut drawn);
+        self.identity_or(drawn).await
+    }
+
+    /// The store's identity, which is `drawn` from now on if there was none.
+    pub(crate) async fn identity_or(&self, drawn: [u8; IDENTITY_BYTES]) -> Result<[u8; IDENTITY_BYTES]> {
         let guard = self.guard();
         let key = Key::Identity.under(&guard.root);
-        let mut drawn = [0; IDENTITY_BYTES];
-        guard.environment.random(&mut drawn);
         // Needs no transaction id: a second run finds what the first one wrote.
         kv_api::Runner::new(&guard.engine)
             .run(|transaction, _| {

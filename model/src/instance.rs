@@ -1,22 +1,70 @@
 //! The row that every transaction on a database reads first.
 //!
 //! ```text
-//!  (Format, InstanceId, Incarnation, BodyFormat, RevsLimit, CreatedMs)
+//!  open       (1, InstanceId, Incarnation, BodyFormat, RevsLimit, CreatedMs)
+//!  closing    (2, InstanceId, Incarnation, BodyFormat, RevsLimit, CreatedMs, 1, To, Run)
+//!  moved      (2, InstanceId, Incarnation, BodyFormat, RevsLimit, CreatedMs, 2, To)
+//!  arriving   (2, InstanceId, Incarnation, BodyFormat, RevsLimit, CreatedMs, 3)
 //! ```
 //!
 //! It is read with a conflict range by whatever writes, and dropping the database clears it: so no late
 //! writer fills the range of a database that is gone. What a write must know of the database stands in
 //! it, so that it costs no read of its own.
+//!
+//! It is the fence of a relocation too ([`relocate`](mod@crate::relocate)): whoever writes reads the state in
+//! the same read, so that closing a database costs its writers nothing and leaves none behind.
+
+use kv_api::Read;
 
 use crate::body::BodyFormat;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, NotFound, Result};
 use crate::row::Reader;
 use crate::tuple;
 
-/// The version of a database's layout.
+/// The version of the row of an open database.
 const FORMAT: u64 = 1;
 
+/// The version of the row of a database in any other state: a program that does not know these reads
+/// none of it.
+const FORMAT_WITH_STATE: u64 = 2;
+
+const CLOSING: u64 = 1;
+const MOVED: u64 = 2;
+const ARRIVING: u64 = 3;
+
+/// How far a database has come on its way between two stores.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// It lives here.
+    Open,
+    /// It is about to leave: read, and written no more.
+    Closing {
+        /// Where it goes, as the marker will say.
+        to: String,
+        /// The run of the relocation that closed it.
+        run: [u8; 16],
+    },
+    /// It lives elsewhere. What is left here is what it was when it left.
+    Moved {
+        /// Where it went.
+        to: String,
+    },
+    /// It is being copied here, and seen by nobody yet.
+    Arriving,
+}
+
+/// What a handle is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Working with the database.
+    Living,
+    /// Reading what is left of one that moved away.
+    Remains,
+    /// Comparing one that is being copied here.
+    Arriving,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Instance {
     /// Tells a database from another of the same name, before or after it.
     pub(crate) id: [u8; 16],
@@ -28,12 +76,29 @@ pub(crate) struct Instance {
     pub(crate) revs_limit: u32,
     /// When it was created.
     pub(crate) created_ms: u64,
+    pub(crate) state: State,
 }
 
 impl Instance {
+    /// The instance, if it is this database's and in a state in which such a handle may do this: a
+    /// serializable read is that of somebody who writes.
+    pub(crate) fn admit(self, id: [u8; 16], access: Access, read: Read) -> Result<Instance> {
+        let writes = read == Read::Serializable;
+        match (access, &self.state) {
+            _ if self.id != id => {}
+            (Access::Living, State::Open) => return Ok(self),
+            (Access::Living, State::Closing { .. }) if writes => return Err(ErrorKind::Moving.into()),
+            (Access::Living, State::Closing { .. }) => return Ok(self),
+            (Access::Living, State::Moved { to }) => return Err(ErrorKind::Moved(to.clone()).into()),
+            (Access::Remains, State::Moved { .. }) | (Access::Arriving, State::Arriving) if !writes => return Ok(self),
+            _ => {}
+        }
+        Err(Error::not_found(NotFound::Database))
+    }
+
     pub(crate) fn write(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(48);
-        tuple::append_u64(&mut out, FORMAT);
+        tuple::append_u64(&mut out, if self.state == State::Open { FORMAT } else { FORMAT_WITH_STATE });
         tuple::append_bytes(&mut out, &self.id);
         tuple::append_u64(&mut out, u64::from(self.incarnation));
         tuple::append_u64(
@@ -45,16 +110,30 @@ impl Instance {
         );
         tuple::append_u64(&mut out, u64::from(self.revs_limit));
         tuple::append_u64(&mut out, self.created_ms);
+        match &self.state {
+            State::Open => {}
+            State::Closing { to, run } => {
+                tuple::append_u64(&mut out, CLOSING);
+                tuple::append_str(&mut out, to);
+                tuple::append_bytes(&mut out, run);
+            }
+            State::Moved { to } => {
+                tuple::append_u64(&mut out, MOVED);
+                tuple::append_str(&mut out, to);
+            }
+            State::Arriving => tuple::append_u64(&mut out, ARRIVING),
+        }
         out
     }
 
     pub(crate) fn read(value: &[u8]) -> Result<Instance> {
         let mut reader = Reader::new(value);
-        match reader.int()? {
-            FORMAT => {}
+        let has_state = match reader.int()? {
+            FORMAT => false,
+            FORMAT_WITH_STATE => true,
             other => return Err(Error::corrupt(format!("a database in unknown format {other}"))),
-        }
-        let id = reader.bytes()?.as_ref().try_into().map_err(|_| Error::corrupt("an instance id of wrong length"))?;
+        };
+        let id = read_id(&mut reader)?;
         let incarnation = u8::try_from(reader.int()?).map_err(|_| Error::corrupt("an incarnation over 255"))?;
         let format = match reader.int()? {
             1 => BodyFormat::Exploded,
@@ -64,8 +143,23 @@ impl Instance {
         let revs_limit =
             u32::try_from(reader.int()?).map_err(|_| Error::corrupt("an impossible limit on revisions"))?;
         let created_ms = reader.int()?;
+        let state = if has_state { read_state(&mut reader)? } else { State::Open };
         reader.end()?;
-        Ok(Instance { id, incarnation, format, revs_limit, created_ms })
+        Ok(Instance { id, incarnation, format, revs_limit, created_ms, state })
+    }
+}
+
+/// Reads an instance's id, or another sixteen bytes.
+pub(crate) fn read_id(reader: &mut Reader<'_>) -> Result<[u8; 16]> {
+    reader.bytes()?.as_ref().try_into().map_err(|_| Error::corrupt("an instance id of wrong length"))
+}
+
+fn read_state(reader: &mut Reader<'_>) -> Result<State> {
+    match reader.int()? {
+        CLOSING => Ok(State::Closing { to: reader.str()?.into_owned(), run: read_id(reader)? }),
+        MOVED => Ok(State::Moved { to: reader.str()?.into_owned() }),
+        ARRIVING => Ok(State::Arriving),
+        other => Err(Error::corrupt(format!("a database in unknown state {other}"))),
     }
 }
 
@@ -75,13 +169,48 @@ mod tests {
 
     #[test]
     fn rows_round_trip_and_torn_ones_are_errors() {
-        for format in [BodyFormat::Exploded, BodyFormat::Packed] {
-            let instance = Instance { id: [0; 16], incarnation: 255, format, revs_limit: 4_000, created_ms: 1 << 41 };
+        let states = [
+            (BodyFormat::Exploded, State::Open),
+            (BodyFormat::Packed, State::Open),
+            (BodyFormat::Packed, State::Closing { to: "a:b\0".to_owned(), run: [7; 16] }),
+            (BodyFormat::Packed, State::Moved { to: String::new() }),
+            (BodyFormat::Exploded, State::Arriving),
+        ];
+        for (format, state) in states {
+            let (revs_limit, created_ms) = (4_000, 1 << 41);
+            let instance = Instance { id: [0; 16], incarnation: 255, format, revs_limit, created_ms, state };
             let row = instance.write();
             assert_eq!(Instance::read(&row).unwrap(), instance);
             for cut in 0..row.len() {
                 assert!(Instance::read(&row[..cut]).is_err(), "cut at {cut}");
             }
+        }
+    }
+    #[test]
+    fn a_state_admits_what_it_may() {
+        use Access::{Arriving, Living, Remains};
+        use Read::{Serializable, Snapshot};
+        let (id, to) = ([1; 16], "there".to_owned());
+        let closing = State::Closing { to: to.clone(), run: [0; 16] };
+        let moved = State::Moved { to: to.clone() };
+        let gone = ErrorKind::NotFound(NotFound::Database);
+        for (state, access, read, expected) in [
+            (State::Open, Living, Serializable, Ok(())),
+            (State::Open, Remains, Snapshot, Err(gone.clone())),
+            (closing.clone(), Living, Snapshot, Ok(())),
+            (closing, Living, Serializable, Err(ErrorKind::Moving)),
+            (moved.clone(), Living, Snapshot, Err(ErrorKind::Moved(to.clone()))),
+            (moved.clone(), Remains, Snapshot, Ok(())),
+            (moved, Remains, Serializable, Err(gone.clone())),
+            (State::Arriving, Living, Snapshot, Err(gone.clone())),
+            (State::Arriving, Arriving, Snapshot, Ok(())),
+        ] {
+            let what = format!("{state:?}, {access:?}, {read:?}");
+            let (format, revs_limit) = (BodyFormat::Packed, 1);
+            let instance = Instance { id, incarnation: 0, format, revs_limit, created_ms: 0, state };
+            let admitted = instance.clone().admit(id, access, read).map(drop).map_err(|error| error.kind().clone());
+            assert_eq!(admitted, expected, "{what}");
+            assert!(instance.admit([2; 16], access, read).is_err(), "another database, {what}");
         }
     }
 }

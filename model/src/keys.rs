@@ -9,6 +9,7 @@
 //!       ├ (2)                                    the next database's number
 //!       ├ (3, Milliseconds, Nonce)               transaction ids (RFC 003, option 3)
 //!       ├ (5)                                    the store's identity
+//!       ├ (6, Name)                              databases that are being copied here
 //!       └ (4, Number) ┬ (0)                      instance: read by every transaction on the database
 //!         a database's│
 //!         prefix      ├ (1)                      security object
@@ -60,6 +61,8 @@ pub(crate) enum Key<'a> {
     Database(u64),
     /// The store's identity.
     Identity,
+    /// How far the database of this name has been copied here.
+    Arrival(&'a str),
 }
 
 impl Key<'_> {
@@ -69,6 +72,7 @@ impl Key<'_> {
     const TRANSACTION: u64 = 3;
     const DATABASE: u64 = 4;
     const IDENTITY: u64 = 5;
+    const ARRIVAL: u64 = 6;
 
     /// The bytes under `root`.
     pub(crate) fn under(self, root: &[u8]) -> Vec<u8> {
@@ -91,6 +95,10 @@ impl Key<'_> {
                 tuple::append_u64(&mut out, number);
             }
             Key::Identity => tuple::append_u64(&mut out, Self::IDENTITY),
+            Key::Arrival(name) => {
+                tuple::append_u64(&mut out, Self::ARRIVAL);
+                tuple::append_str(&mut out, cut(name, MAX_DATABASE_NAME_BYTES));
+            }
         }
         out
     }
@@ -258,6 +266,11 @@ impl DatabaseKeys {
         let begin = KeySelector::first_greater_or_equal(self.key(DatabaseKey::RevisionsOf(id)));
         let end = KeySelector::first_greater_than(self.key(DatabaseKey::Revision(id, leaf)));
         RangeRequest::selectors(begin, end).reverse()
+    }
+
+    /// What all of the database's keys begin with.
+    pub(crate) fn prefix(&self) -> &Bytes {
+        &self.prefix
     }
 
     /// All of the database's keys, as first key and first key beyond.
@@ -447,6 +460,7 @@ mod tests {
                 pack(&(3, 1i64 << 40, TupleBytes::from(&[0; 16][..]))),
             ),
             (Key::Identity.under(b""), pack(&(5,))),
+            (Key::Arrival("db").under(b""), pack(&(6, "db"))),
         ] {
             assert_eq!(key, expected);
         }

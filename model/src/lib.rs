@@ -30,6 +30,7 @@ mod local;
 mod open_revs;
 mod read;
 mod reading;
+mod relocate;
 mod revs_diff;
 mod row;
 mod seq;
@@ -62,5 +63,8 @@ pub use identity::IDENTITY_BYTES;
 pub use info::{DatabaseInfo, Sizes};
 pub use keys::{Leaf, is_instance_key};
 pub use local::{LocalDocs, LocalDocument, LocalRow};
+pub use relocate::{
+    RelocateOptions, RelocatePhase, RelocateProgress, RelocateReport, VerifyReport, abandon_relocation, relocate,
+};
 pub use revs_diff::RevsDiff;
 pub use seq::Seq;

@@ -56,6 +56,11 @@ impl Seq {
         self.0[0]
     }
 
+    /// After every edit of the incarnations before this one, and before every edit of it.
+    pub(crate) fn beginning_of(incarnation: u8) -> Seq {
+        Seq::new(incarnation, &[0; STAMP_LEN])
+    }
+
     pub(crate) fn stamp(&self) -> [u8; STAMP_LEN] {
         let mut stamp = [0; STAMP_LEN];
         stamp.copy_from_slice(&self.0[1..]);

@@ -11,6 +11,7 @@ pub(crate) mod listing;
 pub(crate) mod local;
 pub(crate) mod merging;
 pub(crate) mod reading;
+pub(crate) mod relocating;
 mod trees;
 pub(crate) mod unknown;
 pub(crate) mod writing;

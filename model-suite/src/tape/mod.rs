@@ -14,6 +14,7 @@ mod compare;
 mod generate;
 mod oracle;
 mod play;
+mod relocating;
 
 use conformance::chaos::{Chaos, Rates};
 use conformance::tape::seeds;
@@ -23,6 +24,8 @@ use model::BodyFormat;
 
 use compare::Failure;
 use generate::{Step, generate};
+
+pub use relocating::run_relocating;
 
 /// Of commits, how many fail with 1020 and with each kind of 1021.
 const COMMIT_FAULTS: f64 = 0.04;

@@ -41,7 +41,7 @@ pub(super) async fn play<D: Database, C: Database>(
     Ok(())
 }
 
-async fn play_step<D: Database, C: Database>(
+pub(super) async fn play_step<D: Database, C: Database>(
     observer: &Documents<D>,
     clients: &[Documents<C>],
     mut oracle: Oracle,
@@ -132,7 +132,7 @@ fn answer(result: EditResult, edit: &Edit) -> Result<Answer, Failure> {
     }
 }
 
-async fn check<D: Database>(observer: &Documents<D>, oracle: &Oracle) -> Result<(), Failure> {
+pub(super) async fn check<D: Database>(observer: &Documents<D>, oracle: &Oracle) -> Result<(), Failure> {
     let report = observer.check(|_| {}).await?;
     let problems: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
     ensure("problems", &problems, &Vec::new())?;

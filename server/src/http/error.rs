@@ -142,6 +142,8 @@ impl From<model::Error> for ApiError {
         let reason = match error.kind() {
             // Its context is about this machine, its paths and its system: for the log above.
             ErrorKind::Store(store) => model::Error::from(kv_api::Error::new(store.code())).reason().into_owned(),
+            // It is a path of this machine, as a rule.
+            ErrorKind::Moved(_) => "The database has moved to another store.".to_owned(),
             _ => error.reason().into_owned(),
         };
         let mut answer = ApiError::new(status, error.error(), reason);

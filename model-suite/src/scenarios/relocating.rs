@@ -1,0 +1,615 @@
+//! A database moves to another store: here between two prefixes of one engine, so that every engine is on
+//! both sides.
+
+use std::ops::ControlFlow;
+use std::pin::pin;
+
+use bytes::Bytes;
+use conformance::chaos::{Chaos, Fault, Rates};
+use kv_api::{Database, KeyValue, RangeRequest, Read, Transaction, TransactionExt};
+use model::{
+    BodyFormat, Change, ChangesRequest, CreateOptions, DatabaseInfo, Documents, Edit, Error, ErrorKind, GetOptions,
+    Layer, LayerOptions, NotFound, RelocateOptions, RelocatePhase, RelocateProgress, RelocateReport, Since, Style,
+    WriteMode, abandon_relocation, relocate,
+};
+
+use crate::stage::*;
+
+async fn at<D: Database>(engine: &D, prefix: &'static str) -> Layer<D> {
+    let options = LayerOptions { prefix: Bytes::from_static(prefix.as_bytes()), ..LayerOptions::default() };
+    Layer::open(engine.clone(), options).await.expect("a layer")
+}
+
+fn options(verify: bool) -> RelocateOptions {
+    RelocateOptions { from: "a:".into(), to: "b:".into(), verify, delete_source: false }
+}
+
+fn go_on(_: RelocateProgress) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+/// Goes on until it has been called so often.
+fn stop_at(calls: usize) -> impl FnMut(RelocateProgress) -> ControlFlow<()> {
+    let mut left = calls;
+    move |_| {
+        left = left.saturating_sub(1);
+        if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+async fn run<S: Database, T: Database>(
+    source: &Layer<S>,
+    target: &Layer<T>,
+    options: RelocateOptions,
+    progress: impl FnMut(RelocateProgress) -> ControlFlow<()> + Send,
+) -> Result<RelocateReport, Error> {
+    relocate(source, target, "db", &options, progress).await
+}
+
+/// A document whose rows take several transactions and as many pages, with a branch of its own.
+fn large(n: usize) -> Edit {
+    let members: Vec<String> = (0..400).map(|at| format!(r#""m{at}":"{}""#, "x".repeat(800))).collect();
+    replicated("large", &format!("2-{n} a"), &format!("{{{}}}", members.join(",")))
+}
+
+/// A database of about everything.
+async fn fill<D: Database>(documents: &Documents<D>, plain: usize) {
+    documents.set_revs_limit(3).await.unwrap();
+    documents.set_security(json(r#"{"admins":{"names":["anna"]}}"#)).await.unwrap();
+    let edits: Vec<Edit> = (0..plain).map(|n| edit(&format!("doc-{n:03}"), r#"{"n":1,"l":[1,{}]}"#)).collect();
+    documents.write(edits, WriteMode::Interactive).await.unwrap();
+    for path in ["2-b a", "2-c a", "3-d c a", "6-g f e d"] {
+        merge(documents, replicated("conflicted", path, r#"{"x":1}"#)).await;
+    }
+    merge(documents, replicated("conflicted", "2-dead a", r#"{"why":1}"#).deleting()).await;
+    merge(documents, replicated("a\0b", "1-\u{1}x", "{}")).await;
+    let first = documents.put(edit("deleted", "{}")).await.unwrap();
+    documents.put(edit("deleted", "{}").over(first).deleting()).await.unwrap();
+    documents.put_local("_local/one", None, json(r#"{"checkpoint":1}"#)).await.unwrap();
+    let long = format!(r#"{{"long":"{}"}}"#, "y".repeat(300_000));
+    documents.put_local("_local/two", Some(6), json(&long)).await.unwrap();
+}
+
+async fn filled<D: Database>(layer: &Layer<D>, format: BodyFormat, plain: usize) -> Documents<D> {
+    let documents = layer.create_database("db", CreateOptions { format: Some(format) }).await.unwrap();
+    fill(&documents, plain).await;
+    documents
+}
+
+/// All there is to read.
+#[derive(Debug, PartialEq)]
+struct Contents {
+    info: DatabaseInfo,
+    feed: Vec<Change>,
+    trees: Vec<String>,
+    locals: String,
+    security: String,
+}
+
+async fn contents<D: Database>(documents: &Documents<D>) -> Contents {
+    let mut info = documents.info().await.unwrap();
+    info.sizes.active = 0;
+    let request = ChangesRequest { style: Style::AllDocs, include_docs: true, ..ChangesRequest::default() };
+    let feed = feed(documents, request).await;
+    let mut trees = Vec::new();
+    for change in &feed {
+        let options = GetOptions { revs: true, ..GetOptions::default() };
+        let leaves = documents.open_revs(&change.id, &model::OpenRevs::All, &options).await.unwrap();
+        trees.push(format!("{leaves:?}"));
+    }
+    let mut request = model::AllDocsRequest { include_docs: true, ..Default::default() };
+    let mut locals = String::new();
+    loop {
+        let batch = documents.local_docs(&request).await.unwrap();
+        locals.push_str(&format!("{:?}", batch.rows));
+        match batch.next {
+            Some(next) => request = next,
+            None => break,
+        }
+    }
+    let security = documents.security().await.unwrap().as_str().to_owned();
+    Contents { info, feed, trees, locals, security }
+}
+
+/// A database's rows as they stand in the store.
+async fn rows_under<D: Database>(engine: &D, prefix: &str) -> Vec<KeyValue> {
+    engine.begin().unwrap().get_all(RangeRequest::prefix(prefix.as_bytes()), Read::Snapshot).await.unwrap()
+}
+
+#[track_caller]
+fn kind<T: std::fmt::Debug>(result: Result<T, Error>) -> ErrorKind {
+    result.unwrap_err().kind().clone()
+}
+
+pub(crate) async fn a_database_that_moves_arrives_as_it_was(stage: Stage) {
+    let engine = stage.engine();
+    let (source, target) = (at(&engine, "a").await, at(&engine, "b").await);
+    target.create_database("other", CreateOptions::default()).await.unwrap();
+    let here = filled(&source, BodyFormat::Exploded, 500).await;
+    for n in 0..3 {
+        merge(&here, large(n)).await;
+    }
+    // Bodies of both formats, in a database that writes packed ones next.
+    let before = contents(&here).await;
+    let seen = here.last_seq().await.unwrap();
+    let mut watcher = here.watch_changes(seen);
+    let mut waiting = pin!(watcher.changed());
+    assert!(poll_once(waiting.as_mut()).is_none());
+
+    let mut phases = Vec::new();
+    let report = run(&source, &target, options(true), |at| {
+        if phases.last() != Some(&at.phase) {
+            phases.push(at.phase);
+        }
+        assert_eq!(at.expected, 504);
+        ControlFlow::Continue(())
+    });
+    let report = report.await.unwrap();
+    let verified = report.verified.clone().expect("a comparison");
+    assert_eq!((verified.documents, verified.difference_count, verified.edited_since), (504, 0, 0));
+    assert_eq!((report.moved, report.moved_before, report.documents, report.incarnation), (true, false, 504, 1));
+    use RelocatePhase::{Copying, Finishing, Leaving, Verifying};
+    assert_eq!(phases, [Copying, Verifying, Finishing, Leaving]);
+
+    // The source says where it went, to whoever waits, reads, writes or asks.
+    let moved = ErrorKind::Moved("b:".into());
+    assert_eq!(kind(waiting.await), moved);
+    assert_eq!(kind(here.get("doc-001", &GetOptions::default()).await), moved);
+    assert_eq!(kind(here.put(edit("late", "{}")).await), moved);
+    assert_eq!(kind(source.database("db").await), moved);
+    assert_eq!(kind(source.create_database("db", CreateOptions::default()).await), ErrorKind::FileExists);
+
+    let there = target.database("db").await.unwrap();
+    let after = contents(&there).await;
+    let info = DatabaseInfo { incarnation: 1, ..before.info.clone() };
+    assert_eq!(after, Contents { info, ..before });
+    assert_sound(&there).await;
+    // What is left is sound too, and read by who asks for it.
+    let remains = source.remains("db").await.unwrap().expect("remains");
+    assert_sound(&remains).await;
+    assert_eq!(feed(&remains, ChangesRequest::default()).await.len(), 504);
+    assert!(remains.put(edit("late", "{}")).await.is_err());
+    assert!(target.remains("db").await.unwrap().is_none());
+
+    // A feed goes on where it was, and what is written now sorts behind everything.
+    let since = ChangesRequest { since: Since::Seq(seen), ..ChangesRequest::default() };
+    assert_eq!(feed(&there, since.clone()).await, []);
+    there.put(edit("new", "{}")).await.unwrap();
+    let old = get(&there, "doc-007").await.rev;
+    there.put(edit("doc-007", "{}").over(old)).await.unwrap();
+    let rows = feed(&there, since).await;
+    let ids: Vec<&str> = rows.iter().map(|row| row.id.as_str()).collect();
+    assert_eq!(ids, ["new", "doc-007"]);
+    assert!(rows.iter().all(|row| row.seq > seen && row.seq.incarnation() == 1));
+    assert_sound(&there).await;
+
+    // Said again it is done already; the comparison leaves out what was edited.
+    let again = relocate(&source, &target, "db", &options(true), go_on).await.unwrap();
+    let verified = again.verified.clone().expect("a comparison");
+    assert!(again.moved && again.moved_before && again.is_same(), "{again:?}");
+    assert_eq!((verified.documents, verified.edited_since), (503, 1));
+    assert_eq!(kind(relocate(&source, &source, "db", &options(false), go_on).await), moved);
+}
+
+/// Runs a relocation to its end, stopped at every place there is, with `between` in between.
+async fn at_every_stop<D: Database>(engine: &D, chaos: Option<u64>, verify: bool) {
+    for stop in 1.. {
+        let (source, target) = (at(engine, "a").await, at(engine, "b").await);
+        let here = filled(&source, BodyFormat::Packed, 3).await;
+        merge(&here, large(0)).await;
+        let faults = |side: u64| match chaos {
+            Some(seed) => {
+                Chaos::new(engine.clone(), seed.wrapping_mul(1_000) + 2 * stop + side, Rates::retryable(0.02))
+            }
+            None => Chaos::new(engine.clone(), 0, Rates::default()),
+        };
+        let (from, to) = (at(&faults(0), "a").await, at(&faults(1), "b").await);
+        let stopped = relocate(&from, &to, "db", &options(verify), stop_at(stop as usize)).await;
+        let what = format!("stopped at {stop}, chaos {chaos:?}");
+        if let Ok(report) = stopped {
+            assert!(report.moved && report.is_same(), "{what}");
+            assert!(stop > 10, "{what}: only so few places");
+            source.delete_database("db").await.unwrap();
+            target.delete_database("db").await.unwrap();
+            return;
+        }
+        assert_eq!(kind(stopped), ErrorKind::Stopped, "{what}");
+        // It is in one place at most, and open unless this was the last step.
+        let open_there = target.database("db").await;
+        let wrote = match here.put(edit("between", "{}")).await {
+            Ok(_) => {
+                assert_eq!(kind(open_there), ErrorKind::NotFound(NotFound::Database), "{what}");
+                merge(&here, large(1)).await;
+                let tombstone = here.get_local("_local/one").await.unwrap();
+                here.delete_local(&tombstone.id).await.unwrap();
+                true
+            }
+            Err(error) => {
+                match error.kind() {
+                    ErrorKind::Moving => assert_eq!(get(&here, "doc-001").await.rev.position(), 1, "{what}"),
+                    ErrorKind::Moved(_) => drop(open_there.expect("the target")),
+                    other => panic!("{what}: {other:?}"),
+                }
+                false
+            }
+        };
+        let report = relocate(&from, &to, "db", &options(verify), go_on).await;
+        let report = report.unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert!(report.moved && report.is_same(), "{what}: {report:?}");
+        let there = target.database("db").await.unwrap();
+        assert_sound(&there).await;
+        let remains = source.remains("db").await.unwrap().expect("remains");
+        assert_sound(&remains).await;
+        let (mut ours, theirs) = (contents(&remains).await, contents(&there).await);
+        assert_eq!(ours.info.update_seq.incarnation(), 1, "{what}: whoever has seen it has seen everything");
+        (ours.info.update_seq, ours.info.incarnation) = (theirs.info.update_seq, theirs.info.incarnation);
+        assert_eq!(theirs, ours, "{what}");
+        assert_eq!(theirs.feed.iter().any(|row| row.id == "between"), wrote, "{what}");
+        source.delete_database("db").await.unwrap();
+        target.delete_database("db").await.unwrap();
+    }
+}
+
+pub(crate) async fn a_run_that_ends_anywhere_is_gone_on_with(stage: Stage) {
+    let engine = stage.engine();
+    at_every_stop(&engine, None, false).await;
+}
+
+pub(crate) async fn a_run_that_ends_anywhere_is_gone_on_with_through_faults(stage: Stage) {
+    let engine = stage.engine();
+    let seed = 11;
+    at_every_stop(&engine, Some(seed), true).await;
+}
+
+pub(crate) async fn abandoning_a_relocation_leaves_nothing_behind(stage: Stage) {
+    let engine = stage.engine();
+    let (source, target) = (at(&engine, "a").await, at(&engine, "b").await);
+    let here = filled(&source, BodyFormat::Exploded, 3).await;
+    assert!(!abandon_relocation(&source, &target, "db").await.unwrap(), "there is nothing to abandon");
+    for stop in 1.. {
+        match relocate(&source, &target, "db", &options(true), stop_at(stop)).await {
+            Err(error) if *error.kind() == ErrorKind::Stopped => {}
+            other => panic!("stop {stop}: {other:?}"),
+        }
+        if target.database("db").await.is_ok() {
+            // Published: from here on there is one way only, through every stop that is left.
+            assert!(matches!(kind(abandon_relocation(&source, &target, "db").await), ErrorKind::Relocation(_)));
+            break;
+        }
+        assert!(abandon_relocation(&source, &target, "db").await.unwrap(), "stop {stop}");
+        let left = rows_under(&engine, "b").await;
+        let left: Vec<_> = left.into_iter().filter(|row| row.key[1..].starts_with(&[0x15, 4])).collect();
+        assert!(left.is_empty(), "stop {stop}: {left:?}");
+        here.put(edit(&format!("stop-{stop}"), "{}")).await.unwrap();
+        assert_sound(&here).await;
+    }
+    // Dropped under its copy, which goes too.
+    let here = source.create_database("dropped", CreateOptions::default()).await.unwrap();
+    fill(&here, 10).await;
+    let mut calls = 0;
+    let plain = options(false);
+    let stopped = relocate(&source, &target, "dropped", &plain, |_| {
+        calls += 1;
+        if calls == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    assert_eq!(kind(stopped.await), ErrorKind::Stopped);
+    source.delete_database("dropped").await.unwrap();
+    assert_eq!(
+        kind(relocate(&source, &target, "dropped", &options(false), go_on).await),
+        ErrorKind::NotFound(NotFound::Database)
+    );
+    assert!(abandon_relocation(&source, &target, "dropped").await.unwrap());
+    assert!(!abandon_relocation(&source, &target, "dropped").await.unwrap());
+}
+
+pub(crate) async fn what_stands_in_the_way_of_a_relocation_is_said(stage: Stage) {
+    let engine = stage.engine();
+    let (source, target, third) = (at(&engine, "a").await, at(&engine, "b").await, at(&engine, "c").await);
+    let here = filled(&source, BodyFormat::Exploded, 3).await;
+    let begin = |stop| run(&source, &target, options(false), stop_at(stop));
+    assert_eq!(
+        kind(relocate(&source, &target, "none", &options(false), go_on).await).to_string(),
+        "Database does not exist."
+    );
+    assert_eq!(kind(relocate(&source, &source, "db", &options(false), go_on).await), ErrorKind::FileExists);
+
+    // Another database of that name, there before or come meanwhile; the source stays open.
+    target.create_database("db", CreateOptions::default()).await.unwrap();
+    assert_eq!(kind(begin(usize::MAX).await), ErrorKind::FileExists);
+    target.delete_database("db").await.unwrap();
+    assert_eq!(kind(begin(3).await), ErrorKind::Stopped);
+    target.create_database("db", CreateOptions::default()).await.unwrap();
+    assert_eq!(kind(begin(usize::MAX).await), ErrorKind::FileExists);
+    here.put(edit("still-open", "{}")).await.unwrap();
+    target.delete_database("db").await.unwrap();
+
+    // Another database on its way there.
+    let other = third.create_database("db", CreateOptions::default()).await.unwrap();
+    other.put(edit("a", "{}")).await.unwrap();
+    let refused = kind(relocate(&third, &target, "db", &options(false), go_on).await);
+    assert!(matches!(&refused, ErrorKind::Relocation(why) if why.contains("from a:")), "{refused:?}");
+    assert!(!abandon_relocation(&third, &target, "db").await.unwrap(), "it is not its to abandon");
+
+    // Closed on its way to one store, it goes to no other.
+    let closed = run(&source, &target, options(false), |at| {
+        if at.phase == RelocatePhase::Finishing && at.documents > 0 {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    });
+    assert_eq!(kind(closed.await), ErrorKind::Stopped);
+    let mut stop = 1;
+    while here.put(edit(&format!("open-{stop}"), "{}")).await.is_ok() {
+        stop += 1;
+        assert_eq!(kind(begin(stop).await), ErrorKind::Stopped);
+    }
+    assert_eq!(kind(here.put(edit("late", "{}")).await), ErrorKind::Moving);
+    assert_eq!(kind(here.set_revs_limit(5).await), ErrorKind::Moving);
+    assert_eq!(kind(here.put_local("_local/late", None, json("{}")).await), ErrorKind::Moving);
+    assert_eq!(kind(source.delete_database("db").await), ErrorKind::Moving);
+    let elsewhere = RelocateOptions { to: "c:".into(), ..options(false) };
+    let fourth = at(&engine, "d").await;
+    assert!(matches!(
+        kind(relocate(&source, &fourth, "db", &elsewhere, go_on).await),
+        ErrorKind::Relocation(why) if why.contains("b:")
+    ));
+    assert!(begin(usize::MAX).await.unwrap().moved);
+}
+
+pub(crate) async fn of_two_runs_of_a_relocation_the_later_goes_on(stage: Stage) {
+    let engine = stage.engine();
+    let (source, target) = (at(&engine, "a").await, at(&engine, "b").await);
+    filled(&source, BodyFormat::Exploded, 300).await;
+    // The earlier one is held in the middle of a step while the later one runs.
+    for held in 1..12 {
+        let earlier = Chaos::new(engine.clone(), held, Rates::default());
+        let (from, to) = (at(&earlier, "a").await, at(&earlier, "b").await);
+        let mut calls = 0;
+        let both = run(&from, &to, options(false), |_| {
+            calls += 1;
+            if calls == held {
+                // On a thread of its own: a callback cannot wait.
+                let (source, target) = (source.clone(), target.clone());
+                let later = std::thread::spawn(move || {
+                    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+                    runtime.block_on(relocate(&source, &target, "db", &options(true), stop_at(3))).map(drop)
+                });
+                assert_eq!(kind(later.join().unwrap()), ErrorKind::Stopped, "held at {held}");
+            }
+            ControlFlow::Continue(())
+        });
+        match both.await {
+            Err(error) => {
+                let why = error.to_string();
+                assert!(why.contains("taken over") || why.contains("opened again"), "held at {held}: {why}");
+            }
+            Ok(report) => panic!("held at {held}: {report:?}"),
+        }
+        assert!(source.database("db").await.unwrap().put(edit(&format!("held-{held}"), "{}")).await.is_ok());
+    }
+    let report: RelocateReport = relocate(&source, &target, "db", &options(true), go_on).await.unwrap();
+    assert!(report.moved && report.is_same());
+    assert_sound(&target.database("db").await.unwrap()).await;
+}
+
+pub(crate) async fn a_failure_behind_the_fence_opens_the_source_again(stage: Stage) {
+    let engine = stage.engine();
+    let (source, target) = (at(&engine, "a").await, at(&engine, "b").await);
+    let here = filled(&source, BodyFormat::Exploded, 3).await;
+    let mut failures = 0;
+    for commit in 0.. {
+        // 1031 is for good: the commit may be done, not be done, or be done later.
+        let fault = if commit % 2 == 0 { Fault::TimedOutCommitted } else { Fault::TimedOutNotCommitted };
+        let script = (0..commit / 2).map(|_| None).chain([Some(fault)]);
+        let failing = at(&Chaos::scripted(engine.clone(), script), "b").await;
+        match relocate(&source, &failing, "db", &options(true), go_on).await {
+            Ok(report) => {
+                assert!(report.moved && report.is_same());
+                break;
+            }
+            Err(error) => assert_eq!(error.status(), 503, "{error}"),
+        }
+        failures += 1;
+        match here.put(edit(&format!("after-{commit}"), "{}")).await {
+            Ok(_) => assert!(target.database("db").await.is_err(), "commit {commit}"),
+            // It failed in the commit that publishes, which may be done: only another run can tell.
+            Err(error) => assert_eq!(*error.kind(), ErrorKind::Moving, "commit {commit}"),
+        }
+        assert_sound(&here).await;
+    }
+    assert!(failures > 6, "{failures}");
+    assert_sound(&target.database("db").await.unwrap()).await;
+}
+
+pub(crate) async fn differences_are_found_before_the_target_is_published(stage: Stage) {
+    let engine = stage.engine();
+    for (what, subspace) in [("a revision", 4), ("a change", 5), ("a body", 6), ("a listing", 7)] {
+        for damage in ["changed", "gone", "added"] {
+            if (subspace, damage) == (7, "added") {
+                // A listing of nothing belongs to no document on either side: `check` is who finds it.
+                continue;
+            }
+            let (source, target) = (at(&engine, "a").await, at(&engine, "b").await);
+            let here = filled(&source, BodyFormat::Packed, 5).await;
+            merge(&here, large(0)).await;
+            // Everything is copied by the time the comparison begins.
+            let stopped = run(&source, &target, options(true), |at| match at.phase {
+                RelocatePhase::Verifying => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            });
+            assert_eq!(kind(stopped.await), ErrorKind::Stopped);
+            let all = rows_under(&engine, "b").await;
+            let of = |row: &&KeyValue| {
+                let key = &row.key[1..];
+                // (4, Number, subspace …), the number being 0 or of one byte.
+                key.starts_with(&[0x15, 4]) && key.windows(2).skip(2).take(3).any(|at| at == [0x15, subspace])
+            };
+            let rows: Vec<&KeyValue> = all.iter().filter(of).collect();
+            let row = rows[rows.len() / 2];
+            let transaction = engine.begin().unwrap();
+            match damage {
+                "changed" => {
+                    let mut value = row.value.to_vec();
+                    *value.last_mut().unwrap() ^= 1;
+                    transaction.set(&row.key, &value);
+                }
+                "gone" => transaction.clear(&row.key),
+                // A change more is a document more; another row more belongs to a document.
+                _ if subspace == 5 => {
+                    let mut key = row.key.to_vec();
+                    *key.last_mut().unwrap() ^= 0x80;
+                    transaction.set(&key, &row.value);
+                }
+                _ => {
+                    let mut key = row.key.to_vec();
+                    key.push(0x14);
+                    transaction.set(&key, &row.value);
+                }
+            }
+            transaction.commit().await.unwrap();
+            let what = format!("{what} is {damage}");
+            match relocate(&source, &target, "db", &options(true), go_on).await {
+                Ok(report) => {
+                    let verified = report.verified.expect("a comparison");
+                    if verified.difference_count == 0 {
+                        panic!("{what}: not found");
+                    }
+                    assert!(!report.moved, "{what}");
+                    assert!(!verified.differences.is_empty(), "{what}");
+                }
+                // What cannot be read is found by reading it.
+                Err(error) => assert!(matches!(error.kind(), ErrorKind::Corrupt(_)), "{what}: {error}"),
+            }
+            here.put(edit("open", "{}")).await.unwrap();
+            assert!(abandon_relocation(&source, &target, "db").await.unwrap());
+            let report = relocate(&source, &target, "db", &options(true), go_on).await.unwrap();
+            assert!(report.moved && report.is_same(), "{what}: {report:?}");
+            for side in [source, target] {
+                side.delete_database("db").await.unwrap();
+            }
+        }
+    }
+}
+
+pub(crate) async fn databases_move_on_and_come_back(stage: Stage) {
+    let engine = stage.engine();
+    let (a, b) = (at(&engine, "a").await, at(&engine, "b").await);
+    let mut documents = filled(&a, BodyFormat::Exploded, 20).await;
+    let id = documents.instance_id();
+    let named = |from: &str, to: &str| RelocateOptions { from: from.into(), to: to.into(), ..options(true) };
+    let mut stale = Vec::new();
+    for round in 0..6u8 {
+        let (from, to, names) = if round % 2 == 0 { (&a, &b, named("a:", "b:")) } else { (&b, &a, named("b:", "a:")) };
+        let report = relocate(from, to, "db", &names, go_on).await.unwrap();
+        assert!(report.moved && report.is_same(), "round {round}: {report:?}");
+        assert_eq!(report.incarnation, round + 1);
+        stale.push(std::mem::replace(&mut documents, to.database("db").await.unwrap()));
+        assert_eq!(documents.instance_id(), id, "it is the same database");
+        let before = documents.last_seq().await.unwrap();
+        documents.put(edit(&format!("round-{round}"), "{}")).await.unwrap();
+        assert!(documents.last_seq().await.unwrap() > before);
+        assert_sound(&documents).await;
+    }
+    // No handle of an earlier place reaches a later one.
+    for old in stale {
+        let refused = kind(old.put(edit("late", "{}")).await);
+        assert!(matches!(refused, ErrorKind::Moved(_) | ErrorKind::NotFound(NotFound::Database)), "{refused:?}");
+    }
+    assert_eq!(a.identity().await.unwrap(), b.identity().await.unwrap());
+    assert_eq!(a.database_names(&Default::default()).await.unwrap(), ["db"]);
+
+    // Moved once more, without what it leaves behind but for the marker.
+    let deleting = RelocateOptions { delete_source: true, ..named("a:", "b:") };
+    assert!(relocate(&a, &b, "db", &deleting, go_on).await.unwrap().moved);
+    let remains = a.remains("db").await.unwrap().expect("a marker");
+    assert_eq!(remains.info().await.unwrap().doc_count, 0);
+    assert_sound(&remains).await;
+    assert_eq!(kind(a.database("db").await), ErrorKind::Moved("b:".into()));
+    assert_sound(&b.database("db").await.unwrap()).await;
+}
+
+pub(crate) async fn writers_at_work_lose_nothing_while_their_database_moves(stage: Stage) {
+    let engine = stage.engine();
+    let seed = 5;
+    let rates = Rates {
+        latency: 0.3,
+        longest: std::time::Duration::from_micros(200),
+        not_committed: 0.02,
+        unknown_committed: 0.02,
+        unknown_not_committed: 0.02,
+        ..Rates::default()
+    };
+    let slow = |client: u64| Chaos::new(engine.clone(), seed + client, rates);
+    let (source, target) = (at(&engine, "a").await, at(&engine, "b").await);
+    filled(&source, BodyFormat::Exploded, 200).await;
+    let writers = (0..4u64).map(|writer| {
+        let (from, to) = (slow(2 * writer), slow(2 * writer + 1));
+        async move {
+            let (from, to) = (at(&from, "a").await, at(&to, "b").await);
+            let mut documents = from.database("db").await.unwrap();
+            let (mut last, mut here) = (None, 0);
+            for n in 0..60u32 {
+                let edit = |last: &Option<model::RevId>| {
+                    let mut edit = edit(&format!("writer-{writer}"), &format!(r#"{{"n":{n}}}"#));
+                    edit.rev = last.clone();
+                    edit
+                };
+                loop {
+                    match documents.put(edit(&last)).await {
+                        Ok(rev) => {
+                            here += usize::from(documents.last_seq().await.is_ok_and(|seq| seq.incarnation() == 0));
+                            last = Some(rev);
+                            break;
+                        }
+                        Err(error) => match error.kind() {
+                            ErrorKind::Moving => tokio::task::yield_now().await,
+                            ErrorKind::Moved(_) => documents = to.database("db").await.unwrap(),
+                            other => panic!("{other:?}; seed {seed}"),
+                        },
+                    }
+                }
+            }
+            (last.unwrap().position(), here)
+        }
+    });
+    // A reader of the feed that goes on wherever the database is.
+    let reader = async {
+        let (mut documents, mut since) = (source.database("db").await.unwrap(), model::Seq::ZERO);
+        let mut seen = std::collections::BTreeMap::new();
+        while (0..4).any(|writer| seen.get(&format!("writer-{writer}")) != Some(&60)) {
+            let request = ChangesRequest { since: Since::Seq(since), limit: Some(7), ..ChangesRequest::default() };
+            match documents.changes(&request).await {
+                Ok(batch) => {
+                    for row in batch.rows {
+                        assert!(row.seq > since, "in order");
+                        since = row.seq;
+                        let position = row.revs[0].position();
+                        let before = seen.insert(row.id, position);
+                        assert!(before.is_none_or(|before| before < position), "no row twice; seed {seed}");
+                    }
+                }
+                Err(error) if matches!(error.kind(), ErrorKind::Moved(_)) => {
+                    documents = target.database("db").await.unwrap();
+                }
+                Err(error) => panic!("{error}; seed {seed}"),
+            }
+            tokio::task::yield_now().await;
+        }
+        seen.len()
+    };
+    let (from, to) = (at(&slow(100), "a").await, at(&slow(101), "b").await);
+    let options = options(true);
+    let moving = relocate(&from, &to, "db", &options, go_on);
+    let (positions, seen, report) = tokio::join!(futures_util::future::join_all(writers), reader, moving);
+    let report = report.unwrap();
+    assert!(report.moved && report.is_same(), "{report:?}; seed {seed}");
+    assert!(positions.iter().all(|(position, _)| *position == 60), "{positions:?}; seed {seed}");
+    let there = target.database("db").await.unwrap();
+    assert_eq!(seen, 204 + 3);
+    for writer in 0..4 {
+        let options = GetOptions { conflicts: true, ..GetOptions::default() };
+        let document = there.get(&format!("writer-{writer}"), &options).await.unwrap();
+        assert_eq!((document.body.as_str(), document.conflicts), (r#"{"n":59}"#, None));
+    }
+    assert_sound(&there).await;
+}

@@ -1,0 +1,350 @@
+//! The target's side: a database that is being copied here.
+//!
+//! ```text
+//!  (6, Name) = (Format, Number, InstanceId, Incarnation, From, Run, Copied, Documents)
+//! ```
+//!
+//! `InstanceId` and `Incarnation` are the source's, and tell whether a run goes on with this copy. `Run` is
+//! the run that works on it: every transaction reads the row with a conflict range, so that a run which was
+//! overtaken writes nothing any more. `Copied` is the sequence up to which documents have been copied,
+//! thirteen bytes.
+
+use std::future::Future;
+
+use kv_api::{Database, Read, Runner, Transaction, TransactionOption};
+
+use crate::catalog::{Layer, Place, allocate, set_new};
+use crate::documents::Documents;
+use crate::error::{Error, ErrorKind, Result};
+use crate::instance::{self, Access, Instance, State};
+use crate::keys::{DatabaseKey, DatabaseKeys, Key};
+use crate::reading;
+use crate::row::Reader;
+use crate::seq::Seq;
+use crate::tuple;
+
+use super::departure::Totals;
+
+const FORMAT: u64 = 1;
+
+/// How often a transaction on either store is tried before its error ends the run. None of them needs to know
+/// whether an attempt landed: each finds out, or does the same again.
+pub(super) const RETRIES: TransactionOption = TransactionOption::RetryLimit(Some(50));
+
+/// How far a copy has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Arrival {
+    number: u64,
+    instance_id: [u8; 16],
+    incarnation: u8,
+    from: String,
+    pub(super) run: [u8; 16],
+    /// Documents up to this sequence are there.
+    pub(super) copied: Seq,
+    /// Documents copied, each as often as it was.
+    pub(super) documents: u64,
+}
+
+impl Arrival {
+    /// After more documents, up to this sequence.
+    pub(super) fn after(&self, copied: Seq, more: u64) -> Arrival {
+        Arrival { copied, documents: self.documents + more, ..self.clone() }
+    }
+
+    fn write(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(96 + self.from.len());
+        tuple::append_u64(&mut out, FORMAT);
+        tuple::append_u64(&mut out, self.number);
+        tuple::append_bytes(&mut out, &self.instance_id);
+        tuple::append_u64(&mut out, u64::from(self.incarnation));
+        tuple::append_str(&mut out, &self.from);
+        tuple::append_bytes(&mut out, &self.run);
+        tuple::append_bytes(&mut out, self.copied.as_bytes());
+        tuple::append_u64(&mut out, self.documents);
+        out
+    }
+
+    fn read(value: &[u8]) -> Result<Arrival> {
+        let mut reader = Reader::new(value);
+        match reader.int()? {
+            FORMAT => {}
+            other => return Err(Error::corrupt(format!("a copy in unknown format {other}"))),
+        }
+        let number = reader.int()?;
+        let instance_id = instance::read_id(&mut reader)?;
+        let incarnation = u8::try_from(reader.int()?).map_err(|_| Error::corrupt("an incarnation over 255"))?;
+        let from = reader.str()?.into_owned();
+        let run = instance::read_id(&mut reader)?;
+        let copied = reader.bytes()?.as_ref().try_into().map(Seq::from_bytes);
+        let copied = copied.map_err(|_| Error::corrupt("a sequence of wrong length"))?;
+        let documents = reader.int()?;
+        reader.end()?;
+        Ok(Arrival { number, instance_id, incarnation, from, run, copied, documents })
+    }
+
+    /// Whether this is the copy of that database.
+    fn is_of(&self, instance: &Instance) -> bool {
+        self.instance_id == instance.id && self.incarnation == instance.incarnation
+    }
+}
+
+/// What a run finds at the target.
+pub(super) enum Begun<D> {
+    /// A copy to go on with, new or not.
+    UnderWay(Arriving<D>),
+    /// An earlier run has published it.
+    Published(Documents<D>),
+}
+
+/// A copy under way, and this run's right to work on it.
+pub(super) struct Arriving<D> {
+    layer: Layer<D>,
+    name: String,
+    key: Vec<u8>,
+    pub(super) documents: Documents<D>,
+    pub(super) arrival: Arrival,
+}
+
+impl<D: Database> Arriving<D> {
+    /// Begins a copy of the database with this instance, or goes on with one.
+    pub(super) async fn begin(target: &Layer<D>, name: &str, instance: &Instance, from: &str) -> Result<Begun<D>> {
+        if let Some(there) = published(target, name, instance).await? {
+            return Ok(Begun::Published(there));
+        }
+        let guard = target.guard();
+        let mut run = [0; 16];
+        guard.environment.random(&mut run);
+        let key = Key::Arrival(name).under(&guard.root);
+        let (catalog, allocator) = (Key::Catalog(name).under(&guard.root), Key::Allocator.under(&guard.root));
+        let fresh = Arrival {
+            number: 0,
+            instance_id: instance.id,
+            incarnation: instance.incarnation,
+            from: from.to_owned(),
+            run,
+            copied: Seq::ZERO,
+            documents: 0,
+        };
+        let hidden = Instance { state: State::Arriving, ..instance.clone() };
+        let arrival = Runner::new(&guard.engine)
+            .option(RETRIES)
+            .run(|transaction, _| {
+                let place = transaction.get(&catalog, Read::Serializable);
+                let known = transaction.get(&key, Read::Serializable);
+                let next = transaction.get(&allocator, Read::Serializable);
+                let (key, allocator, root, fresh, hidden) = (&key, &allocator, &guard.root, &fresh, &hidden);
+                async move {
+                    refuse_another(place.await?.as_deref(), hidden.id)?;
+                    let arrival = match known.await? {
+                        None => {
+                            let number = allocate(&transaction, allocator, next.await?.as_deref())?;
+                            set_new(&transaction, &DatabaseKeys::new(root, number), hidden);
+                            Arrival { number, ..fresh.clone() }
+                        }
+                        Some(known) => {
+                            let known = Arrival::read(&known)?;
+                            if !known.is_of(hidden) {
+                                let from = known.from;
+                                let reason = format!(
+                                    "Another database of this name is being copied here from {from}: finish that, or abandon it."
+                                );
+                                return Err(Error::relocation(reason));
+                            }
+                            Arrival { run: fresh.run, from: fresh.from.clone(), ..known }
+                        }
+                    };
+                    transaction.set(key, &arrival.write());
+                    Ok(arrival)
+                }
+            })
+            .await?;
+        let documents = target.documents(name, &Place::new(arrival.number, instance.id), Access::Arriving);
+        Ok(Begun::UnderWay(Arriving { layer: target.clone(), name: name.to_owned(), key, documents, arrival }))
+    }
+
+    /// Runs a transaction that writes to the copy, and `next` if that is where it has come to by it. Doing it
+    /// again must come to the same.
+    pub(super) async fn write<T, F, Fut>(&self, next: Option<&Arrival>, mut body: F) -> Result<T>
+    where
+        F: FnMut(D::Transaction) -> Fut,
+        Fut: Future<Output = Result<T>>,
+    {
+        let row = next.map(Arrival::write);
+        Runner::new(self.layer.engine())
+            .option(RETRIES)
+            .run(|transaction, _| {
+                let held = transaction.get(&self.key, Read::Serializable);
+                let work = body(transaction.clone());
+                let row = row.as_deref();
+                async move {
+                    self.still_mine(held.await?.as_deref())?;
+                    let done = work.await?;
+                    if let Some(row) = row {
+                        transaction.set(&self.key, row);
+                    }
+                    Ok(done)
+                }
+            })
+            .await
+    }
+
+    /// Fails where another run has taken over, or the copy is gone.
+    fn still_mine(&self, row: Option<&[u8]>) -> Result<()> {
+        let run = row.map(Arrival::read).transpose()?.map(|arrival| arrival.run);
+        if run == Some(self.arrival.run) {
+            return Ok(());
+        }
+        Err(Error::relocation(if run.is_some() {
+            "Another run of this relocation has taken over."
+        } else {
+            "The relocation was abandoned meanwhile."
+        }))
+    }
+
+    /// Throws away what was copied.
+    pub(super) async fn start_over(&mut self) -> Result<()> {
+        let next = Arrival { copied: Seq::ZERO, documents: 0, ..self.arrival.clone() };
+        let keys = self.documents.keys();
+        let (_, instance_end) = keys.bounds(DatabaseKey::Instance);
+        let (_, end) = keys.everything();
+        self.write(Some(&next), |transaction| {
+            transaction.clear_range(&instance_end, &end);
+            transaction.set(&keys.key(DatabaseKey::Last), Seq::ZERO.as_bytes());
+            std::future::ready(Ok(()))
+        })
+        .await?;
+        self.arrival = next;
+        Ok(())
+    }
+
+    /// Sets what counts the whole.
+    pub(super) async fn settle(&self, totals: &Totals) -> Result<()> {
+        let keys = self.documents.keys();
+        self.write(None, |transaction| {
+            transaction.set(&keys.key(DatabaseKey::Last), totals.last.as_bytes());
+            match &totals.stats {
+                Some(stats) => transaction.set(&keys.key(DatabaseKey::Stats), stats),
+                None => transaction.clear(&keys.key(DatabaseKey::Stats)),
+            }
+            std::future::ready(Ok(()))
+        })
+        .await
+    }
+
+    /// Puts the database into the catalog, one incarnation on; `instance` is the closed source's.
+    pub(super) async fn publish(&self, instance: &Instance) -> Result<()> {
+        let guard = self.layer.guard();
+        let catalog = Key::Catalog(&self.name).under(&guard.root);
+        let incarnation = instance.incarnation + 1;
+        let published = Instance { incarnation, state: State::Open, ..instance.clone() };
+        let place = Place::new(self.arrival.number, instance.id);
+        let key = self.documents.keys().key(DatabaseKey::Instance);
+        Runner::new(&guard.engine)
+            .option(RETRIES)
+            .run(|transaction, _| {
+                let known = transaction.get(&catalog, Read::Serializable);
+                let held = transaction.get(&self.key, Read::Serializable);
+                let (catalog, root, place, published, key) = (&catalog, &guard.root, &place, &published, &key);
+                async move {
+                    let known = known.await?;
+                    if known.as_deref() == Some(&place.write()) {
+                        // By an attempt whose answer was lost.
+                        return Ok(());
+                    }
+                    self.still_mine(held.await?.as_deref())?;
+                    if let Some(remains) = refuse_another(known.as_deref(), place.instance_id)? {
+                        let (begin, end) = DatabaseKeys::new(root, remains.number).everything();
+                        transaction.clear_range(&begin, &end);
+                    }
+                    transaction.set(key, &published.write());
+                    transaction.set(catalog, &place.write());
+                    transaction.clear(&self.key);
+                    Ok(())
+                }
+            })
+            .await
+    }
+}
+
+/// Refuses a name that another database has, or that this one has and lives under. What is left of this one
+/// from an earlier time may be replaced, and is given.
+fn refuse_another(place: Option<&[u8]>, id: [u8; 16]) -> Result<Option<Place>> {
+    match place.map(Place::read).transpose()? {
+        Some(place) if place.instance_id != id || place.moved_to.is_none() => Err(ErrorKind::FileExists.into()),
+        remains => Ok(remains),
+    }
+}
+
+/// The database as it was published by a relocation from where its instance is this; it may have moved on
+/// since.
+pub(super) async fn published<D: Database>(
+    target: &Layer<D>,
+    name: &str,
+    instance: &Instance,
+) -> Result<Option<Documents<D>>> {
+    let root = &target.guard().root;
+    let catalog = Key::Catalog(name).under(root);
+    let place = reading::run(target.engine(), |transaction| {
+        let place = transaction.get(&catalog, Read::Snapshot);
+        async move {
+            let Some(place) = place.await?.map(|place| Place::read(&place)).transpose()? else { return Ok(None) };
+            let key = DatabaseKeys::new(root, place.number).key(DatabaseKey::Instance);
+            let Some(found) = transaction.get(&key, Read::Snapshot).await? else { return Ok(None) };
+            let found = Instance::read(&found)?;
+            let is_next = found.id == instance.id && Some(found.incarnation) == instance.incarnation.checked_add(1);
+            Ok(is_next.then_some(place))
+        }
+    })
+    .await?;
+    Ok(place.map(|place| {
+        let access = if place.moved_to.is_some() { Access::Remains } else { Access::Living };
+        target.documents(name, &place, access)
+    }))
+}
+
+/// Removes a copy under way; of another database than that of `instance` none. Whether there was one.
+pub(super) async fn remove<D: Database>(target: &Layer<D>, name: &str, instance: Option<&Instance>) -> Result<bool> {
+    let guard = target.guard();
+    let key = Key::Arrival(name).under(&guard.root);
+    Runner::new(&guard.engine)
+        .option(RETRIES)
+        .run(|transaction, attempt| {
+            let known = transaction.get(&key, Read::Serializable);
+            let (key, root) = (&key, &guard.root);
+            async move {
+                let Some(known) = known.await? else { return Ok(attempt.maybe_committed) };
+                let known = Arrival::read(&known)?;
+                if instance.is_some_and(|instance| instance.id != known.instance_id) {
+                    return Ok(false);
+                }
+                let (begin, end) = DatabaseKeys::new(root, known.number).everything();
+                transaction.clear_range(&begin, &end);
+                transaction.clear(key);
+                Ok(true)
+            }
+        })
+        .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_round_trip_and_torn_ones_are_errors() {
+        let arrival = Arrival {
+            number: 7,
+            instance_id: [0; 16],
+            incarnation: 254,
+            from: "sled:/a\0b".to_owned(),
+            run: [9; 16],
+            copied: Seq::beginning_of(3),
+            documents: 1 << 40,
+        };
+        let row = arrival.write();
+        assert_eq!(Arrival::read(&row).unwrap(), arrival);
+        for cut in 0..row.len() {
+            assert!(Arrival::read(&row[..cut]).is_err(), "cut at {cut}");
+        }
+    }
+}

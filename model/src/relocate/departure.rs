@@ -1,0 +1,190 @@
+//! The source's side: a database that is about to leave.
+//!
+//! Its state stands in its instance. Each step reads that, and does nothing where it is done already: so each
+//! may be tried again whatever became of an attempt.
+
+use kv_api::{Bytes, Database, Read, Runner, Transaction};
+
+use crate::catalog::{Layer, Place};
+use crate::documents::Documents;
+use crate::error::{Error, ErrorKind, NotFound, Result};
+use crate::info::{Stats, read_last};
+use crate::instance::{Access, Instance, State};
+use crate::keys::{DatabaseKey, Key};
+use crate::reading;
+use crate::seq::Seq;
+
+use super::arrival::RETRIES;
+
+/// A database that is about to leave.
+pub(super) struct Departing<D> {
+    layer: Layer<D>,
+    name: String,
+    place: Place,
+    /// As it was when the run began.
+    pub(super) instance: Instance,
+    pub(super) documents: Documents<D>,
+}
+
+/// What counts the whole of a database.
+pub(super) struct Totals {
+    pub(super) last: Seq,
+    /// The counters as they stand there; none in a database that was never written.
+    pub(super) stats: Option<Bytes>,
+}
+
+impl<D: Database> Departing<D> {
+    /// The database of this name.
+    pub(super) async fn find(source: &Layer<D>, name: &str) -> Result<Departing<D>> {
+        let place = source.place(name).await?;
+        let documents = source.documents(name, &place, Access::Living);
+        let key = documents.keys().key(DatabaseKey::Instance);
+        let instance = reading::run(source.engine(), |transaction| {
+            let row = transaction.get(&key, Read::Snapshot);
+            async move { own(row.await?.as_deref(), place.instance_id) }
+        });
+        let instance = instance.await?;
+        Ok(Departing { layer: source.clone(), name: name.to_owned(), place, instance, documents })
+    }
+
+    /// How many documents it counts.
+    pub(super) async fn count(&self) -> Result<u64> {
+        let stats = Stats::read(self.totals().await?.stats.as_deref())?;
+        Ok(u64::try_from(stats.doc_count.saturating_add(stats.doc_del_count)).unwrap_or(0))
+    }
+
+    pub(super) async fn totals(&self) -> Result<Totals> {
+        let keys = self.documents.keys();
+        let (last, stats) = (keys.key(DatabaseKey::Last), keys.key(DatabaseKey::Stats));
+        reading::run(self.layer.engine(), |transaction| {
+            let last = transaction.get(&last, Read::Snapshot);
+            let stats = transaction.get(&stats, Read::Snapshot);
+            async move { Ok(Totals { last: read_last(last.await?.as_deref())?, stats: stats.await? }) }
+        })
+        .await
+    }
+
+    /// Whether it was dropped.
+    pub(super) async fn is_gone(&self) -> bool {
+        match Departing::find(&self.layer, &self.name).await {
+            Ok(found) => found.place.number != self.place.number,
+            Err(error) => *error.kind() == ErrorKind::NotFound(NotFound::Database),
+        }
+    }
+
+    /// Closes it to writers, on behalf of a run; its instance as it is then.
+    pub(super) async fn close(&self, to: &str, run: [u8; 16]) -> Result<Instance> {
+        let closing = State::Closing { to: to.to_owned(), run };
+        self.change(|instance| match &instance.state {
+            State::Open => Ok(Some(Instance { state: closing.clone(), ..instance.clone() })),
+            state if *state == closing => Ok(None),
+            State::Moved { to } => Err(ErrorKind::Moved(to.clone()).into()),
+            _ => Err(Error::relocation("Another run of this relocation has taken over.")),
+        })
+        .await
+    }
+
+    /// Opens it again, where it was closed: by this run, if one is named. Whether it was.
+    pub(super) async fn open(&self, by: Option<[u8; 16]>) -> Result<bool> {
+        let was_closed = std::sync::atomic::AtomicBool::new(false);
+        self.change(|instance| match &instance.state {
+            State::Closing { run, .. } if by.is_none_or(|by| by == *run) => {
+                was_closed.store(true, std::sync::atomic::Ordering::Relaxed);
+                Ok(Some(Instance { state: State::Open, ..instance.clone() }))
+            }
+            _ => Ok(None),
+        })
+        .await?;
+        Ok(was_closed.into_inner())
+    }
+
+    /// Changes the instance; what it is afterwards.
+    async fn change(&self, change: impl Fn(&Instance) -> Result<Option<Instance>>) -> Result<Instance> {
+        let key = self.documents.keys().key(DatabaseKey::Instance);
+        Runner::new(self.layer.engine())
+            .option(RETRIES)
+            .run(|transaction, _| {
+                let row = transaction.get(&key, Read::Serializable);
+                let (key, change) = (&key, &change);
+                async move {
+                    let instance = own(row.await?.as_deref(), self.place.instance_id)?;
+                    Ok(match change(&instance)? {
+                        Some(changed) => {
+                            transaction.set(key, &changed.write());
+                            changed
+                        }
+                        None => instance,
+                    })
+                }
+            })
+            .await
+    }
+
+    /// Says where it went, to whoever asks and to whoever waits for its changes.
+    pub(super) async fn leave(&self, to: &str) -> Result<()> {
+        let keys = self.documents.keys();
+        let (instance_key, last_key) = (keys.key(DatabaseKey::Instance), keys.key(DatabaseKey::Last));
+        let catalog = Key::Catalog(&self.name).under(&self.layer.guard().root);
+        let place = Place { moved_to: Some(to.to_owned()), ..self.place.clone() };
+        Runner::new(self.layer.engine())
+            .option(RETRIES)
+            .run(|transaction, _| {
+                let known = transaction.get(&catalog, Read::Serializable);
+                let row = transaction.get(&instance_key, Read::Serializable);
+                let (catalog, place, instance_key, last_key) = (&catalog, &place, &instance_key, &last_key);
+                async move {
+                    let known = known.await?.map(|known| Place::read(&known)).transpose()?;
+                    if known.is_none_or(|known| known.number != place.number) {
+                        return Err(Error::not_found(NotFound::Database));
+                    }
+                    let instance = own(row.await?.as_deref(), place.instance_id)?;
+                    if instance.state == State::Open {
+                        return Err(Error::relocation("The database was opened again meanwhile."));
+                    }
+                    let next = Seq::beginning_of(instance.incarnation + 1);
+                    let moved = Instance { state: State::Moved { to: to.to_owned() }, ..instance };
+                    transaction.set(catalog, &place.write());
+                    transaction.set(instance_key, &moved.write());
+                    // Whoever watches it wakes, and finds that there is nothing more to come here.
+                    transaction.set(last_key, next.as_bytes());
+                    Ok(())
+                }
+            })
+            .await
+    }
+
+    /// What is left of it once it has left.
+    pub(super) fn remains(&self) -> Documents<D> {
+        self.layer.documents(&self.name, &self.place, Access::Remains)
+    }
+
+    /// Deletes what is left of it, but for what says where it went.
+    pub(super) async fn delete_rows(&self) -> Result<()> {
+        let keys = self.documents.keys();
+        let key = keys.key(DatabaseKey::Instance);
+        let (security, security_end) = keys.bounds(DatabaseKey::Security);
+        let (stats, (_, end)) = (keys.key(DatabaseKey::Stats), keys.everything());
+        Runner::new(self.layer.engine())
+            .option(RETRIES)
+            .run(|transaction, _| {
+                let row = transaction.get(&key, Read::Serializable);
+                let (security, security_end, stats, end) = (&security, &security_end, &stats, &end);
+                async move {
+                    let instance = own(row.await?.as_deref(), self.place.instance_id)?;
+                    if !matches!(instance.state, State::Moved { .. }) {
+                        return Err(Error::relocation("The database has not left: nothing of it is deleted."));
+                    }
+                    transaction.clear_range(security, security_end);
+                    transaction.clear_range(stats, end);
+                    Ok(())
+                }
+            })
+            .await
+    }
+}
+
+/// The instance in a row, if it is that of the database with this id.
+fn own(row: Option<&[u8]>, id: [u8; 16]) -> Result<Instance> {
+    let instance = row.map(Instance::read).transpose()?;
+    instance.filter(|found| found.id == id).ok_or_else(|| Error::not_found(NotFound::Database))
+}

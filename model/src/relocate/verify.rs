@@ -1,0 +1,209 @@
+//! Comparing both sides, row for row.
+//!
+//! ```text
+//!  documents   source's feed ──► each document's rows on both sides are the same bytes: its leaves, their
+//!                                ancestors, its bodies, its change, its listing
+//!  additions   target's feed ──► the source has each document too, at the same sequence or a later one
+//!  settings    ranges without sequences, and the totals
+//! ```
+//!
+//! Rows are bytes that say nothing of their store, so that being the same is being equal in all that can be
+//! read of them. Rows that belong to no document on either side are a check's to find. Documents that were edited at the target since are counted and not compared: their
+//! sequences have its incarnation.
+
+use kv_api::{Database, Read};
+
+use crate::changes::{ChangesRequest, Since};
+use crate::check::{PROBLEMS_LISTED, Problem};
+use crate::documents::Documents;
+use crate::error::Result;
+use crate::keys::DatabaseKey;
+use crate::read::Tree;
+use crate::seq::Seq;
+
+use super::VerifyReport;
+use super::mirror::{self, Difference, Ranges};
+use super::rows::DocumentRows;
+
+/// Documents looked up at a time.
+const AT_ONCE: usize = 200;
+
+/// A comparison under way.
+pub(super) struct Comparison<S, T> {
+    source: Documents<S>,
+    target: Documents<T>,
+    /// The target's incarnation once it is published.
+    incarnation: u8,
+    /// Documents up to this sequence of the source have been compared.
+    compared: Seq,
+    pub(super) report: VerifyReport,
+}
+
+impl<S: Database, T: Database> Comparison<S, T> {
+    pub(super) fn new(source: Documents<S>, target: Documents<T>, incarnation: u8) -> Self {
+        Comparison { source, target, incarnation, compared: Seq::ZERO, report: VerifyReport::default() }
+    }
+
+    /// Whether nothing differs so far.
+    pub(super) fn is_same(&self) -> bool {
+        self.report.difference_count == 0
+    }
+
+    fn differs(&mut self, document: Option<&str>, what: impl Into<String>) {
+        self.report.difference_count += 1;
+        if self.report.differences.len() < PROBLEMS_LISTED {
+            self.report.differences.push(Problem { document: document.map(str::to_owned), what: what.into() });
+        }
+    }
+
+    /// Compares the source's documents that have not been compared yet, up to a sequence if one is named:
+    /// what is behind it is not expected at the target. `on` hears how many were compared.
+    pub(super) async fn documents(
+        &mut self,
+        upto: Option<Seq>,
+        on: &mut (impl FnMut(u64) -> Result<()> + Send),
+    ) -> Result<()> {
+        loop {
+            let mut page = self.source.rows_after(self.compared).await?;
+            let expected = page.documents.len();
+            page.documents.retain(|document| upto.is_none_or(|upto| document.seq <= upto));
+            let ids: Vec<&str> = page.documents.iter().map(|document| document.id.as_str()).collect();
+            let found = self.target.rows_of(&ids).await?;
+            for (document, found) in page.documents.iter().zip(found) {
+                self.document(document, found).await?;
+                self.compared = document.seq;
+            }
+            on(self.report.documents)?;
+            if !page.more || page.documents.len() < expected || expected == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn document(&mut self, source: &DocumentRows, target: Option<DocumentRows>) -> Result<()> {
+        let id = source.id.as_str();
+        let Some(target) = target else {
+            self.differs(Some(id), "the target has no winner of it");
+            return Ok(());
+        };
+        if target.seq.incarnation() >= self.incarnation {
+            self.report.edited_since += 1;
+            return Ok(());
+        }
+        let before = self.report.difference_count;
+        if target.seq != source.seq {
+            self.differs(Some(id), format!("was changed at {} here and at {} there", source.seq, target.seq));
+        }
+        match (&source.rows, &target.rows) {
+            (Some(ours), Some(theirs)) if ours == theirs => {}
+            (Some(ours), Some(theirs)) => {
+                let (ours, theirs) = (ours.len(), theirs.len());
+                self.differs(Some(id), format!("its rows differ, {ours} here and {theirs} there"));
+            }
+            _ => self.large(id, source.seq).await?,
+        }
+        self.report.documents += u64::from(self.report.difference_count == before);
+        Ok(())
+    }
+
+    /// Compares a document that is read in steps. One that is edited meanwhile is met again.
+    async fn large(&mut self, id: &str, seq: Seq) -> Result<()> {
+        let mut found = None;
+        let keys =
+            [DatabaseKey::RevisionsOf(id), DatabaseKey::Change(seq), DatabaseKey::DocsOf(id), DatabaseKey::AllDoc(id)];
+        for key in keys {
+            found = found.or(self.first_difference(key).await?);
+        }
+        if let Some(what) = found
+            && self.seq_of(id).await? == Some(seq)
+        {
+            self.differs(Some(id), what);
+        }
+        Ok(())
+    }
+
+    /// The sequence of a document at the source.
+    async fn seq_of(&self, id: &str) -> Result<Option<Seq>> {
+        let keys = self.source.keys();
+        let winner = self.source.read(|transaction| {
+            let instance = self.source.instance(&transaction, Read::Snapshot);
+            let winner = Tree::Winner.read(&transaction, keys, id);
+            async move {
+                instance.await?;
+                Ok(winner.await?.into_iter().next())
+            }
+        });
+        Ok(winner.await?.and_then(|winner| winner.crown).map(|crown| crown.seq))
+    }
+
+    async fn first_difference(&self, key: DatabaseKey<'_>) -> Result<Option<String>> {
+        let ranges = Ranges::whole(&self.source, &self.target, key);
+        let mut cursor = Some(ranges.begin());
+        while let Some(from) = cursor {
+            let (differences, next) = mirror::compare(&self.source, &self.target, &ranges, &from).await?;
+            if let Some(difference) = differences.first() {
+                let key = difference.key().escape_ascii();
+                return Ok(Some(match difference {
+                    Difference::Missing(_) => format!("the target lacks the row {key}"),
+                    Difference::Other(_) => format!("the target has another row {key}"),
+                    Difference::Added(_) => format!("the target has a row {key} more"),
+                }));
+            }
+            cursor = next;
+        }
+        Ok(None)
+    }
+
+    /// Compares a range that is the same on both sides while the source is closed and the target is not
+    /// published.
+    pub(super) async fn settings(&mut self, key: DatabaseKey<'_>) -> Result<()> {
+        if let Some(what) = self.first_difference(key).await? {
+            self.differs(None, what);
+        }
+        Ok(())
+    }
+
+    /// Looks for documents that only the target has.
+    pub(super) async fn additions(&mut self, on: &mut (impl FnMut(u64) -> Result<()> + Send)) -> Result<()> {
+        let mut request = ChangesRequest { limit: Some(AT_ONCE), ..ChangesRequest::default() };
+        loop {
+            let batch = self.target.changes(&request).await?;
+            let old: Vec<(Seq, String)> = batch
+                .rows
+                .into_iter()
+                .filter(|change| change.seq.incarnation() < self.incarnation)
+                .map(|change| (change.seq, change.id))
+                .collect();
+            for (id, seq, theirs) in self.look_up(&old).await? {
+                // Edited at the source since it was copied, where it is later.
+                if theirs.is_none_or(|theirs| theirs < seq) {
+                    let what = format!("is at the target, changed at {seq}, and not at the source");
+                    self.differs(Some(&id), what);
+                }
+            }
+            on(self.report.documents)?;
+            if !batch.more {
+                return Ok(());
+            }
+            request.since = Since::Seq(batch.last_seq);
+        }
+    }
+
+    /// The documents with their sequences, and those that the source has them at.
+    async fn look_up(&self, rows: &[(Seq, String)]) -> Result<Vec<(String, Seq, Option<Seq>)>> {
+        let keys = self.source.keys();
+        self.source
+            .read(|transaction| async move {
+                let instance = self.source.instance(&transaction, Read::Snapshot);
+                let winners: Vec<_> = rows.iter().map(|(_, id)| Tree::Winner.read(&transaction, keys, id)).collect();
+                instance.await?;
+                let mut found = Vec::with_capacity(rows.len());
+                for ((seq, id), winner) in rows.iter().zip(winners) {
+                    let crown = winner.await?.into_iter().next().and_then(|winner| winner.crown);
+                    found.push((id.clone(), *seq, crown.map(|crown| crown.seq)));
+                }
+                Ok(found)
+            })
+            .await
+    }
+}
