@@ -38,6 +38,7 @@ pub mod mirror;
 mod missing;
 pub mod oracle;
 pub mod random;
+pub mod recorded;
 mod scenario;
 mod scenarios;
 pub mod serializability;

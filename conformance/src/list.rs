@@ -340,6 +340,9 @@ macro_rules! __scenarios {
                 two_prefixes_do_not_conflict,
                 the_longest_key_under_a_prefix_is_shorter_by_it,
             }
+            "Recorded answers" recorded {
+                recorded_tapes_are_answered_as_recorded,
+            }
         }
     };
 }

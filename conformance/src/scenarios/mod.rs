@@ -13,6 +13,7 @@ pub(crate) mod prefix;
 pub(crate) mod ranges;
 pub(crate) mod read_version;
 pub(crate) mod read_your_writes;
+pub(crate) mod recorded;
 pub(crate) mod selectors;
 pub(crate) mod snapshot;
 pub(crate) mod unknown_result;

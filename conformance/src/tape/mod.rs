@@ -10,8 +10,12 @@
 mod generate;
 mod play;
 mod run;
+pub(crate) mod text;
 
-use kv_api::{KeySelector, MutationType, RangeRequest, Read};
+use std::fmt;
+
+use kv_api::{ConflictRange, KeySelector, MutationType, RangeRequest, Read, Transaction, TransactionOption};
+use serde::{Deserialize, Serialize};
 
 pub use generate::generate;
 pub use play::{Divergence, play};
@@ -21,7 +25,8 @@ pub use run::{Failure, Run, pinned, run, run_long, run_pinned, seeds};
 pub const TRANSACTIONS: usize = 4;
 
 /// A step: a transaction and what it does.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Instruction {
     /// Which transaction.
     pub transaction: usize,
@@ -30,51 +35,74 @@ pub struct Instruction {
 }
 
 /// What a transaction does.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[allow(missing_docs, reason = "each is the method of the same name in kv_api::Transaction")]
 pub enum Action {
     Get {
+        #[serde(with = "text::bytes")]
         key: Vec<u8>,
+        #[serde(with = "text::ReadText")]
         read: Read,
     },
     GetKey {
+        #[serde(with = "text::SelectorText")]
         selector: KeySelector,
+        #[serde(with = "text::ReadText")]
         read: Read,
     },
     GetRange {
+        #[serde(with = "text::RequestText")]
         request: RangeRequest,
+        #[serde(with = "text::ReadText")]
         read: Read,
     },
     Set {
+        #[serde(with = "text::bytes")]
         key: Vec<u8>,
+        #[serde(with = "text::bytes")]
         value: Vec<u8>,
     },
     Clear {
+        #[serde(with = "text::bytes")]
         key: Vec<u8>,
     },
     ClearRange {
+        #[serde(with = "text::bytes")]
         begin: Vec<u8>,
+        #[serde(with = "text::bytes")]
         end: Vec<u8>,
     },
     Atomic {
+        #[serde(with = "text::MutationText")]
         mutation: MutationType,
+        #[serde(with = "text::bytes")]
         key: Vec<u8>,
+        #[serde(with = "text::bytes")]
         operand: Vec<u8>,
     },
     StampedValue {
+        #[serde(with = "text::bytes")]
         key: Vec<u8>,
+        #[serde(with = "text::bytes")]
         operand: Vec<u8>,
     },
     StampedKey {
+        #[serde(with = "text::bytes")]
         template: Vec<u8>,
+        #[serde(with = "text::bytes")]
         value: Vec<u8>,
     },
     ReadConflict {
+        #[serde(with = "text::bytes")]
         begin: Vec<u8>,
+        #[serde(with = "text::bytes")]
         end: Vec<u8>,
     },
     WriteConflict {
+        #[serde(with = "text::bytes")]
         begin: Vec<u8>,
+        #[serde(with = "text::bytes")]
         end: Vec<u8>,
     },
     NextWriteNoWriteConflictRange,
@@ -96,6 +124,57 @@ pub enum Action {
     },
     Reset,
     Cancel,
+}
+
+impl fmt::Display for Instruction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
+    }
+}
+
+impl Action {
+    /// Whether it is a write that no transaction may make.
+    pub(crate) fn is_wrong(&self) -> bool {
+        match self {
+            Action::KeyTooLong | Action::KeyOutside => true,
+            Action::ClearRange { begin, end } => begin > end,
+            _ => false,
+        }
+    }
+
+    /// Makes a write, or sets an option; does nothing for any other action.
+    pub(crate) fn write_to<T: Transaction>(&self, transaction: &T) {
+        match self {
+            Action::Set { key, value } => transaction.set(key, value),
+            Action::Clear { key } => transaction.clear(key),
+            Action::ClearRange { begin, end } => transaction.clear_range(begin, end),
+            Action::Atomic { mutation, key, operand } => transaction.atomic_op(*mutation, key, operand),
+            Action::StampedValue { key, operand } => {
+                transaction.atomic_op(MutationType::SetVersionstampedValue, key, operand);
+            }
+            Action::StampedKey { template, value } => {
+                transaction.atomic_op(MutationType::SetVersionstampedKey, template, value);
+            }
+            Action::ReadConflict { begin, end } => transaction.add_conflict_range(begin, end, ConflictRange::Read),
+            Action::WriteConflict { begin, end } => transaction.add_conflict_range(begin, end, ConflictRange::Write),
+            Action::NextWriteNoWriteConflictRange => {
+                transaction.set_option(TransactionOption::NextWriteNoWriteConflictRange);
+            }
+            Action::SnapshotRywDisable => transaction.set_option(TransactionOption::SnapshotRywDisable),
+            Action::SnapshotRywEnable => transaction.set_option(TransactionOption::SnapshotRywEnable),
+            Action::KeyTooLong => transaction.set(&[b'k'; 20_000], b""),
+            Action::KeyOutside => transaction.set(b"\xff", b""),
+            Action::Get { .. }
+            | Action::GetKey { .. }
+            | Action::GetRange { .. }
+            | Action::ReadVersion
+            | Action::SetReadVersion { .. }
+            | Action::Commit
+            | Action::OnError { .. }
+            | Action::Reset
+            | Action::Cancel => {}
+        }
+    }
 }
 
 /// Two tests for an engine: the pinned tapes, and a short random run, of as many tapes as the second

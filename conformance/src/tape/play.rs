@@ -3,13 +3,10 @@
 use std::fmt;
 
 use kv_api::error::{
-    ACCESSED_UNREADABLE, KEY_OUTSIDE_LEGAL_RANGE, KEY_TOO_LARGE, NO_COMMIT_VERSION, READ_VERSION_ALREADY_SET,
-    TRANSACTION_CANCELLED,
+    ACCESSED_UNREADABLE, INVERTED_RANGE, KEY_OUTSIDE_LEGAL_RANGE, KEY_TOO_LARGE, NO_COMMIT_VERSION,
+    READ_VERSION_ALREADY_SET, TRANSACTION_CANCELLED,
 };
-use kv_api::{
-    ConflictRange, Database, Direction, Error, KeySelector, MutationType, RangeRequest, Read, Transaction,
-    TransactionOption,
-};
+use kv_api::{Database, Direction, Error, KeySelector, RangeRequest, Read, Transaction};
 
 use super::{Action, Instruction, TRANSACTIONS};
 use crate::oracle::{Map, Oracle, OracleTransaction, Row};
@@ -27,7 +24,7 @@ struct Difference {
 impl fmt::Display for Divergence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Difference { at, instruction, engine, oracle } = &*self.0;
-        write!(f, "step {at}: {instruction:?}\n  engine: {engine}\n  oracle: {oracle}")
+        write!(f, "step {at}: {instruction}\n  engine: {engine}\n  oracle: {oracle}")
     }
 }
 
@@ -172,65 +169,26 @@ impl<T: Transaction> Machine<T> {
     }
 
     fn write(&mut self, at: usize, action: &Action) {
-        let (engine, model) = (&self.engine[at], &mut self.models[at]);
+        action.write_to(&self.engine[at]);
+        let model = &mut self.models[at];
         match action {
-            Action::Set { key, value } => {
-                engine.set(key, value);
-                model.set(key, value);
-            }
-            Action::Clear { key } => {
-                engine.clear(key);
-                model.clear(key, &[key.as_slice(), b"\0"].concat());
-            }
-            Action::ClearRange { begin, end } => {
-                engine.clear_range(begin, end);
-                if begin > end {
-                    model.wrong(kv_api::error::INVERTED_RANGE);
-                } else {
-                    model.clear(begin, end);
-                }
-            }
-            Action::Atomic { mutation, key, operand } => {
-                engine.atomic_op(*mutation, key, operand);
-                model.atomic(*mutation, key, operand);
-            }
-            Action::StampedValue { key, operand } => {
-                engine.atomic_op(MutationType::SetVersionstampedValue, key, operand);
-                model.stamped_value(key, operand);
-            }
-            Action::StampedKey { template, value } => {
-                engine.atomic_op(MutationType::SetVersionstampedKey, template, value);
-                model.stamped_key(template, value);
-            }
-            Action::ReadConflict { begin, end } => {
-                engine.add_conflict_range(begin, end, ConflictRange::Read);
-                model.read_conflict(begin, end);
-            }
-            Action::WriteConflict { begin, end } => {
-                engine.add_conflict_range(begin, end, ConflictRange::Write);
-                model.write_conflict(begin, end);
-            }
+            Action::Set { key, value } => model.set(key, value),
+            Action::Clear { key } => model.clear(key, &[key.as_slice(), b"\0"].concat()),
+            Action::ClearRange { begin, end } if begin > end => model.wrong(INVERTED_RANGE),
+            Action::ClearRange { begin, end } => model.clear(begin, end),
+            Action::Atomic { mutation, key, operand } => model.atomic(*mutation, key, operand),
+            Action::StampedValue { key, operand } => model.stamped_value(key, operand),
+            Action::StampedKey { template, value } => model.stamped_key(template, value),
+            Action::ReadConflict { begin, end } => model.read_conflict(begin, end),
+            Action::WriteConflict { begin, end } => model.write_conflict(begin, end),
             Action::NextWriteNoWriteConflictRange => {
-                engine.set_option(TransactionOption::NextWriteNoWriteConflictRange);
                 model.next_write_has_no_conflict();
                 self.serializable = false;
             }
-            Action::SnapshotRywDisable => {
-                engine.set_option(TransactionOption::SnapshotRywDisable);
-                model.snapshots_hide_own(1);
-            }
-            Action::SnapshotRywEnable => {
-                engine.set_option(TransactionOption::SnapshotRywEnable);
-                model.snapshots_hide_own(-1);
-            }
-            Action::KeyTooLong => {
-                engine.set(&[b'k'; 20_000], b"");
-                model.wrong(KEY_TOO_LARGE);
-            }
-            Action::KeyOutside => {
-                engine.set(b"\xff", b"");
-                model.wrong(KEY_OUTSIDE_LEGAL_RANGE);
-            }
+            Action::SnapshotRywDisable => model.snapshots_hide_own(1),
+            Action::SnapshotRywEnable => model.snapshots_hide_own(-1),
+            Action::KeyTooLong => model.wrong(KEY_TOO_LARGE),
+            Action::KeyOutside => model.wrong(KEY_OUTSIDE_LEGAL_RANGE),
             _ => {}
         }
     }

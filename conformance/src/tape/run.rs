@@ -53,7 +53,7 @@ impl fmt::Display for Failure {
         match found {
             Found::Alone(divergence, steps) => {
                 write!(f, "(pin it in conformance/seeds/tape.txt):\n{divergence}\nafter:")?;
-                steps.iter().try_for_each(|step| write!(f, "\n  {step:?}"))
+                steps.iter().try_for_each(|step| write!(f, "\n  {step}"))
             }
             Found::After { first, divergence } => {
                 write!(f, "(only after the tapes from seed {first} on, on one database):\n{divergence}")

@@ -1,0 +1,120 @@
+//! A recording as a file: a line for where it comes from, then a line for each step. Empty lines and
+//! those that begin with `#` are for readers.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::Answer;
+use crate::tape::{Action, Instruction, TRANSACTIONS};
+
+/// The format that this suite writes and reads.
+pub const FORMAT: u32 = 1;
+
+/// Where a recording comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Origin {
+    /// The format of the file: [`FORMAT`].
+    pub format: u32,
+    /// What answered.
+    pub engine: String,
+    /// Its version: of FoundationDB, that of the server.
+    pub version: String,
+    /// The seed of the tape, unless a person wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+}
+
+/// An instruction and what was answered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Step {
+    /// Which transaction.
+    pub transaction: usize,
+    /// What it does.
+    pub action: Action,
+    /// What the engine answered.
+    #[serde(default, skip_serializing_if = "Answer::is_nothing")]
+    pub answer: Answer,
+}
+
+impl Step {
+    pub(super) fn instruction(&self) -> Instruction {
+        Instruction { transaction: self.transaction, action: self.action.clone() }
+    }
+}
+
+/// A tape with the answers of an engine. Its text is that of a file; it is read with [`str::parse`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recording {
+    /// Where it comes from.
+    pub origin: Origin,
+    /// Its steps, each with the number of its line.
+    pub steps: Vec<(usize, Step)>,
+}
+
+impl Recording {
+    /// A recording of these steps.
+    pub fn new(origin: Origin, steps: impl IntoIterator<Item = Step>) -> Self {
+        Recording { origin, steps: (2..).zip(steps).collect() }
+    }
+}
+
+impl fmt::Display for Recording {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", json(&self.origin)?)?;
+        self.steps.iter().try_for_each(|(_, step)| writeln!(f, "{}", json(step)?))
+    }
+}
+
+fn json(line: &impl Serialize) -> Result<String, fmt::Error> {
+    serde_json::to_string(line).map_err(|_| fmt::Error)
+}
+
+/// A line that is not what it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Malformed {
+    line: usize,
+    why: String,
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.why)
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+impl FromStr for Recording {
+    type Err = Malformed;
+
+    fn from_str(text: &str) -> Result<Self, Malformed> {
+        let mut lines = (1..).zip(text.lines()).filter(|(_, text)| !text.is_empty() && !text.starts_with('#'));
+        let Some((line, first)) = lines.next() else {
+            return Err(Malformed { line: 1, why: "there is nothing that says where the tape was recorded".into() });
+        };
+        // The number of the format comes first: another one may have other fields.
+        #[derive(Deserialize)]
+        struct Format {
+            format: u32,
+        }
+        let malformed = |line, error: serde_json::Error| Malformed { line, why: error.to_string() };
+        let Format { format } = serde_json::from_str(first).map_err(|error| malformed(line, error))?;
+        if format != FORMAT {
+            return Err(Malformed { line, why: format!("the format is {format}; this suite reads {FORMAT}") });
+        }
+        let origin = serde_json::from_str(first).map_err(|error| malformed(line, error))?;
+        let steps = lines.map(|(line, text)| {
+            let step: Step = serde_json::from_str(text).map_err(|error| malformed(line, error))?;
+            if step.transaction >= TRANSACTIONS {
+                let why = format!("transaction {} of {TRANSACTIONS}, counted from 0", step.transaction);
+                return Err(Malformed { line, why });
+            }
+            Ok((line, step))
+        });
+        Ok(Recording { origin, steps: steps.collect::<Result<_, _>>()? })
+    }
+}

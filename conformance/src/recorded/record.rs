@@ -1,0 +1,157 @@
+//! Recording a tape.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use kv_api::{Database, Error, MutationType, RangeRequest, Read, Transaction, Versionstamp};
+
+use super::answer::{Answers, Unanswered};
+use super::{FORMAT, Origin, Recording, Step};
+
+use crate::tape::{Action, Instruction, TRANSACTIONS, generate};
+
+/// Why a tape was not recorded.
+#[derive(Clone, Debug)]
+pub enum Unfit {
+    /// The keyspace holds something already.
+    NotEmpty,
+    /// The engine does not answer as any engine must; at this step.
+    Broken(usize, String),
+    /// Something outside of the tape came in its way: time that passed, or other clients. Another attempt
+    /// on an empty keyspace may succeed.
+    Disturbed(Error),
+    /// Other clients commit at the same time, at this step: the order in a batch, part of a stamp, is then
+    /// in their hands.
+    Crowded(usize),
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unfit::NotEmpty => write!(f, "a tape is recorded in an empty keyspace, and this one is not"),
+            Unfit::Broken(step, promise) => write!(f, "step {step}: {promise}"),
+            Unfit::Disturbed(error) => write!(f, "the recording was disturbed: {error}"),
+            Unfit::Crowded(step) => write!(f, "step {step}: others commit at the same time"),
+        }
+    }
+}
+
+impl std::error::Error for Unfit {}
+
+/// Records the settled tape of `seed` on `database`, whose keyspace must be empty and nobody else's:
+/// a [`Prefixed`](kv_api::Prefixed) one, as the one that tapes are replayed in. `engine` and `version`
+/// are what [`Origin`] says.
+///
+/// # Errors
+///
+/// [`Unfit`]. What was written stays: attempts go to keyspaces of their own.
+pub async fn record<D: Database>(
+    database: &D,
+    engine: &str,
+    version: &str,
+    seed: u64,
+    instructions: usize,
+) -> Result<Recording, Unfit> {
+    let everything = RangeRequest::keys("", b"\xff".as_slice()).limit(1);
+    let first = database.begin().map_err(Unfit::Disturbed)?.get_range(&everything, Read::Snapshot).await;
+    if !first.map_err(Unfit::Disturbed)?.rows.is_empty() {
+        return Err(Unfit::NotEmpty);
+    }
+    let mut answers = Answers::new(database).map_err(Unfit::Disturbed)?;
+    let mut steps = Vec::with_capacity(instructions);
+    for (at, instruction) in settled(seed, instructions).into_iter().enumerate() {
+        let answer = answers.answer(&instruction).await.map_err(|unanswered| match unanswered {
+            Unanswered::Disturbed(error) => Unfit::Disturbed(error),
+            Unanswered::Broken(promise) => Unfit::Broken(at, promise),
+        })?;
+        if answers.is_crowded() {
+            return Err(Unfit::Crowded(at));
+        }
+        steps.push(Step { transaction: instruction.transaction, action: instruction.action, answer });
+    }
+    let origin = Origin { format: FORMAT, engine: engine.into(), version: version.into(), seed: Some(seed) };
+    Ok(Recording::new(origin, steps))
+}
+
+/// The tape of `seed`, without what FoundationDB leaves to chance or to its own affairs:
+///
+/// * A transaction asks for its read version before it reads, and before it sets a stamped key. When
+///   FoundationDB would fetch it otherwise depends on what its cache of the transaction can answer.
+/// * A range has no target in bytes: the bytes of keys count, and with them those of a prefix.
+/// * An atomic operation on a key that is ever given a stamped value appends to it. Most others would cut
+///   the stamp to pieces, whose bytes are then the engine's own.
+/// * What follows the stamp in a stamped key rises over the tape. A key that was stamped at the read
+///   version then lies before where a pending one may come to lie, and can be read: else that would
+///   depend on whether the cluster's version went on in between.
+/// * A transaction that is cancelled makes no wrong write, and one with a wrong write is not cancelled:
+///   which of the two errors comes first is nowhere said.
+pub fn settled(seed: u64, instructions: usize) -> Vec<Instruction> {
+    // Drawn twice as many: some are left out.
+    let drawn = generate(seed, instructions * 2);
+    let stamped: BTreeSet<Vec<u8>> = drawn
+        .iter()
+        .filter_map(|instruction| match &instruction.action {
+            Action::StampedValue { key, .. } => Some(key.clone()),
+            _ => None,
+        })
+        .collect();
+    let mut attempts = [Attempt::default(); TRANSACTIONS];
+    let mut tape = Vec::with_capacity(instructions);
+    let mut stamped_keys = 0;
+    for mut instruction in drawn {
+        let transaction = instruction.transaction;
+        let attempt = &mut attempts[transaction];
+        let needs_version = match &mut instruction.action {
+            Action::GetRange { request, .. } => {
+                request.target_bytes = 0;
+                true
+            }
+            Action::Get { .. } | Action::GetKey { .. } => true,
+            Action::StampedKey { template, .. } => {
+                stamped_keys += 1;
+                let after = format!("{stamped_keys:04}");
+                *template =
+                    [b"v", Versionstamp::PENDING.as_bytes().as_slice(), after.as_bytes(), &[1, 0, 0, 0]].concat();
+                true
+            }
+            Action::Atomic { mutation, key, .. } if stamped.contains(key) => {
+                *mutation = MutationType::AppendIfFits;
+                false
+            }
+            _ => false,
+        };
+        if needs_version && !attempt.asked {
+            tape.push(Instruction { transaction, action: Action::ReadVersion });
+            attempt.asked = true;
+        }
+        match &instruction.action {
+            Action::Cancel if attempt.wrong => continue,
+            Action::Cancel => attempt.cancelled = true,
+            Action::OnError { .. } if attempt.cancelled => {}
+            Action::Commit | Action::OnError { .. } | Action::Reset => *attempt = Attempt::default(),
+            Action::ReadVersion => attempt.asked = true,
+            Action::SetReadVersion { .. } if !attempt.asked && !attempt.set => attempt.set = true,
+            action if action.is_wrong() || matches!(action, Action::SetReadVersion { .. }) => {
+                if attempt.cancelled {
+                    continue;
+                }
+                attempt.wrong = true;
+            }
+            _ => {}
+        }
+        tape.push(instruction);
+    }
+    tape.truncate(instructions);
+    tape
+}
+
+/// What is known of a transaction since it began.
+#[derive(Clone, Copy, Debug, Default)]
+struct Attempt {
+    /// Its read version was asked for.
+    asked: bool,
+    /// Its read version may have been set.
+    set: bool,
+    cancelled: bool,
+    wrong: bool,
+}

@@ -1,0 +1,11 @@
+//! Recorded answers: what FoundationDB said, and what its documentation says, asked of every engine.
+
+use crate::recorded::replay_all;
+use crate::{Outcome, Space};
+
+pub(crate) async fn recorded_tapes_are_answered_as_recorded(s: Space) -> Outcome {
+    if let Err((tape, difference)) = replay_all(s.database(), &s.key("")).await {
+        panic!("{tape}.tape, {difference}");
+    }
+    Ok(())
+}
