@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use kv_api::{Database, DatabaseExt, Error, Prefixed, Transaction};
+use kv_api::{AnyDatabase, AnyTransaction, Database, DatabaseExt, Error, Transaction};
 
 use super::{Divergence, Instruction, generate, play};
 use crate::scenario::block_on;
-use crate::{Fixture, Harness, Keyspace, shrink};
+use crate::{Fixture, Harness, shrink};
 
 /// How many tapes a run plays, and how long each is.
 #[derive(Clone, Copy, Debug)]
@@ -64,47 +64,13 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// A database of `harness` in which a tape finds nobody else's keys: the database's own keyspace, or a
-/// prefix of a shared one.
-enum Stage<D> {
-    Own(Fixture<D>),
-    Shared(Fixture<Prefixed<D>>),
-}
-
-impl<D: Database> Stage<D> {
-    fn open<H: Harness<Database = D>>(harness: &H) -> Self {
-        let fixture = harness.open("tape");
-        match fixture.keyspace {
-            Keyspace::Own => Stage::Own(fixture),
-            Keyspace::Shared => {
-                let prefix = fixture.subspace.clone();
-                Stage::Shared(fixture.map(|database| Prefixed::new(database, prefix)))
-            }
-        }
-    }
-
-    async fn play(&self, tape: &[Instruction]) -> Result<(), Divergence> {
-        match self {
-            Stage::Own(fixture) => play(&fixture.database, tape).await,
-            Stage::Shared(fixture) => play(&fixture.database, tape).await,
-        }
-    }
-
-    /// Empties the keyspace, and lets time pass where that is done by hand: before long, the engine
-    /// forgets versions and conflicts of earlier tapes.
-    async fn clear(&self) -> kv_api::Result<()> {
-        match self {
-            Stage::Own(fixture) => clear(fixture).await,
-            Stage::Shared(fixture) => clear(fixture).await,
-        }
-    }
-}
-
-async fn clear<D: Database>(fixture: &Fixture<D>) -> kv_api::Result<()> {
+/// Empties the keyspace, and lets time pass where that is done by hand: before long, the engine forgets
+/// versions and conflicts of earlier tapes.
+async fn clear(fixture: &Fixture<AnyDatabase>) -> kv_api::Result<()> {
     if let Some(clock) = &fixture.clock {
         clock(fixture.database.limits().read_window / 4);
     }
-    let everything = |tx: D::Transaction, _| {
+    let everything = |tx: AnyTransaction, _| {
         tx.clear_range(b"", b"\xff");
         std::future::ready(Ok::<_, Error>(()))
     };
@@ -112,7 +78,8 @@ async fn clear<D: Database>(fixture: &Fixture<D>) -> kv_api::Result<()> {
 }
 
 fn play_fresh<H: Harness>(harness: &H, tape: &[Instruction]) -> Result<(), Divergence> {
-    block_on(Stage::open(harness).play(tape))
+    let fixture = harness.open("tape").alone();
+    block_on(play(&fixture.database, tape))
 }
 
 /// Plays a tape on an empty database; the shortest tape found that shows the same failure.
@@ -177,11 +144,11 @@ pub fn run_long<H: Harness>(
     let mut first = run.seed;
     while first < end {
         let last = first.saturating_add(tapes_of_a_database.max(1)).min(end);
-        let stage = Stage::open(harness);
+        let fixture = harness.open("tape").alone();
         for seed in first..last {
             let played = block_on(async {
-                let played = stage.play(&generate(seed, run.instructions)).await;
-                if let Err(error) = stage.clear().await {
+                let played = play(&fixture.database, &generate(seed, run.instructions)).await;
+                if let Err(error) = clear(&fixture).await {
                     panic!("{}: cannot be emptied after the tape of seed {seed}: {error}", harness.engine());
                 }
                 played
