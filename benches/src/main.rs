@@ -3,6 +3,7 @@
 //! Machines differ and are noisy, so every figure is a ratio of two medians taken in turns in one
 //! run. Nothing here passes or fails; what must hold is in the tests.
 
+mod counts;
 #[cfg(feature = "fdb")]
 mod fdb;
 mod growth;
@@ -23,6 +24,8 @@ struct Cli {
 enum Command {
     /// The server beside another CouchDB-compatible one: writes, reads, bulk, feeds and listings
     Http(http::Options),
+    /// Instructions of hot operations, held to committed figures (needs valgrind)
+    Counts(counts::Options),
     /// What changes as documents, branches, bytes or writers grow
     Growth(growth::Options),
     /// All of it on one HTML page, with tables and plots
@@ -40,6 +43,7 @@ fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match cli.command {
         Command::Http(options) => runtime.block_on(http::run(options)),
+        Command::Counts(options) => counts::run(options),
         Command::Growth(options) => growth::run(options),
         Command::Report(options) => runtime.block_on(report::run(options)),
         Command::Sizes(options) => runtime.block_on(sizes::run(options)),

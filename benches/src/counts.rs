@@ -1,0 +1,291 @@
+//! Instructions of hot operations, held to committed figures.
+//!
+//! A time differs from run to run, a count of instructions hardly does: callgrind counts those of one
+//! function alone, [`counted`], on one thread. A change that makes an operation dearer is seen in CI
+//! without a quiet machine. Counts belong to a compiler and its target; the file says which.
+
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use benches::work::documents::{create, edits, store};
+use bytes::Bytes;
+use clap::Args;
+use engine_mem::MemDatabase;
+use futures_executor::block_on;
+use kv_api::{Database, RangeRequest, Read, Transaction};
+use model::{BodyFormat, ChangesRequest, GetOptions, JsonText, WriteMode};
+use serde::{Deserialize, Serialize};
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// The committed figures
+    #[arg(long, value_name = "PATH", default_value = "benches/counts.json")]
+    file: PathBuf,
+    /// Write the figures instead of holding to them
+    #[arg(long)]
+    update: bool,
+    /// How far from its figure a count may be, in hundredths
+    #[arg(long, default_value_t = 5.0)]
+    tolerance: f64,
+    /// Runs one operation; what callgrind is started on
+    #[arg(long, hide = true, value_name = "OPERATION")]
+    inside: Option<String>,
+}
+
+/// The committed figures: instructions for one unit of each operation.
+#[derive(Default, Serialize, Deserialize)]
+struct Figures {
+    /// Whose code was counted.
+    compiler: String,
+    instructions: BTreeMap<String, u64>,
+}
+
+type Prepared = Box<dyn FnOnce() -> Result<()>>;
+
+struct Operation {
+    name: &'static str,
+    /// How many units one run does: the count is divided by it.
+    units: u64,
+    prepare: fn(u64) -> Result<Prepared>,
+}
+
+const OPERATIONS: &[Operation] = &[
+    Operation { name: "commit of 10 rows", units: 500, prepare: commit },
+    Operation { name: "get of a row", units: 5_000, prepare: get },
+    Operation { name: "row of a range", units: 5_000, prepare: range },
+    Operation { name: "JSON text parsed", units: 1_000, prepare: parse },
+    Operation { name: "document inserted, exploded", units: 300, prepare: |n| insert(n, 1, BodyFormat::Exploded) },
+    Operation { name: "document inserted, packed", units: 300, prepare: |n| insert(n, 1, BodyFormat::Packed) },
+    Operation {
+        name: "document in a bulk of 100, exploded",
+        units: 500,
+        prepare: |n| insert(n, 100, BodyFormat::Exploded),
+    },
+    Operation {
+        name: "document in a bulk of 100, packed",
+        units: 500,
+        prepare: |n| insert(n, 100, BodyFormat::Packed),
+    },
+    Operation { name: "document read, exploded", units: 500, prepare: |n| read(n, BodyFormat::Exploded) },
+    Operation { name: "document read, packed", units: 500, prepare: |n| read(n, BodyFormat::Packed) },
+    Operation { name: "row of changes", units: 2_000, prepare: changes },
+];
+
+/// The one function whose instructions, and those of all it calls, are counted.
+#[inline(never)]
+fn counted(work: Prepared) -> Result<()> {
+    black_box(work)()
+}
+
+/// What callgrind is told to look for: the function above, whatever the compiler adds to its name.
+const COUNTED: &str = "*counts*counted*";
+
+pub(crate) fn run(options: Options) -> Result<()> {
+    if let Some(name) = &options.inside {
+        let operation = OPERATIONS.iter().find(|operation| operation.name == name);
+        let operation = operation.with_context(|| format!("there is no operation {name:?}"))?;
+        return counted((operation.prepare)(operation.units)?);
+    }
+    let compiler = compiler()?;
+    let committed: Figures = match std::fs::read(&options.file) {
+        Ok(text) => serde_json::from_slice(&text).with_context(|| options.file.display().to_string())?,
+        Err(error) if options.update && error.kind() == std::io::ErrorKind::NotFound => Figures::default(),
+        Err(error) => return Err(error).with_context(|| options.file.display().to_string()),
+    };
+    println!("{:<38} {:>14} {:>14} {:>9}", "instructions for one", "counted", "committed", "change");
+    let mut figures = Figures { compiler, instructions: BTreeMap::new() };
+    let mut strayed = Vec::new();
+    for operation in OPERATIONS {
+        let count = count(operation)?;
+        let before = committed.instructions.get(operation.name).copied();
+        let change = before.map(|before| (count as f64 / before as f64 - 1.0) * 100.0);
+        println!(
+            "{:<38} {count:>14} {:>14} {:>9}",
+            operation.name,
+            before.map_or("-".into(), |before| before.to_string()),
+            change.map_or("-".into(), |change| format!("{change:+.1} %")),
+        );
+        if change.is_none_or(|change| change.abs() > options.tolerance) {
+            strayed.push(operation.name);
+        }
+        figures.instructions.insert(operation.name.into(), count);
+    }
+    if options.update {
+        let text = serde_json::to_string_pretty(&figures)? + "\n";
+        return std::fs::write(&options.file, text).with_context(|| options.file.display().to_string());
+    }
+    if figures.compiler != committed.compiler {
+        println!("counted with {}, committed with {}", figures.compiler, committed.compiler);
+    }
+    if !strayed.is_empty() {
+        bail!(
+            "{} strayed over {} % from {}: find out why, or commit the new figures (--update)",
+            strayed.join(", "),
+            options.tolerance,
+            options.file.display()
+        );
+    }
+    Ok(())
+}
+
+fn compiler() -> Result<String> {
+    let output = Command::new("rustc").arg("--version").output().context("rustc")?;
+    Ok(format!("{} on {}", String::from_utf8_lossy(&output.stdout).trim(), std::env::consts::ARCH))
+}
+
+/// Runs an operation under callgrind; instructions for one unit.
+fn count(operation: &Operation) -> Result<u64> {
+    let folder = tempfile::tempdir()?;
+    let out = folder.path().join("callgrind.out");
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--collect-atstart=no", &format!("--toggle-collect={COUNTED}")])
+        .arg(format!("--callgrind-out-file={}", out.display()))
+        .arg(std::env::current_exe()?)
+        .args(["counts", "--inside", operation.name])
+        .output()
+        .context("valgrind, which must be installed")?;
+    if !output.status.success() {
+        bail!("{}: {}", operation.name, String::from_utf8_lossy(&output.stderr));
+    }
+    let text = std::fs::read_to_string(&out).context("callgrind's figures")?;
+    let total = text.lines().find_map(|line| line.strip_prefix("totals:").or_else(|| line.strip_prefix("summary:")));
+    let total: u64 = total.context("callgrind gave no total")?.trim().parse().context("callgrind's total")?;
+    if total == 0 {
+        bail!("callgrind did not see {COUNTED}: are the symbols there?");
+    }
+    Ok(total / operation.units)
+}
+
+fn row(n: u64) -> (Bytes, Bytes) {
+    // Scattered keys: the multiplier is odd, so none comes twice.
+    let key = format!("{:016x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    (Bytes::from(key), Bytes::from(vec![n as u8; 100]))
+}
+
+fn filled(count: u64) -> Result<MemDatabase> {
+    let database = MemDatabase::new();
+    let transaction = database.begin()?;
+    for (key, value) in (0..count).map(row) {
+        transaction.set(&key, &value);
+    }
+    block_on(transaction.commit())?;
+    Ok(database)
+}
+
+fn commit(units: u64) -> Result<Prepared> {
+    let database = filled(10_000)?;
+    let rows: Vec<_> = (10_000..10_000 + 10 * units).map(row).collect();
+    Ok(Box::new(move || {
+        for rows in rows.chunks(10) {
+            let transaction = database.begin()?;
+            for (key, value) in rows {
+                transaction.set(key, value);
+            }
+            block_on(transaction.commit())?;
+        }
+        Ok(())
+    }))
+}
+
+fn get(units: u64) -> Result<Prepared> {
+    let database = filled(10_000)?;
+    let keys: Vec<_> = (0..units).map(|n| row(n).0).collect();
+    Ok(Box::new(move || {
+        let transaction = database.begin()?;
+        for key in &keys {
+            black_box(block_on(transaction.get(key, Read::Serializable))?);
+        }
+        Ok(())
+    }))
+}
+
+fn range(units: u64) -> Result<Prepared> {
+    let database = filled(units)?;
+    Ok(Box::new(move || {
+        let transaction = database.begin()?;
+        let mut request = Some(RangeRequest::keys(Bytes::new(), Bytes::from_static(b"\xff")));
+        while let Some(range) = request {
+            let batch = block_on(transaction.get_range(&range, Read::Serializable))?;
+            request = range.after(&batch);
+            black_box(batch);
+        }
+        Ok(())
+    }))
+}
+
+fn parse(units: u64) -> Result<Prepared> {
+    let mut source = benches::documents::Documents::seeded(1);
+    let texts: Vec<String> = (0..units).map(|_| source.document()).collect();
+    Ok(Box::new(move || {
+        for text in &texts {
+            black_box(JsonText::parse(text.as_bytes())?);
+        }
+        Ok(())
+    }))
+}
+
+fn insert(units: u64, together: usize, format: BodyFormat) -> Result<Prepared> {
+    let documents = create(MemDatabase::new(), format)?;
+    store(&documents, edits(1, 1_000)?)?;
+    let calls: Vec<Vec<_>> = edits(2, units as usize)?.chunks(together).map(<[_]>::to_vec).collect();
+    Ok(Box::new(move || {
+        for call in calls {
+            for result in block_on(documents.write(call, WriteMode::Interactive))? {
+                black_box(result?);
+            }
+        }
+        Ok(())
+    }))
+}
+
+fn read(units: u64, format: BodyFormat) -> Result<Prepared> {
+    let documents = create(MemDatabase::new(), format)?;
+    let stored = edits(1, units as usize)?;
+    let ids: Vec<String> = stored.iter().map(|edit| edit.id.clone()).collect();
+    store(&documents, stored)?;
+    Ok(Box::new(move || {
+        for id in &ids {
+            black_box(block_on(documents.get(id, &GetOptions::default()))?.to_json());
+        }
+        Ok(())
+    }))
+}
+
+fn changes(units: u64) -> Result<Prepared> {
+    let documents = create(MemDatabase::new(), BodyFormat::Exploded)?;
+    store(&documents, edits(1, units as usize)?)?;
+    Ok(Box::new(move || {
+        let mut request = ChangesRequest::default();
+        loop {
+            let batch = block_on(documents.changes(&request))?;
+            if !black_box(&batch).more {
+                return Ok(());
+            }
+            request.since = model::Since::Seq(batch.last_seq);
+        }
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operation_can_be_done() {
+        for operation in OPERATIONS {
+            (operation.prepare)(20).and_then(counted).unwrap_or_else(|error| panic!("{}: {error:#}", operation.name));
+        }
+    }
+
+    #[test]
+    fn every_operation_has_a_committed_figure() {
+        let figures: Figures = serde_json::from_str(include_str!("../counts.json")).unwrap();
+        let names: Vec<&str> = figures.instructions.keys().map(String::as_str).collect();
+        let mut expected: Vec<&str> = OPERATIONS.iter().map(|operation| operation.name).collect();
+        expected.sort_unstable();
+        assert_eq!(names, expected);
+    }
+}
