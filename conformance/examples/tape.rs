@@ -7,23 +7,21 @@
 //! Prints the seed, what was played and how fast; ends with 1 at the first difference, with the shortest
 //! tape found that still shows it. Time is simulated: pauses end at once.
 
+#[path = "../tests/engines/mod.rs"]
+mod engines;
+
 use std::io::IsTerminal;
-use std::marker::PhantomData;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
+use conformance::Harness;
 use conformance::tape::{Run, run_long};
-use conformance::{Fixture, Harness};
-use engine_mem::MemDatabase;
 use engine_redb::RedbStore;
 use engine_sled::SledStore;
 use indicatif::{ProgressBar, ProgressStyle};
-use kv_api::BoxFuture;
-use occ::disk::{DiskOptions, DiskStore, OnDisk};
-use occ::{Clock, OccBuilder, OccDatabase};
+
+use engines::{InFolder, InMemory};
 
 #[derive(Parser)]
 #[command(about = "Plays random tapes on an engine and compares it with the oracle.")]
@@ -50,61 +48,6 @@ enum Engine {
     Mem,
     Redb,
     Sled,
-}
-
-/// Time that passes where somebody waits for it, and where the tape moves it on.
-#[derive(Clone, Default)]
-struct SimulatedClock(Arc<AtomicU64>);
-
-impl SimulatedClock {
-    fn advance(&self, by: Duration) {
-        self.0.fetch_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX), Ordering::SeqCst);
-    }
-}
-
-impl Clock for SimulatedClock {
-    fn now(&self) -> Duration {
-        Duration::from_nanos(self.0.load(Ordering::SeqCst))
-    }
-
-    fn sleep(&self, pause: Duration) -> BoxFuture<()> {
-        self.advance(pause);
-        Box::pin(std::future::ready(()))
-    }
-}
-
-struct InMemory;
-
-impl Harness for InMemory {
-    type Database = MemDatabase;
-
-    fn engine(&self) -> String {
-        "engine-mem".into()
-    }
-
-    fn open(&self, _scenario: &str) -> Fixture<MemDatabase> {
-        let clock = SimulatedClock::default();
-        let database = OccBuilder::new().clock(clock.clone()).build();
-        Fixture::new(database).clock(move |by| clock.advance(by))
-    }
-}
-
-struct InFolder<S>(PhantomData<fn() -> S>);
-
-impl<S: DiskStore> Harness for InFolder<S> {
-    type Database = OccDatabase<OnDisk<S>>;
-
-    fn engine(&self) -> String {
-        format!("engine-{}", S::ENGINE)
-    }
-
-    fn open(&self, _scenario: &str) -> Fixture<Self::Database> {
-        let clock = SimulatedClock::default();
-        let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("no folder: {error}"));
-        let database = OccDatabase::open(folder.path(), DiskOptions::new().clock(clock.clone()))
-            .unwrap_or_else(|error| panic!("{} does not open: {error}", S::ENGINE));
-        Fixture::new(database).clock(move |by| clock.advance(by)).keep(folder)
-    }
 }
 
 fn play<H: Harness>(harness: &H, arguments: &Arguments) -> ExitCode {
@@ -155,7 +98,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match arguments.engine {
         Engine::Mem => play(&InMemory, &arguments),
-        Engine::Redb => play(&InFolder::<RedbStore>(PhantomData), &arguments),
-        Engine::Sled => play(&InFolder::<SledStore>(PhantomData), &arguments),
+        Engine::Redb => play(&InFolder::<RedbStore>::new(), &arguments),
+        Engine::Sled => play(&InFolder::<SledStore>::new(), &arguments),
     }
 }

@@ -1,0 +1,49 @@
+//! Engines of different kinds, driven as one: they agree on everything that one thread can ask, and on
+//! the tape.
+
+mod engines;
+
+use conformance::wrappers::{Mirrored, run_on_one_thread};
+use engine_redb::RedbStore;
+use engine_sled::SledStore;
+
+use engines::{InFolder, InMemory};
+
+fn sled_and_memory() -> Mirrored<InFolder<SledStore>, InMemory> {
+    Mirrored(InFolder::new(), InMemory)
+}
+
+fn redb_and_memory() -> Mirrored<InFolder<RedbStore>, InMemory> {
+    Mirrored(InFolder::new(), InMemory)
+}
+
+fn redb_and_sled() -> Mirrored<InFolder<RedbStore>, InFolder<SledStore>> {
+    Mirrored(InFolder::new(), InFolder::new())
+}
+
+#[test]
+fn sled_and_memory_pass_what_one_thread_can_ask() {
+    run_on_one_thread(&sled_and_memory());
+}
+
+#[test]
+fn redb_and_memory_pass_what_one_thread_can_ask() {
+    run_on_one_thread(&redb_and_memory());
+}
+
+#[test]
+fn redb_and_sled_pass_what_one_thread_can_ask() {
+    run_on_one_thread(&redb_and_sled());
+}
+
+mod tape_of_sled_and_memory {
+    conformance::tape!(super::sled_and_memory(), 20);
+}
+
+mod tape_of_redb_and_memory {
+    conformance::tape!(super::redb_and_memory(), 20);
+}
+
+mod tape_of_redb_and_sled {
+    conformance::tape!(super::redb_and_sled(), 10);
+}
