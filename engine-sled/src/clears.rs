@@ -14,12 +14,17 @@
 //! Invariants: a key in a pending interval is absent, whatever the tree holds; a key outside is what
 //! the tree says. Every snapshot carries the intervals of its epoch. Rows are removed only once no
 //! snapshot from before the clear lives, so that none needs their before-images. The record changes in
-//! the batch that makes it change, so a crash leaves it true: what was purged twice is gone all the same.
+//! the batch that makes it change, and after the rows that a purge removed, so a crash leaves it true:
+//! what was purged twice is gone all the same.
+//!
+//! A purge removes the rows of one stretch at a time while commits go on beside it; only one that sets a
+//! key in that very stretch waits, lest its row be taken for an old one.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use kv_api::{Error, Result, error};
+use occ::store::Op;
 use occ::{KeyRange, RangeSet};
 
 /// Where the tree keeps the record. A system key, out of the user's reach.
@@ -37,6 +42,16 @@ pub(crate) struct Clears {
     pub(crate) pending: Arc<RangeSet>,
     /// The epoch in which the newest of them began.
     pub(crate) since: u64,
+    /// Where rows are being removed: part of a pending interval.
+    pub(crate) purging: Option<KeyRange>,
+}
+
+impl Clears {
+    /// Whether the batch has to wait for what is being removed.
+    pub(crate) fn in_the_way(&self, ops: &[Op]) -> bool {
+        let Some(purging) = &self.purging else { return false };
+        ops.iter().any(|op| matches!(op, Op::Set { key, .. } if *key >= purging.begin && *key < purging.end))
+    }
 }
 
 /// The record of some intervals: each key with its length before it, in four bytes big-endian.

@@ -2,10 +2,13 @@
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// The pause between two steps, so that commits come through.
+/// The pause between two steps, at least: commits have the processor and the disk to themselves for it.
 const BREATH: Duration = Duration::from_millis(2);
+
+/// And so many times what the step took.
+const REST: u32 = 2;
 
 /// How often to look whether the snapshots from before a clear are gone.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -72,8 +75,9 @@ impl Signal {
         let mut stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
         while !*stopped {
             drop(stopped);
+            let begun = Instant::now();
             let pause = match step() {
-                Step::Removed => BREATH,
+                Step::Removed => BREATH.max(REST * begun.elapsed()),
                 Step::TooEarly => PATIENCE,
                 // A wake-up that comes between the step and the wait is made good by this bound.
                 Step::Idle => 10 * PATIENCE,

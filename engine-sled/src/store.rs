@@ -5,7 +5,7 @@ use std::collections::btree_map::Entry;
 use std::fs::File;
 use std::ops::Bound;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -45,8 +45,10 @@ pub struct SledStore {
 struct Shared {
     tree: sled::Db,
     images: Arc<Images>,
-    /// Held by whoever changes the tree.
+    /// Held by a commit while it changes the tree.
     clears: Mutex<Clears>,
+    /// A stretch of rows has been removed.
+    purged: Condvar,
     /// A clear of more rows than this is made pending.
     bulk: usize,
 }
@@ -55,6 +57,15 @@ struct Shared {
 struct Draft {
     pending: RangeSet,
     grew: bool,
+}
+
+/// Rows that a purge has chosen to remove next.
+struct Stretch {
+    /// Part of a pending interval.
+    range: KeyRange,
+    rows: Vec<IVec>,
+    /// As in [`Clears`].
+    since: u64,
 }
 
 /// What a batch changes: of each key what it holds before, and what it is to hold.
@@ -95,10 +106,10 @@ impl SledStore {
         };
         let record = caught("reading", || tree.get(RECORD_KEY))?;
         let pending = record.map_or_else(|| Ok(RangeSet::default()), |record| decode(&record))?;
-        let clears = Mutex::new(Clears { pending: Arc::new(pending), since: 0 });
+        let clears = Mutex::new(Clears { pending: Arc::new(pending), since: 0, purging: None });
         let store = SledStore {
             purger: Purger::default(),
-            shared: Arc::new(Shared { tree, images: Arc::default(), clears, bulk }),
+            shared: Arc::new(Shared { tree, images: Arc::default(), clears, purged: Condvar::new(), bulk }),
             disk,
             path: folder.display().to_string(),
         };
@@ -179,40 +190,60 @@ impl Shared {
 
     /// Removes some rows of a pending clear.
     fn purge_step(&self) -> Step {
+        match self.choose() {
+            Ok(stretch) => self.purge(stretch, || {}),
+            Err(step) => step,
+        }
+    }
+
+    /// The front of the first interval, as far as one step goes; or what else there is to do.
+    fn choose(&self) -> Result<Stretch, Step> {
+        let (pending, since) = {
+            let clears = locked(&self.clears);
+            (clears.pending.clone(), clears.since)
+        };
+        if self.images.oldest_seen() < since {
+            return Err(Step::TooEarly);
+        }
+        let Some((begin, end)) = pending.iter().next() else { return Err(Step::Idle) };
+        let rows = self.tree.range::<&[u8], _>(begin.as_ref()..end.as_ref()).keys().take(STEP);
+        let rows: Vec<IVec> = caught("purging", || rows.collect()).map_err(|_| Step::Failed)?;
+        let last = rows.last().filter(|_| rows.len() == STEP).map(|last| KeyRange::point(last).end);
+        let range = KeyRange { begin: begin.clone(), end: last.unwrap_or_else(|| end.clone()) };
+        Ok(Stretch { range, rows, since })
+    }
+
+    /// Removes what was chosen; `amid` is called once commits are kept out of it.
+    fn purge(&self, Stretch { range, rows, since }: Stretch, amid: impl FnOnce()) -> Step {
+        {
+            let mut clears = locked(&self.clears);
+            // A key that was set there meanwhile is no longer pending; or is again, by a later clear whose
+            // rows may still be needed.
+            if clears.since != since || !uncovered(&clears.pending, &range.begin, &range.end).is_empty() {
+                return Step::Removed;
+            }
+            clears.purging = Some(range.clone());
+        }
+        amid();
+        // One by one: a batch of sled's would hold up every commit for as long as it takes.
+        let removed = caught("purging", || rows.into_iter().try_for_each(|key| self.tree.remove(key).map(drop)));
         let mut clears = locked(&self.clears);
-        if clears.pending.is_empty() {
-            return Step::Idle;
-        }
-        if self.images.oldest_seen() < clears.since {
-            return Step::TooEarly;
-        }
-        match caught("purging", || self.purge(&clears.pending)) {
-            Ok(pending) => {
-                clears.pending = Arc::new(pending);
+        clears.purging = None;
+        self.purged.notify_all();
+        let mut left = RangeSet::clone(&clears.pending);
+        left.remove(&range.begin, &range.end);
+        let recorded = removed.and_then(|()| {
+            let mut changes = sled::Batch::default();
+            record(&mut changes, &left);
+            caught("purging", || self.tree.apply_batch(changes))
+        });
+        match recorded {
+            Ok(()) => {
+                clears.pending = Arc::new(left);
                 Step::Removed
             }
             Err(_) => Step::Failed,
         }
-    }
-
-    /// Removes rows from the front of the first interval; what is pending then.
-    fn purge(&self, pending: &RangeSet) -> sled::Result<RangeSet> {
-        let mut left = pending.clone();
-        let Some((begin, end)) = pending.iter().next() else { return Ok(left) };
-        let mut changes = sled::Batch::default();
-        let mut last = None;
-        let rows = self.tree.range::<&[u8], _>(begin.as_ref()..end.as_ref()).keys().take(STEP);
-        let mut count = 0;
-        for key in rows {
-            let key = key?;
-            last = Some(KeyRange::point(&key).end);
-            changes.remove(key);
-            count += 1;
-        }
-        left.remove(begin, last.as_ref().filter(|_| count == STEP).unwrap_or(end));
-        record(&mut changes, &left);
-        self.tree.apply_batch(changes)?;
-        Ok(left)
     }
 }
 
@@ -277,6 +308,9 @@ impl Store for SledStore {
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
         let shared = &self.shared;
         let mut clears = locked(&shared.clears);
+        while clears.in_the_way(&batch.ops) {
+            clears = shared.purged.wait(clears).unwrap_or_else(PoisonError::into_inner);
+        }
         let mut draft = Draft { pending: RangeSet::clone(&clears.pending), grew: false };
         let effects = caught(&self.doing("cannot read"), || shared.settle(batch, &mut draft))
             .map_err(ApplyError::NothingApplied)?;
@@ -298,7 +332,7 @@ impl Store for SledStore {
         caught(&self.doing("cannot write to"), || shared.tree.apply_batch(changes)).map_err(ApplyError::Unknown)?;
         if clears_change {
             let since = if grew { shared.images.epoch() } else { clears.since };
-            *clears = Clears { pending: Arc::new(pending), since };
+            (clears.pending, clears.since) = (Arc::new(pending), since);
         }
         drop(clears);
         if clears_change {

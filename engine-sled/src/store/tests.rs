@@ -118,3 +118,74 @@ fn snapshots_hold_while_batches_are_applied() {
         done.store(true, Ordering::Relaxed);
     });
 }
+
+/// A store of 40 rows, all cleared in one stretch that is not purged yet.
+fn cleared(folder: &Path) -> SledStore {
+    let store = SledStore::open_with_bulk(folder, 8 << 20, Durability::OperatingSystem, 16).unwrap();
+    // The steps are the test's.
+    store.purger.stop();
+    let row = |at: usize| Op::Set { key: Bytes::from(format!("m{at:02}")), value: Bytes::from("old") };
+    store.apply(Batch { version: 1, ops: (0..40).map(row).collect() }).unwrap();
+    let all = Op::ClearRange { begin: Bytes::from("m"), end: Bytes::from("n") };
+    store.apply(Batch { version: 2, ops: vec![all] }).unwrap();
+    assert!(!locked(&store.shared.clears).pending.is_empty());
+    store
+}
+
+fn set(key: &str, version: i64) -> Batch {
+    Batch { version, ops: vec![Op::Set { key: Bytes::from(key.to_owned()), value: Bytes::from("new") }] }
+}
+
+#[test]
+fn commits_go_on_while_rows_are_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = cleared(folder.path());
+    // On this very thread: if it had to wait, it would for ever.
+    let step = store.shared.purge(store.shared.choose().ok().unwrap(), || {
+        store.apply(set("a", 3)).unwrap();
+        store.apply(Batch { version: 4, ops: vec![Op::Clear { key: Bytes::from("m05") }] }).unwrap();
+    });
+    assert_eq!(step, Step::Removed);
+    assert_eq!(store.shared.tree.len(), 1, "the rows are gone, and the record of them");
+    assert_eq!(store.view().unwrap().get(b"a").unwrap().unwrap(), "new");
+}
+
+#[test]
+fn a_key_that_is_set_amid_a_purge_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = cleared(folder.path());
+    std::thread::scope(|scope| {
+        let mut setter = None;
+        let set = || store.apply(set("m05", 3)).unwrap();
+        let step = store.shared.purge(store.shared.choose().ok().unwrap(), || setter = Some(scope.spawn(set)));
+        assert_eq!(step, Step::Removed);
+        setter.unwrap().join().unwrap();
+    });
+    while store.shared.purge_step() == Step::Removed {}
+    assert_eq!(store.view().unwrap().get(b"m05").unwrap().unwrap(), "new");
+    assert_eq!(store.shared.tree.len(), 1);
+}
+
+#[test]
+fn a_choice_that_commits_have_overtaken_is_dropped() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = cleared(folder.path());
+    let chosen = store.shared.choose().ok().unwrap();
+    store.apply(set("m05", 3)).unwrap();
+    assert_eq!(store.shared.purge(chosen, || panic!("it is no longer all pending")), Step::Removed);
+
+    // Pending once more, by a clear that a snapshot does not see yet.
+    let chosen = store.shared.choose().ok().unwrap();
+    let row = |at: usize| Op::Set { key: Bytes::from(format!("m{at:02}")), value: Bytes::from("newer") };
+    store.apply(Batch { version: 4, ops: (0..40).map(row).collect() }).unwrap();
+    let view = store.view().unwrap();
+    let all = Op::ClearRange { begin: Bytes::from("m"), end: Bytes::from("n") };
+    store.apply(Batch { version: 5, ops: vec![all] }).unwrap();
+    assert_eq!(store.shared.purge(chosen, || panic!("a snapshot needs the rows")), Step::Removed);
+    assert_eq!(store.shared.purge_step(), Step::TooEarly);
+    assert_eq!(view.range(b"m", b"n", Direction::Forward).count(), 40);
+    assert_eq!(store.view().unwrap().range(b"m", b"n", Direction::Forward).count(), 0);
+    drop(view);
+    while store.shared.purge_step() == Step::Removed {}
+    assert_eq!(store.shared.tree.len(), 0);
+}
