@@ -38,7 +38,7 @@ impl Drop for SmallDisk<'_> {
 fn value(at: usize) -> Vec<u8> {
     // Bytes that do not compress.
     let mut random = Random::new(at as u64);
-    (0..125).flat_map(|_| random.bits().to_le_bytes()).collect()
+    (0..500).flat_map(|_| random.bits().to_le_bytes()).collect()
 }
 
 /// Writes until the disk is full, makes room, and opens again.

@@ -1,0 +1,279 @@
+//! The durability tests' own test: an engine in one file, which passes, and three that are wrong on
+//! purpose, which are caught.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::ops::Bound;
+use std::panic::catch_unwind;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use conformance::durability::{self, DiskHarness, Point, Reached};
+use kv_api::{Bytes, Direction, Durability, Error, Result, error};
+use occ::OccDatabase;
+use occ::disk::{DiskOptions, DiskStore, OnDisk};
+use occ::folder::io_error;
+use occ::store::{ApplyError, Batch, Op, Store, View};
+use occ::synced::Synced;
+
+type Rows = BTreeMap<Bytes, Bytes>;
+
+/// What a log does wrong.
+const SOUND: u8 = 0;
+/// Batches are written when the next one comes: a sync has nothing to sync.
+const LATE: u8 = 1;
+/// A batch whose end is missing is taken for a shorter one.
+const TORN: u8 = 2;
+/// What was written is not checked when it is read.
+const UNCHECKED: u8 = 3;
+
+/// A log of batches, and what they come to. One batch in the file:
+///
+/// ```text
+///   length, 4 │ CRC-32, 4 │ changes: kind, 1 │ two strings, each with its length before it
+/// ```
+#[derive(Debug)]
+struct Log<const WRONG: u8> {
+    head: Mutex<Arc<Rows>>,
+    file: Mutex<(File, Vec<u8>)>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn encode(ops: &[Op]) -> Vec<u8> {
+    let mut changes = Vec::new();
+    for op in ops {
+        let (kind, one, two) = match op {
+            Op::Set { key, value } => (0, key, value),
+            Op::Clear { key } => (1, key, &Bytes::new()),
+            Op::ClearRange { begin, end } => (2, begin, end),
+        };
+        changes.push(kind);
+        for text in [one, two] {
+            changes.extend_from_slice(&(text.len() as u32).to_be_bytes());
+            changes.extend_from_slice(text);
+        }
+    }
+    [&(changes.len() as u32).to_be_bytes(), &crc32fast::hash(&changes).to_be_bytes(), changes.as_slice()].concat()
+}
+
+/// The changes of a batch, up to one that is not whole.
+fn decode(mut changes: &[u8]) -> Vec<Op> {
+    fn text(changes: &mut &[u8]) -> Option<Bytes> {
+        let (length, rest) = changes.split_first_chunk::<4>()?;
+        let (text, rest) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
+        *changes = rest;
+        Some(Bytes::copy_from_slice(text))
+    }
+    let mut next = || {
+        let (kind, rest) = changes.split_first()?;
+        changes = rest;
+        let (one, two) = (text(&mut changes)?, text(&mut changes)?);
+        Some(match kind {
+            0 => Op::Set { key: one, value: two },
+            1 => Op::Clear { key: one },
+            _ => Op::ClearRange { begin: one, end: two },
+        })
+    };
+    std::iter::from_fn(&mut next).collect()
+}
+
+fn change(rows: &mut Rows, ops: Vec<Op>) {
+    for op in ops {
+        match op {
+            Op::Set { key, value } => drop(rows.insert(key, value)),
+            Op::Clear { key } => drop(rows.remove(&key)),
+            Op::ClearRange { begin, end } => rows.retain(|key, _| *key < begin || *key >= end),
+        }
+    }
+}
+
+impl<const WRONG: u8> Log<WRONG> {
+    /// Reads batches up to the first that is not whole: what a kill may leave of the last one.
+    fn read(mut log: &[u8]) -> Rows {
+        let mut rows = Rows::new();
+        while let Some((head, rest)) = log.split_first_chunk::<8>() {
+            let (length, check) = (u32::from_be_bytes([head[0], head[1], head[2], head[3]]), &head[4..]);
+            let whole = rest.split_at_checked(length as usize);
+            let Some((changes, rest)) = whole.or((WRONG == TORN).then_some((rest, &[]))) else { break };
+            if WRONG < TORN && check != crc32fast::hash(changes).to_be_bytes() {
+                break;
+            }
+            change(&mut rows, decode(changes));
+            log = rest;
+        }
+        rows
+    }
+}
+
+impl<const WRONG: u8> DiskStore for Log<WRONG> {
+    const ENGINE: &'static str = "log";
+    const FORMAT: u32 = 1;
+    const DURABILITIES: &'static [Durability] = &[Durability::Disk];
+
+    fn open(folder: &Path, _: u64, _: Durability) -> Result<Self> {
+        let failed = |cause| io_error(format!("cannot read the log in {}", folder.display()), &cause);
+        let (path, new) = (folder.join("log"), folder.join("log.new"));
+        let log = fs::read(&path).or_else(|cause| match cause.kind() {
+            ErrorKind::NotFound => Ok(Vec::new()),
+            _ => Err(cause),
+        });
+        let rows = Self::read(&log.map_err(failed)?);
+        // Begun anew, beside the old one, so that no batch comes behind a broken one.
+        let all = rows.iter().map(|(key, value)| Op::Set { key: key.clone(), value: value.clone() });
+        let mut file = File::create(&new).map_err(failed)?;
+        file.write_all(&encode(&all.collect::<Vec<_>>())).map_err(failed)?;
+        file.sync_all().map_err(failed)?;
+        fs::rename(&new, &path).map_err(failed)?;
+        Ok(Log { head: Mutex::new(Arc::new(rows)), file: Mutex::new((file, Vec::new())) })
+    }
+}
+
+impl<const WRONG: u8> Store for Log<WRONG> {
+    type View = Snapshot;
+
+    fn view(&self) -> Result<Snapshot> {
+        Ok(Snapshot(locked(&self.head).clone()))
+    }
+
+    fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
+        let mut file = locked(&self.file);
+        let (file, waiting) = &mut *file;
+        let mut now = encode(&batch.ops);
+        if WRONG == LATE {
+            std::mem::swap(&mut now, waiting);
+        }
+        file.write_all(&now).map_err(|cause| ApplyError::Unknown(io_error("cannot write", &cause)))?;
+        let mut head = locked(&self.head);
+        let mut rows = Rows::clone(&head);
+        change(&mut rows, batch.ops);
+        *head = Arc::new(rows);
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        locked(&self.file).0.sync_data().map_err(|cause| io_error("cannot sync", &cause))
+    }
+
+    fn durability(&self) -> Durability {
+        Durability::Disk
+    }
+}
+
+#[derive(Clone)]
+struct Snapshot(Arc<Rows>);
+
+impl View for Snapshot {
+    type Range<'a> = std::vec::IntoIter<Result<(Bytes, Bytes)>>;
+
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        Ok(self.0.get(key).cloned())
+    }
+
+    fn range<'a>(&'a self, begin: &[u8], end: &[u8], direction: Direction) -> Self::Range<'a> {
+        let bounds: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Included(begin), Bound::Excluded(end));
+        let mut found: Vec<_> = self.0.range::<[u8], _>(bounds).map(|(k, v)| Ok((k.clone(), v.clone()))).collect();
+        if direction == Direction::Reverse {
+            found.reverse();
+        }
+        found.into_iter()
+    }
+}
+
+struct LogDisk<const WRONG: u8>;
+
+impl<const WRONG: u8> DiskHarness for LogDisk<WRONG> {
+    type Database = OccDatabase<OnDisk<Log<WRONG>>>;
+
+    fn engine(&self) -> String {
+        format!("a log with fault {WRONG}")
+    }
+
+    fn open(&self, folder: &Path) -> Result<Self::Database> {
+        OccDatabase::open(folder, DiskOptions::new())
+    }
+
+    fn open_with(&self, folder: &Path, reached: Reached) -> Option<Result<Self::Database>> {
+        let options = DiskOptions::new().at_points(move |point| {
+            reached(match point {
+                occ::Point::BeforeApply => Point::BeforeApply,
+                occ::Point::AfterApply => Point::AfterApply,
+                occ::Point::AfterSync => Point::AfterSync,
+            });
+        });
+        Some(OccDatabase::open(folder, options))
+    }
+
+    fn data(&self) -> &'static str {
+        "log"
+    }
+
+    fn remembered(&self, folder: &Path) -> Option<i64> {
+        Synced::open(&folder.join("synced")).and_then(|mut synced| synced.read()).ok()
+    }
+}
+
+fn is_caught(test: impl FnOnce() + std::panic::UnwindSafe) -> bool {
+    catch_unwind(test).is_err()
+}
+
+mod sound {
+    conformance::durability!(super::LogDisk::<{ super::SOUND }>);
+}
+
+mod late {
+    use super::*;
+
+    #[test]
+    fn child() {
+        durability::child(&LogDisk::<LATE>);
+    }
+
+    #[test]
+    fn a_sync_that_syncs_nothing_is_caught() {
+        assert!(is_caught(|| durability::kills_at_random(&LogDisk::<LATE>, module_path!())));
+        assert!(is_caught(|| durability::kills_at_points(&LogDisk::<LATE>, module_path!())));
+    }
+}
+
+mod torn {
+    use super::*;
+
+    #[test]
+    fn child() {
+        durability::child(&LogDisk::<TORN>);
+    }
+
+    #[test]
+    fn a_batch_that_is_read_in_part_is_caught() {
+        assert!(is_caught(|| durability::damaged_files(&LogDisk::<TORN>, module_path!(), 4, 30)));
+    }
+}
+
+mod unchecked {
+    use super::*;
+
+    #[test]
+    fn child() {
+        durability::child(&LogDisk::<UNCHECKED>);
+    }
+
+    #[test]
+    fn damage_that_is_not_looked_for_is_caught() {
+        assert!(is_caught(|| durability::damaged_files(&LogDisk::<UNCHECKED>, module_path!(), 4, 30)));
+    }
+}
+
+/// What the folder of such an engine does besides: see `occ::disk`.
+#[test]
+fn a_durability_that_the_engine_does_not_have_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = DiskOptions::new().durability(Durability::OperatingSystem);
+    let refused: Result<OccDatabase<OnDisk<Log<SOUND>>>> = OccDatabase::open(folder.path(), options);
+    let error: Error = refused.expect_err("it has only the disk");
+    assert_eq!(error.code(), error::INVALID_OPTION_VALUE, "{error}");
+    assert!(error.to_string().contains("Disk"), "{error}");
+}
