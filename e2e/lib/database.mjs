@@ -5,10 +5,10 @@ import assert from 'node:assert/strict';
 import { expectOk } from './server.mjs';
 
 /** Every row of `_changes` with every leaf, in order, read in pages. */
-export async function allChanges(url, { page = 5_000, query = '' } = {}) {
+export async function allChanges(url, { page = 5_000, query = '', headers = {} } = {}) {
   const rows = [];
   for (let since = '0'; ;) {
-    const batch = await expectOk(`${url}/_changes?style=all_docs&limit=${page}&since=${since}${query}`);
+    const batch = await expectOk(`${url}/_changes?style=all_docs&limit=${page}&since=${since}${query}`, { headers });
     rows.push(...batch.results);
     if (batch.results.length === 0 || batch.pending === 0) return rows;
     since = batch.last_seq;

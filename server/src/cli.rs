@@ -26,6 +26,7 @@ enum Command {
     Export(cmd::export::Export),
     Changes(cmd::changes::Changes),
     Check(cmd::check::Check),
+    Relocate(cmd::relocate::Relocate),
 }
 
 impl Cli {
@@ -40,6 +41,7 @@ impl Cli {
             Command::Export(export) => cmd::block_on(export.run()),
             Command::Changes(changes) => cmd::block_on(changes.run()),
             Command::Check(check) => cmd::block_on(check.run()),
+            Command::Relocate(relocate) => cmd::block_on(relocate.run()),
         }
     }
 }

@@ -96,6 +96,44 @@ impl EngineUrl {
         }
     }
 
+    /// Whether what it names is the same in every folder that a process may run in.
+    pub fn is_absolute(&self) -> bool {
+        match self {
+            EngineUrl::Memory => true,
+            EngineUrl::Folder { path, .. } => path.is_absolute(),
+            EngineUrl::Cluster { file, .. } => file.as_ref().is_none_or(|file| file.is_absolute()),
+        }
+    }
+
+    /// The same store by the one name that it has for every process of this machine: with its engine, and
+    /// without symbolic links where the path is there.
+    ///
+    /// # Errors
+    /// [`EngineError::Unnameable`] where there is no such name, [`EngineError::Open`] where the folder's
+    /// mark cannot be read.
+    pub fn absolute(&self) -> Result<EngineUrl, EngineError> {
+        let absolute = |path: &Path| {
+            let path = path.canonicalize().or_else(|_| std::path::absolute(path));
+            // It is written into stores and messages, which are text.
+            let path = path.ok().filter(|path| path.to_str().is_some());
+            path.ok_or_else(|| EngineError::Unnameable { url: self.to_string() })
+        };
+        Ok(match self {
+            EngineUrl::Memory => EngineUrl::Memory,
+            EngineUrl::Folder { engine, path } => {
+                let known = match engine {
+                    Some(engine) => Some(*engine),
+                    None => Mark::read(path)?.map_or(Some(Engine::Sled), |mark| Engine::from_name(&mark.engine)),
+                };
+                EngineUrl::Folder { engine: known, path: absolute(path)? }
+            }
+            EngineUrl::Cluster { file, prefix } => {
+                let file = file.as_deref().map(absolute).transpose()?;
+                EngineUrl::Cluster { file, prefix: prefix.clone() }
+            }
+        })
+    }
+
     /// `[FILE][?prefix=TEXT]`, what follows `fdb:`.
     fn cluster(rest: &str) -> Result<Self, EngineError> {
         let (file, query) = rest.split_once('?').map_or((rest, None), |(file, query)| (file, Some(query)));
@@ -184,6 +222,12 @@ pub enum EngineError {
     BadPrefix {
         /// What stands behind the question mark.
         query: String,
+    },
+    /// A path that cannot be written down.
+    #[error("\"{url}\" has no absolute path in UTF-8, which a store must have that databases move to or from")]
+    Unnameable {
+        /// The URL.
+        url: String,
     },
     /// An engine that this build was made without.
     #[error("this build has no engine {engine}; build couch-layer again with `--features {engine}`")]
@@ -322,6 +366,24 @@ mod tests {
         assert!(matches!(url("sled:"), Err(EngineError::NoPath { .. })));
         assert!(matches!(url(""), Err(EngineError::NoPath { .. })));
         assert!(matches!(url("redis://x"), Err(EngineError::UnknownEngine { .. })));
+    }
+
+    #[cfg(feature = "redb")]
+    #[test]
+    fn a_store_has_one_absolute_name() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().canonicalize().unwrap().join("data");
+        let named = |text: String| url(&text).unwrap().absolute().unwrap().to_string();
+        let expected = format!("redb:{}", folder.display());
+        assert_eq!(named(expected.clone()), expected);
+        drop(open(&url(&expected).unwrap(), IfMissing::Create).unwrap());
+        for other in [folder.display().to_string(), format!("redb:{}/../data/.", folder.display())] {
+            assert_eq!(named(other), expected);
+        }
+        let relative = url("redb:data").unwrap();
+        assert!(!relative.is_absolute() && relative.absolute().unwrap().is_absolute());
+        assert!(url("fdb:").unwrap().is_absolute() && !url("fdb:fdb.cluster").unwrap().is_absolute());
+        assert_eq!(named("mem:".into()), "mem:");
     }
 
     #[test]

@@ -20,4 +20,5 @@ pub mod cmd;
 pub mod engine;
 pub mod http;
 pub mod mango;
+mod relocation;
 mod report;

@@ -25,3 +25,120 @@ fn random_edits_of_databases_that_move_agree_with_the_oracle() {
 fn random_edits_of_databases_that_move_through_faults_agree_with_the_oracle() {
     tape::run_relocating(stores, tape::packed(2).through_faults());
 }
+
+/// The command, as a process.
+mod command {
+    use std::path::Path;
+    use std::process::{Command, Output, Stdio};
+    use std::time::Duration;
+
+    use serde_json::Value;
+
+    fn couch_layer(arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_couch-layer"));
+        command.args(arguments).env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn run(arguments: &[&str]) -> Output {
+        couch_layer(arguments).output().expect("the binary ends")
+    }
+
+    fn text(bytes: &[u8]) -> String {
+        String::from_utf8(bytes.to_vec()).expect("UTF-8")
+    }
+
+    #[track_caller]
+    fn succeed(arguments: &[&str]) -> String {
+        let output = run(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}{}", text(&output.stdout), text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    #[track_caller]
+    fn refused(arguments: &[&str]) -> String {
+        let output = run(arguments);
+        let sentence = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {sentence}");
+        assert_eq!(sentence.lines().count(), 1, "{sentence}");
+        sentence
+    }
+
+    /// A folder with a database of documents in `sled:FOLDER/old`; the URLs of that store and of another.
+    fn filled(folder: &Path, documents: usize) -> (String, String) {
+        let old = format!("sled:{}", folder.join("old").display());
+        let lines: String = (0..documents)
+            .map(|n| format!("{{\"_id\":\"doc-{n:05}\",\"n\":{n},\"text\":\"{}\"}}\n", "x".repeat(n % 300)))
+            .collect();
+        let file = folder.join("documents.jsonl");
+        std::fs::write(&file, lines).expect("a file");
+        succeed(&["import", "db", file.to_str().expect("UTF-8"), "--engine", &old]);
+        (old, format!("redb:{}", folder.join("new").display()))
+    }
+
+    #[test]
+    fn a_database_moves_between_two_folders() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder.path().canonicalize().expect("the folder");
+        let (old, new) = filled(&folder, 1_200);
+        let exported = succeed(&["export", "db", "--engine", &old]);
+        let feed = succeed(&["changes", "db", "--engine", &old]);
+
+        let moved = succeed(&["relocate", "db", "--from", &old, "--to", &new, "--verify", "--json"]);
+        let moved: Value = serde_json::from_str(&moved).expect("JSON");
+        assert_eq!((&moved["moved"], &moved["documents"]), (&Value::from(true), &Value::from(1_200)), "{moved}");
+        assert_eq!((&moved["incarnation"], &moved["to"]), (&Value::from(1), &Value::from(new.as_str())), "{moved}");
+        let verified = &moved["verified"];
+        assert_eq!((&verified["documents"], &verified["difference_count"]), (&1_200.into(), &0.into()), "{moved}");
+
+        assert_eq!(succeed(&["export", "db", "--engine", &new]), exported);
+        assert_eq!(succeed(&["changes", "db", "--engine", &new]), feed, "old sequences stay");
+        for store in [&old, &new] {
+            assert!(succeed(&["check", "db", "--engine", store]).contains("everything agrees"));
+        }
+        let told = text(&run(&["check", "db", "--engine", &old]).stderr);
+        assert!(told.contains(&format!("has moved to {new}")), "{told}");
+        let sentence = refused(&["export", "db", "--engine", &old]);
+        assert!(sentence.contains(&format!("db has moved from {old} to {new}")), "{sentence}");
+
+        // Once more is done already, and then takes what is left away.
+        let again = succeed(&["relocate", "db", "--from", &old, "--to", &new, "--verify", "--delete-source"]);
+        assert!(again.contains("before") && again.contains("1200 are the same"), "{again}");
+        let checked = succeed(&["check", "db", "--engine", &old, "--json"]);
+        assert_eq!(serde_json::from_str::<Value>(&checked).expect("JSON")["documents"], 0);
+        assert_eq!(succeed(&["export", "db", "--engine", &new]), exported);
+
+        for (arguments, sentence) in [
+            (["--from", &old, "--to", "mem:"], "mem: keeps nothing"),
+            (["--from", &new, "--to", &new], "already"),
+            (["--from", &old, "--to", &format!("sled:{}", folder.join("third").display())], "has moved from"),
+            (["--from", &format!("sled:{}", folder.join("none").display()), "--to", &new], "no data folder"),
+        ] {
+            let told = refused(&[&["relocate", "db"], &arguments[..]].concat());
+            assert!(told.contains(sentence), "{arguments:?}: {told}");
+        }
+        assert!(refused(&["relocate", "other", "--from", &old, "--to", &new]).contains("no database other"));
+        let nothing = succeed(&["relocate", "db", "--from", &new, "--to", &old, "--abandon"]);
+        assert!(nothing.contains("no relocation to abandon"), "{nothing}");
+    }
+
+    #[test]
+    fn a_command_that_is_killed_is_run_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (old, new) = filled(folder.path(), 3_000);
+        let exported = succeed(&["export", "db", "--engine", &old]);
+        let relocate = ["relocate", "db", "--from", &old, "--to", &new, "--verify"];
+        for pause in [5, 20, 40, 80, 120, 200, 300] {
+            let mut child = couch_layer(&relocate).spawn().expect("the binary starts");
+            std::thread::sleep(Duration::from_millis(pause));
+            // Wherever it is, be it at its end.
+            child.kill().expect("a kill");
+            child.wait().expect("its end");
+        }
+        succeed(&relocate);
+        assert_eq!(succeed(&["export", "db", "--engine", &new]), exported);
+        for store in [&old, &new] {
+            assert!(succeed(&["check", "db", "--engine", store]).contains("everything agrees"));
+        }
+    }
+}

@@ -189,6 +189,11 @@ pub(crate) async fn a_database_that_moves_arrives_as_it_was(stage: Stage) {
     assert!(again.moved && again.moved_before && again.is_same(), "{again:?}");
     assert_eq!((verified.documents, verified.edited_since), (503, 1));
     assert_eq!(kind(relocate(&source, &source, "db", &options(false), go_on).await), moved);
+    // A store that is called otherwise by now: the marker says so.
+    let renamed = RelocateOptions { to: "renamed:".into(), ..options(false) };
+    assert!(relocate(&source, &target, "db", &renamed, go_on).await.unwrap().moved_before);
+    assert_eq!(kind(source.database("db").await), ErrorKind::Moved("renamed:".into()));
+    assert_eq!(kind(here.get("doc-001", &GetOptions::default()).await), ErrorKind::Moved("renamed:".into()));
 }
 
 /// Runs a relocation to its end, stopped at every place there is, with `between` in between.

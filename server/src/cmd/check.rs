@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::progress::{self, Unit};
-use super::source::{IfNoDatabase, SourceArgs, failure};
+use super::source::{SourceArgs, failure};
 use crate::cli::Failure;
 
 /// Check that revisions, documents, listings, changes and counts of a database agree
@@ -21,7 +21,7 @@ pub(crate) struct Check {
 
 impl Check {
     pub(crate) async fn run(self) -> Result<(), Failure> {
-        let source = self.source.open(&self.database, IfNoDatabase::Fail).await?;
+        let source = self.source.open_or_remains(&self.database).await?;
         let progress = progress::counter(Unit::Documents);
         progress.set_message(format!("checking {}, documents:", self.database));
         let checked = source.check(|documents| progress.set_position(documents)).await;

@@ -6,6 +6,7 @@ pub(crate) mod export;
 pub(crate) mod import;
 mod progress;
 mod records;
+pub(crate) mod relocate;
 pub mod serve;
 mod source;
 

@@ -90,6 +90,8 @@ impl Serve {
             administrator: self.administrator()?,
             cors: CorsOptions { origins: self.cors_origins, credentials: self.cors_credentials },
             max_request_size: usize::try_from(self.max_request_size)?,
+            store: Some(self.engine.clone()),
+            max_document_size: usize::try_from(self.max_document_size)?,
             ..Options::default()
         };
         // Before the store is opened, and its folder created, for nothing.

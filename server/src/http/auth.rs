@@ -246,18 +246,19 @@ pub(crate) enum Needs {
 
 /// What a request for these path segments needs.
 pub(crate) fn needs(method: &Method, segments: &[String]) -> Needs {
-    let mut parts = [""; 2];
+    let mut parts = [""; 3];
     for (part, segment) in parts.iter_mut().zip(segments) {
         *part = segment;
     }
     match (segments.len(), parts) {
         (0, _) => Needs::Nobody,
-        (_, ["_up" | "_uuids" | "_session" | "_utils" | "favicon.ico", _]) => Needs::Nobody,
-        (_, [first, _]) if first.starts_with('_') => Needs::ServerAdmin,
+        (_, ["_up" | "_uuids" | "_session" | "_utils" | "favicon.ico", ..]) => Needs::Nobody,
+        (_, [first, ..]) if first.starts_with('_') => Needs::ServerAdmin,
         (1, _) if *method == Method::PUT || *method == Method::DELETE => Needs::ServerAdmin,
-        (_, [_, "_purge" | "_sync_shards" | "_purged_infos_limit"]) => Needs::ServerAdmin,
-        (_, [_, "_compact" | "_view_cleanup"]) => Needs::DatabaseAdmin,
-        (_, [_, "_security" | "_revs_limit"]) if *method != Method::GET => Needs::DatabaseAdmin,
+        (_, [_, "_couch_layer", "relocate"]) => Needs::ServerAdmin,
+        (_, [_, "_purge" | "_sync_shards" | "_purged_infos_limit", _]) => Needs::ServerAdmin,
+        (_, [_, "_compact" | "_view_cleanup", _]) => Needs::DatabaseAdmin,
+        (_, [_, "_security" | "_revs_limit", _]) if *method != Method::GET => Needs::DatabaseAdmin,
         _ => Needs::Member,
     }
 }
@@ -346,6 +347,8 @@ mod tests {
         assert_eq!(needs(Method::GET, "/db/_security"), Needs::Member);
         assert_eq!(needs(Method::PUT, "/db/_security"), Needs::DatabaseAdmin);
         assert_eq!(needs(Method::POST, "/db/_compact"), Needs::DatabaseAdmin);
+        assert_eq!(needs(Method::GET, "/db/_couch_layer/check"), Needs::Member);
+        assert_eq!(needs(Method::GET, "/db/_couch_layer/relocate"), Needs::ServerAdmin);
     }
 
     #[test]

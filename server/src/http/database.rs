@@ -55,7 +55,7 @@ async fn drop_database(request: &Request, name: &str) -> Result<Response> {
             "You tried to DELETE a database with a ?=rev parameter. Did you mean to DELETE a document instead?",
         ));
     }
-    request.app.layer.delete_database(name).await?;
+    request.app.stores.drop_database(name).await?;
     Ok(response::ok(StatusCode::OK))
 }
 

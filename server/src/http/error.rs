@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use hyper::header::{ALLOW, CONNECTION, HeaderName, HeaderValue, WWW_AUTHENTICATE};
+use hyper::header::{ALLOW, CONNECTION, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use hyper::{HeaderMap, StatusCode};
 use model::{ErrorKind, JsonWriter, NotFound};
 
@@ -25,6 +25,7 @@ struct Parts {
     reason: Cow<'static, str>,
     headers: HeaderMap,
     no_database: bool,
+    moved: bool,
 }
 
 impl ApiError {
@@ -34,7 +35,7 @@ impl ApiError {
         reason: impl Into<Cow<'static, str>>,
     ) -> Self {
         let (error, reason) = (error.into(), reason.into());
-        ApiError(Box::new(Parts { status, error, reason, headers: HeaderMap::new(), no_database: false }))
+        ApiError(Box::new(Parts { status, error, reason, headers: HeaderMap::new(), no_database: false, moved: false }))
     }
 
     pub(crate) fn bad_request(reason: impl Into<Cow<'static, str>>) -> Self {
@@ -70,6 +71,15 @@ impl ApiError {
             .with_header(ALLOW, HeaderValue::from_static(allowed))
     }
 
+    pub(crate) fn precondition_failed(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::PRECONDITION_FAILED, "precondition_failed", reason)
+    }
+
+    /// What may be there again in a moment.
+    pub(crate) fn unavailable(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "service unavailable", reason)
+    }
+
     pub(crate) fn bad_content_type(reason: impl Into<Cow<'static, str>>) -> Self {
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "bad_content_type", reason)
     }
@@ -101,6 +111,16 @@ impl ApiError {
     /// Whether there is no such database.
     pub(crate) fn is_no_database(&self) -> bool {
         self.0.no_database
+    }
+
+    /// Whether the database has moved to another store.
+    pub(crate) fn is_moved(&self) -> bool {
+        self.0.moved
+    }
+
+    /// Whether a handle from before may be to blame.
+    pub(crate) fn is_stale_handle(&self) -> bool {
+        self.is_no_database() || self.is_moved()
     }
 
     pub(crate) fn status(&self) -> StatusCode {
@@ -136,7 +156,8 @@ impl ApiError {
 impl From<model::Error> for ApiError {
     fn from(error: model::Error) -> Self {
         let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        if status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED {
+        let is_moving = matches!(error.kind(), ErrorKind::Moving | ErrorKind::Moved(_) | ErrorKind::Stopped);
+        if status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED && !is_moving {
             tracing::error!(%error, "the store failed");
         }
         let reason = match error.kind() {
@@ -148,6 +169,10 @@ impl From<model::Error> for ApiError {
         };
         let mut answer = ApiError::new(status, error.error(), reason);
         answer.0.no_database = *error.kind() == ErrorKind::NotFound(NotFound::Database);
+        answer.0.moved = matches!(error.kind(), ErrorKind::Moved(_));
+        if is_moving {
+            answer.0.headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
         answer
     }
 }

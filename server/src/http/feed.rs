@@ -14,6 +14,8 @@
 //! A watcher is told what has been read *after* reading it, and fires for everything beyond: nothing
 //! that is committed between the two is missed.
 //!
+//! A feed whose database moves to another store goes on there, from the same sequence.
+//!
 //! A feed ends well when its limit is reached, its timeout passes, the server stops or the database is
 //! dropped: with the sequence from which the client goes on. A list of changes, which is as long as it is,
 //! breaks off when the database is dropped within it.
@@ -24,7 +26,10 @@ use std::time::Duration;
 
 use hyper::StatusCode;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
-use model::{BulkGet, Change, ChangesRequest, GetOptions, JsonText, JsonWriter, OpenRev, Seq, Since, Style};
+use model::{
+    BulkGet, Change, ChangesBatch, ChangesRequest, ErrorKind, GetOptions, JsonText, JsonWriter, OpenRev, Seq, Since,
+    Style,
+};
 use tokio::time::Instant;
 
 use super::error::{ApiError, Result};
@@ -60,6 +65,9 @@ impl FeedKind {
         }
     }
 }
+
+/// How often a database may move while a page of it is read.
+const MOST_MOVES: usize = 16;
 
 /// Which changes pass.
 #[derive(Clone, Debug)]
@@ -115,12 +123,15 @@ struct Reader {
     sent: u64,
     /// Whether a page has been read.
     begun: bool,
+    /// How often the database turned out to have moved.
+    moves: u64,
 }
 
 pub(crate) async fn respond(request: &Request, database: Documents, plan: Plan) -> Result<Response> {
     let kind = plan.kind;
     let last = plan.since;
-    let mut reader = Reader { app: request.app.clone(), database, plan, last, pending: None, sent: 0, begun: false };
+    let mut reader =
+        Reader { app: request.app.clone(), database, plan, last, pending: None, sent: 0, begun: false, moves: 0 };
     // The first page goes before the status, so that what is wrong has a status of its own.
     let first = reader.page().await?;
     let ends = !first.more && (kind == FeedKind::Normal || (kind == FeedKind::Longpoll && first.rows > 0));
@@ -162,8 +173,7 @@ impl Reader {
                 _ => None,
             },
         };
-        let database = self.database.clone();
-        let batch = self.app.scan(async move { database.changes(&request).await }).await?;
+        let batch = self.batch(request).await?;
         let mut page = Page { bytes: Vec::new(), rows: 0, more: batch.more };
         let mut last = batch.last_seq;
         for mut change in batch.rows {
@@ -193,16 +203,49 @@ impl Reader {
         Ok(page)
     }
 
+    /// Reads from the database, wherever it is by now.
+    async fn batch(&mut self, request: ChangesRequest) -> Result<ChangesBatch> {
+        let asked = Arc::new(request);
+        let mut moves = 0;
+        loop {
+            let (database, request) = (self.database.clone(), asked.clone());
+            let read = self.app.scan(async move { database.changes(&request).await }).await;
+            match read {
+                Err(error) if error.is_moved() && moves < MOST_MOVES => {
+                    moves += 1;
+                    self.follow().await?;
+                }
+                read => return read,
+            }
+        }
+    }
+
+    /// Finds the database where it is now.
+    async fn follow(&mut self) -> Result<()> {
+        let name = self.database.name().to_owned();
+        self.app.forget(&name);
+        self.database = self.app.stores.database(&name).await?;
+        self.moves += 1;
+        Ok(())
+    }
+
     fn is_full(&self) -> bool {
         self.plan.limit.is_some_and(|limit| self.sent >= limit)
     }
 
-    async fn passes(&self, change: &mut Change) -> Result<bool> {
+    async fn passes(&mut self, change: &mut Change) -> Result<bool> {
         match &self.plan.filter {
             Filter::All | Filter::Ids(_) => Ok(true),
             Filter::Design => Ok(change.id.starts_with("_design/")),
             Filter::Selector(selector) if self.plan.style == Style::AllDocs && change.revs.len() > 1 => {
-                self.select_leaves(selector, change).await
+                let selector = selector.clone();
+                match self.select_leaves(&selector, change).await {
+                    Err(error) if error.is_moved() => {
+                        self.follow().await?;
+                        self.select_leaves(&selector, change).await
+                    }
+                    selected => selected,
+                }
             }
             Filter::Selector(selector) => match &change.doc {
                 Some(document) => matches(selector, &document.to_json()),
@@ -326,6 +369,7 @@ impl Feed {
     async fn run(mut self, first: Page) -> Result<(), Stop> {
         let kind = self.reader.plan.kind;
         let mut watcher = self.reader.database.watch_changes(self.reader.last);
+        let mut moves = self.reader.moves;
         if kind.is_array() {
             self.send(b"{\"results\":[\n".to_vec()).await?;
         }
@@ -337,6 +381,10 @@ impl Feed {
             if !more {
                 if kind == FeedKind::Normal || answered || self.reader.is_full() {
                     break;
+                }
+                if self.reader.moves != moves {
+                    moves = self.reader.moves;
+                    watcher = self.reader.database.watch_changes(self.reader.last);
                 }
                 watcher.saw(self.reader.last);
                 if let Woken::Over = self.wait(&mut watcher).await? {
@@ -396,6 +444,8 @@ impl Feed {
                 changed = &mut changed => return match changed {
                     Ok(_) => Ok(Woken::Changed),
                     Err(error) if error.status() == 404 => Ok(Woken::Over),
+                    // The next page is read where it is now.
+                    Err(error) if matches!(error.kind(), ErrorKind::Moved(_)) => Ok(Woken::Changed),
                     Err(error) => Err(error.into()),
                 },
                 () = &mut stopping => return Ok(Woken::Over),

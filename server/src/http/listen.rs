@@ -77,6 +77,7 @@ pub struct Server {
     stop: watch::Sender<bool>,
     accepting: JoinHandle<()>,
     sweeping: JoinHandle<()>,
+    app: Arc<App>,
 }
 
 impl Server {
@@ -101,10 +102,11 @@ impl Server {
         let listener = TcpListener::bind(address).await.map_err(|source| StartError::Bind { address, source })?;
         let address = listener.local_addr().map_err(|source| StartError::Bind { address, source })?;
         let (stop, stopping) = watch::channel(false);
-        let app = App::new(layer.clone(), identity, options, stopping.clone()).map_err(StartError::Threads)?;
-        let accepting = tokio::spawn(accept(listener, Arc::new(app), stopping.clone()));
-        let sweeping = tokio::spawn(sweep(layer, stopping));
-        Ok(Server { address, stop, accepting, sweeping })
+        let app = App::new(layer, identity, options, stopping.clone()).map_err(StartError::Threads)?;
+        let app = Arc::new(app);
+        let accepting = tokio::spawn(accept(listener, app.clone(), stopping.clone()));
+        let sweeping = tokio::spawn(sweep(app.clone(), stopping));
+        Ok(Server { address, stop, accepting, sweeping, app })
     }
 
     /// Where it listens; the port that was given when port 0 was asked for.
@@ -116,6 +118,10 @@ impl Server {
     /// within a grace period.
     pub async fn stop(self) {
         self.stop.send_replace(true);
+        // Each stops between two transactions, and ends where the next one begun goes on.
+        if tokio::time::timeout(GRACE, self.app.relocations.end()).await.is_err() {
+            tracing::warn!("a relocation that was still under way is cut off");
+        }
         for task in [self.accepting, self.sweeping] {
             // Neither panics; if one did, it has stopped as well.
             let _ = task.await;
@@ -191,11 +197,13 @@ async fn turned_true(flag: &mut watch::Receiver<bool>) {
 }
 
 /// Removes what dropped databases and finished transactions left behind, now and then.
-async fn sweep(layer: Layer<AnyDatabase>, mut stopping: watch::Receiver<bool>) {
+async fn sweep(app: Arc<App>, mut stopping: watch::Receiver<bool>) {
     loop {
-        match layer.sweep().await {
-            Ok(report) => tracing::debug!(?report, "swept"),
-            Err(error) => tracing::warn!(%error, "leftovers could not be swept; tried again later"),
+        for layer in app.stores.all().await {
+            match layer.sweep().await {
+                Ok(report) => tracing::debug!(?report, "swept"),
+                Err(error) => tracing::warn!(%error, "leftovers could not be swept; tried again later"),
+            }
         }
         tokio::select! {
             () = tokio::time::sleep(SWEEP_EVERY) => {}

@@ -33,6 +33,7 @@ mod local;
 mod maintenance;
 mod multipart;
 mod params;
+mod relocate;
 mod request;
 mod response;
 mod revs;
@@ -40,6 +41,7 @@ mod root;
 mod route;
 mod session;
 mod state;
+mod stores;
 mod uuids;
 
 use std::convert::Infallible;
@@ -161,15 +163,27 @@ async fn admit_and_route(
         request.user = found.user;
         *renewal = found.renewal;
     }
+    // While a database moves, its writes wait here for the moment in which they could fail.
+    let _admitted = match segments.first() {
+        Some(name) if may_write(&request.method, &segments) => request.app.relocations.admit(name).await,
+        _ => None,
+    };
     let outcome = authorize_and_route(request, &segments).await;
     match (&outcome, segments.first()) {
         (Err(error), Some(name))
-            if request.method == Method::GET && error.is_no_database() && request.app.forget(name) =>
+            if request.method == Method::GET && error.is_stale_handle() && request.app.forget(name) =>
         {
             authorize_and_route(request, &segments).await
         }
         _ => outcome,
     }
+}
+
+/// Whether a request can neither be served again nor goes on by itself once its database is elsewhere: all
+/// but `GET`, feeds, and what this server is asked about itself.
+fn may_write(method: &Method, segments: &[String]) -> bool {
+    let subject = segments.get(1).map(String::as_str);
+    *method != Method::GET && !matches!(subject, Some("_changes" | "_couch_layer"))
 }
 
 async fn authorize_and_route(request: &mut Request, segments: &[String]) -> Result<Response> {

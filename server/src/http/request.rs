@@ -27,9 +27,7 @@ impl Request {
     /// The database of that name.
     pub(crate) async fn database(&self, name: &str) -> Result<Documents> {
         // Only a request without a body can be served again when the handle turns out to be old.
-        let found =
-            if self.method == Method::GET { self.app.known(name).await } else { self.app.layer.database(name).await };
-        Ok(found?)
+        if self.method == Method::GET { self.app.known(name).await } else { self.app.stores.database(name).await }
     }
 
     /// The body as a JSON object, from a client that says that it is one.

@@ -7,6 +7,7 @@ use model::{JsonWriter, NameRange};
 use super::database::write_info;
 use super::error::{ApiError, Result};
 use super::params::{self, Params};
+use super::relocate;
 use super::request::Request;
 use super::response::{self, Response};
 
@@ -43,7 +44,12 @@ pub(crate) fn up(request: &Request) -> Result<Response> {
 
 pub(crate) fn active_tasks(request: &Request) -> Result<Response> {
     request.allow("GET,HEAD")?;
-    Ok(response::json(StatusCode::OK, b"[]".to_vec()))
+    let mut body = Vec::new();
+    let mut json = JsonWriter::new(&mut body);
+    json.begin_array();
+    relocate::write_tasks(&request.app.relocations, &mut json);
+    json.end_array();
+    Ok(response::json(StatusCode::OK, body))
 }
 
 pub(crate) fn uuids(request: &Request) -> Result<Response> {
@@ -120,8 +126,8 @@ pub(crate) async fn dbs_info(request: &mut Request) -> Result<Response> {
     let mut json = JsonWriter::new(&mut body);
     json.begin_array();
     for name in &names {
-        let info = match request.app.layer.database(name).await {
-            Ok(database) => database.info().await,
+        let info = match request.app.stores.database(name).await {
+            Ok(database) => database.info().await.map_err(ApiError::from),
             Err(error) => Err(error),
         };
         match info {
@@ -131,12 +137,12 @@ pub(crate) async fn dbs_info(request: &mut Request) -> Result<Response> {
                 write_info(&mut json, name, &info);
                 json.end_object().end_object();
             }
-            Err(error) if named && error.status() < 500 => {
+            Err(error) if named && error.status().is_client_error() => {
                 json.begin_object().name("key").str(name).name("error").str("not_found").end_object();
             }
             // Dropped since it was listed.
-            Err(error) if error.status() == 404 => {}
-            Err(error) => return Err(error.into()),
+            Err(error) if error.is_no_database() => {}
+            Err(error) => return Err(error),
         }
     }
     json.end_array();

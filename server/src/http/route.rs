@@ -4,7 +4,8 @@ use super::error::{ApiError, Result};
 use super::request::Request;
 use super::response::Response;
 use super::{
-    all_docs, bulk_docs, bulk_get, changes, check, database, document, local, maintenance, revs, root, session,
+    all_docs, bulk_docs, bulk_get, changes, check, database, document, local, maintenance, relocate, revs, root,
+    session,
 };
 
 pub(crate) async fn route(request: &mut Request, segments: &[String]) -> Result<Response> {
@@ -34,6 +35,7 @@ pub(crate) async fn route(request: &mut Request, segments: &[String]) -> Result<
         }
         [db, "_changes"] => changes::changes(request, db).await,
         [db, "_couch_layer", "check"] => check::check(request, db).await,
+        [db, "_couch_layer", "relocate"] => relocate::relocate(request, db).await,
         [db, "_revs_diff"] => revs::revs_diff(request, db).await,
         [db, "_missing_revs"] => revs::missing_revs(request, db).await,
         [db, "_revs_limit"] => revs::revs_limit(request, db).await,

@@ -7,13 +7,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use kv_api::AnyDatabase;
 use model::Layer;
+use model::limits::DEFAULT_MAX_DOCUMENT_SIZE;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use super::auth::{Administrator, Auth, SECRET_BYTES};
 use super::cors::CorsOptions;
 use super::error::{ApiError, Result};
+use super::relocate::Relocations;
+use super::stores::Stores;
 use super::uuids::Uuids;
+use crate::engine::EngineUrl;
 
 /// The documents of one database, over whichever engine.
 pub(crate) type Documents = model::Documents<AnyDatabase>;
@@ -32,6 +37,10 @@ pub struct Options {
     pub max_request_size: usize,
     /// Threads for long scans, which run beside those that serve requests.
     pub scan_threads: usize,
+    /// The store that is served, so that databases can be moved from it and back to it.
+    pub store: Option<EngineUrl>,
+    /// The largest document in the stores that databases are moved to, in bytes of compact JSON.
+    pub max_document_size: usize,
 }
 
 impl Default for Options {
@@ -41,6 +50,8 @@ impl Default for Options {
             cors: CorsOptions::default(),
             max_request_size: 64 << 20,
             scan_threads: std::thread::available_parallelism().map_or(2, usize::from).max(2),
+            store: None,
+            max_document_size: DEFAULT_MAX_DOCUMENT_SIZE,
         }
     }
 }
@@ -63,7 +74,11 @@ impl fmt::Debug for Identity {
 /// What all requests share.
 #[derive(Debug)]
 pub(crate) struct App {
+    /// The server's own store, which has the catalog of all databases.
     pub(crate) layer: Layer<AnyDatabase>,
+    /// It, and those that databases moved to.
+    pub(crate) stores: Stores,
+    pub(crate) relocations: Relocations,
     pub(crate) options: Options,
     pub(crate) auth: Auth,
     pub(crate) uuids: Uuids,
@@ -84,8 +99,11 @@ impl App {
     ) -> std::io::Result<Self> {
         let auth = Auth::new(options.administrator.clone(), identity.secret);
         let scans = Scans::new(options.scan_threads)?;
+        let stores = Stores::new(layer.clone(), options.store.as_ref(), options.max_document_size);
         Ok(App {
             layer,
+            stores,
+            relocations: Relocations::default(),
             options,
             auth,
             uuids: Uuids::default(),
@@ -97,14 +115,14 @@ impl App {
     }
 
     /// A handle of the database, perhaps from before: that spares a read of the catalog. Such a handle
-    /// answers 404 once its database is dropped, even where there is another of its name by then; who
-    /// meets that [forgets](App::forget) it and tries again.
-    pub(crate) async fn known(&self, name: &str) -> model::Result<Documents> {
+    /// answers 404 once its database is dropped, even where there is another of its name by then, and 503
+    /// once it moved; who meets that [forgets](App::forget) it and tries again.
+    pub(crate) async fn known(&self, name: &str) -> Result<Documents> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
         if let Some(known) = known {
             return Ok(known);
         }
-        let found = self.layer.database(name).await?;
+        let found = self.stores.database(name).await?;
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= MOST_KNOWN {
             known.clear();
@@ -129,6 +147,12 @@ impl App {
             Some(outcome) => outcome.map_err(ApiError::from),
             None => Err(ApiError::internal()),
         }
+    }
+
+    /// Runs long work on the threads for scans, whoever asked for it and goes away. `None` when the server
+    /// is going away.
+    pub(crate) fn spawn_scan(&self, work: impl Future<Output = ()> + Send + 'static) -> Option<JoinHandle<()>> {
+        self.scans.0.as_ref().map(|runtime| runtime.spawn(work))
     }
 
     /// Whether the server shuts down.
@@ -156,7 +180,7 @@ impl Scans {
     /// `None` when the task panicked or the server is going away.
     async fn spawn<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> Option<T> {
         /// Ends the task when the client that it works for is gone.
-        struct Aborting<T>(tokio::task::JoinHandle<T>);
+        struct Aborting<T>(JoinHandle<T>);
         impl<T> Drop for Aborting<T> {
             fn drop(&mut self) {
                 self.0.abort();

@@ -13,5 +13,6 @@ mod databases;
 mod documents;
 mod feeds;
 mod listings;
+mod relocating;
 mod replication;
 mod support;

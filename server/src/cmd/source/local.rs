@@ -3,12 +3,13 @@
 use bytes::Bytes;
 use kv_api::AnyDatabase;
 use model::{
-    AllDocsEntry, AllDocsRequest, Change, ChangesBatch, ChangesRequest, CreateOptions, Documents, Edit, JsonWriter,
-    Layer, LayerOptions, Seq, Since, WriteMode,
+    AllDocsEntry, AllDocsRequest, Change, ChangesBatch, ChangesRequest, CreateOptions, Documents, Edit, ErrorKind,
+    JsonWriter, Layer, LayerOptions, Seq, Since, WriteMode,
 };
 
 use super::{IfNoDatabase, NewDocument, Page, Rows, failure};
 use crate::cli::Failure;
+use crate::cmd::progress::remark;
 use crate::engine::{self, EngineUrl, IfMissing};
 use crate::report::Checked;
 
@@ -34,7 +35,36 @@ impl Local {
             Err(error) if error.status() == 404 => {
                 return Err(failure(format!("there is no database {name} in {engine}")));
             }
-            found => found?,
+            Err(error) => match error.kind() {
+                ErrorKind::Moved(to) => {
+                    return Err(failure(format!("{name} has moved from {engine} to {to}; name that store instead")));
+                }
+                _ => return Err(error.into()),
+            },
+            Ok(found) => found,
+        };
+        Ok(Local { documents })
+    }
+
+    /// As [`open`](Self::open) where there must be a database, and what is left of one that moved away.
+    pub(super) async fn open_or_remains(
+        engine: &EngineUrl,
+        options: LayerOptions,
+        name: &str,
+    ) -> Result<Self, Failure> {
+        let layer = Layer::open(engine::open(engine, IfMissing::Fail)?, options).await?;
+        let documents = match layer.database(name).await {
+            Err(error) if error.status() == 404 => {
+                return Err(failure(format!("there is no database {name} in {engine}")));
+            }
+            Err(error) => match (error.kind(), layer.remains(name).await?) {
+                (ErrorKind::Moved(to), Some(remains)) => {
+                    remark(&format!("{name} has moved to {to}; this is about what is left of it in {engine}"));
+                    remains
+                }
+                _ => return Err(error.into()),
+            },
+            Ok(found) => found,
         };
         Ok(Local { documents })
     }

@@ -17,7 +17,7 @@ use crate::cli::Failure;
 use crate::engine::{EngineUrl, IfMissing};
 use crate::report::Checked;
 
-pub(crate) use remote::ServerUrl;
+pub(crate) use remote::{Remote, ServerUrl};
 
 /// As for `serve`.
 const ENGINE_VARIABLE: &str = "COUCH_LAYER_ENGINE";
@@ -67,6 +67,16 @@ impl SourceArgs {
 }
 
 impl SourceArgs {
+    /// Opens the database `name` to look at its rows, or at what is left of one that moved away.
+    pub(crate) async fn open_or_remains(&self, name: &str) -> Result<Source, Failure> {
+        if self.url.is_some() {
+            return self.open(name, IfNoDatabase::Fail).await;
+        }
+        let max_document_size = usize::try_from(self.max_document_size)?;
+        let options = LayerOptions { max_document_size, ..LayerOptions::default() };
+        Ok(Source::Local(local::Local::open_or_remains(&self.engine()?, options, name).await?))
+    }
+
     /// The store that was named. The environment names it for `serve`, so that it must not stand in the
     /// way of `--url` here, as it would if clap read it.
     fn engine(&self) -> Result<EngineUrl, Failure> {

@@ -12,6 +12,7 @@ use reqwest::{Client, Method, StatusCode, Url};
 
 use super::{IfNoDatabase, NewDocument, Page, Rows, failure};
 use crate::cli::Failure;
+use crate::relocation::{Asked, Status};
 use crate::report::Checked;
 
 /// How many rows of a feed are asked for at a time.
@@ -20,6 +21,9 @@ const ROWS: u64 = 1_000;
 /// How long a server is asked to hold a feed open that has nothing to say, in milliseconds. A server
 /// that went away without a word is noticed after about as long.
 const WAIT_MS: u64 = 30_000;
+
+/// Where relocations are asked for.
+const RELOCATE: [&str; 2] = ["_couch_layer", "relocate"];
 
 /// The address of a server, with or without a user.
 #[derive(Clone, PartialEq, Eq)]
@@ -77,7 +81,7 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    pub(super) async fn open(server: &ServerUrl, name: &str, if_none: IfNoDatabase) -> Result<Self, Failure> {
+    pub(crate) async fn open(server: &ServerUrl, name: &str, if_none: IfNoDatabase) -> Result<Self, Failure> {
         let client = Client::builder().no_proxy().connect_timeout(Duration::from_secs(10)).build()?;
         let mut database = server.url.clone();
         match database.path_segments_mut() {
@@ -224,6 +228,25 @@ impl Remote {
             changed_meanwhile: answer.get("changed_meanwhile").and_then(JsonRef::as_bool).unwrap_or_default(),
             problems: problems.map(|problem| problem.as_str().unwrap_or_default().into_owned()).collect(),
         })
+    }
+
+    /// Begins a relocation of the database within the server, or joins the one under way.
+    pub(crate) async fn relocate(&self, asked: &Asked) -> Result<(), Failure> {
+        let answer = self.send(Method::POST, &RELOCATE, &[], Some(asked.to_json())).await?;
+        answer.into_json().map(drop)
+    }
+
+    /// How far it has come.
+    pub(crate) async fn relocation(&self) -> Result<Status, Failure> {
+        let answer = self.send(Method::GET, &RELOCATE, &[], None).await?.into_json()?;
+        Status::from_json(&answer)
+            .ok_or_else(|| failure("the server's answer is not about a relocation; is it couch-layer?"))
+    }
+
+    /// Stops it and removes the copy; whether there was one.
+    pub(crate) async fn abandon_relocation(&self, to: &str) -> Result<bool, Failure> {
+        let answer = self.send(Method::DELETE, &RELOCATE, &[("to", to.to_owned())], None).await?.into_json()?;
+        Ok(answer.get("abandoned").and_then(JsonRef::as_bool).unwrap_or_default())
     }
 
     async fn send(

@@ -1,0 +1,302 @@
+//! A database moves to another store while it is served.
+
+#![cfg(feature = "redb")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use reqwest::{Client, Response};
+use serde_json::{Value, json};
+use server::engine::{EngineUrl, IfMissing, open};
+use server::http::{Administrator, Options};
+
+use crate::support::Couch;
+
+const RELOCATE: &str = "/db/_couch_layer/relocate";
+
+/// A server on this store whose client is its administrator.
+async fn serve(store: &str) -> Couch {
+    let store: EngineUrl = store.parse().unwrap();
+    let administrator = Some(Administrator { name: "adm".into(), password: "pw".into() });
+    let engine = open(&store, IfMissing::Create).unwrap();
+    let mut couch = Couch::over(engine, Options { administrator, store: Some(store), ..Options::default() }).await;
+    // adm:pw
+    let headers = HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_static("Basic YWRtOnB3"))]);
+    couch.client = Client::builder().default_headers(headers).build().unwrap();
+    couch
+}
+
+fn redb(folder: &Path, name: &str) -> String {
+    format!("redb:{}", folder.canonicalize().unwrap().join(name).display())
+}
+
+/// Waits for the end of the relocation; its status.
+async fn ended(couch: &Couch) -> Value {
+    for _ in 0..600 {
+        let status = couch.get(RELOCATE).await.json();
+        if status["state"] != "running" {
+            return status;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("the relocation does not end");
+}
+
+async fn relocate(couch: &Couch, to: &str) {
+    let begun = couch.json("POST", RELOCATE, json!({"to": to, "verify": true})).await;
+    assert_eq!(begun.status, 202, "{}", begun.text);
+    let status = ended(couch).await;
+    assert_eq!((&status["state"], &status["outcome"]["moved"]), (&json!("ended"), &json!(true)), "{status}");
+    assert_eq!(status["outcome"]["verified"]["difference_count"], 0, "{status}");
+}
+
+async fn fill(couch: &Couch, count: usize) {
+    couch.database("db").await;
+    for some in 0..count.div_ceil(500) {
+        let docs: Vec<Value> = (some * 500..count.min(some * 500 + 500))
+            .map(|n| json!({"_id": format!("doc-{n:05}"), "n": n, "text": "x".repeat(100)}))
+            .collect();
+        let written = couch.json("POST", "/db/_bulk_docs", json!({"docs": docs})).await;
+        assert_eq!(written.status, 201);
+    }
+    couch.put("/db/_local/checkpoint", json!({"seen": "everything"})).await;
+}
+
+/// A feed's rows as they come, until one of them is of this document; their ids and sequences.
+async fn read_until(mut feed: Response, last: &str) -> Vec<(String, String)> {
+    let mut text = String::new();
+    let reading = async {
+        loop {
+            let rows: Vec<(String, String)> = text
+                .lines()
+                .map(|line| line.strip_prefix("data: ").unwrap_or(line).trim_end_matches(','))
+                .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+                .filter_map(|row| Some((row["id"].as_str()?.to_owned(), row["seq"].as_str()?.to_owned())))
+                .collect();
+            if rows.iter().any(|(id, _)| id == last) {
+                return rows;
+            }
+            match feed.chunk().await.unwrap() {
+                Some(chunk) => text.push_str(std::str::from_utf8(&chunk).unwrap()),
+                None => panic!("the feed ended with {text}"),
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), reading).await.expect("a row")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn feeds_and_writers_go_on_while_their_database_moves() {
+    let folder = tempfile::tempdir().unwrap();
+    let couch = Arc::new(serve("mem:").await);
+    fill(&couch, 2_000).await;
+    let before = couch.get("/db").await.json();
+    let since = before["update_seq"].as_str().unwrap().to_owned();
+    let mut feeds = Vec::new();
+    for kind in ["continuous", "eventsource"] {
+        let path = format!("/db/_changes?feed={kind}&since={since}&heartbeat=1000");
+        feeds.push(tokio::spawn(read_until(couch.request("GET", &path).send().await.unwrap(), "last")));
+    }
+    let waiting =
+        couch.request("GET", &format!("/db/_changes?feed=longpoll&filter=_doc_ids&doc_ids=[\"last\"]&since={since}"));
+    let waiting = tokio::spawn(async move { waiting.send().await.unwrap().text().await.unwrap() });
+
+    // Writers of one document each, who stop some time after the database has moved.
+    let is_over = Arc::new(AtomicBool::new(false));
+    let writers: Vec<_> = (0..4)
+        .map(|writer| {
+            let (couch, is_over) = (couch.clone(), is_over.clone());
+            tokio::spawn(async move {
+                let (mut rev, mut written) = (None::<String>, 0);
+                while !is_over.load(Ordering::Relaxed) || written < 20 {
+                    let mut body = json!({"n": written});
+                    if let Some(rev) = &rev {
+                        body["_rev"] = json!(rev);
+                    }
+                    // No write fails: not one.
+                    rev = Some(couch.put(&format!("/db/writer-{writer}"), body).await);
+                    written += 1;
+                    let read = couch.get(&format!("/db/writer-{writer}")).await;
+                    assert_eq!(read.json()["_rev"].as_str(), rev.as_deref(), "{}", read.text);
+                }
+                (rev.unwrap(), written)
+            })
+        })
+        .collect();
+    let to = redb(folder.path(), "new");
+    relocate(&couch, &to).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    is_over.store(true, Ordering::Relaxed);
+    let mut written = Vec::new();
+    for writer in writers {
+        written.push(writer.await.unwrap());
+    }
+    couch.put("/db/last", json!({})).await;
+
+    for feed in feeds {
+        let rows = feed.await.unwrap();
+        assert!(rows.is_sorted_by(|(_, one), (_, next)| one < next), "in order, none twice");
+        for writer in 0..4 {
+            assert!(rows.iter().any(|(id, _)| *id == format!("writer-{writer}")));
+        }
+        assert!(rows.iter().all(|(id, _)| !id.starts_with("doc-")), "nothing from before");
+    }
+    let longpoll = waiting.await.unwrap();
+    assert!(longpoll.contains(r#""id":"last""#), "{longpoll}");
+
+    let after = couch.get("/db").await.json();
+    assert_eq!(after["instance_start_time"], before["instance_start_time"]);
+    assert_eq!(after["doc_count"], 2_005);
+    assert!(after["update_seq"].as_str().unwrap() > since.as_str());
+    for (writer, (rev, _)) in written.iter().enumerate() {
+        assert_eq!(couch.get(&format!("/db/writer-{writer}")).await.json()["_rev"], json!(rev));
+    }
+    assert_eq!(couch.get("/db/_local/checkpoint").await.json()["seen"], "everything");
+    assert_eq!(couch.get("/_all_dbs").await.json(), json!(["db"]));
+    assert_eq!(couch.get("/_dbs_info").await.json()[0]["info"]["doc_count"], 2_005);
+    let checked = couch.get("/db/_couch_layer/check").await.json();
+    assert_eq!((&checked["documents"], &checked["problem_count"]), (&json!(2_005), &json!(0)), "{checked}");
+
+    // It is there, and not here: the folder alone has it. Dropped, it is nowhere.
+    assert!(matches!(couch.layer.database("db").await.unwrap_err().kind(), model::ErrorKind::Moved(at) if *at == to));
+    assert_eq!(couch.call("DELETE", "/db").await.status, 200);
+    assert_eq!(couch.get("/db").await.status, 404);
+    assert_eq!(couch.get("/_all_dbs").await.json(), json!([]));
+    couch.database("db").await;
+    assert_eq!(couch.get("/db").await.json()["doc_count"], 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_knows_after_a_restart_where_its_databases_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let (own, second, third) =
+        (redb(folder.path(), "own"), redb(folder.path(), "second"), redb(folder.path(), "third"));
+    let couch = serve(&own).await;
+    fill(&couch, 20).await;
+    couch.put("/db/before", json!({})).await;
+    let uuid = couch.get("/").await.json()["uuid"].clone();
+    relocate(&couch, &second).await;
+    couch.put("/db/after", json!({})).await;
+    let Couch { server, layer, .. } = couch;
+    drop(layer);
+    server.stop().await;
+
+    let couch = serve(&own).await;
+    assert_eq!(couch.get("/db").await.json()["doc_count"], 22);
+    // On to a third store, and back to the first.
+    relocate(&couch, &third).await;
+    couch.put("/db/third", json!({})).await;
+    relocate(&couch, &own).await;
+    couch.put("/db/back", json!({})).await;
+    assert_eq!(couch.get("/db").await.json()["doc_count"], 24);
+    assert!(couch.get("/db").await.json()["update_seq"].as_str().unwrap().starts_with("03"), "three moves");
+    relocate(&couch, &second).await;
+    let Couch { server, layer, .. } = couch;
+    drop(layer);
+    server.stop().await;
+
+    // The store that it moved to, served alone, has it under the same server's uuid.
+    let couch = serve(&second).await;
+    assert_eq!(couch.get("/db").await.json()["doc_count"], 24);
+    assert_eq!(couch.get("/").await.json()["uuid"], uuid);
+    let Couch { server, layer, .. } = couch;
+    drop(layer);
+    server.stop().await;
+
+    // Without that store there is no database, and no other in its place.
+    std::fs::remove_dir_all(folder.path().join("second")).unwrap();
+    let couch = serve(&own).await;
+    let lost = couch.get("/db").await;
+    assert_eq!(lost.status, 503, "{}", lost.text);
+    assert!(!lost.text.contains(&*folder.path().to_string_lossy()), "{}", lost.text);
+    assert_eq!(couch.call("PUT", "/db").await.status, 412);
+    assert!(!folder.path().join("second").exists());
+    couch.server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_done_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (own, other) = (redb(folder.path(), "own"), redb(folder.path(), "other"));
+    let couch = serve(&own).await;
+    fill(&couch, 3).await;
+    let refused = async |body: Value, status: u16| {
+        let answer = couch.json("POST", RELOCATE, body).await;
+        assert_eq!(answer.status, status, "{}", answer.text);
+        answer.json()["reason"].as_str().unwrap().to_owned()
+    };
+    assert!(refused(json!({}), 400).await.contains("`to`"));
+    assert!(refused(json!({"to": "redb:x"}), 400).await.contains("whole path"));
+    assert!(refused(json!({"to": "mem:"}), 400).await.contains("mem:"));
+    assert!(refused(json!({"to": "ftp:x"}), 400).await.contains("no engine"));
+    assert!(refused(json!({"to": &own}), 412).await.contains("already"));
+    std::fs::create_dir(folder.path().join("photos")).unwrap();
+    std::fs::write(folder.path().join("photos/cat.txt"), "meow").unwrap();
+    assert!(refused(json!({"to": redb(folder.path(), "photos")}), 412).await.contains("holds other things"));
+    assert_eq!(couch.raw("POST", RELOCATE, "{").await.status, 400);
+    assert_eq!(couch.json("POST", "/none/_couch_layer/relocate", json!({"to": &other})).await.status, 404);
+    assert_eq!(couch.json("PUT", RELOCATE, json!({})).await.status, 405);
+    assert_eq!(couch.get(RELOCATE).await.json(), json!({"state": "none"}));
+    assert_eq!(couch.call("DELETE", &format!("{RELOCATE}?to={other}")).await.status, 412, "there is no such folder");
+
+    // Nobody else may ask; and where everyone is the administrator, nobody may.
+    for method in ["GET", "POST", "DELETE"] {
+        let request = Client::new().request(method.parse().unwrap(), format!("{}{RELOCATE}", couch.base));
+        assert_eq!(couch.send(request.body(json!({"to": &other}).to_string())).await.status, 401);
+    }
+    let party = Couch::start().await;
+    party.database("db").await;
+    let answer = party.json("POST", RELOCATE, json!({"to": &other})).await;
+    assert_eq!(answer.status, 403, "{}", answer.text);
+    assert!(!folder.path().join("other").exists());
+
+    // Another database of that name is there already.
+    let there = serve(&other).await;
+    there.database("db").await;
+    let Couch { server, layer, .. } = there;
+    drop(layer);
+    server.stop().await;
+    assert_eq!(couch.json("POST", RELOCATE, json!({"to": &other})).await.status, 202);
+    let status = ended(&couch).await;
+    assert_eq!(status["state"], "failed");
+    assert!(status["reason"].as_str().unwrap().contains("another database"), "{status}");
+    couch.put("/db/still-here", json!({})).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relocation_is_stopped_gone_on_with_and_abandoned() {
+    let folder = tempfile::tempdir().unwrap();
+    let (own, other) = (redb(folder.path(), "own"), redb(folder.path(), "other"));
+    let couch = serve(&own).await;
+    fill(&couch, 3_000).await;
+    let begin = json!({"to": &other});
+    assert_eq!(couch.json("POST", RELOCATE, begin.clone()).await.status, 202);
+    // The end of the server stops it, wherever it is.
+    let Couch { server, layer, .. } = couch;
+    drop(layer);
+    server.stop().await;
+
+    let couch = serve(&own).await;
+    if couch.get(RELOCATE).await.json()["state"] == "none" && couch.layer.database("db").await.is_ok() {
+        let abandoned = couch.call("DELETE", &format!("{RELOCATE}?to={other}")).await;
+        assert_eq!(abandoned.status, 200, "{}", abandoned.text);
+        couch.put("/db/more", json!({})).await;
+        assert_eq!(couch.json("POST", RELOCATE, begin.clone()).await.status, 202);
+        let tasks = couch.get("/_active_tasks").await.json();
+        if let Some(task) = tasks.as_array().unwrap().first() {
+            assert_eq!(
+                (&task["type"], &task["database"], &task["target"]),
+                (&json!("relocation"), &json!("db"), &json!(other))
+            );
+        }
+        assert_eq!(ended(&couch).await["outcome"]["documents"], 3_001);
+    }
+    assert_eq!(couch.get("/_active_tasks").await.json(), json!([]));
+    assert_eq!(couch.call("DELETE", &format!("{RELOCATE}?to={other}")).await.status, 412, "it has moved");
+    // Asked for again, it is in that store already.
+    assert_eq!(couch.json("POST", RELOCATE, begin).await.status, 412);
+    assert!(couch.get("/db").await.json()["doc_count"].as_u64().unwrap() >= 3_000);
+}
