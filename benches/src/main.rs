@@ -48,6 +48,10 @@ fn main() -> anyhow::Result<()> {
         Command::Report(options) => runtime.block_on(report::run(options)),
         Command::Sizes(options) => runtime.block_on(sizes::run(options)),
         #[cfg(feature = "fdb")]
-        Command::Fdb(options) => runtime.block_on(fdb::run(options)),
+        Command::Fdb(options) => {
+            let measured = runtime.block_on(fdb::run(options));
+            engine_fdb::stop_network();
+            measured
+        }
     }
 }

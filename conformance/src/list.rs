@@ -215,7 +215,7 @@ macro_rules! __scenarios {
                 all_watches_of_a_key_fire,
                 a_watch_outlives_its_transaction,
                 a_watch_fails_with_the_error_of_its_commit,
-                a_watch_of_a_transaction_that_is_reset_or_cancelled_is_1025,
+                a_watch_of_a_transaction_that_is_reset_or_dropped_is_1025,
                 a_watch_reads_its_key_and_conflicts,
                 a_watch_without_read_your_writes_is_1034,
                 a_watch_above_the_keyspace_is_2004,

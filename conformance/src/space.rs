@@ -274,9 +274,24 @@ impl Tx {
         })
     }
 
-    /// The first batch of a range, serializable, as text.
+    /// A range as text, serializable.
     pub(crate) async fn rows(&self, request: RangeRequest) -> Result<String> {
-        Ok(show(&self.batch(&request, Read::Serializable).await?.rows))
+        self.rows_by(request, Read::Serializable).await
+    }
+
+    /// A range as text: the first batch where the request bounds one, else all of them, since the engine
+    /// then ends a batch where it likes. (FoundationDB's client ends one where it knows the next rows less
+    /// well than those before: between own writes, say.)
+    pub(crate) async fn rows_by(&self, request: RangeRequest, read: Read) -> Result<String> {
+        let bounded = request.limit > 0 || request.target_bytes > 0;
+        let mut rows = Vec::new();
+        let mut next = Some(request);
+        while let Some(request) = next {
+            let batch = self.batch(&request, read).await?;
+            next = if bounded { None } else { request.after(&batch) };
+            rows.extend(batch.rows);
+        }
+        Ok(show(&rows))
     }
 
     pub(crate) fn set(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {

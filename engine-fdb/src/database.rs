@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use foundationdb::Database as Native;
 use foundationdb::options::DatabaseOption;
+use foundationdb::{Database as Native, FdbError};
 use kv_api::{Database, Durability, Error, Limits, Result, Transaction, TransactionOption, error};
 
 use crate::convert;
@@ -62,13 +62,7 @@ impl FdbDatabase {
             Error::new(error::FILE_NOT_READABLE)
                 .with_context(format!("the cluster file's path is not UTF-8: {}", path.display()))
         })?;
-        let native = Native::from_path(text).map_err(|failure| {
-            Error::new(failure.code()).with_context(format!(
-                "the cluster file {} does not name a cluster as NAME:ID@ADDRESS:PORT,...: {}",
-                path.display(),
-                failure.message()
-            ))
-        })?;
+        let native = Native::from_path(text).map_err(|failure| refused(failure.code(), &path))?;
         if let Some(timeout) = options.transaction_timeout {
             let timeout = DatabaseOption::TransactionTimeout(convert::milliseconds(timeout).max(1));
             native.set_option(timeout).map_err(convert::kv_error)?;
@@ -93,13 +87,15 @@ impl FdbDatabase {
     async fn wait_for_answer(&self, within: Duration) -> Result<()> {
         let probe = self.begin()?;
         probe.set_option(TransactionOption::Timeout(within));
-        probe.get_read_version().await.map(drop).map_err(|failure| {
-            Error::new(failure.code()).with_context(format!(
+        probe.get_read_version().await.map(drop).map_err(|failure| match failure.code() {
+            error::TRANSACTION_TIMED_OUT => Error::new(error::TRANSACTION_TIMED_OUT).with_context(format!(
                 "no answer within {} s from the FoundationDB cluster of {path}; check that its servers run and \
                  that this machine reaches them: fdbcli -C {path} --exec status",
                 within.as_secs_f32(),
                 path = self.cluster_file.display(),
-            ))
+            )),
+            // The client reads the file when it is first needed.
+            code => refused(code, &self.cluster_file),
         })
     }
 }
@@ -112,6 +108,21 @@ fn default_cluster_file() -> PathBuf {
     }
     let here = PathBuf::from("fdb.cluster");
     if here.exists() { here } else { foundationdb::default_config_path().into() }
+}
+
+/// Why the client does not take a cluster file.
+fn refused(code: i32, path: &Path) -> Error {
+    let path = path.display();
+    let sentence = match code {
+        error::CONNECTION_STRING_INVALID => {
+            format!("the cluster file {path} names no cluster; it holds one line, DESCRIPTION:ID@ADDRESS:PORT,...")
+        }
+        _ => {
+            let message = FdbError::from_code(code).message();
+            format!("the FoundationDB cluster of {path} cannot be used: {message} ({code})")
+        }
+    };
+    Error::new(code).with_context(sentence)
 }
 
 fn check_cluster_file(path: &Path) -> Result<()> {

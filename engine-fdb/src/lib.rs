@@ -11,12 +11,16 @@
 //! # async fn example() -> Result<(), Error> {
 //! let database = FdbDatabase::open(None).await?;
 //! let value = database.run(async |tx, _| tx.get(b"hello", Read::Serializable).await).await?;
+//! drop(database);
+//! // Once, before `main` returns.
+//! engine_fdb::stop_network();
 //! # Ok(())
 //! # }
 //! ```
 
 mod convert;
 mod database;
+mod kept;
 mod network;
 mod slot;
 mod transaction;

@@ -1,7 +1,8 @@
 //! The client's network thread: started once for a process, stopped before it ends.
 //!
-//! `libfdb_c` allows one start for the life of a process and wants its thread to have ended before
-//! the process runs its exit handlers (`api-c.rst`, "Network"). A stop is therefore final.
+//! `libfdb_c` allows one start for the life of a process (`api-c.rst`, "Network"); a stop is therefore
+//! final. It must come before `main` returns: once a process runs its exit handlers, objects of the
+//! client that its thread uses are gone, in an order that no handler can be sure to be ahead of.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -25,7 +26,7 @@ static NETWORK: Mutex<Network> = Mutex::new(Network::NotStarted);
 ///
 /// 1043 after [`stop_network`]; what the client said when it could not start (2203: the installed
 /// `libfdb_c` is older than 7.3).
-#[allow(unsafe_code, reason = "the client's network must be stopped before exit; see the two uses")]
+#[allow(unsafe_code, reason = "the client's network must be stopped before exit; see the use")]
 pub(crate) fn start_network() -> Result<(), Error> {
     let mut network = NETWORK.lock().unwrap_or_else(PoisonError::into_inner);
     match &*network {
@@ -34,14 +35,12 @@ pub(crate) fn start_network() -> Result<(), Error> {
         Network::NotStarted => {}
     }
     let booted = FdbApiBuilder::default().build().and_then(|builder| {
-        // SAFETY: the handle lives in `NETWORK` until `stop_network` drops it, which the exit handler
-        // below calls at the latest; a process that is killed or aborts needs no stop.
+        // SAFETY: the handle lives in `NETWORK` until `stop_network` drops it, which whoever opens a
+        // database is told to call; a process that is killed or aborts needs no stop.
         unsafe { builder.boot() }
     });
     match booted {
         Ok(handle) => {
-            // SAFETY: `stop_at_exit` is an `extern "C"` function without arguments that does not unwind.
-            unsafe { libc::atexit(stop_at_exit) };
             *network = Network::Running(handle);
             Ok(())
         }
@@ -54,15 +53,14 @@ pub(crate) fn start_network() -> Result<(), Error> {
 }
 
 /// Stops the client's network thread and waits for its end. What is under way fails; no database can
-/// be opened any more by this process. Called at exit of the process in any case.
+/// be opened any more by this process.
+///
+/// To be called before `main` returns, also after an error: a process that exits while the thread runs
+/// may crash on its way out. Does nothing where no database was opened.
 pub fn stop_network() {
     let mut network = NETWORK.lock().unwrap_or_else(PoisonError::into_inner);
     let stopped = Error::new(error::SHUTDOWN_IN_PROGRESS).with_context("the FoundationDB client was stopped");
     if let Network::Running(handle) = std::mem::replace(&mut *network, Network::Ended(stopped)) {
         drop(handle);
     }
-}
-
-extern "C" fn stop_at_exit() {
-    stop_network();
 }

@@ -7,9 +7,9 @@
 //! ```text
 //!              commit            done
 //!   Live ────────────► Away ────────────► Committed | Failed
-//!    ▲ │ cancel         ▲ on_error           │ on_error (Failed), reset
-//!    │ └──► Cancelled   │                    │
-//!    └──────────────────┴────────────────────┘
+//!    ▲ │ cancel         │ on_error: given back  │ on_error, reset
+//!    │ └──► Cancelled ◄─┘                       │
+//!    └──────────────────────────────────────────┘
 //! ```
 
 use foundationdb::{Transaction, TransactionCancelled, TransactionCommitError, TransactionCommitted};

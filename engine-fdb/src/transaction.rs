@@ -13,6 +13,7 @@ use kv_api::{
 };
 
 use crate::convert::{self, kv_error};
+use crate::kept::Kept;
 use crate::slot::Slot;
 
 /// A transaction on a FoundationDB cluster.
@@ -34,12 +35,13 @@ struct State {
     slot: Slot,
     /// The first mistake that the native client answers at once and the trait keeps for later.
     deferred: Option<Error>,
+    kept: Kept,
 }
 
 impl FdbTransaction {
     pub(crate) fn begin(database: Arc<Native>) -> Result<Self> {
         let native = database.create_trx().map_err(kv_error)?;
-        let state = Mutex::new(State { slot: Slot::Live(native), deferred: None });
+        let state = Mutex::new(State { slot: Slot::Live(native), deferred: None, kept: Kept::new() });
         Ok(FdbTransaction { shared: Arc::new(Shared { database, state }) })
     }
 
@@ -182,7 +184,10 @@ impl Transaction for FdbTransaction {
 
     fn set_option(&self, option: TransactionOption) {
         match convert::option(option) {
-            Some(option) => self.write(|native| native.set_option(option)),
+            Some(native_option) => {
+                self.write(|native| native.set_option(native_option));
+                self.state().kept.note(option);
+            }
             None => self.defer(error::INVALID_OPTION),
         }
     }
@@ -248,38 +253,53 @@ impl Transaction for FdbTransaction {
     fn get_committed_version(&self) -> Result<i64> {
         match &self.state().slot {
             Slot::Committed(committed) => committed.committed_version().map_err(kv_error),
-            Slot::Cancelled(_) => Err(Error::new(error::TRANSACTION_CANCELLED)),
-            Slot::Live(_) | Slot::Away | Slot::Failed(_) => Err(Error::new(error::CLIENT_INVALID_OPERATION)),
+            Slot::Live(_) | Slot::Away | Slot::Failed(_) | Slot::Cancelled(_) => {
+                Err(Error::new(error::CLIENT_INVALID_OPERATION).with_context("the transaction has not committed"))
+            }
         }
     }
 
     fn on_error(&self, error: Error) -> impl Future<Output = Result<()>> + Send + use<> {
         let code = FdbError::from_code(error.code());
         let mut state = self.state();
+        let again = |native: NativeTransaction, kept: &Kept| {
+            kept.restore(&native);
+            Ok(Either::Left(native.on_error(code)))
+        };
         let decided = match state.slot.take() {
-            Slot::Live(native) => Some(Either::Left(native.on_error(code))),
-            // A failed commit knows its own error; the caller gives it back, as a runner does.
-            Slot::Failed(failed) if failed.code() == error.code() => Some(Either::Right(failed.on_error())),
-            Slot::Failed(failed) => Some(Either::Left(failed.reset().on_error(code))),
-            other => {
-                state.slot = other;
-                None
+            Slot::Live(native) => Ok(Either::Left(native.on_error(code))),
+            // A failed commit knows its own error, which the caller gives back, as a runner does. One that
+            // timed out stays so, whatever is given.
+            Slot::Failed(failed) if [error.code(), error::TRANSACTION_TIMED_OUT].contains(&failed.code()) => {
+                Ok(Either::Right(failed.on_error()))
             }
+            Slot::Failed(failed) => again(failed.reset(), &state.kept),
+            Slot::Committed(committed) => again(committed.reset(), &state.kept),
+            Slot::Cancelled(cancelled) => {
+                state.slot = Slot::Cancelled(cancelled);
+                Err(Error::new(error::TRANSACTION_CANCELLED))
+            }
+            Slot::Away => Err(error.clone()),
         };
         drop(state);
         let this = self.clone();
         async move {
-            let Some(decided) = decided else { return Err(error) };
-            match decided.await {
+            match decided?.await {
                 Ok(native) => {
                     let mut state = this.state();
                     state.slot = Slot::Live(native);
                     state.deferred = None;
+                    state.kept.retried();
                     Ok(())
                 }
-                // The same error with the engine's context, where the client gives it back.
-                Err(given_back) if given_back.code() == error.code() => Err(error),
-                Err(other) => Err(kv_error(other)),
+                Err(given_back) => {
+                    // The crate has dropped the transaction; what is left of it is that it is cancelled.
+                    if let Ok(native) = this.shared.database.create_trx() {
+                        this.state().slot = Slot::Cancelled(native.cancel());
+                    }
+                    // The same error with the engine's context, where the client gives it back.
+                    Err(if given_back.code() == error.code() { error } else { kv_error(given_back) })
+                }
             }
         }
     }
@@ -287,6 +307,7 @@ impl Transaction for FdbTransaction {
     fn reset(&self) {
         let mut state = self.state();
         state.deferred = None;
+        state.kept = Kept::new();
         let native = match state.slot.take() {
             Slot::Live(mut native) => {
                 native.reset();

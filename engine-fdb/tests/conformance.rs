@@ -1,4 +1,5 @@
-//! The suite on a cluster: the engine, every wrapper around it, and beside the engine in memory.
+//! The suite on a cluster: the engine, every wrapper around it, and beside the engine in memory. (The
+//! tapes, which speak of a whole keyspace, have a server of their own: `tape.rs`.)
 //!
 //! Time is the cluster's own: the scenarios about the window of five seconds wait for it to pass. Most
 //! of a test is waiting, so run many at a time:
@@ -19,7 +20,6 @@ use kv_api::Prefixed;
 use support::{FdbHarness, Subspace, cluster};
 
 conformance::suite!(FdbHarness);
-conformance::tape!(FdbHarness, 40);
 
 mod prefixed {
     conformance::suite!(super::Under(super::FdbHarness));
@@ -68,8 +68,4 @@ impl Harness for BesideMemory {
 #[test]
 fn a_mirror_in_memory_passes_what_one_thread_can_ask() {
     run_on_one_thread(&BesideMemory);
-}
-
-mod mirrored {
-    conformance::tape!(super::BesideMemory, 20);
 }

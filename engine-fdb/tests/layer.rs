@@ -5,12 +5,11 @@ mod support;
 
 use std::time::Duration;
 
-use engine_fdb::FdbDatabase;
 use engine_fdb::foundationdb::options::DatabaseOption;
 use kv_api::{Counted, Database};
 use model::{CreateOptions, Edit, JsonText, Layer, LayerOptions, Seq, WriteMode};
 
-use support::{Subspace, cluster};
+use support::{Subspace, cluster, own_handle};
 
 async fn layer<D: Database>(engine: D, subspace: &Subspace) -> Layer<D> {
     let options = LayerOptions { prefix: subspace.prefix().clone(), ..LayerOptions::default() };
@@ -64,13 +63,12 @@ fn writers_of_different_documents_never_conflict() {
 fn any_number_of_waiting_feeds_take_one_watch_for_each_database() {
     const DATABASES: usize = 3;
     const WAITERS: usize = 1_000;
-    let file = match cluster() {
-        Ok(database) => database.cluster_file().to_owned(),
+    // A handle of its own, which has as many watches as there are databases and not one more.
+    let database = match cluster() {
+        Ok(database) => own_handle(&database),
         Err(missing) => return missing.skip("watches on a cluster"),
     };
     block_on(async {
-        // A handle of its own, which has as many watches as there are databases and not one more.
-        let database = FdbDatabase::open(Some(&file)).await.unwrap();
         database.native().set_option(DatabaseOption::MaxWatches(DATABASES as i32)).unwrap();
         let subspace = Subspace::new(&database);
         let layer = layer(database, &subspace).await;

@@ -6,7 +6,7 @@ use engine_fdb::foundationdb::options::{DatabaseOption, TransactionOption as Nat
 use futures_executor::block_on;
 use kv_api::{Database, Error, Read, Transaction, error};
 
-use support::{Subspace, cluster};
+use support::{Subspace, cluster, own_handle};
 
 #[test]
 fn the_native_transaction_is_lent_and_is_the_same() {
@@ -42,12 +42,11 @@ fn the_native_transaction_is_lent_and_is_the_same() {
 
 #[test]
 fn the_native_database_takes_the_options_of_the_database() {
-    let file = match cluster() {
-        Ok(database) => database.cluster_file().to_owned(),
+    // A handle of its own: options are the handle's, not the cluster's.
+    let database = match cluster() {
+        Ok(database) => own_handle(&database),
         Err(missing) => return missing.skip("the native database"),
     };
-    // A handle of its own: options are the handle's, not the cluster's.
-    let database = block_on(engine_fdb::FdbDatabase::open(Some(&file))).unwrap();
     let subspace = Subspace::new(&database);
     database.native().set_option(DatabaseOption::MaxWatches(2)).unwrap();
     let key = |n: u32| [subspace.prefix(), n.to_be_bytes().as_slice()].concat();

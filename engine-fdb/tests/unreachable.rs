@@ -44,7 +44,7 @@ fn a_file_that_names_no_cluster_is_2104() {
     let file = folder.path().join("fdb.cluster");
     for text in ["", "no cluster at all\n", "a:b@\n", "a:b@127.0.0.1\n"] {
         std::fs::write(&file, text).unwrap();
-        says(&refused(&file), error::CONNECTION_STRING_INVALID, &[file.to_str().unwrap()]);
+        says(&refused(&file), error::CONNECTION_STRING_INVALID, &[file.to_str().unwrap(), "names no cluster"]);
     }
 }
 

@@ -277,6 +277,13 @@ pub fn open(url: &EngineUrl, if_missing: IfMissing) -> Result<AnyDatabase, Engin
     }
 }
 
+/// Ends what an engine keeps running for the life of the process. To be called before `main` returns;
+/// no cluster can be opened any more.
+pub fn shut_down() {
+    #[cfg(feature = "fdb")]
+    engine_fdb::stop_network();
+}
+
 fn open_folder(engine: Option<Engine>, folder: &Path, if_missing: IfMissing) -> Result<AnyDatabase, EngineError> {
     let mark = Mark::read(folder)?;
     if mark.is_none() && if_missing == IfMissing::Fail {

@@ -11,7 +11,9 @@ use server::cli::Cli;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    match Cli::parse().run() {
+    let outcome = Cli::parse().run();
+    server::engine::shut_down();
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // One sentence for a person, the causes behind it, and no backtrace.

@@ -5,7 +5,7 @@
 use kv_api::error::NOT_COMMITTED;
 use kv_api::{KeySelector, MutationType, RangeRequest, Read, TransactionOption};
 
-use crate::expect::{fails, show, some};
+use crate::expect::{fails, some};
 use crate::{Outcome, Space};
 
 pub(crate) async fn a_snapshot_get_adds_no_conflict(s: Space) -> Outcome {
@@ -66,7 +66,7 @@ pub(crate) async fn a_snapshot_read_sees_the_own_writes(s: Space) -> Outcome {
     tx.clear("b");
     tx.atomic(MutationType::Add, "n", [1]);
     assert_eq!((tx.peek("a").await?, tx.peek("b").await?, tx.peek("n").await?), (some("own"), None, some([2])));
-    assert_eq!(show(&tx.batch(&RangeRequest::keys("a", "c"), Read::Snapshot).await?.rows), "a=own");
+    assert_eq!(tx.rows_by(RangeRequest::keys("a", "c"), Read::Snapshot).await?, "a=own");
     assert_eq!(&tx.get_key(&KeySelector::first_greater_than("a"), Read::Snapshot).await?[..], b"n");
     Ok(())
 }
@@ -79,7 +79,7 @@ pub(crate) async fn snapshot_ryw_disable_hides_the_own_writes_from_snapshot_read
     tx.clear("b");
     tx.set("c", "own");
     assert_eq!((tx.peek("a").await?, tx.peek("b").await?, tx.peek("c").await?), (some("1"), some("1"), None));
-    assert_eq!(show(&tx.batch(&RangeRequest::keys("a", "z"), Read::Snapshot).await?.rows), "a=1 b=1");
+    assert_eq!(tx.rows_by(RangeRequest::keys("a", "z"), Read::Snapshot).await?, "a=1 b=1");
     assert_eq!(&tx.get_key(&KeySelector::last_less_than("z"), Read::Snapshot).await?[..], b"b");
     Ok(())
 }

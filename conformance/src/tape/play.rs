@@ -275,8 +275,10 @@ impl<T: Transaction> Machine<T> {
             expected.truncate(request.limit);
         }
         let reached_limit = request.limit > 0 && rows.len() == request.limit;
-        if request.target_bytes > 0 && !expected.is_empty() {
-            // Where the target stops a batch is the engine's; it returns a row at least.
+        let left_open = request.target_bytes > 0 || request.limit == 0;
+        if left_open && !expected.is_empty() {
+            // Where a batch stops that has a target, or no bound at all, is the engine's; it returns a row at
+            // least.
             if rows.is_empty() {
                 return Err(("no rows".into(), format!("{expected:?}")));
             }
@@ -294,7 +296,9 @@ impl<T: Transaction> Machine<T> {
             let before = model.clone();
             let keys: Vec<_> = rows.iter().map(|(key, _)| key.clone()).collect();
             model.range_conflict(request, &keys, batch.more, ends);
-            self.saw(at, read, &before, SeenRead::Rows(request.clone(), rows));
+            // What was returned, and not what would have been without the stop.
+            let limit = if batch.more { rows.len() } else { request.limit };
+            self.saw(at, read, &before, SeenRead::Rows(request.clone().limit(limit), rows));
         }
         Ok(())
     }

@@ -7,9 +7,10 @@
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use conformance::{Fixture, Harness, Missing};
-use engine_fdb::FdbDatabase;
+use engine_fdb::{FdbDatabase, OpenOptions};
 use futures_executor::block_on;
 use kv_api::{Bytes, DatabaseExt, Error, RangeRequest, Transaction};
 
@@ -29,23 +30,52 @@ pub(crate) fn cluster() -> Result<FdbDatabase, Missing> {
     CLUSTER.get_or_init(open).clone()
 }
 
+/// Another handle of the same cluster, with watches and options of its own.
+pub(crate) fn own_handle(database: &FdbDatabase) -> FdbDatabase {
+    let cluster_file = Some(database.cluster_file().to_owned());
+    // The cluster has answered before.
+    let options = OpenOptions { cluster_file, first_answer: Duration::ZERO, ..OpenOptions::default() };
+    block_on(FdbDatabase::open_with(options)).expect("the file was read before")
+}
+
 /// Bits that no other run has.
 pub(crate) fn random() -> u64 {
     getrandom::u64().expect("the system has random numbers")
 }
 
 /// A part of the cluster that is nobody else's, emptied when this is dropped.
+///
+/// Selectors that count beyond it meet a fence of keys that nobody writes, and so do not conflict with
+/// neighbours who do.
+///
+/// ```text
+///   …test/NUMBER!00 … !15      …test/NUMBER/…      …test/NUMBER~00 … ~15
+///   └ fence                    └ prefix            └ fence
+/// ```
 #[derive(Debug)]
 pub(crate) struct Subspace {
     database: FdbDatabase,
+    whole: String,
     prefix: Bytes,
 }
+
+/// More than the selectors of any test count to.
+const FENCE: usize = 16;
 
 impl Subspace {
     /// A fresh one.
     pub(crate) fn new(database: &FdbDatabase) -> Self {
-        let prefix = format!("couch-layer test/{:016x}/", random());
-        Subspace { database: database.clone(), prefix: prefix.into() }
+        let whole = format!("couch-layer test/{:016x}", random());
+        let fenced = block_on(database.run(|tx, _| {
+            for n in 0..FENCE {
+                tx.set(format!("{whole}!{n:02}").as_bytes(), b"");
+                tx.set(format!("{whole}~{n:02}").as_bytes(), b"");
+            }
+            std::future::ready(Ok::<_, Error>(()))
+        }));
+        fenced.expect("the cluster takes writes");
+        let prefix = format!("{whole}/").into();
+        Subspace { database: database.clone(), whole, prefix }
     }
 
     /// What all its keys begin with.
@@ -56,13 +86,13 @@ impl Subspace {
 
 impl Drop for Subspace {
     fn drop(&mut self) {
-        let range = RangeRequest::prefix(&self.prefix);
+        let range = RangeRequest::prefix(self.whole.as_bytes());
         let cleared = block_on(self.database.run(|tx, _| {
             tx.clear_range(&range.begin.key, &range.end.key);
             std::future::ready(Ok::<_, Error>(()))
         }));
         if let Err(error) = cleared {
-            eprintln!("{} stays in the cluster: {error}", self.prefix.escape_ascii());
+            eprintln!("{} stays in the cluster: {error}", self.whole);
         }
     }
 }
@@ -86,7 +116,7 @@ impl Harness for FdbHarness {
         match cluster() {
             Ok(database) => {
                 let subspace = Subspace::new(&database);
-                Fixture::new(database).shared(subspace.prefix().clone()).keep(subspace)
+                Fixture::new(own_handle(&database)).shared(subspace.prefix().clone()).keep(subspace)
             }
             Err(missing) => panic!("{scenario}: {missing:?}"),
         }

@@ -81,6 +81,7 @@ impl LocalServer {
     }
 
     /// Waits until the database is there for clients.
+    #[allow(dead_code, reason = "for the test that kills it")]
     pub(crate) fn wait_until_available(&self) {
         self.wait_for("status minimal", "The database is available");
     }

@@ -85,7 +85,9 @@ pub(crate) async fn a_thousand_branches_cost_no_more(stage: Stage) {
     assert_eq!(cost_of(edit("a", "{}").over(winner).deleting()).await, (2, 1), "delete the winner");
     counted.take();
     merge(&documents, replicated("a", "2-zzzz a", "{}")).await;
-    assert_eq!(reads(of_one(&counted)), (1_000, 1), "a replicated edit reads all branches at once");
+    let (rows, trips) = reads(of_one(&counted));
+    // FoundationDB ends a batch at 80 kB, of which this is more than one.
+    assert!(rows == 1_000 && trips <= 2, "a replicated edit reads all branches at once: {rows} in {trips}");
     let options = GetOptions { conflicts: true, ..GetOptions::default() };
     assert_eq!(documents.get("a", &options).await.unwrap().conflicts.unwrap().len(), 999);
     assert_sound(&documents).await;
