@@ -76,7 +76,6 @@ impl Chunk {
     }
 
     /// The document of its own that LiveSync has for it.
-    #[cfg(test)]
     pub(crate) fn to_document(&self) -> Body {
         let mut body = Body::new();
         body.insert("type".into(), "leaf".into());

@@ -101,6 +101,11 @@ impl Index {
         Value::Object(self.write()).to_string().len()
     }
 
+    /// Whether there is nothing in it that anybody would miss.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.spare.is_empty() && self.rest.is_empty()
+    }
+
     /// Says that a chunk is in a data document, and alive.
     pub(crate) fn place(&mut self, chunk: &str, data: &str) {
         self.entries.insert(chunk.to_owned(), data.to_owned());
@@ -219,6 +224,7 @@ mod tests {
         assert_eq!(Value::Object(index(text).write()).to_string(), text);
         assert_eq!(index(text).bytes(), text.len());
         assert_eq!(Value::Object(index("{}").write()).to_string(), r#"{"chunks":{}}"#);
+        assert!(index(r#"{"condemned":{"h:a":5},"open":"x"}"#).is_empty());
     }
 
     #[test]

@@ -5,7 +5,9 @@
 //! document (`dat:{prefix}-{sequence}`) holds a chunk. Files, and the ids of chunks, stay as they are.
 //!
 //! ```text
-//!  ChunkStore ── write, read, settings
+//!  ChunkStore ── write, read, files     storing, reading, referring
+//!      │         collect                removing what no file refers to
+//!      │         migrate, reindex       from LiveSync's form and back; indexes from data alone
 //!      │   lookup: leaves of an index, united
 //!      │   index, data: what the documents hold    placement: which documents
 //!  DocumentStore ─┬─ ModelStore   a database of this process
@@ -30,23 +32,31 @@
 //! ```
 
 mod chunk;
+mod collect;
 mod data;
 mod database;
 mod environment;
 mod error;
+mod files;
 mod id;
 mod index;
 mod lookup;
+mod migrate;
 pub mod placement;
 mod read;
+mod reindex;
 mod settings;
 pub mod store;
 mod write;
 
 pub use chunk::Chunk;
+pub use collect::{CollectOptions, CollectStep, Collected};
 pub use database::ChunkStore;
 pub use environment::Environment;
 pub use error::{Error, Result, StoreError, StoreErrorKind};
+pub use files::Verified;
 pub use id::{CHUNK_PREFIX, chunk_id};
+pub use migrate::Migrated;
+pub use reindex::Reindexed;
 pub use settings::{DEFAULT_DATA_LIMIT, DEFAULT_GRACE_MS, FORMAT, LEAST_DATA_LIMIT, Settings};
 pub use write::Receipt;

@@ -13,7 +13,7 @@
 //! in one of five indexes, and a batch of chunks shares most of them.
 
 use crate::error::{Error, Result};
-use crate::id::Bucket;
+use crate::id::{Bucket, CHUNK_PREFIX};
 
 /// What index documents' ids begin with.
 pub const INDEX_PREFIX: &str = "idx:";
@@ -106,6 +106,11 @@ pub(crate) fn data_parts(id: &str) -> Option<(&str, u64)> {
 
 fn is_prefix(text: &str) -> bool {
     text.len() <= usize::from(MAX_PREFIX_LENGTH) && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// Whether a document is one of those that this crate makes, or a chunk: no file.
+pub(crate) fn is_no_file(id: &str) -> bool {
+    [INDEX_PREFIX, DATA_PREFIX, CHUNK_PREFIX].iter().any(|prefix| id.starts_with(prefix)) || id == SETTINGS_ID
 }
 
 #[cfg(test)]

@@ -229,6 +229,8 @@ impl Put<'_> {
 
         let mut touched: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (shelf, id) in revived {
+            // An entry that somebody made meanwhile stands; what was stored here is a copy to be collected.
+            self.placed.remove(&id);
             if let Some(shelf) = shelves.get_mut(&shelf) {
                 shelf.index.condemned.remove(&id);
             }
@@ -268,8 +270,14 @@ impl Put<'_> {
     ) -> Result<(BTreeMap<String, Vec<String>>, Vec<(String, String)>)> {
         let hits: BTreeMap<String, Hit> =
             self.pending.keys().filter_map(|id| Some((id.clone(), find(shelves, id, length)?))).collect();
-        let places: Vec<String> =
-            hits.values().map(|hit| hit.place.clone()).collect::<BTreeSet<_>>().into_iter().collect();
+        let places: Vec<String> = hits
+            .values()
+            .map(|hit| &hit.place)
+            .chain(self.placed.values())
+            .cloned()
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect();
         let live = if places.is_empty() { Vec::new() } else { self.chunks.store.live(&places).await? };
         let live: HashSet<String> =
             places.into_iter().zip(live).filter_map(|(place, live)| live.then_some(place)).collect();
@@ -281,29 +289,34 @@ impl Put<'_> {
         for id in ids {
             let hit = hits.get(&id).filter(|hit| live.contains(&hit.place));
             match hit {
-                Some(Hit { condemned: None, .. }) => self.found(&id),
+                Some(Hit { condemned: None, .. }) => {
+                    self.found(&id);
+                    continue;
+                }
                 Some(Hit { condemned: Some(since), shelf, .. }) if !is_late(*since) => {
-                    if !self.placed.contains_key(&id) {
-                        revived.push((shelf.clone(), id));
-                    }
+                    revived.push((shelf.clone(), id));
+                    continue;
                 }
-                _ if self.placed.contains_key(&id) => {}
-                hit => {
-                    if matches!(self.pending.get(&id), Some(None)) {
-                        let value = match hit {
-                            Some(hit) => self.chunks.value_in(&hit.place, &id).await?,
-                            None => None,
-                        };
-                        let Some(value) = value else {
-                            self.pending.remove(&id);
-                            self.missing.insert(id);
-                            continue;
-                        };
-                        self.pending.insert(id.clone(), Some(value));
-                    }
-                    fresh.entry(index_id(&Bucket::of(&id).prefix(length))).or_default().push(id);
-                }
+                _ => {}
             }
+            // What was stored by an attempt before may have been moved by a collection since.
+            if self.placed.get(&id).is_some_and(|place| live.contains(place)) {
+                continue;
+            }
+            self.placed.remove(&id);
+            if matches!(self.pending.get(&id), Some(None)) {
+                let value = match hit {
+                    Some(hit) => self.chunks.value_in(&hit.place, &id).await?,
+                    None => None,
+                };
+                let Some(value) = value else {
+                    self.pending.remove(&id);
+                    self.missing.insert(id);
+                    continue;
+                };
+                self.pending.insert(id.clone(), Some(value));
+            }
+            fresh.entry(index_id(&Bucket::of(&id).prefix(length))).or_default().push(id);
         }
         Ok((fresh, revived))
     }

@@ -158,12 +158,8 @@ pub struct Page {
 pub struct Change {
     /// Its id.
     pub id: String,
-    /// How many leaves it has, tombstones included.
-    pub leaves: usize,
     /// Whether the winner is a tombstone.
     pub deleted: bool,
-    /// The winner's members.
-    pub body: Body,
 }
 
 /// A page of the feed.

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use kv_api::Database;
 use model::{
     AllDocsEntry, AllDocsRequest, BulkGet, ChangesRequest, Document, Documents, ErrorKind, GetOptions, JsonText,
-    OpenRev, RevHash, RevHistory, RevId, Seq, Since, Style, WriteMode,
+    OpenRev, RevHash, RevHistory, RevId, Seq, Since, WriteMode,
 };
 use serde_json::Value;
 
@@ -137,21 +137,11 @@ impl<D: Database> DocumentStore for ModelStore<D> {
             None => Since::Seq(Seq::ZERO),
             Some(seq) => Since::Seq(seq.parse().map_err(failure)?),
         };
-        let request = ChangesRequest {
-            since,
-            limit: Some(limit),
-            style: Style::AllDocs,
-            include_docs: true,
-            ..ChangesRequest::default()
-        };
+        let request = ChangesRequest { since, limit: Some(limit), ..ChangesRequest::default() };
         let batch = self.documents.changes(&request).await.map_err(failure)?;
         // A batch that the limit ended says that there is no more of what was asked for.
         let more = batch.more || batch.rows.len() == limit;
-        let mut rows = Vec::with_capacity(batch.rows.len());
-        for row in batch.rows {
-            let body = row.doc.map(|doc| body(&doc.body)).transpose()?.unwrap_or_default();
-            rows.push(Change { id: row.id, leaves: row.revs.len(), deleted: row.deleted, body });
-        }
+        let rows = batch.rows.into_iter().map(|row| Change { id: row.id, deleted: row.deleted }).collect();
         Ok(Changes { rows, last_seq: batch.last_seq.to_string(), more })
     }
 

@@ -1,0 +1,156 @@
+//! What a collection makes of each chunk in a data document.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use super::Collection;
+use crate::data::Data;
+use crate::error::Result;
+use crate::id::Bucket;
+use crate::lookup::{DATA_AT_ONCE, Shelf};
+use crate::placement::{candidates, index_id};
+
+/// What a copy of a chunk in a data document is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Copy {
+    /// The index names it. Whether its removal is due.
+    Named { expired: bool },
+    /// No index names a document that has it: it gets an entry. The documents that are named, and do not.
+    Stray { wrong: BTreeSet<String> },
+    /// Indexes of two lengths name a copy each. The shorter one (the first) forgets this one, and the
+    /// longer one remembers it as spare.
+    Superseded { shorter: String, longer: String },
+    /// The index (this one) names another copy. Since when that is known, and whether its removal is due.
+    Spare { index: String, known: bool, expired: bool },
+}
+
+/// A data document that is looked at.
+pub(crate) struct Held {
+    pub(super) id: String,
+    pub(super) data: Data,
+    /// Its live leaves.
+    pub(super) revs: Vec<String>,
+    pub(super) copies: BTreeMap<String, Copy>,
+}
+
+impl Held {
+    /// The chunks that stay.
+    pub(super) fn kept(&self) -> impl Iterator<Item = (&String, &String)> {
+        self.data.chunks().iter().filter(|(chunk, _)| !self.is_expired(chunk))
+    }
+
+    pub(super) fn is_expired(&self, chunk: &str) -> bool {
+        matches!(self.copies.get(chunk), Some(Copy::Named { expired: true } | Copy::Spare { expired: true, .. }))
+    }
+
+    /// Bytes whose removal is due.
+    pub(super) fn expired_bytes(&self) -> usize {
+        let expired = self.data.chunks().iter().filter(|(chunk, _)| self.is_expired(chunk));
+        expired.map(|(chunk, value)| Data::cost(chunk, value)).sum()
+    }
+
+    /// Whether it holds copies that must stay where they are until their marks expire.
+    pub(super) fn has_young_copies(&self) -> bool {
+        let is_young = |copy: &Copy| matches!(copy, Copy::Spare { expired: false, .. } | Copy::Superseded { .. });
+        self.copies.values().any(is_young)
+    }
+}
+
+impl Collection<'_> {
+    /// The indexes that may name chunks of these data documents.
+    pub(super) fn indexes_of(&self, held: &[Held]) -> Vec<String> {
+        let length = self.chunks.length();
+        let chunks = held.iter().flat_map(|held| held.data.chunks().keys());
+        chunks.flat_map(|chunk| candidates(chunk, length)).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// The index where a stray chunk gets its entry.
+    pub(super) fn home_of(&self, chunk: &str) -> String {
+        index_id(&Bucket::of(chunk).prefix(self.chunks.length()))
+    }
+
+    /// Says of each chunk what it is.
+    pub(super) async fn classify(&self, held: &mut [Held], shelves: &BTreeMap<String, Shelf>) -> Result<()> {
+        let elsewhere = self.copies_elsewhere(held, shelves).await?;
+        let length = self.chunks.length();
+        for held in held {
+            for chunk in held.data.chunks().keys() {
+                let is_referenced = self.references.contains(chunk);
+                let (mut named, mut other, mut wrong) = (None, None, BTreeSet::new());
+                let mut left = None;
+                for id in candidates(chunk, length) {
+                    let Some(index) = shelves.get(&id).map(|shelf| &shelf.index) else { continue };
+                    let since = index.condemned.get(chunk);
+                    let spare_since = index.spare.get(&held.id).and_then(|chunks| chunks.get(chunk));
+                    if !is_referenced && spare_since.is_some_and(|since| self.is_expired(*since)) {
+                        left = Some(id.clone());
+                    }
+                    match index.entries.get(chunk) {
+                        Some(place) if *place == held.id => {
+                            let expired = !is_referenced && since.is_some_and(|since| self.is_expired(*since));
+                            // Of entries on two levels both must be due.
+                            let (_, so_far) = named.unwrap_or((String::new(), true));
+                            named = Some((id, so_far && expired));
+                        }
+                        Some(place) if elsewhere.get(place).is_some_and(|chunks| chunks.contains(chunk)) => {
+                            // The longest prefix counts, and only one that is not about to go itself can
+                            // take the place of another.
+                            let stays = since.is_none();
+                            let counts = named.is_none() || stays;
+                            other = other.or_else(|| counts.then_some((id, named.is_none() && stays)));
+                        }
+                        Some(place) => drop(wrong.insert(place.clone())),
+                        None => {}
+                    }
+                }
+                let copy = match (named, other) {
+                    (Some((shorter, _)), Some((longer, true))) => Copy::Superseded { shorter, longer },
+                    (Some((_, expired)), _) => Copy::Named { expired },
+                    (None, Some((index, _))) => {
+                        let marks = shelves.get(&index).and_then(|shelf| shelf.index.spare.get(&held.id));
+                        let since = marks.and_then(|marks| marks.get(chunk));
+                        let expired = since.is_some_and(|since| self.is_expired(*since));
+                        Copy::Spare { index, known: since.is_some(), expired }
+                    }
+                    // The copy that was named has gone by now, with the last reference to the chunk.
+                    (None, None) => match left {
+                        Some(index) if wrong.is_empty() => Copy::Spare { index, known: true, expired: true },
+                        _ => Copy::Stray { wrong },
+                    },
+                };
+                held.copies.insert(chunk.clone(), copy);
+            }
+        }
+        Ok(())
+    }
+
+    /// Where indexes name another document for a chunk than the one it is found in, whether it is there
+    /// indeed: a copy is spare only beside another.
+    async fn copies_elsewhere(
+        &self,
+        held: &[Held],
+        shelves: &BTreeMap<String, Shelf>,
+    ) -> Result<HashMap<String, HashSet<String>>> {
+        let length = self.chunks.length();
+        let mut wanted: BTreeMap<String, HashSet<String>> = BTreeMap::new();
+        for held in held {
+            for chunk in held.data.chunks().keys() {
+                for id in candidates(chunk, length) {
+                    let place = shelves.get(&id).and_then(|shelf| shelf.index.entries.get(chunk));
+                    if let Some(place) = place.filter(|place| **place != held.id) {
+                        wanted.entry(place.clone()).or_default().insert(chunk.clone());
+                    }
+                }
+            }
+        }
+        let mut found = HashMap::new();
+        let places: Vec<String> = wanted.keys().cloned().collect();
+        for some in places.chunks(DATA_AT_ONCE) {
+            for (place, leaves) in some.iter().zip(self.chunks.store.leaves(some, false).await?) {
+                let Some(data) = Data::unite(place, &leaves).ok().flatten() else { continue };
+                let there = wanted.get(place).into_iter().flatten().filter(|chunk| data.has(chunk)).cloned();
+                found.insert(place.clone(), there.collect());
+            }
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,309 @@
+//! The second half of a collection: data documents.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::copies::{Copy, Held};
+use super::{CollectStep, Collection};
+use crate::data::{Data, OPEN_BELOW};
+use crate::environment::random;
+use crate::error::{Error, Result};
+use crate::index::Index;
+use crate::lookup::DATA_AT_ONCE;
+use crate::placement::{DATA_PREFIX, data_id, data_parts};
+use crate::store::{Edit, IdRange};
+use crate::write::refused;
+
+/// So many small data documents of a prefix are put together. Fewer are left: they would be written
+/// again each time.
+const SMALL_TOGETHER: usize = 4;
+
+/// A change of an index, for a chunk in a data document.
+enum Entry<'h> {
+    /// Name this copy, unless another than these wrong ones is named.
+    Adopt { wrong: &'h BTreeSet<String> },
+    /// Mark it as spare.
+    Spare,
+    /// Name it no longer.
+    Forget,
+}
+
+impl Collection<'_> {
+    /// Goes through the data documents.
+    pub(super) async fn sweep(&mut self, progress: &mut (impl FnMut(CollectStep) + Send)) -> Result<()> {
+        // Ids sort by prefix. Those that are made meanwhile need not be met.
+        let mut range = Some(IdRange::prefix(DATA_PREFIX));
+        let (mut group, mut done): (Vec<String>, u64) = (Vec::new(), 0);
+        while let Some(next) = range {
+            let page = self.chunks.store.list(&next).await?;
+            for row in page.rows {
+                let Some((prefix, _)) = data_parts(&row.id) else { continue };
+                let is_other = group.first().and_then(|id| data_parts(id)).is_some_and(|(own, _)| own != prefix);
+                if is_other || group.len() == DATA_AT_ONCE {
+                    done += group.len() as u64;
+                    self.sweep_group(std::mem::take(&mut group)).await?;
+                    progress(CollectStep::Documents(done));
+                }
+                group.push(row.id);
+            }
+            range = page.rest;
+        }
+        done += group.len() as u64;
+        self.sweep_group(group).await?;
+        progress(CollectStep::Documents(done));
+        Ok(())
+    }
+
+    /// Data documents of one prefix.
+    async fn sweep_group(&mut self, ids: Vec<String>) -> Result<()> {
+        let held = self.look_at(&ids).await?;
+        let limit = self.settings.data_doc_size_limit;
+        let is_small = |held: &Held| held.data.bytes() < limit / 2 && !held.has_young_copies();
+        let small = held.iter().filter(|held| is_small(held)).count();
+        let due: Vec<Held> = held
+            .into_iter()
+            .filter(|held| {
+                let expired = held.expired_bytes();
+                let is_empty = held.kept().next().is_none();
+                let unused = expired * 100 >= usize::from(self.options.unused_percent) * held.data.bytes();
+                // Two forks together can be more than a document holds.
+                let is_split = held.revs.len() > 1;
+                let is_due = is_empty || (expired > 0 && unused || is_split) && !held.has_young_copies();
+                is_due || small >= SMALL_TOGETHER && is_small(held)
+            })
+            .collect();
+        if due.is_empty() { Ok(()) } else { self.replace(due).await }
+    }
+
+    /// Reads data documents, settles their leaves, and sees to it that an index names each of their chunks.
+    /// Nothing where an index is damaged: what it may name is not touched.
+    pub(crate) async fn look_at(&mut self, ids: &[String]) -> Result<Vec<Held>> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.chunks.settings().await?;
+        let mut held = Vec::new();
+        for (id, leaves) in ids.iter().zip(self.chunks.store.leaves(ids, false).await?) {
+            match Data::unite(id, &leaves) {
+                Ok(Some(data)) => {
+                    let revs = leaves.into_iter().filter(|leaf| !leaf.deleted).map(|leaf| leaf.rev).collect();
+                    held.push(Held { id: id.clone(), data, revs, copies: BTreeMap::new() });
+                }
+                Ok(None) => {}
+                Err(error) => self.report.damaged.push(error.to_string()),
+            }
+        }
+        self.settle(&mut held).await?;
+        let indexes = self.indexes_of(&held);
+        let leaves = self.chunks.store.leaves(&indexes, false).await?;
+        let shelves = match self.chunks.shelves(indexes.into_iter().zip(leaves).collect()).await {
+            // It is named among the damaged ones already.
+            Err(Error::Malformed { .. }) => return Ok(Vec::new()),
+            shelves => shelves?,
+        };
+        self.classify(&mut held, &shelves).await?;
+        self.enter(&held).await?;
+        Ok(held)
+    }
+
+    /// Writes the union of data documents that have several leaves, where it is no larger than one may be,
+    /// and ends the losing leaves.
+    async fn settle(&mut self, held: &mut [Held]) -> Result<()> {
+        if self.options.dry_run {
+            return Ok(());
+        }
+        let limit = self.settings.data_doc_size_limit;
+        let mut split: Vec<&mut Held> =
+            held.iter_mut().filter(|held| held.revs.len() > 1 && held.data.bytes() <= limit).collect();
+        if split.is_empty() {
+            return Ok(());
+        }
+        let edits = split.iter().map(|held| Edit {
+            id: held.id.clone(),
+            rev: held.revs.first().cloned(),
+            deleted: false,
+            body: held.data.write(),
+        });
+        let written = self.chunks.store.write(edits.collect()).await?;
+        let mut losers = Vec::new();
+        for (held, written) in split.iter_mut().zip(written) {
+            // Whoever was faster has written a union of his own; another collection will see it.
+            if let Ok(rev) = written {
+                losers.push((held.id.clone(), held.revs.split_off(1)));
+                held.revs = vec![rev];
+            }
+        }
+        self.chunks.end_losers(losers).await
+    }
+
+    /// Gives strays an entry, and marks copies.
+    async fn enter(&mut self, held: &[Held]) -> Result<()> {
+        let mut changes: BTreeMap<String, Vec<(&str, &str, Entry<'_>)>> = BTreeMap::new();
+        for held in held {
+            for (chunk, copy) in &held.copies {
+                let mut change =
+                    |index: String, entry| changes.entry(index).or_default().push((chunk, &held.id, entry));
+                match copy {
+                    Copy::Stray { wrong } => {
+                        self.report.adopted += 1;
+                        change(self.home_of(chunk), Entry::Adopt { wrong });
+                    }
+                    Copy::Spare { index, known: false, .. } => {
+                        self.report.copies_marked += 1;
+                        change(index.clone(), Entry::Spare);
+                    }
+                    Copy::Superseded { shorter, longer } => {
+                        self.report.copies_marked += 1;
+                        change(longer.clone(), Entry::Spare);
+                        change(shorter.clone(), Entry::Forget);
+                    }
+                    Copy::Named { .. } | Copy::Spare { .. } => {}
+                }
+            }
+        }
+        if changes.is_empty() || self.options.dry_run {
+            return Ok(());
+        }
+        let now = self.chunks.environment.now_ms();
+        let written = self
+            .chunks
+            .edit_indexes(changes.keys().cloned().collect(), |id, index| {
+                for (chunk, place, change) in changes.get(id).into_iter().flatten() {
+                    let entry = index.entries.get(*chunk).map(String::as_str);
+                    match change {
+                        // An entry that was made since stands.
+                        Entry::Adopt { wrong } if entry.is_none_or(|entry| wrong.contains(entry)) => {
+                            index.entries.insert((*chunk).to_owned(), (*place).to_owned());
+                            if self.references.contains(chunk) {
+                                index.condemned.remove(*chunk);
+                            } else {
+                                index.condemned.insert((*chunk).to_owned(), now);
+                            }
+                        }
+                        Entry::Spare if entry.is_some_and(|entry| entry != *place) => {
+                            let marks = index.spare.entry((*place).to_owned()).or_default();
+                            marks.entry((*chunk).to_owned()).or_insert(now);
+                        }
+                        Entry::Forget if entry == Some(place) => index.remove(chunk),
+                        Entry::Adopt { .. } | Entry::Spare | Entry::Forget => {}
+                    }
+                }
+            })
+            .await?;
+        self.split_large(written).await
+    }
+
+    /// Replaces data documents by new ones, without what is expired.
+    async fn replace(&mut self, due: Vec<Held>) -> Result<()> {
+        let fresh = self.pack(&due);
+        let mut removed_bytes = due.iter().map(|held| held.data.bytes()).sum::<usize>();
+        removed_bytes -= fresh.iter().map(|(_, data)| data.bytes()).sum::<usize>().min(removed_bytes);
+        if self.options.dry_run {
+            let copies = due.iter().flat_map(|held| held.copies.values());
+            for copy in copies {
+                self.report.removed += u64::from(matches!(copy, Copy::Named { expired: true }));
+                self.report.copies_removed += u64::from(matches!(copy, Copy::Spare { expired: true, .. }));
+            }
+            self.report.removed_bytes += removed_bytes as u64;
+            self.report.data_documents_removed += due.len() as u64;
+            self.report.data_documents_written += fresh.len() as u64;
+            return Ok(());
+        }
+        // 1. The new documents.
+        let edits: Vec<Edit> = fresh
+            .iter()
+            .map(|(id, data)| Edit { id: id.clone(), rev: None, deleted: false, body: data.write() })
+            .collect();
+        let mut moved: HashMap<&str, &str> = HashMap::new();
+        if !edits.is_empty() {
+            let written = self.chunks.store.write(edits).await?;
+            for ((id, data), written) in fresh.iter().zip(written) {
+                if refused(id, &written, &mut None)? {
+                    // Nobody knows whether it is there: everything stays where it is.
+                    return Ok(());
+                }
+                moved.extend(data.chunks().keys().map(|chunk| (chunk.as_str(), id.as_str())));
+            }
+        }
+        // 2. The indexes.
+        let old: HashMap<&str, &Held> = due.iter().map(|held| (held.id.as_str(), held)).collect();
+        let mut removed: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+        let open = fresh.last().filter(|(_, data)| data.bytes() < OPEN_BELOW).map(|(id, _)| id.clone());
+        let indexes = self.indexes_of(&due);
+        let written = self
+            .chunks
+            .edit_indexes(indexes, |id, index| {
+                removed.insert(id.to_owned(), self.move_entries(index, &old, &moved, open.as_ref()));
+            })
+            .await?;
+        for (chunks, copies) in removed.into_values() {
+            self.report.removed += chunks;
+            self.report.copies_removed += copies;
+        }
+        self.report.data_documents_written += fresh.len() as u64;
+        self.report.removed_bytes += removed_bytes as u64;
+        // 3. The old ones, but for those that an index still names: what was to go has been revived.
+        let named: BTreeSet<&String> = written.values().flat_map(|shelf| shelf.index.entries.values()).collect();
+        let gone: Vec<&Held> = due.iter().filter(|held| !named.contains(&held.id)).collect();
+        self.report.data_documents_removed += gone.len() as u64;
+        // Whoever wrote one meanwhile keeps it: the revision is another.
+        self.chunks.end_losers(gone.iter().map(|held| (held.id.clone(), held.revs.clone())).collect()).await
+    }
+
+    /// Distributes what stays over new documents.
+    fn pack(&self, due: &[Held]) -> Vec<(String, Data)> {
+        let Some((prefix, _)) = due.first().and_then(|held| data_parts(&held.id)) else { return Vec::new() };
+        let sequences = due.iter().filter_map(|held| Some(data_parts(&held.id)?.1));
+        let mut sequence = sequences.max().unwrap_or(0) + 1;
+        let mut fresh: Vec<(String, Data)> = Vec::new();
+        for (chunk, value) in due.iter().flat_map(Held::kept) {
+            if fresh.iter().any(|(_, data)| data.has(chunk)) {
+                continue;
+            }
+            let cost = Data::cost(chunk, value);
+            let has_room = |data: &Data| data.bytes() + cost <= self.settings.data_doc_size_limit;
+            if !fresh.last().is_some_and(|(_, data)| has_room(data)) {
+                fresh.push((data_id(prefix, sequence, random(&*self.chunks.environment)), Data::default()));
+                sequence += 1;
+            }
+            if let Some((_, data)) = fresh.last_mut() {
+                data.add(chunk.clone(), value.clone());
+            }
+        }
+        fresh
+    }
+
+    /// Drops what is expired from an index, and moves the rest. How many chunks and copies went.
+    fn move_entries(
+        &self,
+        index: &mut Index,
+        old: &HashMap<&str, &Held>,
+        moved: &HashMap<&str, &str>,
+        open: Option<&String>,
+    ) -> (u64, u64) {
+        let (mut chunks, mut copies) = (0, 0);
+        let Index { entries, condemned, spare, .. } = index;
+        entries.retain(|chunk, place| {
+            let Some(held) = old.get(place.as_str()) else { return true };
+            // As it is marked now: a writer may have revived it.
+            let since = condemned.get(chunk);
+            if held.is_expired(chunk) && since.is_some_and(|since| self.is_expired(*since)) {
+                condemned.remove(chunk);
+                chunks += 1;
+                return false;
+            }
+            if let Some(new) = moved.get(chunk.as_str()) {
+                *place = (*new).to_owned();
+            }
+            true
+        });
+        spare.retain(|place, marked| {
+            let Some(held) = old.get(place.as_str()) else { return true };
+            copies += marked.keys().filter(|chunk| held.is_expired(chunk)).count() as u64;
+            false
+        });
+        if index.open.as_deref().is_some_and(|open| old.contains_key(open)) {
+            index.open = open.cloned();
+        }
+        (chunks, copies)
+    }
+}

@@ -1,0 +1,116 @@
+//! Files: documents whose `children` are chunks, in order.
+//!
+//! A file is written after its chunks, and while the receipt for them is fresh: a collection keeps what
+//! nobody refers to for the grace, and no longer.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use crate::ChunkStore;
+use crate::collect::children;
+use crate::error::{Error, Result};
+use crate::settings::Settings;
+use crate::store::{Body, Edit, Refusal};
+use crate::write::{Receipt, refused};
+
+/// Chunks looked for at a time.
+const AT_ONCE: usize = 500;
+
+/// What a check of all files found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verified {
+    /// Files, at their live leaves.
+    pub files: u64,
+    /// Chunks that they refer to.
+    pub chunks: u64,
+    /// Chunks that are nowhere, each with the files that refer to it.
+    pub missing: BTreeMap<String, Vec<String>>,
+}
+
+impl ChunkStore {
+    /// Writes a file over its leaf `rev`, once all chunks in its `children` are known to be there. Those
+    /// that `receipt` does not have, or has had for long, are looked for first.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] where chunks are not there: store them, and try again. [`Error::Contended`]
+    /// where `rev` is no leaf any more; the file is left as it is.
+    pub async fn put_file(&self, id: &str, rev: Option<&str>, body: Body, receipt: &Receipt) -> Result<String> {
+        let named = body.get("children").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+        let settings = self.settings().await?;
+        let grace = settings.map_or(Settings::default().grace_ms, |settings| settings.grace_ms);
+        let is_fresh = self.environment.now_ms().saturating_sub(receipt.checked_ms) < grace / 4;
+        let unsure: BTreeSet<String> =
+            named.filter(|id| !is_fresh || !receipt.ids.contains(*id)).map(str::to_owned).collect();
+        if !unsure.is_empty() {
+            let (_, missing) = self.ensure(unsure).await?;
+            if !missing.is_empty() {
+                return Err(Error::Missing(missing));
+            }
+        }
+        let edit = Edit { id: id.to_owned(), rev: rev.map(str::to_owned), deleted: false, body };
+        let mut failure = None;
+        let written = self.store.write(vec![edit]).await?.pop().unwrap_or_else(|| Err(Refusal::Unknown(String::new())));
+        match (refused(id, &written, &mut failure)?, written, failure) {
+            (false, Ok(rev), _) => Ok(rev),
+            (_, _, Some(failure)) => Err(failure.into()),
+            _ => Err(Error::Contended { what: format!("\"{id}\""), attempts: 1 }),
+        }
+    }
+
+    /// Looks for every chunk of every file, at all of the file's live leaves.
+    ///
+    /// # Errors
+    /// The store's failures. A chunk that is missing is none.
+    pub async fn verify(&self, mut progress: impl FnMut(u64) + Send) -> Result<Verified> {
+        let mut verified = Verified::default();
+        let mut wanted: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        self.each_file(|file, leaves| {
+            verified.files += 1;
+            for leaf in leaves {
+                let inline = leaf.body.get("eden").and_then(Value::as_object);
+                // What LiveSync keeps in the file itself needs no chunk.
+                for chunk in children(leaf).filter(|chunk| !inline.is_some_and(|inline| inline.contains_key(*chunk))) {
+                    let files = wanted.entry(chunk.to_owned()).or_default();
+                    if files.last().is_none_or(|last| last != file) {
+                        files.push(file.to_owned());
+                    }
+                }
+            }
+        })
+        .await?;
+        let mut ids: Vec<String> = wanted.keys().cloned().collect();
+        // Those of one index together.
+        ids.sort_by_key(|id| crate::id::Bucket::of(id));
+        for some in ids.chunks(AT_ONCE) {
+            for (id, found) in self.read_found(some).await? {
+                if found.is_none() {
+                    verified.missing.insert(id.clone(), wanted.remove(&id).unwrap_or_default());
+                }
+            }
+            verified.chunks += some.len() as u64;
+            progress(verified.chunks);
+        }
+        Ok(verified)
+    }
+
+    /// Brings chunks that are missing here from another database: the one of a client that was away for
+    /// longer than the grace, or a copy. Gives those that are missing there too.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put), and the failures of both stores.
+    pub async fn repair(&self, missing: &[String], source: &ChunkStore) -> Result<(Receipt, Vec<String>)> {
+        let (mut receipt, mut still) = (Receipt::default(), Vec::new());
+        for some in missing.chunks(AT_ONCE) {
+            let mut brought = Vec::new();
+            for (id, chunk) in source.get(some).await? {
+                match chunk {
+                    Some(chunk) => brought.push((id, chunk)),
+                    None => still.push(id),
+                }
+            }
+            receipt.merge(self.put(brought).await?);
+        }
+        Ok((receipt, still))
+    }
+}

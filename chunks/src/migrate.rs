@@ -1,0 +1,255 @@
+//! From a document for each chunk, as LiveSync has it, to the aggregated form, and back.
+//!
+//! ```text
+//!  there:  chunk documents, in the order of their buckets ─► data documents and indexes
+//!          ─► read back and compared, byte for byte ─► the chunk documents end
+//!  back:   data documents ─► chunk documents ─► read back and compared
+//!          ─► when all are back: data documents, indexes and settings end
+//! ```
+//!
+//! Files are not touched: they refer to chunks by their ids, and those stay. Each batch is whole before
+//! the next begins, so an interrupted migration is gone on with by beginning it again. Readers find every
+//! chunk throughout, in one form or the other.
+//!
+//! In the database a chunk's document leaves a tombstone, as every document does: what is live falls at
+//! once, what is stored when the database is compacted or copied.
+
+use crate::ChunkStore;
+use crate::chunk::Chunk;
+use crate::data::Data;
+use crate::error::{Error, Result};
+use crate::id::{Bucket, CHUNK_PREFIX};
+use crate::lookup::DATA_AT_ONCE;
+use crate::placement::{DATA_PREFIX, INDEX_PREFIX, SETTINGS_ID, data_parts, index_prefix};
+use crate::settings::Settings;
+use crate::store::{Edit, Figures, IdRange, Leaf};
+
+/// Chunk documents read at a time.
+const READ_AT_ONCE: usize = 250;
+/// Chunks, and bytes of them, that make a batch.
+const BATCH_CHUNKS: usize = 4_000;
+const BATCH_BYTES: usize = 4 << 20;
+
+/// What a migration did, or would do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Migrated {
+    /// Chunks that changed their form.
+    pub chunks: u64,
+    /// Bytes of their data.
+    pub chunk_bytes: u64,
+    /// Documents that were left as they are, each with the reason: not of the form that a chunk has, too
+    /// large to share a document, or changed meanwhile.
+    pub left: Vec<String>,
+    /// The database before.
+    pub before: Figures,
+    /// The database after.
+    pub after: Figures,
+}
+
+/// Chunk documents on their way.
+#[derive(Default)]
+struct Batch {
+    chunks: Vec<(String, Chunk)>,
+    /// The leaves to end, of each.
+    revs: Vec<Vec<String>>,
+    bytes: usize,
+}
+
+impl ChunkStore {
+    /// Aggregates the chunks that have documents of their own. `progress` is told how many of how many
+    /// have been looked at.
+    ///
+    /// # Errors
+    /// [`Error::Differs`] where a chunk is aggregated already and has another content, being no ciphertext;
+    /// nothing of its batch has been removed then. What [`put`](Self::put) may answer.
+    pub async fn migrate(&self, dry_run: bool, mut progress: impl FnMut(u64, u64) + Send) -> Result<Migrated> {
+        let mut migrated = Migrated { before: self.store.figures().await?, ..Migrated::default() };
+        let mut ids = self.ids(CHUNK_PREFIX).await?;
+        // A bucket's chunks together: each document is then written once or twice in all.
+        ids.sort_by_cached_key(|id| Bucket::of(id));
+        let settings = match (self.settings().await?, dry_run) {
+            (settings, true) => settings.unwrap_or_default(),
+            (_, false) if ids.is_empty() => Settings::default(),
+            (_, false) => self.prepare(ids.len() as u64).await?,
+        };
+        let (total, mut done, mut batch) = (ids.len() as u64, 0, Batch::default());
+        for some in ids.chunks(READ_AT_ONCE) {
+            for (id, leaves) in some.iter().zip(self.store.leaves(some, false).await?) {
+                match own_chunk(id, &leaves, settings) {
+                    Ok(Some(chunk)) => {
+                        batch.bytes += chunk.data.len();
+                        let live = leaves.into_iter().filter(|leaf| !leaf.deleted);
+                        batch.revs.push(live.map(|leaf| leaf.rev).collect());
+                        batch.chunks.push((id.clone(), chunk));
+                    }
+                    Ok(None) => {}
+                    Err(reason) => migrated.left.push(format!("\"{id}\" {reason}")),
+                }
+            }
+            done += some.len() as u64;
+            if batch.bytes >= BATCH_BYTES || batch.chunks.len() >= BATCH_CHUNKS {
+                self.migrate_batch(std::mem::take(&mut batch), dry_run, &mut migrated).await?;
+            }
+            progress(done, total);
+        }
+        self.migrate_batch(batch, dry_run, &mut migrated).await?;
+        migrated.after = self.store.figures().await?;
+        Ok(migrated)
+    }
+
+    async fn migrate_batch(&self, batch: Batch, dry_run: bool, migrated: &mut Migrated) -> Result<()> {
+        if dry_run {
+            migrated.chunks += batch.chunks.len() as u64;
+            migrated.chunk_bytes += batch.bytes as u64;
+            return Ok(());
+        }
+        if batch.chunks.is_empty() {
+            return Ok(());
+        }
+        self.put(batch.chunks.clone()).await?;
+        let ids: Vec<String> = batch.chunks.iter().map(|(id, _)| id.clone()).collect();
+        let mut stored = self.read_found(&ids).await?;
+        for (id, chunk) in &batch.chunks {
+            let found = stored.remove(id).flatten().filter(|found| !found.in_own_document);
+            if !found.is_some_and(|found| is_same(&found.chunk, chunk)) {
+                return Err(Error::Differs { id: id.clone() });
+            }
+        }
+        // Leaf by leaf: a document may have several.
+        let rounds = batch.revs.iter().map(Vec::len).max().unwrap_or(0);
+        let mut whole = vec![true; ids.len()];
+        for round in 0..rounds {
+            let (mut places, mut edits) = (Vec::new(), Vec::new());
+            for (place, (id, revs)) in ids.iter().zip(&batch.revs).enumerate() {
+                if let Some(rev) = revs.get(round) {
+                    places.push(place);
+                    edits.push(Edit::delete(id, rev));
+                }
+            }
+            for (place, written) in places.into_iter().zip(self.store.write(edits).await?) {
+                if let Err(refusal) = written {
+                    whole[place] = false;
+                    migrated.left.push(format!("\"{}\" could not be removed: {refusal}", ids[place]));
+                }
+            }
+        }
+        for ((_, chunk), _) in batch.chunks.iter().zip(whole).filter(|(_, whole)| *whole) {
+            migrated.chunks += 1;
+            migrated.chunk_bytes += chunk.data.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Gives every chunk a document of its own again and removes the aggregated form. To be run while
+    /// nobody writes aggregated chunks: what is written meanwhile stays as it is, and is named.
+    ///
+    /// # Errors
+    /// [`Error::Differs`] where a chunk has a document of its own already with another content, being no
+    /// ciphertext, or does not read back; [`Error::Malformed`]. Nothing has been removed then.
+    pub async fn migrate_back(&self, dry_run: bool, mut progress: impl FnMut(u64, u64) + Send) -> Result<Migrated> {
+        let mut migrated = Migrated { before: self.store.figures().await?, ..Migrated::default() };
+        let places: Vec<String> =
+            self.ids(DATA_PREFIX).await?.into_iter().filter(|id| data_parts(id).is_some()).collect();
+        let total = places.len() as u64;
+        let mut ends = Vec::new();
+        for some in places.chunks(DATA_AT_ONCE) {
+            for (place, leaves) in some.iter().zip(self.store.leaves(some, false).await?) {
+                if let Some(data) = Data::unite(place, &leaves)? {
+                    self.take_apart(place, &data, dry_run, &mut migrated).await?;
+                }
+                let live = leaves.into_iter().filter(|leaf| !leaf.deleted).map(|leaf| leaf.rev);
+                ends.push((place.clone(), live.collect::<Vec<_>>()));
+            }
+            progress(ends.len() as u64, total);
+        }
+        if !dry_run {
+            for some in ends.chunks(READ_AT_ONCE) {
+                self.end_losers(some.to_vec()).await?;
+            }
+            self.remove_indexes(&mut migrated).await?;
+        }
+        migrated.after = self.store.figures().await?;
+        Ok(migrated)
+    }
+
+    /// Writes the chunks of a data document as documents of their own, and reads them back.
+    async fn take_apart(&self, place: &str, data: &Data, dry_run: bool, migrated: &mut Migrated) -> Result<()> {
+        let mut chunks = Vec::new();
+        for id in data.chunks().keys() {
+            let chunk = data.get(id).ok_or_else(|| Error::malformed(place, format!("the data of {id} is none")))?;
+            chunks.push((id.clone(), chunk));
+        }
+        for some in chunks.chunks(READ_AT_ONCE) {
+            let ids: Vec<String> = some.iter().map(|(id, _)| id.clone()).collect();
+            let live = self.store.live(&ids).await?;
+            let absent = some.iter().zip(live).filter(|(_, live)| !live).map(|(chunk, _)| chunk);
+            let edits: Vec<Edit> = absent
+                .map(|(id, chunk)| {
+                    migrated.chunks += 1;
+                    migrated.chunk_bytes += chunk.data.len() as u64;
+                    Edit { id: id.clone(), rev: None, deleted: false, body: chunk.to_document() }
+                })
+                .collect();
+            if dry_run {
+                continue;
+            }
+            // One that was refused does not read back.
+            if !edits.is_empty() {
+                self.store.write(edits).await?;
+            }
+            for ((id, chunk), leaves) in some.iter().zip(self.store.leaves(&ids, false).await?) {
+                let mut own = leaves.iter().filter(|leaf| !leaf.deleted).map(|leaf| Chunk::from_document(&leaf.body));
+                if !own.next().flatten().is_some_and(|own| is_same(&own, chunk)) {
+                    return Err(Error::Differs { id: id.clone() });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes indexes and settings, unless there are data documents.
+    async fn remove_indexes(&self, migrated: &mut Migrated) -> Result<()> {
+        let data = self.ids(DATA_PREFIX).await?;
+        let data = data.into_iter().filter(|id| data_parts(id).is_some());
+        let before = migrated.left.len();
+        migrated.left.extend(data.map(|id| format!("\"{id}\" was written meanwhile")));
+        if migrated.left.len() > before {
+            return Ok(());
+        }
+        let indexes = self.ids(INDEX_PREFIX).await?.into_iter().filter(|id| index_prefix(id).is_some());
+        let ids: Vec<String> = indexes.chain([SETTINGS_ID.to_owned()]).collect();
+        for some in ids.chunks(READ_AT_ONCE) {
+            let leaves = self.store.leaves(some, false).await?;
+            let live =
+                |leaves: Vec<Leaf>| leaves.into_iter().filter(|leaf| !leaf.deleted).map(|leaf| leaf.rev).collect();
+            self.end_losers(some.iter().cloned().zip(leaves.into_iter().map(live)).collect()).await?;
+        }
+        Ok(())
+    }
+
+    /// The ids of the live documents with a prefix.
+    pub(crate) async fn ids(&self, prefix: &str) -> Result<Vec<String>> {
+        let (mut range, mut ids) = (Some(IdRange::prefix(prefix)), Vec::new());
+        while let Some(next) = range {
+            let page = self.store.list(&next).await?;
+            ids.extend(page.rows.into_iter().map(|row| row.id));
+            range = page.rest;
+        }
+        Ok(ids)
+    }
+}
+
+/// The chunk that a document is: `None` where it is gone, or why it is left as it is.
+fn own_chunk(id: &str, leaves: &[Leaf], settings: Settings) -> std::result::Result<Option<Chunk>, &'static str> {
+    let Some(winner) = leaves.iter().find(|leaf| !leaf.deleted) else { return Ok(None) };
+    let chunk = Chunk::from_document(&winner.body).ok_or("is not of the form that a chunk has")?;
+    if Data::cost(id, &chunk.encode()) > settings.data_doc_size_limit {
+        return Err("is larger than a data document may be");
+    }
+    Ok(Some(chunk))
+}
+
+/// Whether one content is as good as the other: the same, or both ciphertexts.
+fn is_same(one: &Chunk, other: &Chunk) -> bool {
+    one == other || one.encrypted && other.encrypted
+}

@@ -1,0 +1,286 @@
+//! Migration, its way back, collection and reindexing, interrupted at every single operation and begun
+//! again: the end is the same.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use async_trait::async_trait;
+use chunks::store::{Changes, DocumentStore, Edit, Figures, IdRange, Leaf, Page, StoreResult, Written};
+use chunks::{Chunk, ChunkStore, CollectOptions, Receipt, Settings, StoreError, StoreErrorKind};
+use serde_json::{Value, json};
+
+use crate::support::{World, assert_read, ids, texts};
+
+/// A store that answers so many operations and then no more; the last one is done, and its answer lost.
+#[derive(Debug)]
+struct Ending {
+    inner: Arc<dyn DocumentStore>,
+    left: AtomicI64,
+}
+
+impl Ending {
+    fn before(&self) -> StoreResult<()> {
+        if self.left.fetch_sub(1, Ordering::Relaxed) <= 0 { Err(self.gone()) } else { Ok(()) }
+    }
+
+    fn after(&self) -> StoreResult<()> {
+        if self.left.load(Ordering::Relaxed) <= 0 { Err(self.gone()) } else { Ok(()) }
+    }
+
+    // Not one that is tried again: the process is gone.
+    fn gone(&self) -> StoreError {
+        StoreError::new(StoreErrorKind::Refused, "interrupted")
+    }
+}
+
+#[async_trait]
+impl DocumentStore for Ending {
+    async fn leaves(&self, ids: &[String], with_ancestors: bool) -> StoreResult<Vec<Vec<Leaf>>> {
+        self.before()?;
+        self.inner.leaves(ids, with_ancestors).await
+    }
+    async fn live(&self, ids: &[String]) -> StoreResult<Vec<bool>> {
+        self.before()?;
+        self.inner.live(ids).await
+    }
+    async fn write(&self, edits: Vec<Edit>) -> StoreResult<Vec<Written>> {
+        self.before()?;
+        let written = self.inner.write(edits).await?;
+        self.after()?;
+        Ok(written)
+    }
+    async fn graft(&self, leaves: Vec<(String, Leaf)>) -> StoreResult<()> {
+        self.before()?;
+        self.inner.graft(leaves).await
+    }
+    async fn list(&self, range: &IdRange) -> StoreResult<Page> {
+        self.before()?;
+        self.inner.list(range).await
+    }
+    async fn changes(&self, since: Option<&str>, limit: usize) -> StoreResult<Changes> {
+        self.before()?;
+        self.inner.changes(since, limit).await
+    }
+    async fn figures(&self) -> StoreResult<Figures> {
+        self.before()?;
+        self.inner.figures().await
+    }
+    async fn takes(&self, bytes: usize) -> StoreResult<bool> {
+        self.inner.takes(bytes).await
+    }
+}
+
+fn edit(id: &str, body: Value) -> Edit {
+    Edit { id: id.into(), rev: None, deleted: false, body: body.as_object().unwrap().clone() }
+}
+
+/// A vault as LiveSync leaves it, with a few things that are no chunks.
+async fn vault(world: &World, name: &str) -> (Arc<dyn DocumentStore>, Vec<(String, Chunk)>) {
+    vault_of(world, name, 120).await
+}
+
+async fn vault_of(world: &World, name: &str, notes: usize) -> (Arc<dyn DocumentStore>, Vec<(String, Chunk)>) {
+    let store = world.database(name).await;
+    let mut chunks = texts("vault", notes);
+    chunks.push(("h:+u3yj679xuo58".into(), Chunk::encrypted("%=Lx6Xqs/Zqx")));
+    chunks.push(("h:binary".into(), Chunk::plain("iVBORw0KGgo=".repeat(3_000))));
+    let mut edits: Vec<Edit> = chunks
+        .iter()
+        .map(|(id, chunk)| {
+            let mut body = json!({"type": "leaf", "data": chunk.data});
+            if chunk.encrypted {
+                body["e_"] = json!(true);
+            }
+            edit(id, body)
+        })
+        .collect();
+    edits.push(edit("note.md", json!({"type": "plain", "path": "note.md", "children": ids(&chunks), "eden": {}})));
+    edits.push(edit("h:strange", json!({"type": "leaf", "data": "x", "more": 1})));
+    assert!(store.write(edits).await.unwrap().iter().all(Result::is_ok));
+    (store, chunks)
+}
+
+/// Every live document but for the names of data documents, which differ from run to run.
+async fn content(store: &dyn DocumentStore) -> BTreeMap<String, Value> {
+    let mut content = BTreeMap::new();
+    let everything = IdRange { start: "\u{20}".into(), end: "\u{7f}".into(), limit: 10_000, bodies: true };
+    for row in store.list(&everything).await.unwrap().rows {
+        let mut body = row.body.unwrap();
+        body.remove("open");
+        if row.id.starts_with("idx:") {
+            let chunks = body["chunks"].as_object().unwrap();
+            body = json!({"chunks": chunks.keys().collect::<Vec<_>>(), "spare": body.get("spare")})
+                .as_object()
+                .unwrap()
+                .clone();
+        }
+        if row.id.starts_with("dat:") {
+            for (id, value) in body["chunks"].as_object().unwrap() {
+                content.insert(format!("data of {id}"), value.clone());
+            }
+            continue;
+        }
+        content.insert(row.id, Value::Object(body));
+    }
+    content
+}
+
+/// How often one gives up, at most, before the operation counts as endless.
+const MOST_OPERATIONS: i64 = 400;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Operation {
+    Migrate,
+    MigrateBack,
+    Reindex,
+    Collect,
+}
+
+impl Operation {
+    async fn run(self, chunks: &ChunkStore) -> chunks::Result<()> {
+        match self {
+            Operation::Migrate => drop(chunks.migrate(false, |_, _| ()).await?),
+            Operation::MigrateBack => drop(chunks.migrate_back(false, |_, _| ()).await?),
+            Operation::Reindex => drop(chunks.reindex(|_, _| ()).await?),
+            Operation::Collect => {
+                drop(chunks.collect(CollectOptions { unused_percent: 0, ..CollectOptions::default() }, |_| ()).await?);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Runs an operation on copies of one state, interrupted after 0, 1, 2, … operations of the store, and then to
+/// its end; each copy must end as the one does that was not interrupted.
+async fn interrupt_everywhere(
+    operation: Operation,
+    prepare: impl AsyncFn(&World, &str) -> (Arc<dyn DocumentStore>, Vec<(String, Chunk)>),
+) {
+    let world = World::in_process().await;
+    let (store, wanted) = prepare(&world, "whole").await;
+    let chunks = ChunkStore::new(store.clone());
+    operation.run(&chunks).await.unwrap();
+    operation.run(&chunks).await.unwrap();
+    let whole = content(&*store).await;
+    assert_read(&chunks.get(&ids(&wanted)).await.unwrap(), &wanted);
+    for left in 0..MOST_OPERATIONS {
+        let (store, _) = prepare(&world, &format!("after-{left}")).await;
+        let ending = Ending { inner: store.clone(), left: AtomicI64::new(left) };
+        let outcome = operation.run(&ChunkStore::new(Arc::new(ending))).await;
+        let chunks = ChunkStore::new(store.clone());
+        assert_read(&chunks.get(&ids(&wanted)).await.unwrap(), &wanted);
+        operation.run(&chunks).await.unwrap();
+        operation.run(&chunks).await.unwrap();
+        assert_read(&chunks.get(&ids(&wanted)).await.unwrap(), &wanted);
+        let found = content(&*store).await;
+        if operation == Operation::Collect {
+            // What was left twice is marked, and goes later; nothing else differs.
+            assert!(whole.keys().all(|id| found.contains_key(id)), "interrupted after {left} operations");
+        } else {
+            assert_eq!(found, whole, "interrupted after {left} operations");
+        }
+        if outcome.is_ok() {
+            assert!(left > 5, "it was never interrupted");
+            return;
+        }
+    }
+    panic!("it does not come to an end");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_migration_is_gone_on_with() {
+    interrupt_everywhere(Operation::Migrate, vault).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_migration_is_taken_back() {
+    interrupt_everywhere(Operation::MigrateBack, async |world, name| {
+        let (store, chunks) = vault(world, name).await;
+        let before = content(&*store).await;
+        ChunkStore::new(store.clone()).migrate(false, |_, _| ()).await.unwrap();
+        if name == "whole" {
+            // There and back is where it was.
+            let (copy, _) = vault(world, "copy").await;
+            ChunkStore::new(copy.clone()).migrate(false, |_, _| ()).await.unwrap();
+            ChunkStore::new(copy.clone()).migrate_back(false, |_, _| ()).await.unwrap();
+            assert_eq!(content(&*copy).await, before);
+        }
+        (store, chunks)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_index_is_built_again() {
+    interrupt_everywhere(Operation::Reindex, async |world, name| {
+        let (store, chunks) = vault_of(world, name, 10).await;
+        let aggregated = ChunkStore::new(store.clone());
+        let settings = Settings { chunk_prefix_length: 1, ..Settings::default() };
+        aggregated.configure(settings, 5_000).await.unwrap();
+        aggregated.migrate(false, |_, _| ()).await.unwrap();
+        // Most indexes are lost, one is damaged.
+        let indexes = store.list(&IdRange::prefix("idx:")).await.unwrap().rows;
+        let mut edits: Vec<Edit> = indexes.iter().skip(2).map(|row| Edit::delete(&row.id, &row.rev)).collect();
+        edits.push(Edit { rev: Some(indexes[0].rev.clone()), ..edit(&indexes[0].id, json!({"chunks": 7})) });
+        assert!(store.write(edits).await.unwrap().iter().all(Result::is_ok));
+        (store, chunks)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collection_is_begun_again() {
+    interrupt_everywhere(Operation::Collect, async |world, name| {
+        let (store, chunks) = vault(world, name).await;
+        let aggregated = ChunkStore::new(store.clone());
+        aggregated.migrate(false, |_, _| ()).await.unwrap();
+        // No grace, and garbage that a collection has condemned.
+        let rubbish = texts("rubbish", 60);
+        let mut receipt = Receipt::default();
+        for some in rubbish.chunks(20) {
+            receipt.merge(aggregated.put(some.to_vec()).await.unwrap());
+        }
+        assert_eq!(receipt.new, 60);
+        let settings = aggregated.settings().await.unwrap().unwrap();
+        aggregated.configure(Settings { grace_ms: 0, ..settings }, 200).await.unwrap();
+        aggregated.collect(CollectOptions { unused_percent: 100, ..CollectOptions::default() }, |_| ()).await.unwrap();
+        (store, chunks)
+    })
+    .await;
+}
+
+crate::scenarios!(a_vault_by_hand_migrates_and_comes_back);
+
+async fn a_vault_by_hand_migrates_and_comes_back(world: World) {
+    let store = world.database("vault").await;
+    let files = [
+        ("shared/from-a.txt", vec![("h:1ecijke328qp3", json!({"type": "leaf", "data": "from-a\n"}))]),
+        ("secret.md", vec![("h:+u3yj679xuo58", json!({"type": "leaf", "e_": true, "data": "%=Lx6Xqs/Zqx"}))]),
+        (
+            "both.txt",
+            vec![("h:1ecijke328qp3", Value::Null), ("h:2mj7d2m7tephp", json!({"type": "leaf", "data": "base\n"}))],
+        ),
+    ];
+    let mut edits = Vec::new();
+    for (path, chunks) in files {
+        let children: Vec<&str> = chunks.iter().map(|(id, _)| *id).collect();
+        edits.push(edit(path, json!({"path": path, "children": children, "type": "plain", "eden": {}, "size": 7})));
+        edits.extend(chunks.into_iter().filter(|(_, body)| !body.is_null()).map(|(id, body)| edit(id, body)));
+    }
+    store.write(edits).await.unwrap().into_iter().for_each(|written| drop(written.unwrap()));
+    let before = content(&*store).await;
+    let chunks = ChunkStore::new(store.clone());
+    let planned = chunks.migrate(true, |_, _| ()).await.unwrap();
+    assert_eq!((planned.chunks, content(&*store).await), (3, before.clone()));
+    let migrated = chunks.migrate(false, |_, _| ()).await.unwrap();
+    assert_eq!((migrated.chunks, migrated.left.len()), (3, 0));
+    assert!(store.list(&IdRange::prefix("h:")).await.unwrap().rows.is_empty());
+    let verified = chunks.verify(|_| ()).await.unwrap();
+    assert_eq!((verified.files, verified.chunks, verified.missing.len()), (3, 3, 0));
+    let found = chunks.get(&["h:1ecijke328qp3".to_owned(), "h:+u3yj679xuo58".to_owned()]).await.unwrap();
+    assert_eq!(found["h:1ecijke328qp3"], Some(Chunk::plain("from-a\n")));
+    assert_eq!(found["h:+u3yj679xuo58"], Some(Chunk::encrypted("%=Lx6Xqs/Zqx")));
+    assert_eq!(chunks.migrate_back(false, |_, _| ()).await.unwrap().chunks, 3);
+    assert_eq!(content(&*store).await, before);
+}

@@ -1,0 +1,351 @@
+//! Many clients at once, from one seed: editors, deleters, collectors, a server and forks of it that write
+//! apart and come back by replication, failures and sudden ends. What must hold:
+//!
+//! * Whenever all is quiet and replicas have met, every chunk of every file reads back, on all of them.
+//! * While nobody replicates it holds on each of them at any moment.
+//! * After quiet and two collections nothing remains that no file refers to.
+//!
+//! Forks come back within half of the grace. `CHUNKS_SEEDS=N` plays N seeds from a random one; a failing
+//! seed is printed and belongs into [`SEEDS`].
+
+mod stepped;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+use chunks::store::{Body, DocumentStore, Edit, IdRange, Leaf};
+use chunks::{Chunk, ChunkStore, CollectOptions, Error, Receipt, chunk_id};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use serde_json::{Value, json};
+
+use crate::support::{World, replicate};
+use stepped::{Fault, Played, Stage, Stepped};
+
+/// Seeds that are always played; those that failed once are kept here.
+const SEEDS: &[u64] = &[1, 2, 5, 1795258078140];
+
+const GRACE: u64 = 1_000_000;
+const EPISODES: usize = 12;
+const FILES: u64 = 12;
+const REPLICAS: usize = 3;
+
+/// A play: its databases, and what is known to be right.
+struct Play {
+    stage: Arc<Stage>,
+    fault: Fault,
+    replicas: Vec<Arc<dyn DocumentStore>>,
+    /// The contents that a chunk may have.
+    contents: Mutex<BTreeMap<String, BTreeSet<String>>>,
+    unused_percent: u8,
+}
+
+/// Why a play has failed.
+type Verdict = Result<u64, String>;
+
+impl Play {
+    async fn new(world: &World, seed: u64, fault: Fault) -> Play {
+        let stage = Stage::new(seed);
+        let mut replicas = Vec::new();
+        for replica in 0..REPLICAS {
+            replicas.push(world.database(&format!("replica-{seed}-{replica}")).await);
+        }
+        let unused_percent = [0, 20, 60][stage.roll(3) as usize];
+        let play = Play { stage, fault, replicas, contents: Mutex::default(), unused_percent };
+        let settings = json!({
+            "format": 1,
+            "chunk_prefix_length": play.stage.roll(2),
+            "data_doc_size_limit": 64_000,
+            "grace_ms": GRACE,
+        });
+        let body = settings.as_object().unwrap().clone();
+        let edit = Edit { id: "chunks:settings".into(), rev: None, deleted: false, body };
+        play.replicas[0].write(vec![edit]).await.unwrap();
+        play.meet().await;
+        play
+    }
+
+    /// The chunks of a replica, as an actor sees them; `None` is nobody, whom nothing stops.
+    fn chunks(&self, replica: usize, actor: Option<usize>, fault: Fault) -> ChunkStore {
+        let played = Played { stage: self.stage.clone(), actor };
+        let stepped =
+            Stepped { inner: self.replicas[replica].clone(), played: played.clone(), fault, held: Mutex::default() };
+        ChunkStore::with_environment(Arc::new(stepped), Arc::new(played))
+    }
+
+    /// A piece of a file. Few enough that most are there already; some are encrypted.
+    fn piece(&self, actor: usize) -> (String, Chunk) {
+        let number = self.stage.roll(70);
+        let text = format!("{number:04} ").repeat(20 + (number as usize * 37) % 900);
+        let id = chunk_id(&text);
+        let (id, chunk) = if number.is_multiple_of(7) {
+            (id.replace("h:", "h:+"), Chunk::encrypted(format!("%={actor}{text}")))
+        } else {
+            (id, Chunk::plain(text))
+        };
+        self.contents.lock().unwrap().entry(id.clone()).or_default().insert(chunk.data.clone());
+        (id, chunk)
+    }
+
+    fn actor(&self, number: usize) -> BoxFuture<'_, ()> {
+        let replica = (self.stage.roll(2 * REPLICAS as u64) as usize).saturating_sub(REPLICAS - 1).min(REPLICAS - 1);
+        match self.stage.roll(20) {
+            0..10 => self.edit(number, replica).boxed(),
+            10..13 => self.delete(number, replica).boxed(),
+            13..17 => self.collect(number, replica).boxed(),
+            17 => self.grow(number, replica).boxed(),
+            _ => {
+                let other = (replica + 1 + self.stage.roll(REPLICAS as u64 - 1) as usize) % REPLICAS;
+                self.copy(number, replica, other).boxed()
+            }
+        }
+    }
+
+    async fn edit(&self, number: usize, replica: usize) {
+        let chunks = self.chunks(replica, Some(number), self.fault_of(false));
+        for _ in 0..1 + self.stage.roll(3) {
+            let pieces: Vec<_> = (0..1 + self.stage.roll(8)).map(|_| self.piece(number)).collect();
+            let file = format!("file-{}", self.stage.roll(FILES));
+            // Failures are what a client shows its user; what counts is that nothing is lost by them.
+            let Ok(receipt) = chunks.put(pieces.clone()).await else { continue };
+            let Ok(leaves) = chunks.store().leaves(std::slice::from_ref(&file), false).await else { continue };
+            let rev = leaves[0].iter().find(|leaf| !leaf.deleted).map(|leaf| leaf.rev.clone());
+            let children: Vec<&String> = pieces.iter().map(|(id, _)| id).collect();
+            let body = json!({"type": "plain", "path": file, "children": children, "by": number});
+            let body = body.as_object().unwrap();
+            // Now and then without the receipt, as one who has forgotten it.
+            let receipt = if self.stage.roll(4) == 0 { Receipt::default() } else { receipt };
+            if let Err(Error::Missing(_)) = chunks.put_file(&file, rev.as_deref(), body.clone(), &receipt).await {
+                let Ok(receipt) = chunks.put(pieces).await else { continue };
+                drop(chunks.put_file(&file, rev.as_deref(), body.clone(), &receipt).await);
+            }
+        }
+    }
+
+    async fn delete(&self, number: usize, replica: usize) {
+        let chunks = self.chunks(replica, Some(number), Fault::None);
+        for _ in 0..2 {
+            let file = format!("file-{}", self.stage.roll(FILES));
+            let Ok(leaves) = chunks.store().leaves(std::slice::from_ref(&file), false).await else { continue };
+            let live: Vec<&Leaf> = leaves[0].iter().filter(|leaf| !leaf.deleted).collect();
+            if live.is_empty() {
+                continue;
+            }
+            // The winner or, as one who resolves a conflict, another leaf.
+            let leaf = live[self.stage.roll(live.len() as u64) as usize];
+            drop(chunks.store().write(vec![Edit::delete(file, &leaf.rev)]).await);
+        }
+    }
+
+    async fn collect(&self, number: usize, replica: usize) {
+        let chunks = self.chunks(replica, Some(number), self.fault_of(true));
+        let options = CollectOptions { unused_percent: self.unused_percent, ..CollectOptions::default() };
+        drop(chunks.collect(options, |_| ()).await);
+    }
+
+    async fn grow(&self, number: usize, replica: usize) {
+        if self.stage.roll(3) == 0 {
+            let chunks = self.chunks(replica, Some(number), Fault::None);
+            drop(chunks.prepare(1_000).await);
+        }
+    }
+
+    async fn copy(&self, number: usize, from: usize, to: usize) {
+        let (from, to) = (self.chunks(from, Some(number), Fault::None), self.chunks(to, Some(number), Fault::None));
+        let mut since: Option<String> = None;
+        while let Ok(changes) = from.store().changes(since.as_deref(), 10).await {
+            let ids: Vec<String> = changes.rows.iter().map(|row| row.id.clone()).collect();
+            let Ok(found) = from.store().leaves(&ids, true).await else { return };
+            for (id, leaves) in ids.iter().zip(found) {
+                let leaves = leaves.into_iter().map(|leaf| (id.clone(), leaf)).collect();
+                if to.store().graft(leaves).await.is_err() {
+                    return;
+                }
+            }
+            if !changes.more {
+                return;
+            }
+            since = Some(changes.last_seq);
+        }
+    }
+
+    fn fault_of(&self, is_collector: bool) -> Fault {
+        match (self.fault, is_collector) {
+            (Fault::NoGrace, true) => Fault::NoGrace,
+            (Fault::IndexFirst | Fault::LastWriterWins, false) => self.fault,
+            _ => Fault::None,
+        }
+    }
+
+    /// Several actors, one step after the other in an order that the dice decide.
+    async fn episode(&self) -> Result<(), String> {
+        let count = 2 + self.stage.roll(7) as usize;
+        let mut actors: Vec<Option<BoxFuture<'_, ()>>> = (0..count).map(|number| Some(self.actor(number))).collect();
+        self.stage.set_rough(self.stage.roll(2) == 0);
+        let mut elapsed = 0;
+        while actors.iter().any(Option::is_some) {
+            let number = self.stage.roll(count as u64) as usize;
+            let Some(future) = &mut actors[number] else { continue };
+            let is_over = self.stage.drive(number, future).await;
+            // Cut off: between two operations, or after one whose answer never came.
+            if is_over || self.stage.roll(400) == 0 {
+                actors[number] = None;
+                self.stage.forget(number);
+            }
+            if elapsed < GRACE / 8 {
+                let pause = self.stage.roll(400);
+                self.stage.pass(pause);
+                elapsed += pause;
+            }
+        }
+        self.stage.set_rough(false);
+        Ok(())
+    }
+
+    /// All replicas have everything.
+    async fn meet(&self) {
+        for _ in 0..2 {
+            for replica in 1..REPLICAS {
+                replicate(&*self.replicas[replica], &*self.replicas[0]).await;
+                replicate(&*self.replicas[0], &*self.replicas[replica]).await;
+            }
+        }
+    }
+
+    /// That every chunk of every file reads back.
+    async fn check(&self, replica: usize) -> Result<(), String> {
+        let chunks = self.chunks(replica, None, Fault::None);
+        let verified = chunks.verify(|_| ()).await.map_err(|error| error.to_string())?;
+        if let Some((chunk, files)) = verified.missing.first_key_value() {
+            return Err(format!("replica {replica}: {chunk} of {files:?} is missing"));
+        }
+        let known = self.contents.lock().unwrap().clone();
+        let ids: Vec<String> = known.keys().cloned().collect();
+        for (id, chunk) in chunks.get(&ids).await.map_err(|error| error.to_string())? {
+            if chunk.is_some_and(|chunk| !known[&id].contains(&chunk.data)) {
+                return Err(format!("replica {replica}: {id} reads back as something else"));
+            }
+        }
+        Ok(())
+    }
+
+    /// That nothing is left that no file refers to.
+    async fn check_clean(&self) -> Result<(), String> {
+        let store = &self.replicas[0];
+        let (mut referenced, mut kept) = (BTreeSet::new(), BTreeSet::new());
+        let ids = |page: Vec<chunks::store::Row>| page.into_iter().map(|row| row.id).collect::<Vec<String>>();
+        let files = ids(store.list(&IdRange::prefix("file-")).await.unwrap().rows);
+        let ours = ids(store.list(&IdRange { start: "dat:".into(), ..IdRange::prefix("idx:") }).await.unwrap().rows);
+        for leaf in store.leaves(&files, false).await.unwrap().iter().flatten().filter(|leaf| !leaf.deleted) {
+            let children = leaf.body["children"].as_array().unwrap();
+            referenced.extend(children.iter().map(|child| child.as_str().unwrap().to_owned()));
+        }
+        let copies = &mut BTreeMap::<String, usize>::new();
+        for (id, leaves) in ours.iter().zip(store.leaves(&ours, false).await.unwrap()) {
+            for leaf in leaves.iter().filter(|leaf| !leaf.deleted) {
+                let chunks = leaf.body.get("chunks").and_then(Value::as_object).cloned().unwrap_or_else(Body::new);
+                if id.starts_with("dat:") {
+                    chunks.keys().for_each(|chunk| *copies.entry(chunk.clone()).or_default() += 1);
+                }
+                kept.extend(chunks.keys().cloned());
+            }
+        }
+        if let Some(orphan) = kept.difference(&referenced).next() {
+            return Err(format!("{orphan} is left, and nobody refers to it"));
+        }
+        match copies.iter().find(|(_, count)| **count > 1) {
+            Some((chunk, count)) => Err(format!("{count} copies of {chunk} are left")),
+            None => Ok(()),
+        }
+    }
+
+    async fn run(&self) -> Verdict {
+        for _ in 0..EPISODES {
+            self.episode().await?;
+            self.meet().await;
+            for replica in 0..REPLICAS {
+                self.check(replica).await?;
+            }
+            let pause = self.stage.roll(GRACE / 4);
+            self.stage.pass(pause);
+        }
+        let everything = CollectOptions { unused_percent: 0, ..CollectOptions::default() };
+        let server = self.chunks(0, None, Fault::None);
+        for _ in 0..2 {
+            server.collect(everything, |_| ()).await.map_err(|error| error.to_string())?;
+            self.stage.pass(GRACE);
+        }
+        // The second of them was one grace after the first.
+        self.check(0).await?;
+        self.check_clean().await?;
+        self.meet().await;
+        for replica in 0..REPLICAS {
+            self.check(replica).await?;
+        }
+        Ok(self.stage.trace())
+    }
+}
+
+async fn play(world: &World, seed: u64, fault: Fault) -> Verdict {
+    Play::new(world, seed, fault).await.run().await
+}
+
+async fn play_all(world: World, seeds: &[u64]) {
+    for &seed in seeds {
+        if let Err(why) = play(&world, seed, Fault::None).await {
+            panic!("seed {seed}: {why}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_lost_in_memory() {
+    let more: Vec<u64> = match std::env::var("CHUNKS_SEEDS") {
+        Ok(count) => {
+            let first = model::Environment::now_ms(&model::SystemEnvironment);
+            (0..count.parse().unwrap()).map(|number| first + number).collect()
+        }
+        Err(_) => Vec::new(),
+    };
+    play_all(World::in_process().await, &[SEEDS, &more].concat()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_lost_over_http() {
+    play_all(World::over_http().await, &SEEDS[..1]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_lost_on_disk() {
+    for engine in ["sled", "redb"] {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("{engine}:{}", folder.path().display());
+        play_all(World::over(&url, false).await, &SEEDS[1..2]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_seed_is_one_play() {
+    let (one, other) = (World::in_process().await, World::in_process().await);
+    let seed = SEEDS[2];
+    assert_eq!(play(&one, seed, Fault::None).await, play(&other, seed, Fault::None).await);
+    assert_ne!(play(&one, seed + 100, Fault::None).await, play(&other, seed + 101, Fault::None).await);
+}
+
+/// A suite that finds nothing wrong with a store that is wrong proves nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn planted_faults_are_caught() {
+    for fault in [Fault::NoGrace, Fault::IndexFirst, Fault::LastWriterWins] {
+        let world = World::in_process().await;
+        let mut caught = None;
+        for seed in 1..=40 {
+            if let Err(why) = play(&world, seed, fault).await {
+                caught = Some(why);
+                break;
+            }
+        }
+        let why = caught.unwrap_or_else(|| panic!("{fault:?} was not noticed"));
+        assert!(why.contains("missing") || why.contains("left"), "{fault:?}: {why}");
+        println!("{fault:?}: {why}");
+    }
+}
