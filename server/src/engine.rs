@@ -5,7 +5,7 @@
 //! | `mem:` | memory; gone when the process ends |
 //! | `sled:FOLDER` | a sled tree in that folder |
 //! | `redb:FOLDER` | a redb file in that folder |
-//! | `FOLDER` | the engine that the folder's mark names ([`occ::folder`]); sled for a new one |
+//! | `FOLDER` | the engine that the folder's mark names ([`occ::folder`]); redb for a new one |
 //! | `fdb:` | the FoundationDB cluster of `FDB_CLUSTER_FILE`, or of the client's default cluster file |
 //! | `fdb:FILE` | the FoundationDB cluster of that cluster file |
 //! | `fdb:?prefix=TEXT`, `fdb:FILE?prefix=TEXT` | the same, in the keys under that prefix, percent-encoded |
@@ -291,8 +291,11 @@ fn open_folder(engine: Option<Engine>, folder: &Path, if_missing: IfMissing) -> 
     }
     match (engine, mark) {
         // Where the mark names another one, the engine says so itself.
-        (Some(Engine::Sled), _) | (None, None) => open_sled(folder),
+        (Some(Engine::Sled), _) => open_sled(folder),
         (Some(Engine::Redb), _) => open_redb(folder),
+        // A build without the usual engine makes new folders with the one it has.
+        (None, None) if cfg!(feature = "redb") || !cfg!(feature = "sled") => open_redb(folder),
+        (None, None) => open_sled(folder),
         (Some(engine), _) => Err(EngineError::NotBuilt { engine: engine.name().into() }),
         (None, Some(mark)) => match Engine::from_name(&mark.engine) {
             Some(Engine::Sled) => open_sled(folder),
@@ -458,5 +461,8 @@ mod tests {
             let refused = open(&with(other), IfMissing::Create).unwrap_err().to_string();
             assert!(refused.contains(engine) && refused.contains(other), "{refused}");
         }
+        let unnamed = root.path().join("new");
+        drop(open(&url(&unnamed.display().to_string()).unwrap(), IfMissing::Create).unwrap());
+        assert_eq!(Mark::read(&unnamed).unwrap().unwrap().engine, "redb");
     }
 }

@@ -15,9 +15,10 @@ use crate::http::{Administrator, CorsOptions, Options, Server};
 /// Serve databases over HTTP
 #[derive(Debug, Args)]
 pub struct Serve {
-    /// Where the data is: sled:FOLDER, redb:FOLDER, mem:, a folder that says itself which engine it holds,
-    /// or fdb:CLUSTER_FILE, fdb: for the default cluster file, with ?prefix=TEXT where others have keys too
-    #[arg(long, value_name = "URL", env = "COUCH_LAYER_ENGINE", default_value = "sled:./couch-data")]
+    /// Where the data is: a folder, which says itself which engine it holds (redb for a new one),
+    /// redb:FOLDER, sled:FOLDER, mem:, or fdb:CLUSTER_FILE, fdb: for the default cluster file, with
+    /// ?prefix=TEXT where others have keys too
+    #[arg(long, value_name = "URL", env = "COUCH_LAYER_ENGINE", default_value = "./couch-data")]
     engine: EngineUrl,
 
     /// Where to listen. Port 0 takes any free port

@@ -21,14 +21,14 @@ pub(crate) use remote::{Remote, ServerUrl};
 
 /// As for `serve`.
 const ENGINE_VARIABLE: &str = "COUCH_LAYER_ENGINE";
-const DEFAULT_ENGINE: &str = "sled:./couch-data";
+const DEFAULT_ENGINE: &str = "./couch-data";
 
 /// The options by which a command is told where its database is.
 #[derive(Debug, Args)]
 pub(crate) struct SourceArgs {
-    /// Open this store: sled:FOLDER, redb:FOLDER, a folder that says itself which engine it holds, or
+    /// Open this store: a folder, which says itself which engine it holds, redb:FOLDER, sled:FOLDER, or
     /// fdb:CLUSTER_FILE
-    /// [default: COUCH_LAYER_ENGINE if it is set, sled:./couch-data otherwise]
+    /// [default: COUCH_LAYER_ENGINE if it is set, ./couch-data otherwise]
     #[arg(long, value_name = "URL", conflicts_with = "url")]
     engine: Option<EngineUrl>,
     /// Use a running server instead: http://HOST:PORT, or http://USER:PASSWORD@HOST:PORT. Without
