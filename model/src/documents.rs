@@ -7,9 +7,11 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use kv_api::{Database, Read, Transaction};
 
+use crate::body::BodyFormat;
 use crate::catalog::Shared;
 use crate::error::{Error, NotFound, Result};
 use crate::instance::{Access, Instance};
@@ -36,6 +38,8 @@ pub(crate) struct Home {
     pub(crate) instance_id: [u8; 16],
     pub(crate) access: Access,
     instance_key: Vec<u8>,
+    /// Whether bodies were packed when last seen: a guess, for what is done before the instance is read.
+    packed: AtomicBool,
 }
 
 impl<D: Database> Documents<D> {
@@ -47,7 +51,17 @@ impl<D: Database> Documents<D> {
         access: Access,
     ) -> Self {
         let instance_key = keys.key(DatabaseKey::Instance);
-        Documents { shared, home: Arc::new(Home { name: name.to_owned(), keys, instance_id, access, instance_key }) }
+        Documents {
+            shared,
+            home: Arc::new(Home {
+                name: name.to_owned(),
+                keys,
+                instance_id,
+                access,
+                instance_key,
+                packed: AtomicBool::new(false),
+            }),
+        }
     }
 
     /// The database's name.
@@ -71,6 +85,15 @@ impl<D: Database> Documents<D> {
 
     pub(crate) fn engine(&self) -> &D {
         &self.shared.guard.engine
+    }
+
+    /// How bodies were laid out when that was last seen.
+    pub(crate) fn format_seen(&self) -> BodyFormat {
+        if self.home.packed.load(Ordering::Relaxed) { BodyFormat::Packed } else { BodyFormat::Exploded }
+    }
+
+    pub(crate) fn saw_format(&self, format: BodyFormat) {
+        self.home.packed.store(format == BodyFormat::Packed, Ordering::Relaxed);
     }
 
     /// Reads the instance; the read is issued by the call, serializable if the transaction writes. 404

@@ -87,9 +87,14 @@ pub(crate) async fn a_document_at_the_limit_is_written(stage: Stage) {
     // The worst an exploded document can be: more leaves than a transaction holds rows.
     let numbers = format!(r#"{{"n":[{}1]}}"#, "1,".repeat(100_000));
     let text = format!(r#"{{"t":"{}"}}"#, "x".repeat(7_999_992));
-    for (name, format) in [("exploded", BodyFormat::Exploded), ("packed", BodyFormat::Packed)] {
+    // Slow to hash and to lay out, which must not be counted against the read version.
+    let escapes = format!(r#"{{"t":"{}"}}"#, "\\n".repeat(3_999_990));
+    let all = [&numbers, &text, &escapes];
+    for (name, format, bodies) in
+        [("exploded", BodyFormat::Exploded, &all[..]), ("packed", BodyFormat::Packed, &all[..2])]
+    {
         let documents = layer.create_database(name, CreateOptions { format: Some(format) }).await.unwrap();
-        for body in [&numbers, &text] {
+        for body in bodies {
             let body = JsonText::parse(body.as_bytes()).unwrap();
             let id = body.len().to_string();
             let made = documents.put(Edit::new(id.clone(), body.clone())).await.unwrap();

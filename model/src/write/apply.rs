@@ -16,10 +16,8 @@
 
 use kv_api::{MutationType, Transaction};
 
-use crate::body::{BodyError, BodyLimits, StoredBody};
+use crate::body::StoredBody;
 use crate::branch::{Branch, PendingCrown};
-use crate::edit::Edit;
-use crate::error::{Error, ErrorKind, Result};
 use crate::info::Stats;
 use crate::instance::Instance;
 use crate::keys::{self, DatabaseKey, DatabaseKeys, Leaf};
@@ -37,7 +35,6 @@ pub(super) struct Writer<'a, T> {
     transaction: &'a T,
     keys: &'a DatabaseKeys,
     instance: &'a Instance,
-    limits: BodyLimits,
     /// Reused for every row.
     key: Vec<u8>,
     value: Vec<u8>,
@@ -47,30 +44,16 @@ pub(super) struct Writer<'a, T> {
 }
 
 impl<'a, T: Transaction> Writer<'a, T> {
-    pub(super) fn new(transaction: &'a T, keys: &'a DatabaseKeys, instance: &'a Instance, limits: BodyLimits) -> Self {
+    pub(super) fn new(transaction: &'a T, keys: &'a DatabaseKeys, instance: &'a Instance) -> Self {
         Writer {
             transaction,
             keys,
             instance,
-            limits,
             key: Vec::with_capacity(128),
             value: Vec::with_capacity(256),
             stats: Stats::default(),
             edits: 0,
         }
-    }
-
-    /// Lays the body out in rows: the step that may refuse an edit, before anything of it is written.
-    pub(super) fn lay_out(&mut self, edit: &Edit, plan: &Plan) -> Result<Option<StoredBody>> {
-        if plan.new.size == 0 {
-            return Ok(None);
-        }
-        self.keys.write(&mut self.key, DatabaseKey::Doc(&edit.id, &plan.new.leaf));
-        let stored = StoredBody::encode(&edit.body, &self.key, self.instance.format, &self.limits);
-        stored.map(Some).map_err(|error| match error {
-            BodyError::NotAnObject => Error::bad_request("Document must be a JSON object"),
-            too_long @ BodyError::PathTooLong { .. } => ErrorKind::PathTooLong(too_long.to_string()).into(),
-        })
     }
 
     /// Writes one edit.

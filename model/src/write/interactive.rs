@@ -21,14 +21,13 @@ use std::future::Future;
 use bytes::Bytes;
 use kv_api::{KeyValue, RangeBatch, RangeRequest, Read, Transaction};
 
+use super::draft::Draft;
 use super::plan::{Fate, NewLeaf, Plan};
 use crate::branch::{Ancestors, Branch};
 use crate::edit::Edit;
 use crate::error::{Error, Result};
-use crate::etf;
 use crate::instance::Instance;
 use crate::keys::{DatabaseKey, DatabaseKeys, Leaf};
-use crate::revid::RevId;
 
 /// The reads of an edit's first round trip.
 pub(super) enum First<G, R> {
@@ -46,11 +45,12 @@ pub(super) enum First<G, R> {
 pub(super) fn begin<T: Transaction>(
     transaction: &T,
     keys: &DatabaseKeys,
-    edit: &Edit,
+    draft: &Draft<'_>,
 ) -> First<
     impl Future<Output = kv_api::Result<Option<Bytes>>> + Send + use<T>,
     impl Future<Output = kv_api::Result<RangeBatch>> + Send + use<T>,
 > {
+    let edit = draft.edit;
     let get = |leaf: &Leaf| transaction.get(&keys.key(DatabaseKey::Revision(&edit.id, leaf)), Read::Serializable);
     let Some(rev) = &edit.rev else {
         return First::Last(transaction.get_range(&last(keys, &edit.id), Read::Serializable));
@@ -60,7 +60,7 @@ pub(super) fn begin<T: Transaction>(
         let row = get(&target);
         return First::Named { target, row };
     }
-    match revision(edit, Some(rev)) {
+    match draft.made_over(Some(rev)) {
         Ok(made) => {
             let rows = keys.revisions_down_from(&edit.id, &target).limit(2);
             let rows = transaction.get_range(&rows, Read::Serializable);
@@ -76,13 +76,6 @@ fn last(keys: &DatabaseKeys, id: &str) -> RangeRequest {
     keys.range(DatabaseKey::RevisionsOf(id)).reverse().limit(1)
 }
 
-/// The leaf that `edit` makes over `parent`.
-fn revision(edit: &Edit, parent: Option<&RevId>) -> Result<Leaf> {
-    let term = etf::RevisionTerm { deleted: edit.deleted, parent, body: &edit.body, attachments: &[] };
-    let rev = term.revision().map_err(|_| Error::bad_request("No revision can follow the one named"))?;
-    Ok(Leaf { not_deleted: !edit.deleted, rev })
-}
-
 /// What an edit's first reads found. The edit is decided unless it is on a losing branch.
 pub(super) enum Found {
     Decided(Result<Plan>),
@@ -93,23 +86,24 @@ pub(super) enum Found {
 pub(super) async fn look<G, R>(
     keys: &DatabaseKeys,
     instance: &Instance,
-    edit: &Edit,
+    draft: &Draft<'_>,
     first: First<G, R>,
 ) -> Result<Found>
 where
     G: Future<Output = kv_api::Result<Option<Bytes>>>,
     R: Future<Output = kv_api::Result<RangeBatch>>,
 {
+    let edit = draft.edit;
     Ok(match first {
         First::Refused(error) => Found::Decided(Err(error)),
         First::Last(rows) => {
             let winner = branches(keys, &edit.id, &rows.await?.rows)?.pop();
-            Found::Decided(create(instance, edit, winner)?)
+            Found::Decided(create(instance, draft, winner)?)
         }
         First::Named { target, row } => {
             let Some(row) = row.await? else { return Ok(Found::Decided(Err(Error::conflict()))) };
             let target = Branch::read(target, &row)?;
-            let made = match revision(edit, Some(&target.leaf.rev)) {
+            let made = match draft.made_over(Some(&target.leaf.rev)) {
                 Ok(made) => made,
                 Err(error) => return Ok(Found::Decided(Err(error))),
             };
@@ -188,13 +182,14 @@ fn add_same(others: &mut Vec<Branch>, made: &Leaf, row: Option<Bytes>) -> Result
 }
 
 /// An edit that names no revision: it creates, or goes on from the winning tombstone.
-fn create(instance: &Instance, edit: &Edit, winner: Option<Branch>) -> Result<Result<Plan>> {
+fn create(instance: &Instance, draft: &Draft<'_>, winner: Option<Branch>) -> Result<Result<Plan>> {
+    let edit = draft.edit;
     // Without a revision nothing is replaced but a tombstone, and that not by another (CouchDB allows
     // a deletion without a revision only for a document that never was).
     if winner.as_ref().is_some_and(|winner| winner.leaf.not_deleted || edit.deleted) {
         return Ok(Err(Error::conflict()));
     }
-    let leaf = match revision(edit, winner.as_ref().map(|winner| &winner.leaf.rev)) {
+    let leaf = match draft.made_over(winner.as_ref().map(|winner| &winner.leaf.rev)) {
         Ok(leaf) => leaf,
         Err(error) => return Ok(Err(error)),
     };

@@ -1,7 +1,7 @@
 //! Writing documents.
 //!
 //! ```text
-//!  edits ─► checked ─► rounds ─► groups ─► one transaction for each group:
+//!  edits ─► checked ─► rounds ─► groups ─► drafts ─► one transaction for each group:
 //!                                            instance and first reads      one round trip
 //!                                            second reads, where needed    one round trip
 //!                                            plans ─► rows ─► commit
@@ -14,6 +14,7 @@
 //! Sources: RFC 001 and RFC 003; `fabric2_db:update_docs/3` of CouchDB's FoundationDB branch.
 
 mod apply;
+mod draft;
 mod group;
 mod interactive;
 mod join;
@@ -33,6 +34,7 @@ use crate::limits::{LOCAL_PREFIX, check_document_id, check_document_size};
 use crate::txids::Outcome;
 
 use apply::Writer;
+use draft::{Draft, Place};
 use interactive::Found;
 use plan::Plan;
 
@@ -110,12 +112,15 @@ impl<D: Database> Documents<D> {
 
     /// Writes edits of different documents in one transaction.
     async fn write_group(&self, edits: &[&Edit], mode: WriteMode) -> Result<Vec<EditResult>> {
+        let (place, format) = (self.place(), self.format_seen());
+        let drafts: Vec<Draft<'_>> = edits.iter().map(|edit| Draft::new(edit, mode, place, format)).collect();
+        let drafts = drafts.as_slice();
         self.shared
             .guard
             .run(|transaction| async move {
                 match mode {
-                    WriteMode::Interactive => self.attempt_interactive(&transaction, edits).await,
-                    WriteMode::Replicated => self.attempt_replicated(&transaction, edits).await,
+                    WriteMode::Interactive => self.attempt_interactive(&transaction, drafts).await,
+                    WriteMode::Replicated => self.attempt_replicated(&transaction, drafts).await,
                 }
             })
             .await
@@ -124,16 +129,16 @@ impl<D: Database> Documents<D> {
     async fn attempt_interactive(
         &self,
         transaction: &D::Transaction,
-        edits: &[&Edit],
+        drafts: &[Draft<'_>],
     ) -> Result<Outcome<Vec<EditResult>>> {
         let keys = self.keys();
         let instance = self.instance(transaction, Read::Serializable);
-        let first: Vec<_> = edits.iter().map(|edit| interactive::begin(transaction, keys, edit)).collect();
+        let first: Vec<_> = drafts.iter().map(|draft| interactive::begin(transaction, keys, draft)).collect();
         let instance = instance.await?;
-        let mut plans: Vec<Option<Result<Plan>>> = Vec::with_capacity(edits.len());
+        let mut plans: Vec<Option<Result<Plan>>> = Vec::with_capacity(drafts.len());
         let mut losing = Vec::new();
         for (index, first) in first.into_iter().enumerate() {
-            plans.push(match interactive::look(keys, &instance, edits[index], first).await? {
+            plans.push(match interactive::look(keys, &instance, &drafts[index], first).await? {
                 Found::Decided(plan) => Some(plan),
                 Found::Losing { target, made } => {
                     losing.push((index, target, made));
@@ -143,42 +148,44 @@ impl<D: Database> Documents<D> {
         }
         let second: Vec<_> = losing
             .into_iter()
-            .map(|(index, target, made)| (index, interactive::weigh(transaction, keys, edits[index], target, made)))
+            .map(|(index, target, made)| {
+                (index, interactive::weigh(transaction, keys, drafts[index].edit, target, made))
+            })
             .collect();
         for (index, second) in second {
-            plans[index] = Some(Ok(interactive::settle(keys, &instance, edits[index], second).await?));
+            plans[index] = Some(Ok(interactive::settle(keys, &instance, drafts[index].edit, second).await?));
         }
         let undecided = || Err(Error::corrupt("an edit without a plan"));
         let plans = plans.into_iter().map(|plan| plan.unwrap_or_else(undecided).map(Some));
-        Ok(self.carry_out(transaction, &instance, edits, plans))
+        Ok(self.carry_out(transaction, &instance, drafts, plans))
     }
 
     async fn attempt_replicated(
         &self,
         transaction: &D::Transaction,
-        edits: &[&Edit],
+        drafts: &[Draft<'_>],
     ) -> Result<Outcome<Vec<EditResult>>> {
         /// A document's branches come in as few batches as can be: reading them is one round trip.
         const TARGET_BYTES: usize = 8_000_000;
         let keys = self.keys();
         let instance = self.instance(transaction, Read::Serializable);
-        let reads: Vec<_> = edits
+        let reads: Vec<_> = drafts
             .iter()
-            .map(|edit| {
-                let range = keys.range(DatabaseKey::RevisionsOf(&edit.id)).target_bytes(TARGET_BYTES);
+            .map(|draft| {
+                let range = keys.range(DatabaseKey::RevisionsOf(&draft.edit.id)).target_bytes(TARGET_BYTES);
                 transaction.get_all(range, Read::Serializable)
             })
             .collect();
         let instance = instance.await?;
-        let mut plans = Vec::with_capacity(edits.len());
-        for (edit, rows) in edits.iter().zip(reads) {
+        let mut plans = Vec::with_capacity(drafts.len());
+        for (Draft { edit, .. }, rows) in drafts.iter().zip(reads) {
             let known = branches(keys, &edit.id, &rows.await?)?;
             plans.push(match edit.incoming() {
                 Ok(incoming) => Ok(merge::merge(&instance, edit, &incoming, known)?),
                 Err(error) => Err(error),
             });
         }
-        Ok(self.carry_out(transaction, &instance, edits, plans))
+        Ok(self.carry_out(transaction, &instance, drafts, plans))
     }
 
     /// Writes what was planned; no plan means that the edit's revision is known already.
@@ -186,15 +193,19 @@ impl<D: Database> Documents<D> {
         &self,
         transaction: &D::Transaction,
         instance: &Instance,
-        edits: &[&Edit],
+        drafts: &[Draft<'_>],
         plans: impl IntoIterator<Item = Result<Option<Plan>>>,
     ) -> Outcome<Vec<EditResult>> {
-        let mut writer = Writer::new(transaction, self.keys(), instance, self.body_limits());
-        let mut results = Vec::with_capacity(edits.len());
-        for (edit, plan) in edits.iter().zip(plans) {
+        self.saw_format(instance.format);
+        let place = self.place();
+        let mut writer = Writer::new(transaction, self.keys(), instance);
+        let mut results = Vec::with_capacity(drafts.len());
+        for (draft, plan) in drafts.iter().zip(plans) {
+            let edit = draft.edit;
             results.push(match plan {
-                Ok(Some(plan)) => writer.lay_out(edit, &plan).map(|body| {
-                    writer.apply(&edit.id, &plan, body.as_ref());
+                // The one step that may still refuse an edit comes before anything of it is written.
+                Ok(Some(plan)) => draft.rows(&plan.new.leaf, place, instance.format).map(|body| {
+                    writer.apply(&edit.id, &plan, body.as_deref());
                     plan.new.leaf.rev
                 }),
                 Ok(None) => edit.incoming().and_then(|incoming: std::borrow::Cow<'_, RevHistory>| {
@@ -209,9 +220,10 @@ impl<D: Database> Documents<D> {
         }
     }
 
-    fn body_limits(&self) -> BodyLimits {
+    fn place(&self) -> Place<'_> {
         let limits = self.engine().limits();
-        BodyLimits { max_key_bytes: limits.key_bytes, max_value_bytes: limits.value_bytes, ..BodyLimits::default() }
+        let (max_key_bytes, max_value_bytes) = (limits.key_bytes, limits.value_bytes);
+        Place { keys: self.keys(), limits: BodyLimits { max_key_bytes, max_value_bytes, ..BodyLimits::default() } }
     }
 }
 

@@ -1,0 +1,142 @@
+//! What an edit needs nothing of the store for: the revision it makes, and its body in rows.
+//!
+//! ```text
+//!  drafted ─► attempt 1: reads ─► plan ─► rows that were laid out ─► commit
+//!                                  └ another parent, another layout: drafted again, and kept
+//!             attempt 2: …
+//! ```
+//!
+//! A body of some megabytes takes its time, and a read version lives for five seconds. So a draft is
+//! made before the transaction reads anything, for what is likely: that the edit goes on from the
+//! revision it names, and that bodies are laid out as they were last. One that has to be made again is
+//! kept for the next attempt, which so loses no time with it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::body::{BodyError, BodyFormat, BodyLimits, StoredBody};
+use crate::edit::{Edit, WriteMode};
+use crate::error::{Error, ErrorKind, Result};
+use crate::etf;
+use crate::keys::{DatabaseKey, DatabaseKeys, Leaf};
+use crate::revid::RevId;
+
+use super::interactive::stored_size;
+
+/// An edit on its way, with what was drafted of it.
+pub(super) struct Draft<'e> {
+    pub(super) edit: &'e Edit,
+    made: Mutex<Made>,
+    body: Mutex<Option<Body>>,
+}
+
+/// The leaf that the edit makes over a parent, or by itself where it brings its revision along.
+struct Made {
+    parent: Option<RevId>,
+    leaf: Result<Leaf>,
+}
+
+struct Body {
+    leaf: Leaf,
+    format: BodyFormat,
+    rows: Result<Option<Arc<StoredBody>>>,
+}
+
+/// Where bodies go, and how much of them.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'k> {
+    pub(super) keys: &'k DatabaseKeys,
+    pub(super) limits: BodyLimits,
+}
+
+impl<'e> Draft<'e> {
+    /// Drafts `edit` for a database that probably lays bodies out in `format`.
+    pub(super) fn new(edit: &'e Edit, mode: WriteMode, place: Place<'_>, format: BodyFormat) -> Self {
+        let leaf = match mode {
+            WriteMode::Interactive => revision(edit, edit.rev.as_ref()),
+            WriteMode::Replicated => incoming(edit),
+        };
+        let body = leaf.as_ref().ok().map(|leaf| Body::new(edit, leaf, place, format));
+        Draft { edit, made: Mutex::new(Made { parent: edit.rev.clone(), leaf }), body: Mutex::new(body) }
+    }
+
+    /// The leaf that an interactive edit makes over `parent`.
+    pub(super) fn made_over(&self, parent: Option<&RevId>) -> Result<Leaf> {
+        let mut made = lock(&self.made);
+        if made.parent.as_ref() != parent {
+            *made = Made { parent: parent.cloned(), leaf: revision(self.edit, parent) };
+        }
+        made.leaf.clone()
+    }
+
+    /// The rows of the body at `leaf`; `None` for a tombstone without one.
+    pub(super) fn rows(&self, leaf: &Leaf, place: Place<'_>, format: BodyFormat) -> Result<Option<Arc<StoredBody>>> {
+        let mut body = lock(&self.body);
+        let fits = |body: &&Body| body.leaf == *leaf && body.format == format;
+        if let Some(body) = body.as_ref().filter(fits) {
+            return body.rows.clone();
+        }
+        body.insert(Body::new(self.edit, leaf, place, format)).rows.clone()
+    }
+}
+
+impl Body {
+    fn new(edit: &Edit, leaf: &Leaf, place: Place<'_>, format: BodyFormat) -> Self {
+        Body { leaf: leaf.clone(), format, rows: lay_out(edit, leaf, place, format) }
+    }
+}
+
+fn lay_out(edit: &Edit, leaf: &Leaf, place: Place<'_>, format: BodyFormat) -> Result<Option<Arc<StoredBody>>> {
+    if stored_size(edit) == 0 {
+        return Ok(None);
+    }
+    let prefix = place.keys.key(DatabaseKey::Doc(&edit.id, leaf));
+    let stored = StoredBody::encode(&edit.body, &prefix, format, &place.limits);
+    stored.map(|stored| Some(Arc::new(stored))).map_err(|error| match error {
+        BodyError::NotAnObject => Error::bad_request("Document must be a JSON object"),
+        too_long @ BodyError::PathTooLong { .. } => ErrorKind::PathTooLong(too_long.to_string()).into(),
+    })
+}
+
+/// The leaf that `edit` makes over `parent`.
+fn revision(edit: &Edit, parent: Option<&RevId>) -> Result<Leaf> {
+    let term = etf::RevisionTerm { deleted: edit.deleted, parent, body: &edit.body, attachments: &[] };
+    let rev = term.revision().map_err(|_| Error::bad_request("No revision can follow the one named"))?;
+    Ok(Leaf { not_deleted: !edit.deleted, rev })
+}
+
+/// The leaf that `edit` brings along.
+fn incoming(edit: &Edit) -> Result<Leaf> {
+    let rev = edit.incoming()?.leaf().ok_or_else(|| Error::bad_request("Invalid rev format"))?;
+    Ok(Leaf { not_deleted: !edit.deleted, rev })
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::json::JsonText;
+
+    #[test]
+    fn what_was_drafted_is_what_is_written_and_what_was_not_is_kept() {
+        let keys = DatabaseKeys::new(b"", 0);
+        let place = Place { keys: &keys, limits: BodyLimits::default() };
+        let edit = Edit::new("a", JsonText::parse(br#"{"n":1}"#).unwrap());
+        let draft = Draft::new(&edit, WriteMode::Interactive, place, BodyFormat::Exploded);
+        let drafted = lock(&draft.body).as_ref().unwrap().rows.clone().unwrap().unwrap();
+        let leaf = draft.made_over(None).unwrap();
+        let rows = |leaf: &Leaf, format| draft.rows(leaf, place, format).unwrap().unwrap();
+        assert!(Arc::ptr_eq(&rows(&leaf, BodyFormat::Exploded), &drafted));
+
+        // Over a tombstone after all, and packed: drafted again, once.
+        let tombstone: RevId = "2-abc".parse().unwrap();
+        let other = draft.made_over(Some(&tombstone)).unwrap();
+        assert_eq!((leaf.rev.position(), other.rev.position()), (1, 3));
+        let again = rows(&other, BodyFormat::Packed);
+        assert_eq!(again.format(), BodyFormat::Packed);
+        assert!(Arc::ptr_eq(&rows(&other, BodyFormat::Packed), &again));
+        assert_eq!(draft.made_over(Some(&tombstone)).unwrap(), other);
+    }
+}
