@@ -22,7 +22,7 @@ use model::{CreateOptions, Documents, Edit, GetOptions, JsonText, Layer, LayerOp
 
 use crate::http::client::Address;
 use crate::http::server::Spawned;
-use crate::http::work::{self, scaled, split};
+use crate::http::work::{self, Target, scaled, split};
 
 use raw::Raw;
 
@@ -139,9 +139,10 @@ impl Sides {
                 result?;
             }
         }
-        let http_database = work::Database::create(&http).await?;
+        let target = Target { address: http, format: None };
+        let http_database = work::Database::create(&target).await?;
         let http_stored = http_database.fill(STORED).await?;
-        Ok(Sides { raw, library, stored: ids, http, http_database, http_stored, seed: 10 })
+        Ok(Sides { raw, library, stored: ids, http: target.address, http_database, http_stored, seed: 10 })
     }
 
     async fn run(&mut self, side: usize, work: Work, clients: usize, count: usize) -> Result<Duration> {

@@ -89,7 +89,7 @@ struct Recorded {
 
 async fn record(edits: Vec<Edit>) -> Result<Recorded> {
     let (store, log) = Recording::new(MemStore::default());
-    let layer = Layer::open(OccDatabase::open(store)?, LayerOptions::default()).await?;
+    let layer = Layer::open(OccDatabase::over(store)?, LayerOptions::default()).await?;
     let documents = layer.create_database("bench", CreateOptions::default()).await?;
     let database = log.take_batches().into_iter().flat_map(|batch| batch.ops).collect();
     let ids: Vec<String> = edits.iter().map(|edit| edit.id.clone()).collect();

@@ -73,11 +73,15 @@ pub async fn record<D: Database>(
     Ok(Recording::new(origin, steps))
 }
 
+/// More rows than a tape ever has.
+const NO_BOUND: usize = 1_000;
+
 /// The tape of `seed`, without what FoundationDB leaves to chance or to its own affairs:
 ///
 /// * A transaction asks for its read version before it reads, and before it sets a stamped key. When
 ///   FoundationDB would fetch it otherwise depends on what its cache of the transaction can answer.
-/// * A range has no target in bytes: the bytes of keys count, and with them those of a prefix.
+/// * A range has no target in bytes: the bytes of keys count, and with them those of a prefix. It has a
+///   limit: without one its client ends a batch where its cache of the transaction does.
 /// * An atomic operation on a key that is ever given a stamped value appends to it. Most others would cut
 ///   the stamp to pieces, whose bytes are then the engine's own.
 /// * What follows the stamp in a stamped key rises over the tape. A key that was stamped at the read
@@ -104,6 +108,9 @@ pub fn settled(seed: u64, instructions: usize) -> Vec<Instruction> {
         let needs_version = match &mut instruction.action {
             Action::GetRange { request, .. } => {
                 request.target_bytes = 0;
+                if request.limit == 0 {
+                    request.limit = NO_BOUND;
+                }
                 true
             }
             Action::Get { .. } | Action::GetKey { .. } => true,
