@@ -91,6 +91,13 @@ impl Oracle {
         self.commits.iter().rev().nth(back).map(|commit| commit.version)
     }
 
+    /// What `key` held at `version`, and after each commit since.
+    pub fn values_since(&self, version: i64, key: &[u8]) -> Vec<Option<Vec<u8>>> {
+        let later = self.commits.iter().filter(|commit| commit.version > version);
+        let values = later.map(|commit| commit.map.get(key).cloned());
+        std::iter::once(self.at(version).get(key).cloned()).chain(values).collect()
+    }
+
     /// What a commit of `transaction` must answer: whether it has a version, or its error.
     pub fn judge(&self, transaction: &OracleTransaction) -> Result<bool> {
         transaction.may_commit()?;

@@ -96,6 +96,7 @@ impl<T: Transaction> Answers<T> {
                 hurry(transaction);
                 Ok(Answer::Nothing)
             }
+            Action::Watch { .. } => Err(broken("a watch has no answer".into()))?,
             Action::Cancel => {
                 transaction.cancel();
                 Ok(Answer::Nothing)

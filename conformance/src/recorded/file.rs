@@ -113,6 +113,9 @@ impl FromStr for Recording {
                 let why = format!("transaction {} of {TRANSACTIONS}, counted from 0", step.transaction);
                 return Err(Malformed { line, why });
             }
+            if let Action::Watch { .. } = step.action {
+                return Err(Malformed { line, why: "watches fire when they like, and are not recorded".into() });
+            }
             Ok((line, step))
         });
         Ok(Recording { origin, steps: steps.collect::<Result<_, _>>()? })

@@ -21,7 +21,7 @@
 //! A tape is replayed by one thread that awaits each instruction before the next: what happens is then
 //! in the hands of the tape, not of chance. What FoundationDB leaves to chance all the same, [`settled`]
 //! takes out of a tape first. Estimates, split points and sizes depend on where keys lie and are left to
-//! scenarios; so are watches, which fire when they like.
+//! scenarios.
 //!
 //! A tape's keyspace is empty and nobody else's. It is a prefix of a larger one, and what lies around it
 //! changes no answer.

@@ -87,6 +87,7 @@ const NO_BOUND: usize = 1_000;
 /// * What follows the stamp in a stamped key rises over the tape. A key that was stamped at the read
 ///   version then lies before where a pending one may come to lie, and can be read: else that would
 ///   depend on whether the cluster's version went on in between.
+/// * Nothing is watched: watches fire when they like.
 /// * A transaction that is cancelled makes no wrong write, and one with a wrong write is not cancelled:
 ///   which of the two errors comes first is nowhere said.
 pub fn settled(seed: u64, instructions: usize) -> Vec<Instruction> {
@@ -105,6 +106,9 @@ pub fn settled(seed: u64, instructions: usize) -> Vec<Instruction> {
     for mut instruction in drawn {
         let transaction = instruction.transaction;
         let attempt = &mut attempts[transaction];
+        if matches!(instruction.action, Action::Watch { .. }) {
+            continue;
+        }
         let needs_version = match &mut instruction.action {
             Action::GetRange { request, .. } => {
                 request.target_bytes = 0;

@@ -53,8 +53,22 @@ pub fn generate(seed: u64, instructions: usize) -> Vec<Instruction> {
             tape.push(Instruction { transaction, action: action(&mut random, &habit) });
         }
     }
+    if seed % 3 == 2 {
+        watch(seed, &habit, &mut tape);
+    }
     tape.truncate(instructions);
     tape
+}
+
+/// Strews watches over a tape. Drawn apart, so that the other instructions of a seed stay what they are.
+fn watch(seed: u64, habit: &Habit, tape: &mut Vec<Instruction>) {
+    let mut random = Random::new(!seed);
+    for _ in 0..tape.len() / 16 {
+        let at = random.below(tape.len() as u64) as usize;
+        // Of a transaction that is about to do something, and so may commit.
+        let transaction = tape[at].transaction;
+        tape.insert(at, Instruction { transaction, action: Action::Watch { key: key(&mut random, habit) } });
+    }
 }
 
 /// One read against one write, so that nothing else decides whether they conflict. Where many reads

@@ -11,6 +11,7 @@ mod generate;
 mod play;
 mod run;
 pub(crate) mod text;
+mod watched;
 
 use std::fmt;
 
@@ -113,6 +114,11 @@ pub enum Action {
     SetReadVersion {
         back: usize,
     },
+    /// Watches a key. Whether the watch fires is looked at when the tape has ended.
+    Watch {
+        #[serde(with = "text::bytes")]
+        key: Vec<u8>,
+    },
     /// A write that is wrong: a key that is too long.
     KeyTooLong,
     /// A write that is wrong: at the end of the keyspace.
@@ -138,6 +144,17 @@ impl Action {
         match self {
             Action::KeyTooLong | Action::KeyOutside => true,
             Action::ClearRange { begin, end } => begin > end,
+            _ => false,
+        }
+    }
+
+    /// Whether it is a write that may change what `key` holds.
+    pub(crate) fn may_change(&self, watched: &[u8]) -> bool {
+        match self {
+            Action::Set { key, .. } | Action::Clear { key } => key == watched,
+            Action::Atomic { key, .. } | Action::StampedValue { key, .. } => key == watched,
+            Action::ClearRange { begin, end } => begin.as_slice() <= watched && watched < end.as_slice(),
+            Action::StampedKey { .. } => true,
             _ => false,
         }
     }
@@ -169,6 +186,7 @@ impl Action {
             | Action::GetRange { .. }
             | Action::ReadVersion
             | Action::SetReadVersion { .. }
+            | Action::Watch { .. }
             | Action::Commit
             | Action::OnError { .. }
             | Action::Reset

@@ -8,6 +8,7 @@ use kv_api::error::{
 };
 use kv_api::{Database, Direction, Error, KeySelector, RangeRequest, Read, Transaction};
 
+use super::watched::Watched;
 use super::{Action, Instruction, TRANSACTIONS};
 use crate::oracle::{Map, Oracle, OracleTransaction, Row};
 
@@ -35,7 +36,7 @@ impl fmt::Debug for Divergence {
 }
 
 /// What one step found: nothing, or what the engine and the oracle say.
-type Step = Result<(), (String, String)>;
+pub(super) type Step = Result<(), (String, String)>;
 
 fn same<T: fmt::Debug + PartialEq>(engine: T, oracle: T) -> Step {
     if engine == oracle { Ok(()) } else { Err((format!("{engine:?}"), format!("{oracle:?}"))) }
@@ -53,15 +54,22 @@ fn unexpected(what: &str) -> impl FnOnce(Error) -> (String, String) {
     move |error| (error.to_string(), format!("{what} succeeds"))
 }
 
-/// Plays `tape` on `database`, which must be empty and nobody else's.
+/// Plays `tape` on `database`, which must be empty and nobody else's. Needs a tokio runtime with timers.
 pub async fn play<D: Database>(database: &D, tape: &[Instruction]) -> Result<(), Divergence> {
     let mut machine = match Machine::new(database) {
         Ok(machine) => machine,
         Err(error) => panic!("cannot begin: {error}"),
     };
     for (at, instruction) in tape.iter().enumerate() {
-        if let Err((engine, oracle)) = machine.step(instruction).await {
+        if let Err((engine, oracle)) = machine.step(at, instruction).await {
             let instruction = instruction.clone();
+            return Err(Divergence(Box::new(Difference { at, instruction, engine, oracle })));
+        }
+    }
+    for watched in std::mem::take(&mut machine.watched) {
+        let at = watched.step();
+        if let Err((engine, oracle)) = watched.check(&machine.oracle).await {
+            let instruction = tape[at].clone();
             return Err(Divergence(Box::new(Difference { at, instruction, engine, oracle })));
         }
     }
@@ -105,6 +113,7 @@ struct Machine<T> {
     models: Vec<OracleTransaction>,
     oracle: Oracle,
     seen: Vec<Vec<Seen>>,
+    watched: Vec<Watched>,
     /// Whether every write so far was seen by the resolver: then commits are serializable.
     serializable: bool,
 }
@@ -117,11 +126,12 @@ impl<T: Transaction> Machine<T> {
             models: vec![OracleTransaction::default(); TRANSACTIONS],
             oracle: Oracle::default(),
             seen: vec![Vec::new(); TRANSACTIONS],
+            watched: Vec::new(),
             serializable: true,
         })
     }
 
-    async fn step(&mut self, instruction: &Instruction) -> Step {
+    async fn step(&mut self, step: usize, instruction: &Instruction) -> Step {
         let at = instruction.transaction;
         let (engine, model) = (self.engine[at].clone(), &mut self.models[at]);
         match &instruction.action {
@@ -129,6 +139,7 @@ impl<T: Transaction> Machine<T> {
             Action::GetKey { selector, read } => self.get_key(at, selector, *read).await,
             Action::GetRange { request, read } => self.get_range(at, request, *read).await,
             Action::ReadVersion => self.stored(at).await.map(drop),
+            Action::Watch { key } => self.watch(step, at, key).await,
             Action::Commit => self.commit(at).await,
             Action::OnError { code } => {
                 let expected = if model.is_cancelled() { Err(Error::new(TRANSACTION_CANCELLED)) } else { Ok(()) };
@@ -146,6 +157,7 @@ impl<T: Transaction> Machine<T> {
             Action::Cancel => {
                 engine.cancel();
                 model.cancel();
+                self.watches_fail(at, TRANSACTION_CANCELLED);
                 Ok(())
             }
             Action::SetReadVersion { back } => {
@@ -170,6 +182,9 @@ impl<T: Transaction> Machine<T> {
 
     fn write(&mut self, at: usize, action: &Action) {
         action.write_to(&self.engine[at]);
+        for watched in self.watched.iter_mut().filter(|watched| watched.is_of(at)) {
+            watched.own_write(action);
+        }
         let model = &mut self.models[at];
         match action {
             Action::Set { key, value } => model.set(key, value),
@@ -196,6 +211,16 @@ impl<T: Transaction> Machine<T> {
     fn anew(&mut self, at: usize) {
         self.models[at] = OracleTransaction::default();
         self.seen[at].clear();
+        // Those that no commit has armed.
+        self.watches_fail(at, TRANSACTION_CANCELLED);
+    }
+
+    fn watches_fail(&mut self, at: usize, code: i32) {
+        self.watched.iter_mut().filter(|watched| watched.is_of(at)).for_each(|watched| watched.fail(code));
+    }
+
+    fn watches_are_armed(&mut self, at: usize, since: i64) {
+        self.watched.iter_mut().filter(|watched| watched.is_of(at)).for_each(|watched| watched.arm(since));
     }
 
     fn saw(&mut self, at: usize, read: Read, model: &OracleTransaction, what: SeenRead) {
@@ -233,6 +258,22 @@ impl<T: Transaction> Machine<T> {
         }
         let found = self.engine[at].get(key, read).await;
         same(found.map(|value| value.map(|value| value.to_vec())), expected)
+    }
+
+    async fn watch(&mut self, step: usize, at: usize, key: &[u8]) -> Step {
+        let Some(stored) = self.stored(at).await? else {
+            return refused(self.engine[at].watch(key).await, &self.models[at]);
+        };
+        let before = self.models[at].clone();
+        match self.models[at].get(&stored, key, Read::Serializable) {
+            Err(error) => same(self.engine[at].watch(key).await, Err(error)),
+            Ok(value) => {
+                self.saw(at, Read::Serializable, &before, SeenRead::Value(key.to_vec(), value.clone()));
+                let fires = Box::pin(self.engine[at].watch(key));
+                self.watched.push(Watched::new(step, at, key, value, fires));
+                Ok(())
+            }
+        }
     }
 
     async fn get_key(&mut self, at: usize, selector: &KeySelector, read: Read) -> Step {
@@ -309,6 +350,9 @@ impl<T: Transaction> Machine<T> {
         let stamp = engine.get_versionstamp();
         let outcome = engine.commit().await;
         let version = engine.get_committed_version();
+        if let Err(error) = &outcome {
+            self.watches_fail(at, error.code());
+        }
         let step = match (&outcome, &expected) {
             (Ok(()), Ok(true)) => {
                 let stamp = stamp.await.map_err(unexpected("the versionstamp"))?;
@@ -323,9 +367,13 @@ impl<T: Transaction> Machine<T> {
                     return Err(("committed".into(), "a read would find something else now".into()));
                 }
                 self.oracle.commit(&self.models[at], version, stamp);
+                // A write without conflict range may have slipped in between.
+                let since = if self.serializable { version } else { self.models[at].read_version.unwrap_or(version) };
+                self.watches_are_armed(at, since);
                 Ok(())
             }
             (Ok(()), Ok(false)) => {
+                self.watches_are_armed(at, self.models[at].read_version.unwrap_or(0));
                 same(version.map_err(unexpected("the committed version"))?, -1)?;
                 same(stamp.await.map_err(|error| error.code()).map(drop), Err(NO_COMMIT_VERSION))
             }
