@@ -15,5 +15,6 @@ pub(crate) fn kv_error(failure: impl Into<redb::Error>, tried: &str) -> Error {
         redb::Error::Io(_) => error::FILE_CORRUPT,
         _ => error::IO_ERROR,
     };
-    Error::new(code).with_context(format!("{tried}: {failure}"))
+    let advice = if code == error::FILE_CORRUPT { "; restore the folder from a backup" } else { "" };
+    Error::new(code).with_context(format!("{tried}: {failure}{advice}"))
 }

@@ -51,7 +51,7 @@ impl DiskStore for RedbStore {
             Ok(database) => database.map_err(|failure| kv_error(failure, &tried))?,
             Err(Panicked) => {
                 return Err(Error::new(error::FILE_CORRUPT)
-                    .with_context(format!("{tried}: the data is damaged; restore it from a backup")));
+                    .with_context(format!("{tried}: the data is damaged; restore the folder from a backup")));
             }
         };
         let store = RedbStore { database, durability };

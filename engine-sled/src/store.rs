@@ -191,7 +191,7 @@ impl Shared {
     /// Removes some rows of a pending clear.
     fn purge_step(&self) -> Step {
         match self.choose() {
-            Ok(stretch) => self.purge(stretch, || {}),
+            Ok(stretch) => self.purge(stretch, |_| {}),
             Err(step) => step,
         }
     }
@@ -213,8 +213,9 @@ impl Shared {
         Ok(Stretch { range, rows, since })
     }
 
-    /// Removes what was chosen; `amid` is called once commits are kept out of it.
-    fn purge(&self, Stretch { range, rows, since }: Stretch, amid: impl FnOnce()) -> Step {
+    /// Removes what was chosen. Once commits are kept out of it, `amid` hears before each row how many are
+    /// gone, and at the last that all are; it is the tests'.
+    fn purge(&self, Stretch { range, rows, since }: Stretch, mut amid: impl FnMut(usize)) -> Step {
         {
             let mut clears = locked(&self.clears);
             // A key that was set there meanwhile is no longer pending; or is again, by a later clear whose
@@ -224,9 +225,15 @@ impl Shared {
             }
             clears.purging = Some(range.clone());
         }
-        amid();
         // One by one: a batch of sled's would hold up every commit for as long as it takes.
-        let removed = caught("purging", || rows.into_iter().try_for_each(|key| self.tree.remove(key).map(drop)));
+        let removed = caught("purging", || {
+            for (gone, key) in rows.iter().enumerate() {
+                amid(gone);
+                self.tree.remove(key)?;
+            }
+            amid(rows.len());
+            Ok(())
+        });
         let mut clears = locked(&self.clears);
         clears.purging = None;
         self.purged.notify_all();

@@ -121,7 +121,11 @@ fn snapshots_hold_while_batches_are_applied() {
 
 /// A store of 40 rows, all cleared in one stretch that is not purged yet.
 fn cleared(folder: &Path) -> SledStore {
-    let store = SledStore::open_with_bulk(folder, 8 << 20, Durability::OperatingSystem, 16).unwrap();
+    cleared_with(folder, Durability::OperatingSystem)
+}
+
+fn cleared_with(folder: &Path, durability: Durability) -> SledStore {
+    let store = SledStore::open_with_bulk(folder, 8 << 20, durability, 16).unwrap();
     // The steps are the test's.
     store.purger.stop();
     let row = |at: usize| Op::Set { key: Bytes::from(format!("m{at:02}")), value: Bytes::from("old") };
@@ -141,9 +145,9 @@ fn commits_go_on_while_rows_are_removed() {
     let folder = tempfile::tempdir().unwrap();
     let store = cleared(folder.path());
     // On this very thread: if it had to wait, it would for ever.
-    let step = store.shared.purge(store.shared.choose().ok().unwrap(), || {
-        store.apply(set("a", 3)).unwrap();
-        store.apply(Batch { version: 4, ops: vec![Op::Clear { key: Bytes::from("m05") }] }).unwrap();
+    let step = store.shared.purge(store.shared.choose().ok().unwrap(), |gone| {
+        store.apply(set("a", 3 + gone as i64)).unwrap();
+        store.apply(Batch { version: 4 + gone as i64, ops: vec![Op::Clear { key: Bytes::from("m05") }] }).unwrap();
     });
     assert_eq!(step, Step::Removed);
     assert_eq!(store.shared.tree.len(), 1, "the rows are gone, and the record of them");
@@ -157,7 +161,8 @@ fn a_key_that_is_set_amid_a_purge_stays() {
     std::thread::scope(|scope| {
         let mut setter = None;
         let set = || store.apply(set("m05", 3)).unwrap();
-        let step = store.shared.purge(store.shared.choose().ok().unwrap(), || setter = Some(scope.spawn(set)));
+        let amid = |gone| setter = if gone == 0 { Some(scope.spawn(set)) } else { setter.take() };
+        let step = store.shared.purge(store.shared.choose().ok().unwrap(), amid);
         assert_eq!(step, Step::Removed);
         setter.unwrap().join().unwrap();
     });
@@ -172,7 +177,7 @@ fn a_choice_that_commits_have_overtaken_is_dropped() {
     let store = cleared(folder.path());
     let chosen = store.shared.choose().ok().unwrap();
     store.apply(set("m05", 3)).unwrap();
-    assert_eq!(store.shared.purge(chosen, || panic!("it is no longer all pending")), Step::Removed);
+    assert_eq!(store.shared.purge(chosen, |_| panic!("it is no longer all pending")), Step::Removed);
 
     // Pending once more, by a clear that a snapshot does not see yet.
     let chosen = store.shared.choose().ok().unwrap();
@@ -181,11 +186,51 @@ fn a_choice_that_commits_have_overtaken_is_dropped() {
     let view = store.view().unwrap();
     let all = Op::ClearRange { begin: Bytes::from("m"), end: Bytes::from("n") };
     store.apply(Batch { version: 5, ops: vec![all] }).unwrap();
-    assert_eq!(store.shared.purge(chosen, || panic!("a snapshot needs the rows")), Step::Removed);
+    assert_eq!(store.shared.purge(chosen, |_| panic!("a snapshot needs the rows")), Step::Removed);
     assert_eq!(store.shared.purge_step(), Step::TooEarly);
     assert_eq!(view.range(b"m", b"n", Direction::Forward).count(), 40);
     assert_eq!(store.view().unwrap().range(b"m", b"n", Direction::Forward).count(), 0);
     drop(view);
     while store.shared.purge_step() == Step::Removed {}
     assert_eq!(store.shared.tree.len(), 0);
+}
+
+const FOLDER: &str = "COUCH_LAYER_PURGE_FOLDER";
+const GONE: &str = "COUCH_LAYER_PURGE_GONE";
+
+/// The process of the test below; does nothing in any other.
+#[test]
+fn a_purge_that_is_cut_off() {
+    let (Some(folder), Ok(stop)) = (std::env::var_os(FOLDER), std::env::var(GONE)) else { return };
+    let store = cleared_with(Path::new(&folder), Durability::Disk);
+    store.sync().unwrap();
+    let stop: usize = stop.parse().unwrap();
+    store.shared.purge(store.shared.choose().ok().unwrap(), |gone| {
+        if gone == stop {
+            // What is gone so far reaches the disk, and the record of it never does.
+            store.sync().unwrap();
+            std::process::abort();
+        }
+    });
+}
+
+#[test]
+fn a_process_that_ends_amid_a_purge_leaves_the_clear_whole() {
+    for stop in [0, 1, 17, 39, 40] {
+        let folder = tempfile::tempdir().unwrap();
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "store::tests::a_purge_that_is_cut_off", "--test-threads=1"])
+            .env(FOLDER, folder.path())
+            .env(GONE, stop.to_string())
+            .output()
+            .unwrap();
+        assert!(!output.status.success() && output.status.code() != Some(101), "{stop}: {output:?}");
+        let store = SledStore::open_with_bulk(folder.path(), 8 << 20, Durability::Disk, 16).unwrap();
+        store.purger.stop();
+        let rows = || store.view().unwrap().range(b"m", b"n", Direction::Forward).count();
+        assert_eq!(rows(), 0, "after {stop} rows");
+        store.apply(set("m05", 3)).unwrap();
+        while store.shared.purge_step() == Step::Removed {}
+        assert_eq!((rows(), store.shared.tree.len()), (1, 1), "after {stop} rows");
+    }
 }
