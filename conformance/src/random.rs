@@ -1,5 +1,10 @@
 //! A small random generator whose seed is the whole of its state.
 
+/// The number that a variable of the environment gives, or `default`.
+pub(crate) fn number(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014). Good
 /// enough to choose instructions, small enough to trust.
 #[derive(Clone, Debug)]

@@ -28,8 +28,8 @@ pub(super) enum Plan {
     Stop { run: usize, writers: usize, point: Point, nth: usize },
     /// Writes many rows and clears them, again and again.
     Clear { run: usize },
-    /// Damages files so many times and looks what becomes of them.
-    Damage { seed: u64, trials: usize },
+    /// Damages files and looks what becomes of them.
+    Damage,
 }
 
 impl Plan {
@@ -38,7 +38,7 @@ impl Plan {
             Plan::Write { run, writers } => format!("write {run} {writers}"),
             Plan::Stop { run, writers, point, nth } => format!("stop {run} {writers} {} {nth}", point as usize),
             Plan::Clear { run } => format!("clear {run}"),
-            Plan::Damage { seed, trials } => format!("damage {seed} {trials}"),
+            Plan::Damage => "damage".into(),
         }
     }
 
@@ -52,7 +52,7 @@ impl Plan {
                 Plan::Stop { run: number()?, writers: number()?, point: *Point::ALL.get(number()?)?, nth: number()? }
             }
             "clear" => Plan::Clear { run: number()? },
-            "damage" => Plan::Damage { seed: number()? as u64, trials: number()? },
+            "damage" => Plan::Damage,
             _ => return None,
         })
     }
@@ -174,9 +174,7 @@ pub fn child<H: DiskHarness>(harness: &H) {
     let Some(plan) = Plan::decode(&plan) else { panic!("no plan is called {plan:?}") };
     Said::Opening.say();
     let opened = match plan {
-        Plan::Damage { seed, trials } => {
-            return damage::child(harness, &folder, seed, trials, |text| Said::Note(text).say());
-        }
+        Plan::Damage => return damage::child(harness, &folder, |text| Said::Note(text).say()),
         Plan::Stop { point, nth, .. } => {
             let arrived = AtomicUsize::new(0);
             let opened = harness.open_with(
@@ -201,7 +199,7 @@ pub fn child<H: DiskHarness>(harness: &H) {
     let outcome = match plan {
         Plan::Write { run, writers } | Plan::Stop { run, writers, .. } => write(&database, run, writers),
         Plan::Clear { run } => clear(&database, run),
-        Plan::Damage { .. } => Ok(()),
+        Plan::Damage => Ok(()),
     };
     if let Err(error) = outcome {
         panic!("{}: a commit fails: {error}", harness.engine());
@@ -299,7 +297,7 @@ mod tests {
             Plan::Write { run: 1, writers: 4 },
             Plan::Stop { run: 2, writers: 1, point: Point::AfterApply, nth: 9 },
             Plan::Clear { run: 3 },
-            Plan::Damage { seed: 4, trials: 5 },
+            Plan::Damage,
         ];
         for plan in plans {
             assert_eq!(Plan::decode(&plan.encode()), Some(plan));

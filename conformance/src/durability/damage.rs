@@ -12,7 +12,10 @@ use kv_api::{Bytes, Error, Transaction, error};
 use super::DiskHarness;
 use super::child::{Plan, Process, Said, commit};
 use super::folder::{Rows, copy, done, files, remove, rows, temporary};
-use crate::random::Random;
+use crate::random::{Random, number};
+
+/// How many times each of two folders is damaged, unless `CONFORMANCE_DAMAGE` says otherwise.
+const TRIALS: u64 = 30;
 
 /// Commits before the damage.
 const COMMITS: usize = 60;
@@ -26,10 +29,9 @@ const COMMITS: usize = 60;
 /// # Panics
 ///
 /// When damage does harm unnoticed, or an error says too little.
-pub fn damaged_files<H: DiskHarness>(harness: &H, module: &str, seed: u64, trials: usize) {
-    println!("seed {seed}");
+pub fn damaged_files<H: DiskHarness>(harness: &H, module: &str) {
     let folder = temporary();
-    let mut process = Process::start(module, Plan::Damage { seed, trials }, folder.path());
+    let mut process = Process::start(module, Plan::Damage, folder.path());
     for said in process.by_ref() {
         if let Said::Note(text) = said {
             println!("{}: {text}", harness.engine());
@@ -147,13 +149,15 @@ impl fmt::Display for Tally {
 }
 
 /// The child's side of [`damaged_files`].
-pub(super) fn child<H: DiskHarness>(harness: &H, folder: &Path, seed: u64, trials: usize, note: impl Fn(String)) {
+pub(super) fn child<H: DiskHarness>(harness: &H, folder: &Path, note: impl Fn(String)) {
     let panics = Arc::new(AtomicUsize::new(0));
     let counter = panics.clone();
     panic::set_hook(Box::new(move |info| {
         counter.fetch_add(1, Ordering::SeqCst);
         eprintln!("{info}");
     }));
+    let seed = number("CONFORMANCE_SEED", 4);
+    note(format!("seed {seed}"));
     let mut random = Random::new(seed);
     let (closed, killed) = (folder.join("closed"), folder.join("killed"));
     let states = write(harness, &closed, &killed, &mut random);
@@ -165,7 +169,7 @@ pub(super) fn child<H: DiskHarness>(harness: &H, folder: &Path, seed: u64, trial
         remove(&damaged);
         assert_eq!(tally.harmless, 1, "a whole copy of what was {name} opens: {tally:?}");
         tally = Tally::default();
-        for trial in 0..trials {
+        for trial in 0..number("CONFORMANCE_DAMAGE", TRIALS) {
             copy(from, &damaged);
             let what = damage(&damaged, &mut random, &mut tally);
             judge(harness, &damaged, &states, &mut tally, &format!("{name}, trial {trial}, {what}"));

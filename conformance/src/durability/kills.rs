@@ -8,7 +8,7 @@ use kv_api::Database;
 use super::child::{AFTER, FILLS, Plan, Process, ROWS, Said, commit, value};
 use super::folder::{Rows, rows, temporary};
 use super::{DiskHarness, Point};
-use crate::random::Random;
+use crate::random::{Random, number};
 
 /// When a child is killed.
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +84,7 @@ fn all<D: Database>(database: &D) -> Rows {
 
 /// Random choices, of a seed that is printed.
 fn choices(seed: u64) -> Random {
+    let seed = number("CONFORMANCE_SEED", seed);
     println!("seed {seed}");
     Random::new(seed)
 }

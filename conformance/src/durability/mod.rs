@@ -85,7 +85,8 @@ impl Point {
 
 /// The tests of an engine on disk: `conformance::durability!(MyDisk)`, where `MyDisk` is a
 /// [`DiskHarness`](trait@crate::durability::DiskHarness). They start processes of their own test binary, through the
-/// test named `child`, which does nothing otherwise.
+/// test named `child`, which does nothing otherwise. `CONFORMANCE_SEED` and `CONFORMANCE_DAMAGE` in the
+/// environment choose other random moments and places, and how often files are damaged.
 #[macro_export]
 macro_rules! durability {
     ($harness:expr) => {
@@ -111,19 +112,7 @@ macro_rules! durability {
 
         #[test]
         fn damage_is_an_error_and_never_a_panic_a_part_or_a_rollback() {
-            $crate::durability::damaged_files(&$harness, module_path!(), 4, 30);
-        }
-
-        #[test]
-        #[ignore = "takes minutes: more damage, from a seed of its own each time"]
-        fn much_damage() {
-            let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-            $crate::durability::damaged_files(
-                &$harness,
-                module_path!(),
-                since.map_or(0, |since| since.as_secs()),
-                1_000,
-            );
+            $crate::durability::damaged_files(&$harness, module_path!());
         }
 
         #[test]

@@ -5,6 +5,7 @@ use std::fmt;
 use kv_api::{AnyDatabase, AnyTransaction, Database, DatabaseExt, Error, Transaction};
 
 use super::{Divergence, Instruction, generate, play};
+use crate::random::number;
 use crate::scenario::block_on;
 use crate::{Fixture, Harness, shrink};
 
@@ -23,8 +24,6 @@ impl Run {
     /// This many tapes, a few seconds' worth. `CONFORMANCE_SEED` and `CONFORMANCE_TAPES` in the
     /// environment choose others.
     pub fn short(tapes: u64) -> Self {
-        let number =
-            |name: &str, default| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default);
         Run { seed: number("CONFORMANCE_SEED", 1), tapes: number("CONFORMANCE_TAPES", tapes), instructions: 150 }
     }
 }
