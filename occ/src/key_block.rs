@@ -2,16 +2,31 @@
 //! of their own would cost two cache misses each.
 //!
 //! ```text
-//!   bytes   a p p l e b a n a n a c h e r r y
-//!   ends            5           11          17
+//!   bytes      a/appl e a/banana a/cherry
+//!   ends            6          14       22
+//!   shared        a/                          what all begin with, but for the first
+//!   heads           -    banana\0\0 cherry\0\0     the eight bytes after it, as a number
 //! ```
+//!
+//! A search compares heads, which lie side by side, and looks at a key only where two heads are the
+//! same: among very many blocks each look is a cache miss. The first key of a block may be the empty one,
+//! which shares nothing, and stands apart.
 
-/// Keys, in an order that the owner keeps.
+use std::cmp::Ordering;
+
+/// Keys in ascending order, which the owner sees to.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KeyBlock {
     bytes: Vec<u8>,
     ends: Vec<u32>,
+    /// Of the first key: 0.
+    heads: Vec<u64>,
+    shared: usize,
+    /// What is shared, as much of it as fits.
+    beginning: [u8; BEGINNING],
 }
+
+const BEGINNING: usize = 16;
 
 impl KeyBlock {
     pub(crate) fn of(key: &[u8]) -> Self {
@@ -38,18 +53,72 @@ impl KeyBlock {
         &self.bytes[self.start(at)..self.ends[at] as usize]
     }
 
-    /// How many keys from the front satisfy `before`, which the others do not.
-    pub(crate) fn partition_point(&self, before: impl Fn(&[u8]) -> bool) -> usize {
-        let (mut low, mut high) = (0, self.len());
+    /// How many keys are before `key`, which the first one is.
+    pub(crate) fn before(&self, key: &[u8]) -> usize {
+        self.search(key, |found| found < key)
+    }
+
+    /// How many keys are `key` or before it, as the first one is.
+    pub(crate) fn up_to(&self, key: &[u8]) -> usize {
+        self.search(key, |found| found <= key)
+    }
+
+    /// How many keys from the front are before `key`, or at it and `is_before`; the first one is.
+    fn search(&self, key: &[u8], is_before: impl Fn(&[u8]) -> bool) -> usize {
+        let count = self.len();
+        if count <= 1 {
+            return count;
+        }
+        let near = self.shared.min(BEGINNING);
+        let mut order = key[..key.len().min(near)].cmp(&self.beginning[..near]);
+        if order.is_eq() && self.shared > near {
+            order = key[..key.len().min(self.shared)].cmp(&self.key(1)[..self.shared]);
+        }
+        match order {
+            Ordering::Less => return 1,
+            Ordering::Greater => return count,
+            Ordering::Equal => {}
+        }
+        let head = head(key, self.shared);
+        let (mut low, mut high) = (1, count);
         while low < high {
             let middle = low + (high - low) / 2;
-            if before(self.key(middle)) { low = middle + 1 } else { high = middle }
+            let goes_before = match self.heads[middle].cmp(&head) {
+                Ordering::Less => true,
+                Ordering::Greater => false,
+                Ordering::Equal => is_before(self.key(middle)),
+            };
+            if goes_before { low = middle + 1 } else { high = middle }
         }
         low
     }
 
     pub(crate) fn insert(&mut self, at: usize, key: &[u8]) {
         self.replace(at, at, Some(key));
+    }
+
+    /// Puts `key` at a place that is not the first, and after it the key that follows it: itself and a
+    /// zero.
+    pub(crate) fn insert_with_next(&mut self, at: usize, key: &[u8]) {
+        let (start, old, more) = (self.start(at), self.bytes.len(), 2 * key.len() + 1);
+        self.bytes.resize(old + more, 0);
+        self.bytes.copy_within(start..old, start + more);
+        let (first, rest) = self.bytes[start..start + more].split_at_mut(key.len());
+        first.copy_from_slice(key);
+        rest[..key.len()].copy_from_slice(key);
+        rest[key.len()] = 0;
+        for end in &mut self.ends[at..] {
+            *end += more as u32;
+        }
+        let end = (start + key.len()) as u32;
+        self.ends.splice(at..at, [end, (start + more) as u32]);
+        // Heads are filled up with zeros: both have the same.
+        self.heads.splice(at..at, [head(key, self.shared); 2]);
+        // Only what was there before can tell what is shared.
+        let other = if at == 1 { 3 } else { 1 };
+        if other >= self.len() || !self.shares(other, key) {
+            self.take_heads();
+        }
     }
 
     /// Puts `key`, or nothing, in the place of the keys from `from` up to, not including, `to`.
@@ -63,6 +132,13 @@ impl KeyBlock {
             *end = *end - gone + came;
         }
         self.ends.splice(from..to, key.map(|_| start as u32 + came));
+        self.heads.splice(from..to, key.map(|key| if from == 0 { 0 } else { head(key, self.shared) }));
+        let moved_into_the_first_place = from == 0 && (to, key.is_some()) != (1, true);
+        let other = if from == 1 { 2 } else { 1 };
+        let shares = from == 0 || key.is_none() || other >= self.len() || self.shares(other, new);
+        if moved_into_the_first_place || !shares || self.len() <= 2 {
+            self.take_heads();
+        }
     }
 
     /// Takes the keys from `at` on off.
@@ -70,7 +146,10 @@ impl KeyBlock {
         let start = self.start(at);
         let bytes = self.bytes.split_off(start);
         let ends = self.ends.split_off(at).into_iter().map(|end| end - start as u32).collect();
-        KeyBlock { bytes, ends }
+        let mut tail = KeyBlock { bytes, ends, ..KeyBlock::default() };
+        self.take_heads();
+        tail.take_heads();
+        tail
     }
 
     /// Keeps the keys whose place `keep` says yes to.
@@ -80,6 +159,7 @@ impl KeyBlock {
             kept.bytes.extend_from_slice(self.key(at));
             kept.ends.push(kept.bytes.len() as u32);
         }
+        kept.take_heads();
         *self = kept;
     }
 
@@ -87,16 +167,55 @@ impl KeyBlock {
         let offset = self.bytes.len() as u32;
         self.bytes.extend_from_slice(&other.bytes);
         self.ends.extend(other.ends.iter().map(|end| end + offset));
+        self.take_heads();
+    }
+
+    /// Whether `key` begins with what is shared, of which the key at `other` is an example.
+    fn shares(&self, other: usize, key: &[u8]) -> bool {
+        let prefix = self.key(other).get(..self.shared);
+        prefix.is_some() && prefix == key.get(..self.shared)
     }
 
     fn start(&self, at: usize) -> usize {
         at.checked_sub(1).map_or(0, |before| self.ends[before] as usize)
+    }
+
+    /// Finds what is shared, and the heads after it.
+    fn take_heads(&mut self) {
+        let count = self.len();
+        // In order: what the second and the last share, those between share too.
+        self.shared = match count {
+            0 | 1 => 0,
+            _ => self.key(1).iter().zip(self.key(count - 1)).take_while(|(one, other)| one == other).count(),
+        };
+        let near = self.shared.min(BEGINNING);
+        if near > 0 {
+            let start = self.start(1);
+            self.beginning[..near].copy_from_slice(&self.bytes[start..start + near]);
+        }
+        let heads = (0..count).map(|at| if at == 0 { 0 } else { head(self.key(at), self.shared) }).collect();
+        self.heads = heads;
+    }
+}
+
+/// The eight bytes of a key after those that are shared, filled up with zeros: of two keys that share
+/// them, the lesser never has the greater head.
+fn head(key: &[u8], shared: usize) -> u64 {
+    let rest = key.get(shared..).unwrap_or_default();
+    match rest.first_chunk::<8>() {
+        Some(eight) => u64::from_be_bytes(*eight),
+        None => {
+            let mut eight = [0; 8];
+            eight[..rest.len()].copy_from_slice(rest);
+            u64::from_be_bytes(eight)
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::Random;
 
     fn keys(block: &KeyBlock) -> Vec<&[u8]> {
         (0..block.len()).map(|at| block.key(at)).collect()
@@ -106,10 +225,11 @@ mod tests {
     fn keeps_keys_as_a_vector_would() {
         let mut block = KeyBlock::of(b"b");
         block.insert(0, b"");
+        assert_eq!(keys(&block), [b"".as_slice(), b"b"]);
         block.insert(2, b"ccc");
         block.insert(3, b"dd");
         assert_eq!(keys(&block), [b"".as_slice(), b"b", b"ccc", b"dd"]);
-        assert_eq!(block.partition_point(|key| key <= b"c".as_slice()), 2);
+        assert_eq!(block.up_to(b"c"), 2);
         block.replace(1, 3, Some(b"longer"));
         assert_eq!(keys(&block), [b"".as_slice(), b"longer", b"dd"]);
         let tail = block.split_off(1);
@@ -121,5 +241,63 @@ mod tests {
         assert_eq!(keys(&block), [b"dd"]);
         block.replace(0, 1, None);
         assert!(block.is_empty());
+    }
+
+    /// Against a sorted vector: keys of few letters and many shared beginnings, so that heads are often
+    /// the same, with zeros, which heads are filled up with.
+    #[test]
+    fn finds_keys_as_a_vector_would() {
+        let random = Random::new(7);
+        let key = || -> Vec<u8> {
+            let beginnings: [&[u8]; 4] = [b"", b"p", b"prefix/", b"prefix/of/many/"];
+            let beginning = beginnings[random.next() as usize % 4];
+            let rest = (0..random.next() % 12).map(|_| b"\0\x01a"[random.next() as usize % 3]);
+            beginning.iter().copied().chain(rest).collect()
+        };
+        for _ in 0..30 {
+            let mut block = KeyBlock::of(b"");
+            let mut model: Vec<Vec<u8>> = vec![Vec::new()];
+            for _ in 0..400 {
+                let (key, other) = (key(), key());
+                let at = model.partition_point(|known| *known < key).max(1);
+                match random.next() % 20 {
+                    0 => {
+                        let to = at + (random.next() as usize % 4).min(model.len() - at);
+                        block.replace(at, to, None);
+                        model.drain(at..to);
+                    }
+                    1 => {
+                        let (tail, rest) = (block.split_off(at), model.split_off(at));
+                        assert_eq!(keys(&tail), rest);
+                        if random.next().is_multiple_of(2) {
+                            block.append(&tail);
+                            model.extend(rest);
+                        }
+                    }
+                    2 => {
+                        let keep: Vec<bool> =
+                            model.iter().map(|key| key.is_empty() || !random.next().is_multiple_of(8)).collect();
+                        block.retain(&keep);
+                        let mut kept = keep.iter();
+                        model.retain(|_| *kept.next().unwrap());
+                    }
+                    3..=8 => {
+                        let next = [&key[..], b"\0"].concat();
+                        if !key.is_empty() && model.get(at).is_none_or(|known| *known > next) {
+                            block.insert_with_next(at, &key);
+                            model.splice(at..at, [key, next]);
+                        }
+                    }
+                    _ if !key.is_empty() && model.get(at) != Some(&key) => {
+                        block.insert(at, &key);
+                        model.insert(at, key);
+                    }
+                    _ => {}
+                }
+                assert_eq!(block.before(&other), model.partition_point(|known| *known < other).max(1));
+                assert_eq!(block.up_to(&other), model.partition_point(|known| *known <= other));
+            }
+            assert_eq!(keys(&block), model);
+        }
     }
 }
