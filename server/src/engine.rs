@@ -36,6 +36,9 @@ pub enum Engine {
 }
 
 impl Engine {
+    /// What new folders are made with. A build without the usual engine makes them with the one it has.
+    const NEW: Engine = if cfg!(feature = "redb") || !cfg!(feature = "sled") { Engine::Redb } else { Engine::Sled };
+
     const ALL: [Engine; 4] = [Engine::Mem, Engine::Sled, Engine::Redb, Engine::Fdb];
 
     /// The engine's name in URLs, marks and features.
@@ -123,7 +126,7 @@ impl EngineUrl {
             EngineUrl::Folder { engine, path } => {
                 let known = match engine {
                     Some(engine) => Some(*engine),
-                    None => Mark::read(path)?.map_or(Some(Engine::Sled), |mark| Engine::from_name(&mark.engine)),
+                    None => Mark::read(path)?.map_or(Some(Engine::NEW), |mark| Engine::from_name(&mark.engine)),
                 };
                 EngineUrl::Folder { engine: known, path: absolute(path)? }
             }
@@ -290,12 +293,10 @@ fn open_folder(engine: Option<Engine>, folder: &Path, if_missing: IfMissing) -> 
         return Err(EngineError::Missing { folder: folder.into() });
     }
     match (engine, mark) {
+        (None, None) => open_folder(Some(Engine::NEW), folder, if_missing),
         // Where the mark names another one, the engine says so itself.
         (Some(Engine::Sled), _) => open_sled(folder),
         (Some(Engine::Redb), _) => open_redb(folder),
-        // A build without the usual engine makes new folders with the one it has.
-        (None, None) if cfg!(feature = "redb") || !cfg!(feature = "sled") => open_redb(folder),
-        (None, None) => open_sled(folder),
         (Some(engine), _) => Err(EngineError::NotBuilt { engine: engine.name().into() }),
         (None, Some(mark)) => match Engine::from_name(&mark.engine) {
             Some(Engine::Sled) => open_sled(folder),
@@ -394,6 +395,8 @@ mod tests {
         assert!(!relative.is_absolute() && relative.absolute().unwrap().is_absolute());
         assert!(url("fdb:").unwrap().is_absolute() && !url("fdb:fdb.cluster").unwrap().is_absolute());
         assert_eq!(named("mem:".into()), "mem:");
+        let new = root.path().canonicalize().unwrap().join("new").display().to_string();
+        assert_eq!(named(new.clone()), format!("redb:{new}"), "as it will be when it is made");
     }
 
     #[test]
