@@ -103,9 +103,8 @@ pub enum ErrorKind {
 fn store_reason(error: &kv_api::Error) -> String {
     use kv_api::error::{COMMIT_UNKNOWN_RESULT, TRANSACTION_TIMED_OUT};
     match error.code() {
-        TRANSACTION_TIMED_OUT | COMMIT_UNKNOWN_RESULT => {
-            format!("The outcome is not known, the write may have happened or not: {error}")
-        }
+        COMMIT_UNKNOWN_RESULT => format!("The outcome is not known, the write may have happened or not: {error}"),
+        TRANSACTION_TIMED_OUT => format!("The store did not answer in time; a write may have happened or not: {error}"),
         _ => format!("The store could not do it: {error}"),
     }
 }
