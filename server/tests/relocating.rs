@@ -26,6 +26,54 @@ fn random_edits_of_databases_that_move_through_faults_agree_with_the_oracle() {
     tape::run_relocating(stores, tape::packed(2).through_faults());
 }
 
+/// The same through a FoundationDB cluster, where there is one.
+#[cfg(feature = "fdb")]
+mod cluster {
+    use kv_api::{AnyDatabase, Database, Transaction};
+    use model_suite::tape;
+    use server::engine::{IfMissing, open};
+
+    /// Stores in a cluster, emptied when they are needed no longer.
+    struct Emptied(Vec<AnyDatabase>);
+
+    impl Drop for Emptied {
+        fn drop(&mut self) {
+            conformance::block_on(async {
+                for store in &self.0 {
+                    let transaction = store.begin().expect("a transaction");
+                    // The keys under the store's prefix, which is all that it sees.
+                    transaction.clear_range(b"", b"\xff");
+                    transaction.commit().await.expect("an empty store");
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn random_edits_of_databases_that_move_through_a_cluster_agree_with_the_oracle() {
+        let Ok(file) = std::env::var("FDB_CLUSTER_FILE") else {
+            let missing = conformance::Missing::new("fdb", "FDB_CLUSTER_FILE names no cluster file");
+            return missing.skip("relocation through a cluster");
+        };
+        let stores = || {
+            let folder = tempfile::tempdir().expect("a folder");
+            // The folder's name is nobody else's.
+            let own = folder.path().file_name().expect("a name").to_string_lossy().into_owned();
+            let local = |name: &str| format!("{name}:{}", folder.path().join(name).display());
+            let shared = |name: &str| format!("fdb:{file}?prefix=couch-layer%20tests/{own}/{name}/");
+            let urls = [local("sled"), shared("one"), local("redb"), shared("two"), shared("three")];
+            let open = |url: String| open(&url.parse().expect("a URL"), IfMissing::Create).expect("a store");
+            let stores = urls.map(open);
+            let emptied = Emptied(vec![stores[1].clone(), stores[3].clone(), stores[4].clone()]);
+            (Vec::from(stores), (emptied, folder))
+        };
+        tape::run_relocating(stores, tape::exploded(1));
+        tape::run_relocating(stores, tape::packed(1).through_faults());
+        // The client's thread must end before the process does.
+        server::engine::shut_down();
+    }
+}
+
 /// The command, as a process.
 mod command {
     use std::path::Path;
@@ -36,7 +84,10 @@ mod command {
 
     fn couch_layer(arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_couch-layer"));
-        command.args(arguments).env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("COUCH")) {
+            command.env_remove(name);
+        }
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 
