@@ -36,7 +36,9 @@ type TransactionOf<E> = <<E as Engine>::Database as Database>::Transaction;
 fn rows(seed: u64, count: usize) -> Vec<Row> {
     let mut random = StdRng::seed_from_u64(seed);
     let row = |random: &mut StdRng| {
-        let key: [u8; 16] = random.random();
+        let mut key: [u8; 16] = random.random();
+        // The system's keys begin with 0xff.
+        key[0] &= 0x7f;
         let mut value = vec![0; VALUE_BYTES];
         random.fill(&mut value[..]);
         (Bytes::copy_from_slice(&key), Bytes::from(value))
@@ -84,6 +86,15 @@ pub fn works<E: Engine + 'static>() -> Vec<Work> {
             unit: "commits",
             ours: Box::new(|scale| synced::<E>(1, scale)),
             beside: Some(("append and sync", Box::new(append_and_sync))),
+        });
+        works.push(Work {
+            group: Group::Synced,
+            name: "one writer on its store".into(),
+            engine: E::NAME,
+            format: None,
+            unit: "commits",
+            ours: Box::new(|scale| synced::<E>(1, scale)),
+            beside: Some(("raw store", Box::new(synced_raw::<E>))),
         });
     }
     works
@@ -148,6 +159,8 @@ fn commit_raw<E: Engine>(keys: usize, scale: f64) -> Result<f64> {
     let begun = Instant::now();
     for rows in rows.chunks(keys) {
         batches.apply(&store, rows)?;
+        // What the engine asks for at each commit, durable as it is: on sled, that it has left the process.
+        store.sync()?;
     }
     Ok(rate(rows.len(), begun.elapsed()))
 }
@@ -288,6 +301,20 @@ fn synced<E: Engine>(writers: usize, scale: f64) -> Result<f64> {
         Ok(())
     })?;
     Ok(rate(writers * each, took))
+}
+
+/// The same by one writer on the raw store.
+fn synced_raw<E: Engine>(scale: f64) -> Result<f64> {
+    let folder = folder()?;
+    let store = E::store(folder.path(), Syncing::Synced);
+    let rows = rows(0, scaled(1_000, scale));
+    let mut batches = Batches(0);
+    let begun = Instant::now();
+    for row in &rows {
+        batches.apply(&store, std::slice::from_ref(row))?;
+        store.sync()?;
+    }
+    Ok(rate(rows.len(), begun.elapsed()))
 }
 
 /// What the disk can do: a row's bytes are appended to a file, and synced.
