@@ -13,6 +13,7 @@ macro_rules! __scenarios {
             "Read version" read_version {
                 the_read_version_is_fetched_at_the_first_read_not_at_the_beginning,
                 the_first_read_fixes_the_read_version,
+                a_get_of_an_own_write_fetches_no_read_version,
                 the_read_version_can_be_asked_for_and_stays,
                 a_fresh_read_version_is_no_less_than_any_acknowledged_commit,
                 a_commit_version_is_greater_than_its_read_version,

@@ -309,6 +309,25 @@ impl<S: Store> State<S> {
         outcome
     }
 
+    /// Whether such a read sees the transaction's writes.
+    fn sees_writes(&self, read: Read) -> bool {
+        !self.options.ryw_disabled && (read == Read::Serializable || self.options.snapshot_ryw > 0)
+    }
+
+    /// The value of a key that this transaction set or cleared by itself, if it did: a read that needs
+    /// neither the store nor a read version, and adds no conflict (`RYWImpl::read`, for `GetValueReq`).
+    fn own_value(&self, key: &[u8], read: Read) -> Result<Option<Option<Bytes>>> {
+        if !self.sees_writes(read) {
+            return Ok(None);
+        }
+        match self.writes.known(key, self.options.bypass_unreadable)? {
+            Known::Independent(stack) => {
+                Ok(Some(stack.and_then(|stack| stack.value_over(None, self.writes.value_limit()))))
+            }
+            Known::Dependent(_) | Known::Unmodified => Ok(None),
+        }
+    }
+
     /// The store at the read version, with the transaction's writes unless `read` is not to see them.
     pub(crate) fn overlay(&mut self, core: &Core<S>, read: Read) -> Result<Overlay<'_, S::View>> {
         let version = self.begin_reading(core);
@@ -319,11 +338,10 @@ impl<S: Store> State<S> {
             }
             None => self.view = Some(core.view_at(version)?),
         }
-        let sees_writes = !self.options.ryw_disabled && (read == Read::Serializable || self.options.snapshot_ryw > 0);
         match &self.view {
             Some(view) => Ok(Overlay {
                 view,
-                writes: sees_writes.then_some(&self.writes),
+                writes: self.sees_writes(read).then_some(&self.writes),
                 bypass_unreadable: self.options.bypass_unreadable,
             }),
             None => Err(Error::new(error::INTERNAL_ERROR)),
@@ -354,16 +372,16 @@ impl<S: Store> State<S> {
         if key.len() > core.limits.key_bytes + KEY_SLACK {
             return Ok(None);
         }
+        let own = self.own_value(key, read);
+        if let Some(value) = self.note_failure(own)? {
+            return Ok(value);
+        }
         let value = self.overlay(core, read).and_then(|overlay| overlay.get(key));
         let value = self.note_failure(value)?;
         if read == Read::Serializable {
-            let depends =
-                self.options.ryw_disabled || !matches!(self.writes.known(key, true), Ok(Known::Independent(_)));
-            if depends {
-                let point = KeyRange::point(key);
-                self.approximate_size += size::of_range(&point);
-                self.read_conflicts.insert(point);
-            }
+            let point = KeyRange::point(key);
+            self.approximate_size += size::of_range(&point);
+            self.read_conflicts.insert(point);
         }
         Ok(value)
     }

@@ -25,6 +25,19 @@ pub(crate) async fn the_first_read_fixes_the_read_version(s: Space) -> Outcome {
     Ok(())
 }
 
+pub(crate) async fn a_get_of_an_own_write_fetches_no_read_version(s: Space) -> Outcome {
+    s.put(&[("a", "1"), ("b", "1"), ("c", "1")]).await?;
+    let tx = s.tx();
+    tx.set("a", "own");
+    tx.clear("b");
+    assert_eq!((tx.get("a").await?, tx.get("b").await?, tx.peek("a").await?), (some("own"), None, some("own")));
+    s.put(&[("c", "2")]).await?;
+    // This is its first read of the database.
+    assert_eq!(tx.get("c").await?, some("2"));
+    tx.commit().await?;
+    Ok(())
+}
+
 pub(crate) async fn the_read_version_can_be_asked_for_and_stays(s: Space) -> Outcome {
     let tx = s.tx();
     let version = tx.read_version().await?;
