@@ -197,13 +197,7 @@ impl<const WRONG: u8> DiskHarness for LogDisk<WRONG> {
     }
 
     fn open_with(&self, folder: &Path, reached: Reached) -> Option<Result<Self::Database>> {
-        let options = DiskOptions::new().at_points(move |point| {
-            reached(match point {
-                occ::Point::BeforeApply => Point::BeforeApply,
-                occ::Point::AfterApply => Point::AfterApply,
-                occ::Point::AfterSync => Point::AfterSync,
-            });
-        });
+        let options = DiskOptions::new().at_points(move |point| reached(Point::ALL[point as usize]));
         Some(OccDatabase::open(folder, options))
     }
 

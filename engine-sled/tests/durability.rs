@@ -25,13 +25,7 @@ impl DiskHarness for SledDisk {
     }
 
     fn open_with(&self, folder: &Path, reached: Reached) -> Option<Result<SledDatabase>> {
-        let options = options().at_points(move |point| {
-            reached(match point {
-                occ::Point::BeforeApply => Point::BeforeApply,
-                occ::Point::AfterApply => Point::AfterApply,
-                occ::Point::AfterSync => Point::AfterSync,
-            });
-        });
+        let options = options().at_points(move |point| reached(Point::ALL[point as usize]));
         Some(SledDatabase::open(folder, options))
     }
 

@@ -119,6 +119,8 @@ impl Process {
                 .args(["--exact", &test, "--nocapture", "--test-threads=1"])
                 .env(PLAN, plan.encode())
                 .env(FOLDER, folder)
+                // Where a core of it, if this user wants any, goes with the test.
+                .current_dir(folder.parent().unwrap_or(folder))
                 .stdout(Stdio::piped())
                 .spawn()
         });

@@ -79,7 +79,7 @@ pub enum Point {
 }
 
 impl Point {
-    /// All of them, in their order.
+    /// All of them, in their order: that of `occ`'s too.
     pub const ALL: [Point; 3] = [Point::BeforeApply, Point::AfterApply, Point::AfterSync];
 }
 

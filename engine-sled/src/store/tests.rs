@@ -221,6 +221,8 @@ fn a_process_that_ends_amid_a_purge_leaves_the_clear_whole() {
         let output = std::process::Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "store::tests::a_purge_that_is_cut_off", "--test-threads=1"])
             .env(FOLDER, folder.path())
+            // Where a core of it, if this user wants any, goes with the test.
+            .current_dir(folder.path())
             .env(GONE, stop.to_string())
             .output()
             .unwrap();
