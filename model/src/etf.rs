@@ -129,7 +129,7 @@ struct Term(Vec<u8>);
 
 impl Term {
     fn json(&mut self, value: &JsonText) {
-        let mut open: Vec<OpenList> = Vec::new();
+        let mut open: Vec<OpenList> = Vec::with_capacity(8);
         for event in value.events() {
             match event {
                 Event::EndObject | Event::EndArray => {

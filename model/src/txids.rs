@@ -18,6 +18,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use kv_api::{Database, MutationType, Read, Transaction, error};
@@ -48,9 +49,38 @@ pub(crate) struct Guard<D> {
     pub(crate) engine: D,
     pub(crate) root: Bytes,
     pub(crate) environment: Arc<dyn Environment>,
+    nonces: Nonces,
+}
+
+/// Names of runs: randomness drawn once, and counted on from. So a run costs no call of the system, and
+/// two layers share a name only if the half of it that is not counted is drawn twice.
+struct Nonces {
+    drawn: [u8; 8],
+    next: AtomicU64,
+}
+
+impl Nonces {
+    fn draw(environment: &dyn Environment) -> Self {
+        let (mut drawn, mut first) = ([0; 8], [0; 8]);
+        environment.random(&mut drawn);
+        environment.random(&mut first);
+        Nonces { drawn, next: AtomicU64::new(u64::from_be_bytes(first)) }
+    }
+
+    fn next(&self) -> [u8; 16] {
+        let mut nonce = [0; 16];
+        nonce[..8].copy_from_slice(&self.drawn);
+        nonce[8..].copy_from_slice(&self.next.fetch_add(1, Ordering::Relaxed).to_be_bytes());
+        nonce
+    }
 }
 
 impl<D: Database> Guard<D> {
+    pub(crate) fn new(engine: D, root: Bytes, environment: Arc<dyn Environment>) -> Self {
+        let nonces = Nonces::draw(environment.as_ref());
+        Guard { engine, root, environment, nonces }
+    }
+
     /// Runs `body` until it commits, gives an answer without writing, or fails for good; what it wrote
     /// is written once, and its answer is that of the attempt which wrote it.
     ///
@@ -61,9 +91,7 @@ impl<D: Database> Guard<D> {
         Fut: Future<Output = Result<Outcome<T>>>,
     {
         let began = self.environment.now_ms();
-        let mut nonce = [0; 16];
-        self.environment.random(&mut nonce);
-        let id = Key::Transaction { time_ms: began, nonce }.under(&self.root);
+        let id = Key::Transaction { time_ms: began, nonce: self.nonces.next() }.under(&self.root);
 
         let transaction = self.engine.begin()?;
         let mut attempt: u64 = 1;
@@ -164,3 +192,19 @@ pub(crate) trait Unguarded: Transaction {
 }
 
 impl<T: Transaction> Unguarded for T {}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::environment::SystemEnvironment;
+
+    #[test]
+    fn no_two_runs_share_a_nonce() {
+        let layers = [Nonces::draw(&SystemEnvironment), Nonces::draw(&SystemEnvironment)];
+        layers[1].next.store(u64::MAX, Ordering::Relaxed);
+        let nonces: HashSet<[u8; 16]> = (0..100).flat_map(|_| layers.iter().map(Nonces::next)).collect();
+        assert_eq!(nonces.len(), 200);
+    }
+}

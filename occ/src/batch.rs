@@ -1,10 +1,8 @@
 //! From the transactions of a round to one batch of sets and clears: versionstamps are filled in and
 //! atomic operations settled, in the order of the transactions.
 //!
-//! Only atomic operations read: the store's head, under what the batch itself has written so far. A
-//! round without any reads nothing and keeps no account of its own writes.
-
-use std::collections::HashMap;
+//! Only atomic operations read: the store's head, under what the batch itself has written so far. An
+//! account is kept of the keys that they read, and of no others.
 
 use bytes::Bytes;
 use kv_api::{MutationType, Result, Versionstamp};
@@ -21,19 +19,30 @@ pub(crate) struct BatchBuilder<'a, V> {
     account: Option<Account<'a, V>>,
 }
 
-/// What the batch has written so far, for the atomic operations that follow.
+/// What the batch has written so far to the keys that atomic operations read.
 #[derive(Debug)]
 struct Account<'a, V> {
     head: &'a V,
-    /// The last write of each key, with its place in the batch.
-    points: HashMap<Bytes, (usize, Option<Bytes>)>,
+    /// These keys, in their order.
+    points: Vec<Point>,
     /// Range clears with their places, oldest first.
     clears: Vec<(usize, KeyRange)>,
 }
 
+#[derive(Debug)]
+struct Point {
+    key: Bytes,
+    /// The last write of the key, with its place in the batch.
+    last: Option<(usize, Option<Bytes>)>,
+}
+
 impl<V: View> Account<'_, V> {
+    fn find(&self, key: &Bytes) -> Option<usize> {
+        self.points.binary_search_by(|point| point.key.cmp(key)).ok()
+    }
+
     fn get(&self, key: &Bytes) -> Result<Option<Bytes>> {
-        let point = self.points.get(key);
+        let point = self.find(key).and_then(|at| self.points[at].last.as_ref());
         let cleared = self.clears.iter().rev().find(|(_, range)| range.begin <= *key && *key < range.end);
         match (point, cleared) {
             (Some((at, value)), Some((cleared_at, _))) if at > cleared_at => Ok(value.clone()),
@@ -45,9 +54,19 @@ impl<V: View> Account<'_, V> {
 }
 
 impl<'a, V: View> BatchBuilder<'a, V> {
-    /// A batch for `version`; `head` is given if any of its operations reads.
-    pub(crate) fn new(version: i64, head: Option<&'a V>, value_limit: usize) -> Self {
-        let account = head.map(|head| Account { head, points: HashMap::default(), clears: Vec::new() });
+    /// A batch for `version`, to which nothing but these mutations is going to be added; some of them
+    /// may read `head`.
+    pub(crate) fn new<'m>(
+        version: i64,
+        mutations: impl Iterator<Item = &'m Mutation>,
+        head: &'a V,
+        value_limit: usize,
+    ) -> Self {
+        let mut points: Vec<Point> =
+            mutations.filter_map(Mutation::read_key).map(|key| Point { key: key.clone(), last: None }).collect();
+        points.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        points.dedup_by(|a, b| a.key == b.key);
+        let account = (!points.is_empty()).then(|| Account { head, points, clears: Vec::new() });
         BatchBuilder { batch: Batch { version, ops: Vec::new() }, value_limit, account }
     }
 
@@ -97,8 +116,10 @@ impl<'a, V: View> BatchBuilder<'a, V> {
     }
 
     fn put(&mut self, key: Bytes, value: Option<Bytes>) {
-        if let Some(account) = &mut self.account {
-            account.points.insert(key.clone(), (self.batch.ops.len(), value.clone()));
+        if let Some(account) = &mut self.account
+            && let Some(at) = account.find(&key)
+        {
+            account.points[at].last = Some((self.batch.ops.len(), value.clone()));
         }
         self.batch.ops.push(match value {
             Some(value) => Op::Set { key, value },

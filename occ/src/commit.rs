@@ -220,8 +220,8 @@ impl<S: Store> Core<S> {
             let (newest, head) = window.newest(now);
             (window.begin_batch(now), window.oldest(now), newest, head)
         });
-        let reads = requests.iter().any(|request| request.mutations.iter().any(Mutation::reads));
-        let mut batch = BatchBuilder::new(version, reads.then_some(&head), self.limits.value_bytes);
+        let mutations = requests.iter().flat_map(|request| &request.mutations);
+        let mut batch = BatchBuilder::new(version, mutations, &head, self.limits.value_bytes);
         let mut accepted: Vec<(Arc<Ticket>, Versionstamp)> = Vec::with_capacity(requests.len());
         let mut refused: Vec<(Arc<Ticket>, Error)> = Vec::new();
         for (order, request) in requests.into_iter().enumerate() {

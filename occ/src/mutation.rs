@@ -24,9 +24,12 @@ impl Mutation {
             }
     }
 
-    /// Whether the result depends on what the store holds.
-    pub(crate) fn reads(&self) -> bool {
-        matches!(self, Mutation::Atomic { operation, .. } if !operation.is_versionstamped())
+    /// The key whose value in the store decides the result, if one does.
+    pub(crate) fn read_key(&self) -> Option<&Bytes> {
+        match self {
+            Mutation::Atomic { operation, key, .. } if !operation.is_versionstamped() => Some(key),
+            _ => None,
+        }
     }
 }
 

@@ -45,16 +45,21 @@ pub(super) fn explode(
     key_prefix: &[u8],
     limits: &BodyLimits,
 ) -> Result<Option<StoredBody>, BodyError> {
+    // As many leaves as commas and one more, but for commas in strings and for empty containers.
+    let leaves = memchr::memchr_iter(b',', body.as_bytes()).count() + 1;
+    let leaves = leaves.min(limits.max_exploded_cost / row_cost(key_prefix.len(), 0));
+    let arena = (leaves + 1) * (key_prefix.len() + 24) + body.len();
     let mut exploder = Exploder {
         prefix: key_prefix,
         limits,
-        path: Vec::new(),
-        arena: Vec::with_capacity((body.len() * 4 + 256).min(limits.max_exploded_cost)),
-        rows: vec![Row { key: 0, value: 0, end: 0 }],
-        leaves: Vec::new(),
+        path: Vec::with_capacity(64),
+        arena: Vec::with_capacity(arena.min(limits.max_exploded_cost)),
+        rows: Vec::with_capacity(leaves + 1),
+        leaves: Vec::with_capacity(leaves),
         sorted: true,
         cost: 0,
     };
+    exploder.rows.push(Row { key: 0, value: 0, end: 0 });
     match exploder.walk(body).and_then(|()| exploder.finish(body)) {
         Ok(stored) => Ok(Some(stored)),
         Err(Stop::TooCostly) => Ok(None),
@@ -64,7 +69,7 @@ pub(super) fn explode(
 
 impl Exploder<'_> {
     fn walk(&mut self, body: &JsonText) -> Result<(), Stop> {
-        let mut levels: Vec<Level> = Vec::new();
+        let mut levels: Vec<Level> = Vec::with_capacity(8);
         for event in body.events() {
             match (event, levels.last_mut()) {
                 (Event::Name(name), Some(level)) => {

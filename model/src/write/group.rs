@@ -22,6 +22,9 @@ const ROW_BYTES: usize = 150;
 
 /// The indexes `fit` of `edits` in groups, in the order in which they are to be written.
 pub(super) fn groups(edits: &[Edit], fit: Vec<usize>) -> Vec<Vec<usize>> {
+    if fit.len() == 1 {
+        return vec![fit];
+    }
     let mut seen: HashMap<&str, usize> = HashMap::with_capacity(fit.len());
     let mut rounds: Vec<Vec<usize>> = Vec::new();
     for index in fit {
