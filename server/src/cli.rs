@@ -26,6 +26,7 @@ enum Command {
     Export(cmd::export::Export),
     Changes(cmd::changes::Changes),
     Check(cmd::check::Check),
+    Chunks(cmd::chunks::Chunks),
     Relocate(cmd::relocate::Relocate),
 }
 
@@ -41,6 +42,7 @@ impl Cli {
             Command::Export(export) => cmd::block_on(export.run()),
             Command::Changes(changes) => cmd::block_on(changes.run()),
             Command::Check(check) => cmd::block_on(check.run()),
+            Command::Chunks(chunks) => cmd::block_on(chunks.run()),
             Command::Relocate(relocate) => cmd::block_on(relocate.run()),
         }
     }

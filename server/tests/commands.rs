@@ -176,3 +176,53 @@ fn a_reader_that_has_read_enough_is_no_error() {
         assert_eq!(err(&output), "", "{command}");
     }
 }
+
+#[test]
+fn a_vault_is_aggregated_collected_and_taken_apart_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let mut records = vec![
+        r#"{"_id":"note.md","path":"note.md","children":["h:1ecijke328qp3","h:2mj7d2m7tephp"],"type":"plain","eden":{}}"#
+            .to_owned(),
+        r#"{"_id":"h:1ecijke328qp3","type":"leaf","data":"from-a\n"}"#.to_owned(),
+        r#"{"_id":"h:2mj7d2m7tephp","type":"leaf","data":"base\n"}"#.to_owned(),
+        r#"{"_id":"h:strange","type":"leaf","data":"x","more":1}"#.to_owned(),
+    ];
+    records.extend((0..300).map(|n| format!(r#"{{"_id":"h:{n}","type":"leaf","e_":true,"data":"%={n}"}}"#)));
+    succeed(couch_layer(folder, &["import", "vault", "-"], &records.join("\n")));
+    let export = || succeed(couch_layer(folder, &["export", "vault"], ""));
+    let before = export();
+
+    let planned = succeed(couch_layer(folder, &["chunks", "migrate", "vault", "--dry-run"], ""));
+    assert!(planned.contains("302 chunks") && planned.contains("would be"), "{planned}");
+    assert_eq!(export(), before);
+    let migrated = succeed(couch_layer(folder, &["chunks", "migrate", "vault"], ""));
+    assert!(migrated.contains("302 chunks") && migrated.contains("h:strange"), "{migrated}");
+    assert!(migrated.contains("before: 304 documents") && migrated.contains("after:  5 documents"), "{migrated}");
+    let verified = succeed(couch_layer(folder, &["chunks", "verify", "vault"], ""));
+    assert!(verified.contains("1 files refer to 2 chunks"), "{verified}");
+    let collected = succeed(couch_layer(folder, &["chunks", "gc", "vault"], ""));
+    assert!(collected.contains("300 chunks condemned, 0 reprieved, 0 removed"), "{collected}");
+    let again = succeed(couch_layer(folder, &["chunks", "gc", "vault", "--dry-run"], ""));
+    assert!(again.contains("0 chunks would be condemned"), "{again}");
+    let reindexed = succeed(couch_layer(folder, &["chunks", "reindex", "vault"], ""));
+    assert!(reindexed.contains("0 chunks entered"), "{reindexed}");
+    succeed(couch_layer(folder, &["chunks", "migrate", "vault", "--back"], ""));
+    let without_revisions = |text: &str| {
+        let mut documents = lines(text);
+        for document in &mut documents {
+            drop(document.as_object_mut().expect("an object").remove("_rev"));
+        }
+        documents
+    };
+    assert_eq!(without_revisions(&export()), without_revisions(&before));
+
+    // A file whose chunk is nowhere is named, and makes the command fail.
+    succeed(couch_layer(
+        folder,
+        &["import", "vault", "-"],
+        r#"{"_id":"lost.md","children":["h:lost"],"type":"plain"}"#,
+    ));
+    let verified = couch_layer(folder, &["chunks", "verify", "vault"], "");
+    assert!(!verified.status.success() && out(&verified).contains("h:lost is missing, for lost.md"));
+}

@@ -30,21 +30,20 @@ pub struct HttpStore {
 }
 
 impl HttpStore {
-    /// The database `name` of the server at `server`, as `user` (name and password) if there is one.
-    /// Nothing is sent yet.
+    /// The database at this address (`http://HOST:PORT/NAME`), as `user` (name and password) if there is
+    /// one. Nothing is sent yet.
     ///
     /// # Errors
-    /// [`StoreErrorKind::Refused`] where the address is no base of paths.
-    pub fn new(server: &str, name: &str, user: Option<(String, String)>) -> StoreResult<Self> {
+    /// [`StoreErrorKind::Refused`] where the address is none that can have paths below it.
+    pub fn new(database: &str, user: Option<(String, String)>) -> StoreResult<Self> {
         let refused = |sentence: String| StoreError::new(StoreErrorKind::Refused, sentence);
         let client = Client::builder().no_proxy().connect_timeout(Duration::from_secs(10)).read_timeout(SILENCE);
         let client = client.build().map_err(|error| refused(error.to_string()))?;
-        let mut database = Url::parse(server).map_err(|error| refused(format!("{server}: {error}")))?;
-        match database.path_segments_mut() {
-            Ok(mut segments) => drop(segments.pop_if_empty().push(name)),
-            Err(()) => return Err(refused(format!("{server} cannot have a database"))),
+        let url = Url::parse(database).map_err(|error| refused(format!("{database}: {error}")))?;
+        if url.cannot_be_a_base() {
+            return Err(refused(format!("{database} cannot have a database")));
         }
-        Ok(HttpStore { client, database, user })
+        Ok(HttpStore { client, database: url, user })
     }
 
     async fn send(

@@ -42,7 +42,7 @@ impl World {
     pub(crate) async fn database(&self, name: &str) -> Arc<dyn DocumentStore> {
         let documents = self.layer.create_database(name, CreateOptions::default()).await.unwrap();
         match &self.server {
-            Some(server) => Arc::new(HttpStore::new(&format!("http://{}", server.address()), name, None).unwrap()),
+            Some(server) => Arc::new(HttpStore::new(&format!("http://{}/{name}", server.address()), None).unwrap()),
             None => Arc::new(ModelStore::new(documents)),
         }
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod changes;
 pub(crate) mod check;
+pub(crate) mod chunks;
 pub(crate) mod export;
 pub(crate) mod import;
 mod progress;

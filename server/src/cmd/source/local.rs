@@ -1,6 +1,9 @@
 //! A database in a data folder that this process opens.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
+use chunks::store::{DocumentStore, ModelStore};
 use kv_api::AnyDatabase;
 use model::{
     AllDocsEntry, AllDocsRequest, Change, ChangesBatch, ChangesRequest, CreateOptions, Documents, Edit, ErrorKind,
@@ -144,6 +147,10 @@ impl Local {
             }
             since = rows.last_seq;
         }
+    }
+
+    pub(super) fn document_store(&self) -> Arc<dyn DocumentStore> {
+        Arc::new(ModelStore::new(self.documents.clone()))
     }
 
     pub(super) async fn check(&self, mut progress: impl FnMut(u64) + Send) -> Result<Checked, Failure> {

@@ -8,8 +8,10 @@ mod local;
 mod remote;
 
 use std::fmt;
+use std::sync::Arc;
 
 use bytes::Bytes;
+use chunks::store::DocumentStore;
 use clap::Args;
 use model::{JsonText, LayerOptions};
 
@@ -162,6 +164,14 @@ impl Source {
         match self {
             Source::Local(local) => local.next_changes(since).await,
             Source::Remote(remote) => remote.next_changes(since).await,
+        }
+    }
+
+    /// The same database, for what works on chunks.
+    pub(crate) fn document_store(&self) -> Result<Arc<dyn DocumentStore>, Failure> {
+        match self {
+            Source::Local(local) => Ok(local.document_store()),
+            Source::Remote(remote) => remote.document_store(),
         }
     }
 

@@ -2,9 +2,11 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use chunks::store::{DocumentStore, HttpStore};
 use model::{JsonRef, JsonText, JsonWriter};
 use percent_encoding::percent_decode_str;
 use reqwest::header::CONTENT_TYPE;
@@ -211,6 +213,10 @@ impl Remote {
         let pending = feed.get("pending").and_then(JsonRef::as_u64);
         let more = !rows.is_empty() && pending.map_or(rows.len() as u64 == ROWS, |pending| pending > 0);
         Ok(Rows { rows, last_seq, more })
+    }
+
+    pub(super) fn document_store(&self) -> Result<Arc<dyn DocumentStore>, Failure> {
+        Ok(Arc::new(HttpStore::new(self.database.as_str(), self.user.clone())?))
     }
 
     pub(super) async fn check(&self) -> Result<Checked, Failure> {

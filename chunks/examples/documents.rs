@@ -1,0 +1,127 @@
+//! How many documents a vault has before and after its chunks are aggregated, how large they are, and how
+//! many bytes of documents each byte of a new chunk costs then.
+//!
+//! ```text
+//! cargo run --release -p chunks --example documents -- 7000 32000 116000
+//! ```
+//!
+//! The vaults are of text: pieces of 128 to 1,024 bytes, most of them short, with the ids that LiveSync gives
+//! them. Figures are counts and the same on every machine.
+
+use std::sync::Arc;
+
+use chunks::store::{DocumentStore, Edit, IdRange, ModelStore};
+use chunks::{Chunk, ChunkStore, Receipt, chunk_id};
+use engine_mem::MemDatabase;
+use model::{CreateOptions, Layer, LayerOptions};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use serde_json::{Map, Value};
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Chunks of a file.
+const CHUNKS_OF_A_FILE: usize = 20;
+/// A vault that has been in use for a while has open data documents of all sizes: a sixth of its chunks
+/// comes in so many batches before anything is measured.
+const WARMING: usize = 10;
+/// How many batches of how many chunks are measured.
+const MEASURED: [(usize, usize); 3] = [(200, 1), (50, 10), (10, 100)];
+
+#[tokio::main]
+async fn main() -> Result<(), Failure> {
+    let sizes = std::env::args().skip(1).map(|size| size.parse()).collect::<Result<Vec<usize>, _>>()?;
+    let sizes = if sizes.is_empty() { vec![7_000, 32_000, 116_000] } else { sizes };
+    println!(
+        "| chunks | documents before | after | MB before | after | largest index | written for a byte of chunk, 1 a batch | 10 | 100 |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|");
+    for size in sizes {
+        measure(size).await?;
+    }
+    Ok(())
+}
+
+async fn measure(size: usize) -> Result<(), Failure> {
+    let layer = Layer::open(MemDatabase::new(), LayerOptions::default()).await?;
+    let documents = layer.create_database("vault", CreateOptions::default()).await?;
+    let store: Arc<dyn DocumentStore> = Arc::new(ModelStore::new(documents));
+    let mut dice = StdRng::seed_from_u64(size as u64);
+    let mut serial = 0;
+    let mut left = size;
+    while left > 0 {
+        let some = pieces(&mut dice, &mut serial, left.min(200));
+        left -= some.len();
+        let mut edits = Vec::new();
+        for (file, chunks) in some.chunks(CHUNKS_OF_A_FILE).enumerate() {
+            let children: Vec<Value> = chunks.iter().map(|(id, _)| id.as_str().into()).collect();
+            let mut body = Map::new();
+            body.insert("type".into(), "plain".into());
+            body.insert("children".into(), children.into());
+            edits.push(Edit { id: format!("{serial}-{file}.md"), rev: None, deleted: false, body });
+        }
+        for (id, chunk) in some {
+            let mut body = Map::new();
+            body.insert("type".into(), "leaf".into());
+            body.insert("data".into(), chunk.data.into());
+            edits.push(Edit { id, rev: None, deleted: false, body });
+        }
+        for written in store.write(edits).await? {
+            written.map_err(|refusal| refusal.to_string())?;
+        }
+    }
+
+    let chunks = ChunkStore::new(store.clone());
+    let migrated = chunks.migrate(false, |_, _| ()).await?;
+    let (before, after) = (migrated.before, migrated.after);
+    let largest = largest_index(&*store).await?;
+
+    for _ in 0..WARMING {
+        chunks.put(pieces(&mut dice, &mut serial, size / 6 / WARMING)).await?;
+    }
+    let mut amplification = Vec::new();
+    for (batches, batch) in MEASURED {
+        let mut receipt = Receipt::default();
+        for _ in 0..batches {
+            receipt.merge(chunks.put(pieces(&mut dice, &mut serial, batch)).await?);
+        }
+        amplification.push((receipt.document_bytes as f64 / receipt.chunk_bytes as f64).round());
+    }
+    let megabytes = |bytes: u64| bytes as f64 / 1e6;
+    println!(
+        "| {size} | {} | {} | {:.1} | {:.1} | {largest} | {} | {} | {} |",
+        before.documents,
+        after.documents,
+        megabytes(before.document_bytes),
+        megabytes(after.document_bytes),
+        amplification[0],
+        amplification[1],
+        amplification[2],
+    );
+    Ok(())
+}
+
+/// New pieces of text: three in four of 128 to 256 bytes, the others up to 1,024.
+fn pieces(dice: &mut StdRng, serial: &mut u64, count: usize) -> Vec<(String, Chunk)> {
+    let pieces = (0..count).map(|_| {
+        *serial += 1;
+        let length = if dice.random_ratio(3, 4) { dice.random_range(128..256) } else { dice.random_range(256..1_024) };
+        let mut text = format!("{serial} ");
+        while text.len() < length {
+            text.push(char::from(dice.random_range(b' '..=b'~')));
+        }
+        (chunk_id(&text), Chunk::plain(text))
+    });
+    pieces.collect()
+}
+
+async fn largest_index(store: &dyn DocumentStore) -> Result<usize, Failure> {
+    let (mut range, mut largest) = (Some(IdRange::prefix("idx:").with_bodies()), 0);
+    while let Some(next) = range {
+        let page = store.list(&next).await?;
+        let sizes = page.rows.into_iter().map(|row| Value::Object(row.body.unwrap_or_default()).to_string().len());
+        largest = sizes.max().unwrap_or(0).max(largest);
+        range = page.rest;
+    }
+    Ok(largest)
+}

@@ -1,0 +1,257 @@
+//! `couch-layer chunks`: the chunks of a vault, aggregated, collected, indexed again, checked.
+
+use chunks::store::Figures;
+use chunks::{ChunkStore, CollectOptions, CollectStep, Collected, Migrated};
+use clap::{Args, Subcommand};
+use indicatif::ProgressBar;
+
+use super::progress::{self, Unit};
+use super::source::{IfNoDatabase, SourceArgs, failure};
+use crate::cli::Failure;
+
+/// Documents that were left alone which are named one by one; all are counted.
+const SHOWN: usize = 20;
+
+/// Aggregate the chunks of a LiveSync vault into few documents, and keep them in order
+#[derive(Debug, Args)]
+pub(crate) struct Chunks {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Migrate(Migrate),
+    Gc(Gc),
+    Reindex(Reindex),
+    Verify(Verify),
+}
+
+/// Move chunks from documents of their own into few documents, or back; files stay as they are.
+///
+/// Only clients that know the aggregated form can read the vault then. Interrupted, it is gone on with by
+/// beginning again.
+#[derive(Debug, Args)]
+struct Migrate {
+    /// The database
+    #[arg(value_name = "DB")]
+    database: String,
+    /// Give every chunk a document of its own again; nobody may write aggregated chunks meanwhile
+    #[arg(long)]
+    back: bool,
+    /// Count, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    source: SourceArgs,
+}
+
+/// Remove chunks that no file has referred to for the grace; beside clients that write.
+///
+/// One collection condemns what nobody refers to, and one after the grace (a week, unless the vault's
+/// settings say otherwise) removes it.
+#[derive(Debug, Args)]
+struct Gc {
+    /// The database
+    #[arg(value_name = "DB")]
+    database: String,
+    /// Count, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Write a document anew once so many per cent of it are to go
+    #[arg(long, value_name = "PERCENT", default_value_t = 20, value_parser = clap::value_parser!(u8).range(0..=100))]
+    unused: u8,
+    #[command(flatten)]
+    source: SourceArgs,
+}
+
+/// Build the index documents again from the data documents alone
+#[derive(Debug, Args)]
+struct Reindex {
+    /// The database
+    #[arg(value_name = "DB")]
+    database: String,
+    #[command(flatten)]
+    source: SourceArgs,
+}
+
+/// Look for every chunk that a file refers to
+#[derive(Debug, Args)]
+struct Verify {
+    /// The database
+    #[arg(value_name = "DB")]
+    database: String,
+    #[command(flatten)]
+    source: SourceArgs,
+}
+
+impl Chunks {
+    pub(crate) async fn run(self) -> Result<(), Failure> {
+        match self.command {
+            Command::Migrate(migrate) => migrate.run().await,
+            Command::Gc(gc) => gc.run().await,
+            Command::Reindex(reindex) => reindex.run().await,
+            Command::Verify(verify) => verify.run().await,
+        }
+    }
+}
+
+async fn open(source: &SourceArgs, database: &str) -> Result<ChunkStore, Failure> {
+    let source = source.open(database, IfNoDatabase::Fail).await?;
+    Ok(ChunkStore::new(source.document_store()?))
+}
+
+impl Migrate {
+    async fn run(self) -> Result<(), Failure> {
+        let chunks = open(&self.source, &self.database).await?;
+        let bar = progress::bar(0, Unit::Documents);
+        bar.set_message(self.database.clone());
+        let tell = |done: u64, total: u64| {
+            bar.set_length(total);
+            bar.set_position(done);
+        };
+        let migrated = if self.back {
+            chunks.migrate_back(self.dry_run, tell).await
+        } else {
+            chunks.migrate(self.dry_run, tell).await
+        };
+        bar.finish_and_clear();
+        progress::print(&self.report(&migrated?))?;
+        Ok(())
+    }
+
+    fn report(&self, migrated: &Migrated) -> String {
+        let Migrated { chunks, chunk_bytes, left, before, after } = migrated;
+        let moved = match (self.dry_run, self.back) {
+            (true, false) => "would be aggregated",
+            (true, true) => "would have documents of their own",
+            (false, false) => "aggregated",
+            (false, true) => "have documents of their own",
+        };
+        let mut report = format!("{chunks} chunks ({}) {moved}", bytes(*chunk_bytes));
+        if !self.dry_run {
+            report += &format!("\n{}", sizes(before, after));
+        }
+        for line in left.iter().take(SHOWN) {
+            report += &format!("\n  {line}");
+        }
+        if left.len() > SHOWN {
+            report += &format!("\n  and {} more", left.len() - SHOWN);
+        }
+        report
+    }
+}
+
+impl Gc {
+    async fn run(self) -> Result<(), Failure> {
+        let chunks = open(&self.source, &self.database).await?;
+        let bar = progress::counter(Unit::Documents);
+        let options = CollectOptions { dry_run: self.dry_run, unused_percent: self.unused };
+        let collected = chunks.collect(options, |step| show(&bar, step)).await;
+        bar.finish_and_clear();
+        let collected = collected?;
+        progress::print(&self.report(&collected))?;
+        match collected.damaged.len() {
+            0 => Ok(()),
+            damaged => {
+                Err(failure(format!("{damaged} documents are damaged and were left alone; see `chunks reindex`")))
+            }
+        }
+    }
+
+    fn report(&self, collected: &Collected) -> String {
+        let Collected { files, referenced, condemned, reprieved, removed, removed_bytes, .. } = collected;
+        let Collected { adopted, copies_marked, copies_removed, dangling, before, after, .. } = collected;
+        let would = if self.dry_run { "would be " } else { "" };
+        let mut report = format!(
+            "{files} files refer to {referenced} chunks\n{condemned} chunks {would}condemned, {reprieved} reprieved, \
+             {removed} removed ({})",
+            bytes(*removed_bytes)
+        );
+        if adopted + copies_marked + copies_removed > 0 {
+            report += &format!(
+                "\n{adopted} in no index {would}entered; {copies_marked} copies {would}marked, {copies_removed} removed"
+            );
+        }
+        if *dangling > 0 {
+            report += &format!("\n{dangling} chunks are not where they should be: `chunks verify` looks for them");
+        }
+        if !self.dry_run {
+            report += &format!("\n{}", sizes(before, after));
+        }
+        for line in &collected.damaged {
+            report += &format!("\n  {line}");
+        }
+        report
+    }
+}
+
+impl Reindex {
+    async fn run(self) -> Result<(), Failure> {
+        let chunks = open(&self.source, &self.database).await?;
+        let bar = progress::bar(0, Unit::Documents);
+        bar.set_message(self.database.clone());
+        let reindexed = chunks
+            .reindex(|done, total| {
+                bar.set_length(total);
+                bar.set_position(done);
+            })
+            .await;
+        bar.finish_and_clear();
+        let reindexed = reindexed?;
+        let mut report = format!(
+            "{} data documents read, {} chunks entered, {} copies marked, {} damaged indexes replaced",
+            reindexed.data_documents, reindexed.entered, reindexed.copies, reindexed.replaced
+        );
+        for line in &reindexed.damaged {
+            report += &format!("\n  {line}");
+        }
+        progress::print(&report)?;
+        match reindexed.damaged.len() {
+            0 => Ok(()),
+            damaged => Err(failure(format!("{damaged} data documents are damaged"))),
+        }
+    }
+}
+
+impl Verify {
+    async fn run(self) -> Result<(), Failure> {
+        let chunks = open(&self.source, &self.database).await?;
+        let bar = progress::counter(Unit::Documents);
+        bar.set_message(format!("checking {}, chunks:", self.database));
+        let verified = chunks.verify(|done| bar.set_position(done)).await;
+        bar.finish_and_clear();
+        let verified = verified?;
+        let mut report = format!("{} files refer to {} chunks", verified.files, verified.chunks);
+        for (chunk, files) in verified.missing.iter().take(SHOWN) {
+            report += &format!("\n  {chunk} is missing, for {}", files.join(", "));
+        }
+        progress::print(&report)?;
+        match verified.missing.len() {
+            0 => Ok(()),
+            missing => Err(failure(format!("{missing} chunks are missing"))),
+        }
+    }
+}
+
+fn show(bar: &ProgressBar, step: CollectStep) {
+    let (message, position) = match step {
+        CollectStep::References => ("reading files", 0),
+        CollectStep::Indexes(done) => ("indexes:", done),
+        CollectStep::Documents(done) => ("data documents:", done),
+    };
+    bar.set_message(message);
+    bar.set_position(position);
+}
+
+fn sizes(before: &Figures, after: &Figures) -> String {
+    let of = |figures: &Figures| {
+        let disk = figures.file_bytes.map(|file| format!(", {} on disk", bytes(file))).unwrap_or_default();
+        format!("{} documents, {}{disk}", figures.documents, bytes(figures.document_bytes))
+    };
+    format!("before: {}\nafter:  {}", of(before), of(after))
+}
+
+fn bytes(bytes: u64) -> String {
+    indicatif::DecimalBytes(bytes).to_string()
+}
