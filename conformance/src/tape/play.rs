@@ -3,7 +3,7 @@
 use std::fmt;
 
 use kv_api::error::{
-    ACCESSED_UNREADABLE, INVERTED_RANGE, KEY_OUTSIDE_LEGAL_RANGE, KEY_TOO_LARGE, NO_COMMIT_VERSION,
+    ACCESSED_UNREADABLE, INVERTED_RANGE, KEY_OUTSIDE_LEGAL_RANGE, KEY_TOO_LARGE, NO_COMMIT_VERSION, NOT_COMMITTED,
     READ_VERSION_ALREADY_SET, TRANSACTION_CANCELLED,
 };
 use kv_api::{Database, Direction, Error, KeySelector, RangeRequest, Read, Transaction};
@@ -145,6 +145,7 @@ impl<T: Transaction> Machine<T> {
                 let expected = if model.is_cancelled() { Err(Error::new(TRANSACTION_CANCELLED)) } else { Ok(()) };
                 let decided = engine.on_error(Error::new(*code)).await;
                 if decided.is_ok() {
+                    self.watches_are_left_open(at);
                     self.anew(at);
                 }
                 same(decided, expected)
@@ -157,7 +158,7 @@ impl<T: Transaction> Machine<T> {
             Action::Cancel => {
                 engine.cancel();
                 model.cancel();
-                self.watches_fail(at, TRANSACTION_CANCELLED);
+                self.watches_are_left_open(at);
                 Ok(())
             }
             Action::SetReadVersion { back } => {
@@ -217,6 +218,10 @@ impl<T: Transaction> Machine<T> {
 
     fn watches_fail(&mut self, at: usize, code: i32) {
         self.watched.iter_mut().filter(|watched| watched.is_of(at)).for_each(|watched| watched.fail(code));
+    }
+
+    fn watches_are_left_open(&mut self, at: usize) {
+        self.watched.iter_mut().filter(|watched| watched.is_of(at)).for_each(Watched::leave_open);
     }
 
     fn watches_are_armed(&mut self, at: usize, since: i64) {
@@ -351,7 +356,12 @@ impl<T: Transaction> Machine<T> {
         let outcome = engine.commit().await;
         let version = engine.get_committed_version();
         if let Err(error) = &outcome {
-            self.watches_fail(at, error.code());
+            // A commit that the client refuses by itself ends them with its error, or with the reset that follows.
+            if error.code() == NOT_COMMITTED {
+                self.watches_fail(at, error.code());
+            } else {
+                self.watches_are_left_open(at);
+            }
         }
         let step = match (&outcome, &expected) {
             (Ok(()), Ok(true)) => {

@@ -3,7 +3,9 @@
 //! ```text
 //!   open ── commit ──► armed: fires once a commit leaves another value than was seen
 //!    ├── an own write of its key ──► anything: whether that fires it is a matter of its value
-//!    └── reset, cancel, a commit that fails ──► fails, with that error
+//!    ├── cancel, on_error, a commit that the client refuses ──► anything: FoundationDB ends it, or keeps it until the transaction is
+//!    │                        dropped, as the read of its value was answered before or after
+//!    └── reset, a conflict ──► fails, with that error
 //! ```
 
 use std::pin::Pin;
@@ -69,6 +71,11 @@ impl Watched {
     /// Its transaction has committed, and no one has changed the value it saw before this version.
     pub(super) fn arm(&mut self, since: i64) {
         self.state = State::Armed { since };
+    }
+
+    /// Its transaction ended in a way that leaves it open.
+    pub(super) fn leave_open(&mut self) {
+        self.state = State::Anything;
     }
 
     /// Its transaction ended otherwise.
