@@ -219,6 +219,7 @@ macro_rules! __scenarios {
                 a_watch_of_a_transaction_that_is_reset_or_dropped_is_1025,
                 a_watch_reads_its_key_and_conflicts,
                 a_watch_without_read_your_writes_is_1034,
+                a_watch_of_a_pending_versionstamp_is_1036_and_the_commit_goes_on,
                 a_watch_above_the_keyspace_is_2004,
                 too_many_watches_are_1032,
                 watches_that_are_gone_make_room,

@@ -372,12 +372,16 @@ impl<S: Store> State<S> {
         if key.len() > core.limits.key_bytes + KEY_SLACK {
             return Ok(None);
         }
-        let own = self.own_value(key, read);
-        if let Some(value) = self.note_failure(own)? {
+        let value = self.value(core, key, read);
+        self.note_failure(value)
+    }
+
+    /// The value of a key, with the read conflict that reading it adds.
+    fn value(&mut self, core: &Core<S>, key: &[u8], read: Read) -> Result<Option<Bytes>> {
+        if let Some(value) = self.own_value(key, read)? {
             return Ok(value);
         }
-        let value = self.overlay(core, read).and_then(|overlay| overlay.get(key));
-        let value = self.note_failure(value)?;
+        let value = self.overlay(core, read).and_then(|overlay| overlay.get(key))?;
         if read == Read::Serializable {
             let point = KeyRange::point(key);
             self.approximate_size += size::of_range(&point);
@@ -399,7 +403,10 @@ impl<S: Store> State<S> {
         if key.len() > core.limits.key_bytes {
             return Err(Error::new(error::KEY_TOO_LARGE));
         }
-        let seen = self.get(core, key, Read::Serializable)?;
+        self.check_read(core)?;
+        // A read that fails here fails the watch alone: the commit does not hear of it (`watch` adds
+        // nothing but `done` to what the commit waits for).
+        let seen = self.value(core, key, Read::Serializable)?;
         let watch = core.watches.create(Bytes::copy_from_slice(key), seen)?;
         self.watches.push(watch.clone());
         Ok(watch)

@@ -11,7 +11,7 @@ use kv_api::{Bytes, Error, Transaction, error};
 
 use super::DiskHarness;
 use super::child::{Plan, Process, Said, commit};
-use super::folder::{Rows, copy, done, files, remove, rows, temporary};
+use super::folder::{self, Rows, copy, done, files, remove, rows, temporary};
 use crate::random::{Random, number};
 
 /// How many times each of two folders is damaged, unless `CONFORMANCE_DAMAGE` says otherwise.
@@ -69,7 +69,7 @@ pub fn a_copy_that_is_older<H: DiskHarness>(harness: &H) {
     };
     put_back(&older);
     for _ in 0..2 {
-        match harness.open(&path) {
+        match folder::open(harness, &path) {
             Ok(_) => panic!("{} takes an older state for the data", harness.engine()),
             Err(error) => {
                 assert_eq!(error.code(), error::FILE_CORRUPT, "{error}");
@@ -83,7 +83,7 @@ pub fn a_copy_that_is_older<H: DiskHarness>(harness: &H) {
 }
 
 fn opened<H: DiskHarness>(harness: &H, path: &Path) -> H::Database {
-    harness.open(path).unwrap_or_else(|error| panic!("{} does not open: {error}", harness.engine()))
+    folder::open(harness, path).unwrap_or_else(|error| panic!("{} does not open: {error}", harness.engine()))
 }
 
 /// The engine says that the data is older than what was acknowledged.
@@ -248,7 +248,7 @@ fn judge<H: DiskHarness>(harness: &H, damaged: &Path, states: &[Rows], tally: &m
     let mut whole = whole.clone();
     // The second time after a commit: what did no harm to reading does none to writing either.
     for written in [false, true] {
-        let counted = match harness.open(damaged).map(|database| (rows(&database), database)) {
+        let counted = match folder::open(harness, damaged).map(|database| (rows(&database), database)) {
             Err(error) => {
                 assert!(error.context().is_some_and(|context| context.len() > 20), "{context}: {error}");
                 if is_older(&error) { &mut tally.refused_as_older } else { &mut tally.refused }

@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
-use kv_api::{Bytes, Database, RangeRequest, Read, Result, TransactionExt};
+use kv_api::{Bytes, Database, RangeRequest, Read, Result, TransactionExt, error};
 use tempfile::TempDir;
 
+use super::DiskHarness;
 use crate::scenario::block_on;
 
 pub(super) type Rows = BTreeMap<Bytes, Bytes>;
@@ -20,6 +23,18 @@ pub(super) fn temporary() -> TempDir {
 /// What the test itself does with files must succeed.
 pub(super) fn done<T>(what: &str, outcome: io::Result<T>) -> T {
     outcome.unwrap_or_else(|error| panic!("cannot {what}: {error}"))
+}
+
+/// Opens a folder. One that was just closed may be locked a moment longer: a child that another thread of
+/// this process is starting holds all its locks until it has become a program of its own.
+pub(super) fn open<H: DiskHarness>(harness: &H, folder: &Path) -> Result<H::Database> {
+    for _ in 0..200 {
+        match harness.open(folder) {
+            Err(error) if error.code() == error::LOCK_FILE_FAILURE => thread::sleep(Duration::from_millis(50)),
+            outcome => return outcome,
+        }
+    }
+    harness.open(folder)
 }
 
 /// Copies a file, or a folder with everything in it.

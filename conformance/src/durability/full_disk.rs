@@ -8,7 +8,7 @@ use kv_api::{Error, Transaction};
 
 use super::DiskHarness;
 use super::child::commit;
-use super::folder::{rows, temporary};
+use super::folder::{self, rows, temporary};
 use super::kills::skip;
 use crate::random::Random;
 
@@ -52,7 +52,7 @@ pub fn full_disk<H: DiskHarness>(harness: &H) {
         return skip(harness, "was not tried on a full disk: this user cannot mount a small one");
     };
     let path = folder.path().join("db");
-    let open = || match harness.open(&path) {
+    let open = || match folder::open(harness, &path) {
         Ok(database) => database,
         Err(error) => panic!("{} does not open: {error}", harness.engine()),
     };

@@ -6,7 +6,7 @@ use std::path::Path;
 use kv_api::Database;
 
 use super::child::{AFTER, FILLS, Plan, Process, ROWS, Said, commit, value};
-use super::folder::{Rows, rows, temporary};
+use super::folder::{self, Rows, rows, temporary};
 use super::{DiskHarness, Point};
 use crate::random::{Random, number};
 
@@ -72,7 +72,7 @@ impl Heard {
 }
 
 fn open<H: DiskHarness>(harness: &H, folder: &Path) -> H::Database {
-    match harness.open(folder) {
+    match folder::open(harness, folder) {
         Ok(database) => database,
         Err(error) => panic!("{} does not open after a kill: {error}", harness.engine()),
     }

@@ -249,13 +249,20 @@ impl OracleTransaction {
         read == Read::Serializable || self.snapshots_hide_own <= 0
     }
 
-    /// The value of `key`.
+    /// The value of `key`. A failure is the commit's too.
     pub fn get(&mut self, stored: &Map, key: &[u8], read: Read) -> Result<Option<Vec<u8>>> {
+        let value = self.watched(stored, key, read);
+        if let Err(error) = &value {
+            self.failed(error);
+        }
+        value
+    }
+
+    /// The value of `key` for a watch, whose failure is its own.
+    pub fn watched(&mut self, stored: &Map, key: &[u8], read: Read) -> Result<Option<Vec<u8>>> {
         let at = point(key);
         if self.sees_own(read) && self.unreadable().iter().any(|range| overlap(range, &at)) {
-            let unreadable = Error::new(error::ACCESSED_UNREADABLE);
-            self.failed(&unreadable);
-            return Err(unreadable);
+            return Err(Error::new(error::ACCESSED_UNREADABLE));
         }
         let value = self.view(stored, read).get(key).cloned();
         if read == Read::Serializable {

@@ -6,7 +6,8 @@
 use std::time::Duration;
 
 use kv_api::error::{
-    KEY_OUTSIDE_LEGAL_RANGE, NOT_COMMITTED, TOO_MANY_WATCHES, TRANSACTION_CANCELLED, WATCHES_DISABLED,
+    ACCESSED_UNREADABLE, KEY_OUTSIDE_LEGAL_RANGE, NOT_COMMITTED, TOO_MANY_WATCHES, TRANSACTION_CANCELLED,
+    WATCHES_DISABLED,
 };
 use kv_api::{MutationType, Transaction, TransactionOption};
 
@@ -196,6 +197,15 @@ pub(crate) async fn a_watch_without_read_your_writes_is_1034(s: Space) -> Outcom
     let tx = s.tx();
     tx.option(TransactionOption::ReadYourWritesDisable);
     fails(tx.watch("a").await, WATCHES_DISABLED);
+    Ok(())
+}
+
+pub(crate) async fn a_watch_of_a_pending_versionstamp_is_1036_and_the_commit_goes_on(s: Space) -> Outcome {
+    let tx = s.tx();
+    tx.set_stamped_value("a", "", "");
+    fails(tx.watch("a").await, ACCESSED_UNREADABLE);
+    tx.commit().await?;
+    assert!(s.get("a").await?.is_some());
     Ok(())
 }
 

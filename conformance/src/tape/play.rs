@@ -270,7 +270,7 @@ impl<T: Transaction> Machine<T> {
             return refused(self.engine[at].watch(key).await, &self.models[at]);
         };
         let before = self.models[at].clone();
-        match self.models[at].get(&stored, key, Read::Serializable) {
+        match self.models[at].watched(&stored, key, Read::Serializable) {
             Err(error) => same(self.engine[at].watch(key).await, Err(error)),
             Ok(value) => {
                 self.saw(at, Read::Serializable, &before, SeenRead::Value(key.to_vec(), value.clone()));
