@@ -187,8 +187,7 @@ fn grow<E: Engine>(
             }
             What::Bytes => {
                 let count = (2_000_000 / size).clamp(5, 500);
-                let text = serde_json::json!({ "text": "lorem ipsum dolor sit amet ".repeat(size / 27 + 1)[..size] });
-                let body = JsonText::parse(text.to_string().as_bytes())?;
+                let body = JsonText::parse(of_size(size).as_bytes())?;
                 ids = (0..count).map(|n| format!("{size} {n}")).collect();
                 for id in &ids {
                     block_on(documents.put(Edit::new(id.clone(), body.clone())))?;
@@ -232,6 +231,13 @@ fn grow<E: Engine>(
     Ok(())
 }
 
+/// A document of that many bytes as JSON: the largest is one that is allowed, names and quotes included.
+fn of_size(bytes: usize) -> String {
+    let around = r#"{"text":""}"#.len();
+    let text = bytes.saturating_sub(around);
+    serde_json::json!({ "text": "lorem ipsum dolor sit amet ".repeat(text / 27 + 1)[..text] }).to_string()
+}
+
 /// What this process has in memory.
 fn resident() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
@@ -258,6 +264,16 @@ mod tests {
         assert_eq!(What::Writers.steps(128), [1, 2, 4, 8, 16, 32, 64, 128]);
         assert_eq!(What::Bytes.steps(1_000_000), [100, 1_000, 10_000, 100_000, 1_000_000]);
         assert_eq!(What::Branches.steps(1), [1]);
+    }
+
+    #[test]
+    fn the_largest_document_is_one_that_is_allowed() {
+        assert_eq!(of_size(1_000).len(), 1_000);
+        let largest = What::Bytes.usual_end();
+        assert_eq!(of_size(largest).len(), largest);
+        let documents = create(Mem::database(Path::new(""), Syncing::Unsynced), BodyFormat::Packed).unwrap();
+        let body = JsonText::parse(of_size(largest).as_bytes()).unwrap();
+        block_on(documents.put(Edit::new("large", body))).unwrap();
     }
 
     #[test]
