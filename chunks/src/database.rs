@@ -7,9 +7,11 @@ use model::SystemEnvironment;
 
 use crate::environment::{Environment, pause};
 use crate::error::{Error, Result};
-use crate::placement::{INDEX_PREFIX, SETTINGS_ID, check_prefix_length, index_prefix, prefix_length_for};
-use crate::settings::{LEAST_DATA_LIMIT, Settings};
-use crate::store::{DocumentStore, Edit, IdRange, Leaf};
+use crate::placement::{
+    DATA_PREFIX, INDEX_PREFIX, SETTINGS_ID, check_prefix_length, data_parts, index_prefix, prefix_length_for,
+};
+use crate::settings::{LEAST_DATA_LIMIT, LEAST_GRACE_MS, Settings};
+use crate::store::{DocumentStore, Edit, IdRange, Leaf, Steady};
 use crate::write::refused;
 
 /// How often something is tried while others are faster.
@@ -28,12 +30,17 @@ pub struct ChunkStore {
 
 impl ChunkStore {
     /// The chunks in `store`. Nothing is read yet.
+    ///
+    /// What fails in a way that passes (no answer, an overloaded server, a transaction that was too old) is
+    /// tried again for about half a minute, or a few times if the store has never answered; a write only where
+    /// reading shows that it was not done. The error after that says how often and how long.
     pub fn new(store: Arc<dyn DocumentStore>) -> Self {
         ChunkStore::with_environment(store, Arc::new(SystemEnvironment))
     }
 
     /// The same, with time, randomness and pauses from elsewhere.
     pub fn with_environment(store: Arc<dyn DocumentStore>, environment: Arc<dyn Environment>) -> Self {
+        let store = Arc::new(Steady::new(store, environment.clone()));
         ChunkStore { store, environment, attempts: ATTEMPTS, length: Arc::default() }
     }
 
@@ -44,7 +51,7 @@ impl ChunkStore {
         self
     }
 
-    /// The documents.
+    /// The documents, with what fails tried again.
     pub fn store(&self) -> &Arc<dyn DocumentStore> {
         &self.store
     }
@@ -77,13 +84,21 @@ impl ChunkStore {
     /// # Errors
     /// [`Error::Setting`], with the figures, for a prefix length that would make more documents than
     /// there are chunks, or indexes over 32 KB, or that is shorter than the present one; for a limit that the
-    /// server does not take or that is too small to be of use. [`Error::Contended`].
+    /// server does not take or that is too small to be of use; for a grace under [`LEAST_GRACE_MS`].
+    /// [`Error::Contended`].
     pub async fn configure(&self, settings: Settings, chunks: u64) -> Result<()> {
         check_prefix_length(chunks, settings.chunk_prefix_length)?;
         if settings.data_doc_size_limit < LEAST_DATA_LIMIT {
             return Err(Error::Setting(format!(
                 "data_doc_size_limit {} is under {LEAST_DATA_LIMIT}, which is twice what a data document still takes chunks at",
                 settings.data_doc_size_limit
+            )));
+        }
+        if settings.grace_ms < LEAST_GRACE_MS {
+            return Err(Error::Setting(format!(
+                "grace_ms {} is under {LEAST_GRACE_MS} (an hour): a collection could take chunks from under a writer \
+                 that is slow, or whose clock differs",
+                settings.grace_ms
             )));
         }
         if !self.store.takes(settings.data_doc_size_limit).await? {
@@ -122,7 +137,7 @@ impl ChunkStore {
         self.length.fetch_max(settings.chunk_prefix_length, Ordering::Relaxed).max(settings.chunk_prefix_length)
     }
 
-    async fn settings_leaves(&self) -> Result<Vec<Leaf>> {
+    pub(crate) async fn settings_leaves(&self) -> Result<Vec<Leaf>> {
         Ok(self.store.leaves(&[SETTINGS_ID.to_owned()], false).await?.pop().unwrap_or_default())
     }
 
@@ -144,6 +159,22 @@ impl ChunkStore {
         self.end_losers(vec![(SETTINGS_ID.to_owned(), losers)]).await?;
         self.saw(settings);
         Ok(true)
+    }
+
+    /// Whether there are aggregated chunks, or indexes of them.
+    pub(crate) async fn has_aggregated(&self) -> Result<bool> {
+        for prefix in [INDEX_PREFIX, DATA_PREFIX] {
+            let mut range = Some(IdRange::prefix(prefix));
+            while let Some(next) = range {
+                let page = self.store.list(&next).await?;
+                let is_ours = |id: &str| index_prefix(id).is_some() || data_parts(id).is_some();
+                if page.rows.iter().any(|row| is_ours(&row.id)) {
+                    return Ok(true);
+                }
+                range = page.rest;
+            }
+        }
+        Ok(false)
     }
 
     /// The longest prefix that an index has: what the settings must say at least, should they be lost.

@@ -58,5 +58,5 @@ pub use files::Verified;
 pub use id::{CHUNK_PREFIX, chunk_id};
 pub use migrate::Migrated;
 pub use reindex::Reindexed;
-pub use settings::{DEFAULT_DATA_LIMIT, DEFAULT_GRACE_MS, FORMAT, LEAST_DATA_LIMIT, Settings};
+pub use settings::{DEFAULT_DATA_LIMIT, DEFAULT_GRACE_MS, FORMAT, LEAST_DATA_LIMIT, LEAST_GRACE_MS, Settings};
 pub use write::Receipt;

@@ -17,12 +17,13 @@
 use crate::ChunkStore;
 use crate::chunk::Chunk;
 use crate::data::Data;
+use crate::environment::pause;
 use crate::error::{Error, Result};
 use crate::id::{Bucket, CHUNK_PREFIX};
 use crate::lookup::DATA_AT_ONCE;
 use crate::placement::{DATA_PREFIX, INDEX_PREFIX, SETTINGS_ID, data_parts, index_prefix};
 use crate::settings::Settings;
-use crate::store::{Edit, Figures, IdRange, Leaf};
+use crate::store::{Edit, Figures, IdRange, Leaf, Refusal};
 
 /// Chunk documents read at a time.
 const READ_AT_ONCE: usize = 250;
@@ -182,20 +183,35 @@ impl ChunkStore {
         for some in chunks.chunks(READ_AT_ONCE) {
             let ids: Vec<String> = some.iter().map(|(id, _)| id.clone()).collect();
             let live = self.store.live(&ids).await?;
-            let absent = some.iter().zip(live).filter(|(_, live)| !live).map(|(chunk, _)| chunk);
-            let edits: Vec<Edit> = absent
-                .map(|(id, chunk)| {
-                    migrated.chunks += 1;
-                    migrated.chunk_bytes += chunk.data.len() as u64;
-                    Edit { id: id.clone(), rev: None, deleted: false, body: chunk.to_document() }
-                })
-                .collect();
+            let mut absent: Vec<&(String, Chunk)> =
+                some.iter().zip(live).filter(|(_, live)| !live).map(|(chunk, _)| chunk).collect();
+            migrated.chunks += absent.len() as u64;
+            migrated.chunk_bytes += absent.iter().map(|(_, chunk)| chunk.data.len() as u64).sum::<u64>();
             if dry_run {
                 continue;
             }
-            // One that was refused does not read back.
-            if !edits.is_empty() {
-                self.store.write(edits).await?;
+            // Its tombstone is there since the way hither: of a write that failed it does not say whether it came
+            // before or after. Writing the same content once more does no harm here.
+            for attempt in 0..self.attempts {
+                if absent.is_empty() {
+                    break;
+                }
+                let edits = absent.iter().map(|(id, chunk)| Edit {
+                    id: id.clone(),
+                    rev: None,
+                    deleted: false,
+                    body: chunk.to_document(),
+                });
+                let written = self.store.write(edits.collect()).await?;
+                // One that was refused does not read back.
+                absent = absent
+                    .into_iter()
+                    .zip(written)
+                    .filter_map(|(chunk, written)| matches!(written, Err(Refusal::Unknown(_))).then_some(chunk))
+                    .collect();
+                if !absent.is_empty() {
+                    pause(&*self.environment, attempt).await;
+                }
             }
             for ((id, chunk), leaves) in some.iter().zip(self.store.leaves(&ids, false).await?) {
                 let mut own = leaves.iter().filter(|leaf| !leaf.deleted).map(|leaf| Chunk::from_document(&leaf.body));

@@ -1,14 +1,16 @@
 //! Building indexes again from the data documents alone.
 //!
 //! Every chunk in a data document gets an entry, unless there is one that is right. A damaged index is
-//! replaced by an empty one first. Nothing is removed, and nobody need stop: chunks are found throughout,
+//! replaced by an empty one first, damaged settings by what can be made out in them, lost ones by defaults. Nothing is removed, and nobody need stop: chunks are found throughout,
 //! and what a writer stores twice meanwhile is collected as a copy.
 
 use crate::ChunkStore;
 use crate::collect::Collection;
+use crate::environment::pause;
 use crate::error::{Error, Result};
 use crate::index::Index;
-use crate::placement::{DATA_PREFIX, INDEX_PREFIX, data_parts, index_prefix};
+use crate::placement::{DATA_PREFIX, INDEX_PREFIX, SETTINGS_ID, data_parts, index_prefix};
+use crate::settings::Settings;
 use crate::store::Edit;
 use crate::write::refused;
 
@@ -24,7 +26,7 @@ pub struct Reindexed {
     pub entered: u64,
     /// Copies of chunks beside the one that the index names, marked for collection.
     pub copies: u64,
-    /// Damaged indexes that were replaced.
+    /// Damaged indexes, and settings, that were replaced.
     pub replaced: u64,
     /// Data documents that are damaged, with the reason; their chunks are not in the index.
     pub damaged: Vec<String>,
@@ -36,7 +38,8 @@ impl ChunkStore {
     /// # Errors
     /// [`Error::Contended`]; the store's failures. Begun again, it goes on.
     pub async fn reindex(&self, mut progress: impl FnMut(u64, u64) + Send) -> Result<Reindexed> {
-        let mut report = Reindexed { replaced: self.replace_damaged().await?, ..Reindexed::default() };
+        let mut report = Reindexed { replaced: self.replace_settings().await?, ..Reindexed::default() };
+        report.replaced += self.replace_damaged().await?;
         let places = self.ids(DATA_PREFIX).await?;
         let places: Vec<String> = places.into_iter().filter(|id| data_parts(id).is_some()).collect();
         if places.is_empty() {
@@ -61,6 +64,20 @@ impl ChunkStore {
         report.copies = found.copies_marked;
         report.damaged = found.damaged.clone();
         Ok(report)
+    }
+
+    /// Writes damaged settings anew.
+    async fn replace_settings(&self) -> Result<u64> {
+        for attempt in 0..self.attempts {
+            let leaves = self.settings_leaves().await?;
+            let Some(settings) = Settings::salvage(&leaves)? else { return Ok(0) };
+            let longest = self.longest_index().await?.max(settings.chunk_prefix_length);
+            if self.write_settings(&leaves, Settings { chunk_prefix_length: longest, ..settings }).await? {
+                return Ok(1);
+            }
+            pause(&*self.environment, attempt).await;
+        }
+        Err(Error::Contended { what: format!("\"{SETTINGS_ID}\""), attempts: self.attempts })
     }
 
     /// Ends the damaged leaves of indexes, and begins those anew that have no other.

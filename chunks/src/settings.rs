@@ -22,6 +22,10 @@ pub const DEFAULT_DATA_LIMIT: usize = 900_000;
 pub const LEAST_DATA_LIMIT: usize = 64_000;
 /// How long a chunk that nobody refers to is kept, unless a setting says otherwise: a week.
 pub const DEFAULT_GRACE_MS: u64 = 7 * 24 * 60 * 60 * 1_000;
+/// The shortest grace that can be set: an hour. A file may be written up to a quarter of the grace after its
+/// chunks were looked for, and a write is tried again for ten minutes; clocks differ by minutes.
+pub const LEAST_GRACE_MS: u64 = 60 * 60 * 1_000;
+const _: () = assert!(crate::store::LONGEST_MS + 120_000 < LEAST_GRACE_MS / 4);
 
 const LENGTH: &str = "chunk_prefix_length";
 const LIMIT: &str = "data_doc_size_limit";
@@ -35,7 +39,8 @@ pub struct Settings {
     /// The largest data document, in bytes of compact JSON, but for one that a single chunk fills.
     pub data_doc_size_limit: usize,
     /// How long a chunk that nobody refers to is kept, in milliseconds. A client may be offline for half
-    /// of it, and no clock may be wrong by a noticeable part of it.
+    /// of it, and no clock may be wrong by a noticeable part of it. At least [`LEAST_GRACE_MS`] to be set; what
+    /// is in the database already is taken as it is.
     pub grace_ms: u64,
 }
 
@@ -57,6 +62,31 @@ impl Settings {
             united = Some(united.map_or(one, |united| united.join(one)));
         }
         Ok(united)
+    }
+
+    /// What can be made out in damaged leaves, with defaults for the rest; `None` where nothing is damaged.
+    ///
+    /// # Errors
+    /// [`Error::Format`]: what a later version wrote is not damaged.
+    pub(crate) fn salvage(leaves: &[Leaf]) -> Result<Option<Settings>> {
+        match Settings::read(leaves) {
+            Ok(_) => return Ok(None),
+            Err(Error::Malformed { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        let live = leaves.iter().filter(|leaf| !leaf.deleted);
+        let each = live.map(|leaf| {
+            let mut body = Settings::default().write(&Body::new());
+            for name in [LENGTH, LIMIT, GRACE] {
+                let mut one = body.clone();
+                one.insert(name.into(), leaf.body.get(name).cloned().unwrap_or_default());
+                if Settings::read_body(&one).is_ok() {
+                    body = one;
+                }
+            }
+            Settings::read_body(&body)
+        });
+        Ok(each.collect::<Result<Vec<_>>>()?.into_iter().reduce(Settings::join))
     }
 
     fn read_body(body: &Body) -> Result<Settings> {
@@ -113,6 +143,22 @@ mod tests {
         let united = Settings::read(&leaves).unwrap().unwrap();
         assert_eq!(united, Settings { chunk_prefix_length: 2, data_doc_size_limit: 100_000, grace_ms: 7 });
         assert_eq!(Settings::read(&[]).unwrap(), None);
+    }
+
+    #[test]
+    fn what_is_legible_of_damaged_settings_is_kept() {
+        let salvage = |texts: &[&str]| {
+            Settings::salvage(&texts.iter().map(|text| leaf(serde_json::from_str(text).unwrap())).collect::<Vec<_>>())
+        };
+        let good = r#"{"format":1,"chunk_prefix_length":1,"data_doc_size_limit":70000,"grace_ms":8}"#;
+        assert_eq!(salvage(&[good]).unwrap(), None);
+        let damaged = r#"{"format":1,"chunk_prefix_length":9,"data_doc_size_limit":"x","grace_ms":2592000000}"#;
+        let kept = Settings { grace_ms: 2_592_000_000, ..Settings::default() };
+        assert_eq!(salvage(&[damaged]).unwrap(), Some(kept));
+        let both = Settings { chunk_prefix_length: 1, data_doc_size_limit: 70_000, ..kept };
+        assert_eq!(salvage(&[damaged, good]).unwrap(), Some(both));
+        assert_eq!(salvage(&["{}"]).unwrap(), Some(Settings::default()));
+        assert!(matches!(salvage(&[r#"{"format":2}"#]), Err(Error::Format { .. })));
     }
 
     #[test]

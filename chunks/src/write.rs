@@ -166,10 +166,6 @@ impl ChunkStore {
                 Ok(Attempt::Done) => return Ok((put.receipt, put.missing.into_iter().collect())),
                 Ok(Attempt::Again) => {}
                 Ok(Attempt::Contended) => pause(&*self.environment, attempt).await,
-                Err(Error::Store(failure)) if failure.is_transient() => {
-                    put.last_failure = Some(failure);
-                    pause(&*self.environment, attempt).await;
-                }
                 Err(error) => return Err(error),
             }
         }

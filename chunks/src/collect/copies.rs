@@ -76,7 +76,7 @@ impl Collection<'_> {
             for chunk in held.data.chunks().keys() {
                 let is_referenced = self.references.contains(chunk);
                 let (mut named, mut other, mut wrong) = (None, None, BTreeSet::new());
-                let mut left = None;
+                let (mut left, mut is_dying) = (None, !is_referenced);
                 for id in candidates(chunk, length) {
                     let Some(index) = shelves.get(&id).map(|shelf| &shelf.index) else { continue };
                     let since = index.condemned.get(chunk);
@@ -92,6 +92,7 @@ impl Collection<'_> {
                             named = Some((id, so_far && expired));
                         }
                         Some(place) if elsewhere.get(place).is_some_and(|chunks| chunks.contains(chunk)) => {
+                            is_dying &= since.is_some_and(|since| self.is_expired(*since));
                             // The longest prefix counts, and only one that is not about to go itself can
                             // take the place of another.
                             let stays = since.is_none();
@@ -105,6 +106,10 @@ impl Collection<'_> {
                 let copy = match (named, other) {
                     (Some((shorter, _)), Some((longer, true))) => Copy::Superseded { shorter, longer },
                     (Some((_, expired)), _) => Copy::Named { expired },
+                    // The copy that is named goes too. Which index has the mark of this one does not matter then.
+                    (None, Some((index, _))) if is_dying && left.is_some() => {
+                        Copy::Spare { index: left.unwrap_or(index), known: true, expired: true }
+                    }
                     (None, Some((index, _))) => {
                         let marks = shelves.get(&index).and_then(|shelf| shelf.index.spare.get(&held.id));
                         let since = marks.and_then(|marks| marks.get(chunk));

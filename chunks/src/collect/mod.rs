@@ -32,6 +32,7 @@ use crate::environment::pause;
 use crate::error::{Error, Result};
 use crate::index::Index;
 use crate::lookup::Shelf;
+use crate::placement::SETTINGS_ID;
 use crate::settings::Settings;
 use crate::store::{Edit, Figures};
 use crate::write::refused;
@@ -116,6 +117,8 @@ impl ChunkStore {
     /// that begins after the grace.
     ///
     /// # Errors
+    /// [`Error::Setting`] where there are aggregated chunks and no settings, [`Error::Malformed`] where the
+    /// settings are damaged: nothing is touched, since nobody knows for how long it must be kept.
     /// [`Error::Contended`]; the store's failures. What was done until then stays, and is right.
     pub async fn collect(
         &self,
@@ -124,6 +127,12 @@ impl ChunkStore {
     ) -> Result<Collected> {
         let before = self.store.figures().await?;
         let Some(settings) = self.settings().await? else {
+            if self.has_aggregated().await? {
+                return Err(Error::Setting(format!(
+                    "there are aggregated chunks and no \"{SETTINGS_ID}\", which says how long they must be kept; if this is \
+                     a replica, let it come, otherwise `chunks reindex` makes one with a grace of a week"
+                )));
+            }
             return Ok(Collected { before, after: before, ..Collected::default() });
         };
         let began_ms = self.environment.now_ms();

@@ -1,6 +1,7 @@
 //! A database behind a server that speaks CouchDB's protocol.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -9,13 +10,17 @@ use reqwest::{Client, Method, StatusCode, Url};
 use serde_json::{Value, json};
 
 use super::model::page;
+use super::pace::Pace;
 use super::{
     Body, Change, Changes, DocumentStore, Edit, Figures, IdRange, Leaf, Page, Refusal, Row, StoreResult, Written, sort,
 };
 use crate::error::{StoreError, StoreErrorKind};
 
-/// Documents asked for in one request.
-const IDS_AT_ONCE: usize = 500;
+/// Documents asked for in one request, and sent in one, at first and at most.
+const READ_AT_ONCE: (usize, usize) = (200, 1_000);
+const SENT_AT_ONCE: (usize, usize) = (200, 2_000);
+/// A request that takes longer was too large: servers and what stands before them give up after a minute.
+const SLOW: Duration = Duration::from_secs(5);
 /// Bytes of documents sent in one request, at most, but for a document larger than that.
 const BYTES_AT_ONCE: usize = 4 << 20;
 /// Without a byte for so long a server counts as gone.
@@ -27,6 +32,8 @@ pub struct HttpStore {
     client: Client,
     database: Url,
     user: Option<(String, String)>,
+    reading: Arc<Pace>,
+    writing: Arc<Pace>,
 }
 
 impl HttpStore {
@@ -43,7 +50,9 @@ impl HttpStore {
         if url.cannot_be_a_base() {
             return Err(refused(format!("{database} cannot have a database")));
         }
-        Ok(HttpStore { client, database: url, user })
+        let [reading, writing] =
+            [READ_AT_ONCE, SENT_AT_ONCE].map(|(first, most)| Arc::new(Pace::new(first, most, SLOW)));
+        Ok(HttpStore { client, database: url, user, reading, writing })
     }
 
     async fn send(
@@ -112,19 +121,28 @@ impl HttpStore {
         StoreError::new(StoreErrorKind::Unavailable, sentence)
     }
 
-    /// Sends one `_bulk_docs`, cut where it would be too long.
-    async fn bulk(&self, docs: Vec<String>, new_edits: bool) -> StoreResult<Vec<Value>> {
+    /// Sends a `_bulk_docs`, cut where it would be too long; the rows up to the first failure, and that failure.
+    async fn bulk(&self, docs: Vec<String>, new_edits: bool) -> (Vec<Value>, Option<StoreError>) {
         let mut results = Vec::new();
         let mut docs = docs.into_iter().peekable();
         while docs.peek().is_some() {
-            let (mut some, mut bytes) = (Vec::new(), 0);
-            while let Some(doc) = docs.next_if(|doc| some.is_empty() || bytes + doc.len() <= BYTES_AT_ONCE) {
+            let (mut some, mut bytes, most) = (Vec::new(), 0, self.writing.at_once());
+            let mut fits = |doc: &String| {
+                let fits = bytes == 0 || bytes + doc.len() <= BYTES_AT_ONCE;
                 bytes += doc.len();
+                fits
+            };
+            while some.len() < most
+                && let Some(doc) = docs.next_if(&mut fits)
+            {
                 some.push(doc);
             }
-            self.bulk_part(some, new_edits, &mut results).await?;
+            let count = some.len();
+            if let Err(failure) = self.writing.keep(count, self.bulk_part(some, new_edits, &mut results)).await {
+                return (results, Some(failure));
+            }
         }
-        Ok(results)
+        (results, None)
     }
 
     async fn bulk_part(&self, docs: Vec<String>, new_edits: bool, results: &mut Vec<Value>) -> StoreResult<()> {
@@ -162,10 +180,14 @@ impl fmt::Debug for HttpStore {
 impl DocumentStore for HttpStore {
     async fn leaves(&self, ids: &[String], with_ancestors: bool) -> StoreResult<Vec<Vec<Leaf>>> {
         let mut all = Vec::with_capacity(ids.len());
-        for some in ids.chunks(IDS_AT_ONCE) {
+        let mut rest = ids;
+        while !rest.is_empty() {
+            let some;
+            (some, rest) = rest.split_at(self.reading.at_once().min(rest.len()));
             let docs: Vec<Value> = some.iter().map(|id| json!({"id": id})).collect();
-            let query = [("revs", with_ancestors.to_string())];
-            let answer = self.ask(Method::POST, &["_bulk_get"], &query, Some(&json!({"docs": docs}))).await?;
+            let (query, wanted) = ([("revs", with_ancestors.to_string())], json!({"docs": docs}));
+            let answer = self.ask(Method::POST, &["_bulk_get"], &query, Some(&wanted));
+            let answer = self.reading.keep(some.len(), answer).await?;
             let Some(Value::Array(results)) = take(answer, "results") else {
                 return Err(nonsense("the server's _bulk_get has no results"));
             };
@@ -181,8 +203,13 @@ impl DocumentStore for HttpStore {
 
     async fn live(&self, ids: &[String]) -> StoreResult<Vec<bool>> {
         let mut live = Vec::with_capacity(ids.len());
-        for some in ids.chunks(IDS_AT_ONCE) {
-            let answer = self.ask(Method::POST, &["_all_docs"], &[], Some(&json!({"keys": some}))).await?;
+        let mut rest = ids;
+        while !rest.is_empty() {
+            let some;
+            (some, rest) = rest.split_at(self.reading.at_once().min(rest.len()));
+            let wanted = json!({"keys": some});
+            let answer = self.ask(Method::POST, &["_all_docs"], &[], Some(&wanted));
+            let answer = self.reading.keep(some.len(), answer).await?;
             let rows = rows(answer)?;
             if rows.len() != some.len() {
                 return Err(nonsense("the server's _all_docs has rows that nobody asked for"));
@@ -205,10 +232,14 @@ impl DocumentStore for HttpStore {
             }
             Value::Object(doc).to_string()
         });
-        let results = self.bulk(docs.collect(), true).await?;
+        let (results, failed) = self.bulk(docs.collect(), true).await;
+        if let Some(failure) = failed.clone().filter(|failure| results.is_empty() || !failure.is_transient()) {
+            return Err(failure);
+        }
         let mut outcomes: std::collections::HashMap<&str, Written> =
             results.iter().filter_map(|row| Some((row["id"].as_str()?, written(row)))).collect();
-        let unsaid = || Err(Refusal::Unknown("the server said nothing of it".into()));
+        let unsaid = failed.map_or_else(|| "the server said nothing of it".to_owned(), |failure| failure.to_string());
+        let unsaid = || Err(Refusal::Unknown(unsaid.clone()));
         Ok(ids.iter().map(|id| outcomes.remove(id.as_str()).unwrap_or_else(unsaid)).collect())
     }
 
@@ -226,10 +257,18 @@ impl DocumentStore for HttpStore {
             }
             Value::Object(doc).to_string()
         });
+        let (results, failed) = self.bulk(docs.collect(), false).await;
         // Only what failed is answered.
-        match self.bulk(docs.collect(), false).await?.iter().find(|row| row.get("error").is_some()) {
-            Some(row) => Err(StoreError::new(StoreErrorKind::Refused, format!("{}: {}", row["id"], problem(row)))),
-            None => Ok(()),
+        match (results.iter().find(|row| row.get("error").is_some()), failed) {
+            (Some(row), _) => {
+                let kind = match written(row) {
+                    Err(Refusal::Unknown(_)) => StoreErrorKind::Unavailable,
+                    _ => StoreErrorKind::Refused,
+                };
+                Err(StoreError::new(kind, format!("{}: {}", row["id"], problem(row))))
+            }
+            (None, Some(failure)) => Err(failure),
+            (None, None) => Ok(()),
         }
     }
 

@@ -1,11 +1,16 @@
 //! The small document store that chunks need, and its two implementations: [`ModelStore`] in process,
 //! [`HttpStore`] for any server that speaks CouchDB's protocol.
 //!
-//! Requests are as large as their callers make them; an implementation may cut them up, and a batch is
+//! Requests are as large as their callers make them; an implementation cuts them up, and a batch is
 //! never atomic. What a batch wrote stays when a later part of it fails.
+//!
+//! An implementation need not try again what failed: a [`ChunkStore`](crate::ChunkStore) does that over every
+//! store, for reads and for those writes where it is safe.
 
 mod http;
 mod model;
+mod pace;
+mod steady;
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -17,6 +22,7 @@ use crate::error::StoreError;
 
 pub use http::HttpStore;
 pub use model::ModelStore;
+pub(crate) use steady::{LONGEST_MS, Steady};
 
 /// A document's members without those that begin with an underscore.
 pub type Body = Map<String, Value>;

@@ -1,6 +1,8 @@
 //! A database of this process.
 
 use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use kv_api::Database;
@@ -10,6 +12,7 @@ use model::{
 };
 use serde_json::Value;
 
+use super::pace::Pace;
 use super::{
     Body, Change, Changes, DocumentStore, Edit, Figures, IdRange, Leaf, Page, Refusal, Row, StoreResult, Written, sort,
 };
@@ -18,16 +21,54 @@ use crate::error::{StoreError, StoreErrorKind};
 /// Deeper documents are refused: `serde_json` walks its trees by recursion.
 const MAX_DEPTH: usize = 128;
 
+/// Bytes of documents in one transaction, but for a document larger than that: a tenth of what one may affect.
+const BYTES_AT_ONCE: usize = 1 << 20;
+/// A transaction that takes longer than this was too large: a tenth of the time that a read version lives.
+const SLOW: Duration = Duration::from_millis(500);
+
 /// A database of this process, over any engine.
 #[derive(Clone)]
 pub struct ModelStore<D> {
     documents: Documents<D>,
+    reading: Arc<Pace>,
+    writing: Arc<Pace>,
 }
 
 impl<D: Database> ModelStore<D> {
     /// The database behind `documents`.
     pub fn new(documents: Documents<D>) -> Self {
-        ModelStore { documents }
+        let (reading, writing) = (Arc::new(Pace::new(100, 2_000, SLOW)), Arc::new(Pace::new(100, 1_000, SLOW)));
+        ModelStore { documents, reading, writing }
+    }
+
+    /// Writes edits in as many transactions as they need; what became of them, up to the first failure whose
+    /// outcome is unknown, and that failure.
+    async fn write_parts(
+        &self,
+        edits: &[model::Edit],
+        mode: WriteMode,
+    ) -> (Vec<std::result::Result<RevId, model::Error>>, Option<model::Error>) {
+        let mut results = Vec::with_capacity(edits.len());
+        while results.len() < edits.len() {
+            let rest = &edits[results.len()..];
+            let mut bytes = 0;
+            let fit = rest.iter().take(self.writing.at_once()).take_while(|edit| {
+                bytes += edit.body.len();
+                bytes <= BYTES_AT_ONCE
+            });
+            let count = fit.count().max(1);
+            let began = Instant::now();
+            match self.documents.write(rest[..count].to_vec(), mode).await {
+                Ok(some) => {
+                    self.writing.took(count, began.elapsed());
+                    results.extend(some);
+                }
+                // Nothing of it was written, and a smaller one may fit into the time.
+                Err(error) if count > 1 && is_undone(&error) => self.writing.failed(count),
+                Err(error) => return (results, Some(error)),
+            }
+        }
+        (results, None)
     }
 }
 
@@ -40,30 +81,52 @@ impl<D> fmt::Debug for ModelStore<D> {
 #[async_trait]
 impl<D: Database> DocumentStore for ModelStore<D> {
     async fn leaves(&self, ids: &[String], with_ancestors: bool) -> StoreResult<Vec<Vec<Leaf>>> {
-        let requests = ids.iter().map(|id| BulkGet { id: id.clone(), rev: None }).collect();
         let options = GetOptions { revs: with_ancestors, ..GetOptions::default() };
-        let found = self.documents.get_many(requests, &options).await.map_err(failure)?;
-        let mut all = Vec::with_capacity(found.len());
-        for (_, opened) in found {
-            let mut leaves = Vec::with_capacity(opened.len());
-            for open in opened {
-                if let OpenRev::Found(document) = open {
-                    leaves.push(leaf(document)?);
+        let mut all = Vec::with_capacity(ids.len());
+        while all.len() < ids.len() {
+            let some: Vec<&String> = ids[all.len()..].iter().take(self.reading.at_once()).collect();
+            let requests = some.iter().map(|id| BulkGet { id: (*id).clone(), rev: None }).collect();
+            let began = Instant::now();
+            let found = match self.documents.get_many(requests, &options).await {
+                Err(error) if some.len() > 1 && is_undone(&error) => {
+                    self.reading.failed(some.len());
+                    continue;
                 }
+                found => found.map_err(failure)?,
+            };
+            self.reading.took(some.len(), began.elapsed());
+            for (_, opened) in found {
+                let mut leaves = Vec::with_capacity(opened.len());
+                for open in opened {
+                    if let OpenRev::Found(document) = open {
+                        leaves.push(leaf(document)?);
+                    }
+                }
+                sort(&mut leaves);
+                all.push(leaves);
             }
-            sort(&mut leaves);
-            all.push(leaves);
         }
         Ok(all)
     }
 
     async fn live(&self, ids: &[String]) -> StoreResult<Vec<bool>> {
         let mut live = Vec::with_capacity(ids.len());
-        let mut next = Some(AllDocsRequest { keys: Some(ids.to_vec()), ..AllDocsRequest::default() });
-        while let Some(request) = next {
-            let batch = self.documents.all_docs(&request).await.map_err(failure)?;
-            live.extend(batch.rows.iter().map(|row| matches!(row.entry, AllDocsEntry::Live { .. })));
-            next = batch.next;
+        while live.len() < ids.len() {
+            let some: Vec<String> = ids[live.len()..].iter().take(self.reading.at_once()).cloned().collect();
+            let count = some.len();
+            let request = AllDocsRequest { keys: Some(some), ..AllDocsRequest::default() };
+            let began = Instant::now();
+            match self.documents.all_docs(&request).await {
+                Err(error) if count > 1 && is_undone(&error) => self.reading.failed(count),
+                Err(error) => return Err(failure(error)),
+                Ok(batch) if batch.rows.is_empty() => {
+                    return Err(StoreError::new(StoreErrorKind::Nonsense, "a listing of keys without rows"));
+                }
+                Ok(batch) => {
+                    self.reading.took(count, began.elapsed());
+                    live.extend(batch.rows.iter().map(|row| matches!(row.entry, AllDocsEntry::Live { .. })));
+                }
+            }
         }
         Ok(live)
     }
@@ -86,9 +149,18 @@ impl<D: Database> DocumentStore for ModelStore<D> {
                 _ => made,
             });
         }
-        let results = self.documents.write(fit, WriteMode::Interactive).await.map_err(failure)?;
-        for (place, result) in places.into_iter().zip(results) {
-            outcomes[place] = Some(result.map(|rev| rev.to_string()).map_err(refusal));
+        let (results, failed) = self.write_parts(&fit, WriteMode::Interactive).await;
+        if let Some(error) = failed.clone().filter(|error| results.is_empty() || !is_transient(error)) {
+            return Err(failure(error));
+        }
+        let mut results = results.into_iter();
+        for place in places {
+            outcomes[place] = match (results.next(), &failed) {
+                (Some(result), _) => Some(result.map(|rev| rev.to_string()).map_err(refusal)),
+                // What comes behind the failure was not tried; who looks at the document finds that out.
+                (None, Some(error)) => Some(Err(refusal(error.clone()))),
+                (None, None) => None,
+            };
         }
         let unsaid = || Err(Refusal::Unknown("no outcome".into()));
         Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(unsaid)).collect())
@@ -100,10 +172,11 @@ impl<D: Database> DocumentStore for ModelStore<D> {
             let edit = model::Edit::new(id, text(leaf.body)?).with_history(history(&leaf.rev, &leaf.ancestors)?);
             edits.push(if leaf.deleted { edit.deleting() } else { edit });
         }
-        for result in self.documents.write(edits, WriteMode::Replicated).await.map_err(failure)? {
+        let (results, failed) = self.write_parts(&edits, WriteMode::Replicated).await;
+        for result in results {
             result.map_err(failure)?;
         }
-        Ok(())
+        failed.map_or(Ok(()), |error| Err(failure(error)))
     }
 
     async fn list(&self, range: &IdRange) -> StoreResult<Page> {
@@ -210,16 +283,26 @@ fn refusal(error: model::Error) -> Refusal {
     match error.kind() {
         ErrorKind::Conflict => Refusal::Conflict,
         ErrorKind::DocumentTooLarge(_) => Refusal::TooLarge,
-        ErrorKind::Store(_) if error.status() == 503 => Refusal::Unknown(error.to_string()),
+        _ if is_transient(&error) => Refusal::Unknown(error.to_string()),
         _ => Refusal::Other(error.to_string()),
     }
+}
+
+/// Whether the store failed in a way that passes.
+fn is_transient(error: &model::Error) -> bool {
+    matches!(error.kind(), ErrorKind::Store(_)) && error.status() == 503
+}
+
+/// Whether it failed so, and certainly did nothing.
+fn is_undone(error: &model::Error) -> bool {
+    matches!(error.kind(), ErrorKind::Store(store) if store.is_retryable_not_committed())
 }
 
 fn failure(error: model::Error) -> StoreError {
     let kind = match error.kind() {
         ErrorKind::NotFound(model::NotFound::Database) => StoreErrorKind::NoDatabase,
         ErrorKind::Corrupt(_) => StoreErrorKind::Nonsense,
-        ErrorKind::Store(_) if error.status() == 503 => StoreErrorKind::Unavailable,
+        _ if is_transient(&error) => StoreErrorKind::Unavailable,
         _ => StoreErrorKind::Refused,
     };
     StoreError::new(kind, error.to_string())

@@ -10,7 +10,7 @@ use chunks::store::{Changes, DocumentStore, Edit, Figures, IdRange, Leaf, Page, 
 use chunks::{Chunk, ChunkStore, CollectOptions, Receipt, Settings, StoreError, StoreErrorKind};
 use serde_json::{Value, json};
 
-use crate::support::{World, assert_read, ids, texts};
+use crate::support::{World, assert_read, ids, set_grace, texts};
 
 /// A store that answers so many operations and then no more; the last one is done, and its answer lost.
 #[derive(Debug)]
@@ -71,16 +71,20 @@ impl DocumentStore for Ending {
     }
 }
 
-fn edit(id: &str, body: Value) -> Edit {
+pub(crate) fn edit(id: &str, body: Value) -> Edit {
     Edit { id: id.into(), rev: None, deleted: false, body: body.as_object().unwrap().clone() }
 }
 
 /// A vault as LiveSync leaves it, with a few things that are no chunks.
-async fn vault(world: &World, name: &str) -> (Arc<dyn DocumentStore>, Vec<(String, Chunk)>) {
+pub(crate) async fn vault(world: &World, name: &str) -> (Arc<dyn DocumentStore>, Vec<(String, Chunk)>) {
     vault_of(world, name, 120).await
 }
 
-async fn vault_of(world: &World, name: &str, notes: usize) -> (Arc<dyn DocumentStore>, Vec<(String, Chunk)>) {
+pub(crate) async fn vault_of(
+    world: &World,
+    name: &str,
+    notes: usize,
+) -> (Arc<dyn DocumentStore>, Vec<(String, Chunk)>) {
     let store = world.database(name).await;
     let mut chunks = texts("vault", notes);
     chunks.push(("h:+u3yj679xuo58".into(), Chunk::encrypted("%=Lx6Xqs/Zqx")));
@@ -102,7 +106,7 @@ async fn vault_of(world: &World, name: &str, notes: usize) -> (Arc<dyn DocumentS
 }
 
 /// Every live document but for the names of data documents, which differ from run to run.
-async fn content(store: &dyn DocumentStore) -> BTreeMap<String, Value> {
+pub(crate) async fn content(store: &dyn DocumentStore) -> BTreeMap<String, Value> {
     let mut content = BTreeMap::new();
     let everything = IdRange { start: "\u{20}".into(), end: "\u{7f}".into(), limit: 10_000, bodies: true };
     for row in store.list(&everything).await.unwrap().rows {
@@ -129,8 +133,8 @@ async fn content(store: &dyn DocumentStore) -> BTreeMap<String, Value> {
 /// How often one gives up, at most, before the operation counts as endless.
 const MOST_OPERATIONS: i64 = 400;
 
-#[derive(Clone, Copy, PartialEq)]
-enum Operation {
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Operation {
     Migrate,
     MigrateBack,
     Reindex,
@@ -138,7 +142,7 @@ enum Operation {
 }
 
 impl Operation {
-    async fn run(self, chunks: &ChunkStore) -> chunks::Result<()> {
+    pub(crate) async fn run(self, chunks: &ChunkStore) -> chunks::Result<()> {
         match self {
             Operation::Migrate => drop(chunks.migrate(false, |_, _| ()).await?),
             Operation::MigrateBack => drop(chunks.migrate_back(false, |_, _| ()).await?),
@@ -242,45 +246,9 @@ async fn a_collection_is_begun_again() {
             receipt.merge(aggregated.put(some.to_vec()).await.unwrap());
         }
         assert_eq!(receipt.new, 60);
-        let settings = aggregated.settings().await.unwrap().unwrap();
-        aggregated.configure(Settings { grace_ms: 0, ..settings }, 200).await.unwrap();
+        set_grace(&*store, 0).await;
         aggregated.collect(CollectOptions { unused_percent: 100, ..CollectOptions::default() }, |_| ()).await.unwrap();
         (store, chunks)
     })
     .await;
-}
-
-crate::scenarios!(a_vault_by_hand_migrates_and_comes_back);
-
-async fn a_vault_by_hand_migrates_and_comes_back(world: World) {
-    let store = world.database("vault").await;
-    let files = [
-        ("shared/from-a.txt", vec![("h:1ecijke328qp3", json!({"type": "leaf", "data": "from-a\n"}))]),
-        ("secret.md", vec![("h:+u3yj679xuo58", json!({"type": "leaf", "e_": true, "data": "%=Lx6Xqs/Zqx"}))]),
-        (
-            "both.txt",
-            vec![("h:1ecijke328qp3", Value::Null), ("h:2mj7d2m7tephp", json!({"type": "leaf", "data": "base\n"}))],
-        ),
-    ];
-    let mut edits = Vec::new();
-    for (path, chunks) in files {
-        let children: Vec<&str> = chunks.iter().map(|(id, _)| *id).collect();
-        edits.push(edit(path, json!({"path": path, "children": children, "type": "plain", "eden": {}, "size": 7})));
-        edits.extend(chunks.into_iter().filter(|(_, body)| !body.is_null()).map(|(id, body)| edit(id, body)));
-    }
-    store.write(edits).await.unwrap().into_iter().for_each(|written| drop(written.unwrap()));
-    let before = content(&*store).await;
-    let chunks = ChunkStore::new(store.clone());
-    let planned = chunks.migrate(true, |_, _| ()).await.unwrap();
-    assert_eq!((planned.chunks, content(&*store).await), (3, before.clone()));
-    let migrated = chunks.migrate(false, |_, _| ()).await.unwrap();
-    assert_eq!((migrated.chunks, migrated.left.len()), (3, 0));
-    assert!(store.list(&IdRange::prefix("h:")).await.unwrap().rows.is_empty());
-    let verified = chunks.verify(|_| ()).await.unwrap();
-    assert_eq!((verified.files, verified.chunks, verified.missing.len()), (3, 3, 0));
-    let found = chunks.get(&["h:1ecijke328qp3".to_owned(), "h:+u3yj679xuo58".to_owned()]).await.unwrap();
-    assert_eq!(found["h:1ecijke328qp3"], Some(Chunk::plain("from-a\n")));
-    assert_eq!(found["h:+u3yj679xuo58"], Some(Chunk::encrypted("%=Lx6Xqs/Zqx")));
-    assert_eq!(chunks.migrate_back(false, |_, _| ()).await.unwrap().chunks, 3);
-    assert_eq!(content(&*store).await, before);
 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use chunks::store::{DocumentStore, HttpStore, ModelStore};
+use chunks::store::{DocumentStore, Edit, HttpStore, ModelStore};
 use chunks::{Chunk, ChunkStore};
 use kv_api::AnyDatabase;
 use model::{CreateOptions, Layer, LayerOptions};
@@ -45,6 +45,11 @@ impl World {
             Some(server) => Arc::new(HttpStore::new(&format!("http://{}/{name}", server.address()), None).unwrap()),
             None => Arc::new(ModelStore::new(documents)),
         }
+    }
+
+    /// Where the server listens, if there is one.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.server.as_ref().map(Server::address)
     }
 
     pub(crate) async fn chunks(&self, name: &str) -> ChunkStore {
@@ -103,6 +108,16 @@ pub(crate) fn assert_read(found: &std::collections::BTreeMap<String, Option<Chun
     for (id, chunk) in wanted {
         assert_eq!(found.get(id).and_then(Option::as_ref), Some(chunk), "{id}");
     }
+}
+
+/// Sets a grace that `configure` would refuse, as a test needs it.
+pub(crate) async fn set_grace(store: &dyn DocumentStore, grace_ms: u64) {
+    let id = "chunks:settings".to_owned();
+    let leaf = store.leaves(std::slice::from_ref(&id), false).await.unwrap().remove(0).remove(0);
+    let mut body = leaf.body;
+    body.insert("grace_ms".into(), grace_ms.into());
+    let edit = Edit { id, rev: Some(leaf.rev), deleted: false, body };
+    store.write(vec![edit]).await.unwrap().remove(0).unwrap();
 }
 
 pub(crate) fn ids(chunks: &[(String, Chunk)]) -> Vec<String> {

@@ -5,12 +5,15 @@
 //! * While nobody replicates it holds on each of them at any moment.
 //! * After quiet and two collections nothing remains that no file refers to.
 //!
-//! Forks come back within half of the grace. `CHUNKS_SEEDS=N` plays N seeds from a random one; a failing
-//! seed is printed and belongs into [`SEEDS`].
+//! Forks come back within half of the grace; [`forks`] has those that come later. `CHUNKS_SEEDS=N` plays N seeds
+//! from a random one (`CHUNKS_FIRST_SEED=S`: from that one), with a line now and then that says how far it is; a
+//! failing seed is printed and belongs into [`SEEDS`].
 
+mod forks;
 mod stepped;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use chunks::store::{Body, DocumentStore, Edit, IdRange, Leaf};
@@ -38,6 +41,12 @@ struct Play {
     /// The contents that a chunk may have.
     contents: Mutex<BTreeMap<String, BTreeSet<String>>>,
     unused_percent: u8,
+    /// Replicas whose clients are at work now.
+    present: Mutex<Vec<usize>>,
+    /// Whether they collect.
+    collects: AtomicBool,
+    /// Which pieces they write: this one and some after it.
+    first_piece: AtomicU64,
 }
 
 /// Why a play has failed.
@@ -51,7 +60,17 @@ impl Play {
             replicas.push(world.database(&format!("replica-{seed}-{replica}")).await);
         }
         let unused_percent = [0, 20, 60][stage.roll(3) as usize];
-        let play = Play { stage, fault, replicas, contents: Mutex::default(), unused_percent };
+        let present = Mutex::new((0..REPLICAS).collect());
+        let play = Play {
+            stage,
+            fault,
+            replicas,
+            contents: Mutex::default(),
+            unused_percent,
+            present,
+            collects: AtomicBool::new(true),
+            first_piece: AtomicU64::new(0),
+        };
         let settings = json!({
             "format": 1,
             "chunk_prefix_length": play.stage.roll(2),
@@ -75,7 +94,7 @@ impl Play {
 
     /// A piece of a file. Few enough that most are there already; some are encrypted.
     fn piece(&self, actor: usize) -> (String, Chunk) {
-        let number = self.stage.roll(70);
+        let number = self.first_piece.load(Ordering::Relaxed) + self.stage.roll(70);
         let text = format!("{number:04} ").repeat(20 + (number as usize * 37) % 900);
         let id = chunk_id(&text);
         let (id, chunk) = if number.is_multiple_of(7) {
@@ -87,18 +106,26 @@ impl Play {
         (id, chunk)
     }
 
-    fn actor(&self, number: usize) -> BoxFuture<'_, ()> {
-        let replica = (self.stage.roll(2 * REPLICAS as u64) as usize).saturating_sub(REPLICAS - 1).min(REPLICAS - 1);
-        match self.stage.roll(20) {
+    /// Somebody with something to do, and whether it is to copy one replica to another.
+    fn actor(&self, number: usize) -> (BoxFuture<'_, ()>, bool) {
+        let present = self.present.lock().unwrap().clone();
+        let count = present.len();
+        // The first of them, the server, has as much to do as all others together.
+        let place = (self.stage.roll(2 * count as u64) as usize).saturating_sub(count - 1).min(count - 1);
+        let replica = present[place];
+        let doing = match self.stage.roll(20) {
             0..10 => self.edit(number, replica).boxed(),
             10..13 => self.delete(number, replica).boxed(),
-            13..17 => self.collect(number, replica).boxed(),
+            13..17 if self.collects.load(Ordering::Relaxed) => self.collect(number, replica).boxed(),
             17 => self.grow(number, replica).boxed(),
+            13..17 => self.edit(number, replica).boxed(),
+            _ if count == 1 => self.edit(number, replica).boxed(),
             _ => {
-                let other = (replica + 1 + self.stage.roll(REPLICAS as u64 - 1) as usize) % REPLICAS;
-                self.copy(number, replica, other).boxed()
+                let other = present[(place + 1 + self.stage.roll(count as u64 - 1) as usize) % count];
+                return (self.copy(number, replica, other).boxed(), true);
             }
-        }
+        };
+        (doing, false)
     }
 
     async fn edit(&self, number: usize, replica: usize) {
@@ -180,7 +207,10 @@ impl Play {
     /// Several actors, one step after the other in an order that the dice decide.
     async fn episode(&self) -> Result<(), String> {
         let count = 2 + self.stage.roll(7) as usize;
-        let mut actors: Vec<Option<BoxFuture<'_, ()>>> = (0..count).map(|number| Some(self.actor(number))).collect();
+        let (mut actors, copies): (Vec<Option<BoxFuture<'_, ()>>>, Vec<bool>) =
+            (0..count).map(|number| self.actor(number)).map(|(doing, copies)| (Some(doing), copies)).unzip();
+        // In the middle of a replication a file may be there before its chunks.
+        let is_copied = copies.contains(&true);
         self.stage.set_rough(self.stage.roll(2) == 0);
         let mut elapsed = 0;
         while actors.iter().any(Option::is_some) {
@@ -192,6 +222,10 @@ impl Play {
                 actors[number] = None;
                 self.stage.forget(number);
             }
+            if !is_copied && self.stage.roll(150) == 0 {
+                let replica = self.stage.roll(REPLICAS as u64) as usize;
+                self.check(replica).await.map_err(|why| format!("in between: {why}"))?;
+            }
             if elapsed < GRACE / 8 {
                 let pause = self.stage.roll(400);
                 self.stage.pass(pause);
@@ -202,10 +236,11 @@ impl Play {
         Ok(())
     }
 
-    /// All replicas have everything.
+    /// All replicas that are present have everything.
     async fn meet(&self) {
+        let present = self.present.lock().unwrap().clone();
         for _ in 0..2 {
-            for replica in 1..REPLICAS {
+            for replica in present.iter().copied().filter(|&replica| replica != 0) {
                 replicate(&*self.replicas[replica], &*self.replicas[0]).await;
                 replicate(&*self.replicas[0], &*self.replicas[replica]).await;
             }
@@ -269,20 +304,25 @@ impl Play {
             let pause = self.stage.roll(GRACE / 4);
             self.stage.pass(pause);
         }
+        self.quiet().await?;
+        Ok(self.stage.trace())
+    }
+
+    /// Two collections, a grace apart: everything that is referred to remains, and nothing else.
+    async fn quiet(&self) -> Result<(), String> {
         let everything = CollectOptions { unused_percent: 0, ..CollectOptions::default() };
         let server = self.chunks(0, None, Fault::None);
         for _ in 0..2 {
             server.collect(everything, |_| ()).await.map_err(|error| error.to_string())?;
             self.stage.pass(GRACE);
         }
-        // The second of them was one grace after the first.
         self.check(0).await?;
         self.check_clean().await?;
         self.meet().await;
         for replica in 0..REPLICAS {
             self.check(replica).await?;
         }
-        Ok(self.stage.trace())
+        Ok(())
     }
 }
 
@@ -298,16 +338,35 @@ async fn play_all(world: World, seeds: &[u64]) {
     }
 }
 
+/// The seeds that `CHUNKS_SEEDS` asks for.
+fn more_seeds() -> std::ops::Range<u64> {
+    let Ok(count) = std::env::var("CHUNKS_SEEDS") else { return 0..0 };
+    let first = match std::env::var("CHUNKS_FIRST_SEED") {
+        Ok(first) => first.parse().unwrap(),
+        Err(_) => model::Environment::now_ms(&model::SystemEnvironment),
+    };
+    first..first + count.parse::<u64>().unwrap()
+}
+
+/// Plays the seeds that were asked for, each in a world of its own, so that none grows.
+async fn play_more(what: &str, play_one: impl AsyncFn(&World, u64) -> Result<(), String>) {
+    let seeds = more_seeds();
+    for seed in seeds.clone() {
+        let world = World::in_process().await;
+        if let Err(why) = play_one(&world, seed).await {
+            panic!("{what}, seed {seed}: {why}");
+        }
+        let played = seed - seeds.start + 1;
+        if played.is_multiple_of(50) {
+            eprintln!("{what}: {played} of {} seeds played", seeds.end - seeds.start);
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_lost_in_memory() {
-    let more: Vec<u64> = match std::env::var("CHUNKS_SEEDS") {
-        Ok(count) => {
-            let first = model::Environment::now_ms(&model::SystemEnvironment);
-            (0..count.parse().unwrap()).map(|number| first + number).collect()
-        }
-        Err(_) => Vec::new(),
-    };
-    play_all(World::in_process().await, &[SEEDS, &more].concat()).await;
+    play_all(World::in_process().await, SEEDS).await;
+    play_more("many at once", async |world, seed| play(world, seed, Fault::None).await.map(drop)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -339,13 +398,14 @@ async fn planted_faults_are_caught() {
         let world = World::in_process().await;
         let mut caught = None;
         for seed in 1..=40 {
-            if let Err(why) = play(&world, seed, fault).await {
+            let play = Play::new(&world, seed, fault).await;
+            if let Err(why) = play.run().await {
+                println!("{fault:?} is caught by seed {seed}, after {} steps: {why}", play.stage.steps());
                 caught = Some(why);
                 break;
             }
         }
         let why = caught.unwrap_or_else(|| panic!("{fault:?} was not noticed"));
         assert!(why.contains("missing") || why.contains("left"), "{fault:?}: {why}");
-        println!("{fault:?}: {why}");
     }
 }

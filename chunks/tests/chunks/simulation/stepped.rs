@@ -2,7 +2,7 @@
 //! that one seed decides the order of all of them, whatever the engine below. It fails and is cut off where
 //! the seed says so, and can be wrong on purpose.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
@@ -42,7 +42,11 @@ struct State {
     turn: Option<usize>,
     /// A hash of everything that happened, to compare runs by.
     trace: u64,
+    /// How often anybody moved.
+    steps: u64,
     is_rough: bool,
+    /// How many more operations of an actor fail: some failures pass at once, some outlast every patience.
+    outages: HashMap<usize, u64>,
 }
 
 impl fmt::Debug for Stage {
@@ -59,7 +63,9 @@ impl Stage {
             waiting: HashSet::new(),
             turn: None,
             trace: seed,
+            steps: 0,
             is_rough: false,
+            outages: HashMap::new(),
         };
         Arc::new(Stage { state: Mutex::new(state) })
     }
@@ -82,6 +88,11 @@ impl Stage {
 
     pub(crate) fn trace(&self) -> u64 {
         self.with(|state| state.trace)
+    }
+
+    /// How often anybody moved so far.
+    pub(crate) fn steps(&self) -> u64 {
+        self.with(|state| state.steps)
     }
 
     fn note(&self, what: &str) {
@@ -114,6 +125,7 @@ impl Stage {
     /// Lets one actor move until it waits again. Whether it has come to its end.
     pub(crate) async fn drive(&self, actor: usize, future: &mut BoxFuture<'_, ()>) -> bool {
         self.with(|state| {
+            state.steps += 1;
             if state.waiting.contains(&actor) {
                 state.turn = Some(actor);
             }
@@ -131,8 +143,25 @@ impl Stage {
     pub(crate) fn forget(&self, actor: usize) {
         self.with(|state| {
             state.waiting.remove(&actor);
+            state.outages.remove(&actor);
             state.turn = None;
         });
+    }
+
+    /// Whether an operation of the actor fails now.
+    fn fails(&self, actor: usize) -> bool {
+        self.with(|state| {
+            if let Some(left) = state.outages.get_mut(&actor).filter(|left| **left > 0) {
+                *left -= 1;
+                return true;
+            }
+            let fails = state.is_rough && state.dice.random_range(0..60) == 0;
+            if fails {
+                let more = [0, 0, 1, 4, 40][state.dice.random_range(0..5)];
+                state.outages.insert(actor, more);
+            }
+            fails
+        })
     }
 }
 
@@ -185,11 +214,12 @@ impl Stepped {
     }
 
     fn fail(&self, sentence: &str) -> StoreResult<()> {
-        let stage = &self.played.stage;
-        if self.played.actor.is_some() && stage.with(|state| state.is_rough) && stage.roll(60) == 0 {
-            return Err(StoreError::new(StoreErrorKind::Unavailable, sentence));
+        match self.played.actor {
+            Some(actor) if self.played.stage.fails(actor) => {
+                Err(StoreError::new(StoreErrorKind::Unavailable, sentence))
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     async fn overwrite(&self, edit: Edit) -> StoreResult<Written> {

@@ -1,0 +1,82 @@
+//! How many documents go into one transaction or request: fewer while they take long, more while they do not.
+//!
+//! A transaction that takes longer than the store keeps its read version fails whole, and fails again when
+//! it is repeated as it was. So the count follows the time that the last ones took, far below that bound.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// The pace of one kind of operation of a store.
+#[derive(Debug)]
+pub(super) struct Pace {
+    at_once: AtomicUsize,
+    most: usize,
+    slow: Duration,
+}
+
+impl Pace {
+    /// Begins with `first` documents and never takes more than `most`; one that takes longer than `slow` was
+    /// too large.
+    pub(super) const fn new(first: usize, most: usize, slow: Duration) -> Self {
+        Pace { at_once: AtomicUsize::new(first), most, slow }
+    }
+
+    /// How many documents to take now; at least one.
+    pub(super) fn at_once(&self) -> usize {
+        self.at_once.load(Ordering::Relaxed).max(1)
+    }
+
+    /// Waits for the answer to a request about so many documents, and learns from it.
+    pub(super) async fn keep<T, E>(
+        &self,
+        documents: usize,
+        request: impl Future<Output = Result<T, E>> + Send,
+    ) -> Result<T, E> {
+        let began = Instant::now();
+        let answer = request.await;
+        match answer {
+            Ok(_) => self.took(documents, began.elapsed()),
+            Err(_) => self.failed(documents),
+        }
+        answer
+    }
+
+    /// So many documents took so long.
+    pub(super) fn took(&self, documents: usize, time: Duration) {
+        if time > self.slow {
+            self.failed(documents);
+        } else if time < self.slow / 4 && documents >= self.at_once() {
+            self.at_once.fetch_max((documents * 2).min(self.most), Ordering::Relaxed);
+        }
+    }
+
+    /// So many documents were too many.
+    pub(super) fn failed(&self, documents: usize) {
+        self.at_once.fetch_min((documents / 2).max(1), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_follows_the_time_taken() {
+        let pace = Pace::new(64, 200, Duration::from_millis(400));
+        pace.took(64, Duration::from_millis(50));
+        assert_eq!(pace.at_once(), 128);
+        pace.took(20, Duration::from_millis(1));
+        assert_eq!(pace.at_once(), 128, "a few say nothing of many");
+        pace.took(128, Duration::from_millis(50));
+        assert_eq!(pace.at_once(), 200);
+        pace.took(200, Duration::from_millis(300));
+        assert_eq!(pace.at_once(), 200);
+        pace.took(200, Duration::from_millis(500));
+        assert_eq!(pace.at_once(), 100);
+        for _ in 0..20 {
+            pace.failed(pace.at_once());
+        }
+        assert_eq!(pace.at_once(), 1);
+    }
+}

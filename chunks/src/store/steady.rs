@@ -1,0 +1,280 @@
+//! A store over another that does not give up at the first failure.
+//!
+//! Reads, and merges of leaves that exist already, are repeated as they are. Of a write nobody knows what was
+//! done; it is looked at, document by document:
+//!
+//! ```text
+//!  found                                        then
+//!  the leaf that the edit replaces              it was not written: again
+//!  a leaf with the edit's content on top of it  it was written
+//!  other leaves directly on top of it           somebody was faster: a conflict
+//!  anything else                                it stays unknown, and the caller decides
+//! ```
+//!
+//! Repeating is safe because an edit names the leaf it replaces: should the first one arrive late after all,
+//! one of the two finds that leaf gone. An edit that creates a document names none. It is repeated only while
+//! there is no trace of the document, not even a tombstone: else one that was written and deleted since
+//! would come back.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::future::BoxFuture;
+
+use super::{Changes, DocumentStore, Edit, Figures, IdRange, Leaf, Page, Refusal, StoreResult, Written};
+use crate::environment::{Environment, random};
+use crate::error::{StoreError, StoreErrorKind};
+
+/// How often something is tried: for about half a minute, if each failure comes at once.
+const ATTEMPTS: u32 = 12;
+/// The same, of a store that has never answered: most likely it is not there.
+const FIRST_ATTEMPTS: u32 = 5;
+/// No attempt begins later than this after the first, in milliseconds. It must be well below a quarter of the
+/// least grace.
+pub(crate) const LONGEST_MS: u64 = 10 * 60 * 1_000;
+/// The first pause and the longest, in milliseconds.
+const FIRST_PAUSE_MS: u64 = 50;
+const LONGEST_PAUSE_MS: u64 = 8_000;
+
+/// A store that tries again.
+#[derive(Clone)]
+pub(crate) struct Steady {
+    inner: Arc<dyn DocumentStore>,
+    environment: Arc<dyn Environment>,
+    /// Whether it has ever answered.
+    has_answered: Arc<AtomicBool>,
+}
+
+/// What a failed edit turned out to be.
+enum Settled {
+    Outcome(Written),
+    Again,
+}
+
+/// Attempts at one thing.
+struct Effort {
+    attempts: u32,
+    began_ms: u64,
+}
+
+impl Steady {
+    pub(crate) fn new(inner: Arc<dyn DocumentStore>, environment: Arc<dyn Environment>) -> Self {
+        Steady { inner, environment, has_answered: Arc::default() }
+    }
+
+    fn effort(&self) -> Effort {
+        Effort { attempts: 0, began_ms: self.environment.now_ms() }
+    }
+
+    /// Pauses after a failure, or gives it back if there were enough of them.
+    async fn pause(&self, effort: &mut Effort, failure: StoreError) -> StoreResult<()> {
+        effort.attempts += 1;
+        let most = if self.has_answered.load(Ordering::Relaxed) { ATTEMPTS } else { FIRST_ATTEMPTS };
+        let elapsed = self.environment.now_ms().saturating_sub(effort.began_ms);
+        if effort.attempts >= most || elapsed >= LONGEST_MS {
+            let seconds = elapsed.div_ceil(1_000);
+            let sentence = format!("{failure} (given up after {} attempts in {seconds} s)", effort.attempts);
+            return Err(StoreError::new(failure.kind(), sentence));
+        }
+        let longest = (FIRST_PAUSE_MS << (effort.attempts - 1).min(10)).min(LONGEST_PAUSE_MS);
+        // Half of it at least: a server that is overloaded needs the time. The rest by chance, so that those who
+        // failed together do not come back together.
+        let pause = longest / 2 + random(&*self.environment) % (longest / 2 + 1);
+        self.environment.sleep(Duration::from_millis(pause)).await;
+        Ok(())
+    }
+
+    /// Asks until there is an answer.
+    async fn ask<'s, T>(&'s self, mut ask: impl FnMut() -> BoxFuture<'s, StoreResult<T>> + Send) -> StoreResult<T> {
+        let mut effort = self.effort();
+        loop {
+            match ask().await {
+                Err(failure) if failure.is_transient() => self.pause(&mut effort, failure).await?,
+                Err(failure) => return Err(failure),
+                Ok(answer) => {
+                    self.has_answered.store(true, Ordering::Relaxed);
+                    return Ok(answer);
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Steady {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Steady").field(&self.inner).finish()
+    }
+}
+
+#[async_trait]
+impl DocumentStore for Steady {
+    async fn leaves(&self, ids: &[String], with_ancestors: bool) -> StoreResult<Vec<Vec<Leaf>>> {
+        self.ask(|| self.inner.leaves(ids, with_ancestors)).await
+    }
+
+    async fn live(&self, ids: &[String]) -> StoreResult<Vec<bool>> {
+        self.ask(|| self.inner.live(ids)).await
+    }
+
+    async fn write(&self, edits: Vec<Edit>) -> StoreResult<Vec<Written>> {
+        let mut outcomes: Vec<Option<Written>> = vec![None; edits.len()];
+        let mut open: Vec<usize> = (0..edits.len()).collect();
+        let mut effort = self.effort();
+        while !open.is_empty() {
+            let some: Vec<Edit> = open.iter().filter_map(|&place| edits.get(place).cloned()).collect();
+            let (unknown, failure) = match self.inner.write(some).await {
+                Ok(written) => {
+                    self.has_answered.store(true, Ordering::Relaxed);
+                    let (mut unknown, mut failure) = (Vec::new(), None);
+                    for (place, written) in open.drain(..).zip(written) {
+                        match written {
+                            Err(Refusal::Unknown(reason)) => {
+                                failure = Some(reason);
+                                unknown.push(place);
+                            }
+                            written => outcomes[place] = Some(written),
+                        }
+                    }
+                    let Some(reason) = failure else { break };
+                    (unknown, StoreError::new(StoreErrorKind::Unavailable, reason))
+                }
+                Err(failure) if failure.is_transient() => (std::mem::take(&mut open), failure),
+                Err(failure) => return Err(failure),
+            };
+            let reason = failure.to_string();
+            self.pause(&mut effort, failure).await?;
+            let ids: Vec<String> = unknown.iter().map(|&place| edits[place].id.clone()).collect();
+            for (place, leaves) in unknown.into_iter().zip(self.leaves(&ids, true).await?) {
+                match settle(&edits[place], &leaves, &reason) {
+                    Settled::Outcome(written) => outcomes[place] = Some(written),
+                    Settled::Again => open.push(place),
+                }
+            }
+        }
+        let unsaid = || Err(Refusal::Unknown("the store said nothing of it".into()));
+        Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(unsaid)).collect())
+    }
+
+    async fn graft(&self, leaves: Vec<(String, Leaf)>) -> StoreResult<()> {
+        self.ask(|| self.inner.graft(leaves.clone())).await
+    }
+
+    async fn list(&self, range: &IdRange) -> StoreResult<Page> {
+        self.ask(|| self.inner.list(range)).await
+    }
+
+    async fn changes(&self, since: Option<&str>, limit: usize) -> StoreResult<Changes> {
+        self.ask(|| self.inner.changes(since, limit)).await
+    }
+
+    async fn figures(&self) -> StoreResult<Figures> {
+        self.ask(|| self.inner.figures()).await
+    }
+
+    async fn takes(&self, bytes: usize) -> StoreResult<bool> {
+        self.ask(|| self.inner.takes(bytes)).await
+    }
+}
+
+/// What became of an edit, by the leaves that are there after it.
+fn settle(edit: &Edit, leaves: &[Leaf], reason: &str) -> Settled {
+    let unknown = || Settled::Outcome(Err(Refusal::Unknown(format!("it may have been written or not: {reason}"))));
+    let is_it = |leaf: &&Leaf| leaf.deleted == edit.deleted && leaf.body == edit.body;
+    let Some(rev) = &edit.rev else {
+        let live = || leaves.iter().filter(|leaf| !leaf.deleted);
+        return match live().find(is_it) {
+            // Whoever wrote it: it is there, as it should be.
+            Some(leaf) => Settled::Outcome(Ok(leaf.rev.clone())),
+            None if leaves.is_empty() => Settled::Again,
+            None if live().next().is_some() && leaves.iter().all(|leaf| leaf.ancestors.is_empty()) => {
+                Settled::Outcome(Err(Refusal::Conflict))
+            }
+            None => unknown(),
+        };
+    };
+    if leaves.iter().any(|leaf| leaf.rev == *rev) {
+        // A tombstone is replaced by nobody.
+        let is_live = leaves.iter().any(|leaf| leaf.rev == *rev && !leaf.deleted);
+        return if is_live { Settled::Again } else { Settled::Outcome(Err(Refusal::Conflict)) };
+    }
+    let mut on_top = leaves.iter().filter(|leaf| leaf.ancestors.contains(rev)).peekable();
+    if on_top.peek().is_none() {
+        return unknown();
+    }
+    let is_direct = |leaf: &&Leaf| leaf.ancestors.first() == Some(rev);
+    match leaves.iter().filter(is_direct).find(is_it) {
+        Some(leaf) => Settled::Outcome(Ok(leaf.rev.clone())),
+        None if on_top.all(|leaf| is_direct(&leaf)) => Settled::Outcome(Err(Refusal::Conflict)),
+        None => unknown(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::store::Body;
+
+    fn body(number: u64) -> Body {
+        json!({"n": number}).as_object().cloned().unwrap_or_default()
+    }
+
+    fn leaf(rev: &str, number: u64, ancestors: &[&str]) -> Leaf {
+        let ancestors = ancestors.iter().map(|&rev| rev.to_owned()).collect();
+        Leaf { rev: rev.into(), deleted: false, body: body(number), ancestors }
+    }
+
+    fn tombstone(rev: &str, ancestors: &[&str]) -> Leaf {
+        Leaf { deleted: true, body: Body::new(), ..leaf(rev, 0, ancestors) }
+    }
+
+    #[track_caller]
+    fn check(edit: &Edit, leaves: &[Leaf], wanted: &str) {
+        let found = match settle(edit, leaves, "silence") {
+            Settled::Again => "again".to_owned(),
+            Settled::Outcome(Ok(rev)) => rev,
+            Settled::Outcome(Err(Refusal::Unknown(_))) => "unknown".to_owned(),
+            Settled::Outcome(Err(refusal)) => refusal.to_string(),
+        };
+        assert_eq!(found, wanted, "{edit:?} over {leaves:?}");
+    }
+
+    #[test]
+    fn an_edit_is_settled_by_what_is_there() {
+        let edit = Edit { id: "x".into(), rev: Some("2-b".into()), deleted: false, body: body(7) };
+        check(&edit, &[leaf("2-b", 1, &["1-a"])], "again");
+        check(&edit, &[leaf("3-c", 7, &["2-b", "1-a"])], "3-c");
+        check(&edit, &[leaf("3-d", 8, &["2-b", "1-a"])], "conflict");
+        check(&edit, &[leaf("3-d", 8, &["2-b", "1-a"]), leaf("3-c", 7, &["2-b", "1-a"])], "3-c");
+        // Somebody went on from one of them, and nobody can say from whose.
+        check(&edit, &[leaf("4-e", 9, &["3-c", "2-b", "1-a"])], "unknown");
+        check(&edit, &[leaf("2-x", 1, &["1-a"])], "unknown");
+        check(&edit, &[leaf("2-x", 1, &["1-a"]), leaf("2-b", 1, &["1-a"])], "again");
+        check(&edit, &[tombstone("2-b", &["1-a"])], "conflict");
+        check(&edit, &[], "unknown");
+    }
+
+    #[test]
+    fn a_deletion_is_settled_by_its_tombstone() {
+        let edit = Edit::delete("x", "2-b");
+        check(&edit, &[leaf("2-b", 1, &["1-a"])], "again");
+        check(&edit, &[tombstone("3-c", &["2-b", "1-a"])], "3-c");
+        check(&edit, &[leaf("3-c", 1, &["2-b", "1-a"])], "conflict");
+    }
+
+    #[test]
+    fn a_new_document_is_written_again_only_where_there_is_no_trace_of_it() {
+        let edit = Edit { id: "x".into(), rev: None, deleted: false, body: body(7) };
+        check(&edit, &[], "again");
+        check(&edit, &[leaf("1-a", 7, &[])], "1-a");
+        check(&edit, &[leaf("1-a", 8, &[])], "conflict");
+        check(&edit, &[leaf("2-b", 8, &["1-a"])], "unknown");
+        // It may have been written, and deleted since.
+        check(&edit, &[tombstone("2-b", &["1-a"])], "unknown");
+        check(&edit, &[leaf("3-c", 7, &["2-b", "1-a"])], "3-c");
+    }
+}

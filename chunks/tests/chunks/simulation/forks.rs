@@ -1,0 +1,167 @@
+//! A fork that was away for longer than the grace brings files whose chunks are gone. It is detected, and the
+//! chunks come back from the fork's own copy, if that happens before the fork takes over what was removed.
+//!
+//! One that has also collected while it was away brings the end of chunks that others went on using: they come
+//! back from a replica that has not taken that over yet.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+
+use chunks::store::{DocumentStore, Edit, IdRange};
+use serde_json::Value;
+
+use super::{EPISODES, Fault, GRACE, Play, REPLICAS, Verdict, World, play_more};
+use crate::support::replicate;
+
+/// Seeds that are always played.
+const SEEDS: std::ops::Range<u64> = 1..5;
+/// The replica that leaves.
+const FORK: usize = REPLICAS - 1;
+
+/// How a play with an old fork ended.
+struct Ended {
+    /// Chunks that were missing when it came back, and were brought.
+    missing: usize,
+    trace: u64,
+}
+
+impl Play {
+    async fn run_with_an_old_fork(&self) -> Result<Ended, String> {
+        for _ in 0..EPISODES / 3 {
+            self.episode().await?;
+            self.meet().await;
+        }
+        // The fork and the others work on without each other.
+        let is_collecting = self.stage.roll(3) == 0;
+        let mut away = 0;
+        while away < 2 * GRACE {
+            if self.stage.roll(2) == 0 {
+                self.tidy_up().await;
+            }
+            for present in [(0..FORK).collect::<Vec<_>>(), vec![FORK]] {
+                self.collects.store(is_collecting || present != [FORK], Ordering::Relaxed);
+                // The others go over to other texts.
+                self.first_piece.store(if present == [FORK] { 0 } else { 100 }, Ordering::Relaxed);
+                *self.present.lock().unwrap() = present;
+                self.episode().await?;
+                self.meet_without_the_fork().await;
+            }
+            for replica in 0..REPLICAS {
+                self.check(replica).await.map_err(|why| format!("while it is away: {why}"))?;
+            }
+            let pause = GRACE / 8 + self.stage.roll(GRACE / 2);
+            self.stage.pass(pause);
+            away += pause;
+        }
+        self.collects.store(true, Ordering::Relaxed);
+        *self.present.lock().unwrap() = (0..REPLICAS).collect();
+
+        // It brings what it has. What is missing then is named by `verify`, all of it and nothing else.
+        replicate(&*self.replicas[FORK], &*self.replicas[0]).await;
+        let server = self.chunks(0, None, Fault::None);
+        let verified = server.verify(|_| ()).await.map_err(|error| error.to_string())?;
+        let missing: Vec<String> = verified.missing.into_keys().collect();
+        let (referenced, unreadable) = self.unreadable(0).await;
+        if unreadable != missing.iter().cloned().collect() {
+            return Err(format!("{unreadable:?} cannot be read, and {missing:?} are said to be missing"));
+        }
+        if referenced.is_empty() {
+            return Err("nothing is left to look at".into());
+        }
+        // Its own copy has them.
+        let (mut still, mut brought) = (missing.clone(), 0);
+        for source in [FORK, 1] {
+            if source != FORK && !is_collecting && !still.is_empty() {
+                return Err(format!("{still:?} are missing in the fork too"));
+            }
+            let source = self.chunks(source, None, Fault::None);
+            let (receipt, left) = server.repair(&still, &source).await.map_err(|error| error.to_string())?;
+            brought += receipt.new + receipt.known;
+            still = left;
+        }
+        if brought != missing.len() as u64 || !still.is_empty() {
+            return Err(format!("{brought} of {missing:?} were brought, and {still:?} are left"));
+        }
+        self.check(0).await.map_err(|why| format!("after the repair: {why}"))?;
+        self.meet().await;
+        for replica in 0..REPLICAS {
+            self.check(replica).await.map_err(|why| format!("after all have met: {why}"))?;
+        }
+        self.quiet().await?;
+        Ok(Ended { missing: missing.len(), trace: self.stage.trace() })
+    }
+
+    /// Somebody on the server deletes every file, so that what the fork refers to is left to the fork alone.
+    async fn tidy_up(&self) {
+        let store = &self.replicas[0];
+        let ids: Vec<String> =
+            store.list(&IdRange::prefix("file-")).await.unwrap().rows.into_iter().map(|row| row.id).collect();
+        for (id, leaves) in ids.iter().zip(store.leaves(&ids, false).await.unwrap()) {
+            for leaf in leaves.iter().filter(|leaf| !leaf.deleted) {
+                store.write(vec![Edit::delete(id, &leaf.rev)]).await.unwrap().remove(0).unwrap();
+            }
+        }
+    }
+
+    async fn meet_without_the_fork(&self) {
+        for replica in 1..FORK {
+            for _ in 0..2 {
+                replicate(&*self.replicas[replica], &*self.replicas[0]).await;
+                replicate(&*self.replicas[0], &*self.replicas[replica]).await;
+            }
+        }
+    }
+
+    /// The chunks that files of a replica refer to, and those of them that no data document has: looked for in
+    /// the documents themselves, without this crate.
+    async fn unreadable(&self, replica: usize) -> (BTreeSet<String>, BTreeSet<String>) {
+        let store: &dyn DocumentStore = &*self.replicas[replica];
+        let (mut referenced, mut held) = (BTreeSet::new(), BTreeSet::new());
+        for (prefix, is_data) in [("file-", false), ("dat:", true)] {
+            let ids: Vec<String> =
+                store.list(&IdRange::prefix(prefix)).await.unwrap().rows.into_iter().map(|row| row.id).collect();
+            for leaf in store.leaves(&ids, false).await.unwrap().iter().flatten().filter(|leaf| !leaf.deleted) {
+                if is_data {
+                    held.extend(leaf.body["chunks"].as_object().unwrap().keys().cloned());
+                } else {
+                    let children = leaf.body["children"].as_array().unwrap().iter();
+                    referenced.extend(children.filter_map(Value::as_str).map(str::to_owned));
+                }
+            }
+        }
+        let unreadable = referenced.difference(&held).cloned().collect();
+        (referenced, unreadable)
+    }
+}
+
+async fn play_old_fork(world: &World, seed: u64) -> Result<Ended, String> {
+    Play::new(world, seed, Fault::None).await.run_with_an_old_fork().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn forks_older_than_the_grace_are_detected_and_repaired() {
+    let (mut missing, mut first) = (0, None);
+    for seed in SEEDS {
+        let world = World::in_process().await;
+        match play_old_fork(&world, seed).await {
+            Ok(ended) => {
+                println!("seed {seed}: {} chunks were missing", ended.missing);
+                missing += ended.missing;
+                first.get_or_insert(ended.trace);
+            }
+            Err(why) => panic!("seed {seed}: {why}"),
+        }
+    }
+    assert!(missing > 20, "only {missing} chunks were ever missing: the plays are too tame");
+    let again: Verdict = play_old_fork(&World::in_process().await, SEEDS.start).await.map(|ended| ended.trace);
+    assert_eq!(again.ok(), first, "one seed is one play");
+    play_more("old forks", async |world, seed| play_old_fork(world, seed).await.map(drop)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_old_fork_over_http_is_repaired() {
+    let world = World::over_http().await;
+    if let Err(why) = play_old_fork(&world, SEEDS.start).await {
+        panic!("seed {}: {why}", SEEDS.start);
+    }
+}
