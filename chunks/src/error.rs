@@ -37,6 +37,22 @@ pub enum Error {
         /// The format that this program writes.
         known: u64,
     },
+    /// Files of the database are cut in a way that this program does not know.
+    #[error("the files of this database are cut as {found}, and this program cuts them as {known}; use a newer one")]
+    Cutting {
+        /// How the settings say that they are cut.
+        found: String,
+        /// How this program cuts.
+        known: &'static str,
+    },
+    /// A folder of this machine could not be used.
+    #[error("{}: {what}", .path.display())]
+    Folder {
+        /// The folder.
+        path: std::path::PathBuf,
+        /// What the system says.
+        what: String,
+    },
     /// A setting that cannot work, with the figures.
     #[error("{0}")]
     Setting(String),

@@ -11,7 +11,7 @@ use crate::ChunkStore;
 use crate::collect::children;
 use crate::error::{Error, Result};
 use crate::settings::Settings;
-use crate::store::{Body, Edit, Refusal};
+use crate::store::{Body, Edit, Refusal, Written};
 use crate::write::{Receipt, refused};
 
 /// Chunks looked for at a time.
@@ -36,26 +36,37 @@ impl ChunkStore {
     /// [`Error::Missing`] where chunks are not there: store them, and try again. [`Error::Contended`]
     /// where `rev` is no leaf any more; the file is left as it is.
     pub async fn put_file(&self, id: &str, rev: Option<&str>, body: Body, receipt: &Receipt) -> Result<String> {
-        let named = body.get("children").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+        let edit = Edit { id: id.to_owned(), rev: rev.map(str::to_owned), deleted: false, body };
+        let mut failure = None;
+        let written = self.put_files(vec![edit], receipt).await?.pop();
+        let written = written.unwrap_or_else(|| Err(Refusal::Unknown(String::new())));
+        match (refused(id, &written, &mut failure)?, written, failure) {
+            (false, Ok(rev), _) => Ok(rev),
+            (_, _, Some(failure)) => Err(failure.into()),
+            _ => Err(Error::Contended { what: format!("\"{id}\""), attempts: 1 }),
+        }
+    }
+
+    /// Writes several files in one batch, each with an outcome of its own; no two of one id. Otherwise as
+    /// [`put_file`](Self::put_file).
+    ///
+    /// # Errors
+    /// [`Error::Missing`] where chunks of any of them are not there, and nothing was written.
+    pub async fn put_files(&self, files: Vec<Edit>, receipt: &Receipt) -> Result<Vec<Written>> {
+        let children = |edit: &Edit| edit.body.get("children").and_then(Value::as_array).cloned().unwrap_or_default();
         let settings = self.settings().await?;
         let grace = settings.map_or(Settings::default().grace_ms, |settings| settings.grace_ms);
         let is_fresh = self.environment.now_ms().saturating_sub(receipt.checked_ms) < grace / 4;
-        let unsure: BTreeSet<String> =
-            named.filter(|id| !is_fresh || !receipt.ids.contains(*id)).map(str::to_owned).collect();
+        let named = files.iter().flat_map(children);
+        let named = named.filter_map(|child| child.as_str().map(str::to_owned));
+        let unsure: BTreeSet<String> = named.filter(|id| !is_fresh || !receipt.ids.contains(id)).collect();
         if !unsure.is_empty() {
             let (_, missing) = self.ensure(unsure).await?;
             if !missing.is_empty() {
                 return Err(Error::Missing(missing));
             }
         }
-        let edit = Edit { id: id.to_owned(), rev: rev.map(str::to_owned), deleted: false, body };
-        let mut failure = None;
-        let written = self.store.write(vec![edit]).await?.pop().unwrap_or_else(|| Err(Refusal::Unknown(String::new())));
-        match (refused(id, &written, &mut failure)?, written, failure) {
-            (false, Ok(rev), _) => Ok(rev),
-            (_, _, Some(failure)) => Err(failure.into()),
-            _ => Err(Error::Contended { what: format!("\"{id}\""), attempts: 1 }),
-        }
+        Ok(self.store.write(files).await?)
     }
 
     /// Looks for every chunk of every file, at all of the file's live leaves.

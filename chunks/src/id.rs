@@ -1,5 +1,7 @@
 //! Ids of chunks, as Self-hosted LiveSync makes them, and where a chunk belongs.
 
+use std::hash::Hasher;
+
 use twox_hash::XxHash64;
 
 /// What the ids of LiveSync's chunks begin with.
@@ -15,9 +17,11 @@ pub const CHUNK_PREFIX: &str = "h:";
 /// assert_eq!(chunks::chunk_id("from-a\n"), "h:1ecijke328qp3");
 /// ```
 pub fn chunk_id(piece: &str) -> String {
-    let length = piece.encode_utf16().count();
-    let hash = XxHash64::oneshot(0, format!("{piece}-{length}").as_bytes());
-    format!("{CHUNK_PREFIX}{}", base36(hash))
+    let length = if piece.is_ascii() { piece.len() } else { piece.encode_utf16().count() };
+    let mut hash = XxHash64::with_seed(0);
+    hash.write(piece.as_bytes());
+    hash.write(format!("-{length}").as_bytes());
+    format!("{CHUNK_PREFIX}{}", base36(hash.finish()))
 }
 
 fn base36(mut number: u64) -> String {

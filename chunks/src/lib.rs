@@ -5,6 +5,8 @@
 //! document (`dat:{prefix}-{sequence}`) holds a chunk. Files, and the ids of chunks, stay as they are.
 //!
 //! ```text
+//!  Vault ─────── push, pull, verify     a folder of files
+//!      │
 //!  ChunkStore ── write, read, files     storing, reading, referring
 //!      │         collect                removing what no file refers to
 //!      │         migrate, reindex       from LiveSync's form and back; indexes from data alone
@@ -47,6 +49,7 @@ mod read;
 mod reindex;
 mod settings;
 pub mod store;
+pub mod vault;
 mod write;
 
 pub use chunk::Chunk;

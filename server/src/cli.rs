@@ -28,6 +28,7 @@ enum Command {
     Check(cmd::check::Check),
     Chunks(cmd::chunks::Chunks),
     Relocate(cmd::relocate::Relocate),
+    Vault(cmd::vault::VaultCommand),
 }
 
 impl Cli {
@@ -44,6 +45,7 @@ impl Cli {
             Command::Check(check) => cmd::block_on(check.run()),
             Command::Chunks(chunks) => cmd::block_on(chunks.run()),
             Command::Relocate(relocate) => cmd::block_on(relocate.run()),
+            Command::Vault(vault) => cmd::block_on(vault.run()),
         }
     }
 }

@@ -12,11 +12,16 @@ use serde_json::Value;
 
 /// Runs the binary on the data folder `folder`/data with `input` as its standard input.
 fn couch_layer(folder: &Path, arguments: &[&str], input: &str) -> Output {
+    couch_layer_at(&["--engine", &format!("sled:{}", folder.join("data").display())], arguments, input)
+}
+
+/// The same on the store, or the server, that `place` says.
+fn couch_layer_at(place: &[&str], arguments: &[&str], input: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_couch-layer"));
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("COUCH")) {
         command.env_remove(name);
     }
-    command.args(arguments).arg("--engine").arg(format!("sled:{}", folder.join("data").display()));
+    command.args(arguments).args(place);
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
     // Written beside the reading of its output, and dropped: that is the input's end.
@@ -225,4 +230,71 @@ fn a_vault_is_aggregated_collected_and_taken_apart_again() {
     ));
     let verified = couch_layer(folder, &["chunks", "verify", "vault"], "");
     assert!(!verified.status.success() && out(&verified).contains("h:lost is missing, for lost.md"));
+}
+
+#[test]
+fn a_folder_is_pushed_listed_verified_and_pulled() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = format!("sled:{}", folder.path().join("data").display());
+    a_folder_through(folder.path(), &["--engine", &place]);
+}
+
+#[cfg(feature = "mem")]
+#[test]
+fn a_folder_is_pushed_and_pulled_through_a_server() {
+    use server::http::{Options, Server};
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    let server = runtime.block_on(async {
+        let engine = server::engine::open(&"mem:".parse().expect("a URL"), server::engine::IfMissing::Create);
+        let layer = model::Layer::open(engine.expect("an engine"), model::LayerOptions::default()).await;
+        let address = "127.0.0.1:0".parse().expect("an address");
+        Server::start(layer.expect("a layer"), address, Options::default()).await.expect("a server")
+    });
+    a_folder_through(folder.path(), &["--url", &format!("http://{}", server.address())]);
+}
+
+fn a_folder_through(folder: &Path, place: &[&str]) {
+    let vault = |arguments: &[&str]| couch_layer_at(place, &[&["vault"], arguments].concat(), "");
+    let (from, into) = (folder.join("from"), folder.join("into"));
+    let (from_name, into_name) = (from.to_str().expect("UTF-8"), into.to_str().expect("UTF-8"));
+    assert!(!vault(&["push", from_name, "notes"]).status.success(), "there is no such folder");
+    let write = |path: &str, content: &[u8]| {
+        let path = from.join(path);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("it can be made");
+        std::fs::write(path, content).expect("it can be written");
+    };
+    write("Daily/Note.md", b"from-a\n");
+    write("image.png", &[0xff; 100_000]);
+    assert!(!vault(&["ls", "notes"]).status.success(), "there is no such database");
+
+    let pushed = succeed(vault(&["push", from_name, "notes"]));
+    assert!(pushed.contains("2 files written, 0 unchanged"), "{pushed}");
+    let pushed = lines(&succeed(vault(&["push", from_name, "notes", "--checksum", "--json"]))).remove(0);
+    assert_eq!((&pushed["unchanged"], &pushed["new_chunks"]), (&2.into(), &0.into()));
+
+    let listed = lines(&succeed(vault(&["ls", "notes", "--json"])));
+    assert_eq!((&listed[0]["path"], &listed[0]["size"]), (&"Daily/Note.md".into(), &7.into()));
+    let shown = succeed(vault(&["ls", "notes"]));
+    assert!(shown.lines().count() == 2 && shown.contains("       1  Daily/Note.md\n"), "{shown}");
+    let verified = succeed(vault(&["verify", "notes"]));
+    assert!(verified.contains("2 files can be had back"), "{verified}");
+    let stats = lines(&succeed(vault(&["stats", "notes", "--json"]))).remove(0);
+    assert_eq!((&stats["files"], &stats["bytes"]), (&2.into(), &100_007.into()));
+    assert!(succeed(vault(&["stats", "notes"])).contains("2 files (100.01 kB)"));
+
+    let pulled = succeed(vault(&["pull", "notes", into_name]));
+    assert!(pulled.contains("2 files written"), "{pulled}");
+    assert_eq!(std::fs::read(into.join("image.png")).expect("it is there"), [0xff; 100_000]);
+    // What differs is left, and the exit says so.
+    std::fs::write(into.join("Daily/Note.md"), "mine").expect("it can be written");
+    let left = vault(&["pull", "notes", into_name]);
+    assert!(!left.status.success() && out(&left).contains("Daily/Note.md: is different here"), "{}", out(&left));
+    assert!(err(&left).contains("1 file could not be pulled"), "{}", err(&left));
+    succeed(vault(&["pull", "notes", into_name, "--force"]));
+    assert_eq!(std::fs::read(into.join("Daily/Note.md")).expect("it is there"), b"from-a\n");
+    std::fs::remove_file(from.join("image.png")).expect("it is there");
+    let pushed = succeed(vault(&["push", from_name, "notes", "--delete"]));
+    assert!(pushed.contains("0 files written, 1 unchanged, 1 marked as deleted"), "{pushed}");
 }

@@ -14,9 +14,9 @@ use crate::support::{World, assert_read, ids, set_grace, texts};
 
 /// A store that answers so many operations and then no more; the last one is done, and its answer lost.
 #[derive(Debug)]
-struct Ending {
-    inner: Arc<dyn DocumentStore>,
-    left: AtomicI64,
+pub(crate) struct Ending {
+    pub(crate) inner: Arc<dyn DocumentStore>,
+    pub(crate) left: AtomicI64,
 }
 
 impl Ending {

@@ -8,4 +8,5 @@ mod settings;
 mod simulation;
 mod store;
 mod support;
+mod vault;
 mod writing;

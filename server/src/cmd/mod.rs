@@ -10,6 +10,7 @@ mod records;
 pub(crate) mod relocate;
 pub mod serve;
 mod source;
+pub(crate) mod vault;
 
 use std::future::Future;
 

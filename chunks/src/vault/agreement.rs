@@ -1,0 +1,54 @@
+//! How the clients of a database agree on where files are cut: the member `cutting` of its settings.
+//!
+//! ```json
+//! {"_id":"chunks:settings","format":1,…,"cutting":"fastcdc-2020-a"}
+//! ```
+//!
+//! Nothing is wrong where they do not: any file can be read, however it was cut. But they would share no
+//! chunks, and each version that one of them pushes would be stored whole. So the first to push writes how it
+//! cuts, and a program that does not know that way refuses to push.
+
+use serde_json::Value;
+
+use super::cutting::CUTTING;
+use crate::ChunkStore;
+use crate::environment::pause;
+use crate::error::{Error, Result};
+use crate::placement::SETTINGS_ID;
+use crate::settings::Settings;
+use crate::store::Edit;
+use crate::write::refused;
+
+const MEMBER: &str = "cutting";
+
+impl ChunkStore {
+    /// Sees to it that the database's files are cut as this program cuts them.
+    ///
+    /// # Errors
+    /// [`Error::Cutting`] where they are cut otherwise; what reading and writing the settings may answer.
+    pub(crate) async fn agree_on_cutting(&self) -> Result<()> {
+        let ids = [SETTINGS_ID.to_owned()];
+        for attempt in 0..self.attempts {
+            let leaves = self.store.leaves(&ids, false).await?.pop().unwrap_or_default();
+            if Settings::read(&leaves)?.is_none() {
+                self.grow(0).await?;
+                continue;
+            }
+            let live = || leaves.iter().filter(|leaf| !leaf.deleted);
+            match live().find_map(|leaf| leaf.body.get(MEMBER)) {
+                Some(Value::String(name)) if name == CUTTING => return Ok(()),
+                Some(other) => return Err(Error::Cutting { found: other.to_string(), known: CUTTING }),
+                None => {}
+            }
+            let Some(winner) = live().next() else { continue };
+            let mut body = winner.body.clone();
+            body.insert(MEMBER.into(), CUTTING.into());
+            let edit = Edit { id: SETTINGS_ID.to_owned(), rev: Some(winner.rev.clone()), deleted: false, body };
+            match self.store.write(vec![edit]).await?.pop() {
+                Some(written) if !refused(SETTINGS_ID, &written, &mut None)? => return Ok(()),
+                _ => pause(&*self.environment, attempt).await,
+            }
+        }
+        Err(Error::Contended { what: format!("\"{SETTINGS_ID}\""), attempts: self.attempts })
+    }
+}

@@ -1,0 +1,282 @@
+//! Putting files together: their chunks are read in rounds, and given out in the files' order.
+//!
+//! A round may hold many files, or a part of one. What a file cannot be put together for fails that file alone.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+use super::Kind;
+use super::document::FileDocument;
+use super::round::{self, ROUND_BYTES, ROUND_CHUNKS};
+use crate::ChunkStore;
+use crate::chunk::Chunk;
+use crate::error::Result;
+use crate::id::chunk_id;
+
+/// Missing chunks of a file that are named; all are counted.
+const NAMED: usize = 3;
+
+/// Where files go.
+pub(crate) trait Sink: Send {
+    /// A file begins. Refusing it is its end.
+    fn begin(&mut self, file: &FileDocument) -> std::result::Result<(), String>;
+    /// The next bytes of the file.
+    fn piece(&mut self, bytes: &[u8]) -> std::result::Result<(), String>;
+    /// That was all of it, and its size is right.
+    fn end(&mut self, file: &FileDocument) -> std::result::Result<(), String>;
+    /// Nothing more comes of the file that began last.
+    fn abort(&mut self);
+    /// How a file came out. `bytes` is its size as its document says.
+    fn outcome(&mut self, file: &FileDocument, outcome: std::result::Result<(), String>);
+}
+
+/// A file that is being put together.
+struct Job {
+    file: FileDocument,
+    /// The next of its chunks.
+    next: usize,
+    /// Whether it has begun, and not failed.
+    is_open: bool,
+    decoder: Decoder,
+    bytes: u64,
+    /// Chunks that are nowhere.
+    missing: Vec<String>,
+    /// Why it failed otherwise.
+    failed: Option<String>,
+}
+
+/// Files on their way to a sink. Memory: a round of chunks.
+pub(crate) struct Assembly<S> {
+    chunks: ChunkStore,
+    sink: S,
+    jobs: VecDeque<Job>,
+    /// What is waiting: chunks, and bytes as far as one can tell before they are read.
+    waiting: (usize, u64),
+    /// Whether chunks must be what their ids say.
+    check_ids: bool,
+}
+
+impl<S: Sink> Assembly<S> {
+    pub(crate) fn new(chunks: ChunkStore, sink: S, check_ids: bool) -> Self {
+        Assembly { chunks, sink, jobs: VecDeque::new(), waiting: (0, 0), check_ids }
+    }
+
+    pub(crate) fn sink(&mut self) -> &mut S {
+        &mut self.sink
+    }
+
+    /// Takes a file.
+    ///
+    /// # Errors
+    /// The store's failures.
+    pub(crate) async fn add(&mut self, file: FileDocument) -> Result<()> {
+        self.waiting.0 += file.children.len();
+        self.waiting.1 += file.size;
+        let decoder = Decoder::new(file.kind);
+        self.jobs.push_back(Job {
+            file,
+            next: 0,
+            is_open: false,
+            decoder,
+            bytes: 0,
+            missing: Vec::new(),
+            failed: None,
+        });
+        while self.waiting.0 >= ROUND_CHUNKS || self.waiting.1 >= ROUND_BYTES as u64 {
+            self.round().await?;
+        }
+        Ok(())
+    }
+
+    /// Puts together what is left.
+    ///
+    /// # Errors
+    /// The store's failures.
+    pub(crate) async fn finish(mut self) -> Result<S> {
+        while !self.jobs.is_empty() {
+            self.round().await?;
+        }
+        Ok(self.sink)
+    }
+
+    /// Reads a round of chunks and gives them out.
+    async fn round(&mut self) -> Result<()> {
+        // How far each job goes in this round.
+        let (mut wanted, mut ends, mut bytes) = (BTreeSet::new(), Vec::new(), 0);
+        'jobs: for job in &self.jobs {
+            let count = job.file.children.len();
+            // All of a file count alike: nobody knows their sizes yet.
+            let each = job.file.size.div_ceil(count.max(1) as u64);
+            let mut end = job.next;
+            for id in job.file.children.get(job.next..).unwrap_or_default() {
+                if wanted.len() >= ROUND_CHUNKS || bytes >= ROUND_BYTES as u64 {
+                    ends.push(end);
+                    break 'jobs;
+                }
+                end += 1;
+                if job.failed.is_none() && !job.file.inline.contains_key(id) && !wanted.contains(id) {
+                    wanted.insert(id.clone());
+                    bytes += each;
+                }
+            }
+            ends.push(end);
+        }
+        let found = round::fetch(&self.chunks, wanted).await?;
+        for end in ends {
+            let Some(mut job) = self.jobs.pop_front() else { break };
+            let count = job.file.children.len();
+            let taken = end - job.next;
+            self.waiting.0 = self.waiting.0.saturating_sub(taken);
+            let share = job.file.size.div_ceil(count.max(1) as u64) * taken as u64;
+            self.waiting.1 = self.waiting.1.saturating_sub(if count == 0 { job.file.size } else { share });
+            self.go_on(&mut job, end, &found);
+            if end < count {
+                self.jobs.push_front(job);
+                break;
+            }
+            let outcome = self.close(&mut job);
+            self.sink.outcome(&job.file, outcome);
+        }
+        if self.jobs.is_empty() {
+            // Shares were rounded.
+            self.waiting = (0, 0);
+        }
+        Ok(())
+    }
+
+    fn go_on(&mut self, job: &mut Job, end: usize, found: &HashMap<String, Chunk>) {
+        if job.failed.is_none() && !job.is_open && job.next == 0 {
+            match self.sink.begin(&job.file) {
+                Ok(()) => job.is_open = true,
+                Err(reason) => job.failed = Some(reason),
+            }
+        }
+        let ids = job.file.children.get(job.next..end).unwrap_or_default();
+        job.next = end;
+        if job.failed.is_some() {
+            return;
+        }
+        for id in ids {
+            let inline = job.file.inline.get(id);
+            let Some(data) = inline.or_else(|| found.get(id).map(|chunk| &chunk.data)) else {
+                if !job.missing.contains(id) {
+                    job.missing.push(id.clone());
+                }
+                continue;
+            };
+            if !job.missing.is_empty() {
+                continue;
+            }
+            let is_closed = inline.is_none() && found.get(id).is_some_and(|chunk| chunk.encrypted);
+            let written = if is_closed {
+                Err(format!("its chunk {id} is encrypted, and its passphrase alone opens it"))
+            } else if self.check_ids && chunk_id(data) != *id {
+                Err(format!("its chunk {id} is not what its id says, or another of LiveSync's hash functions made it"))
+            } else {
+                let bytes = job.decoder.decode(data);
+                let bytes = bytes.ok_or_else(|| format!("its chunk {id} is not in base64, as a binary file's must be"));
+                bytes.and_then(|bytes| {
+                    job.bytes += bytes.len() as u64;
+                    self.sink.piece(&bytes)
+                })
+            };
+            if let Err(reason) = written {
+                job.failed = Some(reason);
+                return;
+            }
+        }
+    }
+
+    fn close(&mut self, job: &mut Job) -> std::result::Result<(), String> {
+        let outcome = if let Some(reason) = job.failed.take() {
+            Err(reason)
+        } else if !job.missing.is_empty() {
+            let named: Vec<&str> = job.missing.iter().take(NAMED).map(String::as_str).collect();
+            let (missing, all) = (job.missing.len(), job.file.children.len());
+            let more = if missing > NAMED { " and others" } else { "" };
+            Err(format!("{missing} of its {all} chunks are missing: {}{more}", named.join(", ")))
+        } else if !job.decoder.is_whole() {
+            Err("its last chunk ends in the middle of base64".into())
+        } else if job.bytes != job.file.size {
+            Err(format!("its chunks have {} bytes, and its document says {}", job.bytes, job.file.size))
+        } else {
+            self.sink.end(&job.file)
+        };
+        if job.is_open && outcome.is_err() {
+            self.sink.abort();
+        }
+        outcome
+    }
+}
+
+/// From chunks to bytes. The chunks of a binary file are each in base64, or parts of one text in base64 that was
+/// cut anywhere: clients have done both.
+struct Decoder {
+    kind: Kind,
+    /// The beginning of a group of four.
+    held: String,
+}
+
+impl Decoder {
+    fn new(kind: Kind) -> Self {
+        Decoder { kind, held: String::new() }
+    }
+
+    fn decode<'d>(&mut self, data: &'d str) -> Option<std::borrow::Cow<'d, [u8]>> {
+        if self.kind == Kind::Text {
+            return Some(data.as_bytes().into());
+        }
+        if self.held.is_empty() && data.len().is_multiple_of(4) {
+            return STANDARD.decode(data).ok().map(Into::into);
+        }
+        let joined = std::mem::take(&mut self.held) + data;
+        let (groups, rest) = joined.split_at_checked(joined.len() / 4 * 4)?;
+        if !rest.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=')) {
+            return None;
+        }
+        self.held = rest.to_owned();
+        STANDARD.decode(groups).ok().map(Into::into)
+    }
+
+    fn is_whole(&self) -> bool {
+        self.held.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_may_be_cut_anywhere() {
+        let content: Vec<u8> = (0..=255).cycle().take(1_000).collect();
+        let text = STANDARD.encode(&content);
+        for length in [1, 2, 3, 4, 5, 7, 16, 999, 2_000] {
+            let mut decoder = Decoder::new(Kind::Binary);
+            let mut bytes = Vec::new();
+            for start in (0..text.len()).step_by(length) {
+                let piece = &text[start..text.len().min(start + length)];
+                bytes.extend_from_slice(&decoder.decode(piece).unwrap());
+            }
+            assert!(decoder.is_whole());
+            assert_eq!(bytes, content, "pieces of {length}");
+        }
+        // Each piece by itself, with padding in between.
+        let mut decoder = Decoder::new(Kind::Binary);
+        let bytes: Vec<u8> =
+            content.chunks(7).flat_map(|piece| decoder.decode(&STANDARD.encode(piece)).unwrap().into_owned()).collect();
+        assert_eq!(bytes, content);
+    }
+
+    #[test]
+    fn what_is_no_base64_is_refused() {
+        for piece in ["%abc", "a b=", "====", "ab\u{fc}d", "a===", "YQ==YQ=="] {
+            assert!(Decoder::new(Kind::Binary).decode(piece).is_none(), "{piece}");
+        }
+        let mut decoder = Decoder::new(Kind::Binary);
+        assert!(decoder.decode("YWJjZ").is_some() && !decoder.is_whole());
+        assert_eq!(Decoder::new(Kind::Text).decode("%abc").unwrap().as_ref(), b"%abc");
+    }
+}

@@ -1,0 +1,169 @@
+//! A file's document, as LiveSync has it.
+//!
+//! ```json
+//! {"_id":"notes/a.md","path":"Notes/A.md","children":["h:1ecijke328qp3"],
+//!  "ctime":1795221368666,"mtime":1795221368666,"size":7,"type":"plain","eden":{}}
+//! ```
+//!
+//! Times are in milliseconds since 1970, the size in bytes. A file that was deleted may go on as a document
+//! with `"deleted":true`. `eden` may hold chunks of the file itself: `{"h:…":{"data":"…","epoch":1}}`.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::cutting::Kind;
+use super::path;
+use crate::store::{Body, Leaf};
+
+/// What the ids of encrypted chunks begin with.
+const ENCRYPTED_CHUNK: &str = "h:+";
+
+/// A file, as a leaf of its document describes it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct FileDocument {
+    /// Its path.
+    pub(crate) path: String,
+    /// Its chunks, in order.
+    pub(crate) children: Vec<String>,
+    /// When it was made.
+    pub(crate) ctime: u64,
+    /// When it was changed.
+    pub(crate) mtime: u64,
+    /// Its bytes.
+    pub(crate) size: u64,
+    /// How its chunks are to be read.
+    pub(crate) kind: Kind,
+    /// Whether it is deleted, and kept.
+    pub(crate) deleted: bool,
+    /// Chunks that the document itself has.
+    pub(crate) inline: BTreeMap<String, String>,
+}
+
+/// What a live leaf is.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Meaning {
+    /// A file that can be read.
+    File(FileDocument),
+    /// A file that this program cannot read, and why.
+    Closed(String),
+    /// No file, or one of LiveSync's own.
+    Other,
+}
+
+impl Meaning {
+    /// What a leaf of the document `id` is.
+    pub(crate) fn of(id: &str, leaf: &Leaf) -> Meaning {
+        let body = &leaf.body;
+        let text = |name: &str| body.get(name).and_then(Value::as_str);
+        let Some(children) = body.get("children") else {
+            return match text("type") {
+                Some("notes") => Meaning::Closed("is in a form of LiveSync's that had no chunks yet".into()),
+                _ => Meaning::Other,
+            };
+        };
+        match path::reserved(id) {
+            Some("f:") => return Meaning::Closed("has an obfuscated path, which its passphrase alone opens".into()),
+            Some(_) => return Meaning::Other,
+            None => {}
+        }
+        let children = children.as_array().map(|all| all.iter().map(|one| one.as_str().map(str::to_owned)));
+        let Some(children) = children.and_then(|all| all.collect::<Option<Vec<String>>>()) else {
+            return Meaning::Closed("is damaged: \"children\" is no list of ids".into());
+        };
+        let eden = body.get("eden").and_then(Value::as_object);
+        let is_encrypted = |id: &String| id.starts_with(ENCRYPTED_CHUNK);
+        if children.iter().any(is_encrypted) || eden.is_some_and(|eden| eden.keys().any(is_encrypted)) {
+            return Meaning::Closed("is encrypted, and its passphrase alone opens it".into());
+        }
+        let kind = match text("type") {
+            Some("plain") => Kind::Text,
+            Some("newnote") => Kind::Binary,
+            other => return Meaning::Closed(format!("is damaged: its type is {}", other.unwrap_or("missing"))),
+        };
+        let Some(size) = body.get("size").and_then(number) else {
+            return Meaning::Closed("is damaged: its size is no number".into());
+        };
+        let inline = eden.into_iter().flatten();
+        let inline = inline.filter_map(|(id, chunk)| Some((id.clone(), chunk.get("data")?.as_str()?.to_owned())));
+        let mtime = body.get("mtime").and_then(number).unwrap_or(0);
+        Meaning::File(FileDocument {
+            path: text("path").unwrap_or_else(|| path::path_of(id)).to_owned(),
+            children,
+            ctime: body.get("ctime").and_then(number).unwrap_or(mtime),
+            mtime,
+            size,
+            kind,
+            deleted: body.get("deleted") == Some(&Value::Bool(true)),
+            inline: inline.collect(),
+        })
+    }
+}
+
+impl FileDocument {
+    /// The document.
+    pub(crate) fn to_body(&self) -> Body {
+        let kind = match self.kind {
+            Kind::Text => "plain",
+            Kind::Binary => "newnote",
+        };
+        let mut body = Body::new();
+        body.insert("path".into(), self.path.as_str().into());
+        body.insert("children".into(), json!(self.children));
+        body.insert("ctime".into(), self.ctime.into());
+        body.insert("mtime".into(), self.mtime.into());
+        body.insert("size".into(), self.size.into());
+        body.insert("type".into(), kind.into());
+        body.insert("eden".into(), json!({}));
+        body
+    }
+}
+
+/// JavaScript's clients have one kind of number; what stands behind a point is dropped.
+fn number(value: &Value) -> Option<u64> {
+    value.as_u64().or_else(|| value.as_f64().filter(|number| (0.0..9e15).contains(number)).map(|number| number as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meaning(id: &str, body: Value) -> Meaning {
+        let body = body.as_object().unwrap().clone();
+        Meaning::of(id, &Leaf { rev: "1-a".into(), deleted: false, body, ancestors: Vec::new() })
+    }
+
+    #[test]
+    fn a_file_is_written_as_livesync_writes_it() {
+        let text = r#"{"path":"Notes/A.md","children":["h:1ecijke328qp3"],"ctime":1795221368666,"mtime":1795221368667,"size":7,"type":"plain","eden":{}}"#;
+        let Meaning::File(file) = meaning("notes/a.md", serde_json::from_str(text).unwrap()) else { panic!("no file") };
+        assert_eq!((file.size, file.kind, file.mtime), (7, Kind::Text, 1_795_221_368_667));
+        assert_eq!(Value::Object(file.to_body()).to_string(), text);
+    }
+
+    #[test]
+    fn what_stands_in_a_document_may_be_anything() {
+        let closed = |id: &str, body: Value| match meaning(id, body) {
+            Meaning::Closed(reason) => reason,
+            other => panic!("{other:?}"),
+        };
+        let file = |children: Value| json!({"children": children, "type": "plain", "size": 1});
+        assert!(closed("f:ab", file(json!([]))).contains("obfuscated"));
+        assert!(closed("a", file(json!(["h:1", "h:+2"]))).contains("encrypted"));
+        assert!(closed("a", file(json!([1]))).contains("no list of ids"));
+        assert!(closed("a", json!({"children": [], "type": "leaf", "size": 1})).contains("type is leaf"));
+        assert!(closed("a", json!({"children": [], "type": "plain", "size": -1})).contains("size"));
+        assert!(closed("a", json!({"type": "notes", "data": "x"})).contains("no chunks yet"));
+        assert_eq!(meaning("a", json!({"n": 1})), Meaning::Other);
+        assert_eq!(meaning("i:.obsidian/x", file(json!([]))), Meaning::Other);
+        let Meaning::File(file) = meaning(
+            "/_a",
+            json!({"children": ["h:1"], "type": "newnote", "size": 2.0,
+            "mtime": 5.5, "deleted": true, "eden": {"h:1": {"data": "YQ==", "epoch": 1}, "h:2": 3}}),
+        ) else {
+            panic!("no file")
+        };
+        assert_eq!((file.path.as_str(), file.mtime, file.ctime, file.deleted), ("_a", 5, 5, true));
+        assert_eq!(file.inline, BTreeMap::from([("h:1".to_owned(), "YQ==".to_owned())]));
+    }
+}

@@ -1,0 +1,466 @@
+//! From a folder to the database.
+//!
+//! ```text
+//!  scan ─► which differ (documents, 100 at a time) ─► read and cut, on a thread ─► rounds of chunks
+//!                                                     ─► the documents of files whose chunks are all stored
+//! ```
+//!
+//! The last writer wins, and says so. What a file's document was is read before the file is; the new one is
+//! written over that leaf. Where somebody was faster, the document is read again: if it has the same content by
+//! then that is that, otherwise the new one goes on top of the winner, and is named. No other leaf is touched.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+use super::document::{FileDocument, Meaning};
+use super::listing::Listing;
+use super::local::{LocalFile, Scan, scan};
+use super::reader::{CutFile, Event, read_files};
+use super::round::{self, ROUND_BYTES, ROUND_CHUNKS};
+use super::{Problem, Progress, Vault, path};
+use crate::chunk::Chunk;
+use crate::environment::pause;
+use crate::error::{Error, Result};
+use crate::store::{Edit, Leaf, Refusal};
+use crate::write::Receipt;
+
+/// Documents read at a time.
+const READ_AT_ONCE: usize = 100;
+/// Documents of files written at a time, and chunks named in them.
+const WRITE_AT_ONCE: usize = 200;
+const CHILDREN_AT_ONCE: usize = 50_000;
+
+/// How to push.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PushOptions {
+    /// Read every file. Otherwise one whose size and time of change are those of its document is taken for
+    /// unchanged.
+    pub checksum: bool,
+    /// Mark files as deleted that are not in the folder any more.
+    pub delete: bool,
+}
+
+/// What a push did.
+#[derive(Clone, Debug, Default)]
+pub struct Pushed {
+    /// Files that got a new revision.
+    pub written: u64,
+    /// Files that needed none.
+    pub unchanged: u64,
+    /// Files that were marked as deleted.
+    pub deleted: u64,
+    /// Bytes of files that were read.
+    pub bytes_read: u64,
+    /// Chunks that were not there.
+    pub new_chunks: u64,
+    /// Chunks that were; a chunk may be counted again for each round that it is met in.
+    pub known_chunks: u64,
+    /// Bytes of the new chunks' data; in base64, where they are of binary files.
+    pub chunk_bytes: u64,
+    /// Bytes of index and data documents that were written for them.
+    pub document_bytes: u64,
+    /// What could not be pushed, and why.
+    pub problems: Vec<Problem>,
+    /// What somebody should look at: leaves that were left beside the one that was written, edits that were
+    /// written over.
+    pub notes: Vec<Problem>,
+}
+
+/// What a document says of a file, without its list of chunks.
+#[derive(Clone, Debug)]
+struct Known {
+    rev: String,
+    ctime: u64,
+    /// Of the file's content.
+    content: u64,
+    path: String,
+    deleted: bool,
+}
+
+/// A file on its way.
+#[derive(Clone, Debug)]
+struct Outgoing {
+    local: LocalFile,
+    known: Option<Known>,
+}
+
+struct Push<'v, P> {
+    vault: &'v Vault,
+    pushed: Pushed,
+    progress: P,
+    at: Progress,
+}
+
+impl Vault {
+    /// Stores the files below `folder`. `progress` is told how far it is.
+    ///
+    /// # Errors
+    /// [`Error::Folder`] where the folder cannot be read, [`Error::Cutting`]; what storing chunks may answer.
+    /// What one file alone is in the way of is in [`Pushed::problems`].
+    pub async fn push(
+        &self,
+        folder: &Path,
+        options: PushOptions,
+        progress: impl FnMut(Progress) + Send,
+    ) -> Result<Pushed> {
+        let cannot = |error: std::io::Error| Error::Folder { path: folder.to_owned(), what: error.to_string() };
+        let Scan { files, problems, present, unread_folders } = scan(folder).map_err(cannot)?;
+        let mut push =
+            Push { vault: self, pushed: Pushed { problems, ..Pushed::default() }, progress, at: Progress::default() };
+        push.at.total_bytes = files.iter().map(|file| file.bytes).sum();
+        let outgoing = push.compare(files, options).await?;
+        if !outgoing.is_empty() {
+            self.chunks.agree_on_cutting().await?;
+            push.send(folder, outgoing, cannot).await?;
+        }
+        if options.delete && unread_folders > 0 {
+            let what = "nothing was marked as deleted, since not all of the folder could be read";
+            push.pushed.problems.push(Problem::new(folder.to_string_lossy(), what));
+        } else if options.delete {
+            push.delete(&present).await?;
+        }
+        Ok(push.pushed)
+    }
+}
+
+impl<P: FnMut(Progress) + Send> Push<'_, P> {
+    /// The files that differ from their documents, or may.
+    async fn compare(&mut self, files: Vec<LocalFile>, options: PushOptions) -> Result<Vec<Outgoing>> {
+        let mut outgoing = Vec::new();
+        let mut files = files.into_iter().peekable();
+        while files.peek().is_some() {
+            let some: Vec<LocalFile> = files.by_ref().take(READ_AT_ONCE).collect();
+            let ids: Vec<String> = some.iter().map(|file| file.id.clone()).collect();
+            for (local, leaves) in some.into_iter().zip(self.vault.chunks.store.leaves(&ids, false).await?) {
+                let bytes = local.bytes;
+                match look(&local.path, &local.id, &leaves, &mut self.pushed.notes) {
+                    Err(reason) => self.pushed.problems.push(Problem::new(local.path, reason)),
+                    Ok(Some((file, _)))
+                        if !options.checksum
+                            && !file.deleted
+                            && (file.size, file.mtime) == (bytes, local.mtime)
+                            && file.path == local.path =>
+                    {
+                        self.pushed.unchanged += 1;
+                    }
+                    Ok(found) => {
+                        outgoing.push(Outgoing { local, known: found.map(|(file, rev)| Known::of(&file, rev)) });
+                        continue;
+                    }
+                }
+                self.step(bytes, 1);
+            }
+        }
+        Ok(outgoing)
+    }
+
+    /// Reads, cuts and stores files.
+    async fn send(
+        &mut self,
+        folder: &Path,
+        mut outgoing: Vec<Outgoing>,
+        cannot: impl Fn(std::io::Error) -> Error,
+    ) -> Result<()> {
+        let locals = outgoing.iter().map(|file| file.local.clone()).enumerate().collect();
+        let mut events = read_files(folder.to_owned(), locals).map_err(&cannot)?;
+        let (mut round, mut bytes) = (HashMap::<String, Chunk>::new(), 0);
+        // What the files refer to that wait, or are being read.
+        let mut receipt = Receipt::default();
+        let (mut waiting, mut ended) = (Vec::<(usize, CutFile)>::new(), 0);
+        // How many chunks the files name that wait.
+        let mut children = 0;
+        while let Some(event) = events.recv().await {
+            let is_inside = matches!(event, Event::Pieces(..));
+            match event {
+                Event::Pieces(pieces, of) => {
+                    for (id, chunk) in pieces {
+                        let length = chunk.data.len();
+                        if round.insert(id, chunk).is_none() {
+                            bytes += length;
+                        }
+                    }
+                    self.pushed.bytes_read += of;
+                    self.step(of, 0);
+                }
+                Event::Done(number, cut) => {
+                    ended += 1;
+                    children += cut.children.len();
+                    waiting.push((number, cut));
+                    self.step(0, 1);
+                }
+                Event::Failed(number, reason) => {
+                    ended += 1;
+                    if let Some(file) = outgoing.get(number) {
+                        self.pushed.problems.push(Problem::new(file.local.path.as_str(), reason));
+                    }
+                    self.step(0, 1);
+                }
+            }
+            // Between two files if that can be: then what was stored for those before can be forgotten.
+            let is_full = bytes >= ROUND_BYTES
+                || round.len() >= ROUND_CHUNKS
+                || children >= 4 * ROUND_CHUNKS
+                || receipt.ids.len() >= ROUND_CHUNKS;
+            let is_more = bytes >= 2 * ROUND_BYTES || round.len() >= 2 * ROUND_CHUNKS;
+            if is_full && !is_inside || is_more {
+                self.store(&mut round, &mut receipt).await?;
+                self.write(&mut outgoing, std::mem::take(&mut waiting), &receipt).await?;
+                (bytes, children) = (0, 0);
+                if !is_inside {
+                    receipt = Receipt::default();
+                }
+            }
+        }
+        self.store(&mut round, &mut receipt).await?;
+        self.write(&mut outgoing, waiting, &receipt).await?;
+        if ended < outgoing.len() {
+            // The thread ended without a word.
+            return Err(cannot(std::io::Error::other("reading the files ended before they were read")));
+        }
+        Ok(())
+    }
+
+    async fn store(&mut self, round: &mut HashMap<String, Chunk>, receipt: &mut Receipt) -> Result<()> {
+        if round.is_empty() {
+            return Ok(());
+        }
+        let chunks = &self.vault.chunks;
+        // Prefixes grow before they must; that many chunks there will be at least.
+        chunks.prepare(self.pushed.new_chunks + round.len() as u64).await?;
+        let stored = round::store(chunks, round.drain()).await?;
+        self.pushed.new_chunks += stored.new;
+        self.pushed.known_chunks += stored.known;
+        self.pushed.chunk_bytes += stored.chunk_bytes;
+        self.pushed.document_bytes += stored.document_bytes;
+        receipt.merge(stored);
+        Ok(())
+    }
+
+    /// Writes the documents of files whose chunks are stored.
+    async fn write(
+        &mut self,
+        outgoing: &mut [Outgoing],
+        waiting: Vec<(usize, CutFile)>,
+        receipt: &Receipt,
+    ) -> Result<()> {
+        let mut waiting = waiting.into_iter().peekable();
+        while waiting.peek().is_some() {
+            let (mut some, mut children) = (Vec::new(), 0);
+            while let Some(file) = waiting.next_if(|(_, cut)| {
+                some.is_empty() || some.len() < WRITE_AT_ONCE && children + cut.children.len() <= CHILDREN_AT_ONCE
+            }) {
+                children += file.1.children.len();
+                some.push(file);
+            }
+            self.write_some(outgoing, some, receipt).await?;
+        }
+        Ok(())
+    }
+
+    async fn write_some(
+        &mut self,
+        outgoing: &mut [Outgoing],
+        mut some: Vec<(usize, CutFile)>,
+        receipt: &Receipt,
+    ) -> Result<()> {
+        let chunks = &self.vault.chunks;
+        for attempt in 0..chunks.attempts {
+            // Those that have changed.
+            let (mut changed, mut edits) = (Vec::new(), Vec::new());
+            for (number, cut) in some {
+                let Some(Outgoing { local, known }) = outgoing.get(number) else { continue };
+                let content = content(&cut.children, cut.kind, cut.bytes);
+                let is_same = |known: &Known| known.content == content && known.path == local.path && !known.deleted;
+                if known.as_ref().is_some_and(is_same) {
+                    self.pushed.unchanged += 1;
+                    continue;
+                }
+                let file = FileDocument {
+                    path: local.path.clone(),
+                    children: cut.children.clone(),
+                    ctime: known.as_ref().map(|known| known.ctime).or(cut.ctime).unwrap_or(cut.mtime),
+                    mtime: cut.mtime,
+                    size: cut.bytes,
+                    kind: cut.kind,
+                    deleted: false,
+                    inline: Default::default(),
+                };
+                let rev = known.as_ref().map(|known| known.rev.clone());
+                edits.push(Edit { id: local.id.clone(), rev, deleted: false, body: file.to_body() });
+                changed.push((number, cut));
+            }
+            if edits.is_empty() {
+                return Ok(());
+            }
+            let written = chunks.put_files(edits, receipt).await?;
+            some = Vec::new();
+            for ((number, cut), written) in changed.into_iter().zip(written) {
+                let Some(file) = outgoing.get(number) else { continue };
+                let problem = match written {
+                    Ok(_) => {
+                        self.pushed.written += 1;
+                        continue;
+                    }
+                    Err(Refusal::Conflict | Refusal::Unknown(_)) => {
+                        some.push((number, cut));
+                        continue;
+                    }
+                    Err(Refusal::TooLarge) => {
+                        let count = cut.children.len();
+                        format!("its {count} chunks are more than the server takes in a document")
+                    }
+                    Err(Refusal::Other(reason)) => reason,
+                };
+                self.pushed.problems.push(Problem::new(file.local.path.as_str(), problem));
+            }
+            if some.is_empty() {
+                return Ok(());
+            }
+            pause(&*chunks.environment, attempt).await;
+            self.look_again(outgoing, &mut some).await?;
+        }
+        for (number, _) in some {
+            let Some(file) = outgoing.get(number) else { continue };
+            let what = format!("gave up after {} attempts: others were faster each time", chunks.attempts);
+            self.pushed.problems.push(Problem::new(file.local.path.as_str(), what));
+        }
+        Ok(())
+    }
+
+    /// Reads the documents of these files again.
+    async fn look_again(&mut self, outgoing: &mut [Outgoing], some: &mut Vec<(usize, CutFile)>) -> Result<()> {
+        let ids: Vec<String> =
+            some.iter().filter_map(|(number, _)| Some(outgoing.get(*number)?.local.id.clone())).collect();
+        let mut found = self.vault.chunks.store.leaves(&ids, false).await?.into_iter();
+        let mut still = Vec::new();
+        for (number, cut) in some.drain(..) {
+            let (Some(file), Some(leaves)) = (outgoing.get_mut(number), found.next()) else { continue };
+            let local = &file.local;
+            // Its other leaves have been named already.
+            match look(&local.path, &local.id, &leaves, &mut Vec::new()) {
+                Err(reason) => {
+                    self.pushed.problems.push(Problem::new(local.path.as_str(), reason));
+                    continue;
+                }
+                Ok(found) => {
+                    let now = found.map(|(document, rev)| Known::of(&document, rev));
+                    let rev_of = |known: &Option<Known>| known.as_ref().map(|known| known.rev.clone());
+                    let is_mine =
+                        now.as_ref().is_some_and(|now| now.content == content(&cut.children, cut.kind, cut.bytes));
+                    if !is_mine && rev_of(&now) != rev_of(&file.known) {
+                        let what = match rev_of(&now) {
+                            Some(rev) => {
+                                format!("was changed in the database meanwhile; this push goes on top of {rev}")
+                            }
+                            None => "was deleted in the database meanwhile; this push creates it again".into(),
+                        };
+                        self.pushed.notes.push(Problem::new(local.path.as_str(), what));
+                    }
+                    file.known = now;
+                }
+            }
+            still.push((number, cut));
+        }
+        *some = still;
+        Ok(())
+    }
+
+    /// Marks files as deleted that are not in the folder. Their chunks and their documents stay, as LiveSync
+    /// leaves them.
+    async fn delete(&mut self, present: &HashSet<String>) -> Result<()> {
+        let chunks = &self.vault.chunks;
+        let mut listing = Listing::new();
+        while let Some(page) = listing.next(chunks).await? {
+            let mut edits = Vec::new();
+            let mut paths = Vec::new();
+            for (id, leaves) in page {
+                let Some(winner) = leaves.first() else { continue };
+                let Meaning::File(file) = Meaning::of(&id, winner) else { continue };
+                if file.deleted || present.contains(&id) || present.contains(&path::id_of(&file.path)) {
+                    continue;
+                }
+                if leaves.len() > 1 {
+                    self.pushed.notes.push(others(&file.path, leaves.len()));
+                }
+                let mut body = winner.body.clone();
+                body.insert("deleted".into(), true.into());
+                body.insert("mtime".into(), chunks.environment.now_ms().into());
+                paths.push(file.path);
+                edits.push(Edit { id, rev: Some(winner.rev.clone()), deleted: false, body });
+            }
+            if edits.is_empty() {
+                continue;
+            }
+            for (path, written) in paths.into_iter().zip(chunks.store.write(edits).await?) {
+                match written {
+                    Ok(_) => self.pushed.deleted += 1,
+                    Err(Refusal::Conflict) => {
+                        let what = "was changed in the database meanwhile, and is not marked as deleted";
+                        self.pushed.problems.push(Problem::new(path, what));
+                    }
+                    Err(refusal) => {
+                        self.pushed.problems.push(Problem::new(path, format!("is not marked as deleted: {refusal}")));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, bytes: u64, files: u64) {
+        self.at.bytes += bytes;
+        self.at.files += files;
+        // A file may have grown since it was counted.
+        self.at.total_bytes = self.at.total_bytes.max(self.at.bytes);
+        (self.progress)(self.at);
+    }
+}
+
+/// What the database has of a file: its winner, with its revision.
+///
+/// # Errors
+/// Why the file must not be written.
+fn look(
+    path: &str,
+    id: &str,
+    leaves: &[Leaf],
+    notes: &mut Vec<Problem>,
+) -> std::result::Result<Option<(FileDocument, String)>, String> {
+    let live = leaves.iter().filter(|leaf| !leaf.deleted).count();
+    let Some(winner) = leaves.first().filter(|leaf| !leaf.deleted) else { return Ok(None) };
+    match Meaning::of(id, winner) {
+        Meaning::Other => Err(format!("the database has a document \"{}\" that is no file", path::shown(id))),
+        Meaning::Closed(reason) => Err(format!("its document {reason}; it is left as it is")),
+        Meaning::File(file) => {
+            if live > 1 {
+                notes.push(others(path, live));
+            }
+            Ok(Some((file, winner.rev.clone())))
+        }
+    }
+}
+
+fn others(path: &str, live: usize) -> Problem {
+    let what = match live {
+        2 => "has a conflicting revision, which is left".to_owned(),
+        _ => format!("has {} conflicting revisions, which are left", live - 1),
+    };
+    Problem::new(path, what)
+}
+
+impl Known {
+    fn of(file: &FileDocument, rev: String) -> Known {
+        let content = content(&file.children, file.kind, file.size);
+        // What the document itself holds is no chunk of ours.
+        let content = if file.inline.is_empty() { content } else { !content };
+        Known { rev, ctime: file.ctime, content, path: file.path.clone(), deleted: file.deleted }
+    }
+}
+
+/// A hash of what a file is made of: as unlikely to be that of another content as two chunks are to have one id.
+fn content(children: &[String], kind: super::Kind, bytes: u64) -> u64 {
+    use std::hash::{Hash, Hasher};
+    let mut hash = twox_hash::XxHash64::with_seed(0);
+    (children, kind, bytes).hash(&mut hash);
+    hash.finish()
+}

@@ -1,0 +1,134 @@
+//! Reading and cutting local files, on a thread of its own, while what it has cut is stored.
+
+use std::fs::{File, Metadata};
+use std::io::{self, Cursor, Read, Seek};
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+
+use super::cutting::{Kind, Pieces, Sizes, kind_of};
+use super::local::{LocalFile, ctime_of, mtime_of, place};
+use crate::chunk::Chunk;
+use crate::id::chunk_id;
+
+/// Pieces that go in one message, and their bytes, at most but for a piece larger than that.
+const PIECES: usize = 1_024;
+const BYTES: usize = 1 << 20;
+/// Messages that wait. With [`BYTES`] they bound what the thread is ahead.
+const MESSAGES: usize = 8;
+/// Files up to here are held whole, and read once.
+const WHOLE: u64 = 1 << 20;
+
+/// A chunk with its id.
+pub(crate) type Piece = (String, Chunk);
+
+/// What has been read. Files come in the order they were asked for, their pieces before their end.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// Some pieces of the file that is being read, and how many bytes of it they are.
+    Pieces(Vec<Piece>, u64),
+    /// The file has been read.
+    Done(usize, CutFile),
+    /// It could not be, or changed meanwhile; its pieces are of no use.
+    Failed(usize, String),
+}
+
+/// A file that has been cut.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct CutFile {
+    pub(crate) children: Vec<String>,
+    pub(crate) kind: Kind,
+    pub(crate) bytes: u64,
+    pub(crate) mtime: u64,
+    pub(crate) ctime: Option<u64>,
+}
+
+/// Reads these files; each `usize` is the caller's name for one. Ends early once nobody listens.
+///
+/// # Errors
+/// Where there can be no thread.
+pub(crate) fn read_files(folder: PathBuf, files: Vec<(usize, LocalFile)>) -> io::Result<Receiver<Event>> {
+    let (sender, receiver) = channel(MESSAGES);
+    let work = move || {
+        for (number, file) in files {
+            let event = match read_file(&folder, &file, &sender) {
+                Ok(cut) => Event::Done(number, cut),
+                Err(Failed::Io(error)) => Event::Failed(number, format!("it cannot be read: {error}")),
+                Err(Failed::Changed) => Event::Failed(number, "it changed while it was read; push again".into()),
+                Err(Failed::NobodyListens) => return,
+            };
+            if sender.blocking_send(event).is_err() {
+                return;
+            }
+        }
+    };
+    std::thread::Builder::new().name("vault-reader".into()).spawn(work)?;
+    Ok(receiver)
+}
+
+enum Failed {
+    Io(io::Error),
+    Changed,
+    NobodyListens,
+}
+
+impl From<io::Error> for Failed {
+    fn from(error: io::Error) -> Self {
+        Failed::Io(error)
+    }
+}
+
+fn read_file(folder: &Path, file: &LocalFile, sender: &Sender<Event>) -> Result<CutFile, Failed> {
+    let mut open = File::open(place(folder, &file.path))?;
+    let before = open.metadata()?;
+    if !before.is_file() {
+        return Err(Failed::Changed);
+    }
+    let (kind, children, bytes) = if before.len() <= WHOLE {
+        let mut content = Vec::new();
+        // A file that grows is not followed for ever.
+        (&mut open).take(WHOLE + 1).read_to_end(&mut content)?;
+        let kind = kind_of(&content[..])?;
+        cut(Cursor::new(content), kind, before.len(), sender)?
+    } else {
+        let kind = kind_of(&mut open)?;
+        open.rewind()?;
+        cut((&mut open).take(before.len() + 1), kind, before.len(), sender)?
+    };
+    if bytes != before.len() || !is_same(&before, &open.metadata()?) {
+        return Err(Failed::Changed);
+    }
+    Ok(CutFile { children, kind, bytes, mtime: mtime_of(&before), ctime: ctime_of(&before) })
+}
+
+fn is_same(before: &Metadata, after: &Metadata) -> bool {
+    before.len() == after.len() && before.modified().ok() == after.modified().ok()
+}
+
+fn cut(source: impl Read, kind: Kind, bytes: u64, sender: &Sender<Event>) -> Result<(Kind, Vec<String>, u64), Failed> {
+    let mut pieces = Pieces::new(source, kind, Sizes::of(kind, bytes));
+    let (mut children, mut total) = (Vec::new(), 0);
+    let (mut some, mut some_bytes) = (Vec::new(), 0);
+    while let Some(piece) = pieces.next()? {
+        let data = match kind {
+            // What was text a moment ago is none any more.
+            Kind::Text => std::str::from_utf8(piece).map_err(|_| Failed::Changed)?.to_owned(),
+            Kind::Binary => STANDARD.encode(piece),
+        };
+        let id = chunk_id(&data);
+        children.push(id.clone());
+        total += piece.len() as u64;
+        some_bytes += piece.len();
+        some.push((id, Chunk::plain(data)));
+        if some.len() == PIECES || some_bytes >= BYTES {
+            let full = Event::Pieces(std::mem::take(&mut some), std::mem::take(&mut some_bytes) as u64);
+            sender.blocking_send(full).map_err(|_| Failed::NobodyListens)?;
+        }
+    }
+    if !some.is_empty() {
+        sender.blocking_send(Event::Pieces(some, some_bytes as u64)).map_err(|_| Failed::NobodyListens)?;
+    }
+    Ok((kind, children, total))
+}

@@ -1,0 +1,245 @@
+//! Documents that others wrote: LiveSync's own form, what cannot be read, and what must not be written.
+
+use serde_json::{Value, json};
+
+use super::{Bench, content, told};
+use crate::support::World;
+
+crate::scenarios!(
+    a_vault_in_livesyncs_form_is_pulled,
+    nothing_is_written_outside_the_folder,
+    what_is_damaged_is_named_and_spoils_nothing_else,
+    what_is_closed_is_named_and_not_written_over,
+    a_database_that_is_cut_otherwise_is_left,
+);
+
+fn file(path: &str, children: Value, size: u64) -> Value {
+    json!({"path": path, "children": children, "ctime": 1, "mtime": 1_795_221_368_666_u64, "size": size,
+           "type": "plain", "eden": {}})
+}
+
+async fn a_vault_in_livesyncs_form_is_pulled(world: World) {
+    let bench = Bench::new(&world, "vault").await;
+    let mut inline = file("eden.md", json!(["h:1ecijke328qp3", "h:inline"]), 9);
+    inline["eden"] = json!({"h:inline": {"data": "\u{fc}", "epoch": 1}});
+    let mut binary = file("b.png", json!(["h:p1", "h:p2"]), 6);
+    binary["type"] = json!("newnote");
+    let mut gone = file("gone.md", json!([]), 0);
+    gone["deleted"] = json!(true);
+    bench
+        .put(vec![
+            ("h:1ecijke328qp3", json!({"type": "leaf", "data": "from-a\n"})),
+            ("h:2mj7d2m7tephp", json!({"type": "leaf", "data": "base\n"})),
+            // One text in base64, cut anywhere.
+            ("h:p1", json!({"type": "leaf", "data": "YWJjYWJ"})),
+            ("h:p2", json!({"type": "leaf", "data": "jY"})),
+            ("shared/from-a.txt", file("Shared/From-A.txt", json!(["h:1ecijke328qp3"]), 7)),
+            ("both.md", file("both.md", json!(["h:1ecijke328qp3", "h:2mj7d2m7tephp", "h:1ecijke328qp3"]), 19)),
+            ("eden.md", inline),
+            ("b.png", binary),
+            ("gone.md", gone),
+            ("/_x.md", json!({"children": [], "size": 0, "type": "plain", "mtime": 1})),
+            ("obsydian_livesync_version", json!({"version": 12, "type": "versioninfo"})),
+            ("i:.obsidian/app.json", file("i:.obsidian/app.json", json!(["h:1ecijke328qp3"]), 7)),
+        ])
+        .await;
+    let into = tempfile::tempdir().unwrap();
+    let pulled = bench.pull(into.path()).await;
+    let told = told(&pulled.problems);
+    assert_eq!((pulled.written, pulled.deleted), (4, 1), "{told}");
+    // Nine characters of base64 are no bytes.
+    assert_eq!(told.lines().count(), 1, "{told}");
+    assert!(told.contains("b.png: its last chunk ends in the middle"), "{told}");
+    bench.put(vec![("h:p2", json!({"type": "leaf", "data": "j"}))]).await;
+    assert_eq!(bench.pull(into.path()).await.written, 1);
+    let found: Vec<(String, Vec<u8>)> =
+        content(into.path()).into_iter().map(|(path, content)| (path.display().to_string(), content)).collect();
+    let expected = [
+        ("Shared/From-A.txt", "from-a\n"),
+        ("_x.md", ""),
+        ("b.png", "abcabc"),
+        ("both.md", "from-a\nbase\nfrom-a\n"),
+        ("eden.md", "from-a\n\u{fc}"),
+    ];
+    assert_eq!(found, expected.map(|(path, content)| (path.to_owned(), content.as_bytes().to_vec())));
+    // The same once the chunks have been aggregated.
+    bench.vault.chunks().migrate(false, |_, _| ()).await.unwrap();
+    let other = tempfile::tempdir().unwrap();
+    assert_eq!(bench.pull(other.path()).await.written, 5);
+    assert_eq!(content(other.path()), content(into.path()));
+}
+
+async fn nothing_is_written_outside_the_folder(world: World) {
+    let bench = Bench::new(&world, "vault").await;
+    bench.put(vec![("h:1ecijke328qp3", json!({"type": "leaf", "data": "from-a\n"}))]).await;
+    let root = tempfile::tempdir().unwrap();
+    let (into, outside) = (root.path().join("into"), root.path().join("outside"));
+    std::fs::create_dir_all(&into).unwrap();
+    std::fs::create_dir_all(&outside).unwrap();
+    let absolute = outside.join("x.md").display().to_string();
+    let paths = [
+        "../outside/x.md",
+        "a/../../outside/x.md",
+        "..",
+        ".",
+        "",
+        "a//b",
+        "a/./b",
+        "..\\outside\\x.md",
+        "C:\\x.md",
+        "c:x.md",
+        "a\u{0}b",
+        "a/",
+        absolute.as_str(),
+    ];
+    for (number, path) in paths.iter().enumerate() {
+        let id = format!("{number:02}");
+        bench.put(vec![(id.as_str(), file(path, json!(["h:1ecijke328qp3"]), 7))]).await;
+    }
+    bench.put(vec![("fine.md", file("sub/fine.md", json!(["h:1ecijke328qp3"]), 7))]).await;
+    let pulled = bench.pull(&into).await;
+    assert_eq!((pulled.written, pulled.problems.len()), (1, paths.len()), "{}", told(&pulled.problems));
+    for path in paths {
+        assert!(pulled.problems.iter().any(|problem| problem.path == path), "{path:?} is not named");
+    }
+    assert_eq!(content(root.path()).len(), 1);
+
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::symlink;
+        super::write(&outside, "precious.md", b"precious");
+        symlink(&outside, into.join("linked")).unwrap();
+        symlink(outside.join("precious.md"), into.join("link.md")).unwrap();
+        symlink(outside.join("none.md"), into.join("dangling.md")).unwrap();
+        super::write(&into, "file", b"in the way");
+        let mut documents = vec![];
+        for (id, path) in [
+            ("l1", "linked/x.md"),
+            ("l2", "link.md"),
+            ("l3", "dangling.md"),
+            ("l4", "file/x.md"),
+            ("l5", "sub"),
+            ("l6", "linked/deep/x.md"),
+        ] {
+            documents.push((id, file(path, json!(["h:1ecijke328qp3"]), 7)));
+        }
+        bench.put(documents).await;
+        let before = content(root.path());
+        let pulled = bench.pull_with(&into, chunks::vault::PullOptions { force: true, checksum: true }).await;
+        let told = told(&pulled.problems);
+        for wanted in [
+            "linked/x.md: the folder linked is a symbolic link here",
+            "link.md: a symbolic link is in its place",
+            "dangling.md: a symbolic link is in its place",
+            "file/x.md: the folder file is a file here",
+            "sub: a folder is in its place",
+            "linked/deep/x.md: the folder linked is a symbolic link here",
+        ] {
+            assert!(told.contains(wanted), "{wanted}: {told}");
+        }
+        assert_eq!((pulled.written, pulled.equal), (0, 1), "{told}");
+        // `into/linked` is no folder of this tree's own: reading it would follow it.
+        assert_eq!(content(&outside), [("precious.md".into(), b"precious".to_vec())].into());
+        assert_eq!(content(root.path()), before);
+    }
+}
+
+async fn what_is_damaged_is_named_and_spoils_nothing_else(world: World) {
+    let bench = Bench::new(&world, "vault").await;
+    bench.write("a.md", "a file that is in order");
+    bench.push().await;
+    let twice = file("twice.md", json!(["h:1ecijke328qp3"]), 7);
+    let mut binary = file("binary", json!(["h:1ecijke328qp3"]), 7);
+    binary["type"] = json!("newnote");
+    bench
+        .put(vec![
+            ("h:1ecijke328qp3", json!({"type": "leaf", "data": "from-a\n"})),
+            ("h:2mj7d2m7tephp", json!({"type": "leaf", "data": "not base\n"})),
+            ("missing.md", file("missing.md", json!(["h:1ecijke328qp3", "h:none", "h:none", "h:too"]), 7)),
+            ("size.md", file("size.md", json!(["h:1ecijke328qp3"]), 8)),
+            ("other.md", file("other.md", json!(["h:2mj7d2m7tephp"]), 9)),
+            ("twice.md", twice.clone()),
+            ("twice again.md", twice),
+            ("binary", binary),
+            ("strange", json!({"children": "none", "type": "plain", "size": 1})),
+            ("huge.md", file("huge.md", json!(["h:1ecijke328qp3"]), 9_007_199_254_740_991)),
+        ])
+        .await;
+    let into = tempfile::tempdir().unwrap();
+    let pulled = bench.pull(into.path()).await;
+    let named = told(&pulled.problems);
+    for wanted in [
+        "missing.md: 2 of its 4 chunks are missing: h:none, h:too",
+        "size.md: its chunks have 7 bytes, and its document says 8",
+        "huge.md: its chunks have 7 bytes",
+        "twice.md: the document \"twice.md\" is another one of this path",
+        "binary: its chunk h:1ecijke328qp3 is not in base64",
+        "strange: is damaged: \"children\" is no list of ids",
+    ] {
+        assert!(named.contains(wanted), "{wanted}: {named}");
+    }
+    assert_eq!((pulled.written, pulled.problems.len()), (3, 6), "{named}");
+    assert_eq!(content(into.path()).len(), 3, "no part of a file is left behind");
+
+    let verified = bench.vault.verify(|_| ()).await.unwrap();
+    let named = told(&verified.problems);
+    for wanted in
+        ["missing.md: 2 of", "size.md: ", "huge.md: ", "binary: ", "other.md: its chunk h:2mj7d2m7tephp is not what"]
+    {
+        assert!(named.contains(wanted), "{wanted}: {named}");
+    }
+    assert_eq!((verified.files, verified.problems.len()), (3, 6), "{named}");
+}
+
+async fn what_is_closed_is_named_and_not_written_over(world: World) {
+    let bench = Bench::new(&world, "vault").await;
+    bench
+        .put(vec![
+            ("h:+u3yj679xuo58", json!({"type": "leaf", "e_": true, "data": "%=Lx6Xqs/Zqx"})),
+            ("h:odd", json!({"type": "leaf", "e_": true, "data": "%=Lx"})),
+            ("secret.md", file("secret.md", json!(["h:+u3yj679xuo58"]), 7)),
+            ("f:0123", file("%=abc", json!(["h:+u3yj679xuo58"]), 7)),
+            ("odd.md", file("odd.md", json!(["h:odd"]), 7)),
+            ("old.md", json!({"type": "notes", "data": "x"})),
+            ("thing", json!({"n": 1})),
+        ])
+        .await;
+    let into = tempfile::tempdir().unwrap();
+    let pulled = bench.pull(into.path()).await;
+    let named = told(&pulled.problems);
+    for wanted in [
+        "secret.md: is encrypted",
+        "f:0123: has an obfuscated path",
+        "odd.md: its chunk h:odd is encrypted",
+        "old.md: is in a form of LiveSync's that had no chunks",
+    ] {
+        assert!(named.contains(wanted), "{wanted}: {named}");
+    }
+    assert_eq!((pulled.written, pulled.problems.len()), (0, 4), "{named}");
+
+    let revs = [bench.rev("secret.md").await, bench.rev("thing").await];
+    bench.write("secret.md", "not so secret");
+    bench.write("thing", "thing");
+    bench.write("new.md", "new");
+    let pushed = bench.push_with(chunks::vault::PushOptions { delete: true, ..Default::default() }).await;
+    let named = told(&pushed.problems);
+    assert!(named.contains("secret.md: its document is encrypted"), "{named}");
+    assert!(named.contains("thing: the database has a document \"thing\" that is no file"), "{named}");
+    assert_eq!((pushed.written, pushed.problems.len()), (1, 2), "{named}");
+    assert_eq!([bench.rev("secret.md").await, bench.rev("thing").await], revs);
+    assert_eq!(pushed.deleted, 1, "odd.md, whose document does not say that it is encrypted");
+}
+
+async fn a_database_that_is_cut_otherwise_is_left(world: World) {
+    let bench = Bench::new(&world, "vault").await;
+    bench.write("a.md", "a");
+    bench.push().await;
+    let mut settings = bench.document("chunks:settings").await;
+    settings["cutting"] = json!("rabin-2031");
+    bench.put(vec![("chunks:settings", settings)]).await;
+    bench.write("b.md", "b");
+    let refused = bench.vault.push(bench.root(), Default::default(), |_| ()).await.unwrap_err().to_string();
+    assert!(refused.contains("rabin-2031") && refused.contains("fastcdc-2020-a"), "{refused}");
+    let into = tempfile::tempdir().unwrap();
+    assert_eq!(bench.pull(into.path()).await.written, 1, "it can be read all the same");
+}

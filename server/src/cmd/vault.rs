@@ -1,0 +1,401 @@
+//! `couch-layer vault`: a folder of files in a database, and back.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use chunks::ChunkStore;
+use chunks::vault::{
+    Listed, Problem, Progress, PullOptions, Pulled, PushOptions, Pushed, Stats, Vault, VerifiedFiles, shown,
+};
+use clap::{Args, Subcommand};
+use indicatif::ProgressBar;
+use serde_json::{Value, json};
+
+use super::progress::{self, Unit};
+use super::source::{IfNoDatabase, SourceArgs, failure};
+use crate::cli::Failure;
+
+/// Problems and notes that are shown one by one to a person; all are counted.
+const SHOWN: usize = 50;
+/// Bytes of a listing that are printed at a time.
+const PRINTED_AT_ONCE: usize = 1 << 14;
+
+/// Put a folder of files into a database, in the form of a LiveSync vault, and get it back
+#[derive(Debug, Args)]
+pub(crate) struct VaultCommand {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Push(Push),
+    Pull(Pull),
+    Ls(Ls),
+    Verify(Verify),
+    Stats(StatsCommand),
+}
+
+/// Store the files below a folder; those that have not changed are left.
+///
+/// The last writer wins: what the database has of a file is written over, conflicting revisions beside it are
+/// left and named. Interrupted, it is gone on with by beginning again.
+#[derive(Debug, Args)]
+struct Push {
+    /// The folder
+    folder: PathBuf,
+    /// The database; it is created if there is none
+    #[arg(value_name = "DB")]
+    database: String,
+    /// Mark files as deleted that are not in the folder
+    #[arg(long)]
+    delete: bool,
+    /// Read every file, not only those whose size or time of change is another
+    #[arg(long)]
+    checksum: bool,
+    /// Print the summary as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    source: SourceArgs,
+}
+
+/// Write the files into a folder; what else is in it stays.
+///
+/// A file that is different there is left and named, unless --force is given.
+#[derive(Debug, Args)]
+struct Pull {
+    /// The database
+    #[arg(value_name = "DB")]
+    database: String,
+    /// The folder; it is made if there is none
+    folder: PathBuf,
+    /// Write over files that are different
+    #[arg(long)]
+    force: bool,
+    /// Compare every file, not only those whose size or time of change is another
+    #[arg(long)]
+    checksum: bool,
+    /// Print the summary as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    source: SourceArgs,
+}
+
+/// List the files: size, time of change (UTC), number of chunks, path
+#[derive(Debug, Args)]
+struct Ls {
+    /// The database
+    #[arg(value_name = "DB")]
+    database: String,
+    /// Print each file as a line of JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    source: SourceArgs,
+}
+
+/// Put every file together, at all its revisions that are current, and compare with what its document says
+#[derive(Debug, Args)]
+struct Verify {
+    /// The database
+    #[arg(value_name = "DB")]
+    database: String,
+    /// Print the summary as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    source: SourceArgs,
+}
+
+/// Count files, chunks, and what they take
+#[derive(Debug, Args)]
+struct StatsCommand {
+    /// The database
+    #[arg(value_name = "DB")]
+    database: String,
+    /// Print the figures as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    source: SourceArgs,
+}
+
+impl VaultCommand {
+    pub(crate) async fn run(self) -> Result<(), Failure> {
+        match self.command {
+            Command::Push(push) => push.run().await,
+            Command::Pull(pull) => pull.run().await,
+            Command::Ls(ls) => ls.run().await,
+            Command::Verify(verify) => verify.run().await,
+            Command::Stats(stats) => stats.run().await,
+        }
+    }
+}
+
+async fn open(source: &SourceArgs, database: &str, if_none: IfNoDatabase) -> Result<Vault, Failure> {
+    let source = source.open(database, if_none).await?;
+    Ok(Vault::new(ChunkStore::new(source.document_store()?)))
+}
+
+impl Push {
+    async fn run(self) -> Result<(), Failure> {
+        if !self.folder.is_dir() {
+            return Err(failure(format!("{} is no folder", self.folder.display())));
+        }
+        let vault = open(&self.source, &self.database, IfNoDatabase::Create).await?;
+        let options = PushOptions { checksum: self.checksum, delete: self.delete };
+        let (bar, started) = (bar(&self.database), Instant::now());
+        let pushed = vault.push(&self.folder, options, |at| show(&bar, at)).await;
+        bar.finish_and_clear();
+        let (pushed, taken) = (pushed?, started.elapsed());
+        let Pushed { written, unchanged, deleted, bytes_read, new_chunks, known_chunks, .. } = pushed;
+        let Pushed { chunk_bytes, document_bytes, ref problems, ref notes, .. } = pushed;
+        if self.json {
+            progress::print(
+                &json!({
+                    "written": written, "unchanged": unchanged, "deleted": deleted, "bytes_read": bytes_read,
+                    "new_chunks": new_chunks, "known_chunks": known_chunks, "new_chunk_bytes": chunk_bytes,
+                    "document_bytes": document_bytes, "problems": listed(problems), "notes": listed(notes),
+                    "seconds": seconds(taken),
+                })
+                .to_string(),
+            )?;
+        } else {
+            let mut report = format!("{written} files written, {unchanged} unchanged");
+            if self.delete {
+                report += &format!(", {deleted} marked as deleted");
+            }
+            report += &format!(
+                "\n{} read, {new_chunks} new chunks ({}), {known_chunks} known, in {}",
+                bytes(bytes_read),
+                bytes(chunk_bytes),
+                duration(taken)
+            );
+            progress::print(&(report + &lines("note: ", notes) + &lines("", problems)))?;
+        }
+        conclude(problems.len(), "could not be pushed")
+    }
+}
+
+impl Pull {
+    async fn run(self) -> Result<(), Failure> {
+        let vault = open(&self.source, &self.database, IfNoDatabase::Fail).await?;
+        let options = PullOptions { checksum: self.checksum, force: self.force };
+        let (bar, started) = (bar(&self.database), Instant::now());
+        let pulled = vault.pull(&self.folder, options, |at| show(&bar, at)).await;
+        bar.finish_and_clear();
+        let (pulled, taken) = (pulled?, started.elapsed());
+        let Pulled { written, bytes_written, equal, deleted, ref problems, ref notes } = pulled;
+        if self.json {
+            progress::print(
+                &json!({
+                    "written": written, "bytes_written": bytes_written, "equal": equal, "deleted": deleted,
+                    "problems": listed(problems), "notes": listed(notes), "seconds": seconds(taken),
+                })
+                .to_string(),
+            )?;
+        } else {
+            let mut report = format!(
+                "{written} files written ({}), {equal} were there already, in {}",
+                bytes(bytes_written),
+                duration(taken)
+            );
+            if deleted > 0 {
+                report += &format!("\n{deleted} files are marked as deleted, and were not written");
+            }
+            progress::print(&(report + &lines("note: ", notes) + &lines("", problems)))?;
+        }
+        conclude(problems.len(), "could not be pulled")
+    }
+}
+
+impl Ls {
+    async fn run(self) -> Result<(), Failure> {
+        let vault = open(&self.source, &self.database, IfNoDatabase::Fail).await?;
+        let (mut some, mut printed) = (String::new(), Ok(()));
+        vault
+            .files(|file| {
+                let separator = if some.is_empty() { "" } else { "\n" };
+                some = std::mem::take(&mut some) + separator + &if self.json { json_line(&file) } else { line(&file) };
+                if some.len() >= PRINTED_AT_ONCE && printed.is_ok() {
+                    printed = progress::print(&std::mem::take(&mut some));
+                }
+            })
+            .await?;
+        printed?;
+        if !some.is_empty() {
+            progress::print(&some)?;
+        }
+        Ok(())
+    }
+}
+
+fn line(file: &Listed) -> String {
+    let Listed { path, size, mtime, chunks, conflicts, closed, .. } = file;
+    let path = shown(path);
+    if let Some(reason) = closed {
+        return format!("{:>12}  {:19}  {:>6}  {path}: {}", "-", "-", "-", shown(reason));
+    }
+    let conflicts = match conflicts {
+        0 => String::new(),
+        1 => "  (1 conflicting revision)".into(),
+        several => format!("  ({several} conflicting revisions)"),
+    };
+    format!("{size:>12}  {}  {chunks:>6}  {path}{conflicts}", utc(*mtime))
+}
+
+fn json_line(file: &Listed) -> String {
+    let Listed { id, path, size, mtime, chunks, conflicts, closed } = file;
+    match closed {
+        Some(reason) => json!({"id": id, "closed": reason, "conflicts": conflicts}).to_string(),
+        None => json!({"id": id, "path": path, "size": size, "mtime": mtime, "chunks": chunks, "conflicts": conflicts})
+            .to_string(),
+    }
+}
+
+impl Verify {
+    async fn run(self) -> Result<(), Failure> {
+        let vault = open(&self.source, &self.database, IfNoDatabase::Fail).await?;
+        let bar = bar(&self.database);
+        let verified = vault.verify(|at| show(&bar, at)).await;
+        bar.finish_and_clear();
+        let VerifiedFiles { files, bytes: total, ref problems } = verified?;
+        if self.json {
+            progress::print(&json!({"files": files, "bytes": total, "problems": listed(problems)}).to_string())?;
+        } else {
+            let report = format!("{files} files can be had back as they were ({})", bytes(total));
+            progress::print(&(report + &lines("", problems)))?;
+        }
+        conclude(problems.len(), "cannot be had back")
+    }
+}
+
+impl StatsCommand {
+    async fn run(self) -> Result<(), Failure> {
+        let vault = open(&self.source, &self.database, IfNoDatabase::Fail).await?;
+        let bar = progress::counter(Unit::Documents);
+        bar.set_message(format!("counting {}, documents:", self.database));
+        let stats = vault.stats(|done| bar.set_position(done)).await;
+        bar.finish_and_clear();
+        let stats = stats?;
+        let Stats { files, bytes: total, deleted_files, closed_files, conflicted_files, references, .. } = stats;
+        let Stats { referenced_chunks, stored_chunks, stored_bytes, own_documents, .. } = stats;
+        let Stats { index_documents, data_documents, database, .. } = stats;
+        let ratio = stats.references_to_a_chunk();
+        if self.json {
+            progress::print(
+                &json!({
+                    "files": files, "bytes": total, "deleted_files": deleted_files, "closed_files": closed_files,
+                    "conflicted_files": conflicted_files, "references": references,
+                    "referenced_chunks": referenced_chunks, "references_to_a_chunk": ratio,
+                    "stored_chunks": stored_chunks, "stored_bytes": stored_bytes,
+                    "chunks_in_documents_of_their_own": own_documents, "index_documents": index_documents,
+                    "data_documents": data_documents, "documents": database.documents,
+                    "document_bytes": database.document_bytes, "file_bytes": database.file_bytes,
+                })
+                .to_string(),
+            )?;
+            return Ok(());
+        }
+        let disk = database.file_bytes.map(|file| format!(", {} on disk", bytes(file))).unwrap_or_default();
+        progress::print(&format!(
+            "{files} files ({}); {deleted_files} deleted, {conflicted_files} with conflicts, {closed_files} that cannot be read\n\
+             {references} references to {referenced_chunks} chunks, {ratio:.2} to each\n\
+             {stored_chunks} chunks ({}) in {data_documents} data documents, {index_documents} index documents\n\
+             {own_documents} chunks in documents of their own\n\
+             {} documents in all, {}{disk}",
+            bytes(total),
+            bytes(stored_bytes),
+            database.documents,
+            bytes(database.document_bytes),
+        ))?;
+        Ok(())
+    }
+}
+
+fn bar(database: &str) -> ProgressBar {
+    let bar = progress::bar(0, Unit::Bytes);
+    bar.set_message(database.to_owned());
+    bar
+}
+
+fn show(bar: &ProgressBar, at: Progress) {
+    bar.set_length(at.total_bytes);
+    bar.set_position(at.bytes);
+}
+
+/// A failure where anything was left.
+fn conclude(problems: usize, what: &str) -> Result<(), Failure> {
+    match problems {
+        0 => Ok(()),
+        1 => Err(failure(format!("1 file {what}"))),
+        several => Err(failure(format!("{several} files {what}"))),
+    }
+}
+
+fn lines(before: &str, problems: &[Problem]) -> String {
+    let mut lines: String = problems.iter().take(SHOWN).map(|problem| format!("\n  {before}{problem}")).collect();
+    if problems.len() > SHOWN {
+        lines += &format!("\n  {before}and {} more", problems.len() - SHOWN);
+    }
+    lines
+}
+
+fn listed(problems: &[Problem]) -> Vec<Value> {
+    problems.iter().map(|problem| json!({"path": problem.path, "what": problem.what})).collect()
+}
+
+fn bytes(bytes: u64) -> String {
+    indicatif::DecimalBytes(bytes).to_string()
+}
+
+fn seconds(taken: Duration) -> f64 {
+    (taken.as_secs_f64() * 1_000.0).round() / 1_000.0
+}
+
+fn duration(taken: Duration) -> String {
+    format!("{:.1} s", taken.as_secs_f64())
+}
+
+/// `2026-11-21 22:53:20`; of a time that no calendar has, its milliseconds.
+fn utc(milliseconds: u64) -> String {
+    let time = UNIX_EPOCH + Duration::from_millis(milliseconds.min(253_402_300_799_999));
+    // `Sun, 06 Nov 1994 08:49:37 GMT`, which does not sort.
+    let text = httpdate::fmt_http_date(time);
+    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let mut parts = text.split(' ').skip(1);
+    let (Some(day), Some(month), Some(year), Some(clock)) = (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return milliseconds.to_string();
+    };
+    let month = MONTHS.iter().position(|name| *name == month).map_or(0, |index| index + 1);
+    format!("{year}-{month:02}-{day} {clock}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_sort() {
+        assert_eq!(utc(0), "1970-01-01 00:00:00");
+        assert_eq!(utc(1_795_221_368_666), "2026-11-21 00:36:08");
+        assert_eq!(utc(u64::MAX), "9999-12-31 23:59:59");
+    }
+
+    #[test]
+    fn a_line_shows_no_control_characters() {
+        let file = Listed {
+            id: "a".into(),
+            path: "a\u{1b}[2J.md".into(),
+            size: 7,
+            mtime: 0,
+            chunks: 1,
+            conflicts: 1,
+            closed: None,
+        };
+        assert_eq!(line(&file), "           7  1970-01-01 00:00:00       1  a\\u{1b}[2J.md  (1 conflicting revision)");
+    }
+}
