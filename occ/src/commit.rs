@@ -272,6 +272,7 @@ impl<S: Store> Core<S> {
         let version = batch.version;
         let changes = batch.ops.len();
         let touched = self.watches.touched(&batch.ops);
+        let sampled = lock(&self.sample).observe(&mut batch.ops);
         if let Some((key, value)) = self.version_mark(version) {
             batch.ops.push(Op::Set { key, value });
         }
@@ -284,6 +285,7 @@ impl<S: Store> Core<S> {
             }
             Err(ApplyError::Unknown(error)) => return Err(self.lose(error)),
         }
+        lock(&self.sample).apply(sampled);
         self.hook.reached(Point::AfterApply);
         let view = self.store.view().map_err(|error| self.lose(error))?;
         if faults::planted(self.fault, Fault::PublishedBeforeSync) {

@@ -9,6 +9,7 @@ use crate::Clock;
 use crate::commit::Pipeline;
 use crate::faults::{Fault, Hook};
 use crate::random::Random;
+use crate::sample::Sample;
 use crate::sequencer::Timeline;
 use crate::store::{Store, View};
 use crate::sync::{Arc, Mutex, OnceLock, lock};
@@ -32,6 +33,7 @@ pub(crate) struct Core<S: Store> {
     window: Mutex<Window<S::View>>,
     pub(crate) pipeline: Pipeline,
     pub(crate) watches: Watches,
+    pub(crate) sample: Mutex<Sample>,
     /// For the tests of a suite.
     pub(crate) fault: Option<Fault>,
     pub(crate) hook: Hook,
@@ -68,6 +70,7 @@ impl<S: Store> Core<S> {
     ) -> Result<Self> {
         let view = store.view()?;
         let last = last_version(&view)?;
+        let sample = Sample::open(&view, store.outlives_process())?;
         let timeline = Timeline::new(clock.now(), last);
         Ok(Core {
             store,
@@ -78,6 +81,7 @@ impl<S: Store> Core<S> {
             window: Mutex::new(Window::new(timeline, limits.read_window, view)),
             pipeline: Pipeline::default(),
             watches: Watches::new(limits.watches),
+            sample: Mutex::new(sample),
             fault,
             hook,
             closed: OnceLock::new(),

@@ -1,23 +1,41 @@
-//! Sizes of ranges, and where to split them: counted row by row, unless the store knows better.
+//! Sizes of ranges, and where to split them: what is small is counted row by row, the size of what is
+//! large comes from the byte sample, unless the store knows better.
 
 use bytes::Bytes;
 use kv_api::{Direction, Result};
 
 use crate::overlay::Overlay;
+use crate::sample::Sample;
 use crate::store::View;
+use crate::sync::{Mutex, lock};
 
-/// The bytes of keys and values between two keys.
-pub(crate) fn range_size<V: View>(overlay: &Overlay<'_, V>, begin: &[u8], end: &[u8]) -> Result<u64> {
+/// So many rows are counted before the sample is asked.
+const MOST_COUNTED: usize = 4_000;
+
+/// About how many bytes of keys and values are between two keys.
+pub(crate) fn range_size<V: View>(
+    overlay: &Overlay<'_, V>,
+    sample: &Mutex<Sample>,
+    begin: &[u8],
+    end: &[u8],
+) -> Result<u64> {
     if begin >= end {
         return Ok(0);
     }
     if let Some(estimate) = overlay.view.estimate(begin, end) {
         return Ok(estimate);
     }
-    overlay.scan(begin, end, Direction::Forward).try_fold(0, |bytes, row| {
+    let mut bytes = 0;
+    for (counted, row) in overlay.scan(begin, end, Direction::Forward).enumerate() {
         let (key, value) = row?;
-        Ok(bytes + (key.len() + value.len()) as u64)
-    })
+        if counted == MOST_COUNTED
+            && let Some(rest) = lock(sample).bytes(&key, end)
+        {
+            return Ok(bytes + rest);
+        }
+        bytes += (key.len() + value.len()) as u64;
+    }
+    Ok(bytes)
 }
 
 /// Keys that split the range into parts of about `chunk_bytes`, the two ends included.

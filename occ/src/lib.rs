@@ -9,7 +9,7 @@
 //!   transaction ─ state ─┬─ overlay, range_read     reads: the view under the write map
 //!                        └─ write_map, mutation     writes, kept until the commit
 //!   commit ─ resolver ─ batch ─ store.apply ─ store.sync ─ window ─ watches
-//!      └ sequencer: the version                    └ the first moment anyone can read it
+//!      └ sequencer: the version    └ sample         └ the first moment anyone can read it
 //! ```
 //!
 //! Time and randomness are injected ([`Clock`], a seed); no executor is needed.
@@ -30,6 +30,7 @@ mod overlay;
 mod random;
 mod range_read;
 mod resolver;
+mod sample;
 #[cfg(test)]
 mod schedules;
 mod sequencer;

@@ -20,6 +20,7 @@ use crate::database::Handle;
 use crate::estimate;
 use crate::overlay::Overlay;
 use crate::range_read::{self, selector_conflict};
+use crate::sample::Sample;
 use crate::state::State;
 use crate::store::Store;
 use crate::sync::{Arc, Mutex, lock};
@@ -90,7 +91,7 @@ impl<S: Store> OccTransaction<S> {
         &self,
         begin: &[u8],
         end: &[u8],
-        measure: impl FnOnce(&Overlay<'_, S::View>) -> Result<T>,
+        measure: impl FnOnce(&Overlay<'_, S::View>, &Mutex<Sample>) -> Result<T>,
     ) -> Result<T> {
         self.with(|state, core| {
             let max_key = state.check_read(core)?;
@@ -101,7 +102,7 @@ impl<S: Store> OccTransaction<S> {
                 return Err(Error::new(error::KEY_OUTSIDE_LEGAL_RANGE));
             }
             let (_, view) = core.newest();
-            measure(&Overlay { view: &view, writes: None, bypass_unreadable: true })
+            measure(&Overlay { view: &view, writes: None, bypass_unreadable: true }, &core.sample)
         })
     }
 
@@ -211,7 +212,7 @@ impl<S: Store> Transaction for OccTransaction<S> {
     }
 
     fn get_estimated_range_size(&self, begin: &[u8], end: &[u8]) -> impl Future<Output = Result<u64>> + Send + use<S> {
-        ready(self.estimate(begin, end, |overlay| estimate::range_size(overlay, begin, end)))
+        ready(self.estimate(begin, end, |overlay, sample| estimate::range_size(overlay, sample, begin, end)))
     }
 
     fn get_range_split_points(
@@ -220,7 +221,7 @@ impl<S: Store> Transaction for OccTransaction<S> {
         end: &[u8],
         chunk_bytes: u64,
     ) -> impl Future<Output = Result<Vec<Bytes>>> + Send + use<S> {
-        ready(self.estimate(begin, end, |overlay| estimate::split_points(overlay, begin, end, chunk_bytes)))
+        ready(self.estimate(begin, end, |overlay, _| estimate::split_points(overlay, begin, end, chunk_bytes)))
     }
 
     fn get_versionstamp(&self) -> impl Future<Output = Result<Versionstamp>> + Send + use<S> {

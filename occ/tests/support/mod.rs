@@ -26,6 +26,8 @@ pub struct Control {
     pub applies: AtomicUsize,
     pub syncs: AtomicUsize,
     pub gets: AtomicUsize,
+    /// Rows that ranges gave.
+    pub scanned: AtomicUsize,
     pub closes: AtomicUsize,
     /// Held by a test to hold up every sync.
     pub sync_gate: Mutex<()>,
@@ -101,7 +103,10 @@ impl View for TestView {
 
     fn range<'a>(&'a self, begin: &[u8], end: &[u8], direction: Direction) -> Self::Range<'a> {
         let rows = self.1.range::<[u8], _>((Bound::Included(begin), Bound::Excluded(end)));
-        let row = |(key, value): (&Bytes, &Bytes)| Ok((key.clone(), value.clone()));
+        let row = |(key, value): (&Bytes, &Bytes)| {
+            self.0.scanned.fetch_add(1, Ordering::Relaxed);
+            Ok((key.clone(), value.clone()))
+        };
         match direction {
             Direction::Forward => Box::new(rows.map(row)),
             Direction::Reverse => Box::new(rows.rev().map(row)),
