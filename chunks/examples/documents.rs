@@ -8,17 +8,12 @@
 //! The vaults are of text: pieces of 128 to 1,024 bytes, most of them short, with the ids that LiveSync gives
 //! them. Figures are counts and the same on every machine.
 
-use std::sync::Arc;
+mod vaults;
 
-use chunks::store::{DocumentStore, Edit, IdRange, ModelStore};
-use chunks::{Chunk, ChunkStore, Receipt, chunk_id};
-use engine_mem::MemDatabase;
-use model::{CreateOptions, Layer, LayerOptions};
-use rand::rngs::StdRng;
-use rand::{RngExt, SeedableRng};
+use chunks::store::{DocumentStore, Edit, IdRange};
+use chunks::{ChunkStore, Receipt};
 use serde_json::{Map, Value};
-
-type Failure = Box<dyn std::error::Error + Send + Sync>;
+use vaults::{Failure, Pieces};
 
 /// Chunks of a file.
 const CHUNKS_OF_A_FILE: usize = 20;
@@ -43,14 +38,11 @@ async fn main() -> Result<(), Failure> {
 }
 
 async fn measure(size: usize) -> Result<(), Failure> {
-    let layer = Layer::open(MemDatabase::new(), LayerOptions::default()).await?;
-    let documents = layer.create_database("vault", CreateOptions::default()).await?;
-    let store: Arc<dyn DocumentStore> = Arc::new(ModelStore::new(documents));
-    let mut dice = StdRng::seed_from_u64(size as u64);
-    let mut serial = 0;
+    let store = vaults::database().await?;
+    let mut pieces = Pieces::new(size as u64, 0);
     let mut left = size;
     while left > 0 {
-        let some = pieces(&mut dice, &mut serial, left.min(200));
+        let some = pieces.take(left.min(200));
         left -= some.len();
         let mut edits = Vec::new();
         for (file, chunks) in some.chunks(CHUNKS_OF_A_FILE).enumerate() {
@@ -58,7 +50,7 @@ async fn measure(size: usize) -> Result<(), Failure> {
             let mut body = Map::new();
             body.insert("type".into(), "plain".into());
             body.insert("children".into(), children.into());
-            edits.push(Edit { id: format!("{serial}-{file}.md"), rev: None, deleted: false, body });
+            edits.push(Edit { id: format!("{left}-{file}.md"), rev: None, deleted: false, body });
         }
         for (id, chunk) in some {
             let mut body = Map::new();
@@ -77,13 +69,13 @@ async fn measure(size: usize) -> Result<(), Failure> {
     let largest = largest_index(&*store).await?;
 
     for _ in 0..WARMING {
-        chunks.put(pieces(&mut dice, &mut serial, size / 6 / WARMING)).await?;
+        chunks.put(pieces.take(size / 6 / WARMING)).await?;
     }
     let mut amplification = Vec::new();
     for (batches, batch) in MEASURED {
         let mut receipt = Receipt::default();
         for _ in 0..batches {
-            receipt.merge(chunks.put(pieces(&mut dice, &mut serial, batch)).await?);
+            receipt.merge(chunks.put(pieces.take(batch)).await?);
         }
         amplification.push((receipt.document_bytes as f64 / receipt.chunk_bytes as f64).round());
     }
@@ -99,20 +91,6 @@ async fn measure(size: usize) -> Result<(), Failure> {
         amplification[2],
     );
     Ok(())
-}
-
-/// New pieces of text: three in four of 128 to 256 bytes, the others up to 1,024.
-fn pieces(dice: &mut StdRng, serial: &mut u64, count: usize) -> Vec<(String, Chunk)> {
-    let pieces = (0..count).map(|_| {
-        *serial += 1;
-        let length = if dice.random_ratio(3, 4) { dice.random_range(128..256) } else { dice.random_range(256..1_024) };
-        let mut text = format!("{serial} ");
-        while text.len() < length {
-            text.push(char::from(dice.random_range(b' '..=b'~')));
-        }
-        (chunk_id(&text), Chunk::plain(text))
-    });
-    pieces.collect()
 }
 
 async fn largest_index(store: &dyn DocumentStore) -> Result<usize, Failure> {

@@ -1,7 +1,9 @@
 //! `couch-layer chunks`: the chunks of a vault, aggregated, collected, indexed again, checked.
 
+mod repair;
+
 use chunks::store::Figures;
-use chunks::{ChunkStore, CollectOptions, CollectStep, Collected, Migrated};
+use chunks::{ChunkStore, CollectOptions, CollectStep, Collected, LEAST_GRACE_MS, Migrated};
 use clap::{Args, Subcommand};
 use indicatif::ProgressBar;
 
@@ -25,6 +27,7 @@ enum Command {
     Gc(Gc),
     Reindex(Reindex),
     Verify(Verify),
+    Repair(repair::Repair),
 }
 
 /// Move chunks from documents of their own into few documents, or back; files stay as they are.
@@ -61,6 +64,9 @@ struct Gc {
     /// Write a document anew once so many per cent of it are to go
     #[arg(long, value_name = "PERCENT", default_value_t = 20, value_parser = clap::value_parser!(u8).range(0..=100))]
     unused: u8,
+    /// Have the server compact the database afterwards, and say what that gave back
+    #[arg(long, conflicts_with = "dry_run")]
+    compact: bool,
     #[command(flatten)]
     source: SourceArgs,
 }
@@ -92,6 +98,7 @@ impl Chunks {
             Command::Gc(gc) => gc.run().await,
             Command::Reindex(reindex) => reindex.run().await,
             Command::Verify(verify) => verify.run().await,
+            Command::Repair(repair) => repair.run().await,
         }
     }
 }
@@ -144,13 +151,34 @@ impl Migrate {
 
 impl Gc {
     async fn run(self) -> Result<(), Failure> {
-        let chunks = open(&self.source, &self.database).await?;
+        let source = self.source.open(&self.database, IfNoDatabase::Fail).await?;
+        let chunks = ChunkStore::new(source.document_store()?);
+        if let Some(settings) = chunks.settings().await?.filter(|settings| settings.grace_ms < LEAST_GRACE_MS) {
+            progress::remark(&format!(
+                "the grace of {} is {} s: a writer that is slow, or whose clock differs, may lose chunks to this",
+                self.database,
+                settings.grace_ms / 1_000
+            ));
+        }
+        let disk_before = source.disk_bytes().await?;
         let bar = progress::counter(Unit::Documents);
         let options = CollectOptions { dry_run: self.dry_run, unused_percent: self.unused };
         let collected = chunks.collect(options, |step| show(&bar, step)).await;
         bar.finish_and_clear();
         let collected = collected?;
-        progress::print(&self.report(&collected))?;
+        let mut report = self.report(&collected);
+        if let (false, Some(before), Some(after)) = (self.dry_run, disk_before, source.disk_bytes().await?) {
+            report += &format!("\non disk: {} before, {} after", bytes(before), bytes(after));
+            if self.compact {
+                source.compact().await?;
+                let compacted = source.disk_bytes().await?.unwrap_or(after);
+                report += &format!(", {} after compaction", bytes(compacted));
+            }
+        }
+        for line in &collected.damaged {
+            report += &format!("\n  {line}");
+        }
+        progress::print(&report)?;
         match collected.damaged.len() {
             0 => Ok(()),
             damaged => {
@@ -178,9 +206,6 @@ impl Gc {
         }
         if !self.dry_run {
             report += &format!("\n{}", sizes(before, after));
-        }
-        for line in &collected.damaged {
-            report += &format!("\n  {line}");
         }
         report
     }
@@ -245,10 +270,7 @@ fn show(bar: &ProgressBar, step: CollectStep) {
 }
 
 fn sizes(before: &Figures, after: &Figures) -> String {
-    let of = |figures: &Figures| {
-        let disk = figures.file_bytes.map(|file| format!(", {} on disk", bytes(file))).unwrap_or_default();
-        format!("{} documents, {}{disk}", figures.documents, bytes(figures.document_bytes))
-    };
+    let of = |figures: &Figures| format!("{} documents, {}", figures.documents, bytes(figures.document_bytes));
     format!("before: {}\nafter:  {}", of(before), of(after))
 }
 

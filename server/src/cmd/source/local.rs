@@ -1,5 +1,7 @@
 //! A database in a data folder that this process opens.
 
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -19,7 +21,9 @@ use crate::report::Checked;
 /// A database in a store of this process.
 #[derive(Clone)]
 pub(crate) struct Local {
+    layer: Layer<AnyDatabase>,
     documents: Documents<AnyDatabase>,
+    folder: Option<PathBuf>,
 }
 
 impl Local {
@@ -46,7 +50,7 @@ impl Local {
             },
             Ok(found) => found,
         };
-        Ok(Local { documents })
+        Ok(Local { layer, documents, folder: engine.folder().map(Path::to_owned) })
     }
 
     /// As [`open`](Self::open) where there must be a database, and what is left of one that moved away.
@@ -69,7 +73,7 @@ impl Local {
             },
             Ok(found) => found,
         };
-        Ok(Local { documents })
+        Ok(Local { layer, documents, folder: engine.folder().map(Path::to_owned) })
     }
 
     pub(super) async fn write(&self, documents: Vec<NewDocument>) -> Result<Vec<Option<String>>, Failure> {
@@ -153,9 +157,35 @@ impl Local {
         Arc::new(ModelStore::new(self.documents.clone()))
     }
 
+    pub(super) async fn beside(&self, name: &str) -> Result<Self, Failure> {
+        match self.layer.database(name).await {
+            Err(error) if error.status() == 404 => Err(failure(format!("there is no database {name} beside it"))),
+            found => Ok(Local { documents: found?, ..self.clone() }),
+        }
+    }
+
+    pub(super) fn disk_bytes(&self) -> io::Result<Option<u64>> {
+        self.folder.as_deref().map(folder_bytes).transpose()
+    }
+
     pub(super) async fn check(&self, mut progress: impl FnMut(u64) + Send) -> Result<Checked, Failure> {
         Ok(self.documents.check(|at| progress(at.documents)).await?.into())
     }
+}
+
+/// The bytes of the files in a folder. One that goes meanwhile has none.
+fn folder_bytes(folder: &Path) -> io::Result<u64> {
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        match entry.metadata() {
+            Ok(found) if found.is_dir() => bytes += folder_bytes(&entry.path())?,
+            Ok(found) => bytes += found.len(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(bytes)
 }
 
 fn parse_seq(text: &str) -> Result<Seq, Failure> {

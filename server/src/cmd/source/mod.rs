@@ -69,6 +69,11 @@ impl SourceArgs {
 }
 
 impl SourceArgs {
+    /// That store, with a server's usual limits.
+    pub(crate) fn in_store(engine: &EngineUrl) -> Self {
+        SourceArgs { engine: Some(engine.clone()), url: None, max_document_size: 1_000_000 }
+    }
+
     /// Opens the database `name` to look at its rows, or at what is left of one that moved away.
     pub(crate) async fn open_or_remains(&self, name: &str) -> Result<Source, Failure> {
         if self.url.is_some() {
@@ -172,6 +177,32 @@ impl Source {
         match self {
             Source::Local(local) => Ok(local.document_store()),
             Source::Remote(remote) => remote.document_store(),
+        }
+    }
+
+    /// Another database of the same store or server.
+    pub(crate) async fn beside(&self, name: &str) -> Result<Source, Failure> {
+        Ok(match self {
+            Source::Local(local) => Source::Local(local.beside(name).await?),
+            Source::Remote(remote) => Source::Remote(remote.beside(name)?),
+        })
+    }
+
+    /// Bytes on disk: of the database, as its server says; of the whole data folder where this process has it
+    /// open; `None` where there is no such thing.
+    pub(crate) async fn disk_bytes(&self) -> Result<Option<u64>, Failure> {
+        match self {
+            Source::Local(local) => Ok(local.disk_bytes()?),
+            Source::Remote(remote) => remote.disk_bytes().await,
+        }
+    }
+
+    /// Has the server compact the database, and waits for the end of it. Engines of this process tidy their
+    /// files by themselves.
+    pub(crate) async fn compact(&self) -> Result<(), Failure> {
+        match self {
+            Source::Local(_) => Ok(()),
+            Source::Remote(remote) => remote.compact().await,
         }
     }
 

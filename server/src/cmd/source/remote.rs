@@ -24,6 +24,9 @@ const ROWS: u64 = 1_000;
 /// that went away without a word is noticed after about as long.
 const WAIT_MS: u64 = 30_000;
 
+/// How often a server is asked whether it still compacts.
+const COMPACTION_PAUSE: Duration = Duration::from_millis(500);
+
 /// Where relocations are asked for.
 const RELOCATE: [&str; 2] = ["_couch_layer", "relocate"];
 
@@ -215,8 +218,33 @@ impl Remote {
         Ok(Rows { rows, last_seq, more })
     }
 
-    pub(super) fn document_store(&self) -> Result<Arc<dyn DocumentStore>, Failure> {
+    pub(crate) fn document_store(&self) -> Result<Arc<dyn DocumentStore>, Failure> {
         Ok(Arc::new(HttpStore::new(self.database.as_str(), self.user.clone())?))
+    }
+
+    pub(super) fn beside(&self, name: &str) -> Result<Self, Failure> {
+        let mut other = self.clone();
+        match other.database.path_segments_mut() {
+            Ok(mut segments) => drop(segments.pop().push(name)),
+            Err(()) => return Err(failure(format!("{} cannot have a database", self.database))),
+        }
+        Ok(other)
+    }
+
+    pub(super) async fn disk_bytes(&self) -> Result<Option<u64>, Failure> {
+        let info = self.send(Method::GET, &[], &[], None).await?.into_json()?;
+        Ok(info.get("sizes").and_then(|sizes| sizes.get("file")?.as_u64()))
+    }
+
+    pub(super) async fn compact(&self) -> Result<(), Failure> {
+        self.send(Method::POST, &["_compact"], &[], Some(Vec::new())).await?.into_json()?;
+        loop {
+            let info = self.send(Method::GET, &[], &[], None).await?.into_json()?;
+            if !info.get("compact_running").and_then(JsonRef::as_bool).unwrap_or_default() {
+                return Ok(());
+            }
+            tokio::time::sleep(COMPACTION_PAUSE).await;
+        }
     }
 
     pub(super) async fn check(&self) -> Result<Checked, Failure> {

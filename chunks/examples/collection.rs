@@ -1,0 +1,118 @@
+//! How long a collection takes, and how much memory, by the number of chunks; half of them nobody refers to.
+//!
+//! ```text
+//! cargo run --release -p chunks --example collection -- 116000 1000000
+//! ```
+//!
+//! The first collection condemns, the second one, after the grace, removes and packs anew. The database is in memory
+//! of the same process: what is given beside it is what the collection adds to that, at its highest.
+
+mod vaults;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use chunks::store::{DocumentStore, Edit};
+use chunks::{ChunkStore, CollectOptions, DEFAULT_GRACE_MS, Environment};
+use futures_util::future::BoxFuture;
+use model::SystemEnvironment;
+use serde_json::{Map, Value};
+use vaults::{Failure, Pieces};
+
+/// Chunks of a file.
+const CHUNKS_OF_A_FILE: usize = 20;
+const BATCH: usize = 4_000;
+
+/// The system's clock, ahead by so many milliseconds.
+#[derive(Debug, Default)]
+struct Ahead(AtomicU64);
+
+impl model::Environment for Ahead {
+    fn now_ms(&self) -> u64 {
+        SystemEnvironment.now_ms() + self.0.load(Ordering::Relaxed)
+    }
+
+    fn random(&self, bytes: &mut [u8]) {
+        SystemEnvironment.random(bytes);
+    }
+}
+
+impl Environment for Ahead {
+    fn sleep(&self, pause: Duration) -> BoxFuture<'static, ()> {
+        SystemEnvironment.sleep(pause)
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Failure> {
+    let sizes = std::env::args().skip(1).map(|size| size.parse()).collect::<Result<Vec<usize>, _>>()?;
+    let sizes = if sizes.is_empty() { vec![116_000] } else { sizes };
+    println!(
+        "| chunks | collection | s | chunks/s | condemned | removed | documents before | after | MB before | after | database, MB of memory | beside it |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|---|---|---|");
+    for size in sizes {
+        measure(size).await?;
+    }
+    Ok(())
+}
+
+async fn measure(size: usize) -> Result<(), Failure> {
+    let store: Arc<dyn DocumentStore> = vaults::database().await?;
+    let clock = Arc::new(Ahead::default());
+    let chunks = ChunkStore::with_environment(store.clone(), clock.clone());
+    chunks.prepare(size as u64).await?;
+    let (mut pieces, mut left) = (Pieces::new(size as u64, 0), size);
+    while left > 0 {
+        let some = pieces.take(left.min(BATCH));
+        left -= some.len();
+        let mut edits = Vec::new();
+        for (file, members) in some.chunks(2 * CHUNKS_OF_A_FILE).enumerate() {
+            let children: Vec<Value> =
+                members.iter().take(members.len() / 2).map(|(id, _)| id.as_str().into()).collect();
+            let mut body = Map::new();
+            body.insert("type".into(), "plain".into());
+            body.insert("children".into(), children.into());
+            edits.push(Edit { id: format!("{left}-{file}.md"), rev: None, deleted: false, body });
+        }
+        chunks.put(some).await?;
+        for written in store.write(edits).await? {
+            written.map_err(|refusal| refusal.to_string())?;
+        }
+    }
+    for round in ["condemns", "removes"] {
+        let resting = memory("VmRSS:");
+        // From here on the highest counts.
+        std::fs::write("/proc/self/clear_refs", "5").ok();
+        let began = Instant::now();
+        let options = CollectOptions { unused_percent: 0, ..CollectOptions::default() };
+        let collected = chunks.collect(options, |_| ()).await?;
+        let seconds = began.elapsed().as_secs_f64();
+        let highest = memory("VmHWM:");
+        let megabytes = |bytes: u64| bytes as f64 / 1e6;
+        println!(
+            "| {size} | {round} | {seconds:.1} | {:.0} | {} | {} | {} | {} | {:.1} | {:.1} | {resting} | {} |",
+            size as f64 / seconds,
+            collected.condemned,
+            collected.removed,
+            collected.before.documents,
+            collected.after.documents,
+            megabytes(collected.before.document_bytes),
+            megabytes(collected.after.document_bytes),
+            highest.saturating_sub(resting),
+        );
+        clock.0.fetch_add(DEFAULT_GRACE_MS + 1, Ordering::Relaxed);
+    }
+    let verified = chunks.verify(|_| ()).await?;
+    println!("{} files refer to {} chunks, {} are missing", verified.files, verified.chunks, verified.missing.len());
+    Ok(())
+}
+
+/// Megabytes of this process's memory, by their name in `/proc/self/status`; zero where there is no such file.
+fn memory(name: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok())
+        .map_or(0, |kilobytes| kilobytes / 1_000)
+}

@@ -1,0 +1,48 @@
+//! What the examples measure with: pieces of text, as many as it takes, and a database in memory.
+
+use std::sync::Arc;
+
+use chunks::store::{DocumentStore, ModelStore};
+use chunks::{Chunk, chunk_id};
+use engine_mem::MemDatabase;
+use model::{CreateOptions, Layer, LayerOptions};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// New pieces of text, none twice.
+pub(crate) struct Pieces {
+    dice: StdRng,
+    serial: u64,
+}
+
+impl Pieces {
+    /// From a seed; those of one `writer` are others than those of another.
+    pub(crate) fn new(seed: u64, writer: u64) -> Self {
+        Pieces { dice: StdRng::seed_from_u64(seed ^ writer << 40), serial: writer << 40 }
+    }
+
+    /// So many: three in four of 128 to 256 bytes, the others up to 1,024; with the ids that LiveSync gives them.
+    pub(crate) fn take(&mut self, count: usize) -> Vec<(String, Chunk)> {
+        let pieces = (0..count).map(|_| {
+            self.serial += 1;
+            let dice = &mut self.dice;
+            let length =
+                if dice.random_ratio(3, 4) { dice.random_range(128..256) } else { dice.random_range(256..1_024) };
+            let mut text = format!("{} ", self.serial);
+            while text.len() < length {
+                text.push(char::from(dice.random_range(b' '..=b'~')));
+            }
+            (chunk_id(&text), Chunk::plain(text))
+        });
+        pieces.collect()
+    }
+}
+
+/// A new database in memory.
+pub(crate) async fn database() -> Result<Arc<dyn DocumentStore>, Failure> {
+    let layer = Layer::open(MemDatabase::new(), LayerOptions::default()).await?;
+    let documents = layer.create_database("vault", CreateOptions::default()).await?;
+    Ok(Arc::new(ModelStore::new(documents)))
+}

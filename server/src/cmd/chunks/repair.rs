@@ -1,0 +1,96 @@
+//! `couch-layer chunks repair`: chunks that are missing, from databases that have them.
+
+use std::collections::BTreeMap;
+
+use chunks::{ChunkStore, Error};
+use clap::Args;
+use percent_encoding::percent_decode_str;
+
+use super::{SHOWN, bytes};
+use crate::cli::Failure;
+use crate::cmd::progress::{self, Unit};
+use crate::cmd::source::{IfNoDatabase, Remote, SourceArgs, failure};
+use crate::engine::EngineUrl;
+
+/// Bring chunks that files refer to and that are missing, from other databases.
+///
+/// A client that was away for longer than the grace can bring files whose chunks have been collected: its own
+/// database has them, as long as it has not fetched what was removed. Copies of the database do as well.
+#[derive(Debug, Args)]
+pub(super) struct Repair {
+    /// The database that lacks chunks
+    #[arg(value_name = "DB")]
+    database: String,
+    /// Where they may be: http://HOST:PORT/DB, or the name of a database beside this one (with --from-engine: in
+    /// that store). Named several times, they are asked one after the other
+    #[arg(long, value_name = "SOURCE", required = true)]
+    from: Vec<String>,
+    /// The store of the databases that --from names, if it is another than this one's
+    #[arg(long, value_name = "URL")]
+    from_engine: Option<EngineUrl>,
+    #[command(flatten)]
+    source: SourceArgs,
+}
+
+impl Repair {
+    pub(super) async fn run(self) -> Result<(), Failure> {
+        let source = self.source.open(&self.database, IfNoDatabase::Fail).await?;
+        let chunks = ChunkStore::new(source.document_store()?);
+        let mut sources = Vec::new();
+        for from in &self.from {
+            let other = if from.starts_with("http://") {
+                let (server, name) = from
+                    .rsplit_once('/')
+                    .filter(|(server, _)| server.len() > "http://".len())
+                    .ok_or_else(|| failure(format!("{from} names no database: write http://HOST:PORT/DB")))?;
+                let name = percent_decode_str(name).decode_utf8()?;
+                Remote::open(&server.parse()?, &name, IfNoDatabase::Fail).await?.document_store()?
+            } else if let Some(engine) = &self.from_engine {
+                SourceArgs::in_store(engine).open(from, IfNoDatabase::Fail).await?.document_store()?
+            } else {
+                source.beside(from).await?.document_store()?
+            };
+            sources.push((from, ChunkStore::new(other)));
+        }
+
+        let bar = progress::counter(Unit::Documents);
+        bar.set_message(format!("checking {}, chunks:", self.database));
+        let verified = chunks.verify(|done| bar.set_position(done)).await;
+        bar.finish_and_clear();
+        let missing = verified?.missing;
+        let mut report = match missing.len() {
+            0 => format!("nothing is missing in {}", self.database),
+            count => format!("{count} chunks are missing in {}", self.database),
+        };
+        let left = bring(&chunks, &sources, &missing, &mut report).await?;
+        for chunk in left.iter().take(SHOWN) {
+            let files = missing.get(chunk).map(|files| files.join(", ")).unwrap_or_default();
+            report += &format!("\n  {chunk} is in none of them, for {files}");
+        }
+        progress::print(&report)?;
+        match left.len() {
+            0 => Ok(()),
+            left => Err(failure(format!("{left} chunks are still missing"))),
+        }
+    }
+}
+
+/// Brings what is missing from each source in turn; what is in none of them.
+async fn bring(
+    chunks: &ChunkStore,
+    sources: &[(&String, ChunkStore)],
+    missing: &BTreeMap<String, Vec<String>>,
+    report: &mut String,
+) -> Result<Vec<String>, Error> {
+    let mut left: Vec<String> = missing.keys().cloned().collect();
+    for (name, source) in sources {
+        if left.is_empty() {
+            break;
+        }
+        let before = left.len();
+        let (receipt, still) = chunks.repair(&left, source).await?;
+        left = still;
+        *report += &format!("\n{} came from {name} ({})", before - left.len(), bytes(receipt.chunk_bytes));
+    }
+    Ok(left)
+}

@@ -1,0 +1,204 @@
+//! The commands on chunks, as processes, beside a server that owns the data.
+
+#![cfg(all(feature = "mem", feature = "redb"))]
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+/// A server that is killed when the test ends.
+struct Server {
+    child: Child,
+    url: String,
+}
+
+impl Server {
+    fn start() -> Server {
+        let mut command = program();
+        command.args(["serve", "--engine", "mem:", "--listen", "127.0.0.1:0"]).stdin(Stdio::null());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the binary starts");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
+        let url = line.trim().strip_prefix("couch-layer listens on ").expect("its address").trim_end_matches('/');
+        Server { url: url.to_owned(), child }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_couch-layer"));
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("COUCH")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn run(arguments: &[&str], input: &str) -> Output {
+    let mut command = program();
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the binary starts");
+    let mut stdin = child.stdin.take().expect("piped");
+    let input = input.to_owned();
+    let writer = std::thread::spawn(move || {
+        let _ = stdin.write_all(input.as_bytes());
+    });
+    let output = child.wait_with_output().expect("the binary ends");
+    writer.join().expect("the input is written");
+    output
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("UTF-8")
+}
+
+#[track_caller]
+fn succeed(arguments: &[&str], input: &str) -> String {
+    let output = run(arguments, input);
+    assert!(output.status.success(), "{arguments:?}: {}{}", text(&output.stdout), text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// What a command says that fails: its results, and its complaint in one line.
+#[track_caller]
+fn fail(arguments: &[&str]) -> (String, String) {
+    let output = run(arguments, "");
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}", text(&output.stdout));
+    (text(&output.stdout), text(&output.stderr))
+}
+
+/// A vault of a note with two chunks, and 300 chunks that nobody refers to.
+fn vault() -> String {
+    let mut documents = vec![
+        json!({"_id": "note.md", "path": "note.md", "children": ["h:1ecijke328qp3", "h:2mj7d2m7tephp"], "type": "plain"}),
+        json!({"_id": "h:1ecijke328qp3", "type": "leaf", "data": "from-a\n"}),
+        json!({"_id": "h:2mj7d2m7tephp", "type": "leaf", "data": "base\n"}),
+    ];
+    documents.extend(
+        (0..300).map(|n| json!({"_id": format!("h:+{n}"), "type": "leaf", "e_": true, "data": format!("%={n}")})),
+    );
+    documents.iter().map(|document| format!("{document}\n")).collect()
+}
+
+fn without_revisions(exported: &str) -> Vec<Value> {
+    let documents = exported.lines().map(|line| {
+        let mut document: Value = serde_json::from_str(line).expect("JSON");
+        drop(document.as_object_mut().expect("an object").remove("_rev"));
+        document
+    });
+    documents.collect()
+}
+
+#[test]
+fn a_vault_is_worked_on_beside_its_server() {
+    let server = Server::start();
+    let url = ["--url", server.url.as_str()];
+    let on = |arguments: &[&str]| succeed(&[arguments, &url].concat(), "");
+    succeed(&[&["import", "vault", "-"][..], &url].concat(), &vault());
+    let before = on(&["export", "vault"]);
+
+    let planned = on(&["chunks", "migrate", "vault", "--dry-run"]);
+    assert!(planned.contains("302 chunks") && planned.contains("would be aggregated"), "{planned}");
+    assert_eq!(on(&["export", "vault"]), before);
+    let migrated = on(&["chunks", "migrate", "vault"]);
+    assert!(migrated.contains("302 chunks") && migrated.contains("before: 303 documents"), "{migrated}");
+    assert!(migrated.contains("after:  4 documents"), "{migrated}");
+    assert!(on(&["chunks", "verify", "vault"]).contains("1 files refer to 2 chunks"));
+    let collected = on(&["chunks", "gc", "vault", "--compact"]);
+    assert!(collected.contains("300 chunks condemned, 0 reprieved, 0 removed"), "{collected}");
+    let disk = collected.lines().find(|line| line.starts_with("on disk: ")).expect("bytes on disk");
+    assert!(disk.contains(" before, ") && disk.contains(" after, ") && disk.ends_with(" after compaction"), "{disk}");
+    assert!(on(&["chunks", "reindex", "vault"]).contains("0 chunks entered"));
+    on(&["chunks", "migrate", "vault", "--back"]);
+    assert_eq!(without_revisions(&on(&["export", "vault"])), without_revisions(&before));
+}
+
+#[test]
+fn a_grace_that_is_short_is_remarked_upon_and_what_it_collects_is_gone() {
+    let server = Server::start();
+    let url = ["--url", server.url.as_str()];
+    let on = |arguments: &[&str]| succeed(&[arguments, &url].concat(), "");
+    succeed(&[&["import", "vault", "-"][..], &url].concat(), &vault());
+    let settings = json!({"_id": "chunks:settings", "format": 1, "chunk_prefix_length": 0,
+        "data_doc_size_limit": 900_000, "grace_ms": 1});
+    succeed(&[&["import", "vault", "-"][..], &url].concat(), &settings.to_string());
+    on(&["chunks", "migrate", "vault"]);
+    on(&["chunks", "gc", "vault"]);
+    let output = run(&[&["chunks", "gc", "vault", "--unused", "0"][..], &url].concat(), "");
+    assert!(text(&output.stderr).contains("the grace of vault is 0 s"), "{}", text(&output.stderr));
+    let report = text(&output.stdout);
+    assert!(report.contains("300 removed") && report.contains("on disk: "), "{report}");
+    // Without settings it is refused.
+    let export = on(&["export", "vault"]);
+    let rev = without_settings(&export);
+    succeed(&[&["import", "bare", "-"][..], &url].concat(), &rev);
+    let (_, complaint) = fail(&[&["chunks", "gc", "bare"][..], &url].concat());
+    assert!(complaint.contains("no \"chunks:settings\"") && complaint.lines().count() == 1, "{complaint}");
+}
+
+fn without_settings(exported: &str) -> String {
+    exported.lines().filter(|line| !line.contains("chunks:settings")).map(|line| format!("{line}\n")).collect()
+}
+
+#[test]
+fn missing_chunks_are_brought_from_other_databases() {
+    let server = Server::start();
+    let url = ["--url", server.url.as_str()];
+    let on = |arguments: &[&str]| [arguments, &url].concat().iter().map(ToString::to_string).collect::<Vec<_>>();
+    let import = |name: &str, documents: &str| drop(succeed(&[&["import", name, "-"][..], &url].concat(), documents));
+    let chunk = |id: &str, data: &str| format!("{}\n", json!({"_id": id, "type": "leaf", "data": data}));
+    let note =
+        json!({"_id": "note.md", "children": ["h:1ecijke328qp3", "h:2mj7d2m7tephp", "h:third"], "type": "plain"});
+    import("vault", &note.to_string());
+    import("copy", &chunk("h:1ecijke328qp3", "from-a\n"));
+    let lines = |arguments: Vec<String>| fail(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+
+    // Beside it; what it lacks is named.
+    let (report, complaint) = lines(on(&["chunks", "repair", "vault", "--from", "copy"]));
+    assert!(report.contains("3 chunks are missing") && report.contains("1 came from copy"), "{report}");
+    assert!(report.contains("h:third is in none of them, for note.md"), "{report}");
+    assert!(complaint.contains("2 chunks are still missing"), "{complaint}");
+
+    // On another server, and in a folder.
+    let other = Server::start();
+    let there = ["--url", other.url.as_str()];
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = format!("redb:{}", folder.path().join("data").display());
+    succeed(&["import", "backup", "-", "--engine", &engine], &chunk("h:third", "third"));
+    succeed(&[&["import", "vault2", "-"][..], &there].concat(), &chunk("h:2mj7d2m7tephp", "base\n"));
+    let from = format!("{}/vault2", other.url);
+    let repaired =
+        [&["chunks", "repair", "vault", "--from", &from, "--from", "backup", "--from-engine", &engine][..], &url];
+    let report = succeed(&repaired.concat(), "");
+    assert!(report.contains("2 chunks are missing") && report.contains(&format!("1 came from {from}")), "{report}");
+    assert!(report.contains("1 came from backup"), "{report}");
+    assert!(succeed(&repaired.concat(), "").contains("nothing is missing in vault"));
+    let verified = succeed(&[&["chunks", "verify", "vault"][..], &url].concat(), "");
+    assert!(verified.contains("1 files refer to 3 chunks"), "{verified}");
+}
+
+/// The same in a data folder of this process, where two databases share the store.
+#[test]
+fn a_database_is_repaired_from_its_neighbour() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data: &Path = &folder.path().join("data");
+    let engine = ["--engine", &format!("redb:{}", data.display())].map(str::to_owned);
+    let on = |arguments: &[&str], input: &str| {
+        let engine = engine.each_ref().map(String::as_str);
+        succeed(&[arguments, &engine].concat(), input)
+    };
+    let note = json!({"_id": "note.md", "children": ["h:1ecijke328qp3"], "type": "plain"});
+    on(&["import", "vault", "-"], &note.to_string());
+    on(&["import", "copy", "-"], &json!({"_id": "h:1ecijke328qp3", "type": "leaf", "data": "from-a\n"}).to_string());
+    let report = on(&["chunks", "repair", "vault", "--from", "copy"], "");
+    assert!(report.contains("1 chunks are missing") && report.contains("1 came from copy"), "{report}");
+    assert!(on(&["chunks", "gc", "vault"], "").contains("on disk: "));
+}
