@@ -29,6 +29,7 @@ use crate::resolver::Resolver;
 use crate::store::{ApplyError, Op, Store};
 use crate::sync::{Arc, Condvar, Mutex, Promise, Weak, lock, thread, thread_local, wait};
 use crate::watches::{Touched, Watch, Watches};
+use crate::write_conflicts::WriteConflicts;
 
 /// The most requests of one batch: their order must fit the two bytes that a versionstamp has for it.
 const MOST_REQUESTS: usize = 10_000;
@@ -41,7 +42,7 @@ const MOST_BYTES: usize = 32_000_000;
 pub(crate) struct Request {
     pub(crate) read_version: i64,
     pub(crate) read_conflicts: Vec<KeyRange>,
-    pub(crate) write_conflicts: Vec<KeyRange>,
+    pub(crate) write_conflicts: WriteConflicts,
     pub(crate) mutations: Vec<Mutation>,
     pub(crate) bytes: usize,
     pub(crate) ticket: Arc<Ticket>,
@@ -233,10 +234,13 @@ impl<S: Store> Core<S> {
                 false => Versionstamp::new(version as u64, order as u16),
                 true => Versionstamp::new(version as u64 / 1_000_000, 0),
             };
-            for range in &request.write_conflicts {
+            for range in &request.write_conflicts.ranges {
                 resolver.write(range, version);
             }
-            match batch.add(request.mutations, &stamp, |key| resolver.write(&KeyRange::point(key), version)) {
+            for mutation in request.write_conflicts.keys.iter().filter_map(|&at| request.mutations.get(at)) {
+                resolver.write_key(mutation.key(), version);
+            }
+            match batch.add(request.mutations, &stamp, |key| resolver.write_key(key, version)) {
                 Ok(()) => accepted.push((request.ticket, stamp)),
                 // What the store holds could not be read: nothing was written yet.
                 Err(error) => {

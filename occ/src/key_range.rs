@@ -45,6 +45,11 @@ impl KeyRange {
     }
 }
 
+/// Whether `boundary` is the key right after `key`.
+pub(crate) fn is_after(boundary: &[u8], key: &[u8]) -> bool {
+    boundary.strip_suffix(&[0]) == Some(key)
+}
+
 /// A set of keys as disjoint ranges that do not touch: what FoundationDB's coalesced range maps are.
 #[derive(Clone, Debug, Default)]
 pub struct RangeSet {

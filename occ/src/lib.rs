@@ -29,6 +29,7 @@ mod options;
 mod overlay;
 mod random;
 mod range_read;
+mod read_conflicts;
 mod resolver;
 mod sample;
 #[cfg(test)]
@@ -42,6 +43,7 @@ mod system_clock;
 mod transaction;
 mod watches;
 mod window;
+mod write_conflicts;
 mod write_map;
 
 pub mod atomic;

@@ -24,6 +24,14 @@ impl Mutation {
             }
     }
 
+    /// The key that it changes, or the first of those that it clears.
+    pub(crate) fn key(&self) -> &Bytes {
+        match self {
+            Mutation::Set { key, .. } | Mutation::Atomic { key, .. } => key,
+            Mutation::ClearRange(range) => &range.begin,
+        }
+    }
+
     /// The key whose value in the store decides the result, if one does.
     pub(crate) fn read_key(&self) -> Option<&Bytes> {
         match self {

@@ -21,6 +21,7 @@
 
 use crate::KeyRange;
 use crate::key_block::KeyBlock;
+use crate::key_range::is_after;
 
 /// The most boundaries of a chunk, and the most bytes of their keys.
 const CHUNK: usize = 256;
@@ -128,7 +129,12 @@ impl Resolver {
         self.split_if_long(first);
     }
 
-    /// The same for one key, which is most of what is written: two searches, one insertion.
+    /// Records that `key` was written at `version`: most of what is written; two searches, one insertion.
+    pub(crate) fn write_key(&mut self, key: &[u8], version: i64) {
+        self.allowance += 3;
+        self.write_point(key, version);
+    }
+
     fn write_point(&mut self, key: &[u8], version: i64) {
         let at = self.chunk_of(key);
         let follows = self.chunks.get(at + 1).is_some_and(|next| is_after(next.keys.key(0), key));
@@ -274,11 +280,6 @@ impl Resolver {
         self.maxima.insert(at + 1, tail.maximum());
         self.chunks.insert(at + 1, tail);
     }
-}
-
-/// Whether `boundary` is the key right after `key`.
-fn is_after(boundary: &[u8], key: &[u8]) -> bool {
-    boundary.strip_suffix(&[0]) == Some(key)
 }
 
 #[cfg(test)]

@@ -16,3 +16,8 @@ pub(crate) const RANGE: usize = 24;
 pub(crate) fn of_range(range: &KeyRange) -> usize {
     RANGE + range.len()
 }
+
+/// What the conflict range of one key adds.
+pub(crate) fn of_key(key: &[u8]) -> usize {
+    RANGE + 2 * key.len() + 1
+}

@@ -27,9 +27,9 @@ use kv_api::{Error, Read, Result, TransactionOption, Versionstamp, error};
 
 use crate::commit::{Request, Ticket};
 use crate::core::Core;
-use crate::key_range::RangeSet;
 use crate::options::{Options, Persistent};
 use crate::overlay::Overlay;
+use crate::read_conflicts::ReadConflicts;
 use crate::store::Store;
 use crate::sync::{Arc, Promise};
 use crate::watches::Watch;
@@ -50,7 +50,7 @@ const KEY_SLACK: usize = 8;
 /// See the [module](self).
 pub(crate) struct State<S: Store> {
     pub(crate) writes: WriteMap,
-    read_conflicts: RangeSet,
+    read_conflicts: ReadConflicts,
     /// The version read at, and its view once something was read.
     version: Option<i64>,
     view: Option<S::View>,
@@ -82,7 +82,7 @@ impl<S: Store> State<S> {
     pub(crate) fn new(core: &Core<S>) -> Self {
         State {
             writes: WriteMap::new(core.limits.value_bytes),
-            read_conflicts: RangeSet::default(),
+            read_conflicts: ReadConflicts::default(),
             version: None,
             view: None,
             options: Options::new(core.limits.transaction_bytes),
@@ -414,9 +414,9 @@ impl<S: Store> State<S> {
 
     /// Completes this transaction's watches on keys that it now writes: `value` is the new one, where
     /// it is known.
-    fn trigger_watches(&mut self, range: &KeyRange, value: Option<Option<&Bytes>>) {
+    fn trigger_watches(&mut self, writes: impl Fn(&Bytes) -> bool, value: Option<Option<&Bytes>>) {
         self.watches.retain(|watch| {
-            if !(range.begin <= watch.key && watch.key < range.end) {
+            if !writes(&watch.key) {
                 return true;
             }
             match value {
@@ -449,11 +449,7 @@ impl<S: Store> State<S> {
         if self.writes.is_empty() {
             return Ok(None);
         }
-        let read_conflicts: Vec<KeyRange> = self
-            .read_conflicts
-            .iter()
-            .map(|(begin, end)| KeyRange { begin: begin.clone(), end: end.clone() })
-            .collect();
+        let read_conflicts = self.read_conflicts.take();
         let bytes = self.writes.commit_size() + read_conflicts.iter().map(size::of_range).sum::<usize>();
         if bytes > self.options.size_limit {
             let error = Error::new(error::TRANSACTION_TOO_LARGE);

@@ -10,6 +10,9 @@
 //!   unreadable                                     ├───┤         where a pending versionstamp may land
 //! ```
 //!
+//! That an operation conflicts, or makes its key unreadable, is a flag beside it, as in FoundationDB's
+//! tree; its conflict becomes a range of its own only when the operation goes.
+//!
 //! Invariants: an operation lies over a clear that came before it; a clear removes the operations it
 //! covers and makes what it covers readable again. An operation on a key that this transaction cleared
 //! starts from "absent" and is settled at once; one on a key whose value is not known stays a stack
@@ -22,6 +25,7 @@
 //! Source: FoundationDB's `fdbclient/WriteMap.cpp` and `RYWImpl::writeRangeToNativeTransaction`.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::Bound;
 
 use bytes::Bytes;
@@ -29,6 +33,7 @@ use kv_api::MutationType;
 
 use crate::key_range::RangeSet;
 use crate::mutation::Mutation;
+use crate::write_conflicts::{self, WriteConflicts};
 use crate::{KeyRange, atomic, size};
 
 /// One operation on a key.
@@ -40,27 +45,48 @@ pub(crate) enum KeyOp {
     Atomic(MutationType, Bytes),
 }
 
-/// The operations on one key, oldest first; never empty.
+/// The operations on one key, oldest first. Nearly always there is one.
 #[derive(Clone, Debug)]
-pub(crate) struct Stack(Vec<KeyOp>);
+pub(crate) struct Stack {
+    first: KeyOp,
+    more: Vec<KeyOp>,
+    /// Whether they conflict with those who have read the key.
+    conflicts: bool,
+    /// Whether any of them waits for its versionstamp: the key cannot be read.
+    stamped: bool,
+}
 
 impl Stack {
+    fn of(op: KeyOp) -> Self {
+        Stack { first: op, more: Vec::new(), conflicts: false, stamped: false }
+    }
+
+    fn ops(&self) -> impl Iterator<Item = &KeyOp> {
+        std::iter::once(&self.first).chain(&self.more)
+    }
+
     /// Whether the value depends on what the store holds.
     pub(crate) fn is_dependent(&self) -> bool {
-        matches!(self.0.first(), Some(KeyOp::Atomic(operation, _)) if !operation.is_versionstamped())
+        matches!(&self.first, KeyOp::Atomic(operation, _) if !operation.is_versionstamped())
     }
 
     /// The value over `base`, which is what the store holds (and is not looked at for independent ones).
     pub(crate) fn value_over(&self, base: Option<Bytes>, value_limit: usize) -> Option<Bytes> {
-        self.0.iter().fold(base, |value, op| match op {
+        self.ops().fold(base, |value, op| match op {
             KeyOp::Set(value) => value.clone(),
             KeyOp::Atomic(operation, operand) => atomic::apply(*operation, value.as_ref(), operand, value_limit),
         })
     }
 
+    /// Makes `op` all there is.
+    fn replace(&mut self, op: KeyOp) {
+        self.first = op;
+        self.more.clear();
+    }
+
     /// Adds an operation, joining it with the last one where that gives the same result.
     fn push_joined(&mut self, op: KeyOp, value_limit: usize) {
-        let Some(top) = self.0.last_mut() else { return self.0.push(op) };
+        let top = self.more.last_mut().unwrap_or(&mut self.first);
         match (&*top, &op) {
             (_, KeyOp::Set(_)) => *top = op,
             (KeyOp::Set(value), KeyOp::Atomic(operation, operand)) => {
@@ -72,7 +98,7 @@ impl Stack {
                 let joined = atomic::apply(*operation, Some(first_operand), operand, value_limit);
                 *top = KeyOp::Atomic(*operation, joined.unwrap_or_default());
             }
-            _ => self.0.push(op),
+            _ => self.more.push(op),
         }
     }
 }
@@ -111,6 +137,8 @@ pub(crate) struct WriteMap {
     unreadable: RangeSet,
     /// Mutations that come before everything else, in order.
     early: Vec<Mutation>,
+    /// Whether any operation ever waited for its versionstamp.
+    any_stamped: bool,
     value_limit: usize,
 }
 
@@ -122,6 +150,7 @@ impl WriteMap {
             conflicts: RangeSet::default(),
             unreadable: RangeSet::default(),
             early: Vec::new(),
+            any_stamped: false,
             value_limit,
         }
     }
@@ -146,38 +175,54 @@ impl WriteMap {
         self.conflicts.clear();
         self.unreadable.clear();
         self.early.clear();
+        self.any_stamped = false;
     }
 
-    /// A set or an atomic operation on the key of `point`.
-    pub(crate) fn mutate(&mut self, point: KeyRange, op: KeyOp) {
-        let key = &point.begin;
-        let was_unreadable = !self.unreadable.is_empty() && self.unreadable.contains(key);
+    /// A set or an atomic operation on `key`, which others that have read it conflict with if `conflicts`.
+    pub(crate) fn mutate(&mut self, key: Bytes, op: KeyOp, conflicts: bool) {
+        let in_unreadable = !self.unreadable.is_empty() && self.unreadable.contains(&key);
         let stamped = matches!(&op, KeyOp::Atomic(operation, _) if operation.is_versionstamped());
         let replaces = matches!(&op, KeyOp::Set(_) | KeyOp::Atomic(MutationType::SetVersionstampedValue, _));
-        match self.ops.get_mut(key) {
-            Some(stack) if replaces && !was_unreadable => *stack = Stack(vec![op]),
-            Some(stack) if was_unreadable || stamped => stack.0.push(op),
-            Some(stack) => stack.push_joined(op, self.value_limit),
-            None => {
-                let mut stack = Stack(Vec::with_capacity(1));
-                if !replaces && !stamped && self.cleared.contains(key) {
-                    stack.0.push(KeyOp::Set(None));
+        self.any_stamped |= stamped;
+        let stack = match self.ops.entry(key) {
+            Entry::Occupied(entry) => {
+                let stack = entry.into_mut();
+                let was_unreadable = in_unreadable || stack.stamped;
+                if replaces && !was_unreadable {
+                    stack.replace(op);
+                } else if was_unreadable || stamped {
+                    stack.more.push(op);
+                } else {
+                    stack.push_joined(op, self.value_limit);
                 }
-                stack.push_joined(op, self.value_limit);
-                self.ops.insert(key.clone(), stack);
+                stack
             }
-        }
-        if stamped {
-            self.unreadable.insert(point);
-        }
+            Entry::Vacant(entry) => {
+                let was_cleared = !replaces && !stamped && self.cleared.contains(entry.key());
+                entry.insert(match was_cleared {
+                    true => {
+                        let mut stack = Stack::of(KeyOp::Set(None));
+                        stack.push_joined(op, self.value_limit);
+                        stack
+                    }
+                    false => Stack::of(op),
+                })
+            }
+        };
+        stack.conflicts |= conflicts;
+        stack.stamped |= stamped;
     }
 
     /// A clear of every key of `range`, which is not empty.
     pub(crate) fn clear(&mut self, range: KeyRange) {
         if range.is_point() {
-            self.ops.remove(&range.begin);
+            if let Some((key, stack)) = self.ops.remove_entry(&range.begin) {
+                self.keep_conflict(&key, &stack);
+            }
         } else {
-            drop(self.take_ops(&range));
+            for (key, stack) in self.take_ops(&range) {
+                self.keep_conflict(&key, &stack);
+            }
         }
         if !self.unreadable.is_empty() {
             self.unreadable.remove(&range.begin, &range.end);
@@ -197,9 +242,17 @@ impl WriteMap {
             self.early.push(Mutation::ClearRange(part));
         }
         for (key, stack) in self.take_ops(&range) {
-            emit(&mut self.early, &key, stack);
+            self.keep_conflict(&key, &stack);
+            emit(&mut self.early, key, stack);
         }
         self.unreadable.insert(range);
+    }
+
+    /// Remembers the conflict of operations that go.
+    fn keep_conflict(&mut self, key: &Bytes, stack: &Stack) {
+        if stack.conflicts {
+            self.conflicts.insert(KeyRange::point(key));
+        }
     }
 
     /// A mutation as it is, unseen by any read: for transactions without read-your-writes.
@@ -218,6 +271,7 @@ impl WriteMap {
             return Err(Unreadable);
         }
         Ok(match self.ops.get(key) {
+            Some(stack) if stack.stamped && !bypass_unreadable => return Err(Unreadable),
             Some(stack) if stack.is_dependent() => Known::Dependent(stack),
             Some(stack) => Known::Independent(Some(stack)),
             None if self.cleared.contains(key) => Known::Independent(None),
@@ -237,12 +291,14 @@ impl WriteMap {
 
     /// Whether any versionstamp is pending.
     pub(crate) fn any_unreadable(&self) -> bool {
-        !self.unreadable.is_empty()
+        self.any_stamped || !self.unreadable.is_empty()
     }
 
     /// Whether a pending versionstamp hides any key from `begin` up to, not including, `end`.
     pub(crate) fn hides(&self, begin: &[u8], end: &[u8]) -> bool {
-        !self.unreadable.is_empty() && self.unreadable.intersects(begin, end)
+        let in_unreadable = !self.unreadable.is_empty() && self.unreadable.intersects(begin, end);
+        let on_stamped = || self.any_stamped && begin < end && self.ops_in(begin, end).any(|(_, stack)| stack.stamped);
+        in_unreadable || on_stamped()
     }
 
     /// Calls `add` with the parts of `range` that a read of it depends on: all but what this
@@ -290,18 +346,22 @@ impl WriteMap {
     }
 
     /// Everything, in the order in which the store must see it: what came early, the clears, then the
-    /// operations key by key; and the write conflict ranges.
-    pub(crate) fn take(&mut self) -> (Vec<Mutation>, Vec<KeyRange>) {
+    /// operations key by key; and the write conflicts.
+    pub(crate) fn take(&mut self) -> (Vec<Mutation>, WriteConflicts) {
         let mut mutations = std::mem::take(&mut self.early);
         mutations.reserve(self.ops.len());
         for (begin, end) in self.cleared.iter() {
             mutations.push(Mutation::ClearRange(KeyRange { begin: begin.clone(), end: end.clone() }));
         }
-        for (key, stack) in std::mem::take(&mut self.ops) {
-            emit(&mut mutations, &key, stack);
-        }
-        let conflicts =
+        let ranges =
             self.conflicts.iter().map(|(begin, end)| KeyRange { begin: begin.clone(), end: end.clone() }).collect();
+        let mut conflicts = WriteConflicts { ranges, keys: Vec::with_capacity(self.ops.len()) };
+        for (key, stack) in std::mem::take(&mut self.ops) {
+            if stack.conflicts {
+                conflicts.keys.push(mutations.len());
+            }
+            emit(&mut mutations, key, stack);
+        }
         self.reset();
         (mutations, conflicts)
     }
@@ -323,7 +383,7 @@ impl WriteMap {
             }
         }
         for (key, stack) in &self.ops {
-            for op in &stack.0 {
+            for op in stack.ops() {
                 total += size::MUTATION + key.len();
                 total += match op {
                     KeyOp::Set(Some(value)) | KeyOp::Atomic(_, value) => value.len(),
@@ -331,7 +391,8 @@ impl WriteMap {
                 };
             }
         }
-        total + self.conflicts.iter().map(|(begin, end)| size::RANGE + begin.len() + end.len()).sum::<usize>()
+        let keys = self.ops.iter().filter(|(_, stack)| stack.conflicts).map(|(key, _)| key);
+        total + write_conflicts::joined_size(&self.conflicts, keys)
     }
 
     fn take_ops(&mut self, range: &KeyRange) -> BTreeMap<Bytes, Stack> {
@@ -349,10 +410,14 @@ impl WriteMap {
 #[derive(Debug)]
 pub(crate) struct Unreadable;
 
-fn emit(mutations: &mut Vec<Mutation>, key: &Bytes, stack: Stack) {
-    mutations.extend(stack.0.into_iter().map(|op| match op {
-        KeyOp::Set(Some(value)) => Mutation::Set { key: key.clone(), value },
-        KeyOp::Set(None) => Mutation::ClearRange(KeyRange::point(key)),
-        KeyOp::Atomic(operation, operand) => Mutation::Atomic { operation, key: key.clone(), operand },
-    }));
+fn emit(mutations: &mut Vec<Mutation>, key: Bytes, stack: Stack) {
+    let mutation = |key: Bytes, op| match op {
+        KeyOp::Set(Some(value)) => Mutation::Set { key, value },
+        KeyOp::Set(None) => Mutation::ClearRange(KeyRange::point(&key)),
+        KeyOp::Atomic(operation, operand) => Mutation::Atomic { operation, key, operand },
+    };
+    if stack.more.is_empty() {
+        return mutations.push(mutation(key, stack.first));
+    }
+    mutations.extend(std::iter::once(stack.first).chain(stack.more).map(|op| mutation(key.clone(), op)));
 }

@@ -34,17 +34,13 @@ impl<S: Store> State<S> {
             if value.len() > core.limits.value_bytes {
                 return Err(Error::new(error::VALUE_TOO_LARGE));
             }
-            let point = KeyRange::point(key);
-            let value = Bytes::copy_from_slice(value);
-            state.account(&point, value.len(), conflict);
+            let (key, value) = (Bytes::copy_from_slice(key), Bytes::copy_from_slice(value));
+            state.account(&key, value.len(), conflict);
             if state.options.ryw_disabled {
-                state.writes.write_through(Mutation::Set { key: point.begin.clone(), value });
+                state.write_through(Mutation::Set { key, value }, conflict);
             } else {
-                state.trigger_watches(&point, Some(Some(&value)));
-                state.writes.mutate(point.clone(), KeyOp::Set(Some(value)));
-            }
-            if conflict {
-                state.writes.add_conflict(point);
+                state.trigger_watches(|watched| *watched == key, Some(Some(&value)));
+                state.writes.mutate(key, KeyOp::Set(Some(value)), conflict);
             }
             Ok(())
         });
@@ -57,7 +53,7 @@ impl<S: Store> State<S> {
             if operand.len() > core.limits.value_bytes {
                 return Err(Error::new(error::VALUE_TOO_LARGE));
             }
-            let mut point = KeyRange::point(key);
+            let mut place = Bytes::copy_from_slice(key);
             let operand = Bytes::copy_from_slice(operand);
             match operation {
                 MutationType::SetVersionstampedKey => {
@@ -66,7 +62,7 @@ impl<S: Store> State<S> {
                     // The stamped key itself becomes a write conflict when it is known.
                     conflict = false;
                     if !state.options.ryw_disabled {
-                        point = KeyRange::point(&waiting_key(key, version));
+                        place = waiting_key(key, version);
                         if !range.is_empty() {
                             state.writes.make_unreadable(range);
                         }
@@ -77,15 +73,12 @@ impl<S: Store> State<S> {
                 }
                 _ => {}
             }
-            state.account(&point, operand.len(), conflict);
+            state.account(&place, operand.len(), conflict);
             if state.options.ryw_disabled {
-                state.writes.write_through(Mutation::Atomic { operation, key: point.begin.clone(), operand });
+                state.write_through(Mutation::Atomic { operation, key: place, operand }, conflict);
             } else {
-                state.trigger_watches(&point, None);
-                state.writes.mutate(point.clone(), KeyOp::Atomic(operation, operand));
-            }
-            if conflict {
-                state.writes.add_conflict(point);
+                state.trigger_watches(|watched| *watched == place, None);
+                state.writes.mutate(place, KeyOp::Atomic(operation, operand), conflict);
             }
             Ok(())
         });
@@ -119,11 +112,19 @@ impl<S: Store> State<S> {
         });
     }
 
+    /// A mutation of one key, unseen by any read.
+    fn write_through(&mut self, mutation: Mutation, conflict: bool) {
+        if conflict {
+            self.writes.add_conflict(KeyRange::point(mutation.key()));
+        }
+        self.writes.write_through(mutation);
+    }
+
     fn clear_checked(&mut self, range: KeyRange, conflict: bool) {
         if self.options.ryw_disabled {
             self.writes.write_through(Mutation::ClearRange(range.clone()));
         } else {
-            self.trigger_watches(&range, Some(None));
+            self.trigger_watches(|watched| range.begin <= *watched && *watched < range.end, Some(None));
             self.writes.clear(range.clone());
         }
         if conflict {
@@ -152,9 +153,9 @@ impl<S: Store> State<S> {
         });
     }
 
-    fn account(&mut self, point: &KeyRange, value: usize, conflict: bool) {
-        self.approximate_size += size::MUTATION + point.begin.len() + value;
-        self.approximate_size += if conflict { size::of_range(point) } else { 0 };
+    fn account(&mut self, key: &Bytes, value: usize, conflict: bool) {
+        self.approximate_size += size::MUTATION + key.len() + value;
+        self.approximate_size += if conflict { size::of_key(key) } else { 0 };
     }
 }
 

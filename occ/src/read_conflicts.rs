@@ -1,0 +1,90 @@
+//! What a transaction has read, and others must not have written since.
+//!
+//! A read only notes its range; ranges are put in order and joined when the commit asks for them, and
+//! when so many were noted that the same ones must have come again: a transaction that reads one key
+//! for ever stays small.
+
+use crate::KeyRange;
+
+/// So many are noted before they are first joined.
+const FEW: usize = 64;
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(crate) struct ReadConflicts {
+    noted: Vec<KeyRange>,
+    /// How many of them were left when they were last joined.
+    joined: usize,
+}
+
+impl ReadConflicts {
+    /// Notes a range, which is not empty.
+    pub(crate) fn insert(&mut self, range: KeyRange) {
+        if self.noted.len() >= FEW.max(2 * self.joined) {
+            self.join();
+        }
+        self.noted.push(range);
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.noted.clear();
+        self.joined = 0;
+    }
+
+    /// The ranges in order, disjoint and not touching.
+    pub(crate) fn take(&mut self) -> Vec<KeyRange> {
+        self.join();
+        self.joined = 0;
+        std::mem::take(&mut self.noted)
+    }
+
+    fn join(&mut self) {
+        self.noted.sort_unstable_by(|one, other| one.begin.cmp(&other.begin));
+        self.noted.dedup_by(|next, kept| {
+            let joins = next.begin <= kept.end;
+            if joins && next.end > kept.end {
+                kept.end = std::mem::take(&mut next.end);
+            }
+            joins
+        });
+        self.joined = self.noted.len();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key_range::RangeSet;
+    use crate::random::Random;
+
+    /// Against the set that joins at each insertion.
+    #[test]
+    fn joins_as_a_set_does() {
+        for seed in 0..200 {
+            let random = Random::new(seed);
+            let (mut noted, mut set) = (ReadConflicts::default(), RangeSet::default());
+            for _ in 0..random.next() % 300 {
+                let begin = (random.next() % 200) as u8;
+                let range = match random.next() % 3 {
+                    0 => KeyRange::copied(&[begin], &[begin + 1 + (random.next() % 20) as u8]),
+                    1 => KeyRange::point(&[begin]),
+                    _ => KeyRange::point(&[begin, 0]),
+                };
+                noted.insert(range.clone());
+                set.insert(range);
+            }
+            let expected: Vec<_> = set.iter().map(|(begin, end)| KeyRange::copied(begin, end)).collect();
+            assert_eq!(noted.take(), expected, "seed {seed}");
+            assert!(noted.take().is_empty());
+        }
+    }
+
+    #[test]
+    fn the_same_read_again_takes_no_room() {
+        let mut noted = ReadConflicts::default();
+        for n in 0..100_000u32 {
+            noted.insert(KeyRange::point(&(n % 100).to_be_bytes()));
+        }
+        assert!(noted.noted.len() <= 200, "{}", noted.noted.len());
+    }
+}

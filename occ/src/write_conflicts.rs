@@ -1,0 +1,111 @@
+//! What a transaction writes and others must not have read: ranges, and single keys beside what is done
+//! to them.
+
+use bytes::Bytes;
+
+use crate::key_range::{RangeSet, is_after};
+use crate::{KeyRange, size};
+
+/// The write conflicts of a transaction that commits.
+#[derive(Debug, Default)]
+pub(crate) struct WriteConflicts {
+    pub(crate) ranges: Vec<KeyRange>,
+    /// The places of the mutations whose keys conflict too.
+    pub(crate) keys: Vec<usize>,
+}
+
+/// The bytes of `ranges` and of those of `keys`, which are in order, as FoundationDB counts them:
+/// ranges that overlap or touch are one.
+pub(crate) fn joined_size<'a>(ranges: &RangeSet, keys: impl Iterator<Item = &'a Bytes>) -> usize {
+    let mut ranges = ranges.iter().map(|(begin, end)| (begin, End::At(end))).peekable();
+    let mut keys = keys.map(|key| (key, End::After(key))).peekable();
+    let mut total = 0;
+    let mut last: Option<End<'_>> = None;
+    loop {
+        let range_first = match (ranges.peek(), keys.peek()) {
+            (Some((range, _)), Some((key, _))) => *range <= *key,
+            (range, _) => range.is_some(),
+        };
+        let Some((begin, end)) = (if range_first { ranges.next() } else { keys.next() }) else { return total };
+        match last {
+            Some(before) if before.reaches(begin) => {
+                if before.is_before(end) {
+                    total = total - before.len() + end.len();
+                    last = Some(end);
+                }
+            }
+            _ => {
+                total += size::RANGE + begin.len() + end.len();
+                last = Some(end);
+            }
+        }
+    }
+}
+
+/// The end of a range.
+#[derive(Clone, Copy, Debug)]
+enum End<'a> {
+    /// This key.
+    At(&'a [u8]),
+    /// The key right after this one: itself and a zero.
+    After(&'a [u8]),
+}
+
+impl End<'_> {
+    fn len(self) -> usize {
+        match self {
+            End::At(key) => key.len(),
+            End::After(key) => key.len() + 1,
+        }
+    }
+
+    /// Whether a range that begins at `begin` overlaps or touches one that ends here and began before.
+    fn reaches(self, begin: &[u8]) -> bool {
+        match self {
+            End::At(key) => begin <= key,
+            End::After(key) => begin <= key || is_after(begin, key),
+        }
+    }
+
+    fn is_before(self, other: End<'_>) -> bool {
+        match (self, other) {
+            (End::At(one), End::At(other)) | (End::After(one), End::After(other)) => one < other,
+            (End::At(one), End::After(other)) => one <= other,
+            (End::After(one), End::At(other)) => one < other && !is_after(other, one),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::random::Random;
+
+    /// Against a set of ranges that has the keys as ranges: keys of zeros and ones, so that many touch.
+    #[test]
+    fn counts_what_a_set_of_all_would_hold() {
+        for seed in 0..2_000 {
+            let random = Random::new(seed);
+            let key = || -> Bytes { (0..random.next() % 5).map(|_| (random.next() % 2) as u8).collect() };
+            let (mut ranges, mut all, mut keys) = (RangeSet::default(), RangeSet::default(), BTreeSet::new());
+            for _ in 0..random.next() % 12 {
+                if random.next().is_multiple_of(3) {
+                    let (one, other) = (key(), key());
+                    if one != other {
+                        let range = KeyRange { begin: one.clone().min(other.clone()), end: one.max(other) };
+                        ranges.insert(range.clone());
+                        all.insert(range);
+                    }
+                } else {
+                    let key = key();
+                    all.insert(KeyRange::point(&key));
+                    keys.insert(key);
+                }
+            }
+            let expected: usize = all.iter().map(|(begin, end)| size::RANGE + begin.len() + end.len()).sum();
+            assert_eq!(joined_size(&ranges, keys.iter()), expected, "seed {seed}: {ranges:?}, {keys:?}");
+        }
+    }
+}
