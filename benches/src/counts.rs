@@ -4,13 +4,18 @@
 //! function alone, [`counted`], on one thread. A change that makes an operation dearer is seen in CI
 //! without a quiet machine. Counts belong to a compiler and its target; the file says which.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+#[cfg(feature = "redb")]
+use benches::engines::Redb;
+use benches::engines::{Engine, Mem, Syncing};
 use benches::work::documents::{create, edits, store};
+use benches::work::folder;
 use bytes::Bytes;
 use clap::Args;
 use engine_mem::MemDatabase;
@@ -43,7 +48,8 @@ struct Figures {
     instructions: BTreeMap<String, u64>,
 }
 
-type Prepared = Box<dyn FnOnce() -> Result<()>>;
+/// Gives back what is not to be counted when it goes.
+type Prepared = Box<dyn FnOnce() -> Result<Box<dyn Any>>>;
 
 struct Operation {
     name: &'static str,
@@ -53,21 +59,45 @@ struct Operation {
 }
 
 const OPERATIONS: &[Operation] = &[
-    Operation { name: "commit of 10 rows", units: 500, prepare: commit },
+    Operation { name: "commit of 10 rows", units: 500, prepare: commit::<Mem> },
+    #[cfg(feature = "redb")]
+    Operation { name: "commit of 10 rows, redb", units: 200, prepare: commit::<Redb> },
     Operation { name: "get of a row", units: 5_000, prepare: get },
     Operation { name: "row of a range", units: 5_000, prepare: range },
     Operation { name: "JSON text parsed", units: 1_000, prepare: parse },
-    Operation { name: "document inserted, exploded", units: 300, prepare: |n| insert(n, 1, BodyFormat::Exploded) },
-    Operation { name: "document inserted, packed", units: 300, prepare: |n| insert(n, 1, BodyFormat::Packed) },
+    Operation {
+        name: "document inserted, exploded",
+        units: 300,
+        prepare: |n| insert::<Mem>(n, 1, BodyFormat::Exploded),
+    },
+    Operation { name: "document inserted, packed", units: 300, prepare: |n| insert::<Mem>(n, 1, BodyFormat::Packed) },
     Operation {
         name: "document in a bulk of 100, exploded",
         units: 500,
-        prepare: |n| insert(n, 100, BodyFormat::Exploded),
+        prepare: |n| insert::<Mem>(n, 100, BodyFormat::Exploded),
     },
     Operation {
         name: "document in a bulk of 100, packed",
         units: 500,
-        prepare: |n| insert(n, 100, BodyFormat::Packed),
+        prepare: |n| insert::<Mem>(n, 100, BodyFormat::Packed),
+    },
+    #[cfg(feature = "redb")]
+    Operation {
+        name: "document in a bulk of 10, exploded, redb",
+        units: 300,
+        prepare: |n| insert::<Redb>(n, 10, BodyFormat::Exploded),
+    },
+    #[cfg(feature = "redb")]
+    Operation {
+        name: "document in a bulk of 1,000, exploded, redb",
+        units: 3_000,
+        prepare: |n| insert::<Redb>(n, 1_000, BodyFormat::Exploded),
+    },
+    #[cfg(feature = "redb")]
+    Operation {
+        name: "document in a bulk of 1,000, packed, redb",
+        units: 3_000,
+        prepare: |n| insert::<Redb>(n, 1_000, BodyFormat::Packed),
     },
     Operation { name: "document read, exploded", units: 500, prepare: |n| read(n, BodyFormat::Exploded) },
     Operation { name: "document read, packed", units: 500, prepare: |n| read(n, BodyFormat::Packed) },
@@ -76,7 +106,7 @@ const OPERATIONS: &[Operation] = &[
 
 /// The one function whose instructions, and those of all it calls, are counted.
 #[inline(never)]
-fn counted(work: Prepared) -> Result<()> {
+fn counted(work: Prepared) -> Result<Box<dyn Any>> {
     black_box(work)()
 }
 
@@ -87,7 +117,8 @@ pub(crate) fn run(options: Options) -> Result<()> {
     if let Some(name) = &options.inside {
         let operation = OPERATIONS.iter().find(|operation| operation.name == name);
         let operation = operation.with_context(|| format!("there is no operation {name:?}"))?;
-        return counted((operation.prepare)(operation.units)?);
+        drop(counted((operation.prepare)(operation.units)?)?);
+        return Ok(());
     }
     let compiler = compiler()?;
     let committed: Figures = match std::fs::read(&options.file) {
@@ -165,8 +196,7 @@ fn row(n: u64) -> (Bytes, Bytes) {
     (Bytes::from(key), Bytes::from(vec![n as u8; 100]))
 }
 
-fn filled(count: u64) -> Result<MemDatabase> {
-    let database = MemDatabase::new();
+fn filled<D: Database>(database: D, count: u64) -> Result<D> {
     let transaction = database.begin()?;
     for (key, value) in (0..count).map(row) {
         transaction.set(&key, &value);
@@ -175,8 +205,9 @@ fn filled(count: u64) -> Result<MemDatabase> {
     Ok(database)
 }
 
-fn commit(units: u64) -> Result<Prepared> {
-    let database = filled(10_000)?;
+fn commit<E: Engine>(units: u64) -> Result<Prepared> {
+    let folder = folder()?;
+    let database = filled(E::database(folder.path(), Syncing::Synced), 10_000)?;
     let rows: Vec<_> = (10_000..10_000 + 10 * units).map(row).collect();
     Ok(Box::new(move || {
         for rows in rows.chunks(10) {
@@ -186,24 +217,24 @@ fn commit(units: u64) -> Result<Prepared> {
             }
             block_on(transaction.commit())?;
         }
-        Ok(())
+        Ok(Box::new((database, folder)))
     }))
 }
 
 fn get(units: u64) -> Result<Prepared> {
-    let database = filled(10_000)?;
+    let database = filled(MemDatabase::new(), 10_000)?;
     let keys: Vec<_> = (0..units).map(|n| row(n).0).collect();
     Ok(Box::new(move || {
         let transaction = database.begin()?;
         for key in &keys {
             black_box(block_on(transaction.get(key, Read::Serializable))?);
         }
-        Ok(())
+        Ok(Box::new(()))
     }))
 }
 
 fn range(units: u64) -> Result<Prepared> {
-    let database = filled(units)?;
+    let database = filled(MemDatabase::new(), units)?;
     Ok(Box::new(move || {
         let transaction = database.begin()?;
         let mut request = Some(RangeRequest::keys(Bytes::new(), Bytes::from_static(b"\xff")));
@@ -212,7 +243,7 @@ fn range(units: u64) -> Result<Prepared> {
             request = range.after(&batch);
             black_box(batch);
         }
-        Ok(())
+        Ok(Box::new(()))
     }))
 }
 
@@ -223,12 +254,13 @@ fn parse(units: u64) -> Result<Prepared> {
         for text in &texts {
             black_box(JsonText::parse(text.as_bytes())?);
         }
-        Ok(())
+        Ok(Box::new(()))
     }))
 }
 
-fn insert(units: u64, together: usize, format: BodyFormat) -> Result<Prepared> {
-    let documents = create(MemDatabase::new(), format)?;
+fn insert<E: Engine>(units: u64, together: usize, format: BodyFormat) -> Result<Prepared> {
+    let folder = folder()?;
+    let documents = create(E::database(folder.path(), Syncing::Synced), format)?;
     store(&documents, edits(1, 1_000)?)?;
     let calls: Vec<Vec<_>> = edits(2, units as usize)?.chunks(together).map(<[_]>::to_vec).collect();
     Ok(Box::new(move || {
@@ -237,7 +269,7 @@ fn insert(units: u64, together: usize, format: BodyFormat) -> Result<Prepared> {
                 black_box(result?);
             }
         }
-        Ok(())
+        Ok(Box::new((documents, folder)))
     }))
 }
 
@@ -250,7 +282,7 @@ fn read(units: u64, format: BodyFormat) -> Result<Prepared> {
         for id in &ids {
             black_box(block_on(documents.get(id, &GetOptions::default()))?.to_json());
         }
-        Ok(())
+        Ok(Box::new(()))
     }))
 }
 
@@ -262,7 +294,7 @@ fn changes(units: u64) -> Result<Prepared> {
         loop {
             let batch = block_on(documents.changes(&request))?;
             if !black_box(&batch).more {
-                return Ok(());
+                return Ok(Box::new(()));
             }
             request.since = model::Since::Seq(batch.last_seq);
         }
@@ -276,7 +308,10 @@ mod tests {
     #[test]
     fn every_operation_can_be_done() {
         for operation in OPERATIONS {
-            (operation.prepare)(20).and_then(counted).unwrap_or_else(|error| panic!("{}: {error:#}", operation.name));
+            (operation.prepare)(20)
+                .and_then(counted)
+                .map(drop)
+                .unwrap_or_else(|error| panic!("{}: {error:#}", operation.name));
         }
     }
 

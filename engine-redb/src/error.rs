@@ -18,3 +18,8 @@ pub(crate) fn kv_error(failure: impl Into<redb::Error>, tried: &str) -> Error {
     let advice = if code == error::FILE_CORRUPT { "; restore the folder from a backup" } else { "" };
     Error::new(code).with_context(format!("{tried}: {failure}{advice}"))
 }
+
+/// What failed somewhere in a transaction.
+pub(crate) fn failed(failure: impl Into<redb::Error>) -> Error {
+    kv_error(failure, "redb")
+}

@@ -11,6 +11,7 @@
 //! compared: damage to what lies around the rows is met there. In a larger file that was closed, and
 //! while a database is open, such damage can hide rows.
 
+mod batch;
 mod error;
 mod row;
 mod store;

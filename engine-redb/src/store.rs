@@ -13,15 +13,11 @@ use bytes::Bytes;
 use kv_api::{Direction, Durability, Error, Result, error};
 use occ::disk::DiskStore;
 use occ::panics::{Panicked, caught, silently};
-use occ::store::{ApplyError, Batch, Op, Store, View};
+use occ::store::{ApplyError, Batch, Store, View};
 use redb::{Database, Range, ReadOnlyTable, ReadableDatabase, TableDefinition, WriteTransaction};
 
-use crate::error::kv_error;
-use crate::row;
-
-fn failed(failure: impl Into<redb::Error>) -> Error {
-    kv_error(failure, "redb")
-}
+use crate::error::{failed, kv_error};
+use crate::{batch, row};
 
 /// A file of up to so many bytes is walked whole when it is opened: a second or so from memory, a few
 /// from a disk.
@@ -90,26 +86,6 @@ impl RedbStore {
     }
 }
 
-fn write_ops(write: &WriteTransaction, ops: &[Op]) -> Result<()> {
-    let mut rows = write.open_table(ROWS).map_err(failed)?;
-    let mut row = Vec::new();
-    for op in ops {
-        match op {
-            Op::Set { key, value } => {
-                row::write(&mut row, key, value);
-                rows.insert(key.as_ref(), row.as_slice()).map_err(failed)?;
-            }
-            Op::Clear { key } => {
-                rows.remove(key.as_ref()).map_err(failed)?;
-            }
-            Op::ClearRange { begin, end } => {
-                rows.retain_in(begin.as_ref()..end.as_ref(), |_, _| false).map_err(failed)?;
-            }
-        }
-    }
-    Ok(())
-}
-
 impl Store for RedbStore {
     type View = RedbView;
 
@@ -122,7 +98,9 @@ impl Store for RedbStore {
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
         let write = self.begin_write().map_err(ApplyError::NothingApplied)?;
         // Until the commit turns the root, the pages written belong to nobody.
-        write_ops(&write, &batch.ops).map_err(ApplyError::NothingApplied)?;
+        let mut rows = write.open_table(ROWS).map_err(failed).map_err(ApplyError::NothingApplied)?;
+        batch::write(&mut rows, batch.ops).map_err(ApplyError::NothingApplied)?;
+        drop(rows);
         write.commit().map_err(|failure| ApplyError::Unknown(failed(failure)))
     }
 
