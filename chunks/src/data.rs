@@ -24,7 +24,7 @@ pub(crate) const OPEN_BELOW: usize = 32_000;
 
 const CHUNKS: &str = "chunks";
 /// `{"chunks":{}}`
-const FRAME: usize = 13;
+pub(crate) const FRAME: usize = 13;
 
 /// The content of a data document.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -68,14 +68,7 @@ impl Data {
             let data = Data::read(id, &leaf.body)?;
             match &mut united {
                 None => united = Some(data),
-                Some(united) => {
-                    for (chunk, value) in data.chunks {
-                        united.add(chunk, value);
-                    }
-                    for (name, value) in data.rest {
-                        united.rest.entry(name).or_insert(value);
-                    }
-                }
+                Some(united) => united.join(&data),
             }
         }
         Ok(united)
@@ -115,6 +108,23 @@ impl Data {
     /// The encoded chunks.
     pub(crate) fn chunks(&self) -> &BTreeMap<String, String> {
         &self.chunks
+    }
+
+    /// Members of others.
+    pub(crate) fn rest(&self) -> &Body {
+        &self.rest
+    }
+
+    /// Adds what is in another, unless it is here.
+    pub(crate) fn join(&mut self, other: &Data) {
+        for (chunk, value) in &other.chunks {
+            if !self.has(chunk) {
+                self.add(chunk.clone(), value.clone());
+            }
+        }
+        for (name, value) in &other.rest {
+            self.rest.entry(name.clone()).or_insert_with(|| value.clone());
+        }
     }
 
     /// A chunk; `None` where it is not here, or what is here is none.

@@ -7,6 +7,7 @@ use model::SystemEnvironment;
 
 use crate::environment::{Environment, pause};
 use crate::error::{Error, Result};
+use crate::objects::{Connect, Handles, Places, default_connect};
 use crate::placement::{
     DATA_PREFIX, INDEX_PREFIX, SETTINGS_ID, check_prefix_length, data_parts, index_prefix, prefix_length_for,
 };
@@ -26,6 +27,7 @@ pub struct ChunkStore {
     pub(crate) attempts: u32,
     /// The prefix length as last seen. It only grows, so an old one costs a look more and no error.
     length: Arc<AtomicU8>,
+    pub(crate) handles: Arc<Handles>,
 }
 
 impl ChunkStore {
@@ -41,7 +43,15 @@ impl ChunkStore {
     /// The same, with time, randomness and pauses from elsewhere.
     pub fn with_environment(store: Arc<dyn DocumentStore>, environment: Arc<dyn Environment>) -> Self {
         let store = Arc::new(Steady::new(store, environment.clone()));
-        ChunkStore { store, environment, attempts: ATTEMPTS, length: Arc::default() }
+        let handles = Arc::new(Handles::new(default_connect()));
+        ChunkStore { store, environment, attempts: ATTEMPTS, length: Arc::default(), handles }
+    }
+
+    /// The same, reaching object stores another way than with the variables of this process.
+    #[must_use]
+    pub fn with_connect(mut self, connect: Arc<dyn Connect>) -> Self {
+        self.handles = Arc::new(Handles::new(connect));
+        self
     }
 
     /// The same, giving up after so many attempts at anything.
@@ -143,13 +153,23 @@ impl ChunkStore {
 
     /// Writes settings on the winner and ends the other leaves; `false` where somebody else was faster.
     pub(crate) async fn write_settings(&self, leaves: &[Leaf], settings: Settings) -> Result<bool> {
+        self.write_settings_with(leaves, settings, &Places::read(leaves)?).await
+    }
+
+    /// The same, with these places of objects.
+    pub(crate) async fn write_settings_with(
+        &self,
+        leaves: &[Leaf],
+        settings: Settings,
+        places: &Places,
+    ) -> Result<bool> {
         let mut live = leaves.iter().filter(|leaf| !leaf.deleted);
         let winner = live.next();
         let edit = Edit {
             id: SETTINGS_ID.to_owned(),
             rev: winner.map(|leaf| leaf.rev.clone()),
             deleted: false,
-            body: settings.write(&winner.map(|leaf| leaf.body.clone()).unwrap_or_default()),
+            body: settings.write(&winner.map(|leaf| leaf.body.clone()).unwrap_or_default(), places),
         };
         let Some(written) = self.store.write(vec![edit]).await?.pop() else { return Ok(false) };
         if refused(SETTINGS_ID, &written, &mut None)? {

@@ -26,6 +26,8 @@ pub struct Verified {
     pub chunks: u64,
     /// Chunks that are nowhere, each with the files that refer to it.
     pub missing: BTreeMap<String, Vec<String>>,
+    /// Data documents that should have some of these and cannot be read, or whose objects cannot.
+    pub damaged: Vec<String>,
 }
 
 impl ChunkStore {
@@ -102,11 +104,18 @@ impl ChunkStore {
             verified.chunks += some.len() as u64;
             progress(verified.chunks);
         }
+        let missing: Vec<String> = verified.missing.keys().cloned().collect();
+        let mut damaged = BTreeMap::new();
+        for some in missing.chunks(AT_ONCE) {
+            damaged.extend(self.damaged_places(some).await?);
+        }
+        verified.damaged = damaged.into_values().map(|error| error.to_string()).collect();
         Ok(verified)
     }
 
     /// Brings chunks that are missing here from another database: the one of a client that was away for
-    /// longer than the grace, or a copy. Gives those that are missing there too.
+    /// longer than the grace, or a copy. Gives those that are missing there too. Those whose data document
+    /// is damaged, or its object, are stored in another one.
     ///
     /// # Errors
     /// As [`put`](Self::put), and the failures of both stores.
@@ -120,7 +129,8 @@ impl ChunkStore {
                     None => still.push(id),
                 }
             }
-            receipt.merge(self.put(brought).await?);
+            let damaged = self.damaged_places(some).await?.into_keys().collect();
+            receipt.merge(self.put_beside(brought, damaged).await?);
         }
         Ok((receipt, still))
     }

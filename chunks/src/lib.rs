@@ -10,10 +10,13 @@
 //!  ChunkStore ── write, read, files     storing, reading, referring
 //!      │         collect                removing what no file refers to
 //!      │         migrate, reindex       from LiveSync's form and back; indexes from data alone
+//!      │         offload                sealed data documents to objects and back
 //!      │   lookup: leaves of an index, united
 //!      │   index, data: what the documents hold    placement: which documents
+//!      │   stub, contents, load: data documents whose chunks are in objects
 //!  DocumentStore ─┬─ ModelStore   a database of this process
 //!                 └─ HttpStore    any server that speaks CouchDB's protocol
+//!  Objects ───────── Bucket       S3's protocol, a directory, memory (feature `objects`)
 //! ```
 //!
 //! Any number of clients may be at work at the same time, on one server or on replicas that meet later.
@@ -35,6 +38,7 @@
 
 mod chunk;
 mod collect;
+mod contents;
 mod data;
 mod database;
 mod environment;
@@ -42,13 +46,17 @@ mod error;
 mod files;
 mod id;
 mod index;
+mod load;
 mod lookup;
 mod migrate;
+pub mod objects;
+mod offload;
 pub mod placement;
 mod read;
 mod reindex;
 mod settings;
 pub mod store;
+mod stub;
 pub mod vault;
 mod write;
 
@@ -60,6 +68,7 @@ pub use error::{Error, Result, StoreError, StoreErrorKind};
 pub use files::Verified;
 pub use id::{CHUNK_PREFIX, chunk_id};
 pub use migrate::Migrated;
+pub use offload::Offloaded;
 pub use reindex::Reindexed;
 pub use settings::{DEFAULT_DATA_LIMIT, DEFAULT_GRACE_MS, FORMAT, LEAST_DATA_LIMIT, LEAST_GRACE_MS, Settings};
 pub use write::Receipt;

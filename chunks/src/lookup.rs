@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::ChunkStore;
-use crate::data::Data;
+use crate::contents::Contents;
 use crate::error::Result;
 use crate::index::{Index, United};
 use crate::store::{Edit, Leaf};
@@ -70,7 +70,7 @@ impl ChunkStore {
             let found = self.store.leaves(some, false).await?;
             for (place, leaves) in some.iter().zip(found) {
                 let Some((place, chunks)) = by_place.get_key_value(place) else { continue };
-                let data = Data::unite(place, &leaves);
+                let data = Contents::unite(place, &leaves);
                 for chunk in chunks {
                     let claim = match &data {
                         Ok(Some(data)) if data.has(chunk) => Claim::Confirmed,

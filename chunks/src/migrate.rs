@@ -155,7 +155,7 @@ impl ChunkStore {
         let mut ends = Vec::new();
         for some in places.chunks(DATA_AT_ONCE) {
             for (place, leaves) in some.iter().zip(self.store.leaves(some, false).await?) {
-                if let Some(data) = Data::unite(place, &leaves)? {
+                if let Some(data) = self.united_data(place, &leaves).await?? {
                     self.take_apart(place, &data, dry_run, &mut migrated).await?;
                 }
                 let live = leaves.into_iter().filter(|leaf| !leaf.deleted).map(|leaf| leaf.rev);
@@ -232,8 +232,20 @@ impl ChunkStore {
         if migrated.left.len() > before {
             return Ok(());
         }
+        // Without the settings nobody would know of objects that are still there.
+        let mut kept = false;
+        for (place, location) in &self.places().await?.0 {
+            let objects = self.object_figures_of(place).await?.objects;
+            kept |= objects > 0;
+            if objects > 0 {
+                migrated.left.push(format!(
+                    "{objects} objects in {location} are kept for the grace, and the settings that name them: collect, and begin again"
+                ));
+            }
+        }
         let indexes = self.ids(INDEX_PREFIX).await?.into_iter().filter(|id| index_prefix(id).is_some());
-        let ids: Vec<String> = indexes.chain([SETTINGS_ID.to_owned()]).collect();
+        let settings = Some(SETTINGS_ID.to_owned()).filter(|_| !kept);
+        let ids: Vec<String> = indexes.chain(settings).collect();
         for some in ids.chunks(READ_AT_ONCE) {
             let leaves = self.store.leaves(some, false).await?;
             let live =

@@ -14,13 +14,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::ChunkStore;
 use crate::chunk::Chunk;
+use crate::contents::mentions;
 use crate::data::Data;
 use crate::error::Result;
 use crate::id::Bucket;
 use crate::index::Index;
 use crate::lookup::DATA_AT_ONCE;
 use crate::placement::{DATA_PREFIX, MAX_PREFIX_LENGTH, candidates};
-use crate::store::IdRange;
+use crate::store::{IdRange, Leaf};
 
 /// A chunk, and how it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,14 +77,9 @@ impl ChunkStore {
         let places: Vec<String> = by_place.keys().cloned().collect();
         for some in places.chunks(DATA_AT_ONCE) {
             let leaves = self.store.leaves(some, false).await?;
-            for (place, leaves) in some.iter().zip(leaves) {
-                for leaf in leaves.iter().filter(|leaf| !leaf.deleted) {
-                    let Ok(data) = Data::read(place, &leaf.body) else { continue };
-                    for id in by_place.get(place).into_iter().flatten() {
-                        take(found, id, &data);
-                    }
-                }
-            }
+            let wanted = |place: &String| by_place.get(place).into_iter().flatten();
+            self.take_from(some.iter().zip(&leaves).map(|(place, leaves)| (place, &leaves[..], wanted(place))), found)
+                .await?;
         }
         Ok(())
     }
@@ -116,12 +112,12 @@ impl ChunkStore {
                 let page = self.store.list(&next).await?;
                 let places: Vec<String> = page.rows.into_iter().map(|row| row.id).collect();
                 for some in places.chunks(DATA_AT_ONCE) {
-                    for (place, leaves) in some.iter().zip(self.store.leaves(some, false).await?) {
-                        for leaf in leaves.iter().filter(|leaf| !leaf.deleted) {
-                            let Ok(data) = Data::read(place, &leaf.body) else { continue };
-                            ids.iter().for_each(|id| take(found, id, &data));
-                        }
-                    }
+                    let leaves = self.store.leaves(some, false).await?;
+                    self.take_from(
+                        some.iter().zip(&leaves).map(|(place, leaves)| (place, &leaves[..], ids.iter())),
+                        found,
+                    )
+                    .await?;
                 }
                 range = page.rest.filter(|_| ids.iter().any(|id| matches!(found.get(id), Some(None))));
             }
@@ -129,11 +125,58 @@ impl ChunkStore {
         Ok(())
     }
 
+    /// Takes those of the wanted chunks out of data documents that are not found yet. An object is read only
+    /// where one of them is in it; a damaged one spoils only itself.
+    async fn take_from<'a, I>(
+        &self,
+        places: impl Iterator<Item = (&'a String, &'a [Leaf], I)>,
+        found: &mut BTreeMap<String, Option<Found>>,
+    ) -> Result<()>
+    where
+        I: Iterator<Item = &'a String>,
+    {
+        let (mut leaves, mut wanted) = (Vec::new(), Vec::new());
+        for (place, live, ids) in places {
+            let ids: Vec<&String> = ids.filter(|id| matches!(found.get(*id), Some(None))).collect();
+            for leaf in live.iter().filter(|leaf| !leaf.deleted) {
+                let there: Vec<&String> = ids.iter().copied().filter(|id| mentions(&leaf.body, id)).collect();
+                if !there.is_empty() {
+                    leaves.push((place.as_str(), leaf));
+                    wanted.push(there);
+                }
+            }
+        }
+        for (data, ids) in self.data_of(&leaves).await?.into_iter().zip(wanted) {
+            let Ok(data) = data else { continue };
+            ids.into_iter().for_each(|id| take(found, id, &data));
+        }
+        Ok(())
+    }
+
     /// A chunk as a data document has it, whichever leaf.
     pub(crate) async fn value_in(&self, place: &str, chunk: &str) -> Result<Option<String>> {
         let leaves = self.store.leaves(&[place.to_owned()], false).await?.pop().unwrap_or_default();
-        let data = leaves.iter().filter(|leaf| !leaf.deleted).filter_map(|leaf| Data::read(place, &leaf.body).ok());
-        Ok(data.into_iter().find_map(|data| data.chunks().get(chunk).cloned()))
+        let live: Vec<(&str, &Leaf)> = leaves.iter().filter(|leaf| !leaf.deleted).map(|leaf| (place, leaf)).collect();
+        let data = self.data_of(&live).await?;
+        Ok(data.into_iter().flatten().find_map(|data| data.chunks().get(chunk).cloned()))
+    }
+
+    /// The data documents that indexes name for chunks, with their leaves.
+    pub(crate) async fn named_places(&self, chunks: &[String]) -> Result<Vec<(String, Vec<Leaf>)>> {
+        let indexes: BTreeSet<String> = chunks.iter().flat_map(|id| candidates(id, MAX_PREFIX_LENGTH)).collect();
+        let indexes: Vec<String> = indexes.into_iter().collect();
+        let mut places: BTreeSet<String> = BTreeSet::new();
+        for (id, leaves) in indexes.iter().zip(self.store.leaves(&indexes, false).await?) {
+            for leaf in leaves.iter().filter(|leaf| !leaf.deleted) {
+                let Ok(index) = Index::read(id, &leaf.body) else { continue };
+                places.extend(chunks.iter().filter_map(|chunk| index.entries.get(chunk).cloned()));
+            }
+        }
+        let (places, mut all): (Vec<String>, _) = (places.into_iter().collect(), Vec::new());
+        for some in places.chunks(DATA_AT_ONCE) {
+            all.extend(some.iter().cloned().zip(self.store.leaves(some, false).await?));
+        }
+        Ok(all)
     }
 }
 

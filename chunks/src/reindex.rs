@@ -9,6 +9,7 @@ use crate::collect::Collection;
 use crate::environment::pause;
 use crate::error::{Error, Result};
 use crate::index::Index;
+use crate::objects::Places;
 use crate::placement::{DATA_PREFIX, INDEX_PREFIX, SETTINGS_ID, data_parts, index_prefix};
 use crate::settings::Settings;
 use crate::store::Edit;
@@ -70,9 +71,15 @@ impl ChunkStore {
     async fn replace_settings(&self) -> Result<u64> {
         for attempt in 0..self.attempts {
             let leaves = self.settings_leaves().await?;
-            let Some(settings) = Settings::salvage(&leaves)? else { return Ok(0) };
+            let settings = match (Settings::salvage(&leaves)?, Places::read(&leaves)) {
+                (Some(settings), _) => settings,
+                (None, Ok(_)) => return Ok(0),
+                (None, Err(_)) => Settings::read(&leaves)?.unwrap_or_default(),
+            };
+            let places = Places::salvage(&leaves);
             let longest = self.longest_index().await?.max(settings.chunk_prefix_length);
-            if self.write_settings(&leaves, Settings { chunk_prefix_length: longest, ..settings }).await? {
+            let settings = Settings { chunk_prefix_length: longest, ..settings };
+            if self.write_settings_with(&leaves, settings, &places).await? {
                 return Ok(1);
             }
             pause(&*self.environment, attempt).await;

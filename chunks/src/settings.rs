@@ -5,16 +5,21 @@
 //! ```
 //!
 //! Two clients that changed it apart are united: the longer prefix, the smaller limit, the longer grace.
-//! Each is the safe one of the two, and a longer prefix costs nothing that is there.
+//! Each is the safe one of the two, and a longer prefix costs nothing that is there. Where chunks are in
+//! objects too, the format is 2 and [`Places`] are named.
 
 use serde_json::json;
 
 use crate::error::{Error, Result};
+use crate::objects::Places;
 use crate::placement::{MAX_PREFIX_LENGTH, SETTINGS_ID};
 use crate::store::{Body, Leaf};
 
-/// The format that this program reads and writes.
-pub const FORMAT: u64 = 1;
+/// The latest format that this program reads and writes: 2 says that chunks may be in objects, and is
+/// written where they may.
+pub const FORMAT: u64 = 2;
+/// The format of a database without objects.
+const PLAIN_FORMAT: u64 = 1;
 /// The largest data document unless a setting says otherwise, in bytes: what every server takes, with
 /// room to spare.
 pub const DEFAULT_DATA_LIMIT: usize = 900_000;
@@ -76,7 +81,7 @@ impl Settings {
         }
         let live = leaves.iter().filter(|leaf| !leaf.deleted);
         let each = live.map(|leaf| {
-            let mut body = Settings::default().write(&Body::new());
+            let mut body = Settings::default().write(&Body::new(), &Places::default());
             for name in [LENGTH, LIMIT, GRACE] {
                 let mut one = body.clone();
                 one.insert(name.into(), leaf.body.get(name).cloned().unwrap_or_default());
@@ -95,7 +100,7 @@ impl Settings {
             number.ok_or_else(|| Error::malformed(SETTINGS_ID, format!("\"{name}\" is no whole number")))
         };
         let found = number("format")?;
-        if found != FORMAT {
+        if !(PLAIN_FORMAT..=FORMAT).contains(&found) {
             return Err(Error::Format { found, known: FORMAT });
         }
         let length = number(LENGTH)?;
@@ -117,9 +122,10 @@ impl Settings {
     }
 
     /// The document; members of others in `before` are kept.
-    pub(crate) fn write(&self, before: &Body) -> Body {
+    pub(crate) fn write(&self, before: &Body, places: &Places) -> Body {
         let mut body = before.clone();
-        body.insert("format".into(), json!(FORMAT));
+        body.insert("format".into(), json!(if places.0.is_empty() { PLAIN_FORMAT } else { FORMAT }));
+        places.write(&mut body);
         body.insert(LENGTH.into(), json!(self.chunk_prefix_length));
         body.insert(LIMIT.into(), json!(self.data_doc_size_limit));
         body.insert(GRACE.into(), json!(self.grace_ms));
@@ -139,7 +145,8 @@ mod tests {
     fn leaves_are_united_to_the_safe_side() {
         let one = Settings { chunk_prefix_length: 2, data_doc_size_limit: 100_000, grace_ms: 5 };
         let other = Settings { chunk_prefix_length: 1, data_doc_size_limit: 200_000, grace_ms: 7 };
-        let leaves = [leaf(one.write(&Body::new())), leaf(other.write(&Body::new()))];
+        let plain = |settings: Settings| leaf(settings.write(&Body::new(), &Places::default()));
+        let leaves = [plain(one), plain(other)];
         let united = Settings::read(&leaves).unwrap().unwrap();
         assert_eq!(united, Settings { chunk_prefix_length: 2, data_doc_size_limit: 100_000, grace_ms: 7 });
         assert_eq!(Settings::read(&[]).unwrap(), None);
@@ -158,14 +165,25 @@ mod tests {
         let both = Settings { chunk_prefix_length: 1, data_doc_size_limit: 70_000, ..kept };
         assert_eq!(salvage(&[damaged, good]).unwrap(), Some(both));
         assert_eq!(salvage(&["{}"]).unwrap(), Some(Settings::default()));
-        assert!(matches!(salvage(&[r#"{"format":2}"#]), Err(Error::Format { .. })));
+        assert!(matches!(salvage(&[r#"{"format":3}"#]), Err(Error::Format { .. })));
+    }
+
+    #[test]
+    fn a_program_that_knows_no_objects_is_told_by_the_format() {
+        let places = Places([("5e1f0c9a7b3d2468".to_owned(), "s3://vaults".to_owned())].into());
+        let hybrid = Settings::default().write(&Body::new(), &places);
+        assert_eq!((&hybrid["format"], &hybrid["objects"]["5e1f0c9a7b3d2468"]), (&json!(2), &json!("s3://vaults")));
+        assert_eq!(Settings::read(&[leaf(hybrid.clone())]).unwrap(), Some(Settings::default()));
+        let plain = Settings::default().write(&hybrid, &Places::default());
+        assert_eq!((&plain["format"], plain.get("objects")), (&json!(1), None));
     }
 
     #[test]
     fn nonsense_and_the_future_are_refused() {
         for (text, wanted) in [
             (r#"{}"#, "\"format\" is no whole number"),
-            (r#"{"format":2}"#, "use a newer one"),
+            (r#"{"format":0}"#, "use a newer one"),
+            (r#"{"format":3}"#, "use a newer one"),
             (r#"{"format":1,"chunk_prefix_length":5}"#, "over 4"),
             (r#"{"format":1,"chunk_prefix_length":-1}"#, "no whole number"),
             (r#"{"format":1,"chunk_prefix_length":1,"data_doc_size_limit":3,"grace_ms":1}"#, "under 64000"),

@@ -86,6 +86,8 @@ struct Put<'s> {
     waited: HashSet<String>,
     /// Chunks without data that are in no index.
     missing: BTreeSet<String>,
+    /// Data documents that are not relied upon, whatever indexes say.
+    damaged: HashSet<String>,
     last_failure: Option<StoreError>,
     receipt: Receipt,
 }
@@ -117,11 +119,20 @@ impl ChunkStore {
     /// [`Error::Contended`] where others were faster at every attempt, [`Error::TooLarge`]. What was
     /// stored until then stays; storing the same again goes on from there.
     pub async fn put(&self, chunks: impl IntoIterator<Item = (String, Chunk)>) -> Result<Receipt> {
+        self.put_beside(chunks, HashSet::new()).await
+    }
+
+    /// The same, as if these data documents were not there.
+    pub(crate) async fn put_beside(
+        &self,
+        chunks: impl IntoIterator<Item = (String, Chunk)>,
+        damaged: HashSet<String>,
+    ) -> Result<Receipt> {
         let mut pending = BTreeMap::new();
         for (id, chunk) in chunks {
             pending.entry(id).or_insert_with(|| Some(chunk.encode()));
         }
-        let (receipt, _) = self.run_put(pending).await?;
+        let (receipt, _) = self.run_put(pending, damaged).await?;
         Ok(receipt)
     }
 
@@ -131,7 +142,8 @@ impl ChunkStore {
     /// # Errors
     /// As [`put`](Self::put).
     pub async fn ensure(&self, ids: impl IntoIterator<Item = String>) -> Result<(Receipt, Vec<String>)> {
-        let (mut receipt, unindexed) = self.run_put(ids.into_iter().map(|id| (id, None)).collect()).await?;
+        let (mut receipt, unindexed) =
+            self.run_put(ids.into_iter().map(|id| (id, None)).collect(), HashSet::new()).await?;
         if unindexed.is_empty() {
             return Ok((receipt, Vec::new()));
         }
@@ -150,13 +162,18 @@ impl ChunkStore {
         Ok((receipt, missing))
     }
 
-    async fn run_put(&self, pending: BTreeMap<String, Option<String>>) -> Result<(Receipt, Vec<String>)> {
+    async fn run_put(
+        &self,
+        pending: BTreeMap<String, Option<String>>,
+        damaged: HashSet<String>,
+    ) -> Result<(Receipt, Vec<String>)> {
         let mut put = Put {
             chunks: self,
             pending,
             placed: BTreeMap::new(),
             waited: HashSet::new(),
             missing: BTreeSet::new(),
+            damaged,
             last_failure: None,
             receipt: Receipt { checked_ms: self.environment.now_ms(), ..Receipt::default() },
         };
@@ -277,6 +294,7 @@ impl Put<'_> {
         let live = if places.is_empty() { Vec::new() } else { self.chunks.store.live(&places).await? };
         let live: HashSet<String> =
             places.into_iter().zip(live).filter_map(|(place, live)| live.then_some(place)).collect();
+        let live: HashSet<String> = live.into_iter().filter(|place| !self.damaged.contains(place)).collect();
         let now = self.chunks.environment.now_ms();
         let is_late = |since: u64| now.saturating_sub(since) >= settings.grace_ms / 2;
 

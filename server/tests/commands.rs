@@ -298,3 +298,44 @@ fn a_folder_through(folder: &Path, place: &[&str]) {
     let pushed = succeed(vault(&["push", from_name, "notes", "--delete"]));
     assert!(pushed.contains("0 files written, 1 unchanged, 1 marked as deleted"), "{pushed}");
 }
+
+#[cfg(feature = "objects")]
+#[test]
+fn full_data_documents_go_to_a_directory_and_come_back() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let ids: Vec<String> = (0..40).map(|n| format!("h:{n}")).collect();
+    let mut records = vec![serde_json::json!({"_id": "note.md", "path": "note.md", "children": ids}).to_string()];
+    records.extend(ids.iter().map(|id| {
+        serde_json::json!({"_id": id, "type": "leaf", "e_": true, "data": format!("%={id}").repeat(1_000)}).to_string()
+    }));
+    succeed(couch_layer(folder, &["import", "vault", "-"], &records.join("\n")));
+    succeed(couch_layer(folder, &["chunks", "migrate", "vault"], ""));
+    let objects = folder.join("objects");
+    let place = format!("file:{}", objects.display());
+    let offload = |more: &[&str]| couch_layer(folder, &[&["chunks", "offload", "vault"], more].concat(), "");
+
+    let absent = offload(&["--to", &place]);
+    assert!(!absent.status.success() && err(&absent).contains("the directory must be there"), "{}", err(&absent));
+    std::fs::create_dir(&objects).expect("a folder");
+    let planned = succeed(offload(&["--to", &place, "--dry-run"]));
+    assert!(planned.contains("1 data documents") && planned.contains("would become objects"), "{planned}");
+    let moved = succeed(offload(&["--to", &place]));
+    assert!(moved.contains("1 data documents") && moved.contains("after:  1 objects"), "{moved}");
+    let exported = succeed(couch_layer(folder, &["export", "vault"], ""));
+    assert!(exported.len() < 5_000 && exported.contains(&place), "{exported}");
+    let verified = succeed(couch_layer(folder, &["chunks", "verify", "vault"], ""));
+    assert!(verified.contains("40 chunks"), "{verified}");
+    let collected = succeed(couch_layer(folder, &["chunks", "gc", "vault"], ""));
+    assert!(collected.contains("0 chunks condemned"), "{collected}");
+    // Without the objects everything says where they should be.
+    let away = folder.join("away");
+    std::fs::rename(&objects, &away).expect("it moves");
+    let refused = couch_layer(folder, &["chunks", "verify", "vault"], "");
+    assert!(!refused.status.success() && err(&refused).contains(&place), "{}", err(&refused));
+    std::fs::rename(&away, &objects).expect("it moves back");
+    let back = succeed(offload(&["--back"]));
+    assert!(back.contains("1 data documents") && back.contains("came back"), "{back}");
+    let wrong = offload(&[]);
+    assert!(!wrong.status.success() && err(&wrong).contains("--to"), "{}", err(&wrong));
+}

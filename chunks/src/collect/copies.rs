@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::Collection;
-use crate::data::Data;
+use crate::contents::Contents;
 use crate::error::Result;
 use crate::id::Bucket;
 use crate::lookup::{DATA_AT_ONCE, Shelf};
 use crate::placement::{candidates, index_id};
+use crate::store::Leaf;
+use crate::stub::Stub;
 
 /// What a copy of a chunk in a data document is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,16 +28,28 @@ pub(crate) enum Copy {
 /// A data document that is looked at.
 pub(crate) struct Held {
     pub(super) id: String,
-    pub(super) data: Data,
+    pub(super) contents: Contents,
     /// Its live leaves.
-    pub(super) revs: Vec<String>,
+    pub(super) leaves: Vec<Leaf>,
+    /// Its object is not there: what it has is no copy of anything.
+    pub(super) is_lost: bool,
     pub(super) copies: BTreeMap<String, Copy>,
 }
 
 impl Held {
-    /// The chunks that stay.
-    pub(super) fn kept(&self) -> impl Iterator<Item = (&String, &String)> {
-        self.data.chunks().iter().filter(|(chunk, _)| !self.is_expired(chunk))
+    /// The chunks that stay, and what each takes up.
+    pub(super) fn kept(&self) -> impl Iterator<Item = (&String, usize)> {
+        self.contents.sizes().iter().filter(|(chunk, _)| !self.is_expired(chunk)).map(|(chunk, size)| (chunk, *size))
+    }
+
+    /// The revisions of its live leaves.
+    pub(super) fn revs(&self) -> Vec<String> {
+        self.leaves.iter().map(|leaf| leaf.rev.clone()).collect()
+    }
+
+    /// The objects that its leaves name.
+    pub(super) fn stubs(&self) -> impl Iterator<Item = Stub> {
+        self.leaves.iter().filter_map(|leaf| Stub::read(&self.id, &leaf.body).ok().flatten())
     }
 
     pub(super) fn is_expired(&self, chunk: &str) -> bool {
@@ -44,8 +58,8 @@ impl Held {
 
     /// Bytes whose removal is due.
     pub(super) fn expired_bytes(&self) -> usize {
-        let expired = self.data.chunks().iter().filter(|(chunk, _)| self.is_expired(chunk));
-        expired.map(|(chunk, value)| Data::cost(chunk, value)).sum()
+        let expired = self.contents.sizes().iter().filter(|(chunk, _)| self.is_expired(chunk));
+        expired.map(|(_, size)| size).sum()
     }
 
     /// Whether it holds copies that must stay where they are until their marks expire.
@@ -59,7 +73,7 @@ impl Collection<'_> {
     /// The indexes that may name chunks of these data documents.
     pub(super) fn indexes_of(&self, held: &[Held]) -> Vec<String> {
         let length = self.chunks.length();
-        let chunks = held.iter().flat_map(|held| held.data.chunks().keys());
+        let chunks = held.iter().flat_map(|held| held.contents.sizes().keys());
         chunks.flat_map(|chunk| candidates(chunk, length)).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
@@ -69,11 +83,11 @@ impl Collection<'_> {
     }
 
     /// Says of each chunk what it is.
-    pub(super) async fn classify(&self, held: &mut [Held], shelves: &BTreeMap<String, Shelf>) -> Result<()> {
+    pub(super) async fn classify(&mut self, held: &mut [Held], shelves: &BTreeMap<String, Shelf>) -> Result<()> {
         let elsewhere = self.copies_elsewhere(held, shelves).await?;
         let length = self.chunks.length();
         for held in held {
-            for chunk in held.data.chunks().keys() {
+            for chunk in held.contents.sizes().keys() {
                 let is_referenced = self.references.contains(chunk);
                 let (mut named, mut other, mut wrong) = (None, None, BTreeSet::new());
                 let (mut left, mut is_dying) = (None, !is_referenced);
@@ -131,14 +145,14 @@ impl Collection<'_> {
     /// Where indexes name another document for a chunk than the one it is found in, whether it is there
     /// indeed: a copy is spare only beside another.
     async fn copies_elsewhere(
-        &self,
+        &mut self,
         held: &[Held],
         shelves: &BTreeMap<String, Shelf>,
     ) -> Result<HashMap<String, HashSet<String>>> {
         let length = self.chunks.length();
         let mut wanted: BTreeMap<String, HashSet<String>> = BTreeMap::new();
         for held in held {
-            for chunk in held.data.chunks().keys() {
+            for chunk in held.contents.sizes().keys() {
                 for id in candidates(chunk, length) {
                     let place = shelves.get(&id).and_then(|shelf| shelf.index.entries.get(chunk));
                     if let Some(place) = place.filter(|place| **place != held.id) {
@@ -151,8 +165,11 @@ impl Collection<'_> {
         let places: Vec<String> = wanted.keys().cloned().collect();
         for some in places.chunks(DATA_AT_ONCE) {
             for (place, leaves) in some.iter().zip(self.chunks.store.leaves(some, false).await?) {
-                let Some(data) = Data::unite(place, &leaves).ok().flatten() else { continue };
-                let there = wanted.get(place).into_iter().flatten().filter(|chunk| data.has(chunk)).cloned();
+                let Some(contents) = Contents::unite(place, &leaves).ok().flatten() else { continue };
+                if self.is_lost(place, &leaves).await? {
+                    continue;
+                }
+                let there = wanted.get(place).into_iter().flatten().filter(|chunk| contents.has(chunk)).cloned();
                 found.insert(place.clone(), there.collect());
             }
         }

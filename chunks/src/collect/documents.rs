@@ -4,13 +4,15 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::copies::{Copy, Held};
 use super::{CollectStep, Collection};
+use crate::contents::Contents;
 use crate::data::{Data, OPEN_BELOW};
 use crate::environment::random;
 use crate::error::{Error, Result};
 use crate::index::Index;
 use crate::lookup::DATA_AT_ONCE;
 use crate::placement::{DATA_PREFIX, data_id, data_parts};
-use crate::store::{Edit, IdRange};
+use crate::store::{Edit, IdRange, Leaf};
+use crate::stub::Stub;
 use crate::write::refused;
 
 /// So many small data documents of a prefix are put together. Fewer are left: they would be written
@@ -57,16 +59,19 @@ impl Collection<'_> {
     async fn sweep_group(&mut self, ids: Vec<String>) -> Result<()> {
         let held = self.look_at(&ids).await?;
         let limit = self.settings.data_doc_size_limit;
-        let is_small = |held: &Held| held.data.bytes() < limit / 2 && !held.has_young_copies();
+        let is_small = |held: &Held| held.contents.bytes() < limit / 2 && !held.has_young_copies();
         let small = held.iter().filter(|held| is_small(held)).count();
         let due: Vec<Held> = held
             .into_iter()
             .filter(|held| {
                 let expired = held.expired_bytes();
                 let is_empty = held.kept().next().is_none();
-                let unused = expired * 100 >= usize::from(self.options.unused_percent) * held.data.bytes();
+                let unused = expired * 100 >= usize::from(self.options.unused_percent) * held.contents.bytes();
                 // Two forks together can be more than a document holds.
-                let is_split = held.revs.len() > 1;
+                let is_split = held.leaves.len() > 1;
+                if held.is_lost && !is_empty {
+                    return false;
+                }
                 let is_due = is_empty || (expired > 0 && unused || is_split) && !held.has_young_copies();
                 is_due || small >= SMALL_TOGETHER && is_small(held)
             })
@@ -83,15 +88,21 @@ impl Collection<'_> {
         self.chunks.settings().await?;
         let mut held = Vec::new();
         for (id, leaves) in ids.iter().zip(self.chunks.store.leaves(ids, false).await?) {
-            match Data::unite(id, &leaves) {
-                Ok(Some(data)) => {
-                    let revs = leaves.into_iter().filter(|leaf| !leaf.deleted).map(|leaf| leaf.rev).collect();
-                    held.push(Held { id: id.clone(), data, revs, copies: BTreeMap::new() });
+            match Contents::unite(id, &leaves) {
+                Ok(Some(contents)) => {
+                    let is_lost = self.is_lost(id, &leaves).await?;
+                    let leaves = leaves.into_iter().filter(|leaf| !leaf.deleted).collect();
+                    held.push(Held { id: id.clone(), contents, leaves, is_lost, copies: BTreeMap::new() });
                 }
                 Ok(None) => {}
-                Err(error) => self.report.damaged.push(error.to_string()),
+                Err(error) => {
+                    // It may be a stub, and name any object.
+                    self.objects.is_unsure = true;
+                    self.report.damaged.push(error.to_string());
+                }
             }
         }
+        self.objects.named.extend(held.iter().flat_map(Held::stubs).map(|stub| stub.object));
         self.settle(&mut held).await?;
         let indexes = self.indexes_of(&held);
         let leaves = self.chunks.store.leaves(&indexes, false).await?;
@@ -112,24 +123,32 @@ impl Collection<'_> {
             return Ok(());
         }
         let limit = self.settings.data_doc_size_limit;
-        let mut split: Vec<&mut Held> =
-            held.iter_mut().filter(|held| held.revs.len() > 1 && held.data.bytes() <= limit).collect();
+        let (mut split, mut edits) = (Vec::new(), Vec::new());
+        for held in held.iter_mut() {
+            if held.leaves.len() < 2 || held.contents.bytes() > limit || held.is_lost {
+                continue;
+            }
+            match self.chunks.united_data(&held.id, &held.leaves).await? {
+                Ok(data) => {
+                    let rev = held.leaves.first().map(|leaf| leaf.rev.clone());
+                    let body = data.unwrap_or_default().write();
+                    edits.push(Edit { id: held.id.clone(), rev, deleted: false, body });
+                    split.push(held);
+                }
+                Err(error) => self.report.damaged.push(error.to_string()),
+            }
+        }
         if split.is_empty() {
             return Ok(());
         }
-        let edits = split.iter().map(|held| Edit {
-            id: held.id.clone(),
-            rev: held.revs.first().cloned(),
-            deleted: false,
-            body: held.data.write(),
-        });
-        let written = self.chunks.store.write(edits.collect()).await?;
+        let bodies: Vec<_> = edits.iter().map(|edit| edit.body.clone()).collect();
+        let written = self.chunks.store.write(edits).await?;
         let mut losers = Vec::new();
-        for (held, written) in split.iter_mut().zip(written) {
+        for ((held, body), written) in split.into_iter().zip(bodies).zip(written) {
             // Whoever was faster has written a union of his own; another collection will see it.
             if let Ok(rev) = written {
-                losers.push((held.id.clone(), held.revs.split_off(1)));
-                held.revs = vec![rev];
+                losers.push((held.id.clone(), held.revs().split_off(1)));
+                held.leaves = vec![Leaf { rev, deleted: false, body, ancestors: Vec::new() }];
             }
         }
         self.chunks.end_losers(losers).await
@@ -143,6 +162,7 @@ impl Collection<'_> {
                 let mut change =
                     |index: String, entry| changes.entry(index).or_default().push((chunk, &held.id, entry));
                 match copy {
+                    Copy::Stray { .. } if held.is_lost => {}
                     Copy::Stray { wrong } => {
                         self.report.adopted += 1;
                         change(self.home_of(chunk), Entry::Adopt { wrong });
@@ -193,10 +213,11 @@ impl Collection<'_> {
     }
 
     /// Replaces data documents by new ones, without what is expired.
-    async fn replace(&mut self, due: Vec<Held>) -> Result<()> {
+    async fn replace(&mut self, mut due: Vec<Held>) -> Result<()> {
+        let values = if self.options.dry_run { HashMap::new() } else { self.values(&mut due).await? };
         let fresh = self.pack(&due);
-        let mut removed_bytes = due.iter().map(|held| held.data.bytes()).sum::<usize>();
-        removed_bytes -= fresh.iter().map(|(_, data)| data.bytes()).sum::<usize>().min(removed_bytes);
+        let mut removed_bytes = due.iter().map(|held| held.contents.bytes()).sum::<usize>();
+        removed_bytes -= fresh.iter().map(|(_, contents)| contents.bytes()).sum::<usize>().min(removed_bytes);
         if self.options.dry_run {
             let copies = due.iter().flat_map(|held| held.copies.values());
             for copy in copies {
@@ -208,15 +229,23 @@ impl Collection<'_> {
             self.report.data_documents_written += fresh.len() as u64;
             return Ok(());
         }
-        // 1. The new documents.
-        let edits: Vec<Edit> = fresh
-            .iter()
-            .map(|(id, data)| Edit { id: id.clone(), rev: None, deleted: false, body: data.write() })
-            .collect();
+        // 1. The new documents; objects before their stubs.
+        let mut filled = Vec::new();
+        for (id, contents) in &fresh {
+            let mut data = Data::default();
+            for chunk in contents.sizes().keys() {
+                match values.get(chunk) {
+                    Some(value) => data.add(chunk.clone(), value.clone()),
+                    None => return Err(Error::malformed(id, format!("there is no {chunk} to write"))),
+                }
+            }
+            filled.push((id.clone(), data));
+        }
+        let Some(edits) = self.bodies(&due, &filled).await? else { return Ok(()) };
         let mut moved: HashMap<&str, &str> = HashMap::new();
         if !edits.is_empty() {
             let written = self.chunks.store.write(edits).await?;
-            for ((id, data), written) in fresh.iter().zip(written) {
+            for ((id, data), written) in filled.iter().zip(written) {
                 if refused(id, &written, &mut None)? {
                     // Nobody knows whether it is there: everything stays where it is.
                     return Ok(());
@@ -227,7 +256,7 @@ impl Collection<'_> {
         // 2. The indexes.
         let old: HashMap<&str, &Held> = due.iter().map(|held| (held.id.as_str(), held)).collect();
         let mut removed: BTreeMap<String, (u64, u64)> = BTreeMap::new();
-        let open = fresh.last().filter(|(_, data)| data.bytes() < OPEN_BELOW).map(|(id, _)| id.clone());
+        let open = fresh.last().filter(|(_, contents)| contents.bytes() < OPEN_BELOW).map(|(id, _)| id.clone());
         let indexes = self.indexes_of(&due);
         let written = self
             .chunks
@@ -246,27 +275,76 @@ impl Collection<'_> {
         let gone: Vec<&Held> = due.iter().filter(|held| !named.contains(&held.id)).collect();
         self.report.data_documents_removed += gone.len() as u64;
         // Whoever wrote one meanwhile keeps it: the revision is another.
-        self.chunks.end_losers(gone.iter().map(|held| (held.id.clone(), held.revs.clone())).collect()).await
+        self.chunks.end_losers(gone.iter().map(|held| (held.id.clone(), held.revs())).collect()).await
+    }
+
+    /// The chunks that stay, of those data documents that can be read; the others are named and due no
+    /// more. Of a document that goes wholly nothing is read.
+    async fn values(&mut self, due: &mut Vec<Held>) -> Result<HashMap<String, String>> {
+        let mut values = HashMap::new();
+        let mut readable = Vec::new();
+        for held in due.drain(..) {
+            if held.kept().next().is_some() {
+                match self.chunks.united_data(&held.id, &held.leaves).await? {
+                    Ok(data) => {
+                        let data = data.unwrap_or_default();
+                        for (chunk, _) in held.kept() {
+                            let Some(value) = data.chunks().get(chunk) else { continue };
+                            values.entry(chunk.clone()).or_insert_with(|| value.clone());
+                        }
+                    }
+                    Err(error) => {
+                        self.report.damaged.push(error.to_string());
+                        continue;
+                    }
+                }
+            }
+            readable.push(held);
+        }
+        *due = readable;
+        Ok(values)
+    }
+
+    /// The edits that write new data documents: as objects and stubs where the old ones were such, and they
+    /// are sealed. `None` where that took too long to be safe.
+    async fn bodies(&self, due: &[Held], filled: &[(String, Data)]) -> Result<Option<Vec<Edit>>> {
+        let place = due.iter().flat_map(Held::stubs).map(|stub| stub.place().to_owned()).next();
+        let is_sealed = |data: &Data| data.bytes() >= OPEN_BELOW;
+        let began_ms = self.chunks.environment.now_ms();
+        let mut stubs = HashMap::new();
+        if let Some(place) = place {
+            let sealed: Vec<(&str, &Data)> =
+                filled.iter().filter(|(_, data)| is_sealed(data)).map(|(id, data)| (id.as_str(), data)).collect();
+            let stowed = self.chunks.stow(&place, &sealed).await?;
+            stubs.extend(sealed.iter().map(|(id, _)| *id).zip(stowed));
+        }
+        if !stubs.is_empty() && !self.chunks.is_fresh(began_ms, self.settings) {
+            return Ok(None);
+        }
+        let edits = filled.iter().map(|(id, data)| {
+            let body = stubs.get(id.as_str()).map_or_else(|| data.write(), Stub::write);
+            Edit { id: id.clone(), rev: None, deleted: false, body }
+        });
+        Ok(Some(edits.collect()))
     }
 
     /// Distributes what stays over new documents.
-    fn pack(&self, due: &[Held]) -> Vec<(String, Data)> {
+    fn pack(&self, due: &[Held]) -> Vec<(String, Contents)> {
         let Some((prefix, _)) = due.first().and_then(|held| data_parts(&held.id)) else { return Vec::new() };
         let sequences = due.iter().filter_map(|held| Some(data_parts(&held.id)?.1));
         let mut sequence = sequences.max().unwrap_or(0) + 1;
-        let mut fresh: Vec<(String, Data)> = Vec::new();
-        for (chunk, value) in due.iter().flat_map(Held::kept) {
-            if fresh.iter().any(|(_, data)| data.has(chunk)) {
+        let mut fresh: Vec<(String, Contents)> = Vec::new();
+        for (chunk, size) in due.iter().flat_map(Held::kept) {
+            if fresh.iter().any(|(_, contents)| contents.has(chunk)) {
                 continue;
             }
-            let cost = Data::cost(chunk, value);
-            let has_room = |data: &Data| data.bytes() + cost <= self.settings.data_doc_size_limit;
-            if !fresh.last().is_some_and(|(_, data)| has_room(data)) {
-                fresh.push((data_id(prefix, sequence, random(&*self.chunks.environment)), Data::default()));
+            let has_room = |contents: &Contents| contents.bytes() + size <= self.settings.data_doc_size_limit;
+            if !fresh.last().is_some_and(|(_, contents)| has_room(contents)) {
+                fresh.push((data_id(prefix, sequence, random(&*self.chunks.environment)), Contents::default()));
                 sequence += 1;
             }
-            if let Some((_, data)) = fresh.last_mut() {
-                data.add(chunk.clone(), value.clone());
+            if let Some((_, contents)) = fresh.last_mut() {
+                contents.add(chunk.clone(), size);
             }
         }
         fresh

@@ -15,12 +15,16 @@
 //! at the revisions that were read. Whoever writes meanwhile makes one of these fail, and what then
 //! remains twice is collected another time.
 //!
+//! Objects come last: one that no stub names is marked, once it is so old that its stub would have come, and
+//! removed when the mark is as old as the grace ([`objects`]).
+//!
 //! There is no other state than the marks: a collection that was interrupted is not resumed but begun
 //! again, and goes on from them.
 
 mod copies;
 mod documents;
 mod marks;
+mod objects;
 mod references;
 
 pub(crate) use references::children;
@@ -32,11 +36,13 @@ use crate::environment::pause;
 use crate::error::{Error, Result};
 use crate::index::Index;
 use crate::lookup::Shelf;
+use crate::objects::Places;
 use crate::placement::SETTINGS_ID;
 use crate::settings::Settings;
 use crate::store::{Edit, Figures};
 use crate::write::refused;
 
+use objects::Inventory;
 use references::References;
 
 /// How to collect.
@@ -93,6 +99,12 @@ pub struct Collected {
     pub data_documents_written: u64,
     /// Chunks that files refer to and whose data document is not there: [`ChunkStore::verify`] names them.
     pub dangling: u64,
+    /// Objects that no data document names, marked now.
+    pub objects_marked: u64,
+    /// Objects that were marked for the grace, and removed.
+    pub objects_removed: u64,
+    /// Bytes of these.
+    pub object_bytes_removed: u64,
     /// Documents that are damaged, and were left alone with all they concern.
     pub damaged: Vec<String>,
     /// The database before.
@@ -109,6 +121,7 @@ pub(crate) struct Collection<'s> {
     references: References,
     /// When the scan of the files began, in milliseconds since 1970.
     began_ms: u64,
+    objects: Inventory,
     report: Collected,
 }
 
@@ -126,7 +139,9 @@ impl ChunkStore {
         mut progress: impl FnMut(CollectStep) + Send,
     ) -> Result<Collected> {
         let before = self.store.figures().await?;
-        let Some(settings) = self.settings().await? else {
+        let leaves = self.settings_leaves().await?;
+        let places = Places::read(&leaves)?;
+        let Some(settings) = Settings::read(&leaves)? else {
             if self.has_aggregated().await? {
                 return Err(Error::Setting(format!(
                     "there are aggregated chunks and no \"{SETTINGS_ID}\", which says how long they must be kept; if this is \
@@ -135,14 +150,17 @@ impl ChunkStore {
             }
             return Ok(Collected { before, after: before, ..Collected::default() });
         };
+        self.saw(settings);
         let began_ms = self.environment.now_ms();
         progress(CollectStep::References);
         let references = self.references().await?;
         let report =
             Collected { files: references.files, referenced: references.len(), before, ..Collected::default() };
-        let mut collection = Collection { chunks: self, options, settings, references, began_ms, report };
+        let objects = Inventory::take(self, places).await?;
+        let mut collection = Collection { chunks: self, options, settings, references, began_ms, objects, report };
         collection.mark(&mut progress).await?;
         collection.sweep(&mut progress).await?;
+        collection.remove_objects().await?;
         collection.report.after = self.store.figures().await?;
         Ok(collection.report)
     }
@@ -216,6 +234,7 @@ impl<'s> Collection<'s> {
             settings,
             references: References::everything(),
             began_ms: 0,
+            objects: Inventory::default(),
             report: Collected::default(),
         }
     }

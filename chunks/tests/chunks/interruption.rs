@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use async_trait::async_trait;
+use bytes::Bytes;
+use chunks::objects::{Object, Objects};
 use chunks::store::{Changes, DocumentStore, Edit, Figures, IdRange, Leaf, Page, StoreResult, Written};
 use chunks::{Chunk, ChunkStore, CollectOptions, Receipt, Settings, StoreError, StoreErrorKind};
 use serde_json::{Value, json};
@@ -13,13 +15,14 @@ use serde_json::{Value, json};
 use crate::support::{World, assert_read, ids, set_grace, texts};
 
 /// A store that answers so many operations and then no more; the last one is done, and its answer lost.
+/// Documents and objects may share the count.
 #[derive(Debug)]
-pub(crate) struct Ending {
-    pub(crate) inner: Arc<dyn DocumentStore>,
-    pub(crate) left: AtomicI64,
+pub(crate) struct Ending<S: ?Sized> {
+    pub(crate) inner: Arc<S>,
+    pub(crate) left: Arc<AtomicI64>,
 }
 
-impl Ending {
+impl<S: ?Sized> Ending<S> {
     fn before(&self) -> StoreResult<()> {
         if self.left.fetch_sub(1, Ordering::Relaxed) <= 0 { Err(self.gone()) } else { Ok(()) }
     }
@@ -35,7 +38,29 @@ impl Ending {
 }
 
 #[async_trait]
-impl DocumentStore for Ending {
+impl Objects for Ending<dyn Objects> {
+    async fn put(&self, name: &str, content: Bytes) -> StoreResult<()> {
+        self.before()?;
+        self.inner.put(name, content).await?;
+        self.after()
+    }
+    async fn get(&self, name: &str) -> StoreResult<Option<Bytes>> {
+        self.before()?;
+        self.inner.get(name).await
+    }
+    async fn list(&self, folder: &str) -> StoreResult<Vec<Object>> {
+        self.before()?;
+        self.inner.list(folder).await
+    }
+    async fn delete(&self, name: &str) -> StoreResult<()> {
+        self.before()?;
+        self.inner.delete(name).await?;
+        self.after()
+    }
+}
+
+#[async_trait]
+impl DocumentStore for Ending<dyn DocumentStore> {
     async fn leaves(&self, ids: &[String], with_ancestors: bool) -> StoreResult<Vec<Vec<Leaf>>> {
         self.before()?;
         self.inner.leaves(ids, with_ancestors).await
@@ -170,7 +195,7 @@ async fn interrupt_everywhere(
     assert_read(&chunks.get(&ids(&wanted)).await.unwrap(), &wanted);
     for left in 0..MOST_OPERATIONS {
         let (store, _) = prepare(&world, &format!("after-{left}")).await;
-        let ending = Ending { inner: store.clone(), left: AtomicI64::new(left) };
+        let ending = Ending { inner: store.clone(), left: Arc::new(AtomicI64::new(left)) };
         let outcome = operation.run(&ChunkStore::new(Arc::new(ending))).await;
         let chunks = ChunkStore::new(store.clone());
         assert_read(&chunks.get(&ids(&wanted)).await.unwrap(), &wanted);

@@ -2,8 +2,11 @@
 
 mod failures;
 mod flaky;
+mod hybrid;
+mod hybrid_interruption;
 mod interruption;
 mod livesync;
+mod objects;
 mod settings;
 mod simulation;
 mod store;

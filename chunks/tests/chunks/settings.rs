@@ -62,7 +62,7 @@ async fn by_damaged_settings_nothing_is_collected(world: World) {
         json!({"format": 1, "chunk_prefix_length": 0, "data_doc_size_limit": 900_000, "grace_ms": 2_592_000_000u64});
     for (number, (member, value)) in [
         ("format", Value::Null),
-        ("format", json!(2)),
+        ("format", json!(3)),
         ("grace_ms", json!("soon")),
         ("grace_ms", json!(-1)),
         ("chunk_prefix_length", json!(17)),
@@ -82,7 +82,7 @@ async fn by_damaged_settings_nothing_is_collected(world: World) {
         assert!(matches!(refused, Error::Malformed { .. } | Error::Format { .. }), "{member} {value}: {refused}");
         assert_eq!(content(&**chunks.store()).await, before, "{member} {value}");
         let reindexed = chunks.reindex(|_, _| ()).await;
-        if value == json!(2) {
+        if value == json!(3) {
             assert!(matches!(reindexed, Err(Error::Format { .. })), "what a later version wrote is not replaced");
             continue;
         }

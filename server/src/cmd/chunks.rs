@@ -1,5 +1,6 @@
 //! `couch-layer chunks`: the chunks of a vault, aggregated, collected, indexed again, checked.
 
+mod offload;
 mod repair;
 
 use chunks::store::Figures;
@@ -25,6 +26,7 @@ pub(crate) struct Chunks {
 enum Command {
     Migrate(Migrate),
     Gc(Gc),
+    Offload(offload::Offload),
     Reindex(Reindex),
     Verify(Verify),
     Repair(repair::Repair),
@@ -96,6 +98,7 @@ impl Chunks {
         match self.command {
             Command::Migrate(migrate) => migrate.run().await,
             Command::Gc(gc) => gc.run().await,
+            Command::Offload(offload) => offload.run().await,
             Command::Reindex(reindex) => reindex.run().await,
             Command::Verify(verify) => verify.run().await,
             Command::Repair(repair) => repair.run().await,
@@ -201,6 +204,14 @@ impl Gc {
                 "\n{adopted} in no index {would}entered; {copies_marked} copies {would}marked, {copies_removed} removed"
             );
         }
+        if collected.objects_marked + collected.objects_removed > 0 {
+            report += &format!(
+                "\n{} objects that nobody needs {would}marked, {} removed ({})",
+                collected.objects_marked,
+                collected.objects_removed,
+                bytes(collected.object_bytes_removed)
+            );
+        }
         if *dangling > 0 {
             report += &format!("\n{dangling} chunks are not where they should be: `chunks verify` looks for them");
         }
@@ -250,6 +261,9 @@ impl Verify {
         let mut report = format!("{} files refer to {} chunks", verified.files, verified.chunks);
         for (chunk, files) in verified.missing.iter().take(SHOWN) {
             report += &format!("\n  {chunk} is missing, for {}", files.join(", "));
+        }
+        for line in verified.damaged.iter().take(SHOWN) {
+            report += &format!("\n  {line}");
         }
         progress::print(&report)?;
         match verified.missing.len() {

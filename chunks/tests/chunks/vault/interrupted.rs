@@ -36,7 +36,7 @@ async fn a_push_is_gone_on_with() {
     assert_eq!(whole.len(), 31);
     for left in 0..MOST_OPERATIONS {
         let store = world.database(&format!("after-{left}")).await;
-        let ending = Ending { inner: store.clone(), left: AtomicI64::new(left) };
+        let ending = Ending { inner: store.clone(), left: AtomicI64::new(left).into() };
         let cut_off = Vault::new(ChunkStore::new(Arc::new(ending)));
         let outcome = cut_off.push(bench.root(), Default::default(), |_| ()).await;
         let vault = Vault::new(ChunkStore::new(store.clone()));
@@ -63,7 +63,7 @@ async fn a_pull_is_gone_on_with() {
     bench.push().await;
     for left in 0..MOST_OPERATIONS {
         let into = tempfile::tempdir().unwrap();
-        let ending = Ending { inner: bench.store.clone(), left: AtomicI64::new(left) };
+        let ending = Ending { inner: bench.store.clone(), left: AtomicI64::new(left).into() };
         let cut_off = Vault::new(ChunkStore::new(Arc::new(ending)));
         let outcome = cut_off.pull(into.path(), Default::default(), |_| ()).await;
         // What is there is whole.

@@ -1,0 +1,75 @@
+//! Object stores that were opened, and objects that were read: they never change.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::{Connect, Objects};
+use crate::data::Data;
+use crate::stub::Stub;
+
+/// Bytes of objects that are kept in memory.
+const CACHE_BYTES: u64 = 32 << 20;
+
+/// What the handles of one database share.
+pub(crate) struct Handles {
+    pub(crate) connect: Arc<dyn Connect>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    open: HashMap<String, (String, Arc<dyn Objects>)>,
+    read: HashMap<String, (Stub, Arc<Data>)>,
+    /// Their names, the oldest first.
+    order: VecDeque<String>,
+    bytes: u64,
+}
+
+impl Handles {
+    pub(crate) fn new(connect: Arc<dyn Connect>) -> Self {
+        Handles { connect, state: Mutex::default() }
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+        // What is kept here is right whoever panicked.
+        act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The store of a place and where it is.
+    pub(crate) fn opened(&self, place: &str) -> Option<(String, Arc<dyn Objects>)> {
+        self.with(|state| state.open.get(place).cloned())
+    }
+
+    pub(crate) fn keep_open(&self, place: &str, location: &str, objects: Arc<dyn Objects>) {
+        self.with(|state| state.open.insert(place.to_owned(), (location.to_owned(), objects)));
+    }
+
+    /// What was read for this very stub.
+    pub(crate) fn read(&self, stub: &Stub) -> Option<Arc<Data>> {
+        self.with(|state| state.read.get(&stub.object).filter(|(known, _)| known == stub).map(|(_, data)| data.clone()))
+    }
+
+    pub(crate) fn keep_read(&self, stub: Stub, data: &Arc<Data>) {
+        self.with(|state| {
+            if stub.bytes > CACHE_BYTES || state.read.contains_key(&stub.object) {
+                return;
+            }
+            state.bytes += stub.bytes;
+            state.order.push_back(stub.object.clone());
+            state.read.insert(stub.object.clone(), (stub, data.clone()));
+            while state.bytes > CACHE_BYTES {
+                let Some(oldest) = state.order.pop_front() else { break };
+                if let Some((stub, _)) = state.read.remove(&oldest) {
+                    state.bytes -= stub.bytes;
+                }
+            }
+        });
+    }
+}
+
+impl fmt::Debug for Handles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handles").field("connect", &self.connect).finish_non_exhaustive()
+    }
+}
