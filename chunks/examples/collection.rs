@@ -7,6 +7,8 @@
 //! The first collection condemns, the second one, after the grace, removes and packs anew. The database is in memory
 //! of the same process: what is given beside it is what the collection adds to that, at its highest.
 
+#[path = "vaults/processor.rs"]
+mod processor;
 mod vaults;
 
 use std::sync::Arc;
@@ -17,7 +19,9 @@ use chunks::store::{DocumentStore, Edit};
 use chunks::{ChunkStore, CollectOptions, DEFAULT_GRACE_MS, Environment};
 use futures_util::future::BoxFuture;
 use model::SystemEnvironment;
+use processor::processor_seconds;
 use serde_json::{Map, Value};
+use twox_hash::XxHash64;
 use vaults::{Failure, Pieces};
 
 /// Chunks of a file.
@@ -49,9 +53,9 @@ async fn main() -> Result<(), Failure> {
     let sizes = std::env::args().skip(1).map(|size| size.parse()).collect::<Result<Vec<usize>, _>>()?;
     let sizes = if sizes.is_empty() { vec![116_000] } else { sizes };
     println!(
-        "| chunks | collection | s | chunks/s | condemned | removed | documents before | after | MB before | after | database, MB of memory | beside it |"
+        "| chunks | collection | s | of a processor | chunks/s | condemned | removed | documents before | after | MB before | after | database, MB of memory | beside it |"
     );
-    println!("|---|---|---|---|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|---|---|---|---|");
     for size in sizes {
         measure(size).await?;
     }
@@ -63,36 +67,35 @@ async fn measure(size: usize) -> Result<(), Failure> {
     let clock = Arc::new(Ahead::default());
     let chunks = ChunkStore::with_environment(store.clone(), clock.clone());
     chunks.prepare(size as u64).await?;
-    let (mut pieces, mut left) = (Pieces::new(size as u64, 0), size);
-    while left > 0 {
-        let some = pieces.take(left.min(BATCH));
-        left -= some.len();
-        let mut edits = Vec::new();
-        for (file, members) in some.chunks(2 * CHUNKS_OF_A_FILE).enumerate() {
-            let children: Vec<Value> =
-                members.iter().take(members.len() / 2).map(|(id, _)| id.as_str().into()).collect();
-            let mut body = Map::new();
-            body.insert("type".into(), "plain".into());
-            body.insert("children".into(), children.into());
-            edits.push(Edit { id: format!("{left}-{file}.md"), rev: None, deleted: false, body });
-        }
-        chunks.put(some).await?;
-        for written in store.write(edits).await? {
+    let mut pieces = Pieces::new(size as u64, 0).take(size);
+    for (file, members) in pieces.chunks(2 * CHUNKS_OF_A_FILE).enumerate() {
+        let children: Vec<Value> = members.iter().take(members.len() / 2).map(|(id, _)| id.as_str().into()).collect();
+        let mut body = Map::new();
+        body.insert("type".into(), "plain".into());
+        body.insert("children".into(), children.into());
+        let edit = Edit { id: format!("{file}.md"), rev: None, deleted: false, body };
+        for written in store.write(vec![edit]).await? {
             written.map_err(|refusal| refusal.to_string())?;
         }
+    }
+    // Those of one index together, as a migration stores them.
+    pieces.sort_by_cached_key(|(id, _)| XxHash64::oneshot(0, id.as_bytes()));
+    while !pieces.is_empty() {
+        let rest = pieces.split_off(pieces.len().min(BATCH));
+        chunks.put(std::mem::replace(&mut pieces, rest)).await?;
     }
     for round in ["condemns", "removes"] {
         let resting = memory("VmRSS:");
         // From here on the highest counts.
         std::fs::write("/proc/self/clear_refs", "5").ok();
-        let began = Instant::now();
+        let (began, busy) = (Instant::now(), processor_seconds());
         let options = CollectOptions { unused_percent: 0, ..CollectOptions::default() };
         let collected = chunks.collect(options, |_| ()).await?;
         let seconds = began.elapsed().as_secs_f64();
-        let highest = memory("VmHWM:");
+        let (highest, busy) = (memory("VmHWM:"), processor_seconds() - busy);
         let megabytes = |bytes: u64| bytes as f64 / 1e6;
         println!(
-            "| {size} | {round} | {seconds:.1} | {:.0} | {} | {} | {} | {} | {:.1} | {:.1} | {resting} | {} |",
+            "| {size} | {round} | {seconds:.1} | {busy:.1} | {:.0} | {} | {} | {} | {} | {:.1} | {:.1} | {resting} | {} |",
             size as f64 / seconds,
             collected.condemned,
             collected.removed,

@@ -42,7 +42,7 @@ async fn measure(size: usize) -> Result<(), Failure> {
     let mut pieces = Pieces::new(size as u64, 0);
     let mut left = size;
     while left > 0 {
-        let some = pieces.take(left.min(200));
+        let some = pieces.take(left.min(1_000));
         left -= some.len();
         let mut edits = Vec::new();
         for (file, chunks) in some.chunks(CHUNKS_OF_A_FILE).enumerate() {

@@ -5,9 +5,13 @@ use std::sync::Arc;
 use chunks::store::{DocumentStore, ModelStore};
 use chunks::{Chunk, chunk_id};
 use engine_mem::MemDatabase;
-use model::{CreateOptions, Layer, LayerOptions};
+use model::{BodyFormat, CreateOptions, Layer, LayerOptions};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+
+// Most of the work of a database in memory is that of the allocator.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -40,9 +44,9 @@ impl Pieces {
     }
 }
 
-/// A new database in memory.
+/// A new database in memory. Bodies are packed, which no figure of documents depends on.
 pub(crate) async fn database() -> Result<Arc<dyn DocumentStore>, Failure> {
     let layer = Layer::open(MemDatabase::new(), LayerOptions::default()).await?;
-    let documents = layer.create_database("vault", CreateOptions::default()).await?;
+    let documents = layer.create_database("vault", CreateOptions { format: Some(BodyFormat::Packed) }).await?;
     Ok(Arc::new(ModelStore::new(documents)))
 }

@@ -199,7 +199,8 @@ impl Collection<'_> {
                                 index.condemned.insert((*chunk).to_owned(), now);
                             }
                         }
-                        Entry::Spare if entry.is_some_and(|entry| entry != *place) => {
+                        // Of two copies that no index named, the other was faster: this one is spare by now.
+                        Entry::Adopt { .. } | Entry::Spare if entry.is_some_and(|entry| entry != *place) => {
                             let marks = index.spare.entry((*place).to_owned()).or_default();
                             marks.entry((*chunk).to_owned()).or_insert(now);
                         }

@@ -26,7 +26,7 @@ use crate::support::{World, replicate};
 use stepped::{Fault, Played, Stage, Stepped};
 
 /// Seeds that are always played; those that failed once are kept here.
-const SEEDS: &[u64] = &[1, 2, 5, 1795258078140];
+const SEEDS: &[u64] = &[1, 2, 5, 10108, 1795258078140];
 
 const GRACE: u64 = 1_000_000;
 const EPISODES: usize = 12;
