@@ -89,8 +89,7 @@ impl ChunkStore {
         self.move_all(Target::Place(place.as_deref()), dry_run, progress).await
     }
 
-    /// Brings data documents back from objects, those at `location` or, without one, all. Places whose
-    /// objects are all gone leave the settings. Nobody should offload meanwhile.
+    /// Brings data documents back from objects, those at `location` or, without one, all.
     ///
     /// # Errors
     /// As [`offload`](Self::offload).
@@ -107,11 +106,36 @@ impl ChunkStore {
                 Error::Setting(format!("no objects of this database are in {location}, going by its settings"))
             })?),
         };
-        let moved = self.move_all(Target::Documents(place.as_deref()), dry_run, progress).await?;
-        if !dry_run && moved.left.is_empty() {
-            self.forget_empty_places().await?;
+        self.move_all(Target::Documents(place.as_deref()), dry_run, progress).await
+    }
+
+    /// Takes places without objects out of the settings. How many that were. Nobody may offload meanwhile, on
+    /// this replica or another: a stub that comes from there later would name a place that nobody knows, until
+    /// it is offloaded to again.
+    ///
+    /// # Errors
+    /// As [`offload`](Self::offload).
+    pub async fn forget_places(&self) -> Result<u64> {
+        for attempt in 0..self.attempts {
+            let leaves = self.settings_leaves().await?;
+            let (Some(settings), mut places) = (Settings::read(&leaves)?, Places::read(&leaves)?) else { return Ok(0) };
+            let mut gone = Vec::new();
+            for place in places.0.keys() {
+                if self.object_figures_of(place).await?.objects == 0 {
+                    gone.push(place.clone());
+                }
+            }
+            if gone.is_empty() {
+                return Ok(0);
+            }
+            places.0.retain(|place, _| !gone.contains(place));
+            // The object that says that the place is here stays: settings of a replica may still name it.
+            if self.write_settings_with(&leaves, settings, &places).await? {
+                return Ok(gone.len() as u64);
+            }
+            pause(&*self.environment, attempt).await;
         }
-        Ok(moved)
+        Err(Error::Contended { what: format!("\"{SETTINGS_ID}\""), attempts: self.attempts })
     }
 
     /// How much of this database is in objects, in all places; those too that are still to be removed.
@@ -190,36 +214,6 @@ impl ChunkStore {
             }
         }
         Ok(found)
-    }
-
-    /// Takes places without objects out of the settings.
-    async fn forget_empty_places(&self) -> Result<()> {
-        for attempt in 0..self.attempts {
-            let leaves = self.settings_leaves().await?;
-            let (Some(settings), mut places) = (Settings::read(&leaves)?, Places::read(&leaves)?) else {
-                return Ok(());
-            };
-            let mut gone = Vec::new();
-            for place in places.0.keys() {
-                if self.object_figures_of(place).await?.objects == 0 {
-                    gone.push(place.clone());
-                }
-            }
-            if gone.is_empty() {
-                return Ok(());
-            }
-            places.0.retain(|place, _| !gone.contains(place));
-            if self.write_settings_with(&leaves, settings, &places).await? {
-                for place in gone {
-                    if let Some((_, objects)) = self.handles.opened(&place) {
-                        objects.delete(&place_object(&place)).await?;
-                    }
-                }
-                return Ok(());
-            }
-            pause(&*self.environment, attempt).await;
-        }
-        Err(Error::Contended { what: format!("\"{SETTINGS_ID}\""), attempts: self.attempts })
     }
 
     async fn move_all(

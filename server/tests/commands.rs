@@ -334,8 +334,9 @@ fn full_data_documents_go_to_a_directory_and_come_back() {
     let refused = couch_layer(folder, &["chunks", "verify", "vault"], "");
     assert!(!refused.status.success() && err(&refused).contains(&place), "{}", err(&refused));
     std::fs::rename(&away, &objects).expect("it moves back");
-    let back = succeed(offload(&["--back"]));
+    let back = succeed(offload(&["--back", "--forget"]));
     assert!(back.contains("1 data documents") && back.contains("came back"), "{back}");
+    assert!(back.contains("0 places forgotten"), "replicas may still read the object: {back}");
     let wrong = offload(&[]);
     assert!(!wrong.status.success() && err(&wrong).contains("--to"), "{}", err(&wrong));
 }

@@ -351,6 +351,32 @@ async fn orphans_go_after_the_grace_and_nothing_else_does() {
     assert!(objects.list("").await.unwrap().iter().all(|object| !object.name.contains("/unused/")));
 }
 
+/// A replica that has not heard of objects marks them; one that names them takes the marks away.
+#[tokio::test]
+async fn a_mark_is_taken_away_by_who_names_the_object() {
+    let world = World::in_process().await;
+    let clock = Clock::new();
+    let objects = clock.dated();
+    let (here, there) = (world.database("here").await, world.database("there").await);
+    let (one, deaf) = (clock.chunks(here.clone(), objects.clone()), clock.chunks(there.clone(), objects.clone()));
+    configure(&one).await;
+    one.offload("s3://vaults", false, |_, _| ()).await.unwrap();
+    replicate(&*here, &*there).await;
+    let some = large("page", 6);
+    store(&one, "book.md", &some).await;
+    assert_eq!(one.offload("s3://vaults", false, |_, _| ()).await.unwrap().data_documents, 2);
+    clock.pass(GRACE);
+    assert_eq!(deaf.collect(CollectOptions::default(), |_| ()).await.unwrap().objects_marked, 2);
+    for _ in 0..3 {
+        clock.pass(GRACE / 2);
+        one.collect(CollectOptions::default(), |_| ()).await.unwrap();
+        clock.pass(GRACE / 2);
+        assert_eq!(deaf.collect(CollectOptions::default(), |_| ()).await.unwrap().objects_removed, 0);
+    }
+    let fresh = clock.chunks(here, objects);
+    assert_read(&fresh.get(&ids(&some)).await.unwrap(), &some);
+}
+
 #[tokio::test]
 async fn a_place_is_forgotten_once_it_is_empty() {
     let world = World::in_process().await;
@@ -361,14 +387,17 @@ async fn a_place_is_forgotten_once_it_is_empty() {
     };
     assert_eq!(settings().await["format"], 2);
     chunks.offload_back(None, false, |_, _| ()).await.unwrap();
-    assert_eq!(settings().await["format"], 2, "replicas may still read the objects");
+    assert_eq!(chunks.forget_places().await.unwrap(), 0, "replicas may still read the objects");
+    assert_eq!(settings().await["format"], 2);
     for _ in 0..2 {
         clock.pass(GRACE);
         chunks.collect(CollectOptions::default(), |_| ()).await.unwrap();
     }
-    chunks.offload_back(None, false, |_, _| ()).await.unwrap();
+    assert_eq!(chunks.forget_places().await.unwrap(), 1);
     assert_eq!((&settings().await["format"], settings().await.get("objects")), (&json!(1), None));
-    assert_eq!(objects.list("").await.unwrap(), []);
+    // A replica that has not heard of it may name the place again.
+    let left = objects.list("").await.unwrap();
+    assert!(left.len() == 1 && left[0].name.ends_with("/place"), "{left:?}");
     assert_read(&chunks.get(&ids(&some)).await.unwrap(), &some);
     let refused = chunks.offload_back(Some("s3://elsewhere"), false, |_, _| ()).await.unwrap_err();
     assert!(matches!(&refused, Error::Setting(_)) && refused.to_string().contains("s3://elsewhere"), "{refused}");

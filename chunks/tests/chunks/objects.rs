@@ -41,6 +41,13 @@ impl Dated {
     }
 }
 
+impl Dated {
+    /// How many objects of data documents were ever written.
+    pub(crate) fn written(&self) -> usize {
+        self.times.lock().unwrap().keys().filter(|name| name.contains('.') && !name.contains("/unused/")).count()
+    }
+}
+
 impl fmt::Debug for Dated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Dated")

@@ -10,6 +10,7 @@
 //! failing seed is printed and belongs into [`SEEDS`].
 
 mod forks;
+mod hybrid;
 mod stepped;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +23,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
+use crate::objects::Dated;
 use crate::support::{World, replicate};
 use stepped::{Fault, Played, Stage, Stepped};
 
@@ -47,6 +49,8 @@ struct Play {
     collects: AtomicBool,
     /// Which pieces they write: this one and some after it.
     first_piece: AtomicU64,
+    /// Where data documents that are full go, if they do.
+    objects: Option<Arc<Dated>>,
 }
 
 /// Why a play has failed.
@@ -70,6 +74,7 @@ impl Play {
             present,
             collects: AtomicBool::new(true),
             first_piece: AtomicU64::new(0),
+            objects: None,
         };
         let settings = json!({
             "format": 1,
@@ -89,13 +94,14 @@ impl Play {
         let played = Played { stage: self.stage.clone(), actor };
         let stepped =
             Stepped { inner: self.replicas[replica].clone(), played: played.clone(), fault, held: Mutex::default() };
-        ChunkStore::with_environment(Arc::new(stepped), Arc::new(played))
+        let connect = self.connect(&played);
+        ChunkStore::with_environment(Arc::new(stepped), Arc::new(played)).with_connect(connect)
     }
 
     /// A piece of a file. Few enough that most are there already; some are encrypted.
     fn piece(&self, actor: usize) -> (String, Chunk) {
         let number = self.first_piece.load(Ordering::Relaxed) + self.stage.roll(70);
-        let text = format!("{number:04} ").repeat(20 + (number as usize * 37) % 900);
+        let text = format!("{number:04} ").repeat((20 + (number as usize * 37) % 900) * self.size());
         let id = chunk_id(&text);
         let (id, chunk) = if number.is_multiple_of(7) {
             (id.replace("h:", "h:+"), Chunk::encrypted(format!("%={actor}{text}")))
@@ -113,6 +119,9 @@ impl Play {
         // The first of them, the server, has as much to do as all others together.
         let place = (self.stage.roll(2 * count as u64) as usize).saturating_sub(count - 1).min(count - 1);
         let replica = present[place];
+        if self.objects.is_some() && self.stage.roll(4) == 0 {
+            return (self.offload(number, replica).boxed(), false);
+        }
         let doing = match self.stage.roll(20) {
             0..10 => self.edit(number, replica).boxed(),
             10..13 => self.delete(number, replica).boxed(),
@@ -278,7 +287,8 @@ impl Play {
         let copies = &mut BTreeMap::<String, usize>::new();
         for (id, leaves) in ours.iter().zip(store.leaves(&ours, false).await.unwrap()) {
             for leaf in leaves.iter().filter(|leaf| !leaf.deleted) {
-                let chunks = leaf.body.get("chunks").and_then(Value::as_object).cloned().unwrap_or_else(Body::new);
+                let members = ["chunks", "sizes"].map(|member| leaf.body.get(member).and_then(Value::as_object));
+                let chunks = members.into_iter().flatten().next().cloned().unwrap_or_else(Body::new);
                 if id.starts_with("dat:") {
                     chunks.keys().for_each(|chunk| *copies.entry(chunk.clone()).or_default() += 1);
                 }

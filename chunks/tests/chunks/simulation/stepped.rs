@@ -95,7 +95,7 @@ impl Stage {
         self.with(|state| state.steps)
     }
 
-    fn note(&self, what: &str) {
+    pub(crate) fn note(&self, what: &str) {
         self.with(|state| {
             for byte in what.bytes() {
                 state.trace = state.trace.rotate_left(5).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(byte);
@@ -104,7 +104,7 @@ impl Stage {
     }
 
     /// Waits for the actor's turn. Outside of a play (`None`) it is always its turn.
-    async fn step(&self, actor: Option<usize>) {
+    pub(crate) async fn step(&self, actor: Option<usize>) {
         let Some(actor) = actor else { return };
         let mut asked = false;
         poll_fn(|_| {
@@ -149,7 +149,7 @@ impl Stage {
     }
 
     /// Whether an operation of the actor fails now.
-    fn fails(&self, actor: usize) -> bool {
+    pub(crate) fn fails(&self, actor: usize) -> bool {
         self.with(|state| {
             if let Some(left) = state.outages.get_mut(&actor).filter(|left| **left > 0) {
                 *left -= 1;

@@ -27,6 +27,10 @@ pub(super) struct Offload {
     /// Bring them back into documents
     #[arg(long)]
     back: bool,
+    /// With --back, forget places in the settings that have no objects any more, once `chunks gc` has removed
+    /// them; nobody may offload meanwhile, on any replica
+    #[arg(long, requires = "back", conflicts_with = "dry_run")]
+    forget: bool,
     /// Count, and change nothing
     #[arg(long)]
     dry_run: bool,
@@ -50,7 +54,11 @@ impl Offload {
         };
         bar.finish_and_clear();
         let moved = moved?;
-        progress::print(&self.report(&moved))?;
+        let mut report = self.report(&moved);
+        if self.forget {
+            report += &format!("\n{} places forgotten", chunks.forget_places().await?);
+        }
+        progress::print(&report)?;
         match moved.left.len() {
             0 => Ok(()),
             left => Err(failure(format!("{left} data documents were left where they are"))),

@@ -1,0 +1,154 @@
+//! The same plays with data documents that go to objects and come back, in places that all replicas share.
+//! Beside what else must hold: when all is quiet there is an object for each stub, and none besides.
+
+use std::collections::BTreeSet;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use chunks::objects::{Connect, Object, Objects};
+use chunks::store::IdRange;
+use chunks::{CollectOptions, StoreError, StoreErrorKind};
+use model::Environment;
+
+use super::stepped::{Fault, Played};
+use super::{GRACE, Play, Verdict, World, play_more};
+use crate::objects::{Always, Dated};
+
+/// Seeds that are always played. In 106 a place was forgotten on one replica while another used it.
+const SEEDS: &[u64] = &[1, 2, 106];
+
+/// Objects as one actor sees them.
+#[derive(Debug)]
+struct SteppedObjects {
+    inner: Arc<Dated>,
+    played: Played,
+}
+
+impl SteppedObjects {
+    async fn step(&self, what: &str) -> Result<(), StoreError> {
+        let Played { stage, actor } = &self.played;
+        let mut turn = pin!(stage.step(*actor));
+        // Several of an actor's requests may be under way; whose turn it is, only asking tells.
+        poll_fn(|context| {
+            let ready = turn.as_mut().poll(context);
+            if ready.is_pending() {
+                context.waker().wake_by_ref();
+            }
+            ready
+        })
+        .await;
+        stage.note(what);
+        match actor {
+            Some(actor) if stage.fails(*actor) => Err(StoreError::new(StoreErrorKind::Unavailable, "no answer")),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[async_trait]
+impl Objects for SteppedObjects {
+    async fn put(&self, name: &str, content: Bytes) -> Result<(), StoreError> {
+        self.step("put").await?;
+        self.inner.put(name, content).await?;
+        self.step("put").await
+    }
+
+    async fn get(&self, name: &str) -> Result<Option<Bytes>, StoreError> {
+        self.step("get").await?;
+        self.inner.get(name).await
+    }
+
+    async fn list(&self, folder: &str) -> Result<Vec<Object>, StoreError> {
+        self.step("list objects").await?;
+        self.inner.list(folder).await
+    }
+
+    async fn delete(&self, name: &str) -> Result<(), StoreError> {
+        self.step("delete").await?;
+        self.inner.delete(name).await?;
+        self.step("delete").await
+    }
+}
+
+impl Play {
+    /// A play with objects.
+    async fn with_objects(world: &World, seed: u64) -> Play {
+        let mut play = Play::new(world, seed, Fault::None).await;
+        let clock = Played { stage: play.stage.clone(), actor: None };
+        play.objects = Some(Dated::new(move || clock.now_ms()));
+        play
+    }
+
+    pub(super) fn connect(&self, played: &Played) -> Arc<dyn Connect> {
+        let objects = self.objects.clone().unwrap_or_else(|| Dated::new(|| 0));
+        Arc::new(Always(Arc::new(SteppedObjects { inner: objects, played: played.clone() })))
+    }
+
+    /// How much larger pieces are, so that data documents become full.
+    pub(super) fn size(&self) -> usize {
+        if self.objects.is_some() { 4 } else { 1 }
+    }
+
+    pub(super) async fn offload(&self, number: usize, replica: usize) {
+        let chunks = self.chunks(replica, Some(number), Fault::None);
+        match self.stage.roll(5) {
+            0 => drop(chunks.offload_back(None, false, |_, _| ()).await),
+            place => drop(chunks.offload(["s3://one", "s3://other"][(place / 4) as usize], false, |_, _| ()).await),
+        }
+    }
+
+    /// A play to its end, and how many objects there were in all.
+    async fn run_with_objects(&self) -> Result<(u64, usize), String> {
+        let trace = self.run().await?;
+        let objects = self.objects.as_ref().unwrap();
+        let server = self.chunks(0, None, Fault::None);
+        let everything = CollectOptions { unused_percent: 0, ..CollectOptions::default() };
+        for _ in 0..3 {
+            self.stage.pass(GRACE);
+            let collected = server.collect(everything, |_| ()).await.map_err(|error| error.to_string())?;
+            if let Some(damaged) = collected.damaged.first() {
+                return Err(format!("something is missing: {damaged}"));
+            }
+        }
+        self.meet().await;
+        for replica in 0..super::REPLICAS {
+            self.check(replica).await?;
+        }
+        let rows = self.replicas[0].list(&IdRange::prefix("dat:").with_bodies()).await.unwrap().rows;
+        let stubs: BTreeSet<String> =
+            rows.iter().filter_map(|row| Some(row.body.as_ref()?["chunks"].as_str()?.to_owned())).collect();
+        let left = objects.list("").await.unwrap().into_iter().map(|object| object.name);
+        let left: BTreeSet<String> = left.filter(|name| !name.ends_with("/place")).collect();
+        if left != stubs {
+            return Err(format!("objects are left: {:?}", left.symmetric_difference(&stubs).collect::<Vec<_>>()));
+        }
+        Ok((trace, objects.written()))
+    }
+}
+
+async fn play(world: &World, seed: u64) -> Result<(u64, usize), String> {
+    Play::with_objects(world, seed).await.run_with_objects().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_lost_beside_objects() {
+    let mut objects = 0;
+    for &seed in SEEDS {
+        match play(&World::in_process().await, seed).await {
+            Ok((_, written)) => objects += written,
+            Err(why) => panic!("seed {seed}: {why}"),
+        }
+    }
+    println!("{objects} objects");
+    assert!(objects > 30, "only {objects} objects: the plays are too tame");
+    play_more("beside objects", async |world, seed| play(world, seed).await.map(drop)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_seed_is_one_play_beside_objects() {
+    let verdict = async || -> Verdict { Ok(play(&World::in_process().await, 7).await?.0) };
+    assert_eq!(verdict().await, verdict().await);
+}
