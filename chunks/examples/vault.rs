@@ -56,7 +56,7 @@ async fn main() -> Result<(), Failure> {
     }
 }
 
-/// Notes for a twentieth of the bytes, attachments of all sizes for the rest.
+/// Notes for a twentieth of the bytes, long texts for another one, attachments of all sizes for the rest.
 fn generate(folder: &Path, megabytes: u64) -> Result<(), Failure> {
     let mut dice = StdRng::seed_from_u64(SEED);
     let words: Vec<String> = (0..20_000)
@@ -66,12 +66,19 @@ fn generate(folder: &Path, megabytes: u64) -> Result<(), Failure> {
         })
         .collect();
     let (total, mut done, mut number) = (megabytes * MEGABYTE, 0, 0);
+    let (mut notes, mut tables) = (0, 0);
     while done < total {
         number += 1;
-        let (path, content) = if done % MEGABYTE < MEGABYTE / 2 && number % 20 != 0 || number < 50 {
+        let (path, content) = if notes * 20 <= done {
             let length = 200 * dice.random_range(1..10) * dice.random_range(1..10);
-            let path = format!("Notes {}/{}/Note {number}.md", number % 7, words[number % 90]);
-            (path, note(&mut dice, &words, length).into_bytes())
+            let content = note(&mut dice, &words, length).into_bytes();
+            notes += content.len() as u64;
+            (format!("Notes {}/{}/Note {number}.md", number % 7, words[number % 90]), content)
+        } else if tables * 20 <= done {
+            let length = dice.random_range(50_000..2_000_000);
+            let content = note(&mut dice, &words, length).into_bytes();
+            tables += content.len() as u64;
+            (format!("Tables/table {number}.csv"), content)
         } else {
             // Most are small, most bytes are in large ones.
             let length = 1_000 << dice.random_range(0..14);
@@ -120,16 +127,16 @@ async fn measure(folder: &Path, url: &str, over_http: bool) -> Result<(), Failur
     let way = if over_http { "over HTTP" } else { "in process" };
     println!("{url}, {way}");
 
-    let started = Instant::now();
+    let (started, before) = (Instant::now(), processor_seconds(&serving));
     let pushed = vault.push(folder, PushOptions::default(), tell(started)).await?;
-    let taken = started.elapsed();
+    let (taken, used) = (started.elapsed(), processor_seconds(&serving) - before);
     eprintln!();
     if !pushed.problems.is_empty() {
         return Err(format!("{} problems, {} among them", pushed.problems.len(), pushed.problems[0]).into());
     }
     let (megabytes, files) = (pushed.bytes_read as f64 / 1e6, pushed.written);
     println!(
-        "push: {files} files, {megabytes:.0} MB in {:.1} s, {:.1} MB/s; {} chunks, {:.0} MB of documents; memory {}",
+        "push: {files} files, {megabytes:.0} MB in {:.1} s, {:.1} MB/s ({used:.1} s of a processor); {} chunks, {:.0} MB of documents; memory {}",
         taken.as_secs_f64(),
         megabytes / taken.as_secs_f64(),
         pushed.new_chunks,
@@ -145,12 +152,12 @@ async fn measure(folder: &Path, url: &str, over_http: bool) -> Result<(), Failur
     println!("push again, all read: {} unchanged in {:.1} s", again.unchanged, started.elapsed().as_secs_f64());
 
     let into = tempfile::tempdir_in(folder.parent().unwrap_or(folder))?;
-    let started = Instant::now();
+    let (started, before) = (Instant::now(), processor_seconds(&serving));
     let pulled = vault.pull(into.path(), Default::default(), tell(started)).await?;
-    let taken = started.elapsed();
+    let (taken, used) = (started.elapsed(), processor_seconds(&serving) - before);
     eprintln!();
     println!(
-        "pull: {} files in {:.1} s, {:.1} MB/s; memory {}",
+        "pull: {} files in {:.1} s, {:.1} MB/s ({used:.1} s of a processor); memory {}",
         pulled.written,
         taken.as_secs_f64(),
         pulled.bytes_written as f64 / 1e6 / taken.as_secs_f64(),
@@ -176,7 +183,9 @@ async fn measure(folder: &Path, url: &str, over_http: bool) -> Result<(), Failur
         process.wait()?;
     }
     let folder = url.split_once(':').map_or(url, |(_, folder)| folder);
-    println!("on disk: {:.0} MB", size_of(Path::new(folder))? as f64 / 1e6);
+    if !folder.is_empty() {
+        println!("on disk: {:.0} MB", size_of(Path::new(folder))? as f64 / 1e6);
+    }
     Ok(())
 }
 
@@ -238,6 +247,17 @@ fn memory(serving: &Option<Child>) -> String {
         None => peak("self"),
         Some(child) => format!("{}, the server {}", peak("self"), peak(&child.id().to_string())),
     }
+}
+
+/// What this process and the server have used of processors: what a crowded machine does not change.
+fn processor_seconds(serving: &Option<Child>) -> f64 {
+    let used = |process: &str| -> f64 {
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+        // Behind the name, which may have spaces: user and system time, in hundredths.
+        let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
+        fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0
+    };
+    used("self") + serving.as_ref().map_or(0.0, |child| used(&child.id().to_string()))
 }
 
 /// Starts this program again as a server.

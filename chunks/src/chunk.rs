@@ -43,7 +43,7 @@ impl Chunk {
     pub(crate) fn encode(&self) -> String {
         if self.encrypted {
             format!("*{}", self.data)
-        } else if !self.data.is_empty() && self.data.bytes().all(is_base64) {
+        } else if !self.data.is_empty() && all_bytes(&self.data, is_base64) {
             format!("={}", self.data)
         } else {
             STANDARD.encode(&self.data)
@@ -88,7 +88,13 @@ impl Chunk {
 }
 
 fn is_base64(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=')
+    byte.is_ascii_alphanumeric() | matches!(byte, b'+' | b'/' | b'=')
+}
+
+/// Whether all bytes of a text are such. Block by block, without a branch for each byte: a quarter of the time
+/// of a push went into finding out that base64 is base64.
+pub(crate) fn all_bytes(text: &str, is_such: impl Fn(u8) -> bool) -> bool {
+    text.as_bytes().chunks(64).all(|block| block.iter().fold(true, |all, &byte| all & is_such(byte)))
 }
 
 #[cfg(test)]

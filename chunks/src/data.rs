@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::chunk::Chunk;
+use crate::chunk::{Chunk, all_bytes};
 use crate::error::{Error, Result};
 use crate::store::{Body, Leaf};
 
@@ -135,7 +135,7 @@ impl Data {
 
 /// The bytes of a string in JSON.
 fn quoted(text: &str) -> usize {
-    if text.bytes().all(|byte| byte >= 0x20 && byte != b'"' && byte != b'\\') {
+    if all_bytes(text, |byte| (byte >= 0x20) & (byte != b'"') & (byte != b'\\')) {
         return text.len() + 2;
     }
     Value::from(text).to_string().len()

@@ -89,11 +89,17 @@ pub(crate) struct Pieces<R> {
 }
 
 impl<R: Read> Pieces<R> {
-    /// The pieces of what `source` has.
-    pub(crate) fn new(source: R, kind: Kind, sizes: Sizes) -> Self {
+    /// The pieces of what `source` has, which should be so many bytes; of more, cuts are not where they should be.
+    pub(crate) fn new(source: R, kind: Kind, bytes: u64) -> Self {
+        Pieces::with_sizes(source, kind, Sizes::of(kind, bytes), bytes)
+    }
+
+    fn with_sizes(source: R, kind: Kind, sizes: Sizes, bytes: u64) -> Self {
         // A cut is decided, and a character's end seen, with so many bytes at hand.
         let needed = sizes.most + 4;
-        let buffer = vec![0; (4 * needed).max(64 * KI)];
+        // One more shows that there are no more.
+        let whole = usize::try_from(bytes).unwrap_or(usize::MAX).saturating_add(1);
+        let buffer = vec![0; whole.min((4 * needed).max(64 * KI))];
         Pieces { source, sizes, text: kind == Kind::Text, buffer, start: 0, end: 0, is_over: false }
     }
 
@@ -202,7 +208,8 @@ mod tests {
     }
 
     fn pieces(content: &[u8], kind: Kind, sizes: Sizes, seed: u64) -> Vec<Vec<u8>> {
-        let mut pieces = Pieces::new(Portions(content, StdRng::seed_from_u64(seed)), kind, sizes);
+        let source = Portions(content, StdRng::seed_from_u64(seed));
+        let mut pieces = Pieces::with_sizes(source, kind, sizes, content.len() as u64);
         let mut all = Vec::new();
         while let Some(piece) = pieces.next().unwrap() {
             all.push(piece.to_vec());
@@ -267,6 +274,20 @@ mod tests {
         for content in [vec![b'a'; 10_000], vec![0x80; 10_000]] {
             let all = pieces(&content, Kind::Text, Sizes::of(Kind::Text, 10_000), 1);
             assert_eq!(all.concat(), content);
+        }
+    }
+
+    #[test]
+    fn a_file_that_grew_comes_whole() {
+        let mut dice = StdRng::seed_from_u64(9);
+        let content = bytes(&mut dice, 300_000);
+        for said in [0, 1, 1_000, 299_999] {
+            let mut pieces = Pieces::new(&content[..], Kind::Binary, said);
+            let mut all = Vec::new();
+            while let Some(piece) = pieces.next().unwrap() {
+                all.extend_from_slice(piece);
+            }
+            assert_eq!(all, content, "said to be {said}");
         }
     }
 

@@ -8,7 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-use super::cutting::{Kind, Pieces, Sizes, kind_of};
+use super::cutting::{Kind, Pieces, kind_of};
 use super::local::{LocalFile, ctime_of, mtime_of, place};
 use crate::chunk::Chunk;
 use crate::id::chunk_id;
@@ -87,10 +87,10 @@ fn read_file(folder: &Path, file: &LocalFile, sender: &Sender<Event>) -> Result<
         return Err(Failed::Changed);
     }
     let (kind, children, bytes) = if before.len() <= WHOLE {
-        let mut content = Vec::new();
+        let mut content = Vec::with_capacity(usize::try_from(before.len()).unwrap_or(0) + 1);
         // A file that grows is not followed for ever.
         (&mut open).take(WHOLE + 1).read_to_end(&mut content)?;
-        let kind = kind_of(&content[..])?;
+        let kind = if std::str::from_utf8(&content).is_ok() { Kind::Text } else { Kind::Binary };
         cut(Cursor::new(content), kind, before.len(), sender)?
     } else {
         let kind = kind_of(&mut open)?;
@@ -108,7 +108,7 @@ fn is_same(before: &Metadata, after: &Metadata) -> bool {
 }
 
 fn cut(source: impl Read, kind: Kind, bytes: u64, sender: &Sender<Event>) -> Result<(Kind, Vec<String>, u64), Failed> {
-    let mut pieces = Pieces::new(source, kind, Sizes::of(kind, bytes));
+    let mut pieces = Pieces::new(source, kind, bytes);
     let (mut children, mut total) = (Vec::new(), 0);
     let (mut some, mut some_bytes) = (Vec::new(), 0);
     while let Some(piece) = pieces.next()? {

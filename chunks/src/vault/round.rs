@@ -22,7 +22,7 @@ pub(crate) const ROUND_BYTES: usize = 32 << 20;
 
 /// Chunks in a batch, and bytes of them.
 const BATCH_CHUNKS: usize = 4_000;
-const BATCH_BYTES: usize = 6 << 20;
+const BATCH_BYTES: usize = 4 << 20;
 /// Chunks read at a time.
 const READ_AT_ONCE: usize = 1_000;
 /// Batches on their way at the same time.
