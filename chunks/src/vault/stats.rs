@@ -5,12 +5,12 @@ use std::collections::HashSet;
 use super::Vault;
 use super::document::Meaning;
 use super::listing::Listing;
-use crate::chunk::Chunk;
-use crate::data::Data;
+use crate::contents::Contents;
 use crate::error::Result;
 use crate::id::CHUNK_PREFIX;
 use crate::placement::{DATA_PREFIX, INDEX_PREFIX};
 use crate::store::{Figures, IdRange};
+use crate::stub::Stub;
 
 /// Data documents read at a time.
 const DATA_AT_ONCE: usize = 8;
@@ -34,7 +34,7 @@ pub struct Stats {
     pub referenced_chunks: u64,
     /// Chunks in data documents.
     pub stored_chunks: u64,
-    /// Bytes of their data; in base64, where they are of binary files.
+    /// Bytes that they take up there, with their ids, as compact JSON: text and bytes in base64.
     pub stored_bytes: u64,
     /// Chunks in documents of their own.
     pub own_documents: u64,
@@ -42,6 +42,10 @@ pub struct Stats {
     pub index_documents: u64,
     /// Data documents.
     pub data_documents: u64,
+    /// Those among them whose chunks are in an object store.
+    pub offloaded_documents: u64,
+    /// Bytes of their objects.
+    pub object_bytes: u64,
     /// The database.
     pub database: Figures,
 }
@@ -54,7 +58,7 @@ impl Stats {
 }
 
 impl Vault {
-    /// Counts. All data documents are read, since no index says how long a chunk is. `progress` is told how
+    /// Counts. All data documents are read, since no index says how long a chunk is, and no objects. `progress` is told how
     /// many documents have been looked at. Memory: eight bytes for each chunk.
     ///
     /// # Errors
@@ -111,10 +115,13 @@ impl Vault {
                 for (id, leaves) in some.iter().zip(self.chunks.store.leaves(some, false).await?) {
                     stats.data_documents += 1;
                     // `chunks verify` names what is damaged.
-                    let Ok(Some(data)) = Data::unite(id, &leaves) else { continue };
-                    for value in data.chunks().values() {
-                        stats.stored_chunks += 1;
-                        stats.stored_bytes += Chunk::decode(value).map_or(0, |chunk| chunk.data.len()) as u64;
+                    let Ok(Some(contents)) = Contents::unite(id, &leaves) else { continue };
+                    stats.stored_chunks += contents.sizes().len() as u64;
+                    stats.stored_bytes += contents.bytes() as u64;
+                    let winner = leaves.first().filter(|leaf| !leaf.deleted);
+                    if let Some(Ok(Some(stub))) = winner.map(|leaf| Stub::read(id, &leaf.body)) {
+                        stats.offloaded_documents += 1;
+                        stats.object_bytes += stub.bytes;
                     }
                 }
                 progress(stats.data_documents);

@@ -282,7 +282,7 @@ impl StatsCommand {
         let stats = stats?;
         let Stats { files, bytes: total, deleted_files, closed_files, conflicted_files, references, .. } = stats;
         let Stats { referenced_chunks, stored_chunks, stored_bytes, own_documents, .. } = stats;
-        let Stats { index_documents, data_documents, database, .. } = stats;
+        let Stats { index_documents, data_documents, offloaded_documents, object_bytes, database, .. } = stats;
         let ratio = stats.references_to_a_chunk();
         if self.json {
             progress::print(
@@ -292,7 +292,8 @@ impl StatsCommand {
                     "referenced_chunks": referenced_chunks, "references_to_a_chunk": ratio,
                     "stored_chunks": stored_chunks, "stored_bytes": stored_bytes,
                     "chunks_in_documents_of_their_own": own_documents, "index_documents": index_documents,
-                    "data_documents": data_documents, "documents": database.documents,
+                    "data_documents": data_documents, "offloaded_documents": offloaded_documents,
+                    "object_bytes": object_bytes, "documents": database.documents,
                     "document_bytes": database.document_bytes, "file_bytes": database.file_bytes,
                 })
                 .to_string(),
@@ -304,10 +305,11 @@ impl StatsCommand {
             "{files} files ({}); {deleted_files} deleted, {conflicted_files} with conflicts, {closed_files} that cannot be read\n\
              {references} references to {referenced_chunks} chunks, {ratio:.2} to each\n\
              {stored_chunks} chunks ({}) in {data_documents} data documents, {index_documents} index documents\n\
-             {own_documents} chunks in documents of their own\n\
+             {offloaded_documents} data documents in an object store ({}), {own_documents} chunks in documents of their own\n\
              {} documents in all, {}{disk}",
             bytes(total),
             bytes(stored_bytes),
+            bytes(object_bytes),
             database.documents,
             bytes(database.document_bytes),
         ))?;
