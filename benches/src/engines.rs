@@ -19,7 +19,7 @@ pub enum Syncing {
 
 /// The page cache of an engine on disk, in bytes: its default.
 #[cfg(any(feature = "redb", feature = "sled"))]
-const CACHE: u64 = 256 << 20;
+const CACHE: u64 = occ::disk::DEFAULT_CACHE_BYTES;
 
 /// An engine that can be opened in a fresh folder.
 pub trait Engine {

@@ -164,6 +164,11 @@ impl<S: DiskStore> OccDatabase<OnDisk<S>> {
     }
 }
 
+/// What the cache of a store may take unless it is told: 160 MiB. The process takes more, some two and a
+/// half times that with redb at work, for what is being written and what an allocator rounds up: so a
+/// server stays below 512 MB with a million small documents.
+pub const DEFAULT_CACHE_BYTES: u64 = 160 << 20;
+
 /// How a database in a folder is opened.
 #[derive(Clone, Debug)]
 pub struct DiskOptions {
@@ -174,12 +179,12 @@ pub struct DiskOptions {
 
 impl Default for DiskOptions {
     fn default() -> Self {
-        DiskOptions { cache_bytes: 256 << 20, durability: Durability::Disk, occ: OccBuilder::new() }
+        DiskOptions { cache_bytes: DEFAULT_CACHE_BYTES, durability: Durability::Disk, occ: OccBuilder::new() }
     }
 }
 
 impl DiskOptions {
-    /// A cache of 256 MiB, synced to the disk before a commit is acknowledged.
+    /// A cache of [`DEFAULT_CACHE_BYTES`], synced to the disk before a commit is acknowledged.
     pub fn new() -> Self {
         Self::default()
     }

@@ -272,9 +272,21 @@ pub enum IfMissing {
 /// # Errors
 /// [`EngineError`], whose sentence is for a person.
 pub fn open(url: &EngineUrl, if_missing: IfMissing) -> Result<AnyDatabase, EngineError> {
+    open_with_cache(url, if_missing, None)
+}
+
+/// The same; the cache of a store in a folder may take `cache_bytes` instead of the engine's default.
+///
+/// # Errors
+/// [`EngineError`], whose sentence is for a person.
+pub fn open_with_cache(
+    url: &EngineUrl,
+    if_missing: IfMissing,
+    cache_bytes: Option<u64>,
+) -> Result<AnyDatabase, EngineError> {
     match url {
         EngineUrl::Memory => open_mem(),
-        EngineUrl::Folder { engine, path } => open_folder(*engine, path, if_missing),
+        EngineUrl::Folder { engine, path } => open_folder(*engine, path, if_missing, cache_bytes),
         // There is nothing to create: a cluster is there, or it is an error.
         EngineUrl::Cluster { file, prefix } => open_fdb(file.as_deref(), prefix),
     }
@@ -287,20 +299,25 @@ pub fn shut_down() {
     engine_fdb::stop_network();
 }
 
-fn open_folder(engine: Option<Engine>, folder: &Path, if_missing: IfMissing) -> Result<AnyDatabase, EngineError> {
+fn open_folder(
+    engine: Option<Engine>,
+    folder: &Path,
+    if_missing: IfMissing,
+    cache_bytes: Option<u64>,
+) -> Result<AnyDatabase, EngineError> {
     let mark = Mark::read(folder)?;
     if mark.is_none() && if_missing == IfMissing::Fail {
         return Err(EngineError::Missing { folder: folder.into() });
     }
     match (engine, mark) {
-        (None, None) => open_folder(Some(Engine::NEW), folder, if_missing),
+        (None, None) => open_folder(Some(Engine::NEW), folder, if_missing, cache_bytes),
         // Where the mark names another one, the engine says so itself.
-        (Some(Engine::Sled), _) => open_sled(folder),
-        (Some(Engine::Redb), _) => open_redb(folder),
+        (Some(Engine::Sled), _) => open_sled(folder, cache_bytes),
+        (Some(Engine::Redb), _) => open_redb(folder, cache_bytes),
         (Some(engine), _) => Err(EngineError::NotBuilt { engine: engine.name().into() }),
         (None, Some(mark)) => match Engine::from_name(&mark.engine) {
-            Some(Engine::Sled) => open_sled(folder),
-            Some(Engine::Redb) => open_redb(folder),
+            Some(Engine::Sled) => open_sled(folder, cache_bytes),
+            Some(Engine::Redb) => open_redb(folder, cache_bytes),
             // No folder of this program's says that.
             Some(Engine::Mem | Engine::Fdb) | None => Err(EngineError::NotBuilt { engine: mark.engine }),
         },
@@ -318,22 +335,30 @@ fn open_mem() -> Result<AnyDatabase, EngineError> {
 }
 
 #[cfg(feature = "sled")]
-fn open_sled(folder: &Path) -> Result<AnyDatabase, EngineError> {
-    Ok(AnyDatabase::new(engine_sled::SledDatabase::open(folder, engine_sled::SledOptions::new())?))
+fn open_sled(folder: &Path, cache_bytes: Option<u64>) -> Result<AnyDatabase, EngineError> {
+    let mut options = engine_sled::SledOptions::new();
+    if let Some(bytes) = cache_bytes {
+        options = options.cache_bytes(bytes);
+    }
+    Ok(AnyDatabase::new(engine_sled::SledDatabase::open(folder, options)?))
 }
 
 #[cfg(not(feature = "sled"))]
-fn open_sled(_folder: &Path) -> Result<AnyDatabase, EngineError> {
+fn open_sled(_folder: &Path, _cache_bytes: Option<u64>) -> Result<AnyDatabase, EngineError> {
     Err(EngineError::NotBuilt { engine: Engine::Sled.name().into() })
 }
 
 #[cfg(feature = "redb")]
-fn open_redb(folder: &Path) -> Result<AnyDatabase, EngineError> {
-    Ok(AnyDatabase::new(engine_redb::RedbDatabase::open(folder, engine_redb::RedbOptions::new())?))
+fn open_redb(folder: &Path, cache_bytes: Option<u64>) -> Result<AnyDatabase, EngineError> {
+    let mut options = engine_redb::RedbOptions::new();
+    if let Some(bytes) = cache_bytes {
+        options = options.cache_bytes(bytes);
+    }
+    Ok(AnyDatabase::new(engine_redb::RedbDatabase::open(folder, options)?))
 }
 
 #[cfg(not(feature = "redb"))]
-fn open_redb(_folder: &Path) -> Result<AnyDatabase, EngineError> {
+fn open_redb(_folder: &Path, _cache_bytes: Option<u64>) -> Result<AnyDatabase, EngineError> {
     Err(EngineError::NotBuilt { engine: Engine::Redb.name().into() })
 }
 

@@ -51,6 +51,12 @@ pub struct Serve {
           value_parser = clap::value_parser!(u32).range(1024..))]
     max_request_size: u32,
 
+    /// What the cache of a store in a folder may take, in bytes; the process takes some two and a half
+    /// times that. Without it 160 MiB
+    #[arg(long, value_name = "BYTES", env = "COUCH_LAYER_CACHE_SIZE",
+          value_parser = clap::value_parser!(u64).range(1 << 20..))]
+    cache_size: Option<u64>,
+
     /// What to log: error, warn, info, debug (a line for each request), trace, or tracing's directives
     #[arg(long, value_name = "LEVEL", env = "COUCH_LAYER_LOG", default_value = "info")]
     log: String,
@@ -97,7 +103,7 @@ impl Serve {
         };
         // Before the store is opened, and its folder created, for nothing.
         Server::check_address(address, &options)?;
-        let engine = engine::open(&self.engine, IfMissing::Create)?;
+        let engine = engine::open_with_cache(&self.engine, IfMissing::Create, self.cache_size)?;
         let durability = engine.durability();
         let layer_options =
             LayerOptions { max_document_size: usize::try_from(self.max_document_size)?, ..LayerOptions::default() };
