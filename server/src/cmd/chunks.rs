@@ -142,13 +142,7 @@ impl Migrate {
         if !self.dry_run {
             report += &format!("\n{}", sizes(before, after));
         }
-        for line in left.iter().take(SHOWN) {
-            report += &format!("\n  {line}");
-        }
-        if left.len() > SHOWN {
-            report += &format!("\n  and {} more", left.len() - SHOWN);
-        }
-        report
+        report + &left_alone(left)
     }
 }
 
@@ -286,6 +280,15 @@ fn show(bar: &ProgressBar, step: CollectStep) {
 fn sizes(before: &Figures, after: &Figures) -> String {
     let of = |figures: &Figures| format!("{} documents, {}", figures.documents, bytes(figures.document_bytes));
     format!("before: {}\nafter:  {}", of(before), of(after))
+}
+
+/// A line for each of the first that were left, and one for the rest.
+fn left_alone(left: &[String]) -> String {
+    let mut lines: String = left.iter().take(SHOWN).map(|line| format!("\n  {line}")).collect();
+    if left.len() > SHOWN {
+        lines += &format!("\n  and {} more", left.len() - SHOWN);
+    }
+    lines
 }
 
 fn bytes(bytes: u64) -> String {

@@ -4,7 +4,7 @@ use chunks::Offloaded;
 use chunks::objects::{Location, ObjectFigures};
 use clap::Args;
 
-use super::{SHOWN, bytes, open, sizes};
+use super::{bytes, left_alone, open, sizes};
 use crate::cli::Failure;
 use crate::cmd::progress::{self, Unit};
 use crate::cmd::source::{SourceArgs, failure};
@@ -79,12 +79,6 @@ impl Offload {
             let of = |objects: &ObjectFigures| format!("{} objects, {}", objects.objects, bytes(objects.bytes));
             report += &format!("\nbefore: {}\nafter:  {}", of(&moved.objects_before), of(&moved.objects_after));
         }
-        for line in left.iter().take(SHOWN) {
-            report += &format!("\n  {line}");
-        }
-        if left.len() > SHOWN {
-            report += &format!("\n  and {} more", left.len() - SHOWN);
-        }
-        report
+        report + &left_alone(left)
     }
 }
