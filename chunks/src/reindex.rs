@@ -1,8 +1,9 @@
 //! Building indexes again from the data documents alone.
 //!
-//! Every chunk in a data document gets an entry, unless there is one that is right. A damaged index is
-//! replaced by an empty one first, damaged settings by what can be made out in them, lost ones by defaults. Nothing is removed, and nobody need stop: chunks are found throughout,
-//! and what a writer stores twice meanwhile is collected as a copy.
+//! Every chunk in a data document that a file refers to gets an entry, unless there is one that is right; one that no
+//! file refers to is marked for collection. A damaged index is replaced by an empty one first, damaged settings by
+//! what can be made out in them, lost ones by defaults. Nothing is removed, and nobody need stop: chunks are found
+//! throughout, and what a writer stores twice meanwhile is collected as a copy.
 
 use crate::ChunkStore;
 use crate::collect::Collection;
@@ -23,9 +24,10 @@ const AT_ONCE: usize = 100;
 pub struct Reindexed {
     /// Data documents that were read.
     pub data_documents: u64,
-    /// Chunks that had no entry, or a wrong one, and have one now.
+    /// Chunks that files refer to and that had no entry, or a wrong one, and have one now.
     pub entered: u64,
-    /// Copies of chunks beside the one that the index names, marked for collection.
+    /// Copies of chunks beside the one that the index names, and chunks that no file refers to and no index names,
+    /// marked for collection.
     pub copies: u64,
     /// Damaged indexes, and settings, that were replaced.
     pub replaced: u64,
@@ -49,7 +51,7 @@ impl ChunkStore {
         // Data documents lie under the prefixes that were current when they were made.
         let longest = places.iter().filter_map(|id| data_parts(id)).map(|(prefix, _)| prefix.len() as u8).max();
         self.grow(longest.unwrap_or(0)).await?;
-        let mut collection = Collection::for_reindex(self, self.settings().await?.unwrap_or_default());
+        let mut collection = Collection::for_reindex(self, self.settings().await?.unwrap_or_default()).await?;
         let total = places.len() as u64;
         for group in places.chunk_by(|one, other| {
             data_parts(one).map(|(prefix, _)| prefix) == data_parts(other).map(|(prefix, _)| prefix)

@@ -297,6 +297,10 @@ impl Put<'_> {
         let live: HashSet<String> = live.into_iter().filter(|place| !self.damaged.contains(place)).collect();
         let now = self.chunks.environment.now_ms();
         let is_late = |since: u64| now.saturating_sub(since) >= settings.grace_ms / 2;
+        // What this put stored so long ago, and could not enter since, may be about to be removed.
+        if is_late(self.receipt.checked_ms) {
+            self.placed.clear();
+        }
 
         let (mut fresh, mut revived) = (BTreeMap::<String, Vec<String>>::new(), Vec::new());
         let ids: Vec<String> = self.pending.keys().cloned().collect();

@@ -16,13 +16,16 @@ use crate::stub::Stub;
 pub(crate) enum Copy {
     /// The index names it. Whether its removal is due.
     Named { expired: bool },
-    /// No index names a document that has it: it gets an entry. The documents that are named, and do not.
+    /// Files refer to it, and no index names a document that has it: it gets an entry. The documents that are
+    /// named, and do not have it.
     Stray { wrong: BTreeSet<String> },
     /// Indexes of two lengths name a copy each. The shorter one (the first) forgets this one, and the
     /// longer one remembers it as spare.
     Superseded { shorter: String, longer: String },
-    /// The index (this one) names another copy. Since when that is known, and whether its removal is due.
-    Spare { index: String, known: bool, expired: bool },
+    /// It goes: the index (this one) names another copy, or nobody refers to the chunk and no index names a
+    /// document that has it. Whether there is a mark that says so, and whether its removal is due. The documents
+    /// that are named, and do not have it.
+    Spare { index: String, known: bool, expired: bool, wrong: BTreeSet<String> },
 }
 
 /// A data document that is looked at.
@@ -90,13 +93,15 @@ impl Collection<'_> {
             for chunk in held.contents.sizes().keys() {
                 let is_referenced = self.references.contains(chunk);
                 let (mut named, mut other, mut wrong) = (None, None, BTreeSet::new());
-                let (mut left, mut is_dying) = (None, !is_referenced);
+                let (mut mark, mut is_dying) = (None::<(String, bool)>, !is_referenced);
                 for id in candidates(chunk, length) {
                     let Some(index) = shelves.get(&id).map(|shelf| &shelf.index) else { continue };
                     let since = index.condemned.get(chunk);
                     let spare_since = index.spare.get(&held.id).and_then(|chunks| chunks.get(chunk));
-                    if !is_referenced && spare_since.is_some_and(|since| self.is_expired(*since)) {
-                        left = Some(id.clone());
+                    if let Some(since) = spare_since
+                        && mark.as_ref().is_none_or(|(_, expired)| !expired)
+                    {
+                        mark = Some((id.clone(), !is_referenced && self.is_expired(*since)));
                     }
                     match index.entries.get(chunk) {
                         Some(place) if *place == held.id => {
@@ -117,23 +122,23 @@ impl Collection<'_> {
                         None => {}
                     }
                 }
+                let is_left = mark.as_ref().is_some_and(|(_, expired)| *expired);
                 let copy = match (named, other) {
                     (Some((shorter, _)), Some((longer, true))) => Copy::Superseded { shorter, longer },
                     (Some((_, expired)), _) => Copy::Named { expired },
-                    // The copy that is named goes too. Which index has the mark of this one does not matter then.
-                    (None, Some((index, _))) if is_dying && left.is_some() => {
-                        Copy::Spare { index: left.unwrap_or(index), known: true, expired: true }
-                    }
-                    (None, Some((index, _))) => {
+                    (None, Some((index, _))) if !(is_dying && is_left) => {
                         let marks = shelves.get(&index).and_then(|shelf| shelf.index.spare.get(&held.id));
                         let since = marks.and_then(|marks| marks.get(chunk));
                         let expired = since.is_some_and(|since| self.is_expired(*since));
-                        Copy::Spare { index, known: since.is_some(), expired }
+                        Copy::Spare { index, known: since.is_some(), expired, wrong: BTreeSet::new() }
                     }
-                    // The copy that was named has gone by now, with the last reference to the chunk.
-                    (None, None) => match left {
-                        Some(index) if wrong.is_empty() => Copy::Spare { index, known: true, expired: true },
-                        _ => Copy::Stray { wrong },
+                    (None, None) if is_referenced => Copy::Stray { wrong },
+                    // The copy that is named goes too, or there is none. Which index has the mark of this one does
+                    // not matter then. It gets no entry: its document may be about to be removed by somebody who
+                    // has taken the entry away, and a writer would rely upon it.
+                    (None, _) => match mark {
+                        Some((index, expired)) => Copy::Spare { index, known: true, expired, wrong },
+                        None => Copy::Spare { index: self.home_of(chunk), known: false, expired: false, wrong },
                     },
                 };
                 held.copies.insert(chunk.clone(), copy);

@@ -10,7 +10,7 @@ use crate::environment::random;
 use crate::error::{Error, Result};
 use crate::index::Index;
 use crate::lookup::DATA_AT_ONCE;
-use crate::placement::{DATA_PREFIX, data_id, data_parts};
+use crate::placement::{DATA_PREFIX, candidates, data_id, data_parts};
 use crate::store::{Edit, IdRange, Leaf};
 use crate::stub::Stub;
 use crate::write::refused;
@@ -23,6 +23,8 @@ const SMALL_TOGETHER: usize = 4;
 enum Entry<'h> {
     /// Name this copy, unless another than these wrong ones is named.
     Adopt { wrong: &'h BTreeSet<String> },
+    /// Take an entry away that names one of these.
+    Refute { wrong: &'h BTreeSet<String> },
     /// Mark it as spare.
     Spare,
     /// Name it no longer.
@@ -154,9 +156,10 @@ impl Collection<'_> {
         self.chunks.end_losers(losers).await
     }
 
-    /// Gives strays an entry, and marks copies.
+    /// Gives an entry to strays that files refer to, and marks what is to go.
     async fn enter(&mut self, held: &[Held]) -> Result<()> {
         let mut changes: BTreeMap<String, Vec<(&str, &str, Entry<'_>)>> = BTreeMap::new();
+        let length = self.chunks.length();
         for held in held {
             for (chunk, copy) in &held.copies {
                 let mut change =
@@ -167,16 +170,23 @@ impl Collection<'_> {
                         self.report.adopted += 1;
                         change(self.home_of(chunk), Entry::Adopt { wrong });
                     }
-                    Copy::Spare { index, known: false, .. } => {
-                        self.report.copies_marked += 1;
-                        change(index.clone(), Entry::Spare);
+                    Copy::Spare { index, known, wrong, .. } => {
+                        if !wrong.is_empty() {
+                            for index in candidates(chunk, length) {
+                                change(index, Entry::Refute { wrong });
+                            }
+                        }
+                        if !known {
+                            self.report.copies_marked += 1;
+                            change(index.clone(), Entry::Spare);
+                        }
                     }
                     Copy::Superseded { shorter, longer } => {
                         self.report.copies_marked += 1;
                         change(longer.clone(), Entry::Spare);
                         change(shorter.clone(), Entry::Forget);
                     }
-                    Copy::Named { .. } | Copy::Spare { .. } => {}
+                    Copy::Named { .. } => {}
                 }
             }
         }
@@ -192,20 +202,18 @@ impl Collection<'_> {
                     match change {
                         // An entry that was made since stands.
                         Entry::Adopt { wrong } if entry.is_none_or(|entry| wrong.contains(entry)) => {
-                            index.entries.insert((*chunk).to_owned(), (*place).to_owned());
-                            if self.references.contains(chunk) {
-                                index.condemned.remove(*chunk);
-                            } else {
-                                index.condemned.insert((*chunk).to_owned(), now);
-                            }
+                            index.place(chunk, place);
+                        }
+                        Entry::Refute { wrong } if entry.is_some_and(|entry| wrong.contains(entry)) => {
+                            index.remove(chunk);
                         }
                         // Of two copies that no index named, the other was faster: this one is spare by now.
-                        Entry::Adopt { .. } | Entry::Spare if entry.is_some_and(|entry| entry != *place) => {
+                        Entry::Adopt { .. } | Entry::Spare if entry.is_none_or(|entry| entry != *place) => {
                             let marks = index.spare.entry((*place).to_owned()).or_default();
                             marks.entry((*chunk).to_owned()).or_insert(now);
                         }
                         Entry::Forget if entry == Some(place) => index.remove(chunk),
-                        Entry::Adopt { .. } | Entry::Spare | Entry::Forget => {}
+                        Entry::Adopt { .. } | Entry::Refute { .. } | Entry::Spare | Entry::Forget => {}
                     }
                 }
             })

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use super::{CollectStep, Collection};
 use crate::error::{Error, Result};
 use crate::id::Bucket;
-use crate::index::Index;
+use crate::index::{Index, Marks};
 use crate::lookup::Shelf;
 use crate::placement::{INDEX_PREFIX, MAX_PREFIX_LENGTH, index_id, index_prefix};
 use crate::store::IdRange;
@@ -54,7 +54,9 @@ impl Collection<'_> {
     async fn mark_some(&mut self, ids: Vec<String>) -> Result<()> {
         let leaves = self.chunks.store.leaves(&ids, false).await?;
         let shelves = self.chunks.shelves(ids.iter().cloned().zip(leaves).collect()).await?;
-        let places: BTreeSet<&String> = shelves.values().flat_map(|shelf| shelf.index.entries.values()).collect();
+        let indexes = || shelves.values().map(|shelf| &shelf.index);
+        let named = indexes().flat_map(|index| index.entries.values());
+        let places: BTreeSet<&String> = named.chain(indexes().flat_map(|index| index.spare.keys())).collect();
         let places: Vec<String> = places.into_iter().cloned().collect();
         let live = if places.is_empty() { Vec::new() } else { self.chunks.store.live(&places).await? };
         let gone: HashSet<&String> = places.iter().zip(live).filter_map(|(id, live)| (!live).then_some(id)).collect();
@@ -87,8 +89,12 @@ impl Collection<'_> {
 
     fn mark_index(&self, index: &mut Index, gone: &HashSet<&String>, now: u64) -> Marked {
         let mut marked = Marked::default();
-        let Index { entries, condemned, .. } = index;
+        let Index { entries, condemned, spare, .. } = index;
         condemned.retain(|chunk, _| entries.contains_key(chunk));
+        // Where the document is gone there is no copy left; one that has not come yet has the grace for it.
+        let is_over = |marks: &Marks| marks.values().all(|since| self.is_expired(*since));
+        spare.retain(|place, marks| !(gone.contains(place) && is_over(marks)));
+        spare.values_mut().flat_map(BTreeMap::values_mut).for_each(|since| *since = (*since).min(now));
         entries.retain(|chunk, place| {
             let is_gone = gone.contains(place);
             if self.references.contains(chunk) {
@@ -166,10 +172,10 @@ impl Collection<'_> {
                         index.remove(chunk);
                     }
                 }
-                // Marks of copies are made again where their entries are.
+                // Marks of copies are made again where their entries are; those of chunks that have none stay.
                 let Index { entries, spare, .. } = index;
                 for chunks in spare.values_mut() {
-                    chunks.retain(|chunk, _| entries.contains_key(chunk));
+                    chunks.retain(|chunk, _| entries.contains_key(chunk) || !parent.entries.contains_key(chunk));
                 }
                 spare.retain(|_, chunks| !chunks.is_empty());
             })

@@ -3,8 +3,8 @@
 //! ```text
 //!  scan of files ─► indexes: unmark what is referred to, condemn what is not
 //!                ─► data documents, prefix by prefix:
-//!                     in no index            gets an entry, condemned
-//!                     a copy nobody names    is marked as spare
+//!                     in no index            gets an entry, if files refer to it
+//!                     a copy nobody names    is marked as spare; what is in no index is one
 //!                     expired                goes
 //!                     the others of its data document move to a new one
 //! ```
@@ -87,9 +87,10 @@ pub struct Collected {
     pub removed: u64,
     /// Bytes of data documents that went with them, and with copies.
     pub removed_bytes: u64,
-    /// Chunks that were in a data document and in no index.
+    /// Chunks that files refer to and that were in no index, and have an entry now.
     pub adopted: u64,
-    /// Copies of chunks beside the one that the index names: marked now, and removed.
+    /// Copies of chunks beside the one that the index names, and chunks in no index that nobody refers to, marked
+    /// now.
     pub copies_marked: u64,
     /// Those removed.
     pub copies_removed: u64,
@@ -226,17 +227,17 @@ impl ChunkStore {
 }
 
 impl<'s> Collection<'s> {
-    /// One that removes nothing: everything counts as referred to.
-    pub(crate) fn for_reindex(chunks: &'s ChunkStore, settings: Settings) -> Self {
-        Collection {
+    /// One that goes through data documents alone, and removes nothing.
+    pub(crate) async fn for_reindex(chunks: &'s ChunkStore, settings: Settings) -> Result<Self> {
+        Ok(Collection {
             chunks,
             options: CollectOptions::default(),
             settings,
-            references: References::everything(),
+            references: chunks.references().await?,
             began_ms: 0,
             objects: Inventory::default(),
             report: Collected::default(),
-        }
+        })
     }
 
     /// What was done so far.

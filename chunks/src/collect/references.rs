@@ -24,19 +24,13 @@ const AT_ONCE: usize = 500;
 #[derive(Debug, Default)]
 pub(crate) struct References {
     hashes: HashSet<u64>,
-    is_everything: bool,
     /// Files that refer to any.
     pub(crate) files: u64,
 }
 
 impl References {
     pub(crate) fn contains(&self, chunk: &str) -> bool {
-        self.is_everything || self.hashes.contains(&hash(chunk))
-    }
-
-    /// As if files referred to every chunk.
-    pub(crate) fn everything() -> Self {
-        References { is_everything: true, ..References::default() }
+        self.hashes.contains(&hash(chunk))
     }
 
     pub(crate) fn len(&self) -> u64 {

@@ -1,5 +1,6 @@
 //! Chunks over documents, in process and over HTTP.
 
+mod collectors;
 mod failures;
 mod flaky;
 mod hybrid;

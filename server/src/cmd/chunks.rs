@@ -195,7 +195,7 @@ impl Gc {
         );
         if adopted + copies_marked + copies_removed > 0 {
             report += &format!(
-                "\n{adopted} in no index {would}entered; {copies_marked} copies {would}marked, {copies_removed} removed"
+                "\n{adopted} in no index {would}entered; {copies_marked} copies and strays {would}marked, {copies_removed} removed"
             );
         }
         if collected.objects_marked + collected.objects_removed > 0 {
@@ -230,7 +230,7 @@ impl Reindex {
         bar.finish_and_clear();
         let reindexed = reindexed?;
         let mut report = format!(
-            "{} data documents read, {} chunks entered, {} copies marked, {} damaged indexes replaced",
+            "{} data documents read, {} chunks entered, {} copies and strays marked, {} damaged indexes replaced",
             reindexed.data_documents, reindexed.entered, reindexed.copies, reindexed.replaced
         );
         for line in &reindexed.damaged {
