@@ -89,15 +89,18 @@ impl ChunkStore {
         Ok(self.settings().await?.unwrap_or_default())
     }
 
-    /// Changes the settings of a database that has, or will have, so many chunks.
+    /// Changes the settings of a database that has, or will have, so many chunks. The number counts where the prefix
+    /// length is another than the present one.
     ///
     /// # Errors
-    /// [`Error::Setting`], with the figures, for a prefix length that would make more documents than
+    /// [`Error::Setting`], with the figures, for a new prefix length that would make more documents than
     /// there are chunks, or indexes over 32 KB, or that is shorter than the present one; for a limit that the
     /// server does not take or that is too small to be of use; for a grace under [`LEAST_GRACE_MS`].
     /// [`Error::Contended`].
     pub async fn configure(&self, settings: Settings, chunks: u64) -> Result<()> {
-        check_prefix_length(chunks, settings.chunk_prefix_length)?;
+        if self.settings().await?.is_none_or(|now| now.chunk_prefix_length != settings.chunk_prefix_length) {
+            check_prefix_length(chunks, settings.chunk_prefix_length)?;
+        }
         if settings.data_doc_size_limit < LEAST_DATA_LIMIT {
             return Err(Error::Setting(format!(
                 "data_doc_size_limit {} is under {LEAST_DATA_LIMIT}, which is twice what a data document still takes chunks at",

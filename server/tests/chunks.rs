@@ -122,6 +122,32 @@ fn a_vault_is_worked_on_beside_its_server() {
 }
 
 #[test]
+fn settings_are_shown_and_changed() {
+    let server = Server::start();
+    let url = ["--url", server.url.as_str()];
+    let on = |arguments: &[&str]| succeed(&[&["chunks", "settings", "vault"], arguments, &url].concat(), "");
+    succeed(&[&["import", "vault", "-"][..], &url].concat(), &vault());
+    assert!(on(&[]).contains("vault has no settings yet"));
+    assert_eq!(on(&["--json"]), "null\n");
+    let changed = on(&["--grace", "36h", "--data-doc-size-limit", "70000"]);
+    assert_eq!(changed, "chunk_prefix_length  0\ndata_doc_size_limit  70000 bytes\ngrace                1day 12h\n");
+    // What is not named stays.
+    let json = r#"{"chunk_prefix_length":2,"data_doc_size_limit":70000,"grace_ms":129600000}"#;
+    assert_eq!(on(&["--chunks", "100000", "--json"]).trim(), json);
+    assert_eq!(on(&["--json"]).trim(), json);
+    let grown = r#"{"chunk_prefix_length":3,"data_doc_size_limit":70000,"grace_ms":7200000}"#;
+    assert_eq!(on(&["--grace", "2h", "--chunk-prefix-length", "3", "--chunks", "1000000", "--json"]).trim(), grown);
+
+    let refused = |arguments: &[&str]| fail(&[&["chunks", "settings", "vault"], arguments, &url].concat()).1;
+    assert!(refused(&["--grace", "59m"]).contains("grace_ms 3540000 is under 3600000"));
+    assert!(refused(&["--data-doc-size-limit", "5"]).contains("data_doc_size_limit 5 is under 64000"));
+    // There are 302 chunks.
+    assert!(refused(&["--chunk-prefix-length", "4"]).contains("more than one for each chunk"));
+    assert!(refused(&["--chunk-prefix-length", "2", "--chunks", "100000"]).contains("shorter than 3"));
+    assert_eq!(on(&["--json"]).trim(), grown);
+}
+
+#[test]
 fn a_grace_that_is_short_is_remarked_upon_and_what_it_collects_is_gone() {
     let server = Server::start();
     let url = ["--url", server.url.as_str()];

@@ -2,6 +2,7 @@
 
 mod offload;
 mod repair;
+mod settings;
 
 use chunks::store::Figures;
 use chunks::{ChunkStore, CollectOptions, CollectStep, Collected, LEAST_GRACE_MS, Migrated};
@@ -30,6 +31,7 @@ enum Command {
     Reindex(Reindex),
     Verify(Verify),
     Repair(repair::Repair),
+    Settings(settings::Show),
 }
 
 /// Move chunks from documents of their own into few documents, or back; files stay as they are.
@@ -102,6 +104,7 @@ impl Chunks {
             Command::Reindex(reindex) => reindex.run().await,
             Command::Verify(verify) => verify.run().await,
             Command::Repair(repair) => repair.run().await,
+            Command::Settings(settings) => settings.run().await,
         }
     }
 }
