@@ -16,7 +16,6 @@ mod blobs;
 mod clears;
 mod error;
 mod images;
-mod purge;
 mod range;
 mod store;
 

@@ -12,8 +12,8 @@ use std::ops::Bound;
 use bytes::Bytes;
 use kv_api::{Direction, Result};
 use occ::KeyRange;
+use occ::clears::uncovered;
 
-use crate::clears::uncovered;
 use crate::error::caught;
 use crate::store::{SledView, to_bytes};
 

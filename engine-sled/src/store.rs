@@ -10,18 +10,19 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use kv_api::{Direction, Durability, Error, Result, error};
+use occ::clears::{decode, encode, uncovered};
 use occ::disk::DiskStore;
 use occ::folder::{io_error, sync_folder};
 use occ::panics::{Panicked, silently};
+use occ::purge::{Purger, Step};
 use occ::store::{ApplyError, Batch, Op, Store, View};
 use occ::{KeyRange, RangeSet};
 use sled::IVec;
 
 use crate::blobs::Blobs;
-use crate::clears::{BULK, Clears, RECORD_KEY, STEP, decode, encode, uncovered};
+use crate::clears::{BULK, Clears, RECORD_KEY, STEP};
 use crate::error::{caught, sled_error};
 use crate::images::{Image, Images, Snapshot};
-use crate::purge::{Purger, Step};
 use crate::range::SledRange;
 
 /// Threads of sled may hold its lock for a moment after a database was closed.
@@ -108,7 +109,7 @@ impl SledStore {
         let pending = record.map_or_else(|| Ok(RangeSet::default()), |record| decode(&record))?;
         let clears = Mutex::new(Clears { pending: Arc::new(pending), since: 0, purging: None });
         let store = SledStore {
-            purger: Purger::default(),
+            purger: Purger::new("sled-purge"),
             shared: Arc::new(Shared { tree, images: Arc::default(), clears, purged: Condvar::new(), bulk }),
             disk,
             path: folder.display().to_string(),

@@ -81,11 +81,7 @@ impl<S: DiskStore> OnDisk<S> {
         let last = last_version(&store.view()?)?;
         let once = synced.read().map_err(|cause| cannot("read the side file `synced` in", cause))?;
         if last < once {
-            return Err(Error::new(error::FILE_CORRUPT).with_context(format!(
-                "the data in {} came back older than what was acknowledged (version {last}, once {once}): \
-                 restore it from a backup, or remove the file `synced` there to go on with what is left",
-                path.display()
-            )));
+            return Err(older(path, last, once));
         }
         let reaches_disk = durability == Durability::Disk;
         if reaches_disk {
@@ -162,6 +158,16 @@ impl<S: DiskStore> OccDatabase<OnDisk<S>> {
         let store = OnDisk::open(path.as_ref(), options.cache_bytes, options.durability)?;
         options.occ.open(store)
     }
+}
+
+/// The error of a store in `folder` that has come back at version `last`, when `once` was synced: 1522. For
+/// stores that find it out before they are open.
+pub fn older(folder: &Path, last: i64, once: i64) -> Error {
+    Error::new(error::FILE_CORRUPT).with_context(format!(
+        "the data in {} came back older than what was acknowledged (version {last}, once {once}): \
+         restore it from a backup, or remove the file `synced` there to go on with what is left",
+        folder.display()
+    ))
 }
 
 /// What the cache of a store may take unless it is told: 160 MiB. The process takes more, some two and a

@@ -47,9 +47,11 @@ mod write_conflicts;
 mod write_map;
 
 pub mod atomic;
+pub mod clears;
 pub mod disk;
 pub mod folder;
 pub mod panics;
+pub mod purge;
 pub mod store;
 pub mod synced;
 

@@ -1,4 +1,5 @@
-//! The thread that removes the rows of pending clears, some at a time, between commits.
+//! The thread that removes the rows of pending clears ([`clears`](crate::clears)), some at a time, between
+//! commits. For engines that clear many rows that way.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -15,7 +16,7 @@ const PATIENCE: Duration = Duration::from_millis(200);
 
 /// What a step came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub enum Step {
     /// Rows were removed; there may be more.
     Removed,
     /// Snapshots from before a clear still need the rows.
@@ -27,8 +28,9 @@ pub(crate) enum Step {
 }
 
 /// A thread that takes steps until it is stopped.
-#[derive(Debug, Default)]
-pub(crate) struct Purger {
+#[derive(Debug)]
+pub struct Purger {
+    name: &'static str,
     signal: Arc<Signal>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -40,20 +42,25 @@ struct Signal {
 }
 
 impl Purger {
+    /// A purger that sleeps. `name` is its thread's.
+    pub fn new(name: &'static str) -> Self {
+        Purger { name, signal: Arc::default(), thread: Mutex::default() }
+    }
+
     /// Sees to it that steps are taken from now on.
-    pub(crate) fn wake(&self, step: impl Fn() -> Step + Send + 'static) {
+    pub fn wake(&self, step: impl Fn() -> Step + Send + 'static) {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if thread.is_none() {
             let signal = self.signal.clone();
             let run = move || signal.run(step);
             // Without a thread the rows stay where they are, unseen; the next large clear tries again.
-            *thread = std::thread::Builder::new().name("sled-purge".into()).spawn(run).ok();
+            *thread = std::thread::Builder::new().name(self.name.into()).spawn(run).ok();
         }
         self.signal.changed.notify_all();
     }
 
-    /// Ends the thread.
-    pub(crate) fn stop(&self) {
+    /// Ends the thread, once the step under way is taken. For good.
+    pub fn stop(&self) {
         *self.signal.stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.signal.changed.notify_all();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -71,6 +78,7 @@ impl Drop for Purger {
 }
 
 impl Signal {
+    #[expect(clippy::disallowed_methods, reason = "rests as long as steps take; no outcome depends on it")]
     fn run(&self, step: impl Fn() -> Step) {
         let mut stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
         while !*stopped {

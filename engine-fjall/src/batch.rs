@@ -1,0 +1,113 @@
+//! A batch on its way into fjall: of each key what is to become of it, once.
+//!
+//! fjall removes keys, not ranges. So a range that is cleared is listed, and its rows are removed one by one;
+//! unless they are very many, when the range becomes pending ([`occ::clears`]).
+//!
+//! ```text
+//!   batch     set d   clear b   clear c..e   set d2   set b        stored: c d
+//!   settled   b is set last; c removed; d was set before the clear, so it is removed; d2 set
+//! ```
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use kv_api::Result;
+use occ::clears::uncovered;
+use occ::store::Op;
+use occ::{KeyRange, RangeSet};
+
+/// What a batch does to a key.
+#[derive(Debug)]
+pub(crate) struct Point {
+    pub(crate) key: Bytes,
+    /// `None` removes it.
+    pub(crate) value: Option<Bytes>,
+    /// Its place in the batch.
+    place: usize,
+}
+
+/// A batch, settled.
+#[derive(Debug)]
+pub(crate) struct Settled {
+    /// In key order, each key once.
+    pub(crate) points: Vec<Point>,
+    /// What is pending after the batch, where that has changed.
+    pub(crate) pending: Option<RangeSet>,
+}
+
+/// Settles a batch. `list` gives the stored keys of a range, in order; ranges of more than `bulk` of them
+/// become pending.
+pub(crate) fn settle<Keys: Iterator<Item = Result<Bytes>>>(
+    ops: Vec<Op>,
+    pending: &RangeSet,
+    bulk: usize,
+    list: impl Fn(&KeyRange) -> Keys,
+) -> Result<Settled> {
+    let mut pending = Cow::Borrowed(pending);
+    let mut points = Vec::with_capacity(ops.len());
+    let mut clears = Vec::new();
+    for (place, op) in ops.into_iter().enumerate() {
+        match op {
+            Op::Set { key, value } => {
+                if pending.contains(&key) {
+                    let point = KeyRange::point(&key);
+                    pending.to_mut().remove(&point.begin, &point.end);
+                }
+                points.push(Point { key, value: Some(value), place });
+            }
+            Op::Clear { key } if pending.contains(&key) => {}
+            Op::Clear { key } => points.push(Point { key, value: None, place }),
+            Op::ClearRange { begin, end } => {
+                let range = KeyRange { begin, end };
+                match listed(&range, &pending, bulk, &list)? {
+                    Some(keys) => points.extend(keys.into_iter().map(|key| Point { key, value: None, place })),
+                    None => pending.to_mut().insert(range.clone()),
+                }
+                clears.push((place, range));
+            }
+        }
+    }
+    // Stable: of one key, the order of the batch, and the last one stays.
+    points.sort_by(|one, other| one.key.cmp(&other.key));
+    points.dedup_by(|next, kept| {
+        let same = next.key == kept.key;
+        if same {
+            std::mem::swap(next, kept);
+        }
+        same
+    });
+    for (place, range) in clears {
+        let from = points.partition_point(|point| point.key < range.begin);
+        let covered = points[from..].iter_mut().take_while(|point| point.key < range.end);
+        covered.filter(|point| point.place < place).for_each(|point| point.value = None);
+    }
+    let pending = match pending {
+        Cow::Borrowed(_) => None,
+        Cow::Owned(pending) => Some(pending),
+    };
+    Ok(Settled { points, pending })
+}
+
+/// The stored keys of a range that are not pending; `None` for more than `bulk`.
+fn listed<Keys: Iterator<Item = Result<Bytes>>>(
+    range: &KeyRange,
+    pending: &RangeSet,
+    bulk: usize,
+    list: &impl Fn(&KeyRange) -> Keys,
+) -> Result<Option<Vec<Bytes>>> {
+    let mut keys = Vec::new();
+    for part in uncovered(pending, &range.begin, &range.end) {
+        for key in list(&part) {
+            if keys.len() == bulk {
+                return Ok(None);
+            }
+            keys.push(key?);
+        }
+    }
+    Ok(Some(keys))
+}
+
+/// The removal of these keys, which are in order.
+pub(crate) fn removals(keys: Vec<Bytes>) -> Vec<Point> {
+    keys.into_iter().map(|key| Point { key, value: None, place: 0 }).collect()
+}
