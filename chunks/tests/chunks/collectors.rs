@@ -3,50 +3,29 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use chunks::store::{Changes, DocumentStore, Edit, Figures, IdRange, Leaf, Page, StoreResult, Written};
+use chunks::store::{DocumentStore, Edit, IdRange, StoreResult};
 use chunks::{ChunkStore, CollectOptions, Collected};
 use tokio::sync::Notify;
 
 use crate::hybrid::{Clock, GRACE, configure, store};
 use crate::support::{World, assert_read, ids, texts};
+use crate::watched::{BeforeWrite, Watched};
 
-/// A store that stands still before a data document is deleted, until it is told to go on.
-#[derive(Debug)]
+/// Stands still before a data document is deleted, until it is told to go on.
+#[derive(Clone, Debug, Default)]
 struct Slow {
-    inner: Arc<dyn DocumentStore>,
-    reached: Notify,
-    go_on: Notify,
+    reached: Arc<Notify>,
+    go_on: Arc<Notify>,
 }
 
 #[async_trait]
-impl DocumentStore for Slow {
-    async fn leaves(&self, ids: &[String], with_ancestors: bool) -> StoreResult<Vec<Vec<Leaf>>> {
-        self.inner.leaves(ids, with_ancestors).await
-    }
-    async fn live(&self, ids: &[String]) -> StoreResult<Vec<bool>> {
-        self.inner.live(ids).await
-    }
-    async fn write(&self, edits: Vec<Edit>) -> StoreResult<Vec<Written>> {
+impl BeforeWrite for Slow {
+    async fn before_write(&self, _: &dyn DocumentStore, edits: &[Edit]) -> StoreResult<()> {
         if edits.iter().any(|edit| edit.deleted && edit.id.starts_with("dat:")) {
             self.reached.notify_one();
             self.go_on.notified().await;
         }
-        self.inner.write(edits).await
-    }
-    async fn graft(&self, leaves: Vec<(String, Leaf)>) -> StoreResult<()> {
-        self.inner.graft(leaves).await
-    }
-    async fn list(&self, range: &IdRange) -> StoreResult<Page> {
-        self.inner.list(range).await
-    }
-    async fn changes(&self, since: Option<&str>, limit: usize) -> StoreResult<Changes> {
-        self.inner.changes(since, limit).await
-    }
-    async fn figures(&self) -> StoreResult<Figures> {
-        self.inner.figures().await
-    }
-    async fn takes(&self, bytes: usize) -> StoreResult<bool> {
-        self.inner.takes(bytes).await
+        Ok(())
     }
 }
 
@@ -66,8 +45,9 @@ async fn nobody_relies_on_what_is_about_to_be_removed(reindex: bool) {
     assert_eq!(collect(&chunks).await.condemned, 5);
     clock.pass(GRACE);
 
-    let slow = Arc::new(Slow { inner: documents.clone(), reached: Notify::new(), go_on: Notify::new() });
-    let slow_chunks = ChunkStore::with_environment(slow.clone(), Arc::new(clock.clone()));
+    let slow = Slow::default();
+    let watched = Arc::new(Watched { inner: documents.clone(), watch: slow.clone() });
+    let slow_chunks = ChunkStore::with_environment(watched, Arc::new(clock.clone()));
     let first = tokio::spawn(async move { collect(&slow_chunks).await });
     slow.reached.notified().await;
     if reindex {

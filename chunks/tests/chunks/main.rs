@@ -13,4 +13,5 @@ mod simulation;
 mod store;
 mod support;
 mod vault;
+mod watched;
 mod writing;

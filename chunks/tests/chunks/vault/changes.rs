@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_trait::async_trait;
-use chunks::store::{Changes, DocumentStore, Edit, Figures, IdRange, Leaf, Page, StoreResult, Written};
+use chunks::store::{DocumentStore, Edit, IdRange, Leaf, StoreResult};
 use serde_json::{Value, json};
 
 use super::{Bench, told};
 use crate::support::World;
+use crate::watched::{BeforeWrite, Watched};
 
 crate::scenarios!(
     conflicting_revisions_are_left_and_named,
@@ -48,10 +49,9 @@ async fn conflicting_revisions_are_left_and_named(world: World) {
     assert_eq!(conflicts, 1);
 }
 
-/// A store where somebody else writes `a.md` just before it is written.
+/// Somebody else writes `a.md` just before it is written.
 #[derive(Debug)]
-struct Meddled {
-    inner: Arc<dyn DocumentStore>,
+struct Meddler {
     /// How often.
     times: AtomicU32,
     /// What; a deletion if it is null.
@@ -59,42 +59,21 @@ struct Meddled {
 }
 
 #[async_trait]
-impl DocumentStore for Meddled {
-    async fn leaves(&self, ids: &[String], with_ancestors: bool) -> StoreResult<Vec<Vec<Leaf>>> {
-        self.inner.leaves(ids, with_ancestors).await
-    }
-    async fn live(&self, ids: &[String]) -> StoreResult<Vec<bool>> {
-        self.inner.live(ids).await
-    }
-    async fn write(&self, edits: Vec<Edit>) -> StoreResult<Vec<Written>> {
-        let is_mine = |edit: &Edit| edit.id == "a.md";
+impl BeforeWrite for Meddler {
+    async fn before_write(&self, inner: &dyn DocumentStore, edits: &[Edit]) -> StoreResult<()> {
         let left = self.times.load(Ordering::Relaxed);
-        if edits.iter().any(is_mine) && left > 0 {
-            self.times.store(left - 1, Ordering::Relaxed);
-            let leaves = self.inner.leaves(&["a.md".to_owned()], false).await?.pop().unwrap();
-            let rev = leaves.first().filter(|leaf| !leaf.deleted).map(|leaf| leaf.rev.clone());
-            let meddling = match self.body.as_object() {
-                None => Edit::delete("a.md", rev.unwrap()),
-                Some(body) => Edit { id: "a.md".into(), rev, deleted: false, body: body.clone() },
-            };
-            assert!(self.inner.write(vec![meddling]).await?[0].is_ok());
+        if left == 0 || edits.iter().all(|edit| edit.id != "a.md") {
+            return Ok(());
         }
-        self.inner.write(edits).await
-    }
-    async fn graft(&self, leaves: Vec<(String, Leaf)>) -> StoreResult<()> {
-        self.inner.graft(leaves).await
-    }
-    async fn list(&self, range: &IdRange) -> StoreResult<Page> {
-        self.inner.list(range).await
-    }
-    async fn changes(&self, since: Option<&str>, limit: usize) -> StoreResult<Changes> {
-        self.inner.changes(since, limit).await
-    }
-    async fn figures(&self) -> StoreResult<Figures> {
-        self.inner.figures().await
-    }
-    async fn takes(&self, bytes: usize) -> StoreResult<bool> {
-        self.inner.takes(bytes).await
+        self.times.store(left - 1, Ordering::Relaxed);
+        let leaves = inner.leaves(&["a.md".to_owned()], false).await?.pop().unwrap();
+        let rev = leaves.first().filter(|leaf| !leaf.deleted).map(|leaf| leaf.rev.clone());
+        let meddling = match self.body.as_object() {
+            None => Edit::delete("a.md", rev.unwrap()),
+            Some(body) => Edit { id: "a.md".into(), rev, deleted: false, body: body.clone() },
+        };
+        assert!(inner.write(vec![meddling]).await?[0].is_ok());
+        Ok(())
     }
 }
 
@@ -104,8 +83,8 @@ async fn meddle(world: &World, times: u32, body: Value) -> (Bench, chunks::vault
     bench.write("a.md", "before");
     bench.write("b.md", "beside it");
     bench.push().await;
-    let meddled = Meddled { inner: bench.store.clone(), times: times.into(), body };
-    let mut meddled = Bench::over(Arc::new(meddled));
+    let watch = Meddler { times: times.into(), body };
+    let mut meddled = Bench::over(Arc::new(Watched { inner: bench.store.clone(), watch }));
     meddled.folder = bench.folder;
     meddled.write("a.md", "from-a\n");
     meddled.write("b.md", "beside it, and more");
