@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_trait::async_trait;
-use chunks::store::{DocumentStore, Edit, IdRange, Leaf, StoreResult};
+use chunks::store::{DocumentStore, Edit, Leaf, StoreResult};
 use serde_json::{Value, json};
 
 use super::{Bench, told};
