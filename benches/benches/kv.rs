@@ -3,6 +3,8 @@
 
 mod support;
 
+#[cfg(feature = "fjall")]
+use benches::engines::Fjall;
 #[cfg(feature = "redb")]
 use benches::engines::Redb;
 #[cfg(feature = "sled")]
@@ -19,6 +21,8 @@ fn all(criterion: &mut Criterion) {
     engine::<Mem>(criterion);
     #[cfg(feature = "redb")]
     engine::<Redb>(criterion);
+    #[cfg(feature = "fjall")]
+    engine::<Fjall>(criterion);
     #[cfg(feature = "sled")]
     engine::<Sled>(criterion);
 }

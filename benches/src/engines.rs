@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use kv_api::{Database, Durability};
-#[cfg(any(feature = "redb", feature = "sled"))]
+#[cfg(any(feature = "redb", feature = "fjall", feature = "sled"))]
 use occ::disk::DiskStore;
 use occ::store::Store;
 
@@ -18,7 +18,7 @@ pub enum Syncing {
 }
 
 /// The page cache of an engine on disk, in bytes: its default.
-#[cfg(any(feature = "redb", feature = "sled"))]
+#[cfg(any(feature = "redb", feature = "fjall", feature = "sled"))]
 const CACHE: u64 = occ::disk::DEFAULT_CACHE_BYTES;
 
 /// An engine that can be opened in a fresh folder.
@@ -84,6 +84,33 @@ impl Engine for Redb {
         match syncing {
             Syncing::Synced => Durability::Disk,
             Syncing::Unsynced => Durability::Process,
+        }
+    }
+}
+
+/// `engine-fjall`.
+#[cfg(feature = "fjall")]
+pub struct Fjall;
+
+#[cfg(feature = "fjall")]
+impl Engine for Fjall {
+    const NAME: &'static str = "fjall";
+    type Database = engine_fjall::FjallDatabase;
+    type Store = engine_fjall::FjallStore;
+
+    fn database(folder: &Path, syncing: Syncing) -> Self::Database {
+        let options = engine_fjall::FjallOptions::new().durability(Self::durability(syncing));
+        engine_fjall::FjallDatabase::open(folder, options).expect("a fresh folder")
+    }
+
+    fn store(folder: &Path, syncing: Syncing) -> Self::Store {
+        engine_fjall::FjallStore::open(folder, CACHE, Self::durability(syncing)).expect("a fresh folder")
+    }
+
+    fn durability(syncing: Syncing) -> Durability {
+        match syncing {
+            Syncing::Synced => Durability::Disk,
+            Syncing::Unsynced => Durability::OperatingSystem,
         }
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct Options {
     /// What grows
     #[arg(value_enum)]
     what: What,
-    /// The engine: mem, redb or sled
+    /// The engine: mem, redb, fjall or sled
     #[arg(long, default_value = "redb")]
     engine: String,
     /// The layout of bodies
@@ -140,6 +140,8 @@ pub(crate) fn run(options: Options) -> Result<()> {
         "mem" => grow::<Mem>(options.what, options.format.into(), until, print),
         #[cfg(feature = "redb")]
         "redb" => grow::<benches::engines::Redb>(options.what, options.format.into(), until, print),
+        #[cfg(feature = "fjall")]
+        "fjall" => grow::<benches::engines::Fjall>(options.what, options.format.into(), until, print),
         #[cfg(feature = "sled")]
         "sled" => grow::<benches::engines::Sled>(options.what, options.format.into(), until, print),
         other => bail!("there is no engine {other} in this build"),

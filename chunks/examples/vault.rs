@@ -8,7 +8,7 @@
 //! ```
 //!
 //! `generate` makes a folder of notes and attachments, the same for every run. `measure` pushes it to a new
-//! database in ENGINE (`sled:FOLDER`, `redb:FOLDER`), in process or through a server that is a process of its own,
+//! database in ENGINE (`redb:FOLDER`, `fjall:FOLDER`, `sled:FOLDER`), in process or through a server that is a process of its own,
 //! pushes it again, pulls it, and compares byte for byte. Memory is the largest that the process ever had
 //! (`VmHWM`), the server's beside it. `cuts` inserts a character at the front of files of 64 MiB, `versions` edits
 //! a note a thousand times.

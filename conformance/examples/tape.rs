@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use clap::{Parser, ValueEnum};
 use conformance::Harness;
 use conformance::tape::{Run, run_long};
+use engine_fjall::FjallStore;
 use engine_redb::RedbStore;
 use engine_sled::SledStore;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -46,6 +47,7 @@ struct Arguments {
 #[derive(Clone, Copy, ValueEnum)]
 enum Engine {
     Mem,
+    Fjall,
     Redb,
     Sled,
 }
@@ -98,6 +100,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match arguments.engine {
         Engine::Mem => play(&InMemory, &arguments),
+        Engine::Fjall => play(&InFolder::<FjallStore>::new(), &arguments),
         Engine::Redb => play(&InFolder::<RedbStore>::new(), &arguments),
         Engine::Sled => play(&InFolder::<SledStore>::new(), &arguments),
     }

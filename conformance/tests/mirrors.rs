@@ -4,6 +4,7 @@
 mod engines;
 
 use conformance::wrappers::{Mirrored, run_on_one_thread};
+use engine_fjall::FjallStore;
 use engine_redb::RedbStore;
 use engine_sled::SledStore;
 
@@ -21,6 +22,10 @@ fn redb_and_sled() -> Mirrored<InFolder<RedbStore>, InFolder<SledStore>> {
     Mirrored(InFolder::new(), InFolder::new())
 }
 
+fn fjall_and_memory() -> Mirrored<InFolder<FjallStore>, InMemory> {
+    Mirrored(InFolder::new(), InMemory)
+}
+
 #[test]
 fn sled_and_memory_pass_what_one_thread_can_ask() {
     run_on_one_thread(&sled_and_memory());
@@ -36,12 +41,21 @@ fn redb_and_sled_pass_what_one_thread_can_ask() {
     run_on_one_thread(&redb_and_sled());
 }
 
+#[test]
+fn fjall_and_memory_pass_what_one_thread_can_ask() {
+    run_on_one_thread(&fjall_and_memory());
+}
+
 mod tape_of_sled_and_memory {
     conformance::tape!(super::sled_and_memory(), 20);
 }
 
 mod tape_of_redb_and_memory {
     conformance::tape!(super::redb_and_memory(), 20);
+}
+
+mod tape_of_fjall_and_memory {
+    conformance::tape!(super::fjall_and_memory(), 20);
 }
 
 mod tape_of_redb_and_sled {

@@ -5,6 +5,7 @@
 //! | `mem:` | memory; gone when the process ends |
 //! | `sled:FOLDER` | a sled tree in that folder |
 //! | `redb:FOLDER` | a redb file in that folder |
+//! | `fjall:FOLDER` | fjall's journals and tables in that folder |
 //! | `FOLDER` | the engine that the folder's mark names ([`occ::folder`]); redb for a new one |
 //! | `fdb:` | the FoundationDB cluster of `FDB_CLUSTER_FILE`, or of the client's default cluster file |
 //! | `fdb:FILE` | the FoundationDB cluster of that cluster file |
@@ -31,15 +32,25 @@ pub enum Engine {
     Sled,
     /// A redb file in a folder.
     Redb,
+    /// fjall's journals and tables in a folder.
+    Fjall,
     /// A FoundationDB cluster.
     Fdb,
 }
 
 impl Engine {
     /// What new folders are made with. A build without the usual engine makes them with the one it has.
-    const NEW: Engine = if cfg!(feature = "redb") || !cfg!(feature = "sled") { Engine::Redb } else { Engine::Sled };
+    const NEW: Engine = if cfg!(feature = "redb") {
+        Engine::Redb
+    } else if cfg!(feature = "sled") {
+        Engine::Sled
+    } else if cfg!(feature = "fjall") {
+        Engine::Fjall
+    } else {
+        Engine::Redb
+    };
 
-    const ALL: [Engine; 4] = [Engine::Mem, Engine::Sled, Engine::Redb, Engine::Fdb];
+    const ALL: [Engine; 5] = [Engine::Mem, Engine::Sled, Engine::Redb, Engine::Fjall, Engine::Fdb];
 
     /// The engine's name in URLs, marks and features.
     pub const fn name(self) -> &'static str {
@@ -47,6 +58,7 @@ impl Engine {
             Engine::Mem => "mem",
             Engine::Sled => "sled",
             Engine::Redb => "redb",
+            Engine::Fjall => "fjall",
             Engine::Fdb => "fdb",
         }
     }
@@ -203,7 +215,7 @@ impl fmt::Display for EngineUrl {
 pub enum EngineError {
     /// The URL's scheme names no engine.
     #[error(
-        "there is no engine \"{name}\"; a store is named sled:FOLDER, redb:FOLDER, fdb:CLUSTER_FILE, mem:, or by its folder alone"
+        "there is no engine \"{name}\"; a store is named redb:FOLDER, fjall:FOLDER, sled:FOLDER, fdb:CLUSTER_FILE, mem:, or by its folder alone"
     )]
     UnknownEngine {
         /// What it names.
@@ -213,7 +225,7 @@ pub enum EngineError {
     #[error("mem: takes no path; it keeps everything in memory until the process ends")]
     MemWithPath,
     /// An engine on disk without a folder.
-    #[error("\"{url}\" names no folder; write sled:FOLDER or redb:FOLDER")]
+    #[error("\"{url}\" names no folder; write redb:FOLDER, fjall:FOLDER or sled:FOLDER")]
     NoPath {
         /// The URL.
         url: String,
@@ -314,10 +326,12 @@ fn open_folder(
         // Where the mark names another one, the engine says so itself.
         (Some(Engine::Sled), _) => open_sled(folder, cache_bytes),
         (Some(Engine::Redb), _) => open_redb(folder, cache_bytes),
+        (Some(Engine::Fjall), _) => open_fjall(folder, cache_bytes),
         (Some(engine), _) => Err(EngineError::NotBuilt { engine: engine.name().into() }),
         (None, Some(mark)) => match Engine::from_name(&mark.engine) {
             Some(Engine::Sled) => open_sled(folder, cache_bytes),
             Some(Engine::Redb) => open_redb(folder, cache_bytes),
+            Some(Engine::Fjall) => open_fjall(folder, cache_bytes),
             // No folder of this program's says that.
             Some(Engine::Mem | Engine::Fdb) | None => Err(EngineError::NotBuilt { engine: mark.engine }),
         },
@@ -360,6 +374,20 @@ fn open_redb(folder: &Path, cache_bytes: Option<u64>) -> Result<AnyDatabase, Eng
 #[cfg(not(feature = "redb"))]
 fn open_redb(_folder: &Path, _cache_bytes: Option<u64>) -> Result<AnyDatabase, EngineError> {
     Err(EngineError::NotBuilt { engine: Engine::Redb.name().into() })
+}
+
+#[cfg(feature = "fjall")]
+fn open_fjall(folder: &Path, cache_bytes: Option<u64>) -> Result<AnyDatabase, EngineError> {
+    let mut options = engine_fjall::FjallOptions::new();
+    if let Some(bytes) = cache_bytes {
+        options = options.cache_bytes(bytes);
+    }
+    Ok(AnyDatabase::new(engine_fjall::FjallDatabase::open(folder, options)?))
+}
+
+#[cfg(not(feature = "fjall"))]
+fn open_fjall(_folder: &Path, _cache_bytes: Option<u64>) -> Result<AnyDatabase, EngineError> {
+    Err(EngineError::NotBuilt { engine: Engine::Fjall.name().into() })
 }
 
 #[cfg(feature = "fdb")]
@@ -477,11 +505,11 @@ mod tests {
         assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 1);
     }
 
-    #[cfg(all(feature = "redb", feature = "sled"))]
+    #[cfg(all(feature = "redb", feature = "sled", feature = "fjall"))]
     #[test]
     fn a_new_folder_is_opened_by_its_name_alone_afterwards() {
         let root = tempfile::tempdir().unwrap();
-        for (engine, other) in [("sled", "redb"), ("redb", "sled")] {
+        for (engine, other) in [("sled", "redb"), ("redb", "fjall"), ("fjall", "sled")] {
             let folder = root.path().join(engine);
             let with = |engine: &str| url(&format!("{engine}:{}", folder.display())).unwrap();
             drop(open(&with(engine), IfMissing::Create).unwrap());

@@ -29,6 +29,8 @@ pub(crate) fn describe() -> Machine {
     promise::<Mem>(&mut facts);
     #[cfg(feature = "redb")]
     promise::<benches::engines::Redb>(&mut facts);
+    #[cfg(feature = "fjall")]
+    promise::<benches::engines::Fjall>(&mut facts);
     #[cfg(feature = "sled")]
     promise::<benches::engines::Sled>(&mut facts);
     Machine { facts }

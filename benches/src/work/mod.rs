@@ -111,6 +111,12 @@ mod tests {
         both_sides_work::<crate::engines::Redb>();
     }
 
+    #[cfg(feature = "fjall")]
+    #[test]
+    fn every_work_can_be_done_on_fjall() {
+        both_sides_work::<crate::engines::Fjall>();
+    }
+
     #[cfg(feature = "sled")]
     #[test]
     fn every_work_can_be_done_on_sled() {

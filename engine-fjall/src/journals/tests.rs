@@ -114,7 +114,7 @@ fn a_batch_that_was_left_in_part_is_cut_off() {
     let (from, to) = (ends[BATCHES - 1] as usize, ends[BATCHES] as usize);
     // To its end but for a piece in its middle, as pages may reach the disk; with room behind it; and cut.
     let mut torn = Vec::new();
-    for at in (from..to - 64).step_by(50) {
+    for at in (from..to - 64).step_by(170) {
         let mut bytes = whole.clone();
         bytes[at..at + 64].fill(0);
         torn.push(bytes.clone());
