@@ -65,9 +65,12 @@ impl Held {
         expired.map(|(_, size)| size).sum()
     }
 
-    /// Whether it holds copies that must stay where they are until their marks expire.
+    /// Whether it holds copies that must stay where they are until their marks expire. Of strays only one has become
+    /// the one that is named; the others are marked.
     pub(super) fn has_young_copies(&self) -> bool {
-        let is_young = |copy: &Copy| matches!(copy, Copy::Spare { expired: false, .. } | Copy::Superseded { .. });
+        let is_young = |copy: &Copy| {
+            matches!(copy, Copy::Spare { expired: false, .. } | Copy::Superseded { .. } | Copy::Stray { .. })
+        };
         self.copies.values().any(is_young)
     }
 }

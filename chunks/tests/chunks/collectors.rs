@@ -7,7 +7,7 @@ use chunks::store::{DocumentStore, Edit, IdRange, StoreResult};
 use chunks::{ChunkStore, CollectOptions, Collected};
 use tokio::sync::Notify;
 
-use crate::hybrid::{Clock, GRACE, configure, store};
+use crate::hybrid::{Clock, GRACE, configure, large, store};
 use crate::support::{World, assert_read, ids, texts};
 use crate::watched::{BeforeWrite, Watched};
 
@@ -77,4 +77,32 @@ async fn a_slow_collector_takes_nothing_that_another_one_found() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_collector_takes_nothing_that_a_rebuild_found() {
     nobody_relies_on_what_is_about_to_be_removed(true).await;
+}
+
+/// Seed 500839 of the plays with an old fork: copies that were marked were put together in the same collection,
+/// and the marks were lost with their documents.
+#[tokio::test(flavor = "multi_thread")]
+async fn copies_in_no_index_are_gone_after_two_collections() {
+    let world = World::in_process().await;
+    let (documents, clock) = (world.database("db").await, Clock::new());
+    let chunks = ChunkStore::with_environment(documents.clone(), Arc::new(clock.clone()));
+    configure(&chunks).await;
+    // Too large to be put together with others.
+    let some = large("note", 2);
+    store(&chunks, "note.md", &some).await;
+    let data = documents.list(&IdRange::prefix("dat:").with_bodies()).await.unwrap().rows.remove(0);
+    let mut body = data.body.unwrap();
+    body["chunks"].as_object_mut().unwrap().remove(&some[1].0).unwrap();
+    let copy =
+        |number| Edit { id: format!("dat:-{number:03}-00c0ffee"), rev: None, deleted: false, body: body.clone() };
+    let index = documents.list(&IdRange::prefix("idx:")).await.unwrap().rows.remove(0);
+    let edits = (2..8).map(copy).chain([Edit::delete(&index.id, &index.rev)]).collect();
+    assert!(documents.write(edits).await.unwrap().iter().all(Result::is_ok));
+    for _ in 0..2 {
+        collect(&chunks).await;
+        assert_read(&chunks.get(&ids(&some)).await.unwrap(), &some);
+        clock.pass(GRACE);
+    }
+    let left = documents.list(&IdRange::prefix("dat:")).await.unwrap().rows;
+    assert_eq!(left.len(), 1, "{left:?}");
 }
