@@ -158,6 +158,11 @@ impl<S: Store> Core<S> {
         self.with_window(|window| window.newest(now))
     }
 
+    /// Somebody is told a version, and may read at it while the window lasts.
+    pub(crate) fn tell(&self, version: i64) {
+        self.with_window(|window| window.tell(version));
+    }
+
     /// The view at a version.
     pub(crate) fn view_at(&self, version: i64) -> Result<S::View> {
         let now = self.clock.now();

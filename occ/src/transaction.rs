@@ -160,7 +160,7 @@ impl<S: Store> OccTransaction<S> {
 #[deny(clippy::missing_trait_methods)]
 impl<S: Store> Transaction for OccTransaction<S> {
     fn get_read_version(&self) -> impl Future<Output = Result<i64>> + Send + use<S> {
-        ready(self.with(|state, core| state.read_version(core)))
+        ready(self.with(|state, core| state.read_version(core).inspect(|version| core.tell(*version))))
     }
 
     fn set_read_version(&self, version: i64) {
@@ -226,9 +226,13 @@ impl<S: Store> Transaction for OccTransaction<S> {
 
     fn get_versionstamp(&self) -> impl Future<Output = Result<Versionstamp>> + Send + use<S> {
         let stamp = self.with(|state, core| state.stamp(core));
+        // Not the handle: a stamp that is waited for keeps no database open.
+        let core = self.0.handle.core.clone();
         async move {
             let stamp = stamp?;
-            poll_fn(|context| stamp.poll(context)).await
+            let stamp = poll_fn(|context| stamp.poll(context)).await?;
+            core.tell(stamp.version() as i64);
+            Ok(stamp)
         }
     }
 
@@ -256,9 +260,11 @@ impl<S: Store> Transaction for OccTransaction<S> {
     }
 
     fn get_committed_version(&self) -> Result<i64> {
-        self.with(|state, _| state.committed).ok_or_else(|| {
+        let committed = self.with(|state, _| state.committed).ok_or_else(|| {
             Error::new(error::CLIENT_INVALID_OPERATION).with_context("the transaction has not committed")
-        })
+        })?;
+        self.0.handle.core.tell(committed);
+        Ok(committed)
     }
 
     fn on_error(&self, error: Error) -> impl Future<Output = Result<()>> + Send + use<S> {

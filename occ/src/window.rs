@@ -6,6 +6,10 @@
 //!                    └ reads at 10..17             └ reads at 42 up to the newest read version
 //! ```
 //!
+//! A view holds on to what later batches replaced, which the store could otherwise use again: under very
+//! many writes only those views are kept whose versions somebody was told ([`Window::tell`]) and may ask
+//! for. Transactions that have begun hold their own view.
+//!
 //! Invariants: a view is here only once its batch is synced; the newest read version that was handed
 //! out is below every commit version that is given later; a version older than the window by the clock
 //! is not readable, even where nothing was written since.
@@ -19,9 +23,18 @@ use crate::sequencer::Timeline;
 
 /// More views than this, and views before more changed keys than this, are not kept: under very many
 /// writes the oldest part of the window is given up (1007 for those who set such a read version) rather
-/// than the memory. Transactions that have begun hold their own view.
-const MOST_VIEWS: usize = 4096;
-const MOST_CHANGES: usize = 100_000;
+/// than the memory.
+const MOST: Extent = Extent { views: 4096, changes: 100_000 };
+
+/// The same for views at whose versions nobody was told: nobody is going to ask for them, but for who
+/// made a version up.
+const UNTOLD: Extent = Extent { views: 64, changes: 2_000 };
+
+#[derive(Clone, Copy, Debug)]
+struct Extent {
+    views: usize,
+    changes: u64,
+}
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -29,9 +42,12 @@ pub(crate) struct Window<V> {
     timeline: Timeline,
     /// How many versions can be read at.
     width: i64,
+    /// The newest views without a gap; the last is the head.
     views: VecDeque<Entry<V>>,
-    /// The changes of all views but the oldest.
-    changes: usize,
+    /// Older ones, at whose versions somebody was told.
+    told: VecDeque<Entry<V>>,
+    /// The changes of all batches.
+    changes: u64,
     /// Views that nobody needs any more: to be dropped outside of the window's lock.
     dropped: Vec<V>,
     /// The newest version that can be read at.
@@ -40,11 +56,15 @@ pub(crate) struct Window<V> {
     committing: Option<i64>,
 }
 
-/// A view, from which version on it holds, and how many changes made it of the one before.
+/// A view and the versions at which it holds.
 #[derive(Debug)]
 struct Entry<V> {
     from: i64,
-    changes: usize,
+    /// Where the next one begins; of the head, beyond all.
+    until: i64,
+    /// The changes of all batches up to it.
+    changes: u64,
+    told: bool,
     view: V,
 }
 
@@ -52,8 +72,9 @@ impl<V: Clone> Window<V> {
     pub(crate) fn new(timeline: Timeline, width: Duration, view: V) -> Self {
         let width = i64::try_from(width.as_micros()).unwrap_or(i64::MAX);
         let newest = timeline.first();
-        let views = VecDeque::from([Entry { from: newest, changes: 0, view }]);
-        Window { timeline, width, views, changes: 0, dropped: Vec::new(), newest, committing: None }
+        let views = VecDeque::from([Entry { from: newest, until: i64::MAX, changes: 0, told: false, view }]);
+        let (told, dropped) = (VecDeque::new(), Vec::new());
+        Window { timeline, width, views, told, changes: 0, dropped, newest, committing: None }
     }
 
     /// The newest version, and its view. Versions pass with time even where nothing is committed.
@@ -71,11 +92,35 @@ impl<V: Clone> Window<V> {
         if version < self.oldest(now) {
             return Err(Error::new(error::TRANSACTION_TOO_OLD));
         }
-        let after = self.views.partition_point(|entry| entry.from <= version);
-        match after.checked_sub(1).and_then(|at| self.views.get(at)) {
-            Some(entry) => Ok(entry.view.clone()),
+        match self.entry(version) {
+            Some(entry) => {
+                // Who asked once may ask again.
+                entry.told = true;
+                Ok(entry.view.clone())
+            }
             None => Err(Error::new(error::TRANSACTION_TOO_OLD)),
         }
+    }
+
+    /// Keeps the view at `version`, which somebody is told, while the window lasts; where a batch was
+    /// committed there, the view right before it too.
+    pub(crate) fn tell(&mut self, version: i64) {
+        let Some(entry) = self.entry(version) else { return };
+        entry.told = true;
+        if entry.from == version
+            && let Some(before) = self.entry(version - 1)
+        {
+            before.told = true;
+        }
+    }
+
+    fn entry(&mut self, version: i64) -> Option<&mut Entry<V>> {
+        let views = match self.views.front() {
+            Some(first) if first.from <= version => &mut self.views,
+            _ => &mut self.told,
+        };
+        let at = views.partition_point(|entry| entry.from <= version).checked_sub(1)?;
+        views.get_mut(at).filter(|entry| version < entry.until)
     }
 
     /// The oldest version that can be read at, and that a commit may have read at.
@@ -94,8 +139,11 @@ impl<V: Clone> Window<V> {
     pub(crate) fn publish(&mut self, version: i64, view: V, changes: usize, now: Duration) {
         self.committing = None;
         self.newest = version;
-        self.changes += changes;
-        self.views.push_back(Entry { from: version, changes, view });
+        self.changes += changes as u64;
+        if let Some(head) = self.views.back_mut() {
+            head.until = version;
+        }
+        self.views.push_back(Entry { from: version, until: i64::MAX, changes: self.changes, told: false, view });
         self.prune(now);
     }
 
@@ -125,11 +173,22 @@ impl<V: Clone> Window<V> {
 
     fn prune(&mut self, now: Duration) {
         let oldest = self.oldest(now);
-        while let Some(next) = self.views.get(1)
-            && (next.from <= oldest || self.views.len() > MOST_VIEWS || self.changes > MOST_CHANGES)
-        {
-            self.changes -= next.changes;
-            self.dropped.extend(self.views.pop_front().map(|entry| entry.view));
+        let changes = self.changes;
+        let is_beyond = |entry: &Entry<V>, views: usize, most: Extent| {
+            entry.until <= oldest || views > most.views || changes - entry.changes > most.changes
+        };
+        while self.views.len() > 1 {
+            let views = self.views.len();
+            let Some(entry) = self.views.pop_front_if(|entry| is_beyond(entry, views, UNTOLD)) else { break };
+            match entry.told {
+                true => self.told.push_back(entry),
+                false => self.dropped.push(entry.view),
+            }
+        }
+        loop {
+            let views = self.views.len() + self.told.len();
+            let Some(entry) = self.told.pop_front_if(|entry| is_beyond(entry, views, MOST)) else { break };
+            self.dropped.push(entry.view);
         }
     }
 
@@ -167,22 +226,53 @@ mod tests {
         assert_eq!(window.views.len(), 1);
     }
 
+    /// Publishes a batch of so many changes; its version.
+    fn write(window: &mut Window<&'static str>, view: &'static str, changes: usize) -> i64 {
+        let version = window.begin_batch(SECOND);
+        window.publish(version, view, changes, SECOND);
+        version
+    }
+
+    #[test]
+    fn very_many_changes_leave_what_somebody_was_told() {
+        let mut window = window();
+        let first = write(&mut window, "one", 1);
+        let second = write(&mut window, "two", 1);
+        let third = write(&mut window, "three", 1);
+        window.tell(second);
+        for _ in 0..UNTOLD.views {
+            write(&mut window, "more", 1);
+        }
+        assert_eq!(window.at(first - 1, SECOND).unwrap_err().code(), 1007, "nobody was told");
+        assert_eq!(window.at(first, SECOND).unwrap(), "one", "right before one that somebody was told");
+        assert_eq!(window.at(second, SECOND).unwrap(), "two");
+        assert_eq!(window.at(third, SECOND).unwrap_err().code(), 1007, "in a gap");
+        assert_eq!(window.take_dropped(), ["empty", "three"]);
+        let last = write(&mut window, "last", UNTOLD.changes as usize + 1);
+        assert_eq!((window.views.len(), window.told.len()), (1, 2));
+        assert_eq!(window.at(last - 1, SECOND).unwrap_err().code(), 1007);
+        assert_eq!(window.at(last, SECOND).unwrap(), "last");
+        assert_eq!(window.at(second, 6 * SECOND).unwrap(), "two");
+        assert_eq!(window.at(second, 7 * SECOND).unwrap_err().code(), 1007);
+        assert!(window.told.is_empty());
+    }
+
     #[test]
     fn very_many_changes_shorten_the_window() {
         let mut window = window();
-        let first = window.begin_batch(SECOND);
-        window.publish(first, "one", MOST_CHANGES, SECOND);
+        let first = write(&mut window, "one", MOST.changes as usize);
+        window.tell(first);
         assert_eq!(window.at(first, SECOND).unwrap(), "one");
-        let second = window.begin_batch(SECOND);
-        window.publish(second, "two", MOST_CHANGES, SECOND);
-        assert_eq!(window.at(first, SECOND).unwrap(), "one", "the view before the last batch stays");
+        let second = write(&mut window, "two", MOST.changes as usize);
+        assert_eq!(window.at(first, SECOND).unwrap(), "one");
         assert_eq!(window.at(first - 1, SECOND).unwrap_err().code(), 1007);
         assert_eq!(window.take_dropped(), ["empty"]);
-        for _ in 0..2 * MOST_VIEWS {
-            let version = window.begin_batch(SECOND);
-            window.publish(version, "more", 1, SECOND);
+        window.tell(second);
+        for _ in 0..2 * MOST.views {
+            let version = write(&mut window, "more", 1);
+            window.tell(version);
         }
-        assert_eq!(window.views.len(), MOST_VIEWS);
+        assert_eq!(window.views.len() + window.told.len(), MOST.views);
         assert_eq!(window.head(), &"more");
     }
 
