@@ -152,30 +152,46 @@ async fn put(request: &mut Request, db: &str, id: &str) -> Result<Response> {
         Some("false") => WriteMode::Replicated,
         _ => WriteMode::Interactive,
     };
-    let database = request.database(db).await?;
+    let database = request.app.known(db).await?;
+    let edit = match edit(request, id, mode).await {
+        Ok(edit) => edit,
+        Err(wrong) => {
+            // That the database is gone, which the handle may not know, goes before what is wrong with the edit.
+            request.database(db).await?;
+            return Err(wrong);
+        }
+    };
+    let status = match edit.deleted {
+        true => StatusCode::OK,
+        false => StatusCode::CREATED,
+    };
+    let rev = match write_one(&database, edit.clone(), mode).await {
+        Err(refused) if refused.is_stale_handle() => {
+            request.app.forget(db);
+            write_one(&request.app.known(db).await?, edit, mode).await?
+        }
+        outcome => outcome?,
+    };
+    let mut response = written(id, &rev, status, is_batch(&request.params));
+    response::set_location(&mut response, request.absolute(&[db, id]));
+    Ok(response)
+}
+
+/// The edit that a `PUT` asks for.
+async fn edit(request: &mut Request, id: &str, mode: WriteMode) -> Result<Edit> {
     if request.headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"multipart/related")) {
         return Err(ApiError::not_implemented("attachments"));
     }
     let json = request.json().await?;
     let mut edit = Edit::from_json(Some(id), &json, mode)?;
     if let Some(named) = request.named_rev()? {
-        match &edit.rev {
-            Some(own) if *own != named => {
-                return Err(ApiError::bad_request(
-                    "Document rev from request body and query string have different values",
-                ));
-            }
-            _ => edit.rev = Some(named),
+        if edit.rev.as_ref().is_some_and(|own| *own != named) {
+            let reason = "Document rev from request body and query string have different values";
+            return Err(ApiError::bad_request(reason));
         }
+        edit.rev = Some(named);
     }
-    let status = match edit.deleted {
-        true => StatusCode::OK,
-        false => StatusCode::CREATED,
-    };
-    let rev = write_one(&database, edit, mode).await?;
-    let mut response = written(id, &rev, status, is_batch(&request.params));
-    response::set_location(&mut response, request.absolute(&[db, id]));
-    Ok(response)
+    Ok(edit)
 }
 
 async fn write_one(database: &Documents, edit: Edit, mode: WriteMode) -> Result<RevId> {

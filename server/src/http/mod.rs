@@ -73,7 +73,7 @@ use state::App;
 async fn serve(app: Arc<App>, request: hyper::Request<Incoming>, peer: SocketAddr) -> Result<Response, Infallible> {
     let started = Instant::now();
     let (parts, incoming) = request.into_parts();
-    let id = request_id(&parts.headers);
+    let id = request_id(&app, &parts.headers);
     let origin = parts.headers.get(hyper::header::ORIGIN).cloned();
     let (method, uri) = (parts.method.clone(), parts.uri.clone());
 
@@ -97,14 +97,11 @@ async fn serve(app: Arc<App>, request: hyper::Request<Incoming>, peer: SocketAdd
 }
 
 /// The client's own request id where it may stand in a header and a log, otherwise a new one.
-fn request_id(headers: &HeaderMap) -> HeaderValue {
+fn request_id(app: &App, headers: &HeaderMap) -> HeaderValue {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     match headers.get("x-couch-request-id") {
         Some(id) if !id.is_empty() && id.len() <= 36 && id.as_bytes().iter().all(is_plain) => id.clone(),
-        _ => uuids::random_hex::<5>()
-            .ok()
-            .and_then(|id| HeaderValue::try_from(id).ok())
-            .unwrap_or_else(|| HeaderValue::from_static("0000000000")),
+        _ => HeaderValue::try_from(app.request_ids.next()).unwrap_or_else(|_| HeaderValue::from_static("0000000000")),
     }
 }
 

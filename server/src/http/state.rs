@@ -17,7 +17,7 @@ use super::cors::CorsOptions;
 use super::error::{ApiError, Result};
 use super::relocate::Relocations;
 use super::stores::Stores;
-use super::uuids::Uuids;
+use super::uuids::{RequestIds, Uuids};
 use crate::engine::EngineUrl;
 
 /// The documents of one database, over whichever engine.
@@ -82,6 +82,7 @@ pub(crate) struct App {
     pub(crate) options: Options,
     pub(crate) auth: Auth,
     pub(crate) uuids: Uuids,
+    pub(crate) request_ids: RequestIds,
     pub(crate) uuid: String,
     scans: Scans,
     /// Handles of databases that were read lately; see [`App::known`].
@@ -107,6 +108,7 @@ impl App {
             options,
             auth,
             uuids: Uuids::default(),
+            request_ids: RequestIds::new(),
             uuid: identity.uuid,
             scans,
             known: Mutex::default(),

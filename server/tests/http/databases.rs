@@ -105,6 +105,16 @@ async fn a_database_that_another_process_drops_and_creates_is_found() {
         couch.layer.delete_database("db").await.unwrap();
         couch.layer.create_database("db", model::CreateOptions::default()).await.unwrap();
     }
+    // A write finds out by itself, and that the database is gone goes before what is wrong with the write.
+    couch.put("/db/x", json!({"from": "third"})).await;
+    couch.layer.delete_database("db").await.unwrap();
+    couch.layer.create_database("db", model::CreateOptions::default()).await.unwrap();
+    couch.put("/db/x", json!({"from": "fourth"})).await;
+    assert_eq!(couch.get("/db/x").await.json()["from"], "fourth");
+    couch.layer.delete_database("db").await.unwrap();
+    let answer = couch.send(couch.request("PUT", "/db/x").body("{")).await;
+    answer.refused(404, "not_found", "Database does not exist.");
+    couch.call("PUT", "/db/x").await.refused(404, "not_found", "Database does not exist.");
 }
 
 #[tokio::test(flavor = "multi_thread")]
