@@ -191,7 +191,10 @@ mod tests {
                 let rows = database.begin_read().unwrap().open_table(ROWS).unwrap();
                 let rows = rows.iter().unwrap().map(|row| {
                     let (key, row) = row.unwrap();
-                    (Bytes::copy_from_slice(key.value()), row::read(key.value(), row.value()).unwrap())
+                    (
+                        Bytes::copy_from_slice(key.value()),
+                        Bytes::copy_from_slice(row::value(key.value(), row.value()).unwrap()),
+                    )
                 });
                 assert!(rows.eq(model.clone()), "seed {seed}");
             }

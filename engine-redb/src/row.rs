@@ -7,7 +7,7 @@
 //!   ├── value ──┬─ CRC-32 of key and value, 4 bytes big-endian ─┤
 //! ```
 
-use kv_api::{Bytes, Error, Result, error};
+use kv_api::{Error, Result, error};
 
 fn checksum(key: &[u8], value: &[u8]) -> [u8; 4] {
     let mut hasher = crc32fast::Hasher::new();
@@ -24,9 +24,9 @@ pub(crate) fn write(row: &mut Vec<u8>, key: &[u8], value: &[u8]) {
 }
 
 /// The value of a row: 1522 for one that is damaged.
-pub(crate) fn read(key: &[u8], row: &[u8]) -> Result<Bytes> {
+pub(crate) fn value<'r>(key: &[u8], row: &'r [u8]) -> Result<&'r [u8]> {
     match row.split_last_chunk::<4>() {
-        Some((value, check)) if *check == checksum(key, value) => Ok(Bytes::copy_from_slice(value)),
+        Some((value, check)) if *check == checksum(key, value) => Ok(value),
         _ => Err(Error::new(error::FILE_CORRUPT)
             .with_context("a row in data.redb is damaged: restore the folder from a backup")),
     }
@@ -41,14 +41,14 @@ mod tests {
         let mut row = vec![9; 100];
         for value in [b"".as_slice(), b"v", &[7; 1000]] {
             write(&mut row, b"key", value);
-            assert_eq!(read(b"key", &row).unwrap(), value);
+            assert_eq!(super::value(b"key", &row).unwrap(), value);
             for bit in 0..row.len() * 8 {
                 row[bit / 8] ^= 1 << (bit % 8);
-                assert_eq!(read(b"key", &row).unwrap_err().code(), error::FILE_CORRUPT, "bit {bit}");
+                assert_eq!(super::value(b"key", &row).unwrap_err().code(), error::FILE_CORRUPT, "bit {bit}");
                 row[bit / 8] ^= 1 << (bit % 8);
             }
-            assert!(read(b"kez", &row).is_err() && read(b"key", &row[1..]).is_err());
+            assert!(super::value(b"kez", &row).is_err() && super::value(b"key", &row[1..]).is_err());
         }
-        assert!(read(b"key", b"123").is_err());
+        assert!(super::value(b"key", b"123").is_err());
     }
 }

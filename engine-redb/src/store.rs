@@ -139,21 +139,74 @@ impl View for RedbView {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
         caught("redb", || {
             let row = self.0.get(key).map_err(failed)?;
-            row.map(|row| row::read(key, row.value())).transpose()
+            row.map(|row| row::value(key, row.value()).map(Bytes::copy_from_slice)).transpose()
         })
     }
 
     fn range(&self, begin: &[u8], end: &[u8], direction: Direction) -> RedbRange {
-        let rows = caught("redb", || self.0.range(begin..end).map_err(failed));
-        RedbRange { rows: rows.map_err(Some), direction }
+        RedbRange::new(caught("redb", || self.0.range(begin..end).map_err(failed)), direction)
     }
 }
 
-/// Rows of a [`RedbView`].
+/// Rows of a [`RedbView`]. They are copied out of redb's pages some at a time, into one piece of memory that
+/// they share: first one, since many readers want no more, then four times as many each time.
 pub struct RedbRange {
-    /// Or what reading it failed with, until that has been told.
-    rows: Result<Range<'static, &'static [u8], &'static [u8]>, Option<Error>>,
+    /// `None` after the last row and after an error.
+    rows: Option<Range<'static, &'static [u8], &'static [u8]>>,
     direction: Direction,
+    ready: std::vec::IntoIter<Result<(Bytes, Bytes)>>,
+    /// How many rows are copied next.
+    next: usize,
+}
+
+/// Rows that are copied together, at most, and bytes of theirs that end a piece of memory.
+const MOST_TOGETHER: usize = 64;
+const MOST_BYTES_TOGETHER: usize = 64 * 1024;
+
+impl RedbRange {
+    fn new(rows: Result<Range<'static, &'static [u8], &'static [u8]>>, direction: Direction) -> Self {
+        let (rows, failure) = match rows {
+            Ok(rows) => (Some(rows), None),
+            Err(error) => (None, Some(Err(error))),
+        };
+        RedbRange { rows, direction, ready: Vec::from_iter(failure).into_iter(), next: 1 }
+    }
+
+    /// Copies the next rows.
+    fn copy(&mut self) -> Vec<Result<(Bytes, Bytes)>> {
+        let Some(rows) = &mut self.rows else { return Vec::new() };
+        let mut bytes = Vec::with_capacity(self.next * 128);
+        let mut ends: Vec<(usize, usize)> = Vec::with_capacity(self.next);
+        let copied = caught("redb", || {
+            while ends.len() < self.next && bytes.len() < MOST_BYTES_TOGETHER {
+                let row = match self.direction {
+                    Direction::Forward => rows.next(),
+                    Direction::Reverse => rows.next_back(),
+                };
+                let Some(row) = row else { return Ok(false) };
+                let (key, row) = row.map_err(failed)?;
+                let value = row::value(key.value(), row.value())?;
+                bytes.extend_from_slice(key.value());
+                let key_end = bytes.len();
+                bytes.extend_from_slice(value);
+                ends.push((key_end, bytes.len()));
+            }
+            Ok(true)
+        });
+        self.next = (self.next * 4).min(MOST_TOGETHER);
+        let bytes = Bytes::from(bytes);
+        let mut from = 0;
+        let mut ready = Vec::with_capacity(ends.len() + 1);
+        for (key_end, end) in ends {
+            ready.push(Ok((bytes.slice(from..key_end), bytes.slice(key_end..end))));
+            from = end;
+        }
+        if !matches!(copied, Ok(true)) {
+            self.rows = None;
+        }
+        ready.extend(copied.err().map(Err));
+        ready
+    }
 }
 
 impl std::fmt::Debug for RedbRange {
@@ -166,22 +219,9 @@ impl Iterator for RedbRange {
     type Item = Result<(Bytes, Bytes)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let rows = match &mut self.rows {
-            Ok(rows) => rows,
-            Err(failure) => return failure.take().map(Err),
-        };
-        let row = caught("redb", || {
-            let row = match self.direction {
-                Direction::Forward => rows.next(),
-                Direction::Reverse => rows.next_back(),
-            };
-            let Some(row) = row else { return Ok(None) };
-            let (key, row) = row.map_err(failed)?;
-            Ok(Some((Bytes::copy_from_slice(key.value()), row::read(key.value(), row.value())?)))
-        });
-        if row.is_err() {
-            self.rows = Err(None);
+        if self.ready.as_slice().is_empty() {
+            self.ready = self.copy().into_iter();
         }
-        row.transpose()
+        self.ready.next()
     }
 }

@@ -38,7 +38,9 @@ impl<D: Database> Documents<D> {
         let Some(rev) = &options.rev else {
             return self.read(|transaction| self.winner(transaction, id, options)).await;
         };
-        let mut found = self.open_revs(id, &OpenRevs::These(vec![rev.clone()]), options).await?;
+        // Boxed: it would make every other read move its many bytes.
+        let these = OpenRevs::These(vec![rev.clone()]);
+        let mut found = Box::pin(self.open_revs(id, &these, options)).await?;
         // The newest of several leaves is the first.
         match found.drain(..).next() {
             Some(OpenRev::Found(document)) => Ok(document),

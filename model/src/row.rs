@@ -7,8 +7,8 @@
 use std::borrow::Cow;
 
 use crate::error::{Error, Result};
+use crate::tuple;
 
-const NULL: u8 = 0x00;
 const BYTES: u8 = 0x01;
 const STRING: u8 = 0x02;
 pub(crate) const NESTED: u8 = 0x05;
@@ -112,7 +112,7 @@ impl<'a> Reader<'a> {
         let mut from = 0;
         let mut unescaped = Vec::new();
         loop {
-            let zero = memchr::memchr(NULL, &whole[from..]).ok_or_else(|| malformed("it ends early"))? + from;
+            let zero = tuple::find_nul(&whole[from..]).ok_or_else(|| malformed("it ends early"))? + from;
             if whole.get(zero + 1) != Some(&ESCAPE) {
                 self.rest = &whole[zero + 1..];
                 if unescaped.is_empty() {

@@ -78,13 +78,34 @@ pub(crate) fn begin_str(out: &mut Vec<u8>) {
 }
 
 pub(crate) fn append_run(out: &mut Vec<u8>, run: &[u8]) {
-    let mut from = 0;
-    for at in memchr::memchr_iter(NULL, run) {
-        out.extend_from_slice(&run[from..=at]);
+    let mut rest = run;
+    while let Some(at) = find_nul(rest) {
+        out.extend_from_slice(&rest[..=at]);
         out.push(ESCAPE);
-        from = at + 1;
+        rest = &rest[at + 1..];
     }
-    out.extend_from_slice(&run[from..]);
+    out.extend_from_slice(rest);
+}
+
+/// Where the first NUL stands. Most runs are names and short strings, for which a vector's way of looking
+/// takes longer to begin than to look: their first words are looked at one by one.
+pub(crate) fn find_nul(bytes: &[u8]) -> Option<usize> {
+    const WORDS: usize = 5;
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (number, word) in words.iter().take(WORDS).enumerate() {
+        let word = u64::from_le_bytes(*word);
+        // The lowest flag is exact: a borrow only spoils those above a true one.
+        let nuls = word.wrapping_sub(ONES) & !word & HIGH;
+        if nuls != 0 {
+            return Some(number * 8 + nuls.trailing_zeros() as usize / 8);
+        }
+    }
+    if words.len() > WORDS {
+        return memchr::memchr(NULL, &bytes[WORDS * 8..]).map(|at| at + WORDS * 8);
+    }
+    rest.iter().position(|&byte| byte == NULL).map(|at| words.len() * 8 + at)
 }
 
 pub(crate) fn end_run(out: &mut Vec<u8>) {
@@ -188,11 +209,18 @@ pub(crate) fn element_len(input: &[u8]) -> Option<usize> {
 
 /// Where the NUL stands that ends a run.
 fn run_end(input: &[u8]) -> Option<usize> {
-    memchr::memchr_iter(NULL, input).find(|&at| input.get(at + 1) != Some(&ESCAPE))
+    let mut from = 0;
+    loop {
+        let at = from + find_nul(&input[from..])?;
+        if input.get(at + 1) != Some(&ESCAPE) {
+            return Some(at);
+        }
+        from = at + 2;
+    }
 }
 
 fn read_run(input: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
-    let end = memchr::memchr(NULL, input)?;
+    let end = find_nul(input)?;
     if input.get(end + 1) != Some(&ESCAPE) {
         return Some((Cow::Borrowed(&input[..end]), &input[end + 1..]));
     }
@@ -274,6 +302,22 @@ mod tests {
         assert_eq!(written(append_null), pack(&None::<i64>));
         assert_eq!(written(|out| append_bool(out, true)), pack(&true));
         assert_eq!(written(|out| append_bool(out, false)), pack(&false));
+    }
+
+    #[test]
+    fn the_first_nul_is_found_wherever_it_stands() {
+        for length in 0..80 {
+            let mut bytes = vec![0x80; length];
+            assert_eq!(find_nul(&bytes), None);
+            for at in (0..length).rev() {
+                bytes[at] = NULL;
+                assert_eq!(find_nul(&bytes), Some(at), "of {length}");
+                // What a borrow out of the NUL below would flag.
+                if let Some(next) = bytes.get_mut(at + 1) {
+                    *next = 1;
+                }
+            }
+        }
     }
 
     #[test]

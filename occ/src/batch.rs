@@ -78,7 +78,8 @@ impl<'a, V: View> BatchBuilder<'a, V> {
         stamp: &Versionstamp,
         mut on_stamped_key: impl FnMut(&Bytes),
     ) -> Result<()> {
-        self.batch.ops.reserve(mutations.len() + 1);
+        // And for what is going to keep the sample, and the version: moving very many rows again costs more.
+        self.batch.ops.reserve(mutations.len() + mutations.len() / 64 + 8);
         for mutation in mutations {
             match mutation {
                 Mutation::Set { key, value } => self.put(key, Some(value)),

@@ -73,12 +73,17 @@ fn read_batch<V: View>(
     end: &[u8],
     request: &RangeRequest,
 ) -> Result<RangeBatch> {
+    /// Room for so many rows is made when the first comes: those of a document, as a rule.
+    const FEW: usize = 16;
     let most_bytes = if request.target_bytes == 0 { DEFAULT_BATCH_BYTES } else { request.target_bytes };
     let mut batch = RangeBatch::default();
     let mut bytes = 0;
     for row in overlay.scan(begin, end, request.direction) {
         let (key, value) = row?;
         bytes += key.len() + value.len();
+        if batch.rows.is_empty() {
+            batch.rows.reserve(if request.limit == 0 { FEW } else { request.limit.min(FEW) });
+        }
         batch.rows.push(KeyValue { key, value });
         if batch.rows.len() == request.limit || bytes >= most_bytes {
             batch.more = true;

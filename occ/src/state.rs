@@ -330,8 +330,10 @@ impl<S: Store> State<S> {
 
     /// The store at the read version, with the transaction's writes unless `read` is not to see them.
     pub(crate) fn overlay(&mut self, core: &Core<S>, read: Read) -> Result<Overlay<'_, S::View>> {
+        let is_first = self.version.is_none();
         let version = self.begin_reading(core);
         match &self.view {
+            Some(_) if is_first => {}
             Some(_) => {
                 // Too old to be read again: the store may let go of what only this view needs.
                 core.check_age(version).inspect_err(|_| self.view = None)?;

@@ -42,12 +42,21 @@ pub(super) fn implode<'a>(
             text.row(row?)?;
         }
     } else {
-        let rows = rows.collect::<Result<Vec<_>, _>>()?;
-        let leaves: Vec<&[LeafRow<'_>]> = rows.chunk_by(|_, next| !next.begins_leaf()).collect();
-        let ranks = order::decode(metadata.payload(), leaves.len()).ok_or(LEAVES_MISSING)?;
-        for rank in ranks {
-            for row in leaves[rank as usize] {
-                text.row(*row)?;
+        let most = metadata.leaves().min(MAX_RESERVE / size_of::<LeafRow<'_>>() as u64);
+        let mut by_key = Vec::with_capacity(most as usize);
+        for row in rows {
+            by_key.push(row?);
+        }
+        if by_key.iter().all(|row| row.part.is_none()) {
+            for rank in order::decode(metadata.payload(), by_key.len()).ok_or(LEAVES_MISSING)? {
+                text.row(by_key[rank as usize])?;
+            }
+        } else {
+            let leaves: Vec<&[LeafRow<'_>]> = by_key.chunk_by(|_, next| !next.begins_leaf()).collect();
+            for rank in order::decode(metadata.payload(), leaves.len()).ok_or(LEAVES_MISSING)? {
+                for row in leaves[rank as usize] {
+                    text.row(*row)?;
+                }
             }
         }
     }
@@ -106,8 +115,9 @@ impl<'a> Text<'a> {
     fn new(text_bytes: u64) -> Text<'a> {
         let mut out = Vec::with_capacity(text_bytes.min(MAX_RESERVE) as usize);
         out.push(b'{');
-        let root = Open { is_array: false, count: 0, child_end: 0 };
-        Text { out, open: vec![root], path: &[], parts: None, leaves: 0 }
+        let mut open = Vec::with_capacity(8);
+        open.push(Open { is_array: false, count: 0, child_end: 0 });
+        Text { out, open, path: &[], parts: None, leaves: 0 }
     }
 
     fn row(&mut self, row: LeafRow<'a>) -> Result<(), CorruptDocument> {

@@ -34,7 +34,7 @@ pub(super) fn encode(ranks: &[u32]) -> Vec<u8> {
 /// Decodes the ranks of `leaves` leaves. `None` if these are not that many ranks, all of them below
 /// that number; that none occurs twice is left to the caller.
 pub(super) fn decode(mut code: &[u8], leaves: usize) -> Option<Vec<u32>> {
-    let mut ranks = Vec::new();
+    let mut ranks = Vec::with_capacity(leaves);
     let mut expected = 0i64;
     while !code.is_empty() {
         let run = read_varint(&mut code)?;
