@@ -22,6 +22,7 @@ mod database;
 mod estimate;
 mod faults;
 mod key_block;
+mod key_map;
 mod key_range;
 mod manual_clock;
 mod mutation;

@@ -6,13 +6,13 @@
 //!
 //! Source: FoundationDB's `fdbclient/RYWIterator.cpp` and `ReadYourWrites.actor.cpp`.
 
-use std::collections::btree_map;
 use std::iter::Peekable;
 
 use bytes::Bytes;
 use kv_api::keys::key_after;
 use kv_api::{Direction, Error, KeySelector, Result, error};
 
+use crate::key_map;
 use crate::store::View;
 use crate::write_map::{Known, Stack, Unreadable, WriteMap};
 
@@ -101,7 +101,7 @@ impl<'a, V: View> Overlay<'a, V> {
 
 /// The operations of a range, either way.
 struct Ops<'a> {
-    range: btree_map::Range<'a, Bytes, Stack>,
+    range: key_map::Range<'a, Stack>,
     direction: Direction,
 }
 

@@ -24,13 +24,10 @@
 //!
 //! Source: FoundationDB's `fdbclient/WriteMap.cpp` and `RYWImpl::writeRangeToNativeTransaction`.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
-use std::ops::Bound;
-
 use bytes::Bytes;
 use kv_api::MutationType;
 
+use crate::key_map::{self, KeyMap};
 use crate::key_range::RangeSet;
 use crate::mutation::Mutation;
 use crate::write_conflicts::{self, WriteConflicts};
@@ -131,7 +128,7 @@ pub(crate) enum Known<'a> {
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct WriteMap {
-    ops: BTreeMap<Bytes, Stack>,
+    ops: KeyMap<Stack>,
     cleared: RangeSet,
     conflicts: RangeSet,
     unreadable: RangeSet,
@@ -145,7 +142,7 @@ pub(crate) struct WriteMap {
 impl WriteMap {
     pub(crate) fn new(value_limit: usize) -> Self {
         WriteMap {
-            ops: BTreeMap::new(),
+            ops: KeyMap::default(),
             cleared: RangeSet::default(),
             conflicts: RangeSet::default(),
             unreadable: RangeSet::default(),
@@ -184,9 +181,9 @@ impl WriteMap {
         let stamped = matches!(&op, KeyOp::Atomic(operation, _) if operation.is_versionstamped());
         let replaces = matches!(&op, KeyOp::Set(_) | KeyOp::Atomic(MutationType::SetVersionstampedValue, _));
         self.any_stamped |= stamped;
-        let stack = match self.ops.entry(key) {
-            Entry::Occupied(entry) => {
-                let stack = entry.into_mut();
+        let stack = match self.ops.find(&key) {
+            Ok(place) => {
+                let stack = self.ops.value_mut(place);
                 let was_unreadable = in_unreadable || stack.stamped;
                 if replaces && !was_unreadable {
                     stack.replace(op);
@@ -197,16 +194,17 @@ impl WriteMap {
                 }
                 stack
             }
-            Entry::Vacant(entry) => {
-                let was_cleared = !replaces && !stamped && self.cleared.contains(entry.key());
-                entry.insert(match was_cleared {
+            Err(place) => {
+                let was_cleared = !replaces && !stamped && self.cleared.contains(&key);
+                let stack = match was_cleared {
                     true => {
                         let mut stack = Stack::of(KeyOp::Set(None));
                         stack.push_joined(op, self.value_limit);
                         stack
                     }
                     false => Stack::of(op),
-                })
+                };
+                self.ops.insert(place, key, stack)
             }
         };
         stack.conflicts |= conflicts;
@@ -216,11 +214,11 @@ impl WriteMap {
     /// A clear of every key of `range`, which is not empty.
     pub(crate) fn clear(&mut self, range: KeyRange) {
         if range.is_point() {
-            if let Some((key, stack)) = self.ops.remove_entry(&range.begin) {
+            if let Some((key, stack)) = self.ops.remove(&range.begin) {
                 self.keep_conflict(&key, &stack);
             }
         } else {
-            for (key, stack) in self.take_ops(&range) {
+            for (key, stack) in self.ops.take_range(&range.begin, &range.end) {
                 self.keep_conflict(&key, &stack);
             }
         }
@@ -241,7 +239,7 @@ impl WriteMap {
             self.cleared.remove(&part.begin, &part.end);
             self.early.push(Mutation::ClearRange(part));
         }
-        for (key, stack) in self.take_ops(&range) {
+        for (key, stack) in self.ops.take_range(&range.begin, &range.end) {
             self.keep_conflict(&key, &stack);
             emit(&mut self.early, key, stack);
         }
@@ -280,8 +278,8 @@ impl WriteMap {
     }
 
     /// The operations on keys from `begin` up to, not including, `end`.
-    pub(crate) fn ops_in(&self, begin: &[u8], end: &[u8]) -> std::collections::btree_map::Range<'_, Bytes, Stack> {
-        self.ops.range::<[u8], _>((Bound::Included(begin), Bound::Excluded(end)))
+    pub(crate) fn ops_in(&self, begin: &[u8], end: &[u8]) -> key_map::Range<'_, Stack> {
+        self.ops.range(begin, end)
     }
 
     /// The cleared range that holds `key`.
@@ -349,13 +347,14 @@ impl WriteMap {
     /// operations key by key; and the write conflicts.
     pub(crate) fn take(&mut self) -> (Vec<Mutation>, WriteConflicts) {
         let mut mutations = std::mem::take(&mut self.early);
-        mutations.reserve(self.ops.len());
+        let count = self.ops.len();
+        mutations.reserve(count);
         for (begin, end) in self.cleared.iter() {
             mutations.push(Mutation::ClearRange(KeyRange { begin: begin.clone(), end: end.clone() }));
         }
         let ranges =
             self.conflicts.iter().map(|(begin, end)| KeyRange { begin: begin.clone(), end: end.clone() }).collect();
-        let mut conflicts = WriteConflicts { ranges, keys: Vec::with_capacity(self.ops.len()) };
+        let mut conflicts = WriteConflicts { ranges, keys: Vec::with_capacity(count) };
         for (key, stack) in std::mem::take(&mut self.ops) {
             if stack.conflicts {
                 conflicts.keys.push(mutations.len());
@@ -382,7 +381,7 @@ impl WriteMap {
                 total += size::MUTATION + from.len() + end.len();
             }
         }
-        for (key, stack) in &self.ops {
+        for (key, stack) in self.ops.iter() {
             for op in stack.ops() {
                 total += size::MUTATION + key.len();
                 total += match op {
@@ -393,16 +392,6 @@ impl WriteMap {
         }
         let keys = self.ops.iter().filter(|(_, stack)| stack.conflicts).map(|(key, _)| key);
         total + write_conflicts::joined_size(&self.conflicts, keys)
-    }
-
-    fn take_ops(&mut self, range: &KeyRange) -> BTreeMap<Bytes, Stack> {
-        if self.ops_in(&range.begin, &range.end).next().is_none() {
-            return BTreeMap::new();
-        }
-        let mut taken = self.ops.split_off(&range.begin);
-        let mut rest = taken.split_off(&range.end);
-        self.ops.append(&mut rest);
-        taken
     }
 }
 
