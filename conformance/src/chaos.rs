@@ -324,6 +324,11 @@ impl<T: Transaction> Transaction for ChaosTransaction<T> {
         self.inner.set(key, value);
     }
 
+    fn set_rows_unguarded(&self, rows: Vec<(Bytes, Bytes)>) {
+        self.wrote();
+        self.inner.set_rows_unguarded(rows);
+    }
+
     fn clear(&self, key: &[u8]) {
         self.wrote();
         self.inner.clear(key);

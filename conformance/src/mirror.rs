@@ -242,6 +242,12 @@ impl<A: Transaction, B: Transaction> Transaction for MirrorTransaction<A, B> {
         self.b.set(&self.translate(key), &self.translate(value));
     }
 
+    fn set_rows_unguarded(&self, rows: Vec<(Bytes, Bytes)>) {
+        let translated = |(key, value): &(Bytes, Bytes)| (self.translate(key).into(), self.translate(value).into());
+        self.b.set_rows_unguarded(rows.iter().map(translated).collect());
+        self.a.set_rows_unguarded(rows);
+    }
+
     fn clear(&self, key: &[u8]) {
         self.a.clear(key);
         self.b.clear(&self.translate(key));

@@ -298,6 +298,11 @@ impl Tx {
         self.raw.set(&self.key(key), value.as_ref());
     }
 
+    pub(crate) fn set_rows_unguarded(&self, rows: &[(&str, &str)]) {
+        let row = |(key, value): &(&str, &str)| (self.key(key).into(), Bytes::copy_from_slice(value.as_bytes()));
+        self.raw.set_rows_unguarded(rows.iter().map(row).collect());
+    }
+
     pub(crate) fn clear(&self, key: impl AsRef<[u8]>) {
         self.raw.clear(&self.key(key));
     }

@@ -212,6 +212,14 @@ impl<T: Transaction> Transaction for CountedTransaction<T> {
         self.inner.set(key, value);
     }
 
+    fn set_rows_unguarded(&self, rows: Vec<(Bytes, Bytes)>) {
+        self.ledger.add(|counts| {
+            counts.sets += rows.len() as u64;
+            counts.bytes_written += rows.iter().map(|(key, value)| (key.len() + value.len()) as u64).sum::<u64>();
+        });
+        self.inner.set_rows_unguarded(rows);
+    }
+
     fn clear(&self, key: &[u8]) {
         self.ledger.add(|counts| {
             counts.clears += 1;

@@ -55,6 +55,7 @@ pub trait DynTransaction: Send + Sync + 'static {
     fn get_key(&self, selector: &KeySelector, read: Read) -> BoxFuture<Result<Bytes>>;
     fn get_range(&self, request: &RangeRequest, read: Read) -> BoxFuture<Result<RangeBatch>>;
     fn set(&self, key: &[u8], value: &[u8]);
+    fn set_rows_unguarded(&self, rows: Vec<(Bytes, Bytes)>);
     fn clear(&self, key: &[u8]);
     fn clear_range(&self, begin: &[u8], end: &[u8]);
     fn atomic_op(&self, mutation: MutationType, key: &[u8], operand: &[u8]);
@@ -96,6 +97,10 @@ impl<T: Transaction> DynTransaction for T {
 
     fn set(&self, key: &[u8], value: &[u8]) {
         Transaction::set(self, key, value);
+    }
+
+    fn set_rows_unguarded(&self, rows: Vec<(Bytes, Bytes)>) {
+        Transaction::set_rows_unguarded(self, rows);
     }
 
     fn clear(&self, key: &[u8]) {
@@ -228,6 +233,10 @@ impl Transaction for AnyTransaction {
 
     fn set(&self, key: &[u8], value: &[u8]) {
         self.0.set(key, value);
+    }
+
+    fn set_rows_unguarded(&self, rows: Vec<(Bytes, Bytes)>) {
+        self.0.set_rows_unguarded(rows);
     }
 
     fn clear(&self, key: &[u8]) {

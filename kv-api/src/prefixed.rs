@@ -195,6 +195,13 @@ impl<T: Transaction> Transaction for PrefixedTransaction<T> {
         }
     }
 
+    fn set_rows_unguarded(&self, rows: Vec<(Bytes, Bytes)>) {
+        for (key, value) in rows {
+            self.inner.set_option(TransactionOption::NextWriteNoWriteConflictRange);
+            self.set(&key, &value);
+        }
+    }
+
     fn clear(&self, key: &[u8]) {
         if Self::is_legal(key) {
             self.inner.clear(&self.key(key));

@@ -63,6 +63,16 @@ pub trait Transaction: Clone + Send + Sync + 'static {
     /// Sets `key` to `value`.
     fn set(&self, key: &[u8], value: &[u8]);
 
+    /// Sets rows one after the other, each without a write conflict range: what
+    /// [`TransactionOption::NextWriteNoWriteConflictRange`] and [`set`](Self::set) do for each. Keys and values are
+    /// shared, so that an engine which keeps them until the commit need not copy them.
+    fn set_rows_unguarded(&self, rows: Vec<(Bytes, Bytes)>) {
+        for (key, value) in rows {
+            self.set_option(TransactionOption::NextWriteNoWriteConflictRange);
+            self.set(&key, &value);
+        }
+    }
+
     /// Removes `key`.
     fn clear(&self, key: &[u8]);
 

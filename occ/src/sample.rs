@@ -93,7 +93,8 @@ impl Sample {
                     let bytes = (key.len() + value.len()) as u64;
                     let hash = hash(key);
                     if is_sampled(hash, bytes) {
-                        change.0.push(Step::Insert(key.clone(), bytes));
+                        // Copied: what it shares its memory with is not to live as long.
+                        change.0.push(Step::Insert(Bytes::copy_from_slice(key), bytes));
                     } else if self.may_hold(key, hash, &change) {
                         change.0.push(Step::Remove(key.clone()));
                     }

@@ -187,6 +187,10 @@ impl<S: Store> Transaction for OccTransaction<S> {
         self.with(|state, core| state.set(core, key, value));
     }
 
+    fn set_rows_unguarded(&self, rows: Vec<(Bytes, Bytes)>) {
+        self.with(|state, core| state.set_rows_unguarded(core, rows));
+    }
+
     fn clear(&self, key: &[u8]) {
         self.with(|state, core| state.clear(core, key));
     }

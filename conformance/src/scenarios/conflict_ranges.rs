@@ -259,6 +259,31 @@ pub(crate) async fn only_the_next_write_is_without_conflict_range(s: Space) -> O
     Ok(())
 }
 
+pub(crate) async fn rows_set_unguarded_are_set_and_conflict_with_no_one(s: Space) -> Outcome {
+    let writes = async |tx: &Tx| {
+        tx.set_rows_unguarded(&[("b", "2"), ("d", "2"), ("b", "3")]);
+        assert_eq!(tx.get("b").await?, crate::expect::some("3"));
+        tx.set("c", "2");
+        tx.option(TransactionOption::NextWriteNoWriteConflictRange);
+        tx.set_rows_unguarded(&[("e", "2")]);
+        tx.set("f", "2");
+        Ok(())
+    };
+    assert_eq!(s.conflicts_of_writes(ROWS, "abcdefg", writes).await?, "cf");
+    for (key, value) in [("b", "3"), ("c", "2"), ("d", "2"), ("e", "2")] {
+        assert_eq!(s.get(key).await?, crate::expect::some(value));
+    }
+    Ok(())
+}
+
+pub(crate) async fn rows_set_unguarded_that_are_too_large_fail_the_commit(s: Space) -> Outcome {
+    let tx = s.tx();
+    tx.set_rows_unguarded(&[("b", "2"), ("c", &"x".repeat(100_001))]);
+    crate::expect::fails(tx.commit().await, kv_api::error::VALUE_TOO_LARGE);
+    assert_eq!(s.get("b").await?, None);
+    Ok(())
+}
+
 pub(crate) async fn clears_and_atomic_operations_take_the_option_too(s: Space) -> Outcome {
     let writes = async |tx: &Tx| {
         tx.option(TransactionOption::NextWriteNoWriteConflictRange);

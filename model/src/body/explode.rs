@@ -216,7 +216,8 @@ impl Exploder<'_> {
         }
         self.rows[0] = row;
         self.count(row)?;
-        Ok(StoredBody { format: BodyFormat::Exploded, arena: self.arena, rows: self.rows, cost: self.cost })
+        let (format, arena) = (BodyFormat::Exploded, self.arena.into());
+        Ok(StoredBody { format, arena, rows: self.rows, cost: self.cost })
     }
 
     /// The rank in the order of the keys of each leaf in the order of the document.

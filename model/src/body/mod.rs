@@ -37,6 +37,7 @@ mod metadata;
 mod order;
 mod packed;
 
+use bytes::Bytes;
 use thiserror::Error;
 
 use crate::json::{JsonKind, JsonText};
@@ -142,7 +143,7 @@ struct Row {
 #[derive(Clone, Debug)]
 pub struct StoredBody {
     format: BodyFormat,
-    arena: Vec<u8>,
+    arena: Bytes,
     /// The metadata's row is the first.
     rows: Vec<Row>,
     cost: usize,
@@ -185,6 +186,12 @@ impl StoredBody {
     /// document's, not that of the keys.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> {
         self.rows.iter().map(|row| (&self.arena[row.key..row.value], &self.arena[row.value..row.end]))
+    }
+
+    /// The same rows, which share the body's memory.
+    pub(crate) fn shared_rows(&self) -> Vec<(Bytes, Bytes)> {
+        let shared = |row: &Row| (self.arena.slice(row.key..row.value), self.arena.slice(row.value..row.end));
+        self.rows.iter().map(shared).collect()
     }
 
     /// How many rows there are, the metadata's included.

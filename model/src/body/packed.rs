@@ -20,34 +20,31 @@ pub(super) fn pack(body: &JsonText, key_prefix: &[u8], limits: &BodyLimits) -> R
     let (beginning, rest) = text.split_at(first);
     let metadata = metadata.with_payload(beginning);
 
-    let mut stored = StoredBody {
-        format: BodyFormat::Packed,
-        arena: Vec::with_capacity(text.len() + (rest.len() / limits.value_bytes() + 2) * (key_prefix.len() + 32)),
-        rows: Vec::new(),
-        cost: 0,
-    };
+    let parts = rest.len() / limits.value_bytes() + 2;
+    let mut arena = Vec::with_capacity(text.len() + parts * (key_prefix.len() + 32));
+    let (mut rows, mut cost) = (Vec::new(), 0);
     let mut row = |number: u64, value: &dyn Fn(&mut Vec<u8>)| {
-        let key = stored.arena.len();
-        stored.arena.extend_from_slice(key_prefix);
+        let key = arena.len();
+        arena.extend_from_slice(key_prefix);
         if number > 0 {
-            tuple::append_u64(&mut stored.arena, number);
+            tuple::append_u64(&mut arena, number);
         }
-        let row = Row { key, value: stored.arena.len(), end: 0 };
+        let row = Row { key, value: arena.len(), end: 0 };
         if row.value - row.key > limits.max_key_bytes {
             let bytes = row.value - row.key;
             return Err(BodyError::PathTooLong { path: String::new(), bytes, limit: limits.max_key_bytes });
         }
-        value(&mut stored.arena);
-        let row = Row { end: stored.arena.len(), ..row };
-        stored.cost += row_cost(row.value - row.key, row.end - row.value);
-        stored.rows.push(row);
+        value(&mut arena);
+        let row = Row { end: arena.len(), ..row };
+        cost += row_cost(row.value - row.key, row.end - row.value);
+        rows.push(row);
         Ok(())
     };
     row(0, &|out| metadata.append_to(out))?;
     for (number, part) in (1..).zip(rest.chunks(limits.value_bytes() - ELEMENT_FRAME)) {
         row(number, &|out| tuple::append_bytes(out, part))?;
     }
-    Ok(stored)
+    Ok(StoredBody { format: BodyFormat::Packed, arena: arena.into(), rows, cost })
 }
 
 /// Joins the text of a packed body.

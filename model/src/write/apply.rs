@@ -64,9 +64,7 @@ impl<'a, T: Transaction> Writer<'a, T> {
             self.remove(id, branch);
         }
         if let Some(body) = body {
-            for (key, value) in body.rows() {
-                self.transaction.set_unguarded(key, value);
-            }
+            self.transaction.set_rows_unguarded(body.shared_rows());
         }
         let crown = PendingCrown { incarnation: self.instance.incarnation, edit, branches: plan.branches };
         self.set_branches(id, plan, crown);

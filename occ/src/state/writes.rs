@@ -12,12 +12,15 @@ use crate::write_map::KeyOp;
 use crate::{KeyRange, size};
 
 impl<S: Store> State<S> {
-    fn check_write_key(&self, core: &Core<S>, key: &[u8]) -> Result<()> {
+    fn check_write(&self, core: &Core<S>, key: &[u8], value: &[u8]) -> Result<()> {
         if key >= SYSTEM_BEGIN {
             return Err(Error::new(error::KEY_OUTSIDE_LEGAL_RANGE));
         }
         if key.len() > core.limits.key_bytes {
             return Err(Error::new(error::KEY_TOO_LARGE));
+        }
+        if value.len() > core.limits.value_bytes {
+            return Err(Error::new(error::VALUE_TOO_LARGE));
         }
         Ok(())
     }
@@ -30,29 +33,37 @@ impl<S: Store> State<S> {
     pub(crate) fn set(&mut self, core: &Core<S>, key: &[u8], value: &[u8]) {
         self.defer(core, |state| {
             let conflict = state.adds_conflict();
-            state.check_write_key(core, key)?;
-            if value.len() > core.limits.value_bytes {
-                return Err(Error::new(error::VALUE_TOO_LARGE));
-            }
-            let (key, value) = (Bytes::copy_from_slice(key), Bytes::copy_from_slice(value));
-            state.account(&key, value.len(), conflict);
-            if state.options.ryw_disabled {
-                state.write_through(Mutation::Set { key, value }, conflict);
-            } else {
-                state.trigger_watches(|watched| *watched == key, Some(Some(&value)));
-                state.writes.mutate(key, KeyOp::Set(Some(value)), conflict);
-            }
+            state.check_write(core, key, value)?;
+            state.put(Bytes::copy_from_slice(key), Bytes::copy_from_slice(value), conflict);
             Ok(())
         });
+    }
+
+    pub(crate) fn set_rows_unguarded(&mut self, core: &Core<S>, rows: Vec<(Bytes, Bytes)>) {
+        for (key, value) in rows {
+            self.defer(core, |state| {
+                state.options.next_write_no_conflict = false;
+                state.check_write(core, &key, &value)?;
+                state.put(key, value, false);
+                Ok(())
+            });
+        }
+    }
+
+    fn put(&mut self, key: Bytes, value: Bytes, conflict: bool) {
+        self.account(&key, value.len(), conflict);
+        if self.options.ryw_disabled {
+            self.write_through(Mutation::Set { key, value }, conflict);
+        } else {
+            self.trigger_watches(|watched| *watched == key, Some(Some(&value)));
+            self.writes.mutate(key, KeyOp::Set(Some(value)), conflict);
+        }
     }
 
     pub(crate) fn atomic_op(&mut self, core: &Core<S>, operation: MutationType, key: &[u8], operand: &[u8]) {
         self.defer(core, |state| {
             let mut conflict = state.adds_conflict();
-            state.check_write_key(core, key)?;
-            if operand.len() > core.limits.value_bytes {
-                return Err(Error::new(error::VALUE_TOO_LARGE));
-            }
+            state.check_write(core, key, operand)?;
             let mut place = Bytes::copy_from_slice(key);
             let operand = Bytes::copy_from_slice(operand);
             match operation {
