@@ -12,6 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
+use fjall::config::{HashRatioPolicy, RestartIntervalPolicy};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use kv_api::{Durability, Error, Result, error};
 use occ::clears::{decode, encode};
@@ -168,11 +169,18 @@ fn open(data: &Path, cache_bytes: u64) -> fjall::Result<(Database, Keyspace)> {
     let database = Database::builder(data)
         .cache_size(cache_bytes)
         .max_cached_files(Some(MOST_OPEN))
+        // With more, one of them hands what is to be merged round and round while another merges.
+        .worker_threads(1)
         .max_journaling_size(JOURNALS)
         .open()?;
     let rows = database.keyspace("rows", || {
         let memtable = (cache_bytes / MEMTABLE_PART).clamp(MEMTABLE_LEAST, MEMTABLE_MOST);
-        KeyspaceCreateOptions::default().max_memtable_size(memtable)
+        // What the layer asks for by key is mostly there; and short steps inside a block cost little room.
+        KeyspaceCreateOptions::default()
+            .max_memtable_size(memtable)
+            .expect_point_read_hits(true)
+            .data_block_hash_ratio_policy(HashRatioPolicy::all(0.75))
+            .data_block_restart_interval_policy(RestartIntervalPolicy::all(4))
     })?;
     Ok((database, rows))
 }

@@ -17,6 +17,10 @@ use crate::keys;
 /// Values up to this many bytes are copied, larger ones shared with fjall's cache.
 const COPY_UP_TO: usize = 512;
 
+/// Backwards, a range of up to so many rows is read forwards and turned round: stepping back, fjall searches
+/// its rows in memory from the top, each time.
+const FEW: usize = 32;
+
 /// A snapshot of a [`FjallStore`](crate::FjallStore).
 #[derive(Clone)]
 pub struct FjallView(Arc<Seen>);
@@ -58,7 +62,8 @@ impl View for FjallView {
     }
 
     fn range(&self, begin: &[u8], end: &[u8], direction: Direction) -> FjallRange<'_> {
-        FjallRange { view: self, direction, parts: uncovered(&self.0.cleared, begin, end).into(), rows: None }
+        let parts = uncovered(&self.0.cleared, begin, end).into();
+        FjallRange { view: self, direction, parts, rows: None, few: Vec::new() }
     }
 }
 
@@ -74,6 +79,8 @@ pub struct FjallRange<'a> {
     parts: VecDeque<KeyRange>,
     /// Of the part under way.
     rows: Option<fjall::Iter>,
+    /// All rows of the part under way, when they are few and to be read backwards.
+    few: Vec<(Bytes, Bytes)>,
 }
 
 impl std::fmt::Debug for FjallRange<'_> {
@@ -82,18 +89,25 @@ impl std::fmt::Debug for FjallRange<'_> {
     }
 }
 
+fn row(row: fjall::Guard) -> Result<(Bytes, Bytes)> {
+    let (key, value) = row.into_inner().map_err(failed)?;
+    Ok((Bytes::copy_from_slice(keys::ours(&key)), to_bytes(value)))
+}
+
 impl FjallRange<'_> {
     /// The next row of the part under way, or of the next one that has any.
     fn read(&mut self) -> Result<Option<(Bytes, Bytes)>> {
         loop {
+            if let Some(row) = self.few.pop() {
+                return Ok(Some(row));
+            }
             if let Some(rows) = &mut self.rows {
-                let row = match self.direction {
+                let next = match self.direction {
                     Direction::Forward => rows.next(),
                     Direction::Reverse => rows.next_back(),
                 };
-                if let Some(row) = row {
-                    let (key, value) = row.into_inner().map_err(failed)?;
-                    return Ok(Some((Bytes::copy_from_slice(keys::ours(&key)), to_bytes(value))));
+                if let Some(next) = next {
+                    return row(next).map(Some);
                 }
                 self.rows = None;
             }
@@ -102,7 +116,16 @@ impl FjallRange<'_> {
                 Direction::Reverse => self.parts.pop_back(),
             };
             let Some(part) = part else { return Ok(None) };
-            self.rows = Some(self.view.rows(&part.begin, &part.end));
+            let mut rows = self.view.rows(&part.begin, &part.end);
+            if self.direction == Direction::Reverse {
+                self.few = rows.by_ref().take(FEW).map(row).collect::<Result<_>>()?;
+                if self.few.len() < FEW {
+                    continue;
+                }
+                self.few.clear();
+                rows = self.view.rows(&part.begin, &part.end);
+            }
+            self.rows = Some(rows);
         }
     }
 }
@@ -114,6 +137,7 @@ impl Iterator for FjallRange<'_> {
         let row = caught("fjall", || self.read());
         if row.is_err() {
             self.parts.clear();
+            self.few.clear();
             self.rows = None;
         }
         row.transpose()
