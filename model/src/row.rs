@@ -1,6 +1,6 @@
 //! Rows taken apart: tuples read element by element, each with the type that belongs there.
 //!
-//! The format is FoundationDB's (`design/tuple.md`); [`tuple`](crate::tuple) has the appenders and
+//! The format is FoundationDB's (`design/tuple.md`); [`mod@tuple`] has the appenders and
 //! untyped elements, this module what rows of this layer need beyond them. Rows come from the store, so
 //! every step can fail, and damage is an error that says so.
 
