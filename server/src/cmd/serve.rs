@@ -51,7 +51,7 @@ pub struct Serve {
           value_parser = clap::value_parser!(u32).range(1024..))]
     max_request_size: u32,
 
-    /// What the cache of a store in a folder may take, in bytes; the process takes some two and a half
+    /// What the cache of a store in a folder may take, in bytes; the process takes up to some four
     /// times that. Without it 112 MiB
     #[arg(long, value_name = "BYTES", env = "COUCH_LAYER_CACHE_SIZE",
           value_parser = clap::value_parser!(u64).range(1 << 20..))]
