@@ -26,7 +26,7 @@ use kv_api::error::{
 };
 use kv_api::{
     ConflictRange, Database, Durability, Error, KeySelector, Limits, MutationType, RangeBatch, RangeRequest, Read,
-    Result, Transaction, TransactionOption, Versionstamp,
+    Result, RowWrite, Transaction, TransactionOption, Versionstamp,
 };
 use tokio::sync::watch;
 
@@ -324,9 +324,11 @@ impl<T: Transaction> Transaction for ChaosTransaction<T> {
         self.inner.set(key, value);
     }
 
-    fn set_rows_unguarded(&self, rows: Vec<(Bytes, Bytes)>) {
-        self.wrote();
-        self.inner.set_rows_unguarded(rows);
+    fn write_rows(&self, rows: Vec<RowWrite>) {
+        if !rows.is_empty() {
+            self.wrote();
+        }
+        self.inner.write_rows(rows);
     }
 
     fn clear(&self, key: &[u8]) {

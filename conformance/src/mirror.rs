@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use kv_api::{
     ConflictRange, Database, Durability, Error, KeySelector, KeyValue, Limits, MutationType, RangeBatch, RangeRequest,
-    Read, Result, Transaction, TransactionOption, Versionstamp,
+    Read, Result, RowWrite, Transaction, TransactionOption, Versionstamp,
 };
 
 type Stamp = [u8; Versionstamp::LEN];
@@ -242,10 +242,14 @@ impl<A: Transaction, B: Transaction> Transaction for MirrorTransaction<A, B> {
         self.b.set(&self.translate(key), &self.translate(value));
     }
 
-    fn set_rows_unguarded(&self, rows: Vec<(Bytes, Bytes)>) {
-        let translated = |(key, value): &(Bytes, Bytes)| (self.translate(key).into(), self.translate(value).into());
-        self.b.set_rows_unguarded(rows.iter().map(translated).collect());
-        self.a.set_rows_unguarded(rows);
+    fn write_rows(&self, rows: Vec<RowWrite>) {
+        let translated = |row: &RowWrite| RowWrite {
+            key: self.translate(&row.key).into(),
+            value: self.translate(&row.value).into(),
+            ..*row
+        };
+        self.b.write_rows(rows.iter().map(translated).collect());
+        self.a.write_rows(rows);
     }
 
     fn clear(&self, key: &[u8]) {

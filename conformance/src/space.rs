@@ -10,7 +10,7 @@ use bytes::Bytes;
 use kv_api::error::NOT_COMMITTED;
 use kv_api::{
     AnyDatabase, AnyTransaction, BoxFuture, ConflictRange, Database, Error, KeySelector, KeyValue, Limits,
-    MutationType, RangeBatch, RangeRequest, Read, Result, Transaction, TransactionOption, Versionstamp,
+    MutationType, RangeBatch, RangeRequest, Read, Result, RowWrite, Transaction, TransactionOption, Versionstamp,
 };
 
 use crate::expect::show;
@@ -298,9 +298,10 @@ impl Tx {
         self.raw.set(&self.key(key), value.as_ref());
     }
 
-    pub(crate) fn set_rows_unguarded(&self, rows: &[(&str, &str)]) {
-        let row = |(key, value): &(&str, &str)| (self.key(key).into(), Bytes::copy_from_slice(value.as_bytes()));
-        self.raw.set_rows_unguarded(rows.iter().map(row).collect());
+    /// Writes rows together; their keys are moved into the subspace.
+    pub(crate) fn write_rows(&self, rows: impl IntoIterator<Item = RowWrite>) {
+        let moved = |row: RowWrite| RowWrite { key: self.key(&row.key).into(), ..row };
+        self.raw.write_rows(rows.into_iter().map(moved).collect());
     }
 
     pub(crate) fn clear(&self, key: impl AsRef<[u8]>) {

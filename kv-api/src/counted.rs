@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::{
     ConflictRange, Database, Durability, Error, KeySelector, Limits, MutationType, RangeBatch, RangeRequest, Read,
-    Result, Transaction, TransactionOption, Versionstamp,
+    Result, RowWrite, Transaction, TransactionOption, Versionstamp,
 };
 
 /// What one transaction has cost, over all its attempts.
@@ -212,12 +212,17 @@ impl<T: Transaction> Transaction for CountedTransaction<T> {
         self.inner.set(key, value);
     }
 
-    fn set_rows_unguarded(&self, rows: Vec<(Bytes, Bytes)>) {
+    fn write_rows(&self, rows: Vec<RowWrite>) {
         self.ledger.add(|counts| {
-            counts.sets += rows.len() as u64;
-            counts.bytes_written += rows.iter().map(|(key, value)| (key.len() + value.len()) as u64).sum::<u64>();
+            for row in &rows {
+                match row.operation {
+                    None => counts.sets += 1,
+                    Some(_) => counts.atomic_ops += 1,
+                }
+                counts.bytes_written += (row.key.len() + row.value.len()) as u64;
+            }
         });
-        self.inner.set_rows_unguarded(rows);
+        self.inner.write_rows(rows);
     }
 
     fn clear(&self, key: &[u8]) {

@@ -14,7 +14,7 @@ use bytes::Bytes;
 
 use crate::{
     ConflictRange, Database, Durability, Error, KeySelector, Limits, MutationType, RangeBatch, RangeRequest, Read,
-    Result, Transaction, TransactionOption, Versionstamp,
+    Result, RowWrite, Transaction, TransactionOption, Versionstamp,
 };
 
 /// A future on the heap that borrows nothing.
@@ -55,7 +55,7 @@ pub trait DynTransaction: Send + Sync + 'static {
     fn get_key(&self, selector: &KeySelector, read: Read) -> BoxFuture<Result<Bytes>>;
     fn get_range(&self, request: &RangeRequest, read: Read) -> BoxFuture<Result<RangeBatch>>;
     fn set(&self, key: &[u8], value: &[u8]);
-    fn set_rows_unguarded(&self, rows: Vec<(Bytes, Bytes)>);
+    fn write_rows(&self, rows: Vec<RowWrite>);
     fn clear(&self, key: &[u8]);
     fn clear_range(&self, begin: &[u8], end: &[u8]);
     fn atomic_op(&self, mutation: MutationType, key: &[u8], operand: &[u8]);
@@ -99,8 +99,8 @@ impl<T: Transaction> DynTransaction for T {
         Transaction::set(self, key, value);
     }
 
-    fn set_rows_unguarded(&self, rows: Vec<(Bytes, Bytes)>) {
-        Transaction::set_rows_unguarded(self, rows);
+    fn write_rows(&self, rows: Vec<RowWrite>) {
+        Transaction::write_rows(self, rows);
     }
 
     fn clear(&self, key: &[u8]) {
@@ -235,8 +235,8 @@ impl Transaction for AnyTransaction {
         self.0.set(key, value);
     }
 
-    fn set_rows_unguarded(&self, rows: Vec<(Bytes, Bytes)>) {
-        self.0.set_rows_unguarded(rows);
+    fn write_rows(&self, rows: Vec<RowWrite>) {
+        self.0.write_rows(rows);
     }
 
     fn clear(&self, key: &[u8]) {

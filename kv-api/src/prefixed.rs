@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::error::KEY_OUTSIDE_LEGAL_RANGE;
 use crate::{
     ConflictRange, Database, Durability, Error, KeySelector, KeyValue, Limits, MutationType, RangeBatch, RangeRequest,
-    Read, Result, Transaction, TransactionOption, Versionstamp, keys,
+    Read, Result, RowWrite, Transaction, TransactionOption, Versionstamp, keys,
 };
 
 /// A database whose keys all lie under a prefix of another: what FoundationDB's tenants were for.
@@ -195,10 +195,15 @@ impl<T: Transaction> Transaction for PrefixedTransaction<T> {
         }
     }
 
-    fn set_rows_unguarded(&self, rows: Vec<(Bytes, Bytes)>) {
-        for (key, value) in rows {
-            self.inner.set_option(TransactionOption::NextWriteNoWriteConflictRange);
-            self.set(&key, &value);
+    fn write_rows(&self, rows: Vec<RowWrite>) {
+        for row in rows {
+            if !row.guarded {
+                self.inner.set_option(TransactionOption::NextWriteNoWriteConflictRange);
+            }
+            match row.operation {
+                None => self.set(&row.key, &row.value),
+                Some(operation) => self.atomic_op(operation, &row.key, &row.value),
+            }
         }
     }
 

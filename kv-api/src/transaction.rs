@@ -25,6 +25,37 @@ pub enum ConflictRange {
     Write,
 }
 
+/// The write of one row, of several that are handed over together: see [`Transaction::write_rows`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowWrite {
+    /// The row's key.
+    pub key: Bytes,
+    /// What it is set to, or the operand of the atomic operation.
+    pub value: Bytes,
+    /// The atomic operation; `None` for one that sets.
+    pub operation: Option<MutationType>,
+    /// Whether it adds a write conflict range.
+    pub guarded: bool,
+}
+
+impl RowWrite {
+    /// Sets `key` to `value`.
+    pub fn set(key: Bytes, value: Bytes) -> Self {
+        RowWrite { key, value, operation: None, guarded: true }
+    }
+
+    /// Applies an atomic operation.
+    pub fn atomic(operation: MutationType, key: Bytes, operand: Bytes) -> Self {
+        RowWrite { key, value: operand, operation: Some(operation), guarded: true }
+    }
+
+    /// The same without a write conflict range.
+    #[must_use]
+    pub fn unguarded(self) -> Self {
+        RowWrite { guarded: false, ..self }
+    }
+}
+
 /// A transaction: a cheap handle whose clones speak of the same transaction.
 ///
 /// Reads are issued when called and their futures borrow neither the transaction nor the key. Writes
@@ -63,13 +94,19 @@ pub trait Transaction: Clone + Send + Sync + 'static {
     /// Sets `key` to `value`.
     fn set(&self, key: &[u8], value: &[u8]);
 
-    /// Sets rows one after the other, each without a write conflict range: what
-    /// [`TransactionOption::NextWriteNoWriteConflictRange`] and [`set`](Self::set) do for each. Keys and values are
-    /// shared, so that an engine which keeps them until the commit need not copy them.
-    fn set_rows_unguarded(&self, rows: Vec<(Bytes, Bytes)>) {
-        for (key, value) in rows {
-            self.set_option(TransactionOption::NextWriteNoWriteConflictRange);
-            self.set(&key, &value);
+    /// Writes rows one after the other: what [`set`](Self::set) or [`atomic_op`](Self::atomic_op) does for each,
+    /// after [`TransactionOption::NextWriteNoWriteConflictRange`] where it is unguarded. Keys and values are shared,
+    /// so that an engine which keeps them until the commit need not copy them; rows in the order of their keys are
+    /// taken fastest.
+    fn write_rows(&self, rows: Vec<RowWrite>) {
+        for row in rows {
+            if !row.guarded {
+                self.set_option(TransactionOption::NextWriteNoWriteConflictRange);
+            }
+            match row.operation {
+                None => self.set(&row.key, &row.value),
+                Some(operation) => self.atomic_op(operation, &row.key, &row.value),
+            }
         }
     }
 

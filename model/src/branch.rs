@@ -95,21 +95,19 @@ impl Branch {
         self.crown.ok_or_else(|| Error::corrupt(format!("the winner {} has no sequence", self.leaf.rev)))
     }
 
-    /// Writes the row of a branch into `out`, replacing what was there.
-    pub(crate) fn write(out: &mut Vec<u8>, size: u64, ancestors: &Ancestors) {
-        out.clear();
+    /// Appends the row of a branch to `out`.
+    pub(crate) fn append(out: &mut Vec<u8>, size: u64, ancestors: &Ancestors) {
         tuple::append_u64(out, ancestors.format);
         Self::append_rest(out, size, ancestors);
     }
 
-    /// Writes the row of the winner into `out`, replacing what was there, as the operand of
-    /// `SET_VERSIONSTAMPED_VALUE`.
-    pub(crate) fn write_winner(out: &mut Vec<u8>, crown: PendingCrown, size: u64, ancestors: &Ancestors) {
-        out.clear();
+    /// Appends the row of the winner to `out`, as the operand of `SET_VERSIONSTAMPED_VALUE`.
+    pub(crate) fn append_winner(out: &mut Vec<u8>, crown: PendingCrown, size: u64, ancestors: &Ancestors) {
+        let begin = out.len();
         tuple::append_u64(out, ancestors.format);
         out.push(NESTED);
         tuple::append_u64(out, u64::from(crown.incarnation));
-        let stamp_at = out.len() as u32 + 1;
+        let stamp_at = (out.len() - begin) as u32 + 1;
         append_stamp(out, &keys::pending_stamp(crown.edit));
         out.push(0);
         tuple::append_u64(out, crown.branches);
@@ -161,6 +159,11 @@ pub(crate) struct Ancestors {
 impl Ancestors {
     /// None.
     pub(crate) const EMPTY: Ancestors = Ancestors { format: FORMAT_TUPLE, raw: Bytes::new() };
+
+    /// The bytes they take in a row.
+    pub(crate) fn len(&self) -> usize {
+        self.raw.len()
+    }
 
     /// These, parent first; as many of the newest as a row can hold.
     pub(crate) fn from_hashes(hashes: &[RevHash]) -> Ancestors {
@@ -287,11 +290,12 @@ mod tests {
         let (two, one) = (hash(2), hash(1));
         let list = (TupleBytes::from(two.as_bytes()), TupleBytes::from(one.as_bytes()));
         let mut out = Vec::new();
-        Branch::write(&mut out, 7, &ancestors);
+        Branch::append(&mut out, 7, &ancestors);
         assert_eq!(out, pack(&(1, 7, &list)));
 
         let crown = PendingCrown { incarnation: 3, edit: 258, branches: 2 };
-        Branch::write_winner(&mut out, crown, 7, &ancestors);
+        out.clear();
+        Branch::append_winner(&mut out, crown, 7, &ancestors);
         let expected = (1, (3, Versionstamp::incomplete(258)), 2, 7, &list);
         assert_eq!(out, foundationdb_tuple::pack_with_versionstamp(&expected));
     }
@@ -302,7 +306,7 @@ mod tests {
         for hashes in [vec![], vec![hash(1)], vec![nuls.clone(), hash(0), hash(256)], vec![nuls; 3_000]] {
             let ancestors = Ancestors::from_hashes(&hashes);
             let mut out = Vec::new();
-            Branch::write(&mut out, 300, &ancestors);
+            Branch::append(&mut out, 300, &ancestors);
             assert!(out.len() <= 100_000);
             let branch = Branch::read(leaf(4_000, 9), &out.clone().into()).unwrap();
             assert_eq!((branch.size, branch.crown), (300, None));
@@ -310,9 +314,13 @@ mod tests {
             assert_eq!(read[..], hashes[..read.len()]);
             assert_eq!(read.len(), hashes.len().min(2_437));
 
-            Branch::write_winner(&mut out, PendingCrown { incarnation: 1, edit: 5, branches: 9 }, 300, &ancestors);
-            out.truncate(out.len() - 4);
-            let branch = Branch::read(leaf(4_000, 9), &out.into()).unwrap();
+            // Behind another row, as a document's rows are encoded: the stamp's place is that in its own row.
+            let begin = out.len();
+            Branch::append_winner(&mut out, PendingCrown { incarnation: 1, edit: 5, branches: 9 }, 300, &ancestors);
+            let (row, stamp_at) = out[begin..].split_last_chunk::<4>().unwrap();
+            let stamp = &keys::pending_stamp(5)[..10];
+            assert_eq!(row[u32::from_le_bytes(*stamp_at) as usize..][..10], *stamp);
+            let branch = Branch::read(leaf(4_000, 9), &Bytes::copy_from_slice(row)).unwrap();
             let crown = branch.crown().unwrap();
             assert_eq!((crown.branches, crown.seq), (9, Seq::new(1, &keys::pending_stamp(5))));
             assert_eq!(branch.ancestors.to_vec().unwrap(), read);
@@ -354,7 +362,7 @@ mod tests {
     #[test]
     fn damaged_rows_are_errors() {
         let mut out = Vec::new();
-        Branch::write(&mut out, 300, &Ancestors::from_hashes(&[hash(1)]));
+        Branch::append(&mut out, 300, &Ancestors::from_hashes(&[hash(1)]));
         for cut in 0..out.len() {
             let read = Branch::read(leaf(2, 2), &Bytes::copy_from_slice(&out[..cut]));
             assert!(read.is_err() || read.unwrap().ancestors.to_vec().is_err(), "cut at {cut}");

@@ -28,7 +28,7 @@
 use md5::{Digest, Md5};
 
 use crate::bigint::decimal_to_le_bytes;
-use crate::json::{Event, JsonStr, JsonText};
+use crate::json::{JsonText, RawStr, Token};
 use crate::revid::{InvalidRev, RevHash, RevId};
 
 const VERSION: u8 = 131;
@@ -78,17 +78,24 @@ impl RevisionTerm<'_> {
     /// # Errors
     /// [`InvalidRev`] if the parent's position is the greatest there is.
     pub fn revision(&self) -> Result<RevId, InvalidRev> {
+        self.revision_in(&mut Term::default())
+    }
+
+    /// The same, with memory that was used before.
+    pub(crate) fn revision_in(&self, memory: &mut Term) -> Result<RevId, InvalidRev> {
         let old_position = self.parent.map_or(0, RevId::position);
         let position = old_position.checked_add(1).ok_or(InvalidRev)?;
-        let hash: [u8; 16] = Md5::digest(self.term()).into();
+        self.write(memory);
+        let hash: [u8; 16] = Md5::digest(&memory.bytes).into();
         RevId::new(position, RevHash::from(hash))
     }
 
-    /// The term in external form.
-    fn term(&self) -> Vec<u8> {
-        let mut term = Term(Vec::with_capacity(self.body.len() * 2 + 64));
-        term.0.push(VERSION);
-        term.0.push(LIST);
+    /// Writes the term in external form.
+    fn write(&self, term: &mut Term) {
+        term.bytes.clear();
+        term.bytes.reserve(self.body.len() * 2 + 64);
+        term.bytes.push(VERSION);
+        term.bytes.push(LIST);
         term.length(5);
         term.atom(if self.deleted { "true" } else { "false" });
         term.unsigned(self.parent.map_or(0, RevId::position));
@@ -98,24 +105,24 @@ impl RevisionTerm<'_> {
         }
         term.json(self.body);
         if self.attachments.is_empty() {
-            term.0.push(NIL);
+            term.bytes.push(NIL);
         } else {
-            term.0.push(LIST);
+            term.bytes.push(LIST);
             term.length(self.attachments.len() as u32);
             for attachment in self.attachments.iter().rev() {
-                term.0.extend_from_slice(&[SMALL_TUPLE, 3]);
+                term.bytes.extend_from_slice(&[SMALL_TUPLE, 3]);
                 term.binary(attachment.name.as_bytes());
                 term.binary(attachment.content_type.as_bytes());
                 term.binary(&attachment.md5);
             }
-            term.0.push(NIL);
+            term.bytes.push(NIL);
         }
-        term.0.push(NIL);
-        term.0
+        term.bytes.push(NIL);
     }
 }
 
 /// A list whose end has not come yet: an array, or the members of an object.
+#[derive(Debug)]
 struct OpenList {
     /// Where its tag stands; its length follows.
     start: usize,
@@ -125,51 +132,53 @@ struct OpenList {
     all_small: bool,
 }
 
-struct Term(Vec<u8>);
+/// A term on its way: what was written of it, and the lists that are open.
+#[derive(Debug, Default)]
+pub(crate) struct Term {
+    bytes: Vec<u8>,
+    open: Vec<OpenList>,
+}
 
 impl Term {
     fn json(&mut self, value: &JsonText) {
-        let mut open: Vec<OpenList> = Vec::with_capacity(8);
-        for event in value.events() {
-            match event {
-                Event::EndObject | Event::EndArray => {
-                    if let Some(list) = open.pop() {
+        self.open.clear();
+        let mut tokens = value.scan();
+        while let Some(token) = tokens.next() {
+            let start = self.bytes.len();
+            match token {
+                Token::Name(name) => {
+                    self.bytes.extend_from_slice(&[SMALL_TUPLE, 2]);
+                    self.string(name);
+                    if let Some(list) = self.open.last_mut() {
+                        list.count += 1;
+                    }
+                    continue;
+                }
+                Token::End => {
+                    if let Some(list) = self.open.pop() {
                         self.end_list(&list);
                     }
                     continue;
                 }
-                Event::Name(name) => {
-                    if let Some(list) = open.last_mut() {
-                        list.count += 1;
-                    }
-                    self.0.extend_from_slice(&[SMALL_TUPLE, 2]);
-                    self.json_str(name);
-                    continue;
+                Token::Str(text) => self.string(text),
+                Token::Begin { is_array: true } => {}
+                Token::Begin { is_array: false } => self.bytes.extend_from_slice(&[SMALL_TUPLE, 1]),
+                Token::Int(value) => self.integer(value),
+                Token::LongInt(digits) => self.long_integer(digits),
+                Token::Float(value) => {
+                    self.bytes.push(NEW_FLOAT);
+                    self.bytes.extend_from_slice(&value.to_be_bytes());
                 }
-                _ => {}
+                Token::Bool(value) => self.atom(if value { "true" } else { "false" }),
+                Token::Null => self.atom("null"),
             }
-            let start = self.0.len();
-            match event {
-                Event::BeginObject => self.0.extend_from_slice(&[SMALL_TUPLE, 1]),
-                Event::Str(text) => self.json_str(text),
-                Event::Int(digits) => self.integer(digits),
-                Event::Float(value) => {
-                    self.0.push(NEW_FLOAT);
-                    self.0.extend_from_slice(&value.to_be_bytes());
-                }
-                Event::Bool(value) => self.atom(if value { "true" } else { "false" }),
-                Event::Null => self.atom("null"),
-                Event::BeginArray | Event::EndArray | Event::EndObject | Event::Name(_) => {}
-            }
-            if let Some(list) = open.last_mut().filter(|list| list.is_array) {
+            if let Some(list) = self.open.last_mut().filter(|list| list.is_array) {
                 list.count += 1;
-                list.all_small &= self.0.get(start) == Some(&SMALL_INTEGER);
+                list.all_small &= self.bytes.get(start) == Some(&SMALL_INTEGER);
             }
-            if let Event::BeginObject | Event::BeginArray = event {
-                let is_array = event == Event::BeginArray;
-                open.push(OpenList { start: self.0.len(), count: 0, is_array, all_small: is_array });
-                self.0.push(LIST);
-                self.length(0);
+            if let Token::Begin { is_array } = token {
+                self.open.push(OpenList { start: self.bytes.len(), count: 0, is_array, all_small: is_array });
+                self.bytes.extend_from_slice(&[LIST, 0, 0, 0, 0]);
             }
         }
     }
@@ -177,57 +186,62 @@ impl Term {
     fn end_list(&mut self, list: &OpenList) {
         let contents = list.start + 5;
         if list.count == 0 {
-            self.0.truncate(list.start);
-            self.0.push(NIL);
+            self.bytes.truncate(list.start);
+            self.bytes.push(NIL);
         } else if list.all_small && list.count <= MAX_STRING {
             // Each element's value moves forward over its own tag and the shorter length.
-            self.0[list.start] = STRING;
-            self.0[list.start + 1..list.start + 3].copy_from_slice(&(list.count as u16).to_be_bytes());
+            self.bytes[list.start] = STRING;
+            self.bytes[list.start + 1..list.start + 3].copy_from_slice(&(list.count as u16).to_be_bytes());
             for index in 0..list.count as usize {
-                self.0[list.start + 3 + index] = self.0[contents + index * 2 + 1];
+                self.bytes[list.start + 3 + index] = self.bytes[contents + index * 2 + 1];
             }
-            self.0.truncate(list.start + 3 + list.count as usize);
+            self.bytes.truncate(list.start + 3 + list.count as usize);
         } else {
-            self.0[list.start + 1..contents].copy_from_slice(&list.count.to_be_bytes());
-            self.0.push(NIL);
+            self.bytes[list.start + 1..contents].copy_from_slice(&list.count.to_be_bytes());
+            self.bytes.push(NIL);
         }
     }
 
     fn length(&mut self, length: u32) {
-        self.0.extend_from_slice(&length.to_be_bytes());
+        self.bytes.extend_from_slice(&length.to_be_bytes());
     }
 
     fn atom(&mut self, name: &str) {
-        self.0.push(ATOM);
-        self.0.extend_from_slice(&(name.len() as u16).to_be_bytes());
-        self.0.extend_from_slice(name.as_bytes());
+        self.bytes.push(ATOM);
+        self.bytes.extend_from_slice(&(name.len() as u16).to_be_bytes());
+        self.bytes.extend_from_slice(name.as_bytes());
     }
 
     fn binary(&mut self, bytes: &[u8]) {
-        self.0.push(BINARY);
-        self.length(bytes.len() as u32);
-        self.0.extend_from_slice(bytes);
+        let [a, b, c, d] = (bytes.len() as u32).to_be_bytes();
+        self.bytes.extend_from_slice(&[BINARY, a, b, c, d]);
+        self.bytes.extend_from_slice(bytes);
     }
 
-    fn json_str(&mut self, text: JsonStr<'_>) {
-        let start = self.0.len();
-        self.binary(&[]);
-        text.for_each_run(|run| self.0.extend_from_slice(run.as_bytes()));
-        let length = (self.0.len() - start - 5) as u32;
-        self.0[start + 1..start + 5].copy_from_slice(&length.to_be_bytes());
-    }
-
-    fn integer(&mut self, digits: &str) {
-        if let Ok(value) = digits.parse::<i32>() {
-            match u8::try_from(value) {
-                Ok(value) => self.0.extend_from_slice(&[SMALL_INTEGER, value]),
-                Err(_) => {
-                    self.0.push(INTEGER);
-                    self.0.extend_from_slice(&value.to_be_bytes());
-                }
-            }
-            return;
+    fn string(&mut self, text: RawStr<'_>) {
+        if let Some(plain) = text.plain() {
+            return self.binary(plain);
         }
+        let start = self.bytes.len();
+        self.binary(&[]);
+        text.json_str().for_each_run(|run| self.bytes.extend_from_slice(run.as_bytes()));
+        let length = (self.bytes.len() - start - 5) as u32;
+        self.bytes[start + 1..start + 5].copy_from_slice(&length.to_be_bytes());
+    }
+
+    fn integer(&mut self, value: i64) {
+        if let Ok(value) = u8::try_from(value) {
+            self.bytes.extend_from_slice(&[SMALL_INTEGER, value]);
+        } else if let Ok(value) = i32::try_from(value) {
+            let [a, b, c, d] = value.to_be_bytes();
+            self.bytes.extend_from_slice(&[INTEGER, a, b, c, d]);
+        } else {
+            let magnitude = value.unsigned_abs();
+            self.big(value < 0, &magnitude.to_le_bytes()[..8 - magnitude.leading_zeros() as usize / 8]);
+        }
+    }
+
+    fn long_integer(&mut self, digits: &str) {
         let (negative, magnitude) = match digits.strip_prefix('-') {
             Some(magnitude) => (true, magnitude),
             None => (false, digits),
@@ -237,10 +251,10 @@ impl Term {
 
     fn unsigned(&mut self, value: u64) {
         if let Ok(value) = u8::try_from(value) {
-            self.0.extend_from_slice(&[SMALL_INTEGER, value]);
+            self.bytes.extend_from_slice(&[SMALL_INTEGER, value]);
         } else if let Ok(value) = i32::try_from(value) {
-            self.0.push(INTEGER);
-            self.0.extend_from_slice(&value.to_be_bytes());
+            self.bytes.push(INTEGER);
+            self.bytes.extend_from_slice(&value.to_be_bytes());
         } else {
             let bytes = value.to_le_bytes();
             self.big(false, &bytes[..8 - value.leading_zeros() as usize / 8]);
@@ -249,14 +263,14 @@ impl Term {
 
     fn big(&mut self, negative: bool, magnitude: &[u8]) {
         match u8::try_from(magnitude.len()) {
-            Ok(length) => self.0.extend_from_slice(&[SMALL_BIG, length]),
+            Ok(length) => self.bytes.extend_from_slice(&[SMALL_BIG, length]),
             Err(_) => {
-                self.0.push(LARGE_BIG);
+                self.bytes.push(LARGE_BIG);
                 self.length(magnitude.len() as u32);
             }
         }
-        self.0.push(u8::from(negative));
-        self.0.extend_from_slice(magnitude);
+        self.bytes.push(u8::from(negative));
+        self.bytes.extend_from_slice(magnitude);
     }
 }
 

@@ -8,14 +8,13 @@
 //! operation, without reading and without conflicts. A negative difference borrows from the fields
 //! above it, which is undone wherever the sum is taken, since no field of the sum is negative.
 
-use kv_api::{Database, MutationType, Read, Transaction};
+use kv_api::{Database, Read, Transaction};
 
 use crate::body::BodyFormat;
 use crate::documents::Documents;
 use crate::error::{Error, Result};
 use crate::keys::DatabaseKey;
 use crate::seq::Seq;
-use crate::txids::Unguarded;
 
 const FIELDS: usize = 3;
 const FIELD_BYTES: usize = 8;
@@ -46,13 +45,6 @@ impl Stats {
             borrow = value >> 64;
         }
         operand
-    }
-
-    /// Adds these differences to the database's counters.
-    pub(crate) fn add<T: Transaction>(self, transaction: &T, key: &[u8]) {
-        if self != Stats::default() {
-            transaction.atomic_op_unguarded(MutationType::Add, key, &self.operand());
-        }
     }
 
     /// The counters in a row; a database without edits has none.

@@ -242,7 +242,7 @@ impl DatabaseKeys {
 
     /// The bytes of `key`.
     pub(crate) fn key(&self, key: DatabaseKey<'_>) -> Vec<u8> {
-        let mut out = Vec::with_capacity(self.prefix.len() + 64);
+        let mut out = Vec::with_capacity(self.prefix.len() + 80);
         self.append(&mut out, key);
         out
     }
@@ -256,8 +256,11 @@ impl DatabaseKeys {
 
     /// `key` itself and every key below it.
     pub(crate) fn range(&self, key: DatabaseKey<'_>) -> RangeRequest {
-        let (begin, end) = self.bounds(key);
-        RangeRequest::keys(begin, end)
+        let mut end = self.key(key);
+        end.push(BEYOND);
+        // One piece of memory: what begins the range begins its end too.
+        let end = Bytes::from(end);
+        RangeRequest::keys(end.slice(..end.len() - 1), end)
     }
 
     /// A document's branches up to `leaf`, it included, from the last to the first: `leaf` and the
@@ -544,7 +547,7 @@ mod tests {
         assert!(is_drawn(&keys.key(DatabaseKey::Change(seq))));
         let mut row = Vec::new();
         let crown = PendingCrown { incarnation: 0, edit: 0, branches: 1 };
-        Branch::write_winner(&mut row, crown, 2, &Ancestors::EMPTY);
+        Branch::append_winner(&mut row, crown, 2, &Ancestors::EMPTY);
         assert!(is_drawn(&row), "{row:02x?}");
     }
 }

@@ -45,6 +45,16 @@ pub(crate) fn append_u64(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(&bytes[leading..]);
 }
 
+pub(crate) fn append_i64(out: &mut Vec<u8>, value: i64) {
+    let magnitude = value.unsigned_abs();
+    append_integer(out, value < 0, &magnitude.to_le_bytes()[..8 - magnitude.leading_zeros() as usize / 8]);
+}
+
+/// The length of an unsigned integer's element.
+pub(crate) fn u64_len(value: u64) -> usize {
+    9 - value.leading_zeros() as usize / 8
+}
+
 /// Appends an integer by its magnitude, least significant byte first and without leading zeros, at
 /// most [`MAX_INT_BYTES`] of them.
 pub(crate) fn append_integer(out: &mut Vec<u8>, negative: bool, magnitude: &[u8]) {
@@ -274,6 +284,7 @@ mod tests {
         for round in 0..20_000 {
             let value = edges.get(round).copied().unwrap_or_else(|| random.next() >> (random.next() % 64));
             assert_eq!(written(|out| append_u64(out, value)), pack(&value));
+            assert_eq!(u64_len(value), pack(&value).len());
             assert_eq!(only(&pack(&value)), only(&written(|out| append_u64(out, value))));
 
             let length = 8 - value.leading_zeros() as usize / 8;
@@ -281,6 +292,8 @@ mod tests {
             assert_eq!(negative, pack(&-i128::from(value)));
             let Element::Integer(read) = only(&negative) else { panic!("{negative:?}") };
             assert_eq!((read.is_negative(), read.magnitude_u64()), (value > 0, Some(value)));
+
+            assert_eq!(written(|out| append_i64(out, value as i64)), pack(&(value as i64)));
 
             let bits = f64::from_bits(random.next());
             let double = written(|out| append_double(out, bits));

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use kv_api::{Database, MutationType, Read, Transaction, error};
+use kv_api::{Database, Read, Transaction, error};
 
 use crate::environment::Environment;
 use crate::error::{Error, Result};
@@ -182,12 +182,6 @@ pub(crate) trait Unguarded: Transaction {
     fn clear_range_unguarded(&self, begin: &[u8], end: &[u8]) {
         self.set_option(kv_api::TransactionOption::NextWriteNoWriteConflictRange);
         self.clear_range(begin, end);
-    }
-
-    /// Applies an atomic operation without a write conflict range.
-    fn atomic_op_unguarded(&self, mutation: MutationType, key: &[u8], operand: &[u8]) {
-        self.set_option(kv_api::TransactionOption::NextWriteNoWriteConflictRange);
-        self.atomic_op(mutation, key, operand);
     }
 }
 

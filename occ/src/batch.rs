@@ -7,7 +7,8 @@
 use bytes::Bytes;
 use kv_api::{MutationType, Result, Versionstamp};
 
-use crate::mutation::{Mutation, stamped};
+use crate::mutation::Mutation;
+use crate::stamps::Stamps;
 use crate::store::{Batch, Op, View};
 use crate::{KeyRange, atomic};
 
@@ -17,6 +18,7 @@ pub(crate) struct BatchBuilder<'a, V> {
     batch: Batch,
     value_limit: usize,
     account: Option<Account<'a, V>>,
+    stamps: Stamps,
 }
 
 /// What the batch has written so far to the keys that atomic operations read.
@@ -25,6 +27,8 @@ struct Account<'a, V> {
     head: &'a V,
     /// These keys, in their order.
     points: Vec<Point>,
+    /// A bit for each of their lengths, which tells most other keys apart.
+    lengths: u64,
     /// Range clears with their places, oldest first.
     clears: Vec<(usize, KeyRange)>,
 }
@@ -38,6 +42,9 @@ struct Point {
 
 impl<V: View> Account<'_, V> {
     fn find(&self, key: &Bytes) -> Option<usize> {
+        if self.lengths & length_bit(key) == 0 {
+            return None;
+        }
         self.points.binary_search_by(|point| point.key.cmp(key)).ok()
     }
 
@@ -53,6 +60,10 @@ impl<V: View> Account<'_, V> {
     }
 }
 
+fn length_bit(key: &[u8]) -> u64 {
+    1 << (key.len() % 64)
+}
+
 impl<'a, V: View> BatchBuilder<'a, V> {
     /// A batch for `version`, to which nothing but these mutations is going to be added; some of them
     /// may read `head`.
@@ -66,8 +77,9 @@ impl<'a, V: View> BatchBuilder<'a, V> {
             mutations.filter_map(Mutation::read_key).map(|key| Point { key: key.clone(), last: None }).collect();
         points.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         points.dedup_by(|a, b| a.key == b.key);
-        let account = (!points.is_empty()).then(|| Account { head, points, clears: Vec::new() });
-        BatchBuilder { batch: Batch { version, ops: Vec::new() }, value_limit, account }
+        let lengths = points.iter().fold(0, |lengths, point| lengths | length_bit(&point.key));
+        let account = (!points.is_empty()).then(|| Account { head, points, lengths, clears: Vec::new() });
+        BatchBuilder { batch: Batch { version, ops: Vec::new() }, value_limit, account, stamps: Stamps::default() }
     }
 
     /// Adds a transaction's mutations; `on_stamped_key` sees the keys that got its stamp. An error is
@@ -80,6 +92,7 @@ impl<'a, V: View> BatchBuilder<'a, V> {
     ) -> Result<()> {
         // And for what is going to keep the sample, and the version: moving very many rows again costs more.
         self.batch.ops.reserve(mutations.len() + mutations.len() / 64 + 8);
+        self.stamps.expect(mutations.iter().map(Mutation::stamped_len).sum());
         for mutation in mutations {
             match mutation {
                 Mutation::Set { key, value } => self.put(key, Some(value)),
@@ -91,12 +104,13 @@ impl<'a, V: View> BatchBuilder<'a, V> {
                     self.batch.ops.push(Op::ClearRange { begin: range.begin, end: range.end });
                 }
                 Mutation::Atomic { operation: MutationType::SetVersionstampedKey, key, operand } => {
-                    let key = stamped(&key, stamp);
+                    let key = self.stamps.fill(&key, stamp);
                     on_stamped_key(&key);
                     self.put(key, Some(operand));
                 }
                 Mutation::Atomic { operation: MutationType::SetVersionstampedValue, key, operand } => {
-                    self.put(key, Some(stamped(&operand, stamp)));
+                    let value = self.stamps.fill(&operand, stamp);
+                    self.put(key, Some(value));
                 }
                 Mutation::Atomic { operation, key, operand } => {
                     let existing = match &self.account {

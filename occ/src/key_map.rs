@@ -99,6 +99,8 @@ impl<V> KeyMap<V> {
                 entries.insert(at, (key, value));
             }
             self.chunks.insert(place.chunk + 1, tail);
+        } else if at == entries.len() {
+            entries.push((key, value));
         } else {
             entries.insert(at, (key, value));
         }
@@ -118,6 +120,13 @@ impl<V> KeyMap<V> {
             self.chunks.remove(place.chunk);
         }
         Some(entry)
+    }
+
+    /// Whether there may be entries from `begin` up to, not including, `end`: none if both would be inserted
+    /// right behind the last one.
+    pub(crate) fn may_hold_any(&self, begin: &[u8], end: &[u8]) -> bool {
+        let behind_last = matches!(self.find_behind_last(begin), Some(Err(_)));
+        !behind_last || self.find_behind_last(end).is_none()
     }
 
     /// Takes the entries from `begin` up to, not including, `end` out, in order.
@@ -150,6 +159,11 @@ impl<V> KeyMap<V> {
         Range { chunks: &self.chunks, front, back }
     }
 
+    /// All entries in order, in pieces.
+    pub(crate) fn into_chunks(self) -> Vec<Vec<(Bytes, V)>> {
+        self.chunks
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Bytes, &V)> {
         self.chunks.iter().flatten().map(|(key, value)| (key, value))
     }
@@ -176,15 +190,6 @@ impl<V> KeyMap<V> {
     fn chunk_of(&self, key: &[u8]) -> usize {
         let begins_by = |entries: &Vec<(Bytes, V)>| entries.first().is_some_and(|(first, _)| first.as_ref() <= key);
         self.chunks.partition_point(begins_by).saturating_sub(1)
-    }
-}
-
-impl<V> IntoIterator for KeyMap<V> {
-    type Item = (Bytes, V);
-    type IntoIter = std::iter::Flatten<std::vec::IntoIter<Vec<(Bytes, V)>>>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.chunks.into_iter().flatten()
     }
 }
 
@@ -284,6 +289,7 @@ mod tests {
                     _ => {
                         assert_eq!(map.get(&key(begin)), model.get(&key(begin)), "{what}");
                         let expected: Vec<_> = model.range(key(begin)..key(end)).collect();
+                        assert!(expected.is_empty() || map.may_hold_any(&key(begin), &key(end)), "{what}");
                         assert_eq!(map.range(&key(begin), &key(end)).collect::<Vec<_>>(), expected, "{what}");
                         let backwards: Vec<_> = expected.into_iter().rev().collect();
                         assert_eq!(map.range(&key(begin), &key(end)).rev().collect::<Vec<_>>(), backwards, "{what}");
@@ -296,7 +302,7 @@ mod tests {
                 }
                 check(&map, &model, &what);
             }
-            assert!(map.into_iter().eq(model), "seed {seed}");
+            assert!(map.into_chunks().into_iter().flatten().eq(model), "seed {seed}");
         }
     }
 
@@ -306,7 +312,8 @@ mod tests {
         for n in 0..10 * MOST as u32 {
             let key = Bytes::copy_from_slice(&n.to_be_bytes());
             let place = map.find(&key).unwrap_err();
-            map.insert(place, key, ());
+            map.insert(place, key.clone(), ());
+            assert!(!map.may_hold_any(&[&key[..], b"a"].concat(), &[&key[..], b"b"].concat()));
         }
         assert_eq!(map.chunks.len(), 10);
     }

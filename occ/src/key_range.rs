@@ -92,6 +92,21 @@ impl RangeSet {
         self.ends.insert(begin, end);
     }
 
+    /// Adds the keys from `begin` up to, not including, `end`, which are some: quickly where they go on from the
+    /// last range.
+    pub(crate) fn grow(&mut self, begin: &[u8], end: &Bytes) {
+        if let Some(mut last) = self.ends.last_entry()
+            && last.key().as_ref() <= begin
+            && begin <= last.get().as_ref()
+        {
+            if *last.get() < *end {
+                last.insert(end.clone());
+            }
+            return;
+        }
+        self.insert(KeyRange { begin: Bytes::copy_from_slice(begin), end: end.clone() });
+    }
+
     /// Takes the keys from `begin` to `end` out.
     pub fn remove(&mut self, begin: &Bytes, end: &Bytes) {
         if let Some((before, until)) = self.at_or_before(begin)
@@ -176,7 +191,9 @@ mod tests {
                 let (low, high) = (a.min(b), a.max(b) + 1);
                 let (begin, end) = (Bytes::from(vec![low]), Bytes::from(vec![high]));
                 let insert = random.next().is_multiple_of(2);
-                if insert {
+                if insert && random.next().is_multiple_of(2) {
+                    set.grow(&begin, &end);
+                } else if insert {
                     set.insert(KeyRange { begin, end });
                 } else {
                     set.remove(&begin, &end);

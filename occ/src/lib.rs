@@ -38,6 +38,7 @@ mod schedules;
 mod sequencer;
 mod shifted_clock;
 mod size;
+mod stamps;
 mod state;
 mod sync;
 mod system_clock;

@@ -32,6 +32,16 @@ impl Mutation {
         }
     }
 
+    /// The length of what a stamp is filled into, without its offset; 0 where there is none.
+    pub(crate) fn stamped_len(&self) -> usize {
+        let text = match self {
+            Mutation::Atomic { operation: MutationType::SetVersionstampedKey, key, .. } => key,
+            Mutation::Atomic { operation: MutationType::SetVersionstampedValue, operand, .. } => operand,
+            _ => return 0,
+        };
+        text.len().saturating_sub(4)
+    }
+
     /// The key whose value in the store decides the result, if one does.
     pub(crate) fn read_key(&self) -> Option<&Bytes> {
         match self {
@@ -58,44 +68,47 @@ pub(crate) fn checked_stamp_offset(text: &[u8]) -> Result<usize> {
     })
 }
 
-/// `text` with the stamp filled in and the offset removed.
-pub(crate) fn stamped(text: &[u8], stamp: &Versionstamp) -> Bytes {
-    let body = &text[..text.len().saturating_sub(4)];
-    let mut filled = body.to_vec();
-    if let Some(offset) = stamp_offset(text) {
-        filled[offset..offset + Versionstamp::LEN].copy_from_slice(stamp.as_bytes());
-    }
-    filled.into()
+/// A versionstamped key before its stamp is known.
+#[derive(Debug)]
+pub(crate) struct StampedKey {
+    /// The key with the least stamp it may get, its offset still at the end (`transformVersionstampKey`):
+    /// the place in the write map where the operation waits.
+    pub(crate) waiting: Bytes,
+    beyond: Bytes,
 }
 
-/// The keys that a versionstamped `key` may become, when it commits after `version`
-/// (`getVersionstampKeyRange`); up to `max_key`.
-pub(crate) fn stamped_key_range(key: &[u8], version: i64, max_key: &[u8]) -> Result<KeyRange> {
-    let offset = checked_stamp_offset(key)?;
-    let stamp = offset..offset + Versionstamp::LEN;
-    let mut begin = key[..key.len() - 4].to_vec();
-    let mut end = begin.clone();
-    begin[stamp.clone()].copy_from_slice(Versionstamp::new(version.max(0) as u64, 0).as_bytes());
-    end[stamp].fill(0xff);
-    end.push(0);
-    let end = if end.as_slice() < max_key { Bytes::from(end) } else { Bytes::copy_from_slice(max_key) };
-    Ok(KeyRange { begin: begin.into(), end })
-}
-
-/// `key` with the least stamp it may get, its offset still at the end (`transformVersionstampKey`):
-/// the place in the write map where the operation waits.
-pub(crate) fn waiting_key(key: &[u8], version: i64) -> Bytes {
-    let mut waiting = key.to_vec();
-    if let Some(offset) = stamp_offset(key) {
+impl StampedKey {
+    /// `key`, whose offset was checked, of a transaction that commits after `version`; its range ends at
+    /// `max_key` at the latest.
+    pub(crate) fn new(key: &[u8], version: i64, max_key: &[u8]) -> Self {
+        let offset = stamp_offset(key).unwrap_or(0);
+        let stamp = offset..key.len().min(offset + Versionstamp::LEN);
         let least = Versionstamp::new(version.max(0) as u64, 0);
-        waiting[offset..offset + Versionstamp::LEN].copy_from_slice(least.as_bytes());
+        let mut waiting = key.to_vec();
+        waiting[stamp.clone()].copy_from_slice(&least.as_bytes()[..stamp.len()]);
+        // The offset's four bytes leave room for the zero.
+        let mut beyond = key.to_vec();
+        beyond[stamp].fill(0xff);
+        beyond.truncate(key.len().saturating_sub(4));
+        beyond.push(0);
+        let beyond = if beyond.as_slice() < max_key { beyond.into() } else { Bytes::copy_from_slice(max_key) };
+        StampedKey { waiting: waiting.into(), beyond }
     }
-    waiting.into()
+
+    /// The keys that it may become (`getVersionstampKeyRange`), as the first of them and the first beyond.
+    pub(crate) fn range(&self) -> (&[u8], &Bytes) {
+        (&self.waiting[..self.waiting.len().saturating_sub(4)], &self.beyond)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stamps::Stamps;
+
+    fn stamped(text: &[u8], stamp: &Versionstamp) -> Bytes {
+        Stamps::default().fill(text, stamp)
+    }
 
     #[test]
     fn stamps_go_where_the_offset_says() {
@@ -118,15 +131,18 @@ mod tests {
     #[test]
     fn a_stamped_key_lies_in_its_range() {
         let key = [b"p".as_slice(), &[0; 10], b"s", &1u32.to_le_bytes()].concat();
-        let range = stamped_key_range(&key, 7, b"\xff").unwrap();
+        let pending = StampedKey::new(&key, 7, b"\xff");
+        let (begin, end) = pending.range();
         for stamp in [Versionstamp::new(7, 0), Versionstamp::new(8, 9), Versionstamp::PENDING] {
             let key = stamped(&key, &stamp);
-            assert!(range.begin <= key && key < range.end);
+            assert!(begin <= key.as_ref() && key < end);
         }
-        assert!(stamped(&key, &Versionstamp::new(6, u16::MAX)) < range.begin);
-        assert!(range.begin <= waiting_key(&key, 7) && waiting_key(&key, 7) < range.end);
+        assert!(stamped(&key, &Versionstamp::new(6, u16::MAX)) < begin);
+        assert!(begin <= pending.waiting.as_ref() && pending.waiting < end);
+        assert_eq!(pending.waiting, [&stamped(&key, &Versionstamp::new(7, 0)), &key[key.len() - 4..]].concat());
+        assert_eq!(end, &[&stamped(&key, &Versionstamp::PENDING)[..], &[0]].concat());
         // A stamp at the very beginning of the key would reach into the system's keys.
         let key = [[0xff; 10].as_slice(), &[0; 4]].concat();
-        assert_eq!(stamped_key_range(&key, 0, b"\xff").unwrap().end, b"\xff"[..]);
+        assert_eq!(StampedKey::new(&key, 0, b"\xff").range().1, &b"\xff"[..]);
     }
 }

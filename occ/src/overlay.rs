@@ -59,18 +59,18 @@ impl<'a, V: View> Overlay<'a, V> {
     /// The rows from `begin` up to, not including, `end`.
     pub(crate) fn scan(&self, begin: &[u8], end: &[u8], direction: Direction) -> Scan<'a, V> {
         let is_empty = begin >= end;
+        let writes = self.writes.filter(|writes| !is_empty && !writes.has_no_writes());
+        // Without writes nobody asks how far the scan has come.
+        let bound = |key| if writes.is_some() { Bytes::copy_from_slice(key) } else { Bytes::new() };
         Scan {
             base: (!is_empty).then(|| self.view.range(begin, end, direction).peekable()),
-            ops: match self.writes {
-                Some(writes) if !is_empty => Some(Ops { range: writes.ops_in(begin, end), direction }.peekable()),
-                _ => None,
-            },
+            ops: writes.map(|writes| Ops { range: writes.ops_in(begin, end), direction }.peekable()),
             view: self.view,
-            writes: self.writes.filter(|writes| !is_empty && !writes.has_no_writes()),
+            writes,
             checks_unreadable: !self.bypass_unreadable && self.writes.is_some_and(WriteMap::any_unreadable),
             direction,
-            begin: Bytes::copy_from_slice(begin),
-            end: Bytes::copy_from_slice(end),
+            begin: bound(begin),
+            end: bound(end),
         }
     }
 

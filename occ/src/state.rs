@@ -417,6 +417,9 @@ impl<S: Store> State<S> {
     /// Completes this transaction's watches on keys that it now writes: `value` is the new one, where
     /// it is known.
     fn trigger_watches(&mut self, writes: impl Fn(&Bytes) -> bool, value: Option<Option<&Bytes>>) {
+        if self.watches.is_empty() {
+            return;
+        }
         self.watches.retain(|watch| {
             if !writes(&watch.key) {
                 return true;

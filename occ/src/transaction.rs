@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::FutureExt;
 use kv_api::{
-    ConflictRange, Error, KeySelector, MutationType, RangeBatch, RangeRequest, Read, Result, Transaction,
+    ConflictRange, Error, KeySelector, MutationType, RangeBatch, RangeRequest, Read, Result, RowWrite, Transaction,
     TransactionOption, Versionstamp, error,
 };
 
@@ -187,8 +187,8 @@ impl<S: Store> Transaction for OccTransaction<S> {
         self.with(|state, core| state.set(core, key, value));
     }
 
-    fn set_rows_unguarded(&self, rows: Vec<(Bytes, Bytes)>) {
-        self.with(|state, core| state.set_rows_unguarded(core, rows));
+    fn write_rows(&self, rows: Vec<RowWrite>) {
+        self.with(|state, core| state.write_rows(core, rows));
     }
 
     fn clear(&self, key: &[u8]) {

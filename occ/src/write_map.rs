@@ -177,14 +177,13 @@ impl WriteMap {
 
     /// A set or an atomic operation on `key`, which others that have read it conflict with if `conflicts`.
     pub(crate) fn mutate(&mut self, key: Bytes, op: KeyOp, conflicts: bool) {
-        let in_unreadable = !self.unreadable.is_empty() && self.unreadable.contains(&key);
         let stamped = matches!(&op, KeyOp::Atomic(operation, _) if operation.is_versionstamped());
         let replaces = matches!(&op, KeyOp::Set(_) | KeyOp::Atomic(MutationType::SetVersionstampedValue, _));
         self.any_stamped |= stamped;
         let stack = match self.ops.find(&key) {
             Ok(place) => {
                 let stack = self.ops.value_mut(place);
-                let was_unreadable = in_unreadable || stack.stamped;
+                let was_unreadable = stack.stamped || !self.unreadable.is_empty() && self.unreadable.contains(&key);
                 if replaces && !was_unreadable {
                     stack.replace(op);
                 } else if was_unreadable || stamped {
@@ -228,22 +227,26 @@ impl WriteMap {
         self.cleared.insert(range);
     }
 
-    /// Makes `range` the place where a versionstamped key may land.
-    pub(crate) fn make_unreadable(&mut self, range: KeyRange) {
-        let cleared: Vec<KeyRange> = self
-            .cleared
-            .overlapping(&range.begin, &range.end)
-            .map(|(begin, end)| KeyRange { begin: begin.max(&range.begin).clone(), end: end.min(&range.end).clone() })
-            .collect();
-        for part in cleared {
-            self.cleared.remove(&part.begin, &part.end);
-            self.early.push(Mutation::ClearRange(part));
+    /// Makes the keys from `begin` up to, not including, `end` the place where a versionstamped key may land.
+    pub(crate) fn make_unreadable(&mut self, (begin, end): (&[u8], &Bytes)) {
+        if begin >= end {
+            return;
         }
-        for (key, stack) in self.ops.take_range(&range.begin, &range.end) {
-            self.keep_conflict(&key, &stack);
-            emit(&mut self.early, key, stack);
+        if !self.cleared.is_empty() {
+            let part = |(from, until): (&Bytes, &Bytes)| KeyRange::copied(begin.max(from), end.min(until));
+            let cleared: Vec<KeyRange> = self.cleared.overlapping(begin, end).map(part).collect();
+            for part in cleared {
+                self.cleared.remove(&part.begin, &part.end);
+                self.early.push(Mutation::ClearRange(part));
+            }
         }
-        self.unreadable.insert(range);
+        if self.ops.may_hold_any(begin, end) {
+            for (key, stack) in self.ops.take_range(begin, end) {
+                self.keep_conflict(&key, &stack);
+                emit(&mut self.early, key, stack);
+            }
+        }
+        self.unreadable.grow(begin, end);
     }
 
     /// Remembers the conflict of operations that go.
@@ -355,11 +358,13 @@ impl WriteMap {
         let ranges =
             self.conflicts.iter().map(|(begin, end)| KeyRange { begin: begin.clone(), end: end.clone() }).collect();
         let mut conflicts = WriteConflicts { ranges, keys: Vec::with_capacity(count) };
-        for (key, stack) in std::mem::take(&mut self.ops) {
-            if stack.conflicts {
-                conflicts.keys.push(mutations.len());
+        for entries in std::mem::take(&mut self.ops).into_chunks() {
+            for (key, stack) in entries {
+                if stack.conflicts {
+                    conflicts.keys.push(mutations.len());
+                }
+                emit(&mut mutations, key, stack);
             }
-            emit(&mut mutations, key, stack);
         }
         self.reset();
         (mutations, conflicts)

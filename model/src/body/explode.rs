@@ -7,7 +7,7 @@
 use super::metadata::RevisionMetadata;
 use super::{BodyError, BodyFormat, BodyLimits, Row, StoredBody, order, row_cost};
 use crate::bigint::decimal_to_le_bytes;
-use crate::json::{Event, JsonStr, JsonText};
+use crate::json::{JsonText, RawStr, Token};
 use crate::tuple::{self, Element, MAX_INT_BYTES};
 
 /// A container that is open.
@@ -70,15 +70,16 @@ pub(super) fn explode(
 impl Exploder<'_> {
     fn walk(&mut self, body: &JsonText) -> Result<(), Stop> {
         let mut levels: Vec<Level> = Vec::with_capacity(8);
-        for event in body.events() {
-            match (event, levels.last_mut()) {
-                (Event::Name(name), Some(level)) => {
+        let mut tokens = body.scan();
+        while let Some(token) = tokens.next() {
+            match (token, levels.last_mut()) {
+                (Token::Name(name), Some(level)) => {
                     level.count += 1;
                     self.path.truncate(level.path_len);
                     append_json_str(&mut self.path, name);
                     continue;
                 }
-                (Event::EndObject | Event::EndArray, _) => {
+                (Token::End, _) => {
                     if let Some(ended) = levels.pop()
                         && ended.count == 0
                         && !levels.is_empty()
@@ -96,44 +97,37 @@ impl Exploder<'_> {
                 }
                 _ => {}
             }
-            match event {
-                Event::BeginObject | Event::BeginArray => {
-                    let is_array = event == Event::BeginArray;
-                    levels.push(Level { path_len: self.path.len(), is_array, count: 0 });
-                }
-                Event::Str(text) => self.string(text)?,
-                Event::Int(digits) => self.integer(digits)?,
-                Event::Float(value) => self.leaf(|out| tuple::append_double(out, value))?,
-                Event::Bool(value) => self.leaf(|out| tuple::append_bool(out, value))?,
-                Event::Null => self.leaf(tuple::append_null)?,
-                Event::EndObject | Event::EndArray | Event::Name(_) => {}
+            match token {
+                Token::Begin { is_array } => levels.push(Level { path_len: self.path.len(), is_array, count: 0 }),
+                Token::Str(text) => self.string(text)?,
+                Token::Int(value) => self.leaf(|out| tuple::append_i64(out, value))?,
+                Token::LongInt(digits) => self.long_integer(digits)?,
+                Token::Float(value) => self.leaf(|out| tuple::append_double(out, value))?,
+                Token::Bool(value) => self.leaf(|out| tuple::append_bool(out, value))?,
+                Token::Null => self.leaf(tuple::append_null)?,
+                Token::End | Token::Name(_) => {}
             }
         }
         Ok(())
     }
 
-    fn string(&mut self, text: JsonStr<'_>) -> Result<(), Stop> {
+    fn string(&mut self, text: RawStr<'_>) -> Result<(), Stop> {
         // An escape is at least as long as what it encodes to, so this settles it for most strings.
-        if text.raw().len() + 2 <= self.limits.value_bytes() {
+        if text.raw_len() + 2 <= self.limits.value_bytes() {
             return self.leaf(|out| append_json_str(out, text));
         }
-        let text = text.to_cow();
+        let text = text.json_str().to_cow();
         if tuple::encoded_len(text.as_bytes()) <= self.limits.value_bytes() {
             return self.leaf(|out| tuple::append_str(out, &text));
         }
         self.parts(&text, tuple::append_str)
     }
 
-    fn integer(&mut self, digits: &str) -> Result<(), Stop> {
+    fn long_integer(&mut self, digits: &str) -> Result<(), Stop> {
         let (negative, magnitude) = match digits.strip_prefix('-') {
             Some(magnitude) => (true, magnitude),
             None => (false, digits),
         };
-        if let Ok(value) = magnitude.parse::<u64>() {
-            let bytes = value.to_le_bytes();
-            let length = 8 - value.leading_zeros() as usize / 8;
-            return self.leaf(|out| tuple::append_integer(out, negative, &bytes[..length]));
-        }
         // 255 bytes hold any number of 614 digits and some of 615.
         if magnitude.len() <= 615 {
             let magnitude = decimal_to_le_bytes(magnitude);
@@ -187,7 +181,8 @@ impl Exploder<'_> {
         value(&mut self.arena);
         let row = Row { key, value: start, end: self.arena.len() };
         if let Some(previous) = self.rows[1..].last() {
-            self.sorted &= self.arena[previous.key..previous.value] < self.arena[row.key..row.value];
+            let path = |row: Row| &self.arena[row.key + self.prefix.len()..row.value];
+            self.sorted &= path(*previous) < path(row);
         }
         self.rows.push(row);
         self.count(row)
@@ -200,7 +195,7 @@ impl Exploder<'_> {
 
     /// Writes the metadata's row, which is the first.
     fn finish(mut self, body: &JsonText) -> Result<StoredBody, Stop> {
-        let order = if self.sorted { Vec::new() } else { order::encode(&self.ranks()) };
+        let order = if self.sorted { Vec::new() } else { self.sort() };
         let key = self.arena.len();
         self.arena.extend_from_slice(self.prefix);
         let value = self.arena.len();
@@ -220,25 +215,38 @@ impl Exploder<'_> {
         Ok(StoredBody { format, arena, rows: self.rows, cost: self.cost })
     }
 
-    /// The rank in the order of the keys of each leaf in the order of the document.
-    fn ranks(&self) -> Vec<u32> {
-        let key = |leaf: u32| {
+    /// Brings the rows into the order of their keys; what that order is of the document's leaves.
+    fn sort(&mut self) -> Vec<u8> {
+        let path = |leaf: u32| {
             let row = self.rows[self.leaves[leaf as usize] as usize];
-            &self.arena[row.key..row.value]
+            &self.arena[row.key + self.prefix.len()..row.value]
         };
-        let mut by_key: Vec<u32> = (0..self.leaves.len() as u32).collect();
-        by_key.sort_unstable_by(|&left, &right| key(left).cmp(key(right)));
+        // The first bytes of a path as a number tell most of them apart.
+        let mut by_key: Vec<(u64, u32)> =
+            (0..self.leaves.len() as u32).map(|leaf| (order::head(path(leaf)), leaf)).collect();
+        by_key.sort_unstable_by(|(head, left), (other, right)| {
+            head.cmp(other).then_with(|| path(*left).cmp(path(*right)))
+        });
         let mut ranks = vec![0; by_key.len()];
-        for (rank, &leaf) in (0..).zip(&by_key) {
+        let mut sorted = Vec::with_capacity(self.rows.len());
+        sorted.extend(self.rows.first());
+        for (rank, &(_, leaf)) in (0..).zip(&by_key) {
             ranks[leaf as usize] = rank;
+            let begin = self.leaves[leaf as usize] as usize;
+            let end = self.leaves.get(leaf as usize + 1).map_or(self.rows.len(), |&next| next as usize);
+            sorted.extend_from_slice(&self.rows[begin..end]);
         }
-        ranks
+        self.rows = sorted;
+        order::encode(&ranks)
     }
 }
 
-fn append_json_str(out: &mut Vec<u8>, text: JsonStr<'_>) {
+fn append_json_str(out: &mut Vec<u8>, text: RawStr<'_>) {
     tuple::begin_str(out);
-    text.for_each_run(|run| tuple::append_run(out, run.as_bytes()));
+    match text.plain() {
+        Some(plain) => out.extend_from_slice(plain),
+        None => text.json_str().for_each_run(|run| tuple::append_run(out, run.as_bytes())),
+    }
     tuple::end_run(out);
 }
 

@@ -79,6 +79,17 @@ impl<'a> RevisionMetadata<'a> {
         Ok(RevisionMetadata { format, leaves, text_bytes, checksum, payload })
     }
 
+    /// The length of the value of the metadata's row, if the payload holds no NUL.
+    pub(super) fn len(&self) -> usize {
+        let format = match self.format {
+            BodyFormat::Exploded => tuple::u64_len(EXPLODED) + tuple::u64_len(self.leaves),
+            BodyFormat::Packed => tuple::u64_len(PACKED),
+        };
+        let has_payload = self.format == BodyFormat::Packed || !self.payload.is_empty();
+        let payload = if has_payload { self.payload.len() + 2 } else { 0 };
+        format + tuple::u64_len(self.text_bytes) + tuple::u64_len(self.checksum.into()) + payload
+    }
+
     pub(super) fn append_to(&self, out: &mut Vec<u8>) {
         match self.format {
             BodyFormat::Exploded => {

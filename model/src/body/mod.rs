@@ -182,16 +182,14 @@ impl StoredBody {
         self.format
     }
 
-    /// The rows, keys with their prefix. The metadata come first; the order of the rest is the
-    /// document's, not that of the keys.
+    /// The rows, keys with their prefix, in the order of the keys: the metadata come first.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> {
         self.rows.iter().map(|row| (&self.arena[row.key..row.value], &self.arena[row.value..row.end]))
     }
 
     /// The same rows, which share the body's memory.
-    pub(crate) fn shared_rows(&self) -> Vec<(Bytes, Bytes)> {
-        let shared = |row: &Row| (self.arena.slice(row.key..row.value), self.arena.slice(row.value..row.end));
-        self.rows.iter().map(shared).collect()
+    pub(crate) fn shared_rows(&self) -> impl ExactSizeIterator<Item = (Bytes, Bytes)> {
+        self.rows.iter().map(|row| (self.arena.slice(row.key..row.value), self.arena.slice(row.value..row.end)))
     }
 
     /// How many rows there are, the metadata's included.

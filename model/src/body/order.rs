@@ -12,9 +12,18 @@
 //! A run is a varint: the distance of its first rank from the one that would have gone on (zigzag),
 //! shifted by one, with the lowest bit set where a second varint follows, the length less 2.
 
+/// The first eight bytes of a path as a number, filled up with zeros: of two paths the lesser never has the
+/// greater one.
+pub(super) fn head(path: &[u8]) -> u64 {
+    match path.first_chunk() {
+        Some(eight) => u64::from_be_bytes(*eight),
+        None => path.iter().fold(0, |head, &byte| head << 8 | u64::from(byte)) << (8 * (8 - path.len())).min(63),
+    }
+}
+
 /// Encodes the ranks of leaves, a permutation.
 pub(super) fn encode(ranks: &[u32]) -> Vec<u8> {
-    let mut out = Vec::new();
+    let mut out = Vec::with_capacity(ranks.len());
     let mut expected = 0i64;
     let mut at = 0;
     while let Some(&first) = ranks.get(at) {

@@ -14,15 +14,15 @@ const ELEMENT_FRAME: usize = 2;
 pub(super) fn pack(body: &JsonText, key_prefix: &[u8], limits: &BodyLimits) -> Result<StoredBody, BodyError> {
     let text = body.as_bytes();
     let metadata = RevisionMetadata::packed(text);
-    let mut header = Vec::new();
-    metadata.append_to(&mut header);
-    let first = text.len().min(limits.value_bytes() - header.len());
+    let first = text.len().min(limits.value_bytes() - metadata.len());
     let (beginning, rest) = text.split_at(first);
     let metadata = metadata.with_payload(beginning);
 
-    let parts = rest.len() / limits.value_bytes() + 2;
-    let mut arena = Vec::with_capacity(text.len() + parts * (key_prefix.len() + 32));
-    let (mut rows, mut cost) = (Vec::new(), 0);
+    let parts = rest.len().div_ceil(limits.value_bytes() - ELEMENT_FRAME);
+    // The number of a part takes nine bytes at most.
+    let frames = parts * (key_prefix.len() + 9 + ELEMENT_FRAME);
+    let mut arena = Vec::with_capacity(key_prefix.len() + metadata.len() + rest.len() + frames);
+    let (mut rows, mut cost) = (Vec::with_capacity(1 + parts), 0);
     let mut row = |number: u64, value: &dyn Fn(&mut Vec<u8>)| {
         let key = arena.len();
         arena.extend_from_slice(key_prefix);

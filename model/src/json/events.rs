@@ -84,10 +84,10 @@ pub(super) fn scalar_text(text: &str, start: usize) -> Option<&str> {
 }
 
 fn number<'a>(text: &'a str) -> Option<Event<'a>> {
-    if is_integer(text) { Some(Event::Int(text)) } else { text.parse().ok().map(Event::Float) }
+    if is_integer(text.as_bytes()) { Some(Event::Int(text)) } else { text.parse().ok().map(Event::Float) }
 }
 
 /// Whether the text of a number is that of an integer.
-pub(super) fn is_integer(text: &str) -> bool {
-    !text.bytes().any(|byte| matches!(byte, b'.' | b'e'))
+pub(super) fn is_integer(text: &[u8]) -> bool {
+    !text.iter().any(|byte| matches!(byte, b'.' | b'e'))
 }

@@ -20,6 +20,7 @@ mod error;
 mod events;
 mod number;
 mod parse;
+mod scan;
 mod serde;
 mod split;
 mod string;
@@ -34,6 +35,7 @@ pub use error::{JsonError, JsonErrorKind};
 pub use events::{Event, Events};
 pub(crate) use number::{FloatText, append_u64};
 pub use parse::{MAX_INPUT_BYTES, ParseOptions};
+pub(crate) use scan::{RawStr, Scan, Token};
 pub use serde::{FromSerdeError, TooDeepForSerde};
 pub use split::SplitObject;
 pub use string::JsonStr;
@@ -104,7 +106,12 @@ impl JsonText {
 
     /// What kind of value this is.
     pub fn kind(&self) -> JsonKind {
-        self.root().kind()
+        JsonKind::of(&self.0)
+    }
+
+    /// The value's tokens, in the order of the text.
+    pub(crate) fn scan(&self) -> Scan<'_> {
+        Scan::new(&self.0)
     }
 
     /// The value as a flat sequence of events, in the order of the text.

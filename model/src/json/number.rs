@@ -100,6 +100,22 @@ pub(super) fn parse_float(text: &str) -> Result<f64, JsonErrorKind> {
     }
 }
 
+/// Whether a number without exponent, of so many digits before its point and behind it, surely is the text that
+/// [`FloatText`] writes for its value. Two decimals of at most fifteen digits are never the same double, so
+/// such a one is the shortest text of its own, if no zero is too many and it needs no exponent.
+pub(super) fn is_written_so(text: &[u8], whole: usize, fraction: usize) -> bool {
+    const EXACT: usize = 15;
+    const PLACES: usize = 6;
+    let behind = &text[text.len() - fraction..];
+    // From a millionth on; zero too.
+    let needs_no_exponent = text[text.len() - fraction - 1 - whole..].first() != Some(&b'0')
+        || behind.iter().take(PLACES).any(|&digit| digit != b'0');
+    match behind {
+        [b'0'] => whole + fraction <= EXACT,
+        _ => whole + fraction <= EXACT && behind.last() != Some(&b'0') && needs_no_exponent,
+    }
+}
+
 /// Appends the decimal digits of `value`.
 pub(crate) fn append_u64(out: &mut Vec<u8>, mut value: u64) {
     let mut digits = [0; 20];
@@ -156,6 +172,40 @@ mod tests {
         ] {
             assert_eq!(FloatText::new().write(value), expected);
             assert_eq!(parse_float(expected).unwrap().to_bits(), value.to_bits(), "{expected}");
+        }
+    }
+
+    /// What is taken for the text of its value is.
+    #[test]
+    fn what_is_written_so_is_written_so() {
+        let mut state = 20_251_123u64;
+        let mut next = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 20) % below
+        };
+        let mut yes = 0;
+        for _ in 0..200_000 {
+            let digits = |count: u64, next: &mut dyn FnMut(u64) -> u64| -> String {
+                (0..count).map(|_| char::from(b'0' + if next(3) == 0 { 0 } else { next(10) as u8 })).collect()
+            };
+            let whole = match next(3) {
+                0 => "0".to_owned(),
+                _ => digits(1 + next(16), &mut next).trim_start_matches('0').to_owned(),
+            };
+            let whole = if whole.is_empty() { "0".to_owned() } else { whole };
+            let fraction = digits(1 + next(17), &mut next);
+            let text = format!("{}{whole}.{fraction}", if next(2) == 0 { "-" } else { "" });
+            if is_written_so(text.as_bytes(), whole.len(), fraction.len()) {
+                yes += 1;
+                assert_eq!(FloatText::new().write(text.parse().unwrap()), text);
+            }
+        }
+        assert!(yes > 40_000, "{yes}");
+        for (text, expected) in
+            [("0.0", true), ("-0.0", true), ("0.000001", true), ("0.0000001", false), ("1.50", false)]
+        {
+            let (whole, fraction) = text.trim_start_matches('-').split_once('.').unwrap();
+            assert_eq!(is_written_so(text.as_bytes(), whole.len(), fraction.len()), expected, "{text}");
         }
     }
 

@@ -23,7 +23,7 @@
 //! cutting at once would be quadratic for duplicates nested in duplicates.
 
 use super::error::{JsonError, JsonErrorKind};
-use super::number::{FloatText, parse_float};
+use super::number::{FloatText, is_written_so, parse_float};
 use super::string::{append_escape, plain_run_end};
 
 /// What [`JsonText::parse_with`](super::JsonText::parse_with) accepts.
@@ -293,14 +293,14 @@ impl Parser<'_> {
         if digits > 1 && self.input.as_bytes()[self.at - digits] == b'0' {
             return Err(JsonErrorKind::InvalidNumber);
         }
-        let mut is_float = false;
+        let mut fraction = None;
         if self.peek() == Some(b'.') {
-            is_float = true;
             self.at += 1;
-            self.digits()?;
+            fraction = Some(self.digits()?);
         }
+        let mut has_exponent = false;
         if let Some(b'e' | b'E') = self.peek() {
-            is_float = true;
+            has_exponent = true;
             self.at += 1;
             if let Some(b'+' | b'-') = self.peek() {
                 self.at += 1;
@@ -308,7 +308,12 @@ impl Parser<'_> {
             self.digits()?;
         }
         let text = &self.input[start..self.at];
-        if is_float {
+        if let (Some(fraction), false) = (fraction, has_exponent)
+            && is_written_so(text.as_bytes(), digits, fraction)
+        {
+            return Ok(());
+        }
+        if fraction.is_some() || has_exponent {
             let value = parse_float(text)?;
             let mut float = FloatText::new();
             let normalised = float.write(value);

@@ -24,6 +24,21 @@ pub enum JsonKind {
     Null,
 }
 
+impl JsonKind {
+    /// The kind of a normalised text.
+    pub(super) fn of(text: &[u8]) -> JsonKind {
+        match text.first() {
+            Some(b'{') => JsonKind::Object,
+            Some(b'[') => JsonKind::Array,
+            Some(b'"') => JsonKind::String,
+            Some(b't' | b'f') => JsonKind::Bool,
+            Some(b'n') | None => JsonKind::Null,
+            Some(_) if is_integer(text) => JsonKind::Integer,
+            Some(_) => JsonKind::Float,
+        }
+    }
+}
+
 /// A value inside a [`JsonText`](super::JsonText). Looking up a member scans the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JsonRef<'a>(&'a str);
@@ -40,15 +55,7 @@ impl<'a> JsonRef<'a> {
 
     /// What kind of value this is.
     pub fn kind(self) -> JsonKind {
-        match self.0.as_bytes().first() {
-            Some(b'{') => JsonKind::Object,
-            Some(b'[') => JsonKind::Array,
-            Some(b'"') => JsonKind::String,
-            Some(b't' | b'f') => JsonKind::Bool,
-            Some(b'n') | None => JsonKind::Null,
-            Some(_) if is_integer(self.0) => JsonKind::Integer,
-            Some(_) => JsonKind::Float,
-        }
+        JsonKind::of(self.0.as_bytes())
     }
 
     /// The string, if this is one.

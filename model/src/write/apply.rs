@@ -11,13 +11,21 @@
 //!
 //! and once for a transaction: `last`, with the versionstamp of its last edit, and the counters.
 //!
+//! Clears go to the transaction at once. Rows are encoded into one piece of memory for each document and
+//! handed over together at the end, in the order of their keys, which is how a transaction takes them fastest.
+//! So every clear comes before every set: those of one edit anyway, and edits of different documents touch
+//! different keys.
+//!
 //! Only rows of `revisions` take write conflict ranges: every edit of a document reads and writes its
 //! winner's row, and nobody decides a write by any of the others.
 
-use kv_api::{MutationType, Transaction};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use kv_api::{MutationType, RowWrite, Transaction};
 
 use crate::body::StoredBody;
-use crate::branch::{Branch, PendingCrown};
+use crate::branch::{Ancestors, Branch, PendingCrown};
 use crate::info::Stats;
 use crate::instance::Instance;
 use crate::keys::{self, DatabaseKey, DatabaseKeys, Leaf};
@@ -35,116 +43,106 @@ pub(super) struct Writer<'a, T> {
     transaction: &'a T,
     keys: &'a DatabaseKeys,
     instance: &'a Instance,
-    /// Reused for every row.
-    key: Vec<u8>,
-    value: Vec<u8>,
+    /// Reused for every clear.
+    begin: Vec<u8>,
+    end: Vec<u8>,
+    written: Vec<Written<'a>>,
+    /// The rows of `changes`, which sort as the edits do.
+    changes: Vec<RowWrite>,
     stats: Stats,
-    /// Edits written so far; the place of the next one in the transaction.
-    edits: u16,
+}
+
+/// The rows of one edit but for that of `changes`.
+struct Written<'a> {
+    id: &'a str,
+    /// The new leaf's row of `revisions`.
+    revision: RowWrite,
+    /// Those of other leaves that change.
+    others: Vec<RowWrite>,
+    body: Option<Arc<StoredBody>>,
+    all_docs: Option<RowWrite>,
 }
 
 impl<'a, T: Transaction> Writer<'a, T> {
-    pub(super) fn new(transaction: &'a T, keys: &'a DatabaseKeys, instance: &'a Instance) -> Self {
+    /// For so many edits at most.
+    pub(super) fn new(transaction: &'a T, keys: &'a DatabaseKeys, instance: &'a Instance, edits: usize) -> Self {
         Writer {
             transaction,
             keys,
             instance,
-            key: Vec::with_capacity(128),
-            value: Vec::with_capacity(256),
+            begin: Vec::new(),
+            end: Vec::new(),
+            written: Vec::with_capacity(edits),
+            changes: Vec::with_capacity(edits),
             stats: Stats::default(),
-            edits: 0,
         }
     }
 
     /// Writes one edit.
-    pub(super) fn apply(&mut self, id: &str, plan: &Plan, body: Option<&StoredBody>) {
-        let edit = self.edits;
-        self.edits += 1;
+    pub(super) fn apply(&mut self, id: &'a str, plan: &Plan, body: Option<Arc<StoredBody>>) {
+        // A transaction has far fewer edits than sixteen bits count.
+        let edit = self.changes.len() as u16;
         for branch in &plan.removed {
             self.remove(id, branch);
         }
-        if let Some(body) = body {
-            self.transaction.set_rows_unguarded(body.shared_rows());
+        if let Some((_, crown)) = &plan.before {
+            self.keys.write(&mut self.begin, DatabaseKey::Change(crown.seq));
+            self.transaction.clear_unguarded(&self.begin);
         }
-        let crown = PendingCrown { incarnation: self.instance.incarnation, edit, branches: plan.branches };
-        self.set_branches(id, plan, crown);
-        self.set_change(id, plan, edit);
-        self.set_all_docs(id, plan);
+
+        let mut rows = Rows::for_edit(self.keys, id, plan);
+        let (new, crown) =
+            (&plan.new, PendingCrown { incarnation: self.instance.incarnation, edit, branches: plan.branches });
+        let new_wins = plan.winner == Winner::New;
+        let revision = rows.branch(&new.leaf, new.size, &new.ancestors, new_wins.then_some(crown));
+        let other = plan.other.as_ref();
+        let other =
+            other.map(|other| rows.branch(&other.leaf, other.size, &other.ancestors, (!new_wins).then_some(crown)));
+        let lengthened =
+            plan.lengthened.iter().map(|branch| rows.branch(&branch.leaf, branch.size, &branch.ancestors, None));
+        let others: Vec<Encoded> = lengthened.collect();
+        let others = others.into_iter().chain(other);
+        let change = rows.change(crown, plan.winning_leaf());
+        let all_docs = self.all_docs(&mut rows, id, plan);
+
+        let memory = Bytes::from(rows.memory);
+        let guarded = |row: Encoded| row.of(&memory);
+        self.changes.push(change.of(&memory).unguarded());
+        self.written.push(Written {
+            id,
+            revision: guarded(revision),
+            others: others.map(guarded).collect(),
+            body,
+            all_docs: all_docs.map(|row| row.of(&memory).unguarded()),
+        });
         self.count(plan);
     }
 
     fn remove(&mut self, id: &str, branch: &Branch) {
-        self.keys.write(&mut self.key, DatabaseKey::Revision(id, &branch.leaf));
-        self.transaction.clear(&self.key);
+        self.keys.write(&mut self.begin, DatabaseKey::Revision(id, &branch.leaf));
+        self.transaction.clear(&self.begin);
         if branch.size > 0 {
-            self.keys.write(&mut self.key, DatabaseKey::Doc(id, &branch.leaf));
-            self.value.clear();
-            self.value.extend_from_slice(&self.key);
-            self.value.push(keys::BEYOND);
-            self.transaction.clear_range_unguarded(&self.key, &self.value);
+            self.keys.write(&mut self.begin, DatabaseKey::Doc(id, &branch.leaf));
+            self.end.clear();
+            self.end.extend_from_slice(&self.begin);
+            self.end.push(keys::BEYOND);
+            self.transaction.clear_range_unguarded(&self.begin, &self.end);
         }
     }
 
-    fn set_branches(&mut self, id: &str, plan: &Plan, crown: PendingCrown) {
-        for branch in &plan.lengthened {
-            self.keys.write(&mut self.key, DatabaseKey::Revision(id, &branch.leaf));
-            Branch::write(&mut self.value, branch.size, &branch.ancestors);
-            self.transaction.set(&self.key, &self.value);
-        }
-        let new = &plan.new;
-        self.keys.write(&mut self.key, DatabaseKey::Revision(id, &new.leaf));
-        match plan.winner {
-            Winner::New => {
-                Branch::write_winner(&mut self.value, crown, new.size, &new.ancestors);
-                self.transaction.atomic_op(MutationType::SetVersionstampedValue, &self.key, &self.value);
-            }
-            Winner::Other => {
-                Branch::write(&mut self.value, new.size, &new.ancestors);
-                self.transaction.set(&self.key, &self.value);
-            }
-        }
-        let Some(other) = &plan.other else { return };
-        self.keys.write(&mut self.key, DatabaseKey::Revision(id, &other.leaf));
-        match plan.winner {
-            Winner::New => {
-                Branch::write(&mut self.value, other.size, &other.ancestors);
-                self.transaction.set(&self.key, &self.value);
-            }
-            Winner::Other => {
-                Branch::write_winner(&mut self.value, crown, other.size, &other.ancestors);
-                self.transaction.atomic_op(MutationType::SetVersionstampedValue, &self.key, &self.value);
-            }
-        }
-    }
-
-    fn set_change(&mut self, id: &str, plan: &Plan, edit: u16) {
-        if let Some((_, crown)) = &plan.before {
-            self.keys.write(&mut self.key, DatabaseKey::Change(crown.seq));
-            self.transaction.clear_unguarded(&self.key);
-        }
-        let winner = plan.winning_leaf();
-        self.value.clear();
-        write_change(&mut self.value, id, winner, plan.branches);
-        self.keys.write(&mut self.key, DatabaseKey::PendingChange { incarnation: self.instance.incarnation, edit });
-        let stamp_at = (self.key.len() - STAMP_LEN) as u32;
-        self.key.extend_from_slice(&stamp_at.to_le_bytes());
-        self.transaction.atomic_op_unguarded(MutationType::SetVersionstampedKey, &self.key, &self.value);
-    }
-
-    fn set_all_docs(&mut self, id: &str, plan: &Plan) {
+    fn all_docs(&mut self, rows: &mut Rows<'_>, id: &str, plan: &Plan) -> Option<Encoded> {
         let (before, after) = (plan.before.as_ref().map(|(leaf, _)| leaf), plan.winning_leaf());
         if before == Some(after) {
-            return;
+            return None;
         }
-        self.keys.write(&mut self.key, DatabaseKey::AllDoc(id));
         if after.not_deleted {
-            self.value.clear();
-            tuple::append_u64(&mut self.value, after.rev.position());
-            tuple::append_bytes(&mut self.value, after.rev.hash().as_bytes());
-            self.transaction.set_unguarded(&self.key, &self.value);
-        } else if before.is_some_and(|leaf| leaf.not_deleted) {
-            self.transaction.clear_unguarded(&self.key);
+            return Some(rows.all_docs(after));
         }
+        if before.is_some_and(|leaf| leaf.not_deleted) {
+            self.keys.write(&mut self.begin, DatabaseKey::AllDoc(id));
+            self.transaction.clear_unguarded(&self.begin);
+        }
+        None
     }
 
     fn count(&mut self, plan: &Plan) {
@@ -165,27 +163,136 @@ impl<'a, T: Transaction> Writer<'a, T> {
         }
     }
 
-    /// Writes what stands once in a transaction; how many edits were written.
-    pub(super) fn finish(mut self) -> u16 {
-        let Some(last_edit) = self.edits.checked_sub(1) else { return 0 };
-        self.keys.write(&mut self.key, DatabaseKey::Last);
-        self.value.clear();
-        self.value.push(self.instance.incarnation);
-        self.value.extend_from_slice(&keys::pending_stamp(last_edit));
-        self.value.extend_from_slice(&1u32.to_le_bytes());
-        self.transaction.atomic_op_unguarded(MutationType::SetVersionstampedValue, &self.key, &self.value);
-        self.keys.write(&mut self.key, DatabaseKey::Stats);
-        self.stats.add(self.transaction, &self.key);
-        self.edits
+    /// Hands the rows over, and what stands once in a transaction; how many edits were written.
+    pub(super) fn finish(mut self) -> usize {
+        let edits = self.changes.len();
+        if edits == 0 {
+            return 0;
+        }
+        if !self.written.is_sorted_by(|one, next| one.id <= next.id) {
+            self.written.sort_unstable_by(|one, other| one.id.cmp(other.id));
+        }
+        let of_edit =
+            |written: &Written<'_>| 3 + written.others.len() + written.body.as_ref().map_or(0, |body| body.row_count());
+        let mut rows = Vec::with_capacity(2 + self.written.iter().map(of_edit).sum::<usize>());
+        self.once(edits as u16 - 1, &mut rows);
+        let mut all_docs = Vec::with_capacity(edits);
+        let mut bodies = Vec::with_capacity(edits);
+        for written in self.written {
+            rows.push(written.revision);
+            rows.extend(written.others);
+            bodies.extend(written.body);
+            all_docs.extend(written.all_docs);
+        }
+        rows.append(&mut self.changes);
+        for body in bodies {
+            rows.extend(body.shared_rows().map(|(key, value)| RowWrite::set(key, value).unguarded()));
+        }
+        rows.append(&mut all_docs);
+        self.transaction.write_rows(rows);
+        edits
+    }
+
+    fn once(&self, last_edit: u16, out: &mut Vec<RowWrite>) {
+        let mut rows = Rows::new(self.keys, "", 128);
+        let incarnation = self.instance.incarnation;
+        let last = rows.row(DatabaseKey::Last, Some(MutationType::SetVersionstampedValue), |value| {
+            value.push(incarnation);
+            value.extend_from_slice(&keys::pending_stamp(last_edit));
+            value.extend_from_slice(&1u32.to_le_bytes());
+        });
+        let stats = (self.stats != Stats::default()).then(|| {
+            let operand = self.stats.operand();
+            rows.row(DatabaseKey::Stats, Some(MutationType::Add), |value| value.extend_from_slice(&operand))
+        });
+        let memory = Bytes::from(rows.memory);
+        out.extend([last].into_iter().chain(stats).map(|row| row.of(&memory).unguarded()));
     }
 }
 
-/// Appends a row of `changes`: `(SeqFormat, DocID, RevPosition, RevHash, BranchCount, NotDeleted)`.
-fn write_change(out: &mut Vec<u8>, id: &str, winner: &Leaf, branches: u64) {
-    tuple::append_u64(out, SEQ_FORMAT);
-    tuple::append_str(out, id);
-    tuple::append_u64(out, winner.rev.position());
-    tuple::append_bytes(out, winner.rev.hash().as_bytes());
-    tuple::append_u64(out, branches);
-    tuple::append_bool(out, winner.not_deleted);
+/// Rows of one document on their way into one piece of memory.
+struct Rows<'a> {
+    keys: &'a DatabaseKeys,
+    id: &'a str,
+    memory: Vec<u8>,
+}
+
+/// Where a row stands in that piece: its key, and its value after it.
+#[derive(Clone, Copy)]
+struct Encoded {
+    operation: Option<MutationType>,
+    key: usize,
+    value: usize,
+    end: usize,
+}
+
+impl Encoded {
+    fn of(self, memory: &Bytes) -> RowWrite {
+        let (key, value) = (memory.slice(self.key..self.value), memory.slice(self.value..self.end));
+        RowWrite { key, value, operation: self.operation, guarded: true }
+    }
+}
+
+impl<'a> Rows<'a> {
+    fn new(keys: &'a DatabaseKeys, id: &'a str, room: usize) -> Self {
+        Rows { keys, id, memory: Vec::with_capacity(room) }
+    }
+
+    /// With room for the rows of an edit, exactly in the common case of one branch and a short history.
+    fn for_edit(keys: &'a DatabaseKeys, id: &'a str, plan: &Plan) -> Self {
+        const REVISION: usize = 58;
+        const CHANGE_AND_ALL_DOCS: usize = 80;
+        let of_branch = |branch: &Branch| REVISION + keys.prefix().len() + id.len() + branch.ancestors.len();
+        let others: usize = plan.other.iter().chain(&plan.lengthened).map(of_branch).sum();
+        let own = REVISION + CHANGE_AND_ALL_DOCS + 3 * (keys.prefix().len() + id.len()) + plan.new.ancestors.len();
+        Self::new(keys, id, own + others)
+    }
+
+    fn row(
+        &mut self,
+        key: DatabaseKey<'_>,
+        operation: Option<MutationType>,
+        value: impl FnOnce(&mut Vec<u8>),
+    ) -> Encoded {
+        let begin = self.memory.len();
+        self.keys.append(&mut self.memory, key);
+        if operation == Some(MutationType::SetVersionstampedKey) {
+            let stamp_at = (self.memory.len() - begin - STAMP_LEN) as u32;
+            self.memory.extend_from_slice(&stamp_at.to_le_bytes());
+        }
+        let value_at = self.memory.len();
+        value(&mut self.memory);
+        Encoded { operation, key: begin, value: value_at, end: self.memory.len() }
+    }
+
+    /// The row of a branch, which is the winner if it has a crown.
+    fn branch(&mut self, leaf: &Leaf, size: u64, ancestors: &Ancestors, crown: Option<PendingCrown>) -> Encoded {
+        let operation = crown.map(|_| MutationType::SetVersionstampedValue);
+        self.row(DatabaseKey::Revision(self.id, leaf), operation, |value| match crown {
+            Some(crown) => Branch::append_winner(value, crown, size, ancestors),
+            None => Branch::append(value, size, ancestors),
+        })
+    }
+
+    /// The row of `changes`: `(SeqFormat, DocID, RevPosition, RevHash, BranchCount, NotDeleted)`.
+    fn change(&mut self, crown: PendingCrown, winner: &Leaf) -> Encoded {
+        let (id, PendingCrown { incarnation, edit, branches }) = (self.id, crown);
+        let key = DatabaseKey::PendingChange { incarnation, edit };
+        self.row(key, Some(MutationType::SetVersionstampedKey), |value| {
+            tuple::append_u64(value, SEQ_FORMAT);
+            tuple::append_str(value, id);
+            tuple::append_u64(value, winner.rev.position());
+            tuple::append_bytes(value, winner.rev.hash().as_bytes());
+            tuple::append_u64(value, branches);
+            tuple::append_bool(value, winner.not_deleted);
+        })
+    }
+
+    /// The row of `all_docs`.
+    fn all_docs(&mut self, winner: &Leaf) -> Encoded {
+        self.row(DatabaseKey::AllDoc(self.id), None, |value| {
+            tuple::append_u64(value, winner.rev.position());
+            tuple::append_bytes(value, winner.rev.hash().as_bytes());
+        })
+    }
 }

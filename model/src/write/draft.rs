@@ -48,14 +48,27 @@ pub(super) struct Place<'k> {
     pub(super) limits: BodyLimits,
 }
 
+/// What one draft after the other is made in.
+#[derive(Default)]
+pub(super) struct DraftMemory {
+    term: etf::Term,
+    key: Vec<u8>,
+}
+
 impl<'e> Draft<'e> {
     /// Drafts `edit` for a database that probably lays bodies out in `format`.
-    pub(super) fn new(edit: &'e Edit, mode: WriteMode, place: Place<'_>, format: BodyFormat) -> Self {
+    pub(super) fn new(
+        edit: &'e Edit,
+        mode: WriteMode,
+        place: Place<'_>,
+        format: BodyFormat,
+        memory: &mut DraftMemory,
+    ) -> Self {
         let leaf = match mode {
-            WriteMode::Interactive => revision(edit, edit.rev.as_ref()),
+            WriteMode::Interactive => revision(edit, edit.rev.as_ref(), &mut memory.term),
             WriteMode::Replicated => incoming(edit),
         };
-        let body = leaf.as_ref().ok().map(|leaf| Body::new(edit, leaf, place, format));
+        let body = leaf.as_ref().ok().map(|leaf| Body::new(edit, leaf, place, format, &mut memory.key));
         Draft { edit, made: Mutex::new(Made { parent: edit.rev.clone(), leaf }), body: Mutex::new(body) }
     }
 
@@ -63,7 +76,8 @@ impl<'e> Draft<'e> {
     pub(super) fn made_over(&self, parent: Option<&RevId>) -> Result<Leaf> {
         let mut made = lock(&self.made);
         if made.parent.as_ref() != parent {
-            *made = Made { parent: parent.cloned(), leaf: revision(self.edit, parent) };
+            let leaf = revision(self.edit, parent, &mut etf::Term::default());
+            *made = Made { parent: parent.cloned(), leaf };
         }
         made.leaf.clone()
     }
@@ -75,22 +89,28 @@ impl<'e> Draft<'e> {
         if let Some(body) = body.as_ref().filter(fits) {
             return body.rows.clone();
         }
-        body.insert(Body::new(self.edit, leaf, place, format)).rows.clone()
+        body.insert(Body::new(self.edit, leaf, place, format, &mut Vec::new())).rows.clone()
     }
 }
 
 impl Body {
-    fn new(edit: &Edit, leaf: &Leaf, place: Place<'_>, format: BodyFormat) -> Self {
-        Body { leaf: leaf.clone(), format, rows: lay_out(edit, leaf, place, format) }
+    fn new(edit: &Edit, leaf: &Leaf, place: Place<'_>, format: BodyFormat, key: &mut Vec<u8>) -> Self {
+        Body { leaf: leaf.clone(), format, rows: lay_out(edit, leaf, place, format, key) }
     }
 }
 
-fn lay_out(edit: &Edit, leaf: &Leaf, place: Place<'_>, format: BodyFormat) -> Result<Option<Arc<StoredBody>>> {
+fn lay_out(
+    edit: &Edit,
+    leaf: &Leaf,
+    place: Place<'_>,
+    format: BodyFormat,
+    key: &mut Vec<u8>,
+) -> Result<Option<Arc<StoredBody>>> {
     if stored_size(edit) == 0 {
         return Ok(None);
     }
-    let prefix = place.keys.key(DatabaseKey::Doc(&edit.id, leaf));
-    let stored = StoredBody::encode(&edit.body, &prefix, format, &place.limits);
+    place.keys.write(key, DatabaseKey::Doc(&edit.id, leaf));
+    let stored = StoredBody::encode(&edit.body, key, format, &place.limits);
     stored.map(|stored| Some(Arc::new(stored))).map_err(|error| match error {
         BodyError::NotAnObject => Error::bad_request("Document must be a JSON object"),
         too_long @ BodyError::PathTooLong { .. } => ErrorKind::PathTooLong(too_long.to_string()).into(),
@@ -98,9 +118,9 @@ fn lay_out(edit: &Edit, leaf: &Leaf, place: Place<'_>, format: BodyFormat) -> Re
 }
 
 /// The leaf that `edit` makes over `parent`.
-fn revision(edit: &Edit, parent: Option<&RevId>) -> Result<Leaf> {
+fn revision(edit: &Edit, parent: Option<&RevId>, memory: &mut etf::Term) -> Result<Leaf> {
     let term = etf::RevisionTerm { deleted: edit.deleted, parent, body: &edit.body, attachments: &[] };
-    let rev = term.revision().map_err(|_| Error::bad_request("No revision can follow the one named"))?;
+    let rev = term.revision_in(memory).map_err(|_| Error::bad_request("No revision can follow the one named"))?;
     Ok(Leaf { not_deleted: !edit.deleted, rev })
 }
 
@@ -124,7 +144,7 @@ mod tests {
         let keys = DatabaseKeys::new(b"", 0);
         let place = Place { keys: &keys, limits: BodyLimits::default() };
         let edit = Edit::new("a", JsonText::parse(br#"{"n":1}"#).unwrap());
-        let draft = Draft::new(&edit, WriteMode::Interactive, place, BodyFormat::Exploded);
+        let draft = Draft::new(&edit, WriteMode::Interactive, place, BodyFormat::Exploded, &mut DraftMemory::default());
         let drafted = lock(&draft.body).as_ref().unwrap().rows.clone().unwrap().unwrap();
         let leaf = draft.made_over(None).unwrap();
         let rows = |leaf: &Leaf, format| draft.rows(leaf, place, format).unwrap().unwrap();

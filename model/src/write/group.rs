@@ -25,16 +25,7 @@ pub(super) fn groups(edits: &[Edit], fit: Vec<usize>) -> Vec<Vec<usize>> {
     if fit.len() == 1 {
         return vec![fit];
     }
-    let mut seen: HashMap<&str, usize> = HashMap::with_capacity(fit.len());
-    let mut rounds: Vec<Vec<usize>> = Vec::new();
-    for index in fit {
-        let times = seen.entry(&edits[index].id).or_insert(0);
-        if rounds.len() == *times {
-            rounds.push(Vec::new());
-        }
-        rounds[*times].push(index);
-        *times += 1;
-    }
+    let rounds = if all_differ(edits, &fit) { vec![fit] } else { rounds(edits, fit) };
     let mut groups = Vec::new();
     for round in rounds {
         let (mut group, mut bytes) = (Vec::new(), 0);
@@ -52,6 +43,30 @@ pub(super) fn groups(edits: &[Edit], fit: Vec<usize>) -> Vec<Vec<usize>> {
         }
     }
     groups
+}
+
+/// Whether no two of these edits are of one document.
+fn all_differ(edits: &[Edit], fit: &[usize]) -> bool {
+    let mut ids: Vec<&str> = fit.iter().map(|&index| edits[index].id.as_str()).collect();
+    if !ids.is_sorted() {
+        ids.sort_unstable();
+    }
+    ids.windows(2).all(|pair| pair[0] != pair[1])
+}
+
+/// Each document's first edit, each one's second, and so on.
+fn rounds(edits: &[Edit], fit: Vec<usize>) -> Vec<Vec<usize>> {
+    let mut seen: HashMap<&str, usize> = HashMap::with_capacity(fit.len());
+    let mut rounds: Vec<Vec<usize>> = Vec::new();
+    for index in fit {
+        let times = seen.entry(&edits[index].id).or_insert(0);
+        if rounds.len() == *times {
+            rounds.push(Vec::new());
+        }
+        rounds[*times].push(index);
+        *times += 1;
+    }
+    rounds
 }
 
 /// About what an edit affects, exploded: every comma of its text may stand for a row.

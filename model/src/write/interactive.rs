@@ -222,6 +222,9 @@ pub(super) fn stored_size(edit: &Edit) -> u64 {
 
 /// The branches in rows of one document.
 pub(crate) fn branches(keys: &DatabaseKeys, id: &str, rows: &[KeyValue]) -> Result<Vec<Branch>> {
+    if rows.is_empty() {
+        return Ok(Vec::new());
+    }
     let document = keys.key(DatabaseKey::RevisionsOf(id)).len();
     let read = |row: &KeyValue| Branch::read(DatabaseKeys::read_leaf(&row.key, document)?, &row.value);
     rows.iter().map(read).collect()

@@ -34,7 +34,7 @@ use crate::limits::{LOCAL_PREFIX, check_document_id, check_document_size};
 use crate::txids::Outcome;
 
 use apply::Writer;
-use draft::{Draft, Place};
+use draft::{Draft, DraftMemory, Place};
 use interactive::Found;
 use plan::Plan;
 
@@ -113,7 +113,10 @@ impl<D: Database> Documents<D> {
     /// Writes edits of different documents in one transaction.
     async fn write_group(&self, edits: &[&Edit], mode: WriteMode) -> Result<Vec<EditResult>> {
         let (place, format) = (self.place(), self.format_seen());
-        let drafts: Vec<Draft<'_>> = edits.iter().map(|edit| Draft::new(edit, mode, place, format)).collect();
+        let drafts: Vec<Draft<'_>> = {
+            let mut memory = DraftMemory::default();
+            edits.iter().map(|edit| Draft::new(edit, mode, place, format, &mut memory)).collect()
+        };
         let drafts = drafts.as_slice();
         self.shared
             .guard
@@ -198,14 +201,14 @@ impl<D: Database> Documents<D> {
     ) -> Outcome<Vec<EditResult>> {
         self.saw_format(instance.format);
         let place = self.place();
-        let mut writer = Writer::new(transaction, self.keys(), instance);
+        let mut writer = Writer::new(transaction, self.keys(), instance, drafts.len());
         let mut results = Vec::with_capacity(drafts.len());
         for (draft, plan) in drafts.iter().zip(plans) {
             let edit = draft.edit;
             results.push(match plan {
                 // The one step that may still refuse an edit comes before anything of it is written.
                 Ok(Some(plan)) => draft.rows(&plan.new.leaf, place, instance.format).map(|body| {
-                    writer.apply(&edit.id, &plan, body.as_deref());
+                    writer.apply(&edit.id, &plan, body);
                     plan.new.leaf.rev
                 }),
                 Ok(None) => edit.incoming().and_then(|incoming: std::borrow::Cow<'_, RevHistory>| {

@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 use kv_api::keys::SYSTEM_BEGIN;
-use kv_api::{ConflictRange, Error, MutationType, Result, error};
+use kv_api::{ConflictRange, Error, MutationType, Result, RowWrite, error};
 
 use super::{KEY_SLACK, State};
 use crate::core::Core;
-use crate::mutation::{Mutation, checked_stamp_offset, stamped_key_range, waiting_key};
+use crate::mutation::{Mutation, StampedKey, checked_stamp_offset};
 use crate::store::Store;
 use crate::write_map::KeyOp;
 use crate::{KeyRange, size};
@@ -39,15 +39,18 @@ impl<S: Store> State<S> {
         });
     }
 
-    pub(crate) fn set_rows_unguarded(&mut self, core: &Core<S>, rows: Vec<(Bytes, Bytes)>) {
-        for (key, value) in rows {
-            self.defer(core, |state| {
-                state.options.next_write_no_conflict = false;
+    pub(crate) fn write_rows(&mut self, core: &Core<S>, rows: Vec<RowWrite>) {
+        self.defer(core, |state| {
+            for RowWrite { key, value, operation, guarded } in rows {
+                let conflict = state.adds_conflict() && guarded;
                 state.check_write(core, &key, &value)?;
-                state.put(key, value, false);
-                Ok(())
-            });
-        }
+                match operation {
+                    None => state.put(key, value, conflict),
+                    Some(operation) => state.operate(operation, key, value, conflict)?,
+                }
+            }
+            Ok(())
+        });
     }
 
     fn put(&mut self, key: Bytes, value: Bytes, conflict: bool) {
@@ -62,37 +65,38 @@ impl<S: Store> State<S> {
 
     pub(crate) fn atomic_op(&mut self, core: &Core<S>, operation: MutationType, key: &[u8], operand: &[u8]) {
         self.defer(core, |state| {
-            let mut conflict = state.adds_conflict();
+            let conflict = state.adds_conflict();
             state.check_write(core, key, operand)?;
-            let mut place = Bytes::copy_from_slice(key);
-            let operand = Bytes::copy_from_slice(operand);
-            match operation {
-                MutationType::SetVersionstampedKey => {
-                    let version = state.version.unwrap_or(0);
-                    let range = stamped_key_range(key, version, state.max_read_key())?;
-                    // The stamped key itself becomes a write conflict when it is known.
-                    conflict = false;
-                    if !state.options.ryw_disabled {
-                        place = waiting_key(key, version);
-                        if !range.is_empty() {
-                            state.writes.make_unreadable(range);
-                        }
-                    }
-                }
-                MutationType::SetVersionstampedValue => {
-                    checked_stamp_offset(&operand)?;
-                }
-                _ => {}
-            }
-            state.account(&place, operand.len(), conflict);
-            if state.options.ryw_disabled {
-                state.write_through(Mutation::Atomic { operation, key: place, operand }, conflict);
-            } else {
-                state.trigger_watches(|watched| *watched == place, None);
-                state.writes.mutate(place, KeyOp::Atomic(operation, operand), conflict);
-            }
-            Ok(())
+            state.operate(operation, Bytes::copy_from_slice(key), Bytes::copy_from_slice(operand), conflict)
         });
+    }
+
+    fn operate(&mut self, operation: MutationType, key: Bytes, operand: Bytes, mut conflict: bool) -> Result<()> {
+        let mut place = key;
+        match operation {
+            MutationType::SetVersionstampedKey => {
+                checked_stamp_offset(&place)?;
+                // The stamped key itself becomes a write conflict when it is known.
+                conflict = false;
+                if !self.options.ryw_disabled {
+                    let stamped = StampedKey::new(&place, self.version.unwrap_or(0), self.max_read_key());
+                    self.writes.make_unreadable(stamped.range());
+                    place = stamped.waiting;
+                }
+            }
+            MutationType::SetVersionstampedValue => {
+                checked_stamp_offset(&operand)?;
+            }
+            _ => {}
+        }
+        self.account(&place, operand.len(), conflict);
+        if self.options.ryw_disabled {
+            self.write_through(Mutation::Atomic { operation, key: place, operand }, conflict);
+        } else {
+            self.trigger_watches(|watched| *watched == place, None);
+            self.writes.mutate(place, KeyOp::Atomic(operation, operand), conflict);
+        }
+        Ok(())
     }
 
     pub(crate) fn clear(&mut self, core: &Core<S>, key: &[u8]) {
