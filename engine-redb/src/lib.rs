@@ -3,6 +3,7 @@
 //! ```text
 //!   folder/
 //!     …            what every engine on disk has (occ::disk)
+//!     log.0, log.1 what was committed and is not in redb's file yet (occ::logged)
 //!     data.redb    redb's file: one table, `rows`
 //! ```
 //!
@@ -16,10 +17,12 @@ mod error;
 mod row;
 mod store;
 
+use occ::logged::Logged;
+
 pub use store::{RedbRange, RedbStore, RedbView};
 
 /// A durable database in a folder: a cheap handle.
-pub type RedbDatabase = occ::OccDatabase<occ::disk::OnDisk<RedbStore>>;
+pub type RedbDatabase = occ::OccDatabase<occ::disk::OnDisk<Logged<RedbStore>>>;
 
 /// How a [`RedbDatabase`] is opened.
 pub type RedbOptions = occ::disk::DiskOptions;

@@ -34,7 +34,9 @@ pub struct RedbStore {
 
 impl DiskStore for RedbStore {
     const ENGINE: &'static str = "redb";
-    const FORMAT: u32 = 2;
+    const FORMAT: u32 = 3;
+    /// Without a log.
+    const FORMER: &'static [u32] = &[2];
     /// redb keeps commits that are not synced in memory, until the database is closed.
     const DURABILITIES: &'static [Durability] = &[Durability::Disk, Durability::Process];
 

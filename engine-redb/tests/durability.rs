@@ -10,7 +10,7 @@ use occ::synced::Synced;
 struct RedbDisk;
 
 fn options() -> RedbOptions {
-    RedbOptions::new().cache_bytes(8 << 20)
+    RedbOptions::new().cache_bytes(256 << 10)
 }
 
 impl DiskHarness for RedbDisk {

@@ -11,6 +11,7 @@
 //!   folder/
 //!     couch-layer.json, LOCK    what the folder is, and who owns it (`folder`)
 //!     synced                    the last version that was synced (`synced`)
+//!     log.0, log.1              of an engine with a log before its store (`logged`)
 //!     …                         the store's own files
 //! ```
 //!
@@ -36,6 +37,10 @@ pub trait DiskStore: Store + Sized {
 
     /// The version of the store's format. A folder of another one is refused.
     const FORMAT: u32;
+
+    /// Older formats that this one can read. A folder of one of them is marked as of [`FORMAT`](Self::FORMAT)
+    /// when it is opened, and older programs refuse it from then on.
+    const FORMER: &'static [u32] = &[];
 
     /// What commits can be made to survive. [`Durability::Disk`] is the default of [`DiskOptions`].
     const DURABILITIES: &'static [Durability];
@@ -73,7 +78,7 @@ impl<S: DiskStore> OnDisk<S> {
                 S::DURABILITIES
             )));
         }
-        let folder = Folder::open(path, &Mark { engine: S::ENGINE.into(), format: S::FORMAT })?;
+        let folder = Folder::open(path, &Mark { engine: S::ENGINE.into(), format: S::FORMAT }, S::FORMER)?;
         let cannot = |doing: &str, cause| io_error(format!("cannot {doing} {}", path.display()), &cause);
         let mut synced =
             Synced::open(&path.join("synced")).map_err(|cause| cannot("open the side file `synced` in", cause))?;

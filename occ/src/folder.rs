@@ -61,22 +61,25 @@ pub struct Folder {
 
 impl Folder {
     /// Opens the folder at `path` as one of `mark`, or makes it one where there is none, or an empty
-    /// one.
+    /// one. One of a format in `former` gets the new mark.
     ///
     /// 1529 when another process has it open; 2108 when it is of another engine or format; 2000 when it
     /// is not ours: not a folder, or one with other things in it; 1514 when it cannot be written; 1522
     /// when its mark is damaged. Each with a sentence that says what to do.
-    pub fn open(path: &Path, mark: &Mark) -> Result<Folder> {
-        let known = check_mark(path, mark)?;
-        if !known {
+    pub fn open(path: &Path, mark: &Mark, former: &[u32]) -> Result<Folder> {
+        let known = check_mark(path, mark, former)?;
+        if known.is_none() {
             fs::create_dir_all(path)
                 .map_err(|cause| io_error(format!("cannot create the folder {}", path.display()), &cause))?;
             check_empty(path)?;
         }
         let lock = lock(path)?;
         // Whoever held the lock a moment ago may have made the folder theirs.
-        if !check_mark(path, mark)? {
+        let known = check_mark(path, mark, former)?;
+        if known.is_none() {
             check_empty(path)?;
+        }
+        if known != Some(mark.format) {
             write_mark(path, mark)
                 .map_err(|cause| io_error(format!("cannot write to the folder {}", path.display()), &cause))?;
         }
@@ -89,9 +92,10 @@ impl Folder {
     }
 }
 
-/// Whether the folder bears `mark`; an error if it bears another.
-fn check_mark(path: &Path, mark: &Mark) -> Result<bool> {
-    let Some(found) = Mark::read(path)? else { return Ok(false) };
+/// The format of a folder that bears `mark`, or one of the former ones; `None` if it bears none; an error if
+/// it bears another.
+fn check_mark(path: &Path, mark: &Mark, former: &[u32]) -> Result<Option<u32>> {
+    let Some(found) = Mark::read(path)? else { return Ok(None) };
     if found.engine != mark.engine {
         return Err(Error::new(error::UNSUPPORTED_OPERATION).with_context(format!(
             "the folder {} holds a database of the engine {}, not {}: open it with that engine, or choose another folder",
@@ -100,7 +104,7 @@ fn check_mark(path: &Path, mark: &Mark) -> Result<bool> {
             mark.engine
         )));
     }
-    if found.format != mark.format {
+    if found.format != mark.format && !former.contains(&found.format) {
         return Err(Error::new(error::UNSUPPORTED_OPERATION).with_context(format!(
             "the folder {} is of format {}, this program reads format {}: open it with the version of this program that wrote it",
             path.display(),
@@ -108,7 +112,7 @@ fn check_mark(path: &Path, mark: &Mark) -> Result<bool> {
             mark.format
         )));
     }
-    Ok(true)
+    Ok(Some(found.format))
 }
 
 /// An error unless the folder is empty, but for what an interrupted creation leaves.
@@ -186,7 +190,7 @@ mod tests {
     }
 
     fn code(path: &Path, mark: &Mark) -> i32 {
-        Folder::open(path, mark).map_or_else(|error| error.code(), |_| 0)
+        Folder::open(path, mark, &[]).map_or_else(|error| error.code(), |_| 0)
     }
 
     /// Every file below a folder, with its bytes.
@@ -201,9 +205,9 @@ mod tests {
     fn a_new_folder_becomes_ours_and_has_one_owner() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("deep/data");
-        let first = Folder::open(&path, &mark()).unwrap();
+        let first = Folder::open(&path, &mark(), &[]).unwrap();
         assert_eq!(Mark::read(&path).unwrap(), Some(mark()));
-        let refused = Folder::open(&path, &mark()).unwrap_err();
+        let refused = Folder::open(&path, &mark(), &[]).unwrap_err();
         assert_eq!(refused.code(), 1529);
         assert!(refused.to_string().contains("another process"), "{refused}");
         drop(first);
@@ -214,7 +218,7 @@ mod tests {
     fn what_is_not_ours_is_refused_and_left_as_it_is() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("data");
-        drop(Folder::open(&path, &mark()).unwrap());
+        drop(Folder::open(&path, &mark(), &[]).unwrap());
         let before = files(&path);
         assert_eq!(code(&path, &Mark { format: 4, ..mark() }), 2108);
         assert_eq!(code(&path, &Mark { engine: "other".into(), ..mark() }), 2108);
@@ -224,7 +228,7 @@ mod tests {
         fs::create_dir(&other).unwrap();
         fs::write(other.join("cat.jpg"), "meow").unwrap();
         let before = files(&other);
-        let refused = Folder::open(&other, &mark()).unwrap_err();
+        let refused = Folder::open(&other, &mark(), &[]).unwrap_err();
         assert_eq!(refused.code(), 2000);
         assert!(refused.to_string().contains("cat.jpg"), "{refused}");
         assert_eq!(files(&other), before);
@@ -234,6 +238,17 @@ mod tests {
         assert_eq!(Mark::read(&root.path().join("nowhere")).unwrap(), None);
         fs::write(path.join(MARK_FILE), "{").unwrap();
         assert_eq!(code(&path, &mark()), 1522);
+    }
+
+    #[test]
+    fn a_folder_of_a_former_format_gets_the_new_mark() {
+        let root = tempfile::tempdir().unwrap();
+        drop(Folder::open(root.path(), &mark(), &[]).unwrap());
+        let newer = Mark { format: 5, ..mark() };
+        assert_eq!(Folder::open(root.path(), &newer, &[2, 4]).unwrap_err().code(), 2108);
+        drop(Folder::open(root.path(), &newer, &[3, 4]).unwrap());
+        assert_eq!(Mark::read(root.path()).unwrap(), Some(newer));
+        assert_eq!(code(root.path(), &mark()), 2108, "older programs refuse it");
     }
 
     #[test]

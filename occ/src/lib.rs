@@ -12,6 +12,8 @@
 //!      └ sequencer: the version    └ sample         └ the first moment anyone can read it
 //! ```
 //!
+//! [`disk`] is what databases in a folder have in common, [`logged`] a log before a store to which commits are dear.
+//!
 //! Time and randomness are injected ([`Clock`], a seed); no executor is needed.
 
 mod batch;
@@ -52,6 +54,7 @@ pub mod atomic;
 pub mod clears;
 pub mod disk;
 pub mod folder;
+pub mod logged;
 pub mod panics;
 pub mod purge;
 pub mod store;
