@@ -52,6 +52,9 @@ pub struct LayerOptions {
     /// The largest document body, in bytes of compact JSON; at most
     /// [`HIGHEST_MAX_DOCUMENT_SIZE`], which is what a higher one counts as.
     pub max_document_size: usize,
+    /// Threads that may share the processor's work of one bulk write, its own among them. 1 by default: nothing
+    /// starts threads unasked.
+    pub threads: usize,
 }
 
 impl Default for LayerOptions {
@@ -61,6 +64,7 @@ impl Default for LayerOptions {
             environment: Arc::new(SystemEnvironment),
             default_format: BodyFormat::default(),
             max_document_size: DEFAULT_MAX_DOCUMENT_SIZE,
+            threads: 1,
         }
     }
 }
@@ -110,6 +114,7 @@ pub(crate) struct Shared<D> {
     pub(crate) guard: Guard<D>,
     pub(crate) default_format: BodyFormat,
     pub(crate) max_document_size: usize,
+    pub(crate) threads: usize,
     /// One for each database that somebody waits for.
     pub(crate) feeds: Mutex<HashMap<Bytes, Weak<Feed>>>,
 }
@@ -160,6 +165,7 @@ impl<D: Database> Layer<D> {
                 guard: Guard::new(engine, root, options.environment),
                 default_format: options.default_format,
                 max_document_size: options.max_document_size.min(HIGHEST_MAX_DOCUMENT_SIZE),
+                threads: options.threads,
                 feeds: Mutex::default(),
             }),
         })

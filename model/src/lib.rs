@@ -28,6 +28,7 @@ mod keys;
 pub mod limits;
 mod local;
 mod open_revs;
+pub mod parallel;
 mod read;
 mod reading;
 mod relocate;

@@ -56,7 +56,8 @@ pub(crate) async fn large_batches_take_several_transactions(stage: Stage) {
     /// What each operation takes of a transaction beside its bytes, on a generous count.
     const OPERATION_BYTES: u64 = 100;
     let counted = Counted::new(stage.engine());
-    let documents = database(counted.clone()).await;
+    let layer = Layer::open(counted.clone(), LayerOptions { threads: 3, ..LayerOptions::default() }).await.unwrap();
+    let documents = layer.create_database("db", CreateOptions::default()).await.unwrap();
     // 12 MB of long texts, 1 MB of short values (twenty times as much in rows), and many documents of nothing.
     let long = format!(r#"{{"a":"{}"}}"#, "x".repeat(60_000));
     let short = format!(r#"{{"a":[{}0]}}"#, "12345,".repeat(2_000));

@@ -31,6 +31,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::instance::Instance;
 use crate::keys::DatabaseKey;
 use crate::limits::{LOCAL_PREFIX, check_document_id, check_document_size};
+use crate::parallel;
 use crate::txids::Outcome;
 
 use apply::Writer;
@@ -113,10 +114,9 @@ impl<D: Database> Documents<D> {
     /// Writes edits of different documents in one transaction.
     async fn write_group(&self, edits: &[&Edit], mode: WriteMode) -> Result<Vec<EditResult>> {
         let (place, format) = (self.place(), self.format_seen());
-        let drafts: Vec<Draft<'_>> = {
-            let mut memory = DraftMemory::default();
-            edits.iter().map(|edit| Draft::new(edit, mode, place, format, &mut memory)).collect()
-        };
+        let drafts = parallel::map(self.shared.threads, edits, DraftMemory::default, |memory, edit| {
+            Draft::new(edit, mode, place, format, memory)
+        });
         let drafts = drafts.as_slice();
         self.shared
             .guard

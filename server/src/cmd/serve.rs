@@ -105,8 +105,11 @@ impl Serve {
         Server::check_address(address, &options)?;
         let engine = engine::open_with_cache(&self.engine, IfMissing::Create, self.cache_size)?;
         let durability = engine.durability();
-        let layer_options =
-            LayerOptions { max_document_size: usize::try_from(self.max_document_size)?, ..LayerOptions::default() };
+        let layer_options = LayerOptions {
+            max_document_size: options.max_document_size,
+            threads: options.threads,
+            ..LayerOptions::default()
+        };
         let layer = Layer::open(engine, layer_options).await?;
         let party = options.administrator.is_none();
         let server = Server::start(layer, address, options).await?;

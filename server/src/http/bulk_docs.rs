@@ -3,16 +3,18 @@
 //! A request that is wrong in itself is refused whole, before anything is written; what is wrong with
 //! an edit in its place (a conflict, a document too large) is said in that place.
 
+use std::sync::Arc;
+
 use hyper::StatusCode;
-use model::{Edit, JsonText, JsonWriter, WriteMode};
+use model::{Edit, EditResult, JsonRef, JsonText, JsonWriter, WriteMode};
 
 use super::document::require_design_admin;
 use super::error::{ApiError, Result};
-use super::json_body::array_member;
 use super::local::{self, LocalEdit};
 use super::request::Request;
 use super::response::{self, Response};
 use super::root::fresh_ids;
+use super::state::{App, Documents};
 
 /// Up to this many edits are written where the request is served.
 const FEW_EDITS: usize = 16;
@@ -26,33 +28,36 @@ struct Place {
     outcome: Option<Result<String>>,
 }
 
+/// What a request asks for.
+struct Asked {
+    mode: WriteMode,
+    all_or_nothing: bool,
+    /// One for each document, in their order.
+    places: Vec<Place>,
+    /// Those of documents, in the order of their places.
+    edits: Vec<Edit>,
+    /// Those of local documents, each with its place.
+    locals: Vec<(usize, LocalEdit)>,
+}
+
 pub(crate) async fn bulk_docs(request: &mut Request, db: &str) -> Result<Response> {
-    let database = request.database(db).await?;
-    request.allow("POST")?;
-    let json = request.json_object().await?;
-    let docs = array_member(&json, "docs")?;
-    let docs = docs.ok_or_else(|| ApiError::bad_request("POST body must include `docs` parameter."))?;
-    let mode = match json.get("new_edits").map(|value| value.as_bool()) {
-        None | Some(Some(true)) => WriteMode::Interactive,
-        Some(Some(false)) => WriteMode::Replicated,
-        Some(None) => return Err(ApiError::bad_request("`new_edits` parameter must be a boolean.")),
+    // It knows how bodies are laid out in this database, which spares laying them out twice.
+    let known = request.app.known(db).await?;
+    let asked = match read(request).await {
+        Ok(asked) => asked,
+        Err(wrong) => {
+            // That the database is gone, which the handle may not know, goes before what is wrong with the request.
+            request.database(db).await?;
+            return Err(wrong);
+        }
     };
-    let (mut places, mut edits, mut locals) = (Vec::new(), Vec::new(), Vec::new());
-    for doc in docs.elements() {
-        let doc = json.slice_ref(doc);
-        if let Some(id) = local::local_id(&doc) {
-            locals.push((places.len(), LocalEdit::from_json(&doc)?));
-            places.push(Place { id, brought: None, outcome: None });
-            continue;
-        }
-        let (edit, outcome) = edit(request, &doc, mode)?;
-        let brought = edit.rev.as_ref().filter(|_| mode == WriteMode::Replicated).map(ToString::to_string);
-        places.push(Place { id: edit.id.clone(), brought, outcome: outcome.err().map(Err) });
-        if places.last().is_some_and(|place| place.outcome.is_none()) {
-            edits.push(edit);
-        }
-    }
-    if json.get("all_or_nothing").and_then(|value| value.as_bool()) == Some(true) {
+    let Asked { mode, all_or_nothing, mut places, edits, locals } = asked;
+    // A write of edits tells that a handle is old; nothing else here does.
+    let database = match edits.is_empty() || !locals.is_empty() || all_or_nothing {
+        true => request.database(db).await?,
+        false => known,
+    };
+    if all_or_nothing {
         let refusal = || {
             let reason = "all_or_nothing is not supported";
             ApiError::new(StatusCode::EXPECTATION_FAILED, "not_implemented", reason)
@@ -65,11 +70,13 @@ pub(crate) async fn bulk_docs(request: &mut Request, db: &str) -> Result<Respons
         let written = edit.write(&database, &place.id).await;
         place.outcome = Some(written.map(|rev| format!("0-{rev}")));
     }
-    // Many edits read much, a few do not.
-    let results = if edits.len() > FEW_EDITS {
-        request.app.scan(async move { database.write(edits, mode).await }).await?
-    } else {
-        database.write(edits, mode).await?
+    let results = match write(&request.app, database, edits.clone(), mode).await {
+        // Nothing was written yet.
+        Err(refused) if refused.is_stale_handle() => {
+            request.app.forget(db);
+            write(&request.app, request.app.known(db).await?, edits, mode).await?
+        }
+        outcome => outcome?,
     };
     let open = places.iter_mut().filter(|place| place.outcome.is_none());
     for (place, result) in open.zip(results) {
@@ -78,14 +85,77 @@ pub(crate) async fn bulk_docs(request: &mut Request, db: &str) -> Result<Respons
     Ok(response::json(StatusCode::CREATED, answer(&places, mode)))
 }
 
-/// The edit that a document is, and whether the user may make it.
-fn edit(request: &Request, doc: &JsonText, mode: WriteMode) -> Result<(Edit, Result<()>)> {
-    let mut edit = Edit::from_json(None, doc, mode)?;
-    if edit.id.is_empty() {
-        edit.id = fresh_ids(request, 1)?.pop().unwrap_or_default();
+/// Reads what is asked for.
+async fn read(request: &mut Request) -> Result<Asked> {
+    request.allow("POST")?;
+    let json = request.json_object().await?;
+    // In one pass: looking a member up by its name walks over all the documents.
+    let (mut docs, mut new_edits, mut all_or_nothing) = (None, Some(true), false);
+    for (name, value) in json.root().members() {
+        match name.as_ref() {
+            "docs" => docs = Some(value),
+            "new_edits" => new_edits = value.as_bool(),
+            "all_or_nothing" => all_or_nothing = value.as_bool() == Some(true),
+            _ => {}
+        }
     }
-    let allowed = require_design_admin(request, &edit.id);
-    Ok((edit, allowed))
+    let docs = docs.ok_or_else(|| ApiError::bad_request("POST body must include `docs` parameter."))?;
+    if !docs.is_array() {
+        return Err(ApiError::bad_request("`docs` parameter must be an array."));
+    }
+    let mode = match new_edits {
+        Some(true) => WriteMode::Interactive,
+        Some(false) => WriteMode::Replicated,
+        None => return Err(ApiError::bad_request("`new_edits` parameter must be a boolean.")),
+    };
+    let (mut places, mut edits, mut locals) = (Vec::new(), Vec::new(), Vec::new());
+    let docs: Vec<JsonRef<'_>> = docs.elements().collect();
+    let read = |(): &mut (), doc: &JsonRef<'_>| Submitted::read(&json.slice_ref(*doc), mode);
+    for submitted in model::parallel::map(request.app.options.threads, &docs, || (), read) {
+        match submitted? {
+            Submitted::Local { id, edit } => {
+                locals.push((places.len(), edit));
+                places.push(Place { id, brought: None, outcome: None });
+            }
+            Submitted::Edit { mut edit, brought } => {
+                if edit.id.is_empty() {
+                    edit.id = fresh_ids(request, 1)?.pop().unwrap_or_default();
+                }
+                let refused = require_design_admin(request, &edit.id).err();
+                places.push(Place { id: edit.id.clone(), brought, outcome: refused.map(Err) });
+                if places.last().is_some_and(|place| place.outcome.is_none()) {
+                    edits.push(edit);
+                }
+            }
+        }
+    }
+    Ok(Asked { mode, all_or_nothing, places, edits, locals })
+}
+
+async fn write(app: &Arc<App>, database: Documents, edits: Vec<Edit>, mode: WriteMode) -> Result<Vec<EditResult>> {
+    // Many edits read much, a few do not.
+    if edits.len() > FEW_EDITS {
+        app.scan(async move { database.write(edits, mode).await }).await
+    } else {
+        Ok(database.write(edits, mode).await?)
+    }
+}
+
+/// A document of the request.
+enum Submitted {
+    Local { id: String, edit: LocalEdit },
+    Edit { edit: Edit, brought: Option<String> },
+}
+
+impl Submitted {
+    fn read(doc: &JsonText, mode: WriteMode) -> Result<Self> {
+        if let Some(id) = local::local_id(doc) {
+            return Ok(Submitted::Local { id, edit: LocalEdit::from_json(doc)? });
+        }
+        let edit = Edit::from_json(None, doc, mode)?;
+        let brought = edit.rev.as_ref().filter(|_| mode == WriteMode::Replicated).map(ToString::to_string);
+        Ok(Submitted::Edit { edit, brought })
+    }
 }
 
 fn answer(places: &[Place], mode: WriteMode) -> Vec<u8> {

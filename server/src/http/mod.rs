@@ -199,9 +199,9 @@ fn refuse_rebound_host(headers: &HeaderMap) -> Result<()> {
     };
     let name = name.trim_start_matches('[').trim_end_matches(']');
     let is_local = name.is_empty()
+        || name.parse::<IpAddr>().is_ok()
         || name.eq_ignore_ascii_case("localhost")
-        || name.to_ascii_lowercase().ends_with(".localhost")
-        || name.parse::<IpAddr>().is_ok();
+        || name.to_ascii_lowercase().ends_with(".localhost");
     if is_local {
         return Ok(());
     }

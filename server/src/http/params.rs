@@ -74,6 +74,9 @@ impl Params {
 }
 
 fn decode_form(text: &str) -> Result<String> {
+    if memchr::memchr2(b'%', b'+', text.as_bytes()).is_none() {
+        return Ok(text.to_owned());
+    }
     if text.contains('+') {
         return decode(&text.replace('+', " ")).map(Cow::into_owned);
     }

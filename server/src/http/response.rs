@@ -214,7 +214,7 @@ pub(crate) fn empty(status: StatusCode) -> Response {
 
 /// Sets `ETag` to `tag` in quotes. What cannot stand in a header is left out.
 pub(crate) fn set_etag(response: &mut Response, tag: &str) {
-    if let Ok(value) = HeaderValue::try_from(format!("\"{tag}\"")) {
+    if let Ok(value) = HeaderValue::try_from(["\"", tag, "\""].concat()) {
         response.headers_mut().insert(ETAG, value);
     }
 }

@@ -6,8 +6,8 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use kv_api::AnyDatabase;
-use model::Layer;
 use model::limits::DEFAULT_MAX_DOCUMENT_SIZE;
+use model::{Layer, LayerOptions};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -41,6 +41,8 @@ pub struct Options {
     pub store: Option<EngineUrl>,
     /// The largest document in the stores that databases are moved to, in bytes of compact JSON.
     pub max_document_size: usize,
+    /// Threads that may share the processor's work of one request; in the stores that databases are moved to as well.
+    pub threads: usize,
 }
 
 impl Default for Options {
@@ -52,6 +54,7 @@ impl Default for Options {
             scan_threads: std::thread::available_parallelism().map_or(2, usize::from).max(2),
             store: None,
             max_document_size: DEFAULT_MAX_DOCUMENT_SIZE,
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
         }
     }
 }
@@ -100,7 +103,12 @@ impl App {
     ) -> std::io::Result<Self> {
         let auth = Auth::new(options.administrator.clone(), identity.secret);
         let scans = Scans::new(options.scan_threads)?;
-        let stores = Stores::new(layer.clone(), options.store.as_ref(), options.max_document_size);
+        let others = LayerOptions {
+            max_document_size: options.max_document_size,
+            threads: options.threads,
+            ..LayerOptions::default()
+        };
+        let stores = Stores::new(layer.clone(), options.store.as_ref(), others);
         Ok(App {
             layer,
             stores,

@@ -31,7 +31,7 @@ pub(crate) struct Stores {
     own: Store,
     /// The others, by their absolute names.
     opened: Mutex<HashMap<String, Store>>,
-    max_document_size: usize,
+    options: LayerOptions,
 }
 
 impl fmt::Debug for Stores {
@@ -52,9 +52,10 @@ pub(crate) enum StoreError {
 }
 
 impl Stores {
-    pub(crate) fn new(own: Layer<AnyDatabase>, url: Option<&EngineUrl>, max_document_size: usize) -> Self {
+    /// `options` are for the stores that are opened later.
+    pub(crate) fn new(own: Layer<AnyDatabase>, url: Option<&EngineUrl>, options: LayerOptions) -> Self {
         let url = url.and_then(|url| url.absolute().ok());
-        Stores { own: Store { url, layer: own }, opened: Mutex::default(), max_document_size }
+        Stores { own: Store { url, layer: own }, opened: Mutex::default(), options }
     }
 
     /// The store of this name, opened if it is not.
@@ -77,8 +78,7 @@ impl Stores {
             Ok::<_, EngineError>((engine, wanted.absolute()?))
         });
         let (engine, url) = opening.await.map_err(|_| StoreError::BrokenOff)??;
-        let options = LayerOptions { max_document_size: self.max_document_size, ..LayerOptions::default() };
-        let store = Store { layer: Layer::open(engine, options).await?, url: Some(url.clone()) };
+        let store = Store { layer: Layer::open(engine, self.options.clone()).await?, url: Some(url.clone()) };
         opened.insert(url.to_string(), store.clone());
         Ok(store)
     }

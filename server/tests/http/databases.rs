@@ -118,6 +118,37 @@ async fn a_database_that_another_process_drops_and_creates_is_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_bulk_write_reaches_the_database_that_there_is_and_none_that_was() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    let docs = |count: usize| -> Vec<_> { (0..count).map(|n| json!({"_id": n.to_string()})).collect() };
+    let local = json!([{"_id": "_local/x"}]);
+    for count in [1, 20, 500] {
+        assert_eq!(couch.json("POST", "/db/_bulk_docs", json!({"docs": docs(count)})).await.status, 201);
+        // Not through this server, which then knows the dropped one.
+        couch.layer.delete_database("db").await.unwrap();
+        for asked in [
+            json!({"docs": docs(count)}),
+            json!({"docs": []}),
+            json!({"docs": local}),
+            json!({"docs": docs(1), "all_or_nothing": true}),
+            json!({}),
+        ] {
+            let answer = couch.json("POST", "/db/_bulk_docs", asked.clone()).await;
+            answer.refused(404, "not_found", "Database does not exist.");
+            couch.layer.create_database("db", model::CreateOptions::default()).await.unwrap();
+            assert_eq!(couch.json("POST", "/db/_bulk_docs", json!({"docs": docs(count)})).await.status, 201);
+            couch.layer.delete_database("db").await.unwrap();
+        }
+        couch.layer.create_database("db", model::CreateOptions::default()).await.unwrap();
+        let answer = couch.json("POST", "/db/_bulk_docs", json!({"docs": docs(count)})).await;
+        assert!(answer.json().as_array().unwrap().iter().all(|row| row["ok"] == true), "{}", answer.text);
+        couch.call("DELETE", "/db").await;
+        couch.database("db").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_database_is_created_in_the_format_asked_for() {
     let couch = Couch::start().await;
     for format in ["exploded", "packed"] {
