@@ -83,8 +83,14 @@ impl View for MemView {
     }
 
     fn range<'a>(&'a self, begin: &[u8], end: &[u8], direction: Direction) -> MemRange<'a> {
-        let bounds: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Included(begin), Bound::Excluded(end));
-        MemRange { rows: self.0.range::<_, [u8]>(bounds), direction }
+        // An iterator seeks both of its ends. One that comes from the back, for a row or two as a rule, meets the
+        // other end soon enough, if at all.
+        let (first, begin) = match direction {
+            Direction::Forward => (Bound::Included(begin), Bytes::new()),
+            Direction::Reverse => (Bound::Unbounded, Bytes::copy_from_slice(begin)),
+        };
+        let bounds: (Bound<&[u8]>, Bound<&[u8]>) = (first, Bound::Excluded(end));
+        MemRange { rows: self.0.range::<_, [u8]>(bounds), begin, direction }
     }
 }
 
@@ -92,6 +98,8 @@ impl View for MemView {
 #[derive(Debug)]
 pub struct MemRange<'a> {
     rows: RangedIter<'a, Bytes, Bytes, DefaultSharedPtr>,
+    /// Where rows from the back end.
+    begin: Bytes,
     direction: Direction,
 }
 
@@ -101,7 +109,7 @@ impl Iterator for MemRange<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         let row = match self.direction {
             Direction::Forward => self.rows.next(),
-            Direction::Reverse => self.rows.next_back(),
+            Direction::Reverse => self.rows.next_back().filter(|(key, _)| **key >= self.begin),
         };
         row.map(|(key, value)| Ok((key.clone(), value.clone())))
     }

@@ -62,6 +62,7 @@ macro_rules! __scenarios {
             }
             "Batches" bulk {
                 results_come_in_order_and_failures_stay_alone,
+                sequences_follow_the_order_of_the_edits,
                 edits_of_one_document_follow_each_other,
                 large_batches_take_several_transactions,
                 a_document_at_the_limit_is_written,

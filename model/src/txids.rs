@@ -97,7 +97,7 @@ impl<D: Database> Guard<D> {
         let mut attempt: u64 = 1;
         // Results of attempts that may have committed, by their numbers.
         let mut unknown: Vec<(u64, T)> = Vec::new();
-        let mut row = Vec::new();
+        let mut row = Vec::with_capacity(9);
         loop {
             let maybe_committed = !unknown.is_empty();
             let failure = 'attempt: {

@@ -91,7 +91,7 @@ impl<'a, V: View> BatchBuilder<'a, V> {
         mut on_stamped_key: impl FnMut(&Bytes),
     ) -> Result<()> {
         // And for what is going to keep the sample, and the version: moving very many rows again costs more.
-        self.batch.ops.reserve(mutations.len() + mutations.len() / 64 + 8);
+        self.batch.ops.reserve(mutations.len() + mutations.len() / 64 + 4);
         self.stamps.expect(mutations.iter().map(Mutation::stamped_len).sum());
         for mutation in mutations {
             match mutation {

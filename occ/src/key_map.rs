@@ -15,6 +15,9 @@ use bytes::Bytes;
 /// The most entries of a chunk.
 const MOST: usize = 32;
 
+/// Room for so many is made at first: what a transaction on one document writes.
+const FEW: usize = 8;
+
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct KeyMap<V> {
@@ -83,7 +86,7 @@ impl<V> KeyMap<V> {
     pub(crate) fn insert(&mut self, place: Place, key: Bytes, value: V) -> &mut V {
         let Place { mut chunk, mut at } = place;
         if self.chunks.is_empty() {
-            self.chunks.push(Vec::with_capacity(MOST / 2));
+            self.chunks.push(Vec::with_capacity(FEW));
         }
         let entries = &mut self.chunks[chunk];
         if entries.len() == MOST {

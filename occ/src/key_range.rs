@@ -156,6 +156,11 @@ impl RangeSet {
         self.ends.iter()
     }
 
+    /// Its ranges, in order.
+    pub(crate) fn into_ranges(self) -> impl Iterator<Item = KeyRange> {
+        self.ends.into_iter().map(|(begin, end)| KeyRange { begin, end })
+    }
+
     /// Its ranges that share a key with the range from `begin` to `end`, not clipped, in order.
     pub fn overlapping<'a>(&'a self, begin: &'a [u8], end: &'a [u8]) -> impl Iterator<Item = (&'a Bytes, &'a Bytes)> {
         let first = self.at_or_before(begin).filter(|(from, until)| until.as_ref() > begin && from.as_ref() < begin);

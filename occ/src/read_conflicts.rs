@@ -7,7 +7,7 @@
 use crate::KeyRange;
 
 /// So many are noted before they are first joined.
-const FEW: usize = 64;
+const FEW: usize = 256;
 
 /// See the [module](self).
 #[derive(Debug, Default)]
@@ -85,6 +85,6 @@ mod tests {
         for n in 0..100_000u32 {
             noted.insert(KeyRange::point(&(n % 100).to_be_bytes()));
         }
-        assert!(noted.noted.len() <= 200, "{}", noted.noted.len());
+        assert!(noted.noted.len() <= FEW, "{}", noted.noted.len());
     }
 }

@@ -352,11 +352,8 @@ impl WriteMap {
         let mut mutations = std::mem::take(&mut self.early);
         let count = self.ops.len();
         mutations.reserve(count);
-        for (begin, end) in self.cleared.iter() {
-            mutations.push(Mutation::ClearRange(KeyRange { begin: begin.clone(), end: end.clone() }));
-        }
-        let ranges =
-            self.conflicts.iter().map(|(begin, end)| KeyRange { begin: begin.clone(), end: end.clone() }).collect();
+        mutations.extend(std::mem::take(&mut self.cleared).into_ranges().map(Mutation::ClearRange));
+        let ranges = std::mem::take(&mut self.conflicts).into_ranges().collect();
         let mut conflicts = WriteConflicts { ranges, keys: Vec::with_capacity(count) };
         for entries in std::mem::take(&mut self.ops).into_chunks() {
             for (key, stack) in entries {
@@ -374,16 +371,20 @@ impl WriteMap {
     /// splits a clear around the keys that were written after it, and so does the count.
     pub(crate) fn commit_size(&self) -> usize {
         let mut total: usize = self.early.iter().map(Mutation::size).sum();
+        let mut keys = self.ops.iter().map(|(key, _)| key).peekable();
         for (begin, end) in self.cleared.iter() {
-            let mut from = begin.clone();
-            for (key, _) in self.ops_in(begin, end) {
-                if from < *key {
-                    total += size::MUTATION + from.len() + key.len();
+            while keys.next_if(|key| *key < begin).is_some() {}
+            let mut from = None;
+            while let Some(key) = keys.next_if(|key| *key < end) {
+                let before: &Bytes = from.as_ref().unwrap_or(begin);
+                if before < key {
+                    total += size::MUTATION + before.len() + key.len();
                 }
-                from = KeyRange::point(key).end;
+                from = Some(KeyRange::point(key).end);
             }
-            if from < *end {
-                total += size::MUTATION + from.len() + end.len();
+            let before = from.as_ref().unwrap_or(begin);
+            if before < end {
+                total += size::MUTATION + before.len() + end.len();
             }
         }
         for (key, stack) in self.ops.iter() {

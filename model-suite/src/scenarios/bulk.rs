@@ -36,6 +36,28 @@ pub(crate) async fn results_come_in_order_and_failures_stay_alone(stage: Stage) 
     assert_sound(&documents).await;
 }
 
+/// Whatever order a batch is read and written in, that of its edits is the feed's.
+pub(crate) async fn sequences_follow_the_order_of_the_edits(stage: Stage) {
+    let documents = stage.documents().await;
+    documents.put(edit("known", "{}")).await.unwrap();
+    let ids: Vec<String> = (0..60).map(|n| format!("{:02}", n * 37 % 60)).collect();
+    // One that is refused among them takes no sequence.
+    let mut edits: Vec<Edit> = ids.iter().map(|id| edit(id, r#"{"n":1}"#)).collect();
+    edits.insert(20, edit("known", "{}"));
+    edits.insert(40, edit("ghost", "{}").over(rev("3-c")));
+    let results = documents.write(edits, WriteMode::Interactive).await.unwrap();
+    assert!(results.iter().enumerate().all(|(at, result)| result.is_ok() != [20, 40].contains(&at)));
+    let fed = feed(&documents, ChangesRequest::default()).await;
+    let fed: Vec<&str> = fed.iter().map(|row| row.id.as_str()).collect();
+    assert_eq!((fed[0], &fed[1..]), ("known", ids.iter().map(String::as_str).collect::<Vec<_>>().as_slice()));
+
+    let merges: Vec<Edit> = ids.iter().rev().map(|id| replicated(id, "2-b a", "{}")).collect();
+    assert!(documents.write(merges, WriteMode::Replicated).await.unwrap().iter().all(Result::is_ok));
+    let fed = feed(&documents, ChangesRequest::default()).await;
+    assert!(fed.iter().skip(1).map(|row| &row.id).eq(ids.iter().rev()));
+    assert_sound(&documents).await;
+}
+
 pub(crate) async fn edits_of_one_document_follow_each_other(stage: Stage) {
     let documents = stage.documents().await;
     let chain = |n: u64| {

@@ -26,14 +26,39 @@ enum Stop {
     Failed(BodyError),
 }
 
-struct Exploder<'a> {
-    prefix: &'a [u8],
-    limits: &'a BodyLimits,
+/// What one body after the other is exploded in.
+#[derive(Default)]
+pub(crate) struct Memory {
     path: Vec<u8>,
-    arena: Vec<u8>,
+    levels: Vec<Level>,
     rows: Vec<Row>,
     /// The first row of each leaf.
     leaves: Vec<u32>,
+    /// The leaves in the order of their keys, with the [heads](order::head) of their paths.
+    by_key: Vec<(u64, u32)>,
+    ranks: Vec<u32>,
+}
+
+impl Memory {
+    /// Makes room for a body of so many leaves.
+    fn begin(&mut self, leaves: usize) {
+        self.path.clear();
+        self.path.reserve(64);
+        self.levels.clear();
+        self.levels.reserve(8);
+        self.rows.clear();
+        self.rows.reserve(leaves + 1);
+        self.rows.push(Row { key: 0, value: 0, end: 0 });
+        self.leaves.clear();
+        self.leaves.reserve(leaves);
+    }
+}
+
+struct Exploder<'a> {
+    prefix: &'a [u8],
+    limits: &'a BodyLimits,
+    memory: &'a mut Memory,
+    arena: Vec<u8>,
     /// Whether the leaves so far are in the order of their keys.
     sorted: bool,
     cost: usize,
@@ -44,22 +69,15 @@ pub(super) fn explode(
     body: &JsonText,
     key_prefix: &[u8],
     limits: &BodyLimits,
+    memory: &mut Memory,
 ) -> Result<Option<StoredBody>, BodyError> {
     // As many leaves as commas and one more, but for commas in strings and for empty containers.
     let leaves = memchr::memchr_iter(b',', body.as_bytes()).count() + 1;
     let leaves = leaves.min(limits.max_exploded_cost / row_cost(key_prefix.len(), 0));
     let arena = (leaves + 1) * (key_prefix.len() + 24) + body.len();
-    let mut exploder = Exploder {
-        prefix: key_prefix,
-        limits,
-        path: Vec::with_capacity(64),
-        arena: Vec::with_capacity(arena.min(limits.max_exploded_cost)),
-        rows: Vec::with_capacity(leaves + 1),
-        leaves: Vec::with_capacity(leaves),
-        sorted: true,
-        cost: 0,
-    };
-    exploder.rows.push(Row { key: 0, value: 0, end: 0 });
+    let arena = Vec::with_capacity(arena.min(limits.max_exploded_cost));
+    memory.begin(leaves);
+    let mut exploder = Exploder { prefix: key_prefix, limits, memory, arena, sorted: true, cost: 0 };
     match exploder.walk(body).and_then(|()| exploder.finish(body)) {
         Ok(stored) => Ok(Some(stored)),
         Err(Stop::TooCostly) => Ok(None),
@@ -69,36 +87,37 @@ pub(super) fn explode(
 
 impl Exploder<'_> {
     fn walk(&mut self, body: &JsonText) -> Result<(), Stop> {
-        let mut levels: Vec<Level> = Vec::with_capacity(8);
         let mut tokens = body.scan();
         while let Some(token) = tokens.next() {
-            match (token, levels.last_mut()) {
+            match (token, self.memory.levels.last_mut()) {
                 (Token::Name(name), Some(level)) => {
                     level.count += 1;
-                    self.path.truncate(level.path_len);
-                    append_json_str(&mut self.path, name);
+                    self.memory.path.truncate(level.path_len);
+                    append_json_str(&mut self.memory.path, name);
                     continue;
                 }
                 (Token::End, _) => {
-                    if let Some(ended) = levels.pop()
+                    if let Some(ended) = self.memory.levels.pop()
                         && ended.count == 0
-                        && !levels.is_empty()
+                        && !self.memory.levels.is_empty()
                     {
-                        self.path.truncate(ended.path_len);
+                        self.memory.path.truncate(ended.path_len);
                         let text: &[u8] = if ended.is_array { b"[]" } else { b"{}" };
                         self.leaf(|out| tuple::append_bytes(out, text))?;
                     }
                     continue;
                 }
                 (_, Some(level)) if level.is_array => {
-                    self.path.truncate(level.path_len);
-                    tuple::append_u64(&mut self.path, level.count);
+                    self.memory.path.truncate(level.path_len);
+                    tuple::append_u64(&mut self.memory.path, level.count);
                     level.count += 1;
                 }
                 _ => {}
             }
             match token {
-                Token::Begin { is_array } => levels.push(Level { path_len: self.path.len(), is_array, count: 0 }),
+                Token::Begin { is_array } => {
+                    self.memory.levels.push(Level { path_len: self.memory.path.len(), is_array, count: 0 })
+                }
                 Token::Str(text) => self.string(text)?,
                 Token::Int(value) => self.leaf(|out| tuple::append_i64(out, value))?,
                 Token::LongInt(digits) => self.long_integer(digits)?,
@@ -161,7 +180,7 @@ impl Exploder<'_> {
     }
 
     fn begin_leaf(&mut self) {
-        self.leaves.push(self.rows.len() as u32);
+        self.memory.leaves.push(self.memory.rows.len() as u32);
     }
 
     /// Writes one row of the leaf that was begun last, at the path at hand.
@@ -169,22 +188,24 @@ impl Exploder<'_> {
         let limit = self.limits.max_key_bytes;
         let key = self.arena.len();
         self.arena.extend_from_slice(self.prefix);
-        self.arena.extend_from_slice(&self.path);
+        self.arena.extend_from_slice(&self.memory.path);
         if let Some(number) = part {
             tuple::append_bytes(&mut self.arena, &number.to_be_bytes());
         }
         let start = self.arena.len();
         if start - key > limit {
-            let path = pointer(&self.path);
+            let path = pointer(&self.memory.path);
             return Err(Stop::Failed(BodyError::PathTooLong { path, bytes: start - key, limit }));
         }
         value(&mut self.arena);
         let row = Row { key, value: start, end: self.arena.len() };
-        if let Some(previous) = self.rows[1..].last() {
+        if self.sorted
+            && let Some(previous) = self.memory.rows[1..].last()
+        {
             let path = |row: Row| &self.arena[row.key + self.prefix.len()..row.value];
-            self.sorted &= path(*previous) < path(row);
+            self.sorted = path(*previous) < path(row);
         }
-        self.rows.push(row);
+        self.memory.rows.push(row);
         self.count(row)
     }
 
@@ -203,41 +224,53 @@ impl Exploder<'_> {
             let (path, bytes, limit) = (String::new(), value - key, self.limits.max_key_bytes);
             return Err(Stop::Failed(BodyError::PathTooLong { path, bytes, limit }));
         }
-        let metadata = RevisionMetadata::exploded(body.as_bytes(), self.leaves.len() as u64);
+        let metadata = RevisionMetadata::exploded(body.as_bytes(), self.memory.leaves.len() as u64);
         metadata.with_payload(&order).append_to(&mut self.arena);
         let row = Row { key, value, end: self.arena.len() };
         if row.end - row.value > self.limits.value_bytes() {
             return Err(Stop::TooCostly);
         }
-        self.rows[0] = row;
+        self.memory.rows[0] = row;
         self.count(row)?;
-        let (format, arena) = (BodyFormat::Exploded, self.arena.into());
-        Ok(StoredBody { format, arena, rows: self.rows, cost: self.cost })
+        let rows = self.rows_by_key();
+        Ok(StoredBody { format: BodyFormat::Exploded, arena: self.arena.into(), rows, cost: self.cost })
     }
 
-    /// Brings the rows into the order of their keys; what that order is of the document's leaves.
+    /// Finds the order of the leaves' keys; what it is of the document's leaves.
     fn sort(&mut self) -> Vec<u8> {
+        let Memory { rows, leaves, by_key, ranks, .. } = &mut *self.memory;
         let path = |leaf: u32| {
-            let row = self.rows[self.leaves[leaf as usize] as usize];
+            let row = rows[leaves[leaf as usize] as usize];
             &self.arena[row.key + self.prefix.len()..row.value]
         };
+        by_key.clear();
+        by_key.extend((0..leaves.len() as u32).map(|leaf| (order::head(path(leaf)), leaf)));
         // The first bytes of a path as a number tell most of them apart.
-        let mut by_key: Vec<(u64, u32)> =
-            (0..self.leaves.len() as u32).map(|leaf| (order::head(path(leaf)), leaf)).collect();
         by_key.sort_unstable_by(|(head, left), (other, right)| {
             head.cmp(other).then_with(|| path(*left).cmp(path(*right)))
         });
-        let mut ranks = vec![0; by_key.len()];
-        let mut sorted = Vec::with_capacity(self.rows.len());
-        sorted.extend(self.rows.first());
-        for (rank, &(_, leaf)) in (0..).zip(&by_key) {
+        ranks.clear();
+        ranks.resize(by_key.len(), 0);
+        for (rank, &(_, leaf)) in (0..).zip(&*by_key) {
             ranks[leaf as usize] = rank;
-            let begin = self.leaves[leaf as usize] as usize;
-            let end = self.leaves.get(leaf as usize + 1).map_or(self.rows.len(), |&next| next as usize);
-            sorted.extend_from_slice(&self.rows[begin..end]);
         }
-        self.rows = sorted;
-        order::encode(&ranks)
+        order::encode(ranks)
+    }
+
+    /// The rows in the order of their keys.
+    fn rows_by_key(&self) -> Vec<Row> {
+        let Memory { rows, leaves, by_key, .. } = &*self.memory;
+        if self.sorted {
+            return rows.clone();
+        }
+        let mut sorted = Vec::with_capacity(rows.len());
+        sorted.extend(rows.first());
+        for &(_, leaf) in by_key {
+            let begin = leaves[leaf as usize] as usize;
+            let end = leaves.get(leaf as usize + 1).map_or(rows.len(), |&next| next as usize);
+            sorted.extend_from_slice(&rows[begin..end]);
+        }
+        sorted
     }
 }
 

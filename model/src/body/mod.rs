@@ -139,6 +139,9 @@ struct Row {
     end: usize,
 }
 
+/// What one body after the other is laid out in.
+pub(crate) use explode::Memory as BodyMemory;
+
 /// A body as rows, all in one buffer.
 #[derive(Clone, Debug)]
 pub struct StoredBody {
@@ -166,11 +169,22 @@ impl StoredBody {
         preferred: BodyFormat,
         limits: &BodyLimits,
     ) -> Result<StoredBody, BodyError> {
+        Self::encode_in(body, key_prefix, preferred, limits, &mut BodyMemory::default())
+    }
+
+    /// The same, with memory that was used before.
+    pub(crate) fn encode_in(
+        body: &JsonText,
+        key_prefix: &[u8],
+        preferred: BodyFormat,
+        limits: &BodyLimits,
+        memory: &mut BodyMemory,
+    ) -> Result<StoredBody, BodyError> {
         if body.kind() != JsonKind::Object {
             return Err(BodyError::NotAnObject);
         }
         if preferred == BodyFormat::Exploded
-            && let Some(exploded) = explode::explode(body, key_prefix, limits)?
+            && let Some(exploded) = explode::explode(body, key_prefix, limits, memory)?
         {
             return Ok(exploded);
         }

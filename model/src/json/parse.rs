@@ -90,8 +90,9 @@ pub(super) fn normalise(input: &[u8], options: ParseOptions) -> Result<Vec<u8>, 
         at: 0,
         clean: 0,
         out: Vec::with_capacity(input.len()),
-        frames: Vec::new(),
-        members: Vec::new(),
+        // Enough for most documents.
+        frames: Vec::with_capacity(8),
+        members: Vec::with_capacity(16),
         dead: Vec::new(),
     };
     match parser.document() {

@@ -46,17 +46,17 @@ pub(super) struct Writer<'a, T> {
     /// Reused for every clear.
     begin: Vec<u8>,
     end: Vec<u8>,
-    written: Vec<Written<'a>>,
-    /// The rows of `changes`, which sort as the edits do.
+    /// By the places of their edits, which are in the order of their ids.
+    written: Vec<Option<Written>>,
+    /// The rows of `changes`, which sort as the edits are numbered.
     changes: Vec<RowWrite>,
     stats: Stats,
 }
 
 /// The rows of one edit but for that of `changes`.
-struct Written<'a> {
-    id: &'a str,
+struct Written {
     /// The new leaf's row of `revisions`.
-    revision: RowWrite,
+    revision: Option<RowWrite>,
     /// Those of other leaves that change.
     others: Vec<RowWrite>,
     body: Option<Arc<StoredBody>>,
@@ -72,14 +72,14 @@ impl<'a, T: Transaction> Writer<'a, T> {
             instance,
             begin: Vec::new(),
             end: Vec::new(),
-            written: Vec::with_capacity(edits),
+            written: (0..edits).map(|_| None).collect(),
             changes: Vec::with_capacity(edits),
             stats: Stats::default(),
         }
     }
 
-    /// Writes one edit.
-    pub(super) fn apply(&mut self, id: &'a str, plan: &Plan, body: Option<Arc<StoredBody>>) {
+    /// Writes the edit at this place, below how many there are at most. They are numbered as they come.
+    pub(super) fn apply(&mut self, place: usize, id: &str, plan: &Plan, body: Option<Arc<StoredBody>>) {
         // A transaction has far fewer edits than sixteen bits count.
         let edit = self.changes.len() as u16;
         for branch in &plan.removed {
@@ -90,31 +90,31 @@ impl<'a, T: Transaction> Writer<'a, T> {
             self.transaction.clear_unguarded(&self.begin);
         }
 
-        let mut rows = Rows::for_edit(self.keys, id, plan);
-        let (new, crown) =
-            (&plan.new, PendingCrown { incarnation: self.instance.incarnation, edit, branches: plan.branches });
+        let crown = PendingCrown { incarnation: self.instance.incarnation, edit, branches: plan.branches };
         let new_wins = plan.winner == Winner::New;
+        let mut rows = Rows::for_edit(self.keys, id, plan);
+        let new = &plan.new;
         let revision = rows.branch(&new.leaf, new.size, &new.ancestors, new_wins.then_some(crown));
-        let other = plan.other.as_ref();
-        let other =
-            other.map(|other| rows.branch(&other.leaf, other.size, &other.ancestors, (!new_wins).then_some(crown)));
-        let lengthened =
-            plan.lengthened.iter().map(|branch| rows.branch(&branch.leaf, branch.size, &branch.ancestors, None));
-        let others: Vec<Encoded> = lengthened.collect();
-        let others = others.into_iter().chain(other);
+        let mut others = Vec::new();
+        for branch in &plan.lengthened {
+            others.push(rows.branch(&branch.leaf, branch.size, &branch.ancestors, None));
+        }
+        if let Some(other) = &plan.other {
+            others.push(rows.branch(&other.leaf, other.size, &other.ancestors, (!new_wins).then_some(crown)));
+        }
         let change = rows.change(crown, plan.winning_leaf());
         let all_docs = self.all_docs(&mut rows, id, plan);
 
         let memory = Bytes::from(rows.memory);
-        let guarded = |row: Encoded| row.of(&memory);
         self.changes.push(change.of(&memory).unguarded());
-        self.written.push(Written {
-            id,
-            revision: guarded(revision),
-            others: others.map(guarded).collect(),
-            body,
-            all_docs: all_docs.map(|row| row.of(&memory).unguarded()),
-        });
+        if let Some(written) = self.written.get_mut(place) {
+            *written = Some(Written {
+                revision: Some(revision.of(&memory)),
+                others: others.into_iter().map(|row| row.of(&memory)).collect(),
+                body,
+                all_docs: all_docs.map(|row| row.of(&memory).unguarded()),
+            });
+        }
         self.count(plan);
     }
 
@@ -169,26 +169,19 @@ impl<'a, T: Transaction> Writer<'a, T> {
         if edits == 0 {
             return 0;
         }
-        if !self.written.is_sorted_by(|one, next| one.id <= next.id) {
-            self.written.sort_unstable_by(|one, other| one.id.cmp(other.id));
-        }
         let of_edit =
-            |written: &Written<'_>| 3 + written.others.len() + written.body.as_ref().map_or(0, |body| body.row_count());
-        let mut rows = Vec::with_capacity(2 + self.written.iter().map(of_edit).sum::<usize>());
+            |written: &Written| 3 + written.others.len() + written.body.as_ref().map_or(0, |body| body.row_count());
+        let mut rows = Vec::with_capacity(2 + self.written.iter().flatten().map(of_edit).sum::<usize>());
         self.once(edits as u16 - 1, &mut rows);
-        let mut all_docs = Vec::with_capacity(edits);
-        let mut bodies = Vec::with_capacity(edits);
-        for written in self.written {
-            rows.push(written.revision);
-            rows.extend(written.others);
-            bodies.extend(written.body);
-            all_docs.extend(written.all_docs);
+        for written in self.written.iter_mut().flatten() {
+            rows.extend(written.revision.take());
+            rows.append(&mut written.others);
         }
         rows.append(&mut self.changes);
-        for body in bodies {
+        for body in self.written.iter().flatten().filter_map(|written| written.body.as_ref()) {
             rows.extend(body.shared_rows().map(|(key, value)| RowWrite::set(key, value).unguarded()));
         }
-        rows.append(&mut all_docs);
+        rows.extend(self.written.iter_mut().flatten().filter_map(|written| written.all_docs.take()));
         self.transaction.write_rows(rows);
         edits
     }

@@ -13,18 +13,21 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::body::{BodyError, BodyFormat, BodyLimits, StoredBody};
+use crate::body::{BodyError, BodyFormat, BodyLimits, BodyMemory, StoredBody};
 use crate::edit::{Edit, WriteMode};
 use crate::error::{Error, ErrorKind, Result};
 use crate::etf;
 use crate::keys::{DatabaseKey, DatabaseKeys, Leaf};
 use crate::revid::RevId;
 
+use super::Turn;
 use super::interactive::stored_size;
 
 /// An edit on its way, with what was drafted of it.
 pub(super) struct Draft<'e> {
     pub(super) edit: &'e Edit,
+    /// Its turn among those it came with.
+    pub(super) turn: usize,
     made: Mutex<Made>,
     body: Mutex<Option<Body>>,
 }
@@ -53,12 +56,13 @@ pub(super) struct Place<'k> {
 pub(super) struct DraftMemory {
     term: etf::Term,
     key: Vec<u8>,
+    body: BodyMemory,
 }
 
 impl<'e> Draft<'e> {
     /// Drafts `edit` for a database that probably lays bodies out in `format`.
     pub(super) fn new(
-        edit: &'e Edit,
+        Turn { turn, edit }: Turn<'e>,
         mode: WriteMode,
         place: Place<'_>,
         format: BodyFormat,
@@ -68,8 +72,8 @@ impl<'e> Draft<'e> {
             WriteMode::Interactive => revision(edit, edit.rev.as_ref(), &mut memory.term),
             WriteMode::Replicated => incoming(edit),
         };
-        let body = leaf.as_ref().ok().map(|leaf| Body::new(edit, leaf, place, format, &mut memory.key));
-        Draft { edit, made: Mutex::new(Made { parent: edit.rev.clone(), leaf }), body: Mutex::new(body) }
+        let body = leaf.as_ref().ok().map(|leaf| Body::new(edit, leaf, place, format, memory));
+        Draft { edit, turn, made: Mutex::new(Made { parent: edit.rev.clone(), leaf }), body: Mutex::new(body) }
     }
 
     /// The leaf that an interactive edit makes over `parent`.
@@ -89,13 +93,13 @@ impl<'e> Draft<'e> {
         if let Some(body) = body.as_ref().filter(fits) {
             return body.rows.clone();
         }
-        body.insert(Body::new(self.edit, leaf, place, format, &mut Vec::new())).rows.clone()
+        body.insert(Body::new(self.edit, leaf, place, format, &mut DraftMemory::default())).rows.clone()
     }
 }
 
 impl Body {
-    fn new(edit: &Edit, leaf: &Leaf, place: Place<'_>, format: BodyFormat, key: &mut Vec<u8>) -> Self {
-        Body { leaf: leaf.clone(), format, rows: lay_out(edit, leaf, place, format, key) }
+    fn new(edit: &Edit, leaf: &Leaf, place: Place<'_>, format: BodyFormat, memory: &mut DraftMemory) -> Self {
+        Body { leaf: leaf.clone(), format, rows: lay_out(edit, leaf, place, format, memory) }
     }
 }
 
@@ -104,13 +108,14 @@ fn lay_out(
     leaf: &Leaf,
     place: Place<'_>,
     format: BodyFormat,
-    key: &mut Vec<u8>,
+    memory: &mut DraftMemory,
 ) -> Result<Option<Arc<StoredBody>>> {
     if stored_size(edit) == 0 {
         return Ok(None);
     }
+    let DraftMemory { key, body, .. } = memory;
     place.keys.write(key, DatabaseKey::Doc(&edit.id, leaf));
-    let stored = StoredBody::encode(&edit.body, key, format, &place.limits);
+    let stored = StoredBody::encode_in(&edit.body, key, format, &place.limits, body);
     stored.map(|stored| Some(Arc::new(stored))).map_err(|error| match error {
         BodyError::NotAnObject => Error::bad_request("Document must be a JSON object"),
         too_long @ BodyError::PathTooLong { .. } => ErrorKind::PathTooLong(too_long.to_string()).into(),
@@ -144,7 +149,8 @@ mod tests {
         let keys = DatabaseKeys::new(b"", 0);
         let place = Place { keys: &keys, limits: BodyLimits::default() };
         let edit = Edit::new("a", JsonText::parse(br#"{"n":1}"#).unwrap());
-        let draft = Draft::new(&edit, WriteMode::Interactive, place, BodyFormat::Exploded, &mut DraftMemory::default());
+        let turn = Turn { turn: 0, edit: &edit };
+        let draft = Draft::new(turn, WriteMode::Interactive, place, BodyFormat::Exploded, &mut DraftMemory::default());
         let drafted = lock(&draft.body).as_ref().unwrap().rows.clone().unwrap().unwrap();
         let leaf = draft.made_over(None).unwrap();
         let rows = |leaf: &Leaf, format| draft.rows(leaf, place, format).unwrap().unwrap();

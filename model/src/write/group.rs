@@ -20,12 +20,17 @@ const EDIT_BYTES: usize = 1_000;
 /// What a row takes beside its value.
 const ROW_BYTES: usize = 150;
 
-/// The indexes `fit` of `edits` in groups, in the order in which they are to be written.
+/// The indexes `fit` of `edits`, which ascend, in groups, in the order in which these are to be written. Within a
+/// group they are in the order of their ids, in which the store is read and written fastest.
 pub(super) fn groups(edits: &[Edit], fit: Vec<usize>) -> Vec<Vec<usize>> {
     if fit.len() == 1 {
         return vec![fit];
     }
-    let rounds = if all_differ(edits, &fit) { vec![fit] } else { rounds(edits, fit) };
+    let mut by_id = fit.clone();
+    sort_by_id(edits, &mut by_id);
+    let all_differ = by_id.windows(2).all(|pair| edits[pair[0]].id != edits[pair[1]].id);
+    let rounds = if all_differ { vec![fit] } else { rounds(edits, fit) };
+    let mut group_of = vec![0; edits.len()];
     let mut groups = Vec::new();
     for round in rounds {
         let (mut group, mut bytes) = (Vec::new(), 0);
@@ -36,22 +41,40 @@ pub(super) fn groups(edits: &[Edit], fit: Vec<usize>) -> Vec<Vec<usize>> {
                 bytes = 0;
             }
             bytes += estimate;
+            group_of[index] = groups.len();
             group.push(index);
         }
         if !group.is_empty() {
             groups.push(group);
         }
     }
+    if groups.len() == 1 {
+        return vec![by_id];
+    }
+    for group in &mut groups {
+        group.clear();
+    }
+    for index in by_id {
+        groups[group_of[index]].push(index);
+    }
     groups
 }
 
-/// Whether no two of these edits are of one document.
-fn all_differ(edits: &[Edit], fit: &[usize]) -> bool {
-    let mut ids: Vec<&str> = fit.iter().map(|&index| edits[index].id.as_str()).collect();
-    if !ids.is_sorted() {
-        ids.sort_unstable();
+/// A group that turned out too large, in two: its earlier and its later edits.
+pub(super) fn halves(edits: &[Edit], mut group: Vec<usize>) -> (Vec<usize>, Vec<usize>) {
+    group.sort_unstable();
+    let mut later = group.split_off(group.len() / 2);
+    sort_by_id(edits, &mut group);
+    sort_by_id(edits, &mut later);
+    (group, later)
+}
+
+/// Edits of one document stay in their order.
+fn sort_by_id(edits: &[Edit], indexes: &mut [usize]) {
+    let order = |one: &usize, other: &usize| edits[*one].id.cmp(&edits[*other].id).then(one.cmp(other));
+    if !indexes.is_sorted_by(|one, other| order(one, other).is_le()) {
+        indexes.sort_unstable_by(order);
     }
-    ids.windows(2).all(|pair| pair[0] != pair[1])
 }
 
 /// Each document's first edit, each one's second, and so on.
@@ -88,9 +111,21 @@ mod tests {
 
     #[test]
     fn edits_of_one_document_go_to_later_groups_in_order() {
-        let edits: Vec<Edit> = ["a", "b", "a", "c", "a", "b"].iter().map(|id| edit(id, 1)).collect();
-        assert_eq!(groups(&edits, (0..6).collect()), [vec![0, 1, 3], vec![2, 5], vec![4]]);
+        let edits: Vec<Edit> = ["b", "a", "b", "c", "b", "a"].iter().map(|id| edit(id, 1)).collect();
+        assert_eq!(groups(&edits, (0..6).collect()), [vec![1, 0, 3], vec![5, 2], vec![4]]);
         assert_eq!(groups(&edits, vec![2, 4]), [vec![2], vec![4]]);
+    }
+
+    #[test]
+    fn a_group_is_in_the_order_of_its_ids_and_halved_in_that_of_its_edits() {
+        let edits: Vec<Edit> = ["d", "b", "c", "a", "e"].iter().map(|id| edit(id, 1)).collect();
+        assert_eq!(groups(&edits, vec![0, 1, 2, 3]), [vec![3, 1, 2, 0]]);
+        assert_eq!(halves(&edits, vec![3, 1, 2, 0]), (vec![1, 0], vec![3, 2]));
+        assert_eq!(halves(&edits, vec![3, 1, 2]), (vec![1], vec![3, 2]));
+
+        let sizes = [2_500_000, 10, 2_500_000, 10, 2_500_000];
+        let large: Vec<Edit> = ["e", "d", "c", "b", "a"].iter().zip(sizes).map(|(id, size)| edit(id, size)).collect();
+        assert_eq!(groups(&large, vec![0, 1, 2, 3, 4]), [vec![1, 0], vec![3, 2], vec![4]]);
     }
 
     #[test]

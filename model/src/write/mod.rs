@@ -42,6 +42,13 @@ use plan::Plan;
 pub(crate) use apply::SEQ_FORMAT;
 pub(crate) use interactive::branches;
 
+/// An edit, and its turn among those it came with.
+#[derive(Clone, Copy)]
+struct Turn<'e> {
+    turn: usize,
+    edit: &'e Edit,
+}
+
 impl<D: Database> Documents<D> {
     /// Writes edits; their results, in their order. An edit that is refused (a conflict, a bad id, a
     /// body too large) fails alone.
@@ -63,7 +70,7 @@ impl<D: Database> Documents<D> {
         groups.reverse();
         let mut wrote = false;
         while let Some(group) = groups.pop() {
-            let members: Vec<&Edit> = group.iter().map(|&index| &edits[index]).collect();
+            let members: Vec<Turn<'_>> = group.iter().map(|&turn| Turn { turn, edit: &edits[turn] }).collect();
             match self.write_group(&members, mode).await {
                 Ok(group_results) => {
                     wrote |= group_results.iter().any(Result::is_ok);
@@ -72,9 +79,8 @@ impl<D: Database> Documents<D> {
                     }
                 }
                 Err(error) if is_too_large(&error) && group.len() > 1 => {
-                    let mut first = group;
-                    groups.push(first.split_off(first.len() / 2));
-                    groups.push(first);
+                    let (earlier, later) = group::halves(&edits, group);
+                    groups.extend([later, earlier]);
                 }
                 Err(error) if is_too_large(&error) => {
                     for index in group {
@@ -99,7 +105,7 @@ impl<D: Database> Documents<D> {
     /// 409, and what [`write`](Self::write) may answer for an edit.
     pub async fn put(&self, edit: Edit) -> Result<crate::RevId> {
         self.check_edit(&edit)?;
-        let mut results = self.write_group(&[&edit], WriteMode::Interactive).await?;
+        let mut results = self.write_group(&[Turn { turn: 0, edit: &edit }], WriteMode::Interactive).await?;
         results.pop().unwrap_or_else(|| Err(Error::corrupt("an edit without a result")))
     }
 
@@ -111,11 +117,11 @@ impl<D: Database> Documents<D> {
         check_document_size(&edit.id, edit.body.len(), self.max_document_size())
     }
 
-    /// Writes edits of different documents in one transaction.
-    async fn write_group(&self, edits: &[&Edit], mode: WriteMode) -> Result<Vec<EditResult>> {
+    /// Writes edits of different documents in one transaction; their results in the same order.
+    async fn write_group(&self, edits: &[Turn<'_>], mode: WriteMode) -> Result<Vec<EditResult>> {
         let (place, format) = (self.place(), self.format_seen());
         let drafts = parallel::map(self.shared.threads, edits, DraftMemory::default, |memory, edit| {
-            Draft::new(edit, mode, place, format, memory)
+            Draft::new(*edit, mode, place, format, memory)
         });
         let drafts = drafts.as_slice();
         self.shared
@@ -159,7 +165,7 @@ impl<D: Database> Documents<D> {
             plans[index] = Some(Ok(interactive::settle(keys, &instance, drafts[index].edit, second).await?));
         }
         let undecided = || Err(Error::corrupt("an edit without a plan"));
-        let plans = plans.into_iter().map(|plan| plan.unwrap_or_else(undecided).map(Some));
+        let plans = plans.into_iter().map(|plan| plan.unwrap_or_else(undecided).map(Some)).collect();
         Ok(self.carry_out(transaction, &instance, drafts, plans))
     }
 
@@ -197,29 +203,41 @@ impl<D: Database> Documents<D> {
         transaction: &D::Transaction,
         instance: &Instance,
         drafts: &[Draft<'_>],
-        plans: impl IntoIterator<Item = Result<Option<Plan>>>,
+        mut plans: Vec<Result<Option<Plan>>>,
     ) -> Outcome<Vec<EditResult>> {
         self.saw_format(instance.format);
         let place = self.place();
-        let mut writer = Writer::new(transaction, self.keys(), instance, drafts.len());
-        let mut results = Vec::with_capacity(drafts.len());
-        for (draft, plan) in drafts.iter().zip(plans) {
-            let edit = draft.edit;
-            results.push(match plan {
+        let mut ready = Vec::with_capacity(drafts.len());
+        for (at, (draft, plan)) in drafts.iter().zip(&mut plans).enumerate() {
+            if let Ok(Some(planned)) = plan {
                 // The one step that may still refuse an edit comes before anything of it is written.
-                Ok(Some(plan)) => draft.rows(&plan.new.leaf, place, instance.format).map(|body| {
-                    writer.apply(&edit.id, &plan, body);
-                    plan.new.leaf.rev
-                }),
-                Ok(None) => edit.incoming().and_then(|incoming: std::borrow::Cow<'_, RevHistory>| {
-                    incoming.leaf().ok_or_else(|| Error::bad_request("Invalid rev format"))
-                }),
-                Err(error) => Err(error),
-            });
+                match draft.rows(&planned.new.leaf, place, instance.format) {
+                    Ok(body) => ready.push((draft.turn, at, body)),
+                    Err(error) => *plan = Err(error),
+                }
+            }
         }
-        match writer.finish() {
-            0 => Outcome::ReadOnly(results),
-            _ => Outcome::Write(results),
+        // Sequences are given in the order in which the edits came.
+        if !ready.is_sorted_by_key(|(turn, ..)| *turn) {
+            ready.sort_unstable_by_key(|(turn, ..)| *turn);
+        }
+        let mut writer = Writer::new(transaction, self.keys(), instance, drafts.len());
+        for (_, at, body) in ready {
+            if let (Some(draft), Some(Ok(Some(plan)))) = (drafts.get(at), plans.get(at)) {
+                writer.apply(at, &draft.edit.id, plan, body);
+            }
+        }
+        let outcome = writer.finish();
+        let results = drafts.iter().zip(plans).map(|(draft, plan)| match plan {
+            Ok(Some(plan)) => Ok(plan.new.leaf.rev),
+            Ok(None) => draft.edit.incoming().and_then(|incoming: std::borrow::Cow<'_, RevHistory>| {
+                incoming.leaf().ok_or_else(|| Error::bad_request("Invalid rev format"))
+            }),
+            Err(error) => Err(error),
+        });
+        match outcome {
+            0 => Outcome::ReadOnly(results.collect()),
+            _ => Outcome::Write(results.collect()),
         }
     }
 
