@@ -22,6 +22,8 @@ use engine_mem::MemDatabase;
 use futures_executor::block_on;
 use kv_api::{Database, RangeRequest, Read, Transaction};
 use model::{BodyFormat, ChangesRequest, GetOptions, JsonText, WriteMode};
+#[cfg(feature = "redb")]
+use occ::store::{ApplyError, Batch, Op, Store};
 use serde::{Deserialize, Serialize};
 
 #[derive(Args)]
@@ -62,6 +64,9 @@ const OPERATIONS: &[Operation] = &[
     Operation { name: "commit of 10 rows", units: 500, prepare: commit::<Mem> },
     #[cfg(feature = "redb")]
     Operation { name: "commit of 10 rows, redb", units: 200, prepare: commit::<Redb> },
+    // What the log before redb puts off.
+    #[cfg(feature = "redb")]
+    Operation { name: "row into redb, 10,000 at once", units: 10_000, prepare: below },
     Operation { name: "get of a row", units: 5_000, prepare: get },
     Operation { name: "row of a range", units: 5_000, prepare: range },
     Operation { name: "JSON text parsed", units: 1_000, prepare: parse },
@@ -218,6 +223,25 @@ fn commit<E: Engine>(units: u64) -> Result<Prepared> {
             block_on(transaction.commit())?;
         }
         Ok(Box::new((database, folder)))
+    }))
+}
+
+#[cfg(feature = "redb")]
+fn below(units: u64) -> Result<Prepared> {
+    let folder = folder()?;
+    let store = Redb::store(folder.path(), Syncing::Synced);
+    let batch = |version, rows: std::ops::Range<u64>| {
+        let ops = rows.map(row).map(|(key, value)| Op::Set { key, value }).collect();
+        Batch { version, ops }
+    };
+    let apply = |store: &<Redb as Engine>::Store, batch| {
+        store.apply(batch).map_err(|(ApplyError::NothingApplied(error) | ApplyError::Unknown(error))| error)
+    };
+    apply(&store, batch(1, 0..units))?;
+    let next = batch(2, units..2 * units);
+    Ok(Box::new(move || {
+        apply(&store, next)?;
+        Ok(Box::new((store, folder)))
     }))
 }
 

@@ -17,7 +17,8 @@
 //! so what is left of an earlier round ends the log, and so does a record that was being written.
 //!
 //! Invariant: a record is written when those before it are synced. So a record that counts behind one that
-//! does not means damage, and what came after it would be lost: the log is refused then, as it is.
+//! does not means damage, and what came after it would be lost: the log is refused then, as it is, unless all of
+//! that is in the store below.
 //!
 //! Source: FoundationDB's `fdbserver/DiskQueue.actor.cpp`, which has two files too; SQLite's write-ahead log for
 //! the salt.
@@ -85,7 +86,7 @@ pub(crate) fn recover(folder: &Path, version: i64) -> Result<(Vec<Run>, i64)> {
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => continue,
             Err(cause) => return Err(cannot(cause)),
         };
-        let (round, records) = read(&bytes, &path)?;
+        let (round, records) = read(&bytes, version, &path)?;
         logs.push((round, path, records));
     }
     logs.sort_by_key(|(round, ..)| *round);
@@ -113,8 +114,9 @@ fn damaged(path: &Path, what: &str) -> Error {
         .with_context(format!("the log {} is damaged: it {what}; restore the folder from a backup", path.display()))
 }
 
-/// The records that count, and their round.
-fn read(bytes: &Bytes, path: &Path) -> Result<(u64, Vec<Record>)> {
+/// The records that count, and their round. Behind their end none may count that is newer than `version`: an
+/// earlier round may be there that is being written over, and is in the store below.
+fn read(bytes: &Bytes, version: i64, path: &Path) -> Result<(u64, Vec<Record>)> {
     let mut records: Vec<Record> = Vec::new();
     let mut at = 0;
     let mark = bytes.get(8..24).unwrap_or_default();
@@ -129,7 +131,7 @@ fn read(bytes: &Bytes, path: &Path) -> Result<(u64, Vec<Record>)> {
     let rest = bytes.get(at + 1..).unwrap_or_default();
     let finder = memchr::memmem::Finder::new(mark);
     for place in finder.find_iter(rest).filter_map(|place| (at + 1 + place).checked_sub(8)) {
-        if record_at(bytes, place, mark).is_some() {
+        if record_at(bytes, place, mark).is_some_and(|(record, _)| record.version > version) {
             return Err(damaged(path, &format!("cannot be read at {at}, and goes on at {place}")));
         }
     }
@@ -184,7 +186,7 @@ impl Log {
         if self.position > *length {
             // Without the room ahead a sync takes longer, and that is all.
             *length = self.position;
-            if self.synced && file.write_all(&[0; AHEAD]).is_ok() {
+            if self.synced && file.write_all(&vec![0; AHEAD]).is_ok() {
                 *length += AHEAD as u64;
             }
         }

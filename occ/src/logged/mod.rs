@@ -172,8 +172,11 @@ impl<S: DiskStore> Inner<S> {
             (state.runs[..state.frozen].to_vec(), state.frozen_version)
         };
         let below = caught("a flush", || {
-            let run = Run::merged(&runs)?;
-            let applied = self.below.apply(Batch { version, ops: run.ops() });
+            let ops = match runs.as_slice() {
+                [run] => run.ops(),
+                runs => Run::merged(runs)?.ops(),
+            };
+            let applied = self.below.apply(Batch { version, ops });
             applied.map_err(|(ApplyError::NothingApplied(error) | ApplyError::Unknown(error))| error)?;
             self.below.sync()?;
             self.below.view()

@@ -52,7 +52,7 @@ pub struct Serve {
     max_request_size: u32,
 
     /// What the cache of a store in a folder may take, in bytes; the process takes up to some four
-    /// times that. Without it 112 MiB
+    /// times that. Without it 96 MiB
     #[arg(long, value_name = "BYTES", env = "COUCH_LAYER_CACHE_SIZE",
           value_parser = clap::value_parser!(u64).range(1 << 20..))]
     cache_size: Option<u64>,
