@@ -55,7 +55,7 @@ const MOST_FLUSH_BYTES: u64 = 8 << 20;
 /// With so many times that active, and others still on their way below, a commit waits.
 const STALL: usize = 3;
 
-/// What is active for so long is taken below, however little it is.
+/// When no batch has come for so long, what is active is taken below, however little it is.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// How long after a flush that failed it is tried again.
@@ -213,9 +213,10 @@ impl<S: DiskStore> Inner<S> {
             } else if state.runs.is_empty() {
                 state = self.wait(state);
             } else {
+                let version = state.version;
                 let (waited, lingered) = self.wait_for(state, LINGER);
                 state = waited;
-                if lingered && !state.stopped {
+                if lingered && !state.stopped && state.version == version {
                     drop(state);
                     self.freeze();
                     state = self.state();
