@@ -128,10 +128,13 @@ impl Draft {
         Ok(())
     }
 
-    /// Takes a row as it is in another run.
-    fn copy(&mut self, row: &[u8]) {
-        self.rows.push(self.bytes.len() as u32);
-        self.bytes.extend_from_slice(row);
+    /// Takes rows as they are in another run.
+    fn copy(&mut self, run: &Run, places: std::ops::Range<usize>) {
+        let from = run.rows[places.start];
+        let to = run.rows.get(places.end).map_or(run.bytes.len(), |end| *end as usize);
+        let here = self.bytes.len() as u32;
+        self.rows.extend(run.rows[places].iter().map(|row| here + (row - from)));
+        self.bytes.extend_from_slice(&run.bytes[from as usize..to]);
     }
 
     fn finish(mut self) -> Result<Self> {
@@ -202,26 +205,49 @@ impl Run {
         let (size, rows) =
             runs.iter().fold((0, 0), |(size, rows), run| (size + run.bytes.len(), rows + run.rows.len()));
         let mut draft = Draft::begin(clears, 0, size, rows);
+        let last_clear = runs.iter().rposition(|run| !run.clears.is_empty());
         let mut places = vec![0; runs.len()];
+        let mut heads: Vec<Option<&[u8]>> = runs.iter().map(|run| run.key_at(0)).collect();
         loop {
-            // The newest of those with the least key, which comes last.
+            // The newest of those with the least key, and the least key of the others.
             let mut least: Option<(usize, &[u8])> = None;
-            for (at, run) in runs.iter().enumerate() {
-                if places[at] < run.rows.len() {
-                    let key = run.key(places[at]);
-                    if least.is_none_or(|(_, least)| key <= least) {
+            let mut next: Option<&[u8]> = None;
+            for (at, key) in heads.iter().enumerate().filter_map(|(at, head)| Some((at, (*head)?))) {
+                match least {
+                    Some((_, first)) if key > first => next = Some(next.map_or(key, |next| next.min(key))),
+                    Some((older, first)) => {
                         least = Some((at, key));
+                        if key < first {
+                            next = Some(first);
+                            continue;
+                        }
+                        places[older] += 1;
+                        let after = runs[older].key_at(places[older]);
+                        next = next.into_iter().chain(after).min();
+                    }
+                    None => least = Some((at, key)),
+                }
+            }
+            let Some((newest, _)) = least else { break };
+            let run = &runs[newest];
+            let from = places[newest];
+            let mut to = from + 1;
+            while run.key_at(to).is_some_and(|key| next.is_none_or(|next| key < next)) {
+                to += 1;
+            }
+            if last_clear.is_some_and(|last| last > newest) {
+                for place in from..to {
+                    let key = run.key(place);
+                    if !runs[newest + 1..].iter().any(|run| run.clears(key)) {
+                        draft.copy(run, place..place + 1);
                     }
                 }
+            } else {
+                draft.copy(run, from..to);
             }
-            let Some((newest, key)) = least else { break };
-            if !runs[newest + 1..].iter().any(|run| run.clears(key)) {
-                draft.copy(runs[newest].row(places[newest]));
-            }
-            for (place, run) in places.iter_mut().zip(runs).take(newest + 1) {
-                if *place < run.rows.len() && run.key(*place) == key {
-                    *place += 1;
-                }
+            places[newest] = to;
+            for (at, head) in heads.iter_mut().enumerate() {
+                *head = runs[at].key_at(places[at]);
             }
         }
         Ok(draft.finish()?.run())
@@ -261,6 +287,10 @@ impl Run {
     pub(crate) fn key(&self, place: usize) -> &[u8] {
         let start = self.rows[place] as usize;
         &self.bytes[start + ROW_HEAD..start + ROW_HEAD + self.number(start) as usize]
+    }
+
+    fn key_at(&self, place: usize) -> Option<&[u8]> {
+        (place < self.len()).then(|| self.key(place))
     }
 
     fn is_absent(&self, place: usize) -> bool {
