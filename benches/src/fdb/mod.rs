@@ -16,7 +16,6 @@ use benches::figures::Figures;
 use bytes::Bytes;
 use clap::Args;
 use engine_fdb::FdbDatabase;
-use hyper::Method;
 use kv_api::{DatabaseExt, Error, RangeRequest, Transaction};
 use model::{CreateOptions, Documents, Edit, GetOptions, JsonText, Layer, LayerOptions};
 
@@ -171,14 +170,14 @@ impl Sides {
                 let mut source = Source::seeded(self.seed);
                 let load = (0..count).map(|_| {
                     let path = self.http_database.path(&format!("/{}", source.id()));
-                    (Method::PUT, path, source.document().into())
+                    ("PUT", path, source.document().into())
                 });
                 work::send(&self.http, split(load.collect(), clients)).await
             }
             (_, Work::Read) => {
                 let load = (0..count).map(|n| {
                     let path = self.http_database.path(&format!("/{}", self.http_stored[scattered(n)]));
-                    (Method::GET, path, Bytes::new())
+                    ("GET", path, Bytes::new())
                 });
                 work::send(&self.http, split(load.collect(), clients)).await
             }
