@@ -1,5 +1,5 @@
 //! One keep-alive connection to a server: light, since it shares the machine with what it measures. A general
-//! client's tasks and maps of headers took a third of the processor's time of a read.
+//! client took a third of the processor's time of a read.
 
 use std::fmt;
 use std::io::Write;

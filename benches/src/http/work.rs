@@ -32,6 +32,10 @@ impl Work {
     }
 }
 
+/// Between filling a database and reading it, on both sides: what a server still does with what it was given is
+/// not to be counted against reads.
+const REST: Duration = Duration::from_secs(3);
+
 /// All kinds, in the order of the table.
 pub(crate) const WORKS: &[Work] = &[
     Work { name: "put, 1 client", unit: "documents", run: |a, s| Box::pin(put(a, 1, scaled(1_000, s))) },
@@ -148,6 +152,7 @@ async fn put(target: &Target, clients: usize, count: usize) -> Result<f64> {
 async fn get(target: &Target, clients: usize, count: usize) -> Result<f64> {
     let database = Database::create(target).await?;
     let ids = database.fill(DOCUMENTS).await?;
+    tokio::time::sleep(REST).await;
     // A stride that is prime to the number of documents visits them all in scattered order.
     let load: Load =
         (0..count).map(|n| ("GET", database.path(&format!("/{}", ids[n * 7_919 % ids.len()])), Bytes::new())).collect();
@@ -169,6 +174,7 @@ async fn bulk(target: &Target, clients: usize, size: usize, count: usize) -> Res
 async fn list(target: &Target, listing: &str, mark: &str, times: usize) -> Result<f64> {
     let database = Database::create(target).await?;
     database.fill(DOCUMENTS).await?;
+    tokio::time::sleep(REST).await;
     let path = database.path(&format!("/{listing}"));
     let mut client = Client::connect(&target.address).await?;
     let mut took = Duration::ZERO;

@@ -303,6 +303,15 @@ impl Run {
         (!self.is_absent(place)).then(|| &row[ROW_HEAD + self.key(place).len()..])
     }
 
+    /// The row at a place below [`len`](Self::len), unless it removes its key: a part of the run, which lives as
+    /// long.
+    pub(crate) fn shared(&self, place: usize) -> Option<(Bytes, Bytes)> {
+        let start = self.rows[place] as usize + ROW_HEAD;
+        let end = start + self.key(place).len();
+        let value = self.value(place)?;
+        Some((self.bytes.slice(start..end), self.bytes.slice(end..end + value.len())))
+    }
+
     /// How many rows are before `key`.
     pub(crate) fn before(&self, key: &[u8]) -> usize {
         let (mut from, mut to) = (0, self.rows.len());
@@ -329,14 +338,9 @@ impl Run {
     /// A batch that does what the run does.
     pub(crate) fn ops(&self) -> Vec<Op> {
         let clears = self.clears.iter().map(|(begin, end)| Op::ClearRange { begin: begin.clone(), end: end.clone() });
-        let rows = (0..self.len()).map(|place| {
-            let start = self.rows[place] as usize + ROW_HEAD;
-            let end = start + self.key(place).len();
-            let key = self.bytes.slice(start..end);
-            match self.value(place) {
-                Some(value) => Op::Set { key, value: self.bytes.slice(end..end + value.len()) },
-                None => Op::Clear { key },
-            }
+        let rows = (0..self.len()).map(|place| match self.shared(place) {
+            Some((key, value)) => Op::Set { key, value },
+            None => Op::Clear { key: self.bytes.slice_ref(self.key(place)) },
         });
         clears.chain(rows).collect()
     }

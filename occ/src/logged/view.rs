@@ -198,8 +198,7 @@ impl<V: View> Merged<'_, V> {
             };
             let hidden = self.sources[..newest].iter().any(|source| source.clears && source.run.clears(key));
             let source = &self.sources[newest];
-            let value = source.next(direction).filter(|_| !hidden).and_then(|place| source.run.value(place));
-            let row = value.map(|value| copied(key, value));
+            let row = source.next(direction).filter(|_| !hidden).and_then(|place| source.run.shared(place));
             for source in &mut self.sources[newest..] {
                 if source.next(direction).is_some_and(|place| source.run.key(place) == key) {
                     source.advance(direction);
@@ -210,13 +209,4 @@ impl<V: View> Merged<'_, V> {
             }
         }
     }
-}
-
-/// A key and a value in one piece of memory of their own.
-fn copied(key: &[u8], value: &[u8]) -> (Bytes, Bytes) {
-    let mut row = Vec::with_capacity(key.len() + value.len());
-    row.extend_from_slice(key);
-    row.extend_from_slice(value);
-    let value = Bytes::from(row);
-    (value.slice(..key.len()), value.slice(key.len()..))
 }
