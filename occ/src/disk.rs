@@ -177,7 +177,7 @@ pub fn older(folder: &Path, last: i64, once: i64) -> Error {
 
 /// What the cache of a store may take unless it is told: 96 MiB. The process takes more, up to some four
 /// times that with redb at full work, for what is being written and what an allocator rounds up: so a
-/// server stays below 512 MB with a million small documents.
+/// server stays below 512 MB once it has loaded a million small documents.
 pub const DEFAULT_CACHE_BYTES: u64 = 96 << 20;
 
 /// How a database in a folder is opened.
