@@ -13,18 +13,9 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use kv_api::Result;
 use occ::clears::uncovered;
+use occ::settle::{Point, settle as settle_points};
 use occ::store::Op;
 use occ::{KeyRange, RangeSet};
-
-/// What a batch does to a key.
-#[derive(Debug)]
-pub(crate) struct Point {
-    pub(crate) key: Bytes,
-    /// `None` removes it.
-    pub(crate) value: Option<Bytes>,
-    /// Its place in the batch.
-    place: usize,
-}
 
 /// A batch, settled.
 #[derive(Debug)]
@@ -67,20 +58,7 @@ pub(crate) fn settle<Keys: Iterator<Item = Result<Bytes>>>(
             }
         }
     }
-    // Stable: of one key, the order of the batch, and the last one stays.
-    points.sort_by(|one, other| one.key.cmp(&other.key));
-    points.dedup_by(|next, kept| {
-        let same = next.key == kept.key;
-        if same {
-            std::mem::swap(next, kept);
-        }
-        same
-    });
-    for (place, range) in clears {
-        let from = points.partition_point(|point| point.key < range.begin);
-        let covered = points[from..].iter_mut().take_while(|point| point.key < range.end);
-        covered.filter(|point| point.place < place).for_each(|point| point.value = None);
-    }
+    settle_points(&mut points, &clears);
     let pending = match pending {
         Cow::Borrowed(_) => None,
         Cow::Owned(pending) => Some(pending),

@@ -10,7 +10,9 @@
 
 use std::ops::Bound;
 
-use kv_api::{Bytes, Result};
+use kv_api::Result;
+use occ::KeyRange;
+use occ::settle::{Point, settle};
 use occ::store::Op;
 use redb::{CursorError, Table};
 
@@ -22,22 +24,6 @@ const RUN: usize = 4;
 
 type Rows<'t> = Table<'t, &'static [u8], &'static [u8]>;
 
-/// What a batch does to a key.
-struct Point {
-    key: Bytes,
-    /// `None` removes it.
-    value: Option<Bytes>,
-    /// Its place in the batch.
-    place: usize,
-}
-
-/// A range that is cleared, and its place in the batch.
-struct Cleared {
-    begin: Bytes,
-    end: Bytes,
-    place: usize,
-}
-
 /// Does everything that a batch asks for, in effect in its order.
 pub(crate) fn write(rows: &mut Rows<'_>, ops: Vec<Op>) -> Result<()> {
     let mut points = Vec::with_capacity(ops.len());
@@ -48,31 +34,12 @@ pub(crate) fn write(rows: &mut Rows<'_>, ops: Vec<Op>) -> Result<()> {
             Op::Clear { key } => points.push(Point { key, value: None, place }),
             Op::ClearRange { begin, end } => {
                 rows.retain_in(begin.as_ref()..end.as_ref(), |_, _| false).map_err(failed)?;
-                clears.push(Cleared { begin, end, place });
+                clears.push((place, KeyRange { begin, end }));
             }
         }
     }
     settle(&mut points, &clears);
     write_points(rows, &points)
-}
-
-/// Leaves the last point of each key, in key order, and of those that are cleared later a removal: so the
-/// clears may come before all of them.
-fn settle(points: &mut Vec<Point>, clears: &[Cleared]) {
-    // Stable: of one key, the order of the batch.
-    points.sort_by(|one, other| one.key.cmp(&other.key));
-    points.dedup_by(|next, kept| {
-        let same = next.key == kept.key;
-        if same {
-            std::mem::swap(next, kept);
-        }
-        same
-    });
-    for clear in clears {
-        let from = points.partition_point(|point| point.key < clear.begin);
-        let covered = points[from..].iter_mut().take_while(|point| point.key < clear.end);
-        covered.filter(|point| point.place < clear.place).for_each(|point| point.value = None);
-    }
 }
 
 fn write_points(rows: &mut Rows<'_>, mut points: &[Point]) -> Result<()> {
@@ -127,6 +94,7 @@ fn write_run(rows: &mut Rows<'_>, points: &[Point], row: &mut Vec<u8>) -> Result
 mod tests {
     use std::collections::BTreeMap;
 
+    use kv_api::Bytes;
     use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
     use super::*;

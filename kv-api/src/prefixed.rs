@@ -196,15 +196,7 @@ impl<T: Transaction> Transaction for PrefixedTransaction<T> {
     }
 
     fn write_rows(&self, rows: Vec<RowWrite>) {
-        for row in rows {
-            if !row.guarded {
-                self.inner.set_option(TransactionOption::NextWriteNoWriteConflictRange);
-            }
-            match row.operation {
-                None => self.set(&row.key, &row.value),
-                Some(operation) => self.atomic_op(operation, &row.key, &row.value),
-            }
-        }
+        rows.iter().for_each(|row| row.write_to(self));
     }
 
     fn clear(&self, key: &[u8]) {

@@ -54,6 +54,17 @@ impl RowWrite {
     pub fn unguarded(self) -> Self {
         RowWrite { guarded: false, ..self }
     }
+
+    /// Writes it by itself.
+    pub(crate) fn write_to(&self, transaction: &impl Transaction) {
+        if !self.guarded {
+            transaction.set_option(TransactionOption::NextWriteNoWriteConflictRange);
+        }
+        match self.operation {
+            None => transaction.set(&self.key, &self.value),
+            Some(operation) => transaction.atomic_op(operation, &self.key, &self.value),
+        }
+    }
 }
 
 /// A transaction: a cheap handle whose clones speak of the same transaction.
@@ -99,15 +110,7 @@ pub trait Transaction: Clone + Send + Sync + 'static {
     /// so that an engine which keeps them until the commit need not copy them; rows in the order of their keys are
     /// taken fastest.
     fn write_rows(&self, rows: Vec<RowWrite>) {
-        for row in rows {
-            if !row.guarded {
-                self.set_option(TransactionOption::NextWriteNoWriteConflictRange);
-            }
-            match row.operation {
-                None => self.set(&row.key, &row.value),
-                Some(operation) => self.atomic_op(operation, &row.key, &row.value),
-            }
-        }
+        rows.iter().for_each(|row| row.write_to(self));
     }
 
     /// Removes `key`.

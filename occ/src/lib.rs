@@ -57,6 +57,7 @@ pub mod folder;
 pub mod logged;
 pub mod panics;
 pub mod purge;
+pub mod settle;
 pub mod store;
 pub mod synced;
 

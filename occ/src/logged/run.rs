@@ -11,6 +11,7 @@
 use bytes::Bytes;
 use kv_api::{Error, Result, error};
 
+use crate::settle::{Point, settle};
 use crate::store::Op;
 use crate::{KeyRange, RangeSet};
 
@@ -48,13 +49,6 @@ pub(crate) struct Draft {
     head: usize,
 }
 
-struct Point {
-    key: Bytes,
-    value: Option<Bytes>,
-    /// Its place in the batch.
-    place: usize,
-}
-
 impl Draft {
     /// The run of a batch, in effect in its order.
     pub(crate) fn of(ops: Vec<Op>, head: usize) -> Result<Self> {
@@ -73,25 +67,7 @@ impl Draft {
             size += ROW_HEAD + key.len() + value.as_ref().map_or(0, Bytes::len);
             points.push(Point { key, value, place });
         }
-        // Stable: of one key, the order of the batch.
-        points.sort_by(|one, other| one.key.cmp(&other.key));
-        points.dedup_by(|next, kept| {
-            let same = next.key == kept.key;
-            if same {
-                std::mem::swap(next, kept);
-            }
-            same
-        });
-        for (place, range) in &cleared {
-            let from = points.partition_point(|point| point.key < range.begin);
-            let to = points.partition_point(|point| point.key < range.end);
-            if points[from..to].iter().any(|point| point.place < *place) {
-                let kept = points.split_off(to);
-                let covered = points.split_off(from);
-                points.extend(covered.into_iter().filter(|point| point.place > *place));
-                points.extend(kept);
-            }
-        }
+        settle(&mut points, &cleared);
         let mut clears = RangeSet::default();
         cleared.into_iter().for_each(|(_, range)| clears.insert(range));
         let mut draft = Draft::begin(clears, head, size, points.len());
