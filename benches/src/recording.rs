@@ -84,6 +84,11 @@ impl<S: Store> Store for Recording<S> {
         Ok(RecordingView { inner: self.inner.view()?, log: self.log.clone() })
     }
 
+    fn renewed(&self, view: &Self::View) -> Option<Self::View> {
+        let inner = self.inner.renewed(&view.inner)?;
+        Some(RecordingView { inner, log: self.log.clone() })
+    }
+
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
         lock(&self.log.batches).push(batch.clone());
         self.inner.apply(batch)

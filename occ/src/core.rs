@@ -155,7 +155,10 @@ impl<S: Store> Core<S> {
     /// The newest version that can be read, and its view.
     pub(crate) fn newest(&self) -> (i64, S::View) {
         let now = self.clock.now();
-        self.with_window(|window| window.newest(now))
+        self.with_window(|window| {
+            window.renew(|view| self.store.renewed(view));
+            window.newest(now)
+        })
     }
 
     /// Somebody is told a version, and may read at it while the window lasts.

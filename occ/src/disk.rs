@@ -70,7 +70,7 @@ pub struct OnDisk<S> {
 }
 
 impl<S: DiskStore> OnDisk<S> {
-    fn open(path: &Path, cache_bytes: u64, durability: Durability) -> Result<Self> {
+    pub(crate) fn open(path: &Path, cache_bytes: u64, durability: Durability) -> Result<Self> {
         if !S::DURABILITIES.contains(&durability) {
             return Err(Error::new(error::INVALID_OPTION_VALUE).with_context(format!(
                 "{} can be durable as {:?}, not {durability:?}",
@@ -120,6 +120,10 @@ impl<S: DiskStore> Store for OnDisk<S> {
 
     fn view(&self) -> Result<S::View> {
         self.store.view()
+    }
+
+    fn renewed(&self, view: &S::View) -> Option<S::View> {
+        self.store.renewed(view)
     }
 
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {

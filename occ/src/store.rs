@@ -67,6 +67,13 @@ pub trait Store: Send + Sync + 'static {
     /// after each batch.
     fn view(&self) -> Result<Self::View>;
 
+    /// A snapshot of what `view`, one of this store's, shows, where the store has one by now that costs less to
+    /// read or to keep. Called whenever a transaction begins to read: cheap.
+    fn renewed(&self, view: &Self::View) -> Option<Self::View> {
+        let _ = view;
+        None
+    }
+
     /// Applies a batch atomically, also with respect to a crash. Called by one thread at a time.
     fn apply(&self, batch: Batch) -> Result<(), ApplyError>;
 

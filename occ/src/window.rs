@@ -164,6 +164,15 @@ impl<V: Clone> Window<V> {
         &self.views[self.views.len() - 1].view
     }
 
+    /// Puts what `renewed` gives for the newest view in its place: the same rows.
+    pub(crate) fn renew(&mut self, renewed: impl FnOnce(&V) -> Option<V>) {
+        if let Some(head) = self.views.back_mut()
+            && let Some(view) = renewed(&head.view)
+        {
+            self.dropped.push(std::mem::replace(&mut head.view, view));
+        }
+    }
+
     fn advance(&mut self, now: Duration) {
         if self.committing.is_none() {
             self.newest = self.newest.max(self.timeline.version_at(now));

@@ -382,3 +382,17 @@ fn transfers_keep_the_sum() {
     });
     assert_eq!(block_on(db.run(|tx, _| sum(tx))).unwrap(), 500);
 }
+
+#[test]
+fn who_begins_to_read_has_the_view_that_the_store_renewed() {
+    let (db, _, control) = open();
+    put(&db, &[("a", "old")]);
+    let earlier = db.begin().unwrap();
+    assert_eq!(get(&earlier, "a").as_deref(), Some("old"));
+    let rows = Map::from([("a".into(), "new".into())]);
+    *control.renewed.lock().unwrap() = Some(Arc::new(rows));
+    for _ in 0..2 {
+        assert_eq!(get(&db.begin().unwrap(), "a").as_deref(), Some("new"));
+    }
+    assert_eq!(get(&earlier, "a").as_deref(), Some("old"));
+}

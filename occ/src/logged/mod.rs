@@ -31,6 +31,7 @@ mod run;
 mod view;
 
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -83,6 +84,8 @@ struct Inner<S: DiskStore> {
     /// Of a store whose commits outlive the process.
     log: Mutex<Option<Log>>,
     state: Mutex<State<S::View>>,
+    /// As in the state, to be looked at without its lock.
+    flushes: AtomicU64,
     changed: Condvar,
 }
 
@@ -98,12 +101,21 @@ struct State<V> {
     /// The version of the newest frozen run.
     frozen_version: i64,
     below: V,
+    flushes: u64,
     /// Why the last flush failed.
     failed: Option<kv_api::Error>,
     stopped: bool,
 }
 
 impl<V> State<V> {
+    fn view(&self) -> LoggedView<V>
+    where
+        V: Clone,
+    {
+        let (runs, below) = (self.runs.clone(), self.below.clone());
+        LoggedView { runs, below, version: self.version, flushes: self.flushes }
+    }
+
     fn active(&self) -> &[Arc<Run>] {
         &self.runs[self.frozen..]
     }
@@ -187,6 +199,8 @@ impl<S: DiskStore> Inner<S> {
                 state.runs = state.active().into();
                 state.frozen = 0;
                 state.below = view;
+                state.flushes += 1;
+                self.flushes.store(state.flushes, Ordering::Release);
                 state.failed = None;
                 Ok(())
             }
@@ -315,12 +329,13 @@ impl<S: DiskStore> DiskStore for Logged<S> {
             version,
             frozen_version: version,
             below: below.view()?,
+            flushes: 0,
             failed: None,
             stopped: false,
         };
         let flush_bytes = (cache_bytes / FLUSH_PART).clamp(LEAST_FLUSH_BYTES, MOST_FLUSH_BYTES) as usize;
-        let inner =
-            Inner { below, flush_bytes, log: Mutex::new(log), state: Mutex::new(state), changed: Condvar::new() };
+        let (log, state) = (Mutex::new(log), Mutex::new(state));
+        let inner = Inner { below, flush_bytes, log, state, flushes: AtomicU64::new(0), changed: Condvar::new() };
         Ok(Logged { inner: Arc::new(inner), flusher: Mutex::default() })
     }
 }
@@ -329,8 +344,17 @@ impl<S: DiskStore> Store for Logged<S> {
     type View = LoggedView<S::View>;
 
     fn view(&self) -> Result<Self::View> {
-        let state = self.inner.state();
-        Ok(LoggedView { runs: state.runs.clone(), below: state.below.clone() })
+        Ok(self.inner.state().view())
+    }
+
+    /// Once a flush has taken runs of the view below: they are neither searched nor kept any more. Nobody waits
+    /// for it.
+    fn renewed(&self, view: &Self::View) -> Option<Self::View> {
+        if view.runs.is_empty() || view.flushes == self.inner.flushes.load(Ordering::Acquire) {
+            return None;
+        }
+        let state = self.inner.state.try_lock().ok()?;
+        (state.version == view.version).then(|| state.view())
     }
 
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use kv_api::{Direction, Error, error};
 
 use super::*;
+use crate::disk::OnDisk;
 use crate::random::Random;
 use crate::store::{Op, View};
 
@@ -189,6 +190,9 @@ fn it_is_a_map_at_each_version_through_flushes_crashes_and_closes() {
                 }
                 _ => {}
             }
+            if let Some(view) = store.renewed(&views[views.len() - 1].0) {
+                views.push((view, model.clone()));
+            }
             let (view, rows_then) = &views[(random.next() % views.len() as u64) as usize];
             let forward = rows(view, Direction::Forward);
             assert!(forward.iter().cloned().eq(rows_then.clone()), "seed {seed}, version {version}");
@@ -203,6 +207,42 @@ fn it_is_a_map_at_each_version_through_flushes_crashes_and_closes() {
             }
         }
     }
+}
+
+#[test]
+fn runs_that_are_below_are_neither_searched_nor_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let store: OnDisk<Logged<Tree>> = OnDisk::open(folder.path(), 1, Durability::Disk).unwrap();
+    store.apply(Batch { version: 1, ops: vec![set(1, 10)] }).unwrap();
+    let view = store.view().unwrap();
+    let run = Arc::downgrade(&view.runs[0]);
+    store.store().inner.freeze();
+    while store.store().inner.state().frozen > 0 {
+        std::thread::yield_now();
+    }
+    let renewed = store.renewed(&view).unwrap();
+    assert_eq!(renewed.runs.len(), 0);
+    assert_eq!(rows(&renewed, Direction::Forward), rows(&view, Direction::Forward));
+    drop(view);
+    assert!(run.upgrade().is_none());
+    assert!(store.renewed(&renewed).is_none(), "there is no better one");
+}
+
+/// A batch that is not synced yet is not to be seen by it.
+#[test]
+fn a_view_is_renewed_at_its_own_version_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).unwrap();
+    commit(&store, 1, vec![set(1, 10)]).unwrap();
+    let view = store.view().unwrap();
+    assert!(store.renewed(&view).is_none(), "nothing was flushed");
+    store.inner.freeze();
+    while store.inner.state().frozen > 0 {
+        std::thread::yield_now();
+    }
+    store.apply(Batch { version: 2, ops: vec![set(2, 10)] }).unwrap();
+    assert!(store.renewed(&view).is_none());
+    assert!(store.renewed(&store.view().unwrap()).is_none(), "it is new");
 }
 
 #[test]

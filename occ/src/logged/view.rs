@@ -24,6 +24,10 @@ pub struct LoggedView<V> {
     /// Oldest first.
     pub(super) runs: Arc<[Arc<Run>]>,
     pub(super) below: V,
+    /// The version of the newest batch in it.
+    pub(super) version: i64,
+    /// After how many flushes it was taken.
+    pub(super) flushes: u64,
 }
 
 impl<V: View> View for LoggedView<V> {

@@ -32,6 +32,8 @@ pub struct Control {
     /// Held by a test to hold up every sync.
     pub sync_gate: Mutex<()>,
     pub head: Mutex<Arc<Map>>,
+    /// What the newest view is to be replaced by.
+    pub renewed: Mutex<Option<Arc<Map>>>,
 }
 
 impl Control {
@@ -48,6 +50,10 @@ impl Store for TestStore {
 
     fn view(&self) -> Result<TestView> {
         Ok(TestView(self.0.clone(), self.0.head().clone()))
+    }
+
+    fn renewed(&self, _: &TestView) -> Option<TestView> {
+        Some(TestView(self.0.clone(), self.0.renewed.lock().unwrap().take()?))
     }
 
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
