@@ -21,7 +21,9 @@ use clap::Args;
 use engine_mem::MemDatabase;
 use futures_executor::block_on;
 use kv_api::{Database, RangeRequest, Read, Transaction};
-use model::{BodyFormat, ChangesRequest, GetOptions, JsonText, WriteMode};
+use model::{BodyFormat, ChangesRequest, Documents, GetOptions, JsonText, WriteMode};
+#[cfg(feature = "redb")]
+use model::{Layer, LayerOptions};
 #[cfg(feature = "redb")]
 use occ::store::{ApplyError, Batch, Op, Store};
 use serde::{Deserialize, Serialize};
@@ -106,6 +108,10 @@ const OPERATIONS: &[Operation] = &[
     },
     Operation { name: "document read, exploded", units: 500, prepare: |n| read(n, BodyFormat::Exploded) },
     Operation { name: "document read, packed", units: 500, prepare: |n| read(n, BodyFormat::Packed) },
+    #[cfg(feature = "redb")]
+    Operation { name: "document read, exploded, redb", units: 500, prepare: |n| read_below(n, BodyFormat::Exploded) },
+    #[cfg(feature = "redb")]
+    Operation { name: "document read, packed, redb", units: 500, prepare: |n| read_below(n, BodyFormat::Packed) },
     Operation { name: "row of changes", units: 2_000, prepare: changes },
 ];
 
@@ -305,10 +311,31 @@ fn read(units: u64, format: BodyFormat) -> Result<Prepared> {
     let ids: Vec<String> = stored.iter().map(|edit| edit.id.clone()).collect();
     store(&documents, stored)?;
     Ok(Box::new(move || {
-        for id in &ids {
-            black_box(block_on(documents.get(id, &GetOptions::default()))?.to_json());
-        }
+        read_all(&documents, &ids)?;
         Ok(Box::new(()))
+    }))
+}
+
+fn read_all<D: Database>(documents: &Documents<D>, ids: &[String]) -> Result<()> {
+    for id in ids {
+        black_box(block_on(documents.get(id, &GetOptions::default()))?.to_json());
+    }
+    Ok(())
+}
+
+/// What has left the log, from pages in memory.
+#[cfg(feature = "redb")]
+fn read_below(units: u64, format: BodyFormat) -> Result<Prepared> {
+    let folder = folder()?;
+    let stored = edits(1, units as usize)?;
+    let ids: Vec<String> = stored.iter().map(|edit| edit.id.clone()).collect();
+    store(&create(Redb::database(folder.path(), Syncing::Synced), format)?, stored)?;
+    let layer = block_on(Layer::open(Redb::database(folder.path(), Syncing::Synced), LayerOptions::default()))?;
+    let documents = block_on(layer.database("bench"))?;
+    read_all(&documents, &ids)?;
+    Ok(Box::new(move || {
+        read_all(&documents, &ids)?;
+        Ok(Box::new((documents, folder)))
     }))
 }
 

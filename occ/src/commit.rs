@@ -6,19 +6,24 @@
 //!   the committer thread                                └ lead ─ B, C in one batch ─ answer ┤ … until empty
 //! ```
 //!
-//! A committer that finds nobody at work commits on its own thread, inside its poll. Others queue
-//! meanwhile; when the leader is done with its own round and sees a queue, it hands the lead to one
-//! parked thread, which drains the queue. So nobody carries others for ever, and no future that is
-//! dropped can strand the queue: whoever holds the lead is a thread inside a round.
+//! A committer that finds nobody at work leads on its own thread, inside its poll. Where a commit waits for
+//! the disk it lets go of the thread once before: the tasks of its executor that are about to commit put
+//! their requests in the queue, and share its sync. Others queue while it leads; when the leader is done with
+//! its own round and sees a queue, it hands the lead to one parked thread, which drains the queue. So nobody
+//! carries others for ever, and no future that is dropped can strand the queue: whoever holds the lead is a
+//! thread inside a round, a committer that is dropped before it leads hands on what is in the queue, and one
+//! that is not polled again is carried by whoever commits next.
 //!
 //! Invariants: one thread holds the lead; commit versions are given in the order in which batches
 //! reach the store; a request is answered once, after the batch it was in is synced and can be read.
 //! A batch whose outcome in the store is not known is answered 1021 and closes the database.
 
 use std::cell::Cell;
+use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Poll;
 
-use kv_api::{Error, Result, Versionstamp, error};
+use kv_api::{Durability, Error, Result, Versionstamp, error};
 
 use crate::KeyRange;
 use crate::batch::BatchBuilder;
@@ -27,7 +32,7 @@ use crate::faults::{self, Fault, Point};
 use crate::mutation::Mutation;
 use crate::resolver::Resolver;
 use crate::store::{ApplyError, Op, Store};
-use crate::sync::{Arc, Condvar, Mutex, Promise, Weak, lock, thread, thread_local, wait};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, Promise, Weak, lock, thread, thread_local, wait};
 use crate::watches::{Touched, Watch, Watches};
 use crate::write_conflicts::WriteConflicts;
 
@@ -103,31 +108,89 @@ struct Queue {
     stopped: bool,
 }
 
+/// Of a committer that has let others go first: when it goes away meanwhile, its request is somebody else's to
+/// commit.
+struct HandingOn<'a, S: Store>(&'a Arc<Core<S>>);
+
+impl<S: Store> Drop for HandingOn<'_, S> {
+    fn drop(&mut self) {
+        let queue = lock(&self.0.pipeline.queue);
+        if !queue.led && !queue.requests.is_empty() {
+            self.0.hand_lead(queue);
+        }
+    }
+}
+
+/// Comes back when the executor has polled what else is ready.
+async fn yield_now() {
+    let mut yielded = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
 impl<S: Store> Core<S> {
-    /// Takes a request in: commits it before returning when nobody else is at work.
-    pub(crate) fn submit(self: &Arc<Self>, request: Request) {
-        {
+    /// Takes a request in, and sees to it that it is committed: by whoever leads, or here when nobody does.
+    ///
+    /// Where a commit waits for the disk, tasks of this executor that are about to commit too get their turn
+    /// first: while this thread syncs, none of them could join.
+    pub(crate) async fn submit(self: &Arc<Self>, request: Request) {
+        let ticket = request.ticket.clone();
+        if self.enqueue(request) {
+            return;
+        }
+        if self.store.durability() == Durability::Disk {
+            let handing_on = HandingOn(self);
+            yield_now().await;
+            std::mem::forget(handing_on);
+        }
+        // Those who were answered meanwhile leave what has come since to its own committers.
+        if ticket.outcome.peek().is_none() {
+            self.lead();
+        }
+    }
+
+    /// Puts a request in the queue; whether somebody leads, who is going to take it.
+    fn enqueue(&self, request: Request) -> bool {
+        let mut queue = lock(&self.pipeline.queue);
+        if queue.stopped {
+            drop(queue);
+            request.ticket.fail(self.closed_error());
+            return true;
+        }
+        queue.requests.push(request);
+        queue.led
+    }
+
+    /// Commits what is in the queue, unless somebody leads or it is empty.
+    fn lead(self: &Arc<Self>) {
+        let requests = {
             let mut queue = lock(&self.pipeline.queue);
-            if queue.led || queue.stopped {
-                if queue.stopped {
-                    drop(queue);
-                    return request.ticket.fail(self.closed_error());
-                }
-                queue.requests.push(request);
+            if queue.led || queue.requests.is_empty() {
                 return;
             }
             queue.led = true;
-        }
-        self.round(vec![request]);
+            take_batch(&mut queue.requests)
+        };
+        self.round(requests);
         self.pass_lead();
     }
 
-    /// Ends the leader's turn: gives the lead up, or to the committer thread when others wait.
+    /// Ends the leader's turn.
     fn pass_lead(self: &Arc<Self>) {
+        self.hand_lead(lock(&self.pipeline.queue));
+    }
+
+    /// Of who leads, or finds nobody leading: gives the lead up, or to the committer thread when others wait.
+    fn hand_lead<'a>(self: &'a Arc<Self>, mut queue: MutexGuard<'a, Queue>) {
         loop {
-            let mut queue = lock(&self.pipeline.queue);
-            if queue.requests.is_empty() {
-                queue.led = false;
+            queue.led = !queue.requests.is_empty();
+            if !queue.led {
                 // `stop` may be waiting for the last round to end.
                 self.pipeline.handed.notify_all();
                 return;
@@ -148,6 +211,7 @@ impl<S: Store> Core<S> {
             let requests = take_batch(&mut queue.requests);
             drop(queue);
             self.round(requests);
+            queue = lock(&self.pipeline.queue);
         }
     }
 
@@ -175,15 +239,23 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Lets no more requests in, waits for the rounds under way, and ends the committer thread.
-    pub(crate) fn stop(&self) {
+    /// Lets no more requests in, waits until those that are in are answered, and ends the committer thread.
+    pub(crate) fn stop(self: &Arc<Self>) {
         let thread = {
             let mut queue = lock(&self.pipeline.queue);
             queue.stopped = true;
             self.pipeline.handed.notify_all();
             // A round may wake a task whose end drops the last handle: the round's own thread.
-            while queue.led && !in_round() {
-                queue = wait(&self.pipeline.handed, queue);
+            while !in_round() {
+                if queue.led {
+                    queue = wait(&self.pipeline.handed, queue);
+                } else if queue.requests.is_empty() {
+                    break;
+                } else {
+                    drop(queue);
+                    self.lead();
+                    queue = lock(&self.pipeline.queue);
+                }
             }
             queue.thread.take()
         };

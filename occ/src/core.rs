@@ -124,7 +124,7 @@ impl<S: Store> Core<S> {
     }
 
     /// Closes the database: commits under way end, the store is synced, every later operation fails.
-    pub(crate) fn close(&self) -> Result<()> {
+    pub(crate) fn close(self: &Arc<Self>) -> Result<()> {
         if let Err(error) = self.check_open() {
             self.stop();
             return if error.code() == error::SHUTDOWN_IN_PROGRESS { Ok(()) } else { Err(error) };

@@ -258,7 +258,7 @@ impl<S: Store> Transaction for OccTransaction<S> {
                 transaction.0.handle.core.commit_nothing(&ticket);
                 return Ok(());
             };
-            transaction.0.handle.core.submit(request);
+            transaction.0.handle.core.submit(request).await;
             transaction.finish_commit(ticket).await
         }
     }

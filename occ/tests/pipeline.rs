@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use kv_api::{Database, Error, MutationType, Read, Result, Transaction, TransactionOption};
 use occ::store::View;
 use occ::{OccBuilder, OccDatabase};
@@ -60,11 +61,52 @@ fn commits_that_queue_share_one_sync() {
     assert_eq!(now(&db, "49").as_deref(), Some(""));
 }
 
+/// One executor's: while its thread syncs for one of them, no other could join.
 #[test]
-fn a_commit_without_rivals_ends_in_its_first_poll() {
+fn commits_of_tasks_of_one_thread_share_one_sync() {
+    let (db, _, control) = open();
+    let task = |at: usize| {
+        let db = &db;
+        async move {
+            for round in 0..3 {
+                writer(db, &format!("{round}/{at:02}")).commit().await.unwrap();
+            }
+        }
+    };
+    block_on(join_all((0..20).map(task)));
+    assert_eq!(control.syncs.load(Ordering::SeqCst), 3, "one for each round of twenty");
+}
+
+#[test]
+fn a_commit_that_lets_others_go_first_waits_for_nobody() {
+    let (db, _, control) = open();
+    let [dropped, left, last] = ["dropped", "left", "last"].map(|key| writer(&db, key));
+    let mut gone = Box::pin(dropped.commit());
+    assert!(poll_once(&mut gone).is_pending());
+    drop(gone);
+    while !TestView::has(&control, "dropped") {
+        std::thread::yield_now();
+    }
+    let mut left = Box::pin(left.commit());
+    assert!(poll_once(&mut left).is_pending());
+    assert_eq!(commit(&last), 0);
+    assert!(TestView::has(&control, "left"), "who comes next carries what nobody polls");
+    let closed = writer(&db, "closed");
+    let mut closed = Box::pin(closed.commit());
+    assert!(poll_once(&mut closed).is_pending());
+    db.close().unwrap();
+    assert!(TestView::has(&control, "closed"));
+    block_on(left).unwrap();
+    block_on(closed).unwrap();
+}
+
+#[test]
+fn a_commit_without_rivals_ends_in_its_second_poll() {
     let (db, _, control) = open();
     let tx = writer(&db, "a");
-    assert!(poll_once(&mut Box::pin(tx.commit())).is_ready());
+    let mut committing = Box::pin(tx.commit());
+    assert!(poll_once(&mut committing).is_pending(), "others go first");
+    assert!(poll_once(&mut committing).is_ready());
     assert_eq!(control.gets.load(Ordering::SeqCst), 2, "the opening reads two marks; a set reads nothing");
     let tx = db.begin().unwrap();
     tx.atomic_op(MutationType::Add, b"a", b"\x01");

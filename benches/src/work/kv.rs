@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use futures_executor::block_on;
+use futures_util::future::try_join_all;
 use kv_api::{Database, Direction, Durability, RangeRequest, Read, Runner, Transaction};
 use occ::store::{Batch, Op, Store, View};
 use rand::rngs::StdRng;
@@ -76,6 +77,15 @@ pub fn works<E: Engine + 'static>() -> Vec<Work> {
             format: None,
             unit: "commits",
             ours: Box::new(|scale| synced::<E>(64, scale)),
+            beside: Some(("one writer", Box::new(|scale| synced::<E>(1, scale)))),
+        });
+        works.push(Work {
+            group: Group::Synced,
+            name: "64 writers, a thread each".into(),
+            engine: E::NAME,
+            format: None,
+            unit: "commits",
+            ours: Box::new(|scale| synced_by_threads::<E>(64, scale)),
             beside: Some(("one writer", Box::new(|scale| synced::<E>(1, scale)))),
         });
         works.push(Work {
@@ -289,18 +299,37 @@ fn count<E: Engine>(writers: usize, shared: bool, scale: f64) -> Result<f64> {
     Ok(rate(writers * each, took))
 }
 
-/// Commits of one row, each acknowledged once the disk has it.
+/// Commits of one row, each acknowledged once the disk has it, by tasks of one thread.
 fn synced<E: Engine>(writers: usize, scale: f64) -> Result<f64> {
     let folder = folder()?;
     let database = E::database(folder.path(), Syncing::Synced);
+    let rows = rows_of_writers(writers, scale);
+    let begun = Instant::now();
+    block_on(try_join_all(rows.iter().map(|rows| write_each(&database, rows))))?;
+    Ok(rate(rows.iter().map(Vec::len).sum(), begun.elapsed()))
+}
+
+/// The same by a thread for each: how fast the system changes threads is a part of it.
+fn synced_by_threads<E: Engine>(writers: usize, scale: f64) -> Result<f64> {
+    let folder = folder()?;
+    let database = E::database(folder.path(), Syncing::Synced);
+    let rows = rows_of_writers(writers, scale);
+    let took = threads(writers, |n| block_on(write_each(&database, &rows[n])))?;
+    Ok(rate(rows.iter().map(Vec::len).sum(), took))
+}
+
+fn rows_of_writers(writers: usize, scale: f64) -> Vec<Vec<Row>> {
     let each = scaled(if writers == 1 { 1_000 } else { 500 }, scale);
-    let took = threads(writers, |n| {
-        for row in rows(n as u64, each) {
-            commit_rows(&database, std::slice::from_ref(&row))?;
-        }
-        Ok(())
-    })?;
-    Ok(rate(writers * each, took))
+    (0..writers).map(|n| rows(n as u64, each)).collect()
+}
+
+async fn write_each<D: Database>(database: &D, rows: &[Row]) -> Result<()> {
+    for (key, value) in rows {
+        let transaction = database.begin()?;
+        transaction.set(key, value);
+        transaction.commit().await?;
+    }
+    Ok(())
 }
 
 /// The same by one writer on the raw store.
