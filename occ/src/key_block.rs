@@ -94,28 +94,19 @@ impl KeyBlock {
     }
 
     pub(crate) fn insert(&mut self, at: usize, key: &[u8]) {
-        self.replace(at, at, Some(key));
-    }
-
-    /// Puts `key` at a place that is not the first, and after it the key that follows it: itself and a
-    /// zero.
-    pub(crate) fn insert_with_next(&mut self, at: usize, key: &[u8]) {
-        let (start, old, more) = (self.start(at), self.bytes.len(), 2 * key.len() + 1);
-        self.bytes.resize(old + more, 0);
-        self.bytes.copy_within(start..old, start + more);
-        let (first, rest) = self.bytes[start..start + more].split_at_mut(key.len());
-        first.copy_from_slice(key);
-        rest[..key.len()].copy_from_slice(key);
-        rest[key.len()] = 0;
-        for end in &mut self.ends[at..] {
-            *end += more as u32;
+        if at == 0 {
+            return self.replace(0, 0, Some(key));
         }
-        let end = (start + key.len()) as u32;
-        self.ends.splice(at..at, [end, (start + more) as u32]);
-        // Heads are filled up with zeros: both have the same.
-        self.heads.splice(at..at, [head(key, self.shared); 2]);
-        // Only what was there before can tell what is shared.
-        let other = if at == 1 { 3 } else { 1 };
+        let (start, old) = (self.start(at), self.bytes.len());
+        self.bytes.resize(old + key.len(), 0);
+        self.bytes.copy_within(start..old, start + key.len());
+        self.bytes[start..start + key.len()].copy_from_slice(key);
+        for end in &mut self.ends[at..] {
+            *end += key.len() as u32;
+        }
+        self.ends.insert(at, (start + key.len()) as u32);
+        self.heads.insert(at, head(key, self.shared));
+        let other = if at == 1 { 2 } else { 1 };
         if other >= self.len() || !self.shares(other, key) {
             self.take_heads();
         }
@@ -280,13 +271,6 @@ mod tests {
                         block.retain(&keep);
                         let mut kept = keep.iter();
                         model.retain(|_| *kept.next().unwrap());
-                    }
-                    3..=8 => {
-                        let next = [&key[..], b"\0"].concat();
-                        if !key.is_empty() && model.get(at).is_none_or(|known| *known > next) {
-                            block.insert_with_next(at, &key);
-                            model.splice(at..at, [key, next]);
-                        }
                     }
                     _ if !key.is_empty() && model.get(at) != Some(&key) => {
                         block.insert(at, &key);
