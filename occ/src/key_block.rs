@@ -6,11 +6,13 @@
 //!   ends            6          14       22
 //!   shared        a/                          what all begin with, but for the first
 //!   heads           -    banana\0\0 cherry\0\0     the eight bytes after it, as a number
+//!   steps           -    …                         of each so many heads one
 //! ```
 //!
 //! A search compares heads, which lie side by side, and looks at a key only where two heads are the
-//! same: among very many blocks each look is a cache miss. The first key of a block may be the empty one,
-//! which shares nothing, and stands apart.
+//! same: among very many blocks each look is a cache miss, and so are the first halvings of the heads, one
+//! after the other. So the steps lie in the block itself, and leave a line or two of the heads to search. The
+//! first key of a block may be the empty one, which shares nothing, and stands apart.
 
 use std::cmp::Ordering;
 
@@ -21,12 +23,17 @@ pub(crate) struct KeyBlock {
     ends: Vec<u32>,
     /// Of the first key: 0.
     heads: Vec<u64>,
+    /// The head of each 2^`stride`th key, but for the first.
+    steps: [u64; STEPS],
+    stride: u32,
     shared: usize,
     /// What is shared, as much of it as fits.
     beginning: [u8; BEGINNING],
 }
 
 const BEGINNING: usize = 16;
+
+const STEPS: usize = 15;
 
 impl KeyBlock {
     pub(crate) fn of(key: &[u8]) -> Self {
@@ -80,7 +87,7 @@ impl KeyBlock {
             Ordering::Equal => {}
         }
         let head = head(key, self.shared);
-        let (mut low, mut high) = (1, count);
+        let (mut low, mut high) = self.between_steps(head);
         while low < high {
             let middle = low + (high - low) / 2;
             let goes_before = match self.heads[middle].cmp(&head) {
@@ -91,6 +98,26 @@ impl KeyBlock {
             if goes_before { low = middle + 1 } else { high = middle }
         }
         low
+    }
+
+    /// The places between which the keys with this head are, and the first behind them.
+    fn between_steps(&self, head: u64) -> (usize, usize) {
+        let count = self.len();
+        let steps = &self.steps[..(count - 1) >> self.stride];
+        let before = steps.iter().take_while(|step| **step < head).count();
+        let up_to = before + steps[before..].iter().take_while(|step| **step == head).count();
+        ((before << self.stride) + 1, ((up_to + 1) << self.stride).min(count))
+    }
+
+    /// Takes the steps among the heads from a place on, before which no head has changed.
+    fn take_steps(&mut self, from: usize) {
+        let last = self.len().saturating_sub(1);
+        let stride = (last / (STEPS + 1)).checked_ilog2().map_or(0, |log| log + 1);
+        let from = if stride == self.stride { (from >> stride).saturating_sub(1) } else { 0 };
+        self.stride = stride;
+        for (at, step) in self.steps[..last >> stride].iter_mut().enumerate().skip(from) {
+            *step = self.heads[(at + 1) << stride];
+        }
     }
 
     pub(crate) fn insert(&mut self, at: usize, key: &[u8]) {
@@ -109,6 +136,8 @@ impl KeyBlock {
         let other = if at == 1 { 2 } else { 1 };
         if other >= self.len() || !self.shares(other, key) {
             self.take_heads();
+        } else {
+            self.take_steps(at);
         }
     }
 
@@ -129,6 +158,8 @@ impl KeyBlock {
         let shares = from == 0 || key.is_none() || other >= self.len() || self.shares(other, new);
         if moved_into_the_first_place || !shares || self.len() <= 2 {
             self.take_heads();
+        } else {
+            self.take_steps(from);
         }
     }
 
@@ -186,6 +217,7 @@ impl KeyBlock {
         }
         let heads = (0..count).map(|at| if at == 0 { 0 } else { head(self.key(at), self.shared) }).collect();
         self.heads = heads;
+        self.take_steps(0);
     }
 }
 
