@@ -187,10 +187,8 @@ impl RedbRange {
                 };
                 let Some(row) = row else { return Ok(false) };
                 let (key, row) = row.map_err(failed)?;
-                let value = row::value(key.value(), row.value())?;
-                bytes.extend_from_slice(key.value());
-                let key_end = bytes.len();
-                bytes.extend_from_slice(value);
+                let key_end = bytes.len() + key.value().len();
+                row::append(&mut bytes, key.value(), row.value())?;
                 ends.push((key_end, bytes.len()));
             }
             Ok(true)

@@ -17,7 +17,8 @@ const POSITIVE_BIG: u8 = 0x1d;
 const DOUBLE: u8 = 0x21;
 const FALSE: u8 = 0x26;
 const TRUE: u8 = 0x27;
-const ESCAPE: u8 = 0xff;
+/// Behind a NUL: it does not end the run.
+pub(crate) const ESCAPE: u8 = 0xff;
 
 /// The longest magnitude that an integer element can have, in bytes.
 pub(crate) const MAX_INT_BYTES: usize = 255;
@@ -134,7 +135,8 @@ pub(crate) enum Element<'a> {
     Bool(bool),
     Double(f64),
     Integer(Integer<'a>),
-    Str(Cow<'a, str>),
+    /// UTF-8, which is not looked at.
+    Str(Cow<'a, [u8]>),
     Bytes(Cow<'a, [u8]>),
 }
 
@@ -182,11 +184,7 @@ pub(crate) fn read(input: &[u8]) -> Option<(Element<'_>, &[u8])> {
         }
         STRING => {
             let (contents, rest) = read_run(rest)?;
-            let text = match contents {
-                Cow::Borrowed(bytes) => Cow::Borrowed(std::str::from_utf8(bytes).ok()?),
-                Cow::Owned(bytes) => Cow::Owned(String::from_utf8(bytes).ok()?),
-            };
-            return Some((Element::Str(text), rest));
+            return Some((Element::Str(contents), rest));
         }
         DOUBLE => {
             let (stored, rest) = rest.split_first_chunk::<8>()?;
@@ -310,7 +308,7 @@ mod tests {
             let text: String = (0..length).map(|_| ['\0', 'é', '\u{1}', '😀'][random.next() as usize % 4]).collect();
             let encoded = written(|out| append_str(out, &text));
             assert_eq!(encoded, pack(&text));
-            assert_eq!(only(&encoded), Element::Str(text.into()));
+            assert_eq!(only(&encoded), Element::Str(text.into_bytes().into()));
         }
         assert_eq!(written(append_null), pack(&None::<i64>));
         assert_eq!(written(|out| append_bool(out, true)), pack(&true));
@@ -382,7 +380,6 @@ mod tests {
             &[STRING],
             &[STRING, b'a'],
             &[STRING, 0, ESCAPE],
-            &[STRING, 0xff, 0],
             &[BYTES, 1, 2],
             &[DOUBLE, 1, 2, 3, 4, 5, 6, 7],
             &[ZERO + 3, 1, 2],

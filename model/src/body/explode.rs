@@ -306,7 +306,9 @@ fn pointer(mut path: &[u8]) -> String {
     while let Some((element, rest)) = tuple::read(path) {
         pointer.push('/');
         match element {
-            Element::Str(name) => pointer.push_str(&name.replace('~', "~0").replace('/', "~1")),
+            Element::Str(name) => {
+                pointer.push_str(&String::from_utf8_lossy(&name).replace('~', "~0").replace('/', "~1"));
+            }
             Element::Integer(index) => pointer.push_str(&index.as_u64().unwrap_or_default().to_string()),
             _ => {}
         }

@@ -68,7 +68,8 @@ pub(super) fn implode<'a>(
 
 /// Takes the number of the part, if there is one, off the end of a suffix.
 fn leaf_row<'a>(suffix: &'a [u8], value: &'a [u8]) -> Result<LeafRow<'a>, CorruptDocument> {
-    let mut rest = suffix;
+    // Few have a part, and those that might are walked over.
+    let mut rest = if suffix.contains(&tuple::BYTES) { suffix } else { &[] };
     while let Some(&code) = rest.first() {
         if code == tuple::BYTES {
             let path = &suffix[..suffix.len() - rest.len()];
@@ -151,8 +152,9 @@ impl<'a> Text<'a> {
         let mut shared = 0;
         for open in &self.open {
             let end = open.child_end;
-            let length = path.get(at..).and_then(tuple::element_len).ok_or(NOT_A_TREE)?;
-            if end == 0 || length != end - at || path.get(at..end) != self.path.get(at..end) {
+            // The same element, unless it goes on here behind what ended it there.
+            let is_shared = end > 0 && path.get(at..end) == self.path.get(at..end);
+            if !is_shared || path.get(end) == Some(&tuple::ESCAPE) {
                 break;
             }
             at = end;

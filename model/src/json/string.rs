@@ -57,9 +57,8 @@ pub(super) fn string_end(text: &[u8], from: usize) -> Option<(usize, bool)> {
     }
 }
 
-/// Appends `text` escaped, without quotes.
-pub(crate) fn append_escaped(out: &mut Vec<u8>, text: &str) {
-    let bytes = text.as_bytes();
+/// Appends text escaped, without quotes.
+pub(crate) fn append_escaped(out: &mut Vec<u8>, bytes: &[u8]) {
     let mut from = 0;
     loop {
         let end = plain_run_end(bytes, from);

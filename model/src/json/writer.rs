@@ -85,7 +85,7 @@ impl<'o> JsonWriter<'o> {
     pub fn str(&mut self, value: &str) -> &mut Self {
         self.separate();
         self.out.push(b'"');
-        append_escaped(self.out, value);
+        append_escaped(self.out, value.as_bytes());
         self.out.push(b'"');
         self
     }
@@ -95,7 +95,7 @@ impl<'o> JsonWriter<'o> {
         struct Escaping<'a>(&'a mut Vec<u8>);
         impl std::fmt::Write for Escaping<'_> {
             fn write_str(&mut self, text: &str) -> std::fmt::Result {
-                append_escaped(self.0, text);
+                append_escaped(self.0, text.as_bytes());
                 Ok(())
             }
         }
