@@ -11,7 +11,7 @@ use kv_api::{Bytes, Error, Transaction, error};
 
 use super::DiskHarness;
 use super::child::{Plan, Process, Said, commit};
-use super::folder::{self, Rows, copy, done, files, remove, rows, temporary};
+use super::folder::{self, Rows, copy, copy_in_use, done, files, remove, rows, temporary};
 use crate::random::{Random, number};
 
 /// How many times each of two folders is damaged, unless `CONFORMANCE_DAMAGE` says otherwise.
@@ -202,7 +202,8 @@ fn write<H: DiskHarness>(harness: &H, closed: &Path, killed: &Path, random: &mut
         state.insert(key, value);
         states.push(state.clone());
     }
-    copy(closed, killed);
+    // The engine's own threads may still be at work.
+    copy_in_use(closed, killed);
     drop(database);
     // Whatever the engine does as it closes is over when it can be opened again.
     drop(opened(harness, closed));

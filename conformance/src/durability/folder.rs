@@ -50,6 +50,42 @@ pub(super) fn copy(from: &Path, to: &Path) {
     }
 }
 
+/// Copies a folder whose owner is at work, everything as of one moment: two looks at all of it are the same.
+pub(super) fn copy_in_use(from: &Path, to: &Path) {
+    const PAUSE: Duration = Duration::from_millis(10);
+    let mut before = None;
+    let found = loop {
+        // A file may go between being listed and being read.
+        let found = contents(from).ok();
+        if found.is_some() && found == before {
+            break found.unwrap_or_default();
+        }
+        before = found;
+        thread::sleep(PAUSE);
+    };
+    for (path, bytes) in found {
+        let to = path.strip_prefix(from).map_or_else(|_| to.to_owned(), |path| to.join(path));
+        match bytes {
+            None => done("make a folder", fs::create_dir_all(to)),
+            Some(bytes) => done("write a file", fs::write(to, bytes)),
+        }
+    }
+}
+
+/// A folder and what is in it, in order: bytes for files, none for folders.
+fn contents(folder: &Path) -> io::Result<Vec<(PathBuf, Option<Vec<u8>>)>> {
+    let mut paths = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+    paths.sort();
+    let mut found = vec![(folder.to_owned(), None)];
+    for path in paths {
+        match path.is_dir() {
+            true => found.extend(contents(&path)?),
+            false => found.push((path.clone(), Some(fs::read(path)?))),
+        }
+    }
+    Ok(found)
+}
+
 /// Removes a file, or a folder with everything in it.
 pub(super) fn remove(path: &Path) {
     done("remove", if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) });
