@@ -5,6 +5,7 @@ mod common;
 use std::collections::BTreeSet;
 
 use common::Random;
+use foundationdb_tuple::pack;
 use model::{BodyError, BodyFormat, BodyLimits, JsonText, RevisionMetadata, StoredBody, decode_rows, row_cost};
 
 const PREFIX: &[u8] = b"\x15\x02prefix";
@@ -317,6 +318,18 @@ fn a_torn_document_is_corrupt() {
         }
     }
     assert!(decode(&[]).is_err());
+}
+
+/// Its length and its checksum are those that were written.
+#[test]
+fn a_document_that_is_no_utf_8_is_corrupt() {
+    let texts: [&[u8]; 2] = [b"{\"a\":\"\xff\"}", b"{\"\xff\":\"x\"}"];
+    let leaves: [(&[u8], &[u8]); 2] = [(b"\x02a\0", b"\x02\xff\0"), (b"\x02\xff\0", b"\x02x\0")];
+    for (text, (path, leaf)) in texts.into_iter().zip(leaves) {
+        let metadata = pack(&(1, 1, text.len() as u64, u64::from(crc32fast::hash(text))));
+        let rows = [(PREFIX.to_vec(), metadata), ([PREFIX, path].concat(), leaf.to_vec())];
+        assert_eq!(decode(&rows).unwrap_err().reason, "it is not UTF-8");
+    }
 }
 
 #[test]

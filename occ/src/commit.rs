@@ -115,7 +115,7 @@ struct HandingOn<'a, S: Store>(&'a Arc<Core<S>>);
 impl<S: Store> Drop for HandingOn<'_, S> {
     fn drop(&mut self) {
         let queue = lock(&self.0.pipeline.queue);
-        if !queue.led && !queue.requests.is_empty() {
+        if !queue.led {
             self.0.hand_lead(queue);
         }
     }
@@ -178,11 +178,6 @@ impl<S: Store> Core<S> {
             take_batch(&mut queue.requests)
         };
         self.round(requests);
-        self.pass_lead();
-    }
-
-    /// Ends the leader's turn.
-    fn pass_lead(self: &Arc<Self>) {
         self.hand_lead(lock(&self.pipeline.queue));
     }
 

@@ -70,42 +70,16 @@ pub fn works<E: Engine + 'static>() -> Vec<Work> {
         beside: Some(("a counter for each", Box::new(|scale| count::<E>(16, false, scale)))),
     });
     if E::durability(Syncing::Synced) == Durability::Disk {
-        works.push(Work {
-            group: Group::Synced,
-            name: "64 writers".into(),
-            engine: E::NAME,
-            format: None,
-            unit: "commits",
-            ours: Box::new(|scale| synced::<E>(64, scale)),
-            beside: Some(("one writer", Box::new(|scale| synced::<E>(1, scale)))),
-        });
-        works.push(Work {
-            group: Group::Synced,
-            name: "64 writers, a thread each".into(),
-            engine: E::NAME,
-            format: None,
-            unit: "commits",
-            ours: Box::new(|scale| synced_by_threads::<E>(64, scale)),
-            beside: Some(("one writer", Box::new(|scale| synced::<E>(1, scale)))),
-        });
-        works.push(Work {
-            group: Group::Synced,
-            name: "one writer".into(),
-            engine: E::NAME,
-            format: None,
-            unit: "commits",
-            ours: Box::new(|scale| synced::<E>(1, scale)),
-            beside: Some(("append and sync", Box::new(append_and_sync))),
-        });
-        works.push(Work {
-            group: Group::Synced,
-            name: "one writer on its store".into(),
-            engine: E::NAME,
-            format: None,
-            unit: "commits",
-            ours: Box::new(|scale| synced::<E>(1, scale)),
-            beside: Some(("raw store", Box::new(synced_raw::<E>))),
-        });
+        let mut push = |name: &str, ours: Side, beside: (&'static str, Side)| {
+            let (group, engine) = (Group::Synced, E::NAME);
+            let (name, beside) = (name.into(), Some(beside));
+            works.push(Work { group, name, engine, format: None, unit: "commits", ours, beside });
+        };
+        let one = || -> Side { Box::new(|scale| synced::<E>(1, scale)) };
+        push("64 writers", Box::new(|scale| synced::<E>(64, scale)), ("one writer", one()));
+        push("64 writers, a thread each", Box::new(|scale| synced_by_threads::<E>(64, scale)), ("one writer", one()));
+        push("one writer", one(), ("append and sync", Box::new(append_and_sync)));
+        push("one writer on its store", one(), ("raw store", Box::new(synced_raw::<E>)));
     }
     works
 }

@@ -51,19 +51,9 @@ pub(super) fn copy(from: &Path, to: &Path) {
 }
 
 /// Copies a folder whose owner is at work, everything as of one moment: two looks at all of it are the same.
+/// Who never rests fails the test.
 pub(super) fn copy_in_use(from: &Path, to: &Path) {
-    const PAUSE: Duration = Duration::from_millis(10);
-    let mut before = None;
-    let found = loop {
-        // A file may go between being listed and being read.
-        let found = contents(from).ok();
-        if found.is_some() && found == before {
-            break found.unwrap_or_default();
-        }
-        before = found;
-        thread::sleep(PAUSE);
-    };
-    for (path, bytes) in found {
+    for (path, bytes) in still(from) {
         let to = path.strip_prefix(from).map_or_else(|_| to.to_owned(), |path| to.join(path));
         match bytes {
             None => done("make a folder", fs::create_dir_all(to)),
@@ -72,8 +62,23 @@ pub(super) fn copy_in_use(from: &Path, to: &Path) {
     }
 }
 
+fn still(folder: &Path) -> Contents {
+    let mut before = None;
+    for _ in 0..1_000 {
+        match contents(folder) {
+            Ok(found) if before.as_ref() == Some(&found) => return found,
+            // A file may go between being listed and being read.
+            found => before = found.ok(),
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    panic!("{} goes on to change long after the last commit", folder.display());
+}
+
 /// A folder and what is in it, in order: bytes for files, none for folders.
-fn contents(folder: &Path) -> io::Result<Vec<(PathBuf, Option<Vec<u8>>)>> {
+type Contents = Vec<(PathBuf, Option<Vec<u8>>)>;
+
+fn contents(folder: &Path) -> io::Result<Contents> {
     let mut paths = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
     paths.sort();
     let mut found = vec![(folder.to_owned(), None)];

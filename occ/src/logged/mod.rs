@@ -84,7 +84,7 @@ struct Inner<S: DiskStore> {
     /// Of a store whose commits outlive the process.
     log: Mutex<Option<Log>>,
     state: Mutex<State<S::View>>,
-    /// As in the state, to be looked at without its lock.
+    /// Counted under the state's lock, and looked at without it.
     flushes: AtomicU64,
     changed: Condvar,
 }
@@ -101,21 +101,12 @@ struct State<V> {
     /// The version of the newest frozen run.
     frozen_version: i64,
     below: V,
-    flushes: u64,
     /// Why the last flush failed.
     failed: Option<kv_api::Error>,
     stopped: bool,
 }
 
 impl<V> State<V> {
-    fn view(&self) -> LoggedView<V>
-    where
-        V: Clone,
-    {
-        let (runs, below) = (self.runs.clone(), self.below.clone());
-        LoggedView { runs, below, version: self.version, flushes: self.flushes }
-    }
-
     fn active(&self) -> &[Arc<Run>] {
         &self.runs[self.frozen..]
     }
@@ -143,6 +134,11 @@ impl<V> State<V> {
 impl<S: DiskStore> Inner<S> {
     fn state(&self) -> MutexGuard<'_, State<S::View>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn view(&self, state: &State<S::View>) -> LoggedView<S::View> {
+        let (runs, below) = (state.runs.clone(), state.below.clone());
+        LoggedView { runs, below, version: state.version, flushes: self.flushes.load(Ordering::Relaxed) }
     }
 
     fn log(&self) -> MutexGuard<'_, Option<Log>> {
@@ -199,8 +195,7 @@ impl<S: DiskStore> Inner<S> {
                 state.runs = state.active().into();
                 state.frozen = 0;
                 state.below = view;
-                state.flushes += 1;
-                self.flushes.store(state.flushes, Ordering::Release);
+                self.flushes.fetch_add(1, Ordering::Release);
                 state.failed = None;
                 Ok(())
             }
@@ -329,7 +324,6 @@ impl<S: DiskStore> DiskStore for Logged<S> {
             version,
             frozen_version: version,
             below: below.view()?,
-            flushes: 0,
             failed: None,
             stopped: false,
         };
@@ -344,7 +338,7 @@ impl<S: DiskStore> Store for Logged<S> {
     type View = LoggedView<S::View>;
 
     fn view(&self) -> Result<Self::View> {
-        Ok(self.inner.state().view())
+        Ok(self.inner.view(&self.inner.state()))
     }
 
     /// Once a flush has taken runs of the view below: they are neither searched nor kept any more. Nobody waits
@@ -354,7 +348,7 @@ impl<S: DiskStore> Store for Logged<S> {
             return None;
         }
         let state = self.inner.state.try_lock().ok()?;
-        (state.version == view.version).then(|| state.view())
+        (state.version == view.version).then(|| self.inner.view(&state))
     }
 
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
