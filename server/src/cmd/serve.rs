@@ -82,10 +82,10 @@ impl Serve {
     pub(crate) fn run(self) -> Result<(), Failure> {
         self.start_logging()?;
         silence_panics();
-        // A commit on an embedded engine holds its thread while the disk syncs, so there are more
-        // threads than cores.
+        // On an embedded engine whoever leads a round of commits holds its thread while the disk syncs: one
+        // thread more than there are cores. More than that only take turns.
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
-        let threads = (2 * cores).max(4);
+        let threads = cores + 1;
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(threads).thread_name("couch").enable_all().build()?;
         runtime.block_on(self.serve())
