@@ -453,23 +453,23 @@ fn resolve(resolver: &Resolver, request: &Request, oldest: i64, newest: i64, fau
     if request.read_version > newest {
         return Err(Error::new(error::FUTURE_VERSION));
     }
-    let changed = |range: &KeyRange| {
-        if faults::planted(fault, Fault::RangeConflictOffByOne) && !range.is_point() {
-            return changed_after_first_key(resolver, range, request.read_version);
-        }
-        resolver.changed_since(range, request.read_version)
+    let changed = match faults::planted(fault, Fault::RangeConflictOffByOne) {
+        false => resolver.any_changed_since(&request.read_conflicts, request.read_version),
+        true => any_changed_after_first_key(resolver, &request.read_conflicts, request.read_version),
     };
-    match request.read_conflicts.iter().any(changed) {
+    match changed {
         true => Err(Error::new(error::NOT_COMMITTED)),
         false => Ok(()),
     }
 }
 
 /// The planted fault of [`Fault::RangeConflictOffByOne`].
-fn changed_after_first_key(resolver: &Resolver, range: &KeyRange, version: i64) -> bool {
-    let begin = kv_api::keys::key_after(&range.begin);
-    let rest = KeyRange { begin, end: range.end.clone() };
-    resolver.changed_since(&rest, version)
+fn any_changed_after_first_key(resolver: &Resolver, ranges: &[KeyRange], version: i64) -> bool {
+    let rest = |range: &KeyRange| match range.is_point() {
+        true => range.clone(),
+        false => KeyRange { begin: kv_api::keys::key_after(&range.begin), end: range.end.clone() },
+    };
+    resolver.any_changed_since(&ranges.iter().map(rest).collect::<Vec<_>>(), version)
 }
 
 /// The requests of the next batch, from the front of the queue.

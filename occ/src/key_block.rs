@@ -31,9 +31,20 @@ pub(crate) struct KeyBlock {
     beginning: [u8; BEGINNING],
 }
 
+/// The places that a search for a key is still among, and the key's head.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Places {
+    head: u64,
+    from: usize,
+    to: usize,
+}
+
 const BEGINNING: usize = 16;
 
 const STEPS: usize = 15;
+
+/// Heads in a cache line.
+const LINE: usize = 8;
 
 impl KeyBlock {
     pub(crate) fn of(key: &[u8]) -> Self {
@@ -62,19 +73,25 @@ impl KeyBlock {
 
     /// How many keys are before `key`, which the first one is.
     pub(crate) fn before(&self, key: &[u8]) -> usize {
-        self.search(key, |found| found < key)
+        self.search(self.narrow(key), |found| found < key)
     }
 
     /// How many keys are `key` or before it, as the first one is.
     pub(crate) fn up_to(&self, key: &[u8]) -> usize {
-        self.search(key, |found| found <= key)
+        self.up_to_among(self.narrow(key), key)
     }
 
-    /// How many keys from the front are before `key`, or at it and `is_before`; the first one is.
-    fn search(&self, key: &[u8], is_before: impl Fn(&[u8]) -> bool) -> usize {
+    /// The same, when a search for `key` has been [narrowed](Self::narrow).
+    pub(crate) fn up_to_among(&self, places: Places, key: &[u8]) -> usize {
+        self.search(places, |found| found <= key)
+    }
+
+    /// Narrows a search with what lies in the block itself.
+    pub(crate) fn narrow(&self, key: &[u8]) -> Places {
         let count = self.len();
+        let settled = |at| Places { head: 0, from: at, to: at };
         if count <= 1 {
-            return count;
+            return settled(count);
         }
         let near = self.shared.min(BEGINNING);
         let mut order = key[..key.len().min(near)].cmp(&self.beginning[..near]);
@@ -82,15 +99,23 @@ impl KeyBlock {
             order = key[..key.len().min(self.shared)].cmp(&self.key(1)[..self.shared]);
         }
         match order {
-            Ordering::Less => return 1,
-            Ordering::Greater => return count,
+            Ordering::Less => return settled(1),
+            Ordering::Greater => return settled(count),
             Ordering::Equal => {}
         }
         let head = head(key, self.shared);
-        let (mut low, mut high) = self.between_steps(head);
+        let steps = &self.steps[..(count - 1) >> self.stride];
+        let before = steps.iter().take_while(|step| **step < head).count();
+        let up_to = before + steps[before..].iter().take_while(|step| **step == head).count();
+        Places { head, from: (before << self.stride) + 1, to: ((up_to + 1) << self.stride).min(count) }
+    }
+
+    /// How many keys from the front are before one, or at it and `is_before`; the first one is.
+    fn search(&self, places: Places, is_before: impl Fn(&[u8]) -> bool) -> usize {
+        let (mut low, mut high) = (places.from, places.to);
         while low < high {
             let middle = low + (high - low) / 2;
-            let goes_before = match self.heads[middle].cmp(&head) {
+            let goes_before = match self.heads[middle].cmp(&places.head) {
                 Ordering::Less => true,
                 Ordering::Greater => false,
                 Ordering::Equal => is_before(self.key(middle)),
@@ -100,13 +125,19 @@ impl KeyBlock {
         low
     }
 
-    /// The places between which the keys with this head are, and the first behind them.
-    fn between_steps(&self, head: u64) -> (usize, usize) {
-        let count = self.len();
-        let steps = &self.steps[..(count - 1) >> self.stride];
-        let before = steps.iter().take_while(|step| **step < head).count();
-        let up_to = before + steps[before..].iter().take_while(|step| **step == head).count();
-        ((before << self.stride) + 1, ((up_to + 1) << self.stride).min(count))
+    /// Reads what [`narrow`](Self::narrow) will read, and gives some number of it.
+    pub(crate) fn touch(&self) -> u64 {
+        self.steps[0] ^ self.steps[STEPS / 2] ^ self.steps[STEPS - 1] ^ (self.shared ^ self.ends.len()) as u64
+    }
+
+    /// Reads what [`up_to_among`](Self::up_to_among) will read first, and gives some number of it.
+    pub(crate) fn touch_among(&self, places: Places) -> u64 {
+        self.heads[places.from..places.to].iter().step_by(LINE).fold(0, |all, head| all ^ head)
+    }
+
+    /// Reads where the key at a place is, and gives some number of it.
+    pub(crate) fn touch_end(&self, at: usize) -> u64 {
+        self.start(at) as u64
     }
 
     /// Takes the steps among the heads from a place on, before which no head has changed.
