@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use kv_api::{Direction, Durability, Error, Result, error};
+use kv_api::{Direction, Durability, Error, KeyValue, Result, error};
 use occ::disk::DiskStore;
 use occ::panics::{Panicked, caught, silently};
-use occ::store::{ApplyError, Batch, Store, View};
+use occ::store::{ApplyError, Batch, Most, Store, View};
 use redb::{Database, Range, ReadOnlyTable, ReadableDatabase, TableDefinition, WriteTransaction};
 
 use crate::error::{failed, kv_error};
@@ -146,27 +146,88 @@ impl View for RedbView {
     }
 
     fn range(&self, begin: &[u8], end: &[u8], direction: Direction) -> RedbRange {
-        RedbRange::new(caught("redb", || self.0.range(begin..end).map_err(failed)), direction)
+        RedbRange::new(self.rows(begin, end), direction)
+    }
+
+    fn read(
+        &self,
+        begin: &[u8],
+        end: &[u8],
+        direction: Direction,
+        most: Most,
+        rows: &mut Vec<KeyValue>,
+    ) -> Result<bool> {
+        let mut range = self.rows(begin, end)?;
+        let mut left = most;
+        loop {
+            let piece = Most { rows: left.rows.min(PIECE.rows), bytes: left.bytes.min(PIECE.bytes) };
+            let reached = copy(&mut range, direction, piece, |key, value| {
+                left.rows -= 1;
+                left.bytes = left.bytes.saturating_sub(key.len() + value.len());
+                rows.push(KeyValue { key, value });
+            })?;
+            if !reached || left.rows == 0 || left.bytes == 0 {
+                return Ok(reached);
+            }
+        }
     }
 }
 
-/// Rows of a [`RedbView`]. They are copied out of redb's pages some at a time, into one piece of memory that
-/// they share: first one, since many readers want no more, then four times as many each time.
+type Rows = Range<'static, &'static [u8], &'static [u8]>;
+
+impl RedbView {
+    fn rows(&self, begin: &[u8], end: &[u8]) -> Result<Rows> {
+        caught("redb", || self.0.range(begin..end).map_err(failed))
+    }
+}
+
+/// The most that shares a piece of memory.
+const PIECE: Most = Most { rows: 64, bytes: 64 * 1024 };
+
+/// Copies rows out of redb's pages into one piece of memory that they share, until `most` is reached, and says
+/// whether it was. What comes before an error is given too.
+fn copy(rows: &mut Rows, direction: Direction, most: Most, mut give: impl FnMut(Bytes, Bytes)) -> Result<bool> {
+    /// Room is made for so many rows at first: those of a document, as a rule.
+    const FEW: usize = 16;
+    let room = most.rows.min(FEW);
+    let mut bytes = Vec::with_capacity(room * 128);
+    let mut ends: Vec<(usize, usize)> = Vec::with_capacity(room);
+    let copied = caught("redb", || {
+        while ends.len() < most.rows && bytes.len() < most.bytes {
+            let row = match direction {
+                Direction::Forward => rows.next(),
+                Direction::Reverse => rows.next_back(),
+            };
+            let Some(row) = row else { return Ok(false) };
+            let (key, row) = row.map_err(failed)?;
+            let key_end = bytes.len() + key.value().len();
+            row::append(&mut bytes, key.value(), row.value())?;
+            ends.push((key_end, bytes.len()));
+        }
+        Ok(true)
+    });
+    let bytes = Bytes::from(bytes);
+    let mut from = 0;
+    for (key_end, end) in ends {
+        give(bytes.slice(from..key_end), bytes.slice(key_end..end));
+        from = end;
+    }
+    copied
+}
+
+/// Rows of a [`RedbView`]. They are copied some at a time: first one, since many readers want no more, then
+/// four times as many each time.
 pub struct RedbRange {
     /// `None` after the last row and after an error.
-    rows: Option<Range<'static, &'static [u8], &'static [u8]>>,
+    rows: Option<Rows>,
     direction: Direction,
     ready: std::vec::IntoIter<Result<(Bytes, Bytes)>>,
     /// How many rows are copied next.
     next: usize,
 }
 
-/// Rows that are copied together, at most, and bytes of theirs that end a piece of memory.
-const MOST_TOGETHER: usize = 64;
-const MOST_BYTES_TOGETHER: usize = 64 * 1024;
-
 impl RedbRange {
-    fn new(rows: Result<Range<'static, &'static [u8], &'static [u8]>>, direction: Direction) -> Self {
+    fn new(rows: Result<Rows>, direction: Direction) -> Self {
         let (rows, failure) = match rows {
             Ok(rows) => (Some(rows), None),
             Err(error) => (None, Some(Err(error))),
@@ -177,30 +238,10 @@ impl RedbRange {
     /// Copies the next rows.
     fn copy(&mut self) -> Vec<Result<(Bytes, Bytes)>> {
         let Some(rows) = &mut self.rows else { return Vec::new() };
-        let mut bytes = Vec::with_capacity(self.next * 128);
-        let mut ends: Vec<(usize, usize)> = Vec::with_capacity(self.next);
-        let copied = caught("redb", || {
-            while ends.len() < self.next && bytes.len() < MOST_BYTES_TOGETHER {
-                let row = match self.direction {
-                    Direction::Forward => rows.next(),
-                    Direction::Reverse => rows.next_back(),
-                };
-                let Some(row) = row else { return Ok(false) };
-                let (key, row) = row.map_err(failed)?;
-                let key_end = bytes.len() + key.value().len();
-                row::append(&mut bytes, key.value(), row.value())?;
-                ends.push((key_end, bytes.len()));
-            }
-            Ok(true)
-        });
-        self.next = (self.next * 4).min(MOST_TOGETHER);
-        let bytes = Bytes::from(bytes);
-        let mut from = 0;
-        let mut ready = Vec::with_capacity(ends.len() + 1);
-        for (key_end, end) in ends {
-            ready.push(Ok((bytes.slice(from..key_end), bytes.slice(key_end..end))));
-            from = end;
-        }
+        let mut ready = Vec::with_capacity(self.next + 1);
+        let most = Most { rows: self.next, ..PIECE };
+        let copied = copy(rows, self.direction, most, |key, value| ready.push(Ok((key, value))));
+        self.next = (self.next * 4).min(PIECE.rows);
         if !matches!(copied, Ok(true)) {
             self.rows = None;
         }

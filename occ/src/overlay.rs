@@ -10,10 +10,10 @@ use std::iter::Peekable;
 
 use bytes::Bytes;
 use kv_api::keys::key_after;
-use kv_api::{Direction, Error, KeySelector, Result, error};
+use kv_api::{Direction, Error, KeySelector, KeyValue, Result, error};
 
 use crate::key_map;
-use crate::store::View;
+use crate::store::{Most, View};
 use crate::write_map::{Known, Stack, Unreadable, WriteMap};
 
 impl From<Unreadable> for Error {
@@ -56,10 +56,30 @@ impl<'a, V: View> Overlay<'a, V> {
         }
     }
 
+    /// What the transaction has written, unless that is nothing.
+    fn some_writes(&self) -> Option<&'a WriteMap> {
+        self.writes.filter(|writes| !writes.has_no_writes())
+    }
+
+    /// Appends the rows from `begin` up to, not including, `end`, to `rows` until `most` is reached; whether it was.
+    pub(crate) fn read(
+        &self,
+        begin: &[u8],
+        end: &[u8],
+        direction: Direction,
+        most: Most,
+        rows: &mut Vec<KeyValue>,
+    ) -> Result<bool> {
+        match self.some_writes() {
+            None if begin < end => self.view.read(begin, end, direction, most, rows),
+            _ => most.take(self.scan(begin, end, direction), rows),
+        }
+    }
+
     /// The rows from `begin` up to, not including, `end`.
     pub(crate) fn scan(&self, begin: &[u8], end: &[u8], direction: Direction) -> Scan<'a, V> {
         let is_empty = begin >= end;
-        let writes = self.writes.filter(|writes| !is_empty && !writes.has_no_writes());
+        let writes = self.some_writes().filter(|_| !is_empty);
         // Without writes nobody asks how far the scan has come.
         let bound = |key| if writes.is_some() { Bytes::copy_from_slice(key) } else { Bytes::new() };
         Scan {

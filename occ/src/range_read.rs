@@ -5,11 +5,11 @@
 
 use bytes::Bytes;
 use kv_api::keys::key_after;
-use kv_api::{Direction, KeySelector, KeyValue, RangeBatch, RangeRequest, Result};
+use kv_api::{Direction, KeySelector, RangeBatch, RangeRequest, Result};
 
 use crate::KeyRange;
 use crate::overlay::{Edge, Overlay, Resolved};
-use crate::store::View;
+use crate::store::{Most, View};
 
 /// What a batch holds when the request leaves its size to the engine, in bytes of keys and values.
 const DEFAULT_BATCH_BYTES: usize = 256 * 1024;
@@ -73,24 +73,13 @@ fn read_batch<V: View>(
     end: &[u8],
     request: &RangeRequest,
 ) -> Result<RangeBatch> {
-    /// Room for so many rows is made when the first comes: those of a document, as a rule.
-    const FEW: usize = 16;
-    let most_bytes = if request.target_bytes == 0 { DEFAULT_BATCH_BYTES } else { request.target_bytes };
-    let mut batch = RangeBatch::default();
-    let mut bytes = 0;
-    for row in overlay.scan(begin, end, request.direction) {
-        let (key, value) = row?;
-        bytes += key.len() + value.len();
-        if batch.rows.is_empty() {
-            batch.rows.reserve(if request.limit == 0 { FEW } else { request.limit.min(FEW) });
-        }
-        batch.rows.push(KeyValue { key, value });
-        if batch.rows.len() == request.limit || bytes >= most_bytes {
-            batch.more = true;
-            break;
-        }
-    }
-    Ok(batch)
+    let most = Most {
+        rows: if request.limit == 0 { usize::MAX } else { request.limit },
+        bytes: if request.target_bytes == 0 { DEFAULT_BATCH_BYTES } else { request.target_bytes },
+    };
+    let mut rows = Vec::new();
+    let more = overlay.read(begin, end, request.direction, most, &mut rows)?;
+    Ok(RangeBatch { rows, more })
 }
 
 /// Which ends of the keyspace the selectors ran into.

@@ -12,7 +12,7 @@
 //! Nobody reads a view before the batch in it is synced.
 
 use bytes::Bytes;
-use kv_api::{Direction, Durability, Error, Result};
+use kv_api::{Direction, Durability, Error, KeyValue, Result};
 
 /// One change of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,6 +96,41 @@ pub trait Store: Send + Sync + 'static {
     }
 }
 
+/// How much of a range is read: up to the row with which one of these is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Most {
+    /// Rows.
+    pub rows: usize,
+    /// Bytes of keys and values.
+    pub bytes: usize,
+}
+
+impl Most {
+    /// Appends rows to `taken`, and says whether the most was reached.
+    pub(crate) fn take(
+        self,
+        rows: impl Iterator<Item = Result<(Bytes, Bytes)>>,
+        taken: &mut Vec<KeyValue>,
+    ) -> Result<bool> {
+        /// Room for so many rows is made when the first comes: those of a document, as a rule.
+        const FEW: usize = 16;
+        let (mut count, mut bytes) = (0, 0);
+        for row in rows {
+            let (key, value) = row?;
+            if count == 0 {
+                taken.reserve(self.rows.min(FEW));
+            }
+            count += 1;
+            bytes += key.len() + value.len();
+            taken.push(KeyValue { key, value });
+            if count >= self.rows || bytes >= self.bytes {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
 /// A snapshot of a [`Store`]. Reads of it give the same answer for ever.
 pub trait View: Clone + Send + Sync + 'static {
     /// Rows of a range, in the direction asked for.
@@ -107,6 +142,19 @@ pub trait View: Clone + Send + Sync + 'static {
     /// The rows from `begin` up to, not including, `end`; `begin` is less than `end`. Reads as it is
     /// iterated: dropping it early costs nothing more.
     fn range<'a>(&'a self, begin: &[u8], end: &[u8], direction: Direction) -> Self::Range<'a>;
+
+    /// Appends the rows of a range, as [`range`](View::range) has them, to `rows` until `most` is reached, and says
+    /// whether it was. For stores to which many rows at once are less work than one after the other.
+    fn read(
+        &self,
+        begin: &[u8],
+        end: &[u8],
+        direction: Direction,
+        most: Most,
+        rows: &mut Vec<KeyValue>,
+    ) -> Result<bool> {
+        most.take(self.range(begin, end, direction), rows)
+    }
 
     /// About how many bytes of keys and values the range holds, where the store knows better than by
     /// walking it.

@@ -9,7 +9,7 @@ use kv_api::{Direction, Error, error};
 use super::*;
 use crate::disk::OnDisk;
 use crate::random::Random;
-use crate::store::{Op, View};
+use crate::store::{Most, Op, View};
 
 type Rows = BTreeMap<Bytes, Bytes>;
 
@@ -200,8 +200,15 @@ fn it_is_a_map_at_each_version_through_flushes_crashes_and_closes() {
             assert!(backward.iter().rev().eq(forward.iter()), "seed {seed}, version {version}");
             let (begin, end) = (key(random.next() % 100), key(100 + random.next() % 100));
             let part = view.range(&begin, &end, Direction::Reverse).map(Result::unwrap);
-            let expected = rows_then.range(begin..end).rev().map(|(key, value)| (key.clone(), value.clone()));
-            assert!(part.eq(expected), "seed {seed}, version {version}");
+            let expected = rows_then.range(begin.clone()..end.clone()).rev();
+            let expected: Vec<_> = expected.map(|(key, value)| (key.clone(), value.clone())).collect();
+            assert!(part.eq(expected.iter().cloned()), "seed {seed}, version {version}");
+            let most = Most { rows: 1 + (random.next() % 40) as usize, bytes: usize::MAX };
+            let mut read = Vec::new();
+            let reached = view.read(&begin, &end, Direction::Reverse, most, &mut read).unwrap();
+            assert_eq!(reached, expected.len() >= most.rows, "seed {seed}, version {version}");
+            let read = read.into_iter().map(|row| (row.key, row.value));
+            assert!(read.eq(expected.into_iter().take(most.rows)), "seed {seed}, version {version}");
             for n in 0..200 {
                 assert_eq!(view.get(&key(n)).unwrap(), rows_then.get(&key(n)).cloned(), "seed {seed}, key {n}");
             }

@@ -11,11 +11,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use kv_api::{Direction, Result};
+use kv_api::{Direction, KeyValue, Result};
 
 use super::run::{Known, Run};
 use crate::clears::uncovered;
-use crate::store::View;
+use crate::store::{Most, View};
 use crate::{KeyRange, RangeSet};
 
 /// A snapshot of a [`Logged`](super::Logged) store.
@@ -44,8 +44,7 @@ impl<V: View> View for LoggedView<V> {
     }
 
     fn range<'a>(&'a self, begin: &[u8], end: &[u8], direction: Direction) -> LoggedRange<'a, V> {
-        let concerned = self.runs.iter().rev().filter_map(|run| Source::of(run, begin, end));
-        let sources: Vec<Source<'a>> = concerned.collect();
+        let sources: Vec<Source<'a>> = self.sources(begin, end).collect();
         if sources.is_empty() {
             return LoggedRange(Rows::Below(self.below.range(begin, end, direction)));
         }
@@ -58,11 +57,32 @@ impl<V: View> View for LoggedView<V> {
         LoggedRange(Rows::Merged(Box::new(Merged { sources, below, head: None, direction })))
     }
 
+    fn read(
+        &self,
+        begin: &[u8],
+        end: &[u8],
+        direction: Direction,
+        most: Most,
+        rows: &mut Vec<KeyValue>,
+    ) -> Result<bool> {
+        match self.sources(begin, end).next() {
+            None => self.below.read(begin, end, direction, most, rows),
+            Some(_) => most.take(self.range(begin, end, direction), rows),
+        }
+    }
+
     fn estimate(&self, begin: &[u8], end: &[u8]) -> Option<u64> {
         match self.runs.is_empty() {
             true => self.below.estimate(begin, end),
             false => None,
         }
+    }
+}
+
+impl<V> LoggedView<V> {
+    /// The runs that have to do with a range, newest first.
+    fn sources<'a>(&'a self, begin: &[u8], end: &[u8]) -> impl Iterator<Item = Source<'a>> {
+        self.runs.iter().rev().filter_map(move |run| Source::of(run, begin, end))
     }
 }
 
