@@ -163,3 +163,29 @@ fn read_escape(text: &str) -> (char, usize) {
     };
     (meant, 2)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_ends_at_the_first_byte_that_is_not_plain() {
+        for length in 0..20 {
+            let plain: Vec<u8> = (0..length).map(|at| [b'a', 0x7f, 0x80, 0xff, b'!', b'#', b'['][at % 7]).collect();
+            for from in 0..=length {
+                assert_eq!(plain_run_end(&plain, from), length);
+                for at in 0..length {
+                    for byte in 0..=255 {
+                        let mut text = plain.clone();
+                        text[at] = byte;
+                        // A second one behind it changes nothing.
+                        text[length - 1] = if at + 2 < length { b'"' } else { text[length - 1] };
+                        let ends = |byte: &u8| *byte < 0x20 || *byte == b'"' || *byte == b'\\';
+                        let end = text[from..].iter().position(ends).map_or(length, |end| from + end);
+                        assert_eq!(plain_run_end(&text, from), end, "{text:?} from {from}");
+                    }
+                }
+            }
+        }
+    }
+}
