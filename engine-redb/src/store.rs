@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use kv_api::{Direction, Durability, Error, KeyValue, Result, error};
+use kv_api::{Direction, Durability, Error, KeyValue, RangeBatch, Result, error};
 use occ::disk::DiskStore;
 use occ::panics::{Panicked, caught, silently};
 use occ::store::{ApplyError, Batch, Most, Store, View};
@@ -149,25 +149,19 @@ impl View for RedbView {
         RedbRange::new(self.rows(begin, end), direction)
     }
 
-    fn read(
-        &self,
-        begin: &[u8],
-        end: &[u8],
-        direction: Direction,
-        most: Most,
-        rows: &mut Vec<KeyValue>,
-    ) -> Result<bool> {
-        let mut range = self.rows(begin, end)?;
+    fn read(&self, begin: &[u8], end: &[u8], direction: Direction, most: Most) -> Result<RangeBatch> {
+        let mut rows = self.rows(begin, end)?;
+        let mut batch = RangeBatch::default();
         let mut left = most;
         loop {
             let piece = Most { rows: left.rows.min(PIECE.rows), bytes: left.bytes.min(PIECE.bytes) };
-            let reached = copy(&mut range, direction, piece, |key, value| {
+            batch.more = copy(&mut rows, direction, piece, |key, value| {
                 left.rows -= 1;
                 left.bytes = left.bytes.saturating_sub(key.len() + value.len());
-                rows.push(KeyValue { key, value });
+                batch.rows.push(KeyValue { key, value });
             })?;
-            if !reached || left.rows == 0 || left.bytes == 0 {
-                return Ok(reached);
+            if !batch.more || left.rows == 0 || left.bytes == 0 {
+                return Ok(batch);
             }
         }
     }

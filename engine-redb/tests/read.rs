@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use engine_redb::RedbStore;
-use kv_api::{Direction, Durability, KeyValue};
+use kv_api::{Direction, Durability};
 use occ::disk::DiskStore;
 use occ::store::{Batch, Most, Op, Store, View};
 
@@ -35,11 +35,10 @@ fn rows_at_once_are_those_one_after_the_other() {
             for most in [1, 2, 16, 63, 64, 65, 128, 500, usize::MAX].map(|rows| Most { rows, ..ALL }) {
                 let limits = [usize::MAX, bytes_up_to(rows.len().min(70)), bytes_up_to(rows.len()), 1, 65_536];
                 for most in limits.map(|bytes| Most { bytes: bytes.max(1), ..most }) {
-                    let mut read = vec![KeyValue { key: Bytes::new(), value: Bytes::new() }];
-                    let reached = view.read(&begin, &end, direction, most, &mut read).unwrap();
+                    let read = view.read(&begin, &end, direction, most).unwrap();
                     let enough = (1..=rows.len()).find(|&count| count >= most.rows || bytes_up_to(count) >= most.bytes);
-                    assert_eq!(reached, enough.is_some(), "{most:?}");
-                    let read = read.into_iter().skip(1).map(|row| (row.key, row.value));
+                    assert_eq!(read.more, enough.is_some(), "{most:?}");
+                    let read = read.rows.into_iter().map(|row| (row.key, row.value));
                     assert!(read.eq(rows[..enough.unwrap_or(rows.len())].iter().cloned()), "{most:?}");
                 }
             }

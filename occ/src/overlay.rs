@@ -10,7 +10,7 @@ use std::iter::Peekable;
 
 use bytes::Bytes;
 use kv_api::keys::key_after;
-use kv_api::{Direction, Error, KeySelector, KeyValue, Result, error};
+use kv_api::{Direction, Error, KeySelector, RangeBatch, Result, error};
 
 use crate::key_map;
 use crate::store::{Most, View};
@@ -61,18 +61,11 @@ impl<'a, V: View> Overlay<'a, V> {
         self.writes.filter(|writes| !writes.has_no_writes())
     }
 
-    /// Appends the rows from `begin` up to, not including, `end`, to `rows` until `most` is reached; whether it was.
-    pub(crate) fn read(
-        &self,
-        begin: &[u8],
-        end: &[u8],
-        direction: Direction,
-        most: Most,
-        rows: &mut Vec<KeyValue>,
-    ) -> Result<bool> {
+    /// The rows from `begin` up to, not including, `end`, until `most` is reached, when there may be more.
+    pub(crate) fn read(&self, begin: &[u8], end: &[u8], direction: Direction, most: Most) -> Result<RangeBatch> {
         match self.some_writes() {
-            None if begin < end => self.view.read(begin, end, direction, most, rows),
-            _ => most.take(self.scan(begin, end, direction), rows),
+            None if begin < end => self.view.read(begin, end, direction, most),
+            _ => most.take(self.scan(begin, end, direction)),
         }
     }
 

@@ -77,9 +77,7 @@ fn read_batch<V: View>(
         rows: if request.limit == 0 { usize::MAX } else { request.limit },
         bytes: if request.target_bytes == 0 { DEFAULT_BATCH_BYTES } else { request.target_bytes },
     };
-    let mut rows = Vec::new();
-    let more = overlay.read(begin, end, request.direction, most, &mut rows)?;
-    Ok(RangeBatch { rows, more })
+    overlay.read(begin, end, request.direction, most)
 }
 
 /// Which ends of the keyspace the selectors ran into.

@@ -12,7 +12,7 @@
 //! Nobody reads a view before the batch in it is synced.
 
 use bytes::Bytes;
-use kv_api::{Direction, Durability, Error, KeyValue, Result};
+use kv_api::{Direction, Durability, Error, KeyValue, RangeBatch, Result};
 
 /// One change of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,28 +106,25 @@ pub struct Most {
 }
 
 impl Most {
-    /// Appends rows to `taken`, and says whether the most was reached.
-    pub(crate) fn take(
-        self,
-        rows: impl Iterator<Item = Result<(Bytes, Bytes)>>,
-        taken: &mut Vec<KeyValue>,
-    ) -> Result<bool> {
+    /// Takes rows, of which there may be more when the most is reached.
+    pub(crate) fn take(self, rows: impl Iterator<Item = Result<(Bytes, Bytes)>>) -> Result<RangeBatch> {
         /// Room for so many rows is made when the first comes: those of a document, as a rule.
         const FEW: usize = 16;
-        let (mut count, mut bytes) = (0, 0);
+        let mut taken = RangeBatch::default();
+        let mut bytes = 0;
         for row in rows {
             let (key, value) = row?;
-            if count == 0 {
-                taken.reserve(self.rows.min(FEW));
+            if taken.rows.is_empty() {
+                taken.rows.reserve(self.rows.min(FEW));
             }
-            count += 1;
             bytes += key.len() + value.len();
-            taken.push(KeyValue { key, value });
-            if count >= self.rows || bytes >= self.bytes {
-                return Ok(true);
+            taken.rows.push(KeyValue { key, value });
+            taken.more = taken.rows.len() >= self.rows || bytes >= self.bytes;
+            if taken.more {
+                break;
             }
         }
-        Ok(false)
+        Ok(taken)
     }
 }
 
@@ -143,17 +140,10 @@ pub trait View: Clone + Send + Sync + 'static {
     /// iterated: dropping it early costs nothing more.
     fn range<'a>(&'a self, begin: &[u8], end: &[u8], direction: Direction) -> Self::Range<'a>;
 
-    /// Appends the rows of a range, as [`range`](View::range) has them, to `rows` until `most` is reached, and says
-    /// whether it was. For stores to which many rows at once are less work than one after the other.
-    fn read(
-        &self,
-        begin: &[u8],
-        end: &[u8],
-        direction: Direction,
-        most: Most,
-        rows: &mut Vec<KeyValue>,
-    ) -> Result<bool> {
-        most.take(self.range(begin, end, direction), rows)
+    /// The rows of a range, as [`range`](View::range) has them, until `most` is reached, when there may be more. For
+    /// stores to which many rows at once are less work than one after the other.
+    fn read(&self, begin: &[u8], end: &[u8], direction: Direction, most: Most) -> Result<RangeBatch> {
+        most.take(self.range(begin, end, direction))
     }
 
     /// About how many bytes of keys and values the range holds, where the store knows better than by

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use kv_api::{Direction, KeyValue, Result};
+use kv_api::{Direction, RangeBatch, Result};
 
 use super::run::{Known, Run};
 use crate::clears::uncovered;
@@ -57,17 +57,10 @@ impl<V: View> View for LoggedView<V> {
         LoggedRange(Rows::Merged(Box::new(Merged { sources, below, head: None, direction })))
     }
 
-    fn read(
-        &self,
-        begin: &[u8],
-        end: &[u8],
-        direction: Direction,
-        most: Most,
-        rows: &mut Vec<KeyValue>,
-    ) -> Result<bool> {
+    fn read(&self, begin: &[u8], end: &[u8], direction: Direction, most: Most) -> Result<RangeBatch> {
         match self.sources(begin, end).next() {
-            None => self.below.read(begin, end, direction, most, rows),
-            Some(_) => most.take(self.range(begin, end, direction), rows),
+            None => self.below.read(begin, end, direction, most),
+            Some(_) => most.take(self.range(begin, end, direction)),
         }
     }
 
