@@ -44,23 +44,18 @@ impl<V: View> View for LoggedView<V> {
     }
 
     fn range<'a>(&'a self, begin: &[u8], end: &[u8], direction: Direction) -> LoggedRange<'a, V> {
-        let sources: Vec<Source<'a>> = self.sources(begin, end).collect();
-        if sources.is_empty() {
-            return LoggedRange(Rows::Below(self.below.range(begin, end, direction)));
+        let sources = self.sources(begin, end);
+        match sources.is_empty() {
+            true => LoggedRange(Rows::Below(self.below.range(begin, end, direction))),
+            false => self.merged(sources, begin, end, direction),
         }
-        let mut cleared = RangeSet::default();
-        for (begin, end) in sources.iter().flat_map(|source| source.run.cleared().overlapping(begin, end)) {
-            cleared.insert(KeyRange { begin: begin.clone(), end: end.clone() });
-        }
-        let parts = uncovered(&cleared, begin, end).into();
-        let below = Below { view: &self.below, parts, rows: None, direction };
-        LoggedRange(Rows::Merged(Box::new(Merged { sources, below, head: None, direction })))
     }
 
     fn read(&self, begin: &[u8], end: &[u8], direction: Direction, most: Most) -> Result<RangeBatch> {
-        match self.sources(begin, end).next() {
-            None => self.below.read(begin, end, direction, most),
-            Some(_) => most.take(self.range(begin, end, direction)),
+        let sources = self.sources(begin, end);
+        match sources.is_empty() {
+            true => self.below.read(begin, end, direction, most),
+            false => most.take(self.merged(sources, begin, end, direction)),
         }
     }
 
@@ -72,10 +67,26 @@ impl<V: View> View for LoggedView<V> {
     }
 }
 
-impl<V> LoggedView<V> {
+impl<V: View> LoggedView<V> {
     /// The runs that have to do with a range, newest first.
-    fn sources<'a>(&'a self, begin: &[u8], end: &[u8]) -> impl Iterator<Item = Source<'a>> {
-        self.runs.iter().rev().filter_map(move |run| Source::of(run, begin, end))
+    fn sources<'a>(&'a self, begin: &[u8], end: &[u8]) -> Vec<Source<'a>> {
+        self.runs.iter().rev().filter_map(|run| Source::of(run, begin, end)).collect()
+    }
+
+    fn merged<'a>(
+        &'a self,
+        sources: Vec<Source<'a>>,
+        begin: &[u8],
+        end: &[u8],
+        direction: Direction,
+    ) -> LoggedRange<'a, V> {
+        let mut cleared = RangeSet::default();
+        for (begin, end) in sources.iter().flat_map(|source| source.run.cleared().overlapping(begin, end)) {
+            cleared.insert(KeyRange { begin: begin.clone(), end: end.clone() });
+        }
+        let parts = uncovered(&cleared, begin, end).into();
+        let below = Below { view: &self.below, parts, rows: None, direction };
+        LoggedRange(Rows::Merged(Box::new(Merged { sources, below, head: None, direction })))
     }
 }
 
