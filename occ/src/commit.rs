@@ -285,11 +285,11 @@ impl<S: Store> Core<S> {
         let resolver = lead.get_or_insert_with(Resolver::new);
         let now = self.clock.now();
         let (version, oldest, newest, head) = self.with_window(|window| {
-            let (newest, head) = window.newest(now);
-            (window.begin_batch(now), window.oldest(now), newest, head)
+            let newest = window.newest(now);
+            (window.begin_batch(now), window.oldest(now), newest, window.head().clone())
         });
         let mutations = requests.iter().flat_map(|request| &request.mutations);
-        let mut batch = BatchBuilder::new(version, mutations, &head, self.limits.value_bytes);
+        let mut batch = BatchBuilder::new(version, mutations, &*head, self.limits.value_bytes);
         let mut accepted: Vec<(Arc<Ticket>, Versionstamp)> = Vec::with_capacity(requests.len());
         let mut refused: Vec<(Arc<Ticket>, Error)> = Vec::new();
         for (order, request) in requests.into_iter().enumerate() {
@@ -341,7 +341,7 @@ impl<S: Store> Core<S> {
     fn write(&self, batch: BatchBuilder<'_, S::View>) -> Result<()> {
         let mut batch = batch.finish();
         let version = batch.version;
-        let changes = batch.ops.len();
+        let bytes = batch.ops.iter().map(Op::size).sum();
         let touched = self.watches.touched(&batch.ops);
         let sampled = lock(&self.sample).observe(&mut batch.ops);
         if let Some((key, value)) = self.version_mark(version) {
@@ -358,23 +358,23 @@ impl<S: Store> Core<S> {
         }
         lock(&self.sample).apply(sampled);
         self.hook.reached(Point::AfterApply);
-        let view = self.store.view().map_err(|error| self.lose(error))?;
+        let view = Arc::new(self.store.view().map_err(|error| self.lose(error))?);
         if faults::planted(self.fault, Fault::PublishedBeforeSync) {
-            self.publish(version, &view, changes, touched.clone());
+            self.publish(version, &view, bytes, touched.clone());
         }
         if !faults::planted(self.fault, Fault::MissingSync) {
             self.store.sync().map_err(|error| self.lose(error))?;
         }
         self.hook.reached(Point::AfterSync);
-        self.publish(version, &view, changes, touched);
+        self.publish(version, &view, bytes, touched);
         Ok(())
     }
 
     /// Lets a batch be read, and wakes those who watch its keys.
-    fn publish(&self, version: i64, view: &S::View, changes: usize, mut touched: Touched) {
+    fn publish(&self, version: i64, view: &Arc<S::View>, bytes: usize, mut touched: Touched) {
         let now = self.clock.now();
         let deferred = self.with_window(|window| {
-            window.publish(version, view.clone(), changes, now);
+            window.publish(version, view.clone(), bytes, now);
             self.watches.take_deferred()
         });
         if !faults::planted(self.fault, Fault::WatchArmedTooLate) {
@@ -382,7 +382,7 @@ impl<S: Store> Core<S> {
                 touched.entry(watch.key.clone()).or_default().push(watch);
             }
         }
-        Watches::compare(touched, view);
+        Watches::compare(touched, &**view);
     }
 
     /// Gives a version up that nothing was committed at.
@@ -433,7 +433,7 @@ impl<S: Store> Core<S> {
             window.head().clone()
         });
         for watch in watches {
-            match crate::store::View::get(&view, &watch.key) {
+            match crate::store::View::get(&*view, &watch.key) {
                 Ok(value) => watch.compare(value.as_ref()),
                 Err(_) => watch.finish(Ok(())),
             }

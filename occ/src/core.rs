@@ -14,7 +14,7 @@ use crate::sequencer::Timeline;
 use crate::store::{Store, View};
 use crate::sync::{Arc, Mutex, OnceLock, lock};
 use crate::watches::Watches;
-use crate::window::Window;
+use crate::window::{Hold, Window};
 
 /// Where the store remembers the last commit version, in the batch of that commit: eight bytes
 /// big-endian, after two of the format. A system key, out of the user's reach.
@@ -133,13 +133,10 @@ impl<S: Store> Core<S> {
         if self.shut(closed()) { self.store.close() } else { Ok(()) }
     }
 
-    /// Whether a transaction at `version` may still read.
-    pub(crate) fn check_age(&self, version: i64) -> Result<()> {
+    /// Whether a version is of the last seconds that can be read at.
+    pub(crate) fn is_young(&self, version: i64) -> bool {
         let width = i64::try_from(self.limits.read_window.as_micros()).unwrap_or(i64::MAX);
-        if version < self.timeline.version_at(self.clock.now()).saturating_sub(width) {
-            return Err(Error::new(error::TRANSACTION_TOO_OLD));
-        }
-        Ok(())
+        version >= self.timeline.version_at(self.clock.now()).saturating_sub(width)
     }
 
     /// Acts on the window under its lock. Views that leave it are dropped after: that may take a while.
@@ -152,22 +149,17 @@ impl<S: Store> Core<S> {
         outcome
     }
 
-    /// The newest version that can be read, and its view.
-    pub(crate) fn newest(&self) -> (i64, S::View) {
+    /// The newest version that can be read, its view, and a hold on it.
+    pub(crate) fn newest(&self) -> (i64, Arc<S::View>, Hold<S::View>) {
         let now = self.clock.now();
         self.with_window(|window| {
             window.renew(|view| self.store.renewed(view));
-            window.newest(now)
+            (window.newest(now), window.head().clone(), window.hold_head())
         })
     }
 
-    /// Somebody is told a version, and may read at it while the window lasts.
-    pub(crate) fn tell(&self, version: i64) {
-        self.with_window(|window| window.tell(version));
-    }
-
-    /// The view at a version.
-    pub(crate) fn view_at(&self, version: i64) -> Result<S::View> {
+    /// The view at a version, and a hold on it.
+    pub(crate) fn view_at(&self, version: i64) -> Result<(Arc<S::View>, Hold<S::View>)> {
         let now = self.clock.now();
         self.with_window(|window| window.at(version, now))
     }

@@ -14,6 +14,7 @@ use kv_api::{Direction, Error, KeySelector, RangeBatch, Result, error};
 
 use crate::key_map;
 use crate::store::{Most, View};
+use crate::sync::Arc;
 use crate::write_map::{Known, Stack, Unreadable, WriteMap};
 
 impl From<Unreadable> for Error {
@@ -25,7 +26,7 @@ impl From<Unreadable> for Error {
 /// A view and, unless the reader is not to see them, the transaction's writes.
 #[derive(Debug)]
 pub(crate) struct Overlay<'a, V> {
-    pub(crate) view: &'a V,
+    pub(crate) view: Arc<V>,
     pub(crate) writes: Option<&'a WriteMap>,
     pub(crate) bypass_unreadable: bool,
 }
@@ -70,7 +71,7 @@ impl<'a, V: View> Overlay<'a, V> {
     }
 
     /// The rows from `begin` up to, not including, `end`.
-    pub(crate) fn scan(&self, begin: &[u8], end: &[u8], direction: Direction) -> Scan<'a, V> {
+    pub(crate) fn scan(&self, begin: &[u8], end: &[u8], direction: Direction) -> Scan<'_, V> {
         let is_empty = begin >= end;
         let writes = self.some_writes().filter(|_| !is_empty);
         // Without writes nobody asks how far the scan has come.
@@ -78,7 +79,7 @@ impl<'a, V: View> Overlay<'a, V> {
         Scan {
             base: (!is_empty).then(|| self.view.range(begin, end, direction).peekable()),
             ops: writes.map(|writes| Ops { range: writes.ops_in(begin, end), direction }.peekable()),
-            view: self.view,
+            view: &self.view,
             writes,
             checks_unreadable: !self.bypass_unreadable && self.writes.is_some_and(WriteMap::any_unreadable),
             direction,

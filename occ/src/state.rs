@@ -33,6 +33,7 @@ use crate::read_conflicts::ReadConflicts;
 use crate::store::Store;
 use crate::sync::{Arc, Promise};
 use crate::watches::Watch;
+use crate::window::Hold;
 use crate::write_map::{Known, WriteMap};
 use crate::{KeyRange, size};
 
@@ -51,9 +52,9 @@ const KEY_SLACK: usize = 8;
 pub(crate) struct State<S: Store> {
     pub(crate) writes: WriteMap,
     read_conflicts: ReadConflicts,
-    /// The version read at, and its view once something was read.
+    /// The version read at, and a hold on its view once something was read.
     version: Option<i64>,
-    view: Option<S::View>,
+    hold: Option<Hold<S::View>>,
     pub(crate) options: Options,
     persistent: Persistent,
     born: Duration,
@@ -84,7 +85,7 @@ impl<S: Store> State<S> {
             writes: WriteMap::new(core.limits.value_bytes),
             read_conflicts: ReadConflicts::default(),
             version: None,
-            view: None,
+            hold: None,
             options: Options::new(core.limits.transaction_bytes),
             persistent: Persistent::default(),
             born: core.clock.now(),
@@ -112,6 +113,7 @@ impl<S: Store> State<S> {
             return;
         }
         self.ended = Some(error.clone());
+        self.hold = None;
         if let Some(waker) = self.commit_waker.take() {
             waker.wake();
         }
@@ -178,7 +180,7 @@ impl<S: Store> State<S> {
         self.writes.reset();
         self.read_conflicts.clear();
         self.version = None;
-        self.view = None;
+        self.hold = None;
         self.options = Options::new(core.limits.transaction_bytes);
         self.approximate_size = 0;
         self.deferred = None;
@@ -269,15 +271,16 @@ impl<S: Store> State<S> {
 
     pub(crate) fn read_version(&mut self, core: &Core<S>) -> Result<i64> {
         self.check(core)?;
-        Ok(self.begin_reading(core))
+        Ok(self.version_to_read(core))
     }
 
-    fn begin_reading(&mut self, core: &Core<S>) -> i64 {
+    /// The read version, which is fetched when it is asked for first.
+    fn version_to_read(&mut self, core: &Core<S>) -> i64 {
         if let Some(version) = self.version {
             return version;
         }
-        let (version, view) = core.newest();
-        (self.version, self.view) = (Some(version), Some(view));
+        let (version, _, hold) = core.newest();
+        (self.version, self.hold) = (Some(version), Some(hold));
         version
     }
 
@@ -328,26 +331,29 @@ impl<S: Store> State<S> {
         }
     }
 
+    /// The store at the read version: 1007 once that is too old.
+    fn view(&mut self, core: &Core<S>) -> Result<Arc<S::View>> {
+        let Some(version) = self.version else {
+            let (version, view, hold) = core.newest();
+            (self.version, self.hold) = (Some(version), Some(hold));
+            return Ok(view);
+        };
+        if let Some(view) = self.hold.as_ref().filter(|_| core.is_young(version)).and_then(Hold::view) {
+            return Ok(view);
+        }
+        let found = core.view_at(version);
+        let (view, hold) = found.inspect_err(|_| self.hold = None)?;
+        self.hold = Some(hold);
+        Ok(view)
+    }
+
     /// The store at the read version, with the transaction's writes unless `read` is not to see them.
     pub(crate) fn overlay(&mut self, core: &Core<S>, read: Read) -> Result<Overlay<'_, S::View>> {
-        let is_first = self.version.is_none();
-        let version = self.begin_reading(core);
-        match &self.view {
-            Some(_) if is_first => {}
-            Some(_) => {
-                // Too old to be read again: the store may let go of what only this view needs.
-                core.check_age(version).inspect_err(|_| self.view = None)?;
-            }
-            None => self.view = Some(core.view_at(version)?),
-        }
-        match &self.view {
-            Some(view) => Ok(Overlay {
-                view,
-                writes: self.sees_writes(read).then_some(&self.writes),
-                bypass_unreadable: self.options.bypass_unreadable,
-            }),
-            None => Err(Error::new(error::INTERNAL_ERROR)),
-        }
+        Ok(Overlay {
+            view: self.view(core)?,
+            writes: self.sees_writes(read).then_some(&self.writes),
+            bypass_unreadable: self.options.bypass_unreadable,
+        })
     }
 
     /// Adds the read conflict of a range that was read, but for what this transaction decides itself.
@@ -445,6 +451,8 @@ impl<S: Store> State<S> {
             return Err(error);
         }
         self.commit_started = true;
+        // Nothing is read any more.
+        self.hold = None;
         let ticket = Arc::new(Ticket::new(std::mem::take(&mut self.watches), self.stamp.clone()));
         self.ticket = Some(ticket.clone());
         if let Some(error) = &self.failed_read {
@@ -461,10 +469,9 @@ impl<S: Store> State<S> {
             ticket.fail(error.clone());
             return Err(error);
         }
-        let read_version = self.begin_reading(core);
+        let read_version = self.version_to_read(core);
+        self.hold = None;
         let (mutations, write_conflicts) = self.writes.take();
-        // The view is not needed any more; the store may let it go.
-        self.view = None;
         Ok(Some(Request { read_version, read_conflicts, write_conflicts, mutations, bytes, ticket }))
     }
 }

@@ -14,6 +14,8 @@
 use bytes::Bytes;
 use kv_api::{Direction, Durability, Error, KeyValue, RangeBatch, Result};
 
+use crate::size;
+
 /// One change of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
@@ -37,6 +39,18 @@ pub enum Op {
         /// The first key that stays.
         end: Bytes,
     },
+}
+
+impl Op {
+    /// About how many bytes it takes, in memory or in a log.
+    pub(crate) fn size(&self) -> usize {
+        size::MUTATION
+            + match self {
+                Op::Set { key, value } => key.len() + value.len(),
+                Op::Clear { key } => key.len(),
+                Op::ClearRange { begin, end } => begin.len() + end.len(),
+            }
+    }
 }
 
 /// Changes that take effect together, in this order: a later one wins over an earlier one.

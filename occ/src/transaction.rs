@@ -101,8 +101,8 @@ impl<S: Store> OccTransaction<S> {
             if begin > max_key || end > max_key {
                 return Err(Error::new(error::KEY_OUTSIDE_LEGAL_RANGE));
             }
-            let (_, view) = core.newest();
-            measure(&Overlay { view: &view, writes: None, bypass_unreadable: true }, &core.sample)
+            let (_, view, _) = core.newest();
+            measure(&Overlay { view, writes: None, bypass_unreadable: true }, &core.sample)
         })
     }
 
@@ -160,7 +160,7 @@ impl<S: Store> OccTransaction<S> {
 #[deny(clippy::missing_trait_methods)]
 impl<S: Store> Transaction for OccTransaction<S> {
     fn get_read_version(&self) -> impl Future<Output = Result<i64>> + Send + use<S> {
-        ready(self.with(|state, core| state.read_version(core).inspect(|version| core.tell(*version))))
+        ready(self.with(|state, core| state.read_version(core)))
     }
 
     fn set_read_version(&self, version: i64) {
@@ -230,13 +230,9 @@ impl<S: Store> Transaction for OccTransaction<S> {
 
     fn get_versionstamp(&self) -> impl Future<Output = Result<Versionstamp>> + Send + use<S> {
         let stamp = self.with(|state, core| state.stamp(core));
-        // Not the handle: a stamp that is waited for keeps no database open.
-        let core = self.0.handle.core.clone();
         async move {
             let stamp = stamp?;
-            let stamp = poll_fn(|context| stamp.poll(context)).await?;
-            core.tell(stamp.version() as i64);
-            Ok(stamp)
+            poll_fn(|context| stamp.poll(context)).await
         }
     }
 
@@ -264,11 +260,9 @@ impl<S: Store> Transaction for OccTransaction<S> {
     }
 
     fn get_committed_version(&self) -> Result<i64> {
-        let committed = self.with(|state, _| state.committed).ok_or_else(|| {
+        self.with(|state, _| state.committed).ok_or_else(|| {
             Error::new(error::CLIENT_INVALID_OPERATION).with_context("the transaction has not committed")
-        })?;
-        self.0.handle.core.tell(committed);
-        Ok(committed)
+        })
     }
 
     fn on_error(&self, error: Error) -> impl Future<Output = Result<()>> + Send + use<S> {

@@ -6,13 +6,22 @@
 //!                    └ reads at 10..17             └ reads at 42 up to the newest read version
 //! ```
 //!
-//! A view holds on to what later batches replaced, which the store could otherwise use again: under very
-//! many writes only those views are kept whose versions somebody was told ([`Window::tell`]) and may ask
-//! for. Transactions that have begun hold their own view.
+//! A view keeps the store from letting go of what later batches replaced. So the window alone owns views:
+//! a transaction has a [`Hold`], which finds the view as long as the window has it. A view goes when its
+//! versions are too old, and before that when much was written since:
+//!
+//! | bytes written since  | the view is kept |
+//! |----------------------|------------------|
+//! | up to [`RECENT`]     | for whoever may set such a read version |
+//! | up to [`MOST_BYTES`] | while a transaction reads at it |
+//! | more                 | no: 1007 before the window has passed, rather than memory without a bound |
+//!
+//! Nothing but a call drops views: commits and the first read of each transaction do, and a read that is
+//! too late. A database that is left alone keeps what it has, and writes nothing over it.
 //!
 //! Invariants: a view is here only once its batch is synced; the newest read version that was handed
 //! out is below every commit version that is given later; a version older than the window by the clock
-//! is not readable, even where nothing was written since.
+//! is not readable, even where nothing was written since; nor is one from before the database was opened.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -20,20 +29,18 @@ use std::time::Duration;
 use kv_api::{Error, Result, error};
 
 use crate::sequencer::Timeline;
+use crate::sync::{Arc, Weak};
 
-/// More views than this, and views before more changed keys than this, are not kept: under very many
-/// writes the oldest part of the window is given up (1007 for those who set such a read version) rather
-/// than the memory.
-const MOST: Extent = Extent { views: 4096, changes: 100_000 };
+/// The views that are kept though no transaction reads at them.
+const RECENT: Recent = Recent { views: 1024, bytes: 16 << 20 };
 
-/// The same for views at whose versions nobody was told: nobody is going to ask for them, but for who
-/// made a version up.
-const UNTOLD: Extent = Extent { views: 64, changes: 2_000 };
+/// With more bytes than this written since, no view is kept.
+const MOST_BYTES: u64 = 256 << 20;
 
-#[derive(Clone, Copy, Debug)]
-struct Extent {
+struct Recent {
     views: usize,
-    changes: u64,
+    /// Of the batches that followed.
+    bytes: u64,
 }
 
 /// See the [module](self).
@@ -44,12 +51,12 @@ pub(crate) struct Window<V> {
     width: i64,
     /// The newest views without a gap; the last is the head.
     views: VecDeque<Entry<V>>,
-    /// Older ones, at whose versions somebody was told.
-    told: VecDeque<Entry<V>>,
-    /// The changes of all batches.
-    changes: u64,
+    /// Older ones, which transactions read at.
+    held: VecDeque<Entry<V>>,
+    /// The bytes of all batches.
+    bytes: u64,
     /// Views that nobody needs any more: to be dropped outside of the window's lock.
-    dropped: Vec<V>,
+    dropped: Vec<Arc<V>>,
     /// The newest version that can be read at.
     newest: i64,
     /// The commit version of the batch that is under way.
@@ -62,70 +69,79 @@ struct Entry<V> {
     from: i64,
     /// Where the next one begins; of the head, beyond all.
     until: i64,
-    /// The changes of all batches up to it.
-    changes: u64,
-    told: bool,
-    view: V,
+    /// The bytes of all batches up to it.
+    bytes: u64,
+    view: Arc<V>,
+    /// Each transaction that reads here has a clone.
+    readers: Arc<()>,
 }
 
-impl<V: Clone> Window<V> {
+impl<V> Entry<V> {
+    fn is_read(&self) -> bool {
+        Arc::strong_count(&self.readers) > 1
+    }
+
+    fn hold(&self) -> Hold<V> {
+        Hold { view: Arc::downgrade(&self.view), _reader: self.readers.clone() }
+    }
+}
+
+/// What a transaction has of the view that it reads: the window may let go of it all the same.
+#[derive(Debug)]
+pub(crate) struct Hold<V> {
+    view: Weak<V>,
+    _reader: Arc<()>,
+}
+
+impl<V> Hold<V> {
+    /// The view, for the length of a read; `None` once the window has another one of this version, or none.
+    pub(crate) fn view(&self) -> Option<Arc<V>> {
+        self.view.upgrade()
+    }
+}
+
+impl<V> Window<V> {
     pub(crate) fn new(timeline: Timeline, width: Duration, view: V) -> Self {
         let width = i64::try_from(width.as_micros()).unwrap_or(i64::MAX);
         let newest = timeline.first();
-        let views = VecDeque::from([Entry { from: newest, until: i64::MAX, changes: 0, told: false, view }]);
-        let (told, dropped) = (VecDeque::new(), Vec::new());
-        Window { timeline, width, views, told, changes: 0, dropped, newest, committing: None }
+        let first = Entry { from: newest, until: i64::MAX, bytes: 0, view: Arc::new(view), readers: Arc::default() };
+        let (views, held, dropped) = (VecDeque::from([first]), VecDeque::new(), Vec::new());
+        Window { timeline, width, views, held, bytes: 0, dropped, newest, committing: None }
     }
 
-    /// The newest version, and its view. Versions pass with time even where nothing is committed.
-    pub(crate) fn newest(&mut self, now: Duration) -> (i64, V) {
-        self.advance(now);
-        (self.newest, self.head().clone())
+    /// The newest version. Versions pass with time even where nothing is committed.
+    pub(crate) fn newest(&mut self, now: Duration) -> i64 {
+        if self.committing.is_none() {
+            self.newest = self.newest.max(self.timeline.version_at(now));
+        }
+        self.prune(now);
+        self.newest
     }
 
     /// The view at `version`: 1009 when it is ahead of the database, 1007 when it is too old.
-    pub(crate) fn at(&mut self, version: i64, now: Duration) -> Result<V> {
-        self.advance(now);
-        if version > self.newest {
+    pub(crate) fn at(&mut self, version: i64, now: Duration) -> Result<(Arc<V>, Hold<V>)> {
+        if version > self.newest(now) {
             return Err(Error::new(error::FUTURE_VERSION));
         }
-        if version < self.oldest(now) {
-            return Err(Error::new(error::TRANSACTION_TOO_OLD));
-        }
-        match self.entry(version) {
-            Some(entry) => {
-                // Who asked once may ask again.
-                entry.told = true;
-                Ok(entry.view.clone())
-            }
-            None => Err(Error::new(error::TRANSACTION_TOO_OLD)),
-        }
+        let is_young = version >= self.oldest(now);
+        let entry = self.entry(version).filter(|_| is_young).ok_or(Error::new(error::TRANSACTION_TOO_OLD))?;
+        Ok((entry.view.clone(), entry.hold()))
     }
 
-    /// Keeps the view at `version`, which somebody is told, while the window lasts; where a batch was
-    /// committed there, the view right before it too.
-    pub(crate) fn tell(&mut self, version: i64) {
-        let Some(entry) = self.entry(version) else { return };
-        entry.told = true;
-        if entry.from == version
-            && let Some(before) = self.entry(version - 1)
-        {
-            before.told = true;
-        }
-    }
-
-    fn entry(&mut self, version: i64) -> Option<&mut Entry<V>> {
+    fn entry(&self, version: i64) -> Option<&Entry<V>> {
         let views = match self.views.front() {
-            Some(first) if first.from <= version => &mut self.views,
-            _ => &mut self.told,
+            Some(first) if first.from <= version => &self.views,
+            _ => &self.held,
         };
         let at = views.partition_point(|entry| entry.from <= version).checked_sub(1)?;
-        views.get_mut(at).filter(|entry| version < entry.until)
+        views.get(at).filter(|entry| version < entry.until)
     }
 
-    /// The oldest version that can be read at, and that a commit may have read at.
+    /// The oldest version that can be read at, and that a commit may have read at. What was committed
+    /// before the database was opened nobody knows any more, as after a recovery of FoundationDB.
     pub(crate) fn oldest(&self, now: Duration) -> i64 {
-        self.timeline.version_at(now).max(self.newest).saturating_sub(self.width)
+        let newest = self.timeline.version_at(now).max(self.newest);
+        newest.saturating_sub(self.width).max(self.timeline.first())
     }
 
     /// Begins a batch: its commit version.
@@ -135,16 +151,26 @@ impl<V: Clone> Window<V> {
         version
     }
 
-    /// The batch is in the store and synced: it can be read.
-    pub(crate) fn publish(&mut self, version: i64, view: V, changes: usize, now: Duration) {
+    /// The batch, of so many bytes, is in the store and synced: it can be read.
+    pub(crate) fn publish(&mut self, version: i64, view: Arc<V>, bytes: usize, now: Duration) {
         self.committing = None;
         self.newest = version;
-        self.changes += changes as u64;
+        self.bytes += bytes as u64;
         if let Some(head) = self.views.back_mut() {
             head.until = version;
         }
-        self.views.push_back(Entry { from: version, until: i64::MAX, changes: self.changes, told: false, view });
+        let readers = Arc::default();
+        self.views.push_back(Entry { from: version, until: i64::MAX, bytes: self.bytes, view, readers });
         self.prune(now);
+        // Those whose transactions have ended. There are few as a rule.
+        let dropped = &mut self.dropped;
+        self.held.retain(|entry| {
+            let is_read = entry.is_read();
+            if !is_read {
+                dropped.push(entry.view.clone());
+            }
+            is_read
+        });
     }
 
     /// The batch committed nothing; its version passes.
@@ -158,10 +184,19 @@ impl<V: Clone> Window<V> {
         self.committing.is_some()
     }
 
-    /// The newest view.
-    pub(crate) fn head(&self) -> &V {
+    fn head_entry(&self) -> &Entry<V> {
         // The constructor puts one in and pruning leaves one.
-        &self.views[self.views.len() - 1].view
+        &self.views[self.views.len() - 1]
+    }
+
+    /// The newest view.
+    pub(crate) fn head(&self) -> &Arc<V> {
+        &self.head_entry().view
+    }
+
+    /// A hold on the newest view.
+    pub(crate) fn hold_head(&self) -> Hold<V> {
+        self.head_entry().hold()
     }
 
     /// Puts what `renewed` gives for the newest view in its place: the same rows.
@@ -169,40 +204,30 @@ impl<V: Clone> Window<V> {
         if let Some(head) = self.views.back_mut()
             && let Some(view) = renewed(&head.view)
         {
-            self.dropped.push(std::mem::replace(&mut head.view, view));
+            self.dropped.push(std::mem::replace(&mut head.view, Arc::new(view)));
         }
-    }
-
-    fn advance(&mut self, now: Duration) {
-        if self.committing.is_none() {
-            self.newest = self.newest.max(self.timeline.version_at(now));
-        }
-        self.prune(now);
     }
 
     fn prune(&mut self, now: Duration) {
-        let oldest = self.oldest(now);
-        let changes = self.changes;
-        let is_beyond = |entry: &Entry<V>, views: usize, most: Extent| {
-            entry.until <= oldest || views > most.views || changes - entry.changes > most.changes
-        };
+        let (oldest, bytes) = (self.oldest(now), self.bytes);
+        let is_too_old = |entry: &Entry<V>| entry.until <= oldest || bytes - entry.bytes > MOST_BYTES;
+        while let Some(entry) = self.held.pop_front_if(|entry| is_too_old(entry)) {
+            self.dropped.push(entry.view);
+        }
         while self.views.len() > 1 {
-            let views = self.views.len();
-            let Some(entry) = self.views.pop_front_if(|entry| is_beyond(entry, views, UNTOLD)) else { break };
-            match entry.told {
-                true => self.told.push_back(entry),
+            let are_many = self.views.len() > RECENT.views;
+            let is_recent = |entry: &Entry<V>| !are_many && bytes - entry.bytes <= RECENT.bytes;
+            let entry = self.views.pop_front_if(|entry| is_too_old(entry) || !is_recent(entry));
+            let Some(entry) = entry else { break };
+            match entry.is_read() && !is_too_old(&entry) {
+                true => self.held.push_back(entry),
                 false => self.dropped.push(entry.view),
             }
-        }
-        loop {
-            let views = self.views.len() + self.told.len();
-            let Some(entry) = self.told.pop_front_if(|entry| is_beyond(entry, views, MOST)) else { break };
-            self.dropped.push(entry.view);
         }
     }
 
     /// The views that have left the window since the last call.
-    pub(crate) fn take_dropped(&mut self) -> Vec<V> {
+    pub(crate) fn take_dropped(&mut self) -> Vec<Arc<V>> {
         std::mem::take(&mut self.dropped)
     }
 }
@@ -217,82 +242,96 @@ mod tests {
         Window::new(Timeline::new(Duration::ZERO, 0), 5 * SECOND, "empty")
     }
 
-    #[test]
-    fn reads_at_any_version_of_the_window() {
-        let mut window = window();
-        let first = window.begin_batch(SECOND);
-        window.publish(first, "one", 1, SECOND);
-        let second = window.begin_batch(SECOND);
-        assert_eq!(second, first + 1);
-        window.publish(second, "two", 1, SECOND);
-        assert_eq!(window.at(first - 1, SECOND).unwrap(), "empty");
-        assert_eq!(window.at(first, SECOND).unwrap(), "one");
-        assert_eq!(window.at(second, SECOND).unwrap(), "two");
-        assert_eq!(window.at(second + 1, SECOND).unwrap_err().code(), 1009);
-        assert_eq!(window.at(second + 1, 2 * SECOND).unwrap(), "two", "versions pass with time");
-        assert_eq!(window.at(second, 7 * SECOND).unwrap_err().code(), 1007);
-        assert_eq!(window.newest(7 * SECOND).1, "two");
-        assert_eq!(window.views.len(), 1);
+    fn view(window: &mut Window<&'static str>, version: i64, now: Duration) -> Result<&'static str, i32> {
+        window.at(version, now).map(|(view, _)| *view).map_err(|error| error.code())
     }
 
-    /// Publishes a batch of so many changes; its version.
-    fn write(window: &mut Window<&'static str>, view: &'static str, changes: usize) -> i64 {
+    /// Publishes a batch of so many bytes; its version.
+    fn write(window: &mut Window<&'static str>, view: &'static str, bytes: u64) -> i64 {
         let version = window.begin_batch(SECOND);
-        window.publish(version, view, changes, SECOND);
+        window.publish(version, Arc::new(view), bytes as usize, SECOND);
         version
     }
 
     #[test]
-    fn very_many_changes_leave_what_somebody_was_told() {
+    fn reads_at_any_version_of_the_window() {
         let mut window = window();
         let first = write(&mut window, "one", 1);
         let second = write(&mut window, "two", 1);
-        let third = write(&mut window, "three", 1);
-        window.tell(second);
-        for _ in 0..UNTOLD.views {
-            write(&mut window, "more", 1);
-        }
-        assert_eq!(window.at(first - 1, SECOND).unwrap_err().code(), 1007, "nobody was told");
-        assert_eq!(window.at(first, SECOND).unwrap(), "one", "right before one that somebody was told");
-        assert_eq!(window.at(second, SECOND).unwrap(), "two");
-        assert_eq!(window.at(third, SECOND).unwrap_err().code(), 1007, "in a gap");
-        assert_eq!(window.take_dropped(), ["empty", "three"]);
-        let last = write(&mut window, "last", UNTOLD.changes as usize + 1);
-        assert_eq!((window.views.len(), window.told.len()), (1, 2));
-        assert_eq!(window.at(last - 1, SECOND).unwrap_err().code(), 1007);
-        assert_eq!(window.at(last, SECOND).unwrap(), "last");
-        assert_eq!(window.at(second, 6 * SECOND).unwrap(), "two");
-        assert_eq!(window.at(second, 7 * SECOND).unwrap_err().code(), 1007);
-        assert!(window.told.is_empty());
+        assert_eq!(second, first + 1);
+        assert_eq!(view(&mut window, first - 1, SECOND), Ok("empty"));
+        assert_eq!(view(&mut window, first, SECOND), Ok("one"));
+        assert_eq!(view(&mut window, second, SECOND), Ok("two"));
+        assert_eq!(view(&mut window, second + 1, SECOND), Err(1009));
+        assert_eq!(view(&mut window, second + 1, 2 * SECOND), Ok("two"), "versions pass with time");
+        assert_eq!(view(&mut window, second, 7 * SECOND), Err(1007));
+        assert_eq!((*window.head().as_ref(), window.views.len()), ("two", 1));
     }
 
     #[test]
-    fn very_many_changes_shorten_the_window() {
+    fn what_is_written_leaves_the_recent_views_and_those_that_are_read() {
         let mut window = window();
-        let first = write(&mut window, "one", MOST.changes as usize);
-        window.tell(first);
-        assert_eq!(window.at(first, SECOND).unwrap(), "one");
-        let second = write(&mut window, "two", MOST.changes as usize);
-        assert_eq!(window.at(first, SECOND).unwrap(), "one");
-        assert_eq!(window.at(first - 1, SECOND).unwrap_err().code(), 1007);
-        assert_eq!(window.take_dropped(), ["empty"]);
-        window.tell(second);
-        for _ in 0..2 * MOST.views {
-            let version = write(&mut window, "more", 1);
-            window.tell(version);
+        let first = write(&mut window, "one", 1);
+        let (_, hold) = window.at(first, SECOND).unwrap();
+        let second = write(&mut window, "two", 1);
+        let third = write(&mut window, "three", RECENT.bytes);
+        assert_eq!(view(&mut window, second, SECOND), Ok("two"));
+        write(&mut window, "four", 1);
+        assert_eq!(view(&mut window, first - 1, SECOND), Err(1007));
+        assert_eq!(view(&mut window, first, SECOND), Ok("one"), "a transaction reads it");
+        assert_eq!(view(&mut window, second, SECOND), Err(1007), "in a gap");
+        assert_eq!(view(&mut window, third, SECOND), Ok("three"));
+        assert_eq!(window.take_dropped().len(), 2);
+        drop(hold);
+        write(&mut window, "five", 1);
+        assert_eq!(view(&mut window, first, SECOND), Err(1007), "nobody reads it any more");
+
+        for _ in 0..2 * RECENT.views {
+            write(&mut window, "more", 0);
         }
-        assert_eq!(window.views.len() + window.told.len(), MOST.views);
-        assert_eq!(window.head(), &"more");
+        assert_eq!((window.views.len(), window.held.len()), (RECENT.views, 0));
+    }
+
+    #[test]
+    fn a_view_that_is_read_goes_with_time_and_with_very_many_bytes() {
+        for bytes in [0, MOST_BYTES] {
+            let mut window = window();
+            let version = write(&mut window, "one", 1);
+            let (view, hold) = window.at(version, SECOND).unwrap();
+            drop(view);
+            write(&mut window, "two", RECENT.bytes + 1);
+            assert!(hold.view().is_some());
+            write(&mut window, "three", bytes);
+            if bytes == 0 {
+                window.newest(5 * SECOND);
+                assert!(hold.view().is_some());
+                window.newest(7 * SECOND);
+            }
+            window.take_dropped();
+            assert!(hold.view().is_none());
+        }
+    }
+
+    /// A transaction that reads goes on with the renewed view, which is kept for it.
+    #[test]
+    fn a_renewed_view_takes_the_place_of_the_one_that_is_held() {
+        let mut window = window();
+        let version = write(&mut window, "one", 1);
+        let hold = window.hold_head();
+        window.renew(|_| Some("renewed"));
+        window.take_dropped();
+        assert!(hold.view().is_none());
+        write(&mut window, "two", RECENT.bytes + 1);
+        assert_eq!(view(&mut window, version, SECOND), Ok("renewed"));
     }
 
     #[test]
     fn no_read_version_reaches_a_commit_under_way() {
         let mut window = window();
         let version = window.begin_batch(SECOND);
-        let (read, view) = window.newest(3 * SECOND);
-        assert!(read < version);
-        assert_eq!(view, "empty");
-        window.publish(version, "one", 1, 3 * SECOND);
-        assert!(window.newest(3 * SECOND).0 >= version);
+        assert!(window.newest(3 * SECOND) < version);
+        assert_eq!(*window.head().as_ref(), "empty");
+        window.publish(version, Arc::new("one"), 1, 3 * SECOND);
+        assert!(window.newest(3 * SECOND) >= version);
     }
 }

@@ -34,11 +34,22 @@ pub struct Control {
     pub head: Mutex<Arc<Map>>,
     /// What the newest view is to be replaced by.
     pub renewed: Mutex<Option<Arc<Map>>>,
+    /// Each view has one of these.
+    living: Arc<()>,
 }
 
 impl Control {
     fn head(&self) -> MutexGuard<'_, Arc<Map>> {
         self.head.lock().unwrap()
+    }
+
+    fn view(self: &Arc<Self>, rows: Arc<Map>) -> TestView {
+        TestView { control: self.clone(), rows, _living: self.living.clone() }
+    }
+
+    /// How many views anyone holds.
+    pub fn living_views(&self) -> usize {
+        Arc::strong_count(&self.living) - 1
     }
 }
 
@@ -49,11 +60,11 @@ impl Store for TestStore {
     type View = TestView;
 
     fn view(&self) -> Result<TestView> {
-        Ok(TestView(self.0.clone(), self.0.head().clone()))
+        Ok(self.0.view(self.0.head().clone()))
     }
 
     fn renewed(&self, _: &TestView) -> Option<TestView> {
-        Some(TestView(self.0.clone(), self.0.renewed.lock().unwrap().take()?))
+        Some(self.0.view(self.0.renewed.lock().unwrap().take()?))
     }
 
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
@@ -97,20 +108,24 @@ impl Store for TestStore {
 }
 
 #[derive(Clone, Debug)]
-pub struct TestView(Arc<Control>, Arc<Map>);
+pub struct TestView {
+    control: Arc<Control>,
+    rows: Arc<Map>,
+    _living: Arc<()>,
+}
 
 impl View for TestView {
     type Range<'a> = Box<dyn Iterator<Item = Result<(Bytes, Bytes)>> + 'a>;
 
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        self.0.gets.fetch_add(1, Ordering::Relaxed);
-        Ok(self.1.get(key).cloned())
+        self.control.gets.fetch_add(1, Ordering::Relaxed);
+        Ok(self.rows.get(key).cloned())
     }
 
     fn range<'a>(&'a self, begin: &[u8], end: &[u8], direction: Direction) -> Self::Range<'a> {
-        let rows = self.1.range::<[u8], _>((Bound::Included(begin), Bound::Excluded(end)));
+        let rows = self.rows.range::<[u8], _>((Bound::Included(begin), Bound::Excluded(end)));
         let row = |(key, value): (&Bytes, &Bytes)| {
-            self.0.scanned.fetch_add(1, Ordering::Relaxed);
+            self.control.scanned.fetch_add(1, Ordering::Relaxed);
             Ok((key.clone(), value.clone()))
         };
         match direction {
