@@ -42,6 +42,13 @@ const MOST_REQUESTS: usize = 10_000;
 /// The most bytes of one batch, but for a single request.
 const MOST_BYTES: usize = 32_000_000;
 
+/// The most bytes that wait in the queue. A commit that finds it full is refused, and may be tried again, as by a
+/// commit proxy of FoundationDB: committers that are faster than the disk would fill the memory.
+const MOST_QUEUED_BYTES: usize = 64_000_000;
+
+/// What a request takes beside its bytes, about.
+const REQUEST_BYTES: usize = 512;
+
 /// A transaction on its way into the store.
 #[derive(Debug)]
 pub(crate) struct Request {
@@ -61,6 +68,13 @@ pub(crate) struct Ticket {
     watches: Mutex<Vec<Arc<Watch>>>,
     /// The transaction's own versionstamp, for those who asked.
     stamp: Arc<Promise<Result<Versionstamp>>>,
+}
+
+impl Request {
+    /// What it takes of the queue's room.
+    fn room(&self) -> usize {
+        REQUEST_BYTES + self.bytes
+    }
 }
 
 impl Ticket {
@@ -100,12 +114,33 @@ pub(crate) struct Pipeline {
 #[derive(Debug, Default)]
 struct Queue {
     requests: Vec<Request>,
+    /// The room that they take.
+    bytes: usize,
     /// Somebody leads.
     led: bool,
     /// The lead was handed to the committer thread, which has not taken it yet.
     handed: bool,
     thread: Option<thread::JoinHandle<()>>,
     stopped: bool,
+}
+
+impl Queue {
+    /// The requests of the next batch, from the front.
+    fn take_batch(&mut self) -> Vec<Request> {
+        let mut bytes = 0;
+        let fits = self.requests.iter().take(MOST_REQUESTS).take_while(|request| {
+            let fits = bytes == 0 || bytes + request.bytes <= MOST_BYTES;
+            bytes += request.bytes;
+            fits
+        });
+        let count = fits.count();
+        let taken = match count == self.requests.len() {
+            true => std::mem::take(&mut self.requests),
+            false => self.requests.drain(..count).collect(),
+        };
+        self.bytes -= taken.iter().map(Request::room).sum::<usize>();
+        taken
+    }
 }
 
 /// Of a committer that has let others go first: when it goes away meanwhile, its request is somebody else's to
@@ -155,7 +190,8 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Puts a request in the queue; whether somebody leads, who is going to take it.
+    /// Puts a request in the queue, or refuses it; whether there is nothing more to be done here, because somebody
+    /// leads, who is going to take it, or because it was refused.
     fn enqueue(&self, request: Request) -> bool {
         let mut queue = lock(&self.pipeline.queue);
         if queue.stopped {
@@ -163,6 +199,13 @@ impl<S: Store> Core<S> {
             request.ticket.fail(self.closed_error());
             return true;
         }
+        if queue.bytes > 0 && queue.bytes + request.room() > MOST_QUEUED_BYTES {
+            drop(queue);
+            let full = Error::new(error::COMMIT_PROXY_MEMORY_LIMIT_EXCEEDED);
+            request.ticket.fail(full.with_context("too much waits to be committed: try again later"));
+            return true;
+        }
+        queue.bytes += request.room();
         queue.requests.push(request);
         queue.led
     }
@@ -175,7 +218,7 @@ impl<S: Store> Core<S> {
                 return;
             }
             queue.led = true;
-            take_batch(&mut queue.requests)
+            queue.take_batch()
         };
         self.round(requests);
         self.hand_lead(lock(&self.pipeline.queue));
@@ -203,7 +246,7 @@ impl<S: Store> Core<S> {
                 return;
             }
             // No thread to be had: carry the others here.
-            let requests = take_batch(&mut queue.requests);
+            let requests = queue.take_batch();
             drop(queue);
             self.round(requests);
             queue = lock(&self.pipeline.queue);
@@ -221,7 +264,7 @@ impl<S: Store> Core<S> {
             }
             queue.handed = false;
             loop {
-                let requests = take_batch(&mut queue.requests);
+                let requests = queue.take_batch();
                 if requests.is_empty() {
                     queue.led = false;
                     self.pipeline.handed.notify_all();
@@ -470,16 +513,4 @@ fn any_changed_after_first_key(resolver: &Resolver, ranges: &[KeyRange], version
         false => KeyRange { begin: kv_api::keys::key_after(&range.begin), end: range.end.clone() },
     };
     resolver.any_changed_since(&ranges.iter().map(rest).collect::<Vec<_>>(), version)
-}
-
-/// The requests of the next batch, from the front of the queue.
-fn take_batch(queue: &mut Vec<Request>) -> Vec<Request> {
-    let mut bytes = 0;
-    let fits = queue.iter().take(MOST_REQUESTS).take_while(|request| {
-        let fits = bytes == 0 || bytes + request.bytes <= MOST_BYTES;
-        bytes += request.bytes;
-        fits
-    });
-    let count = fits.count();
-    if count == queue.len() { std::mem::take(queue) } else { queue.drain(..count).collect() }
 }

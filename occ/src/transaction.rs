@@ -46,6 +46,18 @@ impl<S: Store> std::fmt::Debug for OccTransaction<S> {
     }
 }
 
+/// The ticket of a commit that was not polled yet. Dropped like that, the commit does not happen, and what waits
+/// for it is cancelled.
+struct Unpolled(Option<Arc<Ticket>>);
+
+impl Drop for Unpolled {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.0.take() {
+            ticket.fail(Error::new(error::TRANSACTION_CANCELLED));
+        }
+    }
+}
+
 impl<S: Store> OccTransaction<S> {
     pub(crate) fn new(handle: Arc<Handle<S>>) -> Self {
         let state = Mutex::new(State::new(&handle.core));
@@ -106,11 +118,11 @@ impl<S: Store> OccTransaction<S> {
         })
     }
 
-    fn begin_commit(&self) -> Result<(Arc<Ticket>, Option<Request>)> {
+    fn begin_commit(&self) -> Result<(Unpolled, Option<Request>)> {
         self.with(|state, core| {
             let request = state.begin_commit(core)?;
             match &state.ticket {
-                Some(ticket) => Ok((ticket.clone(), request)),
+                Some(ticket) => Ok((Unpolled(Some(ticket.clone())), request)),
                 None => Err(Error::new(error::INTERNAL_ERROR)),
             }
         })
@@ -248,7 +260,8 @@ impl<S: Store> Transaction for OccTransaction<S> {
         let begun = self.begin_commit();
         let transaction = self.clone();
         async move {
-            let (ticket, request) = begun?;
+            let (mut unpolled, request) = begun?;
+            let Some(ticket) = unpolled.0.take() else { return Err(Error::new(error::INTERNAL_ERROR)) };
             let Some(request) = request else {
                 lock(&transaction.0.state).committed = Some(-1);
                 transaction.0.handle.core.commit_nothing(&ticket);

@@ -13,13 +13,15 @@ use bytes::Bytes;
 use kv_api::{Error, Result, error};
 
 use crate::store::{Op, View};
-use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Arc, Mutex, Promise, Weak, lock};
 
 /// One watch.
 #[derive(Debug)]
 pub(crate) struct Watch {
     pub(crate) key: Bytes,
+    /// Tells it from the other watches of its key.
+    number: u64,
     /// What its transaction saw, its own writes included.
     seen: Option<Bytes>,
     outcome: Promise<Result<()>>,
@@ -58,7 +60,7 @@ impl Drop for Watch {
         self.discount();
         let mut armed = lock(&self.table.armed);
         if let Some(watches) = armed.get_mut(&self.key) {
-            watches.retain(|watch| watch.strong_count() > 0);
+            watches.remove(&self.number);
             if watches.is_empty() {
                 armed.remove(&self.key);
             }
@@ -72,8 +74,11 @@ struct Table {
     outstanding: AtomicUsize,
     /// The number of keys in `armed`, so that batches pass by without its lock.
     keys: AtomicUsize,
-    armed: Mutex<BTreeMap<Bytes, Vec<Weak<Watch>>>>,
+    armed: Mutex<BTreeMap<Bytes, Armed>>,
 }
+
+/// The watches of a key by their numbers: each can be removed without a look at the others.
+type Armed = BTreeMap<u64, Weak<Watch>>;
 
 /// Watched keys that a batch changes, and who watches them.
 pub(crate) type Touched = BTreeMap<Bytes, Vec<Arc<Watch>>>;
@@ -83,12 +88,14 @@ pub(crate) type Touched = BTreeMap<Bytes, Vec<Arc<Watch>>>;
 pub(crate) struct Watches {
     table: Arc<Table>,
     most: usize,
+    /// How many watches there ever were.
+    numbers: AtomicU64,
     deferred: Mutex<Vec<Weak<Watch>>>,
 }
 
 impl Watches {
     pub(crate) fn new(most: usize) -> Self {
-        Watches { table: Arc::default(), most, deferred: Mutex::default() }
+        Watches { table: Arc::default(), most, numbers: AtomicU64::new(0), deferred: Mutex::default() }
     }
 
     /// A watch, not yet armed: 1032 when there are too many.
@@ -99,7 +106,8 @@ impl Watches {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| (count < most).then_some(count + 1))
             .map_err(|_| Error::new(error::TOO_MANY_WATCHES))?;
         let counted = AtomicBool::new(true);
-        Ok(Arc::new(Watch { key, seen, outcome: Promise::default(), table: self.table.clone(), counted }))
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        Ok(Arc::new(Watch { key, number, seen, outcome: Promise::default(), table: self.table.clone(), counted }))
     }
 
     /// Arms watches: batches that begin from now on find them. Which that is the window knows, so the
@@ -108,7 +116,7 @@ impl Watches {
     pub(crate) fn arm(&self, watches: &[Arc<Watch>]) {
         let mut armed = lock(&self.table.armed);
         for watch in watches {
-            armed.entry(watch.key.clone()).or_default().push(Arc::downgrade(watch));
+            armed.entry(watch.key.clone()).or_default().insert(watch.number, Arc::downgrade(watch));
         }
         self.table.keys.store(armed.len(), Ordering::Release);
     }
@@ -145,9 +153,9 @@ impl Watches {
             return touched;
         }
         let armed = lock(&self.table.armed);
-        let mut touch = |key: &Bytes, watches: &[Weak<Watch>]| {
+        let mut touch = |key: &Bytes, watches: &Armed| {
             if !touched.contains_key(key) {
-                touched.insert(key.clone(), watches.iter().filter_map(Weak::upgrade).collect::<Vec<_>>());
+                touched.insert(key.clone(), watches.values().filter_map(Weak::upgrade).collect::<Vec<_>>());
             }
         };
         for op in ops {
@@ -184,7 +192,7 @@ impl Watches {
         let all: Vec<Arc<Watch>> = {
             let armed = std::mem::take(&mut *lock(&self.table.armed));
             self.table.keys.store(0, Ordering::Release);
-            armed.into_values().flatten().filter_map(|watch| watch.upgrade()).collect()
+            armed.values().flat_map(BTreeMap::values).filter_map(Weak::upgrade).collect()
         };
         for watch in all {
             watch.finish(Err(error.clone()));

@@ -175,6 +175,71 @@ fn a_dropped_commit_strands_nobody() {
 }
 
 #[test]
+fn a_commit_that_is_dropped_before_its_first_poll_cancels_what_waits_for_it() {
+    let (db, _, _) = open();
+    for tx in [writer(&db, "a"), db.begin().unwrap()] {
+        let (stamp, watch) = (tx.get_versionstamp(), tx.watch(b"w"));
+        drop(tx.commit());
+        let outcomes = [poll_once(&mut Box::pin(stamp)).map(|stamp| stamp.map(drop)), poll_once(&mut Box::pin(watch))];
+        assert!(outcomes.iter().all(|outcome| matches!(outcome, Poll::Ready(Err(error)) if error.code() == 1025)));
+        assert_eq!(code(block_on(tx.get(b"a", Read::Snapshot))), 2017);
+        tx.reset();
+        assert_eq!(try_get(&tx, "a").unwrap(), None, "nothing was committed");
+    }
+}
+
+/// More commits than the queue has room for in bytes.
+#[test]
+fn a_full_queue_refuses_commits_until_there_is_room() {
+    let (db, _, control) = open();
+    let value = vec![0; 100_000];
+    let large = |name: u32| {
+        let tx = db.begin().unwrap();
+        (0..78_u32).for_each(|row| tx.set(&[name.to_be_bytes(), row.to_be_bytes()].concat(), &value));
+        tx
+    };
+    let (mut waiting, mut refused) = (Vec::new(), Vec::new());
+    behind_a_slow_sync(&db, &control, || {
+        for name in 0..40 {
+            let tx = large(name);
+            let watch = tx.watch(b"w");
+            let mut commit = Box::pin(tx.commit());
+            match poll_once(&mut commit) {
+                Poll::Pending => waiting.push(commit),
+                Poll::Ready(outcome) => {
+                    assert_eq!(code(block_on(watch)), 1042);
+                    refused.push((tx, outcome.unwrap_err()));
+                }
+            }
+        }
+    });
+    assert_eq!((waiting.len(), refused.len()), (8, 32), "64 MB of the 320");
+    for commit in waiting {
+        block_on(commit).unwrap();
+    }
+    for (tx, error) in refused {
+        assert!(error.code() == 1042 && error.is_retryable_not_committed(), "{error}");
+        tx.reset();
+        tx.set(b"again", b"");
+        assert_eq!(commit(&tx), 0, "there is room again");
+    }
+}
+
+#[test]
+fn very_many_watches_of_one_key_are_woken_and_leave_nothing() {
+    let (db, _, _) = open();
+    let most = db.limits().watches;
+    for round in 0..2 {
+        let tx = db.begin().unwrap();
+        let watches: Vec<_> = (0..most).map(|_| tx.watch(b"a")).collect();
+        assert_eq!(code(block_on(tx.watch(b"a"))), 1032);
+        assert_eq!(commit(&tx), 0);
+        put(&db, &[("a", &round.to_string())]);
+        watches.into_iter().for_each(|watch| assert_eq!(code(block_on(watch)), 0));
+    }
+}
+
+#[test]
 fn a_cancelled_or_misused_commit_is_answered_at_once() {
     let (db, clock, control) = open();
     behind_a_slow_sync(&db, &control, || {
