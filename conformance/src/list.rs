@@ -53,6 +53,7 @@ macro_rules! __scenarios {
                 a_large_transaction_is_all_there_or_not_at_all,
                 counting_on_many_threads_loses_nothing,
                 the_sum_is_kept_by_transfers_on_many_threads,
+                histories_of_real_threads_have_a_serial_order,
             }
             "Snapshot reads" snapshot {
                 a_snapshot_get_adds_no_conflict,

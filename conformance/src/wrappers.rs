@@ -146,6 +146,7 @@ const MANY_THREADS: &[&str] = &[
     "a_large_transaction_is_all_there_or_not_at_all",
     "counting_on_many_threads_loses_nothing",
     "the_sum_is_kept_by_transfers_on_many_threads",
+    "histories_of_real_threads_have_a_serial_order",
     "concurrent_adds_all_count",
     "no_two_transactions_share_a_stamp",
     "one_transaction_is_read_by_several_threads_at_once",

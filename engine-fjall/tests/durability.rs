@@ -25,6 +25,10 @@ impl DiskHarness for FjallDisk {
         FjallDatabase::open(folder, options())
     }
 
+    fn open_as_shipped(&self, folder: &Path) -> Result<FjallDatabase> {
+        FjallDatabase::open(folder, FjallOptions::new())
+    }
+
     fn open_with(&self, folder: &Path, reached: Reached) -> Option<Result<FjallDatabase>> {
         let options = options().at_points(move |point| reached(Point::ALL[point as usize]));
         Some(FjallDatabase::open(folder, options))

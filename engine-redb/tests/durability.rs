@@ -24,6 +24,10 @@ impl DiskHarness for RedbDisk {
         RedbDatabase::open(folder, options())
     }
 
+    fn open_as_shipped(&self, folder: &Path) -> Result<RedbDatabase> {
+        RedbDatabase::open(folder, RedbOptions::new())
+    }
+
     fn open_with(&self, folder: &Path, reached: Reached) -> Option<Result<RedbDatabase>> {
         let options = options().at_points(move |point| reached(Point::ALL[point as usize]));
         Some(RedbDatabase::open(folder, options))

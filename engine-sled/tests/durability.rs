@@ -24,6 +24,10 @@ impl DiskHarness for SledDisk {
         SledDatabase::open(folder, options())
     }
 
+    fn open_as_shipped(&self, folder: &Path) -> Result<SledDatabase> {
+        SledDatabase::open(folder, SledOptions::new())
+    }
+
     fn open_with(&self, folder: &Path, reached: Reached) -> Option<Result<SledDatabase>> {
         let options = options().at_points(move |point| reached(Point::ALL[point as usize]));
         Some(SledDatabase::open(folder, options))

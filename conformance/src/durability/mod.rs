@@ -24,6 +24,7 @@ mod damage;
 mod folder;
 mod full_disk;
 mod kills;
+mod reopen;
 
 use std::path::Path;
 
@@ -33,6 +34,7 @@ pub use child::child;
 pub use damage::{a_copy_that_is_older, damaged_files};
 pub use full_disk::full_disk;
 pub use kills::{kills_amid_clears, kills_at_points, kills_at_random};
+pub use reopen::{a_log_of_many_records, histories_over_a_reopen, versions_over_a_reopen};
 
 /// Opens databases of an engine on disk.
 pub trait DiskHarness: Send + Sync + 'static {
@@ -45,6 +47,11 @@ pub trait DiskHarness: Send + Sync + 'static {
     /// Opens the database in `folder`, which is created where there is none; with a small cache, so that
     /// the files are read and not only what was written a moment ago.
     fn open(&self, folder: &Path) -> Result<Self::Database>;
+
+    /// Opens it as its users do unless they say otherwise: with the engine's own cache.
+    fn open_as_shipped(&self, folder: &Path) -> Result<Self::Database> {
+        self.open(folder)
+    }
 
     /// Opens it so that `reached` is called at each [`Point`] of every commit, on the committing thread.
     /// `None` for an engine that cannot: kills then come at random moments only.
@@ -118,6 +125,21 @@ macro_rules! durability {
         #[test]
         fn a_copy_of_the_data_that_is_older_is_refused() {
             $crate::durability::a_copy_that_is_older(&$harness);
+        }
+
+        #[test]
+        fn a_read_version_from_before_a_reopen_is_too_old() {
+            $crate::durability::versions_over_a_reopen(&$harness);
+        }
+
+        #[test]
+        fn histories_over_a_reopen_have_a_serial_order() {
+            $crate::durability::histories_over_a_reopen(&$harness);
+        }
+
+        #[test]
+        fn a_log_of_many_records_is_read_back_whole() {
+            $crate::durability::a_log_of_many_records(&$harness);
         }
 
         #[test]

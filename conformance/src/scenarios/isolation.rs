@@ -6,6 +6,7 @@ use kv_api::error::NOT_COMMITTED;
 use kv_api::{MutationType, RangeRequest};
 
 use crate::expect::{fails, some};
+use crate::serializability::{Recorder, Workload, fresh_seed, must_be_serial, times};
 use crate::{Outcome, Space};
 
 pub(crate) async fn uncommitted_writes_are_seen_by_no_one_else(s: Space) -> Outcome {
@@ -279,5 +280,18 @@ pub(crate) async fn the_sum_is_kept_by_transfers_on_many_threads(s: Space) -> Ou
         }
         Ok(())
     })?;
+    Ok(())
+}
+
+/// Lists that threads read and append to, held against every serial order: few keys for many conflicts, many
+/// for cycles over several of them.
+pub(crate) async fn histories_of_real_threads_have_a_serial_order(s: Space) -> Outcome {
+    let seed = fresh_seed();
+    for (keys, operations) in [(2, 4), (6, 5), (30, 8)] {
+        let workload = Workload { seed, keys, operations, transactions: 60 * times(), ..Workload::default() };
+        let (recorder, prefix) = (Recorder::default(), s.key(format!("lists of {keys}/")));
+        recorder.run(s.database(), &prefix, workload)?;
+        must_be_serial(&recorder.finish(s.database(), &prefix).await?, workload);
+    }
     Ok(())
 }

@@ -22,4 +22,29 @@ mod workload;
 
 pub use checker::{Anomaly, AnomalyKind, check};
 pub use history::{Element, History, Operation, Outcome, Recorded, TransactionId};
-pub use workload::{Workload, record};
+pub use workload::{Recorder, Workload, record};
+
+use crate::random::number;
+
+/// The seed of `CONFORMANCE_SEED`, or another one each time, printed: threads interleave as they please anyway.
+pub(crate) fn fresh_seed() -> u64 {
+    let now = std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos() as u64);
+    let seed = number("CONFORMANCE_SEED", now);
+    println!("CONFORMANCE_SEED={seed}");
+    seed
+}
+
+/// How many times as long histories are to be: `CONFORMANCE_HISTORIES`.
+pub(crate) fn times() -> u32 {
+    u32::try_from(number("CONFORMANCE_HISTORIES", 1)).unwrap_or(u32::MAX)
+}
+
+/// Fails unless the history has a serial order, and so many commits that this shows something.
+pub(crate) fn must_be_serial(history: &History, workload: Workload) {
+    let is_committed = |transaction: &&Recorded| transaction.outcome == Outcome::Committed;
+    let committed = history.transactions.iter().filter(is_committed).count();
+    assert!(committed * 20 > history.transactions.len(), "{committed} commits: so few that nothing is shown");
+    if let Err(anomaly) = check(history) {
+        panic!("{workload:?}: {anomaly}");
+    }
+}

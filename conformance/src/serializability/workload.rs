@@ -4,8 +4,8 @@
 //! them: by reading and setting, which conflicts, and by `AppendIfFits`, which does not.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use kv_api::{Database, Error, MutationType, RangeRequest, Read, Transaction, TransactionExt};
@@ -36,41 +36,66 @@ impl Default for Workload {
     }
 }
 
+/// Records workloads that run one after the other, as one history: over a reopening of their database, for one.
+#[derive(Debug, Default)]
+pub struct Recorder {
+    recorded: Mutex<Vec<Recorded>>,
+    clock: AtomicU64,
+    elements: AtomicU64,
+}
+
+impl Recorder {
+    /// Runs a workload under `prefix`, which nothing else may touch, and records what happens.
+    ///
+    /// # Errors
+    ///
+    /// What the engine answered that is no outcome of a transaction, such as an I/O error.
+    pub fn run<D: Database>(&self, database: &D, prefix: &[u8], workload: Workload) -> Result<(), Error> {
+        // Threads of a second run are not to make the choices of the first again.
+        let runs = lock(&self.recorded).len() as u64;
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..workload.threads)
+                .map(|thread| {
+                    let seed = workload.seed.wrapping_mul(0x1_0000_0001).wrapping_add(u64::from(thread));
+                    let random = Random::new(seed.wrapping_add(runs));
+                    let mut client = Client { database, prefix, workload, random, recorder: self };
+                    scope.spawn(move || {
+                        for _ in 0..workload.transactions {
+                            let transaction = crate::scenario::block_on(client.run_one())?;
+                            lock(&self.recorded).push(transaction);
+                        }
+                        Ok::<(), Error>(())
+                    })
+                })
+                .collect();
+            threads.into_iter().try_for_each(|thread| thread.join().expect("a client panicked"))
+        })
+    }
+
+    /// The history, with the lists as they stand now.
+    ///
+    /// # Errors
+    ///
+    /// What reading them fails with.
+    pub async fn finish<D: Database>(self, database: &D, prefix: &[u8]) -> Result<History, Error> {
+        let last = read_all(database, prefix).await?;
+        Ok(History { transactions: self.recorded.into_inner().unwrap_or_else(PoisonError::into_inner), last })
+    }
+}
+
 /// Runs the workload under `prefix`, which nothing else may touch, and records what happened.
 ///
 /// # Errors
 ///
 /// What the engine answered that is no outcome of a transaction, such as an I/O error.
 pub fn record<D: Database>(database: &D, prefix: &[u8], workload: Workload) -> Result<History, Error> {
-    let recorded = Mutex::new(Vec::new());
-    let clock = AtomicU64::new(0);
-    let elements = AtomicU64::new(1);
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..workload.threads)
-            .map(|thread| {
-                let seed = workload.seed.wrapping_mul(0x1_0000_0001).wrapping_add(u64::from(thread));
-                let mut client = Client {
-                    database,
-                    prefix,
-                    workload,
-                    random: Random::new(seed),
-                    clock: &clock,
-                    elements: &elements,
-                };
-                let recorded = &recorded;
-                scope.spawn(move || {
-                    for _ in 0..workload.transactions {
-                        let transaction = crate::scenario::block_on(client.run_one())?;
-                        recorded.lock().expect("no thread panics while it holds this").push(transaction);
-                    }
-                    Ok::<(), Error>(())
-                })
-            })
-            .collect();
-        threads.into_iter().try_for_each(|thread| thread.join().expect("a client panicked"))
-    })?;
-    let last = crate::scenario::block_on(read_all(database, prefix))?;
-    Ok(History { transactions: recorded.into_inner().expect("all threads have ended"), last })
+    let recorder = Recorder::default();
+    recorder.run(database, prefix, workload)?;
+    crate::scenario::block_on(recorder.finish(database, prefix))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 struct Client<'a, D> {
@@ -78,16 +103,15 @@ struct Client<'a, D> {
     prefix: &'a [u8],
     workload: Workload,
     random: Random,
-    clock: &'a AtomicU64,
-    elements: &'a AtomicU64,
+    recorder: &'a Recorder,
 }
 
 impl<D: Database> Client<'_, D> {
     async fn run_one(&mut self) -> Result<Recorded, Error> {
-        let begun = self.clock.fetch_add(1, Ordering::SeqCst);
+        let begun = self.recorder.clock.fetch_add(1, Ordering::SeqCst);
         let mut operations = Vec::new();
         let failure = self.attempt(&mut operations).await.err();
-        let ended = self.clock.fetch_add(1, Ordering::SeqCst);
+        let ended = self.recorder.clock.fetch_add(1, Ordering::SeqCst);
         let outcome = match failure {
             None => Outcome::Committed,
             Some(error) if error.is_maybe_committed() => Outcome::Unknown,
@@ -110,13 +134,13 @@ impl<D: Database> Client<'_, D> {
                 2 => {
                     let mut list = read_list(&transaction, &name).await?;
                     operations.push(Operation::Read { key, list: list.clone() });
-                    let element = self.elements.fetch_add(1, Ordering::Relaxed);
+                    let element = self.recorder.elements.fetch_add(1, Ordering::Relaxed);
                     list.push(element);
                     transaction.set(&name, &encode(&list));
                     operations.push(Operation::Append { key, element });
                 }
                 _ => {
-                    let element = self.elements.fetch_add(1, Ordering::Relaxed);
+                    let element = self.recorder.elements.fetch_add(1, Ordering::Relaxed);
                     transaction.atomic_op(MutationType::AppendIfFits, &name, &encode(&[element]));
                     operations.push(Operation::Append { key, element });
                 }
