@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 use clap::{Parser, ValueEnum};
 use conformance::Harness;
 use conformance::tape::{Run, run_long};
-use engine_fjall::FjallStore;
-use engine_redb::RedbStore;
-use engine_sled::SledStore;
+use engine_fjall::FjallDatabase;
+use engine_redb::RedbDatabase;
+use engine_sled::SledDatabase;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use engines::{InFolder, InMemory};
@@ -100,8 +100,8 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match arguments.engine {
         Engine::Mem => play(&InMemory, &arguments),
-        Engine::Fjall => play(&InFolder::<FjallStore>::new(), &arguments),
-        Engine::Redb => play(&InFolder::<RedbStore>::new(), &arguments),
-        Engine::Sled => play(&InFolder::<SledStore>::new(), &arguments),
+        Engine::Fjall => play(&InFolder::<FjallDatabase>::new(), &arguments),
+        Engine::Redb => play(&InFolder::<RedbDatabase>::new(), &arguments),
+        Engine::Sled => play(&InFolder::<SledDatabase>::new(), &arguments),
     }
 }

@@ -4,25 +4,25 @@
 mod engines;
 
 use conformance::wrappers::{Mirrored, run_on_one_thread};
-use engine_fjall::FjallStore;
-use engine_redb::RedbStore;
-use engine_sled::SledStore;
+use engine_fjall::FjallDatabase;
+use engine_redb::RedbDatabase;
+use engine_sled::SledDatabase;
 
 use engines::{InFolder, InMemory};
 
-fn sled_and_memory() -> Mirrored<InFolder<SledStore>, InMemory> {
+fn sled_and_memory() -> Mirrored<InFolder<SledDatabase>, InMemory> {
     Mirrored(InFolder::new(), InMemory)
 }
 
-fn redb_and_memory() -> Mirrored<InFolder<RedbStore>, InMemory> {
+fn redb_and_memory() -> Mirrored<InFolder<RedbDatabase>, InMemory> {
     Mirrored(InFolder::new(), InMemory)
 }
 
-fn redb_and_sled() -> Mirrored<InFolder<RedbStore>, InFolder<SledStore>> {
+fn redb_and_sled() -> Mirrored<InFolder<RedbDatabase>, InFolder<SledDatabase>> {
     Mirrored(InFolder::new(), InFolder::new())
 }
 
-fn fjall_and_memory() -> Mirrored<InFolder<FjallStore>, InMemory> {
+fn fjall_and_memory() -> Mirrored<InFolder<FjallDatabase>, InMemory> {
     Mirrored(InFolder::new(), InMemory)
 }
 

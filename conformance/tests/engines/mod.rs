@@ -50,16 +50,17 @@ impl Harness for InMemory {
     }
 }
 
-/// An engine on disk, in a fresh folder for each database.
-pub(crate) struct InFolder<S>(PhantomData<fn() -> S>);
+/// An engine on disk, in a fresh folder for each database. `D` is the engine's own name for its database, so that
+/// what stands before its store there stands before it here.
+pub(crate) struct InFolder<D>(PhantomData<fn() -> D>);
 
-impl<S> InFolder<S> {
+impl<D> InFolder<D> {
     pub(crate) fn new() -> Self {
         InFolder(PhantomData)
     }
 }
 
-impl<S: DiskStore> Harness for InFolder<S> {
+impl<S: DiskStore> Harness for InFolder<OccDatabase<OnDisk<S>>> {
     type Database = OccDatabase<OnDisk<S>>;
 
     fn engine(&self) -> String {
