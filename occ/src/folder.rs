@@ -69,8 +69,7 @@ impl Folder {
     pub fn open(path: &Path, mark: &Mark, former: &[u32]) -> Result<Folder> {
         let known = check_mark(path, mark, former)?;
         if known.is_none() {
-            fs::create_dir_all(path)
-                .map_err(|cause| io_error(format!("cannot create the folder {}", path.display()), &cause))?;
+            create(path).map_err(|cause| io_error(format!("cannot create the folder {}", path.display()), &cause))?;
             check_empty(path)?;
         }
         let lock = lock(path)?;
@@ -152,11 +151,27 @@ fn write_mark(path: &Path, mark: &Mark) -> io::Result<()> {
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     fs::rename(&new, path.join(MARK_FILE))?;
-    sync_folder(path)?;
-    match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        Some(parent) => sync_folder(parent),
-        None => sync_folder(Path::new(".")),
+    sync_folder(path)
+}
+
+/// Creates a folder and those above it, and makes their names durable: before there is a mark, so that nobody finds
+/// a mark in a folder that a loss of power could take away.
+///
+/// A process that was killed here may have left folders whose names are not durable. So all folders above are
+/// synced. An error matters up to the first that was there before: others may be out of our reach.
+fn create(path: &Path) -> io::Result<()> {
+    let path = std::path::absolute(path)?;
+    let there = path.ancestors().skip(1).find(|folder| folder.exists()).map(Path::to_owned);
+    fs::create_dir_all(&path)?;
+    let mut ours = true;
+    for folder in path.ancestors().skip(1) {
+        let outcome = sync_folder(folder);
+        if outcome.is_err() {
+            return if ours { outcome } else { Ok(()) };
+        }
+        ours &= Some(folder) != there.as_deref();
     }
+    Ok(())
 }
 
 /// Makes the names in a folder durable.

@@ -1,0 +1,369 @@
+//! A disk, as a trace leaves it, and what a loss of power leaves of that.
+//!
+//! ```text
+//!   trace       write A   sync   write B   write C   │ power is lost
+//!   durable     ├── A ───────┤
+//!   the rest                     B: kept    C: torn    …or dropped, each by itself: in any order
+//! ```
+//!
+//! What is durable is only what POSIX promises: a file's bytes and length after a sync of the file, a name after a
+//! sync of its folder. Everything else may be there or not, whatever came before or after it. A rename is one step.
+//!
+//! Sources: Pillai et al., "All File Systems Are Not Created Equal" (ALICE, OSDI 2014); FoundationDB's
+//! `fdbrpc/AsyncFileNonDurable`; LazyFS; Rebello et al., "Can Applications Recover from fsync Failures?" (ATC 2020).
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::dice::Dice;
+use crate::trace::{Event, Ino, ROOT, Trace};
+
+/// What a disk writes at once.
+const SECTOR: usize = 512;
+
+/// See the [module](self).
+#[derive(Clone, Debug)]
+pub struct Disk {
+    files: Vec<File>,
+    /// Durable names.
+    names: BTreeMap<(Ino, String), Ino>,
+    /// Changes of names that are not durable.
+    changes: Vec<Change>,
+    /// All names, as the page cache has them.
+    cached: BTreeMap<(Ino, String), Ino>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct File {
+    is_folder: bool,
+    durable: Vec<u8>,
+    /// What came since.
+    writes: Vec<(Data, Fate)>,
+    length: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Data {
+    Bytes(u64, Arc<[u8]>),
+    Length(u64),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// Not synced.
+    Open,
+    /// Of a sync that failed: no later one makes it durable.
+    Forlorn,
+    Durable,
+}
+
+#[derive(Clone, Debug)]
+struct Change {
+    /// Folders that are to be synced.
+    folders: Vec<Ino>,
+    names: Vec<((Ino, String), Option<Ino>)>,
+    forlorn: bool,
+}
+
+/// What is kept of what was not synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// Nothing.
+    Nothing,
+    /// Everything: as a killed process leaves it.
+    Everything,
+    /// Each by itself, of ten so many; names in their order.
+    Some(u64),
+    /// Each by itself, of ten so many; names too.
+    Any(u64),
+}
+
+impl Default for Disk {
+    fn default() -> Self {
+        let root = File { is_folder: true, ..File::default() };
+        Disk { files: vec![root], names: BTreeMap::new(), changes: Vec::new(), cached: BTreeMap::new() }
+    }
+}
+
+impl Disk {
+    /// Goes on by an event.
+    pub fn apply(&mut self, event: &Event) {
+        match event {
+            Event::Create { folder, name, ino, is_folder } => {
+                self.file(*ino).is_folder = *is_folder;
+                self.change(vec![*folder], vec![((*folder, name.clone()), Some(*ino))]);
+            }
+            Event::Link { folder, name, ino } => {
+                self.change(vec![*folder], vec![((*folder, name.clone()), Some(*ino))]);
+            }
+            Event::Unlink { folder, name } => self.change(vec![*folder], vec![((*folder, name.clone()), None)]),
+            Event::Rename { from, to } => {
+                let ino = self.cached.get(from).copied();
+                let folders = if from.0 == to.0 { vec![to.0] } else { vec![from.0, to.0] };
+                self.change(folders, vec![(from.clone(), None), (to.clone(), ino)]);
+            }
+            Event::Write { ino, at, bytes } => {
+                let file = self.file(*ino);
+                file.length = file.length.max(at + bytes.len() as u64);
+                file.writes.push((Data::Bytes(*at, bytes.clone()), Fate::Open));
+            }
+            Event::Length { ino, length } => {
+                let file = self.file(*ino);
+                file.length = *length;
+                file.writes.push((Data::Length(*length), Fate::Open));
+            }
+            Event::Sync { ino } => self.sync(*ino),
+            Event::SyncFailed { ino } => {
+                for (_, fate) in self.file(*ino).writes.iter_mut().filter(|(_, fate)| *fate == Fate::Open) {
+                    *fate = Fate::Forlorn;
+                }
+                for change in self.changes.iter_mut().filter(|change| change.folders.contains(ino)) {
+                    change.forlorn = true;
+                }
+            }
+            Event::Begun(_) | Event::Known(_) => {}
+        }
+    }
+
+    fn file(&mut self, ino: Ino) -> &mut File {
+        if self.files.len() <= ino {
+            self.files.resize_with(ino + 1, File::default);
+        }
+        &mut self.files[ino]
+    }
+
+    fn change(&mut self, folders: Vec<Ino>, names: Vec<((Ino, String), Option<Ino>)>) {
+        set(&mut self.cached, &names);
+        self.changes.push(Change { folders, names, forlorn: false });
+    }
+
+    fn sync(&mut self, ino: Ino) {
+        let file = self.file(ino);
+        file.writes.iter_mut().filter(|(_, fate)| *fate == Fate::Open).for_each(|(_, fate)| *fate = Fate::Durable);
+        let settled = file.writes.iter().take_while(|(_, fate)| *fate == Fate::Durable).count();
+        for (data, _) in file.writes.drain(..settled) {
+            write(&mut file.durable, &data);
+        }
+        for change in self.changes.iter_mut().filter(|change| !change.forlorn) {
+            change.folders.retain(|folder| *folder != ino);
+        }
+        let (durable, rest) =
+            std::mem::take(&mut self.changes).into_iter().partition(|change| change.folders.is_empty());
+        self.changes = rest;
+        let durable: Vec<Change> = durable;
+        durable.iter().for_each(|change| set(&mut self.names, &change.names));
+    }
+
+    /// The file or folder of a name, as the page cache has it.
+    pub(crate) fn look_up(&self, folder: Ino, name: &str) -> Option<Ino> {
+        self.cached.get(&(folder, name.to_owned())).copied()
+    }
+
+    /// A file's length, as the page cache has it.
+    pub(crate) fn length(&self, ino: Ino) -> u64 {
+        self.files[ino].length
+    }
+
+    /// Everything, with its path, as the page cache has it.
+    pub(crate) fn paths(&self) -> Vec<(String, Ino)> {
+        let mut paths = vec![(String::new(), ROOT)];
+        walk(&self.cached, ROOT, "", &mut |path, ino| paths.push((path.to_owned(), ino)));
+        paths
+    }
+
+    /// The files as the page cache has them: what a killed process leaves.
+    pub fn cache(&self) -> Image {
+        self.cut(&mut Dice::new(0), Keep::Everything)
+    }
+
+    /// What a loss of power may leave.
+    pub fn cut(&self, dice: &mut Dice, keep: Keep) -> Image {
+        let mut names = self.names.clone();
+        match keep {
+            Keep::Nothing => {}
+            Keep::Everything => names.clone_from(&self.cached),
+            Keep::Some(tenths) => {
+                let kept = self.changes.iter().take_while(|_| dice.below(10) < tenths.max(7));
+                kept.for_each(|change| set(&mut names, &change.names));
+            }
+            Keep::Any(tenths) => {
+                let kept = self.changes.iter().filter(|_| dice.below(10) < tenths);
+                kept.for_each(|change| set(&mut names, &change.names));
+            }
+        }
+        let mut image = BTreeMap::new();
+        walk(&names, ROOT, "", &mut |path, ino| {
+            let file = &self.files[ino];
+            let bytes = (!file.is_folder).then(|| file.cut(dice, keep));
+            image.insert(path.to_owned(), bytes);
+        });
+        Image(image)
+    }
+}
+
+fn set(names: &mut BTreeMap<(Ino, String), Ino>, changes: &[((Ino, String), Option<Ino>)]) {
+    for (name, ino) in changes {
+        match ino {
+            Some(ino) => drop(names.insert(name.clone(), *ino)),
+            None => drop(names.remove(name)),
+        }
+    }
+}
+
+fn walk(names: &BTreeMap<(Ino, String), Ino>, folder: Ino, path: &str, visit: &mut impl FnMut(&str, Ino)) {
+    for ((_, name), ino) in names.range((folder, String::new())..(folder + 1, String::new())) {
+        let path = if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
+        visit(&path, *ino);
+        walk(names, *ino, &path, visit);
+    }
+}
+
+fn write(file: &mut Vec<u8>, data: &Data) {
+    match data {
+        Data::Bytes(at, bytes) => put(file, *at as usize, bytes),
+        Data::Length(length) => file.resize(*length as usize, 0),
+    }
+}
+
+/// Bytes between the file's end and what is written behind it are zeros.
+fn put(file: &mut Vec<u8>, at: usize, bytes: &[u8]) {
+    let end = at + bytes.len();
+    if file.len() < end {
+        file.resize(end, 0);
+    }
+    file[at..end].copy_from_slice(bytes);
+}
+
+impl File {
+    fn cut(&self, dice: &mut Dice, keep: Keep) -> Vec<u8> {
+        let mut file = self.durable.clone();
+        let tenths = match keep {
+            Keep::Nothing => 0,
+            Keep::Everything => 10,
+            Keep::Some(tenths) | Keep::Any(tenths) => tenths,
+        };
+        for (data, fate) in &self.writes {
+            let whole = *fate == Fate::Durable || keep == Keep::Everything;
+            match data {
+                data if whole => write(&mut file, data),
+                _ if keep == Keep::Nothing => {}
+                Data::Length(_) => {
+                    if dice.below(10) < tenths {
+                        write(&mut file, data);
+                    }
+                }
+                Data::Bytes(at, bytes) => torn(&mut file, *at as usize, bytes, tenths, dice),
+            }
+        }
+        file
+    }
+}
+
+/// A write that was under way: kept, dropped, cut off at a byte, or some sectors of it.
+fn torn(file: &mut Vec<u8>, at: usize, bytes: &[u8], tenths: u64, dice: &mut Dice) {
+    let end = at + bytes.len();
+    match dice.below(10) {
+        0 => put(file, at, &bytes[..dice.below(bytes.len() as u64 + 1) as usize]),
+        1 => {
+            let mut from = at;
+            while from < end {
+                let to = ((from / SECTOR + 1) * SECTOR).min(end);
+                if dice.below(2) == 0 {
+                    put(file, from, &bytes[from - at..to - at]);
+                }
+                from = to;
+            }
+        }
+        _ if dice.below(10) < tenths => put(file, at, bytes),
+        // The length reached the disk and the bytes did not.
+        2..6 if file.len() < end => file.resize(end, 0),
+        _ => {}
+    }
+}
+
+/// The files below a folder: paths with bytes, and without for folders.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Image(BTreeMap<String, Option<Vec<u8>>>);
+
+impl Image {
+    /// What is in a folder.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be read.
+    pub fn read(root: &Path) -> Image {
+        let mut image = BTreeMap::new();
+        let mut folders = vec![(root.to_owned(), String::new())];
+        while let Some((folder, prefix)) = folders.pop() {
+            for entry in std::fs::read_dir(&folder).expect("a folder of ours") {
+                let entry = entry.expect("a folder of ours");
+                let path = format!("{prefix}{}", entry.file_name().to_string_lossy());
+                let is_folder = entry.file_type().expect("a file of ours").is_dir();
+                let bytes = (!is_folder).then(|| std::fs::read(entry.path()).expect("a file of ours"));
+                if is_folder {
+                    folders.push((entry.path(), format!("{path}/")));
+                }
+                image.insert(path, bytes);
+            }
+        }
+        Image(image)
+    }
+
+    /// Makes the files in an empty folder.
+    ///
+    /// # Panics
+    ///
+    /// When they cannot be written.
+    pub fn write_to(&self, root: &Path) {
+        for (path, bytes) in &self.0 {
+            let path = root.join(path);
+            match bytes {
+                None => std::fs::create_dir(path).expect("a folder of ours"),
+                Some(bytes) => {
+                    // Zeros at the end, of which logs have many, are a length and no bytes.
+                    let filled = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+                    std::fs::write(&path, &bytes[..filled]).expect("a folder of ours");
+                    let file = std::fs::OpenOptions::new().write(true).open(&path).expect("a file of ours");
+                    file.set_len(bytes.len() as u64).expect("a file of ours");
+                }
+            }
+        }
+    }
+
+    /// The trace that makes these files and syncs them all.
+    pub fn history(&self) -> Trace {
+        let mut trace = Trace::default();
+        let mut inodes = BTreeMap::from([(String::new(), ROOT)]);
+        for (path, bytes) in &self.0 {
+            let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+            let folder = inodes[folder];
+            let ino = trace.next(folder, name);
+            inodes.insert(path.clone(), ino);
+            trace.push(Event::Create { folder, name: name.to_owned(), ino, is_folder: bytes.is_none() });
+            if let Some(bytes) = bytes {
+                trace.push(Event::Write { ino, at: 0, bytes: Arc::from(bytes.as_slice()) });
+            }
+        }
+        inodes.values().for_each(|ino| trace.push(Event::Sync { ino: *ino }));
+        trace
+    }
+
+    /// Where another one is different, if it is.
+    pub fn difference(&self, other: &Image) -> Option<String> {
+        for path in self.0.keys().chain(other.0.keys()) {
+            let differ = match (self.0.get(path), other.0.get(path)) {
+                (None, _) => "only on the disk".to_owned(),
+                (_, None) => "not on the disk".to_owned(),
+                (one, other) if one == other => continue,
+                (Some(Some(one)), Some(Some(other))) => {
+                    let at = one.iter().zip(other).position(|(one, other)| one != other);
+                    format!("{} bytes, on the disk {}; first difference at {at:?}", one.len(), other.len())
+                }
+                _ => "a file and a folder".to_owned(),
+            };
+            return Some(format!("{path}: {differ}"));
+        }
+        None
+    }
+}

@@ -1,0 +1,83 @@
+//! Syncs that are left out, one class after the other: each must be missed.
+
+use crate::dice::Dice;
+use crate::engine::Engine;
+use crate::harness::{History, cut, record};
+use crate::trace::{Event, Trace};
+use crate::workload::FOLDER;
+
+/// What a file is for, by its path.
+pub fn class(path: &str) -> &'static str {
+    if path == FOLDER {
+        return "the folder";
+    }
+    match path.strip_prefix(FOLDER).and_then(|rest| rest.strip_prefix('/')) {
+        None => "a folder above",
+        Some("log.0" | "log.1") => "the log",
+        Some("synced") => "the side file",
+        Some("couch-layer.json" | "couch-layer.json.new") => "the mark",
+        Some("LOCK") => "the lock",
+        Some(_) => "the store",
+    }
+}
+
+/// A sync that is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// Of the log's bytes.
+    Log,
+    /// Of the names in the folder, but for the mark's.
+    Names,
+    /// Of the mark's bytes.
+    Mark,
+    /// Of the mark's name.
+    MarkName,
+    /// Of the folders above.
+    Parents,
+    /// Of the store's own files and folders.
+    Store,
+}
+
+impl Missing {
+    /// All of them.
+    pub const ALL: [Missing; 6] =
+        [Missing::Log, Missing::Names, Missing::Mark, Missing::MarkName, Missing::Parents, Missing::Store];
+
+    /// Whether the event at a place is such a sync.
+    fn is(self, trace: &Trace, at: usize) -> bool {
+        let Event::Sync { ino } = trace.events()[at] else { return false };
+        // The first sync of the folder after the mark got its name.
+        let of_mark = || {
+            let before = trace.events()[..at].iter().rev();
+            let mut before = before.filter(|event| matches!(event, Event::Rename { .. } | Event::Sync { .. }));
+            before.next().is_some_and(|event| class(&trace.path_of(event)) == "the mark")
+        };
+        match (self, class(trace.path(ino))) {
+            (Missing::Log, "the log")
+            | (Missing::Mark, "the mark")
+            | (Missing::Parents, "a folder above")
+            | (Missing::Store, "the store") => true,
+            (Missing::Names, "the folder") => !of_mark(),
+            (Missing::MarkName, "the folder") => of_mark(),
+            _ => false,
+        }
+    }
+
+    /// Cuts histories without this sync until one shows that it is missing: after how many cuts, and what it showed.
+    /// `None` when it is not found within `most`.
+    pub fn found<E: Engine>(self, seed: u64, most: usize) -> Option<(usize, String)> {
+        const EACH: usize = 100;
+        let mut cuts = 0;
+        while cuts < most {
+            let seed = seed + cuts as u64;
+            let history = record::<E>(seed);
+            let trace = history.trace.without(|trace, at| self.is(trace, at));
+            let history = History { trace, ..history };
+            if let Err(found) = cut::<E>(&history, EACH, &mut Dice::new(seed)) {
+                return Some((cuts + found.cuts, found.wrong));
+            }
+            cuts += EACH;
+        }
+        None
+    }
+}

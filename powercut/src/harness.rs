@@ -1,0 +1,270 @@
+//! Records workloads, cuts them, and opens what is left.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use tempfile::TempDir;
+
+use crate::dice::Dice;
+use crate::disk::{Disk, Image, Keep};
+use crate::engine::{Change, Engine, Rows, commit, rows};
+use crate::faults::class;
+use crate::recorder::Recording;
+use crate::trace::{Event, Failure, Kind, Trace};
+use crate::workload::{self, FOLDER, differences};
+
+/// Commits of a workload.
+const COMMITS: usize = 70;
+
+/// Commits after a kill, a loss of power or a failure.
+const MORE_COMMITS: usize = 12;
+
+/// What was recorded.
+#[derive(Clone, Debug)]
+pub struct History {
+    /// What happened.
+    pub trace: Trace,
+    /// What the database held, as the notes of the trace name it.
+    pub states: Vec<Rows>,
+    /// Cuts are made from here on.
+    pub from: usize,
+}
+
+/// A cut after which an engine was wrong.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// How many cuts there were, with this one.
+    pub cuts: usize,
+    /// What is wrong, and where.
+    pub wrong: String,
+    image: Image,
+}
+
+impl Found {
+    /// Fails the test, and leaves the disk for whoever wants to look at it.
+    ///
+    /// # Panics
+    ///
+    /// Always.
+    pub fn report(&self, seed: u64) -> ! {
+        let folder = temporary().keep();
+        self.image.write_to(&folder);
+        panic!("seed {seed}, cut {}: {}\nthe disk is in {}", self.cuts, self.wrong, folder.display());
+    }
+}
+
+/// Number of cuts at each kind of call, on each class of file.
+#[derive(Clone, Debug, Default)]
+pub struct Counts(BTreeMap<(Kind, &'static str), usize>);
+
+impl Counts {
+    /// All of them.
+    pub fn total(&self) -> usize {
+        self.0.values().sum()
+    }
+
+    /// Adds others.
+    pub fn add(&mut self, other: &Counts) {
+        other.0.iter().for_each(|(kind, count)| *self.0.entry(*kind).or_default() += count);
+    }
+}
+
+impl std::fmt::Display for Counts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for ((kind, class), count) in &self.0 {
+            writeln!(f, "{count:>8}  {kind:?} of {class}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A folder for files that need not outlive the process: in memory where there is one.
+fn temporary() -> TempDir {
+    let memory = std::path::Path::new("/dev/shm");
+    let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+    folder.expect("a folder for temporary files")
+}
+
+/// Records a workload of a new database.
+pub fn record<E: Engine>(seed: u64) -> History {
+    let root = temporary();
+    let mut states = vec![Rows::new()];
+    let recording = Recording::begin(root.path(), Trace::default());
+    recording.note(Event::Known(0));
+    workload::run::<E>(&recording, root.path(), &mut states, &[0], &mut Dice::new(seed), COMMITS);
+    History { trace: recording.finish(), states, from: 0 }
+}
+
+/// Records what follows on a kill, or a loss of power, at an event of a history.
+pub fn record_recovery<E: Engine>(history: &History, at: usize, keep: Keep, dice: &mut Dice) -> History {
+    let root = temporary();
+    let mut disk = Disk::default();
+    history.trace.events()[..at].iter().for_each(|event| disk.apply(event));
+    let image = disk.cut(dice, keep);
+    image.write_to(root.path());
+    let allowed = allowed(&history.trace.events()[..at]);
+    let trace = match keep {
+        // A killed process's page cache lives on, and is no more on the disk than before.
+        Keep::Everything => history.trace.prefix(at),
+        _ => {
+            let mut trace = image.history();
+            allowed.iter().take(1).for_each(|known| trace.push(Event::Known(*known)));
+            allowed.iter().skip(1).for_each(|begun| trace.push(Event::Begun(*begun)));
+            trace
+        }
+    };
+    let from = trace.events().len();
+    let mut states = history.states.clone();
+    let recording = Recording::begin(root.path(), trace);
+    workload::run::<E>(&recording, root.path(), &mut states, &allowed, dice, MORE_COMMITS);
+    History { trace: recording.finish(), states, from }
+}
+
+/// Records a workload in which one call fails.
+pub fn record_failure<E: Engine>(seed: u64, failure: Failure) -> History {
+    let root = temporary();
+    let mut states = vec![Rows::new()];
+    let recording = Recording::begin(root.path(), Trace::default());
+    recording.note(Event::Known(0));
+    recording.fail(Some(failure));
+    workload::run::<E>(&recording, root.path(), &mut states, &[0], &mut Dice::new(seed), COMMITS);
+    let trace = recording.finish();
+    let from = trace.events().iter().position(|event| matches!(event, Event::SyncFailed { .. })).unwrap_or(0);
+    History { trace, states, from }
+}
+
+/// The states that a database may show after these events.
+fn allowed(events: &[Event]) -> Vec<usize> {
+    let mut allowed = vec![0];
+    for event in events {
+        match event {
+            Event::Known(state) => allowed = vec![*state],
+            Event::Begun(state) => allowed.push(*state),
+            _ => {}
+        }
+    }
+    allowed
+}
+
+/// Cuts a history so many times, at each kind of call about as often, and opens what is left. Counts the cuts.
+///
+/// # Errors
+///
+/// The first cut that shows anything wrong.
+pub fn cut<E: Engine>(history: &History, cuts: usize, dice: &mut Dice) -> Result<Counts, Found> {
+    let trace = &history.trace;
+    let mut kinds: BTreeMap<(Kind, &'static str), Vec<usize>> = BTreeMap::new();
+    for (at, event) in trace.events().iter().enumerate().skip(history.from) {
+        if let Some(kind) = event.kind() {
+            kinds.entry((kind, class(&trace.path_of(event)))).or_default().push(at);
+        }
+    }
+    let kinds: Vec<_> = kinds.into_iter().collect();
+    let mut places: Vec<(usize, (Kind, &'static str))> = (0..cuts)
+        .map(|_| {
+            let (kind, events) = &kinds[dice.below(kinds.len() as u64) as usize];
+            (events[dice.below(events.len() as u64) as usize], *kind)
+        })
+        .collect();
+    places.sort_unstable();
+    let mut counts = Counts::default();
+    let mut disk = Disk::default();
+    let mut done = 0;
+    for (at, kind) in places {
+        trace.events()[done..at].iter().for_each(|event| disk.apply(event));
+        done = at;
+        let mut cut = disk.clone();
+        // Amid the call, or after it.
+        if kind.0 != Kind::Sync || dice.below(2) == 0 {
+            cut.apply(&trace.events()[at]);
+        }
+        let tenths = [1, 5, 9][dice.below(3) as usize];
+        let keep = match dice.below(10) {
+            0 | 1 => Keep::Nothing,
+            2 => Keep::Everything,
+            3..6 => Keep::Some(tenths),
+            _ => Keep::Any(tenths),
+        };
+        *counts.0.entry(kind).or_default() += 1;
+        let image = cut.cut(dice, keep);
+        let allowed = allowed(&trace.events()[..at]);
+        if let Err(wrong) = reopen::<E>(&image, &history.states, &allowed, dice) {
+            let call = format!("{:?} of {}", kind.0, trace.path_of(&trace.events()[at]));
+            let listing = listing(trace, at);
+            let wrong = format!(
+                "{}, at event {at} ({call}), with {keep:?} of what was not synced kept: {wrong}\n{listing}",
+                E::NAME
+            );
+            return Err(Found { cuts: counts.total(), wrong, image });
+        }
+    }
+    Ok(counts)
+}
+
+/// The last events before a place.
+fn listing(trace: &Trace, at: usize) -> String {
+    let mut lines = String::new();
+    for (place, event) in trace.events().iter().enumerate().take(at + 1).skip(at.saturating_sub(30)) {
+        let what = match event {
+            Event::Write { at, bytes, .. } => format!("{} bytes at {at}", bytes.len()),
+            Event::Length { length, .. } => format!("{length} bytes"),
+            Event::Rename { from, .. } => format!("from {}", trace.join(from.0, &from.1)),
+            Event::Begun(state) | Event::Known(state) => format!("{event:?} {state}"),
+            Event::SyncFailed { .. } => "fails".to_owned(),
+            _ => String::new(),
+        };
+        let kind = event.kind().map_or(String::new(), |kind| format!("{kind:?}"));
+        // Writing to a string does not fail.
+        let _ = writeln!(lines, "  {place:>5} {kind} {} {what}", trace.path_of(event));
+    }
+    lines
+}
+
+/// Opens what is left, and goes on with it.
+fn reopen<E: Engine>(image: &Image, states: &[Rows], allowed: &[usize], dice: &mut Dice) -> Result<(), String> {
+    let root = temporary();
+    image.write_to(root.path());
+    let folder = root.path().join(FOLDER);
+    let value: Vec<u8> = (0..200).map(|_| dice.next_number() as u8).collect();
+    let more = Change::Set("b/030".into(), value.into());
+    let go_on = || -> Result<(), String> {
+        let database = E::open(&folder).map_err(|error| format!("cannot be opened: {error}"))?;
+        let mut found = rows(&database).map_err(|error| format!("cannot be read: {error}"))?;
+        if !allowed.iter().any(|state| states[*state] == found) {
+            return Err(differences(&found, states, allowed));
+        }
+        commit(&database, std::slice::from_ref(&more)).map_err(|error| format!("takes no commit: {error}"))?;
+        more.apply(&mut found);
+        drop(database);
+        let database = E::open(&folder).map_err(|error| format!("cannot be opened again: {error}"))?;
+        let again = rows(&database).map_err(|error| format!("cannot be read again: {error}"))?;
+        if again == found { Ok(()) } else { Err("does not hold what was written since".into()) }
+    };
+    catch_unwind(AssertUnwindSafe(go_on)).unwrap_or_else(|_| Err("a panic".into()))
+}
+
+/// Records workloads, recoveries from kills, and recoveries from losses of power, and cuts them all.
+///
+/// # Panics
+///
+/// When a cut shows anything wrong.
+pub fn explore<E: Engine>(first: u64, cuts: usize) -> Counts {
+    /// Cuts of one recording.
+    const EACH: usize = 150;
+    let mut counts = Counts::default();
+    for seed in first.. {
+        if counts.total() >= cuts {
+            break;
+        }
+        let dice = &mut Dice::new(seed);
+        let history = record::<E>(seed);
+        counts.add(&cut::<E>(&history, EACH.min(cuts), dice).unwrap_or_else(|found| found.report(seed)));
+        for keep in [Keep::Everything, Keep::Any(5)] {
+            let at = dice.below(history.trace.events().len() as u64) as usize;
+            let recovery = record_recovery::<E>(&history, at, keep, dice);
+            counts.add(&cut::<E>(&recovery, EACH.min(cuts) / 3, dice).unwrap_or_else(|found| found.report(seed)));
+        }
+    }
+    counts
+}

@@ -1,0 +1,368 @@
+//! What the file calls below one folder did, in their order; and calls that fail because a test wants it.
+//!
+//! Files are known by the inode of the real file, so that copies of a file descriptor and files without a name
+//! need no bookkeeping. Each recorded call is made under one lock: the trace is in the order of the calls.
+#![expect(unsafe_code, reason = "asks the C library about file descriptors")]
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::disk::{Disk, Image};
+use crate::trace::{Event, Failure, Ino, Kind, ROOT, Trace, Verdict};
+
+/// Whether anything is recorded: looked at before the lock is taken.
+static ACTIVE: AtomicBool = AtomicBool::new(false);
+
+static RECORDER: Mutex<Option<Recorder>> = Mutex::new(None);
+
+/// Recordings take turns.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// A path, and the open folder that it starts from unless it is absolute.
+pub(crate) struct Place {
+    pub(crate) folder: c_int,
+    pub(crate) path: String,
+}
+
+pub(crate) struct Recorder {
+    root: PathBuf,
+    trace: Trace,
+    /// The disk as the page cache shows it.
+    now: Disk,
+    /// By device and number, which are the real file's.
+    inodes: HashMap<(u64, u64), Ino>,
+    failure: Option<Failure>,
+}
+
+thread_local! {
+    /// This thread has the lock: its calls are the recorder's own.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+struct Inside;
+
+impl Inside {
+    fn enter() -> Option<Self> {
+        (!INSIDE.replace(true)).then(|| Inside)
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        INSIDE.set(false);
+    }
+}
+
+/// Makes a call of this process through the recorder, if anything is recorded. `None`: the call is not for it.
+pub(crate) fn recorded<T>(call: impl FnOnce(&mut Recorder) -> Option<T>) -> Option<T> {
+    if !ACTIVE.load(Ordering::Acquire) {
+        return None;
+    }
+    let _inside = Inside::enter()?;
+    call(locked().as_mut()?)
+}
+
+fn locked() -> MutexGuard<'static, Option<Recorder>> {
+    RECORDER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a function of the C library returns for an error.
+pub(crate) fn fail(error: i32) -> c_int {
+    // SAFETY: the place is this thread's own.
+    unsafe { *libc::__errno_location() = error };
+    -1
+}
+
+fn stat(fd: c_int) -> Option<libc::stat64> {
+    // SAFETY: zeros are a value of this struct, which the call fills in.
+    let mut stat: libc::stat64 = unsafe { std::mem::zeroed() };
+    // SAFETY: the struct is there for as long as the call takes.
+    (unsafe { libc::fstat64(fd, &raw mut stat) } == 0).then_some(stat)
+}
+
+impl Recorder {
+    fn inode(&self, fd: c_int) -> Option<Ino> {
+        let stat = stat(fd)?;
+        self.inodes.get(&(stat.st_dev, stat.st_ino)).copied()
+    }
+
+    /// The folder and the name of what lies below the root, whether it is there or not.
+    fn resolve(&self, place: &Place) -> Option<(Ino, String)> {
+        let path = Path::new(&place.path);
+        let (mut at, below) = if path.is_absolute() {
+            (ROOT, path.strip_prefix(&self.root).ok()?.to_owned())
+        } else if place.folder == libc::AT_FDCWD {
+            (ROOT, std::env::current_dir().ok()?.join(path).strip_prefix(&self.root).ok()?.to_owned())
+        } else {
+            (self.inode(place.folder)?, path.to_owned())
+        };
+        let mut names = Vec::new();
+        for part in below.components() {
+            match part {
+                Component::Normal(name) => names.push(name.to_str()?.to_owned()),
+                Component::CurDir => {}
+                _ => return None,
+            }
+        }
+        let last = names.pop()?;
+        for name in names {
+            at = self.now.look_up(at, &name)?;
+        }
+        Some((at, last))
+    }
+
+    fn add(&mut self, event: Event) {
+        self.now.apply(&event);
+        self.trace.push(event);
+    }
+
+    /// Whether a call is to fail, and how.
+    fn verdict(&mut self, kind: Kind, of: &str) -> Verdict {
+        self.failure.as_mut().map_or(Verdict::Go, |failure| failure.verdict(kind, of))
+    }
+
+    fn verdict_of(&mut self, kind: Kind, ino: Ino) -> Verdict {
+        let path = self.trace.path(ino).to_owned();
+        self.verdict(kind, &path)
+    }
+
+    pub(crate) fn knows(&mut self, fd: c_int) -> Option<()> {
+        self.inode(fd).map(drop)
+    }
+
+    pub(crate) fn open(&mut self, place: &Place, flags: c_int, real: impl FnOnce() -> c_int) -> Option<c_int> {
+        let (folder, name) = self.resolve(place)?;
+        let known = self.now.look_up(folder, &name);
+        if known.is_none()
+            && flags & libc::O_CREAT != 0
+            && let Verdict::Fail(error) = self.verdict(Kind::Create, &self.trace.join(folder, &name))
+        {
+            return Some(fail(error));
+        }
+        let fd = real();
+        if fd < 0 {
+            return Some(fd);
+        }
+        match known {
+            None => {
+                let stat = stat(fd)?;
+                let ino = self.trace.next(folder, &name);
+                self.inodes.insert((stat.st_dev, stat.st_ino), ino);
+                self.add(Event::Create { folder, name, ino, is_folder: false });
+            }
+            Some(ino) if flags & libc::O_TRUNC != 0 && self.now.length(ino) > 0 => {
+                self.add(Event::Length { ino, length: 0 });
+            }
+            Some(_) => {}
+        }
+        Some(fd)
+    }
+
+    pub(crate) fn write(
+        &mut self,
+        fd: c_int,
+        bytes: &[u8],
+        at: Option<i64>,
+        real: impl FnOnce(usize) -> isize,
+    ) -> Option<isize> {
+        let ino = self.inode(fd)?;
+        let wanted = match self.verdict_of(Kind::Write, ino) {
+            Verdict::Go => bytes.len(),
+            Verdict::Short => bytes.len().div_ceil(2),
+            Verdict::Fail(error) => return Some(fail(error) as isize),
+        };
+        // SAFETY: both calls only ask about the file descriptor.
+        let appends = unsafe { libc::fcntl(fd, libc::F_GETFL) } & libc::O_APPEND != 0;
+        let at = match at {
+            Some(at) => at as u64,
+            None if appends => self.now.length(ino),
+            // SAFETY: as above.
+            None => (unsafe { libc::lseek64(fd, 0, libc::SEEK_CUR) }) as u64,
+        };
+        let written = real(wanted);
+        if let Some(bytes) = usize::try_from(written).ok().filter(|written| *written > 0).map(|n| &bytes[..n]) {
+            self.add(Event::Write { ino, at, bytes: Arc::from(bytes) });
+        }
+        Some(written)
+    }
+
+    pub(crate) fn length(
+        &mut self,
+        fd: c_int,
+        length: i64,
+        grows: bool,
+        real: impl FnOnce() -> c_int,
+    ) -> Option<c_int> {
+        let ino = self.inode(fd)?;
+        if let Verdict::Fail(error) = self.verdict_of(Kind::Length, ino) {
+            return Some(fail(error));
+        }
+        let outcome = real();
+        if outcome == 0 && !(grows && self.now.length(ino) >= length as u64) {
+            self.add(Event::Length { ino, length: length as u64 });
+        }
+        Some(outcome)
+    }
+
+    pub(crate) fn sync(&mut self, fd: c_int, real: impl FnOnce() -> c_int) -> Option<c_int> {
+        let ino = self.inode(fd)?;
+        if let Verdict::Fail(error) = self.verdict_of(Kind::Sync, ino) {
+            self.add(Event::SyncFailed { ino });
+            return Some(fail(error));
+        }
+        let outcome = real();
+        self.add(if outcome == 0 { Event::Sync { ino } } else { Event::SyncFailed { ino } });
+        Some(outcome)
+    }
+
+    pub(crate) fn make_folder(&mut self, place: &Place, real: impl FnOnce() -> c_int) -> Option<c_int> {
+        let (folder, name) = self.resolve(place)?;
+        if let Verdict::Fail(error) = self.verdict(Kind::Create, &self.trace.join(folder, &name)) {
+            return Some(fail(error));
+        }
+        let outcome = real();
+        if outcome == 0 {
+            let ino = self.trace.next(folder, &name);
+            if let Ok(made) = std::fs::metadata(self.root.join(self.trace.path(ino))) {
+                self.inodes.insert((made.dev(), made.ino()), ino);
+            }
+            self.add(Event::Create { folder, name, ino, is_folder: true });
+        }
+        Some(outcome)
+    }
+
+    pub(crate) fn unlink(&mut self, place: &Place, real: impl FnOnce() -> c_int) -> Option<c_int> {
+        let (folder, name) = self.resolve(place)?;
+        if let Verdict::Fail(error) = self.verdict(Kind::Unlink, &self.trace.join(folder, &name)) {
+            return Some(fail(error));
+        }
+        let outcome = real();
+        if outcome == 0 {
+            self.add(Event::Unlink { folder, name });
+        }
+        Some(outcome)
+    }
+
+    pub(crate) fn rename(
+        &mut self,
+        from: &Place,
+        to: &Place,
+        flags: u32,
+        real: impl FnOnce() -> c_int,
+    ) -> Option<c_int> {
+        let (from, to) = match (self.resolve(from), self.resolve(to)) {
+            (Some(from), Some(to)) => (from, to),
+            (None, None) => return None,
+            // Into the root, or out of it; nobody does.
+            _ => return Some(fail(libc::EXDEV)),
+        };
+        if flags & !libc::RENAME_NOREPLACE != 0 {
+            return Some(fail(libc::EINVAL));
+        }
+        if let Verdict::Fail(error) = self.verdict(Kind::Rename, &self.trace.join(to.0, &to.1)) {
+            return Some(fail(error));
+        }
+        let outcome = real();
+        if outcome == 0 {
+            self.add(Event::Rename { from, to });
+        }
+        Some(outcome)
+    }
+
+    pub(crate) fn link(&mut self, from: &Place, to: &Place, real: impl FnOnce() -> c_int) -> Option<c_int> {
+        let (folder, name) = self.resolve(to)?;
+        let (at, known) = self.resolve(from)?;
+        let ino = self.now.look_up(at, &known)?;
+        let outcome = real();
+        if outcome == 0 {
+            self.add(Event::Link { folder, name, ino });
+        }
+        Some(outcome)
+    }
+}
+
+/// A recording of everything that happens below a folder, until it is [finished](Recording::finish). There is one
+/// at a time.
+pub struct Recording {
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Recording {
+    /// Records below `root`, which holds what the `history` leaves when all of it is kept: nothing, if it is empty.
+    ///
+    /// # Panics
+    ///
+    /// When the folder cannot be read, or holds something else; when the C library's calls do not come this way.
+    pub fn begin(root: &Path, history: Trace) -> Self {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(!crate::interpose::all().is_empty());
+        let mut now = Disk::default();
+        history.events().iter().for_each(|event| now.apply(event));
+        let root = root.canonicalize().expect("the recorded folder is there");
+        let mut inodes = HashMap::new();
+        for (path, ino) in now.paths() {
+            let file = std::fs::symlink_metadata(root.join(&path)).expect("the history's files are there");
+            inodes.insert((file.dev(), file.ino()), ino);
+        }
+        *locked() = Some(Recorder { root, trace: history, now, inodes, failure: None });
+        ACTIVE.store(true, Ordering::Release);
+        let recording = Recording { _turn: turn };
+        recording.check();
+        recording
+    }
+
+    /// Notes something in the trace.
+    pub fn note(&self, event: Event) {
+        if let Some(recorder) = locked().as_mut() {
+            recorder.trace.push(event);
+        }
+    }
+
+    /// Makes calls fail from now on; `None`: no more.
+    pub fn fail(&self, failure: Option<Failure>) {
+        if let Some(recorder) = locked().as_mut() {
+            recorder.failure = failure;
+        }
+    }
+
+    /// How often a call has failed as was wanted.
+    pub fn failed(&self) -> usize {
+        locked().as_ref().and_then(|recorder| recorder.failure.as_ref()).map_or(0, Failure::count)
+    }
+
+    /// Compares what was recorded with what is on the disk.
+    ///
+    /// # Panics
+    ///
+    /// When they differ: somebody wrote by a call that is not recorded.
+    pub fn check(&self) {
+        let _inside = Inside::enter();
+        let recorder = locked();
+        let Some(recorder) = recorder.as_ref() else { return };
+        let (expected, found) = (recorder.now.cache(), Image::read(&recorder.root));
+        let difference = expected.difference(&found);
+        assert!(difference.is_none(), "a call was not recorded: {}", difference.unwrap_or_default());
+    }
+
+    /// Ends the recording, and gives what was recorded.
+    ///
+    /// # Panics
+    ///
+    /// As [`check`](Self::check) does.
+    pub fn finish(self) -> Trace {
+        self.check();
+        locked().take().map(|recorder| recorder.trace).unwrap_or_default()
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        ACTIVE.store(false, Ordering::Release);
+        *locked() = None;
+    }
+}

@@ -1,0 +1,106 @@
+//! What is tested of each engine.
+//!
+//! `POWERCUT_SEED` is the first seed, and `POWERCUT_CUTS` the number of cuts: some tens unless it is set. A long run:
+//!
+//! ```text
+//! POWERCUT_CUTS=100000 cargo test --release -p powercut --test redb outlives -- --nocapture
+//! ```
+
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod tests {
+    use crate::Engine;
+    use crate::dice::Dice;
+    use crate::faults::{Missing, class};
+    use crate::harness::{Counts, cut, explore, record_failure};
+    use crate::trace::{Event, Failure, Kind, Verdict};
+
+    fn number(name: &str, otherwise: usize) -> usize {
+        match std::env::var(name) {
+            Err(_) => otherwise,
+            Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")),
+        }
+    }
+
+    fn seed() -> u64 {
+        number("POWERCUT_SEED", 1) as u64
+    }
+
+    /// Cuts workloads, recoveries from kills, and recoveries from losses of power, at every kind of call.
+    ///
+    /// # Panics
+    ///
+    /// When the engine shows anything else than its clients were told, or cannot be opened.
+    pub fn power_loss<E: Engine>() {
+        let (seed, cuts) = (seed(), number("POWERCUT_CUTS", 60));
+        let counts = explore::<E>(seed, cuts);
+        println!("{}, from seed {seed}: {} cuts\n{counts}", E::NAME, counts.total());
+    }
+
+    /// Seeds with which redb's file was lost, when the log was not applied to it again.
+    const FAILED_BEFORE: [u64; 1] = [17];
+
+    /// Lets a sync of the log or the store fail, opens the database again, as the page cache has it, goes on, and cuts what
+    /// follows.
+    ///
+    /// # Panics
+    ///
+    /// As [`power_loss`] does.
+    pub fn failed_syncs<E: Engine>() {
+        let (first, rounds) = (seed(), number("POWERCUT_CUTS", 120) / 40);
+        let mut counts = Counts::default();
+        for seed in FAILED_BEFORE.into_iter().chain(first..first + rounds as u64) {
+            let dice = &mut Dice::new(seed);
+            let of = if dice.below(2) == 0 { "the log" } else { "the store" };
+            let after = dice.below(if of == "the log" { 50 } else { 25 }) as usize;
+            let failure = Failure::once(after, Verdict::Fail(libc::EIO), move |kind, path| {
+                kind == Kind::Sync && class(path) == of
+            });
+            let history = record_failure::<E>(seed, failure);
+            let failed = history.trace.events().iter().any(|event| matches!(event, Event::SyncFailed { .. }));
+            if failed {
+                counts.add(&cut::<E>(&history, 40, dice).unwrap_or_else(|found| found.report(seed)));
+            }
+        }
+        println!("{}, from seed {first}, after syncs that failed: {} cuts\n{counts}", E::NAME, counts.total());
+    }
+
+    /// Leaves out each sync in turn, and finds that it is missing.
+    ///
+    /// # Panics
+    ///
+    /// When one is not missed.
+    pub fn missing_syncs<E: Engine>() {
+        for missing in Missing::ALL {
+            let found = missing.found::<E>(seed(), 10_000);
+            let Some((cuts, wrong)) = found else { panic!("{}: {missing:?} was not missed", E::NAME) };
+            let wrong = wrong.lines().next().unwrap_or_default();
+            println!("without {missing:?}: cut {cuts}: {wrong}");
+        }
+    }
+}
+
+#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
+mod tests {
+    use crate::Engine;
+
+    fn skipped<E: Engine>() {
+        println!("skipped on {}: calls are recorded on Linux alone", E::NAME);
+    }
+
+    /// Skipped.
+    pub fn power_loss<E: Engine>() {
+        skipped::<E>();
+    }
+
+    /// Skipped.
+    pub fn failed_syncs<E: Engine>() {
+        skipped::<E>();
+    }
+
+    /// Skipped.
+    pub fn missing_syncs<E: Engine>() {
+        skipped::<E>();
+    }
+}
+
+pub use tests::{failed_syncs, missing_syncs, power_loss};
