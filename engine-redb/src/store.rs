@@ -5,6 +5,7 @@
 //! leaves nothing for `sync` to do, and costs one sync of the file: the same as applying first and
 //! syncing after, without a second, empty commit.
 
+use std::fs::{self, File};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use kv_api::{Direction, Durability, Error, KeyValue, RangeBatch, Result, error};
 use occ::disk::DiskStore;
+use occ::folder::sync_folder;
 use occ::panics::{Panicked, caught, silently};
 use occ::store::{ApplyError, Batch, Most, Store, View};
 use redb::{Database, Range, ReadOnlyTable, ReadableDatabase, TableDefinition, WriteTransaction};
@@ -34,9 +36,9 @@ pub struct RedbStore {
 
 impl DiskStore for RedbStore {
     const ENGINE: &'static str = "redb";
-    const FORMAT: u32 = 3;
-    /// Without a log.
-    const FORMER: &'static [u32] = &[2];
+    const FORMAT: u32 = 4;
+    /// 2 was without a log, 3 with one whose files had no head.
+    const FORMER: &'static [u32] = &[2, 3];
     /// redb keeps commits that are not synced in memory, until the database is closed.
     const DURABILITIES: &'static [Durability] = &[Durability::Disk, Durability::Process];
 
@@ -65,6 +67,15 @@ impl DiskStore for RedbStore {
 /// has done so by itself. What it cannot mend is an error; what it mends by going back to the commit
 /// before, the side file tells.
 fn open_and_check(file: &Path, cache_bytes: usize) -> Result<Database, redb::Error> {
+    if !file.try_exists()? {
+        // Whole or not at all: redb refuses what a loss of power leaves of a file that was being made.
+        let new = file.with_extension("redb.new");
+        File::create(&new)?;
+        drop(Database::builder().create(&new)?);
+        File::open(&new)?.sync_all()?;
+        fs::rename(&new, file)?;
+        file.parent().map_or(Ok(()), sync_folder)?;
+    }
     let walked = Arc::new(AtomicBool::new(false));
     let repairing = walked.clone();
     let mut builder = Database::builder();

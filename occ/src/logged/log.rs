@@ -5,23 +5,38 @@
 //! place and no length to note.
 //!
 //! ```text
-//!   log.0   ├─ record ─┼─ record ─┼─ record ─┼ … what is left of an earlier round, or zeros
-//!   log.1   ├─ record ─┼ …
+//!   0              8              16             24
+//!   ├──────────────┼──────────────┼──────────────┼────────┬────────┬────────┬─
+//!   │ "occ log2"   │ salt         │ checksum     │ record │ record │ record │ what is left of an earlier
+//!   ├──────────────┴──────────────┴──────────────┼────────┴────────┴────────┴─ round, or zeros
+//!     the head, the same in both files
 //!
-//!   record  checksum  round  salt  previous  version  length │ a run (`run`)
-//!           ─────────────── 8 bytes big-endian each ────────
+//!   record
+//!   0              8              16             24             32             40             48
+//!   ├──────────────┼──────────────┼──────────────┼──────────────┼──────────────┼──────────────┼─────────
+//!   │ checksum     │ round        │ salt         │ previous     │ version      │ length       │ a run
+//!   ├──────────────┴──────────────┴──────────────┴──────────────┴──────────────┴──────────────┴─ (`run`)
 //! ```
 //!
-//! Each turn is a round, with a number that grows and a salt nobody can foresee. A record counts when its
-//! checksum does, its round and salt are those of the file's first record, and it goes on from the one before:
-//! so what is left of an earlier round ends the log, and so does a record that was being written.
+//! Numbers are big-endian. The salt is chosen when the log is begun, and nobody can foresee it, so that no value
+//! that is written can look like a record. Each turn is a round; rounds are counted. A record counts when its checksum is right,
+//! its salt is the log's, and its previous version is that of the record before it. So what is left of an earlier round ends the log, and so does
+//! a record that was being written.
 //!
-//! Invariant: a record is written when those before it are synced. So a record that counts behind one that
-//! does not means damage, and what came after it would be lost: the log is refused then, as it is, unless all of
-//! that is in the store below.
+//! Invariants:
 //!
-//! Source: FoundationDB's `fdbserver/DiskQueue.actor.cpp`, which has two files too; SQLite's write-ahead log for
-//! the salt.
+//! * The heads are synced before the first record is written. If one is damaged, the other has the salt.
+//! * A record is written when those before it are synced. So a record behind the end of the log, with the
+//!   log's salt and newer than the data below, means damage: what is between was lost. The log is refused then, and left as it is.
+//! * What a log says is in the store below, and synced there, before a file of it is emptied or written over. Opened
+//!   after a crash, all of it is applied to the store again. Part of it may be there already; but if a sync of the store had
+//!   failed before the crash, Linux shows pages that are not on the disk, and a later sync of them says nothing.
+//! * A sync that failed is not repeated: see [`Logged`](super::Logged).
+//!
+//! The former format had no head: the log's salt was the first record's, another one in each round.
+//!
+//! Sources: FoundationDB's `fdbserver/DiskQueue.actor.cpp`, which has two files too; SQLite's write-ahead log for
+//! the salt; Rebello et al., "Can Applications Recover from fsync Failures?" (ATC 2020).
 
 use std::fs::{File, OpenOptions};
 use std::hash::{BuildHasher, RandomState};
@@ -38,6 +53,12 @@ use crate::folder::io_error;
 /// Bytes before a record's run.
 pub(crate) const HEAD: usize = 48;
 
+/// A file begins with it, unless it is of the former format.
+const MAGIC: [u8; 8] = *b"occ log2";
+
+/// Bytes before the first record.
+pub(super) const FILE_HEAD: usize = 24;
+
 /// Zeros are written so far ahead, and synced with the record that needs the room.
 const AHEAD: usize = 1 << 20;
 
@@ -53,6 +74,8 @@ pub(crate) struct Log {
     /// The version of the newest record.
     version: i64,
     synced: bool,
+    /// Why a sync failed, if one has.
+    failed: Option<Error>,
 }
 
 #[derive(Debug)]
@@ -75,38 +98,55 @@ fn paths(folder: &Path) -> [PathBuf; 2] {
     [folder.join("log.0"), folder.join("log.1")]
 }
 
-/// The runs in the logs of `folder` that go on from `version`, and the version that they lead to. Changes
-/// nothing. 1522 for damage.
+/// The runs in the logs of `folder` that lead from `version` on, and the version that they lead to. Before them, those
+/// that lead to `version`, as far as they are there. None, if the store below is newer than its log. Changes nothing. 1522
+/// for damage.
 pub(crate) fn recover(folder: &Path, version: i64) -> Result<(Vec<Run>, i64)> {
-    let mut logs = Vec::new();
+    let mut files = Vec::new();
     for path in paths(folder) {
-        let cannot = |cause| io_error(format!("cannot read {}", path.display()), &cause);
-        let bytes = match std::fs::read(&path) {
-            Ok(bytes) => Bytes::from(bytes),
-            Err(cause) if cause.kind() == io::ErrorKind::NotFound => continue,
-            Err(cause) => return Err(cannot(cause)),
-        };
-        let (round, records) = read(&bytes, version, &path)?;
-        logs.push((round, path, records));
-    }
-    logs.sort_by_key(|(round, ..)| *round);
-    let (mut version, mut runs) = (version, Vec::new());
-    for (_, path, records) in logs {
-        for record in records {
-            if record.version <= version {
-                continue;
-            }
-            if record.previous != version {
-                return Err(damaged(
-                    &path,
-                    &format!("goes on from version {}, the data end at {version}", record.previous),
-                ));
-            }
-            version = record.version;
-            runs.push(Run::decode(record.run).map_err(|_| damaged(&path, "holds a record that cannot be read"))?);
+        match std::fs::read(&path) {
+            Ok(bytes) => files.push((Bytes::from(bytes), path)),
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => {}
+            Err(cause) => return Err(io_error(format!("cannot read {}", path.display()), &cause)),
         }
     }
-    Ok((runs, version))
+    let common = files.iter().find_map(|(bytes, _)| salt_of(bytes));
+    let mut logs = Vec::new();
+    for (bytes, path) in &files {
+        let (begin, salt) = match salt_of(bytes).or_else(|| common.clone()) {
+            Some(salt) => (FILE_HEAD, salt),
+            None => (0, bytes.get(16..24).map(Bytes::copy_from_slice).unwrap_or_default()),
+        };
+        logs.push((read(bytes, begin, &salt, version, path)?, path));
+    }
+    logs.sort_by_key(|((round, _), _)| *round);
+    let mut runs = Vec::new();
+    let mut end = None;
+    for ((_, records), path) in logs {
+        for record in records {
+            if end != Some(record.previous) {
+                // What came before this gap must be in the store below.
+                if record.previous > version {
+                    let reason = format!("goes on from version {}, the data end at {version}", record.previous);
+                    return Err(damaged(path, &reason));
+                }
+                runs.clear();
+            }
+            end = Some(record.version);
+            runs.push(Run::decode(record.run).map_err(|_| damaged(path, "holds a record that cannot be read"))?);
+        }
+    }
+    match end {
+        Some(end) if end >= version => Ok((runs, end)),
+        _ => Ok((Vec::new(), version)),
+    }
+}
+
+/// The salt in a file's head.
+fn salt_of(bytes: &Bytes) -> Option<Bytes> {
+    let head = bytes.get(..FILE_HEAD)?;
+    let whole = head[..8] == MAGIC && head[16..] == checksum(&head[..16]).to_be_bytes();
+    whole.then(|| bytes.slice(8..16))
 }
 
 fn damaged(path: &Path, what: &str) -> Error {
@@ -114,24 +154,23 @@ fn damaged(path: &Path, what: &str) -> Error {
         .with_context(format!("the log {} is damaged: it {what}; restore the folder from a backup", path.display()))
 }
 
-/// The records that count, and their round. Behind their end none may count that is newer than `version`: an
-/// earlier round may be there that is being written over, and is in the store below.
-fn read(bytes: &Bytes, version: i64, path: &Path) -> Result<(u64, Vec<Record>)> {
+/// The records that count from `begin` on, and the round of the first. Behind their end none may be that is newer than
+/// `version`: an earlier round may be there that is being written over, and is in the store below.
+fn read(bytes: &Bytes, begin: usize, salt: &[u8], version: i64, path: &Path) -> Result<(u64, Vec<Record>)> {
     let mut records: Vec<Record> = Vec::new();
-    let mut at = 0;
-    let mark = bytes.get(8..24).unwrap_or_default();
-    while let Some((record, end)) = record_at(bytes, at, mark) {
+    let mut at = begin;
+    while let Some((record, end)) = record_at(bytes, at, salt) {
         if records.last().is_some_and(|last| last.version != record.previous) {
             break;
         }
         records.push(record);
         at = end;
     }
-    let round = mark.first_chunk::<8>().map_or(0, |round| u64::from_be_bytes(*round));
+    let round = bytes.get(begin + 8..).and_then(<[u8]>::first_chunk).map_or(0, |round| u64::from_be_bytes(*round));
     let rest = bytes.get(at + 1..).unwrap_or_default();
-    let finder = memchr::memmem::Finder::new(mark);
-    for place in finder.find_iter(rest).filter_map(|place| (at + 1 + place).checked_sub(8)) {
-        if record_at(bytes, place, mark).is_some_and(|(record, _)| record.version > version) {
+    let finder = memchr::memmem::Finder::new(salt);
+    for place in finder.find_iter(rest).filter_map(|place| (at + 1 + place).checked_sub(16)) {
+        if record_at(bytes, place, salt).is_some_and(|(record, _)| record.version > version) {
             return Err(damaged(path, &format!("cannot be read at {at}, and goes on at {place}")));
         }
     }
@@ -139,11 +178,11 @@ fn read(bytes: &Bytes, version: i64, path: &Path) -> Result<(u64, Vec<Record>)> 
 }
 
 /// The record that begins at `at`, if it counts, and where it ends.
-fn record_at(bytes: &Bytes, at: usize, mark: &[u8]) -> Option<(Record, usize)> {
+fn record_at(bytes: &Bytes, at: usize, salt: &[u8]) -> Option<(Record, usize)> {
     let head = bytes.get(at..at.checked_add(HEAD)?)?;
     let number = |place: usize| head[place * 8..].first_chunk::<8>().map_or(0, |eight| u64::from_be_bytes(*eight));
     let end = usize::try_from(number(5)).ok().and_then(|length| (at + HEAD).checked_add(length))?;
-    if head[8..24] != *mark || end > bytes.len() || number(0) != checksum(&bytes[at + 8..end]) {
+    if head[16..24] != *salt || end > bytes.len() || number(0) != checksum(&bytes[at + 8..end]) {
         return None;
     }
     let (previous, version) = (i64::try_from(number(3)).ok()?, i64::try_from(number(4)).ok()?);
@@ -158,14 +197,25 @@ impl Log {
     /// An empty log in `folder`, that goes on from `version`. What was in it must be in the store below, and
     /// synced. `synced`: a sync reaches the disk.
     pub(crate) fn begin(folder: &Path, version: i64, synced: bool) -> Result<Self> {
+        let salt = salt();
+        let mut head = [MAGIC, salt.to_be_bytes()].concat();
+        head.extend_from_slice(&checksum(&head).to_be_bytes());
         let open = |path: PathBuf| -> Result<LogFile> {
-            let file = OpenOptions::new().write(true).create(true).truncate(true).open(&path);
-            let file = file.map_err(|cause| io_error(format!("cannot open {}", path.display()), &cause))?;
-            Ok(LogFile { file, path, length: 0, unsynced: false })
+            let create = || -> io::Result<File> {
+                let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&path)?;
+                file.write_all(&head)?;
+                if synced {
+                    file.sync_data()?;
+                }
+                Ok(file)
+            };
+            let file =
+                create().map_err(|cause| io_error(format!("cannot begin the log {}", path.display()), &cause))?;
+            Ok(LogFile { file, path, length: FILE_HEAD as u64, unsynced: false })
         };
         let [one, other] = paths(folder);
         let files = [open(one)?, open(other)?];
-        Ok(Log { files, turn: 0, round: 1, salt: salt(), position: 0, version, synced })
+        Ok(Log { files, turn: 0, round: 1, salt, position: FILE_HEAD as u64, version, synced, failed: None })
     }
 
     /// Appends a record of a run that has [`HEAD`] bytes before it. After an error the log is as it was.
@@ -193,32 +243,35 @@ impl Log {
         Ok(())
     }
 
-    /// Makes what was appended durable.
+    /// Makes what was appended durable. When that has failed once, it fails for ever: what is written to these files later
+    /// may come to lie behind what never reached the disk.
     pub(crate) fn sync(&mut self) -> Result<()> {
         for LogFile { file, path, unsynced, .. } in &mut self.files {
+            if let Some(error) = &self.failed {
+                return Err(error.clone());
+            }
             if self.synced && *unsynced {
-                file.sync_data().map_err(|cause| io_error(format!("cannot sync {}", path.display()), &cause))?;
+                let outcome = file.sync_data();
+                self.failed = outcome.err().map(|cause| io_error(format!("cannot sync {}", path.display()), &cause));
             }
             *unsynced = false;
         }
-        Ok(())
+        self.failed.clone().map_or(Ok(()), Err)
     }
 
     /// Goes on in the other file, whose records are in the store below, and synced.
     pub(crate) fn take_turns(&mut self) {
         self.turn = 1 - self.turn;
         self.round += 1;
-        self.salt = salt();
-        self.position = 0;
+        self.position = FILE_HEAD as u64;
     }
 
-    /// Lets everything go: it is in the store below, and synced.
+    /// Empties the files, for good: everything is in the store below, and synced.
     pub(crate) fn clear(&mut self) -> Result<()> {
         for LogFile { file, path, length, .. } in &mut self.files {
             file.set_len(0).map_err(|cause| io_error(format!("cannot empty {}", path.display()), &cause))?;
             *length = 0;
         }
-        self.take_turns();
         Ok(())
     }
 }

@@ -30,7 +30,7 @@ mod log;
 mod run;
 mod view;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -80,6 +80,7 @@ impl<S: DiskStore> std::fmt::Debug for Logged<S> {
 
 struct Inner<S: DiskStore> {
     below: S,
+    folder: PathBuf,
     flush_bytes: usize,
     /// Of a store whose commits outlive the process.
     log: Mutex<Option<Log>>,
@@ -200,7 +201,8 @@ impl<S: DiskStore> Inner<S> {
                 Ok(())
             }
             Err(error) => {
-                state.failed = Some(error.clone());
+                // The first one has the cause; a store may only say of later ones that it has failed before.
+                state.failed.get_or_insert_with(|| error.clone());
                 Err(error)
             }
         };
@@ -232,6 +234,29 @@ impl<S: DiskStore> Inner<S> {
                 }
             }
         }
+    }
+
+    /// A sync of the log has failed. It is not tried again: Linux takes what it should have written for clean, and says
+    /// that a second sync went well. All that is in memory is flushed to the store below instead, and a new
+    /// log begun. Called between `apply` and the next one, so no run is added meanwhile.
+    fn begin_log_again(&self) -> Result<()> {
+        loop {
+            self.freeze();
+            let state = self.state();
+            if let Some(error) = &state.failed {
+                return Err(error.clone());
+            }
+            if state.runs.is_empty() {
+                break;
+            }
+            if state.frozen > 0 {
+                drop(self.wait(state));
+            }
+        }
+        let version = self.state().version;
+        let mut log = self.log();
+        *log = Some(Log::begin(&self.folder, version, true)?);
+        Ok(())
     }
 
     /// Waits until another batch may be applied.
@@ -329,7 +354,8 @@ impl<S: DiskStore> DiskStore for Logged<S> {
         };
         let flush_bytes = (cache_bytes / FLUSH_PART).clamp(LEAST_FLUSH_BYTES, MOST_FLUSH_BYTES) as usize;
         let (log, state) = (Mutex::new(log), Mutex::new(state));
-        let inner = Inner { below, flush_bytes, log, state, flushes: AtomicU64::new(0), changed: Condvar::new() };
+        let (folder, flushes, changed) = (folder.to_owned(), AtomicU64::new(0), Condvar::new());
+        let inner = Inner { below, folder, flush_bytes, log, state, flushes, changed };
         Ok(Logged { inner: Arc::new(inner), flusher: Mutex::default() })
     }
 }
@@ -372,7 +398,8 @@ impl<S: DiskStore> Store for Logged<S> {
     }
 
     fn sync(&self) -> Result<()> {
-        self.inner.log().as_mut().map_or(Ok(()), Log::sync)
+        let outcome = self.inner.log().as_mut().map_or(Ok(()), Log::sync);
+        outcome.or_else(|error| self.inner.begin_log_again().map_err(|_| error))
     }
 
     fn durability(&self) -> Durability {
@@ -385,7 +412,6 @@ impl<S: DiskStore> Store for Logged<S> {
 
     fn close(&self) -> Result<()> {
         self.stop_flusher();
-        self.sync()?;
         loop {
             self.inner.freeze();
             if self.inner.state().frozen == 0 {

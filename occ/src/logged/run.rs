@@ -8,6 +8,8 @@
 //! The clears come first in effect: a row of the run lies over them. So one search in a run tells what it
 //! knows of a key, and a run over another is one run again.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use kv_api::{Error, Result, error};
 
@@ -20,6 +22,9 @@ const ABSENT: u32 = u32::MAX;
 
 /// Of the lengths before a row's key.
 const ROW_HEAD: usize = 8;
+
+/// So many runs are merged at once. For each row, a merge looks at every run.
+const AT_ONCE: usize = 16;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -173,7 +178,12 @@ impl Run {
     }
 
     /// One run that does what these do one after the other.
-    pub(crate) fn merged(runs: &[std::sync::Arc<Run>]) -> Result<Run> {
+    pub(crate) fn merged(runs: &[Arc<Run>]) -> Result<Run> {
+        if runs.len() > AT_ONCE {
+            let merged: Result<Vec<Arc<Run>>> =
+                runs.chunks(AT_ONCE).map(|part| Run::merged(part).map(Arc::new)).collect();
+            return Run::merged(&merged?);
+        }
         let mut clears = RangeSet::default();
         for (begin, end) in runs.iter().flat_map(|run| run.clears.iter()) {
             clears.insert(KeyRange { begin: begin.clone(), end: end.clone() });
@@ -325,7 +335,6 @@ impl Run {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::sync::Arc;
 
     use super::*;
     use crate::random::Random;
@@ -366,7 +375,7 @@ mod tests {
             write(&mut below, &batch(&random));
             model.extend(below.clone());
             let mut runs = Vec::new();
-            for _ in 0..1 + random.next() % 4 {
+            for _ in 0..1 + random.next() % 40 {
                 let ops = batch(&random);
                 write(&mut model, &ops);
                 runs.push(Arc::new(Draft::of(ops, 5).unwrap().run()));

@@ -315,6 +315,7 @@ fn damage_amid_the_log_is_refused_and_a_torn_end_is_not() {
     let opened = |bytes: &[u8]| {
         let other = tempfile::tempdir().unwrap();
         fs::write(other.path().join("log.0"), bytes).unwrap();
+        fs::write(other.path().join("log.1"), &whole[..log::FILE_HEAD]).unwrap();
         let opened = open(other.path()).map(|store| rows(&store.view().unwrap(), Direction::Forward).len());
         if opened.is_err() {
             assert_eq!(fs::read(other.path().join("log.0")).unwrap(), bytes, "and left as it is");
@@ -330,11 +331,26 @@ fn damage_amid_the_log_is_refused_and_a_torn_end_is_not() {
         let mut bytes = whole.clone();
         bytes[at] ^= 16;
         match ends.iter().filter(|end| **end <= at).count() {
-            // Without its first record's salt a log is empty: the side file `synced` tells.
-            0 if (8..24).contains(&at) => assert_eq!(opened(&bytes).unwrap(), 0, "at {at}"),
+            0 if at < log::FILE_HEAD => assert_eq!(opened(&bytes).unwrap(), 3, "at {at}"),
             0 | 1 => assert_eq!(opened(&bytes).unwrap_err().code(), error::FILE_CORRUPT, "at {at}"),
             _ => assert_eq!(opened(&bytes).unwrap(), 2, "at {at}"),
         }
+    }
+}
+
+/// As it was before files had a head: the salt is the first record's.
+#[test]
+fn a_log_of_the_former_format_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).unwrap();
+    (1..4).for_each(|version| commit(&store, version, vec![set(version as u64, 20)]).unwrap());
+    let bytes = fs::read(folder.path().join("log.0")).unwrap();
+    drop(store);
+    let former = tempfile::tempdir().unwrap();
+    fs::write(former.path().join("log.0"), &bytes[log::FILE_HEAD..]).unwrap();
+    fs::write(former.path().join("log.1"), "").unwrap();
+    for _ in 0..2 {
+        assert_eq!(rows(&open(former.path()).unwrap().view().unwrap(), Direction::Forward).len(), 3);
     }
 }
 
