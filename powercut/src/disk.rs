@@ -148,11 +148,18 @@ impl Disk {
         for change in self.changes.iter_mut().filter(|change| !change.forlorn) {
             change.folders.retain(|folder| *folder != ino);
         }
-        let (durable, rest) =
-            std::mem::take(&mut self.changes).into_iter().partition(|change| change.folders.is_empty());
+        let mut rest: Vec<Change> = Vec::new();
+        for change in std::mem::take(&mut self.changes) {
+            if !change.folders.is_empty() {
+                rest.push(change);
+                continue;
+            }
+            set(&mut self.names, &change.names);
+            // What came before it about the same names counts no more.
+            let set_again = |name: &(Ino, String)| change.names.iter().any(|(again, _)| again == name);
+            rest.iter_mut().for_each(|older| older.names.retain(|(name, _)| !set_again(name)));
+        }
         self.changes = rest;
-        let durable: Vec<Change> = durable;
-        durable.iter().for_each(|change| set(&mut self.names, &change.names));
     }
 
     /// The file or folder of a name, as the page cache has it.

@@ -14,6 +14,10 @@ pub trait Engine {
     /// What to call it.
     const NAME: &'static str;
 
+    /// Whether a store, opened again after a sync of it has failed, relies on nothing that this sync should have
+    /// written.
+    const DISTRUSTS_FAILED_SYNCS: bool = true;
+
     /// Opens a folder, which may not be there yet, with limits so low that some tens of commits are flushed several
     /// times.
     ///

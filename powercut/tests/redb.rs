@@ -10,6 +10,8 @@ struct Redb;
 impl powercut::Engine for Redb {
     type Database = RedbDatabase;
     const NAME: &'static str = "redb";
+    /// redb takes what it finds in the page cache for what is on the disk, and turns its root there.
+    const DISTRUSTS_FAILED_SYNCS: bool = false;
 
     fn open(folder: &Path) -> Result<RedbDatabase> {
         RedbDatabase::open(folder, RedbOptions::new().cache_bytes(200 << 10))
