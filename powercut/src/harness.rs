@@ -134,6 +134,17 @@ pub fn record_failure<E: Engine>(seed: u64, failure: Failure) -> History {
     History { trace, states, from }
 }
 
+/// Records a workload that goes on through calls that fail.
+pub fn record_failures<E: Engine>(seed: u64, failure: Failure) -> History {
+    let root = temporary();
+    let mut states = vec![Rows::new()];
+    let recording = Recording::begin(root.path(), Trace::default());
+    recording.note(Event::Known(0));
+    let dice = &mut Dice::new(seed);
+    workload::run_through_failures::<E>(&recording, root.path(), &mut states, dice, failure, COMMITS);
+    History { trace: recording.finish(), states, from: 0 }
+}
+
 /// The states that a database may show after these events.
 fn allowed(events: &[Event]) -> Vec<usize> {
     let mut allowed = vec![0];

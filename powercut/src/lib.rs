@@ -58,6 +58,11 @@ macro_rules! log_before_store {
         }
 
         #[test]
+        fn reads_and_commits_go_on_through_failures() {
+            $crate::suite::failures::<$engine>();
+        }
+
+        #[test]
         fn each_missing_sync_is_found() {
             $crate::suite::missing_syncs::<$engine>();
         }

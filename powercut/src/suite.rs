@@ -8,10 +8,13 @@
 
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::{Arc, Mutex, PoisonError};
+
     use crate::Engine;
     use crate::dice::Dice;
     use crate::faults::{Missing, class};
-    use crate::harness::{Counts, cut, explore, record_failure};
+    use crate::harness::{Counts, cut, explore, record_failure, record_failures};
     use crate::trace::{Event, Failure, Kind, Verdict};
 
     fn number(name: &str, otherwise: usize) -> usize {
@@ -69,6 +72,52 @@ mod tests {
         println!("{}, from seed {first}, after syncs that failed: {} cuts\n{counts}", E::NAME, counts.total());
     }
 
+    /// Lets calls fail, without opening the database again: one with an error of the disk, one that writes only a half, or
+    /// all that need room, for a while. Then cuts what was recorded.
+    ///
+    /// # Panics
+    ///
+    /// When a read fails or shows something else, or commits do not go on; or as [`power_loss`] does.
+    pub fn failures<E: Engine>() {
+        let (first, rounds) = (seed(), number("POWERCUT_CUTS", 120) / 10);
+        let mut counts = Counts::default();
+        let mut failed: BTreeMap<(&str, Kind, &str), usize> = BTreeMap::new();
+        for seed in first..first + rounds as u64 {
+            let dice = &mut Dice::new(seed);
+            let (name, how, times) = match dice.below(4) {
+                0 => ("half", Verdict::Short, 1),
+                1 => ("no room", Verdict::Fail(libc::ENOSPC), usize::MAX),
+                _ => ("error", Verdict::Fail(libc::EIO), 1),
+            };
+            let met = Arc::new(Mutex::new(None));
+            let meets = met.clone();
+            let mut after = dice.below(120);
+            let of = move |kind: Kind, path: &str| {
+                let class = class(path);
+                let fails = match how {
+                    Verdict::Short => kind == Kind::Write,
+                    _ if times > 1 => matches!(kind, Kind::Write | Kind::Length | Kind::Create),
+                    _ => true,
+                };
+                if !fails || !(E::DISTRUSTS_FAILED_SYNCS || class == "the log") {
+                    return false;
+                }
+                after = after.saturating_sub(1);
+                if after == 0 {
+                    meets.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert((name, kind, class));
+                }
+                after == 0
+            };
+            let failure = Failure { of: Box::new(of), after: 0, times, how, count: 0 };
+            let history = record_failures::<E>(seed, failure);
+            if let Some(met) = *met.lock().unwrap_or_else(PoisonError::into_inner) {
+                *failed.entry(met).or_default() += 1;
+            }
+            counts.add(&cut::<E>(&history, 10, dice).unwrap_or_else(|found| found.report(seed)));
+        }
+        println!("{}, from seed {first}: {} cuts, after\n{failed:?}", E::NAME, counts.total());
+    }
+
     /// Leaves out each sync in turn, and finds that it is missing.
     ///
     /// # Panics
@@ -103,9 +152,14 @@ mod tests {
     }
 
     /// Skipped.
+    pub fn failures<E: Engine>() {
+        skipped::<E>();
+    }
+
+    /// Skipped.
     pub fn missing_syncs<E: Engine>() {
         skipped::<E>();
     }
 }
 
-pub use tests::{failed_syncs, missing_syncs, power_loss};
+pub use tests::{failed_syncs, failures, missing_syncs, power_loss};

@@ -5,13 +5,14 @@
 //! acknowledged must be there.
 
 use std::path::Path;
+use std::time::Duration;
 
 use kv_api::Bytes;
 
 use crate::dice::Dice;
 use crate::engine::{Change, Engine, Rows, commit, rows};
 use crate::recorder::Recording;
-use crate::trace::Event;
+use crate::trace::{Event, Failure};
 
 /// The database's folder, below the recorded one: some folders deep, so that its parents are made too.
 pub const FOLDER: &str = "deep/data";
@@ -87,6 +88,52 @@ pub(crate) fn run<E: Engine>(
         }
     }
     let _ = E::close(&database);
+}
+
+/// Commits `commits` times to a new database, and makes calls fail amid that, without opening it again: reads go on all
+/// the time, and so do commits once calls no longer fail. What is meant to fail for ever does so for three commits.
+///
+/// # Panics
+///
+/// When it is not so.
+pub(crate) fn run_through_failures<E: Engine>(
+    recording: &Recording,
+    root: &Path,
+    states: &mut Vec<Rows>,
+    dice: &mut Dice,
+    failure: Failure,
+    commits: usize,
+) {
+    let folder = root.join(FOLDER);
+    let database = E::open(&folder).unwrap_or_else(|error| panic!("{}: cannot be opened: {error}", E::NAME));
+    let mut known = shown::<E>(recording, &database, states, &[0]);
+    recording.fail(Some(failure));
+    for _ in 0..commits {
+        let changes = changes(dice);
+        let mut state = states[known].clone();
+        changes.iter().for_each(|change| change.apply(&mut state));
+        states.push(state);
+        let begun = states.len() - 1;
+        let mut tries = 0;
+        while known != begun {
+            recording.note(Event::Begun(begun));
+            let outcome = commit(&database, &changes);
+            let allowed = if outcome.is_ok() { vec![begun] } else { vec![known, begun] };
+            known = shown::<E>(recording, &database, states, &allowed);
+            if let Err(error) = outcome {
+                tries += 1;
+                assert!(tries < 200, "{}: takes no commits after a failure that is over: {error}", E::NAME);
+                if tries == 3 {
+                    recording.fail(None);
+                }
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+    }
+    let _ = E::close(&database);
+    drop(database);
+    recording.fail(None);
+    shown::<E>(recording, &open::<E>(recording, &folder), states, &[known]);
 }
 
 fn open<E: Engine>(recording: &Recording, folder: &Path) -> E::Database {

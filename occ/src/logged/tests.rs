@@ -58,8 +58,9 @@ impl Store for Tree {
     }
 
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
-        if self.folder.join("full").exists() {
-            return Err(ApplyError::NothingApplied(Error::new(error::IO_ERROR).with_context("the tree is full")));
+        if let Ok(why) = fs::read_to_string(self.folder.join("full")) {
+            let error = Error::new(error::IO_ERROR).with_context(format!("the tree is full{why}"));
+            return Err(ApplyError::NothingApplied(error));
         }
         write(Arc::make_mut(&mut self.rows()), batch.ops);
         Ok(())
@@ -296,6 +297,22 @@ fn a_flush_that_fails_fails_commits_until_there_is_room() {
     drop(store);
     let found = rows(&open(folder.path()).unwrap().view().unwrap(), Direction::Forward);
     assert_eq!(found.len(), version as usize + 1);
+}
+
+/// Of later ones, a store may only say that it has failed before.
+#[test]
+fn the_first_failure_is_the_one_that_is_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).unwrap();
+    commit(&store, 1, vec![set(1, 100)]).unwrap();
+    store.stop_flusher();
+    for why in [", and this is why", " still"] {
+        fs::write(folder.path().join("full"), why).unwrap();
+        store.inner.freeze();
+        store.inner.flush().unwrap_err();
+    }
+    let Err(ApplyError::NothingApplied(error)) = commit(&store, 2, vec![set(2, 100)]) else { panic!("it is full") };
+    assert!(error.to_string().contains("this is why"), "{error}");
 }
 
 /// Three records, of which the last may be one that was being written.
