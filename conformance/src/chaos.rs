@@ -7,8 +7,12 @@
 //!   1021 committed                  ×         it was, and the answer was lost
 //!   1021 not committed              ×         it was not, and never will be
 //!   1031                            ×         either
+//!   2101                            ×         nothing was committed; scripts only
 //!   latency            ×            ×
 //! ```
+//!
+//! A [slow](Chaos::slow) database has one fault, which needs no luck: its read versions are too old (1007) after a
+//! number of bytes.
 //!
 //! Faults are drawn from one seed, at rates, or come from a script. A transaction that writes nothing
 //! has no faults at its commit, as on a cluster.
@@ -22,7 +26,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use kv_api::error::{
     COMMIT_UNKNOWN_RESULT, FUTURE_VERSION, NOT_COMMITTED, TRANSACTION_CANCELLED, TRANSACTION_TIMED_OUT,
-    TRANSACTION_TOO_OLD, USED_DURING_COMMIT,
+    TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD, USED_DURING_COMMIT,
 };
 use kv_api::{
     ConflictRange, Database, Durability, Error, KeySelector, Limits, MutationType, RangeBatch, RangeRequest, Read,
@@ -45,6 +49,8 @@ pub enum Fault {
     TimedOutCommitted,
     /// 1031 for a commit that did not.
     TimedOutNotCommitted,
+    /// 2101: refused, and every time again.
+    TooLarge,
 }
 
 impl Fault {
@@ -57,6 +63,7 @@ impl Fault {
             Fault::NotCommitted => NOT_COMMITTED,
             Fault::UnknownCommitted | Fault::UnknownNotCommitted => COMMIT_UNKNOWN_RESULT,
             Fault::TimedOutCommitted | Fault::TimedOutNotCommitted => TRANSACTION_TIMED_OUT,
+            Fault::TooLarge => TRANSACTION_TOO_LARGE,
         })
     }
 }
@@ -141,18 +148,25 @@ impl Plan {
 pub struct Chaos<D> {
     inner: D,
     plan: Arc<Mutex<Plan>>,
+    window: Option<usize>,
 }
 
 impl<D: Database> Chaos<D> {
     /// Faults at these rates, drawn from `seed`. At [`Rates::default`], none.
     pub fn new(inner: D, seed: u64, rates: Rates) -> Self {
-        Chaos { inner, plan: Arc::new(Mutex::new(Plan::Seeded { random: Random::new(seed), rates })) }
+        Chaos { inner, plan: Arc::new(Mutex::new(Plan::Seeded { random: Random::new(seed), rates })), window: None }
     }
 
     /// One entry for each commit of a transaction that writes; `None`, and the end of the script, let
     /// it pass.
     pub fn scripted(inner: D, faults: impl IntoIterator<Item = Option<Fault>>) -> Self {
-        Chaos { inner, plan: Arc::new(Mutex::new(Plan::Script(faults.into_iter().collect()))) }
+        Chaos { inner, plan: Arc::new(Mutex::new(Plan::Script(faults.into_iter().collect()))), window: None }
+    }
+
+    /// A store so slow that a read version grows too old while a transaction reads ranges and writes of this many
+    /// bytes: the range that passes them fails, or the commit.
+    pub fn slow(inner: D, window: usize) -> Self {
+        Chaos { window: Some(window), ..Chaos::scripted(inner, []) }
     }
 }
 
@@ -171,7 +185,12 @@ impl<D: Database> Database for Chaos<D> {
     type Transaction = ChaosTransaction<D::Transaction>;
 
     fn begin(&self) -> Result<Self::Transaction> {
-        Ok(ChaosTransaction { inner: self.inner.begin()?, plan: self.plan.clone(), attempt: Arc::default() })
+        Ok(ChaosTransaction {
+            inner: self.inner.begin()?,
+            plan: self.plan.clone(),
+            window: self.window,
+            attempt: Arc::default(),
+        })
     }
 
     fn limits(&self) -> Limits {
@@ -187,6 +206,8 @@ impl<D: Database> Database for Chaos<D> {
 #[derive(Debug)]
 struct Attempt {
     wrote: bool,
+    /// Bytes read and written.
+    bytes: usize,
     /// What every operation answers after a fault, until a reset.
     failed: Option<Error>,
     /// Tells watches and versionstamps of a commit that failed on purpose: the inner transaction knows
@@ -196,7 +217,7 @@ struct Attempt {
 
 impl Default for Attempt {
     fn default() -> Self {
-        Attempt { wrote: false, failed: None, doom: watch::Sender::new(None) }
+        Attempt { wrote: false, bytes: 0, failed: None, doom: watch::Sender::new(None) }
     }
 }
 
@@ -205,6 +226,7 @@ impl Default for Attempt {
 pub struct ChaosTransaction<T> {
     inner: T,
     plan: Arc<Mutex<Plan>>,
+    window: Option<usize>,
     attempt: Arc<Mutex<Attempt>>,
 }
 
@@ -234,8 +256,20 @@ impl<T: Transaction> ChaosTransaction<T> {
         }
     }
 
-    fn wrote(&self) {
-        lock(&self.attempt).wrote = true;
+    fn wrote(&self, bytes: usize) {
+        let mut attempt = lock(&self.attempt);
+        attempt.wrote = true;
+        attempt.bytes += bytes;
+    }
+
+    /// Counts what was read or is committed; fails where that took longer than a read version lives.
+    fn took(&self, bytes: usize) -> Result<()> {
+        let mut attempt = lock(&self.attempt);
+        attempt.bytes += bytes;
+        if self.window.is_some_and(|window| attempt.bytes > window) {
+            attempt.failed = Some(Error::new(TRANSACTION_TOO_OLD));
+        }
+        attempt.failed.clone().map_or(Ok(()), Err)
     }
 
     /// The outcome of `future`, unless this attempt is doomed first.
@@ -312,43 +346,47 @@ impl<T: Transaction> Transaction for ChaosTransaction<T> {
         read: Read,
     ) -> impl Future<Output = Result<RangeBatch>> + Send + use<T> {
         let batch = self.before_read().map(|()| self.inner.get_range(request, read));
-        let pause = self.pause();
+        let (this, pause) = (self.clone(), self.pause());
         async move {
             pause.await;
-            batch?.await
+            let batch = batch?.await?;
+            if this.window.is_some() {
+                this.took(batch.rows.iter().map(|row| row.key.len() + row.value.len()).sum())?;
+            }
+            Ok(batch)
         }
     }
 
     fn set(&self, key: &[u8], value: &[u8]) {
-        self.wrote();
+        self.wrote(key.len() + value.len());
         self.inner.set(key, value);
     }
 
     fn write_rows(&self, rows: Vec<RowWrite>) {
         if !rows.is_empty() {
-            self.wrote();
+            self.wrote(rows.iter().map(|row| row.key.len() + row.value.len()).sum());
         }
         self.inner.write_rows(rows);
     }
 
     fn clear(&self, key: &[u8]) {
-        self.wrote();
+        self.wrote(key.len());
         self.inner.clear(key);
     }
 
     fn clear_range(&self, begin: &[u8], end: &[u8]) {
-        self.wrote();
+        self.wrote(begin.len() + end.len());
         self.inner.clear_range(begin, end);
     }
 
     fn atomic_op(&self, mutation: MutationType, key: &[u8], operand: &[u8]) {
-        self.wrote();
+        self.wrote(key.len() + operand.len());
         self.inner.atomic_op(mutation, key, operand);
     }
 
     fn add_conflict_range(&self, begin: &[u8], end: &[u8], side: ConflictRange) {
         if side == ConflictRange::Write {
-            self.wrote();
+            self.wrote(0);
         }
         self.inner.add_conflict_range(begin, end, side);
     }
@@ -387,6 +425,9 @@ impl<T: Transaction> Transaction for ChaosTransaction<T> {
         let this = self.clone();
         async move {
             this.check()?;
+            if this.window.is_some() && lock(&this.attempt).wrote {
+                this.took(0)?;
+            }
             let fault = if lock(&this.attempt).wrote { lock(&this.plan).of_commit() } else { None };
             this.pause().await;
             let Some(fault) = fault else { return this.inner.commit().await };
