@@ -28,6 +28,7 @@ macro_rules! __scenarios {
                 bad_edits_are_refused_and_write_nothing,
                 an_edit_may_make_a_revision_that_came_without_its_ancestors,
                 both_formats_read_back_what_was_written,
+                paths_too_long_for_a_key_are_packed,
             }
             "Replicated edits (RFC 001, `new_edits=false`)" merging {
                 known_revisions_change_nothing,
@@ -67,6 +68,19 @@ macro_rules! __scenarios {
                 large_batches_take_several_transactions,
                 a_document_at_the_limit_is_written,
             }
+            "Sizes" sizes {
+                what_reads_many_bodies_ends_a_batch_at_its_bytes,
+                what_is_too_slow_is_read_by_halves,
+                a_write_that_is_too_slow_is_done_by_halves,
+                one_edit_that_is_too_large_for_the_store_is_a_document_too_large,
+                a_thousand_leaves_of_a_document_are_one_edit,
+                a_hundred_thousand_revisions_of_a_document_are_compared,
+            }
+            "Damage" damage {
+                a_damaged_revision_stops_no_other_document,
+                damage_anywhere_else_stops_no_other_document_either,
+                what_a_later_version_wrote_is_named_and_left_alone,
+            }
             "Conflicts at the store" conflicts {
                 writers_of_different_documents_never_conflict,
                 one_of_two_writers_of_a_document_wins,
@@ -75,7 +89,7 @@ macro_rules! __scenarios {
                 a_write_of_unknown_result_that_was_committed_is_done_once,
                 a_write_of_unknown_result_that_was_not_committed_is_done_again,
                 databases_are_created_and_dropped_once,
-                ids_are_swept_when_they_are_old,
+                whoever_writes_clears_ids_that_have_expired,
             }
             "Relocation (RFC 003, 'Incarnation')" relocating {
                 a_database_that_moves_arrives_as_it_was,
@@ -96,12 +110,16 @@ macro_rules! __scenarios {
             "Costs (the performance tables of RFC 001, RFC 003 and RFC 004)" costs {
                 edits_read_what_the_rfc_allows,
                 a_thousand_branches_cost_no_more,
-                reading_a_document_is_one_round_trip,
+                reading_a_document_reads_its_rows,
+                reading_a_conflicted_document_reads_no_other_branch,
+                listing_local_documents_reads_no_bodies,
                 a_feed_reads_its_rows_and_revisions_only_where_there_are_several,
             }
             "The checker" checking {
                 sound_databases_pass,
                 planted_damage_is_found,
+                planted_damage_is_repaired,
+                a_repair_leaves_what_a_later_version_wrote,
             }
         }
     };

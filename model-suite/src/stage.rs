@@ -8,8 +8,8 @@ use std::time::Duration;
 use conformance::Fixture;
 use kv_api::{AnyDatabase, Database};
 use model::{
-    Change, ChangesRequest, CreateOptions, Document, Documents, Edit, GetOptions, JsonText, Layer, LayerOptions,
-    RevHistory, RevId, Since, WriteMode,
+    AllDocsRequest, AllDocsRow, Change, ChangesRequest, CreateOptions, Document, Documents, Edit, GetOptions, JsonText,
+    Layer, LayerOptions, RevHistory, RevId, Since, WriteMode,
 };
 
 /// An engine with an empty keyspace, for one scenario.
@@ -98,6 +98,17 @@ pub(crate) async fn feed<D: Database>(documents: &Documents<D>, mut request: Cha
         request.since = Since::Seq(batch.last_seq);
         request.before = Some(batch.last_seq);
     }
+}
+
+/// A whole listing.
+pub(crate) async fn list<D: Database>(documents: &Documents<D>, request: AllDocsRequest) -> Vec<AllDocsRow> {
+    let (mut rows, mut next) = (Vec::new(), Some(request));
+    while let Some(request) = next {
+        let batch = documents.all_docs(&request).await.expect("a listing");
+        rows.extend(batch.rows);
+        next = batch.next;
+    }
+    rows
 }
 
 /// Proves the database's rows.

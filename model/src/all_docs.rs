@@ -6,13 +6,21 @@
 //! grows too old.
 //!
 //! Ids are listed in the order of their bytes, as in CouchDB.
+//!
+//! A document whose rows are damaged has a row that says so ([`AllDocsEntry::Damaged`]); the listing goes on behind it.
+
+use std::future::Future;
+use std::sync::Arc;
 
 use kv_api::{Database, KeySelector, KeyValue, RangeRequest, Read, Transaction};
 
+use crate::batch::{BODIES_AT_ONCE, Batch};
+use crate::branch::Branch;
 use crate::document::{Document, GetOptions};
 use crate::documents::Documents;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, alone};
 use crate::info::{Stats, read_last};
+use crate::json::JsonText;
 use crate::keys::{self, DatabaseKey, Leaf};
 use crate::read::{Tree, add_meta, body_of, body_or_empty};
 use crate::revid::RevId;
@@ -25,17 +33,11 @@ const ROWS_AT_ONCE: usize = 2_000;
 /// The most rows that are skipped in one transaction.
 const SKIPPED_AT_ONCE: usize = 20_000;
 
-/// Bodies read at the same time; a batch ends once those read reach [`BODY_BYTES`].
-pub(crate) const BODIES_AT_ONCE: usize = 100;
-
-/// Bytes of bodies at which a batch ends.
-pub(crate) const BODY_BYTES: usize = 4_000_000;
-
 /// What to list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllDocsRequest {
     /// These ids, in this order, instead of a range; repeated ones are repeated.
-    pub keys: Option<Vec<String>>,
+    pub keys: Option<Arc<[String]>>,
     /// Where to begin; with `descending` the highest id.
     pub start: Option<String>,
     /// Whether `start` itself is listed.
@@ -102,6 +104,11 @@ pub enum AllDocsEntry {
     },
     /// Nothing; only where the id was asked for.
     Missing,
+    /// Something that cannot be read.
+    Damaged {
+        /// What is wrong with it.
+        error: Error,
+    },
 }
 
 /// A batch of a listing.
@@ -119,8 +126,8 @@ pub struct AllDocs {
     pub next: Option<AllDocsRequest>,
 }
 
-/// Where a batch ended.
-struct Batch {
+/// The rows of a batch, and where it ended.
+struct Page {
     rows: Vec<AllDocsRow>,
     /// Rows left out.
     skipped: usize,
@@ -137,14 +144,14 @@ impl<D: Database> Documents<D> {
     pub async fn all_docs(&self, request: &AllDocsRequest) -> Result<AllDocs> {
         let keys = self.keys();
         let (last_key, stats_key) = (keys.key(DatabaseKey::Last), keys.key(DatabaseKey::Stats));
-        self.read(|transaction| {
+        self.read_batch(BODIES_AT_ONCE, |transaction, at_once| {
             let instance = self.instance(&transaction, Read::Snapshot);
             let last = request.update_seq.then(|| transaction.get(&last_key, Read::Snapshot));
             let stats = transaction.get(&stats_key, Read::Snapshot);
             async move {
                 let batch = match &request.keys {
-                    Some(ids) => self.list_keys(&transaction, request, ids).await?,
-                    None => self.list_range(&transaction, request).await?,
+                    Some(ids) => self.list_keys(&transaction, request, ids, at_once).await?,
+                    None => self.list_range(&transaction, request, at_once).await?,
                 };
                 instance.await?;
                 let stats = Stats::read(stats.await?.as_deref())?;
@@ -166,9 +173,9 @@ impl<D: Database> Documents<D> {
         .await
     }
 
-    async fn list_range(&self, transaction: &D::Transaction, request: &AllDocsRequest) -> Result<Batch> {
+    async fn list_range(&self, transaction: &D::Transaction, request: &AllDocsRequest, at_once: usize) -> Result<Page> {
         let wanted = request.limit.unwrap_or(usize::MAX).min(ROWS_AT_ONCE);
-        let mut batch = Batch { rows: Vec::new(), skipped: 0, last: None, more: false };
+        let mut batch = Page { rows: Vec::new(), skipped: 0, last: None, more: false };
         if wanted == 0 {
             return Ok(batch);
         }
@@ -190,16 +197,16 @@ impl<D: Database> Documents<D> {
                 break;
             }
         }
-        let mut winners = Vec::with_capacity(found.len());
         for row in &found {
-            winners.push((self.keys().read_all_doc(&row.key)?, read_winner(&row.value)?));
+            let id = self.keys().read_all_doc(&row.key)?;
+            let entry = match read_winner(&row.value) {
+                Ok(rev) => AllDocsEntry::Live { rev, doc: None },
+                Err(error) => AllDocsEntry::Damaged { error: error.of_document(&id) },
+            };
+            batch.rows.push(AllDocsRow { id, entry });
         }
-        let wanted = winners.len();
-        for (id, rev) in winners {
-            batch.rows.push(AllDocsRow { id, entry: AllDocsEntry::Live { rev, doc: None } });
-        }
-        let whole = self.add_docs(transaction, request, &mut batch.rows).await?;
-        if whole < wanted {
+        let whole = self.add_docs(transaction, request, &mut batch.rows, at_once).await?;
+        if whole < batch.rows.len() {
             batch.rows.truncate(whole);
             batch.last = batch.rows.last().map(|row| row.id.clone());
             batch.more = true;
@@ -207,18 +214,24 @@ impl<D: Database> Documents<D> {
         Ok(batch)
     }
 
-    async fn list_keys(&self, transaction: &D::Transaction, request: &AllDocsRequest, ids: &[String]) -> Result<Batch> {
+    async fn list_keys(
+        &self,
+        transaction: &D::Transaction,
+        request: &AllDocsRequest,
+        ids: &[String],
+        at_once: usize,
+    ) -> Result<Page> {
         let wanted = request.limit.unwrap_or(usize::MAX).min(ROWS_AT_ONCE);
-        let mut ordered: Vec<&String> = ids.iter().collect();
-        if request.descending {
-            ordered.reverse();
-        }
-        let some: Vec<&String> = ordered.iter().skip(request.skip).take(wanted).copied().collect();
+        let some: Vec<&String> = if request.descending {
+            ids.iter().rev().skip(request.skip).take(wanted).collect()
+        } else {
+            ids.iter().skip(request.skip).take(wanted).collect()
+        };
         let winners: Vec<_> =
             some.iter().map(|id| transaction.get(&self.keys().key(DatabaseKey::AllDoc(id)), Read::Snapshot)).collect();
         let mut entries = Vec::with_capacity(some.len());
         for winner in winners {
-            entries.push(winner.await?.map(|row| read_winner(&row)).transpose()?);
+            entries.push(winner.await?.map(|row| read_winner(&row)));
         }
         // Those that are not live: deleted, or never there.
         let trees: Vec<_> = some
@@ -228,79 +241,101 @@ impl<D: Database> Documents<D> {
             .collect();
         let mut rows = Vec::with_capacity(some.len());
         for ((id, live), tree) in some.into_iter().zip(entries).zip(trees) {
-            let entry = match (live, tree) {
-                (Some(rev), _) => AllDocsEntry::Live { rev, doc: None },
-                (None, Some(tree)) => match tree.await?.into_iter().next() {
+            let live = match (live, tree) {
+                (Some(rev), _) => rev.map(|rev| AllDocsEntry::Live { rev, doc: None }),
+                (None, Some(tree)) => alone(tree.await)?.map(|tree| match tree.into_iter().next() {
                     Some(winner) => AllDocsEntry::Deleted { rev: winner.leaf.rev },
                     None => AllDocsEntry::Missing,
-                },
-                (None, None) => AllDocsEntry::Missing,
+                }),
+                (None, None) => Ok(AllDocsEntry::Missing),
             };
+            let entry = live.unwrap_or_else(|error| AllDocsEntry::Damaged { error });
             rows.push(AllDocsRow { id: id.clone(), entry });
         }
-        let whole = self.add_docs(transaction, request, &mut rows).await?;
+        let whole = self.add_docs(transaction, request, &mut rows, at_once).await?;
         rows.truncate(whole);
         let more = request.skip + rows.len() < ids.len();
         // The rest skips what was given, too.
-        Ok(Batch { skipped: 0, last: None, more, rows })
+        Ok(Page { skipped: 0, last: None, more, rows })
     }
 
-    /// Adds the documents of the first rows, as many as a batch holds; how many rows are whole then.
+    /// Adds the documents of the first rows, as many as a batch holds, `at_once` of them at the same time; how many
+    /// rows are whole then.
     async fn add_docs(
         &self,
         transaction: &D::Transaction,
         request: &AllDocsRequest,
         rows: &mut [AllDocsRow],
+        at_once: usize,
     ) -> Result<usize> {
         if !request.include_docs {
             return Ok(rows.len());
         }
-        let options = GetOptions { conflicts: request.conflicts, ..GetOptions::default() };
-        let (mut whole, mut bytes) = (0, 0);
-        for some in rows.chunks_mut(BODIES_AT_ONCE) {
-            if bytes >= BODY_BYTES {
-                break;
-            }
-            match self.add_some_docs(transaction, &options, some).await {
-                Ok(read) => bytes += read,
-                // What was read before the read version grew too old is as good as ever.
-                Err(error) if error.is_retryable() && whole > 0 => break,
-                Err(error) => return Err(error),
-            }
-            whole += some.len();
-        }
-        Ok(whole)
-    }
-
-    async fn add_some_docs(
-        &self,
-        transaction: &D::Transaction,
-        options: &GetOptions,
-        rows: &mut [AllDocsRow],
-    ) -> Result<usize> {
         let keys = self.keys();
-        let mut reads = Vec::with_capacity(rows.len());
-        for row in &mut *rows {
-            let AllDocsEntry::Live { rev, .. } = &row.entry else { continue };
-            let leaf = Leaf { not_deleted: true, rev: rev.clone() };
-            let body = body_of(transaction, keys, &row.id, &leaf);
-            let tree = options.conflicts.then(|| Tree::Whole.read(transaction, keys, &row.id));
-            reads.push((row, leaf, body, tree));
-        }
-        let mut bytes = 0;
-        for (row, leaf, body, tree) in reads {
-            let body = body_or_empty(&row.id, &leaf, body.await?)?;
-            bytes += body.len();
-            let mut document = Document::new(row.id.clone(), leaf.rev, false, body);
-            if let Some(tree) = tree {
-                add_meta(&mut document, &tree.await?, options)?;
+        let options = GetOptions { conflicts: request.conflicts, ..GetOptions::default() };
+        let mut batch = Batch::of(rows.len());
+        for some in rows.chunks_mut(at_once) {
+            let mut reads = Vec::with_capacity(some.len());
+            for row in some {
+                let read = match &row.entry {
+                    AllDocsEntry::Live { rev, .. } => {
+                        let leaf = Leaf { not_deleted: true, rev: rev.clone() };
+                        let body = body_of(transaction, keys, &row.id, &leaf);
+                        let tree = options.conflicts.then(|| Tree::Whole.read(transaction, keys, &row.id));
+                        Some((leaf, body, tree))
+                    }
+                    _ => None,
+                };
+                reads.push((row, read));
             }
-            if let AllDocsEntry::Live { doc, .. } = &mut row.entry {
-                *doc = Some(Box::new(document));
+            for (row, read) in reads {
+                if batch.is_full() {
+                    return Ok(batch.items());
+                }
+                let Some((leaf, body, tree)) = read else {
+                    batch.add(0);
+                    continue;
+                };
+                match document(&row.id, leaf, body, tree, &options).await {
+                    Ok((entry, bytes)) => {
+                        row.entry = entry;
+                        batch.add(bytes);
+                    }
+                    // What was read before the read version grew too old is as good as ever.
+                    Err(error) if error.is_retryable() && batch.items() > 0 => return Ok(batch.items()),
+                    Err(error) => return Err(error),
+                }
             }
         }
-        Ok(bytes)
+        Ok(batch.items())
     }
+}
+
+/// What is listed of a live document with its body, and how many bytes were read for it.
+async fn document(
+    id: &str,
+    leaf: Leaf,
+    body: impl Future<Output = Result<Option<JsonText>>>,
+    tree: Option<impl Future<Output = Result<Vec<Branch>>>>,
+    options: &GetOptions,
+) -> Result<(AllDocsEntry, usize)> {
+    let mut bytes = 0;
+    let read = async {
+        let body = body_or_empty(&leaf, body.await?)?;
+        bytes += body.len();
+        let mut document = Document::new(id.to_owned(), leaf.rev.clone(), false, body);
+        if let Some(tree) = tree {
+            let tree = tree.await?;
+            bytes += tree.iter().map(Branch::row_bytes).sum::<usize>();
+            add_meta(&mut document, &tree, options)?;
+        }
+        Ok(document)
+    };
+    let entry = match alone(read.await)? {
+        Ok(document) => AllDocsEntry::Live { rev: leaf.rev, doc: Some(Box::new(document)) },
+        Err(error) => AllDocsEntry::Damaged { error: error.of_document(id) },
+    };
+    Ok((entry, bytes))
 }
 
 impl AllDocsRequest {
@@ -330,7 +365,7 @@ impl AllDocsRequest {
     }
 
     /// The request for what comes after a batch of this one.
-    fn after(&self, batch: &Batch) -> Option<AllDocsRequest> {
+    fn after(&self, batch: &Page) -> Option<AllDocsRequest> {
         let limit = self.limit.map(|limit| limit.saturating_sub(batch.rows.len()));
         if !batch.more || limit == Some(0) {
             return None;

@@ -13,6 +13,8 @@
 //! Where their tuple would pass the limit on values (identifiers full of zero bytes double in length),
 //! `RevFormat` 2 holds them raw: a length byte, then that many bytes, to the end of the row.
 
+use std::collections::HashSet;
+
 use bytes::Bytes;
 
 use crate::error::{Error, Result};
@@ -69,6 +71,10 @@ impl Branch {
     pub(crate) fn read(leaf: Leaf, value: &Bytes) -> Result<Branch> {
         let mut reader = Reader::new(value);
         let format = reader.int()?;
+        if format != FORMAT_TUPLE && format != FORMAT_RAW {
+            // Before anything else of the row: what follows may mean anything.
+            return Err(Error::unknown_format(format!("a revision in format {format}")));
+        }
         let crown = if reader.peek() == Some(NESTED) {
             reader.expect(NESTED)?;
             let seq = keys::read_seq(&mut reader)?;
@@ -78,14 +84,12 @@ impl Branch {
             None
         };
         let size = reader.int()?;
-        let ancestors = match format {
-            FORMAT_TUPLE => {
-                reader.expect(NESTED)?;
-                let raw = reader.rest().strip_suffix(&[0]);
-                raw.ok_or_else(|| Error::corrupt("a list of ancestors without end"))?
-            }
-            FORMAT_RAW => reader.rest(),
-            other => return Err(Error::corrupt(format!("a revision in unknown format {other}"))),
+        let ancestors = if format == FORMAT_TUPLE {
+            reader.expect(NESTED)?;
+            let raw = reader.rest().strip_suffix(&[0]);
+            raw.ok_or_else(|| Error::corrupt("a list of ancestors without end"))?
+        } else {
+            reader.rest()
         };
         Ok(Branch { leaf, size, ancestors: Ancestors { format, raw: value.slice_ref(ancestors) }, crown })
     }
@@ -126,6 +130,12 @@ impl Branch {
         }
     }
 
+    /// About how many bytes its row takes.
+    pub(crate) fn row_bytes(&self) -> usize {
+        const REST: usize = 100;
+        REST + self.ancestors.len()
+    }
+
     /// The branch as a path, the leaf first.
     pub(crate) fn path(&self) -> Result<Vec<RevHash>> {
         let mut path = vec![self.leaf.rev.hash().clone()];
@@ -147,6 +157,28 @@ impl Branch {
             },
         }
     }
+}
+
+/// Those of `wanted` that are leaves of these branches or known ancestors. Takes about as long as the branches and
+/// `wanted` are together.
+pub(crate) fn known<'r>(
+    branches: &[Branch],
+    wanted: impl IntoIterator<Item = &'r RevId>,
+) -> Result<HashSet<&'r RevId>> {
+    let wanted: HashSet<&RevId> = wanted.into_iter().collect();
+    let mut known = HashSet::new();
+    let Some(lowest) = wanted.iter().map(|rev| rev.position()).min() else { return Ok(known) };
+    for branch in branches {
+        known.extend(wanted.get(&branch.leaf.rev));
+        // Older ancestors than the oldest revision wanted need no look.
+        let positions = (lowest..branch.leaf.rev.position()).rev();
+        for (position, hash) in positions.zip(branch.ancestors.iter()) {
+            if let Ok(rev) = RevId::new(position, hash?) {
+                known.extend(wanted.get(&rev));
+            }
+        }
+    }
+    Ok(known)
 }
 
 /// The ancestors of a leaf, parent first, as they stand in a row.
@@ -273,6 +305,7 @@ mod tests {
     use foundationdb_tuple::{Bytes as TupleBytes, Versionstamp, pack};
 
     use super::*;
+    use crate::error::ErrorKind;
 
     fn hash(n: u32) -> RevHash {
         let mut bytes = [0; 16];
@@ -357,6 +390,33 @@ mod tests {
             assert_eq!(parent.contains(&rev).unwrap(), (40..=50).contains(&n), "{n}");
         }
         assert!(!parent.contains(&RevId::new(45, hash(44)).unwrap()).unwrap());
+    }
+
+    #[test]
+    fn an_unknown_format_is_named_whatever_follows_it() {
+        for rest in [&b""[..], b"garbage", &[NESTED], &[0x15, 2, NESTED, 0]] {
+            let row = [&[0x15, 9], rest].concat();
+            let error = Branch::read(leaf(2, 2), &row.into()).unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::UnknownFormat(what) if what.contains("format 9")), "{error}");
+        }
+    }
+
+    #[test]
+    fn revisions_are_looked_for_together() {
+        let path = |leaf: Leaf, hashes: &[RevHash]| Branch {
+            ancestors: Ancestors::from_hashes(hashes),
+            ..Branch::bare(leaf, 2)
+        };
+        let branches = [path(leaf(3, 3), &[hash(2), hash(1)]), path(leaf(2, 9), &[])];
+        let revs: Vec<RevId> = [(3, 3), (2, 2), (1, 1), (2, 9), (1, 9), (3, 2), (4, 3)]
+            .map(|(position, n)| RevId::new(position, hash(n)).unwrap())
+            .to_vec();
+        let found = known(&branches, &revs).unwrap();
+        assert_eq!(
+            revs.iter().map(|rev| found.contains(rev)).collect::<Vec<_>>(),
+            [1, 1, 1, 1, 0, 0, 0].map(|n| n == 1)
+        );
+        assert_eq!(known(&branches, &[]).unwrap().len(), 0);
     }
 
     #[test]

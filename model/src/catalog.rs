@@ -91,13 +91,6 @@ pub struct NameRange {
     pub skip: usize,
 }
 
-/// What a sweep did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SweepReport {
-    /// Transaction ids from before this time, in milliseconds since 1970, are gone.
-    pub transactions_before_ms: u64,
-}
-
 /// All databases in one key-value store. A cheap handle.
 #[derive(Clone)]
 pub struct Layer<D> {
@@ -318,12 +311,6 @@ impl<D: Database> Layer<D> {
             next = request.after(&batch);
         }
         Ok(names)
-    }
-
-    /// Removes what is needed no longer: the ids of transactions that are long over. To be called
-    /// every few minutes, by any number of processes.
-    pub async fn sweep(&self) -> Result<SweepReport> {
-        Ok(SweepReport { transactions_before_ms: self.shared.guard.sweep().await? })
     }
 
     pub(crate) fn documents(&self, name: &str, place: &Place, access: Access) -> Documents<D> {

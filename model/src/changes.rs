@@ -5,16 +5,22 @@
 //! meanwhile moves behind what was read, and is met again there.
 //!
 //! `style=all_docs` asks `revisions` only where a row says that there is more than one branch.
+//!
+//! A document whose rows are damaged has a row in the feed that says so ([`Change::error`]); the feed goes on behind
+//! it.
 
 use std::collections::HashSet;
+use std::future::Future;
 
 use kv_api::{Database, KeySelector, RangeRequest, Read, Transaction};
 
-use crate::all_docs::{BODIES_AT_ONCE, BODY_BYTES};
+use crate::batch::{BODIES_AT_ONCE, Batch};
+use crate::branch::Branch;
 use crate::document::{Document, GetOptions};
 use crate::documents::Documents;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, alone};
 use crate::info::{Stats, read_last};
+use crate::json::JsonText;
 use crate::keys::{self, DatabaseKey, Leaf};
 use crate::read::{Tree, add_meta, body_of, body_or_empty};
 use crate::revid::RevId;
@@ -97,6 +103,9 @@ pub struct Change {
     pub deleted: bool,
     /// The document, if asked for.
     pub doc: Option<Box<Document>>,
+    /// Why the document, or what else was asked for of it, cannot be read. The row then has the winner alone, or
+    /// no revision where the row itself is damaged, and no document.
+    pub error: Option<Error>,
 }
 
 /// A batch of the feed.
@@ -125,7 +134,7 @@ impl ChangeRow {
         let mut reader = Reader::new(value);
         match reader.int()? {
             SEQ_FORMAT => {}
-            other => return Err(Error::corrupt(format!("a change in unknown format {other}"))),
+            other => return Err(Error::unknown_format(format!("a change in format {other}"))),
         }
         let id = reader.str()?.into_owned();
         let rev = keys::read_rev(&mut reader)?;
@@ -134,11 +143,21 @@ impl ChangeRow {
         reader.end()?;
         Ok(ChangeRow { id, winner: Leaf { not_deleted, rev }, branches })
     }
+
+    /// The document in a row that cannot be read otherwise.
+    pub(crate) fn read_id(value: &[u8]) -> Result<String> {
+        let mut reader = Reader::new(value);
+        reader.int()?;
+        Ok(reader.str()?.into_owned())
+    }
 }
+
+/// A row of the feed before revisions and documents are added; or one that cannot be read, with its document.
+type Found = (Seq, std::result::Result<ChangeRow, (String, Error)>);
 
 /// What was found of the feed before revisions and documents are added.
 struct Scan {
-    rows: Vec<(Seq, ChangeRow)>,
+    rows: Vec<Found>,
     /// The last sequence looked at, filtered rows included.
     reached: Option<Seq>,
     more: bool,
@@ -153,7 +172,7 @@ impl<D: Database> Documents<D> {
         let keys = self.keys();
         let (last_key, stats_key) = (keys.key(DatabaseKey::Last), keys.key(DatabaseKey::Stats));
         let from_the_beginning = !request.descending && request.since == Since::default() && request.doc_ids.is_none();
-        self.read(|transaction| {
+        self.read_batch(BODIES_AT_ONCE, |transaction, at_once| {
             let instance = self.instance(&transaction, Read::Snapshot);
             let last = transaction.get(&last_key, Read::Snapshot);
             let stats = from_the_beginning.then(|| transaction.get(&stats_key, Read::Snapshot));
@@ -182,7 +201,7 @@ impl<D: Database> Documents<D> {
                         self.scan(request, transaction.get_range(&range, Read::Snapshot).await?, wanted.as_ref())?
                     }
                 };
-                let batch = self.fill(&transaction, request, scan).await?;
+                let batch = self.fill(&transaction, request, scan, at_once).await?;
                 let mut answer = batch.answer(request, since, last);
                 if let Some(stats) = stats {
                     let stats = Stats::read(stats.await?.as_deref())?;
@@ -226,9 +245,17 @@ impl<D: Database> Documents<D> {
                 break;
             }
             let seq = self.keys().read_change(&row.key)?;
-            let change = ChangeRow::read(&row.value)?;
+            let change = match ChangeRow::read(&row.value) {
+                Ok(change) => Ok(change),
+                Err(error) => match ChangeRow::read_id(&row.value) {
+                    Ok(id) => Err((id, error)),
+                    // Whose it is cannot be said: a feed that went on behind it would lose a change in silence.
+                    Err(_) => return Err(Error::corrupt(format!("the change at {seq} cannot be read"))),
+                },
+            };
             scan.reached = Some(seq);
-            if wanted.is_none_or(|wanted| wanted.contains(change.id.as_str())) {
+            let id = change.as_ref().map_or_else(|(id, _)| id, |change| &change.id);
+            if wanted.is_none_or(|wanted| wanted.contains(id.as_str())) {
                 scan.rows.push((seq, change));
             }
         }
@@ -251,7 +278,8 @@ impl<D: Database> Documents<D> {
             let asked_for =
                 if request.descending { request.before.is_none_or(|seq| crown.seq < seq) } else { crown.seq > since };
             if asked_for {
-                rows.push((crown.seq, ChangeRow { id: id.to_owned(), winner: winner.leaf, branches: crown.branches }));
+                let change = ChangeRow { id: id.to_owned(), winner: winner.leaf, branches: crown.branches };
+                rows.push((crown.seq, Ok(change)));
             }
         }
         rows.sort_by_key(|(seq, _)| *seq);
@@ -264,74 +292,99 @@ impl<D: Database> Documents<D> {
         Ok(Scan { reached: rows.last().map(|(seq, _)| *seq), rows, more })
     }
 
-    /// Adds revisions and documents to as many rows as a batch holds.
-    async fn fill(&self, transaction: &D::Transaction, request: &ChangesRequest, scan: Scan) -> Result<Filled> {
-        let mut filled = Filled { rows: Vec::with_capacity(scan.rows.len()), reached: scan.reached, more: scan.more };
-        let mut bytes = 0;
-        for some in scan.rows.chunks(BODIES_AT_ONCE) {
-            let full = bytes >= BODY_BYTES;
-            let read = if full { Ok(0) } else { self.fill_some(transaction, request, some, &mut filled.rows).await };
-            match read {
-                Ok(read) if !full => bytes += read,
-                Err(error) if !error.is_retryable() || filled.rows.is_empty() => return Err(error),
-                // Full, or the read version grew too old: what was read so far is as good as ever.
-                Ok(_) | Err(_) => {
-                    filled.reached = filled.rows.last().map(|change| change.seq);
-                    filled.more = true;
-                    break;
-                }
-            }
-        }
-        Ok(filled)
-    }
-
-    async fn fill_some(
+    /// Adds revisions and documents to as many rows as a batch holds, for `at_once` of them at the same time.
+    async fn fill(
         &self,
         transaction: &D::Transaction,
         request: &ChangesRequest,
-        rows: &[(Seq, ChangeRow)],
-        changes: &mut Vec<Change>,
-    ) -> Result<usize> {
+        scan: Scan,
+        at_once: usize,
+    ) -> Result<Filled> {
         let keys = self.keys();
-        let options = GetOptions { conflicts: request.conflicts, ..GetOptions::default() };
-        let reads: Vec<_> = rows
-            .iter()
-            .map(|(seq, row)| {
-                let leaves = request.style == Style::AllDocs && row.branches > 1;
-                let conflicts = request.include_docs && request.conflicts && row.branches > 1;
-                let tree = (leaves || conflicts).then(|| Tree::Whole.read(transaction, keys, &row.id));
-                let body = request.include_docs.then(|| body_of(transaction, keys, &row.id, &row.winner));
-                (*seq, row, tree, body)
-            })
-            .collect();
-        let (mut bytes, mut some) = (0, Vec::with_capacity(rows.len()));
-        for (seq, row, tree, body) in reads {
-            let tree = match tree {
-                Some(tree) => Some(tree.await?),
-                None => None,
-            };
-            let doc = match body {
-                Some(body) => {
-                    let body = body_or_empty(&row.id, &row.winner, body.await?)?;
-                    bytes += body.len();
-                    let rev = row.winner.rev.clone();
-                    let mut document = Document::new(row.id.clone(), rev, !row.winner.not_deleted, body);
-                    if let Some(tree) = &tree {
-                        add_meta(&mut document, tree, &options)?;
+        let mut filled = Filled { rows: Vec::with_capacity(scan.rows.len()), reached: scan.reached, more: scan.more };
+        let (total, mut batch) = (scan.rows.len(), Batch::of(scan.rows.len()));
+        let mut rows = scan.rows.into_iter();
+        'batch: while filled.rows.len() < total {
+            let reads: Vec<_> = rows
+                .by_ref()
+                .take(at_once)
+                .map(|(seq, row)| {
+                    let row = row.map(|row| {
+                        let leaves = request.style == Style::AllDocs && row.branches > 1;
+                        let conflicts = request.include_docs && request.conflicts && row.branches > 1;
+                        let tree = (leaves || conflicts).then(|| Tree::Whole.read(transaction, keys, &row.id));
+                        let body = request.include_docs.then(|| body_of(transaction, keys, &row.id, &row.winner));
+                        (row, tree, body)
+                    });
+                    (seq, row)
+                })
+                .collect();
+            for (seq, row) in reads {
+                let read = match row {
+                    _ if batch.is_full() => break 'batch,
+                    Ok((row, tree, body)) => change(seq, row, tree, body, request).await,
+                    Err((id, error)) => {
+                        Ok((Change { seq, id, revs: Vec::new(), deleted: false, doc: None, error: Some(error) }, 0))
                     }
-                    Some(Box::new(document))
+                };
+                match read {
+                    Ok((change, bytes)) => {
+                        filled.rows.push(change);
+                        batch.add(bytes);
+                    }
+                    // The read version grew too old: what was read so far is as good as ever.
+                    Err(error) if error.is_retryable() && !filled.rows.is_empty() => break 'batch,
+                    Err(error) => return Err(error),
                 }
-                None => None,
-            };
-            let revs = match tree.filter(|_| request.style == Style::AllDocs) {
-                Some(tree) => tree.into_iter().map(|branch| branch.leaf.rev).collect(),
-                None => vec![row.winner.rev.clone()],
-            };
-            some.push(Change { seq, id: row.id.clone(), revs, deleted: !row.winner.not_deleted, doc });
+            }
         }
-        changes.append(&mut some);
-        Ok(bytes)
+        if filled.rows.len() < total {
+            filled.reached = filled.rows.last().map(|change| change.seq);
+            filled.more = true;
+        }
+        Ok(filled)
     }
+}
+
+/// A row with what was asked for beside it, and how many bytes that took.
+async fn change(
+    seq: Seq,
+    row: ChangeRow,
+    tree: Option<impl Future<Output = Result<Vec<Branch>>>>,
+    body: Option<impl Future<Output = Result<Option<JsonText>>>>,
+    request: &ChangesRequest,
+) -> Result<(Change, usize)> {
+    let ChangeRow { id, winner, .. } = row;
+    let mut bytes = 0;
+    let read = async {
+        let tree = match tree {
+            Some(tree) => Some(tree.await?),
+            None => None,
+        };
+        bytes += tree.iter().flatten().map(Branch::row_bytes).sum::<usize>();
+        let mut document = None;
+        if let Some(body) = body {
+            let body = body_or_empty(&winner, body.await?)?;
+            bytes += body.len();
+            let mut found = Document::new(id.clone(), winner.rev.clone(), !winner.not_deleted, body);
+            if let Some(tree) = &tree {
+                let options = GetOptions { conflicts: request.conflicts, ..GetOptions::default() };
+                add_meta(&mut found, tree, &options)?;
+            }
+            document = Some(Box::new(found));
+        }
+        Ok((tree.filter(|_| request.style == Style::AllDocs), document))
+    };
+    let (tree, doc, error) = match alone(read.await)? {
+        Ok((tree, doc)) => (tree, doc, None),
+        Err(error) => (None, None, Some(error.of_document(&id))),
+    };
+    let deleted = !winner.not_deleted;
+    let revs = match tree {
+        Some(tree) => tree.into_iter().map(|branch| branch.leaf.rev).collect(),
+        None => vec![winner.rev],
+    };
+    Ok((Change { seq, id, revs, deleted, doc, error }, bytes))
 }
 
 struct Filled {
@@ -342,6 +395,11 @@ struct Filled {
 
 impl Filled {
     fn answer(self, request: &ChangesRequest, since: Seq, last: Seq) -> ChangesBatch {
+        if request.limit == Some(0) {
+            // Nothing was asked for and nothing has been read, so there is no more of it.
+            let last_seq = if request.descending { request.before.unwrap_or(last) } else { since };
+            return ChangesBatch { rows: Vec::new(), last_seq, more: false, pending: None };
+        }
         let last_seq = match (request.descending, self.more) {
             // Nothing but what was filtered stands between the last row read and the last sequence.
             (false, false) => since.max(last),

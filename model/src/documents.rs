@@ -7,7 +7,7 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use kv_api::{Database, Read, Transaction};
 
@@ -16,6 +16,7 @@ use crate::catalog::Shared;
 use crate::error::{Error, NotFound, Result};
 use crate::instance::{Access, Instance};
 use crate::keys::{DatabaseKey, DatabaseKeys};
+use crate::limits::DEFAULT_REVS_LIMIT;
 
 /// One database. A cheap handle.
 #[derive(Clone)]
@@ -40,6 +41,8 @@ pub(crate) struct Home {
     instance_key: Vec<u8>,
     /// Whether bodies were packed when last seen: a guess, for what is done before the instance is read.
     packed: AtomicBool,
+    /// How many revisions a branch remembered when that was last seen: another guess.
+    revs_limit: AtomicU32,
 }
 
 impl<D: Database> Documents<D> {
@@ -60,6 +63,7 @@ impl<D: Database> Documents<D> {
                 access,
                 instance_key,
                 packed: AtomicBool::new(false),
+                revs_limit: AtomicU32::new(DEFAULT_REVS_LIMIT),
             }),
         }
     }
@@ -92,8 +96,14 @@ impl<D: Database> Documents<D> {
         if self.home.packed.load(Ordering::Relaxed) { BodyFormat::Packed } else { BodyFormat::Exploded }
     }
 
-    pub(crate) fn saw_format(&self, format: BodyFormat) {
-        self.home.packed.store(format == BodyFormat::Packed, Ordering::Relaxed);
+    /// How many revisions a branch remembered when that was last seen.
+    pub(crate) fn revs_limit_seen(&self) -> usize {
+        self.home.revs_limit.load(Ordering::Relaxed) as usize
+    }
+
+    pub(crate) fn saw(&self, instance: &Instance) {
+        self.home.packed.store(instance.format == BodyFormat::Packed, Ordering::Relaxed);
+        self.home.revs_limit.store(instance.revs_limit, Ordering::Relaxed);
     }
 
     /// Reads the instance; the read is issued by the call, serializable if the transaction writes. 404
@@ -118,5 +128,13 @@ impl<D: Database> Documents<D> {
         Fut: Future<Output = Result<T>>,
     {
         crate::reading::run(self.engine(), body).await
+    }
+    /// Runs a transaction that reads a batch; see [`reading::run_batch`](crate::reading::run_batch).
+    pub(crate) async fn read_batch<T, F, Fut>(&self, most: usize, body: F) -> Result<T>
+    where
+        F: FnMut(D::Transaction, usize) -> Fut,
+        Fut: Future<Output = Result<T>>,
+    {
+        crate::reading::run_batch(self.engine(), most, body).await
     }
 }

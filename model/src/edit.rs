@@ -49,7 +49,7 @@ pub struct Edit {
     pub rev: Option<RevId>,
     /// Whether the document is deleted by this.
     pub deleted: bool,
-    /// The members without the special ones.
+    /// The members without the special ones; with one of those the edit is refused.
     pub body: JsonText,
     /// Replicated: the revision and its ancestors.
     pub history: Option<RevHistory>,
@@ -91,16 +91,7 @@ impl Edit {
     /// revision; `illegal_docid`; `doc_validation` for members with an underscore that CouchDB does not
     /// know; 501 for attachments.
     pub fn from_json(id: Option<&str>, json: &JsonText, mode: WriteMode) -> Result<Edit> {
-        // Members with an underscore that CouchDB keeps in the body, for its replicator's documents.
-        const KEPT: [&str; 6] = [
-            "_access",
-            "_replication_state",
-            "_replication_state_time",
-            "_replication_state_reason",
-            "_replication_id",
-            "_replication_stats",
-        ];
-        let split = json.split_top(|name| name.starts_with('_') && !KEPT.contains(&name));
+        let split = json.split_top(is_special);
         let SplitObject { special, rest: body } =
             split.ok_or_else(|| Error::bad_request("Document must be a JSON object"))?;
         let (mut own_id, mut rev, mut deleted, mut history) = (None, None, false, None);
@@ -116,7 +107,7 @@ impl Edit {
                 "_attachments" => refuse_attachments(value)?,
                 // What a read adds and a client may send back.
                 "_revs_info" | "_local_seq" | "_conflicts" | "_deleted_conflicts" => {}
-                other => return Err(Error::doc_validation(format!("Bad special document member: {other}"))),
+                other => return Err(bad_member(other)),
             }
         }
         let id = match (id, own_id) {
@@ -148,6 +139,41 @@ impl Edit {
             _ => Err(missing_revision()),
         }
     }
+}
+
+/// Whether a member is no part of a document's body. Those that CouchDB keeps in the body in spite of their
+/// underscore are its replicator's.
+fn is_special(name: &str) -> bool {
+    const KEPT: [&str; 6] = [
+        "_access",
+        "_replication_state",
+        "_replication_state_time",
+        "_replication_state_reason",
+        "_replication_id",
+        "_replication_stats",
+    ];
+    name.starts_with('_') && !KEPT.contains(&name)
+}
+
+/// Whether this may be a body: an object without special members, which a reader would meet twice.
+///
+/// # Errors
+/// 400, as [`Edit::from_json`] has them.
+pub(crate) fn check_body(body: &JsonText) -> Result<()> {
+    if body.kind() != JsonKind::Object {
+        return Err(Error::bad_request("Document must be a JSON object"));
+    }
+    // Few bodies have such a name at any depth, and only those are walked.
+    if memchr::memmem::find(body.as_bytes(), b"\"_").is_some()
+        && let Some((name, _)) = body.root().members().find(|(name, _)| is_special(name))
+    {
+        return Err(bad_member(&name));
+    }
+    Ok(())
+}
+
+fn bad_member(name: &str) -> Error {
+    Error::doc_validation(format!("Bad special document member: {name}"))
 }
 
 fn missing_revision() -> Error {
@@ -220,6 +246,19 @@ mod tests {
         let alone = edit(r#"{"_id":"x","_rev":"3-z"}"#, WriteMode::Replicated).unwrap();
         assert_eq!(alone.incoming().unwrap().leaf().unwrap().to_string(), "3-z");
         assert_eq!(edit(r#"{"_id":"x"}"#, WriteMode::Replicated).unwrap_err().status(), 400);
+    }
+
+    #[test]
+    fn a_body_is_an_object_without_special_members() {
+        let check = |json: &str| check_body(&JsonText::parse(json.as_bytes()).unwrap());
+        for json in ["{}", r#"{"a":{"_id":1},"b":"_id","_access":[],"_replication_id":"x"}"#, r#"{"x_":1}"#] {
+            check(json).unwrap();
+        }
+        for json in [r#"{"a":1,"_id":"evil"}"#, r#"{"\u005fdeleted":true}"#, r#"{"_":0}"#] {
+            let error = check(json).unwrap_err();
+            assert_eq!((error.status(), error.error()), (400, "doc_validation"), "{json}");
+        }
+        assert_eq!(check("[]").unwrap_err().reason(), "Document must be a JSON object");
     }
 
     #[test]

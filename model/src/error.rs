@@ -33,9 +33,6 @@ pub enum ErrorKind {
     /// The document with this id is over the database's limit. 413.
     #[error("{0}")]
     DocumentTooLarge(String),
-    /// The path to a value in a document does not fit into a key; the path. 400.
-    #[error("The path to a value is too long: {0}")]
-    PathTooLong(String),
     /// The edit names a revision that is not a live leaf, or lost the race. 409.
     #[error("Document update conflict.")]
     Conflict,
@@ -85,6 +82,9 @@ pub enum ErrorKind {
     /// Rows that cannot be what this layer wrote. 500.
     #[error("Damaged data: {0}")]
     Corrupt(String),
+    /// Rows in a format that a later version of this layer writes. 500.
+    #[error("Written by a later version of this program, and left untouched: {0}")]
+    UnknownFormat(String),
     /// The store holds data under the layer's prefix, but not the layer's. 500.
     #[error(
         "The store holds data that is not this layer's; it is left untouched. Beside others, the layer needs a prefix of its own."
@@ -128,7 +128,6 @@ impl Error {
     pub fn status(&self) -> u16 {
         match self.kind() {
             ErrorKind::IllegalDocId(_)
-            | ErrorKind::PathTooLong(_)
             | ErrorKind::IllegalDatabaseName(_)
             | ErrorKind::DatabaseNameTooLong(_)
             | ErrorKind::BadRequest(_)
@@ -142,7 +141,11 @@ impl Error {
             ErrorKind::Store(error) if error.is_retryable() || error.code() == kv_api::error::TRANSACTION_TIMED_OUT => {
                 503
             }
-            ErrorKind::Store(_) | ErrorKind::Corrupt(_) | ErrorKind::Format { .. } | ErrorKind::NotOurs => 500,
+            ErrorKind::Store(_)
+            | ErrorKind::Corrupt(_)
+            | ErrorKind::UnknownFormat(_)
+            | ErrorKind::Format { .. }
+            | ErrorKind::NotOurs => 500,
         }
     }
 
@@ -151,7 +154,7 @@ impl Error {
         match self.kind() {
             ErrorKind::IllegalDocId(_) => "illegal_docid",
             ErrorKind::DocumentTooLarge(_) => "document_too_large",
-            ErrorKind::PathTooLong(_) | ErrorKind::BadRequest(_) => "bad_request",
+            ErrorKind::BadRequest(_) => "bad_request",
             ErrorKind::Conflict => "conflict",
             ErrorKind::NotFound(_) => "not_found",
             ErrorKind::FileExists => "file_exists",
@@ -162,9 +165,11 @@ impl Error {
             ErrorKind::Relocation(_) => "precondition_failed",
             ErrorKind::Moving | ErrorKind::Moved(_) | ErrorKind::Stopped => "service unavailable",
             ErrorKind::Store(_) if self.status() == 503 => "service unavailable",
-            ErrorKind::Store(_) | ErrorKind::Corrupt(_) | ErrorKind::Format { .. } | ErrorKind::NotOurs => {
-                "internal_server_error"
-            }
+            ErrorKind::Store(_)
+            | ErrorKind::Corrupt(_)
+            | ErrorKind::UnknownFormat(_)
+            | ErrorKind::Format { .. }
+            | ErrorKind::NotOurs => "internal_server_error",
         }
     }
 
@@ -203,9 +208,38 @@ impl Error {
         Error::new(ErrorKind::Corrupt(what.into()))
     }
 
+    pub(crate) fn unknown_format(what: impl Into<String>) -> Self {
+        Error::new(ErrorKind::UnknownFormat(what.into()))
+    }
+
+    /// The same error with the document named, where it is about a document's rows.
+    pub(crate) fn of_document(mut self, id: &str) -> Self {
+        let name = format!("{id:?}: ");
+        if let ErrorKind::Corrupt(what) | ErrorKind::UnknownFormat(what) = &mut *self.0
+            && !what.starts_with(&name)
+        {
+            what.insert_str(0, &name);
+        }
+        self
+    }
+
+    /// Whether rows cannot be read, which concerns the document they belong to and no other.
+    pub(crate) fn is_damage(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Corrupt(_) | ErrorKind::UnknownFormat(_))
+    }
+
     /// Whether running the read again, in a new transaction, may help.
     pub(crate) fn is_retryable(&self) -> bool {
         self.kv_error().is_some_and(kv_api::Error::is_retryable)
+    }
+}
+
+/// Keeps what is wrong with one document apart from what is wrong with the store: the outer error ends the work on
+/// all documents, the inner one is that document's answer.
+pub(crate) fn alone<T>(result: Result<T>) -> Result<Result<T>> {
+    match result {
+        Err(error) if !error.is_damage() => Err(error),
+        own => Ok(own),
     }
 }
 

@@ -131,15 +131,16 @@ impl Instance {
         let has_state = match reader.int()? {
             FORMAT => false,
             FORMAT_WITH_STATE => true,
-            other => return Err(Error::corrupt(format!("a database in unknown format {other}"))),
+            other => return Err(Error::unknown_format(format!("a database in format {other}"))),
         };
-        let id = read_id(&mut reader)?;
-        let incarnation = u8::try_from(reader.int()?).map_err(|_| Error::corrupt("an incarnation over 255"))?;
+        let (id, incarnation) = (reader.bytes()?, reader.int()?);
         let format = match reader.int()? {
             1 => BodyFormat::Exploded,
             2 => BodyFormat::Packed,
-            other => return Err(Error::corrupt(format!("unknown body format {other}"))),
+            other => return Err(Error::unknown_format(format!("bodies in format {other}"))),
         };
+        let id = sixteen(&id)?;
+        let incarnation = u8::try_from(incarnation).map_err(|_| Error::corrupt("an incarnation over 255"))?;
         let revs_limit =
             u32::try_from(reader.int()?).map_err(|_| Error::corrupt("an impossible limit on revisions"))?;
         let created_ms = reader.int()?;
@@ -151,7 +152,11 @@ impl Instance {
 
 /// Reads an instance's id, or another sixteen bytes.
 pub(crate) fn read_id(reader: &mut Reader<'_>) -> Result<[u8; 16]> {
-    reader.bytes()?.as_ref().try_into().map_err(|_| Error::corrupt("an instance id of wrong length"))
+    sixteen(&reader.bytes()?)
+}
+
+fn sixteen(bytes: &[u8]) -> Result<[u8; 16]> {
+    bytes.try_into().map_err(|_| Error::corrupt("an instance id of wrong length"))
 }
 
 fn read_state(reader: &mut Reader<'_>) -> Result<State> {
@@ -186,6 +191,19 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn an_unknown_body_format_is_named_whatever_the_other_fields() {
+        let mut row = Vec::new();
+        tuple::append_u64(&mut row, FORMAT);
+        tuple::append_bytes(&mut row, b"of another length");
+        tuple::append_u64(&mut row, 70_000);
+        tuple::append_u64(&mut row, 3);
+        tuple::append_str(&mut row, "what comes then");
+        let error = Instance::read(&row).unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::UnknownFormat("bodies in format 3".to_owned()));
+    }
+
     #[test]
     fn a_state_admits_what_it_may() {
         use Access::{Arriving, Living, Remains};

@@ -173,6 +173,9 @@ pub(crate) enum DatabaseKey<'a> {
     Revisions,
 }
 
+/// How much higher the subspace is where a repair moves a row that cannot be read.
+const MOVED: u8 = 20;
+
 const INSTANCE: u64 = 0;
 const SECURITY: u64 = 1;
 const LAST: u64 = 2;
@@ -279,6 +282,17 @@ impl DatabaseKeys {
     /// All of the database's keys, as first key and first key beyond.
     pub(crate) fn everything(&self) -> (Bytes, Vec<u8>) {
         (self.prefix.clone(), end_of(&self.prefix))
+    }
+
+    /// Where a repair moves the row of `revisions`, `changes`, `docs` or `all_docs` at `key`: 20 subspaces on, so that
+    /// the key is no longer than it was.
+    pub(crate) fn moved(&self, key: &[u8]) -> Vec<u8> {
+        let mut moved = key.to_vec();
+        // Behind the code of an integer of one byte.
+        if let Some(subspace) = moved.get_mut(self.prefix.len() + 1) {
+            *subspace += MOVED;
+        }
+        moved
     }
 
     /// The elements of a key after the database's prefix and the subspace, if that is `subspace`.

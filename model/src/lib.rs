@@ -10,6 +10,7 @@ mod tuple;
 
 // The operations.
 mod all_docs;
+mod batch;
 mod blob;
 mod branch;
 mod catalog;
@@ -51,9 +52,9 @@ pub use json::{
 pub use revid::{InvalidRev, MAX_REV_HASH_BYTES, RevHash, RevId};
 
 pub use all_docs::{AllDocs, AllDocsEntry, AllDocsRequest, AllDocsRow};
-pub use catalog::{CreateOptions, FORMAT_VERSION, Layer, LayerOptions, NameRange, SweepReport};
+pub use catalog::{CreateOptions, FORMAT_VERSION, Layer, LayerOptions, NameRange};
 pub use changes::{Change, ChangesBatch, ChangesRequest, Since, Style};
-pub use check::{CheckProgress, CheckReport, Problem};
+pub use check::{CheckProgress, CheckReport, Problem, Repair, RepairReport};
 pub use document::{BulkGet, Document, GetOptions, OpenRev, OpenRevs, RevInfo, RevStatus};
 pub use documents::Documents;
 pub use edit::{Edit, EditResult, RevHistory, WriteMode};

@@ -7,11 +7,13 @@
 
 use kv_api::{Database, KeySelector, Read, Transaction, TransactionExt};
 
-use crate::all_docs::{AllDocsRequest, BODIES_AT_ONCE};
+use crate::all_docs::AllDocsRequest;
+use crate::batch::{BODIES_AT_ONCE, Batch};
 use crate::blob;
 use crate::documents::Documents;
+use crate::edit::check_body;
 use crate::error::{Error, ErrorKind, NotFound, Result};
-use crate::json::{JsonKind, JsonText};
+use crate::json::JsonText;
 use crate::keys::DatabaseKey;
 use crate::limits::{LOCAL_PREFIX, check_document_id, check_document_size};
 use crate::txids::Outcome;
@@ -73,13 +75,11 @@ impl<D: Database> Documents<D> {
     /// `rev`.
     ///
     /// # Errors
-    /// `illegal_docid`, 413, 400 for a body that is no object.
+    /// `illegal_docid`, 413, 400 for a body that is no object or has special members.
     pub async fn put_local(&self, id: &str, rev: Option<u64>, body: JsonText) -> Result<u64> {
         check_local_id(id)?;
         check_document_size(id, body.len(), self.max_document_size())?;
-        if body.kind() != JsonKind::Object {
-            return Err(Error::bad_request("Document must be a JSON object"));
-        }
+        check_body(&body)?;
         let key = self.keys().key(DatabaseKey::Local(id));
         let next = rev.unwrap_or(0).checked_add(1).ok_or_else(|| Error::bad_request("Invalid rev format"))?;
         self.shared
@@ -125,73 +125,112 @@ impl<D: Database> Documents<D> {
     /// # Errors
     /// 404 where the database is gone.
     pub async fn local_docs(&self, request: &AllDocsRequest) -> Result<LocalDocs> {
-        self.read(|transaction| async move {
+        self.read_batch(BODIES_AT_ONCE, |transaction, at_once| async move {
             let instance = self.instance(&transaction, Read::Snapshot);
-            let ids = match &request.keys {
+            let limit = request.limit.unwrap_or(usize::MAX);
+            let most = request.skip.saturating_add(limit).min(at_once);
+            let (mut ids, mut more) = match &request.keys {
                 Some(ids) => {
-                    let mut ids = ids.clone();
-                    if request.descending {
-                        ids.reverse();
-                    }
-                    ids
+                    let wanted = limit.min(at_once);
+                    let ordered: Vec<String> = if request.descending {
+                        ids.iter().rev().skip(request.skip).take(wanted).cloned().collect()
+                    } else {
+                        ids.iter().skip(request.skip).take(wanted).cloned().collect()
+                    };
+                    let more = request.skip + ordered.len() < ids.len();
+                    (ordered, more)
                 }
-                None => self.local_ids(&transaction, request).await?,
+                None => self.local_ids(&transaction, request, most).await?,
             };
             instance.await?;
-            let some = ids.iter().skip(request.skip);
-            let some: Vec<&String> = some.take(request.limit.unwrap_or(usize::MAX).min(BODIES_AT_ONCE)).collect();
-            let reads: Vec<_> = some
-                .iter()
-                .map(|id| {
-                    let key = self.keys().key(DatabaseKey::Local(id));
-                    transaction.get_all(blob::range(&key), Read::Snapshot)
-                })
-                .collect();
-            let mut rows = Vec::with_capacity(some.len());
-            for (id, found) in some.into_iter().zip(reads) {
-                let found = blob::read(&found.await?)?;
-                let rev = found.as_ref().map(|(head, _)| head.rev);
-                let body = found.map(|(_, body)| body).filter(|_| request.include_docs);
-                rows.push(LocalRow { id: id.clone(), rev, body });
-            }
+            let reached = ids.last().cloned();
+            let skipped = if request.keys.is_some() { 0 } else { request.skip.min(ids.len()) };
+            ids.drain(..skipped);
+            let mut rows = self.local_rows(&transaction, ids, request.include_docs).await?;
+            let whole = rows.iter().take_while(|(_, is_whole)| *is_whole).count();
+            let reached = if whole < rows.len() {
+                more = true;
+                rows.truncate(whole);
+                rows.last().map(|(row, _)| row.id.clone())
+            } else {
+                reached
+            };
+            let rows: Vec<LocalRow> = rows.into_iter().map(|(row, _)| row).collect();
             let limit = request.limit.map(|limit| limit - rows.len());
-            let more = request.skip + rows.len() < ids.len() && limit != Some(0);
-            let next = AllDocsRequest { skip: request.skip + rows.len(), limit, ..request.clone() };
-            Ok(LocalDocs { next: Some(next).filter(|_| more), rows })
+            let rest = AllDocsRequest { limit, ..request.clone() };
+            let next = if request.keys.is_some() {
+                AllDocsRequest { skip: request.skip + rows.len(), ..rest }
+            } else {
+                AllDocsRequest { start: reached, inclusive_start: false, skip: request.skip - skipped, ..rest }
+            };
+            Ok(LocalDocs { next: Some(next).filter(|_| more && limit != Some(0)), rows })
         })
         .await
     }
 
-    /// The ids of all local documents in a range. There are few: one for each replication.
-    async fn local_ids(&self, transaction: &D::Transaction, request: &AllDocsRequest) -> Result<Vec<String>> {
+    /// The ids of the first local documents of a range, and whether there may be more. Each is found by a key of its
+    /// own, so that no body is read.
+    async fn local_ids(
+        &self,
+        transaction: &D::Transaction,
+        request: &AllDocsRequest,
+        most: usize,
+    ) -> Result<(Vec<String>, bool)> {
         let (first, beyond) = self.keys().bounds(DatabaseKey::Locals);
-        let key_of = |id: &String| self.keys().key(DatabaseKey::Local(id));
-        let (low, high) =
-            if request.descending { (&request.end, &request.start) } else { (&request.start, &request.end) };
-        let (low, high) = (low.as_ref().map_or(first, key_of), high.as_ref());
-        let high = match high {
-            // The parts of a document stand behind it; they are left out below.
-            Some(id) => KeySelector::first_greater_than(key_of(id)),
-            None => KeySelector::first_greater_or_equal(beyond),
-        };
-        if high.key < low {
-            return Ok(Vec::new());
-        }
-        let range = kv_api::RangeRequest::selectors(KeySelector::first_greater_or_equal(low), high);
+        let of = |id: &String| self.keys().bounds(DatabaseKey::Local(id));
+        let (start, end) = ((&request.start, request.inclusive_start), (&request.end, request.inclusive_end));
+        let ((low, with_low), (high, with_high)) = if request.descending { (end, start) } else { (start, end) };
+        let mut low = low.as_ref().map_or(first, |id| if with_low { of(id).0 } else { of(id).1 });
+        let mut high = high.as_ref().map_or(beyond, |id| if with_high { of(id).1 } else { of(id).0 });
         let mut ids = Vec::new();
-        for row in transaction.get_all(range, Read::Snapshot).await? {
-            if let (id, None) = self.keys().read_local(&row.key)? {
-                ids.push(id);
+        while ids.len() < most && low < high {
+            let next = if request.descending {
+                KeySelector::last_less_than(high.clone())
+            } else {
+                KeySelector::first_greater_or_equal(low.clone())
+            };
+            let key = transaction.get_key(&next, Read::Snapshot).await?;
+            if key < low || key >= high {
+                return Ok((ids, false));
+            }
+            let (id, _) = self.keys().read_local(&key)?;
+            let (begin, end) = of(&id);
+            if request.descending {
+                high = begin;
+            } else {
+                low = end;
+            }
+            ids.push(id);
+        }
+        Ok((ids, low < high))
+    }
+
+    /// The rows of these documents, and whether each has all that was asked for: bodies as many as a batch holds.
+    async fn local_rows(
+        &self,
+        transaction: &D::Transaction,
+        ids: Vec<String>,
+        include_docs: bool,
+    ) -> Result<Vec<(LocalRow, bool)>> {
+        let keys: Vec<Vec<u8>> = ids.iter().map(|id| self.keys().key(DatabaseKey::Local(id))).collect();
+        let heads: Vec<_> = keys.iter().map(|key| transaction.get(key, Read::Snapshot)).collect();
+        let (mut rows, mut bodies) = (Vec::with_capacity(ids.len()), Vec::new());
+        let mut batch = Batch::of(ids.len());
+        for ((id, key), head) in ids.into_iter().zip(&keys).zip(heads) {
+            let head = head.await?.map(|head| blob::read_head(&head)).transpose()?;
+            let bytes =
+                head.filter(|_| include_docs).map_or(0, |head| usize::try_from(head.bytes).unwrap_or(usize::MAX));
+            let is_whole = batch.take(bytes);
+            let body = include_docs && is_whole && head.is_some();
+            bodies.push(body.then(|| transaction.get_all(blob::range(key), Read::Snapshot)));
+            rows.push((LocalRow { id, rev: head.map(|head| head.rev), body: None }, is_whole));
+        }
+        for ((row, _), body) in rows.iter_mut().zip(bodies) {
+            if let Some(body) = body {
+                row.body = blob::read(&body.await?)?.map(|(_, body)| body);
             }
         }
-        if !request.inclusive_end {
-            let end = request.end.as_ref();
-            ids.retain(|id| Some(id) != end);
-        }
-        if request.descending {
-            ids.reverse();
-        }
-        Ok(ids)
+        Ok(rows)
     }
 }
 

@@ -3,9 +3,12 @@
 //! ```text
 //!  first round trip, for each revision asked for   its body, as a live leaf
 //!                                                  its row, as a tombstone     (and as a live leaf: `revs`)
-//!                    for each document             all branches                (`latest`, or all leaves)
-//!  second, where needed                            bodies of tombstones and of newer leaves
+//!                    or for each document          all branches                (`latest`, or all leaves)
+//!  second, where needed                            bodies of tombstones and of the leaves of these branches
 //! ```
+//!
+//! A batch ends at a number of requests or of bytes; the requests that did not fit are read in the next transaction.
+//! Where the leaves of a single document do not fit, the rest of their bodies is read in transactions of their own.
 //!
 //! Source: `couch_db:open_doc_revs_int/3` and `couch_key_tree:get_key_leafs/2` of CouchDB.
 
@@ -14,10 +17,11 @@ use std::future::Future;
 use bytes::Bytes;
 use kv_api::{Database, Read, Transaction};
 
+use crate::batch::{BODIES_AT_ONCE, Batch};
 use crate::branch::Branch;
 use crate::document::{BulkGet, Document, GetOptions, OpenRev, OpenRevs};
 use crate::documents::Documents;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, alone};
 use crate::json::JsonText;
 use crate::keys::{DatabaseKey, Leaf};
 use crate::limits::check_document_id;
@@ -27,12 +31,15 @@ use crate::revid::RevId;
 /// Documents read in one transaction of a bulk get.
 const DOCUMENTS_AT_ONCE: usize = 200;
 
-/// The reads of one document's first round trip.
-struct First<B, G, T> {
-    /// All branches, where they are needed.
-    tree: Option<T>,
+/// Bodies read in one transaction, for each document that may be read in it: those of a document with many leaves.
+const BODIES_OF_ONE: usize = 10;
+
+/// The reads of one request's first round trip.
+enum First<B, G, T> {
+    /// All branches, and the revisions asked for; `None` for all leaves.
+    Tree { tree: T, revs: Option<Vec<RevId>> },
     /// Each revision asked for.
-    ones: Vec<One<B, G>>,
+    Ones(Vec<One<B, G>>),
 }
 
 struct One<B, G> {
@@ -49,10 +56,27 @@ struct Opened {
     body: Option<JsonText>,
 }
 
+impl Opened {
+    /// How many bytes of a body are still to be read.
+    fn unread(&self) -> usize {
+        if self.body.is_some() { 0 } else { usize::try_from(self.branch.size).unwrap_or(usize::MAX) }
+    }
+}
+
 /// What became of one revision asked for.
 enum Answer {
     Leaf(Opened),
     Missing(RevId),
+}
+
+impl Answer {
+    /// The leaf, if its body is still to be read.
+    fn unread(&mut self) -> Option<&mut Opened> {
+        match self {
+            Answer::Leaf(opened) if opened.unread() > 0 => Some(opened),
+            _ => None,
+        }
+    }
 }
 
 impl<D: Database> Documents<D> {
@@ -63,93 +87,181 @@ impl<D: Database> Documents<D> {
     /// 404 where the database is gone. A leaf that is not there is an answer, no error.
     pub async fn open_revs(&self, id: &str, which: &OpenRevs, options: &GetOptions) -> Result<Vec<OpenRev>> {
         check_document_id(id)?;
-        let requests = [(id, which)];
-        let mut opened = self.read(|transaction| self.open(transaction, &requests, options)).await?;
-        Ok(opened.pop().unwrap_or_default())
+        // Without `latest` each revision is a request of its own: so their bodies need not fit into one transaction.
+        let split: Vec<OpenRevs> = match which {
+            OpenRevs::These(revs) if !options.latest => {
+                revs.iter().map(|rev| OpenRevs::These(vec![rev.clone()])).collect()
+            }
+            which => vec![which.clone()],
+        };
+        let requests: Vec<(&str, &OpenRevs)> = split.iter().map(|which| (id, which)).collect();
+        let mut all = Vec::with_capacity(requests.len());
+        for opened in self.open(&requests, options).await? {
+            all.extend(opened?);
+        }
+        Ok(all)
     }
 
-    /// Leaves of many documents: for each request its id and what [`open_revs`](Self::open_revs) gives.
+    /// Leaves of many documents: for each request its id and what [`open_revs`](Self::open_revs) gives. A request for
+    /// a document whose rows are damaged fails alone.
     ///
     /// # Errors
     /// As there; an id that no document may have is one that is not there.
-    pub async fn get_many(&self, requests: Vec<BulkGet>, options: &GetOptions) -> Result<Vec<(String, Vec<OpenRev>)>> {
-        let mut answers = Vec::with_capacity(requests.len());
-        for some in requests.chunks(DOCUMENTS_AT_ONCE) {
-            let which: Vec<OpenRevs> = some
-                .iter()
-                .map(|request| match &request.rev {
-                    Some(rev) => OpenRevs::These(vec![rev.clone()]),
-                    None => OpenRevs::All,
-                })
-                .collect();
-            let together: Vec<(&str, &OpenRevs)> = some.iter().map(|request| request.id.as_str()).zip(&which).collect();
-            let opened = self.read(|transaction| self.open(transaction, &together, options)).await?;
-            answers.extend(some.iter().map(|request| request.id.clone()).zip(opened));
-        }
-        Ok(answers)
+    pub async fn get_many(
+        &self,
+        requests: Vec<BulkGet>,
+        options: &GetOptions,
+    ) -> Result<Vec<(String, Result<Vec<OpenRev>>)>> {
+        let which: Vec<OpenRevs> = requests
+            .iter()
+            .map(|request| match &request.rev {
+                Some(rev) => OpenRevs::These(vec![rev.clone()]),
+                None => OpenRevs::All,
+            })
+            .collect();
+        let together: Vec<(&str, &OpenRevs)> = requests.iter().map(|request| request.id.as_str()).zip(&which).collect();
+        let opened = self.open(&together, options).await?;
+        Ok(requests.into_iter().map(|request| request.id).zip(opened).collect())
     }
 
-    async fn open(
+    async fn open(&self, requests: &[(&str, &OpenRevs)], options: &GetOptions) -> Result<Vec<Result<Vec<OpenRev>>>> {
+        let mut opened = Vec::with_capacity(requests.len());
+        while opened.len() < requests.len() {
+            let rest = &requests[opened.len()..];
+            let some = self.read_batch(DOCUMENTS_AT_ONCE, |transaction, at_once| {
+                self.open_some(transaction, &rest[..rest.len().min(at_once)], options, at_once)
+            });
+            for (found, (id, _)) in some.await?.into_iter().zip(rest) {
+                let found = match found {
+                    Ok(mut found) => alone(self.read_unread(id, &mut found).await)?.map(|()| found),
+                    damaged => damaged,
+                };
+                let answers =
+                    found.and_then(|found| found.into_iter().map(|answer| answer.open(id, options)).collect());
+                opened.push(answers.map_err(|damage: Error| damage.of_document(id)));
+            }
+        }
+        Ok(opened)
+    }
+
+    /// Answers the first requests, as many as a batch holds and at least one. Only of that one, where it is alone,
+    /// bodies may be left unread.
+    async fn open_some(
         &self,
         transaction: D::Transaction,
         requests: &[(&str, &OpenRevs)],
         options: &GetOptions,
-    ) -> Result<Vec<Vec<OpenRev>>> {
+        at_once: usize,
+    ) -> Result<Vec<Result<Vec<Answer>>>> {
         let keys = self.keys();
         let instance = self.instance(&transaction, Read::Snapshot);
         let row = |id: &str, leaf: &Leaf| transaction.get(&keys.key(DatabaseKey::Revision(id, leaf)), Read::Snapshot);
+        let one = |id: &str, rev: &RevId| {
+            let live = Leaf { not_deleted: true, rev: rev.clone() };
+            let dead = Leaf { not_deleted: false, rev: rev.clone() };
+            One {
+                live_body: body_of(&transaction, keys, id, &live),
+                tombstone: row(id, &dead),
+                live: options.revs.then(|| row(id, &live)),
+                rev: rev.clone(),
+            }
+        };
+        let tree = |id: &str| Tree::Whole.read(&transaction, keys, id);
         let first: Vec<_> = requests
             .iter()
-            .map(|(id, which)| {
-                let revs = match which {
-                    OpenRevs::All => &[][..],
-                    OpenRevs::These(revs) => revs,
-                };
-                let whole = options.latest || matches!(which, OpenRevs::All);
-                First {
-                    tree: whole.then(|| Tree::Whole.read(&transaction, keys, id)),
-                    ones: revs
-                        .iter()
-                        .map(|rev| {
-                            let live = Leaf { not_deleted: true, rev: rev.clone() };
-                            let dead = Leaf { not_deleted: false, rev: rev.clone() };
-                            One {
-                                live_body: body_of(&transaction, keys, id, &live),
-                                tombstone: row(id, &dead),
-                                live: (options.revs && !whole).then(|| row(id, &live)),
-                                rev: rev.clone(),
-                            }
-                        })
-                        .collect(),
-                }
+            .map(|(id, which)| match which {
+                OpenRevs::All => First::Tree { tree: tree(id), revs: None },
+                OpenRevs::These(revs) if options.latest => First::Tree { tree: tree(id), revs: Some(revs.clone()) },
+                OpenRevs::These(revs) => First::Ones(revs.iter().map(|rev| one(id, rev)).collect()),
             })
             .collect();
         instance.await?;
 
-        let mut answers = Vec::with_capacity(requests.len());
+        let (mut answers, mut batch) = (Vec::with_capacity(requests.len()), Batch::of(requests.len()));
         for first in first {
-            answers.push(look(first).await?);
+            if batch.is_full() {
+                break;
+            }
+            let found = alone(look(first).await)?;
+            let read = |answer: &Answer| match answer {
+                Answer::Leaf(Opened { branch, body }) => branch.row_bytes() + body.as_ref().map_or(0, JsonText::len),
+                Answer::Missing(_) => 0,
+            };
+            batch.add(found.iter().flatten().map(read).sum());
+            answers.push(found);
         }
+        let mut batch = Batch::of(at_once.saturating_mul(BODIES_OF_ONE));
         let mut bodies = Vec::new();
-        for (request, found) in answers.iter().enumerate() {
-            for (place, answer) in found.iter().enumerate() {
-                if let Answer::Leaf(Opened { branch, body: None }) = answer
-                    && branch.size > 0
-                {
-                    let body = body_of(&transaction, keys, requests[request].0, &branch.leaf);
-                    bodies.push((request, place, body));
+        'requests: for request in 0..answers.len() {
+            let Ok(found) = &mut answers[request] else { continue };
+            for (place, answer) in found.iter_mut().enumerate() {
+                let Some(opened) = answer.unread() else { continue };
+                if !batch.take(opened.unread()) {
+                    // What was not read of this one is read by itself, or it is answered by a later batch.
+                    answers.truncate(request.max(1));
+                    break 'requests;
                 }
+                bodies.push((request, place, body_of(&transaction, keys, requests[request].0, &opened.branch.leaf)));
             }
         }
         for (request, place, body) in bodies {
-            let read = body.await?;
-            if let Answer::Leaf(opened) = &mut answers[request][place] {
-                opened.body = read;
+            if request >= answers.len() {
+                break;
+            }
+            let read = alone(body.await)?;
+            let Ok(found) = &mut answers[request] else { continue };
+            let Some(Answer::Leaf(opened)) = found.get_mut(place) else { continue };
+            match read.and_then(|body| body.ok_or_else(|| no_body(&opened.branch.leaf))) {
+                Ok(body) => opened.body = Some(body),
+                Err(damage) => answers[request] = Err(damage),
             }
         }
-        let answers = answers.into_iter().zip(requests);
-        answers.map(|(found, (id, _))| found.into_iter().map(|answer| answer.open(id, options)).collect()).collect()
+        Ok(answers)
     }
+
+    /// Reads the bodies that did not fit into the transaction of their trees, in transactions of their own. A leaf
+    /// that was replaced since then is missing.
+    async fn read_unread(&self, id: &str, answers: &mut [Answer]) -> Result<()> {
+        loop {
+            let leaves: Vec<Leaf> =
+                answers.iter_mut().filter_map(Answer::unread).map(|opened| opened.branch.leaf.clone()).collect();
+            if leaves.is_empty() {
+                return Ok(());
+            }
+            let leaves = leaves.as_slice();
+            let read = self
+                .read_batch(BODIES_AT_ONCE, |transaction, at_once| async move {
+                    let instance = self.instance(&transaction, Read::Snapshot);
+                    let some = leaves.iter().take(at_once);
+                    let bodies: Vec<_> = some.map(|leaf| body_of(&transaction, self.keys(), id, leaf)).collect();
+                    instance.await?;
+                    let (mut read, mut batch) = (Vec::new(), Batch::of(bodies.len()));
+                    for body in bodies {
+                        if batch.is_full() {
+                            break;
+                        }
+                        let body = body.await?;
+                        batch.add(body.as_ref().map_or(0, JsonText::len));
+                        read.push(body);
+                    }
+                    Ok(read)
+                })
+                .await?;
+            let mut read = read.into_iter();
+            for answer in answers.iter_mut() {
+                let Some(opened) = answer.unread() else { continue };
+                match read.next() {
+                    Some(Some(body)) => opened.body = Some(body),
+                    Some(None) => *answer = Answer::Missing(opened.branch.leaf.rev.clone()),
+                    None => break,
+                }
+            }
+        }
+    }
+}
+
+fn no_body(leaf: &Leaf) -> Error {
+    Error::corrupt(format!("there is no body at {}", leaf.rev))
 }
 
 async fn look<B, G, T>(first: First<B, G, T>) -> Result<Vec<Answer>>
@@ -158,36 +270,32 @@ where
     G: Future<Output = kv_api::Result<Option<Bytes>>>,
     T: Future<Output = Result<Vec<Branch>>>,
 {
-    let Some(tree) = first.tree else {
-        let mut answers = Vec::with_capacity(first.ones.len());
-        for one in first.ones {
-            answers.push(look_at(one).await?);
-        }
-        return Ok(answers);
-    };
-    let tree = tree.await?;
-    if first.ones.is_empty() {
-        return Ok(tree.into_iter().map(|branch| Answer::Leaf(Opened { branch, body: None })).collect());
-    }
-    let mut answers: Vec<Answer> = Vec::new();
-    let mut given = vec![false; tree.len()];
-    for one in first.ones {
-        let mut known = false;
-        let mut body = one.live_body.await?;
-        for (branch, given) in tree.iter().zip(&mut given) {
-            if !branch.contains(&one.rev)? {
-                continue;
+    let mut answers = Vec::new();
+    let (tree, revs) = match first {
+        First::Tree { tree, revs } => (tree.await?, revs),
+        First::Ones(ones) => {
+            for one in ones {
+                answers.push(look_at(one).await?);
             }
-            known = true;
-            if !*given {
-                *given = true;
-                let own = branch.leaf.not_deleted && branch.leaf.rev == one.rev;
-                let body = if own { body.take() } else { None };
-                answers.push(Answer::Leaf(Opened { branch: branch.clone(), body }));
+            return Ok(answers);
+        }
+    };
+    let Some(revs) = revs else {
+        return Ok(tree.into_iter().map(|branch| Answer::Leaf(Opened { branch, body: None })).collect());
+    };
+    let mut given = vec![false; tree.len()];
+    for rev in revs {
+        let mut known = false;
+        for (branch, given) in tree.iter().zip(&mut given) {
+            if branch.contains(&rev)? {
+                known = true;
+                if !std::mem::replace(given, true) {
+                    answers.push(Answer::Leaf(Opened { branch: branch.clone(), body: None }));
+                }
             }
         }
         if !known {
-            answers.push(Answer::Missing(one.rev));
+            answers.push(Answer::Missing(rev));
         }
     }
     Ok(answers)
@@ -223,9 +331,9 @@ impl Answer {
             Answer::Leaf(opened) => opened,
         };
         if branch.size > 0 && body.is_none() {
-            return Err(Error::corrupt(format!("{id:?} has no body at {}", branch.leaf.rev)));
+            return Err(no_body(&branch.leaf));
         }
-        let body = body_or_empty(id, &branch.leaf, body)?;
+        let body = body_or_empty(&branch.leaf, body)?;
         let revisions = options.revs.then(|| history(&branch)).transpose()?;
         let mut document = Document::new(id.to_owned(), branch.leaf.rev, !branch.leaf.not_deleted, body);
         document.revisions = revisions;

@@ -1,19 +1,26 @@
 //! Reading a document at its winner.
 //!
 //! RFC 004, "CRUD Operations", names two ways: read the winner from `revisions` and then its body, or
-//! read the document's bodies from the last one backwards and stop at another revision. This is the
-//! second: a live document costs one round trip and no row of `revisions`, whose ancestors may be longer
-//! than the document. The last live leaf in `docs` is the winner, since live leaves always have rows
-//! there and win over tombstones.
+//! read the document's bodies from the last one backwards and stop at another revision. The last live leaf in
+//! `docs` is the winner, since live leaves always have rows there and win over tombstones. So:
+//!
+//! ```text
+//!  first round trip    the last row below the document's live leaves: its key names the winner
+//!  second              the rows of the winner before that one; none where the body is a single row
+//! ```
+//!
+//! No row of `revisions` is read, whose ancestors may be longer than the document, and none of another branch's
+//! body, of which a conflicted document may have thousands.
 //!
 //! Only where there is no live leaf is `revisions` asked, to tell a deleted document from one that never
-//! was. What is asked for beyond the body (`revs`, `conflicts`, …) is read in the same round trip.
+//! was. What is asked for beyond the body (`revs`, `conflicts`, …) is read in the first round trip.
 
 use std::future::Future;
 
-use kv_api::{Database, KeySelector, KeyValue, RangeBatch, RangeRequest, Read, Transaction, TransactionExt};
+use kv_api::{Database, KeyValue, RangeRequest, Read, Transaction, TransactionExt};
 
-use crate::body::decode_rows;
+use crate::batch::FIRST_BYTES;
+use crate::body::{CorruptDocument, decode_rows};
 use crate::branch::Branch;
 use crate::document::{Document, GetOptions, OpenRev, OpenRevs, RevInfo, RevStatus};
 use crate::documents::Documents;
@@ -36,7 +43,8 @@ impl<D: Database> Documents<D> {
     pub async fn get(&self, id: &str, options: &GetOptions) -> Result<Document> {
         check_document_id(id)?;
         let Some(rev) = &options.rev else {
-            return self.read(|transaction| self.winner(transaction, id, options)).await;
+            let found = self.read(|transaction| self.winner(transaction, id, options)).await;
+            return found.map_err(|error| error.of_document(id));
         };
         // Boxed: it would make every other read move its many bytes.
         let these = OpenRevs::These(vec![rev.clone()]);
@@ -59,7 +67,7 @@ impl<D: Database> Documents<D> {
             return Err(Error::not_found(match winner.first() {
                 None => NotFound::Missing,
                 Some(branch) if !branch.leaf.not_deleted => NotFound::Deleted,
-                Some(branch) => return Err(Error::corrupt(format!("{id:?} has no body at {}", branch.leaf.rev))),
+                Some(branch) => return Err(Error::corrupt(format!("there is no body at {}", branch.leaf.rev))),
             }));
         };
         let mut document = Document::new(id.to_owned(), leaf.rev, false, body);
@@ -76,33 +84,21 @@ fn last_live<T: Transaction>(
     keys: &DatabaseKeys,
     id: &str,
 ) -> impl Future<Output = Result<Option<(Leaf, JsonText)>>> + Send + use<T> {
-    /// Enough for all but large documents, and not much too much where conflicts follow.
-    const TARGET_BYTES: usize = 200_000;
     let (begin, end) = keys.bounds(DatabaseKey::DocsOfKind(id, true));
     // The flag of live leaves is one byte behind the document's own prefix.
     let document = begin.len() - 1;
-    let mut request = RangeRequest::keys(begin, end).reverse().target_bytes(TARGET_BYTES);
-    let first = transaction.get_range(&request, Read::Snapshot);
+    let last = transaction.get_range(&RangeRequest::keys(begin, end).reverse().limit(1), Read::Snapshot);
     let transaction = transaction.clone();
     async move {
-        let RangeBatch { mut rows, mut more } = first.await?;
-        let Some(last) = rows.first() else { return Ok(None) };
+        let Some(last) = last.await?.rows.pop() else { return Ok(None) };
         let (leaf, prefix) = DatabaseKeys::read_doc_leaf(&last.key, document)?;
         let prefix = last.key.slice(..prefix);
-        loop {
-            // Rows of the next leaf may follow; the first of them ends this one's.
-            if rows.last().is_some_and(|row| !row.key.starts_with(&prefix)) {
-                let own = rows.partition_point(|row| row.key.starts_with(&prefix));
-                rows.truncate(own);
-                break;
-            }
-            let Some(last) = rows.last().filter(|_| more) else { break };
-            request.end = KeySelector::first_greater_or_equal(last.key.clone());
-            let batch = transaction.get_range(&request, Read::Snapshot).await?;
-            more = batch.more && !batch.rows.is_empty();
-            rows.extend(batch.rows);
+        let mut rows = Vec::new();
+        if last.key.len() > prefix.len() {
+            let before = RangeRequest::keys(prefix.clone(), last.key.clone());
+            rows = transaction.get_all(before, Read::Snapshot).await?;
         }
-        rows.reverse();
+        rows.push(last);
         let body = decode(&prefix, &rows)?;
         Ok(Some((leaf, body)))
     }
@@ -111,10 +107,14 @@ fn last_live<T: Transaction>(
 /// Puts a body together from its rows.
 pub(crate) fn decode(prefix: &[u8], rows: &[KeyValue]) -> Result<JsonText> {
     let pairs = rows.iter().map(|row| (row.key.as_ref(), row.value.as_ref()));
-    decode_rows(prefix.len(), pairs).map_err(|error| Error::corrupt(format!("{} at {}", error, prefix.escape_ascii())))
+    decode_rows(prefix.len(), pairs).map_err(|error| {
+        let what = format!("{} at {}", error, prefix.escape_ascii());
+        if error == CorruptDocument::UNKNOWN_FORMAT { Error::unknown_format(what) } else { Error::corrupt(what) }
+    })
 }
 
-/// Reads the body of a leaf; the first read is issued by the call. `None` where it has no rows.
+/// Reads the body of a leaf; the first read is issued by the call, and is as long as one of many that are read
+/// together may be. `None` where the body has no rows.
 pub(crate) fn body_of<T: Transaction>(
     transaction: &T,
     keys: &DatabaseKeys,
@@ -122,19 +122,26 @@ pub(crate) fn body_of<T: Transaction>(
     leaf: &Leaf,
 ) -> impl Future<Output = Result<Option<JsonText>>> + Send + use<T> {
     let (prefix, end) = keys.bounds(DatabaseKey::Doc(id, leaf));
-    let rows = transaction.get_all(RangeRequest::keys(prefix.clone(), end), Read::Snapshot);
+    let range = RangeRequest::keys(prefix.clone(), end);
+    let first = transaction.get_range(&range.clone().target_bytes(FIRST_BYTES), Read::Snapshot);
+    let transaction = transaction.clone();
     async move {
-        let rows = rows.await?;
+        let batch = first.await?;
+        let rest = range.after(&batch);
+        let mut rows = batch.rows;
+        if let Some(rest) = rest {
+            rows.extend(transaction.get_all(rest, Read::Snapshot).await?);
+        }
         if rows.is_empty() { Ok(None) } else { decode(&prefix, &rows).map(Some) }
     }
 }
 
 /// The body of a leaf whose rows were read: a tombstone without rows has an empty one.
-pub(crate) fn body_or_empty(id: &str, leaf: &Leaf, body: Option<JsonText>) -> Result<JsonText> {
+pub(crate) fn body_or_empty(leaf: &Leaf, body: Option<JsonText>) -> Result<JsonText> {
     match body {
         Some(body) => Ok(body),
         None if !leaf.not_deleted => Ok(JsonText::empty_object()),
-        None => Err(Error::corrupt(format!("{id:?} has no body at {}", leaf.rev))),
+        None => Err(Error::corrupt(format!("there is no body at {}", leaf.rev))),
     }
 }
 
@@ -180,10 +187,10 @@ pub(crate) fn history(branch: &Branch) -> Result<RevHistory> {
 /// Adds what was asked for; `branches` begin with the winner.
 pub(crate) fn add_meta(document: &mut Document, branches: &[Branch], options: &GetOptions) -> Result<()> {
     let Some((winner, losers)) = branches.split_first() else {
-        return Err(Error::corrupt(format!("{:?} has a body and no revisions", document.id)));
+        return Err(Error::corrupt("there is a body and no revision"));
     };
     if winner.leaf.rev != document.rev {
-        return Err(Error::corrupt(format!("{:?} has no body at its winner {}", document.id, winner.leaf.rev)));
+        return Err(Error::corrupt(format!("there is no body at the winner {}", winner.leaf.rev)));
     }
     if options.revs || options.revs_info {
         let history = history(winner)?;

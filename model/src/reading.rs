@@ -2,6 +2,7 @@
 
 use std::future::Future;
 
+use kv_api::error::TRANSACTION_TOO_OLD;
 use kv_api::{Database, RetryError, Transaction, TransactionOption};
 
 use crate::error::Result;
@@ -18,13 +19,30 @@ where
     F: FnMut(D::Transaction) -> Fut,
     Fut: Future<Output = Result<T>>,
 {
+    run_batch(engine, 1, |transaction, _| body(transaction)).await
+}
+
+/// The same for a batch: `body` is told how many items it may read, `most` at first. After a read version that
+/// grew too old it is half as many, so that the retry does not fail where the attempt before it did.
+pub(crate) async fn run_batch<D, T, F, Fut>(engine: &D, most: usize, mut body: F) -> Result<T>
+where
+    D: Database,
+    F: FnMut(D::Transaction, usize) -> Fut,
+    Fut: Future<Output = Result<T>>,
+{
     let transaction = engine.begin()?;
     transaction.set_option(TransactionOption::RetryLimit(Some(RETRIES)));
+    let mut items = most;
     loop {
-        match body(transaction.clone()).await {
+        match body(transaction.clone(), items).await {
             Ok(value) => return Ok(value),
             Err(failure) => match failure.kv_error().cloned() {
-                Some(error) => transaction.on_error(error).await?,
+                Some(error) => {
+                    if error.code() == TRANSACTION_TOO_OLD {
+                        items = (items / 2).max(1);
+                    }
+                    transaction.on_error(error).await?;
+                }
                 None => return Err(failure),
             },
         }

@@ -2,11 +2,14 @@
 //!
 //! Source: `couch_db:get_missing_revs/2` and `possible_ancestors/2` of CouchDB.
 
+use std::collections::HashSet;
+
 use kv_api::{Database, Read};
 
-use crate::branch::Branch;
+use crate::batch::Batch;
+use crate::branch::{self, Branch};
 use crate::documents::Documents;
-use crate::error::Result;
+use crate::error::{Result, alone};
 use crate::read::Tree;
 use crate::revid::RevId;
 
@@ -26,47 +29,50 @@ pub struct RevsDiff {
 
 impl<D: Database> Documents<D> {
     /// Of the revisions asked about, those that are not known here; documents of which all are known
-    /// are left out.
+    /// are left out. Of a document whose rows are damaged none is known: whoever sends them then is told.
     ///
     /// # Errors
     /// 404 where the database is gone.
     pub async fn revs_diff(&self, wanted: Vec<(String, Vec<RevId>)>) -> Result<Vec<RevsDiff>> {
-        let mut diffs = Vec::new();
-        for some in wanted.chunks(DOCUMENTS_AT_ONCE) {
-            let found = self
-                .read(|transaction| async move {
+        let (mut diffs, mut rest) = (Vec::new(), wanted.as_slice());
+        while !rest.is_empty() {
+            let (found, read) = self
+                .read_batch(DOCUMENTS_AT_ONCE, |transaction, at_once| async move {
+                    let some = &rest[..rest.len().min(at_once)];
                     let instance = self.instance(&transaction, Read::Snapshot);
                     let trees: Vec<_> =
                         some.iter().map(|(id, _)| Tree::Whole.read(&transaction, self.keys(), id)).collect();
                     instance.await?;
-                    let mut found = Vec::new();
+                    let (mut found, mut batch) = (Vec::new(), Batch::of(some.len()));
                     for ((id, revs), tree) in some.iter().zip(trees) {
-                        found.extend(diff(id, revs, &tree.await?)?);
+                        if batch.is_full() {
+                            break;
+                        }
+                        let tree = alone(tree.await)?;
+                        batch.add(tree.iter().flatten().map(Branch::row_bytes).sum());
+                        let diff = tree.and_then(|tree| diff(id, revs, &tree));
+                        found.extend(alone(diff)?.unwrap_or_else(|_| missing(id, revs, &HashSet::new(), &[])));
                     }
-                    Ok(found)
+                    Ok((found, batch.items()))
                 })
                 .await?;
             diffs.extend(found);
+            rest = &rest[read..];
         }
         Ok(diffs)
     }
 }
 
 fn diff(id: &str, revs: &[RevId], tree: &[Branch]) -> Result<Option<RevsDiff>> {
-    let mut missing = Vec::new();
-    'revs: for rev in revs {
-        for branch in tree {
-            if branch.contains(rev)? {
-                continue 'revs;
-            }
-        }
-        if !missing.contains(rev) {
-            missing.push(rev.clone());
-        }
-    }
-    let Some(highest) = missing.iter().map(RevId::position).max() else { return Ok(None) };
+    Ok(missing(id, revs, &branch::known(tree, revs)?, tree))
+}
+
+fn missing(id: &str, revs: &[RevId], known: &HashSet<&RevId>, tree: &[Branch]) -> Option<RevsDiff> {
+    let mut seen = HashSet::new();
+    let missing: Vec<RevId> = revs.iter().filter(|rev| !known.contains(rev) && seen.insert(*rev)).cloned().collect();
+    let highest = missing.iter().map(RevId::position).max()?;
     let leaves = tree.iter().map(|branch| &branch.leaf.rev);
     let mut possible_ancestors: Vec<RevId> = leaves.filter(|leaf| leaf.position() < highest).cloned().collect();
     possible_ancestors.sort();
-    Ok(Some(RevsDiff { id: id.to_owned(), missing, possible_ancestors }))
+    Some(RevsDiff { id: id.to_owned(), missing, possible_ancestors })
 }

@@ -13,15 +13,17 @@
 //! The id is read with a conflict range: should an attempt land after all, the next one fails and looks
 //! again. Its row holds the attempt's number, since attempts may differ in their results.
 //!
-//! Ids carry the time their run began. A run gives up [`DEADLINE_MS`] after that; the sweeper removes ids
-//! that are older than [`SWEEP_AFTER_MS`], so that none goes while a run may still ask for it.
+//! Ids carry the time their run began. A run gives up [`DEADLINE_MS`] after that. Ids that are older than
+//! [`EXPIRED_AFTER_MS`] have expired: no run asks for them any more. Every [`RUNS_BETWEEN_CLEARING`] runs one clears
+//! expired ids in its own transaction, up to [`CLEARED_AT_ONCE`] of them, which is more than came in between. So
+//! whoever writes tidies up, and nobody has to be started for it.
 
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use kv_api::{Database, Read, Transaction, error};
+use kv_api::{Database, RangeRequest, Read, Transaction, error};
 
 use crate::environment::Environment;
 use crate::error::{Error, Result};
@@ -32,9 +34,15 @@ use crate::tuple;
 /// How long a run goes on trying, in milliseconds from its beginning.
 pub(crate) const DEADLINE_MS: u64 = 60_000;
 
-/// How old an id must be for the sweeper, in milliseconds: the deadline, the window of a read version,
-/// and minutes by which clocks may differ.
-pub(crate) const SWEEP_AFTER_MS: u64 = 600_000;
+/// How old an id is when it expires, in milliseconds: the deadline, the window of a read version, and minutes by
+/// which clocks may differ.
+const EXPIRED_AFTER_MS: u64 = 600_000;
+
+/// How many runs there are from one that clears expired ids to the next. The first of a process is one.
+const RUNS_BETWEEN_CLEARING: u64 = 1_000;
+
+/// The most ids that a run clears.
+const CLEARED_AT_ONCE: usize = 2_000;
 
 /// What an attempt comes to.
 pub(crate) enum Outcome<T> {
@@ -50,6 +58,8 @@ pub(crate) struct Guard<D> {
     pub(crate) root: Bytes,
     pub(crate) environment: Arc<dyn Environment>,
     nonces: Nonces,
+    /// How many runs were begun.
+    runs: AtomicU64,
 }
 
 /// Names of runs: randomness drawn once, and counted on from. So a run costs no call of the system, and
@@ -78,19 +88,34 @@ impl Nonces {
 impl<D: Database> Guard<D> {
     pub(crate) fn new(engine: D, root: Bytes, environment: Arc<dyn Environment>) -> Self {
         let nonces = Nonces::draw(environment.as_ref());
-        Guard { engine, root, environment, nonces }
+        Guard { engine, root, environment, nonces, runs: AtomicU64::new(0) }
     }
 
     /// Runs `body` until it commits, gives an answer without writing, or fails for good; what it wrote
     /// is written once, and its answer is that of the attempt which wrote it.
     ///
     /// `body` may run any number of times and must have no effects but through its transaction.
-    pub(crate) async fn run<T, F, Fut>(&self, mut body: F) -> Result<T>
+    pub(crate) async fn run<T, F, Fut>(&self, body: F) -> Result<T>
+    where
+        F: FnMut(D::Transaction) -> Fut,
+        Fut: Future<Output = Result<Outcome<T>>>,
+    {
+        self.run_unless(|_| false, body).await
+    }
+
+    /// The same, but an error for which `hopeless` holds is given back at once, where it is certain that nothing was
+    /// written.
+    pub(crate) async fn run_unless<T, F, Fut>(
+        &self,
+        hopeless: impl Fn(&kv_api::Error) -> bool,
+        mut body: F,
+    ) -> Result<T>
     where
         F: FnMut(D::Transaction) -> Fut,
         Fut: Future<Output = Result<Outcome<T>>>,
     {
         let began = self.environment.now_ms();
+        let clears = self.runs.fetch_add(1, Ordering::Relaxed).is_multiple_of(RUNS_BETWEEN_CLEARING);
         let id = Key::Transaction { time_ms: began, nonce: self.nonces.next() }.under(&self.root);
 
         let transaction = self.engine.begin()?;
@@ -113,6 +138,9 @@ impl<D: Database> Guard<D> {
                     Ok(Outcome::ReadOnly(value)) => return Ok(value),
                     Err(failure) => break 'attempt failure,
                 };
+                if clears && let Err(error) = self.clear_expired(&transaction, began).await {
+                    break 'attempt Error::from(error);
+                }
                 row.clear();
                 tuple::append_u64(&mut row, attempt);
                 transaction.set(&id, &row);
@@ -128,6 +156,9 @@ impl<D: Database> Guard<D> {
             };
             let maybe_committed = !unknown.is_empty();
             let Some(store) = kv_api::RetryError::kv_error(&failure).cloned() else { return Err(failure) };
+            if !maybe_committed && hopeless(&store) {
+                return Err(failure);
+            }
             let late = self.environment.now_ms().saturating_sub(began) > DEADLINE_MS;
             let retried = if late { Err(store) } else { transaction.on_error(store).await };
             if let Err(last) = retried {
@@ -142,18 +173,16 @@ impl<D: Database> Guard<D> {
         }
     }
 
-    /// Removes the ids of runs that are long over; how far back it swept, in milliseconds since 1970.
-    pub(crate) async fn sweep(&self) -> Result<u64> {
-        let before = self.environment.now_ms().saturating_sub(SWEEP_AFTER_MS);
-        let (begin, end) = Key::transactions_before(&self.root, before);
-        // Clearing is idempotent: this run needs no id.
-        kv_api::Runner::new(&self.engine)
-            .run(|transaction, _| {
-                transaction.clear_range(&begin, &end);
-                std::future::ready(Ok::<_, Error>(()))
-            })
-            .await?;
-        Ok(before)
+    /// Clears the oldest ids that have expired, as part of a transaction.
+    async fn clear_expired(&self, transaction: &D::Transaction, now_ms: u64) -> kv_api::Result<()> {
+        let (begin, end) = Key::transactions_before(&self.root, now_ms.saturating_sub(EXPIRED_AFTER_MS));
+        // Nobody decides anything by these rows: they take no conflict ranges.
+        let oldest = RangeRequest::keys(begin.clone(), end).limit(CLEARED_AT_ONCE);
+        let expired = transaction.get_range(&oldest, Read::Snapshot).await?;
+        if let Some(last) = expired.rows.last() {
+            transaction.clear_range_unguarded(&begin, &[&last.key[..], &[0]].concat());
+        }
+        Ok(())
     }
 }
 

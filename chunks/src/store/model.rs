@@ -96,6 +96,8 @@ impl<D: Database> DocumentStore for ModelStore<D> {
             };
             self.reading.took(some.len(), began.elapsed());
             for (_, opened) in found {
+                // A document that cannot be read is not one that is not there.
+                let opened = opened.map_err(failure)?;
                 let mut leaves = Vec::with_capacity(opened.len());
                 for open in opened {
                     if let OpenRev::Found(document) = open {
@@ -114,7 +116,7 @@ impl<D: Database> DocumentStore for ModelStore<D> {
         while live.len() < ids.len() {
             let some: Vec<String> = ids[live.len()..].iter().take(self.reading.at_once()).cloned().collect();
             let count = some.len();
-            let request = AllDocsRequest { keys: Some(some), ..AllDocsRequest::default() };
+            let request = AllDocsRequest { keys: Some(some.into()), ..AllDocsRequest::default() };
             let began = Instant::now();
             match self.documents.all_docs(&request).await {
                 Err(error) if count > 1 && is_undone(&error) => self.reading.failed(count),
@@ -124,7 +126,12 @@ impl<D: Database> DocumentStore for ModelStore<D> {
                 }
                 Ok(batch) => {
                     self.reading.took(count, began.elapsed());
-                    live.extend(batch.rows.iter().map(|row| matches!(row.entry, AllDocsEntry::Live { .. })));
+                    for row in batch.rows {
+                        live.push(match row.entry {
+                            AllDocsEntry::Damaged { error } => return Err(failure(error)),
+                            entry => matches!(entry, AllDocsEntry::Live { .. }),
+                        });
+                    }
                 }
             }
         }
@@ -192,9 +199,13 @@ impl<D: Database> DocumentStore for ModelStore<D> {
         loop {
             let batch = self.documents.all_docs(&request).await.map_err(failure)?;
             for row in batch.rows {
-                if let AllDocsEntry::Live { rev, doc } = row.entry {
-                    let body = doc.map(|doc| body(&doc.body)).transpose()?;
-                    rows.push(Row { id: row.id, rev: rev.to_string(), body });
+                match row.entry {
+                    AllDocsEntry::Live { rev, doc } => {
+                        let body = doc.map(|doc| body(&doc.body)).transpose()?;
+                        rows.push(Row { id: row.id, rev: rev.to_string(), body });
+                    }
+                    AllDocsEntry::Damaged { error } => return Err(failure(error)),
+                    AllDocsEntry::Deleted { .. } | AllDocsEntry::Missing => {}
                 }
             }
             // A batch may be empty and not the last.

@@ -75,6 +75,23 @@ pub(crate) async fn feeds_go_on_where_they_stopped(stage: Stage) {
     assert_sound(&documents).await;
 }
 
+/// A limit of nothing is reached at once, whichever way the feed is asked for.
+async fn assert_that_nothing_is_all_there_is<D: kv_api::Database>(documents: &model::Documents<D>, since: Seq) {
+    for doc_ids in [None, Some(vec!["plain".to_owned()])] {
+        for (descending, last_seq) in [(false, since), (true, documents.last_seq().await.unwrap())] {
+            let request = ChangesRequest {
+                since: Since::Seq(since),
+                limit: Some(0),
+                doc_ids: doc_ids.clone(),
+                descending,
+                ..ChangesRequest::default()
+            };
+            let batch = documents.changes(&request).await.unwrap();
+            assert_eq!((batch.rows, batch.more, batch.last_seq), (vec![], false, last_seq), "{request:?}");
+        }
+    }
+}
+
 pub(crate) async fn feeds_have_styles_documents_and_filters(stage: Stage) {
     let documents = stage.documents().await;
     for path in ["2-b a", "2-c a", "2-d a"] {
@@ -94,6 +111,7 @@ pub(crate) async fn feeds_have_styles_documents_and_filters(stage: Stage) {
     assert_eq!((rows[1].deleted, &doc.rev, doc.body.as_str()), (true, &dead, r#"{"why":1}"#));
     let main = feed(&documents, ChangesRequest::default()).await;
     assert_eq!(main[0].revs, [rev("2-d")]);
+    assert_that_nothing_is_all_there_is(&documents, rows[1].seq).await;
 
     // Filters by id: a few are looked up, many are filtered.
     for others in [0, 200] {

@@ -1,8 +1,9 @@
 //! The checker finds what is wrong, and nothing else.
 
-use kv_api::{Database, Direction, KeyValue, RangeRequest, Read, Transaction, TransactionExt};
-use model::{Documents, Edit, WriteMode};
+use kv_api::{Database, KeyValue, RangeRequest, Read, Transaction, TransactionExt};
+use model::{Documents, Edit, ErrorKind, WriteMode};
 
+use super::damage::{ALL_DOCS, CHANGES, DOCS, REVISIONS, put as put_rows, rows};
 use crate::stage::*;
 
 /// A database of about everything.
@@ -37,25 +38,8 @@ pub(crate) async fn sound_databases_pass(stage: Stage) {
     assert_sound(&documents).await;
 }
 
-/// The rows of a subspace of the only database, which has number 0.
-async fn rows<D: Database>(engine: &D, subspace: u8, id: &str) -> Vec<KeyValue> {
-    let mut prefix = vec![0x15, 4, 0x14, 0x15, subspace];
-    if !id.is_empty() {
-        prefix.push(2);
-        prefix.extend_from_slice(id.as_bytes());
-        prefix.push(0);
-    }
-    let mut request = RangeRequest::prefix(&prefix);
-    request.direction = Direction::Forward;
-    engine.begin().unwrap().get_all(request, Read::Snapshot).await.unwrap()
-}
-
 const LAST: u8 = 2;
 const STATS: u8 = 3;
-const REVISIONS: u8 = 4;
-const CHANGES: u8 = 5;
-const DOCS: u8 = 6;
-const ALL_DOCS: u8 = 7;
 
 /// A change behind the layer's back.
 enum Damage {
@@ -72,9 +56,8 @@ async fn apply<D: Database>(engine: &D, damage: &Damage) {
     transaction.commit().await.unwrap();
 }
 
-pub(crate) async fn planted_damage_is_found(stage: Stage) {
-    let documents = database(stage.engine()).await;
-    fill(&documents).await;
+/// Damage of every kind to a database that was filled.
+async fn planted(stage: &Stage) -> Vec<(&'static str, Damage)> {
     let one = async |subspace: u8, id: &str, at: usize| rows(&stage.engine(), subspace, id).await.remove(at);
     let put = |row: &KeyValue, edit: &dyn Fn(&mut Vec<u8>)| {
         let mut value = row.value.to_vec();
@@ -96,7 +79,7 @@ pub(crate) async fn planted_damage_is_found(stage: Stage) {
     let deleted = one(ALL_DOCS, "doc-008", 0).await;
     let mut copied = change.key.to_vec();
     *copied.last_mut().unwrap() ^= 0x80;
-    let planted = [
+    vec![
         ("a revision is gone", Damage::Remove(revision.clone())),
         ("a losing branch is gone", Damage::Remove(loser.clone())),
         ("the winner is gone", Damage::Remove(winner.clone())),
@@ -123,8 +106,13 @@ pub(crate) async fn planted_damage_is_found(stage: Stage) {
         ("a revision that cannot be read", put(&revision, &|value| value.truncate(9))),
         ("another count", put(&one(STATS, "", 0).await, &|value| value[0] ^= 1)),
         ("another last sequence", put(&one(LAST, "", 0).await, &|value| value[8] ^= 1)),
-    ];
-    for (what, damage) in planted {
+    ]
+}
+
+pub(crate) async fn planted_damage_is_found(stage: Stage) {
+    let documents = database(stage.engine()).await;
+    fill(&documents).await;
+    for (what, damage) in planted(&stage).await {
         let key = match &damage {
             Damage::Remove(row) => row.key.to_vec(),
             Damage::Put(key, _) => key.clone(),
@@ -141,4 +129,93 @@ pub(crate) async fn planted_damage_is_found(stage: Stage) {
         apply(&stage.engine(), &mend).await;
         assert_sound(&documents).await;
     }
+}
+
+/// Everything below the only database's prefix.
+async fn everything<D: Database>(engine: &D) -> Vec<KeyValue> {
+    engine.begin().unwrap().get_all(RangeRequest::prefix(&[0x15, 4, 0x14]), Read::Snapshot).await.unwrap()
+}
+
+/// Rows that repairs moved away.
+async fn moved<D: Database>(engine: &D) -> usize {
+    let range = RangeRequest::keys(&[0x15, 4, 0x14, 0x15, 24][..], &[0x15, 4, 0x14, 0x15, 28][..]);
+    engine.begin().unwrap().get_all(range, Read::Snapshot).await.unwrap().len()
+}
+
+pub(crate) async fn planted_damage_is_repaired(stage: Stage) {
+    let engine = stage.engine();
+    let documents = database(stage.engine()).await;
+    fill(&documents).await;
+    let report = documents.repair(|repair| panic!("{repair:?}")).await.unwrap();
+    assert_eq!((report.repaired, report.left, report.after.is_sound()), (0, 0, true), "nothing is wrong");
+    let sound = everything(&engine).await;
+    let cut = |row: &KeyValue| Damage::Put(row.key.to_vec(), row.value[..2].to_vec());
+    let mut damages = planted(&stage).await;
+    damages.extend([
+        ("a losing branch cannot be read", cut(&rows(&engine, REVISIONS, "conflicted").await[1])),
+        ("a tombstone cannot be read", cut(&rows(&engine, REVISIONS, "deleted").await[0])),
+        ("a tombstone's body cannot be read", cut(&rows(&engine, DOCS, "conflicted").await[0])),
+        ("a listing cannot be read", cut(&rows(&engine, ALL_DOCS, "doc-007").await[0])),
+        ("a change cannot be read", cut(&rows(&engine, CHANGES, "").await[5])),
+    ]);
+    for (what, damage) in damages {
+        apply(&engine, &damage).await;
+        let before = everything(&engine).await;
+        let report = documents.repair(|repair| assert!(repair.outcome.is_ok(), "{what}: {repair:?}")).await.unwrap();
+        // A last sequence that no edit has been given is not taken back.
+        if what != "another last sequence" {
+            assert!(report.after.is_sound(), "{what}: {:?}", report.after.problems);
+            assert_sound(&documents).await;
+        }
+        // At most the damaged document is gone, and what was moved is still there.
+        assert!(report.after.documents >= 301, "{what}");
+        let after = everything(&engine).await;
+        let values = |rows: &[KeyValue]| rows.iter().map(|row| row.value.clone()).collect::<Vec<_>>();
+        assert_eq!(moved(&engine).await as u64, report.moved, "{what}");
+        if let Damage::Put(key, value) = &damage
+            && what.contains("cannot be read")
+        {
+            assert!(report.moved > 0 && values(&after).contains(&value.clone().into()), "{what}: {key:?}");
+            assert_eq!(report.after.documents, 302, "{what}: it can be read otherwise");
+        }
+        assert!(before.len() <= after.len() + 3, "{what}");
+        let again = documents.repair(|repair| panic!("{what}, again: {repair:?}")).await.unwrap();
+        assert_eq!((again.repaired, again.left), (0, 0), "{what}");
+
+        let transaction = engine.begin().unwrap();
+        transaction.clear_range(&[0x15, 4, 0x14], &[0x15, 4, 0x15]);
+        for row in &sound {
+            transaction.set(&row.key, &row.value);
+        }
+        transaction.commit().await.unwrap();
+    }
+}
+
+pub(crate) async fn a_repair_leaves_what_a_later_version_wrote(stage: Stage) {
+    let engine = stage.engine();
+    let documents = database(stage.engine()).await;
+    fill(&documents).await;
+    let revision = rows(&engine, REVISIONS, "doc-007").await.remove(0);
+    let body = rows(&engine, DOCS, "doc-008").await.remove(0);
+    let change = rows(&engine, CHANGES, "").await.remove(9);
+    let later = [0x15, 9, 0xff, 1];
+    put_rows(&engine, &[(&revision.key, Some(&later)), (&body.key, Some(&later)), (&change.key, Some(&later))]).await;
+    // Beside them one that can be repaired.
+    let torn = rows(&engine, REVISIONS, "doc-100").await.remove(0);
+    put_rows(&engine, &[(&torn.key, Some(&torn.value[..1]))]).await;
+    let before = everything(&engine).await;
+    let mut left = Vec::new();
+    let report = documents.repair(|repair| match &repair.outcome {
+        Ok(_) => assert_eq!(repair.document.as_deref(), Some("doc-100")),
+        Err(error) => left.push((repair.document.clone(), error.kind().clone())),
+    });
+    let report = report.await.unwrap();
+    assert!(left.iter().all(|(_, kind)| matches!(kind, ErrorKind::UnknownFormat(_))), "{left:?}");
+    assert!(left.len() >= 3 && report.left == left.len() as u64 && !report.after.is_sound(), "{left:?}");
+    let after = everything(&engine).await;
+    for row in before.iter().filter(|row| row.value[..] == later) {
+        assert!(after.contains(row), "{:?}", row.key);
+    }
+    let other = |rows: Vec<KeyValue>| rows.into_iter().filter(|row| row.key.windows(7).any(|part| part == b"doc-008"));
+    assert!(other(before).eq(other(after)), "nothing of such a document is touched");
 }

@@ -3,7 +3,7 @@
 //! The row that every transaction reads to know that its database is still there is counted apart.
 
 use kv_api::{Counted, Counts, Database};
-use model::{ChangesRequest, Documents, Edit, GetOptions, Style, WriteMode};
+use model::{AllDocsRequest, ChangesRequest, Documents, Edit, GetOptions, Style, WriteMode};
 
 use crate::stage::*;
 
@@ -93,7 +93,7 @@ pub(crate) async fn a_thousand_branches_cost_no_more(stage: Stage) {
     assert_sound(&documents).await;
 }
 
-pub(crate) async fn reading_a_document_is_one_round_trip(stage: Stage) {
+pub(crate) async fn reading_a_document_reads_its_rows(stage: Stage) {
     let (counted, documents) = counted(stage.engine()).await;
     let mut last = documents.put(edit("a", r#"{"a":1,"b":2}"#)).await.unwrap();
     for n in 0..20 {
@@ -101,10 +101,10 @@ pub(crate) async fn reading_a_document_is_one_round_trip(stage: Stage) {
     }
     counted.take();
     get(&documents, "a").await;
-    assert_eq!(reads(of_one(&counted)), (3, 1), "metadata and two leaves, no revisions");
+    assert_eq!(reads(of_one(&counted)), (3, 2), "metadata and two leaves, no revisions");
     let options = GetOptions { revs: true, ..GetOptions::default() };
     documents.get("a", &options).await.unwrap();
-    assert_eq!(reads(of_one(&counted)), (4, 1), "and the winner's row");
+    assert_eq!(reads(of_one(&counted)), (4, 2), "and the winner's row");
     let options = GetOptions { rev: Some(last), ..GetOptions::default() };
     documents.get("a", &options).await.unwrap();
     assert_eq!(reads(of_one(&counted)), (3, 1), "by revision");
@@ -114,6 +114,47 @@ pub(crate) async fn reading_a_document_is_one_round_trip(stage: Stage) {
     let edits: Vec<Edit> = (0..50).map(|n| edit(&format!("doc-{n}"), "{}")).collect();
     documents.write(edits, WriteMode::Interactive).await.unwrap();
     assert_eq!(reads(of_one(&counted)), (0, 1), "a batch reads together");
+}
+
+pub(crate) async fn reading_a_conflicted_document_reads_no_other_branch(stage: Stage) {
+    let (counted, documents) = counted(stage.engine()).await;
+    let edits = (0..1_000).map(|n| replicated("a", &format!("1-{n:04}"), r#"{"n":1}"#)).collect();
+    documents.write(edits, WriteMode::Replicated).await.unwrap();
+    counted.take();
+    assert_eq!(get(&documents, "a").await.rev, rev("1-0999"));
+    assert_eq!(reads(of_one(&counted)), (2, 2), "metadata and a leaf");
+    merge(&documents, replicated("a", "1-zzzz", "{}")).await;
+    counted.take();
+    get(&documents, "a").await;
+    assert_eq!(reads(of_one(&counted)), (1, 1), "a body of one row");
+}
+
+pub(crate) async fn listing_local_documents_reads_no_bodies(stage: Stage) {
+    let (counted, documents) = counted(stage.engine()).await;
+    let body = json(&format!(r#"{{"a":"{}"}}"#, "x".repeat(200_000)));
+    let ids: Vec<String> = (0..250).map(|n| format!("_local/{n:03}")).collect();
+    for id in &ids {
+        let body = if id.ends_with('7') { body.clone() } else { json("{}") };
+        documents.put_local(id, None, body).await.unwrap();
+    }
+    for (descending, include_docs, most) in [(false, false, 50_000), (true, false, 50_000), (false, true, 7_000_000)] {
+        counted.take();
+        let request = AllDocsRequest { descending, include_docs, ..AllDocsRequest::default() };
+        let (mut found, mut next) = (Vec::new(), Some(request));
+        while let Some(request) = next {
+            let batch = documents.local_docs(&request).await.unwrap();
+            found.extend(batch.rows);
+            next = batch.next;
+        }
+        assert!(found.iter().all(|row| row.rev == Some(1) && row.body.is_some() == include_docs));
+        let mut found: Vec<String> = found.into_iter().map(|row| row.id).collect();
+        if descending {
+            found.reverse();
+        }
+        assert_eq!(found, ids);
+        let read: u64 = counted.take().iter().map(|counts| counts.bytes_read).sum();
+        assert!(read < most, "{read} bytes for {include_docs}");
+    }
 }
 
 pub(crate) async fn a_feed_reads_its_rows_and_revisions_only_where_there_are_several(stage: Stage) {

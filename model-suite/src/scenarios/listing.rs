@@ -63,8 +63,12 @@ pub(crate) async fn listings_of_given_ids_come_in_the_order_asked_for(stage: Sta
     let dead = documents.put(edit("b", "{}").over(b).deleting()).await.unwrap();
     merge(&documents, replicated("a", "1-0", "{}")).await;
     let keys = ["ghost", "b", "a", "a"].map(str::to_owned).to_vec();
-    let request =
-        AllDocsRequest { keys: Some(keys.clone()), include_docs: true, conflicts: true, ..AllDocsRequest::default() };
+    let request = AllDocsRequest {
+        keys: Some(keys.clone().into()),
+        include_docs: true,
+        conflicts: true,
+        ..AllDocsRequest::default()
+    };
     let rows = all(&documents, request.clone()).await;
     assert_eq!(rows.iter().map(|row| row.id.clone()).collect::<Vec<_>>(), keys);
     assert_eq!(rows[0].entry, AllDocsEntry::Missing);

@@ -32,7 +32,7 @@ pub(crate) async fn local_documents_have_no_history_and_are_in_no_feed(stage: St
         let rows = documents.local_docs(&request).await.unwrap().rows;
         assert_eq!(rows.into_iter().map(|row| row.id).collect::<Vec<_>>(), expected, "{request:?}");
     }
-    let keys = Some(vec!["_local/x".to_owned(), "_local/b".to_owned()]);
+    let keys = Some(["_local/x", "_local/b"].map(str::to_owned).into());
     let rows = documents.local_docs(&AllDocsRequest { keys, include_docs: true, ..request() }).await.unwrap().rows;
     assert_eq!((rows[0].rev, rows[1].rev, rows[1].body.clone()), (None, Some(1), Some(json("{}"))));
 
@@ -42,6 +42,8 @@ pub(crate) async fn local_documents_have_no_history_and_are_in_no_feed(stage: St
         assert_eq!(documents.put_local(id, None, json("{}")).await.unwrap_err().error(), "illegal_docid", "{id}");
     }
     assert_eq!(documents.put_local("_local/a", None, json("[]")).await.unwrap_err().status(), 400);
+    let special = json(r#"{"n":1,"_rev":"0-9"}"#);
+    assert_eq!(documents.put_local("_local/a", None, special).await.unwrap_err().error(), "doc_validation");
     assert_eq!(feed(&documents, ChangesRequest::default()).await, [], "they are never in the feed");
     assert_sound(&documents).await;
 }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use conformance::chaos::{Chaos, Fault, Rates};
-use kv_api::{Database, Read, Transaction, TransactionExt};
+use kv_api::{Counted, Database, Read, Transaction, TransactionExt};
 use model::{
-    ChangesRequest, CreateOptions, Documents, Edit, Environment, ErrorKind, GetOptions, Layer, LayerOptions,
-    SystemEnvironment, WriteMode,
+    ChangesRequest, CreateOptions, Documents, Edit, Environment, ErrorKind, Layer, LayerOptions, SystemEnvironment,
+    WriteMode,
 };
 
 use crate::stage::*;
@@ -105,25 +105,42 @@ impl Environment for Clock {
     }
 }
 
-pub(crate) async fn ids_are_swept_when_they_are_old(stage: Stage) {
+pub(crate) async fn whoever_writes_clears_ids_that_have_expired(stage: Stage) {
     let clock = Clock(Arc::new(AtomicU64::new(1_000_000)));
-    let options = LayerOptions { environment: Arc::new(clock.clone()), ..LayerOptions::default() };
-    let layer = Layer::open(stage.engine(), options).await.unwrap();
-    let documents = layer.create_database("db", CreateOptions::default()).await.unwrap();
-    documents.put(edit("a", "{}")).await.unwrap();
     let ids = async || {
         // The subspace of transaction ids: the integer 3.
         let range = kv_api::RangeRequest::prefix(&[0x15, 3]);
         stage.engine().begin().unwrap().get_all(range, Read::Snapshot).await.unwrap().len()
     };
-    assert_eq!(ids().await, 2, "one for the database, one for the document");
-    clock.0.fetch_add(500_000, Ordering::Relaxed);
-    documents.put(edit("b", "{}")).await.unwrap();
-    layer.sweep().await.unwrap();
-    assert_eq!(ids().await, 3, "none is old enough");
-    clock.0.fetch_add(200_000, Ordering::Relaxed);
-    let report = layer.sweep().await.unwrap();
-    assert_eq!((ids().await, report.transactions_before_ms), (1, 1_100_000), "the younger one stays");
-    assert_eq!(documents.get("a", &GetOptions::default()).await.unwrap().rev.position(), 1);
-    let _ = stage.engine().begin().unwrap().get_read_version().await;
+    let options = || LayerOptions { environment: Arc::new(clock.clone()), ..LayerOptions::default() };
+    let counted = Counted::new(stage.engine());
+    let layer = Layer::open(counted.clone(), options()).await.unwrap();
+    let documents = layer.create_database("db", CreateOptions::default()).await.unwrap();
+    for n in 0..1_500 {
+        documents.put_local("_local/a", Some(n), json("{}")).await.unwrap();
+        clock.0.fetch_add(1_000, Ordering::Relaxed);
+    }
+    // One in a thousand writes clears: of those before it, all but what may still be asked for.
+    assert_eq!(ids().await, 1_501 - 400);
+    counted.take();
+    clock.0.fetch_add(1_000_000, Ordering::Relaxed);
+    for n in 0..1_000 {
+        documents.put_local("_local/a", Some(n), json("{}")).await.unwrap();
+    }
+    let counts = counted.take();
+    assert!(counts.iter().all(|counts| counts.commits == 1), "in their own transactions");
+    let clearing: Vec<u64> = counts.iter().filter(|counts| counts.kvs_read > 1).map(|counts| counts.kvs_read).collect();
+    assert_eq!((counts.len(), clearing), (1_000, vec![1 + 1_101]), "the instance, and what is cleared");
+    assert_eq!(ids().await, 1_000);
+
+    // A process that writes but once clears too, and never more than a bounded number.
+    clock.0.fetch_add(1_000_000, Ordering::Relaxed);
+    let transaction = stage.engine().begin().unwrap();
+    for n in 0..3_000u16 {
+        transaction.set(&[&[0x15, 3, 0x16, 1, 0][..], &n.to_be_bytes()].concat(), b"");
+    }
+    transaction.commit().await.unwrap();
+    let layer = Layer::open(stage.engine(), options()).await.unwrap();
+    layer.database("db").await.unwrap().put(edit("a", "{}")).await.unwrap();
+    assert_eq!(ids().await, 1_000 + 3_000 - 2_000 + 1);
 }

@@ -6,7 +6,8 @@
 //!  edit without a revision   no branch: the first one; a winning tombstone: goes on from it; else 409
 //!  edit over a live leaf     the leaf's branch grows by one
 //!  edit over anything else   409
-//!  replicated path           known: nothing; else all paths together are a tree, and its leaves the branches
+//!  replicated paths          known: nothing; else all paths together are a tree, and its leaves the branches;
+//!                            those of one document that come together are merged before any of them is stemmed
 //! ```
 
 use std::cmp::Reverse;
@@ -72,14 +73,14 @@ impl Tree {
     }
 
     /// Makes one tree of all paths: its leaves are the branches, each with as much of its path in the tree
-    /// as it has already, or as `limit` lets it remember. `new` has been stemmed by nobody yet.
-    fn join(&mut self, new: &RevId, limit: usize) {
+    /// as it has already, or as `limit` lets it remember. `new` have been stemmed by nobody yet.
+    fn join(&mut self, new: &BTreeSet<RevId>, limit: usize) {
         let steps = self.branches.iter().flat_map(|branch| branch.path.windows(2));
         let parents: BTreeMap<RevId, RevId> = steps.map(|step| (step[0].clone(), step[1].clone())).collect();
         let inner: BTreeSet<&RevId> = parents.values().collect();
         self.branches.retain(|branch| !inner.contains(branch.leaf()));
         for branch in &mut self.branches {
-            let remembered = if branch.leaf() == new { 0 } else { branch.path.len() };
+            let remembered = if new.contains(branch.leaf()) { 0 } else { branch.path.len() };
             while let Some(parent) = branch.path.last().and_then(|oldest| parents.get(oldest)) {
                 branch.path.push(parent.clone());
             }
@@ -124,20 +125,27 @@ impl Oracle {
 
     /// Does edits one after the other.
     pub(super) fn write(&mut self, edits: &[Edit], mode: WriteMode, step: usize) -> Vec<Answer> {
-        edits.iter().map(|edit| self.edit(edit, mode, step)).collect()
+        match mode {
+            WriteMode::Interactive => edits.iter().map(|edit| self.edit(edit, step)).collect(),
+            WriteMode::Replicated => {
+                let ids: BTreeSet<&String> = edits.iter().map(|edit| &edit.id).collect();
+                for id in ids {
+                    let mut tree = self.tree(id);
+                    if replicated(&mut tree, edits.iter().filter(|edit| edit.id == *id), self.revs_limit) {
+                        tree.changed = step;
+                        self.trees.insert(id.clone(), tree);
+                    }
+                }
+                edits.iter().map(|edit| Ok(path_of(edit)[0].clone())).collect()
+            }
+        }
     }
 
-    fn edit(&mut self, edit: &Edit, mode: WriteMode, step: usize) -> Answer {
+    fn edit(&mut self, edit: &Edit, step: usize) -> Answer {
         let mut tree = self.tree(&edit.id);
-        let answer = match mode {
-            WriteMode::Interactive => interactive(&mut tree, edit, self.revs_limit).map(|made| (made, true)),
-            WriteMode::Replicated => Ok(replicated(&mut tree, edit, self.revs_limit)),
-        };
-        let (rev, changed) = answer?;
-        if changed {
-            tree.changed = step;
-            self.trees.insert(edit.id.clone(), tree);
-        }
+        let rev = interactive(&mut tree, edit, self.revs_limit)?;
+        tree.changed = step;
+        self.trees.insert(edit.id.clone(), tree);
         Ok(rev)
     }
 }
@@ -166,16 +174,20 @@ fn interactive(tree: &mut Tree, edit: &Edit, limit: usize) -> Answer {
     Ok(made)
 }
 
-/// The revision, and whether it is new.
-fn replicated(tree: &mut Tree, edit: &Edit, limit: usize) -> (RevId, bool) {
-    let incoming = path_of(edit);
-    let leaf = incoming[0].clone();
-    if tree.knows(&leaf) {
-        return (leaf, false);
+/// Merges edits of one document; whether any of them is new.
+fn replicated<'e>(tree: &mut Tree, edits: impl Iterator<Item = &'e Edit>, limit: usize) -> bool {
+    let mut new = BTreeSet::new();
+    for edit in edits {
+        let path = path_of(edit);
+        if !tree.knows(&path[0]) {
+            new.insert(path[0].clone());
+            tree.branches.push(Branch { live: !edit.deleted, path, body: edit.body.clone() });
+        }
     }
-    tree.branches.push(Branch { live: !edit.deleted, path: incoming, body: edit.body.clone() });
-    tree.join(&leaf, limit);
-    (leaf, true)
+    if !new.is_empty() {
+        tree.join(&new, limit);
+    }
+    !new.is_empty()
 }
 
 /// The path that a replicated edit brings.

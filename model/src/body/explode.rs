@@ -5,10 +5,10 @@
 //! their own, is known when they end.
 
 use super::metadata::RevisionMetadata;
-use super::{BodyError, BodyFormat, BodyLimits, Row, StoredBody, order, row_cost};
+use super::{BodyFormat, BodyLimits, Row, StoredBody, order, row_cost};
 use crate::bigint::decimal_to_le_bytes;
 use crate::json::{JsonText, RawStr, Token};
-use crate::tuple::{self, Element, MAX_INT_BYTES};
+use crate::tuple::{self, MAX_INT_BYTES};
 
 /// A container that is open.
 struct Level {
@@ -19,12 +19,8 @@ struct Level {
     count: u64,
 }
 
-/// Why exploding stopped early.
-enum Stop {
-    /// It costs more than is allowed.
-    TooCostly,
-    Failed(BodyError),
-}
+/// Exploding stopped: the rows cost more than is allowed, or one does not fit the store's limits.
+struct DoesNotFit;
 
 /// What one body after the other is exploded in.
 #[derive(Default)]
@@ -70,7 +66,7 @@ pub(super) fn explode(
     key_prefix: &[u8],
     limits: &BodyLimits,
     memory: &mut Memory,
-) -> Result<Option<StoredBody>, BodyError> {
+) -> Option<StoredBody> {
     // As many leaves as commas and one more, but for commas in strings and for empty containers.
     let leaves = memchr::memchr_iter(b',', body.as_bytes()).count() + 1;
     let leaves = leaves.min(limits.max_exploded_cost / row_cost(key_prefix.len(), 0));
@@ -78,15 +74,11 @@ pub(super) fn explode(
     let arena = Vec::with_capacity(arena.min(limits.max_exploded_cost));
     memory.begin(leaves);
     let mut exploder = Exploder { prefix: key_prefix, limits, memory, arena, sorted: true, cost: 0 };
-    match exploder.walk(body).and_then(|()| exploder.finish(body)) {
-        Ok(stored) => Ok(Some(stored)),
-        Err(Stop::TooCostly) => Ok(None),
-        Err(Stop::Failed(error)) => Err(error),
-    }
+    exploder.walk(body).and_then(|()| exploder.finish(body)).ok()
 }
 
 impl Exploder<'_> {
-    fn walk(&mut self, body: &JsonText) -> Result<(), Stop> {
+    fn walk(&mut self, body: &JsonText) -> Result<(), DoesNotFit> {
         let mut tokens = body.scan();
         while let Some(token) = tokens.next() {
             match (token, self.memory.levels.last_mut()) {
@@ -130,7 +122,7 @@ impl Exploder<'_> {
         Ok(())
     }
 
-    fn string(&mut self, text: RawStr<'_>) -> Result<(), Stop> {
+    fn string(&mut self, text: RawStr<'_>) -> Result<(), DoesNotFit> {
         // An escape is at least as long as what it encodes to, so this settles it for most strings.
         if text.raw_len() + 2 <= self.limits.value_bytes() {
             return self.leaf(|out| append_json_str(out, text));
@@ -142,7 +134,7 @@ impl Exploder<'_> {
         self.parts(&text, tuple::append_str)
     }
 
-    fn long_integer(&mut self, digits: &str) -> Result<(), Stop> {
+    fn long_integer(&mut self, digits: &str) -> Result<(), DoesNotFit> {
         let (negative, magnitude) = match digits.strip_prefix('-') {
             Some(magnitude) => (true, magnitude),
             None => (false, digits),
@@ -160,13 +152,13 @@ impl Exploder<'_> {
         self.parts(digits, |out, part| tuple::append_bytes(out, part.as_bytes()))
     }
 
-    fn leaf(&mut self, value: impl FnOnce(&mut Vec<u8>)) -> Result<(), Stop> {
+    fn leaf(&mut self, value: impl FnOnce(&mut Vec<u8>)) -> Result<(), DoesNotFit> {
         self.begin_leaf();
         self.row(None, value)
     }
 
     /// A leaf in several rows.
-    fn parts(&mut self, mut rest: &str, value: impl Fn(&mut Vec<u8>, &str)) -> Result<(), Stop> {
+    fn parts(&mut self, mut rest: &str, value: impl Fn(&mut Vec<u8>, &str)) -> Result<(), DoesNotFit> {
         self.begin_leaf();
         for number in 0..=u16::MAX {
             let (part, behind) = rest.split_at(part_len(rest, self.limits.value_bytes()));
@@ -176,7 +168,7 @@ impl Exploder<'_> {
                 return Ok(());
             }
         }
-        Err(Stop::TooCostly)
+        Err(DoesNotFit)
     }
 
     fn begin_leaf(&mut self) {
@@ -184,8 +176,7 @@ impl Exploder<'_> {
     }
 
     /// Writes one row of the leaf that was begun last, at the path at hand.
-    fn row(&mut self, part: Option<u16>, value: impl FnOnce(&mut Vec<u8>)) -> Result<(), Stop> {
-        let limit = self.limits.max_key_bytes;
+    fn row(&mut self, part: Option<u16>, value: impl FnOnce(&mut Vec<u8>)) -> Result<(), DoesNotFit> {
         let key = self.arena.len();
         self.arena.extend_from_slice(self.prefix);
         self.arena.extend_from_slice(&self.memory.path);
@@ -193,9 +184,8 @@ impl Exploder<'_> {
             tuple::append_bytes(&mut self.arena, &number.to_be_bytes());
         }
         let start = self.arena.len();
-        if start - key > limit {
-            let path = pointer(&self.memory.path);
-            return Err(Stop::Failed(BodyError::PathTooLong { path, bytes: start - key, limit }));
+        if start - key > self.limits.max_key_bytes {
+            return Err(DoesNotFit);
         }
         value(&mut self.arena);
         let row = Row { key, value: start, end: self.arena.len() };
@@ -209,26 +199,25 @@ impl Exploder<'_> {
         self.count(row)
     }
 
-    fn count(&mut self, row: Row) -> Result<(), Stop> {
+    fn count(&mut self, row: Row) -> Result<(), DoesNotFit> {
         self.cost += row_cost(row.value - row.key, row.end - row.value);
-        if self.cost > self.limits.max_exploded_cost { Err(Stop::TooCostly) } else { Ok(()) }
+        if self.cost > self.limits.max_exploded_cost { Err(DoesNotFit) } else { Ok(()) }
     }
 
     /// Writes the metadata's row, which is the first.
-    fn finish(mut self, body: &JsonText) -> Result<StoredBody, Stop> {
+    fn finish(mut self, body: &JsonText) -> Result<StoredBody, DoesNotFit> {
         let order = if self.sorted { Vec::new() } else { self.sort() };
         let key = self.arena.len();
         self.arena.extend_from_slice(self.prefix);
         let value = self.arena.len();
         if value - key > self.limits.max_key_bytes {
-            let (path, bytes, limit) = (String::new(), value - key, self.limits.max_key_bytes);
-            return Err(Stop::Failed(BodyError::PathTooLong { path, bytes, limit }));
+            return Err(DoesNotFit);
         }
         let metadata = RevisionMetadata::exploded(body.as_bytes(), self.memory.leaves.len() as u64);
         metadata.with_payload(&order).append_to(&mut self.arena);
         let row = Row { key, value, end: self.arena.len() };
         if row.end - row.value > self.limits.value_bytes() {
-            return Err(Stop::TooCostly);
+            return Err(DoesNotFit);
         }
         self.memory.rows[0] = row;
         self.count(row)?;
@@ -297,27 +286,4 @@ fn part_len(text: &str, limit: usize) -> usize {
         end += 1;
     }
     text.floor_char_boundary(end)
-}
-
-/// The JSON pointer of an encoded path, cut after some hundred bytes.
-fn pointer(mut path: &[u8]) -> String {
-    const ENOUGH: usize = 200;
-    let mut pointer = String::new();
-    while let Some((element, rest)) = tuple::read(path) {
-        pointer.push('/');
-        match element {
-            Element::Str(name) => {
-                pointer.push_str(&String::from_utf8_lossy(&name).replace('~', "~0").replace('/', "~1"));
-            }
-            Element::Integer(index) => pointer.push_str(&index.as_u64().unwrap_or_default().to_string()),
-            _ => {}
-        }
-        if pointer.len() > ENOUGH {
-            pointer.truncate(pointer.floor_char_boundary(ENOUGH));
-            pointer.push('…');
-            break;
-        }
-        path = rest;
-    }
-    pointer
 }

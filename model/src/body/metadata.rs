@@ -67,7 +67,7 @@ impl<'a> RevisionMetadata<'a> {
         let (format, leaves) = match integer().ok_or(corrupt)? {
             EXPLODED => (BodyFormat::Exploded, integer().ok_or(corrupt)?),
             PACKED => (BodyFormat::Packed, 0),
-            _ => return Err(CorruptDocument::new("its format is not known to this version")),
+            _ => return Err(CorruptDocument::UNKNOWN_FORMAT),
         };
         let text_bytes = integer().ok_or(corrupt)?;
         let checksum = integer().and_then(|checksum| u32::try_from(checksum).ok()).ok_or(corrupt)?;

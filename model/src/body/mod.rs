@@ -27,8 +27,8 @@
 //!   order of the keys, the metadata say what it is (see `order`).
 //! * The metadata carry the length and the checksum of the text; a document that lost a row, or holds
 //!   a foreign one, is [`CorruptDocument`], never a wrong answer.
-//! * An exploded body costs at most [`BodyLimits::max_exploded_cost`]; what costs more is packed
-//!   whatever was asked for.
+//! * An exploded body costs at most [`BodyLimits::max_exploded_cost`] and has no key longer than
+//!   [`BodyLimits::max_key_bytes`]; any other is packed, whatever was asked for.
 //! * Nothing recurses. Nothing that is read from a store can panic.
 
 mod explode;
@@ -104,12 +104,9 @@ pub enum BodyError {
     /// The body is JSON, but no object.
     #[error("Document must be a JSON object")]
     NotAnObject,
-    /// The path to a leaf makes its key longer than the store's limit.
-    #[error("the path {path} is too long: its key takes {bytes} bytes, {limit} are allowed")]
-    PathTooLong {
-        /// The path as a JSON pointer, cut where it is very long; empty where the prefix alone is
-        /// too long.
-        path: String,
+    /// What all of the body's keys begin with is too long by itself.
+    #[error("the key takes {bytes} bytes, {limit} are allowed")]
+    KeyTooLong {
         /// What the key would take, in bytes.
         bytes: usize,
         /// What it may take.
@@ -126,6 +123,9 @@ pub struct CorruptDocument {
 }
 
 impl CorruptDocument {
+    /// Its layout is one of a later version.
+    pub const UNKNOWN_FORMAT: CorruptDocument = CorruptDocument { reason: "its format is not known to this version" };
+
     fn new(reason: &'static str) -> CorruptDocument {
         CorruptDocument { reason }
     }
@@ -156,13 +156,11 @@ impl StoredBody {
     /// Lays `body`, a JSON object without its special members, out in rows below `key_prefix` (which
     /// ends with the revision's hash).
     ///
-    /// `preferred` is heeded unless the body would cost too much exploded or its order does not fit
-    /// the metadata: then it is packed. A large body that is packed for its cost may hold paths that
-    /// are too long to be exploded.
+    /// `preferred` is heeded unless the body would cost too much exploded, a path in it is too long for a key, or
+    /// its order does not fit the metadata: then it is packed.
     ///
     /// # Errors
-    /// [`BodyError::NotAnObject`]; [`BodyError::PathTooLong`] for an exploded body only, unless
-    /// the prefix alone is too long.
+    /// [`BodyError::NotAnObject`]; [`BodyError::KeyTooLong`] where the prefix alone is too long.
     pub fn encode(
         body: &JsonText,
         key_prefix: &[u8],
@@ -184,7 +182,7 @@ impl StoredBody {
             return Err(BodyError::NotAnObject);
         }
         if preferred == BodyFormat::Exploded
-            && let Some(exploded) = explode::explode(body, key_prefix, limits, memory)?
+            && let Some(exploded) = explode::explode(body, key_prefix, limits, memory)
         {
             return Ok(exploded);
         }

@@ -32,7 +32,7 @@ pub(super) fn pack(body: &JsonText, key_prefix: &[u8], limits: &BodyLimits) -> R
         let row = Row { key, value: arena.len(), end: 0 };
         if row.value - row.key > limits.max_key_bytes {
             let bytes = row.value - row.key;
-            return Err(BodyError::PathTooLong { path: String::new(), bytes, limit: limits.max_key_bytes });
+            return Err(BodyError::KeyTooLong { bytes, limit: limits.max_key_bytes });
         }
         value(&mut arena);
         let row = Row { end: arena.len(), ..row };

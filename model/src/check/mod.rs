@@ -16,22 +16,27 @@
 //! end are compared only if the database did not change from the first page to the last, and the report
 //! says if it did.
 
+mod repair;
+
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
-use kv_api::{Database, KeySelector, KeyValue, RangeRequest, Read, Transaction, TransactionExt};
+use kv_api::{Database, KeySelector, KeyValue, RangeBatch, RangeRequest, Read, Transaction, TransactionExt};
 
 use crate::all_docs::read_winner;
+use crate::batch::BATCH_BYTES;
 use crate::branch::Branch;
 use crate::changes::ChangeRow;
 use crate::documents::Documents;
-use crate::error::Result;
+use crate::error::{Result, alone};
 use crate::info::{Stats, read_last};
 use crate::instance::{Access, Instance};
 use crate::keys::{DatabaseKey, Leaf};
 use crate::read::{Tree, decode};
 use crate::revid::RevId;
 use crate::seq::Seq;
+
+pub use repair::{Repair, RepairReport};
 
 /// Rows of `revisions` or `changes` in a page.
 const PAGE_ROWS: usize = 100;
@@ -111,6 +116,18 @@ struct Sums {
     last: Seq,
 }
 
+/// What a walk found.
+struct Walked {
+    report: CheckReport,
+    sums: Sums,
+    /// The last sequence and the counters, as the database says.
+    last: Seq,
+    stats: Stats,
+}
+
+/// Rows of `changes` and, for each of them, the winner of its document.
+type ChangesPage = (RangeBatch, Vec<Result<Option<Branch>>>);
+
 /// Rows of whole documents, all as of one moment.
 struct Page {
     revisions: Vec<KeyValue>,
@@ -128,13 +145,22 @@ impl<D: Database> Documents<D> {
     /// # Errors
     /// 404 where the database is gone, and the store's errors. Damage is no error: it is what the report
     /// is about.
-    pub async fn check(&self, mut progress: impl FnMut(CheckProgress)) -> Result<CheckReport> {
+    pub async fn check(&self, progress: impl FnMut(CheckProgress)) -> Result<CheckReport> {
+        let Walked { mut report, sums, last, stats } = self.walk(progress).await?;
+        if !report.changed_meanwhile {
+            compare_totals(&mut report, &sums, last, stats);
+        }
+        Ok(report)
+    }
+
+    async fn walk(&self, mut progress: impl FnMut(CheckProgress)) -> Result<Walked> {
         let (mut report, mut sums) = (CheckReport::default(), Sums::default());
         let (instance, last_before, stats) = self.totals().await?;
         let expected = u64::try_from(stats.doc_count.saturating_add(stats.doc_del_count)).unwrap_or(0);
         let mut after: Option<String> = None;
         loop {
-            let page = self.read(|transaction| self.page(transaction, after.as_deref())).await?;
+            let page = self.read_batch(PAGE_ROWS, |transaction, rows| self.page(transaction, after.as_deref(), rows));
+            let page = page.await?;
             self.check_page(&page, &mut report, &mut sums);
             progress(CheckProgress { documents: report.documents, changes: 0, expected });
             after = page.upto;
@@ -156,10 +182,7 @@ impl<D: Database> Documents<D> {
             // Where it left from, whoever has seen everything has seen its whole incarnation.
             sums.last = Seq::beginning_of(instance.incarnation.saturating_add(1));
         }
-        if !report.changed_meanwhile {
-            compare_totals(&mut report, &sums, last, stats);
-        }
-        Ok(report)
+        Ok(Walked { report, sums, last, stats })
     }
 
     async fn totals(&self) -> Result<(Instance, Seq, Stats)> {
@@ -175,13 +198,17 @@ impl<D: Database> Documents<D> {
         .await
     }
 
-    /// Reads the documents after an id.
-    async fn page(&self, transaction: D::Transaction, after: Option<&str>) -> Result<Page> {
+    /// Reads the documents after an id: those of so many rows of `revisions`, and no more than a batch holds bodies of.
+    async fn page(&self, transaction: D::Transaction, after: Option<&str>, rows: usize) -> Result<Page> {
         let keys = self.keys();
         let instance = self.instance(&transaction, Read::Snapshot);
-        let request = self.after(DatabaseKey::Revisions, DatabaseKey::RevisionsOf, after, None).limit(PAGE_ROWS);
+        let request = self.after(DatabaseKey::Revisions, DatabaseKey::RevisionsOf, after, None).limit(rows);
         let mut revisions = transaction.get_range(&request, Read::Snapshot).await?;
         instance.await?;
+        if let Some(fit) = self.fitting(&revisions.rows) {
+            revisions.rows.truncate(fit);
+            revisions.more = true;
+        }
         let mut upto = None;
         if revisions.more
             && let Some(last) = revisions.rows.last()
@@ -218,6 +245,24 @@ impl<D: Database> Documents<D> {
         Ok(Page { revisions: revisions.rows, docs, all_docs, changes: rows, upto })
     }
 
+    /// How many of these rows are those of the first documents whose bodies fit into a batch; `None` for all.
+    fn fitting(&self, rows: &[KeyValue]) -> Option<usize> {
+        let (mut bytes, mut document, mut begin) = (0u64, None, 0);
+        for (at, row) in rows.iter().enumerate() {
+            let id = self.keys().read_revision_id(&row.key).ok();
+            if id != document {
+                (document, begin) = (id, at);
+            }
+            let branch = self.keys().read_revision(&row.key).and_then(|(_, leaf)| Branch::read(leaf, &row.value));
+            bytes = bytes.saturating_add(branch.map_or(0, |branch| branch.size));
+            // The first document is walked as a whole, however large.
+            if begin > 0 && bytes > BATCH_BYTES as u64 {
+                return Some(begin);
+            }
+        }
+        None
+    }
+
     /// The keys of a subspace after the document `after`, up to and with the document `upto`.
     fn after<'i>(
         &self,
@@ -233,6 +278,14 @@ impl<D: Database> Documents<D> {
     }
 
     fn check_page(&self, page: &Page, report: &mut CheckReport, sums: &mut Sums) {
+        for (id, document) in self.documents_in(page, report) {
+            let change = page.changes.get(&id).and_then(Option::as_ref);
+            document.check(&id, change.map(AsRef::as_ref), report, sums);
+        }
+    }
+
+    /// The rows of a page by document; keys that cannot be read are reported.
+    fn documents_in(&self, page: &Page, report: &mut CheckReport) -> BTreeMap<String, Document> {
         let keys = self.keys();
         let mut documents: BTreeMap<String, Document> = BTreeMap::new();
         for row in &page.revisions {
@@ -265,14 +318,11 @@ impl<D: Database> Documents<D> {
                 Err(error) => report.add(None, format!("a key of all_docs cannot be read: {}", error.reason())),
             }
         }
-        for (id, document) in documents {
-            let change = page.changes.get(&id).and_then(Option::as_ref);
-            document.check(&id, change.map(AsRef::as_ref), report, sums);
-        }
+        documents
     }
 
-    /// Walks a page of the changes; whether there are more.
-    async fn check_changes(&self, reached: &mut Option<kv_api::Bytes>, report: &mut CheckReport) -> Result<bool> {
+    /// Reads the rows of `changes` after a key.
+    async fn changes_page(&self, reached: &Option<kv_api::Bytes>) -> Result<ChangesPage> {
         let keys = self.keys();
         let (first, beyond) = keys.bounds(DatabaseKey::Changes);
         let begin = match reached {
@@ -280,30 +330,35 @@ impl<D: Database> Documents<D> {
             None => KeySelector::first_greater_or_equal(first),
         };
         let request = RangeRequest::selectors(begin, KeySelector::first_greater_or_equal(beyond)).limit(PAGE_ROWS);
-        let (batch, winners) = self
-            .read(|transaction| {
-                let request = request.clone();
-                async move {
-                    let instance = self.instance(&transaction, Read::Snapshot);
-                    let batch = transaction.get_range(&request, Read::Snapshot).await?;
-                    instance.await?;
-                    let trees: Vec<_> = batch
-                        .rows
-                        .iter()
-                        .map(|row| {
-                            let id = ChangeRow::read(&row.value).map(|change| change.id).unwrap_or_default();
-                            Tree::Winner.read(&transaction, keys, &id)
-                        })
-                        .collect();
-                    let mut winners = Vec::with_capacity(trees.len());
-                    for tree in trees {
-                        // A branch that cannot be read has been reported by its page.
-                        winners.push(tree.await.map(|tree| tree.into_iter().next()));
-                    }
-                    Ok((batch, winners))
+        self.read(|transaction| {
+            let request = request.clone();
+            async move {
+                let instance = self.instance(&transaction, Read::Snapshot);
+                let batch = transaction.get_range(&request, Read::Snapshot).await?;
+                instance.await?;
+                let trees: Vec<_> = batch
+                    .rows
+                    .iter()
+                    .map(|row| {
+                        let id = ChangeRow::read_id(&row.value).unwrap_or_default();
+                        Tree::Winner.read(&transaction, keys, &id)
+                    })
+                    .collect();
+                let mut winners = Vec::with_capacity(trees.len());
+                for tree in trees {
+                    // A branch that cannot be read has been reported by its page.
+                    winners.push(alone(tree.await)?.map(|tree| tree.into_iter().next()));
                 }
-            })
-            .await?;
+                Ok((batch, winners))
+            }
+        })
+        .await
+    }
+
+    /// Walks a page of the changes; whether there are more.
+    async fn check_changes(&self, reached: &mut Option<kv_api::Bytes>, report: &mut CheckReport) -> Result<bool> {
+        let keys = self.keys();
+        let (batch, winners) = self.changes_page(reached).await?;
         for (row, winner) in batch.rows.iter().zip(winners) {
             report.changes += 1;
             let read = keys.read_change(&row.key).and_then(|seq| Ok((seq, ChangeRow::read(&row.value)?)));
@@ -314,7 +369,6 @@ impl<D: Database> Documents<D> {
                         report.add(Some(&change.id), format!("has a change at {seq}, which is not its sequence"));
                     }
                 }
-                (Ok(_), Err(error)) if error.is_retryable() => return Err(error),
                 (Ok(_), Err(_)) => {}
             }
         }

@@ -168,6 +168,9 @@ impl<S: Database, T: Database> Comparison<S, T> {
         let mut request = ChangesRequest { limit: Some(AT_ONCE), ..ChangesRequest::default() };
         loop {
             let batch = self.target.changes(&request).await?;
+            if let Some(error) = batch.rows.iter().find_map(|change| change.error.clone()) {
+                return Err(error);
+            }
             let old: Vec<(Seq, String)> = batch
                 .rows
                 .into_iter()

@@ -1,6 +1,6 @@
 //! A plan becomes writes.
 //!
-//! For one edit, in the common case of one branch:
+//! For one document, in the common case of one branch:
 //!
 //! ```text
 //!  revisions   clear the row extended         set the new winner's, with the pending versionstamp
@@ -9,12 +9,12 @@
 //!  all_docs    set the winner, or clear it
 //! ```
 //!
-//! and once for a transaction: `last`, with the versionstamp of its last edit, and the counters.
+//! and once for a transaction: `last`, with the versionstamp of its last document, and the counters.
 //!
 //! Clears go to the transaction at once. Rows are encoded into one piece of memory for each document and
 //! handed over together at the end, in the order of their keys, which is how a transaction takes them fastest.
-//! So every clear comes before every set: those of one edit anyway, and edits of different documents touch
-//! different keys.
+//! So every clear comes before every set: those of one document anyway, and different documents have different
+//! keys.
 //!
 //! Only rows of `revisions` take write conflict ranges: every edit of a document reads and writes its
 //! winner's row, and nobody decides a write by any of the others.
@@ -33,7 +33,7 @@ use crate::row::STAMP_LEN;
 use crate::tuple;
 use crate::txids::Unguarded;
 
-use super::plan::{Plan, Winner};
+use super::plan::Plan;
 
 /// The format of a row of `changes` (RFC 003's `SeqFormat`).
 pub(crate) const SEQ_FORMAT: u64 = 1;
@@ -46,42 +46,43 @@ pub(super) struct Writer<'a, T> {
     /// Reused for every clear.
     begin: Vec<u8>,
     end: Vec<u8>,
-    /// By the places of their edits, which are in the order of their ids.
+    /// By the places of their documents, which are in the order of their ids.
     written: Vec<Option<Written>>,
-    /// The rows of `changes`, which sort as the edits are numbered.
+    /// The rows of `changes`, which sort as the documents are numbered.
     changes: Vec<RowWrite>,
+    /// How many plans were written.
+    plans: usize,
     stats: Stats,
 }
 
-/// The rows of one edit but for that of `changes`.
+/// The rows of one document but for that of `changes`.
 struct Written {
-    /// The new leaf's row of `revisions`.
-    revision: Option<RowWrite>,
-    /// Those of other leaves that change.
-    others: Vec<RowWrite>,
-    body: Option<Arc<StoredBody>>,
+    /// Those of `revisions`: the added leaves and the branches that change.
+    revisions: Vec<RowWrite>,
+    /// In the order of their leaves.
+    bodies: Vec<Arc<StoredBody>>,
     all_docs: Option<RowWrite>,
 }
 
 impl<'a, T: Transaction> Writer<'a, T> {
-    /// For so many edits at most.
-    pub(super) fn new(transaction: &'a T, keys: &'a DatabaseKeys, instance: &'a Instance, edits: usize) -> Self {
+    /// For so many documents at most.
+    pub(super) fn new(transaction: &'a T, keys: &'a DatabaseKeys, instance: &'a Instance, documents: usize) -> Self {
         Writer {
             transaction,
             keys,
             instance,
             begin: Vec::new(),
             end: Vec::new(),
-            written: (0..edits).map(|_| None).collect(),
-            changes: Vec::with_capacity(edits),
+            written: (0..documents).map(|_| None).collect(),
+            changes: Vec::with_capacity(documents),
+            plans: 0,
             stats: Stats::default(),
         }
     }
 
-    /// Writes the edit at this place, below how many there are at most. They are numbered as they come.
-    pub(super) fn apply(&mut self, place: usize, id: &str, plan: &Plan, body: Option<Arc<StoredBody>>) {
-        // A transaction has far fewer edits than sixteen bits count.
-        let edit = self.changes.len() as u16;
+    /// Writes the plan of the document at this place, below how many there are at most. They are numbered as they
+    /// come. `bodies` are those of the added leaves that have one, in their order.
+    pub(super) fn apply(&mut self, place: usize, id: &str, plan: &Plan, bodies: Vec<Arc<StoredBody>>) {
         for branch in &plan.removed {
             self.remove(id, branch);
         }
@@ -90,28 +91,27 @@ impl<'a, T: Transaction> Writer<'a, T> {
             self.transaction.clear_unguarded(&self.begin);
         }
 
+        // A transaction has far fewer documents than sixteen bits count.
+        let edit = self.plans as u16;
+        self.plans += 1;
         let crown = PendingCrown { incarnation: self.instance.incarnation, edit, branches: plan.branches };
-        let new_wins = plan.winner == Winner::New;
-        let mut rows = Rows::for_edit(self.keys, id, plan);
-        let new = &plan.new;
-        let revision = rows.branch(&new.leaf, new.size, &new.ancestors, new_wins.then_some(crown));
-        let mut others = Vec::new();
-        for branch in &plan.lengthened {
-            others.push(rows.branch(&branch.leaf, branch.size, &branch.ancestors, None));
-        }
-        if let Some(other) = &plan.other {
-            others.push(rows.branch(&other.leaf, other.size, &other.ancestors, (!new_wins).then_some(crown)));
-        }
-        let change = rows.change(crown, plan.winning_leaf());
+        let mut rows = Rows::for_plan(self.keys, id, plan);
+        let crown_of = |leaf: &Leaf| (plan.winner.as_ref() == Some(leaf)).then_some(crown);
+        let added = plan.added.iter().map(|new| (&new.leaf, new.size, &new.ancestors));
+        let changed = plan.changed.iter().map(|branch| (&branch.leaf, branch.size, &branch.ancestors));
+        let revisions: Vec<Encoded> = added
+            .chain(changed)
+            .map(|(leaf, size, ancestors)| rows.branch(leaf, size, ancestors, crown_of(leaf)))
+            .collect();
+        let change = plan.winner.as_ref().map(|winner| rows.change(crown, winner));
         let all_docs = self.all_docs(&mut rows, id, plan);
 
         let memory = Bytes::from(rows.memory);
-        self.changes.push(change.of(&memory).unguarded());
+        self.changes.extend(change.map(|row| row.of(&memory).unguarded()));
         if let Some(written) = self.written.get_mut(place) {
             *written = Some(Written {
-                revision: Some(revision.of(&memory)),
-                others: others.into_iter().map(|row| row.of(&memory)).collect(),
-                body,
+                revisions: revisions.into_iter().map(|row| row.of(&memory)).collect(),
+                bodies,
                 all_docs: all_docs.map(|row| row.of(&memory).unguarded()),
             });
         }
@@ -131,12 +131,12 @@ impl<'a, T: Transaction> Writer<'a, T> {
     }
 
     fn all_docs(&mut self, rows: &mut Rows<'_>, id: &str, plan: &Plan) -> Option<Encoded> {
-        let (before, after) = (plan.before.as_ref().map(|(leaf, _)| leaf), plan.winning_leaf());
-        if before == Some(after) {
+        let (before, after) = (plan.before.as_ref().map(|(leaf, _)| leaf), plan.winner.as_ref());
+        if before == after {
             return None;
         }
-        if after.not_deleted {
-            return Some(rows.all_docs(after));
+        if let Some(live) = after.filter(|leaf| leaf.not_deleted) {
+            return Some(rows.all_docs(live));
         }
         if before.is_some_and(|leaf| leaf.not_deleted) {
             self.keys.write(&mut self.begin, DatabaseKey::AllDoc(id));
@@ -156,42 +156,41 @@ impl<'a, T: Transaction> Writer<'a, T> {
         if let Some((before, _)) = &plan.before {
             count(before, -1);
         }
-        count(plan.winning_leaf(), 1);
-        self.stats.external += plan.new.size as i64;
-        for branch in &plan.removed {
-            self.stats.external -= branch.size as i64;
+        if let Some(winner) = &plan.winner {
+            count(winner, 1);
         }
+        self.stats.external += plan.added.iter().map(|new| new.size as i64).sum::<i64>();
+        self.stats.external -= plan.removed.iter().map(|branch| branch.size as i64).sum::<i64>();
     }
 
-    /// Hands the rows over, and what stands once in a transaction; how many edits were written.
+    /// Hands the rows over, and what stands once in a transaction; how many documents were written.
     pub(super) fn finish(mut self) -> usize {
-        let edits = self.changes.len();
-        if edits == 0 {
+        if self.plans == 0 {
             return 0;
         }
-        let of_edit =
-            |written: &Written| 3 + written.others.len() + written.body.as_ref().map_or(0, |body| body.row_count());
-        let mut rows = Vec::with_capacity(2 + self.written.iter().flatten().map(of_edit).sum::<usize>());
-        self.once(edits as u16 - 1, &mut rows);
+        let of_document = |written: &Written| {
+            2 + written.revisions.len() + written.bodies.iter().map(|body| body.row_count()).sum::<usize>()
+        };
+        let mut rows = Vec::with_capacity(2 + self.written.iter().flatten().map(of_document).sum::<usize>());
+        self.once(self.plans as u16 - 1, &mut rows);
         for written in self.written.iter_mut().flatten() {
-            rows.extend(written.revision.take());
-            rows.append(&mut written.others);
+            rows.append(&mut written.revisions);
         }
         rows.append(&mut self.changes);
-        for body in self.written.iter().flatten().filter_map(|written| written.body.as_ref()) {
+        for body in self.written.iter().flatten().flat_map(|written| &written.bodies) {
             rows.extend(body.shared_rows().map(|(key, value)| RowWrite::set(key, value).unguarded()));
         }
         rows.extend(self.written.iter_mut().flatten().filter_map(|written| written.all_docs.take()));
         self.transaction.write_rows(rows);
-        edits
+        self.plans
     }
 
-    fn once(&self, last_edit: u16, out: &mut Vec<RowWrite>) {
+    fn once(&self, last: u16, out: &mut Vec<RowWrite>) {
         let mut rows = Rows::new(self.keys, "", 128);
         let incarnation = self.instance.incarnation;
         let last = rows.row(DatabaseKey::Last, Some(MutationType::SetVersionstampedValue), |value| {
             value.push(incarnation);
-            value.extend_from_slice(&keys::pending_stamp(last_edit));
+            value.extend_from_slice(&keys::pending_stamp(last));
             value.extend_from_slice(&1u32.to_le_bytes());
         });
         let stats = (self.stats != Stats::default()).then(|| {
@@ -231,14 +230,15 @@ impl<'a> Rows<'a> {
         Rows { keys, id, memory: Vec::with_capacity(room) }
     }
 
-    /// With room for the rows of an edit, exactly in the common case of one branch and a short history.
-    fn for_edit(keys: &'a DatabaseKeys, id: &'a str, plan: &Plan) -> Self {
+    /// With room for the rows of a plan, exactly in the common case of one branch and a short history.
+    fn for_plan(keys: &'a DatabaseKeys, id: &'a str, plan: &Plan) -> Self {
         const REVISION: usize = 58;
         const CHANGE_AND_ALL_DOCS: usize = 80;
-        let of_branch = |branch: &Branch| REVISION + keys.prefix().len() + id.len() + branch.ancestors.len();
-        let others: usize = plan.other.iter().chain(&plan.lengthened).map(of_branch).sum();
-        let own = REVISION + CHANGE_AND_ALL_DOCS + 3 * (keys.prefix().len() + id.len()) + plan.new.ancestors.len();
-        Self::new(keys, id, own + others)
+        let name = keys.prefix().len() + id.len();
+        let added = plan.added.iter().map(|new| &new.ancestors);
+        let ancestors = added.chain(plan.changed.iter().map(|branch| &branch.ancestors));
+        let revisions: usize = ancestors.map(|ancestors| REVISION + name + ancestors.len()).sum();
+        Self::new(keys, id, revisions + CHANGE_AND_ALL_DOCS + 2 * name)
     }
 
     fn row(

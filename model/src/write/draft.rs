@@ -86,6 +86,11 @@ impl<'e> Draft<'e> {
         made.leaf.clone()
     }
 
+    /// The leaf that the edit was last drafted to make, or brings along.
+    pub(super) fn leaf(&self) -> Result<Leaf> {
+        lock(&self.made).leaf.clone()
+    }
+
     /// The rows of the body at `leaf`; `None` for a tombstone without one.
     pub(super) fn rows(&self, leaf: &Leaf, place: Place<'_>, format: BodyFormat) -> Result<Option<Arc<StoredBody>>> {
         let mut body = lock(&self.body);
@@ -118,7 +123,7 @@ fn lay_out(
     let stored = StoredBody::encode_in(&edit.body, key, format, &place.limits, body);
     stored.map(|stored| Some(Arc::new(stored))).map_err(|error| match error {
         BodyError::NotAnObject => Error::bad_request("Document must be a JSON object"),
-        too_long @ BodyError::PathTooLong { .. } => ErrorKind::PathTooLong(too_long.to_string()).into(),
+        BodyError::KeyTooLong { .. } => ErrorKind::IllegalDocId("Document id is too long".into()).into(),
     })
 }
 

@@ -1,14 +1,12 @@
 //! Which edits share a transaction.
 //!
-//! Invariants: a group has at most one edit of a document; edits of one document are in groups in their
-//! order; a group's rows are estimated at well under the 10 MB a transaction may affect.
+//! Invariants: a group of interactive edits has at most one edit of a document; edits of one document are in
+//! groups in their order; a group's rows are estimated at well under the 10 MB a transaction may affect.
 
 use std::collections::HashMap;
 
-use crate::edit::Edit;
-
-/// The estimated bytes at which a group is full.
-const GROUP_BYTES: usize = 4_000_000;
+use crate::batch::{BATCH_BYTES, Batch};
+use crate::edit::{Edit, WriteMode};
 
 /// The edits at which it is: their places in the transaction are 16 bits of the sequence, and reads
 /// under way are memory.
@@ -20,27 +18,32 @@ const EDIT_BYTES: usize = 1_000;
 /// What a row takes beside its value.
 const ROW_BYTES: usize = 150;
 
+/// What an ancestor takes in a row of `revisions`, as a rule.
+const ANCESTOR_BYTES: usize = 18;
+
 /// The indexes `fit` of `edits`, which ascend, in groups, in the order in which these are to be written. Within a
-/// group they are in the order of their ids, in which the store is read and written fastest.
-pub(super) fn groups(edits: &[Edit], fit: Vec<usize>) -> Vec<Vec<usize>> {
+/// group they are in the order of their ids, in which the store is read and written fastest. `revs_limit` is how
+/// many revisions a branch probably remembers.
+pub(super) fn groups(edits: &[Edit], fit: Vec<usize>, mode: WriteMode, revs_limit: usize) -> Vec<Vec<usize>> {
     if fit.len() == 1 {
         return vec![fit];
     }
     let mut by_id = fit.clone();
     sort_by_id(edits, &mut by_id);
-    let all_differ = by_id.windows(2).all(|pair| edits[pair[0]].id != edits[pair[1]].id);
-    let rounds = if all_differ { vec![fit] } else { rounds(edits, fit) };
+    let all_differ = || by_id.windows(2).all(|pair| edits[pair[0]].id != edits[pair[1]].id);
+    // Replicated edits of one document are merged together.
+    let rounds = if mode == WriteMode::Replicated || all_differ() { vec![fit] } else { rounds(edits, fit) };
     let mut group_of = vec![0; edits.len()];
     let mut groups = Vec::new();
     for round in rounds {
-        let (mut group, mut bytes) = (Vec::new(), 0);
+        let (mut group, mut batch) = (Vec::new(), Batch::of(GROUP_EDITS));
         for index in round {
-            let estimate = estimate(&edits[index]);
-            if !group.is_empty() && (bytes + estimate > GROUP_BYTES || group.len() == GROUP_EDITS) {
+            let estimate = estimate(&edits[index], revs_limit);
+            if !batch.take(estimate) {
                 groups.push(std::mem::take(&mut group));
-                bytes = 0;
+                batch = Batch::of(GROUP_EDITS);
+                batch.add(estimate);
             }
-            bytes += estimate;
             group_of[index] = groups.len();
             group.push(index);
         }
@@ -92,17 +95,31 @@ fn rounds(edits: &[Edit], fit: Vec<usize>) -> Vec<Vec<usize>> {
     rounds
 }
 
-/// About what an edit affects, exploded: every comma of its text may stand for a row.
-fn estimate(edit: &Edit) -> usize {
+/// About what an edit affects, exploded: every comma of its text may stand for a row. The ancestors go from the
+/// row of the branch that is extended to the new one, or come with the edit.
+fn estimate(edit: &Edit, revs_limit: usize) -> usize {
     let text = edit.body.as_bytes();
     let rows = memchr::memchr_iter(b',', text).count() + 1;
-    EDIT_BYTES + text.len() + (rows * (ROW_BYTES + edit.id.len())).min(GROUP_BYTES)
+    let ancestors = match (&edit.history, &edit.rev) {
+        (Some(history), _) => {
+            history.ids.iter().skip(1).take(revs_limit).map(|id| ANCESTOR_BYTES.max(id.as_bytes().len() + 2)).sum()
+        }
+        (None, Some(rev)) => usize::try_from(rev.position()).unwrap_or(usize::MAX).min(revs_limit) * ANCESTOR_BYTES,
+        (None, None) => 0,
+    };
+    EDIT_BYTES + text.len() + ancestors + (rows * (ROW_BYTES + edit.id.len())).min(BATCH_BYTES)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::edit::RevHistory;
     use crate::json::JsonText;
+    use crate::revid::RevHash;
+
+    fn groups(edits: &[Edit], fit: Vec<usize>) -> Vec<Vec<usize>> {
+        super::groups(edits, fit, WriteMode::Interactive, 1_000)
+    }
 
     fn edit(id: &str, bytes: usize) -> Edit {
         let body = format!(r#"{{"a":"{}"}}"#, "x".repeat(bytes));
@@ -114,6 +131,8 @@ mod tests {
         let edits: Vec<Edit> = ["b", "a", "b", "c", "b", "a"].iter().map(|id| edit(id, 1)).collect();
         assert_eq!(groups(&edits, (0..6).collect()), [vec![1, 0, 3], vec![5, 2], vec![4]]);
         assert_eq!(groups(&edits, vec![2, 4]), [vec![2], vec![4]]);
+        let together = super::groups(&edits, (0..6).collect(), WriteMode::Replicated, 1_000);
+        assert_eq!(together, [vec![1, 5, 0, 2, 4, 3]], "replicated edits of a document are merged together");
     }
 
     #[test]
@@ -137,6 +156,20 @@ mod tests {
         let edits: Vec<Edit> = (0..9).map(|n| edit(&format!("doc-{n}"), 1_500_000)).collect();
         let split = groups(&edits, (0..edits.len()).collect());
         assert_eq!(split.iter().map(Vec::len).collect::<Vec<_>>(), [2, 2, 2, 2, 1]);
+
+        // Small bodies with long histories.
+        let long = |n: usize, replicated: bool| {
+            let edit = edit(&format!("doc-{n}"), 10);
+            let ids = vec![RevHash::from([7; 16]); 1_000];
+            let history = RevHistory { position: 1_000, ids };
+            if replicated { edit.with_history(history) } else { edit.over(history.leaf().unwrap()) }
+        };
+        for replicated in [false, true] {
+            let edits: Vec<Edit> = (0..1_000).map(|n| long(n, replicated)).collect();
+            let split = groups(&edits, (0..edits.len()).collect());
+            assert!(split.iter().all(|group| (150..=220).contains(&group.len()) || group == split.last().unwrap()));
+            assert_eq!(super::groups(&edits, (0..1_000).collect(), WriteMode::Interactive, 1).len(), 1);
+        }
 
         let huge = [edit("a", 8_000_000), edit("b", 1), edit("c", 8_000_000)];
         assert_eq!(groups(&huge, vec![0, 1, 2]), [vec![0], vec![1], vec![2]]);

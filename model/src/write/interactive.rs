@@ -196,8 +196,8 @@ fn create(instance: &Instance, draft: &Draft<'_>, winner: Option<Branch>) -> Res
     match winner {
         Some(tombstone) => Ok(Ok(extend(instance, edit, tombstone, leaf, Vec::new())?)),
         None => {
-            let new = NewLeaf { size: stored_size(edit), leaf, ancestors: Ancestors::EMPTY };
-            Ok(Ok(Plan::new(Vec::new(), new)?))
+            let new = NewLeaf { size: stored_size(edit), leaf, ancestors: Ancestors::EMPTY, edit: 0 };
+            Ok(Ok(Plan::new(Vec::new(), vec![new])?))
         }
     }
 }
@@ -206,13 +206,13 @@ fn extend(instance: &Instance, edit: &Edit, target: Branch, leaf: Leaf, others: 
     let limit = instance.revs_limit.saturating_sub(1) as usize;
     let ancestors = Ancestors::of_child(&target, limit)?;
     let replaced = target.leaf.clone();
-    let new = NewLeaf { size: stored_size(edit), leaf, ancestors };
-    let made = new.leaf.clone();
+    let made = leaf.clone();
+    let new = NewLeaf { size: stored_size(edit), leaf, ancestors, edit: 0 };
     let known = others.into_iter().chain([target]).map(|branch| {
         let gone = branch.leaf == replaced || branch.leaf == made;
         (branch, if gone { Fate::Removed } else { Fate::Stays })
     });
-    Plan::new(known.collect(), new)
+    Plan::new(known.collect(), vec![new])
 }
 
 /// Bytes of the body that is stored: a tombstone without members has none.
@@ -227,5 +227,5 @@ pub(crate) fn branches(keys: &DatabaseKeys, id: &str, rows: &[KeyValue]) -> Resu
     }
     let document = keys.key(DatabaseKey::RevisionsOf(id)).len();
     let read = |row: &KeyValue| Branch::read(DatabaseKeys::read_leaf(&row.key, document)?, &row.value);
-    rows.iter().map(read).collect()
+    rows.iter().map(read).collect::<Result<_>>().map_err(|error| error.of_document(id))
 }

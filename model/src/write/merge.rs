@@ -1,4 +1,4 @@
-//! Replicated edits: a revision comes with its ancestors and is merged into the document's tree.
+//! Replicated edits: revisions come with their ancestors and are merged into the document's tree.
 //!
 //! ```text
 //!            3-c            the path 4-x, 3-c, 2-b    extends the leaf 3-c
@@ -7,68 +7,122 @@
 //!                           the path 5-z              shares nothing: a new branch
 //! ```
 //!
-//! RFC 001, "Update Path": all branches are read, in one round trip. Invariant, in any order of
-//! arrival: after a merge a leaf is a known revision without known children, and a branch remembers the
-//! newest of what all of them together know of its history. An interactive edit reads two branches at
-//! most, so that it may make a revision which is an ancestor elsewhere, on a branch that came without
-//! the edit's parent: the next merge joins the two.
+//! RFC 001, "Update Path": all branches are read, in one round trip. All edits of a document that a transaction
+//! holds are merged together, as CouchDB merges those of one `_bulk_docs`; histories are stemmed afterwards.
+//!
+//! Invariant, in any order of arrival: after a merge a leaf is a known revision without known children, and a
+//! branch remembers the newest of what all of them together know of its history. An interactive edit reads two
+//! branches at most, so that it may make a revision which is an ancestor elsewhere, on a branch that came
+//! without the edit's parent: the next merge joins the two.
 
-use crate::branch::{Ancestors, Branch};
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+
+use crate::branch::{self, Ancestors, Branch};
 use crate::edit::{Edit, RevHistory};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::instance::Instance;
 use crate::keys::Leaf;
+use crate::revid::{RevHash, RevId};
 
 use super::interactive::stored_size;
 use super::join::{Path, join};
-use super::plan::{Fate, NewLeaf, Plan};
+use super::plan::{Fate, Fates, NewLeaf, Plan};
 
-/// Merges `edit` into the document that has these branches; `None` where its revision is known.
-pub(super) fn merge(
-    instance: &Instance,
-    edit: &Edit,
-    incoming: &RevHistory,
-    known: Vec<Branch>,
-) -> Result<Option<Plan>> {
-    let rev = incoming.leaf().ok_or_else(|| Error::bad_request("Invalid rev format"))?;
-    for branch in &known {
-        if branch.contains(&rev)? {
-            return Ok(None);
-        }
+/// A revision that an edit brings.
+pub(super) struct Incoming<'e> {
+    pub(super) edit: &'e Edit,
+    /// Its place among the edits of its document.
+    pub(super) place: usize,
+    pub(super) rev: RevId,
+    pub(super) history: Cow<'e, RevHistory>,
+}
+
+/// Merges edits of a document into the branches that it has; `None` where all their revisions are known.
+pub(super) fn merge(instance: &Instance, incoming: Vec<Incoming<'_>>, known: Vec<Branch>) -> Result<Option<Plan>> {
+    let mut new = unknown(incoming, &known)?;
+    if new.is_empty() {
+        return Ok(None);
     }
     let limit = instance.revs_limit as usize;
-    let mut path = Path { position: incoming.position, ids: incoming.ids.clone() };
-    let enough = path.ids.len() >= limit || path.ids.len() as u64 == path.position;
-    let known = if enough && known.iter().all(|branch| is_on(incoming, branch)) {
-        known.into_iter().map(|branch| (branch, Fate::Removed)).collect()
-    } else {
-        meet(&mut path, known, limit)?
+    let mut paths: Vec<Path> = new
+        .iter()
+        .map(|incoming| Path { position: incoming.history.position, ids: incoming.history.ids.clone() })
+        .collect();
+    let known = match paths.as_slice() {
+        [path] if extends_all(path, &known, limit) => known.into_iter().map(|branch| (branch, Fate::Removed)).collect(),
+        _ => {
+            let (known, inner) = meet(&mut paths, known, limit)?;
+            // Of several revisions that arrive one may be an ancestor of another: then it is no leaf.
+            let (mut of_path, mut of_edit) = (inner.iter(), inner.iter());
+            paths.retain(|_| of_path.next() != Some(&true));
+            new.retain(|_| of_edit.next() != Some(&true));
+            known
+        }
     };
-    path.ids.truncate(limit);
-    let ancestors = Ancestors::from_hashes(path.ids.get(1..).unwrap_or_default());
-    let new = NewLeaf { leaf: Leaf { not_deleted: !edit.deleted, rev }, ancestors, size: stored_size(edit) };
-    Plan::new(known, new).map(Some)
+    let added = new.into_iter().zip(paths).map(|(Incoming { edit, place, rev, .. }, mut path)| {
+        path.ids.truncate(limit);
+        let ancestors = Ancestors::from_hashes(path.ids.get(1..).unwrap_or_default());
+        let leaf = Leaf { not_deleted: !edit.deleted, rev };
+        NewLeaf { leaf, ancestors, size: stored_size(edit), edit: place }
+    });
+    Plan::new(known, added.collect()).map(Some)
 }
 
-/// Whether a branch's leaf is an ancestor on the path.
-fn is_on(path: &RevHistory, branch: &Branch) -> bool {
-    let back = path.position.checked_sub(branch.leaf.rev.position());
-    let hash = back.and_then(|back| path.ids.get(usize::try_from(back).ok()?));
-    hash == Some(branch.leaf.rev.hash())
+/// Those whose revisions are neither in the tree nor on the path of one that came before.
+fn unknown<'e>(incoming: Vec<Incoming<'e>>, known: &[Branch]) -> Result<Vec<Incoming<'e>>> {
+    if let [one] = incoming.as_slice() {
+        let is_known = !branch::known(known, [&one.rev])?.is_empty();
+        return Ok(if is_known { Vec::new() } else { incoming });
+    }
+    let in_tree = branch::known(known, incoming.iter().map(|incoming| &incoming.rev))?;
+    let in_tree: HashSet<RevId> = in_tree.into_iter().cloned().collect();
+    // Of the revisions that arrive: whether one that came before is or goes on from them.
+    let mut on_path: HashMap<(u64, RevHash), bool> = HashMap::with_capacity(incoming.len());
+    for one in &incoming {
+        on_path.insert((one.rev.position(), one.rev.hash().clone()), false);
+    }
+    let positions: HashSet<u64> = on_path.keys().map(|(position, _)| *position).collect();
+    let mut new = Vec::with_capacity(incoming.len());
+    for one in incoming {
+        let came_before = on_path.get(&(one.rev.position(), one.rev.hash().clone())) == Some(&true);
+        if came_before || in_tree.contains(&one.rev) {
+            continue;
+        }
+        for (position, id) in (0..=one.history.position).rev().zip(&one.history.ids) {
+            if positions.contains(&position)
+                && let Some(seen) = on_path.get_mut(&(position, id.clone()))
+            {
+                *seen = true;
+            }
+        }
+        new.push(one);
+    }
+    Ok(new)
 }
 
-/// Joins the path that arrives with those that are there; what becomes of them.
-fn meet(path: &mut Path, known: Vec<Branch>, limit: usize) -> Result<Vec<(Branch, Fate)>> {
-    let mut paths = Vec::with_capacity(known.len() + 1);
+/// Whether a path by itself says all there is to say: it needs nothing of the branches and goes on from each.
+fn extends_all(path: &Path, known: &[Branch], limit: usize) -> bool {
+    let is_on = |branch: &Branch| {
+        let back = path.position.checked_sub(branch.leaf.rev.position());
+        let hash = back.and_then(|back| path.ids.get(usize::try_from(back).ok()?));
+        hash == Some(branch.leaf.rev.hash())
+    };
+    (path.ids.len() >= limit || path.ids.len() as u64 == path.position) && known.iter().all(is_on)
+}
+
+/// Joins the paths that arrive with those that are there: what becomes of the branches, and which of the new
+/// paths end in a revision that is an ancestor.
+fn meet(new: &mut Vec<Path>, known: Vec<Branch>, limit: usize) -> Result<(Fates, Vec<bool>)> {
+    let mut paths = Vec::with_capacity(known.len() + new.len());
     for branch in &known {
         paths.push(Path { position: branch.leaf.rev.position(), ids: branch.path()? });
     }
     let own: Vec<usize> = paths.iter().map(|path| path.ids.len()).collect();
-    paths.push(path.clone());
-    let inner = join(&mut paths);
-    if let Some(longest) = paths.pop() {
-        *path = longest;
-    }
+    paths.append(new);
+    let mut inner = join(&mut paths);
+    *new = paths.split_off(known.len());
+    let inner_new = inner.split_off(known.len());
     let mut fates = Vec::with_capacity(known.len());
     for (index, mut branch) in known.into_iter().enumerate() {
         let fate = if inner[index] {
@@ -88,5 +142,5 @@ fn meet(path: &mut Path, known: Vec<Branch>, limit: usize) -> Result<Vec<(Branch
         };
         fates.push((branch, fate));
     }
-    Ok(fates)
+    Ok((fates, inner_new))
 }

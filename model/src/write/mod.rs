@@ -1,15 +1,17 @@
 //! Writing documents.
 //!
 //! ```text
-//!  edits ─► checked ─► rounds ─► groups ─► drafts ─► one transaction for each group:
-//!                                            instance and first reads      one round trip
-//!                                            second reads, where needed    one round trip
-//!                                            plans ─► rows ─► commit
+//!  edits ─► checked ─► groups ─► drafts ─► one transaction for each group:
+//!                                  instance and first reads      one round trip
+//!                                  second reads, where needed    one round trip
+//!                                  plans ─► rows ─► commit
 //! ```
 //!
-//! A round holds at most one edit of each document, so that edits of one document are done in their
-//! order, each on top of the one before it. A group holds as many edits of a round as fit well into a
-//! transaction. Each edit has a result of its own; one that is refused leaves its neighbours alone.
+//! Interactive edits of one document go to different groups and are done in their order, each on top of the one
+//! before it. Replicated edits of one document are merged together and make one [plan](plan::Plan). A group holds
+//! as many edits as fit well into a transaction; one that turns out too large or too slow is done in halves. Each
+//! edit has a result of its own; one that is refused leaves its neighbours alone, and so does a document whose rows
+//! are damaged.
 //!
 //! Sources: RFC 001 and RFC 003; `fabric2_db:update_docs/3` of CouchDB's FoundationDB branch.
 
@@ -21,15 +23,19 @@ mod join;
 mod merge;
 mod plan;
 
-use kv_api::error::TRANSACTION_TOO_LARGE;
-use kv_api::{Database, Read, RetryError, TransactionExt};
+use std::ops::Range;
+use std::sync::Arc;
 
-use crate::body::BodyLimits;
+use kv_api::error::{TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD};
+use kv_api::{Database, Read, RetryError, Transaction, TransactionExt};
+
+use crate::body::{BodyLimits, StoredBody};
+use crate::branch::Branch;
 use crate::documents::Documents;
-use crate::edit::{Edit, EditResult, RevHistory, WriteMode};
-use crate::error::{Error, ErrorKind, Result};
+use crate::edit::{Edit, EditResult, WriteMode, check_body};
+use crate::error::{Error, ErrorKind, Result, alone};
 use crate::instance::Instance;
-use crate::keys::DatabaseKey;
+use crate::keys::{DatabaseKey, DatabaseKeys};
 use crate::limits::{LOCAL_PREFIX, check_document_id, check_document_size};
 use crate::parallel;
 use crate::txids::Outcome;
@@ -37,6 +43,7 @@ use crate::txids::Outcome;
 use apply::Writer;
 use draft::{Draft, DraftMemory, Place};
 use interactive::Found;
+use merge::Incoming;
 use plan::Plan;
 
 pub(crate) use apply::SEQ_FORMAT;
@@ -49,6 +56,14 @@ struct Turn<'e> {
     edit: &'e Edit,
 }
 
+/// What becomes of a document's edits in a transaction.
+struct Decided {
+    /// The edits, as places of their drafts.
+    drafts: Range<usize>,
+    /// `None` where their revisions are known already.
+    plan: Result<Option<Plan>>,
+}
+
 impl<D: Database> Documents<D> {
     /// Writes edits; their results, in their order. An edit that is refused (a conflict, a bad id, a
     /// body too large) fails alone.
@@ -56,8 +71,9 @@ impl<D: Database> Documents<D> {
     /// Large batches take several transactions: what one of them wrote stays when a later one fails.
     /// An edit whose transaction failed has the store's error as its result.
     ///
-    /// Within a batch, edits of different documents may be done in another order than theirs; edits of
-    /// one document are not.
+    /// Within a batch, edits of different documents may be done in another order than theirs; interactive edits of
+    /// one document are not. Replicated edits of one document that fit into a transaction are merged together:
+    /// their order is of no matter, but that of two bodies for one revision the first is kept.
     ///
     /// # Errors
     /// 404 where the database is gone, the store's error where nothing was written for it.
@@ -66,7 +82,7 @@ impl<D: Database> Documents<D> {
             edits.iter().map(|edit| self.check_edit(edit).err().map(Err)).collect();
         let fit: Vec<usize> = (0..edits.len()).filter(|&index| results[index].is_none()).collect();
         // The last group is done first: groups that turn out too large come back in halves.
-        let mut groups = group::groups(&edits, fit);
+        let mut groups = group::groups(&edits, fit, mode, self.revs_limit_seen());
         groups.reverse();
         let mut wrote = false;
         while let Some(group) = groups.pop() {
@@ -78,11 +94,11 @@ impl<D: Database> Documents<D> {
                         results[index] = Some(result);
                     }
                 }
-                Err(error) if is_too_large(&error) && group.len() > 1 => {
+                Err(error) if group.len() > 1 && error.kv_error().is_some_and(is_too_much) => {
                     let (earlier, later) = group::halves(&edits, group);
                     groups.extend([later, earlier]);
                 }
-                Err(error) if is_too_large(&error) => {
+                Err(error) if error.kv_error().is_some_and(|error| error.code() == TRANSACTION_TOO_LARGE) => {
                     for index in group {
                         results[index] = Some(Err(ErrorKind::DocumentTooLarge(edits[index].id.clone()).into()));
                     }
@@ -104,9 +120,8 @@ impl<D: Database> Documents<D> {
     /// # Errors
     /// 409, and what [`write`](Self::write) may answer for an edit.
     pub async fn put(&self, edit: Edit) -> Result<crate::RevId> {
-        self.check_edit(&edit)?;
-        let mut results = self.write_group(&[Turn { turn: 0, edit: &edit }], WriteMode::Interactive).await?;
-        results.pop().unwrap_or_else(|| Err(Error::corrupt("an edit without a result")))
+        let result = self.write(vec![edit], WriteMode::Interactive).await?.pop();
+        result.unwrap_or_else(|| Err(Error::corrupt("an edit without a result")))
     }
 
     fn check_edit(&self, edit: &Edit) -> Result<()> {
@@ -114,19 +129,23 @@ impl<D: Database> Documents<D> {
         if edit.id.starts_with(LOCAL_PREFIX) {
             return Err(ErrorKind::IllegalDocId("Local documents have no edits.".into()).into());
         }
-        check_document_size(&edit.id, edit.body.len(), self.max_document_size())
+        check_document_size(&edit.id, edit.body.len(), self.max_document_size())?;
+        check_body(&edit.body)
     }
 
-    /// Writes edits of different documents in one transaction; their results in the same order.
+    /// Writes edits in one transaction; their results in the same order. Edits of one document stand next to each
+    /// other; interactive ones are of different documents.
     async fn write_group(&self, edits: &[Turn<'_>], mode: WriteMode) -> Result<Vec<EditResult>> {
         let (place, format) = (self.place(), self.format_seen());
         let drafts = parallel::map(self.shared.threads, edits, DraftMemory::default, |memory, edit| {
             Draft::new(*edit, mode, place, format, memory)
         });
         let drafts = drafts.as_slice();
+        // A transaction that grew too old is done in halves, if there is more than one edit in it.
+        let hopeless = |error: &kv_api::Error| edits.len() > 1 && is_too_much(error);
         self.shared
             .guard
-            .run(|transaction| async move {
+            .run_unless(hopeless, |transaction| async move {
                 match mode {
                     WriteMode::Interactive => self.attempt_interactive(&transaction, drafts).await,
                     WriteMode::Replicated => self.attempt_replicated(&transaction, drafts).await,
@@ -144,15 +163,16 @@ impl<D: Database> Documents<D> {
         let instance = self.instance(transaction, Read::Serializable);
         let first: Vec<_> = drafts.iter().map(|draft| interactive::begin(transaction, keys, draft)).collect();
         let instance = instance.await?;
-        let mut plans: Vec<Option<Result<Plan>>> = Vec::with_capacity(drafts.len());
+        let mut decided: Vec<Result<Option<Plan>>> = Vec::with_capacity(drafts.len());
         let mut losing = Vec::new();
         for (index, first) in first.into_iter().enumerate() {
-            plans.push(match interactive::look(keys, &instance, &drafts[index], first).await? {
-                Found::Decided(plan) => Some(plan),
-                Found::Losing { target, made } => {
+            decided.push(match alone(interactive::look(keys, &instance, &drafts[index], first).await)? {
+                Ok(Found::Decided(plan)) => plan.map(Some),
+                Ok(Found::Losing { target, made }) => {
                     losing.push((index, target, made));
-                    None
+                    Ok(None)
                 }
+                Err(damage) => Err(damage.of_document(&drafts[index].edit.id)),
             });
         }
         let second: Vec<_> = losing
@@ -162,11 +182,12 @@ impl<D: Database> Documents<D> {
             })
             .collect();
         for (index, second) in second {
-            plans[index] = Some(Ok(interactive::settle(keys, &instance, drafts[index].edit, second).await?));
+            let edit = drafts[index].edit;
+            let plan = alone(interactive::settle(keys, &instance, edit, second).await)?;
+            decided[index] = plan.map(Some).map_err(|damage| damage.of_document(&edit.id));
         }
-        let undecided = || Err(Error::corrupt("an edit without a plan"));
-        let plans = plans.into_iter().map(|plan| plan.unwrap_or_else(undecided).map(Some)).collect();
-        Ok(self.carry_out(transaction, &instance, drafts, plans))
+        let decided = decided.into_iter().enumerate().map(|(at, plan)| Decided { drafts: at..at + 1, plan });
+        Ok(self.carry_out(transaction, &instance, drafts, decided.collect()))
     }
 
     async fn attempt_replicated(
@@ -178,41 +199,52 @@ impl<D: Database> Documents<D> {
         const TARGET_BYTES: usize = 8_000_000;
         let keys = self.keys();
         let instance = self.instance(transaction, Read::Serializable);
-        let reads: Vec<_> = drafts
+        let mut documents: Vec<Range<usize>> = Vec::with_capacity(drafts.len());
+        for edits in drafts.chunk_by(|one, next| one.edit.id == next.edit.id) {
+            let begin = documents.last().map_or(0, |before| before.end);
+            documents.push(begin..begin + edits.len());
+        }
+        let reads: Vec<_> = documents
             .iter()
-            .map(|draft| {
-                let range = keys.range(DatabaseKey::RevisionsOf(&draft.edit.id)).target_bytes(TARGET_BYTES);
+            .map(|edits| {
+                let id = &drafts[edits.start].edit.id;
+                let range = keys.range(DatabaseKey::RevisionsOf(id)).target_bytes(TARGET_BYTES);
                 transaction.get_all(range, Read::Serializable)
             })
             .collect();
         let instance = instance.await?;
-        let mut plans = Vec::with_capacity(drafts.len());
-        for (Draft { edit, .. }, rows) in drafts.iter().zip(reads) {
-            let known = branches(keys, &edit.id, &rows.await?)?;
-            plans.push(match edit.incoming() {
-                Ok(incoming) => Ok(merge::merge(&instance, edit, &incoming, known)?),
-                Err(error) => Err(error),
+        let mut decided = Vec::with_capacity(documents.len());
+        for (edits, rows) in documents.into_iter().zip(reads) {
+            let drafts = &drafts[edits.clone()];
+            let id = &drafts[0].edit.id;
+            let rows = rows.await?;
+            // An edit that brings no revision is refused by itself.
+            let incoming = drafts.iter().enumerate().filter_map(|(place, draft)| {
+                let (rev, history) = (draft.leaf().ok()?.rev, draft.edit.incoming().ok()?);
+                Some(Incoming { edit: draft.edit, place, rev, history })
             });
+            let plan = branches(keys, id, &rows).and_then(|known| merge::merge(&instance, incoming.collect(), known));
+            decided.push(Decided { drafts: edits, plan: plan.map_err(|damage| damage.of_document(id)) });
         }
-        Ok(self.carry_out(transaction, &instance, drafts, plans))
+        Ok(self.carry_out(transaction, &instance, drafts, decided))
     }
 
-    /// Writes what was planned; no plan means that the edit's revision is known already.
+    /// Writes what was planned.
     fn carry_out(
         &self,
         transaction: &D::Transaction,
         instance: &Instance,
         drafts: &[Draft<'_>],
-        mut plans: Vec<Result<Option<Plan>>>,
+        mut decided: Vec<Decided>,
     ) -> Outcome<Vec<EditResult>> {
-        self.saw_format(instance.format);
-        let place = self.place();
-        let mut ready = Vec::with_capacity(drafts.len());
-        for (at, (draft, plan)) in drafts.iter().zip(&mut plans).enumerate() {
+        self.saw(instance);
+        let mut ready = Vec::with_capacity(decided.len());
+        for (place, Decided { drafts: edits, plan }) in decided.iter_mut().enumerate() {
+            let edits = &drafts[edits.clone()];
             if let Ok(Some(planned)) = plan {
                 // The one step that may still refuse an edit comes before anything of it is written.
-                match draft.rows(&planned.new.leaf, place, instance.format) {
-                    Ok(body) => ready.push((draft.turn, at, body)),
+                match self.bodies(instance, edits, planned) {
+                    Ok((turn, bodies)) => ready.push((turn, place, bodies)),
                     Err(error) => *plan = Err(error),
                 }
             }
@@ -221,24 +253,39 @@ impl<D: Database> Documents<D> {
         if !ready.is_sorted_by_key(|(turn, ..)| *turn) {
             ready.sort_unstable_by_key(|(turn, ..)| *turn);
         }
-        let mut writer = Writer::new(transaction, self.keys(), instance, drafts.len());
-        for (_, at, body) in ready {
-            if let (Some(draft), Some(Ok(Some(plan)))) = (drafts.get(at), plans.get(at)) {
-                writer.apply(at, &draft.edit.id, plan, body);
+        let mut writer = Writer::new(transaction, self.keys(), instance, decided.len());
+        for (_, place, bodies) in ready {
+            let Decided { drafts: edits, plan } = &decided[place];
+            if let Ok(Some(plan)) = plan {
+                writer.apply(place, &drafts[edits.start].edit.id, plan, bodies);
             }
         }
         let outcome = writer.finish();
-        let results = drafts.iter().zip(plans).map(|(draft, plan)| match plan {
-            Ok(Some(plan)) => Ok(plan.new.leaf.rev),
-            Ok(None) => draft.edit.incoming().and_then(|incoming: std::borrow::Cow<'_, RevHistory>| {
-                incoming.leaf().ok_or_else(|| Error::bad_request("Invalid rev format"))
-            }),
-            Err(error) => Err(error),
-        });
-        match outcome {
-            0 => Outcome::ReadOnly(results.collect()),
-            _ => Outcome::Write(results.collect()),
+        let mut results = Vec::with_capacity(drafts.len());
+        for Decided { drafts: edits, plan } in decided {
+            for draft in &drafts[edits] {
+                results.push(match &plan {
+                    Ok(_) => draft.leaf().map(|leaf| leaf.rev),
+                    Err(error) => Err(error.clone()),
+                });
+            }
         }
+        match outcome {
+            0 => Outcome::ReadOnly(results),
+            _ => Outcome::Write(results),
+        }
+    }
+
+    /// The bodies of the leaves that a plan adds, and the turn of the last of their edits.
+    fn bodies(&self, instance: &Instance, edits: &[Draft<'_>], plan: &Plan) -> Result<(usize, Vec<Arc<StoredBody>>)> {
+        let place = self.place();
+        let (mut turn, mut bodies) = (0, Vec::with_capacity(plan.added.len()));
+        for new in &plan.added {
+            let draft = &edits[new.edit];
+            turn = turn.max(draft.turn);
+            bodies.extend(draft.rows(&new.leaf, place, instance.format)?);
+        }
+        Ok((turn, bodies))
     }
 
     fn place(&self) -> Place<'_> {
@@ -248,6 +295,28 @@ impl<D: Database> Documents<D> {
     }
 }
 
-fn is_too_large(error: &Error) -> bool {
-    error.kv_error().is_some_and(|error| error.code() == TRANSACTION_TOO_LARGE)
+/// Writes the rows of a document that has these branches and no others, as part of a transaction: the winner with a new
+/// sequence, its change and its listing. Its former rows must have been cleared, but for bodies. The counters are not
+/// those of before and after: whoever calls this puts them right.
+pub(crate) fn write_kept<T: Transaction>(
+    transaction: &T,
+    keys: &DatabaseKeys,
+    instance: &Instance,
+    id: &str,
+    kept: Vec<Branch>,
+) {
+    let winner = kept.iter().map(|branch| &branch.leaf).max().cloned();
+    if winner.is_none() {
+        return;
+    }
+    let branches = kept.len() as u64;
+    let plan = Plan { removed: Vec::new(), added: Vec::new(), changed: kept, winner, branches, before: None };
+    let mut writer = Writer::new(transaction, keys, instance, 1);
+    writer.apply(0, id, &plan, Vec::new());
+    writer.finish();
+}
+
+/// Whether half of the transaction may go where the whole does not: it affects too many bytes, or takes too long.
+fn is_too_much(error: &kv_api::Error) -> bool {
+    matches!(error.code(), TRANSACTION_TOO_LARGE | TRANSACTION_TOO_OLD)
 }

@@ -164,7 +164,7 @@ impl Lister {
         if ids.is_empty() {
             return Ok(None);
         }
-        let request = AllDocsRequest { descending: false, limit: None, skip: 0, keys: Some(ids), ..fetch(&self.query) };
+        let request = AllDocsRequest { descending: false, limit: None, skip: 0, keys: Some(ids.into()), ..fetch(&self.query) };
         let mut head = None;
         let mut next = Some(request);
         while let Some(request) = next.take() {
@@ -210,6 +210,12 @@ fn write_row(out: &mut Vec<u8>, row: &AllDocsRow, include_docs: bool) {
         AllDocsEntry::Missing => {
             let mut json = JsonWriter::new(out);
             json.begin_object().name("key").str(&row.id).name("error").str("not_found").end_object();
+            return;
+        }
+        AllDocsEntry::Damaged { error } => {
+            let mut json = JsonWriter::new(out);
+            json.begin_object().name("key").str(&row.id).name("error").str(error.error());
+            json.name("reason").str(&error.reason()).end_object();
             return;
         }
     };

@@ -111,7 +111,7 @@ impl Reader {
             match wanted {
                 Wanted::Request(request) => {
                     let (id, leaves) = found.next().ok_or_else(ApiError::internal)?;
-                    write_leaves(body, &id, request.rev.as_ref(), &leaves);
+                    write_leaves(body, &id, request.rev.as_ref(), leaves);
                 }
                 Wanted::Refused { id, rev, error, reason } => {
                     write_result(body, id.as_deref(), |body| {
@@ -137,12 +137,16 @@ fn write_result(body: &mut Vec<u8>, id: Option<&str>, docs: impl FnOnce(&mut Vec
     body.extend_from_slice(b"]}");
 }
 
-fn write_leaves(body: &mut Vec<u8>, id: &str, asked: Option<&RevId>, leaves: &[OpenRev]) {
+fn write_leaves(body: &mut Vec<u8>, id: &str, asked: Option<&RevId>, leaves: model::Result<Vec<OpenRev>>) {
     write_result(body, Some(id), |body| {
-        if leaves.is_empty() {
-            let asked = asked.map_or_else(|| "undefined".to_owned(), ToString::to_string);
-            return write_error(body, Some(id), Some(&asked), "not_found", "missing");
-        }
+        let asked = asked.map_or_else(|| "undefined".to_owned(), ToString::to_string);
+        let leaves = match leaves {
+            Ok(leaves) if leaves.is_empty() => {
+                return write_error(body, Some(id), Some(&asked), "not_found", "missing");
+            }
+            Ok(leaves) => leaves,
+            Err(error) => return write_error(body, Some(id), Some(&asked), error.error(), &error.reason()),
+        };
         for (place, leaf) in leaves.iter().enumerate() {
             if place > 0 {
                 body.push(b',');

@@ -236,6 +236,8 @@ impl Reader {
     async fn passes(&mut self, change: &mut Change) -> Result<bool> {
         match &self.plan.filter {
             Filter::All | Filter::Ids(_) => Ok(true),
+            // What cannot be read may match.
+            Filter::Selector(_) if change.error.is_some() => Ok(true),
             Filter::Design => Ok(change.id.starts_with("_design/")),
             Filter::Selector(selector) if self.plan.style == Style::AllDocs && change.revs.len() > 1 => {
                 let selector = selector.clone();
@@ -261,11 +263,21 @@ impl Reader {
         let database = self.database.clone();
         let found = self.app.scan(async move { database.get_many(requests, &GetOptions::default()).await }).await?;
         let mut passing = HashSet::new();
-        for leaf in found.into_iter().flat_map(|(_, leaves)| leaves) {
-            if let OpenRev::Found(document) = leaf
-                && matches(selector, &document.to_json())?
-            {
-                passing.insert(document.rev);
+        for (_, leaves) in found {
+            let leaves = match leaves {
+                Ok(leaves) => leaves,
+                // What cannot be read may match: the row passes, and says so.
+                Err(error) => {
+                    change.error = Some(error);
+                    return Ok(true);
+                }
+            };
+            for leaf in leaves {
+                if let OpenRev::Found(document) = leaf
+                    && matches(selector, &document.to_json())?
+                {
+                    passing.insert(document.rev);
+                }
             }
         }
         change.revs.retain(|rev| passing.contains(rev));
@@ -289,6 +301,9 @@ impl Reader {
         json.end_array();
         if change.deleted {
             json.name("deleted").bool(true);
+        }
+        if let Some(error) = &change.error {
+            json.name("error").str(error.error()).name("reason").str(&error.reason());
         }
         if let Some(document) = &change.doc {
             json.name("doc");

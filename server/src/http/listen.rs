@@ -38,9 +38,6 @@ const GRACE: Duration = Duration::from_secs(10);
 /// The pause after an `accept` that failed, most likely for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How often leftovers in the store are swept.
-const SWEEP_EVERY: Duration = Duration::from_secs(60);
-
 /// Why a server could not start: a sentence for a person.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -76,7 +73,6 @@ pub struct Server {
     address: SocketAddr,
     stop: watch::Sender<bool>,
     accepting: JoinHandle<()>,
-    sweeping: JoinHandle<()>,
     app: Arc<App>,
 }
 
@@ -104,9 +100,8 @@ impl Server {
         let (stop, stopping) = watch::channel(false);
         let app = App::new(layer, identity, options, stopping.clone()).map_err(StartError::Threads)?;
         let app = Arc::new(app);
-        let accepting = tokio::spawn(accept(listener, app.clone(), stopping.clone()));
-        let sweeping = tokio::spawn(sweep(app.clone(), stopping));
-        Ok(Server { address, stop, accepting, sweeping, app })
+        let accepting = tokio::spawn(accept(listener, app.clone(), stopping));
+        Ok(Server { address, stop, accepting, app })
     }
 
     /// Where it listens; the port that was given when port 0 was asked for.
@@ -122,10 +117,8 @@ impl Server {
         if tokio::time::timeout(GRACE, self.app.relocations.end()).await.is_err() {
             tracing::warn!("a relocation that was still under way is cut off");
         }
-        for task in [self.accepting, self.sweeping] {
-            // Neither panics; if one did, it has stopped as well.
-            let _ = task.await;
-        }
+        // It does not panic; if it did, it has stopped as well.
+        let _ = self.accepting.await;
     }
 }
 
@@ -194,20 +187,4 @@ async fn connection(
 async fn turned_true(flag: &mut watch::Receiver<bool>) {
     // An error says that the server is gone altogether.
     let _ = flag.wait_for(|flag| *flag).await;
-}
-
-/// Removes what dropped databases and finished transactions left behind, now and then.
-async fn sweep(app: Arc<App>, mut stopping: watch::Receiver<bool>) {
-    loop {
-        for layer in app.stores.all().await {
-            match layer.sweep().await {
-                Ok(report) => tracing::debug!(?report, "swept"),
-                Err(error) => tracing::warn!(%error, "leftovers could not be swept; tried again later"),
-            }
-        }
-        tokio::select! {
-            () = tokio::time::sleep(SWEEP_EVERY) => {}
-            () = turned_true(&mut stopping) => return,
-        }
-    }
 }

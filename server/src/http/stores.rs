@@ -146,12 +146,6 @@ impl Stores {
         }
         Ok(())
     }
-
-    /// Every store that is open.
-    pub(crate) async fn all(&self) -> Vec<Layer<AnyDatabase>> {
-        let opened = self.opened.lock().await;
-        std::iter::once(&self.own).chain(opened.values()).map(|store| store.layer.clone()).collect()
-    }
 }
 
 fn no_database() -> ApiError {

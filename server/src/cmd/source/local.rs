@@ -125,6 +125,7 @@ impl Local {
             let last_id = batch.rows.last().map(|row| row.id.clone()).filter(|_| is_full || batch.next.is_some());
             let documents = batch.rows.into_iter().map(|row| match row.entry {
                 AllDocsEntry::Live { doc: Some(document), .. } => Ok(Bytes::from(document.to_json())),
+                AllDocsEntry::Damaged { error } => Err(error.into()),
                 _ => Err(failure(format!("the document \"{}\" cannot be read", row.id))),
             });
             return Ok(Page { documents: documents.collect::<Result<_, _>>()?, last_id });

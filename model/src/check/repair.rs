@@ -1,0 +1,315 @@
+//! Putting a damaged database right.
+//!
+//! What can be read decides. A document in which something is wrong is written anew from its readable rows, under a
+//! new sequence; what cannot be read is moved out of the way, byte for byte, and never removed:
+//!
+//! ```text
+//!  a live leaf     its body can be read       it stays; without ancestors where its row cannot be read
+//!                  its body cannot be read    its rows are moved: a replication brings the revision again
+//!  a tombstone                                it stays; a body that cannot be read is moved
+//!  a body of no leaf, a listing or a change that no winner stands for      moved
+//!
+//!  (4 to 7, …)  ──►  (24 to 27, …)            revisions, changes, docs, all_docs: the same keys and values
+//! ```
+//!
+//! A document with rows in a format that this version does not know is left as it is, and so is one that does not
+//! fit into a transaction. The counters are put right last, if nobody wrote meanwhile.
+
+use std::collections::BTreeMap;
+
+use kv_api::{Database, KeyValue, MutationType, Read, Transaction, TransactionExt};
+
+use super::{CheckReport, PAGE_ROWS, Sums};
+use crate::all_docs::read_winner;
+use crate::branch::Branch;
+use crate::changes::ChangeRow;
+use crate::documents::Documents;
+use crate::error::{Error, ErrorKind, Result, alone};
+use crate::info::Stats;
+use crate::keys::{DatabaseKey, DatabaseKeys, Leaf};
+use crate::read::decode;
+use crate::seq::Seq;
+use crate::txids::Outcome;
+use crate::write::write_kept;
+
+/// What a repair did about a document, or about a row of the feed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repair {
+    /// The document, if it is known.
+    pub document: Option<String>,
+    /// How many rows were moved out of the way; why nothing was done.
+    pub outcome: Result<u64>,
+}
+
+/// What a repair did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RepairReport {
+    /// Documents that were written anew, and changes that were moved.
+    pub repaired: u64,
+    /// Documents and changes that were left as they are.
+    pub left: u64,
+    /// Rows that were moved out of the way.
+    pub moved: u64,
+    /// What a check says now.
+    pub after: CheckReport,
+}
+
+impl RepairReport {
+    fn note(&mut self, repair: &Repair) {
+        match repair.outcome {
+            Ok(moved) => {
+                self.repaired += 1;
+                self.moved += moved;
+            }
+            Err(_) => self.left += 1,
+        }
+    }
+}
+
+/// The rows of a document, told apart.
+#[derive(Default)]
+struct Sorted {
+    kept: Vec<Branch>,
+    moved: Vec<KeyValue>,
+}
+
+impl<D: Database> Documents<D> {
+    /// Puts right what [`check`](Self::check) complains of, as far as that is possible. `progress` is called for each
+    /// document and row that was repaired or left.
+    ///
+    /// # Errors
+    /// 404 where the database is gone, and the store's errors. Each document is repaired in a transaction of its own:
+    /// a repair that was interrupted is begun again.
+    pub async fn repair(&self, mut progress: impl FnMut(&Repair)) -> Result<RepairReport> {
+        let mut report = RepairReport::default();
+        let mut after: Option<String> = None;
+        loop {
+            let page = self.read_batch(PAGE_ROWS, |transaction, rows| self.page(transaction, after.as_deref(), rows));
+            let page = page.await?;
+            for (id, document) in self.documents_in(&page, &mut CheckReport::default()) {
+                let (mut own, change) = (CheckReport::default(), page.changes.get(&id).and_then(Option::as_ref));
+                document.check(&id, change.map(AsRef::as_ref), &mut own, &mut Sums::default());
+                if !own.is_sound() {
+                    let repair = Repair { outcome: settled(self.repair_document(&id).await)?, document: Some(id) };
+                    report.note(&repair);
+                    progress(&repair);
+                }
+            }
+            after = page.upto;
+            if after.is_none() {
+                break;
+            }
+        }
+        self.repair_changes(&mut report, &mut progress).await?;
+        self.repair_totals().await?;
+        report.after = self.check(|_| ()).await?;
+        Ok(report)
+    }
+
+    /// Writes a document anew from its readable rows; how many of the others were moved.
+    async fn repair_document(&self, id: &str) -> Result<u64> {
+        let keys = self.keys();
+        let listed_key = keys.key(DatabaseKey::AllDoc(id));
+        let listed_key = listed_key.as_slice();
+        self.shared
+            .guard
+            .run(|transaction| async move {
+                let instance = self.instance(&transaction, Read::Serializable);
+                let revisions = transaction.get_all(keys.range(DatabaseKey::RevisionsOf(id)), Read::Serializable);
+                let docs = transaction.get_all(keys.range(DatabaseKey::DocsOf(id)), Read::Serializable);
+                let listed = transaction.get(listed_key, Read::Serializable);
+                let instance = instance.await?;
+                let revisions = revisions.await?;
+                self.refuse_unknown_changes(&transaction, &revisions).await?;
+                let Sorted { kept, mut moved } = sort_out(keys, id, revisions, docs.await?)?;
+                if let Some(value) = listed.await?
+                    && read_winner(&value).is_err()
+                {
+                    moved.push(KeyValue { key: listed_key.to_vec().into(), value });
+                }
+                let (begin, end) = keys.bounds(DatabaseKey::RevisionsOf(id));
+                transaction.clear_range(&begin, &end);
+                transaction.clear(listed_key);
+                move_away(&transaction, keys, &moved);
+                write_kept(&transaction, keys, &instance, id, kept);
+                Ok(Outcome::Write(moved.len() as u64))
+            })
+            .await
+    }
+
+    /// Refuses a document of which a later version wrote the change.
+    async fn refuse_unknown_changes(&self, transaction: &D::Transaction, revisions: &[KeyValue]) -> Result<()> {
+        let keys = self.keys();
+        for row in revisions {
+            let branch = keys.read_revision(&row.key).and_then(|(_, leaf)| Branch::read(leaf, &row.value));
+            let Some(crown) = branch.ok().and_then(|branch| branch.crown) else { continue };
+            let change = transaction.get(&keys.key(DatabaseKey::Change(crown.seq)), Read::Serializable).await?;
+            if let Some(Err(error)) = change.map(|change| ChangeRow::read(&change)) {
+                unless_unknown(error)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves the rows of the feed that no winner stands for.
+    async fn repair_changes(&self, report: &mut RepairReport, progress: &mut impl FnMut(&Repair)) -> Result<()> {
+        let mut reached = None;
+        loop {
+            let (batch, winners) = self.changes_page(&reached).await?;
+            for (row, winner) in batch.rows.iter().zip(winners) {
+                let seq = self.keys().read_change(&row.key).ok();
+                let crown = winner.ok().flatten().and_then(|winner| winner.crown);
+                let id = ChangeRow::read_id(&row.value).ok();
+                if ChangeRow::read(&row.value).is_ok() && seq.is_some() && crown.map(|crown| crown.seq) == seq {
+                    continue;
+                }
+                let outcome = settled(self.repair_change(row, seq, id.as_deref()).await)?;
+                let repair = Repair { document: id, outcome };
+                report.note(&repair);
+                progress(&repair);
+            }
+            reached = batch.rows.last().map(|row| row.key.clone());
+            if !batch.more || reached.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Moves a row of the feed, unless it is its document's after all, or that document cannot be read.
+    async fn repair_change(&self, row: &KeyValue, seq: Option<Seq>, id: Option<&str>) -> Result<u64> {
+        let keys = self.keys();
+        self.shared
+            .guard
+            .run(|transaction| async move {
+                let instance = self.instance(&transaction, Read::Serializable);
+                let found = transaction.get(&row.key, Read::Serializable);
+                let last = id.map(|id| keys.range(DatabaseKey::RevisionsOf(id)).reverse().limit(1));
+                let last = last.map(|last| transaction.get_range(&last, Read::Serializable));
+                instance.await?;
+                let Some(value) = found.await? else { return Ok(Outcome::ReadOnly(0)) };
+                let change = ChangeRow::read(&value);
+                let unreadable = match &change {
+                    Ok(_) => false,
+                    Err(error) => unless_unknown(error.clone()).map(|()| true)?,
+                };
+                if let Some(last) = last
+                    && let Some(winner) = last.await?.rows.first()
+                {
+                    let (_, leaf) = keys.read_revision(&winner.key)?;
+                    let crown = Branch::read(leaf, &winner.value)?.crown()?;
+                    if Some(crown.seq) == seq && !unreadable {
+                        return Ok(Outcome::ReadOnly(0));
+                    }
+                }
+                move_away(&transaction, keys, &[KeyValue { key: row.key.clone(), value }]);
+                Ok(Outcome::Write(1))
+            })
+            .await
+    }
+
+    /// Makes the counters and the last sequence those that a walk finds, if nobody writes meanwhile.
+    async fn repair_totals(&self) -> Result<()> {
+        let walked = self.walk(|_| ()).await?;
+        let missing = Stats {
+            doc_count: walked.sums.stats.doc_count.wrapping_sub(walked.stats.doc_count),
+            doc_del_count: walked.sums.stats.doc_del_count.wrapping_sub(walked.stats.doc_del_count),
+            external: walked.sums.stats.external.wrapping_sub(walked.stats.external),
+        };
+        let (behind, differs) = (walked.last < walked.sums.last, missing != Stats::default());
+        if walked.report.changed_meanwhile || !(behind || differs) {
+            return Ok(());
+        }
+        let (stats_key, last_key) = (self.keys().key(DatabaseKey::Stats), self.keys().key(DatabaseKey::Last));
+        let (stats_key, last_key, last) = (stats_key.as_slice(), last_key.as_slice(), walked.sums.last);
+        self.shared
+            .guard
+            .run(|transaction| async move {
+                self.instance(&transaction, Read::Serializable).await?;
+                // Both hold whatever others write at the same time: what they add is added, and the later one stays.
+                transaction.atomic_op(MutationType::Add, stats_key, &missing.operand());
+                transaction.atomic_op(MutationType::ByteMax, last_key, last.as_bytes());
+                Ok(Outcome::Write(()))
+            })
+            .await
+    }
+}
+
+/// Tells a document that cannot be repaired from a store that fails.
+fn settled(outcome: Result<u64>) -> Result<Result<u64>> {
+    use kv_api::error::{KEY_TOO_LARGE, TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD};
+    match outcome {
+        Err(error) => match error.kind() {
+            ErrorKind::Store(store)
+                if [KEY_TOO_LARGE, TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD].contains(&store.code()) =>
+            {
+                Ok(Err(error))
+            }
+            _ => alone(Err(error)),
+        },
+        done => Ok(done),
+    }
+}
+
+/// Damage is what a repair is for; what a later version wrote is none.
+fn unless_unknown(error: Error) -> Result<()> {
+    if matches!(error.kind(), ErrorKind::UnknownFormat(_)) { Err(error) } else { Ok(()) }
+}
+
+fn move_away<T: Transaction>(transaction: &T, keys: &DatabaseKeys, rows: &[KeyValue]) {
+    for row in rows {
+        transaction.clear(&row.key);
+        transaction.set(&keys.moved(&row.key), &row.value);
+    }
+}
+
+/// Tells the branches that can be kept from the rows that have to be moved.
+fn sort_out(keys: &DatabaseKeys, id: &str, revisions: Vec<KeyValue>, docs: Vec<KeyValue>) -> Result<Sorted> {
+    let mut sorted = Sorted::default();
+    let mut bodies: BTreeMap<Leaf, Vec<KeyValue>> = BTreeMap::new();
+    for row in docs {
+        match keys.read_doc(&row.key) {
+            Ok((_, leaf, _)) => bodies.entry(leaf).or_default().push(row),
+            Err(_) => sorted.moved.push(row),
+        }
+    }
+    for row in revisions {
+        let Ok((_, leaf)) = keys.read_revision(&row.key) else {
+            sorted.moved.push(row);
+            continue;
+        };
+        let rows = bodies.remove(&leaf).unwrap_or_default();
+        let body = (!rows.is_empty()).then(|| decode(&keys.key(DatabaseKey::Doc(id, &leaf)), &rows));
+        let size = match body {
+            Some(Ok(text)) => Some(text.len() as u64),
+            Some(Err(error)) => {
+                unless_unknown(error)?;
+                sorted.moved.extend(rows);
+                (!leaf.not_deleted).then_some(0)
+            }
+            None => (!leaf.not_deleted).then_some(0),
+        };
+        let branch = match readable(leaf.clone(), &row) {
+            Ok(branch) => Some(branch),
+            Err(error) => unless_unknown(error).map(|()| None)?,
+        };
+        match (branch, size) {
+            (Some(branch), Some(size)) => sorted.kept.push(Branch { size, ..branch }),
+            (None, Some(size)) => {
+                sorted.kept.push(Branch::bare(leaf, size));
+                sorted.moved.push(row);
+            }
+            (_, None) => sorted.moved.push(row),
+        }
+    }
+    sorted.moved.extend(bodies.into_values().flatten());
+    Ok(sorted)
+}
+
+/// The branch in a row, if all of the row can be read.
+fn readable(leaf: Leaf, row: &KeyValue) -> Result<Branch> {
+    let branch = Branch::read(leaf, &row.value)?;
+    if branch.ancestors.to_vec()?.len() as u64 >= branch.leaf.rev.position() {
+        return Err(Error::corrupt("more ancestors than positions"));
+    }
+    Ok(branch)
+}
