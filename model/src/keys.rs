@@ -19,7 +19,8 @@
 //!                     ├ (5, Incarnation, Versionstamp)                      changes     RFC 003
 //!                     ├ (6, DocID, NotDeleted, RevPosition, RevHash, …)     docs        RFC 004
 //!                     ├ (7, DocID)                                          all_docs
-//!                     └ (8, DocID[, Part])                                  local documents
+//!                     ├ (8, DocID[, Part])                                  local documents
+//!                     └ (24 to 27, …)                                       rows of 4 to 7 that a repair moved
 //! ```
 //!
 //! Invariants: `revisions` of a document sort so that the last one is the winner; `docs` of a document

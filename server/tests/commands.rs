@@ -101,6 +101,45 @@ fn what_is_imported_is_exported_again() {
 }
 
 #[test]
+fn a_damaged_database_is_repaired_where_that_is_asked_for() {
+    use kv_api::{Database, RangeRequest, Read, Transaction};
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let records = r#"{"_id":"a","n":1}
+{"_id":"b","n":2}
+{"_id":"c","n":3}"#;
+    succeed(couch_layer(folder, &["import", "db", "-"], records));
+    let sound = succeed(couch_layer(folder, &["export", "db"], ""));
+    assert!(succeed(couch_layer(folder, &["check", "db", "--repair"], "")).contains("everything agrees"));
+    assert_eq!(succeed(couch_layer(folder, &["export", "db"], "")), sound, "nothing to repair, nothing done");
+
+    // The revision of b is cut.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let options = engine_sled::SledOptions::new();
+        let store = engine_sled::SledDatabase::open(folder.join("data"), options).expect("the store");
+        let transaction = store.begin().expect("a transaction");
+        let revision = RangeRequest::prefix(&[0x15, 4, 0x14, 0x15, 4, 2, b'b', 0]);
+        let row = transaction.get_range(&revision, Read::Snapshot).await.expect("rows").rows.remove(0);
+        transaction.set(&row.key, &row.value[..3]);
+        transaction.commit().await.expect("a commit");
+    });
+    let checked = couch_layer(folder, &["check", "db"], "");
+    assert!(!checked.status.success() && out(&checked).contains("\"b\""), "{}", out(&checked));
+    let repaired = couch_layer(folder, &["check", "db", "--repair"], "");
+    let (said, told) = (out(&repaired), err(&repaired));
+    assert!(
+        said.find("\"b\"").expect("what is wrong") < said.find("everything agrees").expect("a second check"),
+        "{said}"
+    );
+    assert!(repaired.status.success() && told.contains("one row moved") && told.contains("left: 0"), "{told}");
+    assert_eq!(succeed(couch_layer(folder, &["export", "db"], "")), sound, "its body was there to be read");
+    let elsewhere = couch_layer_at(&["--url", "http://127.0.0.1:1"], &["check", "db", "--repair"], "");
+    assert!(!elsewhere.status.success() && err(&elsewhere).contains("--repair"), "{}", err(&elsewhere));
+}
+
+#[test]
 fn records_that_fail_are_named_and_spoil_nothing_else() {
     let folder = tempfile::tempdir().expect("a folder");
     let input = [

@@ -1,10 +1,13 @@
-//! `couch-layer check`: proves that the parts of a database agree.
+//! `couch-layer check`: proves that the parts of a database agree, and makes them agree where it is told to.
+//!
+//! With `--repair` it says first what is wrong, then repairs, then says what is left.
 
 use clap::Args;
 
 use super::progress::{self, Unit};
-use super::source::{SourceArgs, failure};
+use super::source::{IfNoDatabase, SourceArgs, failure};
 use crate::cli::Failure;
+use crate::report::Checked;
 
 /// Check that revisions, documents, listings, changes and counts of a database agree
 #[derive(Debug, Args)]
@@ -15,28 +18,45 @@ pub(crate) struct Check {
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
+    /// Repair what is wrong: write damaged documents anew from what can be read of them, and move what cannot be
+    /// read out of the way. Only in a store that this process opens
+    #[arg(long, conflicts_with = "url")]
+    repair: bool,
     #[command(flatten)]
     source: SourceArgs,
 }
 
 impl Check {
     pub(crate) async fn run(self) -> Result<(), Failure> {
-        let source = self.source.open_or_remains(&self.database).await?;
+        let source = if self.repair {
+            self.source.open(&self.database, IfNoDatabase::Fail).await?
+        } else {
+            self.source.open_or_remains(&self.database).await?
+        };
         let progress = progress::counter(Unit::Documents);
         progress.set_message(format!("checking {}, documents:", self.database));
         let checked = source.check(|documents| progress.set_position(documents)).await;
         progress.finish_and_clear();
-        let checked = checked?;
-        let name = &self.database;
-        if self.json {
-            progress::print(&String::from_utf8_lossy(&checked.to_json(name)))?;
-        } else {
-            progress::print(&checked.to_text(name))?;
+        let mut checked = checked?;
+        self.print(&checked)?;
+        if self.repair && checked.problem_count > 0 {
+            checked = source.repair().await?;
+            self.print(&checked)?;
         }
         match checked.problem_count {
             0 => Ok(()),
             1 => Err(failure(format!("a problem was found in {}", self.database))),
             several => Err(failure(format!("{several} problems were found in {}", self.database))),
         }
+    }
+
+    fn print(&self, checked: &Checked) -> Result<(), Failure> {
+        let name = &self.database;
+        if self.json {
+            progress::print(&String::from_utf8_lossy(&checked.to_json(name)))?;
+        } else {
+            progress::print(&checked.to_text(name))?;
+        }
+        Ok(())
     }
 }

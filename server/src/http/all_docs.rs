@@ -164,7 +164,8 @@ impl Lister {
         if ids.is_empty() {
             return Ok(None);
         }
-        let request = AllDocsRequest { descending: false, limit: None, skip: 0, keys: Some(ids.into()), ..fetch(&self.query) };
+        let request =
+            AllDocsRequest { descending: false, limit: None, skip: 0, keys: Some(ids.into()), ..fetch(&self.query) };
         let mut head = None;
         let mut next = Some(request);
         while let Some(request) = next.take() {

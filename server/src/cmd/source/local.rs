@@ -172,6 +172,21 @@ impl Local {
     pub(super) async fn check(&self, mut progress: impl FnMut(u64) + Send) -> Result<Checked, Failure> {
         Ok(self.documents.check(|at| progress(at.documents)).await?.into())
     }
+
+    pub(super) async fn repair(&self) -> Result<Checked, Failure> {
+        let repaired = self.documents.repair(|repair| {
+            let what = repair.document.as_ref().map_or("a change".to_owned(), |id| format!("{id:?}"));
+            remark(&match &repair.outcome {
+                Ok(0) => format!("{what}: written anew"),
+                Ok(1) => format!("{what}: repaired, one row moved out of the way"),
+                Ok(moved) => format!("{what}: repaired, {moved} rows moved out of the way"),
+                Err(error) => format!("{what}: left as it is: {}", error.reason()),
+            });
+        });
+        let report = repaired.await?;
+        remark(&format!("repaired: {}, left: {}, rows moved: {}", report.repaired, report.left, report.moved));
+        Ok(report.after.into())
+    }
 }
 
 /// The bytes of the files in a folder. One that goes meanwhile has none.

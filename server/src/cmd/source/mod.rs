@@ -213,6 +213,14 @@ impl Source {
             Source::Remote(remote) => remote.check().await,
         }
     }
+
+    /// Repairs what a check complains of; what a check says then.
+    pub(crate) async fn repair(&self) -> Result<Checked, Failure> {
+        match self {
+            Source::Local(local) => local.repair().await,
+            Source::Remote(_) => Err(failure("a repair works on the store itself: stop the server and use --engine")),
+        }
+    }
 }
 
 /// A sentence without a cause behind it.
