@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -21,6 +22,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
+use super::quotes::{BodyLength, Quotes};
 use super::state::{App, Options};
 use super::{identity, serve};
 
@@ -163,7 +165,12 @@ async fn connection(
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a connection without TCP_NODELAY");
     }
-    let service = service_fn(move |request| serve(app.clone(), request, peer));
+    let length = BodyLength::default();
+    let stream = Quotes::new(stream, length.clone());
+    let service = service_fn(move |request: hyper::Request<Incoming>| {
+        length.tell(request.body());
+        serve(app.clone(), request, peer)
+    });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEADER_PATIENCE);
     builder.max_buf_size(MAX_HEADER_BYTES).max_headers(MAX_HEADERS).pipeline_flush(true);

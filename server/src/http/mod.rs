@@ -1,7 +1,7 @@
 //! CouchDB's HTTP API.
 //!
 //! ```text
-//!   listen ── one task for each connection (hyper)
+//!   listen ── one task for each connection (hyper), its request lines made legal ([`quotes`])
 //!      │
 //!   serve ─── request id, log line, no panic beyond this point
 //!      │
@@ -33,6 +33,7 @@ mod local;
 mod maintenance;
 mod multipart;
 mod params;
+mod quotes;
 mod relocate;
 mod request;
 mod response;

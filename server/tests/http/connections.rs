@@ -57,6 +57,57 @@ async fn a_connection_outlives_refused_requests() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn raw_quotes_in_a_query_are_taken_as_couchdb_takes_them() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    for id in ["a", "b", "c"] {
+        couch.put(&format!("/db/{id}"), json!({})).await;
+    }
+    let rows = |answer: &str| answer.matches("\"key\":").count();
+    let host = "host: localhost\r\n";
+    let list = format!("GET /db/_all_docs?startkey=\"a\"&endkey=\"b\" HTTP/1.1\r\n{host}\r\n");
+    let mut stream = connect(&couch).await;
+    // Twice: the connection goes on.
+    for _ in 0..2 {
+        let answer = exchange(&mut stream, &list).await;
+        assert!(answer.starts_with("HTTP/1.1 200 ") && rows(&answer) == 2, "{answer}");
+    }
+    // `<` and `>` are values like others.
+    let answer = exchange(&mut stream, &format!("GET /db/_all_docs?key=\"<b>\" HTTP/1.1\r\n{host}\r\n")).await;
+    assert!(answer.starts_with("HTTP/1.1 200 ") && rows(&answer) == 0, "{answer}");
+    // A body that looks like a request is a body, with a length, in chunks and where 100 is waited for.
+    let lookalike = json!({"a": list}).to_string();
+    let length = format!("content-length: {}\r\n", lookalike.len());
+    let chunked = "transfer-encoding: chunked\r\n";
+    let (left, right) = lookalike.split_at(20);
+    let chunks = format!("14\r\n{left}\r\n{:x}\r\n{right}\r\n0\r\n\r\n", right.len());
+    for (id, header, body) in [("exact", length.as_str(), lookalike.as_str()), ("chunked", chunked, chunks.as_str())] {
+        let put = format!("PUT /db/{id} HTTP/1.1\r\n{host}{header}\r\n{body}");
+        let answer = exchange(&mut stream, &put).await;
+        assert!(answer.starts_with("HTTP/1.1 201 "), "{answer}");
+        let answer = exchange(&mut stream, &list).await;
+        assert!(rows(&answer) == 2, "{answer}");
+        assert_eq!(couch.get(&format!("/db/{id}")).await.json()["a"], list);
+    }
+    let expecting = format!("PUT /db/late HTTP/1.1\r\n{host}{length}expect: 100-continue\r\n\r\n");
+    assert!(exchange(&mut stream, &expecting).await.starts_with("HTTP/1.1 100 "));
+    assert!(exchange(&mut stream, &lookalike).await.starts_with("HTTP/1.1 201 "));
+    assert_eq!(couch.get("/db/late").await.json()["a"], list);
+    // An answer that comes before its body was read.
+    let early = format!("PATCH /db HTTP/1.1\r\n{host}{length}\r\n{lookalike}");
+    assert!(exchange(&mut stream, &early).await.starts_with("HTTP/1.1 405 "));
+    assert_eq!(rows(&exchange(&mut stream, &list).await), 2);
+    // All at once.
+    let put = format!("PUT /db/last HTTP/1.1\r\n{host}{length}\r\n{lookalike}");
+    let end = format!("GET /db?\"<> HTTP/1.1\r\n{host}connection: close\r\n\r\n");
+    stream.write_all([list.as_str(), &put, &list, &end].concat().as_bytes()).await.unwrap();
+    let mut answers = String::new();
+    stream.read_to_string(&mut answers).await.unwrap();
+    assert_eq!((answers.matches("HTTP/1.1 20").count(), rows(&answers)), (4, 4), "{answers}");
+    assert_eq!(couch.get("/db/last").await.json()["a"], list);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_body_over_the_limit_is_refused_by_its_length_alone() {
     let couch = Couch::with(Options { max_request_size: 1000, ..Options::default() }).await;
     couch.database("db").await;
