@@ -152,7 +152,7 @@ fn records_that_fail_are_named_and_spoil_nothing_else() {
         r#"{"key":"_forbidden"}"#,
         r#"{"key":"b","_unknown":1}"#,
         "[1]",
-        &format!(r#"{{"key":"big","text":"{}"}}"#, "x".repeat(1_000_001)),
+        &format!(r#"{{"key":"big","text":"{}"}}"#, "x".repeat(8_000_001)),
     ]
     .join("\n");
     let output = couch_layer(folder.path(), &["import", "db", "-", "--id-field", "key", "--json"], &input);

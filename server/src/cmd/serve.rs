@@ -42,11 +42,12 @@ pub struct Serve {
     cors_credentials: bool,
 
     /// The largest document, in bytes of compact JSON; at most 8000000
-    #[arg(long, value_name = "BYTES", env = "COUCH_LAYER_MAX_DOCUMENT_SIZE", default_value_t = 1_000_000,
+    #[arg(long, value_name = "BYTES", env = "COUCH_LAYER_MAX_DOCUMENT_SIZE", default_value_t = 8_000_000,
           value_parser = clap::value_parser!(u32).range(1..=8_000_000))]
     max_document_size: u32,
 
-    /// The largest request, in bytes, before and after gzip is unpacked
+    /// The largest request, in bytes, before and after gzip is unpacked. It is held in memory while it is served,
+    /// and what is read from it beside it
     #[arg(long, value_name = "BYTES", env = "COUCH_LAYER_MAX_REQUEST_SIZE", default_value_t = 64 << 20,
           value_parser = clap::value_parser!(u32).range(1024..))]
     max_request_size: u32,

@@ -178,18 +178,18 @@ async fn bad_input_is_refused_and_nothing_is_written() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn documents_are_limited_to_the_byte() {
+async fn documents_are_limited_to_the_byte_as_in_couchdb() {
     let couch = Couch::start().await;
     couch.database("db").await;
     // {"a":"…"} is eight bytes and the text.
     let of = |size: usize| json!({"a": "x".repeat(size - 8)});
-    let over = couch.json("PUT", "/db/x", of(1_000_001)).await;
+    let over = couch.json("PUT", "/db/x", of(8_000_001)).await;
     over.refused(413, "document_too_large", "x");
     assert_eq!(couch.get("/db/x").await.status, 404);
-    couch.put("/db/x", of(1_000_000)).await;
+    couch.put("/db/x", of(8_000_000)).await;
     // The special members do not count.
     let rev = couch.get("/db/x").await.json()["_rev"].as_str().unwrap().to_owned();
-    let mut whole = of(1_000_000);
+    let mut whole = of(8_000_000);
     whole["_rev"] = Value::String(rev);
     whole["_id"] = "x".into();
     couch.put("/db/x", whole).await;

@@ -38,7 +38,7 @@ pub(crate) struct SourceArgs {
     #[arg(long, value_name = "URL")]
     url: Option<ServerUrl>,
     /// With --engine, the largest document in bytes of compact JSON, as for `serve`
-    #[arg(long, value_name = "BYTES", env = "COUCH_LAYER_MAX_DOCUMENT_SIZE", default_value_t = 1_000_000,
+    #[arg(long, value_name = "BYTES", env = "COUCH_LAYER_MAX_DOCUMENT_SIZE", default_value_t = 8_000_000,
           value_parser = clap::value_parser!(u32).range(1..=8_000_000))]
     max_document_size: u32,
 }
@@ -71,7 +71,7 @@ impl SourceArgs {
 impl SourceArgs {
     /// That store, with a server's usual limits.
     pub(crate) fn in_store(engine: &EngineUrl) -> Self {
-        SourceArgs { engine: Some(engine.clone()), url: None, max_document_size: 1_000_000 }
+        SourceArgs { engine: Some(engine.clone()), url: None, max_document_size: 8_000_000 }
     }
 
     /// Opens the database `name` to look at its rows, or at what is left of one that moved away.
