@@ -340,7 +340,7 @@ async fn document(
 
 impl AllDocsRequest {
     /// The rows asked for; `None` where the range is inverted.
-    fn range(&self, keys: &keys::DatabaseKeys) -> Option<RangeRequest> {
+    pub(crate) fn range(&self, keys: &keys::DatabaseKeys) -> Option<RangeRequest> {
         let (first, beyond) = keys.bounds(DatabaseKey::AllDocs);
         let at = |id: &String| KeySelector::first_greater_or_equal(keys.key(DatabaseKey::AllDoc(id)));
         let after = |id: &String| KeySelector::first_greater_than(keys.key(DatabaseKey::AllDoc(id)));

@@ -16,6 +16,7 @@ mod branch;
 mod catalog;
 mod changes;
 mod check;
+mod count;
 mod document;
 mod documents;
 mod edit;

@@ -44,11 +44,11 @@ async fn plan(request: &Request, database: &Documents, body: Option<&JsonText>) 
             "feed" => kind = feed_kind(value)?,
             "since" | "last-event-id" => since = Some(value.to_owned()),
             "limit" => {
-                // 0 is as 1 (CouchDB's documentation).
-                let count: u64 = value
+                let count: i64 = value
                     .parse()
                     .map_err(|_| ApiError::bad_request("The limit parameter should be a non-negative integer"))?;
-                limit = Some(count.max(1));
+                // As in CouchDB, one below 0 is none.
+                limit = u64::try_from(count).ok();
             }
             "style" => {
                 style = match value {

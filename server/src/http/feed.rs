@@ -19,8 +19,11 @@
 //! A feed ends well when its limit is reached, its timeout passes, the server stops or the database is
 //! dropped: with the sequence from which the client goes on. A list of changes, which is as long as it is,
 //! breaks off when the database is dropped within it.
+//!
+//! What is pending is said at the end of an answer, and counted there where it is not known by then.
 
 use std::collections::HashSet;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -134,12 +137,16 @@ pub(crate) async fn respond(request: &Request, database: Documents, plan: Plan) 
         Reader { app: request.app.clone(), database, plan, last, pending: None, sent: 0, begun: false, moves: 0 };
     // The first page goes before the status, so that what is wrong has a status of its own.
     let first = reader.page().await?;
-    let ends = !first.more && (kind == FeedKind::Normal || (kind == FeedKind::Longpoll && first.rows > 0));
+    let ends = match kind {
+        FeedKind::Normal => !first.more,
+        FeedKind::Longpoll => !first.more && (first.rows > 0 || reader.is_full()),
+        FeedKind::Continuous | FeedKind::EventSource => false,
+    };
     if ends {
         let mut body = Vec::with_capacity(first.bytes.len() + 80);
         body.extend_from_slice(b"{\"results\":[\n");
         body.extend_from_slice(&first.bytes);
-        reader.write_end(&mut body);
+        reader.write_end(&mut body).await?;
         return Ok(response::with_json(StatusCode::OK, response::Body::Whole(Some(body.into()))));
     }
     let body = response::stream(|writer| Feed::new(reader, writer).run(first));
@@ -157,6 +164,10 @@ impl Reader {
     async fn page(&mut self) -> Result<Page> {
         let plan = &self.plan;
         let left = plan.limit.map(|limit| limit.saturating_sub(self.sent));
+        if left == Some(0) {
+            // Nothing was asked for.
+            return Ok(Page { bytes: Vec::new(), rows: 0, more: false });
+        }
         let by_selector = matches!(plan.filter, Filter::Selector(_));
         let selects = matches!(plan.filter, Filter::Selector(_) | Filter::Design);
         let request = ChangesRequest {
@@ -203,14 +214,24 @@ impl Reader {
         Ok(page)
     }
 
-    /// Reads from the database, wherever it is by now.
     async fn batch(&mut self, request: ChangesRequest) -> Result<ChangesBatch> {
         let asked = Arc::new(request);
+        self.read(|database| {
+            let request = asked.clone();
+            async move { database.changes(&request).await }
+        })
+        .await
+    }
+
+    /// Reads from the database, wherever it is by now.
+    async fn read<T, F>(&mut self, read: impl Fn(Documents) -> F) -> Result<T>
+    where
+        F: Future<Output = model::Result<T>> + Send + 'static,
+        T: Send + 'static,
+    {
         let mut moves = 0;
         loop {
-            let (database, request) = (self.database.clone(), asked.clone());
-            let read = self.app.scan(async move { database.changes(&request).await }).await;
-            match read {
+            match self.app.scan(read(self.database.clone())).await {
                 Err(error) if error.is_moved() && moves < MOST_MOVES => {
                     moves += 1;
                     self.follow().await?;
@@ -321,24 +342,37 @@ impl Reader {
         }
     }
 
-    /// What a feed ends with.
-    fn write_end(&self, out: &mut Vec<u8>) {
-        if self.plan.kind == FeedKind::EventSource {
-            return;
+    /// How many changes are behind the last row.
+    async fn pending(&mut self) -> Result<u64> {
+        if let Some(pending) = self.pending {
+            return Ok(pending);
         }
+        let (last, descending) = (self.last, self.plan.descending);
+        match self.read(move |database| async move { database.pending(last, descending).await }).await {
+            // The feed ends since the database did.
+            Err(error) if error.is_no_database() => Ok(0),
+            pending => pending,
+        }
+    }
+
+    /// What a feed ends with.
+    async fn write_end(&mut self, out: &mut Vec<u8>) -> Result<()> {
+        if self.plan.kind == FeedKind::EventSource {
+            return Ok(());
+        }
+        let pending = self.pending().await?;
         let tail = out.len();
         let mut json = JsonWriter::new(out);
         json.begin_object();
         json.name("last_seq").display(self.last);
-        if let Some(pending) = self.pending {
-            json.name("pending").u64(pending);
-        }
+        json.name("pending").u64(pending);
         json.end_object();
         out.push(b'\n');
         if self.plan.kind.is_array() {
             // The same members, but into the object that holds the results.
             out.splice(tail..=tail, *b"\n],\n");
         }
+        Ok(())
     }
 }
 
@@ -415,7 +449,7 @@ impl Feed {
             };
         }
         let mut end = Vec::new();
-        self.reader.write_end(&mut end);
+        self.reader.write_end(&mut end).await?;
         Ok(self.writer.send(end).await?)
     }
 

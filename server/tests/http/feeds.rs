@@ -73,8 +73,6 @@ async fn a_feed_has_each_document_once_in_order() {
     assert_eq!(ids(&couch.get("/db/_changes?descending=true").await.json()), ["c", "a", "b"]);
     assert_eq!(ids(&couch.get("/db/_changes?descending=true&limit=1").await.json()), ["c"]);
     assert!(ids(&couch.get("/db/_changes?since=now").await.json()).is_empty());
-    // As CouchDB documents it, 0 is as 1.
-    assert_eq!(ids(&couch.get("/db/_changes?limit=0").await.json()), ["b"]);
     let docs = couch.get("/db/_changes?include_docs=true").await.json();
     assert_eq!((&docs["results"][1]["doc"]["v"], &docs["results"][2]["doc"]["_deleted"]), (&json!(2), &json!(true)));
 }
@@ -253,5 +251,76 @@ async fn many_feeds_share_a_database() {
     couch.put("/db/a", json!({})).await;
     for feed in &mut feeds {
         feed.until(|text| text.contains("\"a\"")).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_of_nothing_gives_no_rows_and_a_negative_one_is_none() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    for id in ["a", "b"] {
+        couch.put(&format!("/db/{id}"), json!({})).await;
+    }
+    let first = couch.get("/db/_changes?limit=1").await.json();
+    let since = first["last_seq"].as_str().unwrap();
+    for feed in ["normal", "longpoll"] {
+        let none = couch.get(&format!("/db/_changes?limit=0&feed={feed}&since={since}")).await.json();
+        assert_eq!(none, json!({"results": [], "last_seq": since, "pending": 1}), "{feed}");
+    }
+    let from_zero = couch.get("/db/_changes?limit=0").await.json();
+    assert_eq!((&from_zero["results"], &from_zero["pending"]), (&json!([]), &json!(2)));
+    assert!(from_zero["last_seq"].as_str().unwrap().bytes().all(|byte| byte == b'0'), "{from_zero}");
+    let live = Feed::open(&couch, &format!("/db/_changes?limit=0&feed=continuous&since={since}")).await.end().await;
+    assert_eq!(serde_json::from_str::<Value>(&live).unwrap(), json!({"last_seq": since, "pending": 1}));
+    assert_eq!(ids(&couch.get("/db/_changes?limit=-1").await.json()), ["a", "b"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_answer_says_how_much_is_pending() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    let docs: Vec<Value> = (0..50).map(|n| json!({"_id": format!("{n:02}"), "n": n % 2})).collect();
+    couch.json("POST", "/db/_bulk_docs", json!({"docs": docs})).await;
+    let feed = couch.get("/db/_changes").await.json();
+    let seq = |n: usize| feed["results"][n]["seq"].as_str().unwrap();
+    let pending = async |query: String| couch.get(&format!("/db/_changes?{query}")).await.json()["pending"].clone();
+    assert_eq!(pending(format!("since={}&limit=10", seq(9))).await, 30);
+    assert_eq!(pending(format!("since={}&limit=40", seq(9))).await, 0);
+    assert_eq!(pending(format!("since={}&limit=10&feed=longpoll", seq(9))).await, 30);
+    assert_eq!(pending("descending=true&limit=10".into()).await, 40);
+    assert_eq!(pending("since=now".into()).await, 0);
+    let selector = json!({"selector": {"n": 1}});
+    let path = format!("/db/_changes?filter=_selector&limit=5&since={}", seq(9));
+    // Rows 11, 13, 15, 17 and 19 pass; those behind the last are pending, whether they pass or not.
+    assert_eq!(couch.json("POST", &path, selector).await.json()["pending"], 30);
+    let some = couch.json("POST", "/db/_changes?filter=_doc_ids&limit=1", json!({"doc_ids": ["03", "07"]})).await;
+    assert_eq!(some.json()["pending"], 46);
+    let path = format!("/db/_changes?feed=continuous&limit=3&since={}", seq(39));
+    let lines = Feed::open(&couch, &path).await.end().await;
+    let last: Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
+    assert_eq!(last, json!({"last_seq": seq(42), "pending": 7}));
+    let timed = Feed::open(&couch, "/db/_changes?feed=continuous&since=now&timeout=10").await.end().await;
+    assert_eq!(serde_json::from_str::<Value>(&timed).unwrap()["pending"], 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn much_that_is_pending_is_estimated() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    // Long ids, so that the store's sample has some of them.
+    for batch in 0..4 {
+        let docs: Vec<Value> = (0..2000).map(|n| json!({"_id": format!("{batch}-{n:01000}")})).collect();
+        assert_eq!(couch.json("POST", "/db/_bulk_docs", json!({"docs": docs})).await.status, 201);
+    }
+    let mut since = couch.get("/db/_changes?limit=1").await.json()["last_seq"].clone();
+    let mut left = 7_999u64;
+    while left > 0 {
+        let path = format!("/db/_changes?limit=1500&since={}", since.as_str().unwrap());
+        let page = couch.get(&path).await.json();
+        left = left.saturating_sub(1500);
+        let pending = page["pending"].as_u64().unwrap();
+        let slack = if left <= 1000 { 0 } else { left / 3 };
+        assert!(pending.abs_diff(left) <= slack, "{pending} of {left}");
+        since = page["last_seq"].clone();
     }
 }
