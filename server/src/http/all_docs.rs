@@ -11,7 +11,7 @@ use model::{AllDocsEntry, AllDocsRequest, AllDocsRow, JsonText, JsonWriter, Loca
 
 use super::error::{ApiError, Result};
 use super::json_body::array_member;
-use super::listing::{Namespace, Query, fetch, range};
+use super::listing::{Namespace, Query, before, fetch, range};
 use super::request::Request;
 use super::response::{self, BodyWriter, Response, Stop};
 use super::state::{App, Documents};
@@ -66,7 +66,8 @@ impl Lister {
     /// Writes what stands before the rows, and the first page of them.
     async fn begin(&mut self, body: &mut Vec<u8>) -> Result<()> {
         let mut rows = Vec::new();
-        let head = self.page(&mut rows).await?;
+        let mut head = self.page(&mut rows).await?;
+        self.count(&mut head).await?;
         let mut json = JsonWriter::new(body);
         json.begin_object();
         for (name, value) in [("total_rows", head.total_rows), ("offset", head.offset)] {
@@ -85,6 +86,30 @@ impl Lister {
         body.extend_from_slice(b"[\r\n");
         body.extend_from_slice(&rows);
         Ok(())
+    }
+
+    /// Adds what the rows do not say: how many there are in the namespace, and before the first.
+    async fn count(&self, head: &mut Head) -> Result<()> {
+        let Some(mut total) = head.total_rows else { return Ok(()) };
+        if self.namespace == Namespace::Design
+            && let Some(designs) = range(&Query::default(), Namespace::Design)
+        {
+            total = self.count_docs(designs).await?;
+        }
+        head.total_rows = Some(total);
+        if self.query.keys.is_none() {
+            let before = match before(&self.query, self.namespace) {
+                Some(before) => self.count_docs(before).await?,
+                None => 0,
+            };
+            head.offset = Some(before.saturating_add(self.query.skip).min(total));
+        }
+        Ok(())
+    }
+
+    async fn count_docs(&self, range: AllDocsRequest) -> Result<u64> {
+        let database = self.database.clone();
+        self.app.scan(async move { database.count_docs(&range).await }).await
     }
 
     fn is_done(&self) -> bool {
@@ -130,7 +155,7 @@ impl Lister {
             self.separate(out);
             write_row(out, row, self.query.include_docs);
         }
-        let head = Head { total_rows: Some(found.total_rows), offset: found.offset, update_seq: found.update_seq };
+        let head = Head { total_rows: Some(found.total_rows), offset: None, update_seq: found.update_seq };
         Ok((head, found.next))
     }
 
@@ -154,7 +179,7 @@ impl Lister {
             Some(head) => Ok(head),
             None => {
                 let request = AllDocsRequest { limit: Some(0), ..fetch(&self.query) };
-                Ok(Head { offset: None, ..self.fetch_and_write(request, out).await?.0 })
+                Ok(self.fetch_and_write(request, out).await?.0)
             }
         }
     }
@@ -282,6 +307,7 @@ pub(crate) async fn all_docs(request: &mut Request, db: &str, endpoint: &str) ->
     for (name, value) in request.params.iter() {
         query.set_text(name, value)?;
     }
+    query.check()?;
     let mut lister = Lister::new(&request.app, &database, endpoint, query);
     let mut body = Vec::new();
     lister.begin(&mut body).await?;
@@ -316,6 +342,7 @@ pub(crate) async fn queries(request: &mut Request, db: &str, endpoint: &str) -> 
         for (name, value) in one.members() {
             query.set(&name, &body.slice_ref(value))?;
         }
+        query.check()?;
         listers.push(Lister::new(&request.app, &database, endpoint, query));
     }
     let body = response::stream(|writer| async move {

@@ -33,6 +33,9 @@ impl Key {
 pub(crate) struct Query {
     pub(crate) start: Option<Key>,
     pub(crate) end: Option<Key>,
+    /// Where the range begins and ends if no key says so.
+    start_id: Option<String>,
+    end_id: Option<String>,
     pub(crate) inclusive_end: bool,
     pub(crate) keys: Option<Vec<JsonText>>,
     pub(crate) descending: bool,
@@ -48,6 +51,8 @@ impl Default for Query {
         Query {
             start: None,
             end: None,
+            start_id: None,
+            end_id: None,
             inclusive_end: true,
             keys: None,
             descending: false,
@@ -93,8 +98,24 @@ impl Query {
         Ok(())
     }
 
+    /// Refuses what does not go together. To be called when every parameter has been taken.
+    pub(crate) fn check(&self) -> Result<()> {
+        let is_one = |keys: &[JsonText]| match keys {
+            [key] => Some(Key::of(key.root())) == self.start && self.start == self.end,
+            keys => keys.is_empty(),
+        };
+        match &self.keys {
+            Some(keys) if (self.start.is_some() || self.end.is_some()) && !is_one(keys) => {
+                Err(ApiError::query_parse("`keys` is incompatible with `key`, `start_key` and `end_key`"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn set_plain(&mut self, name: &str, value: &str) -> Result<()> {
         match name {
+            "startkey_docid" | "start_key_doc_id" => self.start_id = Some(value.to_owned()),
+            "endkey_docid" | "end_key_doc_id" => self.end_id = Some(value.to_owned()),
             "inclusive_end" => self.inclusive_end = params::parse_bool(value)?,
             "descending" => self.descending = params::parse_bool(value)?,
             "limit" => self.limit = params::parse_count(value)?,
@@ -158,8 +179,9 @@ impl Namespace {
 
 /// The listing of a range, as the model takes it; `None` where nothing can lie in it.
 pub(crate) fn range(query: &Query, namespace: Namespace) -> Option<AllDocsRequest> {
-    let from = query.start.clone().map(|key| (key, true));
-    let to = query.end.clone().map(|key| (key, query.inclusive_end));
+    let key = |key: &Option<Key>, id: &Option<String>| key.clone().or_else(|| id.clone().map(Key::Id));
+    let from = key(&query.start, &query.start_id).map(|key| (key, true));
+    let to = key(&query.end, &query.end_id).map(|key| (key, query.inclusive_end));
     let (low, high) = if query.descending { (to, from) } else { (from, to) };
     let mut low = match low {
         None | Some((Key::BelowAll, _)) => None,
@@ -185,6 +207,25 @@ pub(crate) fn range(query: &Query, namespace: Namespace) -> Option<AllDocsReques
     let (start, inclusive_start) = start.map_or((None, true), |(id, inclusive)| (Some(id), inclusive));
     let (end, inclusive_end) = end.map_or((None, true), |(id, inclusive)| (Some(id), inclusive));
     Some(AllDocsRequest { start, inclusive_start, end, inclusive_end, ..fetch(query) })
+}
+
+/// The rows of the listing that come before the query's first, as a range; `None` where it begins with the
+/// first row of all.
+pub(crate) fn before(query: &Query, namespace: Namespace) -> Option<AllDocsRequest> {
+    let start = query.start.clone().or_else(|| query.start_id.clone().map(Key::Id))?;
+    let all = Query { descending: query.descending, ..Query::default() };
+    let all = range(&all, namespace)?;
+    let end = match (start, query.descending) {
+        (Key::Id(id), _) => id,
+        // All of them are before it.
+        (Key::AboveAll, false) | (Key::BelowAll, true) => return Some(all),
+        (Key::BelowAll, false) | (Key::AboveAll, true) => return None,
+    };
+    let has_passed = |bound: &String| if query.descending { end < *bound } else { end > *bound };
+    match &all.end {
+        Some(last) if has_passed(last) => Some(all),
+        _ => Some(AllDocsRequest { end: Some(end), inclusive_end: false, ..all }),
+    }
 }
 
 /// What the model is to fetch, without saying of which documents.

@@ -108,3 +108,76 @@ async fn several_listings_come_in_one_answer() {
         "POST body must include `queries` parameter.",
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listing_says_how_many_rows_are_before_it() {
+    let couch = couch_with(&["a", "b", "c", "d", "_design/x", "_design/y"]).await;
+    let offset = async |query: &str| couch.get(&format!("/db/{query}")).await.json()["offset"].clone();
+    assert_eq!(offset("_all_docs").await, 0);
+    assert_eq!(offset("_all_docs?startkey=%22b%22").await, 3);
+    assert_eq!(offset("_all_docs?startkey=%22b%22&skip=1&limit=1").await, 4);
+    assert_eq!(offset("_all_docs?key=%22d%22").await, 5);
+    assert_eq!(offset("_all_docs?startkey=%22c%22&descending=true").await, 1);
+    assert_eq!(offset("_all_docs?startkey=%22z%22").await, 6);
+    assert_eq!(offset("_all_docs?startkey=%7B%7D").await, 6);
+    assert_eq!(offset("_all_docs?startkey=%22a%22&skip=100").await, 6);
+    assert_eq!(offset("_all_docs?keys=%5B%22a%22%5D").await, Value::Null);
+    assert_eq!(offset("_design_docs").await, 0);
+    assert_eq!(offset("_design_docs?startkey=%22_design/y%22").await, 1);
+    assert_eq!(offset("_local_docs").await, Value::Null);
+    let designs = couch.get("/db/_design_docs").await.json();
+    assert_eq!((&designs["total_rows"], keys(&designs)), (&json!(2), vec!["_design/x", "_design/y"]));
+    let designs = couch.json("POST", "/db/_design_docs", json!({"keys": ["_design/x", "a"]})).await.json();
+    assert_eq!(designs["total_rows"], 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_offset_of_a_far_row_is_an_estimate() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    // Long, so that the store's sample has some of them.
+    let id = |n: u64| format!("{n:01000}");
+    for some in (0..8_000).collect::<Vec<_>>().chunks(2000) {
+        let docs: Vec<Value> = some.iter().map(|n| json!({"_id": id(*n)})).collect();
+        assert_eq!(couch.json("POST", "/db/_bulk_docs", json!({"docs": docs})).await.status, 201);
+    }
+    let offset = async |start: u64, descending: bool| {
+        let path = format!("/db/_all_docs?startkey=%22{}%22&limit=1&descending={descending}", id(start));
+        couch.get(&path).await.json()["offset"].as_u64().unwrap()
+    };
+    for start in [900, 4000, 7999] {
+        for (found, exact) in [(offset(start, false).await, start), (offset(start, true).await, 7999 - start)] {
+            let slack = if exact <= 1000 { 0 } else { exact / 3 };
+            assert!(found.abs_diff(exact) <= slack && found <= 8_000, "{start}: {found}, not {exact}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ids_may_stand_where_keys_would() {
+    let couch = couch_with(&["a", "b", "c", "d"]).await;
+    let list = async |query: &str| couch.get(&format!("/db/_all_docs?{query}")).await.json();
+    assert_eq!(keys(&list("startkey_docid=b&endkey_docid=c").await), ["b", "c"]);
+    assert_eq!(keys(&list("start_key_doc_id=b&end_key_doc_id=d&inclusive_end=false").await), ["b", "c"]);
+    assert_eq!(keys(&list("startkey_docid=c&descending=true&limit=2").await), ["c", "b"]);
+    // A key goes before an id.
+    assert_eq!(keys(&list("startkey=%22c%22&startkey_docid=a").await), ["c", "d"]);
+    let posted = couch.json("POST", "/db/_all_docs", json!({"startkey_docid": "d"})).await.json();
+    assert_eq!(keys(&posted), ["d"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_go_with_no_range() {
+    let couch = couch_with(&["a", "b"]).await;
+    let reason = "`keys` is incompatible with `key`, `start_key` and `end_key`";
+    for query in ["key=%22a%22", "startkey=%22a%22", "endkey=%22a%22", "startkey=null"] {
+        let answer = couch.json("POST", &format!("/db/_all_docs?{query}"), json!({"keys": ["a", "b"]})).await;
+        answer.refused(400, "query_parse_error", reason);
+        let queries = json!({"queries": [{"keys": ["a", "b"], "endkey": "x"}]});
+        couch.json("POST", "/db/_all_docs/queries", queries).await.refused(400, "query_parse_error", reason);
+    }
+    // As in CouchDB, no keys and the one key go with it.
+    for body in [json!({"keys": [], "key": "a"}), json!({"keys": ["a"], "key": "a"})] {
+        assert_eq!(couch.json("POST", "/db/_all_docs", body.clone()).await.status, 200, "{body}");
+    }
+}
