@@ -241,8 +241,8 @@ impl Ancestors {
 
     /// The bytes of the newest `count` of a tuple.
     fn newest(&self, count: usize) -> Result<&[u8]> {
-        // The shortest element has three bytes, most have eighteen: short histories need no walk.
-        if self.raw.len() / 3 <= count {
+        // The shortest element has two bytes, most have eighteen: short histories need no walk.
+        if self.raw.len() / 2 <= count {
             return Ok(&self.raw);
         }
         let mut end = 0;
@@ -417,6 +417,14 @@ mod tests {
             [1, 1, 1, 1, 0, 0, 0].map(|n| n == 1)
         );
         assert_eq!(known(&branches, &[]).unwrap().len(), 0);
+    }
+
+    #[test]
+    fn hashes_without_bytes_are_counted_too() {
+        let none = RevHash::from_text("").unwrap();
+        let ancestors = Ancestors::from_hashes(&vec![none; 10]);
+        let parent = Branch { leaf: leaf(11, 1), size: 0, ancestors, crown: None };
+        assert_eq!(Ancestors::of_child(&parent, 10).unwrap().to_vec().unwrap().len(), 10);
     }
 
     #[test]

@@ -35,7 +35,8 @@ use crate::write::branches;
 impl<D: Database> Documents<D> {
     /// The document, at its winner or at `options.rev`.
     ///
-    /// Beside a revision that is named, only `revs` is heeded, as in CouchDB.
+    /// Beside a revision that is named, only `revs` and `latest` are heeded, as in CouchDB. The latest of a
+    /// revision that is not there is the winner.
     ///
     /// # Errors
     /// 404: `missing` where the document or the leaf is not there, `deleted` where the winner is a
@@ -52,6 +53,10 @@ impl<D: Database> Documents<D> {
         // The newest of several leaves is the first.
         match found.drain(..).next() {
             Some(OpenRev::Found(document)) => Ok(document),
+            _ if options.latest => {
+                let options = GetOptions { revs: options.revs, ..GetOptions::default() };
+                self.read(|transaction| self.winner(transaction, id, &options)).await
+            }
             Some(OpenRev::Missing(_)) | None => Err(Error::not_found(NotFound::Missing)),
         }
     }

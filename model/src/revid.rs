@@ -22,7 +22,8 @@ pub const MAX_REV_HASH_BYTES: usize = 255;
 #[error("Invalid rev format")]
 pub struct InvalidRev;
 
-/// The hash of a revision: 1 to [`MAX_REV_HASH_BYTES`] bytes, compared as bytes.
+/// The hash of a revision: up to [`MAX_REV_HASH_BYTES`] bytes, compared as bytes. None at all is a hash too, as
+/// in CouchDB.
 ///
 /// Sixteen bytes, which is what all but foreign revisions have, are held inline: a branch of a
 /// thousand ancestors is one allocation.
@@ -39,12 +40,12 @@ impl RevHash {
     /// The hash of these bytes.
     ///
     /// # Errors
-    /// [`InvalidRev`] if there are none or more than [`MAX_REV_HASH_BYTES`].
+    /// [`InvalidRev`] if there are more than [`MAX_REV_HASH_BYTES`].
     pub fn from_bytes(bytes: &[u8]) -> Result<RevHash, InvalidRev> {
         if let Ok(bytes) = <[u8; 16]>::try_from(bytes) {
             return Ok(RevHash(Repr::Md5(bytes)));
         }
-        if bytes.is_empty() || bytes.len() > MAX_REV_HASH_BYTES {
+        if bytes.len() > MAX_REV_HASH_BYTES {
             return Err(InvalidRev);
         }
         Ok(RevHash(Repr::Other(bytes.into())))
@@ -53,7 +54,7 @@ impl RevHash {
     /// The hash that a text without its position means, as in `_revisions.ids`.
     ///
     /// # Errors
-    /// [`InvalidRev`] if it is empty, too long, or has 32 bytes that are not hexadecimal.
+    /// [`InvalidRev`] if it is too long, or has 32 bytes that are not hexadecimal.
     pub fn from_text(text: &str) -> Result<RevHash, InvalidRev> {
         let text = text.as_bytes();
         if text.len() != 32 {
@@ -223,7 +224,7 @@ mod tests {
 
     #[test]
     fn text_and_back() {
-        for text in ["1-967a00dff5e02add41819138abb3284d", "3-abc", "18446744073709551615-x", "1-a-b-c", "7-é"] {
+        for text in ["1-967a00dff5e02add41819138abb3284d", "3-abc", "18446744073709551615-x", "1-a-b-c", "7-é", "1-"] {
             assert_eq!(RevId::parse(text).unwrap().to_string(), text);
         }
         for position in [9, 10, 907, 1_000_000, u64::MAX] {
@@ -240,7 +241,7 @@ mod tests {
     fn what_is_no_revision() {
         let long = format!("1-{}", "x".repeat(256));
         for text in
-            ["", "-", "1", "1-", "-abc", "0-abc", "x-abc", "1.0-abc", "18446744073709551616-x", " 1-x", long.as_str()]
+            ["", "-", "1", "0-", "-abc", "0-abc", "x-abc", "1.0-abc", "18446744073709551616-x", " 1-x", long.as_str()]
         {
             assert_eq!(RevId::parse(text), Err(InvalidRev), "{text:?}");
         }

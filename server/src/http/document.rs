@@ -2,6 +2,7 @@
 
 use hyper::StatusCode;
 use hyper::header::CONTENT_TYPE;
+use model::limits::{LOCAL_PREFIX, check_document_id};
 use model::{Document, Edit, ErrorKind, GetOptions, OpenRev, OpenRevs, RevId, WriteMode};
 
 use super::database::is_batch;
@@ -62,9 +63,27 @@ fn parse_revs(value: &str) -> Result<Vec<RevId>> {
     revs.collect()
 }
 
+/// 404 unless the document is there.
+pub(crate) async fn require(request: &Request, db: &str, id: &str) -> Result<()> {
+    let database = request.database(db).await?;
+    require_possible(id)?;
+    if id.starts_with(LOCAL_PREFIX) {
+        database.get_local(id).await?;
+    } else {
+        database.get(id, &GetOptions::default()).await?;
+    }
+    Ok(())
+}
+
+/// 404 for an id that no document can have: who reads is told that it is missing, who writes what is wrong.
+fn require_possible(id: &str) -> Result<()> {
+    check_document_id(id).map_err(|_| ApiError::not_found("missing"))
+}
+
 async fn read(request: &Request, db: &str, id: &str) -> Result<Response> {
     let options = get_options(&request.params)?;
     let database = request.database(db).await?;
+    require_possible(id)?;
     match request.params.get("open_revs") {
         None => {}
         Some("all") => return open_revs(request, &database, id, OpenRevs::All, options).await,

@@ -153,7 +153,10 @@ async fn admit_and_route(
     if request.app.auth.is_party() {
         refuse_rebound_host(&request.headers)?;
     }
-    let segments = params::segments(uri.path())?;
+    let (segments, is_no_name) = params::segments(uri.path())?;
+    if is_no_name && request.method != Method::GET {
+        return Err(params::not_utf8());
+    }
     request.params = Params::parse(uri.query().unwrap_or(""))?;
     let is_login = request.method == Method::POST && segments.first().is_some_and(|first| first == "_session");
     if !is_login {
@@ -166,12 +169,12 @@ async fn admit_and_route(
         Some(name) if may_write(&request.method, &segments) => request.app.relocations.admit(name).await,
         _ => None,
     };
-    let outcome = authorize_and_route(request, &segments).await;
+    let outcome = authorize_and_route(request, &segments, is_no_name).await;
     match (&outcome, segments.first()) {
         (Err(error), Some(name))
             if request.method == Method::GET && error.is_stale_handle() && request.app.forget(name) =>
         {
-            authorize_and_route(request, &segments).await
+            authorize_and_route(request, &segments, is_no_name).await
         }
         _ => outcome,
     }
@@ -184,8 +187,12 @@ fn may_write(method: &Method, segments: &[String]) -> bool {
     *method != Method::GET && !matches!(subject, Some("_changes" | "_couch_layer"))
 }
 
-async fn authorize_and_route(request: &mut Request, segments: &[String]) -> Result<Response> {
+async fn authorize_and_route(request: &mut Request, segments: &[String], is_no_name: bool) -> Result<Response> {
     authorize(request, segments).await?;
+    if is_no_name && let Some(db) = segments.first() {
+        request.database(db).await?;
+        return Err(ApiError::not_found("missing"));
+    }
     route::route(request, segments).await
 }
 

@@ -12,22 +12,46 @@ use percent_encoding::percent_decode_str;
 
 use super::error::{ApiError, Result};
 
-/// Splits and decodes a path.
-pub(crate) fn segments(path: &str) -> Result<Vec<String>> {
-    path.split('/').filter(|segment| !segment.is_empty()).map(decode_form).collect()
+/// Splits and decodes a path. With it comes whether a name within the database is not UTF-8: nothing has
+/// that name, which is for who reads it to say.
+pub(crate) fn segments(path: &str) -> Result<(Vec<String>, bool)> {
+    let mut segments = Vec::new();
+    let mut is_no_name = false;
+    for segment in path.split('/').filter(|segment| !segment.is_empty()) {
+        segments.push(match decode_form(segment) {
+            Err(_) if !segments.is_empty() && has_valid_escapes(segment) => {
+                is_no_name = true;
+                String::from_utf8_lossy(&percent_decode_str(segment).collect::<Vec<u8>>()).into_owned()
+            }
+            decoded => decoded?,
+        });
+    }
+    Ok((segments, is_no_name))
+}
+
+/// Whether each percent sign is followed by two hexadecimal digits.
+fn has_valid_escapes(text: &str) -> bool {
+    let mut rest = text.as_bytes();
+    while let Some(at) = rest.iter().position(|&byte| byte == b'%') {
+        match rest.get(at + 1..at + 3) {
+            Some(digits) if digits.iter().all(u8::is_ascii_hexdigit) => rest = &rest[at + 3..],
+            _ => return false,
+        }
+    }
+    true
 }
 
 /// Decodes percent signs; 400 for one that is followed by anything but two hexadecimal digits, and
 /// for text that is not UTF-8.
 pub(crate) fn decode(text: &str) -> Result<Cow<'_, str>> {
-    let mut rest = text.as_bytes();
-    while let Some(at) = rest.iter().position(|&byte| byte == b'%') {
-        match rest.get(at + 1..at + 3) {
-            Some(digits) if digits.iter().all(u8::is_ascii_hexdigit) => rest = &rest[at + 3..],
-            _ => return Err(ApiError::bad_request("invalid_url_encoding")),
-        }
+    if !has_valid_escapes(text) {
+        return Err(ApiError::bad_request("invalid_url_encoding"));
     }
-    percent_decode_str(text).decode_utf8().map_err(|_| ApiError::bad_request("the URL is not UTF-8"))
+    percent_decode_str(text).decode_utf8().map_err(|_| not_utf8())
+}
+
+pub(crate) fn not_utf8() -> ApiError {
+    ApiError::bad_request("the URL is not UTF-8")
 }
 
 /// A path segment as CouchDB encodes it (`couch_util:url_encode`).
@@ -119,8 +143,9 @@ mod tests {
 
     #[test]
     fn a_slash_inside_a_segment_does_not_split_it() {
-        assert_eq!(segments("/a%2Fb//c+d/").unwrap(), ["a/b", "c d"]);
-        assert_eq!(segments("/").unwrap(), [""; 0]);
+        assert_eq!(segments("/a%2Fb//c+d/").unwrap(), (vec!["a/b".into(), "c d".into()], false));
+        assert_eq!(segments("/").unwrap(), (vec![], false));
+        assert!(segments("/db/%ff").unwrap().1);
         for wrong in ["/a%", "/a%2", "/a%zz", "/%ff"] {
             assert_eq!(segments(wrong).unwrap_err().status(), 400, "{wrong}");
         }

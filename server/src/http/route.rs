@@ -1,5 +1,7 @@
 //! Which handler answers which path.
 
+use hyper::Method;
+
 use super::error::{ApiError, Result};
 use super::request::Request;
 use super::response::Response;
@@ -57,16 +59,24 @@ pub(crate) async fn route(request: &mut Request, segments: &[String]) -> Result<
         [_, "_local", ..] => Err(ApiError::bad_request("_local documents do not accept attachments.")),
         [db, id] if id.starts_with("_local/") => local::document(request, db, id).await,
         [db, "_design", name] => document::document(request, db, &format!("_design/{name}")).await,
-        [db, "_design", _, function, ..] if function.starts_with('_') => {
-            missing(request, db, "functions of design documents (views, shows, lists, updates, rewrites)").await
-        }
-        [db, "_design", _, ..] => missing(request, db, "attachments").await,
+        [db, "_design", name, rest @ ..] => missing_of(request, db, &format!("_design/{name}"), rest).await,
         [db, id] => document::document(request, db, id).await,
-        [db, id, ..] if id.starts_with("_design/") => {
-            missing(request, db, "attachments and functions of design documents").await
-        }
-        [db, _, ..] => missing(request, db, "attachments").await,
+        [db, id, rest @ ..] => missing_of(request, db, id, rest).await,
     }
+}
+
+/// 501 for what belongs to a document, a function or an attachment; 404 first where that document is missing.
+async fn missing_of(request: &Request, db: &str, id: &str, rest: &[&str]) -> Result<Response> {
+    let is_function = id.starts_with("_design/") && rest.first().is_some_and(|name| name.starts_with('_'));
+    // Writing an attachment may make its document.
+    if is_function || request.method == Method::GET {
+        document::require(request, db, id).await?;
+    }
+    let what = match is_function {
+        true => "functions of design documents (views, shows, lists, updates, rewrites)",
+        false => "attachments",
+    };
+    missing(request, db, what).await
 }
 
 /// 501 naming what there is in CouchDB and not here; 404 first where the database is missing too.

@@ -197,6 +197,7 @@ async fn maintenance_answers_truthfully() {
 async fn what_is_missing_is_named() {
     let couch = Couch::start().await;
     couch.database("db").await;
+    couch.put("/db/_design/d", json!({})).await;
     for (method, path, word) in [
         ("PUT", "/db/doc/file.txt", "attachments"),
         ("GET", "/db/_design/d/_view/v", "views"),

@@ -1,6 +1,6 @@
 //! Single documents: reading, writing, tags, copies, local documents.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::Couch;
 
@@ -197,4 +197,86 @@ async fn a_reader_sees_revisions_and_conflicts_on_request() {
     assert_eq!(mixed.text.matches(&format!("--{boundary}")).count(), 4);
     assert!(mixed.text.ends_with(&format!("--{boundary}--")) && mixed.text.contains("\"from\":\"b\""));
     couch.get("/db/none?open_revs=all").await.refused(404, "not_found", "missing");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replicator_brings_documents_of_megabytes() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    let many: Vec<String> = (0..60_000).map(|n| format!("{n:0100}")).collect();
+    let doc = json!({"_id": "many", "_rev": "1-abc", "many": many});
+    let body = json!({"new_edits": false, "docs": [doc]});
+    assert_eq!(couch.json("POST", "/db/_bulk_docs", body).await.json(), json!([]));
+    assert_eq!(couch.get("/db/many").await.json()["many"][59_999], many[59_999]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revision_without_a_hash_is_one_as_in_couchdb() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    let put = async |body: Value| couch.json("PUT", "/db/x?new_edits=false", body).await;
+    put(json!({"_rev": "0-abc"})).await.refused(400, "bad_request", "Invalid rev format");
+    assert_eq!(put(json!({"_rev": "1-", "v": 1})).await.status, 201);
+    assert_eq!(couch.get("/db/x").await.json(), json!({"_id": "x", "_rev": "1-", "v": 1}));
+    assert_eq!(couch.get("/db/x?rev=1-").await.json()["v"], 1);
+    // It loses against every other, and is an ancestor as others are.
+    let docs = json!([{"_id": "x", "_rev": "1-a", "v": 2}, {"_id": "y", "_revisions": {"start": 2, "ids": ["b", ""]}}]);
+    couch.json("POST", "/db/_bulk_docs", json!({"docs": docs, "new_edits": false})).await;
+    assert_eq!(couch.get("/db/x?conflicts=true").await.json()["_conflicts"], json!(["1-"]));
+    let next = couch.put("/db/x?rev=1-", json!({"v": 3})).await;
+    let ids = couch.get("/db/x?revs=true").await.json()["_revisions"]["ids"].clone();
+    assert_eq!(ids, json!([next[2..], ""]));
+    assert_eq!(couch.get("/db/y?revs=true").await.json()["_revisions"], json!({"start": 2, "ids": ["b", ""]}));
+    let missing = couch.json("POST", "/db/_revs_diff", json!({"x": ["1-", "2-"], "z": ["1-"]})).await.json();
+    assert_eq!(missing["x"]["missing"], json!(["2-"]));
+    assert_eq!(missing["z"]["missing"], json!(["1-"]));
+    assert_eq!(couch.get("/db/y?rev=1-").await.status, 404);
+    let report = couch.get("/db/_couch_layer/check").await;
+    assert_eq!((report.status.as_u16(), &report.json()["problems"]), (200, &json!([])), "{}", report.text);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_latest_of_a_revision_that_is_not_there_is_the_winner() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    let rev = couch.put("/db/x", json!({"v": 1})).await;
+    let found = couch.get("/db/x?rev=1-abc&latest=true&revs=true").await.json();
+    assert_eq!((&found["_rev"], &found["_revisions"]["start"]), (&json!(rev), &json!(1)));
+    couch.get("/db/x?rev=1-abc").await.refused(404, "not_found", "missing");
+    couch.get("/db/none?rev=1-abc&latest=true").await.refused(404, "not_found", "missing");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_there_is_404_before_it_is_501() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    for path in [
+        // No id can be this.
+        "/db/%ff",
+        "/db/_design/%ff",
+        "/db/_local/%ff",
+        "/db/_unknown",
+        "/db/_design/",
+        // Functions and attachments of what is not there.
+        "/db/_design/none/_view/x",
+        "/db/_design/none/_show/x/y",
+        "/db/_design/none/file",
+        "/db/_design%2Fnone/file",
+        "/db/none/file",
+        "/db/_local%2Fnone/file",
+    ] {
+        let answer = couch.get(path).await;
+        assert_eq!((answer.status.as_u16(), &answer.json()["reason"]), (404, &json!("missing")), "{path}");
+    }
+    couch.get("/none/%ff").await.refused(404, "not_found", "Database does not exist.");
+    for id in ["_design/here", "here"] {
+        couch.put(&format!("/db/{id}"), json!({})).await;
+    }
+    assert_eq!(couch.get("/db/_design/here/_view/x").await.status, 501);
+    assert_eq!(couch.json("PUT", "/db/new/file", json!({})).await.status, 501);
+    let gone = couch.put("/db/_design/gone", json!({})).await;
+    couch.call("DELETE", &format!("/db/_design/gone?rev={gone}")).await;
+    couch.get("/db/_design/gone/_view/x").await.refused(404, "not_found", "deleted");
+    // Writes name what is wrong with the id.
+    assert_eq!(couch.json("PUT", "/db/%ff", json!({})).await.status, 400);
 }
