@@ -302,7 +302,7 @@ pub(crate) async fn all_docs(request: &mut Request, db: &str, endpoint: &str) ->
                 query.set(&name, &body.slice_ref(value))?;
             }
         }
-        _ => return Err(ApiError::method_not_allowed("GET,HEAD,POST")),
+        _ => return Err(ApiError::unrouted()),
     }
     for (name, value) in request.params.iter() {
         query.set_text(name, value)?;
@@ -326,7 +326,6 @@ pub(crate) async fn all_docs(request: &mut Request, db: &str, endpoint: &str) ->
 /// Several listings in one answer.
 pub(crate) async fn queries(request: &mut Request, db: &str, endpoint: &str) -> Result<Response> {
     let database = request.database(db).await?;
-    request.allow("POST")?;
     let body = request.json_object().await?;
     let queries = array_member(&body, "queries")?;
     let queries = queries.ok_or_else(|| ApiError::bad_request("POST body must include `queries` parameter."))?;

@@ -17,7 +17,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE, URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit, Mac};
-use hyper::Method;
 use hyper::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderValue};
 use model::{JsonRef, JsonText};
 use sha2::Sha256;
@@ -231,38 +230,6 @@ fn basic_credentials(headers: &HeaderMap) -> Option<(String, String)> {
     Some((name.to_owned(), password.to_owned()))
 }
 
-/// What a request needs its user to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Needs {
-    /// Nothing.
-    Nobody,
-    /// A member of the database, as its `_security` has it.
-    Member,
-    /// An administrator of the database.
-    DatabaseAdmin,
-    /// The server's administrator.
-    ServerAdmin,
-}
-
-/// What a request for these path segments needs.
-pub(crate) fn needs(method: &Method, segments: &[String]) -> Needs {
-    let mut parts = [""; 3];
-    for (part, segment) in parts.iter_mut().zip(segments) {
-        *part = segment;
-    }
-    match (segments.len(), parts) {
-        (0, _) => Needs::Nobody,
-        (_, ["_up" | "_uuids" | "_session" | "_utils" | "favicon.ico", ..]) => Needs::Nobody,
-        (_, [first, ..]) if first.starts_with('_') => Needs::ServerAdmin,
-        (1, _) if *method == Method::PUT || *method == Method::DELETE => Needs::ServerAdmin,
-        (_, [_, "_couch_layer", "relocate"]) => Needs::ServerAdmin,
-        (_, [_, "_purge" | "_sync_shards" | "_purged_infos_limit", _]) => Needs::ServerAdmin,
-        (_, [_, "_compact" | "_view_cleanup", _]) => Needs::DatabaseAdmin,
-        (_, [_, "_security" | "_revs_limit", _]) if *method != Method::GET => Needs::DatabaseAdmin,
-        _ => Needs::Member,
-    }
-}
-
 /// Whether everyone is a member of a database with this security object: one that names neither
 /// members nor their roles. The default of CouchDB 3 names `_admin`.
 pub(crate) fn is_public(security: &JsonText) -> bool {
@@ -331,24 +298,6 @@ mod tests {
         assert_eq!(party.authenticate(&HeaderMap::new()).unwrap().user, User::Party);
         let basic = headers(AUTHORIZATION, "Basic YTpi");
         assert_eq!(party.authenticate(&basic).unwrap_err().status(), 401);
-    }
-
-    #[test]
-    fn requests_need_what_they_need_in_couchdb() {
-        let needs = |method: Method, path: &str| {
-            let segments: Vec<String> = path.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect();
-            super::needs(&method, &segments)
-        };
-        assert_eq!(needs(Method::GET, "/"), Needs::Nobody);
-        assert_eq!(needs(Method::POST, "/_session"), Needs::Nobody);
-        assert_eq!(needs(Method::GET, "/_all_dbs"), Needs::ServerAdmin);
-        assert_eq!(needs(Method::PUT, "/db"), Needs::ServerAdmin);
-        assert_eq!(needs(Method::PUT, "/db/doc"), Needs::Member);
-        assert_eq!(needs(Method::GET, "/db/_security"), Needs::Member);
-        assert_eq!(needs(Method::PUT, "/db/_security"), Needs::DatabaseAdmin);
-        assert_eq!(needs(Method::POST, "/db/_compact"), Needs::DatabaseAdmin);
-        assert_eq!(needs(Method::GET, "/db/_couch_layer/check"), Needs::Member);
-        assert_eq!(needs(Method::GET, "/db/_couch_layer/relocate"), Needs::ServerAdmin);
     }
 
     #[test]

@@ -87,7 +87,6 @@ pub(crate) async fn bulk_docs(request: &mut Request, db: &str) -> Result<Respons
 
 /// Reads what is asked for.
 async fn read(request: &mut Request) -> Result<Asked> {
-    request.allow("POST")?;
     let json = request.json_object().await?;
     // In one pass: looking a member up by its name walks over all the documents.
     let (mut docs, mut new_edits, mut all_or_nothing) = (None, Some(true), false);

@@ -23,7 +23,6 @@ enum Wanted {
 
 pub(crate) async fn bulk_get(request: &mut Request, db: &str) -> Result<Response> {
     let database = request.database(db).await?;
-    request.allow("POST")?;
     for unfit in ["open_revs", "new_edits", "w", "rev", "atts_since"] {
         if request.params.get(unfit).is_some() {
             return Err(ApiError::bad_request(format!("\"{unfit}\" query parameter is not acceptable")));

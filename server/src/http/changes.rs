@@ -25,7 +25,7 @@ pub(crate) async fn changes(request: &mut Request, db: &str) -> Result<Response>
             require_json(&request.headers)?;
             if request.body.is_absent() { None } else { Some(request.json_object().await?) }
         }
-        _ => return Err(ApiError::method_not_allowed("GET,POST,HEAD")),
+        _ => return Err(ApiError::unrouted()),
     };
     let plan = plan(request, &database, body.as_ref()).await?;
     feed::respond(request, database, plan).await

@@ -9,7 +9,6 @@ use super::response::{self, Response};
 use crate::report::Checked;
 
 pub(crate) async fn check(request: &Request, db: &str) -> Result<Response> {
-    request.allow("GET,HEAD")?;
     let database = request.database(db).await?;
     let report = request.app.scan(async move { database.check(|_| ()).await }).await?;
     Ok(response::json(StatusCode::OK, Checked::from(report).to_json(db)))

@@ -18,10 +18,7 @@ pub(crate) async fn database(request: &mut Request, name: &str) -> Result<Respon
         Method::DELETE => drop_database(request, name).await,
         Method::GET => info(request, name).await,
         Method::POST => add_document(request, name).await,
-        _ => {
-            request.database(name).await?;
-            Err(ApiError::method_not_allowed("DELETE,GET,HEAD,POST,PUT"))
-        }
+        _ => Err(ApiError::unrouted()),
     }
 }
 

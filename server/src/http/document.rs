@@ -26,10 +26,7 @@ pub(crate) async fn document(request: &mut Request, db: &str, id: &str) -> Resul
             }
             Err(ApiError::bad_content_type("Content-Type must be multipart/form-data"))
         }
-        _ => {
-            request.database(db).await?;
-            Err(ApiError::method_not_allowed("DELETE,GET,HEAD,POST,PUT,COPY"))
-        }
+        _ => Err(ApiError::unrouted()),
     }
 }
 

@@ -71,6 +71,12 @@ impl ApiError {
             .with_header(ALLOW, HeaderValue::from_static(allowed))
     }
 
+    /// A method that the table of routes lets through and its handler does not know.
+    pub(crate) fn unrouted() -> Self {
+        tracing::error!("a handler lacks a method that its route has");
+        Self::internal()
+    }
+
     pub(crate) fn precondition_failed(reason: impl Into<Cow<'static, str>>) -> Self {
         Self::new(StatusCode::PRECONDITION_FAILED, "precondition_failed", reason)
     }

@@ -43,7 +43,7 @@ pub(crate) async fn document(request: &mut Request, db: &str, id: &str) -> Resul
             database.delete_local(id).await?;
             Ok(written(id, 0, StatusCode::OK))
         }
-        _ => Err(ApiError::method_not_allowed("DELETE,GET,HEAD,PUT")),
+        _ => Err(ApiError::unrouted()),
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) async fn security(request: &mut Request, db: &str) -> Result<Response
             database.set_security(security).await?;
             Ok(response::ok(StatusCode::OK))
         }
-        _ => Err(ApiError::method_not_allowed("PUT,GET")),
+        _ => Err(ApiError::unrouted()),
     }
 }
 
@@ -58,7 +58,6 @@ pub(crate) async fn view_cleanup(request: &Request, db: &str) -> Result<Response
 
 async fn accepted(request: &Request, db: &str) -> Result<Response> {
     request.database(db).await?;
-    request.allow("POST")?;
     require_json(&request.headers)?;
     Ok(response::ok(StatusCode::ACCEPTED))
 }
@@ -66,7 +65,6 @@ async fn accepted(request: &Request, db: &str) -> Result<Response> {
 /// Every write that was acknowledged is as durable as the engine makes it already.
 pub(crate) async fn ensure_full_commit(request: &Request, db: &str) -> Result<Response> {
     let database = request.database(db).await?;
-    request.allow("POST")?;
     require_json(&request.headers)?;
     let info = database.info().await?;
     Ok(response::object_with(StatusCode::CREATED, |json| {

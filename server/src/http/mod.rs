@@ -7,12 +7,12 @@
 //!      │
 //!   answer ── preflight, host, authentication, authorisation
 //!      │
-//!   route ─── path and method to a handler, one file for each group of endpoints
+//!   routes ── path and method to a handler, one file for each group of endpoints
 //! ```
 //!
-//! Paths are matched here rather than by a router's patterns, since CouchDB's grammar is its own:
+//! Paths are matched here rather than by a library's router, since CouchDB's grammar is its own:
 //! `%2F` belongs to a name, `_design/x` and `_design%2Fx` are one document, a trailing slash does not
-//! count, and `COPY` is a method.
+//! count, and `COPY` is a method. The table in [`routes`] says which there are.
 
 mod all_docs;
 mod auth;
@@ -39,7 +39,7 @@ mod request;
 mod response;
 mod revs;
 mod root;
-mod route;
+mod routes;
 mod session;
 mod state;
 mod stores;
@@ -62,12 +62,13 @@ pub use cors::CorsOptions;
 pub use listen::{Server, StartError};
 pub use state::Options;
 
-use auth::{Needs, User};
+use auth::User;
 use error::{ApiError, Result};
 use json_body::RequestBody;
 use params::Params;
 use request::Request;
 use response::{Body, Response};
+use routes::{Route, Who};
 use state::App;
 
 /// Serves a request: whatever happens, there is an answer.
@@ -164,36 +165,35 @@ async fn admit_and_route(
         request.user = found.user;
         *renewal = found.renewal;
     }
+    let (route, names) = routes::find(&segments)?;
     // While a database moves, its writes wait here for the moment in which they could fail.
-    let _admitted = match segments.first() {
-        Some(name) if may_write(&request.method, &segments) => request.app.relocations.admit(name).await,
+    let _admitted = match route.database(&names) {
+        Some(db) if route.waits_for_moves(&request.method) => request.app.relocations.admit(db).await,
         _ => None,
     };
-    let outcome = authorize_and_route(request, &segments, is_no_name).await;
-    match (&outcome, segments.first()) {
+    let outcome = authorize_and_answer(request, route, &names, is_no_name).await;
+    match (&outcome, route.database(&names)) {
         (Err(error), Some(name))
             if request.method == Method::GET && error.is_stale_handle() && request.app.forget(name) =>
         {
-            authorize_and_route(request, &segments, is_no_name).await
+            authorize_and_answer(request, route, &names, is_no_name).await
         }
         _ => outcome,
     }
 }
 
-/// Whether a request can neither be served again nor goes on by itself once its database is elsewhere: all
-/// but `GET`, feeds, and what this server is asked about itself.
-fn may_write(method: &Method, segments: &[String]) -> bool {
-    let subject = segments.get(1).map(String::as_str);
-    *method != Method::GET && !matches!(subject, Some("_changes" | "_couch_layer"))
-}
-
-async fn authorize_and_route(request: &mut Request, segments: &[String], is_no_name: bool) -> Result<Response> {
-    authorize(request, segments).await?;
-    if is_no_name && let Some(db) = segments.first() {
+async fn authorize_and_answer(
+    request: &mut Request,
+    route: &Route,
+    names: &[&str],
+    is_no_name: bool,
+) -> Result<Response> {
+    authorize(request, route, names).await?;
+    if is_no_name && let Some(db) = route.database(names) {
         request.database(db).await?;
         return Err(ApiError::not_found("missing"));
     }
-    route::route(request, segments).await
+    route.answer(request, names).await
 }
 
 /// While everyone is the administrator, a web page must not become one by pointing its own name at
@@ -218,17 +218,17 @@ fn refuse_rebound_host(headers: &HeaderMap) -> Result<()> {
     ))
 }
 
-async fn authorize(request: &Request, segments: &[String]) -> Result<()> {
+async fn authorize(request: &Request, route: &Route, names: &[&str]) -> Result<()> {
     if request.user.is_admin() {
         return Ok(());
     }
-    match auth::needs(&request.method, segments) {
-        Needs::Nobody => Ok(()),
-        Needs::ServerAdmin => Err(ApiError::unauthorized("You are not a server admin.")),
-        Needs::DatabaseAdmin => Err(ApiError::unauthorized("You are not a server or db admin.")),
-        Needs::Member => {
-            let Some(name) = segments.first() else { return Ok(()) };
-            let security = request.database(name).await?.security().await?;
+    match route.who(&request.method, names) {
+        Who::Public => Ok(()),
+        Who::ServerAdmin => Err(ApiError::unauthorized("You are not a server admin.")),
+        Who::DatabaseAdmin => Err(ApiError::unauthorized("You are not a server or db admin.")),
+        Who::Reader | Who::Writer => {
+            let Some(db) = route.database(names) else { return Ok(()) };
+            let security = request.database(db).await?.security().await?;
             if auth::is_public(&security) {
                 return Ok(());
             }

@@ -117,7 +117,7 @@ pub(crate) async fn relocate(request: &mut Request, name: &str) -> Result<Respon
         Method::GET => status(request, name).await,
         Method::POST => begin(request, name).await,
         Method::DELETE => abandon(request, name).await,
-        _ => Err(ApiError::method_not_allowed("DELETE,GET,HEAD,POST")),
+        _ => Err(ApiError::unrouted()),
     }
 }
 

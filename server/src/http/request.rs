@@ -86,12 +86,4 @@ impl Request {
         }
         url
     }
-
-    /// 405 unless the method is among `allowed`, listed as CouchDB does (`GET,HEAD`).
-    pub(crate) fn allow(&self, allowed: &'static str) -> Result<()> {
-        if allowed.split(',').any(|method| method == self.method.as_str()) {
-            return Ok(());
-        }
-        Err(ApiError::method_not_allowed(allowed))
-    }
 }

@@ -48,7 +48,6 @@ pub(crate) async fn missing_revs(request: &mut Request, db: &str) -> Result<Resp
 /// What of the body's revisions the database lacks; documents that lack nothing are left out.
 async fn compare(request: &mut Request, db: &str) -> Result<Vec<RevsDiff>> {
     let database = request.database(db).await?;
-    request.allow("POST")?;
     let wanted = wanted(&request.json_object().await?)?;
     let mut diffs = request.app.scan(async move { database.revs_diff(wanted).await }).await?;
     diffs.retain(|diff| !diff.missing.is_empty());
@@ -83,7 +82,7 @@ pub(crate) async fn revs_limit(request: &mut Request, db: &str) -> Result<Respon
             database.set_revs_limit(limit).await?;
             Ok(response::ok(StatusCode::OK))
         }
-        _ => Err(ApiError::method_not_allowed("PUT,GET")),
+        _ => Err(ApiError::unrouted()),
     }
 }
 

@@ -21,7 +21,6 @@ const MAX_UUIDS: usize = 1000;
 const MAX_INFO_KEYS: usize = 100;
 
 pub(crate) fn welcome(request: &Request) -> Result<Response> {
-    request.allow("GET,HEAD")?;
     Ok(response::object(|json| {
         json.name("couchdb").str("Welcome");
         json.name("version").str(API_VERSION);
@@ -34,8 +33,7 @@ pub(crate) fn welcome(request: &Request) -> Result<Response> {
     }))
 }
 
-pub(crate) fn up(request: &Request) -> Result<Response> {
-    request.allow("GET,HEAD")?;
+pub(crate) fn up() -> Result<Response> {
     Ok(response::object(|json| {
         json.name("status").str("ok");
         json.name("seeds").begin_object().end_object();
@@ -43,7 +41,6 @@ pub(crate) fn up(request: &Request) -> Result<Response> {
 }
 
 pub(crate) fn active_tasks(request: &Request) -> Result<Response> {
-    request.allow("GET,HEAD")?;
     let mut body = Vec::new();
     let mut json = JsonWriter::new(&mut body);
     json.begin_array();
@@ -53,7 +50,6 @@ pub(crate) fn active_tasks(request: &Request) -> Result<Response> {
 }
 
 pub(crate) fn uuids(request: &Request) -> Result<Response> {
-    request.allow("GET,HEAD")?;
     let count = match request.params.get("count") {
         None => 1,
         Some(text) => match text.parse::<i64>() {
@@ -90,7 +86,6 @@ pub(crate) fn fresh_ids(request: &Request, count: usize) -> Result<Vec<String>> 
 }
 
 pub(crate) async fn all_dbs(request: &Request) -> Result<Response> {
-    request.allow("GET,HEAD")?;
     let names = request.app.layer.database_names(&name_range(&request.params)?).await?;
     let mut body = Vec::new();
     let mut json = JsonWriter::new(&mut body);
@@ -107,7 +102,7 @@ pub(crate) async fn dbs_info(request: &mut Request) -> Result<Response> {
     let named = match request.method {
         Method::GET => false,
         Method::POST => true,
-        _ => return Err(ApiError::method_not_allowed("GET,HEAD,POST")),
+        _ => return Err(ApiError::unrouted()),
     };
     let names = if named {
         let json = request.json_object().await?;

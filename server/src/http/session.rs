@@ -20,7 +20,7 @@ pub(crate) async fn session(request: &mut Request) -> Result<Response> {
             redirect(request, "next", &mut response);
             Ok(response)
         }
-        _ => Err(ApiError::method_not_allowed("GET,HEAD,POST,DELETE")),
+        _ => Err(ApiError::unrouted()),
     }
 }
 
