@@ -12,8 +12,8 @@ use percent_encoding::percent_decode_str;
 
 use super::error::{ApiError, Result};
 
-/// Splits and decodes a path. With it comes whether a name within the database is not UTF-8: nothing has
-/// that name, which is for who reads it to say.
+/// Splits and decodes a path. The flag says that a name within a database is not UTF-8. Nothing can have such
+/// a name: reads answer 404 and writes 400.
 pub(crate) fn segments(path: &str) -> Result<(Vec<String>, bool)> {
     let mut segments = Vec::new();
     let mut is_no_name = false;

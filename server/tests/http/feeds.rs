@@ -273,6 +273,10 @@ async fn a_limit_of_nothing_gives_no_rows_and_a_negative_one_is_none() {
     let live = Feed::open(&couch, &format!("/db/_changes?limit=0&feed=continuous&since={since}")).await.end().await;
     assert_eq!(serde_json::from_str::<Value>(&live).unwrap(), json!({"last_seq": since, "pending": 1}));
     assert_eq!(ids(&couch.get("/db/_changes?limit=-1").await.json()), ["a", "b"]);
+    assert_eq!(couch.get("/db/_changes?limit=0&descending=true").await.json()["pending"], 2);
+    // A handle from before the database was dropped does not make it look empty.
+    couch.call("DELETE", "/db").await;
+    couch.get("/db/_changes?limit=0").await.refused(404, "not_found", "Database does not exist.");
 }
 
 #[tokio::test(flavor = "multi_thread")]
