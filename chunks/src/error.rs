@@ -53,6 +53,14 @@ pub enum Error {
         /// What the system says.
         what: String,
     },
+    /// It cannot be read which chunks some files refer to.
+    #[error("nothing was touched: of {files} files it cannot be read which chunks they refer to; {first}")]
+    Unread {
+        /// How many files.
+        files: u64,
+        /// The first of them, and why.
+        first: String,
+    },
     /// A setting that cannot work, with the figures.
     #[error("{0}")]
     Setting(String),

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use crate::ChunkStore;
-use crate::collect::children;
 use crate::error::{Error, Result};
 use crate::settings::Settings;
 use crate::store::{Body, Edit, Refusal, Written};
@@ -20,7 +19,7 @@ const AT_ONCE: usize = 500;
 /// What a check of all files found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
-    /// Files, at their live leaves.
+    /// Files, at their live leaves, that can be read.
     pub files: u64,
     /// Chunks that they refer to.
     pub chunks: u64,
@@ -28,6 +27,8 @@ pub struct Verified {
     pub missing: BTreeMap<String, Vec<String>>,
     /// Data documents that should have some of these and cannot be read, or whose objects cannot.
     pub damaged: Vec<String>,
+    /// Files of which it cannot be read which chunks they refer to, with the reason; they are not among `files`.
+    pub unread: Vec<String>,
 }
 
 impl ChunkStore {
@@ -78,13 +79,16 @@ impl ChunkStore {
     pub async fn verify(&self, mut progress: impl FnMut(u64) + Send) -> Result<Verified> {
         let mut verified = Verified::default();
         let mut wanted: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        self.each_file(|file, leaves| {
-            verified.files += 1;
-            for leaf in leaves {
-                let inline = leaf.body.get("eden").and_then(Value::as_object);
+        self.each_file(|file, found| {
+            let unread = found.iter().find_map(|found| found.as_ref().err());
+            match unread {
+                Some(what) => verified.unread.push(format!("\"{file}\" {what}")),
+                None => verified.files += 1,
+            }
+            for entry in found.into_iter().flatten() {
                 // What LiveSync keeps in the file itself needs no chunk.
-                for chunk in children(leaf).filter(|chunk| !inline.is_some_and(|inline| inline.contains_key(*chunk))) {
-                    let files = wanted.entry(chunk.to_owned()).or_default();
+                for chunk in entry.children.into_iter().filter(|chunk| !entry.inline.contains(chunk)) {
+                    let files = wanted.entry(chunk).or_default();
                     if files.last().is_none_or(|last| last != file) {
                         files.push(file.to_owned());
                     }

@@ -46,6 +46,7 @@ mod error;
 mod files;
 mod id;
 mod index;
+mod livesync;
 mod load;
 mod lookup;
 mod migrate;

@@ -110,7 +110,7 @@ fn is_prefix(text: &str) -> bool {
 
 /// Whether a document is one of those that this crate makes, or a chunk: no file.
 pub(crate) fn is_no_file(id: &str) -> bool {
-    [INDEX_PREFIX, DATA_PREFIX, CHUNK_PREFIX].iter().any(|prefix| id.starts_with(prefix)) || id == SETTINGS_ID
+    id.starts_with(CHUNK_PREFIX) || index_prefix(id).is_some() || data_parts(id).is_some() || id == SETTINGS_ID
 }
 
 #[cfg(test)]

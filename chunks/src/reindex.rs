@@ -39,8 +39,10 @@ impl ChunkStore {
     /// Builds the indexes again. `progress` is told how many of how many data documents are done.
     ///
     /// # Errors
-    /// [`Error::Contended`]; the store's failures. Begun again, it goes on.
+    /// [`Error::Unread`]; [`Error::Contended`]; the store's failures. Begun again, it goes on.
     pub async fn reindex(&self, mut progress: impl FnMut(u64, u64) + Send) -> Result<Reindexed> {
+        // Before anything is written: what no file seems to refer to would be marked for collection.
+        let references = self.references().await?;
         let mut report = Reindexed { replaced: self.replace_settings().await?, ..Reindexed::default() };
         report.replaced += self.replace_damaged().await?;
         let places = self.ids(DATA_PREFIX).await?;
@@ -51,7 +53,7 @@ impl ChunkStore {
         // Data documents lie under the prefixes that were current when they were made.
         let longest = places.iter().filter_map(|id| data_parts(id)).map(|(prefix, _)| prefix.len() as u8).max();
         self.grow(longest.unwrap_or(0)).await?;
-        let mut collection = Collection::for_reindex(self, self.settings().await?.unwrap_or_default()).await?;
+        let mut collection = Collection::for_reindex(self, self.settings().await?.unwrap_or_default(), references);
         let total = places.len() as u64;
         for group in places.chunk_by(|one, other| {
             data_parts(one).map(|(prefix, _)| prefix) == data_parts(other).map(|(prefix, _)| prefix)

@@ -27,8 +27,6 @@ mod marks;
 mod objects;
 mod references;
 
-pub(crate) use references::children;
-
 use std::collections::BTreeMap;
 
 use crate::ChunkStore;
@@ -133,6 +131,7 @@ impl ChunkStore {
     /// # Errors
     /// [`Error::Setting`] where there are aggregated chunks and no settings, [`Error::Malformed`] where the
     /// settings are damaged: nothing is touched, since nobody knows for how long it must be kept.
+    /// [`Error::Unread`] where it cannot be read which chunks a file refers to: nothing is touched either.
     /// [`Error::Contended`]; the store's failures. What was done until then stays, and is right.
     pub async fn collect(
         &self,
@@ -228,16 +227,16 @@ impl ChunkStore {
 
 impl<'s> Collection<'s> {
     /// One that goes through data documents alone, and removes nothing.
-    pub(crate) async fn for_reindex(chunks: &'s ChunkStore, settings: Settings) -> Result<Self> {
-        Ok(Collection {
+    pub(crate) fn for_reindex(chunks: &'s ChunkStore, settings: Settings, references: References) -> Self {
+        Collection {
             chunks,
             options: CollectOptions::default(),
             settings,
-            references: chunks.references().await?,
+            references,
             began_ms: 0,
             objects: Inventory::default(),
             report: Collected::default(),
-        })
+        }
     }
 
     /// What was done so far.

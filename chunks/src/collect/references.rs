@@ -1,23 +1,26 @@
 //! Which chunks files refer to.
 //!
 //! Every document with `children` refers to what is in them, at each of its live leaves, whether it is
-//! marked as deleted or not: LiveSync keeps such files, and their content can be had back.
+//! marked as deleted or not: LiveSync keeps such files, and their content can be had back. Where the list of any
+//! live leaf cannot be read, nobody knows what is garbage, and nothing is collected.
 //!
 //! The feed of changes is read from its beginning to its end. A reference that moves from one file to
 //! another meanwhile is met at one of them, since the later write is later in the feed.
 
 use std::collections::HashSet;
 
-use serde_json::Value;
 use twox_hash::XxHash64;
 
 use crate::ChunkStore;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::livesync::Entry;
 use crate::placement::is_no_file;
-use crate::store::Leaf;
 
 /// Rows of the feed, and files, read at a time.
 const AT_ONCE: usize = 500;
+
+/// A live leaf of a file, or why it cannot be read.
+pub(crate) type Found = std::result::Result<Entry, String>;
 
 /// The chunks that are referred to. Eight bytes each, of a hash: where two meet, a chunk too many is
 /// kept, never one too few.
@@ -43,27 +46,23 @@ fn hash(chunk: &str) -> u64 {
     XxHash64::oneshot(1, chunk.as_bytes())
 }
 
-/// The chunks that a leaf of a file refers to, in the file's order.
-pub(crate) fn children(leaf: &Leaf) -> impl Iterator<Item = &str> {
-    leaf.body.get("children").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
-}
-
 impl ChunkStore {
-    /// Calls `visit` for every file with its live leaves.
+    /// Calls `visit` for every file, with each of its live leaves or the reason why that one cannot be read.
     ///
     /// # Errors
-    /// The store's failures, and those of `visit`.
-    pub(crate) async fn each_file(&self, mut visit: impl FnMut(&str, &[Leaf]) + Send) -> Result<()> {
+    /// The store's failures.
+    pub(crate) async fn each_file(&self, mut visit: impl FnMut(&str, Vec<Found>) + Send) -> Result<()> {
         let mut since: Option<String> = None;
         loop {
             let changes = self.store.changes(since.as_deref(), AT_ONCE).await?;
             let files = changes.rows.into_iter().filter(|row| !row.deleted && !is_no_file(&row.id));
             let ids: Vec<String> = files.map(|row| row.id).collect();
             if !ids.is_empty() {
-                for (id, mut leaves) in ids.iter().zip(self.store.leaves(&ids, false).await?) {
-                    leaves.retain(|leaf| !leaf.deleted && leaf.body.contains_key("children"));
-                    if !leaves.is_empty() {
-                        visit(id, &leaves);
+                for (id, leaves) in ids.iter().zip(self.store.leaves(&ids, false).await?) {
+                    let live = leaves.iter().filter(|leaf| !leaf.deleted);
+                    let found: Vec<Found> = live.filter_map(|leaf| Entry::read(id, &leaf.body).transpose()).collect();
+                    if !found.is_empty() {
+                        visit(id, found);
                     }
                 }
             }
@@ -74,13 +73,31 @@ impl ChunkStore {
         }
     }
 
+    /// The chunks that files refer to.
+    ///
+    /// # Errors
+    /// [`Error::Unread`] where that cannot be said of any file: what it refers to would seem to be of no use to
+    /// anybody.
     pub(crate) async fn references(&self) -> Result<References> {
         let mut references = References::default();
-        self.each_file(|_, leaves| {
+        let mut unread: Option<(u64, String)> = None;
+        self.each_file(|id, found| {
             references.files += 1;
-            references.hashes.extend(leaves.iter().flat_map(children).map(hash));
+            let mut reason = None;
+            for found in found {
+                match found {
+                    Ok(entry) => references.hashes.extend(entry.children.iter().map(|chunk| hash(chunk))),
+                    Err(what) => reason = Some(what),
+                }
+            }
+            if let Some(what) = reason {
+                unread.get_or_insert_with(|| (0, format!("\"{id}\" {what}"))).0 += 1;
+            }
         })
         .await?;
-        Ok(references)
+        match unread {
+            Some((files, first)) => Err(Error::Unread { files, first }),
+            None => Ok(references),
+        }
     }
 }

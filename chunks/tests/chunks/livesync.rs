@@ -23,6 +23,7 @@ type Files = BTreeMap<&'static str, Vec<u8>>;
 /// The documents, by hand, and what is in the files that can be read without a passphrase.
 fn vault() -> (Vec<(String, Value)>, Files) {
     let binary = BINARY.map(|bytes| STANDARD.encode(bytes));
+    let path = format!("%{}Y2lwaGVydGV4dA==", "0a".repeat(32));
     let pieces = binary.each_ref().map(|piece| chunk_id(piece));
     let documents = json!({
         "h:1ecijke328qp3": {"type": "leaf", "data": "from-a\n"},
@@ -44,8 +45,8 @@ fn vault() -> (Vec<(String, Value)>, Files) {
         // Young pieces are kept in the file itself.
         "young.md": {"path": "young.md", "children": ["h:1ecijke328qp3", "h:2young"], "ctime": 1, "mtime": 2, "size": 12,
             "type": "plain", "eden": {"h:2young": {"data": "inline", "epoch": 1}}},
-        // Obfuscated paths and encrypted pieces.
-        "f:5d41402abc4b2a76b9719d911017c592": {"path": "/\\:%=ciphertext", "children": ["h:+u3yj679xuo58"], "ctime": 0,
+        // Obfuscated paths and encrypted pieces, as LiveSync's first encryption left them: the list is in clear.
+        "f:5d41402abc4b2a76b9719d911017c592": {"path": path, "children": ["h:+u3yj679xuo58"], "ctime": 0,
             "mtime": 0, "size": 0, "type": "plain", "eden": {}, "e_": true},
         // No file: LiveSync's own.
         "obsydian_livesync_version": {"version": 12, "type": "versioninfo"},

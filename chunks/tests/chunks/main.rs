@@ -1,7 +1,9 @@
 //! Chunks over documents, in process and over HTTP.
 
 mod collectors;
+mod encrypted;
 mod failures;
+mod fixtures;
 mod flaky;
 mod hybrid;
 mod hybrid_interruption;

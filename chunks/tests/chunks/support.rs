@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use chunks::store::{DocumentStore, Edit, HttpStore, ModelStore};
+use chunks::store::{Body, DocumentStore, Edit, HttpStore, ModelStore};
 use chunks::{Chunk, ChunkStore};
 use kv_api::AnyDatabase;
-use model::{CreateOptions, Layer, LayerOptions};
+use model::{CreateOptions, JsonText, Layer, LayerOptions};
+use serde_json::Value;
 use server::http::{Options, Server};
 
 /// Some databases, and what keeps them alive.
@@ -45,6 +46,12 @@ impl World {
             Some(server) => Arc::new(HttpStore::new(&format!("http://{}/{name}", server.address()), None).unwrap()),
             None => Arc::new(ModelStore::new(documents)),
         }
+    }
+
+    /// Writes a local document.
+    pub(crate) async fn put_local(&self, name: &str, id: &str, body: Body) {
+        let documents = self.layer.database(name).await.unwrap();
+        documents.put_local(id, None, JsonText::from_serde(&Value::Object(body)).unwrap()).await.unwrap();
     }
 
     /// Where the server listens, if there is one.

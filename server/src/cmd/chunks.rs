@@ -259,15 +259,21 @@ impl Verify {
         for (chunk, files) in verified.missing.iter().take(SHOWN) {
             report += &format!("\n  {chunk} is missing, for {}", files.join(", "));
         }
-        for line in verified.damaged.iter().take(SHOWN) {
+        for line in verified.damaged.iter().chain(&verified.unread).take(SHOWN) {
             report += &format!("\n  {line}");
         }
         progress::print(&report)?;
-        match verified.missing.len() {
-            0 => Ok(()),
-            missing => Err(failure(format!("{missing} chunks are missing"))),
+        match (verified.missing.len(), verified.unread.len()) {
+            (0, 0) => Ok(()),
+            (0, unread) => Err(failure(unread_files(unread))),
+            (missing, 0) => Err(failure(format!("{missing} chunks are missing"))),
+            (missing, unread) => Err(failure(format!("{missing} chunks are missing, and {}", unread_files(unread)))),
         }
     }
+}
+
+fn unread_files(count: usize) -> String {
+    format!("of {count} files it cannot be read which chunks they refer to")
 }
 
 fn show(bar: &ProgressBar, step: CollectStep) {

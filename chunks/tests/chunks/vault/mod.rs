@@ -94,7 +94,7 @@ fn write(root: &Path, path: &str, content: &[u8]) {
 }
 
 /// All files below a folder, with their content; of a link, what it says.
-fn content(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+pub(crate) fn content(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let (mut content, mut folders) = (BTreeMap::new(), vec![root.to_owned()]);
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use chunks::{ChunkStore, Error};
+use chunks::{ChunkStore, Error, Verified};
 use clap::Args;
 use percent_encoding::percent_decode_str;
 
-use super::{SHOWN, bytes};
+use super::{SHOWN, bytes, unread_files};
 use crate::cli::Failure;
 use crate::cmd::progress::{self, Unit};
 use crate::cmd::source::{IfNoDatabase, Remote, SourceArgs, failure};
@@ -57,7 +57,7 @@ impl Repair {
         bar.set_message(format!("checking {}, chunks:", self.database));
         let verified = chunks.verify(|done| bar.set_position(done)).await;
         bar.finish_and_clear();
-        let missing = verified?.missing;
+        let Verified { missing, unread, .. } = verified?;
         let mut report = match missing.len() {
             0 => format!("nothing is missing in {}", self.database),
             count => format!("{count} chunks are missing in {}", self.database),
@@ -67,8 +67,12 @@ impl Repair {
             let files = missing.get(chunk).map(|files| files.join(", ")).unwrap_or_default();
             report += &format!("\n  {chunk} is in none of them, for {files}");
         }
+        for line in unread.iter().take(SHOWN) {
+            report += &format!("\n  {line}");
+        }
         progress::print(&report)?;
         match left.len() {
+            0 if !unread.is_empty() => Err(failure(unread_files(unread.len()))),
             0 => Ok(()),
             left => Err(failure(format!("{left} chunks are still missing"))),
         }

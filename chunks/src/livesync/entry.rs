@@ -1,0 +1,100 @@
+//! The document of a file: which chunks it refers to.
+//!
+//! ```text
+//!  in clear     {"path":"a.md","children":["h:…"],"size":7,…}
+//!  obfuscated   {"path":"/\\:%=…","children":[],"size":0,…}      the list is inside the ciphertext
+//! ```
+//!
+//! A list that cannot be read is an error here and never an empty list: who collects would take all of the file's
+//! chunks for garbage.
+
+use serde_json::{Map, Value};
+
+use crate::store::Body;
+
+/// What a path begins with that stands for a whole encrypted entry.
+const SEALED: &str = "/\\:";
+/// What the ids of files with obfuscated paths begin with.
+const OBFUSCATED: &str = "f:";
+/// The digits behind the `%` of a path that LiveSync's first encryption obfuscated. It left the list in clear.
+const FIRST_FORM_DIGITS: usize = 64;
+
+/// A file, as far as its chunks are concerned.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// Its chunks, in order.
+    pub(crate) children: Vec<String>,
+    /// Those among them that are in the document itself.
+    pub(crate) inline: Vec<String>,
+}
+
+impl Entry {
+    /// Reads a live leaf of a document; `None` where it is no file.
+    ///
+    /// # Errors
+    /// Why its list of chunks cannot be read, to be said after the document's name.
+    pub(crate) fn read(id: &str, body: &Body) -> Result<Option<Entry>, String> {
+        let text = |name: &str| body.get(name).and_then(Value::as_str);
+        let path = text("path").unwrap_or_default();
+        if path.starts_with(SEALED) {
+            return Err("is encrypted, its list of chunks too, and its passphrase alone opens it".into());
+        }
+        let Some(children) = body.get("children") else {
+            return match text("type") {
+                Some("plain" | "newnote") => Err("is damaged: it has no list of chunks".into()),
+                _ => Ok(None),
+            };
+        };
+        let children = children.as_array().map(|all| all.iter().map(|one| one.as_str().map(str::to_owned)));
+        let Some(children) = children.and_then(|all| all.collect::<Option<Vec<String>>>()) else {
+            return Err("is damaged: \"children\" is no list of ids".into());
+        };
+        if id.starts_with(OBFUSCATED) && children.is_empty() && !is_first_form(path) {
+            return Err("is encrypted in a way that this program does not know, its list of chunks too".into());
+        }
+        let inline = body.get("eden").and_then(Value::as_object).into_iter().flat_map(Map::keys).cloned().collect();
+        Ok(Some(Entry { children, inline }))
+    }
+}
+
+fn is_first_form(path: &str) -> bool {
+    let digits = path.strip_prefix('%').and_then(|rest| rest.get(..FIRST_FORM_DIGITS));
+    digits.is_some_and(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(id: &str, body: Value) -> Result<Option<Entry>, String> {
+        Entry::read(id, body.as_object().unwrap())
+    }
+
+    #[test]
+    fn a_list_that_cannot_be_read_is_no_empty_one() {
+        let first_form = format!("%{}abc=", "0a".repeat(32));
+        for (id, body, wanted) in [
+            ("f:ab", json!({"path": "/\\:%=x", "children": [], "type": "plain"}), "passphrase"),
+            ("a.md", json!({"path": "/\\:%=x", "children": ["h:1"], "type": "plain"}), "passphrase"),
+            ("f:ab", json!({"path": "%$later", "children": [], "type": "plain"}), "does not know"),
+            ("f:ab", json!({"children": [], "type": "plain"}), "does not know"),
+            ("a.md", json!({"children": "h:1", "type": "plain"}), "no list of ids"),
+            ("a.md", json!({"children": ["h:1", 7], "type": "plain"}), "no list of ids"),
+            ("a.md", json!({"children": null}), "no list of ids"),
+            ("a.md", json!({"type": "newnote", "size": 3}), "no list of chunks"),
+        ] {
+            let refused = read(id, body.clone()).unwrap_err();
+            assert!(refused.contains(wanted), "{body}: {refused}");
+        }
+        let entry = |children: &[&str]| {
+            let children = children.iter().map(ToString::to_string).collect();
+            Ok(Some(Entry { children, ..Entry::default() }))
+        };
+        assert_eq!(read("a.md", json!({"path": "a.md", "children": [], "type": "plain"})), entry(&[]));
+        assert_eq!(read("f:ab", json!({"path": first_form, "children": ["h:+1"], "type": "plain"})), entry(&["h:+1"]));
+        assert_eq!(read("f:ab", json!({"path": first_form, "children": [], "type": "plain"})), entry(&[]));
+        assert_eq!(read("x", json!({"type": "versioninfo", "version": 12})), Ok(None));
+    }
+}

@@ -1,0 +1,5 @@
+//! What Self-hosted LiveSync's own clients write beside chunks, and look at.
+
+mod entry;
+
+pub(crate) use entry::Entry;
