@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use async_trait::async_trait;
-use chunks::store::{Changes, DocumentStore, Edit, Figures, IdRange, Leaf, Page, Refusal, StoreResult, Written};
+use chunks::store::{Body, Changes, DocumentStore, Edit, Figures, IdRange, Leaf, Page, Refusal, StoreResult, Written};
 use chunks::{ChunkStore, Receipt};
 use processor::processor_seconds;
 use vaults::{Failure, Pieces};
@@ -110,6 +110,10 @@ struct Counted {
 impl DocumentStore for Counted {
     async fn leaves(&self, ids: &[String], with_ancestors: bool) -> StoreResult<Vec<Vec<Leaf>>> {
         self.inner.leaves(ids, with_ancestors).await
+    }
+
+    async fn local(&self, id: &str) -> StoreResult<Option<Body>> {
+        self.inner.local(id).await
     }
 
     async fn live(&self, ids: &[String]) -> StoreResult<Vec<bool>> {

@@ -7,6 +7,7 @@ use model::SystemEnvironment;
 
 use crate::environment::{Environment, pause};
 use crate::error::{Error, Result};
+use crate::livesync::Key;
 use crate::objects::{Connect, Handles, Places, default_connect};
 use crate::placement::{
     DATA_PREFIX, INDEX_PREFIX, SETTINGS_ID, check_prefix_length, data_parts, index_prefix, prefix_length_for,
@@ -28,6 +29,8 @@ pub struct ChunkStore {
     /// The prefix length as last seen. It only grows, so an old one costs a look more and no error.
     length: Arc<AtomicU8>,
     pub(crate) handles: Arc<Handles>,
+    /// What opens an encrypted vault, once it has been unlocked.
+    pub(crate) key: Option<Arc<Key>>,
 }
 
 impl ChunkStore {
@@ -44,7 +47,7 @@ impl ChunkStore {
     pub fn with_environment(store: Arc<dyn DocumentStore>, environment: Arc<dyn Environment>) -> Self {
         let store = Arc::new(Steady::new(store, environment.clone()));
         let handles = Arc::new(Handles::new(default_connect()));
-        ChunkStore { store, environment, attempts: ATTEMPTS, length: Arc::default(), handles }
+        ChunkStore { store, environment, attempts: ATTEMPTS, length: Arc::default(), handles, key: None }
     }
 
     /// The same, reaching object stores another way than with the variables of this process.

@@ -61,6 +61,9 @@ pub enum Error {
         /// The first of them, and why.
         first: String,
     },
+    /// A passphrase that does not belong to the vault, or that cannot be used there. Nothing was written.
+    #[error("{0}")]
+    Passphrase(String),
     /// A setting that cannot work, with the figures.
     #[error("{0}")]
     Setting(String),

@@ -10,21 +10,25 @@ pub const CHUNK_PREFIX: &str = "h:";
 /// The id of a piece of a file: `h:`, then xxh64 (seed 0) of the piece, a hyphen and the piece's
 /// length in UTF-16 units, in base 36. For a binary file the piece is its bytes in base64.
 ///
-/// Encrypted chunks (`h:+…`) have ids that depend on a passphrase; they come from elsewhere and are
-/// opaque here.
+/// The ids of encrypted chunks (`h:+…`) depend on a passphrase too.
 ///
 /// ```
 /// assert_eq!(chunks::chunk_id("from-a\n"), "h:1ecijke328qp3");
 /// ```
 pub fn chunk_id(piece: &str) -> String {
+    hashed_id(CHUNK_PREFIX, piece, "")
+}
+
+/// The same with another beginning, and with more to hash before the length.
+pub(crate) fn hashed_id(prefix: &str, piece: &str, more: &str) -> String {
     let length = if piece.is_ascii() { piece.len() } else { piece.encode_utf16().count() };
     let mut hash = XxHash64::with_seed(0);
     hash.write(piece.as_bytes());
-    hash.write(format!("-{length}").as_bytes());
-    format!("{CHUNK_PREFIX}{}", base36(hash.finish()))
+    hash.write(format!("{more}-{length}").as_bytes());
+    format!("{prefix}{}", base36(hash.finish()))
 }
 
-fn base36(mut number: u64) -> String {
+pub(crate) fn base36(mut number: u64) -> String {
     const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
     let mut digits = Vec::with_capacity(13);
     loop {

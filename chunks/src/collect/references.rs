@@ -60,7 +60,8 @@ impl ChunkStore {
             if !ids.is_empty() {
                 for (id, leaves) in ids.iter().zip(self.store.leaves(&ids, false).await?) {
                     let live = leaves.iter().filter(|leaf| !leaf.deleted);
-                    let found: Vec<Found> = live.filter_map(|leaf| Entry::read(id, &leaf.body).transpose()).collect();
+                    let found: Vec<Found> =
+                        live.filter_map(|leaf| Entry::read(id, &leaf.body, self.key.as_deref()).transpose()).collect();
                     if !found.is_empty() {
                         visit(id, found);
                     }

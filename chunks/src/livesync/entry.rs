@@ -8,8 +8,11 @@
 //! A list that cannot be read is an error here and never an empty list: who collects would take all of the file's
 //! chunks for garbage.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value};
 
+use super::Key;
 use crate::store::Body;
 
 /// What a path begins with that stands for a whole encrypted entry.
@@ -18,6 +21,11 @@ const SEALED: &str = "/\\:";
 const OBFUSCATED: &str = "f:";
 /// The digits behind the `%` of a path that LiveSync's first encryption obfuscated. It left the list in clear.
 const FIRST_FORM_DIGITS: usize = 64;
+
+/// The members that are inside the ciphertext.
+const HIDDEN: [&str; 5] = ["path", "mtime", "ctime", "size", "children"];
+/// The member of `eden` that stands for all of it, encrypted.
+const SEALED_EDEN: &str = "h:++encrypted-hkdf";
 
 /// A file, as far as its chunks are concerned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,12 +41,10 @@ impl Entry {
     ///
     /// # Errors
     /// Why its list of chunks cannot be read, to be said after the document's name.
-    pub(crate) fn read(id: &str, body: &Body) -> Result<Option<Entry>, String> {
+    pub(crate) fn read(id: &str, body: &Body, key: Option<&Key>) -> Result<Option<Entry>, String> {
+        let was_sealed = sealed_path(body).is_some();
+        let body = in_clear(body, key)?;
         let text = |name: &str| body.get(name).and_then(Value::as_str);
-        let path = text("path").unwrap_or_default();
-        if path.starts_with(SEALED) {
-            return Err("is encrypted, its list of chunks too, and its passphrase alone opens it".into());
-        }
         let Some(children) = body.get("children") else {
             return match text("type") {
                 Some("plain" | "newnote") => Err("is damaged: it has no list of chunks".into()),
@@ -49,7 +55,7 @@ impl Entry {
         let Some(children) = children.and_then(|all| all.collect::<Option<Vec<String>>>()) else {
             return Err("is damaged: \"children\" is no list of ids".into());
         };
-        if id.starts_with(OBFUSCATED) && children.is_empty() && !is_first_form(path) {
+        if id.starts_with(OBFUSCATED) && children.is_empty() && !was_sealed && !is_first_form(&body) {
             return Err("is encrypted in a way that this program does not know, its list of chunks too".into());
         }
         let inline = body.get("eden").and_then(Value::as_object).into_iter().flat_map(Map::keys).cloned().collect();
@@ -57,7 +63,50 @@ impl Entry {
     }
 }
 
-fn is_first_form(path: &str) -> bool {
+/// The ciphertext that stands for an entry.
+pub(crate) fn sealed_path(body: &Body) -> Option<&str> {
+    body.get("path").and_then(Value::as_str)?.strip_prefix(SEALED)
+}
+
+/// A document's members, those that are encrypted in clear.
+///
+/// # Errors
+/// Why not, to be said after the document's name.
+pub(crate) fn in_clear<'b>(body: &'b Body, key: Option<&Key>) -> Result<Cow<'b, Body>, String> {
+    let mut clear = Cow::Borrowed(body);
+    if let Some(sealed) = sealed_path(body) {
+        let key = key.ok_or("is encrypted, its list of chunks too, and its passphrase alone opens it")?;
+        let Ok(Value::Object(mut hidden)) = serde_json::from_str(&key.open(sealed)?) else {
+            return Err("is damaged: what was encrypted is no object".into());
+        };
+        for name in HIDDEN {
+            clear.to_mut().insert(name.into(), hidden.remove(name).unwrap_or_default());
+        }
+    }
+    let eden = body.get("eden").and_then(|eden| eden.get(SEALED_EDEN)?.get("data")?.as_str());
+    if let (Some(sealed), Some(key)) = (eden, key) {
+        let Ok(eden @ Value::Object(_)) = serde_json::from_str(&key.open(sealed)?) else {
+            return Err("is damaged: what was encrypted is no object".into());
+        };
+        clear.to_mut().insert("eden".into(), eden);
+    }
+    Ok(clear)
+}
+
+/// A document's members with those encrypted that LiveSync encrypts where paths are obfuscated.
+pub(crate) fn sealed(mut body: Body, seal: impl FnOnce(&str) -> String) -> Body {
+    let hidden: Body = HIDDEN.iter().filter_map(|name| Some(((*name).into(), body.get(*name)?.clone()))).collect();
+    for name in ["mtime", "ctime", "size"] {
+        body.insert(name.into(), 0.into());
+    }
+    body.insert("children".into(), Value::Array(Vec::new()));
+    body.insert("path".into(), format!("{SEALED}{}", seal(&Value::Object(hidden).to_string())).into());
+    body
+}
+
+/// Whether LiveSync's first encryption obfuscated the path of a document.
+pub(crate) fn is_first_form(body: &Body) -> bool {
+    let path = body.get("path").and_then(Value::as_str).unwrap_or_default();
     let digits = path.strip_prefix('%').and_then(|rest| rest.get(..FIRST_FORM_DIGITS));
     digits.is_some_and(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
 }
@@ -69,7 +118,7 @@ mod tests {
     use super::*;
 
     fn read(id: &str, body: Value) -> Result<Option<Entry>, String> {
-        Entry::read(id, body.as_object().unwrap())
+        Entry::read(id, body.as_object().unwrap(), None)
     }
 
     #[test]

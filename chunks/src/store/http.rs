@@ -201,6 +201,16 @@ impl DocumentStore for HttpStore {
         Ok(all)
     }
 
+    async fn local(&self, id: &str) -> StoreResult<Option<Body>> {
+        let path: Vec<&str> = id.splitn(2, '/').collect();
+        let (status, answer) = self.send(Method::GET, &path, &[], None).await?;
+        match status {
+            StatusCode::NOT_FOUND if answer["reason"] != "Database does not exist." => Ok(None),
+            _ if status.is_success() => body(answer).map(Some),
+            _ => Err(self.refused(status, &answer)),
+        }
+    }
+
     async fn live(&self, ids: &[String]) -> StoreResult<Vec<bool>> {
         let mut live = Vec::with_capacity(ids.len());
         let mut rest = ids;

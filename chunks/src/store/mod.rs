@@ -202,6 +202,12 @@ pub trait DocumentStore: fmt::Debug + Send + Sync + 'static {
     /// The store's failures.
     async fn leaves(&self, ids: &[String], with_ancestors: bool) -> StoreResult<Vec<Vec<Leaf>>>;
 
+    /// A local document (`_local/…`), which is in no listing and no feed.
+    ///
+    /// # Errors
+    /// The store's failures.
+    async fn local(&self, id: &str) -> StoreResult<Option<Body>>;
+
     /// Which of these documents are live; cheaper than reading them.
     ///
     /// # Errors

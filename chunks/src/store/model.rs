@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use kv_api::Database;
 use model::{
     AllDocsEntry, AllDocsRequest, BulkGet, ChangesRequest, Document, Documents, ErrorKind, GetOptions, JsonText,
-    OpenRev, RevHash, RevHistory, RevId, Seq, Since, WriteMode,
+    NotFound, OpenRev, RevHash, RevHistory, RevId, Seq, Since, WriteMode,
 };
 use serde_json::Value;
 
@@ -109,6 +109,14 @@ impl<D: Database> DocumentStore for ModelStore<D> {
             }
         }
         Ok(all)
+    }
+
+    async fn local(&self, id: &str) -> StoreResult<Option<Body>> {
+        match self.documents.get_local(id).await {
+            Ok(document) => body(&document.body).map(Some),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound(NotFound::Missing)) => Ok(None),
+            Err(error) => Err(failure(error)),
+        }
     }
 
     async fn live(&self, ids: &[String]) -> StoreResult<Vec<bool>> {
@@ -311,7 +319,7 @@ fn is_undone(error: &model::Error) -> bool {
 
 fn failure(error: model::Error) -> StoreError {
     let kind = match error.kind() {
-        ErrorKind::NotFound(model::NotFound::Database) => StoreErrorKind::NoDatabase,
+        ErrorKind::NotFound(NotFound::Database) => StoreErrorKind::NoDatabase,
         ErrorKind::Corrupt(_) => StoreErrorKind::Nonsense,
         _ if is_transient(&error) => StoreErrorKind::Unavailable,
         _ => StoreErrorKind::Refused,

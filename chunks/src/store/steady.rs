@@ -24,7 +24,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 
-use super::{Changes, DocumentStore, Edit, Figures, IdRange, Leaf, Page, Refusal, StoreResult, Written};
+use super::{Body, Changes, DocumentStore, Edit, Figures, IdRange, Leaf, Page, Refusal, StoreResult, Written};
 use crate::environment::{Environment, random};
 use crate::error::{StoreError, StoreErrorKind};
 
@@ -113,6 +113,10 @@ impl fmt::Debug for Steady {
 impl DocumentStore for Steady {
     async fn leaves(&self, ids: &[String], with_ancestors: bool) -> StoreResult<Vec<Vec<Leaf>>> {
         self.ask(|| self.inner.leaves(ids, with_ancestors)).await
+    }
+
+    async fn local(&self, id: &str) -> StoreResult<Option<Body>> {
+        self.ask(|| self.inner.local(id)).await
     }
 
     async fn live(&self, ids: &[String]) -> StoreResult<Vec<bool>> {

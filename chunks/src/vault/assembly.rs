@@ -2,6 +2,7 @@
 //!
 //! A round may hold many files, or a part of one. What a file cannot be put together for fails that file alone.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use base64::Engine;
@@ -14,6 +15,7 @@ use crate::ChunkStore;
 use crate::chunk::Chunk;
 use crate::error::Result;
 use crate::id::chunk_id;
+use crate::livesync::ENCRYPTED_CHUNK;
 
 /// Missing chunks of a file that are named; all are counted.
 const NAMED: usize = 3;
@@ -160,7 +162,7 @@ impl<S: Sink> Assembly<S> {
         }
         for id in ids {
             let inline = job.file.inline.get(id);
-            let Some(data) = inline.or_else(|| found.get(id).map(|chunk| &chunk.data)) else {
+            let Some(piece) = inline.map(|data| Ok(data.into())).or_else(|| Some(self.open(id, found.get(id)?))) else {
                 if !job.missing.contains(id) {
                     job.missing.push(id.clone());
                 }
@@ -169,24 +171,39 @@ impl<S: Sink> Assembly<S> {
             if !job.missing.is_empty() {
                 continue;
             }
-            let is_closed = inline.is_none() && found.get(id).is_some_and(|chunk| chunk.encrypted);
-            let written = if is_closed {
-                Err(format!("its chunk {id} is encrypted, and its passphrase alone opens it"))
-            } else if self.check_ids && chunk_id(data) != *id {
-                Err(format!("its chunk {id} is not what its id says, or another of LiveSync's hash functions made it"))
-            } else {
-                let bytes = job.decoder.decode(data);
-                let bytes = bytes.ok_or_else(|| format!("its chunk {id} is not in base64, as a binary file's must be"));
-                bytes.and_then(|bytes| {
-                    job.bytes += bytes.len() as u64;
-                    self.sink.piece(&bytes)
-                })
-            };
+            let written = piece.and_then(|data: Cow<'_, str>| {
+                self.check_id(id, &data)?;
+                let bytes = job.decoder.decode(&data);
+                let bytes =
+                    bytes.ok_or_else(|| format!("its chunk {id} is not in base64, as a binary file's must be"))?;
+                job.bytes += bytes.len() as u64;
+                self.sink.piece(&bytes)
+            });
             if let Err(reason) = written {
                 job.failed = Some(reason);
                 return;
             }
         }
+    }
+
+    /// A chunk's piece of the file.
+    fn open<'c>(&self, id: &str, chunk: &'c Chunk) -> std::result::Result<Cow<'c, str>, String> {
+        match (chunk.encrypted, &self.chunks.key) {
+            (false, _) => Ok(chunk.data.as_str().into()),
+            (true, Some(key)) => key.open(&chunk.data).map(Cow::Owned).map_err(|what| format!("its chunk {id} {what}")),
+            (true, None) => Err(format!("its chunk {id} is encrypted, and its passphrase alone opens it")),
+        }
+    }
+
+    fn check_id(&self, id: &str, piece: &str) -> std::result::Result<(), String> {
+        let expected = match &self.chunks.key {
+            Some(key) if id.starts_with(ENCRYPTED_CHUNK) => key.chunk_id(piece),
+            _ => chunk_id(piece),
+        };
+        if !self.check_ids || expected == id {
+            return Ok(());
+        }
+        Err(format!("its chunk {id} is not what its id says, or another of LiveSync's hash functions made it"))
     }
 
     fn close(&mut self, job: &mut Job) -> std::result::Result<(), String> {
@@ -224,7 +241,7 @@ impl Decoder {
         Decoder { kind, held: String::new() }
     }
 
-    fn decode<'d>(&mut self, data: &'d str) -> Option<std::borrow::Cow<'d, [u8]>> {
+    fn decode<'d>(&mut self, data: &'d str) -> Option<Cow<'d, [u8]>> {
         if self.kind == Kind::Text {
             return Some(data.as_bytes().into());
         }

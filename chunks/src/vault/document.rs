@@ -14,10 +14,8 @@ use serde_json::{Value, json};
 
 use super::cutting::Kind;
 use super::path;
+use crate::livesync::{ENCRYPTED_CHUNK, Key, in_clear, is_first_form};
 use crate::store::{Body, Leaf};
-
-/// What the ids of encrypted chunks begin with.
-const ENCRYPTED_CHUNK: &str = "h:+";
 
 /// A file, as a leaf of its document describes it.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,9 +50,12 @@ pub(crate) enum Meaning {
 }
 
 impl Meaning {
-    /// What a leaf of the document `id` is.
-    pub(crate) fn of(id: &str, leaf: &Leaf) -> Meaning {
-        let body = &leaf.body;
+    /// What a leaf of the document `id` is, to who has that key.
+    pub(crate) fn of(id: &str, leaf: &Leaf, key: Option<&Key>) -> Meaning {
+        let body = match in_clear(&leaf.body, key) {
+            Ok(body) => body,
+            Err(reason) => return Meaning::Closed(reason),
+        };
         let text = |name: &str| body.get(name).and_then(Value::as_str);
         let Some(children) = body.get("children") else {
             return match text("type") {
@@ -63,7 +64,12 @@ impl Meaning {
             };
         };
         match path::reserved(id) {
-            Some("f:") => return Meaning::Closed("has an obfuscated path, which its passphrase alone opens".into()),
+            Some("f:") if is_first_form(&body) => {
+                return Meaning::Closed(
+                    "has a path that LiveSync's first encryption obfuscated, which is not read here".into(),
+                );
+            }
+            Some("f:") => {}
             Some(_) => return Meaning::Other,
             None => {}
         }
@@ -73,7 +79,10 @@ impl Meaning {
         };
         let eden = body.get("eden").and_then(Value::as_object);
         let is_encrypted = |id: &String| id.starts_with(ENCRYPTED_CHUNK);
-        if children.iter().any(is_encrypted) || eden.is_some_and(|eden| eden.keys().any(is_encrypted)) {
+        let is_closed = key.is_none();
+        if is_closed && children.iter().any(is_encrypted)
+            || is_closed && eden.is_some_and(|eden| eden.keys().any(is_encrypted))
+        {
             return Meaning::Closed("is encrypted, and its passphrase alone opens it".into());
         }
         let kind = match text("type") {
@@ -130,7 +139,7 @@ mod tests {
 
     fn meaning(id: &str, body: Value) -> Meaning {
         let body = body.as_object().unwrap().clone();
-        Meaning::of(id, &Leaf { rev: "1-a".into(), deleted: false, body, ancestors: Vec::new() })
+        Meaning::of(id, &Leaf { rev: "1-a".into(), deleted: false, body, ancestors: Vec::new() }, None)
     }
 
     #[test]
@@ -148,7 +157,11 @@ mod tests {
             other => panic!("{other:?}"),
         };
         let file = |children: Value| json!({"children": children, "type": "plain", "size": 1});
-        assert!(closed("f:ab", file(json!([]))).contains("obfuscated"));
+        let sealed = json!({"path": "/\\:%=x", "children": [], "type": "plain", "size": 0});
+        assert!(closed("f:ab", sealed).contains("passphrase"));
+        let first_form =
+            json!({"path": "%0a".repeat(1) + &"0a".repeat(40), "children": [], "type": "plain", "size": 0});
+        assert!(closed("f:ab", first_form).contains("first encryption"));
         assert!(closed("a", file(json!(["h:1", "h:+2"]))).contains("encrypted"));
         assert!(closed("a", file(json!([1]))).contains("no list of ids"));
         assert!(closed("a", json!({"children": [], "type": "leaf", "size": 1})).contains("type is leaf"));

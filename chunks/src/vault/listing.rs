@@ -93,7 +93,7 @@ impl super::Vault {
             for (id, leaves) in page {
                 let conflicts = leaves.len().saturating_sub(1) as u64;
                 let Some(winner) = leaves.first() else { continue };
-                match Meaning::of(&id, winner) {
+                match Meaning::of(&id, winner, self.chunks.key.as_deref()) {
                     Meaning::File(file) if !file.deleted => visit(Listed {
                         id,
                         path: file.path,

@@ -34,6 +34,7 @@ use crate::ChunkStore;
 
 pub use cutting::{CUTTING, Kind};
 pub use listing::Listed;
+pub(crate) use listing::Listing;
 pub use path::shown;
 pub use pull::{PullOptions, Pulled};
 pub use push::{PushOptions, Pushed};

@@ -61,7 +61,7 @@ impl Vault {
             for (id, leaves) in page {
                 let Some(winner) = leaves.first() else { continue };
                 let write = assembly.sink();
-                match Meaning::of(&id, winner) {
+                match Meaning::of(&id, winner, self.chunks.key.as_deref()) {
                     Meaning::Other => {}
                     Meaning::Closed(reason) => write.pulled.problems.push(Problem::new(id, reason)),
                     Meaning::File(file) if file.deleted => write.pulled.deleted += 1,

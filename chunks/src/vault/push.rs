@@ -21,6 +21,7 @@ use super::{Problem, Progress, Vault, path};
 use crate::chunk::Chunk;
 use crate::environment::pause;
 use crate::error::{Error, Result};
+use crate::livesync::Key;
 use crate::store::{Edit, Leaf, Refusal};
 use crate::write::Receipt;
 
@@ -133,7 +134,7 @@ impl<P: FnMut(Progress) + Send> Push<'_, P> {
             let ids: Vec<String> = some.iter().map(|file| file.id.clone()).collect();
             for (local, leaves) in some.into_iter().zip(self.vault.chunks.store.leaves(&ids, false).await?) {
                 let bytes = local.bytes;
-                match look(&local.path, &local.id, &leaves, &mut self.pushed.notes) {
+                match look(&local.path, &local.id, &leaves, self.vault.chunks.key.as_deref(), &mut self.pushed.notes) {
                     Err(reason) => self.pushed.problems.push(Problem::new(local.path, reason)),
                     Ok(Some((file, _)))
                         if !options.checksum
@@ -337,7 +338,7 @@ impl<P: FnMut(Progress) + Send> Push<'_, P> {
             let (Some(file), Some(leaves)) = (outgoing.get_mut(number), found.next()) else { continue };
             let local = &file.local;
             // Its other leaves have been named already.
-            match look(&local.path, &local.id, &leaves, &mut Vec::new()) {
+            match look(&local.path, &local.id, &leaves, self.vault.chunks.key.as_deref(), &mut Vec::new()) {
                 Err(reason) => {
                     self.pushed.problems.push(Problem::new(local.path.as_str(), reason));
                     continue;
@@ -375,7 +376,7 @@ impl<P: FnMut(Progress) + Send> Push<'_, P> {
             let mut paths = Vec::new();
             for (id, leaves) in page {
                 let Some(winner) = leaves.first() else { continue };
-                let Meaning::File(file) = Meaning::of(&id, winner) else { continue };
+                let Meaning::File(file) = Meaning::of(&id, winner, chunks.key.as_deref()) else { continue };
                 if file.deleted || present.contains(&id) || present.contains(&path::id_of(&file.path)) {
                     continue;
                 }
@@ -424,11 +425,12 @@ fn look(
     path: &str,
     id: &str,
     leaves: &[Leaf],
+    key: Option<&Key>,
     notes: &mut Vec<Problem>,
 ) -> std::result::Result<Option<(FileDocument, String)>, String> {
     let live = leaves.iter().filter(|leaf| !leaf.deleted).count();
     let Some(winner) = leaves.first().filter(|leaf| !leaf.deleted) else { return Ok(None) };
-    match Meaning::of(id, winner) {
+    match Meaning::of(id, winner, key) {
         Meaning::Other => Err(format!("the database has a document \"{}\" that is no file", path::shown(id))),
         Meaning::Closed(reason) => Err(format!("its document {reason}; it is left as it is")),
         Meaning::File(file) => {

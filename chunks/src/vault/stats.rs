@@ -70,7 +70,7 @@ impl Vault {
         while let Some(page) = listing.next(&self.chunks).await? {
             for (id, leaves) in page {
                 let Some(winner) = leaves.first() else { continue };
-                match Meaning::of(&id, winner) {
+                match Meaning::of(&id, winner, self.chunks.key.as_deref()) {
                     Meaning::Other => continue,
                     Meaning::Closed(_) => stats.closed_files += 1,
                     Meaning::File(file) => {

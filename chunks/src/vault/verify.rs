@@ -33,7 +33,7 @@ impl Vault {
             for (id, leaves) in page {
                 for (number, leaf) in leaves.iter().enumerate() {
                     let beside = if number == 0 { String::new() } else { format!(" (revision {})", leaf.rev) };
-                    match Meaning::of(&id, leaf) {
+                    match Meaning::of(&id, leaf, self.chunks.key.as_deref()) {
                         Meaning::Other => {}
                         Meaning::Closed(reason) => {
                             assembly.sink().verified.problems.push(Problem::new(format!("{id}{beside}"), reason));

@@ -1,12 +1,29 @@
-//! Encrypted vaults: what cannot be read is not collected.
+//! Vaults that LiveSync wrote, encrypted ones among them: what cannot be read is not collected, and with the
+//! passphrase every file comes back to the byte.
 
+use chunks::vault::{PullOptions, Vault};
 use chunks::{ChunkStore, CollectOptions, Error};
 
-use crate::fixtures::Fixture;
+use crate::fixtures::{ALL, Fixture, PASSPHRASE, files};
 use crate::interruption::content;
 use crate::support::{World, set_grace};
 
-crate::scenarios!(a_collection_that_cannot_read_references_collects_nothing);
+crate::scenarios!(
+    a_collection_that_cannot_read_references_collects_nothing,
+    every_vault_comes_back_to_the_byte,
+    a_wrong_passphrase_is_refused_and_changes_nothing,
+    a_damaged_entry_stops_a_collection_that_has_the_passphrase,
+);
+
+/// The same on engines that store on disk; in memory the scenario runs above.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_vault_comes_back_to_the_byte_on_every_engine() {
+    for engine in ["sled", "redb", "fjall"] {
+        let folder = tempfile::tempdir().unwrap();
+        let engine = format!("{engine}:{}", folder.path().join("data").display());
+        every_vault_comes_back_to_the_byte(World::over(&engine, false).await).await;
+    }
+}
 
 const EAGER: CollectOptions = CollectOptions { dry_run: false, unused_percent: 0 };
 
@@ -39,4 +56,96 @@ async fn a_collection_that_cannot_read_references_collects_nothing(world: World)
     set_grace(&*store, 0).await;
     let collected = chunks.collect(EAGER, |_| ()).await.unwrap();
     assert_eq!((collected.files, collected.referenced, collected.condemned), (27, 347, 13));
+}
+
+async fn pulled_equals_the_vault(chunks: &ChunkStore) {
+    let into = tempfile::tempdir().unwrap();
+    let vault = Vault::new(chunks.clone());
+    let pulled = vault.pull(into.path(), PullOptions::default(), |_| ()).await.unwrap();
+    assert_eq!((pulled.written, pulled.deleted, pulled.problems.len()), (26, 1, 0), "{:?}", pulled.problems);
+    assert_eq!(crate::vault::content(into.path()), files());
+    let verified = vault.verify(|_| ()).await.unwrap();
+    assert_eq!((verified.files, verified.problems.len()), (27, 0), "{:?}", verified.problems);
+    let (mut listed, mut closed) = (Vec::new(), 0);
+    vault
+        .files(|file| {
+            closed += usize::from(file.closed.is_some());
+            listed.push(file.path);
+        })
+        .await
+        .unwrap();
+    listed.sort();
+    let paths: Vec<String> = files().into_keys().map(|path| path.display().to_string()).collect();
+    let mut paths = paths;
+    paths.sort();
+    assert_eq!((listed, closed), (paths, 0));
+}
+
+async fn every_vault_comes_back_to_the_byte(world: World) {
+    for (number, fixture) in ALL.into_iter().enumerate() {
+        let store = fixture.load(&world, &format!("vault{number}")).await;
+        let chunks = ChunkStore::new(store.clone()).unlock(PASSPHRASE).await.unwrap();
+        let before = content(&*store).await;
+        pulled_equals_the_vault(&chunks).await;
+        let migrated = chunks.migrate(false, |_, _| ()).await.unwrap();
+        assert_eq!((migrated.chunks, migrated.left.len()), (360, 0), "{:?}", migrated.left);
+        pulled_equals_the_vault(&chunks).await;
+        chunks.migrate_back(false, |_, _| ()).await.unwrap();
+        assert_eq!(content(&*store).await, before, "the way back restores each document");
+
+        chunks.migrate(false, |_, _| ()).await.unwrap();
+        set_grace(&*store, 0).await;
+        let condemned = chunks.collect(EAGER, |_| ()).await.unwrap();
+        assert_eq!((condemned.files, condemned.referenced, condemned.condemned), (27, 347, 13));
+        let removed = condemned.removed + chunks.collect(EAGER, |_| ()).await.unwrap().removed;
+        assert_eq!(removed, 13);
+        let verified = chunks.verify(|_| ()).await.unwrap();
+        assert_eq!((verified.files, verified.chunks), (27, 347));
+        assert!(verified.missing.is_empty() && verified.unread.is_empty());
+        pulled_equals_the_vault(&chunks).await;
+        assert_eq!(chunks.migrate_back(false, |_, _| ()).await.unwrap().chunks, 347);
+        pulled_equals_the_vault(&chunks).await;
+        // Nothing is in another form than LiveSync left it, but the 13 are gone.
+        let after = content(&*store).await;
+        let gone = before.iter().filter(|(id, _)| !after.contains_key(*id));
+        assert_eq!(gone.filter(|(id, _)| id.starts_with("h:")).count(), 13);
+        assert!(after.iter().all(|(id, body)| before.get(id) == Some(body)));
+    }
+}
+
+async fn a_wrong_passphrase_is_refused_and_changes_nothing(world: World) {
+    for (number, fixture) in [Fixture::Encrypted, Fixture::Obfuscated].into_iter().enumerate() {
+        let store = fixture.load(&world, &format!("vault{number}")).await;
+        let before = content(&*store).await;
+        let chunks = ChunkStore::new(store.clone());
+        let refused = chunks.clone().unlock("correct donkey").await.unwrap_err().to_string();
+        assert!(refused.contains("the passphrase is wrong"), "{refused}");
+        assert_eq!(content(&*store).await, before);
+        // The same once the chunks have no documents of their own.
+        chunks.migrate(false, |_, _| ()).await.unwrap();
+        let refused = chunks.clone().unlock("").await.unwrap_err().to_string();
+        assert!(refused.contains("the passphrase is wrong"), "{refused}");
+        chunks.unlock(PASSPHRASE).await.unwrap();
+    }
+    // The salt stays behind where documents alone are copied.
+    let store = Fixture::Obfuscated.load_without_local(&world, "export").await;
+    let refused = ChunkStore::new(store).unlock(PASSPHRASE).await.unwrap_err().to_string();
+    assert!(refused.contains("_local/obsidian_livesync_sync_parameters") && refused.contains("salt"), "{refused}");
+}
+
+async fn a_damaged_entry_stops_a_collection_that_has_the_passphrase(world: World) {
+    let store = Fixture::Obfuscated.load(&world, "vault").await;
+    let chunks = ChunkStore::new(store.clone()).unlock(PASSPHRASE).await.unwrap();
+    chunks.migrate(false, |_, _| ()).await.unwrap();
+    set_grace(&*store, 0).await;
+    let row = store.list(&chunks::store::IdRange::prefix("f:").with_bodies()).await.unwrap().rows.remove(0);
+    let mut body = row.body.unwrap();
+    let path = body["path"].as_str().unwrap().replacen('A', "B", 1);
+    body.insert("path".into(), path.into());
+    let edit = chunks::store::Edit { id: row.id.clone(), rev: Some(row.rev), deleted: false, body };
+    store.write(vec![edit]).await.unwrap().remove(0).unwrap();
+    let before = content(&*store).await;
+    let refused = chunks.collect(EAGER, |_| ()).await.unwrap_err();
+    assert!(matches!(&refused, Error::Unread { files: 1, first } if first.contains(&row.id)), "{refused:?}");
+    assert_eq!(content(&*store).await, before);
 }

@@ -70,7 +70,7 @@ fn read(name: &str) -> String {
     std::fs::read_to_string(folder().join(name)).unwrap()
 }
 
-/// The files that are in all of them.
+/// What is below the folder of any of them.
 pub(crate) fn files() -> BTreeMap<PathBuf, Vec<u8>> {
     crate::vault::content(&folder().join("vault"))
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use chunks::store::{Changes, DocumentStore, Edit, Figures, IdRange, Leaf, Page, Refusal, StoreResult, Written};
+use chunks::store::{Body, Changes, DocumentStore, Edit, Figures, IdRange, Leaf, Page, Refusal, StoreResult, Written};
 use chunks::{ChunkStore, Environment, StoreError, StoreErrorKind};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -89,6 +89,11 @@ impl DocumentStore for Flaky {
     async fn leaves(&self, ids: &[String], with_ancestors: bool) -> StoreResult<Vec<Vec<Leaf>>> {
         self.before()?;
         self.inner.leaves(ids, with_ancestors).await
+    }
+
+    async fn local(&self, id: &str) -> StoreResult<Option<Body>> {
+        self.before()?;
+        self.inner.local(id).await
     }
 
     async fn live(&self, ids: &[String]) -> StoreResult<Vec<bool>> {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use async_trait::async_trait;
 use bytes::Bytes;
 use chunks::objects::{Object, Objects};
-use chunks::store::{Changes, DocumentStore, Edit, Figures, IdRange, Leaf, Page, StoreResult, Written};
+use chunks::store::{Body, Changes, DocumentStore, Edit, Figures, IdRange, Leaf, Page, StoreResult, Written};
 use chunks::{Chunk, ChunkStore, CollectOptions, Receipt, Settings, StoreError, StoreErrorKind};
 use serde_json::{Value, json};
 
@@ -64,6 +64,10 @@ impl DocumentStore for Ending<dyn DocumentStore> {
     async fn leaves(&self, ids: &[String], with_ancestors: bool) -> StoreResult<Vec<Vec<Leaf>>> {
         self.before()?;
         self.inner.leaves(ids, with_ancestors).await
+    }
+    async fn local(&self, id: &str) -> StoreResult<Option<Body>> {
+        self.before()?;
+        self.inner.local(id).await
     }
     async fn live(&self, ids: &[String]) -> StoreResult<Vec<bool>> {
         self.before()?;

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use chunks::store::{Changes, DocumentStore, Edit, Figures, IdRange, Leaf, Page, StoreResult, Written};
+use chunks::store::{Body, Changes, DocumentStore, Edit, Figures, IdRange, Leaf, Page, StoreResult, Written};
 
 /// What happens.
 #[async_trait]
@@ -23,6 +23,9 @@ pub(crate) struct Watched<W> {
 impl<W: BeforeWrite> DocumentStore for Watched<W> {
     async fn leaves(&self, ids: &[String], with_ancestors: bool) -> StoreResult<Vec<Vec<Leaf>>> {
         self.inner.leaves(ids, with_ancestors).await
+    }
+    async fn local(&self, id: &str) -> StoreResult<Option<Body>> {
+        self.inner.local(id).await
     }
     async fn live(&self, ids: &[String]) -> StoreResult<Vec<bool>> {
         self.inner.live(ids).await

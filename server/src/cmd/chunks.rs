@@ -9,6 +9,7 @@ use chunks::{ChunkStore, CollectOptions, CollectStep, Collected, LEAST_GRACE_MS,
 use clap::{Args, Subcommand};
 use indicatif::ProgressBar;
 
+use super::passphrase::PassphraseArgs;
 use super::progress::{self, Unit};
 use super::source::{IfNoDatabase, SourceArgs, failure};
 use crate::cli::Failure;
@@ -50,6 +51,8 @@ struct Migrate {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
+    passphrase: PassphraseArgs,
+    #[command(flatten)]
     source: SourceArgs,
 }
 
@@ -72,6 +75,8 @@ struct Gc {
     #[arg(long, conflicts_with = "dry_run")]
     compact: bool,
     #[command(flatten)]
+    passphrase: PassphraseArgs,
+    #[command(flatten)]
     source: SourceArgs,
 }
 
@@ -82,6 +87,8 @@ struct Reindex {
     #[arg(value_name = "DB")]
     database: String,
     #[command(flatten)]
+    passphrase: PassphraseArgs,
+    #[command(flatten)]
     source: SourceArgs,
 }
 
@@ -91,6 +98,8 @@ struct Verify {
     /// The database
     #[arg(value_name = "DB")]
     database: String,
+    #[command(flatten)]
+    passphrase: PassphraseArgs,
     #[command(flatten)]
     source: SourceArgs,
 }
@@ -116,7 +125,7 @@ async fn open(source: &SourceArgs, database: &str) -> Result<ChunkStore, Failure
 
 impl Migrate {
     async fn run(self) -> Result<(), Failure> {
-        let chunks = open(&self.source, &self.database).await?;
+        let chunks = self.passphrase.unlock(open(&self.source, &self.database).await?).await?;
         let bar = progress::bar(0, Unit::Documents);
         bar.set_message(self.database.clone());
         let tell = |done: u64, total: u64| {
@@ -152,7 +161,7 @@ impl Migrate {
 impl Gc {
     async fn run(self) -> Result<(), Failure> {
         let source = self.source.open(&self.database, IfNoDatabase::Fail).await?;
-        let chunks = ChunkStore::new(source.document_store()?);
+        let chunks = self.passphrase.unlock(ChunkStore::new(source.document_store()?)).await?;
         if let Some(settings) = chunks.settings().await?.filter(|settings| settings.grace_ms < LEAST_GRACE_MS) {
             progress::remark(&format!(
                 "the grace of {} is {} s: a writer that is slow, or whose clock differs, may lose chunks to this",
@@ -221,7 +230,7 @@ impl Gc {
 
 impl Reindex {
     async fn run(self) -> Result<(), Failure> {
-        let chunks = open(&self.source, &self.database).await?;
+        let chunks = self.passphrase.unlock(open(&self.source, &self.database).await?).await?;
         let bar = progress::bar(0, Unit::Documents);
         bar.set_message(self.database.clone());
         let reindexed = chunks
@@ -249,7 +258,7 @@ impl Reindex {
 
 impl Verify {
     async fn run(self) -> Result<(), Failure> {
-        let chunks = open(&self.source, &self.database).await?;
+        let chunks = self.passphrase.unlock(open(&self.source, &self.database).await?).await?;
         let bar = progress::counter(Unit::Documents);
         bar.set_message(format!("checking {}, chunks:", self.database));
         let verified = chunks.verify(|done| bar.set_position(done)).await;

@@ -5,6 +5,7 @@ pub(crate) mod check;
 pub(crate) mod chunks;
 pub(crate) mod export;
 pub(crate) mod import;
+mod passphrase;
 mod progress;
 mod records;
 pub(crate) mod relocate;

@@ -11,6 +11,7 @@ use clap::{Args, Subcommand};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
+use super::passphrase::PassphraseArgs;
 use super::progress::{self, Unit};
 use super::source::{IfNoDatabase, SourceArgs, failure};
 use crate::cli::Failure;
@@ -57,6 +58,8 @@ struct Push {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    passphrase: PassphraseArgs,
+    #[command(flatten)]
     source: SourceArgs,
 }
 
@@ -80,6 +83,8 @@ struct Pull {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    passphrase: PassphraseArgs,
+    #[command(flatten)]
     source: SourceArgs,
 }
 
@@ -92,6 +97,8 @@ struct Ls {
     /// Print each file as a line of JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    passphrase: PassphraseArgs,
     #[command(flatten)]
     source: SourceArgs,
 }
@@ -106,6 +113,8 @@ struct Verify {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    passphrase: PassphraseArgs,
+    #[command(flatten)]
     source: SourceArgs,
 }
 
@@ -118,6 +127,8 @@ struct StatsCommand {
     /// Print the figures as JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    passphrase: PassphraseArgs,
     #[command(flatten)]
     source: SourceArgs,
 }
@@ -134,9 +145,14 @@ impl VaultCommand {
     }
 }
 
-async fn open(source: &SourceArgs, database: &str, if_none: IfNoDatabase) -> Result<Vault, Failure> {
+async fn open(
+    source: &SourceArgs,
+    passphrase: &PassphraseArgs,
+    database: &str,
+    if_none: IfNoDatabase,
+) -> Result<Vault, Failure> {
     let source = source.open(database, if_none).await?;
-    Ok(Vault::new(ChunkStore::new(source.document_store()?)))
+    Ok(Vault::new(passphrase.unlock(ChunkStore::new(source.document_store()?)).await?))
 }
 
 impl Push {
@@ -144,7 +160,7 @@ impl Push {
         if !self.folder.is_dir() {
             return Err(failure(format!("{} is no folder", self.folder.display())));
         }
-        let vault = open(&self.source, &self.database, IfNoDatabase::Create).await?;
+        let vault = open(&self.source, &self.passphrase, &self.database, IfNoDatabase::Create).await?;
         let options = PushOptions { checksum: self.checksum, delete: self.delete };
         let (bar, started) = (bar(&self.database), Instant::now());
         let pushed = vault.push(&self.folder, options, |at| show(&bar, at)).await;
@@ -181,7 +197,7 @@ impl Push {
 
 impl Pull {
     async fn run(self) -> Result<(), Failure> {
-        let vault = open(&self.source, &self.database, IfNoDatabase::Fail).await?;
+        let vault = open(&self.source, &self.passphrase, &self.database, IfNoDatabase::Fail).await?;
         let options = PullOptions { checksum: self.checksum, force: self.force };
         let (bar, started) = (bar(&self.database), Instant::now());
         let pulled = vault.pull(&self.folder, options, |at| show(&bar, at)).await;
@@ -213,7 +229,7 @@ impl Pull {
 
 impl Ls {
     async fn run(self) -> Result<(), Failure> {
-        let vault = open(&self.source, &self.database, IfNoDatabase::Fail).await?;
+        let vault = open(&self.source, &self.passphrase, &self.database, IfNoDatabase::Fail).await?;
         let (mut some, mut printed) = (String::new(), Ok(()));
         vault
             .files(|file| {
@@ -257,7 +273,7 @@ fn json_line(file: &Listed) -> String {
 
 impl Verify {
     async fn run(self) -> Result<(), Failure> {
-        let vault = open(&self.source, &self.database, IfNoDatabase::Fail).await?;
+        let vault = open(&self.source, &self.passphrase, &self.database, IfNoDatabase::Fail).await?;
         let bar = bar(&self.database);
         let verified = vault.verify(|at| show(&bar, at)).await;
         bar.finish_and_clear();
@@ -274,7 +290,7 @@ impl Verify {
 
 impl StatsCommand {
     async fn run(self) -> Result<(), Failure> {
-        let vault = open(&self.source, &self.database, IfNoDatabase::Fail).await?;
+        let vault = open(&self.source, &self.passphrase, &self.database, IfNoDatabase::Fail).await?;
         let bar = progress::counter(Unit::Documents);
         bar.set_message(format!("counting {}, documents:", self.database));
         let stats = vault.stats(|done| bar.set_position(done)).await;

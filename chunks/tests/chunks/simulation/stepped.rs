@@ -10,7 +10,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use chunks::store::{Changes, DocumentStore, Edit, Figures, IdRange, Leaf, Page, Refusal, StoreResult, Written};
+use chunks::store::{Body, Changes, DocumentStore, Edit, Figures, IdRange, Leaf, Page, Refusal, StoreResult, Written};
 use chunks::{Environment, StoreError, StoreErrorKind};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -242,6 +242,11 @@ impl DocumentStore for Stepped {
             }
         }
         Ok(leaves)
+    }
+
+    async fn local(&self, id: &str) -> StoreResult<Option<Body>> {
+        self.before("local").await?;
+        self.inner.local(id).await
     }
 
     async fn live(&self, ids: &[String]) -> StoreResult<Vec<bool>> {

@@ -198,7 +198,7 @@ async fn what_is_closed_is_named_and_not_written_over(world: World) {
             ("h:+u3yj679xuo58", json!({"type": "leaf", "e_": true, "data": "%=Lx6Xqs/Zqx"})),
             ("h:odd", json!({"type": "leaf", "e_": true, "data": "%=Lx"})),
             ("secret.md", file("secret.md", json!(["h:+u3yj679xuo58"]), 7)),
-            ("f:0123", file("%=abc", json!(["h:+u3yj679xuo58"]), 7)),
+            ("f:0123", file("/\\:%=abc", json!([]), 0)),
             ("odd.md", file("odd.md", json!(["h:odd"]), 7)),
             ("old.md", json!({"type": "notes", "data": "x"})),
             ("thing", json!({"n": 1})),
@@ -209,7 +209,7 @@ async fn what_is_closed_is_named_and_not_written_over(world: World) {
     let named = told(&pulled.problems);
     for wanted in [
         "secret.md: is encrypted",
-        "f:0123: has an obfuscated path",
+        "f:0123: is encrypted",
         "odd.md: its chunk h:odd is encrypted",
         "old.md: is in a form of LiveSync's that had no chunks",
     ] {

@@ -8,6 +8,7 @@ use percent_encoding::percent_decode_str;
 
 use super::{SHOWN, bytes, unread_files};
 use crate::cli::Failure;
+use crate::cmd::passphrase::PassphraseArgs;
 use crate::cmd::progress::{self, Unit};
 use crate::cmd::source::{IfNoDatabase, Remote, SourceArgs, failure};
 use crate::engine::EngineUrl;
@@ -29,13 +30,15 @@ pub(super) struct Repair {
     #[arg(long, value_name = "URL")]
     from_engine: Option<EngineUrl>,
     #[command(flatten)]
+    passphrase: PassphraseArgs,
+    #[command(flatten)]
     source: SourceArgs,
 }
 
 impl Repair {
     pub(super) async fn run(self) -> Result<(), Failure> {
         let source = self.source.open(&self.database, IfNoDatabase::Fail).await?;
-        let chunks = ChunkStore::new(source.document_store()?);
+        let chunks = self.passphrase.unlock(ChunkStore::new(source.document_store()?)).await?;
         let mut sources = Vec::new();
         for from in &self.from {
             let other = if from.starts_with("http://") {

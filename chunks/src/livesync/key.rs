@@ -1,0 +1,136 @@
+//! The key that a passphrase makes, and what LiveSync does with it (its "E2EE V2").
+//!
+//! ```text
+//!  passphrase ─ PBKDF2-SHA-256, 310,000 rounds, the database's salt ─► master key
+//!  master key ─ HKDF-SHA-256, a salt of each text's own ─► AES-256-GCM
+//!  "%=" base64( iv 12 │ salt 32 │ ciphertext and tag )
+//! ```
+//!
+//! The database's salt is in a local document ([`SYNC_PARAMETERS`]), which no replication and no export carries.
+//! Ids of chunks and of files depend on the passphrase alone, so that all clients give a piece the same one.
+
+use std::fmt;
+
+use aes_gcm::aead::{Aead, KeyInit};
+use aes_gcm::{Aes256Gcm, Nonce};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hkdf::Hkdf;
+use sha2::{Digest, Sha256};
+
+use crate::environment::Environment;
+use crate::id::hashed_id;
+
+/// The local document with the database's salt.
+pub(crate) const SYNC_PARAMETERS: &str = "_local/obsidian_livesync_sync_parameters";
+/// What the ids of encrypted chunks begin with.
+pub(crate) const ENCRYPTED_CHUNK: &str = "h:+";
+
+/// What a ciphertext begins with.
+const SEALED: &str = "%=";
+const ROUNDS: u32 = 310_000;
+const IV: usize = 12;
+const SALT: usize = 32;
+/// What LiveSync puts before the part of the passphrase that goes into ids.
+const ID_SALT: &str = "a83hrf7f\u{3}y7sa8g31";
+
+/// What a passphrase and a database's salt make. The passphrase itself is not kept.
+pub(crate) struct Key {
+    master: [u8; 32],
+    /// What stands for the passphrase in the ids of chunks.
+    in_chunk_ids: String,
+    /// The same in the ids of files with obfuscated paths.
+    in_file_ids: String,
+}
+
+impl Key {
+    /// Takes a noticeable part of a second.
+    pub(crate) fn derive(passphrase: &str, salt: &[u8]) -> Key {
+        let master = pbkdf2::pbkdf2_hmac_array::<Sha256, 32>(passphrase.as_bytes(), salt, ROUNDS);
+        let units: Vec<u16> = passphrase.encode_utf16().collect();
+        // Three quarters of it, rounded down.
+        let part = units.len() * 3 / 4;
+        let hashed: Vec<u16> = ID_SALT.encode_utf16().chain(units.into_iter().take(part)).collect();
+        Key { master, in_chunk_ids: mixed_hash(&hashed), in_file_ids: hex(passphrase) }
+    }
+
+    /// A text as a ciphertext, another one each time.
+    pub(crate) fn seal(&self, text: &str, environment: &dyn Environment) -> String {
+        let mut bytes = vec![0; IV + SALT];
+        environment.random(&mut bytes);
+        let (iv, salt) = bytes.split_at(IV);
+        let sealed = Nonce::try_from(iv).ok().and_then(|iv| self.cipher(salt)?.encrypt(&iv, text.as_bytes()).ok());
+        // Neither the lengths nor a text of less than 64 GB can be refused.
+        bytes.extend(sealed.unwrap_or_default());
+        format!("{SEALED}{}", STANDARD.encode(bytes))
+    }
+
+    /// The text in a ciphertext.
+    ///
+    /// # Errors
+    /// Why not, to be said after the ciphertext's name.
+    pub(crate) fn open(&self, sealed: &str) -> Result<String, String> {
+        let text = sealed.strip_prefix(SEALED);
+        let text = text.ok_or("is encrypted in a way that this program does not know (only LiveSync's E2EE V2)")?;
+        let bytes = STANDARD.decode(text).map_err(|_| "is damaged: its ciphertext is not in base64")?;
+        let parts = bytes.split_at_checked(IV).and_then(|(iv, rest)| Some((iv, rest.split_at_checked(SALT)?)));
+        let (iv, (salt, content)) = parts.ok_or("is damaged: its ciphertext is too short")?;
+        let opened = Nonce::try_from(iv).ok().and_then(|iv| self.cipher(salt)?.decrypt(&iv, content).ok());
+        let opened = opened.ok_or("does not open with this passphrase, or is damaged")?;
+        String::from_utf8(opened).map_err(|_| "is damaged: what was encrypted is no text".into())
+    }
+
+    fn cipher(&self, salt: &[u8]) -> Option<Aes256Gcm> {
+        let mut key = [0; 32];
+        Hkdf::<Sha256>::new(Some(salt), &self.master).expand(&[], &mut key).ok()?;
+        Aes256Gcm::new_from_slice(&key).ok()
+    }
+
+    /// The id of a piece of a file.
+    pub(crate) fn chunk_id(&self, piece: &str) -> String {
+        hashed_id(ENCRYPTED_CHUNK, piece, &format!("-{}", self.in_chunk_ids))
+    }
+
+    /// The id of the document of a file with this path, where paths are obfuscated.
+    pub(crate) fn file_id(&self, path: &str) -> String {
+        format!("f:{}", hex(&format!("{}:{}", self.in_file_ids, path.to_lowercase())))
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key")
+    }
+}
+
+fn hex(text: &str) -> String {
+    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// LiveSync's hash of a passphrase: one like murmur3 and FNV-1a over UTF-16 units, each in base 36. JavaScript
+/// multiplies doubles where murmur3 multiplies integers, so that low bits are lost; they must be lost here too.
+fn mixed_hash(units: &[u16]) -> String {
+    let length: Vec<u16> = units.len().to_string().encode_utf16().collect();
+    let (mut murmur, mut fnv) = (1.0_f64, 0x811c_9dc5_u32);
+    let mut count = 0_u32;
+    for &unit in length.iter().chain(units) {
+        count += 1;
+        fnv = (fnv ^ u32::from(unit)).wrapping_mul(0x0100_0193);
+        let scrambled = to_u32(f64::from(unit) * f64::from(0xcc9e_2d51_u32)).rotate_left(15).cast_signed();
+        let scrambled = to_u32(f64::from(scrambled) * f64::from(0x1b87_3593));
+        let mixed = (to_u32(murmur) ^ scrambled).rotate_left(13).cast_signed();
+        murmur = f64::from(mixed) * 5.0 + f64::from(0xe654_6b64_u32);
+    }
+    let mut murmur = to_u32(murmur) ^ count;
+    murmur = (murmur ^ murmur >> 16).wrapping_mul(0x85eb_ca6b);
+    // `h ^= h >>> 13` of a signed number shifts its unsigned form.
+    murmur = (murmur ^ murmur >> 13).wrapping_mul(0xc2b2_ae35);
+    murmur ^= murmur >> 16;
+    crate::id::base36(u64::from(murmur)) + &crate::id::base36(u64::from(fnv))
+}
+
+/// JavaScript's conversion of a number to 32 bits.
+fn to_u32(number: f64) -> u32 {
+    // Below 2^32, and whole.
+    number.rem_euclid(4_294_967_296.0) as u32
+}
