@@ -20,6 +20,7 @@ use crate::data::Data;
 use crate::environment::pause;
 use crate::error::{Error, Result};
 use crate::id::{Bucket, CHUNK_PREFIX};
+use crate::livesync::Key;
 use crate::lookup::DATA_AT_ONCE;
 use crate::placement::{DATA_PREFIX, INDEX_PREFIX, SETTINGS_ID, data_parts, index_prefix};
 use crate::settings::Settings;
@@ -76,7 +77,7 @@ impl ChunkStore {
         let (total, mut done, mut batch) = (ids.len() as u64, 0, Batch::default());
         for some in ids.chunks(READ_AT_ONCE) {
             for (id, leaves) in some.iter().zip(self.store.leaves(some, false).await?) {
-                match own_chunk(id, &leaves, settings) {
+                match own_chunk(id, &leaves, settings, self.key.as_deref()) {
                     Ok(Some(chunk)) => {
                         batch.bytes += chunk.data.len();
                         let live = leaves.into_iter().filter(|leaf| !leaf.deleted);
@@ -267,10 +268,28 @@ impl ChunkStore {
     }
 }
 
-/// The chunk that a document is: `None` where it is gone, or why it is left as it is.
-fn own_chunk(id: &str, leaves: &[Leaf], settings: Settings) -> std::result::Result<Option<Chunk>, &'static str> {
-    let Some(winner) = leaves.iter().find(|leaf| !leaf.deleted) else { return Ok(None) };
-    let chunk = Chunk::from_document(&winner.body).ok_or("is not of the form that a chunk has")?;
+/// The chunk that a document is, at each of its live leaves, since all of them will be ended: `None` where it is
+/// gone, or why it is left as it is.
+fn own_chunk(
+    id: &str,
+    leaves: &[Leaf],
+    settings: Settings,
+    key: Option<&Key>,
+) -> std::result::Result<Option<Chunk>, &'static str> {
+    let mut live = leaves.iter().filter(|leaf| !leaf.deleted).map(|leaf| Chunk::from_document(&leaf.body));
+    let Some(winner) = live.next() else { return Ok(None) };
+    let chunk = winner.ok_or("is not of the form that a chunk has")?;
+    for other in live {
+        let other = other.ok_or("has conflicting revisions, one of which is not of the form that a chunk has")?;
+        if other == chunk {
+            continue;
+        }
+        match (key, chunk.encrypted && other.encrypted) {
+            (Some(key), true) if key.open(&chunk.data).is_ok_and(|text| key.open(&other.data) == Ok(text)) => {}
+            (None, true) => return Err("has conflicting revisions, which its passphrase alone can compare"),
+            _ => return Err("has conflicting revisions with different contents"),
+        }
+    }
     if Data::cost(id, &chunk.encode()) > settings.data_doc_size_limit {
         return Err("is larger than a data document may be");
     }
