@@ -75,6 +75,32 @@ impl Contents {
     }
 }
 
+/// A leaf of a data document, to say which of its chunks can be read; of those in an object, which should be in it.
+pub(crate) enum Legible {
+    Data(Data),
+    Stub(Stub),
+}
+
+impl Legible {
+    /// Reads a document.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`](crate::Error::Malformed).
+    pub(crate) fn read(id: &str, body: &Body) -> Result<Legible> {
+        match Stub::read(id, body)? {
+            Some(stub) => Ok(Legible::Stub(stub)),
+            None => Data::read(id, body).map(Legible::Data),
+        }
+    }
+
+    pub(crate) fn has(&self, chunk: &str) -> bool {
+        match self {
+            Legible::Data(data) => data.get(chunk).is_some(),
+            Legible::Stub(stub) => stub.sizes.contains_key(chunk),
+        }
+    }
+}
+
 /// Whether a leaf of a data document has a chunk, going by its members alone.
 pub(crate) fn mentions(body: &Body, chunk: &str) -> bool {
     let has = |member: &str| body.get(member).and_then(Value::as_object).is_some_and(|all| all.contains_key(chunk));

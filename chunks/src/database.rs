@@ -75,7 +75,7 @@ impl ChunkStore {
     /// [`Error::Format`], [`Error::Malformed`]; the store's failures.
     pub async fn settings(&self) -> Result<Option<Settings>> {
         let leaves = self.settings_leaves().await?;
-        let settings = Settings::read(&leaves)?;
+        let settings = Settings::legible(&leaves)?;
         if let Some(settings) = settings {
             self.saw(settings);
         }

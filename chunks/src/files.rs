@@ -118,8 +118,8 @@ impl ChunkStore {
     }
 
     /// Brings chunks that are missing here from another database: the one of a client that was away for
-    /// longer than the grace, or a copy. Gives those that are missing there too. Those whose data document
-    /// is damaged, or its object, are stored in another one.
+    /// longer than the grace, or a copy. Those whose data document is damaged, or its object, are stored in another
+    /// one. Gives those that are still missing: each that was brought is read back.
     ///
     /// # Errors
     /// As [`put`](Self::put), and the failures of both stores.
@@ -134,7 +134,10 @@ impl ChunkStore {
                 }
             }
             let damaged = self.damaged_places(some).await?.into_keys().collect();
+            let ids: Vec<String> = brought.iter().map(|(id, _)| id.clone()).collect();
             receipt.merge(self.put_beside(brought, damaged).await?);
+            let found = self.get(&ids).await?.into_iter();
+            still.extend(found.filter_map(|(id, chunk)| chunk.is_none().then_some(id)));
         }
         Ok((receipt, still))
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::ChunkStore;
 use crate::contents::Contents;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::index::{Index, United};
 use crate::store::{Edit, Leaf};
 
@@ -20,6 +20,8 @@ pub(crate) struct Shelf {
     pub(crate) rev: Option<String>,
     /// The live leaves that lost, to be ended once the union is written.
     pub(crate) losers: Vec<String>,
+    /// What is wrong with a live leaf that cannot be read. It is in no union, and nobody but a rebuild ends it.
+    pub(crate) damage: Option<Error>,
 }
 
 /// What the leaves of a data document say of a chunk.
@@ -34,22 +36,46 @@ enum Claim {
 }
 
 impl ChunkStore {
-    /// Unites the leaves of index documents.
+    /// Unites the leaves of index documents, for who removes something: a leaf that cannot be read may name what
+    /// seems to be of no use.
     ///
     /// # Errors
-    /// [`Error::Malformed`](crate::Error::Malformed) for a leaf that is no index; the store's failures.
+    /// [`Error::Malformed`] for a leaf that is no index; the store's failures.
+    pub(crate) async fn whole_shelves(&self, found: Vec<(String, Vec<Leaf>)>) -> Result<BTreeMap<String, Shelf>> {
+        let shelves = self.shelves(found).await?;
+        match shelves.values().find_map(|shelf| shelf.damage.clone()) {
+            Some(damage) => Err(damage),
+            None => Ok(shelves),
+        }
+    }
+
+    /// The same for who adds something: it goes beside a leaf that cannot be read.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] where none of an index's leaves can be read; the store's failures.
     pub(crate) async fn shelves(&self, found: Vec<(String, Vec<Leaf>)>) -> Result<BTreeMap<String, Shelf>> {
         let mut shelves = BTreeMap::new();
         for (id, leaves) in found {
-            let live: Vec<Leaf> = leaves.into_iter().filter(|leaf| !leaf.deleted).collect();
-            let indexes = live.iter().map(|leaf| Index::read(&id, &leaf.body)).collect::<Result<Vec<_>>>()?;
+            let (mut indexes, mut revs, mut damage) = (Vec::new(), Vec::new(), None);
+            for leaf in leaves.into_iter().filter(|leaf| !leaf.deleted) {
+                match Index::read(&id, &leaf.body) {
+                    Ok(index) => {
+                        indexes.push(index);
+                        revs.push(leaf.rev);
+                    }
+                    Err(error) => damage = damage.or(Some(error)),
+                }
+            }
+            if let (Some(error), true) = (&damage, indexes.is_empty()) {
+                return Err(error.clone());
+            }
             let United { mut index, doubtful } = United::of(indexes);
             if !doubtful.is_empty() {
                 self.settle_doubts(&mut index, doubtful).await?;
             }
-            let mut revs = live.into_iter().map(|leaf| leaf.rev);
+            let mut revs = revs.into_iter();
             let rev = revs.next();
-            shelves.insert(id, Shelf { index, rev, losers: revs.collect() });
+            shelves.insert(id, Shelf { index, rev, losers: revs.collect(), damage });
         }
         Ok(shelves)
     }

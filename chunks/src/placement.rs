@@ -97,11 +97,12 @@ pub(crate) fn data_id(prefix: &str, sequence: u64, nonce: u64) -> String {
 }
 
 /// The prefix and the sequence of a data document; `None` where it is none of ours. Ids without a nonce
-/// are ours too.
+/// are ours too. Anybody can write an id: a sequence that is too large counts as the largest.
 pub(crate) fn data_parts(id: &str) -> Option<(&str, u64)> {
     let (prefix, rest) = id.strip_prefix(DATA_PREFIX)?.split_once('-')?;
     let sequence = rest.split_once('-').map_or(rest, |(sequence, _)| sequence);
-    is_prefix(prefix).then_some((prefix, sequence.parse().ok()?))
+    let is_number = !sequence.is_empty() && sequence.bytes().all(|byte| byte.is_ascii_digit());
+    (is_prefix(prefix) && is_number).then(|| (prefix, sequence.parse().unwrap_or(u64::MAX)))
 }
 
 fn is_prefix(text: &str) -> bool {
@@ -148,7 +149,8 @@ mod tests {
         assert_eq!((id.as_str(), data_parts(&id)), ("dat:a9-006-deadbeef", Some(("a9", 6))));
         assert_eq!(data_parts("dat:-1"), Some(("", 1)));
         assert_eq!(data_parts("dat:a9f1-006"), Some(("a9f1", 6)));
-        for alien in ["dat:a9", "dat:A9-001", "dat:a9f1b-001", "dat:a9-x", "idx:a9", "dat:"] {
+        assert_eq!(data_parts("dat:3f-18446744073709551616-x"), Some(("3f", u64::MAX)));
+        for alien in ["dat:a9", "dat:A9-001", "dat:a9f1b-001", "dat:a9-x", "dat:a9-+6", "dat:a9--6", "idx:a9", "dat:"] {
             assert_eq!(data_parts(alien), None, "{alien}");
         }
         assert_eq!(index_prefix("idx:"), Some(""));

@@ -69,6 +69,21 @@ impl Settings {
         Ok(united)
     }
 
+    /// The settings for who adds something: where one leaf at least can be read, what can be made out in the damaged
+    /// ones stands for them.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), where no leaf can be read.
+    pub(crate) fn legible(leaves: &[Leaf]) -> Result<Option<Settings>> {
+        let mut live = leaves.iter().filter(|leaf| !leaf.deleted);
+        match Settings::read(leaves) {
+            Err(Error::Malformed { .. }) if live.any(|leaf| Settings::read_body(&leaf.body).is_ok()) => {
+                Settings::salvage(leaves)
+            }
+            settings => settings,
+        }
+    }
+
     /// What can be made out in damaged leaves, with defaults for the rest; `None` where nothing is damaged.
     ///
     /// # Errors

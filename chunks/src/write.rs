@@ -9,7 +9,7 @@
 //! * An index names a data document only after the chunk is in it.
 //! * A chunk that is in a data document without being in an index is never put into an index by somebody
 //!   who found it there: it may be about to be removed. It is stored again, in another document.
-//! * An entry is relied upon only where its data document is live.
+//! * An entry is relied upon only where its data document has the chunk.
 //! * An entry that is condemned is revived by writing its index, which conflicts with its removal; once
 //!   half of the grace is over it is not revived, the chunk is stored again.
 
@@ -17,11 +17,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::ChunkStore;
 use crate::chunk::Chunk;
+use crate::contents::Legible;
 use crate::data::{Data, OPEN_BELOW};
 use crate::environment::{pause, random};
 use crate::error::{Error, Result, StoreError, StoreErrorKind};
 use crate::id::Bucket;
-use crate::lookup::Shelf;
+use crate::lookup::{DATA_AT_ONCE, Shelf};
 use crate::placement::{MAX_PREFIX_LENGTH, SETTINGS_ID, candidates, data_id, data_parts, index_id};
 use crate::settings::Settings;
 use crate::store::{Edit, Leaf, Refusal, Written};
@@ -199,7 +200,7 @@ impl ChunkStore {
     pub(crate) async fn grow(&self, length: u8) -> Result<()> {
         for attempt in 0..self.attempts {
             let leaves = self.store.leaves(&[SETTINGS_ID.to_owned()], false).await?.pop().unwrap_or_default();
-            let settings = Settings::read(&leaves)?;
+            let settings = Settings::legible(&leaves)?;
             if let Some(settings) = settings.filter(|settings| settings.chunk_prefix_length >= length) {
                 self.saw(settings);
                 return Ok(());
@@ -227,7 +228,7 @@ impl Put<'_> {
         let ids: Vec<String> = ids.into_iter().collect();
         let leaves = self.chunks.store.leaves(&ids, false).await?;
         let (settings, indexes): (Vec<_>, Vec<_>) = ids.into_iter().zip(leaves).partition(|(id, _)| id == SETTINGS_ID);
-        let settings = Settings::read(settings.first().map_or(&[][..], |(_, leaves)| leaves))?;
+        let settings = Settings::legible(settings.first().map_or(&[][..], |(_, leaves)| leaves))?;
         let Some(settings) = settings else {
             self.chunks.grow(crate::placement::prefix_length_for(self.pending.len() as u64)).await?;
             return Ok(Attempt::Again);
@@ -283,18 +284,11 @@ impl Put<'_> {
     ) -> Result<(BTreeMap<String, Vec<String>>, Vec<(String, String)>)> {
         let hits: BTreeMap<String, Hit> =
             self.pending.keys().filter_map(|id| Some((id.clone(), find(shelves, id, length)?))).collect();
-        let places: Vec<String> = hits
-            .values()
-            .map(|hit| &hit.place)
-            .chain(self.placed.values())
-            .cloned()
-            .collect::<BTreeSet<_>>()
-            .into_iter()
-            .collect();
+        let present = self.present(&hits).await?;
+        let places: Vec<String> = self.placed.values().cloned().collect::<BTreeSet<_>>().into_iter().collect();
         let live = if places.is_empty() { Vec::new() } else { self.chunks.store.live(&places).await? };
         let live: HashSet<String> =
             places.into_iter().zip(live).filter_map(|(place, live)| live.then_some(place)).collect();
-        let live: HashSet<String> = live.into_iter().filter(|place| !self.damaged.contains(place)).collect();
         let now = self.chunks.environment.now_ms();
         let is_late = |since: u64| now.saturating_sub(since) >= settings.grace_ms / 2;
         // What this put stored so long ago, and could not enter since, may be about to be removed.
@@ -305,7 +299,7 @@ impl Put<'_> {
         let (mut fresh, mut revived) = (BTreeMap::<String, Vec<String>>::new(), Vec::new());
         let ids: Vec<String> = self.pending.keys().cloned().collect();
         for id in ids {
-            let hit = hits.get(&id).filter(|hit| live.contains(&hit.place));
+            let hit = hits.get(&id).filter(|_| present.contains(&id));
             match hit {
                 Some(Hit { condemned: None, .. }) => {
                     self.found(&id);
@@ -337,6 +331,28 @@ impl Put<'_> {
             fresh.entry(index_id(&Bucket::of(&id).prefix(length))).or_default().push(id);
         }
         Ok((fresh, revived))
+    }
+
+    /// Those of the chunks that are in the data documents that indexes name for them. That such a document is there
+    /// says nothing of a chunk: an older leaf of it may have come, or a damaged one.
+    async fn present(&self, hits: &BTreeMap<String, Hit>) -> Result<HashSet<String>> {
+        let mut by_place: BTreeMap<&String, Vec<&String>> = BTreeMap::new();
+        for (id, hit) in hits.iter().filter(|(_, hit)| !self.damaged.contains(&hit.place)) {
+            by_place.entry(&hit.place).or_default().push(id);
+        }
+        let places: Vec<String> = by_place.keys().map(|place| (*place).clone()).collect();
+        let mut present = HashSet::new();
+        for some in places.chunks(DATA_AT_ONCE) {
+            for (place, leaves) in some.iter().zip(self.chunks.store.leaves(some, false).await?) {
+                for leaf in leaves.iter().filter(|leaf| !leaf.deleted) {
+                    // One that cannot be read has none of them.
+                    let Ok(legible) = Legible::read(place, &leaf.body) else { continue };
+                    let ids = by_place.get(place).into_iter().flatten();
+                    present.extend(ids.filter(|id| legible.has(id)).map(|id| (*id).clone()));
+                }
+            }
+        }
+        Ok(present)
     }
 
     /// A chunk that somebody has stored.
@@ -372,7 +388,7 @@ impl Put<'_> {
             let target = open.get(&shelf).and_then(|hint| open_target(hint, found.remove(hint)?));
             let known = shelves.get(&shelf).map(|shelf| &shelf.index.entries);
             let sequences = known.into_iter().flat_map(BTreeMap::values).filter_map(|place| Some(data_parts(place)?.1));
-            let next = sequences.max().unwrap_or(0) + 1;
+            let next = sequences.max().unwrap_or(0).saturating_add(1);
             let some = self.fill(&shelf, ids, target, next, length, settings, &mut contended);
             if let Some(last) = some.last() {
                 opened.push((shelf, Some(last.id.clone()).filter(|_| last.data.bytes() < OPEN_BELOW)));
@@ -445,7 +461,7 @@ impl Put<'_> {
                 }
                 let target = target.get_or_insert_with(|| {
                     let id = data_id(prefix, sequence, random(&*self.chunks.environment));
-                    sequence += 1;
+                    sequence = sequence.saturating_add(1);
                     Target { id, data: Data::default(), rev: None, losers: Vec::new(), new: Vec::new() }
                 });
                 target.data.add(id.clone(), value.clone());

@@ -108,7 +108,7 @@ impl Collection<'_> {
         self.settle(&mut held).await?;
         let indexes = self.indexes_of(&held);
         let leaves = self.chunks.store.leaves(&indexes, false).await?;
-        let shelves = match self.chunks.shelves(indexes.into_iter().zip(leaves).collect()).await {
+        let shelves = match self.chunks.whole_shelves(indexes.into_iter().zip(leaves).collect()).await {
             // It is named among the damaged ones already.
             Err(Error::Malformed { .. }) => return Ok(Vec::new()),
             shelves => shelves?,
@@ -341,7 +341,7 @@ impl Collection<'_> {
     fn pack(&self, due: &[Held]) -> Vec<(String, Contents)> {
         let Some((prefix, _)) = due.first().and_then(|held| data_parts(&held.id)) else { return Vec::new() };
         let sequences = due.iter().filter_map(|held| Some(data_parts(&held.id)?.1));
-        let mut sequence = sequences.max().unwrap_or(0) + 1;
+        let mut sequence = sequences.max().unwrap_or(0).saturating_add(1);
         let mut fresh: Vec<(String, Contents)> = Vec::new();
         for (chunk, size) in due.iter().flat_map(Held::kept) {
             if fresh.iter().any(|(_, contents)| contents.has(chunk)) {
@@ -350,7 +350,7 @@ impl Collection<'_> {
             let has_room = |contents: &Contents| contents.bytes() + size <= self.settings.data_doc_size_limit;
             if !fresh.last().is_some_and(|(_, contents)| has_room(contents)) {
                 fresh.push((data_id(prefix, sequence, random(&*self.chunks.environment)), Contents::default()));
-                sequence += 1;
+                sequence = sequence.saturating_add(1);
             }
             if let Some((_, contents)) = fresh.last_mut() {
                 contents.add(chunk.clone(), size);

@@ -53,7 +53,7 @@ impl Collection<'_> {
 
     async fn mark_some(&mut self, ids: Vec<String>) -> Result<()> {
         let leaves = self.chunks.store.leaves(&ids, false).await?;
-        let shelves = self.chunks.shelves(ids.iter().cloned().zip(leaves).collect()).await?;
+        let shelves = self.chunks.whole_shelves(ids.iter().cloned().zip(leaves).collect()).await?;
         let indexes = || shelves.values().map(|shelf| &shelf.index);
         let named = indexes().flat_map(|index| index.entries.values());
         let places: BTreeSet<&String> = named.chain(indexes().flat_map(|index| index.spare.keys())).collect();
@@ -140,7 +140,7 @@ impl Collection<'_> {
         };
         self.chunks.grow(length + 1).await?;
         let leaves = self.chunks.store.leaves(&[id.to_owned()], false).await?;
-        let shelves = self.chunks.shelves(std::iter::once(id.to_owned()).zip(leaves).collect()).await?;
+        let shelves = self.chunks.whole_shelves(std::iter::once(id.to_owned()).zip(leaves).collect()).await?;
         let Some(parent) = shelves.get(id).map(|shelf| &shelf.index) else { return Ok(()) };
         let mut children: BTreeMap<String, Vec<(&String, &String)>> = BTreeMap::new();
         for (chunk, place) in &parent.entries {

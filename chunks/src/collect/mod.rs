@@ -181,7 +181,7 @@ impl ChunkStore {
                 pause(&*self.environment, attempt).await;
             }
             let leaves = self.store.leaves(&open, false).await?;
-            let shelves = self.shelves(open.drain(..).zip(leaves).collect()).await?;
+            let shelves = self.whole_shelves(open.drain(..).zip(leaves).collect()).await?;
             let (mut edits, mut edited) = (Vec::new(), Vec::new());
             for (id, mut shelf) in shelves {
                 let before = shelf.index.clone();

@@ -30,7 +30,7 @@ impl ChunkStore {
         let ids = [SETTINGS_ID.to_owned()];
         for attempt in 0..self.attempts {
             let leaves = self.store.leaves(&ids, false).await?.pop().unwrap_or_default();
-            if Settings::read(&leaves)?.is_none() {
+            if Settings::legible(&leaves)?.is_none() {
                 self.grow(0).await?;
                 continue;
             }

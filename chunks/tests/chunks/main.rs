@@ -1,6 +1,7 @@
 //! Chunks over documents, in process and over HTTP.
 
 mod collectors;
+mod damage;
 mod encrypted;
 mod failures;
 mod fixtures;
