@@ -61,6 +61,12 @@ pub enum Error {
         /// The first of them, and why.
         first: String,
     },
+    /// There is nothing to collect from.
+    #[error(
+        "there are no aggregated chunks in this database: it was never migrated, and chunks that have documents of \
+         their own are not collected; `chunks migrate` aggregates them"
+    )]
+    NotMigrated,
     /// A passphrase that does not belong to the vault, or that cannot be used there. Nothing was written.
     #[error("{0}")]
     Passphrase(String),

@@ -7,6 +7,9 @@
 //!          ─► when all are back: data documents, indexes and settings end
 //! ```
 //!
+//! LiveSync's own clients cannot read the aggregated form: they are stopped before the first chunk moves, and let in
+//! again when all are back ([`livesync::stop`](crate::livesync)).
+//!
 //! Files are not touched: they refer to chunks by their ids, and those stay. Each batch is whole before
 //! the next begins, so an interrupted migration is gone on with by beginning it again. Readers find every
 //! chunk throughout, in one form or the other.
@@ -69,6 +72,9 @@ impl ChunkStore {
         let mut ids = self.ids(CHUNK_PREFIX).await?;
         // A bucket's chunks together: each document is then written once or twice in all.
         ids.sort_by_cached_key(|id| Bucket::of(id));
+        if !dry_run && (!ids.is_empty() || self.has_aggregated().await?) {
+            self.stop_clients().await?;
+        }
         let settings = match (self.settings().await?, dry_run) {
             (settings, true) => settings.unwrap_or_default(),
             (_, false) if ids.is_empty() => Settings::default(),
@@ -168,7 +174,9 @@ impl ChunkStore {
             for some in ends.chunks(READ_AT_ONCE) {
                 self.end_losers(some.to_vec()).await?;
             }
-            self.remove_indexes(&mut migrated).await?;
+            if self.remove_indexes(&mut migrated).await? {
+                self.let_clients_in().await?;
+            }
         }
         migrated.after = self.store.figures().await?;
         Ok(migrated)
@@ -224,14 +232,14 @@ impl ChunkStore {
         Ok(())
     }
 
-    /// Removes indexes and settings, unless there are data documents.
-    async fn remove_indexes(&self, migrated: &mut Migrated) -> Result<()> {
+    /// Removes indexes and settings, unless there are data documents. Whether there are none.
+    async fn remove_indexes(&self, migrated: &mut Migrated) -> Result<bool> {
         let data = self.ids(DATA_PREFIX).await?;
         let data = data.into_iter().filter(|id| data_parts(id).is_some());
         let before = migrated.left.len();
         migrated.left.extend(data.map(|id| format!("\"{id}\" was written meanwhile")));
         if migrated.left.len() > before {
-            return Ok(());
+            return Ok(false);
         }
         // Without the settings nobody would know of objects that are still there.
         let mut kept = false;
@@ -253,7 +261,7 @@ impl ChunkStore {
                 |leaves: Vec<Leaf>| leaves.into_iter().filter(|leaf| !leaf.deleted).map(|leaf| leaf.rev).collect();
             self.end_losers(some.iter().cloned().zip(leaves.into_iter().map(live)).collect()).await?;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// The ids of the live documents with a prefix.

@@ -32,12 +32,13 @@ use std::collections::BTreeMap;
 use crate::ChunkStore;
 use crate::environment::pause;
 use crate::error::{Error, Result};
+use crate::id::CHUNK_PREFIX;
 use crate::index::Index;
 use crate::lookup::Shelf;
 use crate::objects::Places;
 use crate::placement::SETTINGS_ID;
 use crate::settings::Settings;
-use crate::store::{Edit, Figures};
+use crate::store::{Edit, Figures, IdRange};
 use crate::write::refused;
 
 use objects::Inventory;
@@ -129,7 +130,7 @@ impl ChunkStore {
     /// that begins after the grace.
     ///
     /// # Errors
-    /// [`Error::Setting`] where there are aggregated chunks and no settings, [`Error::Malformed`] where the
+    /// [`Error::NotMigrated`]; [`Error::Setting`] where there are aggregated chunks and no settings, [`Error::Malformed`] where the
     /// settings are damaged: nothing is touched, since nobody knows for how long it must be kept.
     /// [`Error::Unread`] where it cannot be read which chunks a file refers to: nothing is touched either.
     /// [`Error::Contended`]; the store's failures. What was done until then stays, and is right.
@@ -148,8 +149,12 @@ impl ChunkStore {
                      a replica, let it come, otherwise `chunks reindex` makes one with a grace of a week"
                 )));
             }
-            return Ok(Collected { before, after: before, ..Collected::default() });
+            return Err(Error::NotMigrated);
         };
+        let own = IdRange::prefix(CHUNK_PREFIX).limit(1);
+        if !self.has_aggregated().await? && !self.store.list(&own).await?.rows.is_empty() {
+            return Err(Error::NotMigrated);
+        }
         self.saw(settings);
         let began_ms = self.environment.now_ms();
         progress(CollectStep::References);

@@ -2,6 +2,7 @@
 
 mod entry;
 mod key;
+mod stop;
 mod unlock;
 
 pub(crate) use entry::{Entry, in_clear, is_first_form, sealed, sealed_path};

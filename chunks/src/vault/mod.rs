@@ -17,6 +17,7 @@ mod agreement;
 mod assembly;
 mod cutting;
 mod document;
+mod forget;
 mod listing;
 mod local;
 mod path;
@@ -33,8 +34,10 @@ use std::fmt;
 use crate::ChunkStore;
 
 pub use cutting::{CUTTING, Kind};
+pub use forget::Forgotten;
 pub use listing::Listed;
 pub(crate) use listing::Listing;
+pub(crate) use path::id_of;
 pub use path::shown;
 pub use pull::{PullOptions, Pulled};
 pub use push::{PushOptions, Pushed};

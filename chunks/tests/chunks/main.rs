@@ -1,5 +1,6 @@
 //! Chunks over documents, in process and over HTTP.
 
+mod clients;
 mod collectors;
 mod damage;
 mod encrypted;

@@ -37,7 +37,8 @@ enum Command {
 
 /// Move chunks from documents of their own into few documents, or back; files stay as they are.
 ///
-/// Only clients that know the aggregated form can read the vault then. Interrupted, it is gone on with by
+/// Only clients that know the aggregated form can read the vault then; LiveSync's own stop at it, and say that it is
+/// newer than they are. Let them send what they have, and close them, before. Interrupted, it is gone on with by
 /// beginning again.
 #[derive(Debug, Args)]
 struct Migrate {
@@ -126,6 +127,14 @@ async fn open(source: &SourceArgs, database: &str) -> Result<ChunkStore, Failure
 impl Migrate {
     async fn run(self) -> Result<(), Failure> {
         let chunks = self.passphrase.unlock(open(&self.source, &self.database).await?).await?;
+        let (name, will) = (&self.database, if self.dry_run { "would" } else { "will" });
+        progress::remark(&match self.back {
+            false => format!(
+                "LiveSync's own clients cannot read aggregated chunks: from now on they {will} stop at {name} and say that \
+                 it is newer than they are; `chunks migrate {name} --back` lets them in again"
+            ),
+            true => format!("LiveSync's own clients {will} be let in to {name} again once all chunks are back"),
+        });
         let bar = progress::bar(0, Unit::Documents);
         bar.set_message(self.database.clone());
         let tell = |done: u64, total: u64| {

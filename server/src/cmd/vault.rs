@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use chunks::ChunkStore;
 use chunks::vault::{
-    Listed, Problem, Progress, PullOptions, Pulled, PushOptions, Pushed, Stats, Vault, VerifiedFiles, shown,
+    Forgotten, Listed, Problem, Progress, PullOptions, Pulled, PushOptions, Pushed, Stats, Vault, VerifiedFiles, shown,
 };
 use clap::{Args, Subcommand};
 use indicatif::ProgressBar;
@@ -35,6 +35,7 @@ enum Command {
     Ls(Ls),
     Verify(Verify),
     Stats(StatsCommand),
+    Forget(Forget),
 }
 
 /// Store the files below a folder; those that have not changed are left.
@@ -133,6 +134,29 @@ struct StatsCommand {
     source: SourceArgs,
 }
 
+/// End files that were marked as deleted long ago: until then they keep their chunks.
+///
+/// They cannot be had back after it. `chunks gc` then removes the chunks that no other file refers to.
+#[derive(Debug, Args)]
+struct Forget {
+    /// The database
+    #[arg(value_name = "DB")]
+    database: String,
+    /// How long ago they were deleted at least: 30d, 12h
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    older_than: Duration,
+    /// Count, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Print the summary as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    passphrase: PassphraseArgs,
+    #[command(flatten)]
+    source: SourceArgs,
+}
+
 impl VaultCommand {
     pub(crate) async fn run(self) -> Result<(), Failure> {
         match self.command {
@@ -141,6 +165,7 @@ impl VaultCommand {
             Command::Ls(ls) => ls.run().await,
             Command::Verify(verify) => verify.run().await,
             Command::Stats(stats) => stats.run().await,
+            Command::Forget(forget) => forget.run().await,
         }
     }
 }
@@ -330,6 +355,22 @@ impl StatsCommand {
             bytes(database.document_bytes),
         ))?;
         Ok(())
+    }
+}
+
+impl Forget {
+    async fn run(self) -> Result<(), Failure> {
+        let vault = open(&self.source, &self.passphrase, &self.database, IfNoDatabase::Fail).await?;
+        let older_than_ms = u64::try_from(self.older_than.as_millis()).unwrap_or(u64::MAX);
+        let Forgotten { files, kept, ref problems } = vault.forget(older_than_ms, self.dry_run).await?;
+        if self.json {
+            progress::print(&json!({"files": files, "kept": kept, "problems": listed(problems)}).to_string())?;
+        } else {
+            let done = if self.dry_run { "would be forgotten" } else { "forgotten" };
+            let report = format!("{files} deleted files {done}, {kept} were deleted later and stay");
+            progress::print(&(report + &lines("", problems)))?;
+        }
+        conclude(problems.len(), "could not be forgotten")
     }
 }
 

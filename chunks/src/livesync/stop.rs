@@ -1,0 +1,103 @@
+//! Keeping LiveSync's clients away from a vault that they cannot read.
+//!
+//! A client that meets a vault whose chunks are aggregated would fetch the tombstones of all its chunks, and fail at
+//! each file. Before it replicates it looks at one document, and goes no further where the version there is later
+//! than its own: it says that the database is newer than it is. One that is replicating already stops when the
+//! document reaches it.
+//!
+//! ```json
+//! {"_id":"obsydian_livesync_version","type":"versioninfo","version":12}         as LiveSync has it
+//! {"_id":"obsydian_livesync_version","type":"versioninfo","version":1000012}    while chunks are aggregated
+//! ```
+//!
+//! The other thing that it looks at, the lock in `_local/obsydian_livesync_milestone`, lets those clients through
+//! that are accepted, and offers the others a button that unlocks it.
+
+use serde_json::{Value, json};
+
+use crate::ChunkStore;
+use crate::environment::pause;
+use crate::error::{Error, Result};
+use crate::store::{Body, Edit};
+use crate::write::refused;
+
+const VERSION_ID: &str = "obsydian_livesync_version";
+/// What is added to the version. No version of LiveSync's comes near it.
+const STOPPED: u64 = 1_000_000;
+
+impl ChunkStore {
+    /// Has LiveSync's clients stop at this database.
+    ///
+    /// # Errors
+    /// [`Error::Contended`]; the store's failures.
+    pub(crate) async fn stop_clients(&self) -> Result<()> {
+        self.edit_version(|version| match version {
+            // None of its clients has been here. One that comes would begin with its own version.
+            None => Some(Some(STOPPED)),
+            Some(version) if version < STOPPED => Some(Some(version + STOPPED)),
+            Some(_) => None,
+        })
+        .await
+    }
+
+    /// Lets them in again.
+    ///
+    /// # Errors
+    /// [`Error::Contended`]; the store's failures.
+    pub(crate) async fn let_clients_in(&self) -> Result<()> {
+        self.edit_version(|version| match version {
+            Some(STOPPED) => Some(None),
+            Some(version) if version > STOPPED => Some(Some(version - STOPPED)),
+            _ => None,
+        })
+        .await
+    }
+
+    /// Whether clients of LiveSync have used this database and are not stopped.
+    pub(crate) async fn has_clients(&self) -> Result<bool> {
+        let leaves = self.store.leaves(&[VERSION_ID.to_owned()], false).await?.pop().unwrap_or_default();
+        let winner = leaves.first().filter(|leaf| !leaf.deleted);
+        Ok(winner.and_then(|leaf| version_of(&leaf.body)).is_some_and(|version| version < STOPPED))
+    }
+
+    /// Gives the version that `change` makes of the present one, if any; the inner `None` is no document.
+    async fn edit_version(&self, change: impl Fn(Option<u64>) -> Option<Option<u64>>) -> Result<()> {
+        let mut failure = None;
+        for attempt in 0..self.attempts {
+            let leaves = self.store.leaves(&[VERSION_ID.to_owned()], false).await?.pop().unwrap_or_default();
+            let winner = leaves.into_iter().next().filter(|leaf| !leaf.deleted);
+            let version = match &winner {
+                // A client stops at one that is damaged too.
+                Some(leaf) => match version_of(&leaf.body) {
+                    None => return Ok(()),
+                    version => version,
+                },
+                None => None,
+            };
+            let rev = winner.as_ref().map(|leaf| leaf.rev.clone());
+            let edit = match (change(version), rev) {
+                (None, _) | (Some(None), None) => return Ok(()),
+                (Some(None), Some(rev)) => Edit::delete(VERSION_ID, rev),
+                (Some(Some(version)), rev) => {
+                    let mut body = winner.map(|leaf| leaf.body).unwrap_or_default();
+                    body.insert("version".into(), version.into());
+                    body.entry("type").or_insert_with(|| json!("versioninfo"));
+                    Edit { id: VERSION_ID.into(), rev, deleted: false, body }
+                }
+            };
+            match self.store.write(vec![edit]).await?.pop() {
+                Some(written) if !refused(VERSION_ID, &written, &mut failure)? => return Ok(()),
+                _ => pause(&*self.environment, attempt).await,
+            }
+        }
+        Err(failure.map_or_else(
+            || Error::Contended { what: format!("\"{VERSION_ID}\""), attempts: self.attempts },
+            Error::Store,
+        ))
+    }
+}
+
+fn version_of(body: &Body) -> Option<u64> {
+    let is_version = body.get("type").and_then(Value::as_str) == Some("versioninfo");
+    body.get("version").and_then(Value::as_u64).filter(|_| is_version)
+}
