@@ -5,10 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
-
 use crate::ChunkStore;
 use crate::error::{Error, Result};
+use crate::livesync::Entry;
 use crate::settings::Settings;
 use crate::store::{Body, Edit, Refusal, Written};
 use crate::write::{Receipt, refused};
@@ -54,15 +53,19 @@ impl ChunkStore {
     /// [`put_file`](Self::put_file).
     ///
     /// # Errors
-    /// [`Error::Missing`] where chunks of any of them are not there, and nothing was written.
+    /// [`Error::Missing`] where chunks of any of them are not there, [`Error::Unread`] where it cannot be read which they
+    /// are; nothing was written then.
     pub async fn put_files(&self, files: Vec<Edit>, receipt: &Receipt) -> Result<Vec<Written>> {
-        let children = |edit: &Edit| edit.body.get("children").and_then(Value::as_array).cloned().unwrap_or_default();
+        let mut named = Vec::new();
+        for edit in &files {
+            let entry = Entry::read(&edit.id, &edit.body, self.key.as_deref());
+            let entry = entry.map_err(|what| Error::Unread { files: 1, first: format!("\"{}\" {what}", edit.id) })?;
+            named.extend(entry.unwrap_or_default().children);
+        }
         let settings = self.settings().await?;
         let grace = settings.map_or(Settings::default().grace_ms, |settings| settings.grace_ms);
         let is_fresh = self.environment.now_ms().saturating_sub(receipt.checked_ms) < grace / 4;
-        let named = files.iter().flat_map(children);
-        let named = named.filter_map(|child| child.as_str().map(str::to_owned));
-        let unsure: BTreeSet<String> = named.filter(|id| !is_fresh || !receipt.ids.contains(id)).collect();
+        let unsure: BTreeSet<String> = named.into_iter().filter(|id| !is_fresh || !receipt.ids.contains(id)).collect();
         if !unsure.is_empty() {
             let (_, missing) = self.ensure(unsure).await?;
             if !missing.is_empty() {

@@ -21,8 +21,8 @@ use super::{Problem, Progress, Vault, path};
 use crate::chunk::Chunk;
 use crate::environment::pause;
 use crate::error::{Error, Result};
-use crate::livesync::Key;
-use crate::store::{Edit, Leaf, Refusal};
+use crate::livesync::{Form, Key, in_clear, sealed, sealed_path};
+use crate::store::{Body, Edit, Leaf, Refusal};
 use crate::write::Receipt;
 
 /// Documents read at a time.
@@ -87,6 +87,7 @@ struct Outgoing {
 
 struct Push<'v, P> {
     vault: &'v Vault,
+    form: Form,
     pushed: Pushed,
     progress: P,
     at: Progress,
@@ -96,7 +97,8 @@ impl Vault {
     /// Stores the files below `folder`. `progress` is told how far it is.
     ///
     /// # Errors
-    /// [`Error::Folder`] where the folder cannot be read, [`Error::Cutting`]; what storing chunks may answer.
+    /// [`Error::Folder`] where the folder cannot be read, [`Error::Cutting`]; [`Error::Passphrase`] where the vault is
+    /// encrypted and not unlocked: nothing was written then; what storing chunks may answer.
     /// What one file alone is in the way of is in [`Pushed::problems`].
     pub async fn push(
         &self,
@@ -106,12 +108,22 @@ impl Vault {
     ) -> Result<Pushed> {
         let cannot = |error: std::io::Error| Error::Folder { path: folder.to_owned(), what: error.to_string() };
         let Scan { files, problems, present, unread_folders } = scan(folder).map_err(cannot)?;
-        let mut push =
-            Push { vault: self, pushed: Pushed { problems, ..Pushed::default() }, progress, at: Progress::default() };
+        let form = self.chunks.form().await?;
+        let mut push = Push {
+            vault: self,
+            form,
+            pushed: Pushed { problems, ..Pushed::default() },
+            progress,
+            at: Progress::default(),
+        };
         push.at.total_bytes = files.iter().map(|file| file.bytes).sum();
         let outgoing = push.compare(files, options).await?;
         if !outgoing.is_empty() {
             self.chunks.agree_on_cutting().await?;
+            if self.chunks.has_clients().await? {
+                let what = "cannot read what is pushed here until `chunks migrate --back` has given it their form";
+                push.pushed.notes.push(Problem::new("LiveSync's clients", what));
+            }
             push.send(folder, outgoing, cannot).await?;
         }
         if options.delete && unread_folders > 0 {
@@ -130,7 +142,17 @@ impl<P: FnMut(Progress) + Send> Push<'_, P> {
         let mut outgoing = Vec::new();
         let mut files = files.into_iter().peekable();
         while files.peek().is_some() {
-            let some: Vec<LocalFile> = files.by_ref().take(READ_AT_ONCE).collect();
+            let mut some: Vec<LocalFile> = files.by_ref().take(READ_AT_ONCE).collect();
+            some.retain_mut(|file| match self.form.file_id(&file.path) {
+                Ok(id) => {
+                    file.id = id;
+                    true
+                }
+                Err(reason) => {
+                    self.pushed.problems.push(Problem::new(file.path.as_str(), reason));
+                    false
+                }
+            });
             let ids: Vec<String> = some.iter().map(|file| file.id.clone()).collect();
             for (local, leaves) in some.into_iter().zip(self.vault.chunks.store.leaves(&ids, false).await?) {
                 let bytes = local.bytes;
@@ -163,7 +185,7 @@ impl<P: FnMut(Progress) + Send> Push<'_, P> {
         cannot: impl Fn(std::io::Error) -> Error,
     ) -> Result<()> {
         let locals = outgoing.iter().map(|file| file.local.clone()).enumerate().collect();
-        let mut events = read_files(folder.to_owned(), locals).map_err(&cannot)?;
+        let mut events = read_files(folder.to_owned(), locals, self.form.clone()).map_err(&cannot)?;
         let (mut round, mut bytes) = (HashMap::<String, Chunk>::new(), 0);
         // What the files refer to that wait, or are being read.
         let mut receipt = Receipt::default();
@@ -287,7 +309,8 @@ impl<P: FnMut(Progress) + Send> Push<'_, P> {
                     inline: Default::default(),
                 };
                 let rev = known.as_ref().map(|known| known.rev.clone());
-                edits.push(Edit { id: local.id.clone(), rev, deleted: false, body: file.to_body() });
+                let body = self.form.file(file.to_body());
+                edits.push(Edit { id: local.id.clone(), rev, deleted: false, body });
                 changed.push((number, cut));
             }
             if edits.is_empty() {
@@ -383,9 +406,7 @@ impl<P: FnMut(Progress) + Send> Push<'_, P> {
                 if leaves.len() > 1 {
                     self.pushed.notes.push(others(&file.path, leaves.len()));
                 }
-                let mut body = winner.body.clone();
-                body.insert("deleted".into(), true.into());
-                body.insert("mtime".into(), chunks.environment.now_ms().into());
+                let Some(body) = self.deleted_body(&winner.body) else { continue };
                 paths.push(file.path);
                 edits.push(Edit { id, rev: Some(winner.rev.clone()), deleted: false, body });
             }
@@ -406,6 +427,23 @@ impl<P: FnMut(Progress) + Send> Push<'_, P> {
             }
         }
         Ok(())
+    }
+
+    /// A file's document, marked as deleted; `None` where it cannot be read. Its time is inside the ciphertext if
+    /// there is one.
+    fn deleted_body(&self, body: &Body) -> Option<Body> {
+        let chunks = &self.vault.chunks;
+        let mut deleted = in_clear(body, chunks.key.as_deref()).ok()?.into_owned();
+        deleted.insert("deleted".into(), true.into());
+        deleted.insert("mtime".into(), chunks.environment.now_ms().into());
+        if let (Some(_), Some(key)) = (sealed_path(body), &chunks.key) {
+            deleted = sealed(deleted, |text| key.seal(text, &*chunks.environment));
+        }
+        // As it was: encrypted, if it was.
+        if let Some(eden) = body.get("eden") {
+            deleted.insert("eden".into(), eden.clone());
+        }
+        Some(deleted)
     }
 
     fn step(&mut self, bytes: u64, files: u64) {

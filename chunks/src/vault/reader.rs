@@ -11,7 +11,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use super::cutting::{Kind, Pieces, kind_of};
 use super::local::{LocalFile, ctime_of, mtime_of, place};
 use crate::chunk::Chunk;
-use crate::id::chunk_id;
+use crate::livesync::Form;
 
 /// Pieces that go in one message, and their bytes, at most but for a piece larger than that.
 const PIECES: usize = 1_024;
@@ -49,11 +49,11 @@ pub(crate) struct CutFile {
 ///
 /// # Errors
 /// Where there can be no thread.
-pub(crate) fn read_files(folder: PathBuf, files: Vec<(usize, LocalFile)>) -> io::Result<Receiver<Event>> {
+pub(crate) fn read_files(folder: PathBuf, files: Vec<(usize, LocalFile)>, form: Form) -> io::Result<Receiver<Event>> {
     let (sender, receiver) = channel(MESSAGES);
     let work = move || {
         for (number, file) in files {
-            let event = match read_file(&folder, &file, &sender) {
+            let event = match read_file(&folder, &file, &form, &sender) {
                 Ok(cut) => Event::Done(number, cut),
                 Err(Failed::Io(error)) => Event::Failed(number, format!("it cannot be read: {error}")),
                 Err(Failed::Changed) => Event::Failed(number, "it changed while it was read; push again".into()),
@@ -80,7 +80,7 @@ impl From<io::Error> for Failed {
     }
 }
 
-fn read_file(folder: &Path, file: &LocalFile, sender: &Sender<Event>) -> Result<CutFile, Failed> {
+fn read_file(folder: &Path, file: &LocalFile, form: &Form, sender: &Sender<Event>) -> Result<CutFile, Failed> {
     let mut open = File::open(place(folder, &file.path))?;
     let before = open.metadata()?;
     if !before.is_file() {
@@ -91,11 +91,11 @@ fn read_file(folder: &Path, file: &LocalFile, sender: &Sender<Event>) -> Result<
         // A file that grows is not followed for ever.
         (&mut open).take(WHOLE + 1).read_to_end(&mut content)?;
         let kind = if std::str::from_utf8(&content).is_ok() { Kind::Text } else { Kind::Binary };
-        cut(Cursor::new(content), kind, before.len(), sender)?
+        cut(Cursor::new(content), kind, before.len(), form, sender)?
     } else {
         let kind = kind_of(&mut open)?;
         open.rewind()?;
-        cut((&mut open).take(before.len() + 1), kind, before.len(), sender)?
+        cut((&mut open).take(before.len() + 1), kind, before.len(), form, sender)?
     };
     if bytes != before.len() || !is_same(&before, &open.metadata()?) {
         return Err(Failed::Changed);
@@ -107,7 +107,13 @@ fn is_same(before: &Metadata, after: &Metadata) -> bool {
     before.len() == after.len() && before.modified().ok() == after.modified().ok()
 }
 
-fn cut(source: impl Read, kind: Kind, bytes: u64, sender: &Sender<Event>) -> Result<(Kind, Vec<String>, u64), Failed> {
+fn cut(
+    source: impl Read,
+    kind: Kind,
+    bytes: u64,
+    form: &Form,
+    sender: &Sender<Event>,
+) -> Result<(Kind, Vec<String>, u64), Failed> {
     let mut pieces = Pieces::new(source, kind, bytes);
     let (mut children, mut total) = (Vec::new(), 0);
     let (mut some, mut some_bytes) = (Vec::new(), 0);
@@ -117,11 +123,11 @@ fn cut(source: impl Read, kind: Kind, bytes: u64, sender: &Sender<Event>) -> Res
             Kind::Text => std::str::from_utf8(piece).map_err(|_| Failed::Changed)?.to_owned(),
             Kind::Binary => STANDARD.encode(piece),
         };
-        let id = chunk_id(&data);
+        let (id, chunk) = form.chunk(data);
         children.push(id.clone());
         total += piece.len() as u64;
         some_bytes += piece.len();
-        some.push((id, Chunk::plain(data)));
+        some.push((id, chunk));
         if some.len() == PIECES || some_bytes >= BYTES {
             let full = Event::Pieces(std::mem::take(&mut some), std::mem::take(&mut some_bytes) as u64);
             sender.blocking_send(full).map_err(|_| Failed::NobodyListens)?;

@@ -4,6 +4,7 @@ mod alien;
 mod changes;
 mod folders;
 mod interrupted;
+mod sealed;
 mod versions;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,113 @@
+//! In which form a vault's clients write files: what a push must do as well.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{ENCRYPTED_CHUNK, Key, sealed};
+use crate::ChunkStore;
+use crate::contents::Contents;
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::placement::DATA_PREFIX;
+use crate::store::{Body, IdRange};
+use crate::vault::id_of;
+
+/// What LiveSync's clients say of themselves, and must agree on.
+const MILESTONE: &str = "_local/obsydian_livesync_milestone";
+
+/// The form of new files and chunks.
+#[derive(Clone, Debug)]
+pub(crate) struct Form {
+    key: Option<Arc<Key>>,
+    obfuscates: bool,
+    environment: Arc<dyn Environment>,
+}
+
+impl ChunkStore {
+    /// The form in which files are to be written.
+    ///
+    /// # Errors
+    /// [`Error::Passphrase`] where the vault is encrypted and not unlocked, or the other way round;
+    /// [`Error::Setting`] where its clients write in a way that this program does not know.
+    pub(crate) async fn form(&self) -> Result<Form> {
+        let milestone = self.store.local(MILESTONE).await?.unwrap_or_default();
+        let agreed = milestone.get("tweak_values").and_then(|values| values.get("PREFERRED"));
+        let is_set = |name: &str| agreed.and_then(|values| values.get(name)) == Some(&Value::Bool(true));
+        let is_encrypted = is_set("encrypt") || agreed.is_none() && self.looks_encrypted().await?;
+        match (is_encrypted, &self.key) {
+            (true, None) => {
+                let what = "this vault is encrypted: what is pushed must be too, and needs its passphrase";
+                return Err(Error::Passphrase(what.into()));
+            }
+            (false, Some(_)) => {
+                let what =
+                    "a passphrase was given, and this vault is not encrypted: what is pushed would not be either";
+                return Err(Error::Passphrase(what.into()));
+            }
+            _ => {}
+        }
+        if is_set("handleFilenameCaseSensitive") {
+            let what = "the clients of this vault tell A.md from a.md, which this program does not: nothing is pushed";
+            return Err(Error::Setting(what.into()));
+        }
+        for (name, known) in [("E2EEAlgorithm", "v2"), ("hashAlg", "xxhash64")] {
+            let found = agreed.and_then(|values| values.get(name));
+            if let Some(found) = found.filter(|found| is_encrypted && **found != known) {
+                return Err(Error::Setting(format!(
+                    "the clients of this vault have set {name} to {found}, and this program knows \"{known}\": nothing is pushed"
+                )));
+            }
+        }
+        let obfuscates = match agreed {
+            Some(_) => is_set("usePathObfuscation"),
+            None => !self.store.list(&IdRange::prefix("f:").limit(1)).await?.rows.is_empty(),
+        };
+        let obfuscates = is_encrypted && obfuscates;
+        Ok(Form { key: self.key.clone(), obfuscates, environment: self.environment.clone() })
+    }
+
+    /// Whether there is anything encrypted, where nobody says so.
+    async fn looks_encrypted(&self) -> Result<bool> {
+        for prefix in ["f:", ENCRYPTED_CHUNK] {
+            if !self.store.list(&IdRange::prefix(prefix).limit(1)).await?.rows.is_empty() {
+                return Ok(true);
+            }
+        }
+        let data = self.store.list(&IdRange::prefix(DATA_PREFIX).limit(1).with_bodies()).await?;
+        let contents = data.rows.iter().filter_map(|row| Contents::read(&row.id, row.body.as_ref()?).ok());
+        Ok(contents.into_iter().any(|contents| contents.sizes().keys().any(|id| id.starts_with(ENCRYPTED_CHUNK))))
+    }
+}
+
+impl Form {
+    /// The id of a file's document.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(crate) fn file_id(&self, path: &str) -> std::result::Result<String, String> {
+        match &self.key {
+            Some(_) if self.obfuscates && path.contains(':') => {
+                Err("there is a colon in its path, and LiveSync does not obfuscate such a path".into())
+            }
+            Some(key) if self.obfuscates => Ok(key.file_id(path)),
+            _ => Ok(id_of(path)),
+        }
+    }
+
+    /// A file's document.
+    pub(crate) fn file(&self, body: Body) -> Body {
+        match &self.key {
+            Some(key) if self.obfuscates => sealed(body, |text| key.seal(text, &*self.environment)),
+            _ => body,
+        }
+    }
+
+    /// A piece of a file as a chunk, with its id.
+    pub(crate) fn chunk(&self, piece: String) -> (String, crate::Chunk) {
+        match &self.key {
+            Some(key) => (key.chunk_id(&piece), crate::Chunk::encrypted(key.seal(&piece, &*self.environment))),
+            None => (crate::chunk_id(&piece), crate::Chunk::plain(piece)),
+        }
+    }
+}
