@@ -14,7 +14,7 @@ use crate::sequencer::Timeline;
 use crate::store::{Store, View};
 use crate::sync::{Arc, Mutex, OnceLock, lock};
 use crate::watches::Watches;
-use crate::window::{Hold, Window};
+use crate::window::{Held, Hold, Window};
 
 /// Where the store remembers the last commit version, in the batch of that commit: eight bytes
 /// big-endian, after two of the format. A system key, out of the user's reach.
@@ -159,7 +159,7 @@ impl<S: Store> Core<S> {
     }
 
     /// The view at a version, and a hold on it.
-    pub(crate) fn view_at(&self, version: i64) -> Result<(Arc<S::View>, Hold<S::View>)> {
+    pub(crate) fn view_at(&self, version: i64) -> Result<Held<S::View>> {
         let now = self.clock.now();
         self.with_window(|window| window.at(version, now))
     }

@@ -93,6 +93,9 @@ pub(crate) struct Hold<V> {
     _reader: Arc<()>,
 }
 
+/// A view to be read at once, and a hold on it for later reads.
+pub(crate) type Held<V> = (Arc<V>, Hold<V>);
+
 impl<V> Hold<V> {
     /// The view, for the length of a read; `None` once the window has another one of this version, or none.
     pub(crate) fn view(&self) -> Option<Arc<V>> {
@@ -119,7 +122,7 @@ impl<V> Window<V> {
     }
 
     /// The view at `version`: 1009 when it is ahead of the database, 1007 when it is too old.
-    pub(crate) fn at(&mut self, version: i64, now: Duration) -> Result<(Arc<V>, Hold<V>)> {
+    pub(crate) fn at(&mut self, version: i64, now: Duration) -> Result<Held<V>> {
         if version > self.newest(now) {
             return Err(Error::new(error::FUTURE_VERSION));
         }
