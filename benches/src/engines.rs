@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use kv_api::{Database, Durability};
-#[cfg(any(feature = "redb", feature = "fjall", feature = "sled"))]
+#[cfg(any(feature = "redb", feature = "lsm", feature = "fjall", feature = "sled"))]
 use occ::disk::DiskStore;
 use occ::store::Store;
 
@@ -18,7 +18,7 @@ pub enum Syncing {
 }
 
 /// The page cache of an engine on disk, in bytes: its default.
-#[cfg(any(feature = "redb", feature = "fjall", feature = "sled"))]
+#[cfg(any(feature = "redb", feature = "lsm", feature = "fjall", feature = "sled"))]
 const CACHE: u64 = occ::disk::DEFAULT_CACHE_BYTES;
 
 /// An engine that can be opened in a fresh folder.
@@ -78,6 +78,33 @@ impl Engine for Redb {
 
     fn store(folder: &Path, syncing: Syncing) -> Self::Store {
         engine_redb::RedbStore::open(folder, CACHE, Self::durability(syncing)).expect("a fresh folder")
+    }
+
+    fn durability(syncing: Syncing) -> Durability {
+        match syncing {
+            Syncing::Synced => Durability::Disk,
+            Syncing::Unsynced => Durability::Process,
+        }
+    }
+}
+
+/// `engine-lsm`.
+#[cfg(feature = "lsm")]
+pub struct Lsm;
+
+#[cfg(feature = "lsm")]
+impl Engine for Lsm {
+    const NAME: &'static str = "lsm";
+    type Database = engine_lsm::LsmDatabase;
+    type Store = engine_lsm::LsmStore;
+
+    fn database(folder: &Path, syncing: Syncing) -> Self::Database {
+        let options = engine_lsm::LsmOptions::new().durability(Self::durability(syncing));
+        engine_lsm::LsmDatabase::open(folder, options).expect("a fresh folder")
+    }
+
+    fn store(folder: &Path, syncing: Syncing) -> Self::Store {
+        engine_lsm::LsmStore::open(folder, CACHE, Self::durability(syncing)).expect("a fresh folder")
     }
 
     fn durability(syncing: Syncing) -> Durability {

@@ -20,7 +20,7 @@ pub(crate) struct Options {
     /// What grows
     #[arg(value_enum)]
     what: What,
-    /// The engine: mem, redb, fjall or sled
+    /// The engine: mem, lsm, redb, fjall or sled
     #[arg(long, default_value = "redb")]
     engine: String,
     /// The layout of bodies
@@ -140,6 +140,8 @@ pub(crate) fn run(options: Options) -> Result<()> {
         "mem" => grow::<Mem>(options.what, options.format.into(), until, print),
         #[cfg(feature = "redb")]
         "redb" => grow::<benches::engines::Redb>(options.what, options.format.into(), until, print),
+        #[cfg(feature = "lsm")]
+        "lsm" => grow::<benches::engines::Lsm>(options.what, options.format.into(), until, print),
         #[cfg(feature = "fjall")]
         "fjall" => grow::<benches::engines::Fjall>(options.what, options.format.into(), until, print),
         #[cfg(feature = "sled")]

@@ -3,9 +3,10 @@
 //! | URL | engine |
 //! |---|---|
 //! | `mem:` | memory; gone when the process ends |
-//! | `sled:FOLDER` | a sled tree in that folder |
+//! | `lsm:FOLDER` | a log and sorted tables in that folder |
 //! | `redb:FOLDER` | a redb file in that folder |
 //! | `fjall:FOLDER` | fjall's journals and tables in that folder |
+//! | `sled:FOLDER` | a sled tree in that folder |
 //! | `FOLDER` | the engine that the folder's mark names ([`occ::folder`]); redb for a new one |
 //! | `fdb:` | the FoundationDB cluster of `FDB_CLUSTER_FILE`, or of the client's default cluster file |
 //! | `fdb:FILE` | the FoundationDB cluster of that cluster file |
@@ -28,6 +29,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_e
 pub enum Engine {
     /// A sorted map in memory.
     Mem,
+    /// A log and sorted tables in a folder.
+    Lsm,
     /// A sled tree in a folder.
     Sled,
     /// A redb file in a folder.
@@ -46,16 +49,19 @@ impl Engine {
         Engine::Sled
     } else if cfg!(feature = "fjall") {
         Engine::Fjall
+    } else if cfg!(feature = "lsm") {
+        Engine::Lsm
     } else {
         Engine::Redb
     };
 
-    const ALL: [Engine; 5] = [Engine::Mem, Engine::Sled, Engine::Redb, Engine::Fjall, Engine::Fdb];
+    const ALL: [Engine; 6] = [Engine::Mem, Engine::Lsm, Engine::Sled, Engine::Redb, Engine::Fjall, Engine::Fdb];
 
     /// The engine's name in URLs, marks and features.
     pub const fn name(self) -> &'static str {
         match self {
             Engine::Mem => "mem",
+            Engine::Lsm => "lsm",
             Engine::Sled => "sled",
             Engine::Redb => "redb",
             Engine::Fjall => "fjall",
@@ -215,7 +221,7 @@ impl fmt::Display for EngineUrl {
 pub enum EngineError {
     /// The URL's scheme names no engine.
     #[error(
-        "there is no engine \"{name}\"; a store is named redb:FOLDER, fjall:FOLDER, sled:FOLDER, fdb:CLUSTER_FILE, mem:, or by its folder alone"
+        "there is no engine \"{name}\"; a store is named redb:FOLDER, lsm:FOLDER, fjall:FOLDER, sled:FOLDER, fdb:CLUSTER_FILE, mem:, or by its folder alone"
     )]
     UnknownEngine {
         /// What it names.
@@ -225,7 +231,7 @@ pub enum EngineError {
     #[error("mem: takes no path; it keeps everything in memory until the process ends")]
     MemWithPath,
     /// An engine on disk without a folder.
-    #[error("\"{url}\" names no folder; write redb:FOLDER, fjall:FOLDER or sled:FOLDER")]
+    #[error("\"{url}\" names no folder; write redb:FOLDER, lsm:FOLDER, fjall:FOLDER or sled:FOLDER")]
     NoPath {
         /// The URL.
         url: String,
@@ -324,11 +330,13 @@ fn open_folder(
     match (engine, mark) {
         (None, None) => open_folder(Some(Engine::NEW), folder, if_missing, cache_bytes),
         // Where the mark names another one, the engine says so itself.
+        (Some(Engine::Lsm), _) => open_lsm(folder, cache_bytes),
         (Some(Engine::Sled), _) => open_sled(folder, cache_bytes),
         (Some(Engine::Redb), _) => open_redb(folder, cache_bytes),
         (Some(Engine::Fjall), _) => open_fjall(folder, cache_bytes),
         (Some(engine), _) => Err(EngineError::NotBuilt { engine: engine.name().into() }),
         (None, Some(mark)) => match Engine::from_name(&mark.engine) {
+            Some(Engine::Lsm) => open_lsm(folder, cache_bytes),
             Some(Engine::Sled) => open_sled(folder, cache_bytes),
             Some(Engine::Redb) => open_redb(folder, cache_bytes),
             Some(Engine::Fjall) => open_fjall(folder, cache_bytes),
@@ -360,6 +368,20 @@ fn open_sled(folder: &Path, cache_bytes: Option<u64>) -> Result<AnyDatabase, Eng
 #[cfg(not(feature = "sled"))]
 fn open_sled(_folder: &Path, _cache_bytes: Option<u64>) -> Result<AnyDatabase, EngineError> {
     Err(EngineError::NotBuilt { engine: Engine::Sled.name().into() })
+}
+
+#[cfg(feature = "lsm")]
+fn open_lsm(folder: &Path, cache_bytes: Option<u64>) -> Result<AnyDatabase, EngineError> {
+    let mut options = engine_lsm::LsmOptions::new();
+    if let Some(bytes) = cache_bytes {
+        options = options.cache_bytes(bytes);
+    }
+    Ok(AnyDatabase::new(engine_lsm::LsmDatabase::open(folder, options)?))
+}
+
+#[cfg(not(feature = "lsm"))]
+fn open_lsm(_folder: &Path, _cache_bytes: Option<u64>) -> Result<AnyDatabase, EngineError> {
+    Err(EngineError::NotBuilt { engine: Engine::Lsm.name().into() })
 }
 
 #[cfg(feature = "redb")]
@@ -505,11 +527,11 @@ mod tests {
         assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 1);
     }
 
-    #[cfg(all(feature = "redb", feature = "sled", feature = "fjall"))]
+    #[cfg(all(feature = "lsm", feature = "redb", feature = "sled", feature = "fjall"))]
     #[test]
     fn a_new_folder_is_opened_by_its_name_alone_afterwards() {
         let root = tempfile::tempdir().unwrap();
-        for (engine, other) in [("sled", "redb"), ("redb", "fjall"), ("fjall", "sled")] {
+        for (engine, other) in [("sled", "redb"), ("redb", "lsm"), ("lsm", "fjall"), ("fjall", "sled")] {
             let folder = root.path().join(engine);
             let with = |engine: &str| url(&format!("{engine}:{}", folder.display())).unwrap();
             drop(open(&with(engine), IfMissing::Create).unwrap());

@@ -1,0 +1,48 @@
+//! The manifest: the list of the tables that hold the data. `lsm-tree` writes it; it is compared with its
+//! checksum before `lsm-tree` opens it.
+//!
+//! ```text
+//!   current   ├─ version, 8 bytes ─┬─ XXH3-128 of the file, 16 ─┬─ 0 ─┤     little-endian
+//!   vVERSION  the manifest
+//! ```
+//!
+//! `lsm-tree` 3.1.10 does not compare that checksum, deletes tables that the manifest does not list, and begins
+//! an empty tree where `current` is missing. So a damaged or a missing manifest would lose data.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use kv_api::Result;
+use occ::folder::io_error;
+
+use crate::error::corrupt;
+
+/// Compares the manifest in `data` with its checksum: 1522 for one that is damaged or gone. Gives its version.
+pub(crate) fn check(data: &Path) -> Result<u64> {
+    let (version, checksum) = current(data)?;
+    let manifest = data.join(format!("v{version}"));
+    if twox_hash::XxHash3_128::oneshot(&read(&manifest)?) != checksum {
+        return Err(corrupt(&format!("{} or `current` beside it is damaged", manifest.display())));
+    }
+    Ok(version)
+}
+
+/// The version of the manifest that the next opening would read, and its checksum.
+pub(crate) fn current(data: &Path) -> Result<(u64, u128)> {
+    let path = data.join("current");
+    let damaged = || corrupt(&format!("{} is damaged", path.display()));
+    let text = read(&path)?;
+    let (version, rest) = text.split_first_chunk::<8>().ok_or_else(damaged)?;
+    let (checksum, rest) = rest.split_first_chunk::<16>().ok_or_else(damaged)?;
+    if rest != [0] {
+        return Err(damaged());
+    }
+    Ok((u64::from_le_bytes(*version), u128::from_le_bytes(*checksum)))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).map_err(|cause| match cause.kind() {
+        ErrorKind::NotFound => corrupt(&format!("{} is gone", path.display())),
+        _ => io_error(format!("cannot read {}", path.display()), &cause),
+    })
+}

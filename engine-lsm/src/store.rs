@@ -1,0 +1,191 @@
+//! The store: flushes become tables here. What merges them is in [`merger`](crate::merger).
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use kv_api::{Direction, Durability, Result};
+use lsm_tree::config::{
+    BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry, RestartIntervalPolicy,
+};
+use lsm_tree::{AbstractTree, AnyTree, Cache, CompressionType, Config, DescriptorTable, SequenceNumberCounter, Slice};
+use occ::KeyRange;
+use occ::disk::DiskStore;
+use occ::folder::{io_error, sync_folder};
+use occ::panics::{Panicked, caught, silently};
+use occ::settle::{Point, settle};
+use occ::store::{ApplyError, Batch, Op, Store};
+
+use crate::error::{corrupt, failed_to_read, kv_error};
+use crate::merger::{Merger, Shared};
+use crate::tables::Tables;
+use crate::view::LsmView;
+use crate::{keys, manifest};
+
+/// Files of tables that are kept open.
+const MOST_OPEN: usize = 200;
+
+/// Bits of a filter for each key. The last level, which has nine rows of ten, goes without: what is asked for by key
+/// is there, as a rule.
+const FILTER_BITS: f32 = 10.0;
+const LEVELS: usize = 7;
+
+/// A tree of tables as a store.
+#[derive(Debug)]
+pub struct LsmStore {
+    shared: Arc<Shared>,
+    merger: Merger,
+    durability: Durability,
+}
+
+impl DiskStore for LsmStore {
+    const ENGINE: &'static str = "lsm";
+    const FORMAT: u32 = 1;
+    /// Without a sync, what is in no table yet is in memory alone.
+    const DURABILITIES: &'static [Durability] = &[Durability::Disk, Durability::Process];
+
+    fn open(folder: &Path, cache_bytes: u64, durability: Durability) -> Result<Self> {
+        let data = folder.join("data");
+        let tried = format!("cannot open {}", data.display());
+        if !data.try_exists().map_err(|cause| io_error(&tried, &cause))? {
+            create(folder, &data)?;
+        }
+        manifest::check(&data)?;
+        // A panic is told by the error.
+        let tree = match silently("", || open_tree(&data, cache_bytes)) {
+            Ok(tree) => tree.map_err(|failure| kv_error(&failure, &tried))?,
+            Err(Panicked) => return Err(corrupt(&format!("{tried}: the data is damaged"))),
+        };
+        let shared = Arc::new(Shared::new(tree, data));
+        Ok(LsmStore { merger: Merger::start(shared.clone())?, shared, durability })
+    }
+}
+
+/// Makes a new tree, whole or not at all: a folder `data` without a manifest is damage.
+fn create(folder: &Path, data: &Path) -> Result<()> {
+    let new = folder.join("data.new");
+    let tried = format!("cannot create {}", data.display());
+    let failed = |cause: std::io::Error| io_error(&tried, &cause);
+    if new.exists() {
+        fs::remove_dir_all(&new).map_err(failed)?;
+    }
+    // It syncs what it makes.
+    open_tree(&new, 0).map_err(|failure| kv_error(&failure, &tried))?;
+    fs::rename(&new, data).and_then(|()| sync_folder(folder)).map_err(failed)
+}
+
+fn open_tree(data: &Path, cache_bytes: u64) -> lsm_tree::Result<AnyTree> {
+    let numbers = SequenceNumberCounter::default();
+    let filter = FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(FILTER_BITS));
+    let mut filters = vec![filter; LEVELS];
+    filters[LEVELS - 1] = FilterPolicyEntry::None;
+    let config = Config::new(data, numbers.clone(), SequenceNumberCounter::default())
+        .use_cache(Arc::new(Cache::with_capacity_bytes(cache_bytes)))
+        .use_descriptor_table(Some(Arc::new(DescriptorTable::new(MOST_OPEN))))
+        .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
+        .data_block_restart_interval_policy(RestartIntervalPolicy::all(8))
+        .filter_policy(FilterPolicy::new(filters));
+    let tree = config.open()?;
+    numbers.set(tree.get_highest_persisted_seqno().map_or(1, |number| number + 1));
+    Ok(tree)
+}
+
+impl Store for LsmStore {
+    type View = LsmView;
+
+    fn view(&self) -> Result<LsmView> {
+        Ok(LsmView(self.shared.newest()))
+    }
+
+    fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
+        self.shared.make_room().map_err(ApplyError::NothingApplied)?;
+        let (points, clears) = sorted(batch.ops);
+        let shared = &self.shared;
+        shared.guarded(|| {
+            caught("a flush", || {
+                let tables = shared.newest().tables();
+                let mut rows = with_tombstones(&tables, points, &clears).peekable();
+                if rows.peek().is_none() {
+                    return Ok(());
+                }
+                let failed = |failure| kv_error(&failure, "cannot write a table");
+                let mut table = shared.tree().ingestion().map_err(failed)?;
+                for row in rows {
+                    let Point { key, value, .. } = row?;
+                    let key = Slice::from(keys::stored(&key).as_ref());
+                    match value {
+                        Some(value) => table.write(key, Slice::from(value.as_ref())),
+                        None => table.write_tombstone(key),
+                    }
+                    .map_err(failed)?;
+                }
+                shared.publish(|| table.finish().map_err(failed))
+            })
+        })
+    }
+
+    /// A table and its manifest are synced as they are written.
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    fn close(&self) -> Result<()> {
+        self.merger.stop();
+        Ok(())
+    }
+}
+
+/// What a batch does to single keys, and the ranges that are cleared before.
+fn sorted(ops: Vec<Op>) -> (Vec<Point>, Vec<KeyRange>) {
+    let mut points = Vec::with_capacity(ops.len());
+    let mut clears = Vec::new();
+    for (place, op) in ops.into_iter().enumerate() {
+        match op {
+            Op::Set { key, value } => points.push(Point { key, value: Some(value), place }),
+            Op::Clear { key } => points.push(Point { key, value: None, place }),
+            Op::ClearRange { begin, end } => clears.push((place, KeyRange { begin, end })),
+        }
+    }
+    settle(&mut points, &clears);
+    let mut ranges = occ::RangeSet::default();
+    clears.into_iter().for_each(|(_, range)| ranges.insert(range));
+    let clears = ranges.iter().map(|(begin, end)| KeyRange { begin: begin.clone(), end: end.clone() });
+    (points, clears.collect())
+}
+
+/// The points, and between them a removal of each row of the ranges that is there.
+fn with_tombstones<'a>(
+    tables: &'a Arc<Tables>,
+    points: Vec<Point>,
+    clears: &'a [KeyRange],
+) -> impl Iterator<Item = Result<Point>> + use<'a> {
+    let cleared = clears
+        .iter()
+        .flat_map(|KeyRange { begin, end }| tables.range(&keys::stored(begin), &keys::stored(end), Direction::Forward));
+    let cleared = cleared.map(|row| {
+        let (key, _) = row.map_err(failed_to_read)?;
+        Ok(Point { key: Bytes::copy_from_slice(keys::ours(&key)), value: None, place: 0 })
+    });
+    let (mut points, mut cleared) = (points.into_iter().peekable(), cleared.peekable());
+    std::iter::from_fn(move || {
+        let (Some(Ok(removal)), Some(point)) = (cleared.peek(), points.peek()) else {
+            return cleared.next().or_else(|| points.next().map(Ok));
+        };
+        match removal.key.cmp(&point.key) {
+            std::cmp::Ordering::Less => cleared.next(),
+            std::cmp::Ordering::Equal => {
+                cleared.next();
+                points.next().map(Ok)
+            }
+            std::cmp::Ordering::Greater => points.next().map(Ok),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests;

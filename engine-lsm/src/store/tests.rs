@@ -1,0 +1,257 @@
+//! The store without the log before it.
+
+use std::collections::BTreeMap;
+
+use kv_api::error;
+use occ::store::View;
+
+use super::*;
+
+fn open(folder: &Path) -> LsmStore {
+    LsmStore::open(folder, 1 << 20, Durability::Disk).unwrap()
+}
+
+fn set(key: &str, value: &str) -> Op {
+    Op::Set { key: key.to_owned().into(), value: value.to_owned().into() }
+}
+
+fn rows(view: &LsmView) -> Vec<(Bytes, Bytes)> {
+    view.range(b"", b"\xff", Direction::Forward).map(Result::unwrap).collect()
+}
+
+/// Waits until nothing is left to merge.
+fn merged(store: &LsmStore) {
+    while !store.shared.is_idle() {
+        std::thread::yield_now();
+    }
+}
+
+/// A merge replaces the tables of the newest snapshot, and deletes their files when nobody has them.
+#[test]
+fn a_range_that_was_begun_reads_on_when_its_tables_are_merged() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    for version in 1..4 {
+        store.apply(Batch { version, ops: vec![set("a", "1"), set(&format!("b{version}"), "2")] }).unwrap();
+    }
+    merged(&store);
+    drop(store);
+    // Opened again, no file of a table is open.
+    let store = open(folder.path());
+    let view = store.view().unwrap();
+    let range = view.range(b"", b"\xff", Direction::Forward);
+    store.apply(Batch { version: 4, ops: vec![set("a", "5"), set("b4", "6")] }).unwrap();
+    merged(&store);
+    drop(view);
+    assert_eq!(range.map(Result::unwrap).count(), 4);
+}
+
+/// As a kill may leave it: what makes room is at work before the first flush, which the log's replay is.
+#[test]
+fn a_store_with_very_many_flushes_unmerged_goes_on_when_it_is_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    store.merger.stop();
+    for version in 1..20 {
+        store.apply(Batch { version, ops: vec![set("a", "1"), set("b", "2")] }).unwrap();
+    }
+    drop(store);
+    let store = open(folder.path());
+    store.apply(Batch { version: 20, ops: vec![set("a", "3")] }).unwrap();
+    assert_eq!(rows(&store.view().unwrap()).len(), 2);
+}
+
+/// Numbers that look random, the same for a seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+
+    fn key(&mut self) -> Bytes {
+        // NULs alone are stored as other keys.
+        [b"".as_slice(), &[0], &[0, 0], &[0, 1]]
+            .get(self.below(40) as usize)
+            .map_or_else(|| format!("{:03}", self.below(200)).into(), |key| Bytes::copy_from_slice(key))
+    }
+
+    fn op(&mut self) -> Op {
+        match self.below(20) {
+            0 => {
+                let (one, other) = (self.key(), self.key());
+                Op::ClearRange { begin: one.clone().min(other.clone()), end: [&*one.max(other), b"!"].concat().into() }
+            }
+            1..=4 => Op::Clear { key: self.key() },
+            5 => Op::Set { key: self.key(), value: vec![9; 5_000].into() },
+            _ => Op::Set { key: self.key(), value: vec![7; self.below(60) as usize].into() },
+        }
+    }
+}
+
+type Model = BTreeMap<Bytes, Bytes>;
+
+fn write(model: &mut Model, ops: &[Op]) {
+    for op in ops.iter().cloned() {
+        match op {
+            Op::Set { key, value } => drop(model.insert(key, value)),
+            Op::Clear { key } => drop(model.remove(&key)),
+            Op::ClearRange { begin, end } => model.retain(|key, _| *key < begin || *key >= end),
+        }
+    }
+}
+
+fn assert_same(view: &LsmView, model: &Model, random: &mut Random, context: &str) {
+    let all: Vec<_> = view.range(b"", b"\xff", Direction::Forward).map(Result::unwrap).collect();
+    assert!(all.iter().map(|(key, value)| (key, value)).eq(model), "{context}");
+    for _ in 0..10 {
+        let (one, other) = (random.key(), random.key());
+        assert_eq!(view.get(&one).unwrap().as_ref(), model.get(&one), "{context}, {one:?}");
+        let (begin, end) = (one.clone().min(other.clone()), [&*one.max(other), b"\0"].concat());
+        let expected: Vec<_> = model.range(begin.clone()..Bytes::from(end.clone())).collect();
+        for direction in [Direction::Forward, Direction::Reverse] {
+            let mut found: Vec<_> = view.range(&begin, &end, direction).map(Result::unwrap).collect();
+            if direction == Direction::Reverse {
+                found.reverse();
+            }
+            assert!(
+                found.iter().map(|(key, value)| (key, value)).eq(expected.iter().copied()),
+                "{context}, {begin:?}.."
+            );
+        }
+    }
+}
+
+/// Against a map: batches, views that are held while later batches are flushed and merged, and openings.
+#[test]
+fn views_have_the_rows_of_their_batches_whatever_is_merged() {
+    for seed in 0..6 {
+        let mut random = Random(seed);
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = open(folder.path());
+        let mut model = Model::new();
+        let mut held: Vec<(LsmView, Model)> = Vec::new();
+        for version in 1..60 {
+            let ops: Vec<Op> = (0..random.below(40)).map(|_| random.op()).collect();
+            write(&mut model, &ops);
+            store.apply(Batch { version, ops }).unwrap();
+            let view = store.view().unwrap();
+            assert_same(&view, &model, &mut random, &format!("seed {seed}, batch {version}"));
+            match random.below(12) {
+                0..=3 => held.push((view, model.clone())),
+                4 => {
+                    held.clear();
+                    drop((view, store));
+                    store = open(folder.path());
+                }
+                _ => {}
+            }
+            for (view, model) in &held {
+                assert_same(view, model, &mut random, &format!("seed {seed}, held at batch {version}"));
+            }
+        }
+        held.clear();
+        merged(&store);
+        let version = store.shared.tree().current_version();
+        let listed = version.iter_tables().count();
+        assert_eq!(fs::read_dir(folder.path().join("data/tables")).unwrap().count(), listed, "no file is left");
+        assert!(listed < 8, "{listed} tables are not merged");
+    }
+}
+
+/// The folder of the tables is away for a while, as an error of the disk.
+#[test]
+fn a_flush_that_fails_changes_nothing_and_is_tried_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let (tables, away) = (folder.path().join("data/tables"), folder.path().join("away"));
+    let store = open(folder.path());
+    store.apply(Batch { version: 1, ops: vec![set("a", "1")] }).unwrap();
+    let second = Batch { version: 2, ops: vec![set("a", "2"), set("b", "3")] };
+    fs::rename(&tables, &away).unwrap();
+    for _ in 0..3 {
+        let error = store.apply(second.clone()).unwrap_err();
+        assert!(matches!(error, ApplyError::NothingApplied(_)), "{error:?}");
+    }
+    fs::rename(&away, &tables).unwrap();
+    assert_eq!(rows(&store.view().unwrap()).len(), 1);
+    store.apply(second).unwrap();
+    assert_eq!(rows(&store.view().unwrap()).len(), 2);
+    drop(store);
+    assert_eq!(rows(&open(folder.path()).view().unwrap()).len(), 2);
+}
+
+/// The manifest cannot be written: a folder has its name.
+#[test]
+fn a_flush_whose_manifest_fails_leaves_no_table_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    store.apply(Batch { version: 1, ops: vec![set("a", "1")] }).unwrap();
+    merged(&store);
+    let files = || fs::read_dir(folder.path().join("data/tables")).unwrap().count();
+    let before = files();
+    let (version, _) = manifest::current(&folder.path().join("data")).unwrap();
+    let next = folder.path().join(format!("data/v{}", version + 1));
+    fs::create_dir(&next).unwrap();
+    for _ in 0..3 {
+        let error = store.apply(Batch { version: 2, ops: vec![set("a", "2")] }).unwrap_err();
+        assert!(matches!(error, ApplyError::NothingApplied(_)), "{error:?}");
+        assert_eq!(files(), before);
+    }
+    fs::remove_dir(&next).unwrap();
+    store.apply(Batch { version: 2, ops: vec![set("a", "2")] }).unwrap();
+    assert_eq!(rows(&store.view().unwrap()), [("a".into(), "2".into())]);
+}
+
+/// Each byte of each file, in a folder with tables of two levels.
+#[test]
+fn a_byte_that_changed_is_refused_or_does_no_harm() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    for version in 1..7 {
+        let ops = (0..8).map(|n| set(&format!("{}", (version * 5 + n) % 20), &format!("{version}")));
+        store.apply(Batch { version, ops: ops.collect() }).unwrap();
+        merged(&store);
+    }
+    let whole = rows(&store.view().unwrap());
+    drop(store);
+    let mut files = vec![];
+    for name in ["data", "data/tables"] {
+        let entries = fs::read_dir(folder.path().join(name)).unwrap().map(Result::unwrap);
+        files.extend(entries.map(|entry| entry.path()).filter(|path| path.is_file()));
+    }
+    assert!(files.len() >= 5, "{files:?}");
+    let (mut refused, mut harmless) = (0, 0);
+    for file in files {
+        let bytes = fs::read(&file).unwrap();
+        let damaged = (0..bytes.len()).map(|at| {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1 << (at % 8);
+            damaged
+        });
+        let cut = (0..bytes.len()).step_by(7).map(|at| bytes[..at].to_vec());
+        for (trial, damaged) in damaged.chain(cut).enumerate() {
+            fs::write(&file, damaged).unwrap();
+            let context = format!("trial {trial} of {}, {} bytes", file.display(), bytes.len());
+            let read = LsmStore::open(folder.path(), 1 << 20, Durability::Disk).and_then(|store| {
+                let view = store.view()?;
+                let rows: Result<Vec<_>> = view.range(b"", b"\xff", Direction::Forward).collect();
+                whole.iter().try_for_each(|(key, _)| view.get(key).map(drop))?;
+                rows
+            });
+            match read {
+                Ok(found) => {
+                    assert_eq!(found, whole, "{context}");
+                    harmless += 1;
+                }
+                Err(error) => {
+                    assert_eq!(error.code(), error::FILE_CORRUPT, "{context}: {error}");
+                    refused += 1;
+                }
+            }
+            fs::write(&file, &bytes).unwrap();
+        }
+    }
+    println!("{refused} refused, {harmless} harmless");
+    assert!(refused > 1_000 && rows(&open(folder.path()).view().unwrap()) == whole);
+}

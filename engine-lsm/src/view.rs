@@ -1,0 +1,96 @@
+//! A snapshot: the tables as of one flush.
+//!
+//! ```text
+//!   flush     1 ─────────────── 2 ──────────►
+//!   tables    A B   AB          AB C   ABC         a merge changes no row
+//!   views     of flush 1: AB    of flush 2: ABC
+//! ```
+//!
+//! The views of one flush share their tables. Where a merge has replaced them before the next flush, the views have the
+//! new ones, so that the newest view never keeps tables that were merged long ago.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use bytes::Bytes;
+use kv_api::{Direction, Result};
+use occ::panics::caught;
+use occ::store::View;
+
+use crate::error::failed_to_read;
+use crate::keys;
+use crate::tables::{Rows, Tables};
+
+/// The tables as of one flush, which merges replace.
+pub(crate) struct Snapshot(RwLock<Arc<Tables>>);
+
+impl Snapshot {
+    pub(crate) fn new(tables: Tables) -> Self {
+        Snapshot(RwLock::new(Arc::new(tables)))
+    }
+
+    /// Puts other tables with the same rows in their place.
+    pub(crate) fn replace(&self, tables: Tables) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(tables);
+    }
+
+    pub(crate) fn tables(&self) -> Arc<Tables> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// A snapshot of an [`LsmStore`](crate::LsmStore).
+#[derive(Clone)]
+pub struct LsmView(pub(crate) Arc<Snapshot>);
+
+impl std::fmt::Debug for LsmView {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LsmView").finish_non_exhaustive()
+    }
+}
+
+impl View for LsmView {
+    type Range<'a> = LsmRange;
+
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        caught("a table", || {
+            let value = self.0.tables().get(&keys::stored(key)).map_err(failed_to_read)?;
+            Ok(value.map(|value| Bytes::copy_from_slice(&value)))
+        })
+    }
+
+    fn range(&self, begin: &[u8], end: &[u8], direction: Direction) -> LsmRange {
+        LsmRange(Some(self.0.tables().range(&keys::stored(begin), &keys::stored(end), direction)))
+    }
+}
+
+/// Rows of an [`LsmView`]; none after an error.
+pub struct LsmRange(Option<Rows>);
+
+impl std::fmt::Debug for LsmRange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LsmRange").finish_non_exhaustive()
+    }
+}
+
+impl Iterator for LsmRange {
+    type Item = Result<(Bytes, Bytes)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let rows = self.0.as_mut()?;
+        let row = caught("a table", || rows.next().transpose().map_err(failed_to_read));
+        if row.is_err() {
+            self.0 = None;
+        }
+        let row = row.transpose()?.map(|(key, value)| {
+            // One piece of memory for both.
+            let key = keys::ours(&key);
+            let mut bytes = Vec::with_capacity(key.len() + value.len());
+            bytes.extend_from_slice(key);
+            bytes.extend_from_slice(&value);
+            let mut key_bytes = Bytes::from(bytes);
+            let value = key_bytes.split_off(key.len());
+            (key_bytes, value)
+        });
+        Some(row)
+    }
+}
