@@ -31,6 +31,9 @@ use crate::synced::Synced;
 use crate::{Clock, OccBuilder, OccDatabase, last_version};
 
 /// A store whose rows are in a folder.
+///
+/// A sync that failed must not be taken back by one that goes well later: Linux takes what the first should have
+/// written for clean, and writes it never. So a store writes that again, into new files, or fails from then on.
 pub trait DiskStore: Store + Sized {
     /// The engine's name, as in its URL; the folder's mark bears it.
     const ENGINE: &'static str;

@@ -34,7 +34,7 @@ mod tests {
     ///
     /// When the engine shows anything else than its clients were told, or cannot be opened.
     pub fn power_loss<E: Engine>() {
-        let (seed, cuts) = (seed(), number("POWERCUT_CUTS", 60));
+        let (seed, cuts) = (seed(), number("POWERCUT_CUTS", 30));
         let counts = explore::<E>(seed, cuts);
         println!("{}, from seed {seed}: {} cuts\n{counts}", E::NAME, counts.total());
     }
@@ -49,7 +49,7 @@ mod tests {
     ///
     /// As [`power_loss`] does.
     pub fn failed_syncs<E: Engine>() {
-        let (first, rounds) = (seed(), number("POWERCUT_CUTS", 120) / 40);
+        let (first, rounds) = (seed(), number("POWERCUT_CUTS", 80) / 40);
         let mut counts = Counts::default();
         for seed in FAILED_BEFORE.into_iter().chain(first..first + rounds as u64) {
             let dice = &mut Dice::new(seed);
@@ -79,7 +79,7 @@ mod tests {
     ///
     /// When a read fails or shows something else, or commits do not go on; or as [`power_loss`] does.
     pub fn failures<E: Engine>() {
-        let (first, rounds) = (seed(), number("POWERCUT_CUTS", 120) / 10);
+        let (first, rounds) = (seed(), number("POWERCUT_CUTS", 60) / 10);
         let mut counts = Counts::default();
         let mut failed: BTreeMap<(&str, Kind, &str), usize> = BTreeMap::new();
         for seed in first..first + rounds as u64 {
