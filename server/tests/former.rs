@@ -1,0 +1,171 @@
+//! Folders that earlier programs left, of every engine and format, open with this one and have all their documents.
+//!
+//! ```text
+//!   former/ENGINE-FORMAT-closed.gz   closed properly
+//!   former/ENGINE-FORMAT-killed.gz   the process ended amid its work
+//! ```
+//!
+//! A folder is one file here: of each file in it the path, the length and the bytes, compressed. They are never made
+//! again: a new format gets new ones, by
+//! `MAKE_FORMER=ENGINE-FORMAT cargo test -p server --test former`, with the program whose format it is.
+
+#![cfg(all(feature = "lsm", feature = "redb", feature = "sled", feature = "fjall"))]
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+use kv_api::AnyDatabase;
+use model::{BodyFormat, CreateOptions, Edit, GetOptions, JsonText, Layer, LayerOptions};
+use server::engine::{IfMissing, open};
+
+const DOCUMENTS: usize = 40;
+
+const FORMATS: [(&str, BodyFormat); 2] = [("packed", BodyFormat::Packed), ("exploded", BodyFormat::Exploded)];
+
+fn former() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/former")
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+fn opened(folder: &Path) -> AnyDatabase {
+    open(&folder.display().to_string().parse().unwrap(), IfMissing::Fail).unwrap()
+}
+
+fn id(n: usize) -> String {
+    format!("document {n:02}")
+}
+
+/// Every third document was edited once, every tenth deleted.
+fn body(n: usize, edited: bool) -> JsonText {
+    let text = if edited { "edited" } else { "first" };
+    JsonText::parse(format!(r#"{{"n":{n},"text":"{text}","list":[1,2,{{"deep":"{n}"}}]}}"#).as_bytes()).unwrap()
+}
+
+async fn write(store: AnyDatabase) {
+    let layer = Layer::open(store, LayerOptions::default()).await.unwrap();
+    for (name, format) in FORMATS {
+        let documents = layer.create_database(name, CreateOptions { format: Some(format) }).await.unwrap();
+        for n in 0..DOCUMENTS {
+            let first = documents.put(Edit::new(id(n), body(n, false))).await.unwrap();
+            if n % 10 == 9 {
+                documents.put(Edit::new(id(n), JsonText::parse(b"{}").unwrap()).over(first).deleting()).await.unwrap();
+            } else if n % 3 == 0 {
+                documents.put(Edit::new(id(n), body(n, true)).over(first)).await.unwrap();
+            }
+        }
+    }
+}
+
+async fn check(store: AnyDatabase, name: &str) {
+    let layer = Layer::open(store, LayerOptions::default()).await.unwrap();
+    for (database, _) in FORMATS {
+        let documents = layer.database(database).await.unwrap();
+        for n in 0..DOCUMENTS {
+            let found = documents.get(&id(n), &GetOptions::default()).await;
+            let context = format!("{name}, {database}, {}", id(n));
+            if n % 10 == 9 {
+                assert_eq!(found.unwrap_err().status(), 404, "{context}");
+                continue;
+            }
+            let edited = n % 3 == 0;
+            assert_eq!(found.unwrap().body.as_str(), body(n, edited).as_str(), "{context}");
+        }
+        // And it can be written to.
+        documents.put(Edit::new("new", body(0, false))).await.unwrap();
+    }
+}
+
+#[test]
+fn every_folder_that_was_left_opens_and_has_all_its_documents() {
+    let mut names: Vec<PathBuf> = fs::read_dir(former()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    names.sort();
+    for engine in ["fjall-1", "lsm-1", "redb-3", "sled-1"] {
+        for state in ["closed", "killed"] {
+            let path = former().join(format!("{engine}-{state}.gz"));
+            assert!(names.contains(&path), "{} is missing", path.display());
+        }
+    }
+    for path in names {
+        let folder = tempfile::tempdir().unwrap();
+        unpack(&path, folder.path());
+        // The second time it is as this program leaves it.
+        block_on(check(opened(folder.path()), &path.display().to_string()));
+        block_on(async {
+            let layer = Layer::open(opened(folder.path()), LayerOptions::default()).await.unwrap();
+            let found = layer.database("packed").await.unwrap().get("new", &GetOptions::default()).await.unwrap();
+            assert_eq!(found.body.as_str(), body(0, false).as_str());
+        });
+    }
+}
+
+/// Makes the folders of one engine; does nothing unless it is told to.
+#[test]
+fn make() {
+    if let Ok(url) = std::env::var("FORMER_CHILD") {
+        block_on(async {
+            let store = open(&url.parse().unwrap(), IfMissing::Create).unwrap();
+            write(store).await;
+            // As a kill: nothing is closed.
+            std::process::abort();
+        });
+    }
+    let Ok(name) = std::env::var("MAKE_FORMER") else { return };
+    let engine = name.split('-').next().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (closed, killed) = (folder.path().join("closed"), folder.path().join("killed"));
+    block_on(write(open(&format!("{engine}:{}", closed.display()).parse().unwrap(), IfMissing::Create).unwrap()));
+    let url = format!("{engine}:{}", killed.display());
+    let child =
+        Command::new(std::env::current_exe().unwrap()).args(["make", "--exact"]).env("FORMER_CHILD", url).output();
+    assert!(!child.unwrap().status.success(), "the child is to be killed");
+    for state in ["closed", "killed"] {
+        pack(&folder.path().join(state), &former().join(format!("{name}-{state}.gz")));
+    }
+}
+
+fn files(folder: &Path, into: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { files(&path, into) } else { into.push(path) }
+    }
+}
+
+fn pack(folder: &Path, to: &Path) {
+    let mut paths = Vec::new();
+    files(folder, &mut paths);
+    paths.sort();
+    let mut packed = GzEncoder::new(File::create(to).unwrap(), Compression::best());
+    for path in paths {
+        let name = path.strip_prefix(folder).unwrap().to_str().unwrap().replace('\\', "/");
+        let bytes = fs::read(&path).unwrap();
+        for part in [name.as_bytes(), &bytes] {
+            packed.write_all(&(part.len() as u64).to_be_bytes()).unwrap();
+            packed.write_all(part).unwrap();
+        }
+    }
+    packed.finish().unwrap();
+}
+
+fn unpack(from: &Path, folder: &Path) {
+    let mut packed = GzDecoder::new(File::open(from).unwrap());
+    let mut part = || -> Option<Vec<u8>> {
+        let mut length = [0; 8];
+        packed.read_exact(&mut length).ok()?;
+        let mut part = vec![0; u64::from_be_bytes(length) as usize];
+        packed.read_exact(&mut part).unwrap();
+        Some(part)
+    };
+    while let Some(name) = part() {
+        let path = folder.join(String::from_utf8(name).unwrap());
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, part().unwrap()).unwrap();
+    }
+}
