@@ -70,6 +70,7 @@ fn open_and_check(file: &Path, cache_bytes: usize) -> Result<Database, redb::Err
     if !file.try_exists()? {
         // Whole or not at all: redb refuses what a loss of power leaves of a file that was being made.
         let new = file.with_extension("redb.new");
+        // Empties what an earlier try has left.
         File::create(&new)?;
         drop(Database::builder().create(&new)?);
         File::open(&new)?.sync_all()?;

@@ -64,8 +64,12 @@ macro_rules! interposed {
 interposed! {
     fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int { open_at(libc::AT_FDCWD, path, flags, mode) }
     fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int { open_at(libc::AT_FDCWD, path, flags, mode) }
-    fn openat(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int { open_at(folder, path, flags, mode) }
-    fn openat64(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int { open_at(folder, path, flags, mode) }
+    fn openat(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+        open_at(folder, path, flags, mode)
+    }
+    fn openat64(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+        open_at(folder, path, flags, mode)
+    }
     fn creat(path: *const c_char, mode: mode_t) -> c_int {
         open_at(libc::AT_FDCWD, path, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, mode)
     }
@@ -113,7 +117,10 @@ interposed! {
     fn fallocate(fd: c_int, mode: c_int, at: off64_t, length: off64_t) -> c_int { fallocate64(fd, mode, at, length) }
     fn posix_fallocate64(fd: c_int, at: off64_t, length: off64_t) -> c_int {
         // It returns the error, and does not leave it in `errno`.
-        match fallocate64(fd, 0, at, length) { 0 => 0, _ => std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO) }
+        match fallocate64(fd, 0, at, length) {
+            0 => 0,
+            _ => std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO),
+        }
     }
     fn posix_fallocate(fd: c_int, at: off64_t, length: off64_t) -> c_int { posix_fallocate64(fd, at, length) }
 
@@ -157,7 +164,9 @@ interposed! {
         linkat(libc::AT_FDCWD, path, libc::AT_FDCWD, new, 0)
     }
 
-    fn copy_file_range(from: c_int, at: *mut off64_t, to: c_int, to_at: *mut off64_t, length: size_t, flags: c_uint) -> ssize_t {
+    fn copy_file_range(
+        from: c_int, at: *mut off64_t, to: c_int, to_at: *mut off64_t, length: size_t, flags: c_uint
+    ) -> ssize_t {
         // Who calls it falls back to reads and writes.
         if recorded(|recorder| recorder.knows(to)).is_some() { return crate::recorder::fail(libc::ENOSYS) as ssize_t }
         system_call!(SYS_copy_file_range, from, at, to, to_at, length, flags) as ssize_t
@@ -166,9 +175,13 @@ interposed! {
         if recorded(|recorder| recorder.knows(to)).is_some() { return crate::recorder::fail(libc::ENOSYS) as ssize_t }
         system_call!(SYS_sendfile, to, from, at, length) as ssize_t
     }
-    fn sendfile(to: c_int, from: c_int, at: *mut off64_t, length: size_t) -> ssize_t { sendfile64(to, from, at, length) }
+    fn sendfile(to: c_int, from: c_int, at: *mut off64_t, length: size_t) -> ssize_t {
+        sendfile64(to, from, at, length)
+    }
 
-    fn mmap64(address: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, at: off64_t) -> *mut c_void {
+    fn mmap64(
+        address: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, at: off64_t
+    ) -> *mut c_void {
         let writes = flags & libc::MAP_SHARED != 0 && protection & libc::PROT_WRITE != 0;
         // Writes by memory are not seen here.
         if writes && fd >= 0 && recorded(|recorder| recorder.knows(fd)).is_some() {
@@ -177,7 +190,9 @@ interposed! {
         }
         system_call!(SYS_mmap, address, length, protection, flags, fd, at) as c_long as *mut c_void
     }
-    fn mmap(address: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, at: off64_t) -> *mut c_void {
+    fn mmap(
+        address: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, at: off64_t
+    ) -> *mut c_void {
         mmap64(address, length, protection, flags, fd, at)
     }
 }

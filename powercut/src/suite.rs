@@ -42,8 +42,8 @@ mod tests {
     /// Seeds that showed a lost commit when the log was not applied again after a crash.
     const FAILED_BEFORE: [u64; 1] = [10];
 
-    /// Lets a sync of the log, the store or the folder fail, opens the database again, as the page cache has it, goes on, and cuts what
-    /// follows.
+    /// Lets a sync of the log, the store or the folder fail, opens the database again, as the page cache has it, goes
+    /// on, and cuts what follows.
     ///
     /// # Panics
     ///
@@ -72,8 +72,8 @@ mod tests {
         println!("{}, from seed {first}, after syncs that failed: {} cuts\n{counts}", E::NAME, counts.total());
     }
 
-    /// Lets calls fail, without opening the database again: one with an error of the disk, one that writes only a half, or
-    /// all that need room, for a while. Then cuts what was recorded.
+    /// Lets calls fail, without opening the database again: one with an error of the disk, one that writes only a
+    /// half, or all that need room, for a while. Then cuts what was recorded.
     ///
     /// # Panics
     ///

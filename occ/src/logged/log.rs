@@ -19,18 +19,19 @@
 //! ```
 //!
 //! Numbers are big-endian. The salt is chosen when the log is begun, and nobody can foresee it, so that no value
-//! that is written can look like a record. Each turn is a round; rounds are counted. A record counts when its checksum is right,
-//! its salt is the log's, and its previous version is that of the record before it. So what is left of an earlier round ends the log, and so does
-//! a record that was being written.
+//! that is written can look like a record. Each turn is a round; rounds are counted. A record counts when its
+//! checksum is right, its salt is the log's, and its previous version is that of the record before it. So what is
+//! left of an earlier round ends the log, and so does a record that was being written.
 //!
 //! Invariants:
 //!
 //! * The heads are synced before the first record is written. If one is damaged, the other has the salt.
 //! * A record is written when those before it are synced. So a record behind the end of the log, with the
-//!   log's salt and newer than the data below, means damage: what is between was lost. The log is refused then, and left as it is.
-//! * What a log says is in the store below, and synced there, before a file of it is emptied or written over. Opened
-//!   after a crash, all of it is applied to the store again. Part of it may be there already; but if a sync of the store had
-//!   failed before the crash, Linux shows pages that are not on the disk, and a later sync of them says nothing.
+//!   log's salt and newer than the data below, means damage: what is between was lost. The log is refused then,
+//!   and left as it is.
+//! * What a log says is in the store below, and synced there, before a file of it is emptied or written over.
+//!   Opened after a crash, all of it is applied to the store again, though part of it may be there: if a sync of
+//!   the store had failed before the crash, Linux shows pages that are not on the disk.
 //! * A sync that failed is not repeated: see [`Logged`](super::Logged).
 //!
 //! The former format had no head: the log's salt was the first record's, another one in each round.
@@ -98,9 +99,9 @@ fn paths(folder: &Path) -> [PathBuf; 2] {
     [folder.join("log.0"), folder.join("log.1")]
 }
 
-/// The runs in the logs of `folder` that lead from `version` on, and the version that they lead to. Before them, those
-/// that lead to `version`, as far as they are there. None, if the store below is newer than its log. Changes nothing. 1522
-/// for damage.
+/// The runs in the logs of `folder`, and the version that they lead to: those that lead from `version` on, and before
+/// them those that lead to it, as far as they are there. None when the store below is newer than its log. Changes
+/// nothing. 1522 for damage.
 pub(crate) fn recover(folder: &Path, version: i64) -> Result<(Vec<Run>, i64)> {
     let mut files = Vec::new();
     for path in paths(folder) {
@@ -154,8 +155,8 @@ fn damaged(path: &Path, what: &str) -> Error {
         .with_context(format!("the log {} is damaged: it {what}; restore the folder from a backup", path.display()))
 }
 
-/// The records that count from `begin` on, and the round of the first. Behind their end none may be that is newer than
-/// `version`: an earlier round may be there that is being written over, and is in the store below.
+/// The records that count from `begin` on, and the round of the first. None behind their end may be newer than
+/// `version`. An earlier round may be there, which is being written over and is in the store below.
 fn read(bytes: &Bytes, begin: usize, salt: &[u8], version: i64, path: &Path) -> Result<(u64, Vec<Record>)> {
     let mut records: Vec<Record> = Vec::new();
     let mut at = begin;
@@ -243,8 +244,8 @@ impl Log {
         Ok(())
     }
 
-    /// Makes what was appended durable. When that has failed once, it fails for ever: what is written to these files later
-    /// may come to lie behind what never reached the disk.
+    /// Makes what was appended durable. When that has failed once, it fails for ever: what is written to these files
+    /// later may come to lie behind what never reached the disk.
     pub(crate) fn sync(&mut self) -> Result<()> {
         for LogFile { file, path, unsynced, .. } in &mut self.files {
             if let Some(error) = &self.failed {

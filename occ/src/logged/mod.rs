@@ -22,12 +22,13 @@
 //!   below is synced before its log is written over.
 //! * A view holds its runs and its snapshot of the store below together: a flush changes what both hold, and
 //!   no view.
-//! * Opened, a store has nothing in the log; closed, neither. What a crash left in it is applied below, all of it, and
-//!   synced, whatever the store says that it has.
+//! * The log is empty when a store has been opened, and when it has been closed. What a crash left in it is applied
+//!   below, all of it, and synced, whatever the store says that it has.
 //!
-//! A flush that fails is tried again, from the first row to the sync; commits fail with its error meanwhile, and lose
-//! nothing. A sync of the log that fails is not tried again: Linux takes what it should have written for clean. All that is
-//! in memory is flushed below instead, and a new log begun. If that fails too, the commit's outcome is unknown.
+//! A flush that fails is tried again, from the first row to the sync; commits fail with its error meanwhile, and
+//! lose nothing. A sync of the log that fails is not tried again: Linux takes what it should have written for clean.
+//! All that is in memory is flushed below instead, and a new log begun. If that fails too, the commit's outcome is
+//! unknown.
 
 mod log;
 mod run;
