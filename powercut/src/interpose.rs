@@ -5,7 +5,7 @@
 //! below a recorded folder, and makes a plain system call otherwise. Nothing in product code knows of it.
 //!
 //! A call that is missing here is noticed: what was recorded then does not replay to what is on the disk
-//! ([`Recording::check`](crate::Recording::check)).
+//! ([`Recording::check`](crate::recorder::Recording::check)).
 #![expect(unsafe_code, reason = "the C library's own signatures, and the system calls behind them")]
 #![allow(unreachable_pub, reason = "the linker finds them by their names")]
 
