@@ -192,13 +192,22 @@ impl<D: Database> Documents<D> {
                 };
                 let scan = match (&request.doc_ids, first) {
                     (_, Some(first)) => self.scan(request, first.await?, None)?,
-                    (Some(ids), _) if ids.len() <= IDS_LOOKED_UP => {
-                        self.look_up(&transaction, request, since, ids).await?
-                    }
                     (ids, None) => {
-                        let range = self.feed_range(request, since);
-                        let wanted = ids.as_ref().map(|ids| ids.iter().map(String::as_str).collect());
-                        self.scan(request, transaction.get_range(&range, Read::Snapshot).await?, wanted.as_ref())?
+                        let few = ids.as_ref().filter(|ids| ids.len() <= IDS_LOOKED_UP);
+                        let found = match few {
+                            // A damaged document cannot be looked up: the feed has its row.
+                            Some(few) => alone(self.look_up(&transaction, request, since, few).await)?.ok(),
+                            None => None,
+                        };
+                        match found {
+                            Some(found) => found,
+                            None => {
+                                let range = self.feed_range(request, since);
+                                let wanted = ids.as_ref().map(|ids| ids.iter().map(String::as_str).collect());
+                                let batch = transaction.get_range(&range, Read::Snapshot).await?;
+                                self.scan(request, batch, wanted.as_ref())?
+                            }
+                        }
                     }
                 };
                 let batch = self.fill(&transaction, request, scan, at_once).await?;

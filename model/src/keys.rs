@@ -296,6 +296,13 @@ impl DatabaseKeys {
         moved
     }
 
+    /// Behind all rows that the layer reads, and before those that a repair moved.
+    pub(crate) fn before_moved(&self) -> Vec<u8> {
+        let mut end = self.prefix.to_vec();
+        tuple::append_u64(&mut end, REVISIONS + u64::from(MOVED));
+        end
+    }
+
     /// The elements of a key after the database's prefix and the subspace, if that is `subspace`.
     fn inside<'k>(&self, key: &'k [u8], subspace: u64) -> Result<Reader<'k>> {
         let mut reader = Reader::new(key.strip_prefix(self.prefix.as_ref()).ok_or_else(|| misplaced(key))?);
@@ -533,6 +540,22 @@ mod tests {
         assert!(ids.iter().all(|id| key(id).len() < 2_100));
         assert!(ids.is_sorted_by_key(|id| key(id)));
         assert!(ids[2..5].iter().all(|id| key(id) > key(&longest)));
+    }
+
+    #[test]
+    fn moved_rows_stand_behind_all_others() {
+        let keys = DatabaseKeys::new(b"root", 300);
+        let bound = keys.before_moved();
+        let of_all =
+            [DatabaseKey::Instance, DatabaseKey::Local("x"), DatabaseKey::AllDocs].map(|key| keys.bounds(key).1);
+        assert!(of_all.iter().all(|end| *end <= bound));
+        for key in [DatabaseKey::RevisionsOf("a"), DatabaseKey::Changes, DatabaseKey::DocsOf("a"), DatabaseKey::AllDocs]
+        {
+            let key = keys.key(key);
+            let moved = keys.moved(&key);
+            assert!(moved >= bound && moved.as_slice() < keys.everything().1.as_slice());
+            assert_eq!(moved.len(), key.len());
+        }
     }
 
     #[test]

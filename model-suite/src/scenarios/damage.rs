@@ -80,8 +80,10 @@ pub(crate) async fn a_damaged_revision_stops_no_other_document(stage: Stage) {
         documents.revs_diff(wanted).await.unwrap().into_iter().map(|diff| diff.missing.len()).collect();
     assert_eq!(missing, [1, 2, 1], "of a damaged document nothing is known");
 
+    let three = Some(["a", "bad", "c"].map(str::to_owned).to_vec());
     for request in [
         ChangesRequest { style: Style::AllDocs, ..Default::default() },
+        ChangesRequest { style: Style::AllDocs, doc_ids: three, ..Default::default() },
         ChangesRequest { include_docs: true, conflicts: true, ..Default::default() },
     ] {
         let rows = feed(&documents, request).await;

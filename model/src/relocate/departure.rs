@@ -158,12 +158,13 @@ impl<D: Database> Departing<D> {
         self.layer.documents(&self.name, &self.place, Access::Remains)
     }
 
-    /// Deletes what is left of it, but for what says where it went.
+    /// Deletes what is left of it, but for what says where it went and for rows that a repair moved, which were not
+    /// copied.
     pub(super) async fn delete_rows(&self) -> Result<()> {
         let keys = self.documents.keys();
         let key = keys.key(DatabaseKey::Instance);
         let (security, security_end) = keys.bounds(DatabaseKey::Security);
-        let (stats, (_, end)) = (keys.key(DatabaseKey::Stats), keys.everything());
+        let (stats, end) = (keys.key(DatabaseKey::Stats), keys.before_moved());
         Runner::new(self.layer.engine())
             .option(RETRIES)
             .run(|transaction, _| {
