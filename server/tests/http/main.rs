@@ -9,6 +9,7 @@ mod auth;
 mod bad_input;
 mod cold;
 mod connections;
+mod damage;
 mod databases;
 mod documents;
 mod feeds;
