@@ -41,8 +41,8 @@ struct Asked {
 }
 
 pub(crate) async fn bulk_docs(request: &mut Request, db: &str) -> Result<Response> {
-    // It knows how bodies are laid out in this database, which spares laying them out twice.
-    let known = request.app.known(db).await?;
+    // 404 goes before the body is read.
+    request.app.known(db).await?;
     let asked = match read(request).await {
         Ok(asked) => asked,
         Err(wrong) => {
@@ -52,12 +52,8 @@ pub(crate) async fn bulk_docs(request: &mut Request, db: &str) -> Result<Respons
         }
     };
     let Asked { mode, all_or_nothing, mut places, edits, locals } = asked;
-    // A write of edits tells that a handle is old; nothing else here does.
-    let database = match edits.is_empty() || !locals.is_empty() || all_or_nothing {
-        true => request.database(db).await?,
-        false => known,
-    };
     if all_or_nothing {
+        request.database(db).await?;
         let refusal = || {
             let reason = "all_or_nothing is not supported";
             ApiError::new(StatusCode::EXPECTATION_FAILED, "not_implemented", reason)
@@ -65,19 +61,17 @@ pub(crate) async fn bulk_docs(request: &mut Request, db: &str) -> Result<Respons
         places.iter_mut().for_each(|place| place.outcome = Some(Err(refusal())));
         return Ok(response::json(StatusCode::EXPECTATION_FAILED, answer(&places, mode)));
     }
-    for (place, edit) in locals {
-        let Some(place) = places.get_mut(place) else { continue };
-        let written = edit.write(&database, &place.id).await;
-        place.outcome = Some(written.map(|rev| format!("0-{rev}")));
-    }
-    let results = match write(&request.app, database, edits.clone(), mode).await {
-        // Nothing was written yet.
-        Err(refused) if refused.is_stale_handle() => {
-            request.app.forget(db);
-            write(&request.app, request.app.known(db).await?, edits, mode).await?
+    if edits.is_empty() || !locals.is_empty() {
+        // Only a write of edits tells that a handle is old.
+        let database = request.database(db).await?;
+        for (place, edit) in locals {
+            let Some(place) = places.get_mut(place) else { continue };
+            let written = edit.write(&database, &place.id).await;
+            place.outcome = Some(written.map(|rev| format!("0-{rev}")));
         }
-        outcome => outcome?,
-    };
+    }
+    let app = &request.app;
+    let results = app.with_database(db, |database| write(app, database, edits.clone(), mode)).await?;
     let open = places.iter_mut().filter(|place| place.outcome.is_none());
     for (place, result) in open.zip(results) {
         place.outcome = Some(result.map(|rev| rev.to_string()).map_err(ApiError::from));

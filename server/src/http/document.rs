@@ -168,7 +168,8 @@ async fn put(request: &mut Request, db: &str, id: &str) -> Result<Response> {
         Some("false") => WriteMode::Replicated,
         _ => WriteMode::Interactive,
     };
-    let database = request.app.known(db).await?;
+    // 404 goes before the body is read.
+    request.app.known(db).await?;
     let edit = match edit(request, id, mode).await {
         Ok(edit) => edit,
         Err(wrong) => {
@@ -181,13 +182,7 @@ async fn put(request: &mut Request, db: &str, id: &str) -> Result<Response> {
         true => StatusCode::OK,
         false => StatusCode::CREATED,
     };
-    let rev = match write_one(&database, edit.clone(), mode).await {
-        Err(refused) if refused.is_stale_handle() => {
-            request.app.forget(db);
-            write_one(&request.app.known(db).await?, edit, mode).await?
-        }
-        outcome => outcome?,
-    };
+    let rev = request.app.with_database(db, |database| write_one(database, edit.clone(), mode)).await?;
     let mut response = written(id, &rev, status, is_batch(&request.params));
     response::set_location(&mut response, request.absolute(&[db, id]));
     Ok(response)
@@ -210,7 +205,7 @@ async fn edit(request: &mut Request, id: &str, mode: WriteMode) -> Result<Edit> 
     Ok(edit)
 }
 
-async fn write_one(database: &Documents, edit: Edit, mode: WriteMode) -> Result<RevId> {
+async fn write_one(database: Documents, edit: Edit, mode: WriteMode) -> Result<RevId> {
     match mode {
         WriteMode::Interactive => Ok(database.put(edit).await?),
         WriteMode::Replicated => {

@@ -26,6 +26,8 @@ struct Parts {
     headers: HeaderMap,
     no_database: bool,
     moved: bool,
+    /// Whether a handle of the database said so, which may be from before.
+    by_handle: bool,
 }
 
 impl ApiError {
@@ -35,7 +37,8 @@ impl ApiError {
         reason: impl Into<Cow<'static, str>>,
     ) -> Self {
         let (error, reason) = (error.into(), reason.into());
-        ApiError(Box::new(Parts { status, error, reason, headers: HeaderMap::new(), no_database: false, moved: false }))
+        let headers = HeaderMap::new();
+        ApiError(Box::new(Parts { status, error, reason, headers, no_database: false, moved: false, by_handle: false }))
     }
 
     pub(crate) fn bad_request(reason: impl Into<Cow<'static, str>>) -> Self {
@@ -126,7 +129,13 @@ impl ApiError {
 
     /// Whether a handle from before may be to blame.
     pub(crate) fn is_stale_handle(&self) -> bool {
-        self.is_no_database() || self.is_moved()
+        self.0.by_handle && (self.is_no_database() || self.is_moved())
+    }
+
+    /// The same, but found by looking the database up just now.
+    pub(crate) fn looked_up(mut self) -> Self {
+        self.0.by_handle = false;
+        self
     }
 
     pub(crate) fn status(&self) -> StatusCode {
@@ -174,6 +183,7 @@ impl From<model::Error> for ApiError {
             _ => error.reason().into_owned(),
         };
         let mut answer = ApiError::new(status, error.error(), reason);
+        answer.0.by_handle = true;
         answer.0.no_database = *error.kind() == ErrorKind::NotFound(NotFound::Database);
         answer.0.moved = matches!(error.kind(), ErrorKind::Moved(_));
         if is_moving {

@@ -173,9 +173,8 @@ async fn admit_and_route(
     };
     let outcome = authorize_and_answer(request, route, &names, is_no_name).await;
     match (&outcome, route.database(&names)) {
-        (Err(error), Some(name))
-            if request.method == Method::GET && error.is_stale_handle() && request.app.forget(name) =>
-        {
+        (Err(error), Some(name)) if request.method == Method::GET && error.is_stale_handle() => {
+            request.app.forget(name);
             authorize_and_answer(request, route, &names, is_no_name).await
         }
         _ => outcome,

@@ -126,7 +126,7 @@ impl App {
 
     /// A handle of the database, perhaps from before: that spares a read of the catalog. Such a handle
     /// answers 404 once its database is dropped, even where there is another of its name by then, and 503
-    /// once it moved; who meets that [forgets](App::forget) it and tries again.
+    /// once it moved; see [`App::with_database`].
     pub(crate) async fn known(&self, name: &str) -> Result<Documents> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
         if let Some(known) = known {
@@ -141,9 +141,24 @@ impl App {
         Ok(found)
     }
 
-    /// Forgets a handle; whether there was one.
-    pub(crate) fn forget(&self, name: &str) -> bool {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(name).is_some()
+    /// Does some work on a database, and once more on a new handle where the first turns out to be old. Work
+    /// that meets an old handle must have done nothing.
+    pub(crate) async fn with_database<T, F>(&self, name: &str, work: impl Fn(Documents) -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        match work(self.known(name).await?).await {
+            Err(error) if error.is_stale_handle() => {
+                self.forget(name);
+                work(self.known(name).await?).await
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Forgets a handle. One that somebody has renewed meanwhile is looked up again, which harms nothing.
+    pub(crate) fn forget(&self, name: &str) {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }
 
     /// Runs a page of a scan on threads of its own. Embedded engines read where they are called, and

@@ -149,5 +149,5 @@ impl Stores {
 }
 
 fn no_database() -> ApiError {
-    model::Error::new(ErrorKind::NotFound(NotFound::Database)).into()
+    ApiError::from(model::Error::new(ErrorKind::NotFound(NotFound::Database))).looked_up()
 }

@@ -16,18 +16,23 @@ use crate::support::Couch;
 /// How long each batch of a scan holds the thread that reads it.
 const COLD: Duration = Duration::from_secs(1);
 
-/// Reads ranges where they are called, as embedded engines do, and slowly while it is cold.
+/// How long a read of one key takes from a distant engine.
+const DISTANT: Duration = Duration::from_millis(30);
+
+/// Reads ranges where they are called, as embedded engines do, and slowly while it is cold. Reads keys as over a
+/// network while it is distant.
 #[derive(Clone, Debug)]
 struct Slow<T> {
     inner: T,
     cold: Arc<AtomicBool>,
+    distant: Arc<AtomicBool>,
 }
 
 impl Database for Slow<AnyDatabase> {
     type Transaction = Slow<AnyTransaction>;
 
     fn begin(&self) -> Result<Self::Transaction> {
-        Ok(Slow { inner: self.inner.begin()?, cold: self.cold.clone() })
+        Ok(Slow { inner: self.inner.begin()?, cold: self.cold.clone(), distant: self.distant.clone() })
     }
     fn limits(&self) -> Limits {
         self.inner.limits()
@@ -52,7 +57,14 @@ impl Transaction for Slow<AnyTransaction> {
         self.inner.set_read_version(version);
     }
     fn get(&self, key: &[u8], read: Read) -> BoxFuture<Result<Option<Bytes>>> {
-        self.inner.get(key, read)
+        let value = self.inner.get(key, read);
+        if !self.distant.load(Ordering::Relaxed) {
+            return value;
+        }
+        Box::pin(async move {
+            tokio::time::sleep(DISTANT).await;
+            value.await
+        })
     }
     fn get_key(&self, selector: &KeySelector, read: Read) -> BoxFuture<Result<Bytes>> {
         self.inner.get_key(selector, read)
@@ -109,12 +121,32 @@ impl Transaction for Slow<AnyTransaction> {
 
 /// A server over an engine that is not cold yet.
 async fn couch() -> (Couch, Arc<AtomicBool>) {
-    let cold = Arc::new(AtomicBool::new(false));
+    let (couch, cold, _) = slow_couch().await;
+    (couch, cold)
+}
+
+/// A server over an engine that is neither cold nor distant yet.
+async fn slow_couch() -> (Couch, Arc<AtomicBool>, Arc<AtomicBool>) {
+    let (cold, distant) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let inner = server::engine::open(&"mem:".parse().unwrap(), server::engine::IfMissing::Create).unwrap();
-    let slow = AnyDatabase::new(Slow { inner, cold: cold.clone() });
+    let slow = AnyDatabase::new(Slow { inner, cold: cold.clone(), distant: distant.clone() });
     let couch = Couch::over(slow, Options { scan_threads: 2, ..Options::default() }).await;
     couch.database("db").await;
-    (couch, cold)
+    (couch, cold, distant)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_who_come_at_once_find_the_new_database_of_an_old_name() {
+    let (couch, _, distant) = slow_couch().await;
+    // The server keeps a handle of the database that it reads.
+    assert_eq!(couch.get("/db").await.status, 200);
+    couch.call("DELETE", "/db").await;
+    couch.database("db").await;
+    distant.store(true, Ordering::Relaxed);
+    // All of them meet it, and only one of them is the first to forget it.
+    let answers = futures_util::future::join_all((0..8).map(|_| couch.get("/db"))).await;
+    assert!(answers.iter().all(|answer| answer.status == 200), "{answers:?}");
+    assert_eq!(couch.get("/none").await.status, 404);
 }
 
 #[tokio::test(flavor = "multi_thread")]
