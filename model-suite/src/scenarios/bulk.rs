@@ -8,7 +8,7 @@ use crate::stage::*;
 pub(crate) async fn results_come_in_order_and_failures_stay_alone(stage: Stage) {
     let documents = stage.documents().await;
     let known = documents.put(edit("known", "{}")).await.unwrap();
-    let too_large = format!(r#"{{"a":"{}"}}"#, "x".repeat(1_000_000));
+    let too_large = format!(r#"{{"a":"{}"}}"#, "x".repeat(8_000_000));
     let edits = vec![
         edit("a", r#"{"n":1}"#),
         edit("known", "{}"),

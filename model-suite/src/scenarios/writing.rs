@@ -210,7 +210,7 @@ pub(crate) async fn branches_are_stemmed_to_the_limit(stage: Stage) {
 pub(crate) async fn bad_edits_are_refused_and_write_nothing(stage: Stage) {
     let documents = stage.documents().await;
     let before = documents.info().await.unwrap();
-    let large = format!(r#"{{"a":"{}"}}"#, "x".repeat(1_000_000 - 7));
+    let large = format!(r#"{{"a":"{}"}}"#, "x".repeat(8_000_000 - 7));
     let long = "x".repeat(2_049);
     for (edit, status, error) in [
         (edit("", "{}"), 400, "illegal_docid"),
@@ -246,8 +246,8 @@ pub(crate) async fn bad_edits_are_refused_and_write_nothing(stage: Stage) {
     let request = model::AllDocsRequest { start: Some(endless), ..model::AllDocsRequest::default() };
     assert_eq!(documents.all_docs(&request).await.unwrap().rows, []);
 
-    let fits = format!(r#"{{"a":"{}"}}"#, "x".repeat(1_000_000 - 8));
-    assert_eq!(fits.len(), 1_000_000);
+    let fits = format!(r#"{{"a":"{}"}}"#, "x".repeat(8_000_000 - 8));
+    assert_eq!(fits.len(), 8_000_000);
     assert_eq!(documents.info().await.unwrap(), before);
     documents.put(edit("a", &fits)).await.unwrap();
     assert_eq!(get(&documents, "a").await.body.as_str(), fits);
