@@ -2,8 +2,10 @@
 
 #![cfg(all(feature = "mem", feature = "redb"))]
 
-use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::{Value, json};
@@ -227,4 +229,125 @@ fn a_database_is_repaired_from_its_neighbour() {
     let report = on(&["chunks", "repair", "vault", "--from", "copy"], "");
     assert!(report.contains("1 chunks are missing") && report.contains("1 came from copy"), "{report}");
     assert!(on(&["chunks", "gc", "vault"], "").contains("on disk: "));
+}
+
+/// Vaults that LiveSync wrote; a README is beside them.
+const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../chunks/tests/fixtures/livesync");
+
+/// Brings one of them to a server, its local documents too.
+fn import_fixture(server: &Server, name: &str) {
+    let file = format!("{FIXTURES}/{name}.jsonl");
+    succeed(&["import", name, &file, "--url", &server.url], "");
+    let local = std::fs::read_to_string(format!("{FIXTURES}/{name}.local.json")).expect("a listing");
+    let local: Value = serde_json::from_str(&local).expect("JSON");
+    let address = server.url.strip_prefix("http://").expect("an address");
+    for row in local["rows"].as_array().expect("rows") {
+        let mut body = row["doc"].clone();
+        body.as_object_mut().expect("an object").retain(|member, _| !member.starts_with('_'));
+        let (id, body) = (row["id"].as_str().expect("an id").replace('=', "%3D"), body.to_string());
+        let mut stream = TcpStream::connect(address).expect("a connection");
+        write!(
+            stream,
+            "PUT /{name}/{id} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .expect("a request");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        assert!(answer.starts_with("HTTP/1.1 201"), "{id}: {answer}");
+    }
+}
+
+/// All files below a folder, with their content.
+fn files(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let (mut files, mut folders) = (BTreeMap::new(), vec![root.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let content = std::fs::read(&path).expect("a file");
+                files.insert(path.strip_prefix(root).expect("below it").to_owned(), content);
+            }
+        }
+    }
+    files
+}
+
+#[test]
+fn vaults_of_livesync_are_migrated_collected_taken_back_and_pulled() {
+    let server = Server::start();
+    let url = ["--url", server.url.as_str()];
+    let folder = tempfile::tempdir().expect("a folder");
+    let passphrase = folder.path().join("passphrase").display().to_string();
+    std::fs::write(&passphrase, "correct horse\n").expect("a file");
+    let wrong = folder.path().join("wrong").display().to_string();
+    std::fs::write(&wrong, "correct donkey\n").expect("a file");
+    let kept = files(Path::new(&format!("{FIXTURES}/vault")));
+    for name in ["livesync-plain", "livesync-e2ee", "livesync-e2ee-obfuscated"] {
+        import_fixture(&server, name);
+        let key = if name == "livesync-plain" { vec![] } else { vec!["--passphrase-file", passphrase.as_str()] };
+        let on = |arguments: &[&str]| succeed(&[arguments, &key, &url].concat(), "");
+        let refused = |arguments: &[&str]| fail(&[arguments, &url].concat());
+        let export = || without_revisions(&succeed(&[&["export", name][..], &url].concat(), ""));
+        let pull = |into: &str| {
+            let into = folder.path().join(format!("{name}-{into}"));
+            let pulled = on(&["vault", "pull", name, &into.display().to_string()]);
+            assert!(pulled.contains("26 files written"), "{pulled}");
+            assert_eq!(files(&into), kept, "{name}");
+        };
+        let before = export();
+        pull("before");
+        assert!(refused(&["chunks", "gc", name]).1.contains("never migrated"));
+        assert_eq!(export(), before);
+
+        let output = run(&[&["chunks", "migrate", name][..], &key, &url].concat(), "");
+        assert!(output.status.success() && text(&output.stdout).contains("360 chunks"), "{}", text(&output.stderr));
+        assert!(text(&output.stderr).contains("LiveSync's own clients cannot read"), "{}", text(&output.stderr));
+        let aggregated = export();
+        if name.ends_with("obfuscated") {
+            let complaint = refused(&["chunks", "gc", name]).1;
+            assert!(
+                complaint.contains("of 27 files it cannot be read") && complaint.contains("passphrase"),
+                "{complaint}"
+            );
+            let (report, complaint) = refused(&["chunks", "verify", name]);
+            assert!(
+                report.contains("0 files refer to 0 chunks") && complaint.contains("27 files"),
+                "{report}{complaint}"
+            );
+        }
+        if !key.is_empty() {
+            for arguments in [&["chunks", "gc", name][..], &["vault", "pull", name, "nowhere"], &["vault", "ls", name]]
+            {
+                let complaint = refused(&[arguments, &["--passphrase-file", &wrong]].concat()).1;
+                assert!(complaint.contains("the passphrase is wrong"), "{complaint}");
+            }
+            assert!(!Path::new("nowhere").exists());
+            let new = folder.path().join("new");
+            std::fs::create_dir_all(&new).expect("a folder");
+            std::fs::write(new.join("new.md"), "new").expect("a file");
+            let complaint = refused(&["vault", "push", &new.display().to_string(), name]).1;
+            assert!(complaint.contains("this vault is encrypted"), "{complaint}");
+        }
+        assert_eq!(export(), aggregated);
+
+        let collected = on(&["chunks", "gc", name]);
+        assert!(collected.contains("27 files refer to 347 chunks\n13 chunks condemned"), "{collected}");
+        assert!(on(&["chunks", "verify", name]).contains("27 files refer to 347 chunks"));
+        assert!(on(&["vault", "verify", name]).contains("27 files can be had back"));
+        let listed = on(&["vault", "ls", name]);
+        assert!(listed.lines().count() == 26 && listed.contains("  Projects/Beta/Tasks.md"), "{listed}");
+        // Whether it is old enough hangs on the clock.
+        let forgotten = on(&["vault", "forget", name, "--older-than", "30d", "--dry-run", "--json"]);
+        let forgotten: Value = serde_json::from_str(&forgotten).expect("JSON");
+        let counted = forgotten["files"].as_u64().zip(forgotten["kept"].as_u64()).map(|(files, kept)| files + kept);
+        assert_eq!(counted, Some(1), "{forgotten}");
+        pull("aggregated");
+        on(&["chunks", "migrate", name, "--back"]);
+        assert_eq!(export(), before);
+        pull("back");
+    }
 }

@@ -149,10 +149,13 @@ impl ChunkStore {
                      a replica, let it come, otherwise `chunks reindex` makes one with a grace of a week"
                 )));
             }
-            return Err(Error::NotMigrated);
+            if self.has_own_chunks().await? {
+                return Err(Error::NotMigrated);
+            }
+            return Ok(Collected { before, after: before, ..Collected::default() });
         };
-        let own = IdRange::prefix(CHUNK_PREFIX).limit(1);
-        if !self.has_aggregated().await? && !self.store.list(&own).await?.rows.is_empty() {
+        // On the way back there may be objects left to collect.
+        if places.0.is_empty() && !self.has_aggregated().await? && self.has_own_chunks().await? {
             return Err(Error::NotMigrated);
         }
         self.saw(settings);
@@ -168,6 +171,11 @@ impl ChunkStore {
         collection.remove_objects().await?;
         collection.report.after = self.store.figures().await?;
         Ok(collection.report)
+    }
+
+    /// Whether there are chunks that have documents of their own.
+    async fn has_own_chunks(&self) -> Result<bool> {
+        Ok(!self.store.list(&IdRange::prefix(CHUNK_PREFIX).limit(1)).await?.rows.is_empty())
     }
 
     /// Changes indexes, each by a conditional write that is tried again with what is there by then. The

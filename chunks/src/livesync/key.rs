@@ -27,7 +27,7 @@ pub(crate) const SYNC_PARAMETERS: &str = "_local/obsidian_livesync_sync_paramete
 pub(crate) const ENCRYPTED_CHUNK: &str = "h:+";
 
 /// What a ciphertext begins with.
-const SEALED: &str = "%=";
+pub(crate) const SEALED: &str = "%=";
 const ROUNDS: u32 = 310_000;
 const IV: usize = 12;
 const SALT: usize = 32;

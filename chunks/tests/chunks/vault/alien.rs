@@ -217,6 +217,9 @@ async fn what_is_closed_is_named_and_not_written_over(world: World) {
     }
     assert_eq!((pulled.written, pulled.problems.len()), (0, 4), "{named}");
 
+    // Its clients have agreed not to encrypt since.
+    let milestone = json!({"tweak_values": {"PREFERRED": {"encrypt": false}}});
+    world.put_local("vault", "_local/obsydian_livesync_milestone", milestone.as_object().unwrap().clone()).await;
     let revs = [bench.rev("secret.md").await, bench.rev("thing").await];
     bench.write("secret.md", "not so secret");
     bench.write("thing", "thing");
