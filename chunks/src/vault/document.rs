@@ -79,10 +79,8 @@ impl Meaning {
         };
         let eden = body.get("eden").and_then(Value::as_object);
         let is_encrypted = |id: &String| id.starts_with(ENCRYPTED_CHUNK);
-        let is_closed = key.is_none();
-        if is_closed && children.iter().any(is_encrypted)
-            || is_closed && eden.is_some_and(|eden| eden.keys().any(is_encrypted))
-        {
+        let has_encrypted = children.iter().any(is_encrypted) || eden.is_some_and(|eden| eden.keys().any(is_encrypted));
+        if key.is_none() && has_encrypted {
             return Meaning::Closed("is encrypted, and its passphrase alone opens it".into());
         }
         let kind = match text("type") {
@@ -159,8 +157,7 @@ mod tests {
         let file = |children: Value| json!({"children": children, "type": "plain", "size": 1});
         let sealed = json!({"path": "/\\:%=x", "children": [], "type": "plain", "size": 0});
         assert!(closed("f:ab", sealed).contains("passphrase"));
-        let first_form =
-            json!({"path": "%0a".repeat(1) + &"0a".repeat(40), "children": [], "type": "plain", "size": 0});
+        let first_form = json!({"path": format!("%{}", "0a".repeat(41)), "children": [], "type": "plain", "size": 0});
         assert!(closed("f:ab", first_form).contains("first encryption"));
         assert!(closed("a", file(json!(["h:1", "h:+2"]))).contains("encrypted"));
         assert!(closed("a", file(json!([1]))).contains("no list of ids"));
