@@ -12,7 +12,7 @@
 //!
 //! Paths are matched here rather than by a library's router, since CouchDB's grammar is its own:
 //! `%2F` belongs to a name, `_design/x` and `_design%2Fx` are one document, a trailing slash does not
-//! count, and `COPY` is a method. The table in [`routes`] says which there are.
+//! count, and `COPY` is a method. The table in `routes` says which there are.
 
 mod all_docs;
 mod auth;
