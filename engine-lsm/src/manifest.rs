@@ -9,11 +9,12 @@
 //! `lsm-tree` 3.1.10 does not compare that checksum, deletes tables that the manifest does not list, and begins
 //! an empty tree where `current` is missing. So a damaged or a missing manifest would lose data.
 
-use std::io::ErrorKind;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
 use kv_api::Result;
-use occ::folder::io_error;
+use occ::folder::{io_error, sync_folder};
 
 use crate::error::corrupt;
 
@@ -40,8 +41,27 @@ pub(crate) fn current(data: &Path) -> Result<(u64, u128)> {
     Ok((u64::from_le_bytes(*version), u128::from_le_bytes(*checksum)))
 }
 
+/// Writes `current` again, with what is in it, so that it is durable by a sync of ours.
+///
+/// `lsm-tree` deletes what the manifest does not list as it opens. But a process that was killed, or whose sync
+/// failed, after the rename of `current` leaves one that the page cache alone may have: after a loss of power the
+/// manifest before it counts again, and needs its tables.
+pub(crate) fn make_durable(data: &Path) -> Result<()> {
+    let (current, new) = (data.join("current"), data.join("current.new"));
+    let text = read(&current)?;
+    let write = || -> io::Result<()> {
+        let mut file = File::create(&new)?;
+        file.write_all(&text)?;
+        file.sync_all()?;
+        drop(file);
+        fs::rename(&new, &current)?;
+        sync_folder(data)
+    };
+    write().map_err(|cause| io_error(format!("cannot write {}", current.display()), &cause))
+}
+
 fn read(path: &Path) -> Result<Vec<u8>> {
-    std::fs::read(path).map_err(|cause| match cause.kind() {
+    fs::read(path).map_err(|cause| match cause.kind() {
         ErrorKind::NotFound => corrupt(&format!("{} is gone", path.display())),
         _ => io_error(format!("cannot read {}", path.display()), &cause),
     })
