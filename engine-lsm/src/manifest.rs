@@ -60,6 +60,14 @@ pub(crate) fn make_durable(data: &Path) -> Result<()> {
     write().map_err(|cause| io_error(format!("cannot write {}", current.display()), &cause))
 }
 
+/// Removes the manifest of a version, which may not be there.
+pub(crate) fn remove(data: &Path, version: u64) -> io::Result<()> {
+    match fs::remove_file(data.join(format!("v{version}"))) {
+        Err(cause) if cause.kind() != ErrorKind::NotFound => Err(cause),
+        _ => Ok(()),
+    }
+}
+
 fn read(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).map_err(|cause| match cause.kind() {
         ErrorKind::NotFound => corrupt(&format!("{} is gone", path.display())),

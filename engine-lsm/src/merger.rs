@@ -169,17 +169,19 @@ impl Shared {
         outcome
     }
 
-    /// Whether the next opening would find the tables that there are now.
+    /// Whether the next opening would find the tables that there are now. Then the next manifest gets a new file:
+    /// where a sync of one failed, a later sync of the same file, or of its name, says nothing.
     fn is_manifest_as_in_memory(&self) -> bool {
         loop {
             let before = self.tree.current_version().id();
-            let on_disk = {
+            let is_same = {
                 // Held by who writes a manifest: none is being written.
                 let _history = self.tree.get_version_history_lock();
-                manifest::current(&self.data)
+                manifest::current(&self.data).is_ok_and(|(version, _)| version == before)
+                    && manifest::remove(&self.data, before + 1).is_ok()
             };
             if self.tree.current_version().id() == before {
-                return on_disk.is_ok_and(|(version, _)| version == before);
+                return is_same;
             }
         }
     }

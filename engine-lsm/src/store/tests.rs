@@ -181,24 +181,49 @@ fn a_flush_that_fails_changes_nothing_and_is_tried_again() {
     assert_eq!(rows(&open(folder.path()).view().unwrap()).len(), 2);
 }
 
-/// The manifest cannot be written: a folder has its name.
+/// The manifest cannot be written: its name leads nowhere. It gets a new name each time, so the next flush can.
+#[cfg(unix)]
 #[test]
-fn a_flush_whose_manifest_fails_leaves_no_table_behind() {
+fn a_flush_whose_manifest_fails_leaves_no_file_behind() {
     let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
     let store = open(folder.path());
     store.apply(Batch { version: 1, ops: vec![set("a", "1")] }).unwrap();
     merged(&store);
-    let files = || fs::read_dir(folder.path().join("data/tables")).unwrap().count();
+    let files = || fs::read_dir(data.join("tables")).unwrap().count();
     let before = files();
-    let (version, _) = manifest::current(&folder.path().join("data")).unwrap();
-    let next = folder.path().join(format!("data/v{}", version + 1));
-    fs::create_dir(&next).unwrap();
+    let (version, _) = manifest::current(&data).unwrap();
+    let next = data.join(format!("v{}", version + 1));
     for _ in 0..3 {
+        std::os::unix::fs::symlink("nowhere/at all", &next).unwrap();
         let error = store.apply(Batch { version: 2, ops: vec![set("a", "2")] }).unwrap_err();
         assert!(matches!(error, ApplyError::NothingApplied(_)), "{error:?}");
         assert_eq!(files(), before);
+        assert!(next.symlink_metadata().is_err(), "a later sync of this name would say nothing");
     }
+    store.apply(Batch { version: 2, ops: vec![set("a", "2")] }).unwrap();
+    assert_eq!(rows(&store.view().unwrap()), [("a".into(), "2".into())]);
+}
+
+/// The manifest cannot be written, nor its file be removed: a folder has its name. What a later sync would say of it
+/// is not known, so nothing is written until the folder is opened again.
+#[test]
+fn a_manifest_that_cannot_be_removed_is_not_written_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let store = open(folder.path());
+    store.apply(Batch { version: 1, ops: vec![set("a", "1")] }).unwrap();
+    merged(&store);
+    let next = data.join(format!("v{}", manifest::current(&data).unwrap().0 + 1));
+    fs::create_dir(&next).unwrap();
+    let error = store.apply(Batch { version: 2, ops: vec![set("a", "2")] }).unwrap_err();
+    assert!(matches!(error, ApplyError::Unknown(_)), "{error:?}");
     fs::remove_dir(&next).unwrap();
+    let error = store.apply(Batch { version: 2, ops: vec![set("a", "2")] }).unwrap_err();
+    assert!(matches!(error, ApplyError::NothingApplied(_)), "{error:?}");
+    assert_eq!(rows(&store.view().unwrap()), [("a".into(), "1".into())]);
+    drop(store);
+    let store = open(folder.path());
     store.apply(Batch { version: 2, ops: vec![set("a", "2")] }).unwrap();
     assert_eq!(rows(&store.view().unwrap()), [("a".into(), "2".into())]);
 }
