@@ -134,6 +134,13 @@ impl Shared {
     /// Makes a table public by `finish`: a new snapshot has it.
     pub(crate) fn publish(&self, finish: impl FnOnce() -> Result<()>) -> Result<()> {
         let mut state = self.state();
+        // A merge may have failed while the table was written.
+        if let Some(error) = state.broken.as_ref() {
+            return Err(error.clone());
+        }
+        if !self.is_manifest_as_in_memory() {
+            return Err(Error::new(error::IO_ERROR).with_context("a merge could not write the list of tables"));
+        }
         finish()?;
         state.newest = Arc::new(Snapshot::new(Tables::of(&self.tree)));
         state.work = Work::Due;
@@ -151,14 +158,16 @@ impl Shared {
         state.writing -= 1;
         let outcome = outcome.map_err(|error| {
             state.litter.extend(from..until);
-            match self.is_manifest_as_in_memory() {
+            match self.can_write_manifest_again() {
                 true => ApplyError::NothingApplied(error),
                 false => {
-                    let detail = error.context().unwrap_or(error.name());
-                    let broken = Error::new(error::IO_ERROR)
-                        .with_context(format!("the list of tables may be newer on the disk; open it again: {detail}"));
-                    state.broken = Some(broken.clone());
-                    ApplyError::Unknown(broken)
+                    let broken = state.broken.get_or_insert_with(|| {
+                        let detail = error.context().unwrap_or(error.name());
+                        Error::new(error::IO_ERROR).with_context(format!(
+                            "the list of tables may be newer on the disk; open it again: {detail}"
+                        ))
+                    });
+                    ApplyError::Unknown(broken.clone())
                 }
             }
         });
@@ -169,19 +178,34 @@ impl Shared {
         outcome
     }
 
-    /// Whether the next opening would find the tables that there are now. Then the next manifest gets a new file:
-    /// where a sync of one failed, a later sync of the same file, or of its name, says nothing.
+    /// Whether the next opening would find the tables that there are now.
     fn is_manifest_as_in_memory(&self) -> bool {
+        self.with_no_manifest_written(|version| self.is_on_disk(version))
+    }
+
+    /// Whether it would, and the next manifest makes a new file: where a sync of one failed, a later sync of the same
+    /// file, or of its name, says nothing.
+    fn can_write_manifest_again(&self) -> bool {
+        self.with_no_manifest_written(|version| {
+            self.is_on_disk(version) && manifest::remove(&self.data, version + 1).is_ok()
+        })
+    }
+
+    fn is_on_disk(&self, version: u64) -> bool {
+        manifest::current(&self.data).is_ok_and(|(on_disk, _)| on_disk == version)
+    }
+
+    /// Calls `look` with the version in memory, while none is written.
+    fn with_no_manifest_written(&self, look: impl Fn(u64) -> bool) -> bool {
         loop {
             let before = self.tree.current_version().id();
-            let is_same = {
-                // Held by who writes a manifest: none is being written.
+            let outcome = {
+                // Held by who writes a manifest.
                 let _history = self.tree.get_version_history_lock();
-                manifest::current(&self.data).is_ok_and(|(version, _)| version == before)
-                    && manifest::remove(&self.data, before + 1).is_ok()
+                look(before)
             };
             if self.tree.current_version().id() == before {
-                return is_same;
+                return outcome;
             }
         }
     }

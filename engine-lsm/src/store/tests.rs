@@ -228,6 +228,32 @@ fn a_manifest_that_cannot_be_removed_is_not_written_again() {
     assert_eq!(rows(&store.view().unwrap()), [("a".into(), "2".into())]);
 }
 
+/// While a flush writes its table, a merge renames `current` and fails to sync it: the next manifest would be written
+/// over the one that `current` names.
+#[test]
+fn a_flush_writes_no_manifest_over_one_that_a_merge_may_have_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let store = open(folder.path());
+    store.apply(Batch { version: 1, ops: vec![set("a", "1")] }).unwrap();
+    merged(&store);
+    let (version, _) = manifest::current(&data).unwrap();
+    let next = data.join(format!("v{}", version + 1));
+    let outcome = store.shared.guarded(|| {
+        let mut table = store.shared.tree().ingestion().unwrap();
+        table.write(keys::stored(b"a").as_ref(), b"2".as_slice()).unwrap();
+        fs::write(&next, "the merge's").unwrap();
+        let mut current = fs::read(data.join("current")).unwrap();
+        current[..8].copy_from_slice(&(version + 1).to_le_bytes());
+        fs::write(data.join("current"), current).unwrap();
+        store.shared.publish(|| table.finish().map_err(|failure| kv_error(&failure, "")))
+    });
+    assert!(matches!(outcome, Err(ApplyError::Unknown(_))), "{outcome:?}");
+    assert_eq!(fs::read(&next).unwrap(), b"the merge's");
+    let error = store.shared.guarded(|| store.shared.publish(|| panic!("it is known"))).unwrap_err();
+    assert!(matches!(error, ApplyError::Unknown(_)), "{error:?}");
+}
+
 /// Each byte of each file, in a folder with tables of two levels.
 #[test]
 fn a_byte_that_changed_is_refused_or_does_no_harm() {
