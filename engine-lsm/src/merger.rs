@@ -13,6 +13,7 @@
 //!   under way. Where the disk may have its manifest all the same, nothing is done any more until
 //!   the folder is opened again: a second manifest must not be written over it.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -65,6 +66,8 @@ struct State {
     writing: usize,
     /// Numbers of tables that a flush or a merge that failed may have left.
     litter: Vec<u64>,
+    /// Tables that snapshots were given while anything was under way: views may have them, so they are no litter.
+    shown: HashSet<u64>,
 }
 
 /// What the merger has to do.
@@ -94,6 +97,7 @@ impl Shared {
             broken: None,
             writing: 0,
             litter: Vec::new(),
+            shown: HashSet::new(),
         };
         Shared { tree, data, state: Mutex::new(state), changed: Condvar::new() }
     }
@@ -142,10 +146,19 @@ impl Shared {
             return Err(Error::new(error::IO_ERROR).with_context("a merge could not write the list of tables"));
         }
         finish()?;
-        state.newest = Arc::new(Snapshot::new(Tables::of(&self.tree)));
+        state.newest = Arc::new(Snapshot::new(self.tables_to_show(&mut state)));
         state.work = Work::Due;
         self.changed.notify_all();
         Ok(())
+    }
+
+    /// The newest tables, for a snapshot.
+    fn tables_to_show(&self, state: &mut State) -> Tables {
+        let tables = Tables::of(&self.tree);
+        if state.writing > 0 {
+            state.shown.extend(tables.numbers());
+        }
+        tables
     }
 
     /// Flushes or merges: after an error everything is as it was before.
@@ -171,9 +184,13 @@ impl Shared {
                 }
             }
         });
-        if state.writing == 0 && !state.litter.is_empty() && state.broken.is_none() {
-            let litter = std::mem::take(&mut state.litter);
-            state.litter = self.delete(litter);
+        if state.writing == 0 {
+            let shown = std::mem::take(&mut state.shown);
+            state.litter.retain(|number| !shown.contains(number));
+            if !state.litter.is_empty() && state.broken.is_none() {
+                let litter = std::mem::take(&mut state.litter);
+                state.litter = self.delete(litter);
+            }
         }
         outcome
     }
@@ -253,7 +270,8 @@ impl Shared {
             state = self.state();
             match merged {
                 Ok(true) => {
-                    state.newest.replace(Tables::of(&self.tree));
+                    let tables = self.tables_to_show(&mut state);
+                    state.newest.replace(tables);
                     state.work = Work::Due;
                     state.failed = None;
                 }

@@ -31,6 +31,11 @@ impl Tables {
         Tables { runs: version.iter_levels().flat_map(|level| level.iter()).map(|run| run.to_vec()).collect() }
     }
 
+    /// The numbers in the names of their files.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
+        self.runs.iter().flatten().map(Table::id)
+    }
+
     pub(crate) fn get(&self, key: &[u8]) -> lsm_tree::Result<Option<Slice>> {
         let hash = Builder::get_hash(key);
         for run in &self.runs {

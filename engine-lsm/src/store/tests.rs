@@ -254,6 +254,26 @@ fn a_flush_writes_no_manifest_over_one_that_a_merge_may_have_left() {
     assert!(matches!(error, ApplyError::Unknown(_)), "{error:?}");
 }
 
+/// A merge fails whose numbers surround those of tables that were flushed, and merged away, meanwhile.
+#[test]
+fn a_failure_deletes_no_table_that_a_view_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let mut held = None;
+    let failed = store.shared.guarded(|| -> Result<()> {
+        store.apply(Batch { version: 1, ops: vec![set("a", "1")] }).unwrap();
+        let view = store.view().unwrap();
+        for version in 2..6 {
+            store.apply(Batch { version, ops: vec![set("a", "2"), set("b", "2")] }).unwrap();
+        }
+        merged(&store);
+        held = Some(view);
+        Err(corrupt("a test"))
+    });
+    assert!(failed.is_err());
+    assert_eq!(rows(&held.unwrap()), [("a".into(), "1".into())]);
+}
+
 /// Each byte of each file, in a folder with tables of two levels.
 #[test]
 fn a_byte_that_changed_is_refused_or_does_no_harm() {
