@@ -162,13 +162,25 @@ impl Shared {
     }
 
     /// Flushes or merges: after an error everything is as it was before.
-    pub(crate) fn guarded<T>(&self, write: impl FnOnce() -> Result<T>) -> Result<T, ApplyError> {
+    ///
+    /// After a panic `lsm-tree` may keep its locks poisoned, and tables from being merged. So the folder is to be
+    /// opened again.
+    pub(crate) fn guarded<T>(&self, doing: &str, write: impl FnOnce() -> Result<T>) -> Result<T, ApplyError> {
         self.state().writing += 1;
         let from = self.tree.next_table_id();
-        let outcome = write();
+        let mut has_panicked = true;
+        let outcome = caught(doing, || {
+            let outcome = write();
+            has_panicked = false;
+            outcome
+        });
         let until = self.tree.next_table_id();
         let mut state = self.state();
         state.writing -= 1;
+        if has_panicked {
+            let panicked = || Error::new(error::FILE_CORRUPT).with_context(format!("{doing} panicked; open it again"));
+            return Err(ApplyError::Unknown(state.broken.get_or_insert_with(panicked).clone()));
+        }
         let outcome = outcome.map_err(|error| {
             state.litter.extend(from..until);
             match self.can_write_manifest_again() {
@@ -266,7 +278,7 @@ impl Shared {
             }
             state.work = Work::Merging;
             drop(state);
-            let merged = self.guarded(|| caught("a merge", || self.merge()));
+            let merged = self.guarded("a merge", || self.merge());
             state = self.state();
             match merged {
                 Ok(true) => {

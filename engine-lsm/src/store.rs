@@ -13,7 +13,7 @@ use lsm_tree::{AbstractTree, AnyTree, Cache, CompressionType, Config, Descriptor
 use occ::KeyRange;
 use occ::disk::DiskStore;
 use occ::folder::{io_error, sync_folder};
-use occ::panics::{Panicked, caught, silently};
+use occ::panics::{Panicked, silently};
 use occ::settle::{Point, settle};
 use occ::store::{ApplyError, Batch, Op, Store};
 
@@ -103,26 +103,24 @@ impl Store for LsmStore {
         self.shared.make_room().map_err(ApplyError::NothingApplied)?;
         let (points, clears) = sorted(batch.ops);
         let shared = &self.shared;
-        shared.guarded(|| {
-            caught("a flush", || {
-                let tables = shared.newest().tables();
-                let mut rows = with_tombstones(&tables, points, &clears).peekable();
-                if rows.peek().is_none() {
-                    return Ok(());
+        shared.guarded("a flush", || {
+            let tables = shared.newest().tables();
+            let mut rows = with_tombstones(&tables, points, &clears).peekable();
+            if rows.peek().is_none() {
+                return Ok(());
+            }
+            let failed = |failure| kv_error(&failure, "cannot write a table");
+            let mut table = shared.tree().ingestion().map_err(failed)?;
+            for row in rows {
+                let Point { key, value, .. } = row?;
+                let key = Slice::from(keys::stored(&key).as_ref());
+                match value {
+                    Some(value) => table.write(key, Slice::from(value.as_ref())),
+                    None => table.write_tombstone(key),
                 }
-                let failed = |failure| kv_error(&failure, "cannot write a table");
-                let mut table = shared.tree().ingestion().map_err(failed)?;
-                for row in rows {
-                    let Point { key, value, .. } = row?;
-                    let key = Slice::from(keys::stored(&key).as_ref());
-                    match value {
-                        Some(value) => table.write(key, Slice::from(value.as_ref())),
-                        None => table.write_tombstone(key),
-                    }
-                    .map_err(failed)?;
-                }
-                shared.publish(|| table.finish().map_err(failed))
-            })
+                .map_err(failed)?;
+            }
+            shared.publish(|| table.finish().map_err(failed))
         })
     }
 

@@ -239,7 +239,7 @@ fn a_flush_writes_no_manifest_over_one_that_a_merge_may_have_left() {
     merged(&store);
     let (version, _) = manifest::current(&data).unwrap();
     let next = data.join(format!("v{}", version + 1));
-    let outcome = store.shared.guarded(|| {
+    let outcome = store.shared.guarded("a test", || {
         let mut table = store.shared.tree().ingestion().unwrap();
         table.write(keys::stored(b"a").as_ref(), b"2".as_slice()).unwrap();
         fs::write(&next, "the merge's").unwrap();
@@ -250,7 +250,7 @@ fn a_flush_writes_no_manifest_over_one_that_a_merge_may_have_left() {
     });
     assert!(matches!(outcome, Err(ApplyError::Unknown(_))), "{outcome:?}");
     assert_eq!(fs::read(&next).unwrap(), b"the merge's");
-    let error = store.shared.guarded(|| store.shared.publish(|| panic!("it is known"))).unwrap_err();
+    let error = store.shared.guarded("a test", || store.shared.publish(|| panic!("it is known"))).unwrap_err();
     assert!(matches!(error, ApplyError::Unknown(_)), "{error:?}");
 }
 
@@ -260,7 +260,7 @@ fn a_failure_deletes_no_table_that_a_view_has() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
     let mut held = None;
-    let failed = store.shared.guarded(|| -> Result<()> {
+    let failed = store.shared.guarded("a test", || -> Result<()> {
         store.apply(Batch { version: 1, ops: vec![set("a", "1")] }).unwrap();
         let view = store.view().unwrap();
         for version in 2..6 {
@@ -272,6 +272,27 @@ fn a_failure_deletes_no_table_that_a_view_has() {
     });
     assert!(failed.is_err());
     assert_eq!(rows(&held.unwrap()), [("a".into(), "1".into())]);
+}
+
+/// `lsm-tree` takes no table into a merge that one which panicked had: what waits for room would wait for ever.
+#[test]
+fn a_panic_ends_writing_until_the_folder_is_opened_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    store.apply(Batch { version: 1, ops: vec![set("a", "1")] }).unwrap();
+    let outcome = store.shared.guarded("a merge", || -> Result<()> {
+        let _poisoned = store.shared.tree().get_version_history_lock();
+        panic!("a test");
+    });
+    assert!(matches!(outcome, Err(ApplyError::Unknown(_))), "{outcome:?}");
+    let error = store.apply(Batch { version: 2, ops: vec![set("a", "2")] }).unwrap_err();
+    let ApplyError::NothingApplied(error) = error else { panic!("{error:?}") };
+    assert!(error.to_string().contains("open it again"), "{error}");
+    assert_eq!(rows(&store.view().unwrap()).len(), 1);
+    drop(store);
+    let store = open(folder.path());
+    store.apply(Batch { version: 2, ops: vec![set("a", "2")] }).unwrap();
+    assert_eq!(rows(&store.view().unwrap()), [("a".into(), "2".into())]);
 }
 
 /// Each byte of each file, in a folder with tables of two levels.
