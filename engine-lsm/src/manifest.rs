@@ -60,6 +60,20 @@ pub(crate) fn make_durable(data: &Path) -> Result<()> {
     write().map_err(|cause| io_error(format!("cannot write {}", current.display()), &cause))
 }
 
+/// Removes the files that `lsm-tree` left when it was killed as it wrote `current`.
+pub(crate) fn remove_temporary(data: &Path) -> Result<()> {
+    let remove = || -> io::Result<()> {
+        for entry in fs::read_dir(data)? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with(".tmp") {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    };
+    remove().map_err(|cause| io_error(format!("cannot remove temporary files in {}", data.display()), &cause))
+}
+
 /// Removes the manifest of a version, which may not be there.
 pub(crate) fn remove(data: &Path, version: u64) -> io::Result<()> {
     match fs::remove_file(data.join(format!("v{version}"))) {

@@ -53,6 +53,7 @@ impl DiskStore for LsmStore {
         }
         manifest::check(&data)?;
         manifest::make_durable(&data)?;
+        manifest::remove_temporary(&data)?;
         // A panic is told by the error.
         let tree = match silently("", || open_tree(&data, cache_bytes)) {
             Ok(tree) => tree.map_err(|failure| kv_error(&failure, &tried))?,

@@ -295,6 +295,16 @@ fn a_panic_ends_writing_until_the_folder_is_opened_again() {
     assert_eq!(rows(&store.view().unwrap()), [("a".into(), "2".into())]);
 }
 
+#[test]
+fn an_opening_removes_what_a_kill_left_of_a_manifest() {
+    let folder = tempfile::tempdir().unwrap();
+    open(folder.path()).apply(Batch { version: 1, ops: vec![set("a", "1")] }).unwrap();
+    let left = ["current.new", ".tmpAbCdEf"].map(|name| folder.path().join("data").join(name));
+    left.iter().for_each(|file| fs::write(file, "half").unwrap());
+    assert_eq!(rows(&open(folder.path()).view().unwrap()).len(), 1);
+    assert!(!left.iter().any(|file| file.exists()));
+}
+
 /// Each byte of each file, in a folder with tables of two levels.
 #[test]
 fn a_byte_that_changed_is_refused_or_does_no_harm() {
