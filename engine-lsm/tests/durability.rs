@@ -24,6 +24,10 @@ impl DiskHarness for LsmDisk {
         LsmDatabase::open(folder, options())
     }
 
+    fn open_as_shipped(&self, folder: &Path) -> Result<LsmDatabase> {
+        LsmDatabase::open(folder, LsmOptions::new())
+    }
+
     fn open_with(&self, folder: &Path, reached: Reached) -> Option<Result<LsmDatabase>> {
         let options = options().at_points(move |point| reached(Point::ALL[point as usize]));
         Some(LsmDatabase::open(folder, options))
