@@ -24,3 +24,28 @@ impl powercut::Engine for Lsm {
 
 powercut::power_loss!(Lsm);
 powercut::log_before_store!(Lsm);
+
+/// A process is killed as it has renamed the list of tables, and not synced it. What opens the folder then deletes
+/// the tables that are not on the newer list, and the power may still bring back the older one.
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+#[test]
+fn a_list_of_tables_that_a_kill_left_unsynced_outlives_a_loss_of_power() {
+    use powercut::dice::Dice;
+    use powercut::disk::Keep;
+    use powercut::harness::{cut, record, record_recovery};
+    use powercut::trace::Event;
+
+    let seed = 1;
+    let dice = &mut Dice::new(seed);
+    let history = record::<Lsm>(seed);
+    let events = history.trace.events();
+    let is_list = |event: &Event| matches!(event, Event::Rename { to: (_, name), .. } if name == "current");
+    // A merge deletes tables soon after.
+    let deletes =
+        |event: &Event| matches!(event, Event::Unlink { .. }) && history.trace.path_of(event).contains("tables/");
+    let is_merge = |at: &usize| is_list(&events[*at]) && events[*at..].iter().take(12).any(deletes);
+    for at in (0..events.len()).filter(is_merge).take(2) {
+        let recovery = record_recovery::<Lsm>(&history, at + 1, Keep::Everything, dice);
+        cut::<Lsm>(&recovery, 100, dice).unwrap_or_else(|found| found.report(seed));
+    }
+}
