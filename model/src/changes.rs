@@ -26,7 +26,10 @@ use crate::read::{Tree, add_meta, body_of, body_or_empty};
 use crate::revid::RevId;
 use crate::row::Reader;
 use crate::seq::Seq;
-use crate::write::SEQ_FORMAT;
+use crate::tuple;
+
+/// The format of a row of `changes` (RFC 003's `SeqFormat`).
+const SEQ_FORMAT: u64 = 1;
 
 /// The most rows of one batch.
 const ROWS_AT_ONCE: usize = 2_000;
@@ -142,6 +145,23 @@ impl ChangeRow {
         let not_deleted = reader.bool()?;
         reader.end()?;
         Ok(ChangeRow { id, winner: Leaf { not_deleted, rev }, branches })
+    }
+
+    /// The row: `(SeqFormat, DocID, RevPosition, RevHash, BranchCount, NotDeleted)`.
+    pub(crate) fn row(&self) -> Vec<u8> {
+        let mut row = Vec::new();
+        Self::append(&mut row, &self.id, &self.winner, self.branches);
+        row
+    }
+
+    /// Appends a row to `out`.
+    pub(crate) fn append(out: &mut Vec<u8>, id: &str, winner: &Leaf, branches: u64) {
+        tuple::append_u64(out, SEQ_FORMAT);
+        tuple::append_str(out, id);
+        tuple::append_u64(out, winner.rev.position());
+        tuple::append_bytes(out, winner.rev.hash().as_bytes());
+        tuple::append_u64(out, branches);
+        tuple::append_bool(out, winner.not_deleted);
     }
 
     /// The document in a row that cannot be read otherwise.

@@ -1,7 +1,7 @@
 //! The checker finds what is wrong, and nothing else.
 
 use kv_api::{Database, KeyValue, RangeRequest, Read, Transaction, TransactionExt};
-use model::{Documents, Edit, ErrorKind, WriteMode};
+use model::{ChangesRequest, Documents, Edit, ErrorKind, WriteMode};
 
 use super::damage::{ALL_DOCS, CHANGES, DOCS, REVISIONS, put as put_rows, rows};
 use crate::stage::*;
@@ -218,4 +218,30 @@ pub(crate) async fn a_repair_leaves_what_a_later_version_wrote(stage: Stage) {
     }
     let other = |rows: Vec<KeyValue>| rows.into_iter().filter(|row| row.key.windows(7).any(|part| part == b"doc-008"));
     assert!(other(before).eq(other(after)), "nothing of such a document is touched");
+}
+
+pub(crate) async fn a_document_that_a_repair_leaves_stays_in_the_feed(stage: Stage) {
+    let engine = stage.engine();
+    let documents = database(stage.engine()).await;
+    fill(&documents).await;
+    let expected = feed(&documents, ChangesRequest::default()).await;
+    let at = expected.iter().position(|row| row.id == "conflicted").unwrap();
+    // A losing leaf in a later format: the document is left. And its change is torn behind the identifier.
+    let loser = rows(&engine, REVISIONS, "conflicted").await.remove(1);
+    let change = rows(&engine, CHANGES, "").await.remove(at);
+    let id = change.value.windows(10).position(|part| part == b"conflicted").unwrap();
+    let torn = &change.value[..id + 12];
+    put_rows(&engine, &[(&loser.key, Some(&[0x15, 9, 0xff])), (&change.key, Some(torn))]).await;
+    let report = documents.repair(|_| ()).await.unwrap();
+    assert_eq!((report.repaired, report.left, report.moved), (1, 1, 1));
+    assert_eq!(rows(&engine, CHANGES, "").await[at], change, "it is set anew");
+    assert_eq!(feed(&documents, ChangesRequest::default()).await, expected);
+
+    // Torn before the identifier it is nobody's, and perhaps the only one of the document that is left.
+    put_rows(&engine, &[(&change.key, Some(&change.value[..id]))]).await;
+    let report = documents.repair(|_| ()).await.unwrap();
+    assert_eq!((report.repaired, report.left, report.moved), (0, 2, 0));
+    assert_eq!(rows(&engine, CHANGES, "").await[at].value, change.value[..id]);
+    put_rows(&engine, &[(&change.key, Some(&change.value)), (&loser.key, Some(&loser.value))]).await;
+    assert!(documents.repair(|_| ()).await.unwrap().after.is_sound());
 }

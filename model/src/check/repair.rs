@@ -8,12 +8,13 @@
 //!                  its body cannot be read    its rows are moved: a replication brings the revision again
 //!  a tombstone                                it stays; a body that cannot be read is moved
 //!  a body of no leaf, a listing or a change that no winner stands for      moved
+//!  a change that cannot be read, of a document that was left               moved, and set anew from the winner
 //!
 //!  (4 to 7, …)  ──►  (24 to 27, …)            revisions, changes, docs, all_docs: the same keys and values
 //! ```
 //!
 //! A document with rows in a format that this version does not know is left as it is, and so is one that does not
-//! fit into a transaction. The counters are put right last, if nobody wrote meanwhile.
+//! fit into a transaction. Then a change of which nobody knows whose it is stays: it might be that document's. The counters are put right last, if nobody wrote meanwhile.
 
 use std::collections::BTreeMap;
 
@@ -100,7 +101,8 @@ impl<D: Database> Documents<D> {
                 break;
             }
         }
-        self.repair_changes(&mut report, &mut progress).await?;
+        let some_left = report.left > 0;
+        self.repair_changes(some_left, &mut report, &mut progress).await?;
         self.repair_totals().await?;
         report.after = self.check(|_| ()).await?;
         Ok(report)
@@ -151,8 +153,13 @@ impl<D: Database> Documents<D> {
         Ok(())
     }
 
-    /// Moves the rows of the feed that no winner stands for.
-    async fn repair_changes(&self, report: &mut RepairReport, progress: &mut impl FnMut(&Repair)) -> Result<()> {
+    /// Moves the rows of the feed that no winner stands for. `some_left` says that documents were left as they are.
+    async fn repair_changes(
+        &self,
+        some_left: bool,
+        report: &mut RepairReport,
+        progress: &mut impl FnMut(&Repair),
+    ) -> Result<()> {
         let mut reached = None;
         loop {
             let (batch, winners) = self.changes_page(&reached).await?;
@@ -163,7 +170,7 @@ impl<D: Database> Documents<D> {
                 if ChangeRow::read(&row.value).is_ok() && seq.is_some() && crown.map(|crown| crown.seq) == seq {
                     continue;
                 }
-                let outcome = settled(self.repair_change(row, seq, id.as_deref()).await)?;
+                let outcome = settled(self.repair_change(row, seq, id.as_deref(), some_left).await)?;
                 let repair = Repair { document: id, outcome };
                 report.note(&repair);
                 progress(&repair);
@@ -175,8 +182,9 @@ impl<D: Database> Documents<D> {
         }
     }
 
-    /// Moves a row of the feed, unless it is its document's after all, or that document cannot be read.
-    async fn repair_change(&self, row: &KeyValue, seq: Option<Seq>, id: Option<&str>) -> Result<u64> {
+    /// Moves a row of the feed, unless it is its document's after all, or that document cannot be read. The row of a
+    /// document that was left is set anew at the same key: without it the feed would never name the document again.
+    async fn repair_change(&self, row: &KeyValue, seq: Option<Seq>, id: Option<&str>, some_left: bool) -> Result<u64> {
         let keys = self.keys();
         self.shared
             .guard
@@ -187,21 +195,33 @@ impl<D: Database> Documents<D> {
                 let last = last.map(|last| transaction.get_range(&last, Read::Serializable));
                 instance.await?;
                 let Some(value) = found.await? else { return Ok(Outcome::ReadOnly(0)) };
-                let change = ChangeRow::read(&value);
-                let unreadable = match &change {
+                let unreadable = match ChangeRow::read(&value) {
                     Ok(_) => false,
-                    Err(error) => unless_unknown(error.clone()).map(|()| true)?,
+                    Err(error) => unless_unknown(error).map(|()| true)?,
                 };
-                if let Some(last) = last
+                let (mut anew, mut superseded) = (None, false);
+                if let (Some(id), Some(last)) = (id, last)
                     && let Some(winner) = last.await?.rows.first()
                 {
                     let (_, leaf) = keys.read_revision(&winner.key)?;
-                    let crown = Branch::read(leaf, &winner.value)?.crown()?;
-                    if Some(crown.seq) == seq && !unreadable {
-                        return Ok(Outcome::ReadOnly(0));
+                    let winner = Branch::read(leaf, &winner.value)?;
+                    let crown = winner.crown()?;
+                    if Some(crown.seq) == seq {
+                        if !unreadable {
+                            return Ok(Outcome::ReadOnly(0));
+                        }
+                        anew = Some(ChangeRow { id: id.to_owned(), winner: winner.leaf, branches: crown.branches });
                     }
+                    superseded = Some(crown.seq) != seq;
+                }
+                if some_left && anew.is_none() && !superseded {
+                    let why = "this change may be the only one of a document that was left";
+                    return Err(Error::corrupt(why));
                 }
                 move_away(&transaction, keys, &[KeyValue { key: row.key.clone(), value }]);
+                if let Some(change) = anew {
+                    transaction.set(&row.key, &change.row());
+                }
                 Ok(Outcome::Write(1))
             })
             .await

@@ -26,6 +26,7 @@ use kv_api::{MutationType, RowWrite, Transaction};
 
 use crate::body::StoredBody;
 use crate::branch::{Ancestors, Branch, PendingCrown};
+use crate::changes::ChangeRow;
 use crate::info::Stats;
 use crate::instance::Instance;
 use crate::keys::{self, DatabaseKey, DatabaseKeys, Leaf};
@@ -34,9 +35,6 @@ use crate::tuple;
 use crate::txids::Unguarded;
 
 use super::plan::Plan;
-
-/// The format of a row of `changes` (RFC 003's `SeqFormat`).
-pub(crate) const SEQ_FORMAT: u64 = 1;
 
 /// Writes the plans of one transaction.
 pub(super) struct Writer<'a, T> {
@@ -267,17 +265,12 @@ impl<'a> Rows<'a> {
         })
     }
 
-    /// The row of `changes`: `(SeqFormat, DocID, RevPosition, RevHash, BranchCount, NotDeleted)`.
+    /// The row of `changes`.
     fn change(&mut self, crown: PendingCrown, winner: &Leaf) -> Encoded {
         let (id, PendingCrown { incarnation, edit, branches }) = (self.id, crown);
         let key = DatabaseKey::PendingChange { incarnation, edit };
         self.row(key, Some(MutationType::SetVersionstampedKey), |value| {
-            tuple::append_u64(value, SEQ_FORMAT);
-            tuple::append_str(value, id);
-            tuple::append_u64(value, winner.rev.position());
-            tuple::append_bytes(value, winner.rev.hash().as_bytes());
-            tuple::append_u64(value, branches);
-            tuple::append_bool(value, winner.not_deleted);
+            ChangeRow::append(value, id, winner, branches);
         })
     }
 

@@ -46,7 +46,6 @@ use interactive::Found;
 use merge::Incoming;
 use plan::Plan;
 
-pub(crate) use apply::SEQ_FORMAT;
 pub(crate) use interactive::branches;
 
 /// An edit, and its turn among those it came with.
