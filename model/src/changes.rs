@@ -7,10 +7,11 @@
 //! `style=all_docs` asks `revisions` only where a row says that there is more than one branch.
 //!
 //! A document whose rows are damaged has a row in the feed that says so ([`Change::error`]); the feed goes on behind
-//! it.
+//! it. Where the row of the feed is what is damaged, the winner's row has its revision. The feed stops with an error
+//! where that one cannot be read either: a row without a revision would be a change that nobody fetches.
 
 use std::collections::HashSet;
-use std::future::Future;
+use std::future::{Future, Ready};
 
 use kv_api::{Database, KeySelector, RangeRequest, Read, Transaction};
 
@@ -106,8 +107,8 @@ pub struct Change {
     pub deleted: bool,
     /// The document, if asked for.
     pub doc: Option<Box<Document>>,
-    /// Why the document, or what else was asked for of it, cannot be read. The row then has the winner alone, or
-    /// no revision where the row itself is damaged, and no document.
+    /// Why the document, or what else was asked for of it, or the row itself, cannot be read. The row then has no
+    /// document, and the winner alone unless only the row is damaged.
     pub error: Option<Error>,
 }
 
@@ -278,8 +279,7 @@ impl<D: Database> Documents<D> {
                 Ok(change) => Ok(change),
                 Err(error) => match ChangeRow::read_id(&row.value) {
                     Ok(id) => Err((id, error)),
-                    // Whose it is cannot be said: a feed that went on behind it would lose a change in silence.
-                    Err(_) => return Err(Error::corrupt(format!("the change at {seq} cannot be read"))),
+                    Err(_) => return Err(unreadable(seq)),
                 },
             };
             scan.reached = Some(seq);
@@ -338,6 +338,7 @@ impl<D: Database> Documents<D> {
                 .by_ref()
                 .take(at_once)
                 .map(|(seq, row)| {
+                    let row = row.map_err(|(id, error)| (Tree::Winner.read(transaction, keys, &id), id, error));
                     let row = row.map(|row| {
                         let leaves = request.style == Style::AllDocs && row.branches > 1;
                         let conflicts = request.include_docs && request.conflicts && row.branches > 1;
@@ -352,8 +353,13 @@ impl<D: Database> Documents<D> {
                 let read = match row {
                     _ if batch.is_full() => break 'batch,
                     Ok((row, tree, body)) => change(seq, row, tree, body, request).await,
-                    Err((id, error)) => {
-                        Ok((Change { seq, id, revs: Vec::new(), deleted: false, doc: None, error: Some(error) }, 0))
+                    Err((winner, id, error)) => {
+                        let row = row_of_winner(seq, id, winner.await)?;
+                        let leaves = request.style == Style::AllDocs && row.branches > 1;
+                        let tree = leaves.then(|| Tree::Whole.read(transaction, keys, &row.id));
+                        let error = error.of_document(&row.id);
+                        let (change, bytes) = change(seq, row, tree, None::<Ready<_>>, request).await?;
+                        Ok((Change { error: Some(error), ..change }, bytes))
                     }
                 };
                 match read {
@@ -372,6 +378,23 @@ impl<D: Database> Documents<D> {
             filled.more = true;
         }
         Ok(filled)
+    }
+}
+
+/// A change of which cannot be said whose it is, or of what revision: a feed that went on behind it would lose it in
+/// silence.
+fn unreadable(seq: Seq) -> Error {
+    Error::corrupt(format!("the change at {seq} cannot be read"))
+}
+
+/// What a row that cannot be read has said, if the winner of its document is the one of this sequence.
+fn row_of_winner(seq: Seq, id: String, winner: Result<Vec<Branch>>) -> Result<ChangeRow> {
+    let winner = alone(winner)?.ok().and_then(|branches| branches.into_iter().next());
+    match winner {
+        Some(Branch { leaf, crown: Some(crown), .. }) if crown.seq == seq => {
+            Ok(ChangeRow { id, winner: leaf, branches: crown.branches })
+        }
+        _ => Err(unreadable(seq)),
     }
 }
 

@@ -116,7 +116,7 @@ pub(crate) async fn a_damaged_revision_stops_no_other_document(stage: Stage) {
 
 pub(crate) async fn damage_anywhere_else_stops_no_other_document_either(stage: Stage) {
     let documents = stage.documents().await;
-    fill(&documents).await;
+    let made = fill(&documents).await;
     let with_docs = AllDocsRequest { include_docs: true, ..Default::default() };
     for (subspace, length) in [(ALL_DOCS, 1), (DOCS, 3)] {
         let before = rows(&stage.engine(), subspace, "bad").await;
@@ -140,9 +140,23 @@ pub(crate) async fn damage_anywhere_else_stops_no_other_document_either(stage: S
     let change = rows(&stage.engine(), CHANGES, "").await.remove(2);
     let id = change.value.windows(3).position(|part| part == b"bad").unwrap();
     put(&stage.engine(), &[(&change.key, Some(&change.value[..id + 5]))]).await;
-    let rows = feed(&documents, ChangesRequest::default()).await;
-    assert_eq!((rows.len(), rows[2].id.as_str(), &rows[2].revs), (3, "bad", &vec![]));
-    assert!(rows[2].error.is_some());
+    let leaves = [made[1].clone(), rev("1-0")];
+    let later = [&[0x15, 9], &change.value[2..]].concat();
+    for value in [&change.value[..id + 5], &later] {
+        put(&stage.engine(), &[(&change.key, Some(value))]).await;
+        for (style, revs) in [(Style::MainOnly, &leaves[..1]), (Style::AllDocs, &leaves[..])] {
+            let rows = feed(&documents, ChangesRequest { style, include_docs: true, ..Default::default() }).await;
+            assert_eq!((rows.len(), rows[2].id.as_str(), &rows[2].revs[..]), (3, "bad", revs));
+            assert_names(rows[2].error.as_ref().unwrap(), "bad");
+            assert!(rows[2].doc.is_none() && !rows[2].deleted);
+        }
+    }
+    // Where the winner's row cannot be read either, no revision is known: the feed does not go on behind the change.
+    let winner = rows(&stage.engine(), REVISIONS, "bad").await.remove(1);
+    put(&stage.engine(), &[(&winner.key, Some(&winner.value[..2]))]).await;
+    let error = documents.changes(&ChangesRequest::default()).await.unwrap_err();
+    assert!(error.reason().contains("cannot be read"), "{error}");
+    put(&stage.engine(), &[(&winner.key, Some(&winner.value))]).await;
     put(&stage.engine(), &[(&change.key, Some(&change.value[..id]))]).await;
     let error = documents.changes(&ChangesRequest::default()).await.unwrap_err();
     assert!(error.reason().contains("cannot be read"), "{error}");

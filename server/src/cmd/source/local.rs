@@ -230,6 +230,9 @@ fn row(change: &Change) -> Bytes {
     if change.deleted {
         writer.name("deleted").bool(true);
     }
+    if let Some(error) = &change.error {
+        writer.name("error").str(error.error()).name("reason").str(&error.reason());
+    }
     writer.end_object();
     text.into()
 }
