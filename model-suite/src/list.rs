@@ -36,6 +36,7 @@ macro_rules! __scenarios {
                 random_edits_agree_with_the_oracle,
                 a_replicated_deletion_of_the_winner_uncovers_its_sibling,
                 short_and_long_histories_join,
+                histories_join_within_a_batch_in_any_order,
                 a_longer_history_that_comes_later_reaches_the_branches_it_belongs_to,
                 a_leaf_that_turns_out_to_be_an_ancestor_is_joined,
                 revisions_need_not_be_hashes,

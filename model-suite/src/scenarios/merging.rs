@@ -288,3 +288,31 @@ pub(crate) async fn revisions_need_not_be_hashes(stage: Stage) {
     }
     assert_sound(&documents).await;
 }
+
+pub(crate) async fn histories_join_within_a_batch_in_any_order(stage: Stage) {
+    let documents = stage.documents().await;
+    let batches: [&[&str]; 6] = [
+        &["5-e d", "4-d c b a"],
+        &["4-d c b a", "5-e d"],
+        &["5-e d", "5-e d c b a"],
+        &["5-e", "5-e d", "3-c b a", "4-d c"],
+        &["3-c b a", "4-d c", "5-e d", "5-e"],
+        &["5-e d c", "3-c", "4-d c b a", "3-c b"],
+    ];
+    for (n, batch) in batches.iter().enumerate() {
+        let id = format!("doc-{n}");
+        let edits = batch.iter().enumerate().map(|(at, path)| replicated(&id, path, &format!(r#"{{"at":{at}}}"#)));
+        for result in documents.write(edits.collect(), WriteMode::Replicated).await.unwrap() {
+            result.unwrap();
+        }
+        let whole = ["5-e", "4-d", "3-c", "2-b", "1-a"].map(rev).to_vec();
+        assert_eq!(leaves(&documents, &id).await, [(true, whole)], "{batch:?}");
+        let first = batch.iter().position(|path| path.starts_with("5-e")).unwrap();
+        assert_eq!(get(&documents, &id).await.body.to_string(), format!(r#"{{"at":{first}}}"#), "{batch:?}");
+    }
+    // What they say is known from then on.
+    let before = documents.last_seq().await.unwrap();
+    merge(&documents, replicated("doc-0", "3-c", "{}")).await;
+    assert_eq!(documents.last_seq().await.unwrap(), before);
+    assert_sound(&documents).await;
+}

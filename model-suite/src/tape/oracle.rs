@@ -176,11 +176,19 @@ fn interactive(tree: &mut Tree, edit: &Edit, limit: usize) -> Answer {
 
 /// Merges edits of one document; whether any of them is new.
 fn replicated<'e>(tree: &mut Tree, edits: impl Iterator<Item = &'e Edit>, limit: usize) -> bool {
-    let mut new = BTreeSet::new();
+    let (before, mut new) = (tree.clone(), BTreeSet::new());
     for edit in edits {
         let path = path_of(edit);
-        if !tree.knows(&path[0]) {
-            new.insert(path[0].clone());
+        if before.knows(&path[0]) {
+            continue;
+        }
+        if !new.insert(path[0].clone()) {
+            // The first body of a revision is kept, and the longest of its histories.
+            let first = tree.branches.iter_mut().find(|branch| *branch.leaf() == path[0]).expect("it is new");
+            if path.len() > first.path.len() {
+                first.path = path;
+            }
+        } else {
             tree.branches.push(Branch { live: !edit.deleted, path, body: edit.body.clone() });
         }
     }

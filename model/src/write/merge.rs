@@ -16,14 +16,14 @@
 //! without the edit's parent: the next merge joins the two.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use crate::branch::{self, Ancestors, Branch};
 use crate::edit::{Edit, RevHistory};
 use crate::error::Result;
 use crate::instance::Instance;
 use crate::keys::Leaf;
-use crate::revid::{RevHash, RevId};
+use crate::revid::RevId;
 
 use super::interactive::stored_size;
 use super::join::{Path, join};
@@ -53,10 +53,14 @@ pub(super) fn merge(instance: &Instance, incoming: Vec<Incoming<'_>>, known: Vec
         [path] if extends_all(path, &known, limit) => known.into_iter().map(|branch| (branch, Fate::Removed)).collect(),
         _ => {
             let (known, inner) = meet(&mut paths, known, limit)?;
-            // Of several revisions that arrive one may be an ancestor of another: then it is no leaf.
-            let (mut of_path, mut of_edit) = (inner.iter(), inner.iter());
-            paths.retain(|_| of_path.next() != Some(&true));
-            new.retain(|_| of_edit.next() != Some(&true));
+            // Of several revisions that arrive one may be an ancestor of another: then it is no leaf. Of equal ones the
+            // first has the body. The history of each has been joined with the others by now.
+            let mut seen = HashSet::with_capacity(new.len());
+            let added: Vec<bool> =
+                new.iter().zip(inner).map(|(one, inner)| !inner && seen.insert(one.rev.clone())).collect();
+            let (mut of_path, mut of_edit) = (added.iter(), added.iter());
+            paths.retain(|_| of_path.next() == Some(&true));
+            new.retain(|_| of_edit.next() == Some(&true));
             known
         }
     };
@@ -69,36 +73,12 @@ pub(super) fn merge(instance: &Instance, incoming: Vec<Incoming<'_>>, known: Vec
     Plan::new(known, added.collect()).map(Some)
 }
 
-/// Those whose revisions are neither in the tree nor on the path of one that came before.
-fn unknown<'e>(incoming: Vec<Incoming<'e>>, known: &[Branch]) -> Result<Vec<Incoming<'e>>> {
-    if let [one] = incoming.as_slice() {
-        let is_known = !branch::known(known, [&one.rev])?.is_empty();
-        return Ok(if is_known { Vec::new() } else { incoming });
-    }
+/// Those whose revisions are not in the tree.
+fn unknown<'e>(mut incoming: Vec<Incoming<'e>>, known: &[Branch]) -> Result<Vec<Incoming<'e>>> {
     let in_tree = branch::known(known, incoming.iter().map(|incoming| &incoming.rev))?;
     let in_tree: HashSet<RevId> = in_tree.into_iter().cloned().collect();
-    // Of the revisions that arrive: whether one that came before is or goes on from them.
-    let mut on_path: HashMap<(u64, RevHash), bool> = HashMap::with_capacity(incoming.len());
-    for one in &incoming {
-        on_path.insert((one.rev.position(), one.rev.hash().clone()), false);
-    }
-    let positions: HashSet<u64> = on_path.keys().map(|(position, _)| *position).collect();
-    let mut new = Vec::with_capacity(incoming.len());
-    for one in incoming {
-        let came_before = on_path.get(&(one.rev.position(), one.rev.hash().clone())) == Some(&true);
-        if came_before || in_tree.contains(&one.rev) {
-            continue;
-        }
-        for (position, id) in (0..=one.history.position).rev().zip(&one.history.ids) {
-            if positions.contains(&position)
-                && let Some(seen) = on_path.get_mut(&(position, id.clone()))
-            {
-                *seen = true;
-            }
-        }
-        new.push(one);
-    }
-    Ok(new)
+    incoming.retain(|one| !in_tree.contains(&one.rev));
+    Ok(incoming)
 }
 
 /// Whether a path by itself says all there is to say: it needs nothing of the branches and goes on from each.
