@@ -1,5 +1,6 @@
-//! How many rows a range has. No row says how many stand before it, so the first rows are counted. For the
-//! rest the store estimates the bytes, and the counted rows say how many bytes a row takes. Embedded engines
+//! How many rows a range has. No row says how many stand before it, so the first rows are counted: about as many as
+//! the answer has for which they are counted, so that an answer costs no multiple of its rows. For the rest the store
+//! estimates the bytes, and the counted rows say how many bytes a row takes. Embedded engines
 //! estimate from a sample, one row in some 128 KiB: their answer is coarse below some ten megabytes.
 
 use kv_api::{Database, KeySelector, RangeRequest, Read, Transaction};
@@ -11,16 +12,16 @@ use crate::info::Stats;
 use crate::keys::DatabaseKey;
 use crate::seq::Seq;
 
-/// So many rows are counted before the store is asked for an estimate.
-const COUNTED: usize = 1_000;
+/// At least so many rows are counted before the store is asked for an estimate, and at most.
+const COUNTED: std::ops::RangeInclusive<usize> = 100..=1_000;
 
 impl<D: Database> Documents<D> {
-    /// How many changes are behind this sequence, or before it with `descending`: exact up to a thousand, an
-    /// estimate above.
+    /// How many changes are behind this sequence, or before it with `descending`: exact up to `exact` (a hundred at
+    /// least, a thousand at most), an estimate above.
     ///
     /// # Errors
     /// 404 where the database is gone.
-    pub async fn pending(&self, seq: Seq, descending: bool) -> Result<u64> {
+    pub async fn pending(&self, seq: Seq, descending: bool, exact: usize) -> Result<u64> {
         let keys = self.keys();
         let (first, beyond) = keys.bounds(DatabaseKey::Changes);
         let at = keys.key(DatabaseKey::Change(seq));
@@ -31,27 +32,28 @@ impl<D: Database> Documents<D> {
                 KeySelector::first_greater_or_equal(beyond),
             ),
         };
-        self.count(range, |stats| stats.doc_count + stats.doc_del_count).await
+        self.count(range, exact, |stats| stats.doc_count + stats.doc_del_count).await
     }
 
-    /// How many live documents are in the range of a listing: exact up to a thousand, an estimate above.
-    /// Only `start` and `end` are heeded, and what is said of them.
+    /// How many live documents are in the range of a listing: exact up to `exact` (a hundred at least, a thousand at
+    /// most), an estimate above. Only `start` and `end` are heeded, and what is said of them.
     ///
     /// # Errors
     /// 404 where the database is gone.
-    pub async fn count_docs(&self, request: &AllDocsRequest) -> Result<u64> {
+    pub async fn count_docs(&self, request: &AllDocsRequest, exact: usize) -> Result<u64> {
         match request.range(self.keys()) {
-            Some(range) => self.count(range, |stats| stats.doc_count).await,
+            Some(range) => self.count(range, exact, |stats| stats.doc_count).await,
             None => Ok(0),
         }
     }
 
     /// Counts a range; `whole` is the number of rows that it is a part of.
-    async fn count(&self, range: RangeRequest, whole: impl Fn(Stats) -> i64) -> Result<u64> {
+    async fn count(&self, range: RangeRequest, exact: usize, whole: impl Fn(Stats) -> i64) -> Result<u64> {
         let stats_key = self.keys().key(DatabaseKey::Stats);
+        let exact = exact.clamp(*COUNTED.start(), *COUNTED.end());
         self.read(|transaction| {
             let instance = self.instance(&transaction, Read::Snapshot);
-            let mut batch = transaction.get_range(&range.clone().limit(COUNTED), Read::Snapshot);
+            let mut batch = transaction.get_range(&range.clone().limit(exact), Read::Snapshot);
             let stats = transaction.get(&stats_key, Read::Snapshot);
             let (mut range, whole) = (range.clone(), &whole);
             async move {
@@ -64,10 +66,10 @@ impl<D: Database> Documents<D> {
                     // Without a rest this was all.
                     let Some(rest) = range.after(&read) else { return Ok(counted as u64) };
                     range = rest;
-                    if counted >= COUNTED {
+                    if counted >= exact {
                         break;
                     }
-                    batch = transaction.get_range(&range.clone().limit(COUNTED - counted), Read::Snapshot);
+                    batch = transaction.get_range(&range.clone().limit(exact - counted), Read::Snapshot);
                 }
                 let rest = transaction.get_estimated_range_size(&range.begin.key, &range.end.key).await?;
                 let (counted, bytes) = (counted as u64, bytes as u64);

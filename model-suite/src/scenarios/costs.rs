@@ -3,7 +3,7 @@
 //! The row that every transaction reads to know that its database is still there is counted apart.
 
 use kv_api::{Counted, Counts, Database};
-use model::{AllDocsRequest, ChangesRequest, Documents, Edit, GetOptions, Style, WriteMode};
+use model::{AllDocsRequest, ChangesRequest, Documents, Edit, GetOptions, Seq, Style, WriteMode};
 
 use crate::stage::*;
 
@@ -178,4 +178,21 @@ pub(crate) async fn a_feed_reads_its_rows_and_revisions_only_where_there_are_sev
     assert_eq!(costs(&leaves).await, (50, (50 + 2 + 3, 2)), "the three branches of one document");
     let bodies = ChangesRequest { include_docs: true, ..ChangesRequest::default() };
     assert_eq!(costs(&bodies).await, (50, (50 + 2 + 50 * 2, 2)), "two rows of each winner's body");
+}
+
+pub(crate) async fn what_is_pending_costs_no_multiple_of_the_answer(stage: Stage) {
+    let (counted, documents) = counted(stage.engine()).await;
+    let edits: Vec<Edit> = (0..1_500).map(|n| edit(&format!("doc-{n:04}"), "{}")).collect();
+    documents.write(edits, WriteMode::Interactive).await.unwrap();
+    let from = AllDocsRequest::default();
+    for (exact, most) in [(1, 101), (100, 101), (300, 301), (5_000, 1_001)] {
+        counted.take();
+        let pending = documents.pending(Seq::ZERO, false, exact).await.unwrap();
+        assert!(reads(of_one(&counted)).0 <= most, "{exact}");
+        let before = documents.count_docs(&from, exact).await.unwrap();
+        assert!(reads(of_one(&counted)).0 <= most, "{exact}");
+        assert!(pending > most - 1 && pending <= 1_500 && before > most - 1 && before <= 1_500, "{pending}, {before}");
+    }
+    let last = documents.last_seq().await.unwrap();
+    assert_eq!(documents.pending(last, false, 1).await.unwrap(), 0);
 }

@@ -43,6 +43,8 @@ struct Head {
     total_rows: Option<u64>,
     offset: Option<u64>,
     update_seq: Option<Seq>,
+    /// How many rows the first page has.
+    rows: usize,
 }
 
 impl Lister {
@@ -94,12 +96,12 @@ impl Lister {
         if self.namespace == Namespace::Design
             && let Some(designs) = range(&Query::default(), Namespace::Design)
         {
-            total = self.count_docs(designs).await?;
+            total = self.count_docs(designs, usize::MAX).await?;
         }
         head.total_rows = Some(total);
         if self.query.keys.is_none() {
             let before = match before(&self.query, self.namespace) {
-                Some(before) => self.count_docs(before).await?,
+                Some(before) => self.count_docs(before, head.rows).await?,
                 None => 0,
             };
             head.offset = Some(before.saturating_add(self.query.skip).min(total));
@@ -107,9 +109,9 @@ impl Lister {
         Ok(())
     }
 
-    async fn count_docs(&self, range: AllDocsRequest) -> Result<u64> {
+    async fn count_docs(&self, range: AllDocsRequest, exact: usize) -> Result<u64> {
         let database = self.database.clone();
-        self.app.scan(async move { database.count_docs(&range).await }).await
+        self.app.scan(async move { database.count_docs(&range, exact).await }).await
     }
 
     fn is_done(&self) -> bool {
@@ -155,7 +157,8 @@ impl Lister {
             self.separate(out);
             write_row(out, row, self.query.include_docs);
         }
-        let head = Head { total_rows: Some(found.total_rows), offset: None, update_seq: found.update_seq };
+        let (total_rows, rows) = (Some(found.total_rows), found.rows.len());
+        let head = Head { total_rows, offset: None, update_seq: found.update_seq, rows };
         Ok((head, found.next))
     }
 

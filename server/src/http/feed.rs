@@ -348,9 +348,10 @@ impl Reader {
             return Ok(pending);
         }
         let (last, descending) = (self.last, self.plan.descending);
+        let exact = usize::try_from(self.sent).unwrap_or(usize::MAX);
         // A feed that goes backwards and was not begun has everything before it.
         let backwards = descending && self.begun;
-        match self.read(move |database| async move { database.pending(last, backwards).await }).await {
+        match self.read(move |database| async move { database.pending(last, backwards, exact).await }).await {
             // The feed ends since the database did.
             Err(error) if error.is_no_database() && self.begun => Ok(0),
             pending => pending,
