@@ -123,6 +123,7 @@ macro_rules! __scenarios {
                 planted_damage_is_repaired,
                 a_repair_leaves_what_a_later_version_wrote,
                 a_document_that_a_repair_leaves_stays_in_the_feed,
+                what_earlier_repairs_moved_is_kept,
             }
         }
     };

@@ -286,14 +286,14 @@ impl DatabaseKeys {
     }
 
     /// Where a repair moves the row of `revisions`, `changes`, `docs` or `all_docs` at `key`: 20 subspaces on, so that
-    /// the key is no longer than it was.
-    pub(crate) fn moved(&self, key: &[u8]) -> Vec<u8> {
+    /// the key is no longer than it was, and four more for each of the `earlier` rows that were moved from there.
+    /// `None` beyond the last subspace.
+    pub(crate) fn moved(&self, key: &[u8], earlier: u8) -> Option<Vec<u8>> {
         let mut moved = key.to_vec();
         // Behind the code of an integer of one byte.
-        if let Some(subspace) = moved.get_mut(self.prefix.len() + 1) {
-            *subspace += MOVED;
-        }
-        moved
+        let subspace = moved.get_mut(self.prefix.len() + 1)?;
+        *subspace = subspace.checked_add(MOVED)?.checked_add(earlier.checked_mul(4)?)?;
+        Some(moved)
     }
 
     /// Behind all rows that the layer reads, and before those that a repair moved.
@@ -552,9 +552,12 @@ mod tests {
         for key in [DatabaseKey::RevisionsOf("a"), DatabaseKey::Changes, DatabaseKey::DocsOf("a"), DatabaseKey::AllDocs]
         {
             let key = keys.key(key);
-            let moved = keys.moved(&key);
-            assert!(moved >= bound && moved.as_slice() < keys.everything().1.as_slice());
-            assert_eq!(moved.len(), key.len());
+            for earlier in [0, 1, 57] {
+                let moved = keys.moved(&key, earlier).unwrap();
+                assert!(moved >= bound && moved.as_slice() < keys.everything().1.as_slice());
+                assert_eq!(moved.len(), key.len());
+            }
+            assert!([58, 63, 64, 255].iter().all(|earlier| keys.moved(&key, *earlier).is_none()));
         }
     }
 

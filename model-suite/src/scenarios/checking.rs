@@ -245,3 +245,21 @@ pub(crate) async fn a_document_that_a_repair_leaves_stays_in_the_feed(stage: Sta
     put_rows(&engine, &[(&change.key, Some(&change.value)), (&loser.key, Some(&loser.value))]).await;
     assert!(documents.repair(|_| ()).await.unwrap().after.is_sound());
 }
+
+pub(crate) async fn what_earlier_repairs_moved_is_kept(stage: Stage) {
+    let engine = stage.engine();
+    let documents = database(stage.engine()).await;
+    let made = documents.put(edit("a", r#"{"n":1}"#)).await.unwrap();
+    let key = rows(&engine, DOCS, "a").await.remove(0).key;
+    let torn: [&[u8]; 4] = [b"\x15", b"\x16", b"\x15", b""];
+    for value in torn {
+        put_rows(&engine, &[(&key, Some(value))]).await;
+        let report = documents.repair(|_| ()).await.unwrap();
+        assert!(report.repaired > 0 && report.left == 0, "{report:?}");
+        merge(&documents, replicated("a", &made.to_string(), r#"{"n":1}"#)).await;
+    }
+    let kept: Vec<_> = everything(&engine).await.into_iter().map(|row| row.value).collect();
+    for value in torn {
+        assert!(kept.iter().any(|kept| kept[..] == *value), "{value:?}");
+    }
+}

@@ -11,6 +11,7 @@
 //!  a change that cannot be read, of a document that was left               moved, and set anew from the winner
 //!
 //!  (4 to 7, …)  ──►  (24 to 27, …)            revisions, changes, docs, all_docs: the same keys and values
+//!                    (28 to 31, …) and so on                 where other values were moved from the same keys before
 //! ```
 //!
 //! A document with rows in a format that this version does not know is left as it is, and so is one that does not
@@ -132,7 +133,7 @@ impl<D: Database> Documents<D> {
                 let (begin, end) = keys.bounds(DatabaseKey::RevisionsOf(id));
                 transaction.clear_range(&begin, &end);
                 transaction.clear(listed_key);
-                move_away(&transaction, keys, &moved);
+                move_away(&transaction, keys, &moved).await?;
                 write_kept(&transaction, keys, &instance, id, kept);
                 Ok(Outcome::Write(moved.len() as u64))
             })
@@ -218,7 +219,7 @@ impl<D: Database> Documents<D> {
                     let why = "this change may be the only one of a document that was left";
                     return Err(Error::corrupt(why));
                 }
-                move_away(&transaction, keys, &[KeyValue { key: row.key.clone(), value }]);
+                move_away(&transaction, keys, &[KeyValue { key: row.key.clone(), value }]).await?;
                 if let Some(change) = anew {
                     transaction.set(&row.key, &change.row());
                 }
@@ -275,11 +276,24 @@ fn unless_unknown(error: Error) -> Result<()> {
     if matches!(error.kind(), ErrorKind::UnknownFormat(_)) { Err(error) } else { Ok(()) }
 }
 
-fn move_away<T: Transaction>(transaction: &T, keys: &DatabaseKeys, rows: &[KeyValue]) {
+/// Moves rows to where nothing else lies that was moved from the same keys before.
+async fn move_away<T: Transaction>(transaction: &T, keys: &DatabaseKeys, rows: &[KeyValue]) -> Result<()> {
     for row in rows {
+        let mut earlier = 0;
+        loop {
+            let to = keys.moved(&row.key, earlier);
+            let to = to.ok_or_else(|| Error::corrupt("too many rows were moved from one key"))?;
+            match transaction.get(&to, Read::Serializable).await? {
+                Some(there) if there != row.value => earlier += 1,
+                _ => {
+                    transaction.set(&to, &row.value);
+                    break;
+                }
+            }
+        }
         transaction.clear(&row.key);
-        transaction.set(&keys.moved(&row.key), &row.value);
     }
+    Ok(())
 }
 
 /// Tells the branches that can be kept from the rows that have to be moved.
