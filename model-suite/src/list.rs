@@ -91,6 +91,8 @@ macro_rules! __scenarios {
                 a_write_of_unknown_result_that_was_not_committed_is_done_again,
                 databases_are_created_and_dropped_once,
                 whoever_writes_clears_ids_that_have_expired,
+                an_id_that_may_have_expired_decides_nothing,
+                a_write_of_unknown_result_is_still_done_by_halves,
             }
             "Relocation (RFC 003, 'Incarnation')" relocating {
                 a_database_that_moves_arrives_as_it_was,

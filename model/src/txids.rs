@@ -7,7 +7,8 @@
 //! ```text
 //!  attempt 1   reads, writes, id = 1, commit ── 1021 ──┐
 //!  attempt 2   reads id ─┬─ there: attempt 1 did it; its result is the answer
-//!                        └─ not there: attempt 1 did not and cannot any more (1021 says so); go on
+//!                        └─ not there: attempt 1 did not and cannot any more (1021 says so); go on,
+//!                                      unless the deadline is over: the id may have been cleared
 //! ```
 //!
 //! The id is read with a conflict range: should an attempt land after all, the next one fails and looks
@@ -123,12 +124,21 @@ impl<D: Database> Guard<D> {
         // Results of attempts that may have committed, by their numbers.
         let mut unknown: Vec<(u64, T)> = Vec::new();
         let mut row = Vec::with_capacity(9);
+        // Whether one of them may still land: only 1021 says that it cannot.
+        let mut may_land = false;
+        let is_late = || self.environment.now_ms().saturating_sub(began) > DEADLINE_MS;
         loop {
-            let maybe_committed = !unknown.is_empty();
+            // Whether it is certain that nothing was written.
+            let mut unwritten = unknown.is_empty();
             let failure = 'attempt: {
-                if maybe_committed {
+                if !unwritten {
                     match transaction.get(&id, Read::Serializable).await {
-                        Ok(None) => {}
+                        // It was there and has expired, for all that this says.
+                        Ok(None) if is_late() => {
+                            let context = "an earlier attempt, of which it is too late to ask";
+                            return Err(kv_api::Error::new(error::COMMIT_UNKNOWN_RESULT).with_context(context).into());
+                        }
+                        Ok(None) => unwritten = !may_land,
                         Ok(Some(landed)) => return answer_of(&landed, unknown),
                         Err(error) => break 'attempt Error::from(error),
                     }
@@ -146,23 +156,23 @@ impl<D: Database> Guard<D> {
                 transaction.set(&id, &row);
                 match transaction.commit().await {
                     Ok(()) => return Ok(value),
-                    Err(error) => {
-                        if error.is_maybe_committed() {
+                    Err(failure) => {
+                        if failure.is_maybe_committed() {
                             unknown.push((attempt, value));
+                            unwritten = false;
+                            may_land |= failure.code() != error::COMMIT_UNKNOWN_RESULT;
                         }
-                        break 'attempt Error::from(error);
+                        break 'attempt Error::from(failure);
                     }
                 }
             };
-            let maybe_committed = !unknown.is_empty();
             let Some(store) = kv_api::RetryError::kv_error(&failure).cloned() else { return Err(failure) };
-            if !maybe_committed && hopeless(&store) {
+            if unwritten && hopeless(&store) {
                 return Err(failure);
             }
-            let late = self.environment.now_ms().saturating_sub(began) > DEADLINE_MS;
-            let retried = if late { Err(store) } else { transaction.on_error(store).await };
+            let retried = if is_late() { Err(store) } else { transaction.on_error(store).await };
             if let Err(last) = retried {
-                return Err(if maybe_committed && !last.is_maybe_committed() {
+                return Err(if !unknown.is_empty() && !last.is_maybe_committed() {
                     let context = format!("an earlier attempt; the last one: {last}");
                     kv_api::Error::new(error::COMMIT_UNKNOWN_RESULT).with_context(context).into()
                 } else {

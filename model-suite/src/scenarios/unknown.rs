@@ -144,3 +144,56 @@ pub(crate) async fn whoever_writes_clears_ids_that_have_expired(stage: Stage) {
     layer.database("db").await.unwrap().put(edit("a", "{}")).await.unwrap();
     assert_eq!(ids().await, 1_000 + 3_000 - 2_000 + 1);
 }
+
+/// Time that goes on by so many milliseconds whenever it is asked for.
+#[derive(Debug)]
+struct Ticking(AtomicU64, u64);
+
+impl Environment for Ticking {
+    fn now_ms(&self) -> u64 {
+        self.0.fetch_add(self.1, Ordering::Relaxed)
+    }
+
+    fn random(&self, bytes: &mut [u8]) {
+        SystemEnvironment.random(bytes);
+    }
+}
+
+/// The only database of `engine`, in a layer whose time ticks.
+async fn ticking<D: Database>(engine: D, by: u64) -> Documents<D> {
+    let environment = Arc::new(Ticking(AtomicU64::new(1_000_000), by));
+    let layer = Layer::open(engine, LayerOptions { environment, ..LayerOptions::default() }).await.unwrap();
+    layer.database("db").await.unwrap()
+}
+
+pub(crate) async fn an_id_that_may_have_expired_decides_nothing(stage: Stage) {
+    let sound = stage.documents().await;
+    let first = sound.put(edit("a", "{}")).await.unwrap();
+    // Asked in time after the first tick, and too late after the second: the deadline is a minute.
+    for (by, is_written) in [(20_000, true), (40_000, false)] {
+        let chaos = Chaos::scripted(stage.engine(), [Some(Fault::UnknownNotCommitted)]);
+        let id = format!("doc-{by}");
+        let written = ticking(chaos, by).await.put(edit(&id, "{}")).await;
+        match written {
+            Ok(_) => assert!(is_written, "{by}"),
+            Err(error) => {
+                assert!(!is_written, "{by}: {error}");
+                assert_eq!(kv_api::RetryError::kv_error(&error).map(kv_api::Error::code), Some(1021));
+            }
+        }
+    }
+    assert_eq!(get(&sound, "a").await.rev, first);
+    assert_sound(&sound).await;
+}
+
+pub(crate) async fn a_write_of_unknown_result_is_still_done_by_halves(stage: Stage) {
+    let sound = stage.documents().await;
+    // The first commit has no known result, and the store is too slow for any that has all documents.
+    let slow = Chaos::slow(stage.engine(), 250_000);
+    let chaos = Chaos::scripted(slow, [Some(Fault::UnknownNotCommitted)]);
+    let body = format!(r#"{{"a":"{}"}}"#, "x".repeat(60_000));
+    let edits: Vec<Edit> = (0..12).map(|n| edit(&format!("doc-{n:02}"), &body)).collect();
+    let results = ticking(chaos, 5_000).await.write(edits, WriteMode::Interactive).await.unwrap();
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
+    assert_sound(&sound).await;
+}
