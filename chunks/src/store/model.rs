@@ -63,8 +63,6 @@ impl<D: Database> ModelStore<D> {
                     self.writing.took(count, began.elapsed());
                     results.extend(some);
                 }
-                // Nothing of it was written, and a smaller one may fit into the time.
-                Err(error) if count > 1 && is_undone(&error) => self.writing.failed(count),
                 Err(error) => return (results, Some(error)),
             }
         }
@@ -87,13 +85,7 @@ impl<D: Database> DocumentStore for ModelStore<D> {
             let some: Vec<&String> = ids[all.len()..].iter().take(self.reading.at_once()).collect();
             let requests = some.iter().map(|id| BulkGet { id: (*id).clone(), rev: None }).collect();
             let began = Instant::now();
-            let found = match self.documents.get_many(requests, &options).await {
-                Err(error) if some.len() > 1 && is_undone(&error) => {
-                    self.reading.failed(some.len());
-                    continue;
-                }
-                found => found.map_err(failure)?,
-            };
+            let found = self.documents.get_many(requests, &options).await.map_err(failure)?;
             self.reading.took(some.len(), began.elapsed());
             for (_, opened) in found {
                 // A document that cannot be read is not one that is not there.
@@ -127,6 +119,7 @@ impl<D: Database> DocumentStore for ModelStore<D> {
             let request = AllDocsRequest { keys: Some(some.into()), ..AllDocsRequest::default() };
             let began = Instant::now();
             match self.documents.all_docs(&request).await {
+                // The model does not cut a listing of keys itself.
                 Err(error) if count > 1 && is_undone(&error) => self.reading.failed(count),
                 Err(error) => return Err(failure(error)),
                 Ok(batch) if batch.rows.is_empty() => {

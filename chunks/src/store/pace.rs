@@ -1,7 +1,8 @@
 //! How many documents go into one transaction or request: fewer while they take long, more while they do not.
 //!
-//! A transaction that takes longer than the store keeps its read version fails whole, and fails again when
-//! it is repeated as it was. So the count follows the time that the last ones took, far below that bound.
+//! A transaction that takes longer than the store keeps its read version fails whole. Whoever runs it repeats it
+//! with fewer documents, but its time is lost. So the count follows the time that the last ones took, far below
+//! that bound.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};

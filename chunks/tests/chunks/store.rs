@@ -3,7 +3,7 @@
 use chunks::store::{Body, Edit, IdRange, Leaf, Refusal};
 use serde_json::json;
 
-use crate::support::World;
+use crate::support::{DOCUMENT_LIMIT, World};
 
 crate::scenarios!(
     edits_have_outcomes_of_their_own,
@@ -106,10 +106,10 @@ async fn listings_and_feeds_go_on_where_a_page_ends(world: World) {
 
 async fn sizes_are_known_without_writing(world: World) {
     let store = world.database("db").await;
-    assert!(store.takes(1_000_000).await.unwrap());
-    assert!(!store.takes(1_000_001).await.unwrap());
+    assert!(store.takes(DOCUMENT_LIMIT).await.unwrap());
+    assert!(!store.takes(DOCUMENT_LIMIT + 1).await.unwrap());
     assert_eq!(store.figures().await.unwrap().documents, 0);
-    let large = create("x", json!({"pad": "x".repeat(1_000_000)}));
+    let large = create("x", json!({"pad": "x".repeat(DOCUMENT_LIMIT)}));
     let written = store.write(vec![large, create("y", json!({}))]).await.unwrap();
     assert_eq!(written[0], Err(Refusal::TooLarge));
     assert!(written[1].is_ok());

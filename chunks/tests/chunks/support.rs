@@ -10,6 +10,9 @@ use model::{CreateOptions, JsonText, Layer, LayerOptions};
 use serde_json::Value;
 use server::http::{Options, Server};
 
+/// The largest document that the databases take, in bytes: tests of the limit need no large ones then.
+pub(crate) const DOCUMENT_LIMIT: usize = 1_000_000;
+
 /// Some databases, and what keeps them alive.
 pub(crate) struct World {
     layer: Layer<AnyDatabase>,
@@ -29,7 +32,8 @@ impl World {
 
     pub(crate) async fn over(engine: &str, over_http: bool) -> World {
         let engine = server::engine::open(&engine.parse().unwrap(), server::engine::IfMissing::Create).unwrap();
-        let layer = Layer::open(engine, LayerOptions::default()).await.unwrap();
+        let options = LayerOptions { max_document_size: DOCUMENT_LIMIT, ..LayerOptions::default() };
+        let layer = Layer::open(engine, options).await.unwrap();
         let address: SocketAddr = "127.0.0.1:0".parse().unwrap();
         let server = if over_http {
             Some(Server::start(layer.clone(), address, Options::default()).await.unwrap())

@@ -6,7 +6,7 @@ use chunks::store::{Body, Edit, IdRange, Leaf};
 use chunks::{Chunk, ChunkStore, Error, Settings};
 use serde_json::{Value, json};
 
-use crate::support::{World, assert_read, ids, replicate, texts};
+use crate::support::{DOCUMENT_LIMIT, World, assert_read, ids, replicate, texts};
 
 crate::scenarios!(
     chunks_are_stored_once_and_read_back,
@@ -224,7 +224,7 @@ async fn a_limit_the_server_does_not_take_is_refused(world: World) {
     let settings = Settings { chunk_prefix_length: 1, ..Settings::default() };
     chunks.configure(settings, 5_000).await.unwrap();
     for (settings, chunks_in_all, wanted) in [
-        (Settings { data_doc_size_limit: 1_000_001, ..settings }, 5_000, "more than the server takes"),
+        (Settings { data_doc_size_limit: DOCUMENT_LIMIT + 1, ..settings }, 5_000, "more than the server takes"),
         (Settings { data_doc_size_limit: 1_000, ..settings }, 5_000, "under 64000"),
         (Settings { chunk_prefix_length: 4, ..settings }, 5_000, "index and data documents"),
         (Settings { chunk_prefix_length: 0, ..settings }, 100, "only grows"),
@@ -233,7 +233,7 @@ async fn a_limit_the_server_does_not_take_is_refused(world: World) {
         assert!(refused.contains(wanted), "{refused}");
     }
     assert_eq!(chunks.settings().await.unwrap(), Some(settings));
-    let huge = Chunk::plain("x".repeat(1_000_000));
+    let huge = Chunk::plain("x".repeat(DOCUMENT_LIMIT));
     let refused = chunks.put([("h:huge".to_owned(), huge)]).await.unwrap_err();
     assert!(matches!(refused, Error::TooLarge { .. }), "{refused}");
 }
