@@ -4,17 +4,20 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{ENCRYPTED_CHUNK, Key, sealed};
+use super::{ENCRYPTED_CHUNK, Entry, Key, sealed, sealed_path};
 use crate::ChunkStore;
 use crate::contents::Contents;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::placement::DATA_PREFIX;
+use crate::placement::{DATA_PREFIX, data_parts};
 use crate::store::{Body, IdRange};
-use crate::vault::id_of;
+use crate::vault::{Listing, id_of};
 
 /// What LiveSync's clients say of themselves, and must agree on.
 const MILESTONE: &str = "_local/obsydian_livesync_milestone";
+
+/// Data documents looked at in one go, or at all where files are in clear.
+const DATA_SAMPLES: usize = 4;
 
 /// The form of new files and chunks.
 #[derive(Clone, Debug)]
@@ -67,16 +70,54 @@ impl ChunkStore {
         Ok(Form { key: self.key.clone(), obfuscates, environment: self.environment.clone() })
     }
 
-    /// Whether there is anything encrypted, where nobody says so.
+    /// Whether there is anything encrypted, where nobody says so. All files are looked at: one that was pushed in
+    /// clear by mistake must not have all others follow it.
+    ///
+    /// # Errors
+    /// [`Error::Passphrase`] where what is there cannot be read, so that nobody can tell; the store's failures.
     async fn looks_encrypted(&self) -> Result<bool> {
         for prefix in ["f:", ENCRYPTED_CHUNK] {
             if !self.store.list(&IdRange::prefix(prefix).limit(1)).await?.rows.is_empty() {
                 return Ok(true);
             }
         }
-        let data = self.store.list(&IdRange::prefix(DATA_PREFIX).limit(1).with_bodies()).await?;
-        let contents = data.rows.iter().filter_map(|row| Contents::read(&row.id, row.body.as_ref()?).ok());
-        Ok(contents.into_iter().any(|contents| contents.sizes().keys().any(|id| id.starts_with(ENCRYPTED_CHUNK))))
+        let is_encrypted = |id: &String| id.starts_with(ENCRYPTED_CHUNK);
+        // Whether anything is known to be in clear, and why something may be encrypted after all.
+        let (mut in_clear, mut doubt) = (false, None);
+        let mut listing = Listing::new();
+        while let Some(page) = listing.next(self).await? {
+            for (id, leaf) in page.iter().flat_map(|(id, leaves)| leaves.iter().map(move |leaf| (id, leaf))) {
+                if sealed_path(&leaf.body).is_some() {
+                    return Ok(true);
+                }
+                match Entry::read(id, &leaf.body, None) {
+                    Ok(Some(entry)) if entry.children.iter().chain(&entry.inline).any(is_encrypted) => return Ok(true),
+                    Ok(entry) => in_clear |= entry.is_some_and(|entry| !entry.children.is_empty()),
+                    Err(why) => doubt = Some(format!("\"{id}\" {why}")),
+                }
+            }
+        }
+        let files_in_clear = in_clear;
+        let mut range = Some(IdRange::prefix(DATA_PREFIX).limit(DATA_SAMPLES).with_bodies());
+        while let Some(next) = range {
+            let page = self.store.list(&next).await?;
+            for row in page.rows.iter().filter(|row| data_parts(&row.id).is_some()) {
+                match row.body.as_ref().map(|body| Contents::read(&row.id, body)) {
+                    Some(Ok(contents)) if contents.sizes().keys().any(is_encrypted) => return Ok(true),
+                    Some(Ok(contents)) => in_clear |= !contents.sizes().is_empty(),
+                    Some(Err(error)) => doubt = Some(error.to_string()),
+                    None => {}
+                }
+            }
+            // Chunks alone say it only where no file does.
+            range = page.rest.filter(|_| !files_in_clear);
+        }
+        match doubt {
+            Some(why) if !in_clear => Err(Error::Passphrase(format!(
+                "nothing is pushed, since nobody can tell whether this vault is encrypted: {why}"
+            ))),
+            _ => Ok(false),
+        }
     }
 }
 

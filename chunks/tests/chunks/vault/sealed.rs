@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use chunks::store::{DocumentStore, IdRange};
+use chunks::store::{Body, DocumentStore, Edit, IdRange};
 use chunks::vault::{PushOptions, Vault};
-use chunks::{ChunkStore, Error};
-use serde_json::Value;
+use chunks::{Chunk, ChunkStore, Error};
+use serde_json::{Value, json};
 
 use super::{Bench, content, told};
 use crate::fixtures::{Fixture, PASSPHRASE};
@@ -14,6 +14,7 @@ use crate::support::World;
 crate::scenarios!(
     what_is_pushed_into_an_encrypted_vault_is_encrypted,
     nothing_is_pushed_in_clear_into_an_encrypted_vault,
+    nothing_is_pushed_in_clear_where_chunks_tell_nothing,
 );
 
 /// A word that is in new files, and one that is in their names.
@@ -94,4 +95,66 @@ async fn nothing_is_pushed_in_clear_into_an_encrypted_vault(world: World) {
     bench.write("New.md", "new\n");
     let refused = bench.vault.push(bench.root(), PushOptions::default(), |_| ()).await.unwrap_err().to_string();
     assert!(refused.contains("not encrypted"), "{refused}");
+}
+
+/// Gives the live documents with a prefix another body, or removes them.
+async fn change_all(store: &dyn DocumentStore, prefix: &str, body: Option<&Body>) {
+    let rows = store.list(&IdRange::prefix(prefix).limit(10_000)).await.unwrap().rows;
+    assert!(!rows.is_empty());
+    let edits = rows.into_iter().map(|row| match body {
+        Some(body) => Edit { id: row.id, rev: Some(row.rev), deleted: false, body: body.clone() },
+        None => Edit::delete(row.id, row.rev),
+    });
+    assert!(store.write(edits.collect()).await.unwrap().iter().all(Result::is_ok));
+}
+
+async fn put(store: &dyn DocumentStore, id: &str, body: Value) {
+    let edit = Edit { id: id.into(), rev: None, deleted: false, body: body.as_object().unwrap().clone() };
+    store.write(vec![edit]).await.unwrap().remove(0).unwrap();
+}
+
+/// A push of a new file is refused, and writes nothing.
+async fn assert_refused(vault: Vault, why: &str) {
+    let store = vault.chunks().store().clone();
+    let before = documents(&*store).await;
+    let mut bench = Bench::over(store.clone());
+    bench.vault = vault;
+    bench.write("New.md", "new: marmalade\n");
+    let refused = bench.vault.push(bench.root(), PushOptions::default(), |_| ()).await.unwrap_err();
+    assert!(matches!(&refused, Error::Passphrase(what) if what.contains(why)), "{refused:?}");
+    assert_eq!(documents(&*store).await, before);
+}
+
+async fn nothing_is_pushed_in_clear_where_chunks_tell_nothing(world: World) {
+    let migrated = async |name: &str| {
+        let store = Fixture::Encrypted.load_without_local(&world, name).await;
+        ChunkStore::new(store.clone()).migrate(false, |_, _| ()).await.unwrap();
+        store
+    };
+    let damaged = json!({"chunks": 7}).as_object().unwrap().clone();
+    let store = migrated("damaged").await;
+    change_all(&*store, "dat:", Some(&damaged)).await;
+    assert_refused(Vault::new(ChunkStore::new(store)), "encrypted").await;
+
+    let store = migrated("absent").await;
+    change_all(&*store, "dat:", None).await;
+    assert_refused(Vault::new(ChunkStore::new(store)), "encrypted").await;
+
+    let store = migrated("alien").await;
+    put(&*store, "dat:", json!({"whatever": 1})).await;
+    assert_refused(Vault::new(ChunkStore::new(store)), "encrypted").await;
+
+    // Chunks whose files have not come yet, the first of them in clear.
+    let store = world.database("chunks").await;
+    let chunks = ChunkStore::new(store.clone());
+    chunks.put([("h:plain".to_owned(), Chunk::plain("a"))]).await.unwrap();
+    put(&*store, "dat:ffff-001-9c0de1b2", json!({"chunks": {"h:+a": "*%=x"}})).await;
+    assert_refused(Vault::new(chunks), "encrypted").await;
+
+    // A damaged one alone: nobody can tell.
+    let store = world.database("alone").await;
+    let chunks = ChunkStore::new(store.clone());
+    chunks.put([("h:plain".to_owned(), Chunk::plain("a"))]).await.unwrap();
+    change_all(&*store, "dat:", Some(&damaged)).await;
+    assert_refused(Vault::new(chunks), "encrypted").await;
 }
