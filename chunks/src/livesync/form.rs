@@ -31,7 +31,8 @@ impl ChunkStore {
     /// The form in which files are to be written.
     ///
     /// # Errors
-    /// [`Error::Passphrase`] where the vault is encrypted and not unlocked, or the other way round;
+    /// [`Error::Passphrase`] where the vault is encrypted and not unlocked, or the other way round, or where nothing
+    /// proves the passphrase;
     /// [`Error::Setting`] where its clients write in a way that this program does not know.
     pub(crate) async fn form(&self) -> Result<Form> {
         let milestone = self.store.local(MILESTONE).await?.unwrap_or_default();
@@ -46,6 +47,11 @@ impl ChunkStore {
             (false, Some(_)) => {
                 let what =
                     "a passphrase was given, and this vault is not encrypted: what is pushed would not be either";
+                return Err(Error::Passphrase(what.into()));
+            }
+            (true, Some(key)) if key.is_doubtful => {
+                let what = "nothing in this vault proves the passphrase: no encrypted chunk was found that it could be \
+                            tried on, and what is pushed with another than the clients' could not be read by them";
                 return Err(Error::Passphrase(what.into()));
             }
             _ => {}

@@ -41,6 +41,8 @@ pub(crate) struct Key {
     in_chunk_ids: String,
     /// The same in the ids of files with obfuscated paths.
     in_file_ids: String,
+    /// Whether it may be another than the vault's: there are files, and nothing was found to try it on.
+    pub(crate) is_doubtful: bool,
 }
 
 impl Key {
@@ -51,7 +53,7 @@ impl Key {
         // Three quarters of it, rounded down.
         let part = units.len() * 3 / 4;
         let hashed: Vec<u16> = ID_SALT.encode_utf16().chain(units.into_iter().take(part)).collect();
-        Key { master, in_chunk_ids: mixed_hash(&hashed), in_file_ids: hex(passphrase) }
+        Key { master, in_chunk_ids: mixed_hash(&hashed), in_file_ids: hex(passphrase), is_doubtful: false }
     }
 
     /// A text as a ciphertext, another one each time.

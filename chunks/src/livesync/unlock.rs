@@ -14,12 +14,24 @@ use crate::error::{Error, Result};
 use crate::store::IdRange;
 use crate::vault::Listing;
 
-/// Ciphertexts that a key is tried on.
+/// Ciphertexts that a key is tried on; chunks looked at in one go.
 const SAMPLES: usize = 4;
+/// Chunks looked at, at most: they may be missing, or of LiveSync's first encryption.
+const CANDIDATES: usize = 200;
+
+/// What a key can be tried on.
+#[derive(Default)]
+struct Samples {
+    /// Ciphertexts with their documents' or chunks' ids.
+    sealed: Vec<(String, String)>,
+    /// Whether there are files or chunks at all, as far as was looked.
+    has_files: bool,
+}
 
 impl ChunkStore {
     /// The same vault, with the passphrase that its clients have encrypted it with: files and chunks can be read
-    /// then, and new ones are encrypted where the vault says so. Nothing is written.
+    /// then, and new ones are encrypted where the vault says so. Nothing is written. Where none of what was looked
+    /// at proves the passphrase, it can be used for reading alone.
     ///
     /// # Errors
     /// [`Error::Passphrase`] where it is not the one, or where the salt is not there that belongs to it; the
@@ -37,8 +49,9 @@ impl ChunkStore {
         let Some(salt) = salt.filter(|salt| !salt.is_empty()) else {
             return refused(format!("\"{SYNC_PARAMETERS}\" has no \"pbkdf2salt\" in base64"));
         };
-        let key = Key::derive(passphrase, &salt);
-        let samples = self.samples().await?;
+        let mut key = Key::derive(passphrase, &salt);
+        let Samples { sealed: samples, has_files } = self.samples().await?;
+        key.is_doubtful = samples.is_empty() && has_files;
         if let Some((name, _)) = samples.first()
             && !samples.iter().any(|(_, sealed)| key.open(sealed).is_ok())
         {
@@ -52,33 +65,53 @@ impl ChunkStore {
         Ok(self)
     }
 
-    /// Some ciphertexts with their documents' or chunks' ids; none where nothing is encrypted.
-    async fn samples(&self) -> Result<Vec<(String, String)>> {
-        let mut samples = Vec::new();
+    /// What the vault has to try a key on.
+    async fn samples(&self) -> Result<Samples> {
+        let mut samples = Samples::default();
         let files = self.store.list(&IdRange::prefix("f:").limit(SAMPLES).with_bodies()).await?;
         for row in files.rows {
             let sealed = row.body.as_ref().and_then(sealed_path).map(str::to_owned);
-            samples.extend(sealed.map(|sealed| (row.id, sealed)));
+            samples.sealed.extend(sealed.map(|sealed| (row.id, sealed)));
         }
-        if !samples.is_empty() {
+        if !samples.sealed.is_empty() {
             return Ok(samples);
         }
-        let own = self.store.list(&IdRange::prefix(ENCRYPTED_CHUNK).limit(SAMPLES)).await?;
-        let mut ids: BTreeSet<String> = own.rows.into_iter().map(|row| row.id).collect();
+        let own = self.store.list(&IdRange::prefix(ENCRYPTED_CHUNK).limit(CANDIDATES)).await?;
+        let own: Vec<String> = own.rows.into_iter().map(|row| row.id).collect();
+        samples.has_files = !own.is_empty();
+        let mut tried = self.try_chunks(&own, &mut samples).await?;
         let mut listing = Listing::new();
-        while ids.is_empty()
+        while samples.sealed.is_empty()
+            && tried < CANDIDATES
             && let Some(page) = listing.next(self).await?
         {
-            let leaves = page.iter().flat_map(|(id, leaves)| leaves.iter().map(move |leaf| (id, leaf)));
-            let entries = leaves.filter_map(|(id, leaf)| Entry::read(id, &leaf.body, None).ok().flatten());
-            let encrypted = entries.flat_map(|entry| entry.children).filter(|id| id.starts_with(ENCRYPTED_CHUNK));
-            ids.extend(encrypted.take(SAMPLES));
+            let mut ids = BTreeSet::new();
+            for (id, leaf) in page.iter().flat_map(|(id, leaves)| leaves.iter().map(move |leaf| (id, leaf))) {
+                let entry = Entry::read(id, &leaf.body, None);
+                samples.has_files |= !matches!(entry, Ok(None));
+                samples.sealed.extend(sealed_path(&leaf.body).map(|sealed| (id.clone(), sealed.to_owned())));
+                let children = entry.ok().flatten().into_iter().flat_map(|entry| entry.children);
+                ids.extend(children.filter(|id| id.starts_with(ENCRYPTED_CHUNK)));
+            }
+            let ids: Vec<String> = ids.into_iter().collect();
+            tried += self.try_chunks(&ids, &mut samples).await?;
         }
-        let ids: Vec<String> = ids.into_iter().collect();
-        let found = self.get(&ids).await?.into_iter();
-        let encrypted = found.filter_map(|(id, chunk)| Some((id, chunk.filter(|chunk| chunk.encrypted)?.data)));
-        // What the first encryption wrote proves nothing of this one.
-        samples.extend(encrypted.filter(|(_, sealed)| sealed.starts_with(SEALED)));
         Ok(samples)
+    }
+
+    /// Adds the ciphertexts of chunks, a few at a time until there are some; how many chunks it looked at.
+    async fn try_chunks(&self, ids: &[String], samples: &mut Samples) -> Result<usize> {
+        let mut tried = 0;
+        for some in ids.chunks(SAMPLES) {
+            if !samples.sealed.is_empty() {
+                break;
+            }
+            tried += some.len();
+            let found = self.get(some).await?.into_iter();
+            let encrypted = found.filter_map(|(id, chunk)| Some((id, chunk.filter(|chunk| chunk.encrypted)?.data)));
+            // What the first encryption wrote proves nothing of this one.
+            samples.sealed.extend(encrypted.filter(|(_, sealed)| sealed.starts_with(SEALED)));
+        }
+        Ok(tried)
     }
 }

@@ -15,6 +15,7 @@ crate::scenarios!(
     what_is_pushed_into_an_encrypted_vault_is_encrypted,
     nothing_is_pushed_in_clear_into_an_encrypted_vault,
     nothing_is_pushed_in_clear_where_chunks_tell_nothing,
+    nothing_is_pushed_with_a_passphrase_that_nothing_proves,
 );
 
 /// A word that is in new files, and one that is in their names.
@@ -157,4 +158,36 @@ async fn nothing_is_pushed_in_clear_where_chunks_tell_nothing(world: World) {
     chunks.put([("h:plain".to_owned(), Chunk::plain("a"))]).await.unwrap();
     change_all(&*store, "dat:", Some(&damaged)).await;
     assert_refused(Vault::new(chunks), "encrypted").await;
+}
+
+async fn nothing_is_pushed_with_a_passphrase_that_nothing_proves(world: World) {
+    let migrated = async |name: &str| {
+        let store = Fixture::Encrypted.load(&world, name).await;
+        ChunkStore::new(store.clone()).migrate(false, |_, _| ()).await.unwrap();
+        store
+    };
+    // The first chunks that files refer to are nowhere; others prove it.
+    let store = migrated("some").await;
+    let children: Vec<String> = (0..9).map(|number| format!("h:+missing{number}")).collect();
+    put(&*store, "!first.md", json!({"path": "!first.md", "type": "plain", "children": children})).await;
+    let refused = ChunkStore::new(store.clone()).unlock("correct donkey").await.unwrap_err().to_string();
+    assert!(refused.contains("the passphrase is wrong"), "{refused}");
+    ChunkStore::new(store).unlock(PASSPHRASE).await.unwrap();
+
+    // None is there: files can be looked at, but nothing is written.
+    let store = migrated("none").await;
+    change_all(&*store, "dat:", None).await;
+    for passphrase in ["correct donkey", PASSPHRASE] {
+        let chunks = ChunkStore::new(store.clone()).unlock(passphrase).await.unwrap();
+        assert_refused(Vault::new(chunks), "proves").await;
+    }
+    // Where there is no file yet, any passphrase is the first one.
+    let all = IdRange { start: String::new(), end: "\u{10ffff}".into(), limit: 10_000, bodies: true };
+    let rows = store.list(&all).await.unwrap().rows.into_iter();
+    let files = rows.filter(|row| row.body.as_ref().unwrap().contains_key("children"));
+    let edits = files.map(|row| Edit::delete(row.id, row.rev)).collect();
+    assert!(store.write(edits).await.unwrap().iter().all(Result::is_ok));
+    let bench = unlocked(store).await;
+    bench.write("New.md", "new: marmalade\n");
+    assert_eq!(bench.push().await.written, 1);
 }
