@@ -117,19 +117,26 @@ impl ChunkStore {
         self.put(batch.chunks.clone()).await?;
         let ids: Vec<String> = batch.chunks.iter().map(|(id, _)| id.clone()).collect();
         let mut stored = self.read_found(&ids).await?;
-        for (id, chunk) in &batch.chunks {
+        let mut whole = vec![true; ids.len()];
+        for (place, (id, chunk)) in batch.chunks.iter().enumerate() {
             let found = stored.remove(id).flatten().filter(|found| !found.in_own_document);
-            if !found.is_some_and(|found| is_same(&found.chunk, chunk)) {
-                return Err(Error::Differs { id: id.clone() });
+            match found.map_or(Likeness::Different, |found| likeness(&found.chunk, chunk, self.key.as_deref())) {
+                Likeness::Same => {}
+                Likeness::Doubtful(why) => {
+                    whole[place] = false;
+                    migrated.left.push(format!("\"{id}\" is aggregated already, and {why}"));
+                }
+                Likeness::Different => return Err(Error::Differs { id: id.clone() }),
             }
         }
         // Leaf by leaf: a document may have several.
         let rounds = batch.revs.iter().map(Vec::len).max().unwrap_or(0);
-        let mut whole = vec![true; ids.len()];
+        // What is to be ended: not the others.
+        let ending = whole.clone();
         for round in 0..rounds {
             let (mut places, mut edits) = (Vec::new(), Vec::new());
             for (place, (id, revs)) in ids.iter().zip(&batch.revs).enumerate() {
-                if let Some(rev) = revs.get(round) {
+                if let Some(rev) = revs.get(round).filter(|_| ending[place]) {
                     places.push(place);
                     edits.push(Edit::delete(id, rev));
                 }
@@ -159,16 +166,19 @@ impl ChunkStore {
         let places: Vec<String> =
             self.ids(DATA_PREFIX).await?.into_iter().filter(|id| data_parts(id).is_some()).collect();
         let total = places.len() as u64;
-        let mut ends = Vec::new();
+        let (mut ends, mut done) = (Vec::new(), 0);
         for some in places.chunks(DATA_AT_ONCE) {
             for (place, leaves) in some.iter().zip(self.store.leaves(some, false).await?) {
-                if let Some(data) = self.united_data(place, &leaves).await?? {
-                    self.take_apart(place, &data, dry_run, &mut migrated).await?;
+                if let Some(data) = self.united_data(place, &leaves).await??
+                    && !self.take_apart(place, &data, dry_run, &mut migrated).await?
+                {
+                    continue;
                 }
                 let live = leaves.into_iter().filter(|leaf| !leaf.deleted).map(|leaf| leaf.rev);
                 ends.push((place.clone(), live.collect::<Vec<_>>()));
             }
-            progress(ends.len() as u64, total);
+            done += some.len() as u64;
+            progress(done, total);
         }
         if !dry_run {
             for some in ends.chunks(READ_AT_ONCE) {
@@ -182,9 +192,10 @@ impl ChunkStore {
         Ok(migrated)
     }
 
-    /// Writes the chunks of a data document as documents of their own, and reads them back.
-    async fn take_apart(&self, place: &str, data: &Data, dry_run: bool, migrated: &mut Migrated) -> Result<()> {
-        let mut chunks = Vec::new();
+    /// Writes the chunks of a data document as documents of their own, and reads them back. Whether the document may
+    /// end: not where a chunk has a document of its own that nobody can compare.
+    async fn take_apart(&self, place: &str, data: &Data, dry_run: bool, migrated: &mut Migrated) -> Result<bool> {
+        let (mut chunks, mut whole) = (Vec::new(), true);
         for id in data.chunks().keys() {
             let chunk = data.get(id).ok_or_else(|| Error::malformed(place, format!("the data of {id} is none")))?;
             chunks.push((id.clone(), chunk));
@@ -224,12 +235,18 @@ impl ChunkStore {
             }
             for ((id, chunk), leaves) in some.iter().zip(self.store.leaves(&ids, false).await?) {
                 let mut own = leaves.iter().filter(|leaf| !leaf.deleted).map(|leaf| Chunk::from_document(&leaf.body));
-                if !own.next().flatten().is_some_and(|own| is_same(&own, chunk)) {
-                    return Err(Error::Differs { id: id.clone() });
+                let own = own.next().flatten();
+                match own.map_or(Likeness::Different, |own| likeness(&own, chunk, self.key.as_deref())) {
+                    Likeness::Same => {}
+                    Likeness::Doubtful(why) => {
+                        whole = false;
+                        migrated.left.push(format!("\"{id}\" has a document of its own already, and {why}"));
+                    }
+                    Likeness::Different => return Err(Error::Differs { id: id.clone() }),
                 }
             }
         }
-        Ok(())
+        Ok(whole)
     }
 
     /// Removes indexes and settings, unless there are data documents. Whether there are none.
@@ -237,7 +254,7 @@ impl ChunkStore {
         let data = self.ids(DATA_PREFIX).await?;
         let data = data.into_iter().filter(|id| data_parts(id).is_some());
         let before = migrated.left.len();
-        migrated.left.extend(data.map(|id| format!("\"{id}\" was written meanwhile")));
+        migrated.left.extend(data.map(|id| format!("\"{id}\" has chunks that are left, or was written meanwhile")));
         if migrated.left.len() > before {
             return Ok(false);
         }
@@ -289,12 +306,11 @@ fn own_chunk(
     let chunk = winner.ok_or("is not of the form that a chunk has")?;
     for other in live {
         let other = other.ok_or("has conflicting revisions, one of which is not of the form that a chunk has")?;
-        if other == chunk {
-            continue;
-        }
-        match (key, chunk.encrypted && other.encrypted) {
-            (Some(key), true) if key.open(&chunk.data).is_ok_and(|text| key.open(&other.data) == Ok(text)) => {}
-            (None, true) => return Err("has conflicting revisions, which its passphrase alone can compare"),
+        match likeness(&chunk, &other, key) {
+            Likeness::Same => {}
+            Likeness::Doubtful(_) if key.is_none() => {
+                return Err("has conflicting revisions, which its passphrase alone can compare");
+            }
             _ => return Err("has conflicting revisions with different contents"),
         }
     }
@@ -304,7 +320,24 @@ fn own_chunk(
     Ok(Some(chunk))
 }
 
-/// Whether one content is as good as the other: the same, or both ciphertexts.
-fn is_same(one: &Chunk, other: &Chunk) -> bool {
-    one == other || one.encrypted && other.encrypted
+/// Whether one content is as good as another.
+enum Likeness {
+    Same,
+    /// Both are ciphertexts, and are not known to be of one text, for this reason.
+    Doubtful(&'static str),
+    Different,
+}
+
+fn likeness(one: &Chunk, other: &Chunk, key: Option<&Key>) -> Likeness {
+    if one == other {
+        return Likeness::Same;
+    }
+    match (key, one.encrypted && other.encrypted) {
+        (_, false) => Likeness::Different,
+        (None, true) => Likeness::Doubtful("its passphrase alone can compare the two ciphertexts"),
+        (Some(key), true) => match (key.open(&one.data), key.open(&other.data)) {
+            (Ok(one), Ok(other)) if one == other => Likeness::Same,
+            _ => Likeness::Doubtful("the two ciphertexts do not open to one text"),
+        },
+    }
 }

@@ -1,8 +1,10 @@
 //! Vaults that LiveSync wrote, encrypted ones among them: what cannot be read is not collected, and with the
 //! passphrase every file comes back to the byte.
 
+use chunks::store::Edit;
 use chunks::vault::{PullOptions, Vault};
-use chunks::{ChunkStore, CollectOptions, Error};
+use chunks::{Chunk, ChunkStore, CollectOptions, Error};
+use serde_json::json;
 
 use crate::fixtures::{ALL, Fixture, PASSPHRASE, files};
 use crate::interruption::content;
@@ -13,6 +15,7 @@ crate::scenarios!(
     every_vault_comes_back_to_the_byte,
     a_wrong_passphrase_is_refused_and_changes_nothing,
     a_damaged_entry_stops_a_collection_that_has_the_passphrase,
+    of_two_ciphertexts_none_ends_that_is_not_known_to_be_the_other,
 );
 
 /// The same on engines that store on disk; in memory the scenario runs above.
@@ -148,4 +151,59 @@ async fn a_damaged_entry_stops_a_collection_that_has_the_passphrase(world: World
     let refused = chunks.collect(EAGER, |_| ()).await.unwrap_err();
     assert!(matches!(&refused, Error::Unread { files: 1, first } if first.contains(&row.id)), "{refused:?}");
     assert_eq!(content(&*store).await, before);
+}
+
+async fn of_two_ciphertexts_none_ends_that_is_not_known_to_be_the_other(world: World) {
+    let store = Fixture::Encrypted.load(&world, "vault").await;
+    let locked = ChunkStore::new(store.clone());
+    let unlocked = locked.clone().unlock(PASSPHRASE).await.unwrap();
+    // Two chunks have their ids swapped: the aggregated ciphertext is of another text than the own one.
+    let prefix = chunks::store::IdRange::prefix("h:+").limit(2).with_bodies();
+    let rows = store.list(&prefix).await.unwrap().rows;
+    let [_, other]: [Chunk; 2] =
+        [0, 1].map(|place| Chunk::encrypted(rows[place].body.as_ref().unwrap()["data"].as_str().unwrap()));
+    let id = rows[0].id.clone();
+    locked.put([(id.clone(), other.clone())]).await.unwrap();
+    let own = || async { store.live(std::slice::from_ref(&id)).await.unwrap()[0] };
+    for chunks in [&locked, &unlocked] {
+        let migrated = chunks.migrate(false, |_, _| ()).await.unwrap();
+        assert!(matches!(&migrated.left[..], [left] if left.contains(&id)), "{:?}", migrated.left);
+        assert!(own().await);
+    }
+    for chunks in [&locked, &unlocked] {
+        let back = chunks.migrate_back(false, |_, _| ()).await.unwrap();
+        assert!(back.left.iter().any(|left| left.contains(&id)), "{:?}", back.left);
+        let data = store.list(&chunks::store::IdRange::prefix("dat:").with_bodies()).await.unwrap().rows;
+        let held = |row: &chunks::store::Row| row.body.as_ref().unwrap()["chunks"][&id] == format!("*{}", other.data);
+        assert!(own().await && data.iter().any(held), "both are there");
+    }
+
+    // Two ciphertexts of one text: whoever has the passphrase sees that.
+    let store = Fixture::Encrypted.load(&world, "twins").await;
+    let locked = ChunkStore::new(store.clone());
+    let unlocked = locked.clone().unlock(PASSPHRASE).await.unwrap();
+    let bench = tempfile::tempdir().unwrap();
+    std::fs::write(bench.path().join("Twin.md"), "a text of its own\n").unwrap();
+    let push = chunks::vault::PushOptions::default();
+    Vault::new(unlocked.clone()).push(bench.path(), push, |_| ()).await.unwrap();
+    let file = store.leaves(&["twin.md".to_owned()], false).await.unwrap().remove(0).remove(0);
+    let id = file.body["children"][0].as_str().unwrap().to_owned();
+    let mut bodies = Vec::new();
+    for _ in 0..2 {
+        let scratch = Fixture::Encrypted.load(&world, &format!("scratch{}", bodies.len())).await;
+        let scratch = ChunkStore::new(scratch).unlock(PASSPHRASE).await.unwrap();
+        Vault::new(scratch.clone()).push(bench.path(), push, |_| ()).await.unwrap();
+        let chunk = scratch.get(std::slice::from_ref(&id)).await.unwrap().remove(&id).unwrap().unwrap();
+        bodies.push(json!({"type": "leaf", "e_": true, "data": chunk.data}));
+    }
+    assert_ne!(bodies[0], bodies[1]);
+    let body = bodies[0].as_object().unwrap().clone();
+    let edit = Edit { id: id.clone(), rev: None, deleted: false, body };
+    store.write(vec![edit]).await.unwrap().remove(0).unwrap();
+    let own = || async { store.live(std::slice::from_ref(&id)).await.unwrap()[0] };
+    let migrated = locked.migrate(false, |_, _| ()).await.unwrap();
+    assert!(own().await && migrated.left.len() == 1, "{:?}", migrated.left);
+    let migrated = unlocked.migrate(false, |_, _| ()).await.unwrap();
+    assert!(!own().await && migrated.left.is_empty(), "{:?}", migrated.left);
+    assert!(unlocked.verify(|_| ()).await.unwrap().missing.is_empty());
 }
