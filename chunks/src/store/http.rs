@@ -224,7 +224,13 @@ impl DocumentStore for HttpStore {
             if rows.len() != some.len() {
                 return Err(nonsense("the server's _all_docs has rows that nobody asked for"));
             }
-            live.extend(rows.iter().map(|row| row["value"]["rev"].is_string() && row["value"]["deleted"] != true));
+            for (id, row) in some.iter().zip(rows) {
+                // A document that cannot be read is not one that is not there.
+                if row.get("error").is_some_and(|error| error != "not_found") {
+                    return Err(nonsense(format!("\"{id}\" cannot be read: {}", problem(&row))));
+                }
+                live.push(row["value"]["rev"].is_string() && row["value"]["deleted"] != true);
+            }
         }
         Ok(live)
     }

@@ -1,7 +1,11 @@
 //! What chunks expect of a document store.
 
-use chunks::store::{Body, Edit, IdRange, Leaf, Refusal};
+use std::sync::Arc;
+
+use chunks::store::{Body, DocumentStore, Edit, HttpStore, IdRange, Leaf, Refusal};
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 
 use crate::support::{DOCUMENT_LIMIT, World};
 
@@ -113,4 +117,31 @@ async fn sizes_are_known_without_writing(world: World) {
     let written = store.write(vec![large, create("y", json!({}))]).await.unwrap();
     assert_eq!(written[0], Err(Refusal::TooLarge));
     assert!(written[1].is_ok());
+}
+
+/// A server that answers every request with this.
+async fn always(answer: &'static str) -> Arc<dyn DocumentStore> {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = [0; 4096];
+            // The requests of these tests are small: they come in one piece.
+            let _ = stream.read(&mut request).await;
+            let length = answer.len();
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
+            let _ = stream.write_all(format!("{head}{answer}").as_bytes()).await;
+        }
+    });
+    Arc::new(HttpStore::new(&format!("http://{address}/db"), None).unwrap())
+}
+
+#[tokio::test]
+async fn a_document_that_cannot_be_read_is_not_one_that_is_not_there() {
+    let ids = ["x".to_owned()];
+    let absent = always(r#"{"rows":[{"key":"x","error":"not_found"}]}"#).await;
+    assert_eq!(absent.live(&ids).await.unwrap(), [false]);
+    let damaged = always(r#"{"rows":[{"key":"x","error":"internal_server_error","reason":"torn"}]}"#).await;
+    let refused = damaged.live(&ids).await.unwrap_err().to_string();
+    assert!(refused.contains("\"x\"") && refused.contains("torn"), "{refused}");
 }
