@@ -56,7 +56,9 @@ async fn what_is_pushed_into_an_encrypted_vault_is_encrypted(world: World) {
         for (id, text) in &found {
             assert!(!text.contains(SECRETS[0]) && !text.contains("bWFybWFsYWRl"), "{id}: {text}");
             assert!(fixture == Fixture::Encrypted || !text.contains(SECRETS[1]), "{id}: {text}");
-            assert!(!text.contains("\"h:") || text.contains("\"h:+"), "{id}: {text}");
+            let quoted = format!("\"{id}\" {text}");
+            let is_encrypted = |(at, _): (usize, &str)| quoted[at..].starts_with("\"h:+");
+            assert!(quoted.match_indices("\"h:").all(is_encrypted), "{quoted}");
         }
         // In either form all of it comes back.
         for _ in 0..2 {
