@@ -94,14 +94,17 @@ pub(crate) fn in_clear<'b>(body: &'b Body, key: Option<&Key>) -> Result<Cow<'b, 
 }
 
 /// A document's members with those encrypted that LiveSync encrypts where paths are obfuscated.
-pub(crate) fn sealed(mut body: Body, seal: impl FnOnce(&str) -> String) -> Body {
+///
+/// # Errors
+/// Those of `seal`.
+pub(crate) fn sealed(mut body: Body, seal: impl FnOnce(&str) -> crate::Result<String>) -> crate::Result<Body> {
     let hidden: Body = HIDDEN.iter().filter_map(|name| Some(((*name).into(), body.get(*name)?.clone()))).collect();
     for name in ["mtime", "ctime", "size"] {
         body.insert(name.into(), 0.into());
     }
     body.insert("children".into(), Value::Array(Vec::new()));
-    body.insert("path".into(), format!("{SEALED}{}", seal(&Value::Object(hidden).to_string())).into());
-    body
+    body.insert("path".into(), format!("{SEALED}{}", seal(&Value::Object(hidden).to_string())?).into());
+    Ok(body)
 }
 
 /// Whether LiveSync's first encryption obfuscated the path of a document.

@@ -143,18 +143,24 @@ impl Form {
     }
 
     /// A file's document.
-    pub(crate) fn file(&self, body: Body) -> Body {
+    ///
+    /// # Errors
+    /// [`Error::Passphrase`] where it cannot be encrypted.
+    pub(crate) fn file(&self, body: Body) -> Result<Body> {
         match &self.key {
             Some(key) if self.obfuscates => sealed(body, |text| key.seal(text, &*self.environment)),
-            _ => body,
+            _ => Ok(body),
         }
     }
 
     /// A piece of a file as a chunk, with its id.
-    pub(crate) fn chunk(&self, piece: String) -> (String, crate::Chunk) {
-        match &self.key {
-            Some(key) => (key.chunk_id(&piece), crate::Chunk::encrypted(key.seal(&piece, &*self.environment))),
+    ///
+    /// # Errors
+    /// As [`file`](Self::file).
+    pub(crate) fn chunk(&self, piece: String) -> Result<(String, crate::Chunk)> {
+        Ok(match &self.key {
+            Some(key) => (key.chunk_id(&piece), crate::Chunk::encrypted(key.seal(&piece, &*self.environment)?)),
             None => (crate::chunk_id(&piece), crate::Chunk::plain(piece)),
-        }
+        })
     }
 }

@@ -19,6 +19,7 @@ use hkdf::Hkdf;
 use sha2::{Digest, Sha256};
 
 use crate::environment::Environment;
+use crate::error::Error;
 use crate::id::hashed_id;
 
 /// The local document with the database's salt.
@@ -57,14 +58,19 @@ impl Key {
     }
 
     /// A text as a ciphertext, another one each time.
-    pub(crate) fn seal(&self, text: &str, environment: &dyn Environment) -> String {
+    ///
+    /// # Errors
+    /// [`Error::Passphrase`] where the cipher refuses it.
+    pub(crate) fn seal(&self, text: &str, environment: &dyn Environment) -> crate::Result<String> {
         let mut bytes = vec![0; IV + SALT];
         environment.random(&mut bytes);
         let (iv, salt) = bytes.split_at(IV);
         let sealed = Nonce::try_from(iv).ok().and_then(|iv| self.cipher(salt)?.encrypt(&iv, text.as_bytes()).ok());
-        // Neither the lengths nor a text of less than 64 GB can be refused.
-        bytes.extend(sealed.unwrap_or_default());
-        format!("{SEALED}{}", STANDARD.encode(bytes))
+        let Some(sealed) = sealed else {
+            return Err(Error::Passphrase(format!("the cipher refuses a text of {} bytes", text.len())));
+        };
+        bytes.extend(sealed);
+        Ok(format!("{SEALED}{}", STANDARD.encode(bytes)))
     }
 
     /// The text in a ciphertext.

@@ -309,7 +309,7 @@ impl<P: FnMut(Progress) + Send> Push<'_, P> {
                     inline: Default::default(),
                 };
                 let rev = known.as_ref().map(|known| known.rev.clone());
-                let body = self.form.file(file.to_body());
+                let body = self.form.file(file.to_body())?;
                 edits.push(Edit { id: local.id.clone(), rev, deleted: false, body });
                 changed.push((number, cut));
             }
@@ -406,7 +406,7 @@ impl<P: FnMut(Progress) + Send> Push<'_, P> {
                 if leaves.len() > 1 {
                     self.pushed.notes.push(others(&file.path, leaves.len()));
                 }
-                let Some(body) = self.deleted_body(&winner.body) else { continue };
+                let Some(body) = self.deleted_body(&winner.body)? else { continue };
                 paths.push(file.path);
                 edits.push(Edit { id, rev: Some(winner.rev.clone()), deleted: false, body });
             }
@@ -431,19 +431,23 @@ impl<P: FnMut(Progress) + Send> Push<'_, P> {
 
     /// A file's document, marked as deleted; `None` where it cannot be read. Its time is inside the ciphertext if
     /// there is one.
-    fn deleted_body(&self, body: &Body) -> Option<Body> {
+    ///
+    /// # Errors
+    /// [`Error::Passphrase`] where it cannot be encrypted.
+    fn deleted_body(&self, body: &Body) -> Result<Option<Body>> {
         let chunks = &self.vault.chunks;
-        let mut deleted = in_clear(body, chunks.key.as_deref()).ok()?.into_owned();
+        let Ok(deleted) = in_clear(body, chunks.key.as_deref()) else { return Ok(None) };
+        let mut deleted = deleted.into_owned();
         deleted.insert("deleted".into(), true.into());
         deleted.insert("mtime".into(), chunks.environment.now_ms().into());
         if let (Some(_), Some(key)) = (sealed_path(body), &chunks.key) {
-            deleted = sealed(deleted, |text| key.seal(text, &*chunks.environment));
+            deleted = sealed(deleted, |text| key.seal(text, &*chunks.environment))?;
         }
         // As it was: encrypted, if it was.
         if let Some(eden) = body.get("eden") {
             deleted.insert("eden".into(), eden.clone());
         }
-        Some(deleted)
+        Ok(Some(deleted))
     }
 
     fn step(&mut self, bytes: u64, files: u64) {

@@ -123,7 +123,7 @@ fn cut(
             Kind::Text => std::str::from_utf8(piece).map_err(|_| Failed::Changed)?.to_owned(),
             Kind::Binary => STANDARD.encode(piece),
         };
-        let (id, chunk) = form.chunk(data);
+        let (id, chunk) = form.chunk(data).map_err(io::Error::other)?;
         children.push(id.clone());
         total += piece.len() as u64;
         some_bytes += piece.len();
