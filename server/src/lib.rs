@@ -10,9 +10,16 @@
 //!                 mango                    selectors: which documents a feed lets through
 //! ```
 
-#[cfg(not(any(feature = "mem", feature = "sled", feature = "redb", feature = "fjall", feature = "fdb")))]
+#[cfg(not(any(
+    feature = "mem",
+    feature = "sled",
+    feature = "redb",
+    feature = "lsm",
+    feature = "fjall",
+    feature = "fdb"
+)))]
 compile_error!(
-    "couch-layer needs at least one engine: build with `--features sled`, `--features redb`, `--features fjall`, `--features mem`, or the default features"
+    "couch-layer needs at least one engine: build with the default features, or with one of `--features redb`, `lsm`, `sled`, `fjall` or `mem`"
 );
 
 pub mod cli;
