@@ -9,8 +9,6 @@ use hyper::header::{ALLOW, CONNECTION, HeaderName, HeaderValue, RETRY_AFTER, WWW
 use hyper::{HeaderMap, StatusCode};
 use model::{ErrorKind, JsonWriter, NotFound};
 
-use super::response::{self, Response};
-
 /// The result of handling a request.
 pub(crate) type Result<T, E = ApiError> = std::result::Result<T, E>;
 
@@ -156,15 +154,9 @@ impl ApiError {
         json.name("reason").str(self.reason());
     }
 
-    pub(crate) fn into_response(self) -> Response {
-        let mut body = Vec::with_capacity(128);
-        let mut json = JsonWriter::new(&mut body);
-        json.begin_object();
-        self.write_members(&mut json);
-        json.end_object();
-        let mut response = response::json(self.0.status, body);
-        response.headers_mut().extend(self.0.headers);
-        response
+    /// The headers that the answer has besides.
+    pub(crate) fn into_headers(self) -> HeaderMap {
+        self.0.headers
     }
 }
 

@@ -22,9 +22,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use super::quotes::{BodyLength, Quotes};
-use super::state::{App, Options};
-use super::{identity, serve};
+use crate::http::app::{App, Identity, Options};
+use crate::http::serve::serve;
+use crate::http::wire::quotes::{BodyLength, Quotes};
 
 /// How long a connection may be idle, or take to send its headers.
 const HEADER_PATIENCE: Duration = Duration::from_secs(75);
@@ -96,7 +96,7 @@ impl Server {
     /// [`StartError`], whose sentence is for a person.
     pub async fn start(layer: Layer<AnyDatabase>, address: SocketAddr, options: Options) -> Result<Server, StartError> {
         Self::check_address(address, &options)?;
-        let identity = identity::load(&layer).await?;
+        let identity = Identity::load(&layer).await?;
         let listener = TcpListener::bind(address).await.map_err(|source| StartError::Bind { address, source })?;
         let address = listener.local_addr().map_err(|source| StartError::Bind { address, source })?;
         let (stop, stopping) = watch::channel(false);

@@ -6,11 +6,12 @@ use hyper::Method;
 use hyper::header::{HOST, HeaderMap, IF_MATCH};
 use model::{JsonText, RevId};
 
-use super::auth::User;
-use super::error::{ApiError, Result};
-use super::json_body::RequestBody;
-use super::params::{self, Params};
-use super::state::{App, Documents};
+use crate::http::access::auth::User;
+use crate::http::app::App;
+use crate::http::app::stores::Documents;
+use crate::http::error::{ApiError, Result};
+use crate::http::wire::body::RequestBody;
+use crate::http::wire::params::{self, Params};
 
 /// A request, taken apart. `HEAD` is `GET` here; only the body of its answer is left out.
 #[derive(Debug)]
@@ -27,7 +28,11 @@ impl Request {
     /// The database of that name.
     pub(crate) async fn database(&self, name: &str) -> Result<Documents> {
         // Only a request without a body can be served again when the handle turns out to be old.
-        if self.method == Method::GET { self.app.known(name).await } else { self.app.stores.database(name).await }
+        if self.method == Method::GET {
+            self.app.databases.known(name).await
+        } else {
+            self.app.databases.stores.database(name).await
+        }
     }
 
     /// The body as a JSON object, from a client that says that it is one.

@@ -5,16 +5,16 @@ use super::*;
 /// A server of its own, and a client of it.
 #[cfg(feature = "mem")]
 struct Walk {
-    server: super::super::Server,
+    server: crate::http::Server,
     client: reqwest::Client,
 }
 
 #[cfg(feature = "mem")]
 impl Walk {
-    async fn begin(options: super::super::Options) -> Walk {
+    async fn begin(options: crate::http::Options) -> Walk {
         let engine = crate::engine::open(&"mem:".parse().unwrap(), crate::engine::IfMissing::Create).unwrap();
         let layer = model::Layer::open(engine, model::LayerOptions::default()).await.unwrap();
-        let server = super::super::Server::start(layer, "127.0.0.1:0".parse().unwrap(), options).await.unwrap();
+        let server = crate::http::Server::start(layer, "127.0.0.1:0".parse().unwrap(), options).await.unwrap();
         Walk { server, client: reqwest::Client::new() }
     }
 
@@ -54,8 +54,8 @@ async fn each_endpoint_has_the_methods_of_its_row_and_no_other() {
 #[cfg(feature = "mem")]
 #[tokio::test]
 async fn strangers_get_what_is_public_and_nothing_else() {
-    let administrator = super::super::Administrator { name: "adm".into(), password: "password".into() };
-    let options = super::super::Options { administrator: Some(administrator), ..Default::default() };
+    let administrator = crate::http::Administrator { name: "adm".into(), password: "password".into() };
+    let options = crate::http::Options { administrator: Some(administrator), ..Default::default() };
     let walk = Walk::begin(options).await;
     walk.send("PUT", "/db", Some("adm")).await;
     for row in ROUTES {
@@ -74,7 +74,7 @@ async fn strangers_get_what_is_public_and_nothing_else() {
 }
 
 fn route(path: &str) -> (&'static Route, Vec<String>) {
-    let (segments, _) = super::super::params::segments(path).unwrap();
+    let (segments, _) = crate::http::wire::params::segments(path).unwrap();
     let (route, names) = find(&segments).unwrap();
     (route, names.into_iter().map(str::to_owned).collect())
 }
@@ -126,7 +126,7 @@ fn names_with_a_slash_are_one_document() {
 #[test]
 fn requests_need_what_they_need_in_couchdb() {
     let who = |method: Method, path: &str| {
-        let (segments, _) = super::super::params::segments(path).unwrap();
+        let (segments, _) = crate::http::wire::params::segments(path).unwrap();
         let (route, names) = find(&segments).unwrap();
         route.who(&method, &names)
     };

@@ -1,0 +1,63 @@
+//! Handles of databases: kept between requests, renewed when they are old.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::{Mutex, PoisonError};
+
+use crate::http::app::stores::{Documents, Stores};
+use crate::http::error::Result;
+
+/// Handles that are kept at a time.
+const MOST_KNOWN: usize = 1000;
+
+/// The databases of this server.
+#[derive(Debug)]
+pub(crate) struct Databases {
+    /// The server's own store, and those that databases moved to.
+    pub(crate) stores: Stores,
+    /// Handles of databases that were used lately.
+    known: Mutex<HashMap<String, Documents>>,
+}
+
+impl Databases {
+    pub(crate) fn new(stores: Stores) -> Self {
+        Databases { stores, known: Mutex::default() }
+    }
+
+    /// A handle of the database, from before if there is one: that spares a read of the catalog. An old handle
+    /// answers 404 when its database was dropped, even if another of that name was created since, and 503 when it
+    /// moved. [`Databases::with`] handles both.
+    pub(crate) async fn known(&self, name: &str) -> Result<Documents> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let found = self.stores.database(name).await?;
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MOST_KNOWN {
+            known.clear();
+        }
+        known.insert(name.to_owned(), found.clone());
+        Ok(found)
+    }
+
+    /// Runs `work` on a database. When the handle turns out to be old, it is renewed and `work` runs again. Work
+    /// that fails with an old handle must have changed nothing.
+    pub(crate) async fn with<T, F>(&self, name: &str, work: impl Fn(Documents) -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        match work(self.known(name).await?).await {
+            Err(error) if error.is_stale_handle() => {
+                self.forget(name);
+                work(self.known(name).await?).await
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Forgets a handle, so that the next request looks the database up.
+    pub(crate) fn forget(&self, name: &str) {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+    }
+}

@@ -1,0 +1,171 @@
+//! What all requests share.
+
+pub(crate) mod databases;
+pub(crate) mod ids;
+pub(crate) mod relocations;
+mod scans;
+pub(crate) mod stores;
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+
+use kv_api::AnyDatabase;
+use model::limits::DEFAULT_MAX_DOCUMENT_SIZE;
+use model::{IDENTITY_BYTES, Layer, LayerOptions};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::engine::EngineUrl;
+use crate::http::access::auth::{Administrator, Auth, SECRET_BYTES};
+use crate::http::access::cors::CorsOptions;
+use crate::http::app::databases::Databases;
+use crate::http::app::ids::{RequestIds, Uuids, hex};
+use crate::http::app::relocations::Relocations;
+use crate::http::app::scans::Scans;
+use crate::http::app::stores::Stores;
+use crate::http::error::{ApiError, Result};
+
+/// How a server behaves.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The administrator. `None`: everyone who can connect is one.
+    pub administrator: Option<Administrator>,
+    /// Which web pages may ask.
+    pub cors: CorsOptions,
+    /// The largest body of a request in bytes, packed and unpacked. Larger ones are answered 413.
+    pub max_request_size: usize,
+    /// Threads for long scans, which run beside those that serve requests.
+    pub scan_threads: usize,
+    /// The store that is served, so that databases can be moved from it and back to it.
+    pub store: Option<EngineUrl>,
+    /// The largest document in the stores that databases are moved to, in bytes of compact JSON.
+    pub max_document_size: usize,
+    /// Threads that may share the processor's work of one request; in the stores that databases are moved to as well.
+    pub threads: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            administrator: None,
+            cors: CorsOptions::default(),
+            max_request_size: 64 << 20,
+            scan_threads: std::thread::available_parallelism().map_or(2, usize::from).max(2),
+            store: None,
+            max_document_size: DEFAULT_MAX_DOCUMENT_SIZE,
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+        }
+    }
+}
+
+/// Who the server is: drawn once, kept in the store, so that sessions survive a restart.
+#[derive(Clone)]
+pub(crate) struct Identity {
+    /// In hexadecimal, shown at `/`.
+    pub(crate) uuid: String,
+    /// Signs cookies.
+    pub(crate) secret: [u8; SECRET_BYTES],
+}
+
+impl Identity {
+    /// Reads the store's identity. A store that has none draws one.
+    pub(crate) async fn load(layer: &Layer<AnyDatabase>) -> model::Result<Self> {
+        let bytes = layer.identity().await?;
+        let (uuid, rest) = bytes.split_at(IDENTITY_BYTES - SECRET_BYTES);
+        let mut secret = [0; SECRET_BYTES];
+        secret.copy_from_slice(rest);
+        Ok(Identity { uuid: hex(uuid), secret })
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identity").field("uuid", &self.uuid).finish_non_exhaustive()
+    }
+}
+
+/// What all requests share.
+#[derive(Debug)]
+pub(crate) struct App {
+    /// The server's own store, which has the catalog of all databases.
+    pub(crate) layer: Layer<AnyDatabase>,
+    pub(crate) databases: Databases,
+    pub(crate) relocations: Relocations,
+    pub(crate) options: Options,
+    pub(crate) auth: Auth,
+    uuids: Uuids,
+    pub(crate) request_ids: RequestIds,
+    pub(crate) uuid: String,
+    scans: Scans,
+    stopping: watch::Receiver<bool>,
+}
+
+impl App {
+    /// `stopping` turns true when the server shuts down.
+    pub(crate) fn new(
+        layer: Layer<AnyDatabase>,
+        identity: Identity,
+        options: Options,
+        stopping: watch::Receiver<bool>,
+    ) -> std::io::Result<Self> {
+        let auth = Auth::new(options.administrator.clone(), identity.secret);
+        let scans = Scans::new(options.scan_threads)?;
+        let others = LayerOptions {
+            max_document_size: options.max_document_size,
+            threads: options.threads,
+            ..LayerOptions::default()
+        };
+        let stores = Stores::new(layer.clone(), options.store.as_ref(), others);
+        Ok(App {
+            layer,
+            databases: Databases::new(stores),
+            relocations: Relocations::default(),
+            options,
+            auth,
+            uuids: Uuids::default(),
+            request_ids: RequestIds::new(),
+            uuid: identity.uuid,
+            scans,
+            stopping,
+        })
+    }
+
+    /// Runs a page of a scan on threads for scans. Embedded engines read on the thread that calls them, and a cold
+    /// page takes as long as the disk: heartbeats and small requests must not wait for it.
+    pub(crate) async fn scan<T, F>(self: &Arc<Self>, page: F) -> Result<T>
+    where
+        F: Future<Output = model::Result<T>> + Send + 'static,
+        T: Send + 'static,
+    {
+        match self.scans.run(page).await {
+            Some(outcome) => outcome.map_err(ApiError::from),
+            None => Err(ApiError::internal()),
+        }
+    }
+
+    /// Starts long work on the threads for scans. It goes on when the client that asked for it is gone. `None` when
+    /// the server is shutting down.
+    pub(crate) fn spawn_scan(&self, work: impl Future<Output = ()> + Send + 'static) -> Option<JoinHandle<()>> {
+        self.scans.spawn(work)
+    }
+
+    /// New document ids.
+    pub(crate) fn fresh_ids(&self, count: usize) -> Result<Vec<String>> {
+        self.uuids.next(count).map_err(|error| {
+            tracing::error!(%error, "the system gives no random numbers");
+            ApiError::internal()
+        })
+    }
+
+    /// Whether the server is shutting down.
+    pub(crate) fn is_stopping(&self) -> bool {
+        *self.stopping.borrow()
+    }
+
+    /// Completes when the server begins to shut down.
+    pub(crate) async fn stopping(&self) {
+        // An error says that the server is gone altogether.
+        let _ = self.stopping.clone().wait_for(|stopping| *stopping).await;
+    }
+}

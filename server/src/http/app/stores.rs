@@ -1,0 +1,155 @@
+//! The stores behind a server: its own, and those that databases moved to from there.
+//!
+//! A database that moved leaves a marker behind that names its store ([`model::ErrorKind::Moved`]). The server
+//! follows it, opens that store when it is first asked for, and keeps it open: a folder has one owner at a
+//! time, so that whoever serves one end of a move serves the other.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use kv_api::AnyDatabase;
+use model::{ErrorKind, Layer, LayerOptions, NotFound};
+use tokio::sync::Mutex;
+
+use crate::engine::{self, EngineError, EngineUrl, IfMissing};
+use crate::http::error::{ApiError, Result};
+
+/// The documents of one database, over whichever engine.
+pub(crate) type Documents = model::Documents<AnyDatabase>;
+
+/// Markers followed for one database. Moving back replaces a marker, so that they form no circle.
+const MOST_MOVES: usize = 16;
+
+/// A store that is open.
+#[derive(Clone)]
+pub(crate) struct Store {
+    /// Its absolute name; `None` for the server's own where nobody said.
+    pub(crate) url: Option<EngineUrl>,
+    pub(crate) layer: Layer<AnyDatabase>,
+}
+
+/// The stores behind a server.
+pub(crate) struct Stores {
+    own: Store,
+    /// The others, by their absolute names.
+    opened: Mutex<HashMap<String, Store>>,
+    options: LayerOptions,
+}
+
+impl fmt::Debug for Stores {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stores").field("own", &self.own.url).finish_non_exhaustive()
+    }
+}
+
+/// Why a store cannot be used: a sentence for an administrator.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StoreError {
+    #[error("{0}")]
+    Engine(#[from] EngineError),
+    #[error("{0}")]
+    Layer(#[from] model::Error),
+    #[error("opening it was broken off")]
+    BrokenOff,
+}
+
+impl Stores {
+    /// `options` are for the stores that are opened later.
+    pub(crate) fn new(own: Layer<AnyDatabase>, url: Option<&EngineUrl>, options: LayerOptions) -> Self {
+        let url = url.and_then(|url| url.absolute().ok());
+        Stores { own: Store { url, layer: own }, opened: Mutex::default(), options }
+    }
+
+    /// The store of this name, opened if it is not.
+    pub(crate) async fn open(&self, url: &EngineUrl, if_missing: IfMissing) -> Result<Store, StoreError> {
+        let mut opened = self.opened.lock().await;
+        let wanted = url.clone();
+        // Opening waits for a disk or for a cluster.
+        let known =
+            tokio::task::spawn_blocking(move || wanted.absolute()).await.map_err(|_| StoreError::BrokenOff)??;
+        if self.own.url.as_ref() == Some(&known) {
+            return Ok(self.own.clone());
+        }
+        if let Some(store) = opened.get(&known.to_string()) {
+            return Ok(store.clone());
+        }
+        let wanted = known.clone();
+        let opening = tokio::task::spawn_blocking(move || {
+            let engine = engine::open(&wanted, if_missing)?;
+            // A folder that was made now may have another name than its parent let expect.
+            Ok::<_, EngineError>((engine, wanted.absolute()?))
+        });
+        let (engine, url) = opening.await.map_err(|_| StoreError::BrokenOff)??;
+        let store = Store { layer: Layer::open(engine, self.options.clone()).await?, url: Some(url.clone()) };
+        opened.insert(url.to_string(), store.clone());
+        Ok(store)
+    }
+
+    /// The store that a marker names.
+    async fn follow(&self, name: &str, to: &str) -> Result<Store> {
+        let opened = match to.parse() {
+            Ok(url) => self.open(&url, IfMissing::Fail).await,
+            Err(error) => Err(StoreError::from(error)),
+        };
+        opened.map_err(|error| {
+            tracing::error!(%error, database = name, store = to, "the store that a database moved to cannot be opened");
+            let reason = "The database is in another store, which cannot be opened; the server's log says more.";
+            ApiError::unavailable(reason)
+        })
+    }
+
+    /// The stores from the server's own to the one where the database lives, and the database. The last
+    /// store may have none of that name: then it was dropped, or never there.
+    async fn trace(&self, name: &str) -> Result<(Vec<Store>, Option<Documents>)> {
+        let mut stores = vec![self.own.clone()];
+        while let Some(last) = stores.last() {
+            match last.layer.database(name).await {
+                Ok(documents) => return Ok((stores, Some(documents))),
+                Err(error) => match error.kind() {
+                    ErrorKind::Moved(to) if stores.len() <= MOST_MOVES => {
+                        let next = self.follow(name, to).await?;
+                        stores.push(next);
+                    }
+                    ErrorKind::NotFound(NotFound::Database) => break,
+                    _ => return Err(error.into()),
+                },
+            }
+        }
+        Ok((stores, None))
+    }
+
+    /// The database, wherever it lives.
+    pub(crate) async fn database(&self, name: &str) -> Result<Documents> {
+        let (_, found) = self.trace(name).await?;
+        found.ok_or_else(no_database)
+    }
+
+    /// The store where the database lives.
+    pub(crate) async fn home(&self, name: &str) -> Result<Store> {
+        match self.trace(name).await? {
+            (mut stores, Some(_)) => stores.pop().ok_or_else(no_database),
+            (_, None) => Err(no_database()),
+        }
+    }
+
+    /// Drops the database where it lives, and every marker that leads there.
+    pub(crate) async fn drop_database(&self, name: &str) -> Result<()> {
+        let (mut stores, found) = self.trace(name).await?;
+        if found.is_none() {
+            // The last one has neither the database nor a marker.
+            stores.pop();
+        }
+        if stores.is_empty() {
+            return Err(no_database());
+        }
+        // From the end, so that a marker which is left leads to one that is gone, not to one that lives.
+        for store in stores.into_iter().rev() {
+            store.layer.delete_database(name).await?;
+        }
+        Ok(())
+    }
+}
+
+fn no_database() -> ApiError {
+    ApiError::from(model::Error::new(ErrorKind::NotFound(NotFound::Database))).looked_up()
+}

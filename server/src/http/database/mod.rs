@@ -1,0 +1,83 @@
+//! `/{db}`: create a database, drop it, describe it.
+
+pub(crate) mod relocate;
+pub(crate) mod settings;
+pub(crate) mod upkeep;
+
+use hyper::{Method, StatusCode};
+use model::{BodyFormat, CreateOptions, DatabaseInfo, JsonWriter};
+
+use crate::http::error::{ApiError, Result};
+use crate::http::request::Request;
+use crate::http::wire::response::{self, Response};
+
+pub(crate) async fn database(request: &mut Request, name: &str) -> Result<Response> {
+    match request.method {
+        Method::PUT => create(request, name).await,
+        Method::DELETE => drop_database(request, name).await,
+        Method::GET => info(request, name).await,
+        _ => Err(ApiError::unrouted()),
+    }
+}
+
+async fn create(request: &Request, name: &str) -> Result<Response> {
+    let mut options = CreateOptions::default();
+    for (parameter, value) in request.params.iter() {
+        match (parameter, value) {
+            ("q" | "n", value) if !value.parse::<u32>().is_ok_and(|count| count > 0) => {
+                let reason = format!("The `{parameter}` value should be a positive integer.");
+                return Err(ApiError::bad_request(reason));
+            }
+            ("partitioned", "false") => {}
+            ("partitioned", "true") => return Err(ApiError::not_implemented("partitioned databases")),
+            ("partitioned", _) => return Err(ApiError::bad_request("Invalid `partitioned` parameter")),
+            ("format", "exploded") => options.format = Some(BodyFormat::Exploded),
+            ("format", "packed") => options.format = Some(BodyFormat::Packed),
+            ("format", _) => return Err(ApiError::bad_request("The `format` value should be exploded or packed.")),
+            _ => {}
+        }
+    }
+    request.app.layer.create_database(name, options).await?;
+    let mut response = response::ok(StatusCode::CREATED);
+    response::set_location(&mut response, request.absolute(&[name]));
+    Ok(response)
+}
+
+async fn drop_database(request: &Request, name: &str) -> Result<Response> {
+    // Whoever sends a revision means a document, and left its id empty.
+    if request.params.get("rev").is_some() {
+        return Err(ApiError::bad_request(
+            "You tried to DELETE a database with a ?=rev parameter. Did you mean to DELETE a document instead?",
+        ));
+    }
+    request.app.databases.stores.drop_database(name).await?;
+    Ok(response::ok(StatusCode::OK))
+}
+
+async fn info(request: &Request, name: &str) -> Result<Response> {
+    let info = request.database(name).await?.info().await?;
+    Ok(response::object(|json| write_info(json, name, &info)))
+}
+
+/// The members that describe a database, into the object that is open.
+pub(crate) fn write_info(json: &mut JsonWriter<'_>, name: &str, info: &DatabaseInfo) {
+    json.name("instance_start_time").display(info.created_ms / 1000);
+    json.name("db_name").str(name);
+    json.name("purge_seq").str("0");
+    json.name("update_seq").display(info.update_seq);
+    json.name("sizes").begin_object();
+    json.name("file").u64(info.sizes.active);
+    json.name("external").u64(info.sizes.external);
+    json.name("active").u64(info.sizes.active);
+    json.end_object();
+    json.name("props").begin_object().end_object();
+    json.name("doc_del_count").u64(info.doc_del_count);
+    json.name("doc_count").u64(info.doc_count);
+    json.name("disk_format_version").u64(1);
+    json.name("compact_running").bool(false);
+    json.name("cluster").begin_object();
+    for name in ["q", "n", "w", "r"] {
+        json.name(name).u64(1);
+    }
+    json.end_object();
+}

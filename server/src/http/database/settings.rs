@@ -1,0 +1,62 @@
+//! Settings of a database: `_security`, `_revs_limit`.
+
+use hyper::{Method, StatusCode};
+use model::JsonText;
+
+use crate::http::error::{ApiError, Result};
+use crate::http::request::Request;
+use crate::http::wire::response::{self, Response};
+
+pub(crate) async fn security(request: &mut Request, db: &str) -> Result<Response> {
+    let database = request.database(db).await?;
+    match request.method {
+        Method::GET => {
+            let security = database.security().await?;
+            Ok(response::json(StatusCode::OK, security.as_bytes().to_vec()))
+        }
+        Method::PUT => {
+            let security = request.json().await?;
+            validate(&security)?;
+            database.set_security(security).await?;
+            Ok(response::ok(StatusCode::OK))
+        }
+        _ => Err(ApiError::unrouted()),
+    }
+}
+
+/// As `validate_security_doc` in CouchDB's `couch_db.erl`: names and roles are lists of strings.
+fn validate(security: &JsonText) -> Result<()> {
+    if !security.root().is_object() {
+        return Err(ApiError::bad_request("Security object must be a JSON object"));
+    }
+    for group in ["admins", "members", "readers"] {
+        let Some(group) = security.get(group) else { continue };
+        if !group.is_object() {
+            return Err(ApiError::bad_request("the groups of a security object must be JSON objects"));
+        }
+        for list in ["names", "roles"] {
+            let Some(entries) = group.get(list) else { continue };
+            if !entries.is_array() || !entries.elements().all(|entry| entry.as_json_str().is_some()) {
+                return Err(ApiError::bad_request(format!("{list} must be a JSON list of strings")));
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(crate) async fn revs_limit(request: &mut Request, db: &str) -> Result<Response> {
+    let database = request.database(db).await?;
+    match request.method {
+        Method::GET => {
+            let limit = database.revs_limit().await?;
+            Ok(response::json(StatusCode::OK, limit.to_string().into_bytes()))
+        }
+        Method::PUT => {
+            let limit = request.json().await?.root().as_u64().and_then(|limit| u32::try_from(limit).ok());
+            let limit = limit.ok_or_else(|| ApiError::bad_request("`_revs_limit` must be a positive integer"))?;
+            database.set_revs_limit(limit).await?;
+            Ok(response::ok(StatusCode::OK))
+        }
+        _ => Err(ApiError::unrouted()),
+    }
+}

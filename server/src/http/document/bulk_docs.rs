@@ -1,0 +1,182 @@
+//! `_bulk_docs`: many documents written in one request.
+//!
+//! A request that is wrong in itself is refused whole, before anything is written; what is wrong with
+//! an edit in its place (a conflict, a document too large) is said in that place.
+
+use std::sync::Arc;
+
+use hyper::StatusCode;
+use model::{Edit, EditResult, JsonRef, JsonText, JsonWriter, WriteMode};
+
+use crate::http::app::App;
+use crate::http::app::stores::Documents;
+use crate::http::document::local::{self, LocalEdit};
+use crate::http::document::write::require_design_admin;
+use crate::http::error::{ApiError, Result};
+use crate::http::request::Request;
+use crate::http::wire::response::{self, Response};
+
+/// Up to this many edits are written where the request is served.
+const FEW_EDITS: usize = 16;
+
+/// A place in the answer.
+struct Place {
+    id: String,
+    /// The revision that a replicated edit brought.
+    brought: Option<String>,
+    /// What became of the edit; `None` where the database says so, in order.
+    outcome: Option<Result<String>>,
+}
+
+/// What a request asks for.
+struct Asked {
+    mode: WriteMode,
+    all_or_nothing: bool,
+    /// One for each document, in their order.
+    places: Vec<Place>,
+    /// Those of documents, in the order of their places.
+    edits: Vec<Edit>,
+    /// Those of local documents, each with its place.
+    locals: Vec<(usize, LocalEdit)>,
+}
+
+pub(crate) async fn bulk_docs(request: &mut Request, db: &str) -> Result<Response> {
+    // 404 goes before the body is read.
+    request.app.databases.known(db).await?;
+    let asked = match read(request).await {
+        Ok(asked) => asked,
+        Err(wrong) => {
+            // That the database is gone, which the handle may not know, goes before what is wrong with the request.
+            request.database(db).await?;
+            return Err(wrong);
+        }
+    };
+    let Asked { mode, all_or_nothing, mut places, edits, locals } = asked;
+    if all_or_nothing {
+        request.database(db).await?;
+        let refusal = || {
+            let reason = "all_or_nothing is not supported";
+            ApiError::new(StatusCode::EXPECTATION_FAILED, "not_implemented", reason)
+        };
+        places.iter_mut().for_each(|place| place.outcome = Some(Err(refusal())));
+        return Ok(response::json(StatusCode::EXPECTATION_FAILED, answer(&places, mode)));
+    }
+    if edits.is_empty() || !locals.is_empty() {
+        // Only a write of edits tells that a handle is old.
+        let database = request.database(db).await?;
+        for (place, edit) in locals {
+            let Some(place) = places.get_mut(place) else { continue };
+            let written = edit.write(&database, &place.id).await;
+            place.outcome = Some(written.map(|rev| format!("0-{rev}")));
+        }
+    }
+    let app = &request.app;
+    let results = app.databases.with(db, |database| write(app, database, edits.clone(), mode)).await?;
+    let open = places.iter_mut().filter(|place| place.outcome.is_none());
+    for (place, result) in open.zip(results) {
+        place.outcome = Some(result.map(|rev| rev.to_string()).map_err(ApiError::from));
+    }
+    Ok(response::json(StatusCode::CREATED, answer(&places, mode)))
+}
+
+/// Reads what is asked for.
+async fn read(request: &mut Request) -> Result<Asked> {
+    let json = request.json_object().await?;
+    // In one pass: looking a member up by its name walks over all the documents.
+    let (mut docs, mut new_edits, mut all_or_nothing) = (None, Some(true), false);
+    for (name, value) in json.root().members() {
+        match name.as_ref() {
+            "docs" => docs = Some(value),
+            "new_edits" => new_edits = value.as_bool(),
+            "all_or_nothing" => all_or_nothing = value.as_bool() == Some(true),
+            _ => {}
+        }
+    }
+    let docs = docs.ok_or_else(|| ApiError::bad_request("POST body must include `docs` parameter."))?;
+    if !docs.is_array() {
+        return Err(ApiError::bad_request("`docs` parameter must be an array."));
+    }
+    let mode = match new_edits {
+        Some(true) => WriteMode::Interactive,
+        Some(false) => WriteMode::Replicated,
+        None => return Err(ApiError::bad_request("`new_edits` parameter must be a boolean.")),
+    };
+    let (mut places, mut edits, mut locals) = (Vec::new(), Vec::new(), Vec::new());
+    let docs: Vec<JsonRef<'_>> = docs.elements().collect();
+    let read = |(): &mut (), doc: &JsonRef<'_>| Submitted::read(&json.slice_ref(*doc), mode);
+    for submitted in model::parallel::map(request.app.options.threads, &docs, || (), read) {
+        match submitted? {
+            Submitted::Local { id, edit } => {
+                locals.push((places.len(), edit));
+                places.push(Place { id, brought: None, outcome: None });
+            }
+            Submitted::Edit { mut edit, brought } => {
+                if edit.id.is_empty() {
+                    edit.id = request.app.fresh_ids(1)?.pop().unwrap_or_default();
+                }
+                let refused = require_design_admin(request, &edit.id).err();
+                places.push(Place { id: edit.id.clone(), brought, outcome: refused.map(Err) });
+                if places.last().is_some_and(|place| place.outcome.is_none()) {
+                    edits.push(edit);
+                }
+            }
+        }
+    }
+    Ok(Asked { mode, all_or_nothing, places, edits, locals })
+}
+
+async fn write(app: &Arc<App>, database: Documents, edits: Vec<Edit>, mode: WriteMode) -> Result<Vec<EditResult>> {
+    // Many edits read much, a few do not.
+    if edits.len() > FEW_EDITS {
+        app.scan(async move { database.write(edits, mode).await }).await
+    } else {
+        Ok(database.write(edits, mode).await?)
+    }
+}
+
+/// A document of the request.
+enum Submitted {
+    Local { id: String, edit: LocalEdit },
+    Edit { edit: Edit, brought: Option<String> },
+}
+
+impl Submitted {
+    fn read(doc: &JsonText, mode: WriteMode) -> Result<Self> {
+        if let Some(id) = local::local_id(doc) {
+            return Ok(Submitted::Local { id, edit: LocalEdit::from_json(doc)? });
+        }
+        let edit = Edit::from_json(None, doc, mode)?;
+        let brought = edit.rev.as_ref().filter(|_| mode == WriteMode::Replicated).map(ToString::to_string);
+        Ok(Submitted::Edit { edit, brought })
+    }
+}
+
+fn answer(places: &[Place], mode: WriteMode) -> Vec<u8> {
+    let mut body = Vec::with_capacity(places.len() * 96);
+    let mut json = JsonWriter::new(&mut body);
+    json.begin_array();
+    for place in places {
+        match &place.outcome {
+            // Replicators read errors only.
+            Some(Ok(_)) if mode == WriteMode::Replicated => continue,
+            Some(Ok(rev)) => {
+                json.begin_object().name("ok").bool(true);
+                json.name("id").str(&place.id).name("rev").str(rev);
+            }
+            refused => {
+                json.begin_object().name("id").str(&place.id);
+                if let Some(rev) = &place.brought {
+                    json.name("rev").str(rev);
+                }
+                match refused {
+                    Some(Err(error)) => error.write_members(&mut json),
+                    // The database answers for every edit; if it did not, silence would be a lie.
+                    _ => ApiError::internal().write_members(&mut json),
+                }
+            }
+        }
+        json.end_object();
+    }
+    json.end_array();
+    body
+}

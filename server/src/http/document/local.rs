@@ -1,0 +1,119 @@
+//! `/{db}/_local/{name}`: documents that are never replicated; replicators keep their checkpoints in
+//! them. Their revisions count, `0-1`, `0-2`, have no history and, as in CouchDB 3, never conflict.
+
+use std::borrow::Cow;
+
+use hyper::StatusCode;
+use model::JsonText;
+
+use crate::http::app::stores::Documents;
+use crate::http::error::{ApiError, Result};
+use crate::http::request::Request;
+use crate::http::wire::response::{self, Response};
+
+pub(crate) async fn document(request: &mut Request, db: &str, id: &str) -> Result<Response> {
+    let database = request.database(db).await?;
+    match request.method.as_str() {
+        "GET" => {
+            let document = database.get_local(id).await?;
+            let tag = format!("0-{}", document.rev);
+            if response::has_version(&request.headers, &tag) {
+                return Ok(response::not_modified(&tag));
+            }
+            let mut response = response::object(|json| {
+                json.name("_id").str(id);
+                json.name("_rev").str(&tag);
+                json.members_of(&document.body);
+            });
+            response::set_etag(&mut response, &tag);
+            Ok(response)
+        }
+        "PUT" => {
+            let json = request.json().await?;
+            let mut edit = LocalEdit::from_json(&json)?;
+            edit.rev = edit.rev.or(named_rev(request)?);
+            let status = if edit.deleted { StatusCode::OK } else { StatusCode::CREATED };
+            let rev = edit.write(&database, id).await?;
+            let mut response = written(id, rev, status);
+            response::set_location(&mut response, request.absolute(&[db, id]));
+            Ok(response)
+        }
+        "DELETE" => {
+            named_rev(request)?;
+            database.delete_local(id).await?;
+            Ok(written(id, 0, StatusCode::OK))
+        }
+        _ => Err(ApiError::unrouted()),
+    }
+}
+
+/// The id of a document that is a local one.
+pub(crate) fn local_id(json: &JsonText) -> Option<String> {
+    json.get("_id")?.as_str().filter(|id| id.starts_with(model::limits::LOCAL_PREFIX)).map(Cow::into_owned)
+}
+
+/// An edit of a local document.
+pub(crate) struct LocalEdit {
+    rev: Option<u64>,
+    deleted: bool,
+    body: JsonText,
+}
+
+impl LocalEdit {
+    /// Takes the special members out of a document.
+    pub(crate) fn from_json(json: &JsonText) -> Result<Self> {
+        let split = json
+            .split_top(|name| name.starts_with('_'))
+            .ok_or_else(|| ApiError::bad_request("Document must be a JSON object"))?;
+        let (mut rev, mut deleted) = (None, false);
+        for (name, value) in split.special {
+            match name.as_ref() {
+                "_rev" => rev = Some(local_rev(&value.as_str().unwrap_or_default())?),
+                "_deleted" => deleted = value.as_bool() == Some(true),
+                "_id" | "_revisions" => {}
+                "_attachments" if value.members().next().is_none() => {}
+                "_attachments" => {
+                    return Err(ApiError::bad_request("_local documents do not accept attachments."));
+                }
+                other => {
+                    let reason = format!("Bad special document member: {other}");
+                    return Err(ApiError::new(StatusCode::BAD_REQUEST, "doc_validation", reason));
+                }
+            }
+        }
+        Ok(LocalEdit { rev, deleted, body: split.rest })
+    }
+
+    /// Makes the edit; the `N` of the revision, 0 for a deletion.
+    pub(crate) async fn write(self, database: &Documents, id: &str) -> Result<u64> {
+        if self.deleted {
+            database.delete_local(id).await?;
+            return Ok(0);
+        }
+        Ok(database.put_local(id, self.rev, self.body).await?)
+    }
+}
+
+/// The revision that the query or `If-Match` names.
+fn named_rev(request: &Request) -> Result<Option<u64>> {
+    let matched = request.header(hyper::header::IF_MATCH).map(|value| value.trim_matches('"'));
+    request.params.get("rev").or(matched).map(local_rev).transpose()
+}
+
+/// `0-N`; CouchDB takes a bare number too.
+fn local_rev(text: &str) -> Result<u64> {
+    let count = text.strip_prefix("0-").unwrap_or(text);
+    count.parse().map_err(|_| ApiError::bad_request("Invalid rev format"))
+}
+
+/// The answer to a write.
+pub(crate) fn written(id: &str, rev: u64, status: StatusCode) -> Response {
+    let rev = format!("0-{rev}");
+    let mut response = response::object_with(status, |json| {
+        json.name("ok").bool(true);
+        json.name("id").str(id);
+        json.name("rev").str(&rev);
+    });
+    response::set_etag(&mut response, &rev);
+    response
+}

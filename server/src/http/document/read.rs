@@ -1,0 +1,77 @@
+//! `GET /{db}/{docid}`: one document, or several of its revisions.
+
+use hyper::StatusCode;
+use model::{Document, GetOptions, OpenRevs, RevId};
+
+use crate::http::document::open_revs::open_revs;
+use crate::http::document::require_possible;
+use crate::http::error::{ApiError, Result};
+use crate::http::request::Request;
+use crate::http::wire::params::{self, Params};
+use crate::http::wire::response::{self, Response};
+
+pub(crate) async fn read(request: &Request, db: &str, id: &str) -> Result<Response> {
+    let options = get_options(&request.params)?;
+    let database = request.database(db).await?;
+    require_possible(id)?;
+    match request.params.get("open_revs") {
+        None => {}
+        Some("all") => return open_revs(request, &database, id, OpenRevs::All, options).await,
+        Some(list) => {
+            let revs = parse_revs(list)?;
+            // As in CouchDB, an empty list asks for the document itself.
+            if !revs.is_empty() {
+                return open_revs(request, &database, id, OpenRevs::These(revs), options).await;
+            }
+        }
+    }
+    let document = database.get(id, &options).await?;
+    if has_meta(&document) {
+        return Ok(response::json(StatusCode::OK, document.to_json()));
+    }
+    let tag = document.rev.to_string();
+    if response::has_version(&request.headers, &tag) {
+        return Ok(response::not_modified(&tag));
+    }
+    let mut response = response::json(StatusCode::OK, document.to_json());
+    response::set_etag(&mut response, &tag);
+    Ok(response)
+}
+
+/// Whether the answer holds what may change while the revision stays, so that it has no tag.
+fn has_meta(document: &Document) -> bool {
+    document.revs_info.is_some()
+        || document.conflicts.is_some()
+        || document.deleted_conflicts.is_some()
+        || document.local_seq.is_some()
+}
+
+/// What a reader asks for in a query. Values other than `true` ask for nothing, as in CouchDB.
+pub(crate) fn get_options(params: &Params) -> Result<GetOptions> {
+    let meta = params.is_true("meta");
+    if let Some(since) = params.get("atts_since") {
+        parse_revs(since)?;
+    }
+    Ok(GetOptions {
+        rev: params.rev("rev")?,
+        latest: params.is_true("latest"),
+        revs: params.is_true("revs"),
+        revs_info: meta || params.is_true("revs_info"),
+        conflicts: meta || params.is_true("conflicts"),
+        deleted_conflicts: meta || params.is_true("deleted_conflicts"),
+        local_seq: params.is_true("local_seq"),
+    })
+}
+
+fn parse_revs(value: &str) -> Result<Vec<RevId>> {
+    let json = params::parse_json(value)?;
+    if !json.root().is_array() {
+        return Err(ApiError::bad_request("Invalid list of revisions"));
+    }
+    let text = |element: model::JsonRef<'_>| element.as_str().map(|text| text.into_owned());
+    let revs = json
+        .root()
+        .elements()
+        .map(|element| params::parse_rev(&text(element).ok_or_else(|| ApiError::bad_request("Invalid rev format"))?));
+    revs.collect()
+}

@@ -1,0 +1,209 @@
+//! `_changes`: the feed, as it goes over the wire.
+//!
+//! ```text
+//!   normal, longpoll   {"results":[⏎ row ,⏎ row ⏎],⏎"last_seq":"…","pending":0}
+//!   continuous         row⏎ row⏎ … {"last_seq":"…","pending":0}⏎
+//!   eventsource        data: row⏎id: seq⏎⏎ …
+//! ```
+//!
+//! The reader fetches bounded pages on the threads for scans. This task sends them. It also sends heartbeats, which
+//! go on while a cold page is read. A feed that has nothing to send waits on the database's watch.
+//!
+//! The watcher is told what has been read *after* it was read, and fires for everything beyond. So nothing that is
+//! committed in between is missed.
+//!
+//! A feed whose database moves to another store goes on there, from the same sequence.
+//!
+//! A feed ends well when its limit is reached, when its timeout passes, when the server stops, or when the database is
+//! dropped. It ends with the sequence from which the client can go on. A list of changes has a fixed end, so it breaks
+//! off when its database is dropped.
+//!
+//! `pending` stands at the end of an answer. If it is not known by then, it is counted there.
+
+mod plan;
+mod reader;
+
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::{Method, StatusCode};
+use model::ErrorKind;
+use tokio::time::Instant;
+
+use crate::http::app::stores::Documents;
+use crate::http::error::{ApiError, Result};
+use crate::http::feed::plan::{FeedKind, Idle, Plan};
+use crate::http::feed::reader::{Page, Reader};
+use crate::http::request::Request;
+use crate::http::wire::body::require_json;
+use crate::http::wire::response::{self, BodyWriter, Gone, Response, Stop};
+
+pub(crate) async fn changes(request: &mut Request, db: &str) -> Result<Response> {
+    let database = request.database(db).await?;
+    let body = match request.method {
+        Method::GET => None,
+        Method::POST => {
+            require_json(&request.headers)?;
+            if request.body.is_absent() { None } else { Some(request.json_object().await?) }
+        }
+        _ => return Err(ApiError::unrouted()),
+    };
+    let plan = plan::plan(request, &database, body.as_ref()).await?;
+    respond(request, database, plan).await
+}
+
+async fn respond(request: &Request, database: Documents, plan: Plan) -> Result<Response> {
+    let kind = plan.kind;
+    let mut reader = Reader::new(request.app.clone(), database, plan);
+    // The first page is read before the status is sent, so that an error has its own status.
+    let first = reader.page().await?;
+    let ends = match kind {
+        FeedKind::Normal => !first.more,
+        FeedKind::Longpoll => !first.more && (first.rows > 0 || reader.is_full()),
+        FeedKind::Continuous | FeedKind::EventSource => false,
+    };
+    if ends {
+        let mut body = Vec::with_capacity(first.bytes.len() + 80);
+        body.extend_from_slice(b"{\"results\":[\n");
+        body.extend_from_slice(&first.bytes);
+        reader.write_end(&mut body).await?;
+        return Ok(response::with_json(StatusCode::OK, response::Body::Whole(Some(body.into()))));
+    }
+    let body = response::stream(|writer| Feed::new(reader, writer).run(first));
+    let mut response = response::with_json(StatusCode::OK, body);
+    if kind == FeedKind::EventSource {
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    }
+    Ok(response)
+}
+
+/// Why a feed stops waiting.
+enum Woken {
+    /// There may be something to read.
+    Changed,
+    /// It is over: the timeout, the end of the server or of the database.
+    Over,
+}
+
+/// Writes a feed.
+struct Feed {
+    reader: Reader,
+    writer: BodyWriter,
+    /// When the next heartbeat is due, or the timeout.
+    alarm: Instant,
+}
+
+impl Feed {
+    fn new(reader: Reader, writer: BodyWriter) -> Self {
+        let mut feed = Feed { reader, writer, alarm: Instant::now() };
+        feed.wind();
+        feed
+    }
+
+    /// Sets the alarm anew.
+    fn wind(&mut self) {
+        let (Idle::Timeout(pause) | Idle::Heartbeat(pause)) = self.reader.plan.idle;
+        self.alarm = Instant::now() + pause;
+    }
+
+    async fn send(&mut self, bytes: Vec<u8>) -> Result<(), Gone> {
+        self.writer.send(bytes).await?;
+        self.wind();
+        Ok(())
+    }
+
+    async fn run(mut self, first: Page) -> Result<(), Stop> {
+        let kind = self.reader.plan.kind;
+        let mut watcher = self.reader.database.watch_changes(self.reader.last);
+        let mut moves = self.reader.moves;
+        if kind.is_array() {
+            self.send(b"{\"results\":[\n".to_vec()).await?;
+        }
+        let mut page = first;
+        loop {
+            let Page { bytes, rows, more } = page;
+            self.send(bytes).await?;
+            let answered = kind == FeedKind::Longpoll && (rows > 0 || self.reader.sent > 0);
+            if !more {
+                if kind == FeedKind::Normal || answered || self.reader.is_full() {
+                    break;
+                }
+                if self.reader.moves != moves {
+                    moves = self.reader.moves;
+                    watcher = self.reader.database.watch_changes(self.reader.last);
+                }
+                watcher.saw(self.reader.last);
+                if let Woken::Over = self.wait(&mut watcher).await? {
+                    break;
+                }
+            }
+            if kind != FeedKind::Normal && self.reader.app.is_stopping() {
+                break;
+            }
+            page = match self.next_page().await? {
+                Some(page) => page,
+                None => break,
+            };
+        }
+        let mut end = Vec::new();
+        self.reader.write_end(&mut end).await?;
+        Ok(self.writer.send(end).await?)
+    }
+
+    /// The next page, with heartbeats while it is read; `None` when the database is gone.
+    async fn next_page(&mut self) -> Result<Option<Page>, Stop> {
+        let heartbeat = match self.reader.plan.idle {
+            Idle::Heartbeat(every) => Some(every),
+            Idle::Timeout(_) => None,
+        };
+        let kind = self.reader.plan.kind;
+        let sign = kind.heartbeat();
+        // A list that breaks off must not look like a whole one; a feed has no whole.
+        let ends_anywhere = !kind.is_array() || (kind == FeedKind::Longpoll && self.reader.sent == 0);
+        let reading = self.reader.page();
+        tokio::pin!(reading);
+        loop {
+            tokio::select! {
+                page = &mut reading => return match page {
+                    Ok(page) => Ok(Some(page)),
+                    Err(error) if error.is_no_database() && ends_anywhere => Ok(None),
+                    Err(error) => Err(error.into()),
+                },
+                () = tokio::time::sleep_until(self.alarm), if heartbeat.is_some() => {
+                    self.writer.send(sign).await?;
+                    self.alarm = Instant::now() + heartbeat.unwrap_or_default();
+                }
+                () = self.writer.gone() => return Err(Stop::Gone),
+            }
+        }
+    }
+
+    /// Waits for a change.
+    async fn wait(&mut self, watcher: &mut model::Watcher<kv_api::AnyDatabase>) -> Result<Woken, Stop> {
+        self.wind();
+        let app = self.reader.app.clone();
+        let changed = watcher.changed();
+        let stopping = app.stopping();
+        tokio::pin!(changed, stopping);
+        loop {
+            tokio::select! {
+                changed = &mut changed => return match changed {
+                    Ok(_) => Ok(Woken::Changed),
+                    Err(error) if error.status() == 404 => Ok(Woken::Over),
+                    // The next page is read where it is now.
+                    Err(error) if matches!(error.kind(), ErrorKind::Moved(_)) => Ok(Woken::Changed),
+                    Err(error) => Err(error.into()),
+                },
+                () = &mut stopping => return Ok(Woken::Over),
+                () = self.writer.gone() => return Err(Stop::Gone),
+                () = tokio::time::sleep_until(self.alarm) => match self.reader.plan.idle {
+                    Idle::Timeout(_) => return Ok(Woken::Over),
+                    Idle::Heartbeat(_) => {
+                        let sign = self.reader.plan.kind.heartbeat();
+                        self.send(sign.into()).await?;
+                    }
+                },
+            }
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! What a client asks of a feed.
+
+use std::time::Duration;
+
+use model::{JsonRef, JsonText, Seq, Style};
+
+use crate::http::app::stores::Documents;
+use crate::http::error::{ApiError, Result};
+use crate::http::request::Request;
+use crate::http::wire::params;
+use crate::mango::Selector;
+
+/// The longest pause of a feed, and the one it makes when the client names none.
+const DEFAULT_PAUSE: Duration = Duration::from_secs(60);
+
+/// How a feed is framed, and whether it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FeedKind {
+    /// What there is, then the end.
+    Normal,
+    /// As normal; where there is nothing, it waits for something.
+    Longpoll,
+    /// A line for each change, without end.
+    Continuous,
+    /// A server-sent event for each change, without end.
+    EventSource,
+}
+
+impl FeedKind {
+    /// Whether the rows are elements of one JSON answer.
+    pub(crate) fn is_array(self) -> bool {
+        matches!(self, FeedKind::Normal | FeedKind::Longpoll)
+    }
+
+    /// What is sent so that the connection is not taken for dead.
+    pub(crate) fn heartbeat(self) -> &'static str {
+        match self {
+            FeedKind::EventSource => "event: heartbeat\ndata: \n\n",
+            _ => "\n",
+        }
+    }
+}
+
+/// Which changes pass.
+#[derive(Clone, Debug)]
+pub(crate) enum Filter {
+    All,
+    Ids(Vec<String>),
+    /// Design documents.
+    Design,
+    Selector(Box<Selector>),
+}
+
+/// What a feed does while there is nothing to send.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Idle {
+    /// It ends after this long.
+    Timeout(Duration),
+    /// It shows that it is alive, this often, and goes on for ever.
+    Heartbeat(Duration),
+}
+
+/// What a client asks for.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) kind: FeedKind,
+    pub(crate) since: Seq,
+    pub(crate) limit: Option<u64>,
+    pub(crate) descending: bool,
+    pub(crate) style: Style,
+    pub(crate) include_docs: bool,
+    pub(crate) conflicts: bool,
+    pub(crate) filter: Filter,
+    pub(crate) idle: Idle,
+}
+
+/// Reads what the client asks for.
+pub(crate) async fn plan(request: &Request, database: &Documents, body: Option<&JsonText>) -> Result<Plan> {
+    let mut kind = FeedKind::Normal;
+    let mut since = None;
+    let mut limit = None;
+    let mut style = Style::MainOnly;
+    let (mut timeout, mut heartbeat) = (None, None);
+    let (mut descending, mut include_docs, mut conflicts) = (false, false, false);
+    let mut filter = "";
+    for (name, value) in request.params.iter() {
+        match name.to_ascii_lowercase().as_str() {
+            "feed" => kind = feed_kind(value)?,
+            "since" | "last-event-id" => since = Some(value.to_owned()),
+            "limit" => {
+                let count: i64 = value
+                    .parse()
+                    .map_err(|_| ApiError::bad_request("The limit parameter should be a non-negative integer"))?;
+                // As in CouchDB, one below 0 is none.
+                limit = u64::try_from(count).ok();
+            }
+            "style" => {
+                style = match value {
+                    "main_only" => Style::MainOnly,
+                    "all_docs" => Style::AllDocs,
+                    _ => return Err(ApiError::query_parse("The style should be main_only or all_docs")),
+                }
+            }
+            "heartbeat" if value == "true" => heartbeat = Some(DEFAULT_PAUSE),
+            // What CouchDB's `list_to_integer` refuses too; PouchDB sends `false` for none.
+            "heartbeat" if value == "false" => heartbeat = None,
+            "heartbeat" => match value.parse::<u64>() {
+                Ok(ms) if ms > 0 => heartbeat = Some(Duration::from_millis(ms).min(DEFAULT_PAUSE)),
+                _ => {
+                    return Err(ApiError::bad_request(
+                        "The heartbeat value should be a positive integer (in milliseconds).",
+                    ));
+                }
+            },
+            "timeout" => {
+                let ms: u64 = value
+                    .parse()
+                    .map_err(|_| ApiError::bad_request("The timeout parameter should be a non-negative integer"))?;
+                timeout = Some(Duration::from_millis(ms).min(DEFAULT_PAUSE));
+            }
+            "descending" => descending = value == "true",
+            "include_docs" => include_docs = value == "true",
+            "conflicts" => conflicts = value == "true",
+            "filter" => filter = value,
+            "seq_interval" if !value.parse::<u64>().is_ok_and(|interval| interval > 0) => {
+                return Err(ApiError::bad_request("invalid_seq_interval"));
+            }
+            _ => {}
+        }
+    }
+    if kind == FeedKind::EventSource
+        && let Some(last) = request.header("last-event-id")
+    {
+        // A browser that reconnects.
+        since = Some(last.to_owned());
+    }
+    let filter = configure(filter, request, body)?;
+    let since = match since.as_deref().map(|since| since.trim_matches('"')) {
+        None | Some("") => Seq::ZERO,
+        Some("now") => database.last_seq().await?,
+        Some(text) => text.parse()?,
+    };
+    let idle = match heartbeat {
+        Some(every) => Idle::Heartbeat(every),
+        None => Idle::Timeout(timeout.unwrap_or(DEFAULT_PAUSE)),
+    };
+    // Only an answer that ends can go backwards.
+    let descending = descending && kind == FeedKind::Normal;
+    Ok(Plan { kind, since, limit, descending, style, include_docs, conflicts, filter, idle })
+}
+
+fn feed_kind(value: &str) -> Result<FeedKind> {
+    match value {
+        "normal" => Ok(FeedKind::Normal),
+        "longpoll" => Ok(FeedKind::Longpoll),
+        "continuous" | "live" => Ok(FeedKind::Continuous),
+        "eventsource" => Ok(FeedKind::EventSource),
+        _ => Err(ApiError::bad_request("Supported `feed` types: normal, continuous, live, longpoll, eventsource")),
+    }
+}
+
+fn configure(filter: &str, request: &Request, body: Option<&JsonText>) -> Result<Filter> {
+    match filter {
+        "" => Ok(Filter::All),
+        "_doc_ids" => {
+            let from_query;
+            let ids = match body {
+                Some(body) => body.get("doc_ids"),
+                None => {
+                    from_query = request.params.get("doc_ids").map(params::parse_json).transpose()?;
+                    from_query.as_ref().map(JsonText::root)
+                }
+            };
+            Ok(Filter::Ids(doc_ids(ids)?))
+        }
+        "_design" => Ok(Filter::Design),
+        "_selector" => {
+            let body = body.ok_or_else(|| ApiError::bad_request("Selector must be specified in POST payload"))?;
+            let selector = body.get("selector").filter(|selector| selector.is_object());
+            let selector = selector.ok_or_else(|| ApiError::bad_request("Selector error: expected a JSON object"))?;
+            let selector = Selector::parse(&body.slice_ref(selector));
+            let selector = selector.map_err(|error| ApiError::bad_request(error.to_string()))?;
+            Ok(Filter::Selector(Box::new(selector)))
+        }
+        "_view" => Err(ApiError::not_implemented("views, which this filter needs,")),
+        _ if filter.starts_with('_') => Err(ApiError::bad_request("unknown builtin filter name")),
+        _ if filter.split('/').filter(|part| !part.is_empty()).count() == 2 => {
+            Err(ApiError::not_implemented("filter functions of design documents"))
+        }
+        _ => Err(ApiError::bad_request("`filter` must be of the form `designname/filtername`")),
+    }
+}
+
+fn doc_ids(ids: Option<JsonRef<'_>>) -> Result<Vec<String>> {
+    let wrong = || ApiError::bad_request("`doc_ids` filter parameter is not a list of doc ids.");
+    let ids = ids.filter(|ids| ids.is_array()).ok_or_else(wrong)?;
+    ids.elements().map(|id| id.as_str().map(|id| id.into_owned()).ok_or_else(wrong)).collect()
+}

@@ -1,0 +1,276 @@
+//! Reads a feed page by page.
+//!
+//! Each page is bounded and begins where the page before it ended. So no feed holds more memory than a page or two,
+//! however slow its client and long its history.
+
+use std::collections::HashSet;
+use std::future::Future;
+use std::sync::Arc;
+
+use model::{
+    BulkGet, Change, ChangesBatch, ChangesRequest, GetOptions, JsonText, JsonWriter, OpenRev, Seq, Since, Style,
+};
+
+use crate::http::app::App;
+use crate::http::app::stores::Documents;
+use crate::http::error::{ApiError, Result};
+use crate::http::feed::plan::{FeedKind, Filter, Plan};
+use crate::mango::Selector;
+
+/// How often a database may move while a page of it is read.
+const MOST_MOVES: usize = 16;
+
+/// Rows, framed, and where they end.
+pub(crate) struct Page {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) rows: u64,
+    /// Whether there is more to read right now, within the limit.
+    pub(crate) more: bool,
+}
+
+/// Reads a feed page by page.
+pub(crate) struct Reader {
+    pub(crate) app: Arc<App>,
+    pub(crate) database: Documents,
+    pub(crate) plan: Plan,
+    /// Up to where the client knows everything.
+    pub(crate) last: Seq,
+    /// Changes behind `last`, where that is known.
+    pending: Option<u64>,
+    /// Rows sent.
+    pub(crate) sent: u64,
+    /// Whether a page has been read.
+    begun: bool,
+    /// How often the database turned out to have moved.
+    pub(crate) moves: u64,
+}
+
+impl Reader {
+    pub(crate) fn new(app: Arc<App>, database: Documents, plan: Plan) -> Self {
+        let last = plan.since;
+        Reader { app, database, plan, last, pending: None, sent: 0, begun: false, moves: 0 }
+    }
+
+    /// The next page. Empty where there is nothing yet, or nothing that passes.
+    pub(crate) async fn page(&mut self) -> Result<Page> {
+        let plan = &self.plan;
+        let left = plan.limit.map(|limit| limit.saturating_sub(self.sent));
+        if left == Some(0) {
+            // Nothing was asked for.
+            return Ok(Page { bytes: Vec::new(), rows: 0, more: false });
+        }
+        let by_selector = matches!(plan.filter, Filter::Selector(_));
+        let selects = matches!(plan.filter, Filter::Selector(_) | Filter::Design);
+        let request = ChangesRequest {
+            since: Since::Seq(self.last),
+            before: Some(self.last).filter(|_| plan.descending && self.begun),
+            // What is filtered here is read without the limit, which counts what passes.
+            limit: if selects { None } else { left.map(|left| usize::try_from(left).unwrap_or(usize::MAX)) },
+            descending: plan.descending,
+            style: plan.style,
+            include_docs: plan.include_docs || by_selector,
+            conflicts: plan.conflicts,
+            doc_ids: match &plan.filter {
+                Filter::Ids(ids) => Some(ids.clone()),
+                _ => None,
+            },
+        };
+        let batch = self.batch(request).await?;
+        let mut page = Page { bytes: Vec::new(), rows: 0, more: batch.more };
+        let mut last = batch.last_seq;
+        for mut change in batch.rows {
+            if !self.passes(&mut change).await? {
+                continue;
+            }
+            if !self.plan.include_docs {
+                change.doc = None;
+            }
+            self.write_row(&mut page.bytes, &change);
+            page.rows += 1;
+            self.sent += 1;
+            if self.plan.limit.is_some_and(|limit| self.sent >= limit) {
+                last = change.seq;
+                page.more = false;
+                break;
+            }
+        }
+        self.last = last;
+        self.begun = true;
+        self.pending = match batch.pending {
+            // What is known of the batch does not hold for a row within it.
+            Some(pending) if last == batch.last_seq => Some(pending),
+            _ if !batch.more && last == batch.last_seq => Some(0),
+            _ => None,
+        };
+        Ok(page)
+    }
+
+    async fn batch(&mut self, request: ChangesRequest) -> Result<ChangesBatch> {
+        let asked = Arc::new(request);
+        self.read(|database| {
+            let request = asked.clone();
+            async move { database.changes(&request).await }
+        })
+        .await
+    }
+
+    /// Reads from the database, wherever it is by now.
+    async fn read<T, F>(&mut self, read: impl Fn(Documents) -> F) -> Result<T>
+    where
+        F: Future<Output = model::Result<T>> + Send + 'static,
+        T: Send + 'static,
+    {
+        let mut moves = 0;
+        loop {
+            match self.app.scan(read(self.database.clone())).await {
+                Err(error) if error.is_moved() && moves < MOST_MOVES => {
+                    moves += 1;
+                    self.follow().await?;
+                }
+                read => return read,
+            }
+        }
+    }
+
+    /// Finds the database where it is now.
+    async fn follow(&mut self) -> Result<()> {
+        let name = self.database.name().to_owned();
+        self.app.databases.forget(&name);
+        self.database = self.app.databases.stores.database(&name).await?;
+        self.moves += 1;
+        Ok(())
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.plan.limit.is_some_and(|limit| self.sent >= limit)
+    }
+
+    async fn passes(&mut self, change: &mut Change) -> Result<bool> {
+        match &self.plan.filter {
+            Filter::All | Filter::Ids(_) => Ok(true),
+            // What cannot be read may match.
+            Filter::Selector(_) if change.error.is_some() => Ok(true),
+            Filter::Design => Ok(change.id.starts_with("_design/")),
+            Filter::Selector(selector) if self.plan.style == Style::AllDocs && change.revs.len() > 1 => {
+                let selector = selector.clone();
+                match self.select_leaves(&selector, change).await {
+                    Err(error) if error.is_moved() => {
+                        self.follow().await?;
+                        self.select_leaves(&selector, change).await
+                    }
+                    selected => selected,
+                }
+            }
+            Filter::Selector(selector) => match &change.doc {
+                Some(document) => matches(selector, &document.to_json()),
+                None => Ok(false),
+            },
+        }
+    }
+
+    /// Keeps the leaves that match. The row passes while there are any.
+    async fn select_leaves(&self, selector: &Selector, change: &mut Change) -> Result<bool> {
+        let leaf = |rev: &model::RevId| BulkGet { id: change.id.clone(), rev: Some(rev.clone()) };
+        let requests: Vec<BulkGet> = change.revs.iter().map(leaf).collect();
+        let database = self.database.clone();
+        let found = self.app.scan(async move { database.get_many(requests, &GetOptions::default()).await }).await?;
+        let mut passing = HashSet::new();
+        for (_, leaves) in found {
+            let leaves = match leaves {
+                Ok(leaves) => leaves,
+                // What cannot be read may match: the row passes, and says so.
+                Err(error) => {
+                    change.error = Some(error);
+                    return Ok(true);
+                }
+            };
+            for leaf in leaves {
+                if let OpenRev::Found(document) = leaf
+                    && matches(selector, &document.to_json())?
+                {
+                    passing.insert(document.rev);
+                }
+            }
+        }
+        change.revs.retain(|rev| passing.contains(rev));
+        Ok(!change.revs.is_empty())
+    }
+
+    fn write_row(&self, out: &mut Vec<u8>, change: &Change) {
+        match self.plan.kind {
+            FeedKind::Normal | FeedKind::Longpoll if self.sent > 0 => out.extend_from_slice(b",\n"),
+            FeedKind::EventSource => out.extend_from_slice(b"data: "),
+            _ => {}
+        }
+        let mut json = JsonWriter::new(out);
+        json.begin_object();
+        json.name("seq").display(change.seq);
+        json.name("id").str(&change.id);
+        json.name("changes").begin_array();
+        for rev in &change.revs {
+            json.begin_object().name("rev").display(rev).end_object();
+        }
+        json.end_array();
+        if change.deleted {
+            json.name("deleted").bool(true);
+        }
+        if let Some(error) = &change.error {
+            json.name("error").str(error.error()).name("reason").str(&error.reason());
+        }
+        if let Some(document) = &change.doc {
+            json.name("doc");
+            document.write_json(out);
+        }
+        out.push(b'}');
+        match self.plan.kind {
+            FeedKind::Continuous => out.push(b'\n'),
+            FeedKind::EventSource => {
+                out.extend_from_slice(b"\nid: ");
+                out.extend_from_slice(change.seq.to_string().as_bytes());
+                out.extend_from_slice(b"\n\n");
+            }
+            FeedKind::Normal | FeedKind::Longpoll => {}
+        }
+    }
+
+    /// How many changes are behind the last row.
+    async fn pending(&mut self) -> Result<u64> {
+        if let Some(pending) = self.pending {
+            return Ok(pending);
+        }
+        let (last, descending) = (self.last, self.plan.descending);
+        let exact = usize::try_from(self.sent).unwrap_or(usize::MAX);
+        // A feed that goes backwards and was not begun has everything before it.
+        let backwards = descending && self.begun;
+        match self.read(move |database| async move { database.pending(last, backwards, exact).await }).await {
+            // The feed ends since the database did.
+            Err(error) if error.is_no_database() && self.begun => Ok(0),
+            pending => pending,
+        }
+    }
+
+    /// What a feed ends with.
+    pub(crate) async fn write_end(&mut self, out: &mut Vec<u8>) -> Result<()> {
+        if self.plan.kind == FeedKind::EventSource {
+            return Ok(());
+        }
+        let pending = self.pending().await?;
+        let tail = out.len();
+        let mut json = JsonWriter::new(out);
+        json.begin_object();
+        json.name("last_seq").display(self.last);
+        json.name("pending").u64(pending);
+        json.end_object();
+        out.push(b'\n');
+        if self.plan.kind.is_array() {
+            // The same members, but into the object that holds the results.
+            out.splice(tail..=tail, *b"\n],\n");
+        }
+        Ok(())
+    }
+}
+
+fn matches(selector: &Selector, document: &[u8]) -> Result<bool> {
+    let document = JsonText::parse(document).map_err(|_| ApiError::internal())?;
+    Ok(selector.matches(document.root()))
+}

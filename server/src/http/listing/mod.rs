@@ -1,0 +1,365 @@
+//! `_all_docs`, `_design_docs` and `_local_docs`: documents by id.
+//!
+//! Answers are read in bounded pages and sent while they are read. An answer that fits one page has a
+//! length; longer ones are chunked.
+
+mod query;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use hyper::{Method, StatusCode};
+use model::{AllDocsEntry, AllDocsRequest, AllDocsRow, JsonText, JsonWriter, LocalRow, Seq};
+
+use crate::http::app::App;
+use crate::http::app::stores::Documents;
+use crate::http::error::{ApiError, Result};
+use crate::http::listing::query::{Namespace, Query, before, fetch, range};
+use crate::http::request::Request;
+use crate::http::wire::body::array_member;
+use crate::http::wire::response::{self, BodyWriter, Response, Stop};
+
+/// Keys that are looked up before any of their rows is sent.
+const PAGE_KEYS: usize = 500;
+
+/// What is still to be listed.
+enum Rest {
+    Range(Option<AllDocsRequest>),
+    /// The keys as they were asked for; any JSON.
+    Keys(VecDeque<JsonText>),
+}
+
+/// Lists page by page.
+struct Lister {
+    app: Arc<App>,
+    database: Documents,
+    namespace: Namespace,
+    query: Query,
+    rest: Rest,
+    /// Whether the next row is not the first.
+    comma: bool,
+}
+
+/// What stands before the rows.
+#[derive(Default)]
+struct Head {
+    total_rows: Option<u64>,
+    offset: Option<u64>,
+    update_seq: Option<Seq>,
+    /// How many rows the first page has.
+    rows: usize,
+}
+
+impl Lister {
+    fn new(app: &Arc<App>, database: &Documents, endpoint: &str, query: Query) -> Self {
+        let namespace = Namespace::of(endpoint);
+        let rest = match &query.keys {
+            None => Rest::Range(range(&query, namespace)),
+            Some(keys) => {
+                let mut keys = keys.clone();
+                if query.descending {
+                    keys.reverse();
+                }
+                let skip = usize::try_from(query.skip).unwrap_or(usize::MAX);
+                let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
+                Rest::Keys(keys.into_iter().skip(skip).take(limit).collect())
+            }
+        };
+        Lister { app: app.clone(), database: database.clone(), namespace, query, rest, comma: false }
+    }
+
+    /// Writes what stands before the rows, and the first page of them.
+    async fn begin(&mut self, body: &mut Vec<u8>) -> Result<()> {
+        let mut rows = Vec::new();
+        let mut head = self.page(&mut rows).await?;
+        self.count(&mut head).await?;
+        let mut json = JsonWriter::new(body);
+        json.begin_object();
+        for (name, value) in [("total_rows", head.total_rows), ("offset", head.offset)] {
+            match value {
+                Some(value) => json.name(name).u64(value),
+                None => json.name(name).null(),
+            };
+        }
+        if self.query.update_seq {
+            match head.update_seq {
+                Some(seq) => json.name("update_seq").display(seq),
+                None => json.name("update_seq").null(),
+            };
+        }
+        json.name("rows");
+        body.extend_from_slice(b"[\r\n");
+        body.extend_from_slice(&rows);
+        Ok(())
+    }
+
+    /// Adds what the rows do not say: how many there are in the namespace, and before the first.
+    async fn count(&self, head: &mut Head) -> Result<()> {
+        let Some(mut total) = head.total_rows else { return Ok(()) };
+        if self.namespace == Namespace::Design
+            && let Some(designs) = range(&Query::default(), Namespace::Design)
+        {
+            total = self.count_docs(designs, usize::MAX).await?;
+        }
+        head.total_rows = Some(total);
+        if self.query.keys.is_none() {
+            let before = match before(&self.query, self.namespace) {
+                Some(before) => self.count_docs(before, head.rows).await?,
+                None => 0,
+            };
+            head.offset = Some(before.saturating_add(self.query.skip).min(total));
+        }
+        Ok(())
+    }
+
+    async fn count_docs(&self, range: AllDocsRequest, exact: usize) -> Result<u64> {
+        let database = self.database.clone();
+        self.app.scan(async move { database.count_docs(&range, exact).await }).await
+    }
+
+    fn is_done(&self) -> bool {
+        match &self.rest {
+            Rest::Range(next) => next.is_none(),
+            Rest::Keys(keys) => keys.is_empty(),
+        }
+    }
+
+    /// Writes the rows of the next page.
+    async fn page(&mut self, out: &mut Vec<u8>) -> Result<Head> {
+        match &mut self.rest {
+            Rest::Range(next) => {
+                // Without a range there are no rows, but still their count.
+                let request = next.take().unwrap_or_else(|| AllDocsRequest { limit: Some(0), ..fetch(&self.query) });
+                let (head, next) = self.fetch_and_write(request, out).await?;
+                self.rest = Rest::Range(next);
+                Ok(head)
+            }
+            Rest::Keys(keys) => {
+                let chunk: Vec<JsonText> = keys.drain(..keys.len().min(PAGE_KEYS)).collect();
+                self.keyed_page(&chunk, out).await
+            }
+        }
+    }
+
+    async fn fetch_and_write(
+        &mut self,
+        request: AllDocsRequest,
+        out: &mut Vec<u8>,
+    ) -> Result<(Head, Option<AllDocsRequest>)> {
+        let database = self.database.clone();
+        if self.namespace == Namespace::Local {
+            let found = self.app.scan(async move { database.local_docs(&request).await }).await?;
+            for row in &found.rows {
+                self.separate(out);
+                write_local(out, row, self.query.include_docs);
+            }
+            return Ok((Head::default(), found.next));
+        }
+        let found = self.app.scan(async move { database.all_docs(&request).await }).await?;
+        for row in &found.rows {
+            self.separate(out);
+            write_row(out, row, self.query.include_docs);
+        }
+        let (total_rows, rows) = (Some(found.total_rows), found.rows.len());
+        let head = Head { total_rows, offset: None, update_seq: found.update_seq, rows };
+        Ok((head, found.next))
+    }
+
+    /// Rows for keys, in their order. Keys that can be no id of this listing are not found.
+    async fn keyed_page(&mut self, keys: &[JsonText], out: &mut Vec<u8>) -> Result<Head> {
+        let mut head = None;
+        let mut run: Vec<String> = Vec::new();
+        for key in keys {
+            match key.root().as_str().filter(|id| self.namespace.prefix().is_none_or(|prefix| id.starts_with(prefix))) {
+                Some(id) => run.push(id.into_owned()),
+                None => {
+                    let found = self.run(std::mem::take(&mut run), out).await?;
+                    head = head.or(found);
+                    self.separate(out);
+                    write_not_found(out, key);
+                }
+            }
+        }
+        let found = self.run(run, out).await?;
+        match head.or(found) {
+            Some(head) => Ok(head),
+            None => {
+                let request = AllDocsRequest { limit: Some(0), ..fetch(&self.query) };
+                Ok(self.fetch_and_write(request, out).await?.0)
+            }
+        }
+    }
+
+    /// Rows for ids, however many batches they take.
+    async fn run(&mut self, ids: Vec<String>, out: &mut Vec<u8>) -> Result<Option<Head>> {
+        if ids.is_empty() {
+            return Ok(None);
+        }
+        let request =
+            AllDocsRequest { descending: false, limit: None, skip: 0, keys: Some(ids.into()), ..fetch(&self.query) };
+        let mut head = None;
+        let mut next = Some(request);
+        while let Some(request) = next.take() {
+            let (found, rest) = self.fetch_and_write(request, out).await?;
+            head.get_or_insert(found);
+            next = rest;
+        }
+        Ok(head)
+    }
+
+    fn separate(&mut self, out: &mut Vec<u8>) {
+        if self.comma {
+            out.extend_from_slice(b",\r\n");
+        }
+        self.comma = true;
+    }
+
+    /// Writes everything.
+    async fn write_all(mut self, writer: &BodyWriter, before: &[u8]) -> Result<(), Stop> {
+        let mut body = before.to_vec();
+        self.begin(&mut body).await?;
+        writer.send(body).await?;
+        self.write_rest(writer).await
+    }
+
+    /// Writes everything behind the first page, but for the last line feed.
+    async fn write_rest(mut self, writer: &BodyWriter) -> Result<(), Stop> {
+        while !self.is_done() {
+            let mut body = Vec::new();
+            self.page(&mut body).await?;
+            writer.send(body).await?;
+        }
+        Ok(writer.send(END).await?)
+    }
+}
+
+const END: &str = "\r\n]}";
+
+fn write_row(out: &mut Vec<u8>, row: &AllDocsRow, include_docs: bool) {
+    let (rev, doc) = match &row.entry {
+        AllDocsEntry::Live { rev, doc } => (rev, doc.as_deref()),
+        AllDocsEntry::Deleted { rev } => (rev, None),
+        AllDocsEntry::Missing => {
+            let mut json = JsonWriter::new(out);
+            json.begin_object().name("key").str(&row.id).name("error").str("not_found").end_object();
+            return;
+        }
+        AllDocsEntry::Damaged { error } => {
+            let mut json = JsonWriter::new(out);
+            json.begin_object().name("key").str(&row.id).name("error").str(error.error());
+            json.name("reason").str(&error.reason()).end_object();
+            return;
+        }
+    };
+    let mut json = JsonWriter::new(out);
+    json.begin_object().name("id").str(&row.id).name("key").str(&row.id);
+    json.name("value").begin_object().name("rev").display(rev);
+    if matches!(row.entry, AllDocsEntry::Deleted { .. }) {
+        json.name("deleted").bool(true);
+    }
+    json.end_object();
+    if include_docs {
+        json.name("doc");
+        match doc {
+            Some(document) => document.write_json(out),
+            None => out.extend_from_slice(b"null"),
+        }
+    }
+    out.push(b'}');
+}
+
+fn write_local(out: &mut Vec<u8>, row: &LocalRow, include_docs: bool) {
+    let mut json = JsonWriter::new(out);
+    let Some(rev) = row.rev else {
+        json.begin_object().name("key").str(&row.id).name("error").str("not_found").end_object();
+        return;
+    };
+    let rev = format!("0-{rev}");
+    json.begin_object().name("id").str(&row.id).name("key").str(&row.id);
+    json.name("value").begin_object().name("rev").str(&rev).end_object();
+    if include_docs {
+        json.name("doc");
+        match &row.body {
+            Some(body) => {
+                json.begin_object().name("_id").str(&row.id).name("_rev").str(&rev);
+                json.members_of(body).end_object();
+            }
+            None => {
+                json.null();
+            }
+        }
+    }
+    json.end_object();
+}
+
+fn write_not_found(out: &mut Vec<u8>, key: &JsonText) {
+    let mut json = JsonWriter::new(out);
+    json.begin_object().name("key").text(key).name("error").str("not_found").end_object();
+}
+
+pub(crate) async fn all_docs(request: &mut Request, db: &str, endpoint: &str) -> Result<Response> {
+    let database = request.database(db).await?;
+    let mut query = Query::default();
+    match request.method {
+        Method::GET => {}
+        Method::POST => {
+            let body = request.json_object().await?;
+            for (name, value) in body.root().members() {
+                query.set(&name, &body.slice_ref(value))?;
+            }
+        }
+        _ => return Err(ApiError::unrouted()),
+    }
+    for (name, value) in request.params.iter() {
+        query.set_text(name, value)?;
+    }
+    query.check()?;
+    let mut lister = Lister::new(&request.app, &database, endpoint, query);
+    let mut body = Vec::new();
+    lister.begin(&mut body).await?;
+    if lister.is_done() {
+        body.extend_from_slice(END.as_bytes());
+        return Ok(response::json(StatusCode::OK, body));
+    }
+    let body = response::stream(|writer| async move {
+        writer.send(body).await?;
+        lister.write_rest(&writer).await?;
+        Ok(writer.send("\n").await?)
+    });
+    Ok(response::with_json(StatusCode::OK, body))
+}
+
+/// Several listings in one answer.
+pub(crate) async fn queries(request: &mut Request, db: &str, endpoint: &str) -> Result<Response> {
+    let database = request.database(db).await?;
+    let body = request.json_object().await?;
+    let queries = array_member(&body, "queries")?;
+    let queries = queries.ok_or_else(|| ApiError::bad_request("POST body must include `queries` parameter."))?;
+    let mut listers = Vec::new();
+    for one in queries.elements() {
+        if !one.is_object() {
+            return Err(ApiError::bad_request("each of `queries` must be an object"));
+        }
+        let mut query = Query::default();
+        for (name, value) in request.params.iter() {
+            query.set_text(name, value)?;
+        }
+        for (name, value) in one.members() {
+            query.set(&name, &body.slice_ref(value))?;
+        }
+        query.check()?;
+        listers.push(Lister::new(&request.app, &database, endpoint, query));
+    }
+    let body = response::stream(|writer| async move {
+        let mut before: &[u8] = b"{\"results\":[\r\n";
+        if listers.is_empty() {
+            writer.send(before.to_vec()).await?;
+        }
+        for lister in listers {
+            lister.write_all(&writer, before).await?;
+            before = b",\r\n";
+        }
+        Ok(writer.send("\r\n]}\n").await?)
+    });
+    Ok(response::with_json(StatusCode::OK, body))
+}

@@ -1,0 +1,297 @@
+//! What a client asks of `_all_docs` and its kin, in a query or in JSON, and the range of ids that it
+//! means.
+//!
+//! Source: `parse_param` of CouchDB's `couch_mrview_http.erl`.
+
+use model::{AllDocsRequest, JsonRef, JsonText};
+
+use crate::http::error::{ApiError, Result};
+use crate::http::wire::params;
+
+/// Where a range of ids ends. Keys are compared as views compare them: numbers and the like before
+/// every string, arrays and objects after.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Key {
+    BelowAll,
+    Id(String),
+    AboveAll,
+}
+
+impl Key {
+    fn of(key: JsonRef<'_>) -> Key {
+        use model::JsonKind::{Array, Object};
+        match (key.as_str(), key.kind()) {
+            (Some(id), _) => Key::Id(id.into_owned()),
+            (None, Array | Object) => Key::AboveAll,
+            (None, _) => Key::BelowAll,
+        }
+    }
+}
+
+/// What a client asks for.
+#[derive(Clone, Debug)]
+pub(crate) struct Query {
+    pub(crate) start: Option<Key>,
+    pub(crate) end: Option<Key>,
+    /// Where the range begins and ends if no key says so.
+    start_id: Option<String>,
+    end_id: Option<String>,
+    pub(crate) inclusive_end: bool,
+    pub(crate) keys: Option<Vec<JsonText>>,
+    pub(crate) descending: bool,
+    pub(crate) limit: u64,
+    pub(crate) skip: u64,
+    pub(crate) include_docs: bool,
+    pub(crate) conflicts: bool,
+    pub(crate) update_seq: bool,
+}
+
+impl Default for Query {
+    fn default() -> Self {
+        Query {
+            start: None,
+            end: None,
+            start_id: None,
+            end_id: None,
+            inclusive_end: true,
+            keys: None,
+            descending: false,
+            limit: u64::MAX,
+            skip: 0,
+            include_docs: false,
+            conflicts: false,
+            update_seq: false,
+        }
+    }
+}
+
+impl Query {
+    /// Takes a parameter of the URL, where keys are JSON and everything else is plain.
+    pub(crate) fn set_text(&mut self, name: &str, value: &str) -> Result<()> {
+        match name {
+            "key" | "keys" | "startkey" | "start_key" | "endkey" | "end_key" => {
+                self.set(name, &params::parse_json(value)?)
+            }
+            _ => self.set_plain(name, value),
+        }
+    }
+
+    /// Takes a member of a JSON body.
+    pub(crate) fn set(&mut self, name: &str, value: &JsonText) -> Result<()> {
+        match name {
+            "key" => {
+                self.start = Some(Key::of(value.root()));
+                self.end = self.start.clone();
+            }
+            "startkey" | "start_key" => self.start = Some(Key::of(value.root())),
+            "endkey" | "end_key" => self.end = Some(Key::of(value.root())),
+            "keys" if value.root().is_array() => {
+                self.keys = Some(value.root().elements().map(|key| value.slice_ref(key)).collect());
+            }
+            "keys" if value.root().is_null() => self.keys = None,
+            "keys" => return Err(ApiError::bad_request("`keys` parameter must be an array.")),
+            _ => {
+                let text = value.root().as_str().unwrap_or(value.as_str().into()).into_owned();
+                self.set_plain(name, &text)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses what does not go together. To be called when every parameter has been taken.
+    pub(crate) fn check(&self) -> Result<()> {
+        let is_one = |keys: &[JsonText]| match keys {
+            [key] => Some(Key::of(key.root())) == self.start && self.start == self.end,
+            keys => keys.is_empty(),
+        };
+        match &self.keys {
+            Some(keys) if (self.start.is_some() || self.end.is_some()) && !is_one(keys) => {
+                Err(ApiError::query_parse("`keys` is incompatible with `key`, `start_key` and `end_key`"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn set_plain(&mut self, name: &str, value: &str) -> Result<()> {
+        match name {
+            "startkey_docid" | "start_key_doc_id" => self.start_id = Some(value.to_owned()),
+            "endkey_docid" | "end_key_doc_id" => self.end_id = Some(value.to_owned()),
+            "inclusive_end" => self.inclusive_end = params::parse_bool(value)?,
+            "descending" => self.descending = params::parse_bool(value)?,
+            "limit" => self.limit = params::parse_count(value)?,
+            "skip" => self.skip = params::parse_count(value)?,
+            "include_docs" => self.include_docs = params::parse_bool(value)?,
+            "conflicts" => self.conflicts = params::parse_bool(value)?,
+            "update_seq" => self.update_seq = params::parse_bool(value)?,
+            "attachments" | "att_encoding_info" | "sorted" => {
+                params::parse_bool(value)?;
+            }
+            "stale" if !matches!(value, "ok" | "update_after") => {
+                return Err(ApiError::query_parse("Invalid value for `stale`."));
+            }
+            "stable" if params::parse_bool(value).is_err() => {
+                return Err(ApiError::query_parse("Invalid value for `stable`."));
+            }
+            "update" if !matches!(value, "true" | "false" | "lazy") => {
+                return Err(ApiError::query_parse("Invalid value for `update`."));
+            }
+            "reduce" if params::parse_bool(value)? => {
+                return Err(ApiError::query_parse("`reduce` is invalid for map-only views."));
+            }
+            "group" if params::parse_bool(value)? => {
+                return Err(ApiError::query_parse("Invalid use of grouping on a map view."));
+            }
+            "group_level" if params::parse_count(value)? > 0 => {
+                return Err(ApiError::query_parse("Invalid use of grouping on a map view."));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Which documents are listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Namespace {
+    All,
+    Design,
+    Local,
+}
+
+impl Namespace {
+    pub(crate) fn of(endpoint: &str) -> Self {
+        match endpoint {
+            "_design_docs" => Namespace::Design,
+            "_local_docs" => Namespace::Local,
+            _ => Namespace::All,
+        }
+    }
+
+    /// What the ids begin with.
+    pub(crate) fn prefix(self) -> Option<&'static str> {
+        match self {
+            Namespace::All => None,
+            Namespace::Design => Some("_design/"),
+            Namespace::Local => Some("_local/"),
+        }
+    }
+}
+
+/// The listing of a range, as the model takes it; `None` where nothing can lie in it.
+pub(crate) fn range(query: &Query, namespace: Namespace) -> Option<AllDocsRequest> {
+    let key = |key: &Option<Key>, id: &Option<String>| key.clone().or_else(|| id.clone().map(Key::Id));
+    let from = key(&query.start, &query.start_id).map(|key| (key, true));
+    let to = key(&query.end, &query.end_id).map(|key| (key, query.inclusive_end));
+    let (low, high) = if query.descending { (to, from) } else { (from, to) };
+    let mut low = match low {
+        None | Some((Key::BelowAll, _)) => None,
+        Some((Key::Id(id), inclusive)) => Some((id, inclusive)),
+        Some((Key::AboveAll, _)) => return None,
+    };
+    let mut high = match high {
+        None | Some((Key::AboveAll, _)) => None,
+        Some((Key::Id(id), inclusive)) => Some((id, inclusive)),
+        Some((Key::BelowAll, _)) => return None,
+    };
+    if let Some(prefix) = namespace.prefix() {
+        // `0` is the character behind the slash.
+        let beyond = prefix.replace('/', "0");
+        if low.as_ref().is_none_or(|(id, _)| id.as_str() < prefix) {
+            low = Some((prefix.to_owned(), true));
+        }
+        if high.as_ref().is_none_or(|(id, _)| *id >= beyond) {
+            high = Some((beyond, false));
+        }
+    }
+    let (start, end) = if query.descending { (high, low) } else { (low, high) };
+    let (start, inclusive_start) = start.map_or((None, true), |(id, inclusive)| (Some(id), inclusive));
+    let (end, inclusive_end) = end.map_or((None, true), |(id, inclusive)| (Some(id), inclusive));
+    Some(AllDocsRequest { start, inclusive_start, end, inclusive_end, ..fetch(query) })
+}
+
+/// The rows of the listing that come before the query's first, as a range; `None` where it begins with the
+/// first row of all.
+pub(crate) fn before(query: &Query, namespace: Namespace) -> Option<AllDocsRequest> {
+    let start = query.start.clone().or_else(|| query.start_id.clone().map(Key::Id))?;
+    let all = Query { descending: query.descending, ..Query::default() };
+    let all = range(&all, namespace)?;
+    let end = match (start, query.descending) {
+        (Key::Id(id), _) => id,
+        // All of them are before it.
+        (Key::AboveAll, false) | (Key::BelowAll, true) => return Some(all),
+        (Key::BelowAll, false) | (Key::AboveAll, true) => return None,
+    };
+    let has_passed = |bound: &String| if query.descending { end < *bound } else { end > *bound };
+    match &all.end {
+        Some(last) if has_passed(last) => Some(all),
+        _ => Some(AllDocsRequest { end: Some(end), inclusive_end: false, ..all }),
+    }
+}
+
+/// What the model is to fetch, without saying of which documents.
+pub(crate) fn fetch(query: &Query) -> AllDocsRequest {
+    AllDocsRequest {
+        descending: query.descending,
+        limit: usize::try_from(query.limit).ok(),
+        skip: usize::try_from(query.skip).unwrap_or(usize::MAX),
+        include_docs: query.include_docs,
+        conflicts: query.conflicts,
+        update_seq: query.update_seq,
+        ..AllDocsRequest::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn query(params: &[(&str, &str)]) -> Result<Query> {
+        let mut query = Query::default();
+        params.iter().try_for_each(|(name, value)| query.set_text(name, value))?;
+        Ok(query)
+    }
+
+    #[test]
+    fn ranges_follow_the_order_of_views() {
+        let listed = |params: &[(&str, &str)]| {
+            let request = range(&query(params).unwrap(), Namespace::All)?;
+            Some((request.start, request.end, request.inclusive_end))
+        };
+        let id = |id: &str| Some(id.to_owned());
+        assert_eq!(listed(&[]), Some((None, None, true)));
+        assert_eq!(listed(&[("startkey", "\"a\""), ("end_key", "\"b\"")]), Some((id("a"), id("b"), true)));
+        assert_eq!(listed(&[("key", "\"a\"")]), Some((id("a"), id("a"), true)));
+        assert_eq!(listed(&[("startkey", "null"), ("endkey", "{}")]), Some((None, None, true)));
+        assert_eq!(listed(&[("startkey", "{}")]), None);
+        assert_eq!(listed(&[("endkey", "7")]), None);
+        let down = [("startkey", "{}"), ("endkey", "\"b\""), ("descending", "true"), ("inclusive_end", "false")];
+        assert_eq!(listed(&down), Some((None, id("b"), false)));
+    }
+
+    #[test]
+    fn a_namespace_clamps_the_range() {
+        let request = range(&query(&[("startkey", "\"a\""), ("descending", "true")]).unwrap(), Namespace::Design);
+        let request = request.unwrap();
+        assert_eq!((request.start.as_deref(), request.inclusive_start), (Some("_design0"), false));
+        assert_eq!((request.end.as_deref(), request.inclusive_end), (Some("_design/"), true));
+    }
+
+    #[test]
+    fn values_of_the_wrong_kind_are_refused() {
+        for (name, value) in [
+            ("limit", "-1"),
+            ("limit", "x"),
+            ("skip", "1.5"),
+            ("include_docs", "maybe"),
+            ("descending", "1"),
+            ("reduce", "true"),
+            ("group_level", "1"),
+            ("stale", "never"),
+        ] {
+            assert_eq!(query(&[(name, value)]).unwrap_err().error(), "query_parse_error", "{name}={value}");
+        }
+        for (name, value) in [("startkey", "a"), ("keys", "{}"), ("key", "")] {
+            assert_eq!(query(&[(name, value)]).unwrap_err().error(), "bad_request", "{name}={value}");
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! `/_all_dbs`, `/_dbs_info`: which databases there are.
+
+use hyper::{Method, StatusCode};
+use model::{JsonWriter, NameRange};
+
+use crate::http::database::write_info;
+use crate::http::error::{ApiError, Result};
+use crate::http::request::Request;
+use crate::http::wire::params::{self, Params};
+use crate::http::wire::response::{self, Response};
+
+/// Databases in one request to `/_dbs_info`.
+const MAX_INFO_KEYS: usize = 100;
+
+pub(crate) async fn all_dbs(request: &Request) -> Result<Response> {
+    let names = request.app.layer.database_names(&name_range(&request.params)?).await?;
+    let mut body = Vec::new();
+    let mut json = JsonWriter::new(&mut body);
+    json.begin_array();
+    for name in &names {
+        json.str(name);
+    }
+    json.end_array();
+    Ok(response::json(StatusCode::OK, body))
+}
+
+/// The infos of the databases that the body names, or of all.
+pub(crate) async fn dbs_info(request: &mut Request) -> Result<Response> {
+    let named = match request.method {
+        Method::GET => false,
+        Method::POST => true,
+        _ => return Err(ApiError::unrouted()),
+    };
+    let names = if named {
+        let json = request.json_object().await?;
+        let keys = json.get("keys").filter(|keys| keys.is_array());
+        let keys = keys.ok_or_else(|| ApiError::bad_request("`keys` member must exist."))?;
+        let keys: Option<Vec<String>> = keys.elements().map(|key| key.as_str().map(|key| key.into_owned())).collect();
+        let keys = keys.ok_or_else(|| ApiError::bad_request("`keys` must be an array of names."))?;
+        if keys.len() > MAX_INFO_KEYS {
+            return Err(ApiError::bad_request("too_many_keys"));
+        }
+        keys
+    } else {
+        request.app.layer.database_names(&name_range(&request.params)?).await?
+    };
+    let mut body = Vec::new();
+    let mut json = JsonWriter::new(&mut body);
+    json.begin_array();
+    for name in &names {
+        let info = match request.app.databases.stores.database(name).await {
+            Ok(database) => database.info().await.map_err(ApiError::from),
+            Err(error) => Err(error),
+        };
+        match info {
+            Ok(info) => {
+                json.begin_object().name("key").str(name);
+                json.name("info").begin_object();
+                write_info(&mut json, name, &info);
+                json.end_object().end_object();
+            }
+            Err(error) if named && error.status().is_client_error() => {
+                json.begin_object().name("key").str(name).name("error").str("not_found").end_object();
+            }
+            // Dropped since it was listed.
+            Err(error) if error.is_no_database() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    json.end_array();
+    Ok(response::json(StatusCode::OK, body))
+}
+
+fn name_range(params: &Params) -> Result<NameRange> {
+    let mut range = NameRange::default();
+    for (name, value) in params.iter() {
+        match name {
+            "startkey" | "start_key" => range.start = Some(key(value)?),
+            "endkey" | "end_key" => range.end = Some(key(value)?),
+            "key" => {
+                range.start = Some(key(value)?);
+                range.end = range.start.clone();
+            }
+            "limit" => range.limit = Some(usize::try_from(params::parse_count(value)?).unwrap_or(usize::MAX)),
+            "skip" => range.skip = usize::try_from(params::parse_count(value)?).unwrap_or(usize::MAX),
+            "descending" => range.descending = params::parse_bool(value)?,
+            _ => {}
+        }
+    }
+    Ok(range)
+}
+
+fn key(value: &str) -> Result<String> {
+    let json = params::parse_json(value)?;
+    json.root().as_str().map(|key| key.into_owned()).ok_or_else(|| ApiError::bad_request("keys must be strings"))
+}

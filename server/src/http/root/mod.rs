@@ -1,0 +1,76 @@
+//! Endpoints of the server itself: `/`, `/_up`, `/_uuids`, `/_active_tasks`.
+
+pub(crate) mod databases;
+pub(crate) mod session;
+
+use hyper::StatusCode;
+use hyper::header::{CACHE_CONTROL, EXPIRES, HeaderValue, PRAGMA};
+use model::JsonWriter;
+
+use crate::http::database::relocate;
+use crate::http::error::{ApiError, Result};
+use crate::http::request::Request;
+use crate::http::wire::response::{self, Response};
+
+/// The release of CouchDB whose API this is; clients parse it.
+const API_VERSION: &str = concat!("3.5.1+couch-layer.", env!("CARGO_PKG_VERSION"));
+
+/// Ids in one answer of `/_uuids`.
+const MAX_UUIDS: usize = 1000;
+
+pub(crate) fn welcome(request: &Request) -> Result<Response> {
+    Ok(response::object(|json| {
+        json.name("couchdb").str("Welcome");
+        json.name("version").str(API_VERSION);
+        json.name("uuid").str(&request.app.uuid);
+        json.name("features").begin_array().end_array();
+        json.name("vendor").begin_object();
+        json.name("name").str("couch-layer");
+        json.name("version").str(env!("CARGO_PKG_VERSION"));
+        json.end_object();
+    }))
+}
+
+pub(crate) fn up() -> Result<Response> {
+    Ok(response::object(|json| {
+        json.name("status").str("ok");
+        json.name("seeds").begin_object().end_object();
+    }))
+}
+
+pub(crate) fn active_tasks(request: &Request) -> Result<Response> {
+    let mut body = Vec::new();
+    let mut json = JsonWriter::new(&mut body);
+    json.begin_array();
+    relocate::write_tasks(&request.app.relocations, &mut json);
+    json.end_array();
+    Ok(response::json(StatusCode::OK, body))
+}
+
+pub(crate) fn uuids(request: &Request) -> Result<Response> {
+    let count = match request.params.get("count") {
+        None => 1,
+        Some(text) => match text.parse::<i64>() {
+            Ok(count) if count > MAX_UUIDS as i64 => {
+                return Err(ApiError::bad_request("count parameter too large"));
+            }
+            Ok(count) => usize::try_from(count).ok(),
+            Err(_) => None,
+        }
+        .ok_or_else(|| ApiError::bad_request("count must be a positive integer"))?,
+    };
+    let made = request.app.fresh_ids(count)?;
+    let mut response = response::object(|json| {
+        json.name("uuids").begin_array();
+        for uuid in &made {
+            json.str(uuid);
+        }
+        json.end_array();
+    });
+    let headers = response.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(PRAGMA, HeaderValue::from_static("no-cache"));
+    // A date in the past, as CouchDB has it: nobody shall hand the same ids out twice.
+    headers.insert(EXPIRES, HeaderValue::from_static("Mon, 01 Jan 1990 00:00:00 GMT"));
+    Ok(response)
+}

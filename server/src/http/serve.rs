@@ -1,0 +1,199 @@
+//! One request, from its head to its answer.
+//!
+//! ```text
+//!   serve ─── request id, log line, no panic beyond this point
+//!      │
+//!   answer ── preflight, host, authentication, authorisation
+//!      │
+//!   routes ── path and method to a handler
+//! ```
+
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::FutureExt;
+use hyper::body::Incoming;
+use hyper::header::{CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue, SERVER, SET_COOKIE};
+use hyper::http::request::Parts;
+use hyper::{Method, StatusCode};
+
+use crate::http::access::auth::{self, User};
+use crate::http::app::App;
+use crate::http::error::{ApiError, Result};
+use crate::http::request::Request;
+use crate::http::routes::{self, Route, Who};
+use crate::http::wire::body::RequestBody;
+use crate::http::wire::params::{self, Params};
+use crate::http::wire::response::{self, Body, Response};
+
+/// Serves a request. There is an answer whatever happens.
+pub(crate) async fn serve(
+    app: Arc<App>,
+    request: hyper::Request<Incoming>,
+    peer: SocketAddr,
+) -> Result<Response, Infallible> {
+    let started = Instant::now();
+    let (parts, incoming) = request.into_parts();
+    let id = request_id(&app, &parts.headers);
+    let origin = parts.headers.get(hyper::header::ORIGIN).cloned();
+    let (method, uri) = (parts.method.clone(), parts.uri.clone());
+
+    let answer = AssertUnwindSafe(answer(&app, parts, incoming)).catch_unwind().await;
+    let mut response = answer.unwrap_or_else(|_| {
+        tracing::error!(%method, path = uri.path(), "a request ended in a panic");
+        let error = ApiError::internal().with_header(CONNECTION, HeaderValue::from_static("close"));
+        response::refusal(error)
+    });
+    if method == Method::HEAD && matches!(response.body(), Body::Streamed(_)) {
+        // Its writer stops when it sees that nobody reads.
+        *response.body_mut() = Body::Untold;
+    }
+    let headers = response.headers_mut();
+    headers.insert(SERVER, HeaderValue::from_static(concat!("couch-layer/", env!("CARGO_PKG_VERSION"))));
+    headers.insert(HeaderName::from_static("x-couch-request-id"), id);
+    app.options.cors.apply(origin.as_ref(), headers);
+    let took_ms = started.elapsed().as_secs_f64() * 1000.0;
+    tracing::debug!(peer = %peer.ip(), "{method} {} {} {took_ms:.1} ms", uri.path(), response.status().as_u16());
+    Ok(response)
+}
+
+/// The client's own request id where it may stand in a header and a log, otherwise a new one.
+fn request_id(app: &App, headers: &HeaderMap) -> HeaderValue {
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    match headers.get("x-couch-request-id") {
+        Some(id) if !id.is_empty() && id.len() <= 36 && id.as_bytes().iter().all(is_plain) => id.clone(),
+        _ => HeaderValue::try_from(app.request_ids.next()).unwrap_or_else(|_| HeaderValue::from_static("0000000000")),
+    }
+}
+
+async fn answer(app: &Arc<App>, parts: Parts, incoming: Incoming) -> Response {
+    let Parts { method, uri, headers, .. } = parts;
+    if let Some(preflight) = app.options.cors.preflight(&method, &headers) {
+        return preflight;
+    }
+    let mut request = Request {
+        app: app.clone(),
+        method: effective_method(method, &headers),
+        headers,
+        params: Params::default(),
+        user: User::Anonymous,
+        body: RequestBody::new(incoming, app.options.max_request_size),
+    };
+    let mut renewal = None;
+    let outcome = admit_and_route(&mut request, &uri, &mut renewal).await;
+    let close = matches!(&outcome, Err(error) if error.status() == StatusCode::PAYLOAD_TOO_LARGE);
+    if !close {
+        request.body.discard().await;
+    }
+    let mut response = outcome.unwrap_or_else(response::refusal);
+    if let Some(cookie) = renewal
+        && !response.headers().contains_key(SET_COOKIE)
+    {
+        response.headers_mut().insert(SET_COOKIE, cookie);
+    }
+    response
+}
+
+/// `GET` for `HEAD`, and what a `POST` from a client that knows only `GET` and `POST` stands for.
+fn effective_method(method: Method, headers: &HeaderMap) -> Method {
+    let method = match headers.get("x-http-method-override").and_then(|value| value.to_str().ok()) {
+        Some(meant @ ("GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "COPY")) if method == Method::POST => {
+            Method::from_bytes(meant.as_bytes()).unwrap_or(method)
+        }
+        _ => method,
+    };
+    if method == Method::HEAD { Method::GET } else { method }
+}
+
+async fn admit_and_route(
+    request: &mut Request,
+    uri: &hyper::Uri,
+    renewal: &mut Option<HeaderValue>,
+) -> Result<Response> {
+    if request.app.auth.is_party() {
+        refuse_rebound_host(&request.headers)?;
+    }
+    let (segments, is_no_name) = params::segments(uri.path())?;
+    if is_no_name && request.method != Method::GET {
+        return Err(params::not_utf8());
+    }
+    request.params = Params::parse(uri.query().unwrap_or(""))?;
+    let is_login = request.method == Method::POST && segments.first().is_some_and(|first| first == "_session");
+    if !is_login {
+        let found = request.app.auth.authenticate(&request.headers)?;
+        request.user = found.user;
+        *renewal = found.renewal;
+    }
+    let (route, names) = routes::find(&segments)?;
+    // While a database moves, its writes wait here for the moment in which they could fail.
+    let _admitted = match route.database(&names) {
+        Some(db) if route.waits_for_moves(&request.method) => request.app.relocations.admit(db).await,
+        _ => None,
+    };
+    let outcome = authorize_and_answer(request, route, &names, is_no_name).await;
+    match (&outcome, route.database(&names)) {
+        (Err(error), Some(name)) if request.method == Method::GET && error.is_stale_handle() => {
+            request.app.databases.forget(name);
+            authorize_and_answer(request, route, &names, is_no_name).await
+        }
+        _ => outcome,
+    }
+}
+
+async fn authorize_and_answer(
+    request: &mut Request,
+    route: &Route,
+    names: &[&str],
+    is_no_name: bool,
+) -> Result<Response> {
+    authorize(request, route, names).await?;
+    if is_no_name && let Some(db) = route.database(names) {
+        request.database(db).await?;
+        return Err(ApiError::not_found("missing"));
+    }
+    route.answer(request, names).await
+}
+
+/// While everyone is the administrator, a web page must not become one by pointing its own name at
+/// loopback (DNS rebinding): the browser then sends that name as `Host`.
+fn refuse_rebound_host(headers: &HeaderMap) -> Result<()> {
+    let Some(host) = headers.get(HOST) else { return Ok(()) };
+    let host = host.to_str().unwrap_or("");
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let name = name.trim_start_matches('[').trim_end_matches(']');
+    let is_local = name.is_empty()
+        || name.parse::<IpAddr>().is_ok()
+        || name.eq_ignore_ascii_case("localhost")
+        || name.to_ascii_lowercase().ends_with(".localhost");
+    if is_local {
+        return Ok(());
+    }
+    Err(ApiError::forbidden(
+        "without an administrator this server answers to localhost only; set COUCHDB_USER and COUCHDB_PASSWORD",
+    ))
+}
+
+async fn authorize(request: &Request, route: &Route, names: &[&str]) -> Result<()> {
+    if request.user.is_admin() {
+        return Ok(());
+    }
+    match route.who(&request.method, names) {
+        Who::Public => Ok(()),
+        Who::ServerAdmin => Err(ApiError::unauthorized("You are not a server admin.")),
+        Who::DatabaseAdmin => Err(ApiError::unauthorized("You are not a server or db admin.")),
+        Who::Reader | Who::Writer => {
+            let Some(db) = route.database(names) else { return Ok(()) };
+            let security = request.database(db).await?.security().await?;
+            if auth::is_public(&security) {
+                return Ok(());
+            }
+            Err(ApiError::unauthorized("You are not authorized to access this db."))
+        }
+    }
+}

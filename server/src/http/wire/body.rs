@@ -1,0 +1,218 @@
+//! Reading the bodies of requests.
+//!
+//! Two limits hold: on what is read from the connection, checked against `Content-Length` before the
+//! first byte and while reading when there is none, and on what gzip unpacks it to.
+
+use std::io::Read;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use hyper::StatusCode;
+use hyper::body::{Body as _, Incoming};
+use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap};
+use model::{JsonErrorKind, JsonRef, JsonText};
+
+use crate::http::error::{ApiError, Result};
+
+/// How long a client may pause within a body.
+const PAUSE: Duration = Duration::from_secs(60);
+
+/// Bodies over this many bytes are parsed and unpacked beside the threads that serve requests.
+const LARGE: usize = 256 * 1024;
+
+/// What a request had as its body, not read yet.
+#[derive(Debug)]
+pub(crate) struct RequestBody {
+    incoming: Option<Incoming>,
+    limit: usize,
+}
+
+impl RequestBody {
+    pub(crate) fn new(incoming: Incoming, limit: usize) -> Self {
+        RequestBody { incoming: Some(incoming), limit }
+    }
+
+    /// Whether the request says that it has no body.
+    pub(crate) fn is_absent(&self) -> bool {
+        self.incoming.as_ref().is_none_or(|incoming| incoming.is_end_stream())
+    }
+
+    /// The whole body, unpacked where it is gzip.
+    pub(crate) async fn bytes(&mut self, headers: &HeaderMap) -> Result<Bytes> {
+        enum Encoding {
+            Identity,
+            Gzip,
+        }
+        let encoding = match headers.get(CONTENT_ENCODING).map(|value| value.as_bytes()) {
+            None => Encoding::Identity,
+            Some(value) if value.is_empty() || value.eq_ignore_ascii_case(b"identity") => Encoding::Identity,
+            Some(value) if value.eq_ignore_ascii_case(b"gzip") => Encoding::Gzip,
+            Some(other) => {
+                let other = String::from_utf8_lossy(other);
+                return Err(ApiError::bad_content_type(format!("{other} is not a supported content encoding.")));
+            }
+        };
+        let packed = self.read().await?;
+        match encoding {
+            Encoding::Identity => Ok(packed),
+            Encoding::Gzip => {
+                let limit = self.limit;
+                if packed.len() > LARGE / 16 {
+                    beside(move || gunzip(&packed, limit)).await?
+                } else {
+                    gunzip(&packed, limit)
+                }
+            }
+        }
+    }
+
+    async fn read(&mut self) -> Result<Bytes> {
+        let Some(mut incoming) = self.incoming.take() else { return Ok(Bytes::new()) };
+        let announced = incoming.size_hint();
+        if announced.lower() > self.limit as u64 {
+            return Err(ApiError::too_large());
+        }
+        let mut whole: Option<Bytes> = None;
+        let mut joined = BytesMut::new();
+        loop {
+            let frame = match tokio::time::timeout(PAUSE, incoming.frame()).await {
+                Ok(Some(Ok(frame))) => frame,
+                Ok(None) => break,
+                Ok(Some(Err(_))) => return Err(ApiError::bad_request("the request ended within its body")),
+                Err(_) => {
+                    let reason = "the client paused too long within its request";
+                    return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "timeout", reason));
+                }
+            };
+            let Ok(data) = frame.into_data() else { continue };
+            match whole.take() {
+                // Most bodies are one frame, which is not copied.
+                None if joined.is_empty() => whole = Some(data),
+                None => joined.extend_from_slice(&data),
+                Some(first) => {
+                    joined.reserve(first.len() + data.len());
+                    joined.extend_from_slice(&first);
+                    joined.extend_from_slice(&data);
+                }
+            }
+            if whole.as_ref().map_or(joined.len(), Bytes::len) > self.limit {
+                return Err(ApiError::too_large());
+            }
+        }
+        Ok(whole.unwrap_or_else(|| joined.freeze()))
+    }
+
+    /// The body as JSON. An absent body is not JSON.
+    pub(crate) async fn json(&mut self, headers: &HeaderMap) -> Result<JsonText> {
+        let bytes = self.bytes(headers).await?;
+        if bytes.len() > LARGE { beside(move || parse(&bytes)).await? } else { parse(&bytes) }
+    }
+
+    /// The body as a JSON object, from a client that says `Content-Type: application/json`.
+    pub(crate) async fn json_object(&mut self, headers: &HeaderMap) -> Result<JsonText> {
+        require_json(headers)?;
+        let json = self.json(headers).await?;
+        if json.root().is_object() {
+            Ok(json)
+        } else {
+            Err(ApiError::bad_request("Request body must be a JSON object"))
+        }
+    }
+
+    /// Reads and forgets what is left of a small body, so that the connection can carry the next
+    /// request. What is larger ends the connection instead, which costs the client less.
+    pub(crate) async fn discard(&mut self) {
+        const AT_MOST: usize = 256 * 1024;
+        const PATIENCE: Duration = Duration::from_secs(2);
+        let Some(mut incoming) = self.incoming.take() else { return };
+        if incoming.size_hint().lower() > AT_MOST as u64 {
+            return;
+        }
+        let drain = async {
+            let mut seen = 0;
+            while let Some(Ok(frame)) = incoming.frame().await {
+                seen += frame.data_ref().map_or(0, Bytes::len);
+                if seen > AT_MOST {
+                    break;
+                }
+            }
+        };
+        // Whether it was drained in time decides only if the connection lives on.
+        let _ = tokio::time::timeout(PATIENCE, drain).await;
+    }
+}
+
+/// Refuses a request whose content is not said to be JSON.
+pub(crate) fn require_json(headers: &HeaderMap) -> Result<()> {
+    if content_type_is(headers, "application/json") {
+        return Ok(());
+    }
+    Err(ApiError::bad_content_type("Content-Type must be application/json"))
+}
+
+/// Whether the request says that its body is of this type, whatever the parameters behind it.
+pub(crate) fn content_type_is(headers: &HeaderMap, expected: &str) -> bool {
+    let Some(value) = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()) else { return false };
+    value.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case(expected))
+}
+
+fn parse(bytes: &[u8]) -> Result<JsonText> {
+    JsonText::parse(bytes).map_err(|error| match error.kind {
+        JsonErrorKind::TooLarge => ApiError::too_large(),
+        _ => ApiError::invalid_json(),
+    })
+}
+
+/// Unpacks gzip, of any number of members, up to `limit` bytes.
+fn gunzip(packed: &[u8], limit: usize) -> Result<Bytes> {
+    let mut unpacked = Vec::new();
+    let decoder = flate2::read::MultiGzDecoder::new(packed);
+    decoder
+        .take((limit as u64).saturating_add(1))
+        .read_to_end(&mut unpacked)
+        .map_err(|_| ApiError::bad_request("Request body is not properly gzipped."))?;
+    if unpacked.len() > limit {
+        return Err(ApiError::too_large());
+    }
+    Ok(unpacked.into())
+}
+
+/// Runs what takes long on a thread that may.
+async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(|_| ApiError::internal())
+}
+
+/// The value of a member that must be an array, where it is there at all.
+pub(crate) fn array_member<'a>(object: &'a JsonText, name: &'static str) -> Result<Option<JsonRef<'a>>> {
+    match object.get(name) {
+        None => Ok(None),
+        Some(value) if value.is_array() => Ok(Some(value)),
+        Some(_) => Err(ApiError::bad_request(format!("`{name}` parameter must be an array."))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn gzip_unpacks_up_to_the_limit() {
+        let bomb = gzip(&vec![0; 10_000_000]);
+        assert!(bomb.len() < 20_000);
+        assert_eq!(gunzip(&bomb, 9_999_999).unwrap_err().status(), 413);
+        assert_eq!(gunzip(&bomb, 10_000_000).unwrap().len(), 10_000_000);
+        assert_eq!(gunzip(b"not gzip", 100).unwrap_err().status(), 400);
+        assert_eq!(gunzip(&bomb[..bomb.len() / 2], 100_000_000).unwrap_err().status(), 400);
+        let two_members = [gzip(b"{\"a\""), gzip(b":1}")].concat();
+        assert_eq!(gunzip(&two_members, 100).unwrap(), "{\"a\":1}");
+    }
+}

@@ -1,0 +1,6 @@
+//! Bytes of the wire: what every endpoint needs to read a request and to write an answer.
+
+pub(crate) mod body;
+pub(crate) mod params;
+pub(crate) mod quotes;
+pub(crate) mod response;

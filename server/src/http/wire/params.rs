@@ -1,0 +1,177 @@
+//! The parts of a URL: path segments and the query's parameters, decoded.
+//!
+//! A segment is split off before it is decoded, so that `%2F` is a slash inside a name. As in
+//! CouchDB (`decode_plus_to_space`), `+` is a space, in the path too; empty segments (a trailing
+//! slash) do not count; of a parameter that is repeated the last one counts.
+
+use std::borrow::Cow;
+use std::str::FromStr;
+
+use model::{JsonText, RevId};
+use percent_encoding::percent_decode_str;
+
+use crate::http::error::{ApiError, Result};
+
+/// Splits and decodes a path. The flag says that a name within a database is not UTF-8. Nothing can have such
+/// a name: reads answer 404 and writes 400.
+pub(crate) fn segments(path: &str) -> Result<(Vec<String>, bool)> {
+    let mut segments = Vec::new();
+    let mut is_no_name = false;
+    for segment in path.split('/').filter(|segment| !segment.is_empty()) {
+        segments.push(match decode_form(segment) {
+            Err(_) if !segments.is_empty() && has_valid_escapes(segment) => {
+                is_no_name = true;
+                String::from_utf8_lossy(&percent_decode_str(segment).collect::<Vec<u8>>()).into_owned()
+            }
+            decoded => decoded?,
+        });
+    }
+    Ok((segments, is_no_name))
+}
+
+/// Whether each percent sign is followed by two hexadecimal digits.
+fn has_valid_escapes(text: &str) -> bool {
+    let mut rest = text.as_bytes();
+    while let Some(at) = rest.iter().position(|&byte| byte == b'%') {
+        match rest.get(at + 1..at + 3) {
+            Some(digits) if digits.iter().all(u8::is_ascii_hexdigit) => rest = &rest[at + 3..],
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// Decodes percent signs; 400 for one that is followed by anything but two hexadecimal digits, and
+/// for text that is not UTF-8.
+pub(crate) fn decode(text: &str) -> Result<Cow<'_, str>> {
+    if !has_valid_escapes(text) {
+        return Err(ApiError::bad_request("invalid_url_encoding"));
+    }
+    percent_decode_str(text).decode_utf8().map_err(|_| not_utf8())
+}
+
+pub(crate) fn not_utf8() -> ApiError {
+    ApiError::bad_request("the URL is not UTF-8")
+}
+
+/// A path segment as CouchDB encodes it (`couch_util:url_encode`).
+pub(crate) fn encode(segment: &str) -> impl std::fmt::Display + '_ {
+    use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+    const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b':');
+    utf8_percent_encode(segment, KEPT)
+}
+
+/// The parameters of a query.
+#[derive(Debug, Default)]
+pub(crate) struct Params(Vec<(String, String)>);
+
+impl Params {
+    /// Decodes a query, or a form.
+    pub(crate) fn parse(query: &str) -> Result<Self> {
+        let mut params = Vec::new();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            params.push((decode_form(name)?, decode_form(value)?));
+        }
+        Ok(Params(params))
+    }
+
+    /// All of them, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// The value of a parameter.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Whether the parameter is `true`. Anything else is no, as CouchDB has it for documents and feeds.
+    pub(crate) fn is_true(&self, name: &str) -> bool {
+        self.get(name) == Some("true")
+    }
+
+    /// The value of a parameter that is a revision.
+    pub(crate) fn rev(&self, name: &str) -> Result<Option<RevId>> {
+        self.get(name).map(parse_rev).transpose()
+    }
+}
+
+fn decode_form(text: &str) -> Result<String> {
+    if memchr::memchr2(b'%', b'+', text.as_bytes()).is_none() {
+        return Ok(text.to_owned());
+    }
+    if text.contains('+') {
+        return decode(&text.replace('+', " ")).map(Cow::into_owned);
+    }
+    decode(text).map(Cow::into_owned)
+}
+
+/// A revision from outside.
+pub(crate) fn parse_rev(text: &str) -> Result<RevId> {
+    RevId::from_str(text).map_err(|_| ApiError::bad_request("Invalid rev format"))
+}
+
+/// A boolean of `_all_docs` and its kin: `true` or `false` in any case, or 400.
+pub(crate) fn parse_bool(value: &str) -> Result<bool> {
+    if value.eq_ignore_ascii_case("true") {
+        Ok(true)
+    } else if value.eq_ignore_ascii_case("false") {
+        Ok(false)
+    } else {
+        Err(ApiError::query_parse(format!("Invalid boolean parameter: {value:?}")))
+    }
+}
+
+/// A count of `_all_docs` and its kin, or 400.
+pub(crate) fn parse_count(value: &str) -> Result<u64> {
+    if let Ok(count) = value.parse() {
+        return Ok(count);
+    }
+    let what = if value.parse::<i128>().is_ok() { "positive integer" } else { "integer" };
+    Err(ApiError::query_parse(format!("Invalid value for {what}: {value:?}")))
+}
+
+/// A parameter that is JSON.
+pub(crate) fn parse_json(value: &str) -> Result<JsonText> {
+    JsonText::parse(value.as_bytes()).map_err(|_| ApiError::invalid_json())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slash_inside_a_segment_does_not_split_it() {
+        assert_eq!(segments("/a%2Fb//c+d/").unwrap(), (vec!["a/b".into(), "c d".into()], false));
+        assert_eq!(segments("/").unwrap(), (vec![], false));
+        assert!(segments("/db/%ff").unwrap().1);
+        for wrong in ["/a%", "/a%2", "/a%zz", "/%ff"] {
+            assert_eq!(segments(wrong).unwrap_err().status(), 400, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn parameters_are_decoded_and_the_last_one_counts() {
+        let params = Params::parse("a=1&b=x+y%2B&&c&a=2").unwrap();
+        assert_eq!(params.get("a"), Some("2"));
+        assert_eq!(params.get("b"), Some("x y+"));
+        assert_eq!(params.get("c"), Some(""));
+        assert_eq!(params.get("d"), None);
+        assert!(Params::parse("a=%g0").is_err());
+    }
+
+    #[test]
+    fn values_of_the_wrong_kind_are_refused_by_name() {
+        assert!(parse_bool("TRUE").unwrap());
+        assert_eq!(parse_bool("maybe").unwrap_err().error(), "query_parse_error");
+        assert_eq!(parse_count("17").unwrap(), 17);
+        assert!(parse_count("-1").unwrap_err().reason().contains("positive"));
+        assert!(parse_count("x").unwrap_err().reason().contains("integer"));
+    }
+
+    #[test]
+    fn ids_are_encoded_as_couchdb_does() {
+        assert_eq!(encode("_design/a b").to_string(), "_design%2Fa%20b");
+    }
+}

@@ -1,0 +1,138 @@
+//! Raw `"`, `<` and `>` in a query, as every CouchDB tutorial writes them (`?startkey="a"`).
+//!
+//! RFC 3986 wants them escaped. CouchDB takes them as they are; the `http` crate, inside hyper, refuses
+//! exactly these three and answers an empty 400. [`Quotes`] stands between the socket and hyper and writes
+//! `%22`, `%3C` and `%3E` instead, in the query of a request line and nowhere else:
+//!
+//! ```text
+//!   socket ── Quotes ── hyper ── service
+//!               ▲                   │
+//!               └── BodyLength ◄────┘   what hyper has parsed: how long is the body behind this head?
+//! ```
+//!
+//! Which bytes are a request line is not guessed. `Quotes` hands out a head up to its end and not a byte
+//! more. Hyper calls the service as soon as it has parsed the head, before it reads on, and the service
+//! says which length hyper found. So the two never disagree about where the next request begins. The body of
+//! a chunked request is followed in its plain form only, without extensions and trailers.
+//!
+//! Where anything is unclear, `Quotes` changes nothing on this connection any more: [`State::Through`].
+//! Escaping never changes a request that hyper would have accepted without it.
+//!
+//! [ADR 0022](../../../../../docs/adr/0022-raw-quotes-in-queries.md) has the proof.
+
+mod framing;
+
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use bytes::BytesMut;
+use hyper::body::Body;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use framing::State;
+
+/// What follows a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Length {
+    Exact(u64),
+    Chunked,
+}
+
+/// Where the service tells the reader how long the body of the request just parsed is.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct BodyLength(Arc<Mutex<Option<Length>>>);
+
+impl BodyLength {
+    /// Says what hyper found. Call it where hyper calls the service, before any future is polled.
+    pub(crate) fn tell(&self, body: &impl Body) {
+        let length = body.size_hint().exact().map_or(Length::Chunked, Length::Exact);
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(length);
+    }
+
+    fn take(&self) -> Option<Length> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// A connection whose request lines hyper can read.
+#[derive(Debug)]
+pub(crate) struct Quotes<S> {
+    stream: S,
+    state: State,
+    length: BodyLength,
+    /// Bytes that were read and not looked at, since they are behind a head.
+    behind: BytesMut,
+    /// Bytes of a request line that are escaped and not handed out.
+    escaped: BytesMut,
+}
+
+impl<S> Quotes<S> {
+    /// Wraps a connection. The service tells `length` of every request.
+    pub(crate) fn new(stream: S, length: BodyLength) -> Self {
+        Quotes { stream, state: State::BeforeRequest, length, behind: BytesMut::new(), escaped: BytesMut::new() }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Quotes<S> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.escaped.is_empty() {
+            if this.state == State::HeadEnded {
+                this.state = State::behind_head(this.length.take());
+            }
+            if this.behind.is_empty() {
+                let begin = out.filled().len();
+                ready!(Pin::new(&mut this.stream).poll_read(cx, out))?;
+                let read = &out.filled()[begin..];
+                let (part, quotes) = this.state.advance(read);
+                this.behind.extend_from_slice(&read[part..]);
+                if !quotes.is_empty() {
+                    framing::escape(&read[..part], &quotes, &mut this.escaped);
+                }
+                out.set_filled(if quotes.is_empty() { begin + part } else { begin });
+            } else {
+                let fits = this.behind.len().min(out.remaining());
+                let (part, quotes) = this.state.advance(&this.behind[..fits]);
+                let taken = this.behind.split_to(part);
+                match quotes.is_empty() {
+                    true => out.put_slice(&taken),
+                    false => framing::escape(&taken, &quotes, &mut this.escaped),
+                }
+            }
+        }
+        let fits = this.escaped.len().min(out.remaining());
+        out.put_slice(&this.escaped.split_to(fits));
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Quotes<S> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests;

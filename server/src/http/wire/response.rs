@@ -1,0 +1,260 @@
+//! Responses: whole ones, and ones that are written while they are sent.
+//!
+//! A streamed body ends well only when its writer comes to its end. One that is dropped before, by a
+//! panic say, breaks the connection, so that no client takes half an answer for a whole one.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use hyper::StatusCode;
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH, LOCATION};
+use tokio::sync::mpsc;
+
+use crate::http::error::ApiError;
+
+/// A response of this server.
+pub(crate) type Response = hyper::Response<Body>;
+
+/// Pieces that a writer may be ahead of its client. Each is a page of an answer, so this bounds the
+/// memory that a slow client holds.
+const PIECES_AHEAD: usize = 2;
+
+/// The body of a response.
+#[derive(Debug)]
+pub(crate) enum Body {
+    /// All of it; `None` once it is sent.
+    Whole(Option<Bytes>),
+    /// Piece by piece, from a [`BodyWriter`].
+    Streamed(mpsc::Receiver<Piece>),
+    /// What would have been streamed, in an answer to `HEAD`: nothing, of unknown length.
+    Untold,
+}
+
+/// What a writer sends to its body.
+#[derive(Debug)]
+pub(crate) enum Piece {
+    Bytes(Bytes),
+    End,
+}
+
+/// The writer of a streamed body went away before the end.
+#[derive(Debug)]
+pub(crate) struct Broken;
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the answer broke off")
+    }
+}
+
+impl std::error::Error for Broken {}
+
+impl HttpBody for Body {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        match self.get_mut() {
+            Body::Whole(bytes) => {
+                Poll::Ready(bytes.take().filter(|bytes| !bytes.is_empty()).map(|b| Ok(Frame::data(b))))
+            }
+            Body::Untold => Poll::Ready(None),
+            Body::Streamed(pieces) => pieces.poll_recv(cx).map(|piece| match piece {
+                Some(Piece::Bytes(bytes)) => Some(Ok(Frame::data(bytes))),
+                Some(Piece::End) => None,
+                None => Some(Err(Broken)),
+            }),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Body::Whole(bytes) if bytes.as_ref().is_none_or(Bytes::is_empty))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Body::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            Body::Streamed(_) | Body::Untold => SizeHint::default(),
+        }
+    }
+}
+
+/// The client is gone, or its connection is closing.
+#[derive(Debug)]
+pub(crate) struct Gone;
+
+/// Writes a streamed body.
+#[derive(Debug)]
+pub(crate) struct BodyWriter(mpsc::Sender<Piece>);
+
+impl BodyWriter {
+    /// Hands over a piece; waits while the client is slower than the writer.
+    pub(crate) async fn send(&self, bytes: impl Into<Bytes>) -> Result<(), Gone> {
+        let bytes = bytes.into();
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.0.send(Piece::Bytes(bytes)).await.map_err(|_| Gone)
+    }
+
+    /// Completes when the client is gone.
+    pub(crate) async fn gone(&self) {
+        self.0.closed().await;
+    }
+}
+
+/// Why a streamed body is not written to its end.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// Nobody reads it.
+    Gone,
+    /// The rest cannot be had.
+    Failed(ApiError),
+}
+
+impl From<Gone> for Stop {
+    fn from(_: Gone) -> Self {
+        Stop::Gone
+    }
+}
+
+impl From<ApiError> for Stop {
+    fn from(error: ApiError) -> Self {
+        Stop::Failed(error)
+    }
+}
+
+impl From<model::Error> for Stop {
+    fn from(error: model::Error) -> Self {
+        Stop::Failed(error.into())
+    }
+}
+
+/// A body that `write` writes, on a task of its own, while it is sent. When it fails on the way, the
+/// body ends with CouchDB's error line in the middle of the answer (`send_chunked_error`), which makes
+/// it unreadable as a whole, as it must be.
+pub(crate) fn stream<F, Fut>(write: F) -> Body
+where
+    F: FnOnce(BodyWriter) -> Fut,
+    Fut: Future<Output = Result<(), Stop>> + Send + 'static,
+{
+    let (sender, receiver) = mpsc::channel(PIECES_AHEAD);
+    let writing = write(BodyWriter(sender.clone()));
+    tokio::spawn(async move {
+        let last = match writing.await {
+            Ok(()) => None,
+            Err(Stop::Gone) => return,
+            Err(Stop::Failed(error)) => {
+                let mut line = vec![b'\n'];
+                let mut json = model::JsonWriter::new(&mut line);
+                json.begin_object();
+                json.name("code").u64(error.status().as_u16().into());
+                error.write_members(&mut json);
+                json.end_object();
+                line.push(b'\n');
+                Some(Piece::Bytes(line.into()))
+            }
+        };
+        for piece in last.into_iter().chain([Piece::End]) {
+            // Nobody is left to be told when the client is gone.
+            let _ = sender.send(piece).await;
+        }
+    });
+    Body::Streamed(receiver)
+}
+
+/// A response with a body of JSON, whole or streamed, and the headers every one of CouchDB's has.
+pub(crate) fn with_json(status: StatusCode, body: Body) -> Response {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("must-revalidate"));
+    response
+}
+
+/// A response that is `body`, complete JSON, and a line feed as CouchDB has it.
+pub(crate) fn json(status: StatusCode, mut body: Vec<u8>) -> Response {
+    body.push(b'\n');
+    with_json(status, Body::Whole(Some(body.into())))
+}
+
+/// 200 and a JSON object that `write` fills.
+pub(crate) fn object(write: impl FnOnce(&mut model::JsonWriter<'_>)) -> Response {
+    object_with(StatusCode::OK, write)
+}
+
+/// A JSON object that `write` fills.
+pub(crate) fn object_with(status: StatusCode, write: impl FnOnce(&mut model::JsonWriter<'_>)) -> Response {
+    let mut body = Vec::with_capacity(256);
+    let mut out = model::JsonWriter::new(&mut body);
+    out.begin_object();
+    write(&mut out);
+    out.end_object();
+    json(status, body)
+}
+
+/// `{"ok":true}`
+pub(crate) fn ok(status: StatusCode) -> Response {
+    object_with(status, |json| {
+        json.name("ok").bool(true);
+    })
+}
+
+/// A status, no body.
+pub(crate) fn empty(status: StatusCode) -> Response {
+    let mut response = Response::new(Body::Whole(None));
+    *response.status_mut() = status;
+    response
+}
+
+/// The answer to a refused request.
+pub(crate) fn refusal(error: ApiError) -> Response {
+    let mut response = object_with(error.status(), |json| error.write_members(json));
+    response.headers_mut().extend(error.into_headers());
+    response
+}
+
+/// A whole body of another type than JSON.
+pub(crate) fn typed(content_type: &str, body: Vec<u8>) -> Response {
+    let mut response = with_json(StatusCode::OK, Body::Whole(Some(body.into())));
+    if let Ok(value) = HeaderValue::try_from(content_type) {
+        response.headers_mut().insert(CONTENT_TYPE, value);
+    }
+    response
+}
+
+/// Sets `ETag` to `tag` in quotes. What cannot stand in a header is left out.
+pub(crate) fn set_etag(response: &mut Response, tag: &str) {
+    if let Ok(value) = HeaderValue::try_from(["\"", tag, "\""].concat()) {
+        response.headers_mut().insert(ETAG, value);
+    }
+}
+
+/// Sets `Location`. What cannot stand in a header is left out.
+pub(crate) fn set_location(response: &mut Response, location: String) {
+    if let Ok(value) = HeaderValue::try_from(location) {
+        response.headers_mut().insert(LOCATION, value);
+    }
+}
+
+/// Whether the client has the version named `tag` already (`If-None-Match`, weak or strong).
+pub(crate) fn has_version(headers: &HeaderMap, tag: &str) -> bool {
+    headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok()).any(|value| {
+        value.split(',').any(|one| {
+            let one = one.trim();
+            one.strip_prefix("W/").unwrap_or(one).trim_matches('"') == tag
+        })
+    })
+}
+
+/// 304 with the tag of the version that the client has.
+pub(crate) fn not_modified(tag: &str) -> Response {
+    let mut response = empty(StatusCode::NOT_MODIFIED);
+    set_etag(&mut response, tag);
+    response
+}
