@@ -7,7 +7,6 @@
 //!   main ── cli ── cmd/{serve, ...}        one file for each command
 //!                    │
 //!                 engine                   an engine from a URL; a folder says which one it holds
-//!                 mango                    selectors: which documents a feed lets through
 //! ```
 
 #[cfg(not(any(
@@ -26,6 +25,5 @@ pub mod cli;
 pub mod cmd;
 pub mod engine;
 pub mod http;
-pub mod mango;
 mod relocation;
 mod report;

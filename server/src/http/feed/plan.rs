@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use mango::Selector;
 use model::{JsonRef, JsonText, Seq, Style};
 
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
 use crate::http::wire::params;
-use crate::mango::Selector;
 
 /// The longest pause of a feed, and the one it makes when the client names none.
 const DEFAULT_PAUSE: Duration = Duration::from_secs(60);

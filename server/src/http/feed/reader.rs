@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use std::future::Future;
 use std::sync::Arc;
 
+use mango::Selector;
 use model::{
     BulkGet, Change, ChangesBatch, ChangesRequest, GetOptions, JsonText, JsonWriter, OpenRev, Seq, Since, Style,
 };
@@ -15,7 +16,6 @@ use crate::http::app::App;
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 use crate::http::feed::plan::{FeedKind, Filter, Plan};
-use crate::mango::Selector;
 
 /// How often a database may move while a page of it is read.
 const MOST_MOVES: usize = 16;

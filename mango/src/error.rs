@@ -1,21 +1,21 @@
-//! Why a selector cannot be used, in the words CouchDB has for it.
+//! Why a query cannot be answered, in the words CouchDB has for it.
 
 use std::fmt;
 
 /// The longest piece of a caller's own selector that a reason repeats, in bytes.
 const MAX_ECHO: usize = 200;
 
-/// A selector that cannot be used. Its caller's fault, every time: status 400.
+/// A query that cannot be answered. Its caller's fault, every time: status 400.
 ///
-/// `_find` answers with [`error`](SelectorError::error) and [`reason`](SelectorError::reason);
+/// `_find` answers with [`error`](Error::error) and [`reason`](Error::reason);
 /// `_changes` answers `bad_request` with the reason alone (CouchDB's `couch_changes:check_selector/1`).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SelectorError {
+pub struct Error {
     error: &'static str,
     reason: String,
 }
 
-impl SelectorError {
+impl Error {
     /// The status of the answer, always 400.
     pub const fn status(&self) -> u16 {
         400
@@ -31,35 +31,53 @@ impl SelectorError {
         &self.reason
     }
 
-    pub(super) fn not_an_object() -> Self {
+    pub(crate) fn not_an_object() -> Self {
         Self { error: "bad_request", reason: "Selector error: expected a JSON object".into() }
     }
 
-    pub(super) fn missing_field_name() -> Self {
+    pub(crate) fn missing_field_name() -> Self {
         Self { error: "invalid_selector", reason: "One or more conditions is missing a field name.".into() }
     }
 
-    pub(super) fn bad_argument(operator: &str, argument: &str) -> Self {
+    pub(crate) fn bad_argument(operator: &str, argument: &str) -> Self {
         Self { error: "bad_arg", reason: format!("Bad argument for operator {operator}: {}", echo(argument)) }
     }
 
-    pub(super) fn not_supported(operator: &str) -> Self {
+    pub(crate) fn not_supported(operator: &str) -> Self {
         Self { error: "not_supported", reason: format!("Unsupported operator: {operator}") }
     }
 
-    pub(super) fn invalid_operator(operator: &str) -> Self {
+    pub(crate) fn invalid_operator(operator: &str) -> Self {
         Self { error: "invalid_operator", reason: format!("Invalid operator: {}", echo(operator)) }
     }
 
-    pub(super) fn invalid_field_name(field: &str) -> Self {
+    pub(crate) fn invalid_field_name(field: &str) -> Self {
         Self { error: "invalid_field_name", reason: format!("Invalid field name: {}", echo(field)) }
     }
 
-    pub(super) fn too_deep(limit: usize) -> Self {
+    pub(crate) fn too_many(limit: usize, what: &str) -> Self {
+        Self { error: "invalid_selector", reason: format!("The selector has more than {limit} {what}.") }
+    }
+
+    pub(crate) fn too_deep(limit: usize) -> Self {
         Self { error: "invalid_selector", reason: format!("The selector is nested deeper than {limit} levels.") }
     }
 
-    pub(super) fn bad_regex(pattern: &str, problem: &str) -> Self {
+    /// A parameter whose value is wrong: CouchDB's word for it, and what to say before the value.
+    pub(crate) fn bad_value(error: &'static str, says: &str, value: &str) -> Self {
+        Self { error, reason: format!("{says}{}", echo(value)) }
+    }
+
+    pub(crate) fn invalid_bookmark(word: &str) -> Self {
+        Self { error: "invalid_bookmark", reason: format!("Invalid bookmark value: {}", echo(&quoted(word))) }
+    }
+
+    /// What CouchDB says in one sentence.
+    pub(crate) fn plain(error: &'static str, reason: &str) -> Self {
+        Self { error, reason: reason.into() }
+    }
+
+    pub(crate) fn bad_regex(pattern: &str, problem: &str) -> Self {
         // The regex crate draws the pattern over several lines before the sentence that matters.
         let sentence = problem.lines().last().unwrap_or(problem).trim().trim_start_matches("error: ");
         Self {
@@ -69,16 +87,23 @@ impl SelectorError {
     }
 }
 
-impl fmt::Display for SelectorError {
+impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.reason)
     }
 }
 
-impl std::error::Error for SelectorError {}
+impl std::error::Error for Error {}
+
+/// `text` as JSON.
+fn quoted(text: &str) -> String {
+    let mut out = Vec::new();
+    model::JsonWriter::new(&mut out).str(text);
+    String::from_utf8_lossy(&out).into_owned()
+}
 
 /// `text`, or its beginning when it is long: an answer does not send a megabyte of selector back.
-fn echo(text: &str) -> String {
+pub(crate) fn echo(text: &str) -> String {
     if text.len() <= MAX_ECHO {
         return text.to_owned();
     }

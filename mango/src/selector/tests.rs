@@ -3,13 +3,14 @@
 use model::JsonText;
 use serde_json::{Value, json};
 
-use super::{MAX_DEPTH, Selector, SelectorError};
+use super::{MAX_CONDITIONS, MAX_DEPTH, MAX_REGEXES, Selector};
+use crate::error::Error;
 
 fn text(value: &Value) -> JsonText {
     JsonText::parse(value.to_string().as_bytes()).unwrap()
 }
 
-fn parse(selector: Value) -> Result<Selector, SelectorError> {
+fn parse(selector: Value) -> Result<Selector, Error> {
     Selector::parse(&text(&selector))
 }
 
@@ -201,7 +202,10 @@ fn strings_match_expressions_and_prefixes() {
         json!({"$regex": "^[0-9a-f]+$"}),
         &[(false, json!("")), (true, json!("3a0df5e")), (false, json!("3a0gf5e")), (false, json!(42))],
     );
-    check(json!({"$regex": "(?i)ÄPFEL"}), &[(true, json!("zwei äpfel")), (true, json!("a\\\"Äpfel"))]);
+    // Bytes, as in CouchDB; code points where a pattern needs them.
+    check(json!({"$regex": "^..$"}), &[(true, json!("é")), (true, json!("ab")), (false, json!("e"))]);
+    check(json!({"$regex": "(?i)äPFEL"}), &[(true, json!("zwei äpfel")), (false, json!("Äpfel"))]);
+    check(json!({"$regex": "^[äö]pfel$"}), &[(true, json!("äpfel")), (false, json!("pfel"))]);
     check(
         json!({"$beginsWith": "foo"}),
         &[
@@ -212,6 +216,8 @@ fn strings_match_expressions_and_prefixes() {
             (false, json!(42)),
         ],
     );
+    check(json!({"$beginsWith": "e"}), &[(true, json!("e")), (false, json!("é")), (false, json!("e\u{301}"))]);
+    check(json!({"$beginsWith": "e\u{301}"}), &[(true, json!("e\u{301}f")), (false, json!("éf"))]);
     check(json!({"$beginsWith": "a\"b"}), &[(true, json!("a\"b\"c")), (false, json!("a"))]);
 }
 
@@ -332,7 +338,7 @@ fn what_cannot_be_used_is_refused_with_couchdbs_words() {
         (json!({"a": {"$bogus": 1}}), "invalid_operator", "Invalid operator: $bogus"),
         (json!({"$default": {"$text": "x"}}), "invalid_operator", "Invalid operator: $default"),
         (json!({"a..b": 1}), "invalid_field_name", "Invalid field name: a..b"),
-        (json!({"": 1}), "invalid_field_name", "Invalid field name: "),
+        (json!({"": 7}), "invalid_selector", "One or more conditions is missing a field name."),
     ] {
         let refused = parse(selector.clone()).expect_err("refused");
         assert_eq!((refused.error(), refused.reason()), (error, reason), "{selector}");
@@ -373,4 +379,79 @@ fn depth_is_bounded_in_selectors_and_free_in_documents() {
     ] {
         assert_eq!(parse(selector.clone()).unwrap().matches(deep.root()), expected, "{selector}");
     }
+}
+
+#[test]
+fn ids_compare_by_their_bytes_and_other_strings_do_not() {
+    let document = json!({"_id": "\u{e9}", "x": "\u{e9}", "y": [{"_id": "b"}]});
+    for (selector, expected) in [
+        (json!({"_id": "\u{e9}"}), true),
+        (json!({"_id": "e\u{301}"}), false),
+        (json!({"x": "e\u{301}"}), true),
+        (json!({"_id": {"$in": ["a", "e\u{301}"]}}), false),
+        (json!({"_id": {"$nin": ["a", "e\u{301}"]}}), true),
+        (json!({"_id": {"$in": ["z", "\u{e9}", "a", null]}}), true),
+        (json!({"x": {"$in": ["z", "e\u{301}", "a", null]}}), true),
+        (json!({"_id": {"$gt": "z"}}), true),
+        (json!({"x": {"$gt": "z"}}), false),
+        (json!({"_id": {"$gt": null}}), true),
+        (json!({"_id": {"$gt": {}}}), true),
+        (json!({"x": {"$gt": {}}}), false),
+        (json!({"y": {"$elemMatch": {"_id": {"$gt": "B"}}}}), true),
+        (json!({"$not": {"_id": "e\u{301}"}}), true),
+    ] {
+        assert_eq!(matches(selector.clone(), document.clone()), expected, "{selector}");
+    }
+}
+
+#[test]
+fn lists_of_values_hold_what_couchdb_fails_at() {
+    check(
+        json!({"$in": [null, [1], {"a": 1, "b": 2}]}),
+        &[
+            (true, json!(null)),
+            (true, json!([[1]])),
+            (true, json!({"a": 1, "b": 2})),
+            (false, json!({"b": 2, "a": 1})),
+            (false, json!(0)),
+        ],
+    );
+    check(json!({"$all": [[2]]}), &[(true, json!([2])), (true, json!([[2], 1])), (false, json!([3]))]);
+    check(json!({"$all": [1]}), &[(true, json!([1])), (false, json!([1.0]))]);
+    check(json!({"$eq": {"a": 1, "b": 2}}), &[(true, json!({"a": 1.0, "b": 2})), (false, json!({"b": 2, "a": 1}))]);
+    check(
+        json!({"$eq": 9007199254740993_i64}),
+        &[(false, json!(9007199254740992_i64)), (false, json!(9007199254740992.0))],
+    );
+    check(json!({"$eq": "ab"}), &[(true, json!("a\u{0}b"))]);
+}
+
+#[test]
+fn an_empty_combination_is_told_from_everything() {
+    for (selector, expected) in [
+        (json!({}), false),
+        (json!({"$and": []}), true),
+        (json!({"$or": []}), true),
+        (json!({"$nor": []}), true),
+        (json!({"a": 1, "$or": []}), false),
+        (json!({"a": {"$in": []}}), false),
+    ] {
+        assert_eq!(parse(selector.clone()).unwrap().is_empty_combination(), expected, "{selector}");
+    }
+}
+
+#[test]
+fn conditions_and_expressions_are_counted() {
+    let conditions = |count: usize| json!({"$or": vec![json!({"a": 1}); count]});
+    assert!(parse(conditions(MAX_CONDITIONS)).unwrap().matches(text(&json!({"a": 1})).root()));
+    let refused = parse(conditions(MAX_CONDITIONS + 1)).unwrap_err();
+    assert_eq!(refused.error(), "invalid_selector");
+    assert_eq!(refused.reason(), "The selector has more than 10000 conditions.");
+    let inside = |count: usize| json!({"a": {"$elemMatch": {"$or": vec![json!({"$regex": "x"}); count]}}});
+    assert!(parse(inside(MAX_REGEXES)).is_ok());
+    let refused = parse(inside(MAX_REGEXES + 1)).unwrap_err();
+    assert_eq!(refused.reason(), "The selector has more than 100 regular expressions.");
+    // Many values are no conditions.
+    let many: Vec<u32> = (0..100_000).collect();
+    assert!(parse(json!({"a": {"$in": many}})).unwrap().matches(text(&json!({"a": many})).root()));
 }

@@ -1,4 +1,4 @@
-//! Mango selectors: which documents a `filter=_selector` feed lets through.
+//! Selectors: which documents match.
 //!
 //! A selector is parsed once into a normal form, then matched against any number of documents as they
 //! stand in their text; nothing of a document is copied or turned into a tree.
@@ -12,40 +12,46 @@
 //! # What is as in CouchDB, and worth knowing
 //! * A condition on a missing field is false, `$ne`, `$nin` and a `$not` above it included; only
 //!   `{"$exists": false}` is true.
-//! * Values of different types compare, in CouchDB's order; strings by ICU's (see `collate`).
+//! * Values of different types compare, in CouchDB's order; strings by ICU's (see `collate`). Values of `_id`
+//!   compare by their bytes.
 //! * `$eq` on objects looks at the order of members.
-//! * An empty `$or` and an empty `$and` match everything, an empty `$in` and an empty `$all` nothing.
+//! * An empty `$or` and an empty `$and` match everything, an empty `$in` and an empty `$all` nothing. A whole
+//!   selector that is an empty combination finds nothing: [`Selector::is_empty_combination`].
 //! * `$in` over an array looks at its elements, never at the array itself.
+//! * `$regex` works on bytes: `é` matches `^..$`.
+//! * `$beginsWith` compares whole characters as people see them: `e` does not begin `é`, however that is written.
 //!
 //! # What is not
-//! * `$regex` has the syntax of the [`regex`] crate over Unicode: no back-references and no
-//!   look-around, and in return linear time whatever the pattern. `$` is the very end of the text.
-//! * `$beginsWith` compares code points where CouchDB compares grapheme clusters.
-//! * Selectors are at most [`MAX_DEPTH`] levels deep; the divisor of `$mod` fits 64 bits.
+//! * `$regex` has the syntax of the [`regex`] crate: no back-references and no look-around, and in return
+//!   linear time whatever the pattern. `$` is the very end of the text. A pattern that means nothing over bytes, such
+//!   as `[ä]`, is taken over code points.
+//! * Selectors are at most [`MAX_DEPTH`] levels deep and have at most [`MAX_CONDITIONS`] conditions and
+//!   [`MAX_REGEXES`] regular expressions; the divisor of `$mod` fits 64 bits.
 //! * `$nor` works inside `$elemMatch`, `$allMatch` and `$keyMapMatch`.
 //!
 //! Source: `mango_selector.erl` and its tests; CouchDB's manual, "Selector Syntax".
 
-mod collate;
-mod error;
-mod field;
+mod analysis;
 mod matching;
-mod number;
 mod parse;
 #[cfg(test)]
 mod tests;
+mod write;
 
 use model::{JsonRef, JsonText};
-use regex::Regex;
+use regex::bytes::Regex;
 
-pub use error::SelectorError;
-pub use parse::MAX_DEPTH;
+pub use analysis::IdRange;
+pub use parse::{MAX_CONDITIONS, MAX_DEPTH, MAX_REGEXES};
+
+use crate::collate::Order;
+use crate::error::Error;
 
 /// A selector, ready to match documents.
 ///
 /// ```
 /// use model::JsonText;
-/// use server::mango::Selector;
+/// use mango::Selector;
 ///
 /// let selector = JsonText::parse(br#"{"type": "city", "population": {"$gt": 1000000}}"#).unwrap();
 /// let selector = Selector::parse(&selector).unwrap();
@@ -54,21 +60,27 @@ pub use parse::MAX_DEPTH;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Selector {
-    root: Node,
+    /// `None` for `{}`, which everything matches.
+    root: Option<Node>,
 }
 
 impl Selector {
     /// Reads a selector, an object of CouchDB's selector syntax.
     ///
     /// # Errors
-    /// [`SelectorError`] names the operator or the field at fault.
-    pub fn parse(selector: &JsonText) -> Result<Self, SelectorError> {
+    /// [`Error`] names the operator or the field at fault.
+    pub fn parse(selector: &JsonText) -> Result<Self, Error> {
         parse::parse(selector)
     }
 
     /// Whether `document` matches: the whole document, with its `_id` and `_rev`.
     pub fn matches(&self, document: JsonRef<'_>) -> bool {
-        self.root.matches(document)
+        self.root.as_ref().is_none_or(|root| root.matches(document))
+    }
+
+    /// Whether this is an empty `$and`, `$or` or `$nor` and nothing else. CouchDB does not even search then.
+    pub fn is_empty_combination(&self) -> bool {
+        matches!(&self.root, Some(Node::And(parts) | Node::Or(parts)) if parts.is_empty())
     }
 }
 
@@ -87,22 +99,24 @@ enum Node {
 
 #[derive(Clone, Debug)]
 enum Condition {
-    Lt(JsonText),
-    Lte(JsonText),
-    Eq(JsonText),
-    Ne(JsonText),
-    Gte(JsonText),
-    Gt(JsonText),
+    Compare {
+        relation: Relation,
+        value: JsonText,
+        order: Order,
+    },
     Exists(bool),
     Type(String),
-    In(Vec<JsonText>),
-    Nin(Vec<JsonText>),
+    In(Choice),
+    Nin(Choice),
     Size(u64),
     Mod {
         divisor: i64,
         remainder: i64,
     },
-    Regex(Regex),
+    Regex {
+        pattern: String,
+        regex: Regex,
+    },
     BeginsWith(String),
     All(Vec<JsonText>),
     ElemMatch(Box<Node>),
@@ -110,4 +124,25 @@ enum Condition {
     KeyMapMatch(Box<Node>),
     /// The negation of a condition that has no opposite of its own.
     Not(Box<Condition>),
+}
+
+/// How a value stands to the one in the selector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Relation {
+    Lt,
+    Lte,
+    Eq,
+    Ne,
+    Gte,
+    Gt,
+}
+
+/// The values of an `$in`.
+#[derive(Clone, Debug)]
+struct Choice {
+    /// As they were given.
+    given: Vec<JsonText>,
+    /// By `order`, so that a value is looked up among many of them quickly.
+    sorted: Vec<JsonText>,
+    order: Order,
 }

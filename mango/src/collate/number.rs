@@ -7,7 +7,7 @@
 use std::cmp::Ordering;
 
 /// From here on every double is an integer, and not every integer is a double.
-const EXACT: f64 = 9_007_199_254_740_992.0;
+pub(super) const EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// Whether a number's text is that of an integer, as CouchDB tells them apart: `1` is, `1.0` and `1e0`
 /// are not.
@@ -27,7 +27,7 @@ pub(super) fn compare(a: &str, b: &str) -> Ordering {
 
 /// `text` modulo `divisor` with the sign of `text` (Erlang's `rem`); `None` for a float or a divisor of
 /// zero.
-pub(super) fn remainder(text: &str, divisor: i64) -> Option<i64> {
+pub(crate) fn remainder(text: &str, divisor: i64) -> Option<i64> {
     if divisor == 0 || !is_integer(text) {
         return None;
     }
@@ -45,12 +45,12 @@ fn compare_floats(a: f64, b: f64) -> Ordering {
     a.partial_cmp(&b).unwrap_or(Ordering::Equal)
 }
 
-fn float(text: &str) -> f64 {
+pub(super) fn float(text: &str) -> f64 {
     text.parse().unwrap_or(0.0)
 }
 
 /// The sign of an integer and its digits without leading zeros; zero has no sign.
-fn sign(text: &str) -> (bool, &str) {
+pub(super) fn sign(text: &str) -> (bool, &str) {
     let (negative, digits) = match text.strip_prefix('-') {
         Some(digits) => (true, digits),
         None => (false, text),

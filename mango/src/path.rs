@@ -1,15 +1,18 @@
-//! Field names of a selector: `a.b` goes down two levels, `a\.b` is one name with a dot in it.
+//! Paths to fields: `a.b` goes down two levels, `a\.b` is one name with a dot in it.
 
-use super::error::SelectorError;
+use model::{JsonKind, JsonRef};
+
+use crate::error::Error;
+use crate::selector::MAX_DEPTH;
 
 /// Takes a field name apart (`mango_util:parse_field/1`). A dot after a backslash does not split, and
 /// every backslash is then taken out. Appends to `path`.
-pub(super) fn parse(field: &str, path: &mut Vec<String>) -> Result<(), SelectorError> {
+pub(crate) fn parse(field: &str, path: &mut Vec<String>) -> Result<(), Error> {
     let mut name = String::new();
     let mut escaped = false;
     let mut end = |name: &mut String, any: bool| {
         if !any {
-            return Err(SelectorError::invalid_field_name(field));
+            return Err(Error::invalid_field_name(field));
         }
         path.push(std::mem::take(name));
         Ok(())
@@ -29,14 +32,43 @@ pub(super) fn parse(field: &str, path: &mut Vec<String>) -> Result<(), SelectorE
         any = true;
         escaped = character == '\\';
     }
-    end(&mut name, any)
+    end(&mut name, any)?;
+    // What follows paths recurses.
+    if path.len() > MAX_DEPTH { Err(Error::invalid_field_name(field)) } else { Ok(()) }
+}
+
+/// What stands at a path.
+pub(crate) enum Found<'a> {
+    Value(JsonRef<'a>),
+    /// An object on the way has no such member.
+    Nothing,
+    /// A step goes into a scalar, or beyond the end of an array.
+    BadPath,
+}
+
+/// Follows a path (`mango_doc:get_field/2`). A step into an array is an index.
+pub(crate) fn look_up<'a>(mut value: JsonRef<'a>, path: &[String]) -> Found<'a> {
+    for name in path {
+        value = match value.kind() {
+            JsonKind::Object => match value.get(name) {
+                Some(member) => member,
+                None => return Found::Nothing,
+            },
+            JsonKind::Array => match name.parse().ok().and_then(|index| value.elements().nth(index)) {
+                Some(element) => element,
+                None => return Found::BadPath,
+            },
+            _ => return Found::BadPath,
+        };
+    }
+    Found::Value(value)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parts(field: &str) -> Result<Vec<String>, SelectorError> {
+    fn parts(field: &str) -> Result<Vec<String>, Error> {
         let mut path = Vec::new();
         parse(field, &mut path).map(|()| path)
     }

@@ -4,12 +4,14 @@
 //!
 //! Source: `mango_selector:match/3` and `mango_doc:get_field/2`.
 
-use std::cmp::Ordering;
+use std::collections::HashSet;
 
 use model::{JsonKind, JsonRef, JsonText, JsonWriter};
+use unicode_segmentation::GraphemeCursor;
 
-use super::collate::compare;
-use super::{Condition, Node, number};
+use super::{Choice, Condition, Node, Relation};
+use crate::collate::remainder as remainder_of;
+use crate::path::{Found, look_up};
 
 impl Node {
     pub(super) fn matches(&self, value: JsonRef<'_>) -> bool {
@@ -30,12 +32,9 @@ impl Condition {
     /// The condition that holds where this one does not, for a value that is there.
     pub(super) fn negate(self) -> Self {
         match self {
-            Condition::Lt(value) => Condition::Gte(value),
-            Condition::Lte(value) => Condition::Gt(value),
-            Condition::Eq(value) => Condition::Ne(value),
-            Condition::Ne(value) => Condition::Eq(value),
-            Condition::Gte(value) => Condition::Lt(value),
-            Condition::Gt(value) => Condition::Lte(value),
+            Condition::Compare { relation, value, order } => {
+                Condition::Compare { relation: relation.negate(), value, order }
+            }
             Condition::In(values) => Condition::Nin(values),
             Condition::Nin(values) => Condition::In(values),
             Condition::Exists(expected) => Condition::Exists(!expected),
@@ -45,23 +44,28 @@ impl Condition {
 
     fn matches(&self, value: JsonRef<'_>) -> bool {
         match self {
-            Condition::Lt(than) => compare(value, than.root()).is_lt(),
-            Condition::Lte(than) => compare(value, than.root()).is_le(),
-            Condition::Eq(to) => compare(value, to.root()).is_eq(),
-            Condition::Ne(to) => compare(value, to.root()).is_ne(),
-            Condition::Gte(than) => compare(value, than.root()).is_ge(),
-            Condition::Gt(than) => compare(value, than.root()).is_gt(),
+            Condition::Compare { relation, value: other, order } => {
+                let order = order.compare(value, other.root());
+                match relation {
+                    Relation::Lt => order.is_lt(),
+                    Relation::Lte => order.is_le(),
+                    Relation::Eq => order.is_eq(),
+                    Relation::Ne => order.is_ne(),
+                    Relation::Gte => order.is_ge(),
+                    Relation::Gt => order.is_gt(),
+                }
+            }
             // The value is there.
             Condition::Exists(expected) => *expected,
             Condition::Type(name) => type_name(value) == name,
-            Condition::In(values) => is_in(value, values),
-            Condition::Nin(values) => !is_in(value, values),
+            Condition::In(values) => values.has(value),
+            Condition::Nin(values) => !values.has(value),
             Condition::Size(size) => value.is_array() && value.elements().count() as u64 == *size,
             Condition::Mod { divisor, remainder } => {
-                value.kind() == JsonKind::Integer && number::remainder(value.text(), *divisor) == Some(*remainder)
+                value.kind() == JsonKind::Integer && remainder_of(value.text(), *divisor) == Some(*remainder)
             }
-            Condition::Regex(regex) => value.as_str().is_some_and(|text| regex.is_match(&text)),
-            Condition::BeginsWith(prefix) => value.as_str().is_some_and(|text| text.starts_with(prefix.as_str())),
+            Condition::Regex { regex, .. } => value.as_str().is_some_and(|text| regex.is_match(text.as_bytes())),
+            Condition::BeginsWith(prefix) => value.as_str().is_some_and(|text| begins_with(&text, prefix)),
             Condition::All(values) => has_all(value, values),
             Condition::ElemMatch(node) => value.elements().any(|element| node.matches(element)),
             Condition::AllMatch(node) => {
@@ -76,45 +80,44 @@ impl Condition {
     }
 }
 
-enum Found<'a> {
-    Value(JsonRef<'a>),
-    /// An object on the way has no such member.
-    Nothing,
-    /// A step goes into a scalar, or beyond the end of an array.
-    BadPath,
-}
-
-fn look_up<'a>(mut value: JsonRef<'a>, path: &[String]) -> Found<'a> {
-    for name in path {
-        value = match value.kind() {
-            JsonKind::Object => match value.get(name) {
-                Some(member) => member,
-                None => return Found::Nothing,
-            },
-            JsonKind::Array => match name.parse().ok().and_then(|index| value.elements().nth(index)) {
-                Some(element) => element,
-                None => return Found::BadPath,
-            },
-            _ => return Found::BadPath,
-        };
+impl Relation {
+    fn negate(self) -> Self {
+        match self {
+            Relation::Lt => Relation::Gte,
+            Relation::Lte => Relation::Gt,
+            Relation::Eq => Relation::Ne,
+            Relation::Ne => Relation::Eq,
+            Relation::Gte => Relation::Lt,
+            Relation::Gt => Relation::Lte,
+        }
     }
-    Found::Value(value)
 }
 
-fn is_in(value: JsonRef<'_>, values: &[JsonText]) -> bool {
-    let equals_one = |value| values.iter().any(|one| compare(value, one.root()) == Ordering::Equal);
-    if value.is_array() { value.elements().any(equals_one) } else { equals_one(value) }
+impl Choice {
+    /// Whether the value is one of them, or a list that has one of them.
+    fn has(&self, value: JsonRef<'_>) -> bool {
+        let is_one = |value| self.sorted.binary_search_by(|one| self.order.compare(one.root(), value)).is_ok();
+        if value.is_array() { value.elements().any(is_one) } else { is_one(value) }
+    }
+}
+
+/// Whether `text` begins with `prefix`, and no character that people see is cut in two there.
+fn begins_with(text: &str, prefix: &str) -> bool {
+    // The whole text is at hand, so that the answer is there at once.
+    text.starts_with(prefix) && GraphemeCursor::new(prefix.len(), text.len(), true).is_boundary(text, 0).unwrap_or(true)
 }
 
 /// Elements are the same only if their texts are: CouchDB compares exactly here, `1` is not `1.0`.
 fn has_all(value: JsonRef<'_>, values: &[JsonText]) -> bool {
-    let contains = |one: &JsonText| value.elements().any(|element| element.text() == one.as_str());
     match values {
         _ if !value.is_array() => false,
         [] => false,
         // A single list may also be the whole value.
         [list] if list.root().is_array() && list.as_str() == value.text() => true,
-        values => values.iter().all(contains),
+        values => {
+            let elements: HashSet<&str> = value.elements().map(JsonRef::text).collect();
+            values.iter().all(|one| elements.contains(one.as_str()))
+        }
     }
 }
 

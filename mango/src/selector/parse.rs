@@ -15,16 +15,25 @@
 //!
 //! Source: `mango_selector.erl`.
 
-use model::{Event, JsonKind, JsonRef, JsonText};
-use regex::RegexBuilder;
+use std::cell::Cell;
 
-use super::error::SelectorError;
-use super::field;
-use super::{Condition, Node, Selector};
+use model::{Event, JsonKind, JsonRef, JsonText};
+use regex::bytes::{Regex, RegexBuilder};
+
+use super::{Choice, Condition, Node, Relation, Selector};
+use crate::collate::Order;
+use crate::error::Error;
+use crate::path;
 
 /// How deeply a selector may be nested, its arguments included. It bounds the recursion of parsing,
 /// matching and comparing.
 pub const MAX_DEPTH: usize = 100;
+
+/// The most conditions of a selector, those inside others included. It bounds the time that one document takes.
+pub const MAX_CONDITIONS: usize = 10_000;
+
+/// The most regular expressions of a selector. It bounds the memory that they take together.
+pub const MAX_REGEXES: usize = 100;
 
 /// The most memory a compiled regular expression may take, in bytes; matching is linear in the text.
 const MAX_REGEX_BYTES: usize = 1 << 20;
@@ -38,21 +47,22 @@ enum Negations {
     Kept,
 }
 
-pub(super) fn parse(text: &JsonText) -> Result<Selector, SelectorError> {
+pub(super) fn parse(text: &JsonText) -> Result<Selector, Error> {
     let selector = text.root();
     if !selector.is_object() {
-        return Err(SelectorError::not_an_object());
+        return Err(Error::not_an_object());
     }
     if depth_exceeds(selector, MAX_DEPTH) {
-        return Err(SelectorError::too_deep(MAX_DEPTH));
+        return Err(Error::too_deep(MAX_DEPTH));
     }
     if selector.members().next().is_none() {
-        return Ok(Selector { root: Node::And(Vec::new()) });
+        return Ok(Selector { root: None });
     }
-    let root = Walk { text, negations: Negations::Pushed }.node(selector, &mut Vec::new(), false)?;
+    let counts = Counts::default();
+    let root = Walk { text, negations: Negations::Pushed, counts: &counts }.node(selector, &mut Vec::new(), false)?;
     match root {
-        Node::Field { path, .. } if path.is_empty() => Err(SelectorError::missing_field_name()),
-        root => Ok(Selector { root }),
+        Node::Field { path, .. } if path.is_empty() => Err(Error::missing_field_name()),
+        root => Ok(Selector { root: Some(root) }),
     }
 }
 
@@ -75,15 +85,30 @@ struct Walk<'a> {
     /// The whole selector, which the arguments share the buffer of.
     text: &'a JsonText,
     negations: Negations,
+    counts: &'a Counts,
+}
+
+/// How much of what is bounded a selector has so far.
+#[derive(Default)]
+struct Counts {
+    conditions: Cell<usize>,
+    regexes: Cell<usize>,
+}
+
+impl Counts {
+    fn add(count: &Cell<usize>, limit: usize, what: &str) -> Result<(), Error> {
+        count.set(count.get() + 1);
+        if count.get() > limit { Err(Error::too_many(limit, what)) } else { Ok(()) }
+    }
 }
 
 impl Walk<'_> {
     /// The node for `value` under `path`.
-    fn node(&self, value: JsonRef<'_>, path: &mut Vec<String>, negated: bool) -> Result<Node, SelectorError> {
+    fn node(&self, value: JsonRef<'_>, path: &mut Vec<String>, negated: bool) -> Result<Node, Error> {
         let mut members = value.members();
         match (members.next(), members.next()) {
             // A bare value, the empty object among them, means equality.
-            (None, _) => Ok(field_node(path, self.equality(value, negated))),
+            (None, _) => Ok(self.field(path, self.compare(Relation::Eq, value, path), negated)?),
             (Some((name, argument)), None) => self.member(&name, argument, path, negated),
             // Several members are an implicit $and.
             (Some(_), Some(_)) => {
@@ -96,16 +121,10 @@ impl Walk<'_> {
         }
     }
 
-    fn member(
-        &self,
-        name: &str,
-        argument: JsonRef<'_>,
-        path: &mut Vec<String>,
-        negated: bool,
-    ) -> Result<Node, SelectorError> {
+    fn member(&self, name: &str, argument: JsonRef<'_>, path: &mut Vec<String>, negated: bool) -> Result<Node, Error> {
         let list = |name: &str| match argument.kind() {
             JsonKind::Array => Ok(argument.elements()),
-            _ => Err(SelectorError::bad_argument(name, argument.text())),
+            _ => Err(Error::bad_argument(name, argument.text())),
         };
         match name {
             "$and" | "$or" => {
@@ -123,16 +142,17 @@ impl Walk<'_> {
                     .collect::<Result<Vec<_>, _>>()?;
                 Ok(Node::And(nodes))
             }
-            "$not" if !argument.is_object() => Err(SelectorError::bad_argument(name, argument.text())),
+            "$not" if !argument.is_object() => Err(Error::bad_argument(name, argument.text())),
             "$not" if self.negations == Negations::Pushed => self.node(argument, path, !negated),
             "$not" => Ok(Node::Not(Box::new(self.node(argument, path, false)?))),
             operator if operator.starts_with('$') => {
-                let condition = self.condition(operator, argument)?;
-                Ok(field_node(path, if negated { condition.negate() } else { condition }))
+                let condition = self.condition(operator, argument, path)?;
+                self.field(path, condition, negated)
             }
+            "" => Err(Error::missing_field_name()),
             field => {
                 let above = path.len();
-                field::parse(field, path)?;
+                path::parse(field, path)?;
                 let node = self.node(argument, path, negated);
                 path.truncate(above);
                 node
@@ -144,35 +164,39 @@ impl Walk<'_> {
         self.text.slice_ref(value)
     }
 
-    fn equality(&self, value: JsonRef<'_>, negated: bool) -> Condition {
-        let value = self.owned(value);
-        if negated { Condition::Ne(value) } else { Condition::Eq(value) }
+    fn field(&self, path: &[String], condition: Condition, negated: bool) -> Result<Node, Error> {
+        Counts::add(&self.counts.conditions, MAX_CONDITIONS, "conditions")?;
+        Ok(Node::Field { path: path.to_vec(), condition: if negated { condition.negate() } else { condition } })
+    }
+
+    fn compare(&self, relation: Relation, value: JsonRef<'_>, path: &[String]) -> Condition {
+        Condition::Compare { relation, value: self.owned(value), order: order_of(path) }
     }
 
     /// An operator that ends a path, with its argument checked.
-    fn condition(&self, operator: &str, argument: JsonRef<'_>) -> Result<Condition, SelectorError> {
-        let bad = || SelectorError::bad_argument(operator, argument.text());
+    fn condition(&self, operator: &str, argument: JsonRef<'_>, path: &[String]) -> Result<Condition, Error> {
+        let bad = || Error::bad_argument(operator, argument.text());
         let values = || match argument.kind() {
             JsonKind::Array => Ok(argument.elements().map(|value| self.owned(value)).collect()),
             _ => Err(bad()),
         };
         let inner = || match argument.kind() {
-            JsonKind::Object => Walk { text: self.text, negations: Negations::Kept }
+            JsonKind::Object => Walk { text: self.text, negations: Negations::Kept, counts: self.counts }
                 .node(argument, &mut Vec::new(), false)
                 .map(Box::new),
             _ => Err(bad()),
         };
         Ok(match operator {
-            "$lt" => Condition::Lt(self.owned(argument)),
-            "$lte" => Condition::Lte(self.owned(argument)),
-            "$eq" => Condition::Eq(self.owned(argument)),
-            "$ne" => Condition::Ne(self.owned(argument)),
-            "$gte" => Condition::Gte(self.owned(argument)),
-            "$gt" => Condition::Gt(self.owned(argument)),
+            "$lt" => self.compare(Relation::Lt, argument, path),
+            "$lte" => self.compare(Relation::Lte, argument, path),
+            "$eq" => self.compare(Relation::Eq, argument, path),
+            "$ne" => self.compare(Relation::Ne, argument, path),
+            "$gte" => self.compare(Relation::Gte, argument, path),
+            "$gt" => self.compare(Relation::Gt, argument, path),
             "$exists" => Condition::Exists(argument.as_bool().ok_or_else(bad)?),
             "$type" => Condition::Type(argument.as_str().ok_or_else(bad)?.into_owned()),
-            "$in" => Condition::In(values()?),
-            "$nin" => Condition::Nin(values()?),
+            "$in" => Condition::In(Choice::new(values()?, order_of(path))),
+            "$nin" => Condition::Nin(Choice::new(values()?, order_of(path))),
             "$size" => Condition::Size(argument.as_u64().ok_or_else(bad)?),
             "$mod" => {
                 let mut numbers = argument.elements();
@@ -187,12 +211,13 @@ impl Walk<'_> {
             }
             // CouchDB has these two words for an argument that is no string.
             "$regex" | "$beginsWith" if argument.kind() != JsonKind::String => {
-                return Err(SelectorError::invalid_operator(operator));
+                return Err(Error::invalid_operator(operator));
             }
             "$regex" => {
-                let pattern = argument.as_str().ok_or_else(bad)?;
-                let regex = RegexBuilder::new(&pattern).size_limit(MAX_REGEX_BYTES).build();
-                Condition::Regex(regex.map_err(|problem| SelectorError::bad_regex(&pattern, &problem.to_string()))?)
+                Counts::add(&self.counts.regexes, MAX_REGEXES, "regular expressions")?;
+                let pattern = argument.as_str().ok_or_else(bad)?.into_owned();
+                let regex = compile(&pattern).map_err(|problem| Error::bad_regex(&pattern, &problem.to_string()))?;
+                Condition::Regex { pattern, regex }
             }
             "$beginsWith" => Condition::BeginsWith(argument.as_str().ok_or_else(bad)?.into_owned()),
             "$all" => Condition::All(values()?),
@@ -200,13 +225,29 @@ impl Walk<'_> {
             "$allMatch" => Condition::AllMatch(inner()?),
             "$keyMapMatch" => Condition::KeyMapMatch(inner()?),
             "$text" | "$where" | "$geoWithin" | "$geoIntersects" | "$near" | "$nearSphere" => {
-                return Err(SelectorError::not_supported(operator));
+                return Err(Error::not_supported(operator));
             }
-            unknown => return Err(SelectorError::invalid_operator(unknown)),
+            unknown => return Err(Error::invalid_operator(unknown)),
         })
     }
 }
 
-fn field_node(path: &[String], condition: Condition) -> Node {
-    Node::Field { path: path.to_vec(), condition }
+/// Ids compare by their bytes.
+fn order_of(path: &[String]) -> Order {
+    if matches!(path, [id] if id == "_id") { Order::Raw } else { Order::Collated }
+}
+
+impl Choice {
+    fn new(given: Vec<JsonText>, order: Order) -> Self {
+        let mut sorted = given.clone();
+        sorted.sort_by(|a, b| order.compare(a.root(), b.root()));
+        Choice { given, sorted, order }
+    }
+}
+
+/// A regular expression over bytes, as CouchDB has them, or over code points where it makes no sense otherwise.
+fn compile(pattern: &str) -> Result<Regex, regex::Error> {
+    let mut builder = RegexBuilder::new(pattern);
+    builder.size_limit(MAX_REGEX_BYTES);
+    builder.unicode(false).build().or_else(|_| builder.unicode(true).build())
 }

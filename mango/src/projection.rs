@@ -1,0 +1,152 @@
+//! Which fields of a document are given back.
+//!
+//! Source: `mango_fields:extract/2`, `mango_doc:set_field/3`.
+
+use model::{JsonRef, JsonWriter};
+
+use crate::error::Error;
+use crate::path::{self, Found, look_up};
+
+/// The fields that a query asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Projection {
+    fields: Vec<Field>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Field {
+    name: String,
+    path: Vec<String>,
+}
+
+/// What is given back of a document, on its way.
+enum Part<'a> {
+    Whole(JsonRef<'a>),
+    /// Members in the order in which they were asked for.
+    Some(Vec<(&'a str, Part<'a>)>),
+}
+
+impl Projection {
+    /// Reads `fields`, a list of paths.
+    ///
+    /// # Errors
+    /// `invalid_fields`, `invalid_field` and `invalid_field_name`.
+    pub fn parse(fields: JsonRef<'_>) -> Result<Self, Error> {
+        if !fields.is_array() {
+            let says = "Fields must be an array of strings, not: ";
+            return Err(Error::bad_value("invalid_fields", says, fields.text()));
+        }
+        let fields = fields.elements().map(|field| {
+            let wrong = || Error::bad_value("invalid_field", "Invalid JSON for field spec: ", field.text());
+            let name = field.as_str().ok_or_else(wrong)?.into_owned();
+            let mut path = Vec::new();
+            path::parse(&name, &mut path)?;
+            Ok(Field { name, path })
+        });
+        Ok(Projection { fields: fields.collect::<Result<_, _>>()? })
+    }
+
+    /// Whether whole documents are asked for.
+    pub fn is_everything(&self) -> bool {
+        self.fields.is_empty()
+    }
+
+    /// The fields as they were asked for.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.fields.iter().map(|field| field.name.as_str())
+    }
+
+    /// Writes what is asked for of `document`. Fields that it lacks are left out; a step into a list is a member
+    /// named as its index.
+    pub fn write(&self, document: JsonRef<'_>, out: &mut Vec<u8>) {
+        let mut json = JsonWriter::new(out);
+        if self.is_everything() {
+            json.value(document);
+            return;
+        }
+        let mut whole = Vec::new();
+        for field in &self.fields {
+            if let Found::Value(value) = look_up(document, &field.path) {
+                put(&mut whole, &field.path, value);
+            }
+        }
+        write_members(&whole, &mut json);
+    }
+}
+
+fn put<'a>(members: &mut Vec<(&'a str, Part<'a>)>, path: &'a [String], value: JsonRef<'a>) {
+    let Some((name, rest)) = path.split_first() else { return };
+    let at = members.iter().position(|(known, _)| known == name).unwrap_or_else(|| {
+        members.push((name, Part::Some(Vec::new())));
+        members.len() - 1
+    });
+    match &mut members[at].1 {
+        part if rest.is_empty() => *part = Part::Whole(value),
+        // The value is in it already.
+        Part::Whole(_) => {}
+        Part::Some(members) => put(members, rest, value),
+    }
+}
+
+fn write_members(members: &[(&str, Part<'_>)], json: &mut JsonWriter<'_>) {
+    json.begin_object();
+    for (name, part) in members {
+        json.name(name);
+        match part {
+            Part::Whole(value) => {
+                json.value(*value);
+            }
+            Part::Some(members) => write_members(members, json),
+        }
+    }
+    json.end_object();
+}
+
+#[cfg(test)]
+mod tests {
+    use model::JsonText;
+
+    use super::*;
+
+    fn text(json: &str) -> JsonText {
+        JsonText::parse(json.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn fields_are_given_back_where_they_stand() {
+        let document = text(r#"{"_id":"x","a":{"b":1,"c":[10,{"d":2}]},"e.f":3,"g":null}"#);
+        for (fields, expected) in [
+            (r#"[]"#, document.as_str()),
+            (r#"["_id"]"#, r#"{"_id":"x"}"#),
+            (r#"["g","_id","missing","a.x.y","a.b.c"]"#, r#"{"g":null,"_id":"x"}"#),
+            (r#"["a.b","a.c.0"]"#, r#"{"a":{"b":1,"c":{"0":10}}}"#),
+            (r#"["a.c.0","a.c.1.d","a.b"]"#, r#"{"a":{"c":{"0":10,"1":{"d":2}},"b":1}}"#),
+            (r#"["a.c.01","a.c.-1","a.c.2"]"#, r#"{"a":{"c":{"01":{"d":2}}}}"#),
+            (r#"["a.b","a"]"#, r#"{"a":{"b":1,"c":[10,{"d":2}]}}"#),
+            (r#"["a","a.b"]"#, r#"{"a":{"b":1,"c":[10,{"d":2}]}}"#),
+            (r#"["e\\.f"]"#, r#"{"e.f":3}"#),
+            (r#"["b","b"]"#, r#"{}"#),
+        ] {
+            let mut out = Vec::new();
+            Projection::parse(text(fields).root()).unwrap().write(document.root(), &mut out);
+            assert_eq!(String::from_utf8(out).unwrap(), expected, "{fields}");
+        }
+    }
+
+    #[test]
+    fn what_names_no_field_is_refused() {
+        for (fields, error) in [
+            (r#""a""#, "invalid_fields"),
+            (r#"{"a":1}"#, "invalid_fields"),
+            (r#"["a",1]"#, "invalid_field"),
+            (r#"[{"a":"asc"}]"#, "invalid_field"),
+            (r#"["a..b"]"#, "invalid_field_name"),
+            (r#"[""]"#, "invalid_field_name"),
+        ] {
+            assert_eq!(Projection::parse(text(fields).root()).unwrap_err().error(), error, "{fields}");
+        }
+        // Deep ones are bounded as selectors are.
+        let deep = format!(r#"["{}"]"#, vec!["a"; 101].join("."));
+        assert_eq!(Projection::parse(text(&deep).root()).unwrap_err().error(), "invalid_field_name");
+    }
+}

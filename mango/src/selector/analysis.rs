@@ -1,0 +1,234 @@
+//! What a selector says about the fields it names, for whoever plans a search.
+//!
+//! Only what stands below `$and` alone holds for every document that matches, so nothing else is looked at.
+//!
+//! Source: `mango_idx_view.erl` (`indexable_fields/1`, `range/2`), `mango_selector:fields/1`.
+
+use model::JsonRef;
+
+use super::{Condition, Node, Relation, Selector};
+
+/// The ids among which all documents are that match.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IdRange {
+    /// The lowest id, and whether it is one of them.
+    pub low: Option<(String, bool)>,
+    /// The highest id, and whether it is one of them.
+    pub high: Option<(String, bool)>,
+    /// No id can match.
+    pub is_empty: bool,
+}
+
+impl Selector {
+    /// The fields that are named, sorted.
+    pub fn fields(&self) -> Vec<String> {
+        let mut fields = Vec::new();
+        if let Some(root) = &self.root {
+            root.each_field(&mut |path, _| fields.push(path.join(".")));
+        }
+        sorted(fields)
+    }
+
+    /// The fields whose conditions an index could serve, sorted.
+    pub fn indexable_fields(&self) -> Vec<String> {
+        let mut fields = Vec::new();
+        self.each_required(&mut |path, condition| {
+            if condition.is_indexable() {
+                fields.push(path.join("."));
+            }
+        });
+        sorted(fields)
+    }
+
+    /// The ids among which all documents are that match.
+    pub fn id_range(&self) -> IdRange {
+        let mut range = IdRange::default();
+        self.each_required(&mut |path, condition| {
+            if matches!(path, [id] if id == "_id") {
+                range.narrow(condition);
+            }
+        });
+        if let (Some((low, has_low)), Some((high, has_high))) = (&range.low, &range.high) {
+            range.is_empty |= low > high || (low == high && !(*has_low && *has_high));
+        }
+        range
+    }
+
+    /// Calls `each` for every condition that each document which matches meets.
+    fn each_required<'s>(&'s self, each: &mut impl FnMut(&'s [String], &'s Condition)) {
+        if let Some(root) = &self.root {
+            root.each_required(each);
+        }
+    }
+}
+
+fn sorted(mut fields: Vec<String>) -> Vec<String> {
+    fields.sort();
+    fields.dedup();
+    fields
+}
+
+impl Node {
+    fn each_field<'s>(&'s self, each: &mut impl FnMut(&'s [String], &'s Condition)) {
+        match self {
+            Node::And(parts) | Node::Or(parts) => parts.iter().for_each(|part| part.each_field(each)),
+            Node::Not(part) => part.each_field(each),
+            Node::Field { path, condition } => each(path, condition),
+        }
+    }
+
+    fn each_required<'s>(&'s self, each: &mut impl FnMut(&'s [String], &'s Condition)) {
+        match self {
+            Node::And(parts) => parts.iter().for_each(|part| part.each_required(each)),
+            Node::Field { path, condition } => each(path, condition),
+            Node::Or(_) | Node::Not(_) => {}
+        }
+    }
+}
+
+impl Condition {
+    fn is_indexable(&self) -> bool {
+        match self {
+            Condition::Compare { relation, .. } => *relation != Relation::Ne,
+            Condition::BeginsWith(_) | Condition::Exists(_) => true,
+            _ => false,
+        }
+    }
+}
+
+impl IdRange {
+    fn narrow(&mut self, condition: &Condition) {
+        match condition {
+            Condition::Compare { relation, value, .. } => self.narrow_by(*relation, value.root()),
+            Condition::BeginsWith(prefix) => {
+                self.raise(prefix.clone(), true);
+                if let Some(beyond) = beyond(prefix) {
+                    self.lower(beyond, false);
+                }
+            }
+            Condition::Exists(false) => self.is_empty = true,
+            _ => {}
+        }
+    }
+
+    fn narrow_by(&mut self, relation: Relation, value: JsonRef<'_>) {
+        let Some(id) = value.as_str() else {
+            // Every id is behind whatever is no string.
+            self.is_empty |= matches!(relation, Relation::Lt | Relation::Lte | Relation::Eq);
+            return;
+        };
+        let id = id.into_owned();
+        match relation {
+            Relation::Lt => self.lower(id, false),
+            Relation::Lte => self.lower(id, true),
+            Relation::Eq => {
+                self.raise(id.clone(), true);
+                self.lower(id, true);
+            }
+            Relation::Gte => self.raise(id, true),
+            Relation::Gt => self.raise(id, false),
+            Relation::Ne => {}
+        }
+    }
+
+    fn raise(&mut self, id: String, inclusive: bool) {
+        if self.low.as_ref().is_none_or(|(low, has)| id > *low || (id == *low && *has && !inclusive)) {
+            self.low = Some((id, inclusive));
+        }
+    }
+
+    fn lower(&mut self, id: String, inclusive: bool) {
+        if self.high.as_ref().is_none_or(|(high, has)| id < *high || (id == *high && *has && !inclusive)) {
+            self.high = Some((id, inclusive));
+        }
+    }
+}
+
+/// The first text behind all that begin with `prefix`; `None` where there is none.
+fn beyond(prefix: &str) -> Option<String> {
+    let mut text = prefix.to_owned();
+    while let Some(last) = text.pop() {
+        // Surrogates are no characters.
+        let next = (u32::from(last) + 1..=u32::from(char::MAX)).find_map(char::from_u32);
+        if let Some(next) = next {
+            text.push(next);
+            return Some(text);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use model::JsonText;
+
+    use super::*;
+
+    fn selector(text: &str) -> Selector {
+        Selector::parse(&JsonText::parse(text.as_bytes()).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn ids_are_narrowed_by_what_every_match_meets() {
+        let some = |id: &str, inclusive| Some((id.to_owned(), inclusive));
+        for (text, low, high) in [
+            (r#"{}"#, None, None),
+            (r#"{"_id": "a"}"#, some("a", true), some("a", true)),
+            (r#"{"_id": {"$gt": "a", "$lte": "c"}, "x": 1}"#, some("a", false), some("c", true)),
+            (r#"{"_id": {"$gt": "a", "$gte": "a"}}"#, some("a", false), None),
+            (r#"{"_id": {"$gt": null}}"#, None, None),
+            (r#"{"_id": {"$gt": {}}}"#, None, None),
+            (r#"{"$or": [{"_id": "a"}, {"_id": "b"}]}"#, None, None),
+            (r#"{"$not": {"_id": {"$lt": "b"}}}"#, some("b", true), None),
+            (r#"{"_id": {"$ne": "b"}}"#, None, None),
+            (r#"{"_id": {"$beginsWith": "ab"}}"#, some("ab", true), some("ac", false)),
+            ("{\"_id\": {\"$beginsWith\": \"a\u{d7ff}\"}}", some("a\u{d7ff}", true), some("a\u{e000}", false)),
+            ("{\"_id\": {\"$beginsWith\": \"a\u{10ffff}\"}}", some("a\u{10ffff}", true), some("b", false)),
+            (r#"{"a._id": "x"}"#, None, None),
+        ] {
+            assert_eq!(selector(text).id_range(), IdRange { low, high, is_empty: false }, "{text}");
+        }
+        for text in [
+            r#"{"_id": {"$gt": "b", "$lt": "a"}}"#,
+            r#"{"_id": {"$gt": "a", "$lte": "a"}}"#,
+            r#"{"_id": 7}"#,
+            r#"{"_id": {"$lt": {}}}"#,
+            r#"{"_id": {"$exists": false}}"#,
+        ] {
+            assert!(selector(text).id_range().is_empty, "{text}");
+        }
+    }
+
+    #[test]
+    fn fields_are_told_apart_by_what_an_index_can_serve() {
+        let selector = selector(
+            r#"{"a": 1, "b.c": {"$gt": 1, "$ne": 2}, "d": {"$in": [1]}, "$or": [{"e": 1}, {"a": 2}],
+                "f": {"$elemMatch": {"g": 1}}, "h": {"$exists": true}}"#,
+        );
+        assert_eq!(selector.fields(), ["a", "b.c", "d", "e", "f", "h"]);
+        assert_eq!(selector.indexable_fields(), ["a", "b.c", "h"]);
+    }
+
+    #[test]
+    fn a_selector_is_shown_as_it_was_understood() {
+        for (text, shown) in [
+            (r#"{}"#, r#"{}"#),
+            (r#"{"a": 1}"#, r#"{"a":{"$eq":1}}"#),
+            (r#"{"a": 1, "b": {"c": {"$gt": 2}}}"#, r#"{"$and":[{"a":{"$eq":1}},{"b.c":{"$gt":2}}]}"#),
+            (
+                r#"{"$nor": [{"a": 1}, {"b": {"$regex": "x"}}]}"#,
+                r#"{"$and":[{"a":{"$ne":1}},{"b":{"$not":{"$regex":"x"}}}]}"#,
+            ),
+            (
+                r#"{"a": {"$elemMatch": {"$gt": 1, "$mod": [2, 0]}}}"#,
+                r#"{"a":{"$elemMatch":{"$and":[{"":{"$gt":1}},{"":{"$mod":[2,0]}}]}}}"#,
+            ),
+            (
+                r#"{"a": {"$nin": [2, 1], "$size": 3, "$all": ["x"], "$type": "array"}}"#,
+                r#"{"$and":[{"a":{"$nin":[2,1]}},{"a":{"$size":3}},{"a":{"$all":["x"]}},{"a":{"$type":"array"}}]}"#,
+            ),
+        ] {
+            assert_eq!(selector(text).to_json().as_str(), shown, "{text}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! A selector in normal form as JSON, as `_explain` shows it (`mango_util:join_keys/1`).
+
+use model::{JsonText, JsonWriter};
+
+use super::{Condition, Node, Relation, Selector};
+
+impl Selector {
+    /// The selector as it was understood: each condition at its whole path, negations carried down to the conditions.
+    pub fn to_json(&self) -> JsonText {
+        let mut text = Vec::new();
+        let mut json = JsonWriter::new(&mut text);
+        match &self.root {
+            Some(root) => root.write(&mut json),
+            None => {
+                json.begin_object().end_object();
+            }
+        }
+        JsonText::parse(&text).unwrap_or_else(|_| JsonText::empty_object())
+    }
+}
+
+impl Node {
+    fn write(&self, json: &mut JsonWriter<'_>) {
+        json.begin_object();
+        match self {
+            Node::And(parts) => write_parts(json, "$and", parts),
+            Node::Or(parts) => write_parts(json, "$or", parts),
+            Node::Not(part) => {
+                json.name("$not");
+                part.write(json);
+            }
+            Node::Field { path, condition } => {
+                json.name(&path.join("."));
+                condition.write(json);
+            }
+        }
+        json.end_object();
+    }
+}
+
+fn write_parts(json: &mut JsonWriter<'_>, operator: &str, parts: &[Node]) {
+    json.name(operator).begin_array();
+    parts.iter().for_each(|part| part.write(json));
+    json.end_array();
+}
+
+impl Relation {
+    fn operator(self) -> &'static str {
+        match self {
+            Relation::Lt => "$lt",
+            Relation::Lte => "$lte",
+            Relation::Eq => "$eq",
+            Relation::Ne => "$ne",
+            Relation::Gte => "$gte",
+            Relation::Gt => "$gt",
+        }
+    }
+}
+
+impl Condition {
+    fn write(&self, json: &mut JsonWriter<'_>) {
+        let list = |json: &mut JsonWriter<'_>, operator: &str, values: &[JsonText]| {
+            json.name(operator).begin_array();
+            values.iter().for_each(|value| {
+                json.text(value);
+            });
+            json.end_array();
+        };
+        json.begin_object();
+        match self {
+            Condition::Compare { relation, value, .. } => {
+                json.name(relation.operator()).text(value);
+            }
+            Condition::Exists(expected) => {
+                json.name("$exists").bool(*expected);
+            }
+            Condition::Type(name) => {
+                json.name("$type").str(name);
+            }
+            Condition::In(values) => list(json, "$in", &values.given),
+            Condition::Nin(values) => list(json, "$nin", &values.given),
+            Condition::All(values) => list(json, "$all", values),
+            Condition::Size(size) => {
+                json.name("$size").u64(*size);
+            }
+            Condition::Mod { divisor, remainder } => {
+                json.name("$mod").begin_array().i64(*divisor).i64(*remainder).end_array();
+            }
+            Condition::Regex { pattern, .. } => {
+                json.name("$regex").str(pattern);
+            }
+            Condition::BeginsWith(prefix) => {
+                json.name("$beginsWith").str(prefix);
+            }
+            Condition::ElemMatch(node) => node.write(json.name("$elemMatch")),
+            Condition::AllMatch(node) => node.write(json.name("$allMatch")),
+            Condition::KeyMapMatch(node) => node.write(json.name("$keyMapMatch")),
+            Condition::Not(condition) => condition.write(json.name("$not")),
+        }
+        json.end_object();
+    }
+}
