@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use kv_api::{Database, Durability};
 #[cfg(any(feature = "redb", feature = "lsm", feature = "fjall", feature = "sled"))]
-use occ::disk::DiskStore;
+use disk::DiskStore;
+use kv_api::{Database, Durability};
 use occ::store::Store;
 
 /// What an acknowledged write waits for. Work of the processor is compared without syncing on both
@@ -19,7 +19,7 @@ pub enum Syncing {
 
 /// The page cache of an engine on disk, in bytes: its default.
 #[cfg(any(feature = "redb", feature = "lsm", feature = "fjall", feature = "sled"))]
-const CACHE: u64 = occ::disk::DEFAULT_CACHE_BYTES;
+const CACHE: u64 = disk::DEFAULT_CACHE_BYTES;
 
 /// An engine that can be opened in a fresh folder.
 pub trait Engine {

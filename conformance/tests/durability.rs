@@ -10,12 +10,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use conformance::durability::{self, DiskHarness, Point, Reached};
+use disk::folder::io_error;
+use disk::synced::Synced;
+use disk::{DiskOptions, DiskStore, OnDisk};
 use kv_api::{Bytes, Direction, Durability, Error, Result, error};
 use occ::OccDatabase;
-use occ::disk::{DiskOptions, DiskStore, OnDisk};
-use occ::folder::io_error;
 use occ::store::{ApplyError, Batch, Op, Store, View};
-use occ::synced::Synced;
 
 type Rows = BTreeMap<Bytes, Bytes>;
 
@@ -261,7 +261,7 @@ mod unchecked {
     }
 }
 
-/// What the folder of such an engine does besides: see `occ::disk`.
+/// What the folder of such an engine does besides: see `disk`.
 #[test]
 fn a_durability_that_the_engine_does_not_have_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,7 +1,7 @@
 //! A batch on its way into fjall: of each key what is to become of it, once.
 //!
 //! fjall removes keys, not ranges. So a range that is cleared is listed, and its rows are removed one by one;
-//! unless they are very many, when the range becomes pending ([`occ::clears`]).
+//! unless they are very many, when the range becomes pending ([`disk::clears`]).
 //!
 //! ```text
 //!   batch     set d   clear b   clear c..e   set d2   set b        stored: c d
@@ -11,8 +11,8 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
+use disk::clears::uncovered;
 use kv_api::Result;
-use occ::clears::uncovered;
 use occ::settle::{Point, settle as settle_points};
 use occ::store::Op;
 use occ::{KeyRange, RangeSet};

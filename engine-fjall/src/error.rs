@@ -2,9 +2,9 @@
 
 use std::io::ErrorKind;
 
+use disk::folder::io_error;
 use fjall::LsmError;
 use kv_api::{Error, error};
-use occ::folder::io_error;
 
 /// What failed, and fjall's own words.
 pub(crate) fn kv_error(failure: &fjall::Error, tried: &str) -> Error {

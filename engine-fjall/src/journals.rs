@@ -26,8 +26,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use disk::folder::io_error;
 use kv_api::{Direction, Result};
-use occ::folder::io_error;
 use occ::store::View;
 use twox_hash::xxhash3_64;
 
@@ -89,7 +89,7 @@ pub(crate) fn check(folder: &Path, data: &Path, synced: i64) -> Result<()> {
     }
     let newest = occ::last_version(&marks)?;
     if newest < synced {
-        return Err(occ::disk::older(folder, newest, synced));
+        return Err(disk::older(folder, newest, synced));
     }
     for (path, end) in torn {
         let cut = File::options().write(true).open(&path).and_then(|file| {

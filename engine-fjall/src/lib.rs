@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   folder/
-//!     …                 what every engine on disk has (occ::disk)
+//!     …                 what every engine on disk has (disk)
 //!     data/             fjall's
 //!       N.jnl           journals: every batch is appended here, and synced
 //!       keyspaces/0/    names and options of the keyspaces
@@ -24,7 +24,7 @@
 //! are looked through before fjall opens them (`journals`, `manifests`), since it cuts a journal off where it
 //! cannot read it, and does not compare a manifest's checksum.
 //!
-//! A clear of very many rows is one record, at once; the rows go in the background (`occ::clears`).
+//! A clear of very many rows is one record, at once; the rows go in the background (`disk::clears`).
 
 mod batch;
 mod error;
@@ -38,7 +38,7 @@ pub use store::FjallStore;
 pub use view::{FjallRange, FjallView};
 
 /// A durable database in a folder: a cheap handle.
-pub type FjallDatabase = occ::OccDatabase<occ::disk::OnDisk<FjallStore>>;
+pub type FjallDatabase = occ::OccDatabase<disk::OnDisk<FjallStore>>;
 
 /// How a [`FjallDatabase`] is opened.
-pub type FjallOptions = occ::disk::DiskOptions;
+pub type FjallOptions = disk::DiskOptions;

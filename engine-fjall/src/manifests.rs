@@ -12,8 +12,8 @@
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
+use disk::folder::io_error;
 use kv_api::{Error, Result};
-use occ::folder::io_error;
 
 use crate::error::corrupt;
 

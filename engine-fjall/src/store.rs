@@ -12,16 +12,16 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
+use disk::DiskStore;
+use disk::clears::{decode, encode};
+use disk::folder::{io_error, sync_folder};
+use disk::panics::{Panicked, caught, silently};
+use disk::purge::{Purger, Step};
+use disk::synced::Synced;
 use fjall::config::{HashRatioPolicy, RestartIntervalPolicy};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use kv_api::{Durability, Error, Result, error};
-use occ::clears::{decode, encode};
-use occ::disk::DiskStore;
-use occ::folder::{io_error, sync_folder};
-use occ::panics::{Panicked, caught, silently};
-use occ::purge::{Purger, Step};
 use occ::store::{ApplyError, Batch, Store};
-use occ::synced::Synced;
 use occ::{KeyRange, RangeSet};
 
 use crate::batch::{Settled, settle};

@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use disk::clears::uncovered;
+use disk::panics::caught;
 use fjall::{Keyspace, Readable, Slice, Snapshot};
 use kv_api::{Direction, Result};
-use occ::clears::uncovered;
-use occ::panics::caught;
 use occ::store::View;
 use occ::{KeyRange, RangeSet};
 

@@ -2,8 +2,8 @@
 
 use std::io::ErrorKind;
 
+use disk::folder::io_error;
 use kv_api::{Error, error};
-use occ::folder::io_error;
 
 /// What failed, and why.
 pub(crate) fn kv_error(failure: &lsm_tree::Error, tried: &str) -> Error {

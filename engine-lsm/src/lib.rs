@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!   folder/
-//!     …             what every engine on disk has (occ::disk)
-//!     log.0, log.1  what was committed and is in no table yet (occ::logged)
+//!     …             what every engine on disk has (disk)
+//!     log.0, log.1  what was committed and is in no table yet (disk::wal)
 //!     data/         lsm-tree's
 //!       current     names the manifest, with its checksum
 //!       vN          the manifest: which tables there are, by level
@@ -12,7 +12,7 @@
 //!     data.new/     while the folder is made
 //! ```
 //!
-//! The log and its runs in memory (`occ::logged`) are the upper half of the tree. A flush writes one table,
+//! The log and its runs in memory (`disk::wal`) are the upper half of the tree. A flush writes one table,
 //! sequentially, and a new manifest. A thread merges tables, level by level: each level is ten times as large as the
 //! one above it, and its tables do not overlap. There is no second log: `lsm-tree`'s own memtables stay empty.
 //!
@@ -31,13 +31,13 @@ mod store;
 mod tables;
 mod view;
 
-use occ::logged::Logged;
+use disk::wal::WalStore;
 
 pub use store::LsmStore;
 pub use view::{LsmRange, LsmView};
 
 /// A durable database in a folder: a cheap handle.
-pub type LsmDatabase = occ::OccDatabase<occ::disk::OnDisk<Logged<LsmStore>>>;
+pub type LsmDatabase = occ::OccDatabase<disk::OnDisk<WalStore<LsmStore>>>;
 
 /// How an [`LsmDatabase`] is opened.
-pub type LsmOptions = occ::disk::DiskOptions;
+pub type LsmOptions = disk::DiskOptions;

@@ -13,8 +13,8 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
+use disk::folder::{io_error, sync_folder};
 use kv_api::Result;
-use occ::folder::{io_error, sync_folder};
 
 use crate::error::corrupt;
 

@@ -21,11 +21,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use disk::folder::io_error;
+use disk::panics::caught;
 use kv_api::{Error, Result, error};
 use lsm_tree::compaction::Leveled;
 use lsm_tree::{AbstractTree, AnyTree, SeqNo};
-use occ::folder::io_error;
-use occ::panics::caught;
 use occ::store::ApplyError;
 
 use crate::error::kv_error;

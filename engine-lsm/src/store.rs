@@ -5,15 +5,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use disk::DiskStore;
+use disk::folder::{io_error, sync_folder};
+use disk::panics::{Panicked, silently};
 use kv_api::{Direction, Durability, Result};
 use lsm_tree::config::{
     BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry, RestartIntervalPolicy,
 };
 use lsm_tree::{AbstractTree, AnyTree, Cache, CompressionType, Config, DescriptorTable, SequenceNumberCounter, Slice};
 use occ::KeyRange;
-use occ::disk::DiskStore;
-use occ::folder::{io_error, sync_folder};
-use occ::panics::{Panicked, silently};
 use occ::settle::{Point, settle};
 use occ::store::{ApplyError, Batch, Op, Store};
 

@@ -12,8 +12,8 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
+use disk::panics::caught;
 use kv_api::{Direction, Result};
-use occ::panics::caught;
 use occ::store::View;
 
 use crate::error::failed_to_read;

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use conformance::durability::{DiskHarness, Point, Reached};
+use disk::synced::Synced;
 use engine_lsm::{LsmDatabase, LsmOptions};
 use kv_api::Result;
-use occ::synced::Synced;
 
 struct LsmDisk;
 

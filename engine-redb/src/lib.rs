@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   folder/
-//!     …            what every engine on disk has (occ::disk)
-//!     log.0, log.1 what was committed and is not in redb's file yet (occ::logged)
+//!     …            what every engine on disk has (disk)
+//!     log.0, log.1 what was committed and is not in redb's file yet (disk::wal)
 //!     data.redb    redb's file: one table, `rows`
 //! ```
 //!
@@ -17,12 +17,12 @@ mod error;
 mod row;
 mod store;
 
-use occ::logged::Logged;
+use disk::wal::WalStore;
 
 pub use store::{RedbRange, RedbStore, RedbView};
 
 /// A durable database in a folder: a cheap handle.
-pub type RedbDatabase = occ::OccDatabase<occ::disk::OnDisk<Logged<RedbStore>>>;
+pub type RedbDatabase = occ::OccDatabase<disk::OnDisk<WalStore<RedbStore>>>;
 
 /// How a [`RedbDatabase`] is opened.
-pub type RedbOptions = occ::disk::DiskOptions;
+pub type RedbOptions = disk::DiskOptions;

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
+use disk::DiskStore;
+use disk::folder::sync_folder;
+use disk::panics::{Panicked, caught, silently};
 use kv_api::{Direction, Durability, Error, KeyValue, RangeBatch, Result, error};
-use occ::disk::DiskStore;
-use occ::folder::sync_folder;
-use occ::panics::{Panicked, caught, silently};
 use occ::store::{ApplyError, Batch, Most, Store, View};
 use redb::{Database, Range, ReadOnlyTable, ReadableDatabase, TableDefinition, WriteTransaction};
 

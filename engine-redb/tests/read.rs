@@ -1,9 +1,9 @@
 //! Many rows read at once are those that a range has one after the other.
 
 use bytes::Bytes;
+use disk::DiskStore;
 use engine_redb::RedbStore;
 use kv_api::{Direction, Durability};
-use occ::disk::DiskStore;
 use occ::store::{Batch, Most, Op, Store, View};
 
 const ALL: Most = Most { rows: usize::MAX, bytes: usize::MAX };

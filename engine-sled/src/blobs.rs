@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use occ::folder::sync_folder;
+use disk::folder::sync_folder;
 
 /// Folder times are as fine as the kernel's clock tick: a change this near to a look at the folder may
 /// bear the same time as that look.

@@ -17,7 +17,7 @@
 //! the batch that makes it change, and after the rows that a purge removed, so a crash leaves it true:
 //! what was purged twice is gone all the same.
 //!
-//! The record and what it is read with are [`occ::clears`].
+//! The record and what it is read with are [`disk::clears`].
 //!
 //! A purge removes the rows of one stretch at a time while commits go on beside it; only one that sets a
 //! key in that very stretch waits, lest its row be taken for an old one.

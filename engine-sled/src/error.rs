@@ -1,8 +1,8 @@
 //! sled's errors in the codes of the contract.
 
+use disk::folder::io_error;
+use disk::panics;
 use kv_api::{Error, Result, error};
-use occ::folder::io_error;
-use occ::panics;
 
 /// Calls into sled, which panics where others return errors: that comes back as 1522.
 pub(crate) fn caught<T>(doing: &str, call: impl FnOnce() -> sled::Result<T>) -> Result<T> {

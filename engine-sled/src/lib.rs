@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   folder/
-//!     …          what every engine on disk has (occ::disk)
+//!     …          what every engine on disk has (disk)
 //!     data/                          sled's own: db (its log), conf, blobs/, snap.*
 //! ```
 //!
@@ -23,7 +23,7 @@ pub use range::SledRange;
 pub use store::{SledStore, SledView};
 
 /// A durable database in a folder: a cheap handle.
-pub type SledDatabase = occ::OccDatabase<occ::disk::OnDisk<SledStore>>;
+pub type SledDatabase = occ::OccDatabase<disk::OnDisk<SledStore>>;
 
 /// How a [`SledDatabase`] is opened.
-pub type SledOptions = occ::disk::DiskOptions;
+pub type SledOptions = disk::DiskOptions;

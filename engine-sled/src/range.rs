@@ -10,9 +10,9 @@ use std::collections::VecDeque;
 use std::ops::Bound;
 
 use bytes::Bytes;
+use disk::clears::uncovered;
 use kv_api::{Direction, Result};
 use occ::KeyRange;
-use occ::clears::uncovered;
 
 use crate::error::caught;
 use crate::store::{SledView, to_bytes};

@@ -9,12 +9,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use disk::DiskStore;
+use disk::clears::{decode, encode, uncovered};
+use disk::folder::{io_error, sync_folder};
+use disk::panics::{Panicked, silently};
+use disk::purge::{Purger, Step};
 use kv_api::{Direction, Durability, Error, Result, error};
-use occ::clears::{decode, encode, uncovered};
-use occ::disk::DiskStore;
-use occ::folder::{io_error, sync_folder};
-use occ::panics::{Panicked, silently};
-use occ::purge::{Purger, Step};
 use occ::store::{ApplyError, Batch, Op, Store, View};
 use occ::{KeyRange, RangeSet};
 use sled::IVec;

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use conformance::durability::{DiskHarness, Point, Reached};
+use disk::synced::Synced;
 use engine_sled::{SledDatabase, SledOptions};
 use kv_api::Result;
-use occ::synced::Synced;
 
 struct SledDisk;
 

@@ -14,7 +14,7 @@
 use bytes::Bytes;
 use kv_api::{Direction, Durability, Error, KeyValue, RangeBatch, Result};
 
-use crate::size;
+use crate::transaction::size;
 
 /// One change of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,8 +120,8 @@ pub struct Most {
 }
 
 impl Most {
-    /// Takes rows, of which there may be more when the most is reached.
-    pub(crate) fn take(self, rows: impl Iterator<Item = Result<(Bytes, Bytes)>>) -> Result<RangeBatch> {
+    /// Takes rows until one of the limits is reached.
+    pub fn take(self, rows: impl Iterator<Item = Result<(Bytes, Bytes)>>) -> Result<RangeBatch> {
         /// Room for so many rows is made when the first comes: those of a document, as a rule.
         const FEW: usize = 16;
         let mut taken = RangeBatch::default();

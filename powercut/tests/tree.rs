@@ -8,11 +8,11 @@ use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use disk::folder::{io_error, sync_folder};
+use disk::wal::WalStore;
+use disk::{DiskOptions, DiskStore, OnDisk};
 use kv_api::{Bytes, Direction, Durability, Error, Result, error};
 use occ::OccDatabase;
-use occ::disk::{DiskOptions, DiskStore, OnDisk};
-use occ::folder::{io_error, sync_folder};
-use occ::logged::Logged;
 use occ::store::{ApplyError, Batch, Op, Store, View};
 use powercut::Rows;
 
@@ -111,7 +111,7 @@ impl View for Snapshot {
     }
 }
 
-type TreeDatabase = OccDatabase<OnDisk<Logged<Tree>>>;
+type TreeDatabase = OccDatabase<OnDisk<WalStore<Tree>>>;
 
 struct Logs;
 

@@ -7,7 +7,7 @@
 //! | `redb:FOLDER` | a redb file in that folder |
 //! | `fjall:FOLDER` | fjall's journals and tables in that folder |
 //! | `sled:FOLDER` | a sled tree in that folder |
-//! | `FOLDER` | the engine that the folder's mark names ([`occ::folder`]); redb for a new one |
+//! | `FOLDER` | the engine that the folder's mark names ([`disk::folder`]); redb for a new one |
 //! | `fdb:` | the FoundationDB cluster of `FDB_CLUSTER_FILE`, or of the client's default cluster file |
 //! | `fdb:FILE` | the FoundationDB cluster of that cluster file |
 //! | `fdb:?prefix=TEXT`, `fdb:FILE?prefix=TEXT` | the same, in the keys under that prefix, percent-encoded |
@@ -20,8 +20,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use disk::folder::Mark;
 use kv_api::AnyDatabase;
-use occ::folder::Mark;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 
 /// The engines that there are a URL for, whether or not this build has them.

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use conformance::{Fixture, Harness};
+use disk::{DiskOptions, DiskStore, OnDisk};
 use engine_mem::MemDatabase;
 use kv_api::BoxFuture;
-use occ::disk::{DiskOptions, DiskStore, OnDisk};
 use occ::{Clock, OccBuilder, OccDatabase};
 
 /// Time that passes where somebody waits for it, and where a suite moves it on.

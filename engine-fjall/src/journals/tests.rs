@@ -1,9 +1,9 @@
 //! Journals that are damaged, cut and torn.
 
+use disk::DiskStore;
+use disk::synced::Synced;
 use kv_api::{Durability, error};
-use occ::disk::DiskStore;
 use occ::store::{Batch as Changes, Op, Store};
-use occ::synced::Synced;
 
 use super::*;
 use crate::FjallStore;

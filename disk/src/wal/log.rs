@@ -1,0 +1,283 @@
+//! The log on the disk: what was committed and is not in the store below yet.
+//!
+//! Two files take turns: while the store below takes what is in one, commits go to the other. A file that
+//! is used again is written over from its beginning, so that after the first round a sync has no blocks to
+//! place and no length to note.
+//!
+//! ```text
+//!   0              8              16             24
+//!   ├──────────────┼──────────────┼──────────────┼────────┬────────┬────────┬─
+//!   │ "occ log2"   │ salt         │ checksum     │ record │ record │ record │ what is left of an earlier
+//!   ├──────────────┴──────────────┴──────────────┼────────┴────────┴────────┴─ round, or zeros
+//!     the head, the same in both files
+//!
+//!   record
+//!   0              8              16             24             32             40             48
+//!   ├──────────────┼──────────────┼──────────────┼──────────────┼──────────────┼──────────────┼─────────
+//!   │ checksum     │ round        │ salt         │ previous     │ version      │ length       │ a run
+//!   ├──────────────┴──────────────┴──────────────┴──────────────┴──────────────┴──────────────┴─ (`run`)
+//! ```
+//!
+//! Numbers are big-endian. The salt is chosen when the log is begun, and nobody can foresee it, so that no value
+//! that is written can look like a record. Each turn is a round; rounds are counted. A record counts when its
+//! checksum is right, its salt is the log's, and its previous version is that of the record before it. So what is
+//! left of an earlier round ends the log, and so does a record that was being written.
+//!
+//! Invariants:
+//!
+//! * The heads are synced before the first record is written. If one is damaged, the other has the salt.
+//! * A record is written when those before it are synced. So a record behind the end of the log, with the
+//!   log's salt and newer than the data below, means damage: what is between was lost. The log is refused then,
+//!   and left as it is.
+//! * What a log says is in the store below, and synced there, before a file of it is emptied or written over.
+//!   Opened after a crash, all of it is applied to the store again, though part of it may be there: if a sync of
+//!   the store had failed before the crash, Linux shows pages that are not on the disk.
+//! * A sync that failed is not repeated: see [`WalStore`](super::WalStore).
+//!
+//! The former format had no head: the log's salt was the first record's, another one in each round.
+//!
+//! Sources: FoundationDB's `fdbserver/DiskQueue.actor.cpp`, which has two files too; SQLite's write-ahead log for
+//! the salt; Rebello et al., "Can Applications Recover from fsync Failures?" (ATC 2020).
+
+use std::fs::{File, OpenOptions};
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use kv_api::{Error, Result, error};
+use twox_hash::XxHash64;
+
+use super::run::Run;
+use crate::folder::io_error;
+
+/// Bytes before a record's run.
+pub(crate) const HEAD: usize = 48;
+
+/// A file begins with it, unless it is of the former format.
+const MAGIC: [u8; 8] = *b"occ log2";
+
+/// Bytes before the first record.
+pub(super) const FILE_HEAD: usize = 24;
+
+/// Zeros are written so far ahead, and synced with the record that needs the room.
+const AHEAD: usize = 1 << 20;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Log {
+    files: [LogFile; 2],
+    /// The file that is written.
+    turn: usize,
+    round: u64,
+    salt: u64,
+    position: u64,
+    /// The version of the newest record.
+    version: i64,
+    synced: bool,
+    /// Why a sync failed, if one has.
+    failed: Option<Error>,
+}
+
+#[derive(Debug)]
+struct LogFile {
+    file: File,
+    path: PathBuf,
+    /// As far as it has bytes on the disk.
+    length: u64,
+    unsynced: bool,
+}
+
+#[derive(Debug)]
+struct Record {
+    previous: i64,
+    version: i64,
+    run: Bytes,
+}
+
+fn paths(folder: &Path) -> [PathBuf; 2] {
+    [folder.join("log.0"), folder.join("log.1")]
+}
+
+/// The runs in the logs of `folder`, and the version that they lead to: those that lead from `version` on, and before
+/// them those that lead to it, as far as they are there. None when the store below is newer than its log. Changes
+/// nothing. 1522 for damage.
+pub(crate) fn recover(folder: &Path, version: i64) -> Result<(Vec<Run>, i64)> {
+    let mut files = Vec::new();
+    for path in paths(folder) {
+        match std::fs::read(&path) {
+            Ok(bytes) => files.push((Bytes::from(bytes), path)),
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => {}
+            Err(cause) => return Err(io_error(format!("cannot read {}", path.display()), &cause)),
+        }
+    }
+    let common = files.iter().find_map(|(bytes, _)| salt_of(bytes));
+    let mut logs = Vec::new();
+    for (bytes, path) in &files {
+        let (begin, salt) = match salt_of(bytes).or_else(|| common.clone()) {
+            Some(salt) => (FILE_HEAD, salt),
+            None => (0, bytes.get(16..24).map(Bytes::copy_from_slice).unwrap_or_default()),
+        };
+        logs.push((read(bytes, begin, &salt, version, path)?, path));
+    }
+    logs.sort_by_key(|((round, _), _)| *round);
+    let mut runs = Vec::new();
+    let mut end = None;
+    for ((_, records), path) in logs {
+        for record in records {
+            if end != Some(record.previous) {
+                // What came before this gap must be in the store below.
+                if record.previous > version {
+                    let reason = format!("goes on from version {}, the data end at {version}", record.previous);
+                    return Err(damaged(path, &reason));
+                }
+                runs.clear();
+            }
+            end = Some(record.version);
+            runs.push(Run::decode(record.run).map_err(|_| damaged(path, "holds a record that cannot be read"))?);
+        }
+    }
+    match end {
+        Some(end) if end >= version => Ok((runs, end)),
+        _ => Ok((Vec::new(), version)),
+    }
+}
+
+/// The salt in a file's head.
+fn salt_of(bytes: &Bytes) -> Option<Bytes> {
+    let head = bytes.get(..FILE_HEAD)?;
+    let whole = head[..8] == MAGIC && head[16..] == checksum(&head[..16]).to_be_bytes();
+    whole.then(|| bytes.slice(8..16))
+}
+
+fn damaged(path: &Path, what: &str) -> Error {
+    Error::new(error::FILE_CORRUPT)
+        .with_context(format!("the log {} is damaged: it {what}; restore the folder from a backup", path.display()))
+}
+
+/// The records that count from `begin` on, and the round of the first. None behind their end may be newer than
+/// `version`. An earlier round may be there, which is being written over and is in the store below.
+fn read(bytes: &Bytes, begin: usize, salt: &[u8], version: i64, path: &Path) -> Result<(u64, Vec<Record>)> {
+    let mut records: Vec<Record> = Vec::new();
+    let mut at = begin;
+    while let Some((record, end)) = record_at(bytes, at, salt) {
+        if records.last().is_some_and(|last| last.version != record.previous) {
+            break;
+        }
+        records.push(record);
+        at = end;
+    }
+    let round = bytes.get(begin + 8..).and_then(<[u8]>::first_chunk).map_or(0, |round| u64::from_be_bytes(*round));
+    let rest = bytes.get(at + 1..).unwrap_or_default();
+    let finder = memchr::memmem::Finder::new(salt);
+    for place in finder.find_iter(rest).filter_map(|place| (at + 1 + place).checked_sub(16)) {
+        if record_at(bytes, place, salt).is_some_and(|(record, _)| record.version > version) {
+            return Err(damaged(path, &format!("cannot be read at {at}, and goes on at {place}")));
+        }
+    }
+    Ok((round, records))
+}
+
+/// The record that begins at `at`, if it counts, and where it ends.
+fn record_at(bytes: &Bytes, at: usize, salt: &[u8]) -> Option<(Record, usize)> {
+    let head = bytes.get(at..at.checked_add(HEAD)?)?;
+    let number = |place: usize| head[place * 8..].first_chunk::<8>().map_or(0, |eight| u64::from_be_bytes(*eight));
+    let end = usize::try_from(number(5)).ok().and_then(|length| (at + HEAD).checked_add(length))?;
+    if head[16..24] != *salt || end > bytes.len() || number(0) != checksum(&bytes[at + 8..end]) {
+        return None;
+    }
+    let (previous, version) = (i64::try_from(number(3)).ok()?, i64::try_from(number(4)).ok()?);
+    (previous < version).then(|| (Record { previous, version, run: bytes.slice(at + HEAD..end) }, end))
+}
+
+fn checksum(bytes: &[u8]) -> u64 {
+    XxHash64::oneshot(0, bytes)
+}
+
+impl Log {
+    /// An empty log in `folder`, that goes on from `version`. What was in it must be in the store below, and
+    /// synced. `synced`: a sync reaches the disk.
+    pub(crate) fn begin(folder: &Path, version: i64, synced: bool) -> Result<Self> {
+        let salt = salt();
+        let mut head = [MAGIC, salt.to_be_bytes()].concat();
+        head.extend_from_slice(&checksum(&head).to_be_bytes());
+        let open = |path: PathBuf| -> Result<LogFile> {
+            let create = || -> io::Result<File> {
+                let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&path)?;
+                file.write_all(&head)?;
+                if synced {
+                    file.sync_data()?;
+                }
+                Ok(file)
+            };
+            let file =
+                create().map_err(|cause| io_error(format!("cannot begin the log {}", path.display()), &cause))?;
+            Ok(LogFile { file, path, length: FILE_HEAD as u64, unsynced: false })
+        };
+        let [one, other] = paths(folder);
+        let files = [open(one)?, open(other)?];
+        Ok(Log { files, turn: 0, round: 1, salt, position: FILE_HEAD as u64, version, synced, failed: None })
+    }
+
+    /// Appends a record of a run that has [`HEAD`] bytes before it. After an error the log is as it was.
+    pub(crate) fn append(&mut self, version: i64, record: &mut [u8]) -> Result<()> {
+        let length = (record.len() - HEAD) as u64;
+        let numbers = [self.round, self.salt, self.version as u64, version as u64, length];
+        for (place, number) in numbers.into_iter().enumerate() {
+            record[8 + place * 8..16 + place * 8].copy_from_slice(&number.to_be_bytes());
+        }
+        let checksum = checksum(&record[8..]);
+        record[..8].copy_from_slice(&checksum.to_be_bytes());
+        let LogFile { file, path, length, unsynced } = &mut self.files[self.turn];
+        let written = file.seek(SeekFrom::Start(self.position)).and_then(|_| file.write_all(record));
+        written.map_err(|cause| io_error(format!("cannot write {}", path.display()), &cause))?;
+        *unsynced = true;
+        self.position += record.len() as u64;
+        self.version = version;
+        if self.position > *length {
+            // Without the room ahead a sync takes longer, and that is all.
+            *length = self.position;
+            if self.synced && file.write_all(&vec![0; AHEAD]).is_ok() {
+                *length += AHEAD as u64;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes what was appended durable. When that has failed once, it fails for ever: what is written to these files
+    /// later may come to lie behind what never reached the disk.
+    pub(crate) fn sync(&mut self) -> Result<()> {
+        for LogFile { file, path, unsynced, .. } in &mut self.files {
+            if let Some(error) = &self.failed {
+                return Err(error.clone());
+            }
+            if self.synced && *unsynced {
+                let outcome = file.sync_data();
+                self.failed = outcome.err().map(|cause| io_error(format!("cannot sync {}", path.display()), &cause));
+            }
+            *unsynced = false;
+        }
+        self.failed.clone().map_or(Ok(()), Err)
+    }
+
+    /// Goes on in the other file, whose records are in the store below, and synced.
+    pub(crate) fn take_turns(&mut self) {
+        self.turn = 1 - self.turn;
+        self.round += 1;
+        self.position = FILE_HEAD as u64;
+    }
+
+    /// Empties the files, for good: everything is in the store below, and synced.
+    pub(crate) fn clear(&mut self) -> Result<()> {
+        for LogFile { file, path, length, .. } in &mut self.files {
+            file.set_len(0).map_err(|cause| io_error(format!("cannot empty {}", path.display()), &cause))?;
+            *length = 0;
+        }
+        Ok(())
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "not to be foreseen by who writes values; no outcome depends on it")]
+fn salt() -> u64 {
+    RandomState::new().hash_one(0)
+}

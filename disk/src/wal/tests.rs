@@ -1,0 +1,428 @@
+use std::collections::BTreeMap;
+use std::fs;
+use std::ops::Bound;
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use kv_api::{Direction, Error, error};
+
+use super::*;
+use crate::on_disk::OnDisk;
+use occ::Random;
+use occ::store::{Most, Op, View};
+
+type Rows = BTreeMap<Bytes, Bytes>;
+
+/// A map in a file that is written whole at each sync. It fails while there is a file `full` beside it.
+#[derive(Debug)]
+struct Tree {
+    folder: PathBuf,
+    rows: Mutex<Arc<Rows>>,
+}
+
+impl Tree {
+    fn rows(&self) -> MutexGuard<'_, Arc<Rows>> {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn write(rows: &mut Rows, ops: Vec<Op>) {
+    for op in ops {
+        match op {
+            Op::Set { key, value } => drop(rows.insert(key, value)),
+            Op::Clear { key } => drop(rows.remove(&key)),
+            Op::ClearRange { begin, end } => rows.retain(|key, _| *key < begin || *key >= end),
+        }
+    }
+}
+
+impl DiskStore for Tree {
+    const ENGINE: &'static str = "tree";
+    const FORMAT: u32 = 1;
+    const DURABILITIES: &'static [Durability] = &[Durability::Disk, Durability::Process];
+
+    fn open(folder: &Path, _: u64, _: Durability) -> Result<Self> {
+        let mut rows = Rows::new();
+        if let Ok(bytes) = fs::read(folder.join("tree")) {
+            write(&mut rows, Run::decode(bytes.into())?.ops());
+        }
+        Ok(Tree { folder: folder.to_owned(), rows: Mutex::new(Arc::new(rows)) })
+    }
+}
+
+impl Store for Tree {
+    type View = Snapshot;
+
+    fn view(&self) -> Result<Snapshot> {
+        Ok(Snapshot(self.rows().clone()))
+    }
+
+    fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
+        if let Ok(why) = fs::read_to_string(self.folder.join("full")) {
+            let error = Error::new(error::IO_ERROR).with_context(format!("the tree is full{why}"));
+            return Err(ApplyError::NothingApplied(error));
+        }
+        write(Arc::make_mut(&mut self.rows()), batch.ops);
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        let rows = self.rows().clone();
+        let ops = rows.iter().map(|(key, value)| Op::Set { key: key.clone(), value: value.clone() });
+        fs::write(self.folder.join("tree.new"), Draft::of(ops.collect(), 0)?.bytes).unwrap();
+        fs::rename(self.folder.join("tree.new"), self.folder.join("tree")).unwrap();
+        Ok(())
+    }
+
+    fn durability(&self) -> Durability {
+        Durability::Disk
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Snapshot(Arc<Rows>);
+
+impl View for Snapshot {
+    type Range<'a> = Box<dyn Iterator<Item = Result<(Bytes, Bytes)>> + 'a>;
+
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        Ok(self.0.get(key).cloned())
+    }
+
+    fn range<'a>(&'a self, begin: &[u8], end: &[u8], direction: Direction) -> Self::Range<'a> {
+        let rows = self.0.range::<[u8], _>((Bound::Included(begin), Bound::Excluded(end)));
+        let rows = rows.map(|(key, value)| Ok((key.clone(), value.clone())));
+        match direction {
+            Direction::Forward => Box::new(rows),
+            Direction::Reverse => Box::new(rows.rev()),
+        }
+    }
+}
+
+fn open(folder: &Path) -> Result<WalStore<Tree>> {
+    WalStore::open(folder, 1, Durability::Disk)
+}
+
+/// One batch, synced, with the mark of its version, as the commit pipeline has it.
+fn commit(store: &WalStore<Tree>, version: i64, mut ops: Vec<Op>) -> Result<(), ApplyError> {
+    let mark = [&[0, 1], version.to_be_bytes().as_slice()].concat();
+    ops.push(Op::Set { key: Bytes::from_static(b"\xff/occ/version"), value: mark.into() });
+    store.apply(Batch { version, ops })?;
+    store.sync().map_err(ApplyError::Unknown)
+}
+
+fn rows(view: &impl View, direction: Direction) -> Vec<(Bytes, Bytes)> {
+    view.range(b"", b"\xff", direction).map(Result::unwrap).collect()
+}
+
+fn key(n: u64) -> Bytes {
+    Bytes::from(format!("{n:03}"))
+}
+
+fn set(n: u64, bytes: usize) -> Op {
+    Op::Set { key: key(n), value: vec![n as u8; bytes].into() }
+}
+
+fn batch(random: &Random) -> Vec<Op> {
+    let below = |bound: u64| random.next() % bound;
+    let op = |_| match below(12) {
+        0 => Op::ClearRange { begin: key(below(100)), end: key(100 + below(100)) },
+        1 | 2 => {
+            let begin = below(200);
+            Op::ClearRange { begin: key(begin), end: key(begin + 1 + below(5)) }
+        }
+        3..6 => Op::Clear { key: key(below(200)) },
+        _ => set(below(200), below(800) as usize),
+    };
+    (0..1 + below(12)).map(op).collect()
+}
+
+fn copy(folder: &Path, to: &Path) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        // The tree's other name may be gone by now.
+        let _ = fs::copy(entry.path(), to.join(entry.file_name()));
+    }
+}
+
+/// A view answers as a map of its version does, whatever is flushed, frozen, merged and written since; and
+/// so does the store after a crash, a close, and in a copy of a moment's files.
+#[test]
+fn it_is_a_map_at_each_version_through_flushes_crashes_and_closes() {
+    for seed in 0..12 {
+        let random = Random::new(seed);
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = open(folder.path()).unwrap();
+        let mut model = Rows::new();
+        let mut views: Vec<(WalView<Snapshot>, Rows)> = Vec::new();
+        for version in 1..250 {
+            let ops = batch(&random);
+            write(&mut model, ops.clone());
+            commit(&store, version, ops).unwrap();
+            views.push((store.view().unwrap(), model.clone()));
+            match random.next() % 24 {
+                0 => store.inner.freeze(),
+                1 => {
+                    drop(store);
+                    store = open(folder.path()).unwrap();
+                }
+                2 => {
+                    store.close().unwrap();
+                    drop(store);
+                    assert!(
+                        ["log.0", "log.1"].iter().all(|log| folder.path().join(log).metadata().unwrap().len() == 0)
+                    );
+                    store = open(folder.path()).unwrap();
+                }
+                3 => {
+                    let other = tempfile::tempdir().unwrap();
+                    // No flush amid the copy, which takes the files one after the other.
+                    let log = store.inner.log();
+                    while store.inner.state().frozen > 0 {
+                        std::thread::yield_now();
+                    }
+                    copy(folder.path(), other.path());
+                    drop(log);
+                    let copied = rows(&open(other.path()).unwrap().view().unwrap(), Direction::Forward);
+                    assert!(copied.into_iter().eq(model.clone()), "seed {seed}, version {version}");
+                }
+                4 if views.len() > 1 => {
+                    views.remove((random.next() % views.len() as u64) as usize);
+                }
+                _ => {}
+            }
+            if let Some(view) = store.renewed(&views[views.len() - 1].0) {
+                views.push((view, model.clone()));
+            }
+            let (view, rows_then) = &views[(random.next() % views.len() as u64) as usize];
+            let forward = rows(view, Direction::Forward);
+            assert!(forward.iter().cloned().eq(rows_then.clone()), "seed {seed}, version {version}");
+            let backward = rows(view, Direction::Reverse);
+            assert!(backward.iter().rev().eq(forward.iter()), "seed {seed}, version {version}");
+            let (begin, end) = (key(random.next() % 100), key(100 + random.next() % 100));
+            let part = view.range(&begin, &end, Direction::Reverse).map(Result::unwrap);
+            let expected = rows_then.range(begin.clone()..end.clone()).rev();
+            let expected: Vec<_> = expected.map(|(key, value)| (key.clone(), value.clone())).collect();
+            assert!(part.eq(expected.iter().cloned()), "seed {seed}, version {version}");
+            let most = Most { rows: 1 + (random.next() % 40) as usize, bytes: usize::MAX };
+            let read = view.read(&begin, &end, Direction::Reverse, most).unwrap();
+            assert_eq!(read.more, expected.len() >= most.rows, "seed {seed}, version {version}");
+            let read = read.rows.into_iter().map(|row| (row.key, row.value));
+            assert!(read.eq(expected.into_iter().take(most.rows)), "seed {seed}, version {version}");
+            for n in 0..200 {
+                assert_eq!(view.get(&key(n)).unwrap(), rows_then.get(&key(n)).cloned(), "seed {seed}, key {n}");
+            }
+        }
+    }
+}
+
+#[test]
+fn runs_that_are_below_are_neither_searched_nor_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let store: OnDisk<WalStore<Tree>> = OnDisk::open(folder.path(), 1, Durability::Disk).unwrap();
+    store.apply(Batch { version: 1, ops: vec![set(1, 10)] }).unwrap();
+    let view = store.view().unwrap();
+    let run = Arc::downgrade(&view.runs[0]);
+    store.store().inner.freeze();
+    while store.store().inner.state().frozen > 0 {
+        std::thread::yield_now();
+    }
+    // The flusher may still hold the state, which nobody waits for.
+    let renewed = (0..1_000_000).find_map(|_| {
+        std::thread::yield_now();
+        store.renewed(&view)
+    });
+    let renewed = renewed.unwrap();
+    assert_eq!(renewed.runs.len(), 0);
+    assert_eq!(rows(&renewed, Direction::Forward), rows(&view, Direction::Forward));
+    drop(view);
+    assert!(run.upgrade().is_none());
+    assert!(store.renewed(&renewed).is_none(), "there is no better one");
+}
+
+/// A batch that is not synced yet is not to be seen by it.
+#[test]
+fn a_view_is_renewed_at_its_own_version_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).unwrap();
+    commit(&store, 1, vec![set(1, 10)]).unwrap();
+    let view = store.view().unwrap();
+    assert!(store.renewed(&view).is_none(), "nothing was flushed");
+    store.inner.freeze();
+    while store.inner.state().frozen > 0 {
+        std::thread::yield_now();
+    }
+    store.apply(Batch { version: 2, ops: vec![set(2, 10)] }).unwrap();
+    assert!(store.renewed(&view).is_none());
+    assert!(store.renewed(&store.view().unwrap()).is_none(), "it is new");
+}
+
+#[test]
+fn what_was_frozen_and_never_got_below_is_in_the_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).unwrap();
+    fs::write(folder.path().join("full"), "").unwrap();
+    commit(&store, 1, vec![set(1, 100)]).unwrap();
+    store.inner.freeze();
+    // The flush may have failed by now, and then no commit is taken.
+    let second = commit(&store, 2, vec![set(2, 100)]).is_ok();
+    drop(store);
+    fs::remove_file(folder.path().join("full")).unwrap();
+    let found = rows(&open(folder.path()).unwrap().view().unwrap(), Direction::Forward);
+    assert_eq!(found.len(), 1 + usize::from(second));
+}
+
+#[test]
+fn a_flush_that_fails_fails_commits_until_there_is_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).unwrap();
+    fs::write(folder.path().join("full"), "").unwrap();
+    let mut version = 0;
+    let error = loop {
+        match commit(&store, version + 1, vec![set(version as u64, 1000)]) {
+            Ok(()) => version += 1,
+            Err(ApplyError::NothingApplied(error)) => break error,
+            Err(ApplyError::Unknown(error)) => panic!("{error}"),
+        }
+        assert!(version < 200, "memory is not bounded");
+    };
+    assert!(error.to_string().contains("the tree is full"), "{error}");
+    assert_eq!(rows(&store.view().unwrap(), Direction::Forward).len(), version as usize);
+    assert!(store.close().is_err());
+    fs::remove_file(folder.path().join("full")).unwrap();
+    // As its thread would, which the close has ended.
+    store.inner.flush().unwrap();
+    commit(&store, version + 1, vec![set(version as u64, 1000)]).unwrap();
+    assert_eq!(rows(&store.view().unwrap(), Direction::Forward).len(), version as usize + 1);
+    drop(store);
+    let found = rows(&open(folder.path()).unwrap().view().unwrap(), Direction::Forward);
+    assert_eq!(found.len(), version as usize + 1);
+}
+
+/// Of later ones, a store may only say that it has failed before.
+#[test]
+fn the_first_failure_is_the_one_that_is_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).unwrap();
+    commit(&store, 1, vec![set(1, 100)]).unwrap();
+    store.stop_flusher();
+    for why in [", and this is why", " still"] {
+        fs::write(folder.path().join("full"), why).unwrap();
+        store.inner.freeze();
+        store.inner.flush().unwrap_err();
+    }
+    let Err(ApplyError::NothingApplied(error)) = commit(&store, 2, vec![set(2, 100)]) else { panic!("it is full") };
+    assert!(error.to_string().contains("this is why"), "{error}");
+}
+
+/// Three records, of which the last may be one that was being written.
+#[test]
+fn damage_amid_the_log_is_refused_and_a_torn_end_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).unwrap();
+    let log = folder.path().join("log.0");
+    let mut ends = Vec::new();
+    for version in 1..4 {
+        commit(&store, version, vec![set(version as u64, 20)]).unwrap();
+        let record = fs::read(&log).unwrap();
+        ends.push(record.iter().rposition(|byte| *byte != 0).unwrap() + 1);
+    }
+    let whole = fs::read(&log).unwrap()[..ends[2]].to_vec();
+    drop(store);
+    let opened = |bytes: &[u8]| {
+        let other = tempfile::tempdir().unwrap();
+        fs::write(other.path().join("log.0"), bytes).unwrap();
+        fs::write(other.path().join("log.1"), &whole[..log::FILE_HEAD]).unwrap();
+        let opened = open(other.path()).map(|store| rows(&store.view().unwrap(), Direction::Forward).len());
+        if opened.is_err() {
+            assert_eq!(fs::read(other.path().join("log.0")).unwrap(), bytes, "and left as it is");
+        }
+        opened
+    };
+    assert_eq!(opened(&whole).unwrap(), 3);
+    for length in 0..whole.len() {
+        let kept = ends.iter().filter(|end| **end <= length).count();
+        assert_eq!(opened(&whole[..length]).unwrap(), kept, "cut at {length}");
+    }
+    for at in 0..whole.len() {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 16;
+        match ends.iter().filter(|end| **end <= at).count() {
+            0 if at < log::FILE_HEAD => assert_eq!(opened(&bytes).unwrap(), 3, "at {at}"),
+            0 | 1 => assert_eq!(opened(&bytes).unwrap_err().code(), error::FILE_CORRUPT, "at {at}"),
+            _ => assert_eq!(opened(&bytes).unwrap(), 2, "at {at}"),
+        }
+    }
+}
+
+/// As it was before files had a head: the salt is the first record's.
+#[test]
+fn a_log_of_the_former_format_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).unwrap();
+    (1..4).for_each(|version| commit(&store, version, vec![set(version as u64, 20)]).unwrap());
+    let bytes = fs::read(folder.path().join("log.0")).unwrap();
+    drop(store);
+    let former = tempfile::tempdir().unwrap();
+    fs::write(former.path().join("log.0"), &bytes[log::FILE_HEAD..]).unwrap();
+    fs::write(former.path().join("log.1"), "").unwrap();
+    for _ in 0..2 {
+        assert_eq!(rows(&open(former.path()).unwrap().view().unwrap(), Direction::Forward).len(), 3);
+    }
+}
+
+/// As a loss of power may leave it, amid the first record of the next round.
+#[test]
+fn damage_to_what_is_below_does_no_harm() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).unwrap();
+    (1..4).for_each(|version| commit(&store, version, vec![set(version as u64, 20)]).unwrap());
+    store.inner.freeze();
+    while store.inner.state().frozen > 0 {
+        std::thread::yield_now();
+    }
+    commit(&store, 4, vec![set(4, 20)]).unwrap();
+    drop(store);
+    let log = folder.path().join("log.0");
+    let bytes = fs::read(&log).unwrap();
+    for at in 0..bytes.iter().rposition(|byte| *byte != 0).unwrap() {
+        let other = tempfile::tempdir().unwrap();
+        copy(folder.path(), other.path());
+        let mut bytes = bytes.clone();
+        bytes[at..at + 2].fill(255);
+        fs::write(other.path().join("log.0"), bytes).unwrap();
+        let found = rows(&open(other.path()).unwrap().view().unwrap(), Direction::Forward);
+        assert_eq!(found.len(), 4, "at {at}");
+    }
+}
+
+#[test]
+fn a_log_that_does_not_go_on_from_the_data_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).unwrap();
+    commit(&store, 1, vec![set(1, 100)]).unwrap();
+    store.inner.freeze();
+    while store.inner.state().frozen > 0 {
+        std::thread::yield_now();
+    }
+    commit(&store, 2, vec![set(2, 100)]).unwrap();
+    drop(store);
+    let tree = fs::read(folder.path().join("tree")).unwrap();
+    // Two records are in two files: without the first, and without what is below.
+    fs::remove_file(folder.path().join("tree")).unwrap();
+    fs::write(folder.path().join("log.0"), "").unwrap();
+    assert_eq!(open(folder.path()).unwrap_err().code(), error::FILE_CORRUPT);
+    fs::write(folder.path().join("tree"), tree).unwrap();
+    assert_eq!(rows(&open(folder.path()).unwrap().view().unwrap(), Direction::Forward).len(), 2);
+}
+
+#[test]
+fn without_a_log_a_close_keeps_everything() {
+    let folder = tempfile::tempdir().unwrap();
+    let store: WalStore<Tree> = WalStore::open(folder.path(), 1, Durability::Process).unwrap();
+    commit(&store, 1, vec![set(1, 100)]).unwrap();
+    store.close().unwrap();
+    drop(store);
+    assert!(!folder.path().join("log.0").exists());
+    assert_eq!(rows(&open(folder.path()).unwrap().view().unwrap(), Direction::Forward).len(), 1);
+}

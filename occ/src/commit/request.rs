@@ -1,0 +1,65 @@
+//! A commit request: what a transaction gives to the pipeline, and how it gets its answer.
+
+use bytes::Bytes;
+use kv_api::{Error, Result, Versionstamp};
+
+use crate::KeyRange;
+use crate::mutation::Mutation;
+use crate::sync::{Arc, Mutex, Promise, lock};
+use crate::watches::Watch;
+
+/// Memory of a request beside its keys and values, roughly.
+const OVERHEAD: usize = 512;
+
+/// A transaction that is being committed.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) read_version: i64,
+    /// What the transaction read. Sorted and disjoint.
+    pub(crate) read_conflicts: Vec<KeyRange>,
+    pub(crate) write_conflicts: WriteConflicts,
+    pub(crate) mutations: Vec<Mutation>,
+    /// Size of the transaction, counted as FoundationDB counts it.
+    pub(crate) bytes: usize,
+    pub(crate) ticket: Arc<Ticket>,
+}
+
+impl Request {
+    /// Memory that the request occupies in the queue.
+    pub(crate) fn queued_bytes(&self) -> usize {
+        OVERHEAD + self.bytes
+    }
+}
+
+/// What a transaction wrote, as the transactions that read it see it.
+#[derive(Debug, Default)]
+pub(crate) struct WriteConflicts {
+    pub(crate) ranges: Vec<KeyRange>,
+    /// Single keys. A key here may lie in one of the ranges too.
+    pub(crate) keys: Vec<Bytes>,
+}
+
+/// The committer's handle on its request. It may be dropped before the answer comes.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    pub(crate) outcome: Promise<Result<Versionstamp>>,
+    /// Watches to arm when the transaction commits.
+    pub(super) watches: Mutex<Vec<Arc<Watch>>>,
+    /// The transaction's versionstamp, for callers of `get_versionstamp`.
+    pub(super) stamp: Arc<Promise<Result<Versionstamp>>>,
+}
+
+impl Ticket {
+    pub(crate) fn new(watches: Vec<Arc<Watch>>, stamp: Arc<Promise<Result<Versionstamp>>>) -> Self {
+        Ticket { outcome: Promise::default(), watches: Mutex::new(watches), stamp }
+    }
+
+    /// Fails the request, its watches and its versionstamp.
+    pub(crate) fn fail(&self, error: Error) {
+        self.stamp.resolve(Err(error.clone()));
+        for watch in lock(&self.watches).drain(..) {
+            watch.finish(Err(error.clone()));
+        }
+        self.outcome.resolve(Err(error));
+    }
+}

@@ -1,0 +1,214 @@
+//! One round of the pipeline: from a list of requests to their answers.
+//!
+//! A batch whose outcome in the store is unknown is answered 1021, and the database closes.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use kv_api::{Error, Result, Versionstamp, error};
+
+use super::batch::BatchBuilder;
+use super::request::{Request, Ticket};
+use super::resolver::Resolver;
+use crate::KeyRange;
+use crate::database::core::Core;
+use crate::faults::{self, Fault, Point};
+use crate::store::{ApplyError, Op, Store, View};
+use crate::sync::{Arc, Mutex, Weak, lock};
+use crate::watches::{Touched, Watch, Watches};
+
+impl<S: Store> Core<S> {
+    /// Commits requests and answers all of them. A panic is answered 1021 and closes the database.
+    pub(super) fn round(&self, requests: Vec<Request>) {
+        let tickets: Vec<Arc<Ticket>> = requests.iter().map(|request| request.ticket.clone()).collect();
+        if catch_unwind(AssertUnwindSafe(|| self.try_round(requests))).is_err() {
+            let broken = Error::new(error::INTERNAL_ERROR).with_context("a panic during a commit closed the database");
+            self.break_down(broken);
+            for ticket in tickets {
+                ticket.fail(Error::new(error::COMMIT_UNKNOWN_RESULT).with_context("a panic during the commit"));
+            }
+        }
+    }
+
+    fn try_round(&self, requests: Vec<Request>) {
+        if let Err(error) = self.check_open() {
+            return requests.iter().for_each(|request| request.ticket.fail(error.clone()));
+        }
+        let mut resolver = lock(&self.pipeline.resolver);
+        let now = self.clock.now();
+        let (version, oldest, newest, head) = self.with_window(|window| {
+            let newest = window.newest(now);
+            (window.begin_batch(now), window.oldest(now), newest, window.head().clone())
+        });
+        let mutations = requests.iter().flat_map(|request| &request.mutations);
+        let mut batch = BatchBuilder::new(version, mutations, &*head, self.limits.value_bytes);
+        let mut accepted: Vec<(Arc<Ticket>, Versionstamp)> = Vec::with_capacity(requests.len());
+        let mut refused: Vec<(Arc<Ticket>, Error)> = Vec::new();
+        for (order, request) in requests.into_iter().enumerate() {
+            if let Err(error) = resolve(&resolver, &request, oldest, newest, self.fault) {
+                refused.push((request.ticket, error));
+                continue;
+            }
+            let stamp = match faults::planted(self.fault, Fault::VersionstampReused) {
+                false => Versionstamp::new(version as u64, order as u16),
+                true => Versionstamp::new(version as u64 / 1_000_000, 0),
+            };
+            for range in &request.write_conflicts.ranges {
+                resolver.write(range, version);
+            }
+            for key in &request.write_conflicts.keys {
+                resolver.write_key(key, version);
+            }
+            match batch.add(request.mutations, &stamp, |key| resolver.write_key(key, version)) {
+                Ok(()) => accepted.push((request.ticket, stamp)),
+                // The store could not be read. Nothing has been written.
+                Err(error) => {
+                    self.abandon(version);
+                    self.break_down(error.clone());
+                    accepted.iter().for_each(|(ticket, _)| ticket.fail(error.clone()));
+                    refused.into_iter().for_each(|(ticket, error)| ticket.fail(error));
+                    return request.ticket.fail(error);
+                }
+            }
+        }
+        resolver.forget_before(oldest);
+        drop(resolver);
+        if accepted.is_empty() {
+            self.abandon(version);
+        } else if let Err(error) = self.write(batch) {
+            accepted.iter().for_each(|(ticket, _)| ticket.fail(error.clone()));
+        } else {
+            accepted.iter().for_each(|(ticket, stamp)| self.answer(ticket, *stamp));
+        }
+        refused.into_iter().for_each(|(ticket, error)| ticket.fail(error));
+    }
+
+    /// Applies and syncs a batch, and makes it readable. The error is the committers' answer.
+    fn write(&self, batch: BatchBuilder<'_, S::View>) -> Result<()> {
+        let mut batch = batch.finish();
+        let version = batch.version;
+        let bytes = batch.ops.iter().map(Op::size).sum();
+        let touched = self.watches.touched(&batch.ops);
+        let sampled = lock(&self.sample).observe(&mut batch.ops);
+        if let Some((key, value)) = self.version_mark(version) {
+            batch.ops.push(Op::Set { key, value });
+        }
+        self.hook.reached(Point::BeforeApply);
+        match self.store.apply(batch) {
+            Ok(()) => {}
+            Err(ApplyError::NothingApplied(error)) => {
+                self.abandon(version);
+                return Err(error);
+            }
+            Err(ApplyError::Unknown(error)) => return Err(self.lose(error)),
+        }
+        lock(&self.sample).apply(sampled);
+        self.hook.reached(Point::AfterApply);
+        let view = Arc::new(self.store.view().map_err(|error| self.lose(error))?);
+        if faults::planted(self.fault, Fault::PublishedBeforeSync) {
+            self.publish(version, &view, bytes, touched.clone());
+        }
+        if !faults::planted(self.fault, Fault::MissingSync) {
+            self.store.sync().map_err(|error| self.lose(error))?;
+        }
+        self.hook.reached(Point::AfterSync);
+        self.publish(version, &view, bytes, touched);
+        Ok(())
+    }
+
+    /// Makes a batch readable and wakes the watches on its keys.
+    fn publish(&self, version: i64, view: &Arc<S::View>, bytes: usize, mut touched: Touched) {
+        let now = self.clock.now();
+        let deferred = self.with_window(|window| {
+            window.publish(version, view.clone(), bytes, now);
+            self.watches.take_deferred()
+        });
+        if !faults::planted(self.fault, Fault::WatchArmedTooLate) {
+            for watch in deferred.iter().filter_map(Weak::upgrade) {
+                touched.entry(watch.key.clone()).or_default().push(watch);
+            }
+        }
+        Watches::compare(touched, &**view);
+    }
+
+    /// Skips a version at which nothing was committed.
+    fn abandon(&self, version: i64) {
+        self.with_window(|window| {
+            window.abandon(version);
+            self.watches.take_deferred();
+        });
+    }
+
+    /// Closes the database because the state of its store is unknown. Returns the committers' answer.
+    fn lose(&self, cause: Error) -> Error {
+        let unknown = Error::new(error::COMMIT_UNKNOWN_RESULT).with_context(cause.to_string());
+        self.break_down(cause);
+        unknown
+    }
+
+    fn answer(&self, ticket: &Ticket, stamp: Versionstamp) {
+        ticket.stamp.resolve(Ok(stamp));
+        self.arm(&ticket.watches);
+        ticket.outcome.resolve(Ok(stamp));
+    }
+
+    /// Commits a transaction that wrote nothing. It gets no version and no versionstamp.
+    pub(crate) fn commit_nothing(&self, ticket: &Ticket) {
+        ticket.stamp.resolve(Err(Error::new(error::NO_COMMIT_VERSION)));
+        self.arm(&ticket.watches);
+    }
+
+    /// Arms the watches of a committed transaction, and completes those whose value has changed since the
+    /// transaction saw it.
+    fn arm(&self, watches: &Mutex<Vec<Arc<Watch>>>) {
+        let watches: Vec<Arc<Watch>> = std::mem::take(&mut *lock(watches));
+        if watches.is_empty() {
+            return;
+        }
+        self.watches.arm(&watches);
+        if let Err(error) = self.check_open() {
+            return watches.iter().for_each(|watch| watch.finish(Err(error.clone())));
+        }
+        // Armed first, compared second. The view has the batches that are published; a batch that begins
+        // from now on finds the watches; a batch in between gets them as deferred.
+        let view = self.with_window(|window| {
+            if window.is_committing() {
+                self.watches.defer(&watches);
+            }
+            window.head().clone()
+        });
+        for watch in watches {
+            match view.get(&watch.key) {
+                Ok(value) => watch.compare(value.as_ref()),
+                Err(_) => watch.finish(Ok(())),
+            }
+        }
+    }
+}
+
+/// Whether a request may commit: 1007 if it read before the window, 1020 if something that it read has
+/// changed. A blind write always may.
+fn resolve(resolver: &Resolver, request: &Request, oldest: i64, newest: i64, fault: Option<Fault>) -> Result<()> {
+    if request.read_conflicts.is_empty() || faults::planted(fault, Fault::ConflictRangesDropped) {
+        return Ok(());
+    }
+    if request.read_version < oldest {
+        return Err(Error::new(error::TRANSACTION_TOO_OLD));
+    }
+    if request.read_version > newest {
+        return Err(Error::new(error::FUTURE_VERSION));
+    }
+    let changed = match faults::planted(fault, Fault::RangeConflictOffByOne) {
+        false => resolver.any_changed_since(&request.read_conflicts, request.read_version),
+        true => any_changed_after_first_key(resolver, &request.read_conflicts, request.read_version),
+    };
+    if changed { Err(Error::new(error::NOT_COMMITTED)) } else { Ok(()) }
+}
+
+/// The planted fault of [`Fault::RangeConflictOffByOne`].
+fn any_changed_after_first_key(resolver: &Resolver, ranges: &[KeyRange], version: i64) -> bool {
+    let rest = |range: &KeyRange| match range.is_point() {
+        true => range.clone(),
+        false => KeyRange { begin: kv_api::keys::key_after(&range.begin), end: range.end.clone() },
+    };
+    resolver.any_changed_since(&ranges.iter().map(rest).collect::<Vec<_>>(), version)
+}

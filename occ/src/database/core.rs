@@ -1,0 +1,194 @@
+//! What all handles and transactions of a database share.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use kv_api::{Error, Limits, Result, error};
+
+use crate::Clock;
+use crate::commit::Pipeline;
+use crate::estimate::sample::Sample;
+use crate::faults::{Fault, Hook};
+use crate::random::Random;
+use crate::store::{Store, View};
+use crate::sync::{Arc, Mutex, OnceLock, lock};
+use crate::watches::Watches;
+use crate::window::timeline::Timeline;
+use crate::window::{Held, Hold, Window};
+
+/// Where the store remembers the last commit version, in the batch of that commit: eight bytes
+/// big-endian, after two of the format. A system key, out of the user's reach.
+const VERSION_KEY: &[u8] = b"\xff/occ/version";
+
+/// The format of what this crate keeps in a store.
+const FORMAT: u16 = 1;
+
+/// See the [module](self).
+pub(crate) struct Core<S: Store> {
+    pub(crate) store: S,
+    pub(crate) clock: SharedClock,
+    pub(crate) limits: Limits,
+    pub(crate) random: Random,
+    pub(crate) timeline: Timeline,
+    window: Mutex<Window<S::View>>,
+    pub(crate) pipeline: Pipeline,
+    pub(crate) watches: Watches,
+    pub(crate) sample: Mutex<Sample>,
+    /// For the tests of a suite.
+    pub(crate) fault: Option<Fault>,
+    pub(crate) hook: Hook,
+    /// Set once, when the database closes or breaks: why.
+    closed: OnceLock<Error>,
+}
+
+/// The injected clock.
+#[derive(Clone)]
+pub(crate) struct SharedClock(pub(crate) Arc<dyn Clock>);
+
+impl std::ops::Deref for SharedClock {
+    type Target = dyn Clock;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.0
+    }
+}
+
+impl std::fmt::Debug for SharedClock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Clock({:?})", self.0.now())
+    }
+}
+
+impl<S: Store> Core<S> {
+    pub(crate) fn open(
+        store: S,
+        clock: Arc<dyn Clock>,
+        limits: Limits,
+        seed: u64,
+        fault: Option<Fault>,
+        hook: Hook,
+    ) -> Result<Self> {
+        let view = store.view()?;
+        let last = last_version(&view)?;
+        let sample = Sample::open(&view, store.outlives_process())?;
+        let timeline = Timeline::new(clock.now(), last);
+        Ok(Core {
+            store,
+            clock: SharedClock(clock),
+            limits,
+            random: Random::new(seed),
+            timeline,
+            window: Mutex::new(Window::new(timeline, limits.read_window, view)),
+            pipeline: Pipeline::default(),
+            watches: Watches::new(limits.watches),
+            sample: Mutex::new(sample),
+            fault,
+            hook,
+            closed: OnceLock::new(),
+        })
+    }
+
+    /// What remembers `version`, in a store that outlives the process.
+    pub(crate) fn version_mark(&self, version: i64) -> Option<(Bytes, Bytes)> {
+        if !self.store.outlives_process() {
+            return None;
+        }
+        let mark = [FORMAT.to_be_bytes().as_slice(), &version.to_be_bytes()].concat();
+        Some((Bytes::from_static(VERSION_KEY), mark.into()))
+    }
+
+    /// An error once the database is closed or broken.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        match self.closed.get() {
+            None => Ok(()),
+            Some(error) => Err(error.clone()),
+        }
+    }
+
+    pub(crate) fn closed_error(&self) -> Error {
+        self.closed.get().cloned().unwrap_or_else(closed)
+    }
+
+    /// Closes the database because of a failure of its store: every later operation says so.
+    pub(crate) fn break_down(&self, cause: Error) {
+        let detail = cause.context().unwrap_or(cause.name());
+        let error = Error::new(cause.code())
+            .with_context(format!("the database closed when its store failed; open it again. The failure: {detail}"));
+        self.shut(error);
+    }
+
+    fn shut(&self, error: Error) -> bool {
+        let first = self.closed.set(error).is_ok();
+        self.watches.fail_all(&self.closed_error());
+        first
+    }
+
+    /// Closes the database: commits under way end, the store is synced, every later operation fails.
+    pub(crate) fn close(self: &Arc<Self>) -> Result<()> {
+        if let Err(error) = self.check_open() {
+            self.stop();
+            return if error.code() == error::SHUTDOWN_IN_PROGRESS { Ok(()) } else { Err(error) };
+        }
+        self.stop();
+        if self.shut(closed()) { self.store.close() } else { Ok(()) }
+    }
+
+    /// Whether a version is of the last seconds that can be read at.
+    pub(crate) fn is_young(&self, version: i64) -> bool {
+        let width = i64::try_from(self.limits.read_window.as_micros()).unwrap_or(i64::MAX);
+        version >= self.timeline.version_at(self.clock.now()).saturating_sub(width)
+    }
+
+    /// Acts on the window under its lock. Views that leave it are dropped after: that may take a while.
+    pub(crate) fn with_window<T>(&self, act: impl FnOnce(&mut Window<S::View>) -> T) -> T {
+        let (outcome, dropped) = {
+            let mut window = lock(&self.window);
+            (act(&mut window), window.take_dropped())
+        };
+        drop(dropped);
+        outcome
+    }
+
+    /// The newest version that can be read, its view, and a hold on it.
+    pub(crate) fn newest(&self) -> (i64, Arc<S::View>, Hold<S::View>) {
+        let now = self.clock.now();
+        self.with_window(|window| {
+            window.renew(|view| self.store.renewed(view));
+            (window.newest(now), window.head().clone(), window.hold_head())
+        })
+    }
+
+    /// The view at a version, and a hold on it.
+    pub(crate) fn view_at(&self, version: i64) -> Result<Held<S::View>> {
+        let now = self.clock.now();
+        self.with_window(|window| window.at(version, now))
+    }
+
+    /// A pause with jitter: any part of `backoff`.
+    pub(crate) fn jittered(&self, backoff: Duration) -> Duration {
+        backoff.mul_f64(self.random.fraction())
+    }
+}
+
+fn closed() -> Error {
+    Error::new(error::SHUTDOWN_IN_PROGRESS).with_context("the database is closed")
+}
+
+/// The commit version of the newest batch in a store; 0 for a store without any. For engines that
+/// check at their opening that nothing was lost.
+pub fn last_version(view: &impl View) -> Result<i64> {
+    view.get(VERSION_KEY)?.map_or(Ok(0), |mark| read_mark(&mark))
+}
+
+fn read_mark(mark: &[u8]) -> Result<i64> {
+    let damaged = || Error::new(error::FILE_CORRUPT).with_context("the store's version mark is damaged");
+    let (format, version) = mark.split_at_checked(2).ok_or_else(damaged)?;
+    let format = u16::from_be_bytes(format.try_into().map_err(|_| damaged())?);
+    if format != FORMAT {
+        return Err(Error::new(error::UNSUPPORTED_OPERATION).with_context(format!(
+            "the store is of format {format}, this program reads format {FORMAT}: use the version that wrote it"
+        )));
+    }
+    let version = i64::from_be_bytes(version.try_into().map_err(|_| damaged())?);
+    if version < 0 { Err(damaged()) } else { Ok(version) }
+}

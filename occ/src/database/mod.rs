@@ -1,0 +1,205 @@
+//! The database handle, and how one is opened.
+
+pub(crate) mod core;
+
+pub use self::core::last_version;
+
+use std::path::Path;
+
+use kv_api::{Database, Durability, Limits, Result};
+
+use crate::Clock;
+use crate::clock::{SystemClock, system};
+use crate::database::core::Core;
+#[cfg(any(test, feature = "faults"))]
+use crate::faults::Point;
+use crate::faults::{Fault, Hook};
+use crate::store::Store;
+use crate::sync::Arc;
+use crate::transaction::OccTransaction;
+
+/// A transactional database over a [`Store`]: a cheap handle. The database closes when
+/// [`close`](Self::close) is called or the last handle and transaction are dropped.
+pub struct OccDatabase<S: Store>(Arc<Handle<S>>);
+
+/// Closes the database when the last of them goes; the committer thread has only the core.
+pub(crate) struct Handle<S: Store> {
+    pub(crate) core: Arc<Core<S>>,
+}
+
+impl<S: Store> Drop for Handle<S> {
+    fn drop(&mut self) {
+        // Everything acknowledged is synced already; there is nobody to tell about more.
+        let _ = self.core.close();
+    }
+}
+
+impl<S: Store> OccDatabase<S> {
+    /// A database over `store` with the machine's clock and FoundationDB's limits. Fails as
+    /// [`OccBuilder::open`] does.
+    pub fn over(store: S) -> Result<Self> {
+        OccBuilder::new().open(store)
+    }
+
+    /// A database over a new store in memory, with the machine's clock and FoundationDB's limits.
+    ///
+    /// # Panics
+    ///
+    /// As [`OccBuilder::build`] does.
+    pub fn new() -> Self
+    where
+        S: Default,
+    {
+        OccBuilder::new().build()
+    }
+
+    /// Opens the database whose store is at `path`. Fails as the store's [`OpenAt::open_at`] does.
+    pub fn open(path: impl AsRef<Path>, options: S::Options) -> Result<Self>
+    where
+        S: OpenAt,
+    {
+        S::open_at(path.as_ref(), options)
+    }
+
+    /// Closes the database: commits under way end, everything is synced, the committer thread ends, and
+    /// every later operation fails with 1043. Closing again does nothing.
+    pub fn close(&self) -> Result<()> {
+        self.0.core.close()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn assert_no_watches(&self) {
+        self.0.core.watches.assert_none();
+    }
+
+    /// The store below.
+    pub fn store(&self) -> &S {
+        &self.0.core.store
+    }
+}
+
+/// A store that lives at a path, as one on the disk does.
+pub trait OpenAt: Store + Sized {
+    /// What it is opened with.
+    type Options;
+
+    /// Opens the store, and the database over it.
+    fn open_at(path: &Path, options: Self::Options) -> Result<OccDatabase<Self>>;
+}
+
+impl<S: Store + Default> Default for OccDatabase<S> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<S: Store> Clone for OccDatabase<S> {
+    fn clone(&self) -> Self {
+        OccDatabase(self.0.clone())
+    }
+}
+
+impl<S: Store> std::fmt::Debug for OccDatabase<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OccDatabase").finish_non_exhaustive()
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl<S: Store> Database for OccDatabase<S> {
+    type Transaction = OccTransaction<S>;
+
+    fn begin(&self) -> Result<Self::Transaction> {
+        self.0.core.check_open()?;
+        Ok(OccTransaction::new(self.0.clone()))
+    }
+
+    fn limits(&self) -> Limits {
+        self.0.core.limits
+    }
+
+    fn durability(&self) -> Durability {
+        self.0.core.store.durability()
+    }
+}
+
+/// What a database is opened with.
+#[derive(Clone, Default)]
+pub struct OccBuilder {
+    clock: Option<Arc<dyn Clock>>,
+    seed: Option<u64>,
+    limits: Limits,
+    fault: Option<Fault>,
+    hook: Hook,
+}
+
+impl OccBuilder {
+    /// The machine's clock, a seed from the machine, FoundationDB's limits.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Follows this clock.
+    #[must_use]
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Some(Arc::new(clock));
+        self
+    }
+
+    /// Takes the jitter of pauses from this seed.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Holds transactions to these limits.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Plants a fault: for the tests of a suite.
+    #[cfg(any(test, feature = "faults"))]
+    #[must_use]
+    pub fn fault(mut self, fault: Fault) -> Self {
+        self.fault = Some(fault);
+        self
+    }
+
+    /// Calls `act` at each point of every batch, on the thread that commits it: for the tests of a suite.
+    #[cfg(any(test, feature = "faults"))]
+    #[must_use]
+    pub fn at_points(mut self, act: impl Fn(Point) + Send + Sync + 'static) -> Self {
+        self.hook = Hook::new(act);
+        self
+    }
+
+    /// A database over a new store in memory.
+    ///
+    /// # Panics
+    ///
+    /// When a store that has just been made cannot be read.
+    pub fn build<S: Store + Default>(self) -> OccDatabase<S> {
+        match self.open(S::default()) {
+            Ok(database) => database,
+            Err(error) => panic!("an empty store cannot be read: {error}"),
+        }
+    }
+
+    /// Opens a database over `store`. Fails with what reading the store fails with, 1522 when its version
+    /// mark is damaged, 2108 when it is of another format.
+    pub fn open<S: Store>(self, store: S) -> Result<OccDatabase<S>> {
+        let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
+        let seed = self.seed.unwrap_or_else(system::seed);
+        let core = Core::open(store, clock, self.limits, seed, self.fault, self.hook)?;
+        Ok(OccDatabase(Arc::new(Handle { core: Arc::new(core) })))
+    }
+}
+
+impl std::fmt::Debug for OccBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OccBuilder").field("seed", &self.seed).field("limits", &self.limits).finish_non_exhaustive()
+    }
+}

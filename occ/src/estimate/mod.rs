@@ -1,0 +1,63 @@
+//! Sizes of ranges, and where to split them: what is small is counted row by row, the size of what is
+//! large comes from the byte sample, unless the store knows better.
+
+pub(crate) mod sample;
+
+use bytes::Bytes;
+use kv_api::{Direction, Result};
+
+use crate::estimate::sample::Sample;
+use crate::store::View;
+use crate::sync::{Mutex, lock};
+use crate::transaction::overlay::Overlay;
+
+/// So many rows are counted before the sample is asked.
+const MOST_COUNTED: usize = 4_000;
+
+/// About how many bytes of keys and values are between two keys.
+pub(crate) fn range_size<V: View>(
+    overlay: &Overlay<'_, V>,
+    sample: &Mutex<Sample>,
+    begin: &[u8],
+    end: &[u8],
+) -> Result<u64> {
+    if begin >= end {
+        return Ok(0);
+    }
+    if let Some(estimate) = overlay.view.estimate(begin, end) {
+        return Ok(estimate);
+    }
+    let mut bytes = 0;
+    for (counted, row) in overlay.scan(begin, end, Direction::Forward).enumerate() {
+        let (key, value) = row?;
+        if counted == MOST_COUNTED
+            && let Some(rest) = lock(sample).bytes(&key, end)
+        {
+            return Ok(bytes + rest);
+        }
+        bytes += (key.len() + value.len()) as u64;
+    }
+    Ok(bytes)
+}
+
+/// Keys that split the range into parts of about `chunk_bytes`, the two ends included.
+pub(crate) fn split_points<V: View>(
+    overlay: &Overlay<'_, V>,
+    begin: &[u8],
+    end: &[u8],
+    chunk_bytes: u64,
+) -> Result<Vec<Bytes>> {
+    let mut points = vec![Bytes::copy_from_slice(begin)];
+    let mut bytes = 0;
+    for row in overlay.scan(begin, end, Direction::Forward) {
+        let (key, value) = row?;
+        // A row begins the next part when this one is full.
+        if bytes >= chunk_bytes.max(1) {
+            points.push(key.clone());
+            bytes = 0;
+        }
+        bytes += (key.len() + value.len()) as u64;
+    }
+    points.push(Bytes::copy_from_slice(end));
+    Ok(points)
+}

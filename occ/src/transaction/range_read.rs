@@ -1,0 +1,148 @@
+//! Reading a range in batches, and what such a read conflicts over.
+//!
+//! Source: `getRangeValue`, `getRangeValueBack` and `addConflictRange` in FoundationDB's
+//! `fdbclient/ReadYourWrites.actor.cpp`.
+
+use bytes::Bytes;
+use kv_api::keys::key_after;
+use kv_api::{Direction, KeySelector, RangeBatch, RangeRequest, Result};
+
+use super::overlay::{Edge, Overlay, Resolved};
+use crate::KeyRange;
+use crate::store::{Most, View};
+
+/// What a batch holds when the request leaves its size to the engine, in bytes of keys and values.
+const DEFAULT_BATCH_BYTES: usize = 256 * 1024;
+
+/// A batch, and the range that a serializable read of it conflicts over.
+#[derive(Debug)]
+pub(crate) struct RangeRead {
+    pub(crate) batch: RangeBatch,
+    pub(crate) conflict: KeyRange,
+}
+
+/// Reads the first batch of a request whose selectors name keys up to `max_key`.
+pub(crate) fn read<V: View>(overlay: &Overlay<'_, V>, request: &RangeRequest, max_key: &[u8]) -> Result<RangeRead> {
+    let begin = request.begin.clone().without_or_equal();
+    let end = request.end.clone().without_or_equal();
+    if begin.offset >= end.offset && begin.key >= end.key {
+        // The range is empty whatever the store holds: nothing was read.
+        let conflict = KeyRange { begin: Bytes::new(), end: Bytes::new() };
+        return Ok(RangeRead { batch: RangeBatch::default(), conflict });
+    }
+    let resolved_begin = resolve(overlay, &begin, max_key)?;
+    let resolved_end = resolve(overlay, &end, max_key)?;
+    let batch = read_batch(overlay, &resolved_begin.key, &resolved_end.key, request)?;
+    let off = |edge| resolved_begin.off == Some(edge) || resolved_end.off == Some(edge);
+    // A stopped batch did not reach the end that it was going to; it came from the other all the same.
+    let (to_begin, through_end) = (off(Edge::Begin), off(Edge::End));
+    let conflict = match request.direction {
+        Direction::Forward => {
+            let ends = Ends { to_begin, through_end: through_end && !batch.more };
+            forward_conflict(&begin, &end, ends, &batch, max_key)
+        }
+        Direction::Reverse => {
+            let ends = Ends { to_begin: to_begin && !batch.more, through_end };
+            reverse_conflict(&begin, &end, ends, &batch, max_key)
+        }
+    };
+    Ok(RangeRead { batch, conflict })
+}
+
+/// The range that a read of a selector's key conflicts over: what it walked.
+pub(crate) fn selector_conflict(selector: &KeySelector, resolved: &Bytes) -> KeyRange {
+    let anchor = if selector.or_equal { key_after(&selector.key) } else { selector.key.clone() };
+    if selector.offset <= 0 {
+        KeyRange { begin: resolved.clone(), end: anchor }
+    } else {
+        KeyRange { begin: anchor, end: key_after(resolved) }
+    }
+}
+
+fn resolve<V: View>(overlay: &Overlay<'_, V>, selector: &KeySelector, max_key: &[u8]) -> Result<Resolved> {
+    if selector.offset == 1 {
+        // "The first key at or after" bounds a range by itself, without a look at the store.
+        return Ok(Resolved { key: selector.key.clone(), off: None });
+    }
+    overlay.resolve(selector, max_key)
+}
+
+fn read_batch<V: View>(
+    overlay: &Overlay<'_, V>,
+    begin: &[u8],
+    end: &[u8],
+    request: &RangeRequest,
+) -> Result<RangeBatch> {
+    let most = Most {
+        rows: if request.limit == 0 { usize::MAX } else { request.limit },
+        bytes: if request.target_bytes == 0 { DEFAULT_BATCH_BYTES } else { request.target_bytes },
+    };
+    overlay.read(begin, end, request.direction, most)
+}
+
+/// Which ends of the keyspace the selectors ran into.
+#[derive(Clone, Copy)]
+struct Ends {
+    to_begin: bool,
+    through_end: bool,
+}
+
+fn forward_conflict(
+    begin: &KeySelector,
+    end: &KeySelector,
+    ends: Ends,
+    batch: &RangeBatch,
+    max_key: &[u8],
+) -> KeyRange {
+    let (mut from, mut until) = if begin.key < end.key {
+        // Where the end is found going forward, nothing beyond a stopped batch can change it.
+        (begin.key.clone(), if end.offset > 0 && batch.more { begin.key.clone() } else { end.key.clone() })
+    } else {
+        (end.key.clone(), begin.key.clone())
+    };
+    if ends.to_begin && begin.offset <= 0 {
+        from = Bytes::new();
+    }
+    if ends.through_end && end.offset > 0 {
+        until = Bytes::copy_from_slice(max_key);
+    }
+    if let (Some(first), Some(last)) = (batch.rows.first(), batch.rows.last()) {
+        if begin.offset <= 0 && first.key < from {
+            from = first.key.clone();
+        }
+        if until <= last.key {
+            until = key_after(&last.key);
+        }
+    }
+    KeyRange { begin: from, end: until }
+}
+
+fn reverse_conflict(
+    begin: &KeySelector,
+    end: &KeySelector,
+    ends: Ends,
+    batch: &RangeBatch,
+    max_key: &[u8],
+) -> KeyRange {
+    let (mut from, mut until) = if begin.key < end.key {
+        // Where the begin is found without going forward, nothing before a stopped batch can change it.
+        (if begin.offset <= 1 && batch.more { end.key.clone() } else { begin.key.clone() }, end.key.clone())
+    } else {
+        (end.key.clone(), begin.key.clone())
+    };
+    if ends.to_begin && begin.offset <= 0 {
+        from = Bytes::new();
+    }
+    if ends.through_end && end.offset > 0 {
+        until = Bytes::copy_from_slice(max_key);
+    }
+    if let (Some(highest), Some(lowest)) = (batch.rows.first(), batch.rows.last()) {
+        if lowest.key < from {
+            from = lowest.key.clone();
+        }
+        if end.offset > 0 && until <= highest.key {
+            until = key_after(&highest.key);
+        }
+    }
+    KeyRange { begin: from, end: until }
+}

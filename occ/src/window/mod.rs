@@ -1,0 +1,342 @@
+//! The window: which versions can be read, and the view of each.
+//!
+//! ```text
+//!   versions   ──────┬───────────┬────────────────┬──────────────►
+//!   views          from 10     from 17          from 42 = head
+//!                    └ reads at 10..17             └ reads at 42 up to the newest read version
+//! ```
+//!
+//! A view keeps the store from letting go of what later batches replaced. So the window alone owns views:
+//! a transaction has a [`Hold`], which finds the view as long as the window has it. A view goes when its
+//! versions are too old, and before that when much was written since:
+//!
+//! | bytes written since  | the view is kept |
+//! |----------------------|------------------|
+//! | up to [`RECENT`]     | for whoever may set such a read version |
+//! | up to [`MOST_BYTES`] | while a transaction reads at it |
+//! | more                 | no: 1007 before the window has passed, rather than memory without a bound |
+//!
+//! Nothing but a call drops views: commits and the first read of each transaction do, and a read that is
+//! too late. A database that is left alone keeps what it has, and writes nothing over it.
+//!
+//! Invariants: a view is here only once its batch is synced; the newest read version that was handed
+//! out is below every commit version that is given later; a version older than the window by the clock
+//! is not readable, even where nothing was written since; nor is one from before the database was opened.
+
+pub(crate) mod timeline;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use kv_api::{Error, Result, error};
+
+use crate::sync::{Arc, Weak};
+use crate::window::timeline::Timeline;
+
+/// The views that are kept though no transaction reads at them.
+const RECENT: Recent = Recent { views: 1024, bytes: 16 << 20 };
+
+/// With more bytes than this written since, no view is kept.
+const MOST_BYTES: u64 = 256 << 20;
+
+struct Recent {
+    views: usize,
+    /// Of the batches that followed.
+    bytes: u64,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Window<V> {
+    timeline: Timeline,
+    /// How many versions can be read at.
+    width: i64,
+    /// The newest views without a gap; the last is the head.
+    views: VecDeque<Entry<V>>,
+    /// Older ones, which transactions read at.
+    held: VecDeque<Entry<V>>,
+    /// The bytes of all batches.
+    bytes: u64,
+    /// Views that nobody needs any more: to be dropped outside of the window's lock.
+    dropped: Vec<Arc<V>>,
+    /// The newest version that can be read at.
+    newest: i64,
+    /// The commit version of the batch that is under way.
+    committing: Option<i64>,
+}
+
+/// A view and the versions at which it holds.
+#[derive(Debug)]
+struct Entry<V> {
+    from: i64,
+    /// Where the next one begins; of the head, beyond all.
+    until: i64,
+    /// The bytes of all batches up to it.
+    bytes: u64,
+    view: Arc<V>,
+    /// Each transaction that reads here has a clone.
+    readers: Arc<()>,
+}
+
+impl<V> Entry<V> {
+    fn is_read(&self) -> bool {
+        Arc::strong_count(&self.readers) > 1
+    }
+
+    fn hold(&self) -> Hold<V> {
+        Hold { view: Arc::downgrade(&self.view), _reader: self.readers.clone() }
+    }
+}
+
+/// What a transaction has of the view that it reads: the window may let go of it all the same.
+#[derive(Debug)]
+pub(crate) struct Hold<V> {
+    view: Weak<V>,
+    _reader: Arc<()>,
+}
+
+/// A view to be read at once, and a hold on it for later reads.
+pub(crate) type Held<V> = (Arc<V>, Hold<V>);
+
+impl<V> Hold<V> {
+    /// The view, for the length of a read; `None` once the window has another one of this version, or none.
+    pub(crate) fn view(&self) -> Option<Arc<V>> {
+        self.view.upgrade()
+    }
+}
+
+impl<V> Window<V> {
+    pub(crate) fn new(timeline: Timeline, width: Duration, view: V) -> Self {
+        let width = i64::try_from(width.as_micros()).unwrap_or(i64::MAX);
+        let newest = timeline.first();
+        let first = Entry { from: newest, until: i64::MAX, bytes: 0, view: Arc::new(view), readers: Arc::default() };
+        let (views, held, dropped) = (VecDeque::from([first]), VecDeque::new(), Vec::new());
+        Window { timeline, width, views, held, bytes: 0, dropped, newest, committing: None }
+    }
+
+    /// The newest version. Versions pass with time even where nothing is committed.
+    pub(crate) fn newest(&mut self, now: Duration) -> i64 {
+        if self.committing.is_none() {
+            self.newest = self.newest.max(self.timeline.version_at(now));
+        }
+        self.prune(now);
+        self.newest
+    }
+
+    /// The view at `version`: 1009 when it is ahead of the database, 1007 when it is too old.
+    pub(crate) fn at(&mut self, version: i64, now: Duration) -> Result<Held<V>> {
+        if version > self.newest(now) {
+            return Err(Error::new(error::FUTURE_VERSION));
+        }
+        let is_young = version >= self.oldest(now);
+        let entry = self.entry(version).filter(|_| is_young).ok_or(Error::new(error::TRANSACTION_TOO_OLD))?;
+        Ok((entry.view.clone(), entry.hold()))
+    }
+
+    fn entry(&self, version: i64) -> Option<&Entry<V>> {
+        let views = match self.views.front() {
+            Some(first) if first.from <= version => &self.views,
+            _ => &self.held,
+        };
+        let at = views.partition_point(|entry| entry.from <= version).checked_sub(1)?;
+        views.get(at).filter(|entry| version < entry.until)
+    }
+
+    /// The oldest version that can be read at, and that a commit may have read at. What was committed
+    /// before the database was opened nobody knows any more, as after a recovery of FoundationDB.
+    pub(crate) fn oldest(&self, now: Duration) -> i64 {
+        let newest = self.timeline.version_at(now).max(self.newest);
+        newest.saturating_sub(self.width).max(self.timeline.first())
+    }
+
+    /// Begins a batch: its commit version.
+    pub(crate) fn begin_batch(&mut self, now: Duration) -> i64 {
+        let version = self.timeline.version_at(now).max(self.newest.saturating_add(1));
+        self.committing = Some(version);
+        version
+    }
+
+    /// The batch, of so many bytes, is in the store and synced: it can be read.
+    pub(crate) fn publish(&mut self, version: i64, view: Arc<V>, bytes: usize, now: Duration) {
+        self.committing = None;
+        self.newest = version;
+        self.bytes += bytes as u64;
+        if let Some(head) = self.views.back_mut() {
+            head.until = version;
+        }
+        let readers = Arc::default();
+        self.views.push_back(Entry { from: version, until: i64::MAX, bytes: self.bytes, view, readers });
+        self.prune(now);
+        // Those whose transactions have ended. There are few as a rule.
+        let dropped = &mut self.dropped;
+        self.held.retain(|entry| {
+            let is_read = entry.is_read();
+            if !is_read {
+                dropped.push(entry.view.clone());
+            }
+            is_read
+        });
+    }
+
+    /// The batch committed nothing; its version passes.
+    pub(crate) fn abandon(&mut self, version: i64) {
+        self.committing = None;
+        self.newest = version;
+    }
+
+    /// Whether a batch is under way.
+    pub(crate) fn is_committing(&self) -> bool {
+        self.committing.is_some()
+    }
+
+    fn head_entry(&self) -> &Entry<V> {
+        // The constructor puts one in and pruning leaves one.
+        &self.views[self.views.len() - 1]
+    }
+
+    /// The newest view.
+    pub(crate) fn head(&self) -> &Arc<V> {
+        &self.head_entry().view
+    }
+
+    /// A hold on the newest view.
+    pub(crate) fn hold_head(&self) -> Hold<V> {
+        self.head_entry().hold()
+    }
+
+    /// Puts what `renewed` gives for the newest view in its place: the same rows.
+    pub(crate) fn renew(&mut self, renewed: impl FnOnce(&V) -> Option<V>) {
+        if let Some(head) = self.views.back_mut()
+            && let Some(view) = renewed(&head.view)
+        {
+            self.dropped.push(std::mem::replace(&mut head.view, Arc::new(view)));
+        }
+    }
+
+    fn prune(&mut self, now: Duration) {
+        let (oldest, bytes) = (self.oldest(now), self.bytes);
+        let is_too_old = |entry: &Entry<V>| entry.until <= oldest || bytes - entry.bytes > MOST_BYTES;
+        while let Some(entry) = self.held.pop_front_if(|entry| is_too_old(entry)) {
+            self.dropped.push(entry.view);
+        }
+        while self.views.len() > 1 {
+            let are_many = self.views.len() > RECENT.views;
+            let is_recent = |entry: &Entry<V>| !are_many && bytes - entry.bytes <= RECENT.bytes;
+            let entry = self.views.pop_front_if(|entry| is_too_old(entry) || !is_recent(entry));
+            let Some(entry) = entry else { break };
+            match entry.is_read() && !is_too_old(&entry) {
+                true => self.held.push_back(entry),
+                false => self.dropped.push(entry.view),
+            }
+        }
+    }
+
+    /// The views that have left the window since the last call.
+    pub(crate) fn take_dropped(&mut self) -> Vec<Arc<V>> {
+        std::mem::take(&mut self.dropped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn window() -> Window<&'static str> {
+        Window::new(Timeline::new(Duration::ZERO, 0), 5 * SECOND, "empty")
+    }
+
+    fn view(window: &mut Window<&'static str>, version: i64, now: Duration) -> Result<&'static str, i32> {
+        window.at(version, now).map(|(view, _)| *view).map_err(|error| error.code())
+    }
+
+    /// Publishes a batch of so many bytes; its version.
+    fn write(window: &mut Window<&'static str>, view: &'static str, bytes: u64) -> i64 {
+        let version = window.begin_batch(SECOND);
+        window.publish(version, Arc::new(view), bytes as usize, SECOND);
+        version
+    }
+
+    #[test]
+    fn reads_at_any_version_of_the_window() {
+        let mut window = window();
+        let first = write(&mut window, "one", 1);
+        let second = write(&mut window, "two", 1);
+        assert_eq!(second, first + 1);
+        assert_eq!(view(&mut window, first - 1, SECOND), Ok("empty"));
+        assert_eq!(view(&mut window, first, SECOND), Ok("one"));
+        assert_eq!(view(&mut window, second, SECOND), Ok("two"));
+        assert_eq!(view(&mut window, second + 1, SECOND), Err(1009));
+        assert_eq!(view(&mut window, second + 1, 2 * SECOND), Ok("two"), "versions pass with time");
+        assert_eq!(view(&mut window, second, 7 * SECOND), Err(1007));
+        assert_eq!((*window.head().as_ref(), window.views.len()), ("two", 1));
+    }
+
+    #[test]
+    fn what_is_written_leaves_the_recent_views_and_those_that_are_read() {
+        let mut window = window();
+        let first = write(&mut window, "one", 1);
+        let (_, hold) = window.at(first, SECOND).unwrap();
+        let second = write(&mut window, "two", 1);
+        let third = write(&mut window, "three", RECENT.bytes);
+        assert_eq!(view(&mut window, second, SECOND), Ok("two"));
+        write(&mut window, "four", 1);
+        assert_eq!(view(&mut window, first - 1, SECOND), Err(1007));
+        assert_eq!(view(&mut window, first, SECOND), Ok("one"), "a transaction reads it");
+        assert_eq!(view(&mut window, second, SECOND), Err(1007), "in a gap");
+        assert_eq!(view(&mut window, third, SECOND), Ok("three"));
+        assert_eq!(window.take_dropped().len(), 2);
+        drop(hold);
+        write(&mut window, "five", 1);
+        assert_eq!(view(&mut window, first, SECOND), Err(1007), "nobody reads it any more");
+
+        for _ in 0..2 * RECENT.views {
+            write(&mut window, "more", 0);
+        }
+        assert_eq!((window.views.len(), window.held.len()), (RECENT.views, 0));
+    }
+
+    #[test]
+    fn a_view_that_is_read_goes_with_time_and_with_very_many_bytes() {
+        for bytes in [0, MOST_BYTES] {
+            let mut window = window();
+            let version = write(&mut window, "one", 1);
+            let (view, hold) = window.at(version, SECOND).unwrap();
+            drop(view);
+            write(&mut window, "two", RECENT.bytes + 1);
+            assert!(hold.view().is_some());
+            write(&mut window, "three", bytes);
+            if bytes == 0 {
+                window.newest(5 * SECOND);
+                assert!(hold.view().is_some());
+                window.newest(7 * SECOND);
+            }
+            window.take_dropped();
+            assert!(hold.view().is_none());
+        }
+    }
+
+    /// A transaction that reads goes on with the renewed view, which is kept for it.
+    #[test]
+    fn a_renewed_view_takes_the_place_of_the_one_that_is_held() {
+        let mut window = window();
+        let version = write(&mut window, "one", 1);
+        let hold = window.hold_head();
+        window.renew(|_| Some("renewed"));
+        window.take_dropped();
+        assert!(hold.view().is_none());
+        write(&mut window, "two", RECENT.bytes + 1);
+        assert_eq!(view(&mut window, version, SECOND), Ok("renewed"));
+    }
+
+    #[test]
+    fn no_read_version_reaches_a_commit_under_way() {
+        let mut window = window();
+        let version = window.begin_batch(SECOND);
+        assert!(window.newest(3 * SECOND) < version);
+        assert_eq!(*window.head().as_ref(), "empty");
+        window.publish(version, Arc::new("one"), 1, 3 * SECOND);
+        assert!(window.newest(3 * SECOND) >= version);
+    }
+}
