@@ -128,9 +128,13 @@ async fn accept(listener: TcpListener, app: Arc<App>, stopping: watch::Receiver<
     // Every connection holds a sender; when the last is dropped, all connections have ended.
     let (alive, mut all_ended) = mpsc::channel::<()>(1);
     let (cut_off, cut) = watch::channel(false);
+    // Tokio wakes its driver for each timer that is set earlier than all others. Without this one, every request sets
+    // such a timer when it ends, for its connection's patience: a fifth fewer PUTs by 16 clients.
+    let mut earlier = tokio::time::interval(HEADER_PATIENCE / 2);
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
+            _ = earlier.tick() => continue,
             () = app.stopping() => break,
         };
         match accepted {
