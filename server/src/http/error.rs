@@ -66,16 +66,13 @@ impl ApiError {
     }
 
     /// `allowed`: the methods of the resource, as CouchDB lists them (`GET,HEAD`).
-    pub(crate) fn method_not_allowed(allowed: &'static str) -> Self {
+    pub(crate) fn method_not_allowed(allowed: &str) -> Self {
         let reason = format!("Only {allowed} allowed");
-        Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", reason)
-            .with_header(ALLOW, HeaderValue::from_static(allowed))
-    }
-
-    /// A method that the table of routes lets through and its handler does not know.
-    pub(crate) fn unrouted() -> Self {
-        tracing::error!("a handler lacks a method that its route has");
-        Self::internal()
+        let refusal = Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", reason);
+        match HeaderValue::try_from(allowed) {
+            Ok(allowed) => refusal.with_header(ALLOW, allowed),
+            Err(_) => refusal,
+        }
     }
 
     pub(crate) fn precondition_failed(reason: impl Into<Cow<'static, str>>) -> Self {

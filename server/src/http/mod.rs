@@ -17,7 +17,7 @@
 //!      │
 //!   wire ────── bytes: bodies, parameters, responses, raw quotes in queries
 //!      │
-//!   error ───── what a refused request is answered with
+//!   error, ids  what a refused request is answered with; fresh ids
 //! ```
 //!
 //! A module uses those below it and none above.
@@ -32,6 +32,7 @@ mod database;
 mod document;
 mod error;
 mod feed;
+mod ids;
 mod listen;
 mod listing;
 mod request;

@@ -1,38 +1,43 @@
 //! A request, taken apart.
 
+use std::future::Future;
 use std::sync::Arc;
 
 use hyper::Method;
 use hyper::header::{HOST, HeaderMap, IF_MATCH};
 use model::{JsonText, RevId};
 
-use crate::http::access::auth::User;
+use crate::http::access::principal::Principal;
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 use crate::http::wire::body::RequestBody;
 use crate::http::wire::params::{self, Params};
 
-/// A request, taken apart. `HEAD` is `GET` here; only the body of its answer is left out.
+/// A request, taken apart. `HEAD` is `GET` here: only the body of the answer is left out, which `serve` does.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) app: Arc<App>,
     pub(crate) method: Method,
     pub(crate) headers: HeaderMap,
     pub(crate) params: Params,
-    pub(crate) user: User,
+    pub(crate) principal: Principal,
     pub(crate) body: RequestBody,
 }
 
 impl Request {
-    /// The database of that name.
-    pub(crate) async fn database(&self, name: &str) -> Result<Documents> {
-        // Only a request without a body can be served again when the handle turns out to be old.
-        if self.method == Method::GET {
-            self.app.databases.known(name).await
-        } else {
-            self.app.databases.stores.database(name).await
-        }
+    /// Runs `work` on a database. When the handle turns out to be old, it is renewed and `work` runs again. Work
+    /// that fails with an old handle must have changed nothing.
+    pub(crate) async fn with_database<T, F>(&self, name: &str, work: impl Fn(Documents) -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        self.app.databases.with(name, work).await
+    }
+
+    /// The database, looked up just now. For work that would not notice that its handle is old.
+    pub(crate) async fn fresh_database(&self, name: &str) -> Result<Documents> {
+        self.app.databases.stores.database(name).await
     }
 
     /// The body as a JSON object, from a client that says that it is one.

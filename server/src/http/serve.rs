@@ -20,11 +20,13 @@ use hyper::header::{CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue, SERVER
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
 
-use crate::http::access::auth::{self, User};
+use crate::http::access::auth;
+use crate::http::access::principal::Principal;
 use crate::http::app::App;
+use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
-use crate::http::routes::{self, Route, Who};
+use crate::http::routes::{self, Resource, Who};
 use crate::http::wire::body::RequestBody;
 use crate::http::wire::params::{self, Params};
 use crate::http::wire::response::{self, Body, Response};
@@ -79,7 +81,7 @@ async fn answer(app: &Arc<App>, parts: Parts, incoming: Incoming) -> Response {
         method: effective_method(method, &headers),
         headers,
         params: Params::default(),
-        user: User::Anonymous,
+        principal: Principal::anonymous(),
         body: RequestBody::new(incoming, app.options.max_request_size),
     };
     let mut renewal = None;
@@ -116,49 +118,30 @@ async fn admit_and_route(
     if request.app.auth.is_party() {
         refuse_rebound_host(&request.headers)?;
     }
-    let (segments, is_no_name) = params::segments(uri.path())?;
-    if is_no_name && request.method != Method::GET {
+    let (segments, has_no_name) = params::segments(uri.path())?;
+    if has_no_name && request.method != Method::GET {
         return Err(params::not_utf8());
     }
+    let segments = routes::join_ids(segments);
     request.params = Params::parse(uri.query().unwrap_or(""))?;
     let is_login = request.method == Method::POST && segments.first().is_some_and(|first| first == "_session");
     if !is_login {
-        let found = request.app.auth.authenticate(&request.headers)?;
-        request.user = found.user;
+        let found = request.app.auth.authenticate(&request.headers).await?;
+        request.principal = found.principal;
         *renewal = found.renewal;
     }
-    let (route, names) = routes::find(&segments)?;
+    let resource = routes::find(&segments)?;
+    authorize(request, &resource).await?;
     // While a database moves, its writes wait here for the moment in which they could fail.
-    let _admitted = match route.database(&names) {
-        Some(db) if route.waits_for_moves(&request.method) => request.app.relocations.admit(db).await,
+    let _admitted = match resource.database() {
+        Some(db) if resource.waits_for_moves(&request.method) => request.app.relocations.admit(db).await,
         _ => None,
     };
-    let outcome = authorize_and_answer(request, route, &names, is_no_name).await;
-    match (&outcome, route.database(&names)) {
-        (Err(error), Some(name)) if request.method == Method::GET && error.is_stale_handle() => {
-            request.app.databases.forget(name);
-            authorize_and_answer(request, route, &names, is_no_name).await
-        }
-        _ => outcome,
-    }
+    resource.answer(request, has_no_name).await
 }
 
-async fn authorize_and_answer(
-    request: &mut Request,
-    route: &Route,
-    names: &[&str],
-    is_no_name: bool,
-) -> Result<Response> {
-    authorize(request, route, names).await?;
-    if is_no_name && let Some(db) = route.database(names) {
-        request.database(db).await?;
-        return Err(ApiError::not_found("missing"));
-    }
-    route.answer(request, names).await
-}
-
-/// While everyone is the administrator, a web page must not become one by pointing its own name at
-/// loopback (DNS rebinding): the browser then sends that name as `Host`.
+/// Refuses DNS rebinding: while everyone is the administrator, a web page must not become one by pointing its own
+/// name at loopback. The browser then sends that name as `Host`.
 fn refuse_rebound_host(headers: &HeaderMap) -> Result<()> {
     let Some(host) = headers.get(HOST) else { return Ok(()) };
     let host = host.to_str().unwrap_or("");
@@ -179,18 +162,18 @@ fn refuse_rebound_host(headers: &HeaderMap) -> Result<()> {
     ))
 }
 
-async fn authorize(request: &Request, route: &Route, names: &[&str]) -> Result<()> {
-    if request.user.is_admin() {
+async fn authorize(request: &Request, resource: &Resource<'_>) -> Result<()> {
+    if request.principal.is_server_admin() {
         return Ok(());
     }
-    match route.who(&request.method, names) {
+    match resource.who(&request.method) {
         Who::Public => Ok(()),
         Who::ServerAdmin => Err(ApiError::unauthorized("You are not a server admin.")),
         Who::DatabaseAdmin => Err(ApiError::unauthorized("You are not a server or db admin.")),
         Who::Reader | Who::Writer => {
-            let Some(db) = route.database(names) else { return Ok(()) };
-            let security = request.database(db).await?.security().await?;
-            if auth::is_public(&security) {
+            let Some(db) = resource.database() else { return Ok(()) };
+            let security = |database: Documents| async move { Ok(database.security().await?) };
+            if auth::is_public(&request.with_database(db, security).await?) {
                 return Ok(());
             }
             Err(ApiError::unauthorized("You are not authorized to access this db."))

@@ -21,8 +21,9 @@ use hyper::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderValue};
 use model::{JsonRef, JsonText};
 use sha2::Sha256;
 
-use crate::http::app::ids::hex;
+use crate::http::access::principal::{Principal, Proof};
 use crate::http::error::{ApiError, Result};
+use crate::http::ids::hex;
 
 /// How long a session lasts, in seconds. Renewed by requests in its last nine tenths.
 const SESSION_SECONDS: u64 = 600;
@@ -47,41 +48,10 @@ impl fmt::Debug for Administrator {
     }
 }
 
-/// How a request proved who it comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Proof {
-    Cookie,
-    Basic,
-}
-
-/// Who a request comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum User {
-    /// Everyone, where there is no administrator.
-    Party,
-    /// The administrator.
-    Administrator { name: String, proof: Proof },
-    /// Nobody known.
-    Anonymous,
-}
-
-impl User {
-    pub(crate) fn is_admin(&self) -> bool {
-        !matches!(self, User::Anonymous)
-    }
-
-    pub(crate) fn name(&self) -> Option<&str> {
-        match self {
-            User::Administrator { name, .. } => Some(name),
-            User::Party | User::Anonymous => None,
-        }
-    }
-}
-
-/// A request's user, and the cookie that renews its session, where it is time.
+/// Who a request comes from, and the cookie that renews the session when it is due.
 #[derive(Debug)]
 pub(crate) struct Authenticated {
-    pub(crate) user: User,
+    pub(crate) principal: Principal,
     pub(crate) renewal: Option<HeaderValue>,
 }
 
@@ -119,32 +89,38 @@ impl Auth {
         mac
     }
 
-    /// Whether these are the administrator's name and password; takes as long for a wrong password
-    /// as for the right one, however much of it is right.
-    pub(crate) fn knows(&self, name: &str, password: &str) -> bool {
+    /// Who has this name and this password.
+    pub(crate) async fn login(&self, name: &str, password: &str, proof: Proof) -> Result<Principal> {
+        if self.knows(name, password) {
+            return Ok(Principal::administrator(name, proof));
+        }
+        Err(ApiError::unauthorized("Name or password is incorrect."))
+    }
+
+    /// Whether these are the administrator's name and password. A wrong password takes as long as the right one,
+    /// however much of it is right.
+    fn knows(&self, name: &str, password: &str) -> bool {
         let Some(administrator) = &self.administrator else { return false };
         let expected = self.mac(&[b"login", administrator.name.as_bytes(), administrator.password.as_bytes()]);
         let given = self.mac(&[b"login", name.as_bytes(), password.as_bytes()]);
         given.verify(&expected.finalize().into_bytes()).is_ok()
     }
 
-    /// Whom the headers prove the request to come from. A password that is wrong is refused; a cookie
-    /// that has expired or is forged proves nothing.
-    pub(crate) fn authenticate(&self, headers: &HeaderMap) -> Result<Authenticated> {
-        if let Some(found) = self.session_user(headers)? {
+    /// Who the request comes from. A wrong password is refused. A cookie that has expired or is forged proves
+    /// nothing.
+    pub(crate) async fn authenticate(&self, headers: &HeaderMap) -> Result<Authenticated> {
+        if let Some(found) = self.session(headers)? {
             return Ok(found);
         }
-        let proved = |user| Ok(Authenticated { user, renewal: None });
-        if let Some((name, password)) = basic_credentials(headers) {
-            if self.knows(&name, &password) {
-                return proved(User::Administrator { name, proof: Proof::Basic });
-            }
-            return Err(ApiError::unauthorized("Name or password is incorrect."));
-        }
-        proved(if self.is_party() { User::Party } else { User::Anonymous })
+        let principal = match basic_credentials(headers) {
+            Some((name, password)) => self.login(&name, &password, Proof::Basic).await?,
+            None if self.is_party() => Principal::party(),
+            None => Principal::anonymous(),
+        };
+        Ok(Authenticated { principal, renewal: None })
     }
 
-    fn session_user(&self, headers: &HeaderMap) -> Result<Option<Authenticated>> {
+    fn session(&self, headers: &HeaderMap) -> Result<Option<Authenticated>> {
         let Some(cookie) = cookie_value(headers).filter(|cookie| !cookie.is_empty()) else { return Ok(None) };
         let malformed = || ApiError::bad_request("Malformed AuthSession cookie. Please clear your cookies.");
         let decoded = URL_SAFE_NO_PAD.decode(cookie.trim_end_matches('=')).map_err(|_| malformed())?;
@@ -167,8 +143,8 @@ impl Auth {
         }
         let left = (begun + SESSION_SECONDS).saturating_sub(now);
         let renewal = if left * 10 < SESSION_SECONDS * 9 { self.session_cookie(now) } else { None };
-        let user = User::Administrator { name: administrator.name.clone(), proof: Proof::Cookie };
-        Ok(Some(Authenticated { user, renewal }))
+        let principal = Principal::administrator(&administrator.name, Proof::Cookie);
+        Ok(Some(Authenticated { principal, renewal }))
     }
 
     fn session_mac(&self, administrator: &Administrator, time: &str) -> Hmac<Sha256> {
@@ -255,30 +231,30 @@ mod tests {
         headers(COOKIE, value.to_str().unwrap().split(';').next().unwrap())
     }
 
-    #[test]
-    fn a_session_is_its_own_proof() {
+    #[tokio::test]
+    async fn a_session_is_its_own_proof() {
         let auth = auth("secret");
-        let found = auth.authenticate(&cookie(&auth.begin_session().unwrap())).unwrap();
-        assert_eq!(found.user, User::Administrator { name: "ad:min".into(), proof: Proof::Cookie });
+        let found = auth.authenticate(&cookie(&auth.begin_session().unwrap())).await.unwrap();
+        assert_eq!(found.principal, Principal::administrator("ad:min", Proof::Cookie));
         assert!(found.renewal.is_none());
         let sent = auth.session_cookie(1_700_000_000 - SESSION_SECONDS).unwrap();
         assert!(sent.to_str().unwrap().contains("; Expires=Tue, 14 Nov 2023 22:13:20 GMT; "), "{sent:?}");
     }
 
-    #[test]
-    fn old_forged_and_foreign_sessions_prove_nothing() {
+    #[tokio::test]
+    async fn old_forged_and_foreign_sessions_prove_nothing() {
         let auth = auth("secret");
-        let user = |headers: &HeaderMap| auth.authenticate(headers).map(|found| found.user);
+        let who = async |headers: &HeaderMap| auth.authenticate(headers).await.map(|found| found.principal);
         let now = seconds_now();
         let at = |time| cookie(&auth.session_cookie(time).unwrap());
-        assert!(auth.authenticate(&at(now - 100)).unwrap().renewal.is_some());
-        assert_eq!(user(&at(now - SESSION_SECONDS)).unwrap(), User::Anonymous);
+        assert!(auth.authenticate(&at(now - 100)).await.unwrap().renewal.is_some());
+        assert_eq!(who(&at(now - SESSION_SECONDS)).await.unwrap(), Principal::anonymous());
         let other_password = super::tests::auth("changed").begin_session().unwrap();
-        assert_eq!(user(&cookie(&other_password)).unwrap(), User::Anonymous);
+        assert_eq!(who(&cookie(&other_password)).await.unwrap(), Principal::anonymous());
         let forged = URL_SAFE_NO_PAD.encode(format!("ad:min:{:X}:{}", now + 1000, "00".repeat(32)));
-        assert_eq!(user(&headers(COOKIE, &format!("a=b; AuthSession={forged}"))).unwrap(), User::Anonymous);
+        assert_eq!(who(&headers(COOKIE, &format!("a=b; AuthSession={forged}"))).await.unwrap(), Principal::anonymous());
         for malformed in ["!!", "YQ", "AAAA"] {
-            let refused = user(&headers(COOKIE, &format!("AuthSession={malformed}"))).unwrap_err();
+            let refused = who(&headers(COOKIE, &format!("AuthSession={malformed}"))).await.unwrap_err();
             assert_eq!(refused.status(), 400);
         }
     }
@@ -292,12 +268,12 @@ mod tests {
         }
     }
 
-    #[test]
-    fn without_an_administrator_everyone_is_one_but_passwords_are_still_refused() {
+    #[tokio::test]
+    async fn without_an_administrator_everyone_is_one_but_passwords_are_still_refused() {
         let party = Auth::new(None, [7; SECRET_BYTES]);
-        assert_eq!(party.authenticate(&HeaderMap::new()).unwrap().user, User::Party);
+        assert_eq!(party.authenticate(&HeaderMap::new()).await.unwrap().principal, Principal::party());
         let basic = headers(AUTHORIZATION, "Basic YTpi");
-        assert_eq!(party.authenticate(&basic).unwrap_err().status(), 401);
+        assert_eq!(party.authenticate(&basic).await.unwrap_err().status(), 401);
     }
 
     #[test]

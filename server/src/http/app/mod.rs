@@ -1,7 +1,6 @@
 //! What all requests share.
 
 pub(crate) mod databases;
-pub(crate) mod ids;
 pub(crate) mod relocations;
 mod scans;
 pub(crate) mod stores;
@@ -20,11 +19,11 @@ use crate::engine::EngineUrl;
 use crate::http::access::auth::{Administrator, Auth, SECRET_BYTES};
 use crate::http::access::cors::CorsOptions;
 use crate::http::app::databases::Databases;
-use crate::http::app::ids::{RequestIds, Uuids, hex};
 use crate::http::app::relocations::Relocations;
 use crate::http::app::scans::Scans;
 use crate::http::app::stores::Stores;
 use crate::http::error::{ApiError, Result};
+use crate::http::ids::{RequestIds, Uuids, hex};
 
 /// How a server behaves.
 #[derive(Clone, Debug)]

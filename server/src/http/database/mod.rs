@@ -4,23 +4,14 @@ pub(crate) mod relocate;
 pub(crate) mod settings;
 pub(crate) mod upkeep;
 
-use hyper::{Method, StatusCode};
+use hyper::StatusCode;
 use model::{BodyFormat, CreateOptions, DatabaseInfo, JsonWriter};
 
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response};
 
-pub(crate) async fn database(request: &mut Request, name: &str) -> Result<Response> {
-    match request.method {
-        Method::PUT => create(request, name).await,
-        Method::DELETE => drop_database(request, name).await,
-        Method::GET => info(request, name).await,
-        _ => Err(ApiError::unrouted()),
-    }
-}
-
-async fn create(request: &Request, name: &str) -> Result<Response> {
+pub(crate) async fn create(request: &Request, name: &str) -> Result<Response> {
     let mut options = CreateOptions::default();
     for (parameter, value) in request.params.iter() {
         match (parameter, value) {
@@ -43,7 +34,7 @@ async fn create(request: &Request, name: &str) -> Result<Response> {
     Ok(response)
 }
 
-async fn drop_database(request: &Request, name: &str) -> Result<Response> {
+pub(crate) async fn drop_database(request: &Request, name: &str) -> Result<Response> {
     // Whoever sends a revision means a document, and left its id empty.
     if request.params.get("rev").is_some() {
         return Err(ApiError::bad_request(
@@ -54,8 +45,8 @@ async fn drop_database(request: &Request, name: &str) -> Result<Response> {
     Ok(response::ok(StatusCode::OK))
 }
 
-async fn info(request: &Request, name: &str) -> Result<Response> {
-    let info = request.database(name).await?.info().await?;
+pub(crate) async fn info(request: &Request, name: &str) -> Result<Response> {
+    let info = request.with_database(name, |database| async move { Ok(database.info().await?) }).await?;
     Ok(response::object(|json| write_info(json, name, &info)))
 }
 

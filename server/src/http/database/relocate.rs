@@ -15,7 +15,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use hyper::{Method, StatusCode};
+use hyper::StatusCode;
 use model::{ErrorKind, JsonWriter, RelocatePhase, RelocateProgress};
 use tokio::sync::OwnedRwLockWriteGuard;
 
@@ -29,25 +29,22 @@ use crate::http::wire::body::require_json;
 use crate::http::wire::response::{self, Response};
 use crate::relocation::{Asked, Status};
 
-pub(crate) async fn relocate(request: &mut Request, name: &str) -> Result<Response> {
+/// Refuses requests of everyone where everyone is the administrator.
+fn require_administrator(request: &Request) -> Result<()> {
     if request.app.auth.is_party() {
         return Err(ApiError::forbidden(
             "a request that names a store needs an administrator, and this server has none; set COUCHDB_USER and \
              COUCHDB_PASSWORD, or relocate while it is stopped",
         ));
     }
-    match request.method {
-        Method::GET => status(request, name).await,
-        Method::POST => begin(request, name).await,
-        Method::DELETE => abandon(request, name).await,
-        _ => Err(ApiError::unrouted()),
-    }
+    Ok(())
 }
 
-async fn status(request: &Request, name: &str) -> Result<Response> {
+pub(crate) async fn status(request: &Request, name: &str) -> Result<Response> {
+    require_administrator(request)?;
     let relocation = request.app.relocations.of(name);
     if relocation.is_none() {
-        request.database(name).await?;
+        request.fresh_database(name).await?;
     }
     Ok(response::object(|json| match &relocation {
         Some(relocation) => {
@@ -58,7 +55,8 @@ async fn status(request: &Request, name: &str) -> Result<Response> {
     }))
 }
 
-async fn begin(request: &mut Request, name: &str) -> Result<Response> {
+pub(crate) async fn begin(request: &mut Request, name: &str) -> Result<Response> {
+    require_administrator(request)?;
     require_json(&request.headers)?;
     let asked = Asked::from_json(&request.json_object().await?);
     let asked = asked.ok_or_else(|| {
@@ -144,7 +142,8 @@ async fn run(
     drop(held);
 }
 
-async fn abandon(request: &Request, name: &str) -> Result<Response> {
+pub(crate) async fn abandon(request: &Request, name: &str) -> Result<Response> {
+    require_administrator(request)?;
     let app = &request.app;
     let relocation = app.relocations.of(name);
     let to = match (request.params.get("to"), &relocation) {

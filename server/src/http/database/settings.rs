@@ -1,27 +1,27 @@
 //! Settings of a database: `_security`, `_revs_limit`.
 
-use hyper::{Method, StatusCode};
+use hyper::StatusCode;
 use model::JsonText;
 
+use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response};
 
-pub(crate) async fn security(request: &mut Request, db: &str) -> Result<Response> {
-    let database = request.database(db).await?;
-    match request.method {
-        Method::GET => {
-            let security = database.security().await?;
-            Ok(response::json(StatusCode::OK, security.as_bytes().to_vec()))
-        }
-        Method::PUT => {
-            let security = request.json().await?;
-            validate(&security)?;
-            database.set_security(security).await?;
-            Ok(response::ok(StatusCode::OK))
-        }
-        _ => Err(ApiError::unrouted()),
-    }
+/// `GET /{db}/_security`
+pub(crate) async fn security(request: &Request, db: &str) -> Result<Response> {
+    let security = request.with_database(db, |database| async move { Ok(database.security().await?) }).await?;
+    Ok(response::json(StatusCode::OK, security.as_bytes().to_vec()))
+}
+
+/// `PUT /{db}/_security`
+pub(crate) async fn set_security(request: &mut Request, db: &str) -> Result<Response> {
+    let security = request.json().await?;
+    validate(&security)?;
+    let security = &security;
+    let set = |database: Documents| async move { Ok(database.set_security(security.clone()).await?) };
+    request.with_database(db, set).await?;
+    Ok(response::ok(StatusCode::OK))
 }
 
 /// As `validate_security_doc` in CouchDB's `couch_db.erl`: names and roles are lists of strings.
@@ -44,19 +44,16 @@ fn validate(security: &JsonText) -> Result<()> {
     Ok(())
 }
 
-pub(crate) async fn revs_limit(request: &mut Request, db: &str) -> Result<Response> {
-    let database = request.database(db).await?;
-    match request.method {
-        Method::GET => {
-            let limit = database.revs_limit().await?;
-            Ok(response::json(StatusCode::OK, limit.to_string().into_bytes()))
-        }
-        Method::PUT => {
-            let limit = request.json().await?.root().as_u64().and_then(|limit| u32::try_from(limit).ok());
-            let limit = limit.ok_or_else(|| ApiError::bad_request("`_revs_limit` must be a positive integer"))?;
-            database.set_revs_limit(limit).await?;
-            Ok(response::ok(StatusCode::OK))
-        }
-        _ => Err(ApiError::unrouted()),
-    }
+/// `GET /{db}/_revs_limit`
+pub(crate) async fn revs_limit(request: &Request, db: &str) -> Result<Response> {
+    let limit = request.with_database(db, |database| async move { Ok(database.revs_limit().await?) }).await?;
+    Ok(response::json(StatusCode::OK, limit.to_string().into_bytes()))
+}
+
+/// `PUT /{db}/_revs_limit`
+pub(crate) async fn set_revs_limit(request: &mut Request, db: &str) -> Result<Response> {
+    let limit = request.json().await?.root().as_u64().and_then(|limit| u32::try_from(limit).ok());
+    let limit = limit.ok_or_else(|| ApiError::bad_request("`_revs_limit` must be a positive integer"))?;
+    request.with_database(db, |database| async move { Ok(database.set_revs_limit(limit).await?) }).await?;
+    Ok(response::ok(StatusCode::OK))
 }

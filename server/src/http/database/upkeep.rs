@@ -2,6 +2,7 @@
 
 use hyper::StatusCode;
 
+use crate::http::app::stores::Documents;
 use crate::http::error::Result;
 use crate::http::request::Request;
 use crate::http::wire::body::require_json;
@@ -20,16 +21,15 @@ pub(crate) async fn view_cleanup(request: &Request, db: &str) -> Result<Response
 }
 
 async fn accepted(request: &Request, db: &str) -> Result<Response> {
-    request.database(db).await?;
+    request.fresh_database(db).await?;
     require_json(&request.headers)?;
     Ok(response::ok(StatusCode::ACCEPTED))
 }
 
 /// Every acknowledged write is already as durable as the engine makes it.
 pub(crate) async fn ensure_full_commit(request: &Request, db: &str) -> Result<Response> {
-    let database = request.database(db).await?;
     require_json(&request.headers)?;
-    let info = database.info().await?;
+    let info = request.with_database(db, |database| async move { Ok(database.info().await?) }).await?;
     Ok(response::object_with(StatusCode::CREATED, |json| {
         json.name("ok").bool(true);
         json.name("instance_start_time").display(info.created_ms / 1000);
@@ -39,7 +39,8 @@ pub(crate) async fn ensure_full_commit(request: &Request, db: &str) -> Result<Re
 /// `GET /{db}/_couch_layer/check`: proves that the parts of a database agree. CouchDB has no such endpoint; it is what
 /// `couch-layer check --url` asks for.
 pub(crate) async fn check(request: &Request, db: &str) -> Result<Response> {
-    let database = request.database(db).await?;
-    let report = request.app.scan(async move { database.check(|_| ()).await }).await?;
+    let app = &request.app;
+    let check = |database: Documents| app.scan(async move { database.check(|_| ()).await });
+    let report = request.with_database(db, check).await?;
     Ok(response::json(StatusCode::OK, Checked::from(report).to_json(db)))
 }

@@ -41,19 +41,9 @@ struct Asked {
 }
 
 pub(crate) async fn bulk_docs(request: &mut Request, db: &str) -> Result<Response> {
-    // 404 goes before the body is read.
-    request.app.databases.known(db).await?;
-    let asked = match read(request).await {
-        Ok(asked) => asked,
-        Err(wrong) => {
-            // That the database is gone, which the handle may not know, goes before what is wrong with the request.
-            request.database(db).await?;
-            return Err(wrong);
-        }
-    };
-    let Asked { mode, all_or_nothing, mut places, edits, locals } = asked;
+    let Asked { mode, all_or_nothing, mut places, edits, locals } = read(request).await?;
     if all_or_nothing {
-        request.database(db).await?;
+        request.fresh_database(db).await?;
         let refusal = || {
             let reason = "all_or_nothing is not supported";
             ApiError::new(StatusCode::EXPECTATION_FAILED, "not_implemented", reason)
@@ -61,17 +51,17 @@ pub(crate) async fn bulk_docs(request: &mut Request, db: &str) -> Result<Respons
         places.iter_mut().for_each(|place| place.outcome = Some(Err(refusal())));
         return Ok(response::json(StatusCode::EXPECTATION_FAILED, answer(&places, mode)));
     }
-    if edits.is_empty() || !locals.is_empty() {
-        // Only a write of edits tells that a handle is old.
-        let database = request.database(db).await?;
-        for (place, edit) in locals {
-            let Some(place) = places.get_mut(place) else { continue };
-            let written = edit.write(&database, &place.id).await;
-            place.outcome = Some(written.map(|rev| format!("0-{rev}")));
-        }
+    if edits.is_empty() {
+        // A write of edits notices that the database is gone.
+        request.fresh_database(db).await?;
+    }
+    for (place, edit) in locals {
+        let Some(place) = places.get_mut(place) else { continue };
+        let written = request.with_database(db, |database| edit.write(database, &place.id)).await;
+        place.outcome = Some(written.map(|rev| format!("0-{rev}")));
     }
     let app = &request.app;
-    let results = app.databases.with(db, |database| write(app, database, edits.clone(), mode)).await?;
+    let results = request.with_database(db, |database| write(app, database, edits.clone(), mode)).await?;
     let open = places.iter_mut().filter(|place| place.outcome.is_none());
     for (place, result) in open.zip(results) {
         place.outcome = Some(result.map(|rev| rev.to_string()).map_err(ApiError::from));

@@ -17,13 +17,13 @@ use crate::http::wire::response::{self, Response};
 const PAGE: usize = 200;
 
 /// One entry of a bulk get: a request, or why it is none.
+#[derive(Clone)]
 enum Wanted {
     Request(BulkGet),
     Refused { id: Option<String>, rev: Option<String>, error: &'static str, reason: String },
 }
 
 pub(crate) async fn bulk_get(request: &mut Request, db: &str) -> Result<Response> {
-    let database = request.database(db).await?;
     for unfit in ["open_revs", "new_edits", "w", "rev", "atts_since"] {
         if request.params.get(unfit).is_some() {
             return Err(ApiError::bad_request(format!("\"{unfit}\" query parameter is not acceptable")));
@@ -44,10 +44,16 @@ pub(crate) async fn bulk_get(request: &mut Request, db: &str) -> Result<Response
     }
     let mut pages = pages.into_iter();
     let mut body = b"{\"results\":[".to_vec();
-    let reader = Reader { app: request.app.clone(), database, options };
-    if let Some(page) = pages.next() {
-        reader.read(page, &mut body).await?;
-    }
+    let (app, options, first) = (&request.app, &options, &pages.next().unwrap_or_default());
+    // The first page is read before the status is sent, so that an error has its own status.
+    let begin = |database: Documents| async move {
+        let reader = Reader { app: app.clone(), database, options: options.clone() };
+        let mut body = Vec::new();
+        reader.read(first.clone(), &mut body).await?;
+        Ok((reader, body))
+    };
+    let (reader, rows) = request.with_database(db, begin).await?;
+    body.extend_from_slice(&rows);
     if pages.len() == 0 {
         body.extend_from_slice(b"]}");
         return Ok(response::json(StatusCode::OK, body));

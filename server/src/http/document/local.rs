@@ -11,40 +11,47 @@ use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response};
 
-pub(crate) async fn document(request: &mut Request, db: &str, id: &str) -> Result<Response> {
-    let database = request.database(db).await?;
-    match request.method.as_str() {
-        "GET" => {
-            let document = database.get_local(id).await?;
-            let tag = format!("0-{}", document.rev);
-            if response::has_version(&request.headers, &tag) {
-                return Ok(response::not_modified(&tag));
-            }
-            let mut response = response::object(|json| {
-                json.name("_id").str(id);
-                json.name("_rev").str(&tag);
-                json.members_of(&document.body);
-            });
-            response::set_etag(&mut response, &tag);
-            Ok(response)
-        }
-        "PUT" => {
-            let json = request.json().await?;
-            let mut edit = LocalEdit::from_json(&json)?;
-            edit.rev = edit.rev.or(named_rev(request)?);
-            let status = if edit.deleted { StatusCode::OK } else { StatusCode::CREATED };
-            let rev = edit.write(&database, id).await?;
-            let mut response = written(id, rev, status);
-            response::set_location(&mut response, request.absolute(&[db, id]));
-            Ok(response)
-        }
-        "DELETE" => {
-            named_rev(request)?;
-            database.delete_local(id).await?;
-            Ok(written(id, 0, StatusCode::OK))
-        }
-        _ => Err(ApiError::unrouted()),
+pub(crate) async fn read(request: &Request, db: &str, id: &str) -> Result<Response> {
+    let document = request.with_database(db, |database| async move { Ok(database.get_local(id).await?) }).await?;
+    let tag = format!("0-{}", document.rev);
+    if response::has_version(&request.headers, &tag) {
+        return Ok(response::not_modified(&tag));
     }
+    let mut response = response::object(|json| {
+        json.name("_id").str(id);
+        json.name("_rev").str(&tag);
+        json.members_of(&document.body);
+    });
+    response::set_etag(&mut response, &tag);
+    Ok(response)
+}
+
+pub(crate) async fn put(request: &mut Request, db: &str, id: &str) -> Result<Response> {
+    let json = request.json().await?;
+    let mut edit = LocalEdit::from_json(&json)?;
+    edit.rev = edit.rev.or(named_rev(request)?);
+    let status = if edit.deleted { StatusCode::OK } else { StatusCode::CREATED };
+    write(request, db, id, &edit, status).await
+}
+
+pub(crate) async fn delete(request: &Request, db: &str, id: &str) -> Result<Response> {
+    named_rev(request)?;
+    request.with_database(db, |database| async move { Ok(database.delete_local(id).await?) }).await?;
+    Ok(written(id, 0, StatusCode::OK))
+}
+
+/// Makes an edit, and answers with its revision.
+pub(crate) async fn write(
+    request: &Request,
+    db: &str,
+    id: &str,
+    edit: &LocalEdit,
+    status: StatusCode,
+) -> Result<Response> {
+    let rev = request.with_database(db, |database| edit.write(database, id)).await?;
+    let mut response = written(id, rev, status);
+    response::set_location(&mut response, request.absolute(&[db, id]));
+    Ok(response)
 }
 
 /// The id of a document that is a local one.
@@ -85,12 +92,12 @@ impl LocalEdit {
     }
 
     /// Makes the edit; the `N` of the revision, 0 for a deletion.
-    pub(crate) async fn write(self, database: &Documents, id: &str) -> Result<u64> {
+    pub(crate) async fn write(&self, database: Documents, id: &str) -> Result<u64> {
         if self.deleted {
             database.delete_local(id).await?;
             return Ok(0);
         }
-        Ok(database.put_local(id, self.rev, self.body).await?)
+        Ok(database.put_local(id, self.rev, self.body.clone()).await?)
     }
 }
 
@@ -107,7 +114,7 @@ fn local_rev(text: &str) -> Result<u64> {
 }
 
 /// The answer to a write.
-pub(crate) fn written(id: &str, rev: u64, status: StatusCode) -> Response {
+fn written(id: &str, rev: u64, status: StatusCode) -> Response {
     let rev = format!("0-{rev}");
     let mut response = response::object_with(status, |json| {
         json.name("ok").bool(true);

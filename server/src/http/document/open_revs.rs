@@ -18,21 +18,21 @@
 use hyper::StatusCode;
 use model::{GetOptions, JsonWriter, OpenRev, OpenRevs, RevId};
 
-use crate::http::app::ids::random_hex;
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
+use crate::http::ids::random_hex;
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response};
 
 pub(crate) async fn open_revs(
     request: &Request,
-    database: &Documents,
+    database: Documents,
     id: &str,
-    which: OpenRevs,
-    options: GetOptions,
+    which: &OpenRevs,
+    options: &GetOptions,
 ) -> Result<Response> {
-    let all = which == OpenRevs::All;
-    let found = database.open_revs(id, &which, &options).await?;
+    let all = *which == OpenRevs::All;
+    let found = database.open_revs(id, which, options).await?;
     if all && found.is_empty() {
         return Err(ApiError::not_found("missing"));
     }

@@ -3,6 +3,7 @@
 use hyper::StatusCode;
 use model::{Document, GetOptions, OpenRevs, RevId};
 
+use crate::http::app::stores::Documents;
 use crate::http::document::open_revs::open_revs;
 use crate::http::document::require_possible;
 use crate::http::error::{ApiError, Result};
@@ -11,21 +12,22 @@ use crate::http::wire::params::{self, Params};
 use crate::http::wire::response::{self, Response};
 
 pub(crate) async fn read(request: &Request, db: &str, id: &str) -> Result<Response> {
-    let options = get_options(&request.params)?;
-    let database = request.database(db).await?;
     require_possible(id)?;
-    match request.params.get("open_revs") {
-        None => {}
-        Some("all") => return open_revs(request, &database, id, OpenRevs::All, options).await,
-        Some(list) => {
-            let revs = parse_revs(list)?;
-            // As in CouchDB, an empty list asks for the document itself.
-            if !revs.is_empty() {
-                return open_revs(request, &database, id, OpenRevs::These(revs), options).await;
-            }
-        }
+    let options = &get_options(&request.params)?;
+    let revs = match request.params.get("open_revs") {
+        None => None,
+        Some("all") => Some(OpenRevs::All),
+        // As in CouchDB, an empty list asks for the document itself.
+        Some(list) => Some(parse_revs(list)?).filter(|revs| !revs.is_empty()).map(OpenRevs::These),
+    };
+    match &revs {
+        Some(revs) => request.with_database(db, |database| open_revs(request, database, id, revs, options)).await,
+        None => request.with_database(db, |database| read_one(request, database, id, options)).await,
     }
-    let document = database.get(id, &options).await?;
+}
+
+async fn read_one(request: &Request, database: Documents, id: &str, options: &GetOptions) -> Result<Response> {
+    let document = database.get(id, options).await?;
     if has_meta(&document) {
         return Ok(response::json(StatusCode::OK, document.to_json()));
     }
@@ -38,7 +40,7 @@ pub(crate) async fn read(request: &Request, db: &str, id: &str) -> Result<Respon
     Ok(response)
 }
 
-/// Whether the answer holds what may change while the revision stays, so that it has no tag.
+/// Whether the answer has members that can change while the revision stays. Such an answer has no tag.
 fn has_meta(document: &Document) -> bool {
     document.revs_info.is_some()
         || document.conflicts.is_some()

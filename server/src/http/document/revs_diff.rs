@@ -2,6 +2,7 @@
 
 use model::{JsonText, RevId, RevsDiff};
 
+use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
 use crate::http::wire::params::parse_rev;
@@ -46,9 +47,12 @@ pub(crate) async fn missing_revs(request: &mut Request, db: &str) -> Result<Resp
 
 /// What of the body's revisions the database lacks; documents that lack nothing are left out.
 async fn compare(request: &mut Request, db: &str) -> Result<Vec<RevsDiff>> {
-    let database = request.database(db).await?;
     let wanted = wanted(&request.json_object().await?)?;
-    let mut diffs = request.app.scan(async move { database.revs_diff(wanted).await }).await?;
+    let compare = |database: Documents| {
+        let wanted = wanted.clone();
+        request.app.scan(async move { database.revs_diff(wanted).await })
+    };
+    let mut diffs = request.with_database(db, compare).await?;
     diffs.retain(|diff| !diff.missing.is_empty());
     Ok(diffs)
 }

@@ -1,14 +1,15 @@
 //! `PUT`, `DELETE` and `COPY` of `/{db}/{docid}`, and `POST /{db}`: one document written.
 
 use hyper::StatusCode;
-use hyper::header::CONTENT_TYPE;
+use hyper::header::{CONTENT_TYPE, ETAG};
+use model::limits::LOCAL_PREFIX;
 use model::{Edit, ErrorKind, GetOptions, RevId, WriteMode};
 
 use crate::http::app::stores::Documents;
 use crate::http::document::local::{self, LocalEdit, local_id};
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
-use crate::http::wire::body::require_json;
+use crate::http::wire::body::{content_type_is, require_json};
 use crate::http::wire::params::{self, Params};
 use crate::http::wire::response::{self, Response};
 
@@ -18,21 +19,9 @@ pub(crate) async fn put(request: &mut Request, db: &str, id: &str) -> Result<Res
         Some("false") => WriteMode::Replicated,
         _ => WriteMode::Interactive,
     };
-    // 404 goes before the body is read.
-    request.app.databases.known(db).await?;
-    let edit = match edit(request, id, mode).await {
-        Ok(edit) => edit,
-        Err(wrong) => {
-            // That the database is gone, which the handle may not know, goes before what is wrong with the edit.
-            request.database(db).await?;
-            return Err(wrong);
-        }
-    };
-    let status = match edit.deleted {
-        true => StatusCode::OK,
-        false => StatusCode::CREATED,
-    };
-    let rev = request.app.databases.with(db, |database| write_one(database, edit.clone(), mode)).await?;
+    let edit = edit(request, id, mode).await?;
+    let status = if edit.deleted { StatusCode::OK } else { StatusCode::CREATED };
+    let rev = request.with_database(db, |database| write_one(database, edit.clone(), mode)).await?;
     let mut response = written(id, &rev, status, is_batch(&request.params));
     response::set_location(&mut response, request.absolute(&[db, id]));
     Ok(response)
@@ -82,74 +71,77 @@ fn written(id: &str, rev: &RevId, status: StatusCode, batch: bool) -> Response {
 }
 
 /// `POST /{db}`: a document whose id is in its body, or is made here.
-pub(crate) async fn post(request: &mut Request, name: &str) -> Result<Response> {
+pub(crate) async fn post(request: &mut Request, db: &str) -> Result<Response> {
     require_json(&request.headers)?;
-    let database = request.database(name).await?;
     let json = request.json().await?;
     if let Some(id) = local_id(&json) {
-        let rev = LocalEdit::from_json(&json)?.write(&database, &id).await?;
-        let mut response = local::written(&id, rev, StatusCode::CREATED);
-        response::set_location(&mut response, request.absolute(&[name, &id]));
-        return Ok(response);
+        let edit = LocalEdit::from_json(&json)?;
+        return local::write(request, db, &id, &edit, StatusCode::CREATED).await;
     }
     let mut edit = Edit::from_json(None, &json, WriteMode::Interactive)?;
     if edit.id.is_empty() {
         edit.id = request.app.fresh_ids(1)?.pop().unwrap_or_default();
     }
     require_design_admin(request, &edit.id)?;
-    let id = edit.id.clone();
-    let rev = database.put(edit).await?;
-    let batch = is_batch(&request.params);
-    let status = if batch { StatusCode::ACCEPTED } else { StatusCode::CREATED };
-    let mut response = response::object_with(status, |json| {
-        json.name("ok").bool(true);
-        json.name("id").str(&id);
-        if !batch {
-            json.name("rev").display(&rev);
-        }
-    });
-    response::set_location(&mut response, request.absolute(&[name, &id]));
+    let write = |database| write_one(database, edit.clone(), WriteMode::Interactive);
+    let rev = request.with_database(db, write).await?;
+    let mut response = written(&edit.id, &rev, StatusCode::CREATED, is_batch(&request.params));
+    // As in CouchDB.
+    response.headers_mut().remove(ETAG);
+    response::set_location(&mut response, request.absolute(&[db, &edit.id]));
     Ok(response)
 }
 
 pub(crate) async fn delete(request: &Request, db: &str, id: &str) -> Result<Response> {
     require_design_admin(request, id)?;
-    let database = request.database(db).await?;
-    let Some(rev) = request.named_rev()? else {
-        // 404 for what is not there goes before 409 for the missing revision.
-        database.get(id, &GetOptions::default()).await?;
-        return Err(model::Error::from(ErrorKind::Conflict).into());
-    };
-    let edit = Edit::new(id, model::JsonText::empty_object()).over(rev).deleting();
-    let rev = match database.put(edit).await {
-        Ok(rev) => rev,
-        Err(refused) if *refused.kind() == ErrorKind::Conflict => {
-            database.get(id, &GetOptions::default()).await?;
-            return Err(refused.into());
-        }
-        Err(refused) => return Err(refused.into()),
-    };
+    let rev = &request.named_rev()?;
+    let rev = request.with_database(db, |database| delete_one(database, id, rev.clone())).await?;
     Ok(written(id, &rev, StatusCode::OK, is_batch(&request.params)))
 }
 
-pub(crate) async fn copy(request: &Request, db: &str, id: &str) -> Result<Response> {
-    let (target, replaced) = destination(request)?;
-    require_design_admin(request, &target)?;
-    let database = request.database(db).await?;
-    let options = GetOptions { rev: request.named_rev()?, ..GetOptions::default() };
-    let source = database.get(id, &options).await?;
-    let mut edit = Edit::new(target, source.body);
-    edit.rev = replaced;
-    edit.deleted = source.deleted;
-    let target = edit.id.clone();
-    let rev = if target.starts_with("_local/") {
-        return Err(ApiError::bad_request("a document cannot be copied to a _local one"));
-    } else {
-        database.put(edit).await?
+async fn delete_one(database: Documents, id: &str, rev: Option<RevId>) -> Result<RevId> {
+    let outcome = match rev {
+        Some(rev) => {
+            let edit = Edit::new(id, model::JsonText::empty_object()).over(rev).deleting();
+            database.put(edit).await
+        }
+        None => Err(ErrorKind::Conflict.into()),
     };
-    let mut response = written(&target, &rev, StatusCode::CREATED, false);
-    response::set_location(&mut response, request.absolute(&[db, &target]));
+    if let Err(refused) = &outcome
+        && *refused.kind() == ErrorKind::Conflict
+    {
+        // 404 for a document that is missing goes before 409 for the wrong revision.
+        database.get(id, &GetOptions::default()).await?;
+    }
+    Ok(outcome?)
+}
+
+pub(crate) async fn copy(request: &Request, db: &str, id: &str) -> Result<Response> {
+    let (target, replaced) = &destination(request)?;
+    require_design_admin(request, target)?;
+    if target.starts_with(LOCAL_PREFIX) {
+        return Err(ApiError::bad_request("a document cannot be copied to a _local one"));
+    }
+    let options = &GetOptions { rev: request.named_rev()?, ..GetOptions::default() };
+    let copy = |database: Documents| async move {
+        let source = database.get(id, options).await?;
+        let mut edit = Edit::new(target.clone(), source.body);
+        edit.rev = replaced.clone();
+        edit.deleted = source.deleted;
+        Ok(database.put(edit).await?)
+    };
+    let rev = request.with_database(db, copy).await?;
+    let mut response = written(target, &rev, StatusCode::CREATED, false);
+    response::set_location(&mut response, request.absolute(&[db, target]));
     Ok(response)
+}
+
+/// `POST` of a form with attachments, as a browser sends it.
+pub(crate) fn post_form(request: &Request) -> Result<Response> {
+    if content_type_is(&request.headers, "multipart/form-data") {
+        return Err(ApiError::not_implemented("forms with attachments"));
+    }
+    Err(ApiError::bad_content_type("Content-Type must be multipart/form-data"))
 }
 
 /// Where a `COPY` goes: a document's id and, behind `?rev=`, the revision that it replaces.
@@ -166,9 +158,9 @@ fn destination(request: &Request) -> Result<(String, Option<RevId>)> {
     Ok((params::decode(id)?.into_owned(), Params::parse(query)?.rev("rev")?))
 }
 
-/// Design documents say what others may do, so that only administrators write them.
+/// Only administrators write design documents, since these decide what others may do.
 pub(crate) fn require_design_admin(request: &Request, id: &str) -> Result<()> {
-    if id.starts_with("_design/") && !request.user.is_admin() {
+    if id.starts_with("_design/") && !request.principal.is_server_admin() {
         return Err(ApiError::unauthorized("You are not a db or server admin."));
     }
     Ok(())

@@ -23,38 +23,44 @@
 mod plan;
 mod reader;
 
+use hyper::StatusCode;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
-use hyper::{Method, StatusCode};
 use model::ErrorKind;
 use tokio::time::Instant;
 
 use crate::http::app::stores::Documents;
-use crate::http::error::{ApiError, Result};
+use crate::http::error::Result;
 use crate::http::feed::plan::{FeedKind, Idle, Plan};
 use crate::http::feed::reader::{Page, Reader};
 use crate::http::request::Request;
 use crate::http::wire::body::require_json;
 use crate::http::wire::response::{self, BodyWriter, Gone, Response, Stop};
 
-pub(crate) async fn changes(request: &mut Request, db: &str) -> Result<Response> {
-    let database = request.database(db).await?;
-    let body = match request.method {
-        Method::GET => None,
-        Method::POST => {
-            require_json(&request.headers)?;
-            if request.body.is_absent() { None } else { Some(request.json_object().await?) }
-        }
-        _ => return Err(ApiError::unrouted()),
-    };
-    let plan = plan::plan(request, &database, body.as_ref()).await?;
-    respond(request, database, plan).await
+/// `GET /{db}/_changes`
+pub(crate) async fn changes(request: &Request, db: &str) -> Result<Response> {
+    respond(request, db, &plan::plan(request, None)?).await
 }
 
-async fn respond(request: &Request, database: Documents, plan: Plan) -> Result<Response> {
+/// `POST /{db}/_changes`: the filter may stand in the body.
+pub(crate) async fn changes_posted(request: &mut Request, db: &str) -> Result<Response> {
+    require_json(&request.headers)?;
+    let body = if request.body.is_absent() { None } else { Some(request.json_object().await?) };
+    respond(request, db, &plan::plan(request, body.as_ref())?).await
+}
+
+async fn respond(request: &Request, db: &str, plan: &Plan) -> Result<Response> {
     let kind = plan.kind;
-    let mut reader = Reader::new(request.app.clone(), database, plan);
     // The first page is read before the status is sent, so that an error has its own status.
-    let first = reader.page().await?;
+    let begin = |database: Documents| async move {
+        let since = match plan.since {
+            Some(since) => since,
+            None => database.last_seq().await?,
+        };
+        let mut reader = Reader::new(request.app.clone(), database, plan.clone(), since);
+        let first = reader.page().await?;
+        Ok((reader, first))
+    };
+    let (mut reader, first) = request.with_database(db, begin).await?;
     let ends = match kind {
         FeedKind::Normal => !first.more,
         FeedKind::Longpoll => !first.more && (first.rows > 0 || reader.is_full()),

@@ -5,7 +5,6 @@ use std::time::Duration;
 use mango::Selector;
 use model::{JsonRef, JsonText, Seq, Style};
 
-use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
 use crate::http::wire::params;
@@ -64,7 +63,8 @@ pub(crate) enum Idle {
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) kind: FeedKind,
-    pub(crate) since: Seq,
+    /// `None`: the last sequence at the time of the request.
+    pub(crate) since: Option<Seq>,
     pub(crate) limit: Option<u64>,
     pub(crate) descending: bool,
     pub(crate) style: Style,
@@ -75,7 +75,7 @@ pub(crate) struct Plan {
 }
 
 /// Reads what the client asks for.
-pub(crate) async fn plan(request: &Request, database: &Documents, body: Option<&JsonText>) -> Result<Plan> {
+pub(crate) fn plan(request: &Request, body: Option<&JsonText>) -> Result<Plan> {
     let mut kind = FeedKind::Normal;
     let mut since = None;
     let mut limit = None;
@@ -136,9 +136,9 @@ pub(crate) async fn plan(request: &Request, database: &Documents, body: Option<&
     }
     let filter = configure(filter, request, body)?;
     let since = match since.as_deref().map(|since| since.trim_matches('"')) {
-        None | Some("") => Seq::ZERO,
-        Some("now") => database.last_seq().await?,
-        Some(text) => text.parse()?,
+        None | Some("") => Some(Seq::ZERO),
+        Some("now") => None,
+        Some(text) => Some(text.parse()?),
     };
     let idle = match heartbeat {
         Some(every) => Idle::Heartbeat(every),

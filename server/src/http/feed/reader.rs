@@ -46,9 +46,8 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    pub(crate) fn new(app: Arc<App>, database: Documents, plan: Plan) -> Self {
-        let last = plan.since;
-        Reader { app, database, plan, last, pending: None, sent: 0, begun: false, moves: 0 }
+    pub(crate) fn new(app: Arc<App>, database: Documents, plan: Plan, since: Seq) -> Self {
+        Reader { app, database, plan, last: since, pending: None, sent: 0, begun: false, moves: 0 }
     }
 
     /// The next page. Empty where there is nothing yet, or nothing that passes.

@@ -8,13 +8,14 @@ mod query;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use hyper::{Method, StatusCode};
+use hyper::StatusCode;
 use model::{AllDocsEntry, AllDocsRequest, AllDocsRow, JsonText, JsonWriter, LocalRow, Seq};
 
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
-use crate::http::listing::query::{Namespace, Query, before, fetch, range};
+pub(crate) use crate::http::listing::query::Namespace;
+use crate::http::listing::query::{Query, before, fetch, range};
 use crate::http::request::Request;
 use crate::http::wire::body::array_member;
 use crate::http::wire::response::{self, BodyWriter, Response, Stop};
@@ -51,8 +52,7 @@ struct Head {
 }
 
 impl Lister {
-    fn new(app: &Arc<App>, database: &Documents, endpoint: &str, query: Query) -> Self {
-        let namespace = Namespace::of(endpoint);
+    fn new(app: &Arc<App>, database: &Documents, namespace: Namespace, query: Query) -> Self {
         let rest = match &query.keys {
             None => Rest::Range(range(&query, namespace)),
             Some(keys) => {
@@ -297,26 +297,35 @@ fn write_not_found(out: &mut Vec<u8>, key: &JsonText) {
     json.begin_object().name("key").text(key).name("error").str("not_found").end_object();
 }
 
-pub(crate) async fn all_docs(request: &mut Request, db: &str, endpoint: &str) -> Result<Response> {
-    let database = request.database(db).await?;
+/// `GET` of a listing.
+pub(crate) async fn list(request: &Request, db: &str, namespace: Namespace) -> Result<Response> {
+    respond(request, db, namespace, Query::default()).await
+}
+
+/// `POST` of a listing: what the client asks for stands in the body too.
+pub(crate) async fn list_posted(request: &mut Request, db: &str, namespace: Namespace) -> Result<Response> {
     let mut query = Query::default();
-    match request.method {
-        Method::GET => {}
-        Method::POST => {
-            let body = request.json_object().await?;
-            for (name, value) in body.root().members() {
-                query.set(&name, &body.slice_ref(value))?;
-            }
-        }
-        _ => return Err(ApiError::unrouted()),
+    let body = request.json_object().await?;
+    for (name, value) in body.root().members() {
+        query.set(&name, &body.slice_ref(value))?;
     }
+    respond(request, db, namespace, query).await
+}
+
+async fn respond(request: &Request, db: &str, namespace: Namespace, mut query: Query) -> Result<Response> {
     for (name, value) in request.params.iter() {
         query.set_text(name, value)?;
     }
     query.check()?;
-    let mut lister = Lister::new(&request.app, &database, endpoint, query);
-    let mut body = Vec::new();
-    lister.begin(&mut body).await?;
+    let query = &query;
+    // The first page is read before the status is sent, so that an error has its own status.
+    let begin = |database: Documents| async move {
+        let mut lister = Lister::new(&request.app, &database, namespace, query.clone());
+        let mut body = Vec::new();
+        lister.begin(&mut body).await?;
+        Ok((lister, body))
+    };
+    let (lister, mut body) = request.with_database(db, begin).await?;
     if lister.is_done() {
         body.extend_from_slice(END.as_bytes());
         return Ok(response::json(StatusCode::OK, body));
@@ -330,11 +339,11 @@ pub(crate) async fn all_docs(request: &mut Request, db: &str, endpoint: &str) ->
 }
 
 /// Several listings in one answer.
-pub(crate) async fn queries(request: &mut Request, db: &str, endpoint: &str) -> Result<Response> {
-    let database = request.database(db).await?;
+pub(crate) async fn queries(request: &mut Request, db: &str, namespace: Namespace) -> Result<Response> {
     let body = request.json_object().await?;
     let queries = array_member(&body, "queries")?;
     let queries = queries.ok_or_else(|| ApiError::bad_request("POST body must include `queries` parameter."))?;
+    let database = request.fresh_database(db).await?;
     let mut listers = Vec::new();
     for one in queries.elements() {
         if !one.is_object() {
@@ -348,7 +357,7 @@ pub(crate) async fn queries(request: &mut Request, db: &str, endpoint: &str) -> 
             query.set(&name, &body.slice_ref(value))?;
         }
         query.check()?;
-        listers.push(Lister::new(&request.app, &database, endpoint, query));
+        listers.push(Lister::new(&request.app, &database, namespace, query));
     }
     let body = response::stream(|writer| async move {
         let mut before: &[u8] = b"{\"results\":[\r\n";

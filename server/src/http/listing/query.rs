@@ -159,14 +159,6 @@ pub(crate) enum Namespace {
 }
 
 impl Namespace {
-    pub(crate) fn of(endpoint: &str) -> Self {
-        match endpoint {
-            "_design_docs" => Namespace::Design,
-            "_local_docs" => Namespace::Local,
-            _ => Namespace::All,
-        }
-    }
-
     /// What the ids begin with.
     pub(crate) fn prefix(self) -> Option<&'static str> {
         match self {

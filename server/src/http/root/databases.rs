@@ -1,6 +1,6 @@
 //! `/_all_dbs`, `/_dbs_info`: which databases there are.
 
-use hyper::{Method, StatusCode};
+use hyper::StatusCode;
 use model::{JsonWriter, NameRange};
 
 use crate::http::database::write_info;
@@ -24,35 +24,32 @@ pub(crate) async fn all_dbs(request: &Request) -> Result<Response> {
     Ok(response::json(StatusCode::OK, body))
 }
 
-/// The infos of the databases that the body names, or of all.
-pub(crate) async fn dbs_info(request: &mut Request) -> Result<Response> {
-    let named = match request.method {
-        Method::GET => false,
-        Method::POST => true,
-        _ => return Err(ApiError::unrouted()),
-    };
-    let names = if named {
-        let json = request.json_object().await?;
-        let keys = json.get("keys").filter(|keys| keys.is_array());
-        let keys = keys.ok_or_else(|| ApiError::bad_request("`keys` member must exist."))?;
-        let keys: Option<Vec<String>> = keys.elements().map(|key| key.as_str().map(|key| key.into_owned())).collect();
-        let keys = keys.ok_or_else(|| ApiError::bad_request("`keys` must be an array of names."))?;
-        if keys.len() > MAX_INFO_KEYS {
-            return Err(ApiError::bad_request("too_many_keys"));
-        }
-        keys
-    } else {
-        request.app.layer.database_names(&name_range(&request.params)?).await?
-    };
+/// `GET /_dbs_info`: all databases.
+pub(crate) async fn dbs_info(request: &Request) -> Result<Response> {
+    let names = request.app.layer.database_names(&name_range(&request.params)?).await?;
+    infos(request, &names, false).await
+}
+
+/// `POST /_dbs_info`: the databases that the body names.
+pub(crate) async fn named_dbs_info(request: &mut Request) -> Result<Response> {
+    let json = request.json_object().await?;
+    let keys = json.get("keys").filter(|keys| keys.is_array());
+    let keys = keys.ok_or_else(|| ApiError::bad_request("`keys` member must exist."))?;
+    let keys: Option<Vec<String>> = keys.elements().map(|key| key.as_str().map(|key| key.into_owned())).collect();
+    let keys = keys.ok_or_else(|| ApiError::bad_request("`keys` must be an array of names."))?;
+    if keys.len() > MAX_INFO_KEYS {
+        return Err(ApiError::bad_request("too_many_keys"));
+    }
+    infos(request, &keys, true).await
+}
+
+/// The infos of `names`. A database that is missing is reported where the client `named` it.
+async fn infos(request: &Request, names: &[String], named: bool) -> Result<Response> {
     let mut body = Vec::new();
     let mut json = JsonWriter::new(&mut body);
     json.begin_array();
-    for name in &names {
-        let info = match request.app.databases.stores.database(name).await {
-            Ok(database) => database.info().await.map_err(ApiError::from),
-            Err(error) => Err(error),
-        };
-        match info {
+    for name in names {
+        match request.with_database(name, |database| async move { Ok(database.info().await?) }).await {
             Ok(info) => {
                 json.begin_object().name("key").str(name);
                 json.name("info").begin_object();

@@ -1,78 +1,74 @@
 //! `/_session`: who the client is, logging in, logging out.
 
+use hyper::StatusCode;
 use hyper::header::{LOCATION, SET_COOKIE};
-use hyper::{Method, StatusCode};
 
-use crate::http::access::auth::{Auth, Proof, User};
+use crate::http::access::auth::Auth;
+use crate::http::access::principal::{Principal, Proof};
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
 use crate::http::wire::body::content_type_is;
 use crate::http::wire::params::Params;
 use crate::http::wire::response::{self, Response};
 
-pub(crate) async fn session(request: &mut Request) -> Result<Response> {
-    match request.method {
-        Method::GET => current(request),
-        Method::POST => login(request).await,
-        Method::DELETE => {
-            let mut response = response::ok(StatusCode::OK);
-            response.headers_mut().insert(SET_COOKIE, Auth::end_session());
-            redirect(request, "next", &mut response);
-            Ok(response)
-        }
-        _ => Err(ApiError::unrouted()),
-    }
+/// `DELETE /_session`
+pub(crate) fn logout(request: &Request) -> Result<Response> {
+    let mut response = response::ok(StatusCode::OK);
+    response.headers_mut().insert(SET_COOKIE, Auth::end_session());
+    redirect(request, "next", &mut response);
+    Ok(response)
 }
 
-fn current(request: &Request) -> Result<Response> {
-    let user = &request.user;
-    if *user == User::Anonymous && request.params.is_true("basic") {
+/// `GET /_session`
+pub(crate) fn current(request: &Request) -> Result<Response> {
+    let principal = &request.principal;
+    if principal.proof == Proof::Nothing && request.params.is_true("basic") {
         return Err(ApiError::unauthorized("Please login."));
     }
     Ok(response::object(|json| {
         json.name("ok").bool(true);
         json.name("userCtx").begin_object();
-        match user.name() {
+        match &principal.name {
             Some(name) => json.name("name").str(name),
             None => json.name("name").null(),
         };
-        write_roles(json, user);
+        write_roles(json, principal);
         json.end_object();
         json.name("info").begin_object();
         json.name("authentication_handlers").begin_array().str("cookie").str("default").end_array();
-        match user {
-            User::Party | User::Administrator { proof: Proof::Basic, .. } => {
-                json.name("authenticated").str("default");
-            }
-            User::Administrator { proof: Proof::Cookie, .. } => {
-                json.name("authenticated").str("cookie");
-            }
-            User::Anonymous => {}
-        }
+        match principal.proof {
+            Proof::Party | Proof::Basic => json.name("authenticated").str("default"),
+            Proof::Cookie => json.name("authenticated").str("cookie"),
+            Proof::Nothing => json,
+        };
         json.end_object();
     }))
 }
 
-fn write_roles(json: &mut model::JsonWriter<'_>, user: &User) {
+fn write_roles(json: &mut model::JsonWriter<'_>, principal: &Principal) {
     json.name("roles").begin_array();
-    if user.is_admin() {
-        json.str("_admin");
+    for role in &principal.roles {
+        json.str(role);
     }
     json.end_array();
 }
 
-async fn login(request: &mut Request) -> Result<Response> {
+/// `POST /_session`
+pub(crate) async fn login(request: &mut Request) -> Result<Response> {
     let (name, password) = credentials(request).await?;
-    if !request.app.auth.knows(&name, &password) {
-        let mut response = response::refusal(ApiError::unauthorized("Name or password is incorrect."));
-        response.headers_mut().insert(SET_COOKIE, Auth::end_session());
-        redirect(request, "fail", &mut response);
-        return Ok(response);
-    }
+    let principal = match request.app.auth.login(&name, &password, Proof::Cookie).await {
+        Ok(principal) => principal,
+        Err(refused) => {
+            let mut response = response::refusal(refused);
+            response.headers_mut().insert(SET_COOKIE, Auth::end_session());
+            redirect(request, "fail", &mut response);
+            return Ok(response);
+        }
+    };
     let mut response = response::object(|json| {
         json.name("ok").bool(true);
         json.name("name").str(&name);
-        json.name("roles").begin_array().str("_admin").end_array();
+        write_roles(json, &principal);
     });
     if let Some(cookie) = request.app.auth.begin_session() {
         response.headers_mut().insert(SET_COOKIE, cookie);
@@ -81,8 +77,8 @@ async fn login(request: &mut Request) -> Result<Response> {
     Ok(response)
 }
 
-/// 302 to the path in the parameter `name`. Only to a path of this server: a login that sends its user
-/// anywhere it is told to serves whoever wrote the link.
+/// 302 to the path in the parameter `name`. Only to a path of this server: a login that redirects anywhere would
+/// help whoever wrote the link (an open redirect).
 fn redirect(request: &Request, name: &str, response: &mut Response) {
     let Some(target) = request.params.get(name).filter(|path| path.starts_with('/') && !path.starts_with("//")) else {
         return;

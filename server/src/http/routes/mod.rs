@@ -1,26 +1,33 @@
 //! Every endpoint in one table: its path, its methods, who may use it, and what answers.
 //!
-//! A path is split at its slashes and then decoded, since `%2F` belongs to a name. In a pattern, `{db}` and its
-//! like stand for one name each, and `*` stands for the rest, which may be empty. The first row that fits answers.
-//! `_design%2Fx` and `_design/x` are the same document: the former is split before the table is searched.
+//! A path is split at its slashes and then decoded, since `%2F` belongs to a name. The id of a design document or of a
+//! local one is one name: `_design/x` and `_design%2Fx` are the same. In a pattern, `{db}` and `{docid}` stand for a
+//! name each, `{ddoc}` for the id of a design document, `{local}` for that of a local one, and `*` for the rest, which
+//! may be empty. The first pattern that fits answers, with all the rows that follow each other with this pattern.
 //!
-//! Authorisation is checked first, then the method, then the handler runs: it never sees a method that its row
-//! does not list.
+//! The rows say everything: authorisation, 405 and its `Allow` read them, and so do the tests.
+//!
+//! Authorisation is checked first, then whether the database is there, then the method. A handler sees the methods of
+//! its row and no other.
 
 use std::future::Future;
 use std::pin::Pin;
 
-use hyper::Method;
+use hyper::{Method, StatusCode};
+use model::GetOptions;
+use model::limits::LOCAL_PREFIX;
 
+use crate::http::app::stores::Documents;
 use crate::http::database::{self, relocate, settings, upkeep};
-use crate::http::document::{self, bulk_docs, bulk_get, local, revs_diff, write};
+use crate::http::document::{bulk_docs, bulk_get, local, read, revs_diff, write};
 use crate::http::error::{ApiError, Result};
+use crate::http::listing::Namespace;
 use crate::http::request::Request;
 use crate::http::root::{self, databases, session};
 use crate::http::wire::response::Response;
 use crate::http::{feed, listing};
 
-/// Who may send a request. Each may what those before it may.
+/// Who may send a request. Each of them may send what those before it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Who {
     /// Everyone.
@@ -37,30 +44,20 @@ pub(crate) enum Who {
 
 type Answer<'a> = Pin<Box<dyn Future<Output = Result<Response>> + Send + 'a>>;
 
-/// Who may use which methods: the first pair that names the method counts, and `*` names all of them.
-type May = &'static [(&'static str, Who)];
+/// What answers. It is given what the placeholders stand for.
+type Handler = for<'a> fn(&'a mut Request, &'a [&'a str]) -> Answer<'a>;
 
-/// An endpoint.
+/// A row of the table.
 pub(crate) struct Route {
     /// The path: names, `{placeholders}` and, at the end, `*`.
-    pub(crate) path: &'static str,
-    /// The methods, as the `Allow` of CouchDB's 405 lists them. Empty: every method has the same answer.
+    path: &'static str,
+    /// The methods, as `Allow` lists them; `*` for all. `HEAD` is answered wherever `GET` is.
     methods: &'static str,
-    may: May,
-    /// What answers. It is given what the placeholders stand for.
-    handler: for<'a> fn(&'a mut Request, &'a [&'a str]) -> Answer<'a>,
+    who: Who,
+    handler: Handler,
 }
 
 use Who::{DatabaseAdmin, Public, Reader, ServerAdmin, Writer};
-
-const EVERYONE: May = &[("*", Public)];
-const READERS: May = &[("*", Reader)];
-const WRITERS: May = &[("*", Writer)];
-const MEMBERS: May = &[("GET", Reader), ("*", Writer)];
-const OWNERS: May = &[("*", DatabaseAdmin)];
-const SETTINGS: May = &[("GET", Reader), ("*", DatabaseAdmin)];
-const SERVER: May = &[("*", ServerAdmin)];
-const DATABASE: May = &[("GET", Reader), ("PUT", ServerAdmin), ("DELETE", ServerAdmin), ("*", Writer)];
 
 const REPLICATIONS: &str = "replications that the server runs itself";
 const NODES: &str = "nodes and clusters";
@@ -72,70 +69,90 @@ const FUNCTIONS: &str = "functions of design documents (views, shows, lists, upd
 
 #[rustfmt::skip]
 static ROUTES: &[Route] = &[
-    row("/", "GET,HEAD", EVERYONE, |r, _| now(root::welcome(r))),
-    row("/_up", "GET,HEAD", EVERYONE, |_, _| now(root::up())),
-    row("/_uuids", "GET,HEAD", EVERYONE, |r, _| now(root::uuids(r))),
-    row("/_session", "GET,HEAD,POST,DELETE", EVERYONE, |r, _| Box::pin(session::session(r))),
-    row("/_utils/*", "", EVERYONE, |_, _| now(Err(ApiError::not_found("missing")))),
-    row("/favicon.ico", "", EVERYONE, |_, _| now(Err(ApiError::not_found("missing")))),
-    row("/_all_dbs", "GET,HEAD", SERVER, |r, _| Box::pin(databases::all_dbs(r))),
-    row("/_dbs_info", "GET,HEAD,POST", SERVER, |r, _| Box::pin(databases::dbs_info(r))),
-    row("/_active_tasks", "GET,HEAD", SERVER, |r, _| now(root::active_tasks(r))),
-    row("/_replicate", "", SERVER, |_, _| now(Err(ApiError::not_implemented(REPLICATIONS)))),
-    row("/_scheduler/*", "", SERVER, |_, _| now(Err(ApiError::not_implemented(REPLICATIONS)))),
-    row("/_node/*", "", SERVER, |_, _| now(Err(ApiError::not_implemented(NODES)))),
-    row("/_reshard/*", "", SERVER, |_, _| now(Err(ApiError::not_implemented(NODES)))),
-    row("/_membership", "", SERVER, |_, _| now(Err(ApiError::not_implemented(NODES)))),
-    row("/_cluster_setup", "", SERVER, |_, _| now(Err(ApiError::not_implemented(NODES)))),
-    row("/_db_updates", "", SERVER, |_, _| now(Err(ApiError::not_implemented("feeds of all databases (_db_updates)")))),
-    row("/{db}", "DELETE,GET,HEAD,POST,PUT", DATABASE, |r, n| Box::pin(one_database(r, n[0]))),
-    row("/{db}/_bulk_docs", "POST", WRITERS, |r, n| Box::pin(bulk_docs::bulk_docs(r, n[0]))),
-    row("/{db}/_bulk_get", "POST", READERS, |r, n| Box::pin(bulk_get::bulk_get(r, n[0]))),
-    row("/{db}/_all_docs", "GET,HEAD,POST", READERS, |r, n| Box::pin(listing::all_docs(r, n[0], "_all_docs"))),
-    row("/{db}/_all_docs/queries", "POST", READERS, |r, n| Box::pin(listing::queries(r, n[0], "_all_docs"))),
-    row("/{db}/_design_docs", "GET,HEAD,POST", READERS, |r, n| Box::pin(listing::all_docs(r, n[0], "_design_docs"))),
-    row("/{db}/_design_docs/queries", "POST", READERS, |r, n| Box::pin(listing::queries(r, n[0], "_design_docs"))),
-    row("/{db}/_local_docs", "GET,HEAD,POST", READERS, |r, n| Box::pin(listing::all_docs(r, n[0], "_local_docs"))),
-    row("/{db}/_local_docs/queries", "POST", READERS, |r, n| Box::pin(listing::queries(r, n[0], "_local_docs"))),
-    row("/{db}/_changes", "GET,POST,HEAD", READERS, |r, n| Box::pin(feed::changes(r, n[0]))),
-    row("/{db}/_couch_layer/check", "GET,HEAD", READERS, |r, n| Box::pin(upkeep::check(r, n[0]))),
-    row("/{db}/_couch_layer/relocate", "DELETE,GET,HEAD,POST", SERVER, |r, n| Box::pin(relocate::relocate(r, n[0]))),
-    row("/{db}/_revs_diff", "POST", READERS, |r, n| Box::pin(revs_diff::revs_diff(r, n[0]))),
-    row("/{db}/_missing_revs", "POST", READERS, |r, n| Box::pin(revs_diff::missing_revs(r, n[0]))),
-    row("/{db}/_revs_limit", "PUT,GET", SETTINGS, |r, n| Box::pin(settings::revs_limit(r, n[0]))),
-    row("/{db}/_security", "PUT,GET", SETTINGS, |r, n| Box::pin(settings::security(r, n[0]))),
-    row("/{db}/_compact", "POST", OWNERS, |r, n| Box::pin(upkeep::compact(r, n[0]))),
-    row("/{db}/_view_cleanup", "POST", OWNERS, |r, n| Box::pin(upkeep::view_cleanup(r, n[0]))),
-    row("/{db}/_ensure_full_commit", "POST", WRITERS, |r, n| Box::pin(upkeep::ensure_full_commit(r, n[0]))),
-    row("/{db}/_compact/{ddoc}", "", OWNERS, |r, n| Box::pin(missing(r, n[0], VIEWS))),
-    row("/{db}/_temp_view", "", READERS, |r, n| Box::pin(missing(r, n[0], VIEWS))),
-    row("/{db}/_find/*", "", READERS, |r, n| Box::pin(missing(r, n[0], MANGO))),
-    row("/{db}/_explain/*", "", READERS, |r, n| Box::pin(missing(r, n[0], MANGO))),
-    row("/{db}/_index/*", "", MEMBERS, |r, n| Box::pin(missing(r, n[0], MANGO))),
-    row("/{db}/_purge/*", "", SERVER, |r, n| Box::pin(missing(r, n[0], PURGES))),
-    row("/{db}/_purged_infos_limit/*", "", SERVER, |r, n| Box::pin(missing(r, n[0], PURGES))),
-    row("/{db}/_purged_infos/*", "", READERS, |r, n| Box::pin(missing(r, n[0], PURGES))),
-    row("/{db}/_partition/*", "", READERS, |r, n| Box::pin(missing(r, n[0], "partitions"))),
-    row("/{db}/_sync_shards/*", "", SERVER, |r, n| Box::pin(missing(r, n[0], SHARDS))),
-    row("/{db}/_shards/*", "", READERS, |r, n| Box::pin(missing(r, n[0], SHARDS))),
-    row("/{db}/_auto_purge/*", "", MEMBERS, |r, n| Box::pin(missing(r, n[0], SHARDS))),
-    row("/{db}/_time_seq/*", "", MEMBERS, |r, n| Box::pin(missing(r, n[0], SHARDS))),
-    row("/{db}/_local", "", MEMBERS, |_, _| now(Err(ApiError::bad_request("Invalid _local document id.")))),
-    row("/{db}/_local/{name}", "DELETE,GET,HEAD,PUT", MEMBERS, |r, n| Box::pin(local_document(r, n[0], n[1]))),
-    row("/{db}/_local/{name}/*", "", MEMBERS, |_, _| now(Err(ApiError::bad_request("_local documents do not accept attachments.")))),
-    row("/{db}/_design/{name}", "DELETE,GET,HEAD,POST,PUT,COPY", MEMBERS, |r, n| Box::pin(design_document(r, n[0], n[1]))),
-    row("/{db}/_design/{name}/{part}/*", "", MEMBERS, |r, n| Box::pin(part_of_design(r, n[0], n[1], n[2]))),
-    row("/{db}/{docid}", "DELETE,GET,HEAD,POST,PUT,COPY", MEMBERS, |r, n| Box::pin(document::document(r, n[0], n[1]))),
-    row("/{db}/{docid}/*", "", MEMBERS, |r, n| Box::pin(missing_of(r, n[0], n[1], ""))),
+    row("/", "GET,HEAD", Public, |r, _| now(root::welcome(r))),
+    row("/_up", "GET,HEAD", Public, |_, _| now(root::up())),
+    row("/_uuids", "GET,HEAD", Public, |r, _| now(root::uuids(r))),
+    row("/_session", "GET,HEAD", Public, |r, _| now(session::current(r))),
+    row("/_session", "POST", Public, |r, _| Box::pin(session::login(r))),
+    row("/_session", "DELETE", Public, |r, _| now(session::logout(r))),
+    row("/_utils/*", "*", Public, |_, _| now(Err(ApiError::not_found("missing")))),
+    row("/favicon.ico", "*", Public, |_, _| now(Err(ApiError::not_found("missing")))),
+    row("/_all_dbs", "GET,HEAD", ServerAdmin, |r, _| Box::pin(databases::all_dbs(r))),
+    row("/_dbs_info", "GET,HEAD", ServerAdmin, |r, _| Box::pin(databases::dbs_info(r))),
+    row("/_dbs_info", "POST", ServerAdmin, |r, _| Box::pin(databases::named_dbs_info(r))),
+    row("/_active_tasks", "GET,HEAD", ServerAdmin, |r, _| now(root::active_tasks(r))),
+    row("/_replicate", "*", ServerAdmin, |_, _| missing(REPLICATIONS)),
+    row("/_scheduler/*", "*", ServerAdmin, |_, _| missing(REPLICATIONS)),
+    row("/_node/*", "*", ServerAdmin, |_, _| missing(NODES)),
+    row("/_reshard/*", "*", ServerAdmin, |_, _| missing(NODES)),
+    row("/_membership", "*", ServerAdmin, |_, _| missing(NODES)),
+    row("/_cluster_setup", "*", ServerAdmin, |_, _| missing(NODES)),
+    row("/_db_updates", "*", ServerAdmin, |_, _| missing("feeds of all databases (_db_updates)")),
+    row("/{db}", "DELETE", ServerAdmin, |r, n| Box::pin(database::drop_database(r, n[0]))),
+    row("/{db}", "GET,HEAD", Reader, |r, n| Box::pin(database::info(r, n[0]))),
+    row("/{db}", "POST", Writer, |r, n| Box::pin(write::post(r, n[0]))),
+    row("/{db}", "PUT", ServerAdmin, |r, n| Box::pin(database::create(r, n[0]))),
+    row("/{db}/_bulk_docs", "POST", Writer, |r, n| Box::pin(bulk_docs::bulk_docs(r, n[0]))),
+    row("/{db}/_bulk_get", "POST", Reader, |r, n| Box::pin(bulk_get::bulk_get(r, n[0]))),
+    row("/{db}/_all_docs", "GET,HEAD", Reader, |r, n| Box::pin(listing::list(r, n[0], Namespace::All))),
+    row("/{db}/_all_docs", "POST", Reader, |r, n| Box::pin(listing::list_posted(r, n[0], Namespace::All))),
+    row("/{db}/_all_docs/queries", "POST", Reader, |r, n| Box::pin(listing::queries(r, n[0], Namespace::All))),
+    row("/{db}/_design_docs", "GET,HEAD", Reader, |r, n| Box::pin(listing::list(r, n[0], Namespace::Design))),
+    row("/{db}/_design_docs", "POST", Reader, |r, n| Box::pin(listing::list_posted(r, n[0], Namespace::Design))),
+    row("/{db}/_design_docs/queries", "POST", Reader, |r, n| Box::pin(listing::queries(r, n[0], Namespace::Design))),
+    row("/{db}/_local_docs", "GET,HEAD", Reader, |r, n| Box::pin(listing::list(r, n[0], Namespace::Local))),
+    row("/{db}/_local_docs", "POST", Reader, |r, n| Box::pin(listing::list_posted(r, n[0], Namespace::Local))),
+    row("/{db}/_local_docs/queries", "POST", Reader, |r, n| Box::pin(listing::queries(r, n[0], Namespace::Local))),
+    row("/{db}/_changes", "GET", Reader, |r, n| Box::pin(feed::changes(r, n[0]))),
+    row("/{db}/_changes", "POST", Reader, |r, n| Box::pin(feed::changes_posted(r, n[0]))),
+    row("/{db}/_changes", "HEAD", Reader, |r, n| Box::pin(feed::changes(r, n[0]))),
+    row("/{db}/_couch_layer/check", "GET,HEAD", Reader, |r, n| Box::pin(upkeep::check(r, n[0]))),
+    row("/{db}/_couch_layer/relocate", "DELETE", ServerAdmin, |r, n| Box::pin(relocate::abandon(r, n[0]))),
+    row("/{db}/_couch_layer/relocate", "GET,HEAD", ServerAdmin, |r, n| Box::pin(relocate::status(r, n[0]))),
+    row("/{db}/_couch_layer/relocate", "POST", ServerAdmin, |r, n| Box::pin(relocate::begin(r, n[0]))),
+    row("/{db}/_revs_diff", "POST", Reader, |r, n| Box::pin(revs_diff::revs_diff(r, n[0]))),
+    row("/{db}/_missing_revs", "POST", Reader, |r, n| Box::pin(revs_diff::missing_revs(r, n[0]))),
+    row("/{db}/_revs_limit", "PUT", DatabaseAdmin, |r, n| Box::pin(settings::set_revs_limit(r, n[0]))),
+    row("/{db}/_revs_limit", "GET", Reader, |r, n| Box::pin(settings::revs_limit(r, n[0]))),
+    row("/{db}/_security", "PUT", DatabaseAdmin, |r, n| Box::pin(settings::set_security(r, n[0]))),
+    row("/{db}/_security", "GET", Reader, |r, n| Box::pin(settings::security(r, n[0]))),
+    row("/{db}/_compact", "POST", DatabaseAdmin, |r, n| Box::pin(upkeep::compact(r, n[0]))),
+    row("/{db}/_view_cleanup", "POST", DatabaseAdmin, |r, n| Box::pin(upkeep::view_cleanup(r, n[0]))),
+    row("/{db}/_ensure_full_commit", "POST", Writer, |r, n| Box::pin(upkeep::ensure_full_commit(r, n[0]))),
+    row("/{db}/_compact/{view}", "*", DatabaseAdmin, |_, _| missing(VIEWS)),
+    row("/{db}/_temp_view", "*", Reader, |_, _| missing(VIEWS)),
+    row("/{db}/_find/*", "*", Reader, |_, _| missing(MANGO)),
+    row("/{db}/_explain/*", "*", Reader, |_, _| missing(MANGO)),
+    row("/{db}/_index/*", "*", Writer, |_, _| missing(MANGO)),
+    row("/{db}/_purge/*", "*", ServerAdmin, |_, _| missing(PURGES)),
+    row("/{db}/_purged_infos_limit/*", "*", ServerAdmin, |_, _| missing(PURGES)),
+    row("/{db}/_purged_infos/*", "*", Reader, |_, _| missing(PURGES)),
+    row("/{db}/_partition/*", "*", Reader, |_, _| missing("partitions")),
+    row("/{db}/_sync_shards/*", "*", ServerAdmin, |_, _| missing(SHARDS)),
+    row("/{db}/_shards/*", "*", Reader, |_, _| missing(SHARDS)),
+    row("/{db}/_auto_purge/*", "*", Writer, |_, _| missing(SHARDS)),
+    row("/{db}/_time_seq/*", "*", Writer, |_, _| missing(SHARDS)),
+    row("/{db}/_local", "*", Reader, |_, _| now(Err(ApiError::bad_request("Invalid _local document id.")))),
+    row("/{db}/{local}", "DELETE", Writer, |r, n| Box::pin(local::delete(r, n[0], n[1]))),
+    row("/{db}/{local}", "GET,HEAD", Reader, |r, n| Box::pin(local::read(r, n[0], n[1]))),
+    row("/{db}/{local}", "PUT", Writer, |r, n| Box::pin(local::put(r, n[0], n[1]))),
+    row("/{db}/_local/*", "*", Writer, |_, _| now(Err(ApiError::bad_request("_local documents do not accept attachments.")))),
+    row("/{db}/{ddoc}/_view/*", "*", Reader, |r, n| Box::pin(missing_of(r, n[0], n[1], FUNCTIONS))),
+    row("/{db}/{ddoc}/_info/*", "*", Reader, |r, n| Box::pin(missing_of(r, n[0], n[1], FUNCTIONS))),
+    row("/{db}/{ddoc}/_show/*", "*", Reader, |r, n| Box::pin(missing_of(r, n[0], n[1], FUNCTIONS))),
+    row("/{db}/{ddoc}/_list/*", "*", Reader, |r, n| Box::pin(missing_of(r, n[0], n[1], FUNCTIONS))),
+    row("/{db}/{ddoc}/_update/*", "*", Writer, |r, n| Box::pin(missing_of(r, n[0], n[1], FUNCTIONS))),
+    row("/{db}/{ddoc}/_rewrite/*", "*", Writer, |r, n| Box::pin(missing_of(r, n[0], n[1], FUNCTIONS))),
+    row("/{db}/{docid}", "DELETE", Writer, |r, n| Box::pin(write::delete(r, n[0], n[1]))),
+    row("/{db}/{docid}", "GET,HEAD", Reader, |r, n| Box::pin(read::read(r, n[0], n[1]))),
+    row("/{db}/{docid}", "POST", Writer, |r, _| now(write::post_form(r))),
+    row("/{db}/{docid}", "PUT", Writer, |r, n| Box::pin(write::put(r, n[0], n[1]))),
+    row("/{db}/{docid}", "COPY", Writer, |r, n| Box::pin(write::copy(r, n[0], n[1]))),
+    row("/{db}/{docid}/*", "*", Writer, |r, n| Box::pin(attachment(r, n[0], n[1]))),
 ];
 
-const fn row(
-    path: &'static str,
-    methods: &'static str,
-    may: May,
-    handler: for<'a> fn(&'a mut Request, &'a [&'a str]) -> Answer<'a>,
-) -> Route {
-    Route { path, methods, may, handler }
+const fn row(path: &'static str, methods: &'static str, who: Who, handler: Handler) -> Route {
+    Route { path, methods, who, handler }
 }
 
 /// An answer that needs no waiting.
@@ -143,32 +160,76 @@ fn now<'a>(answer: Result<Response>) -> Answer<'a> {
     Box::pin(std::future::ready(answer))
 }
 
-/// The endpoint of a path, and what its placeholders stand for.
-pub(crate) fn find(segments: &[String]) -> Result<(&'static Route, Vec<&str>)> {
-    let mut path: Vec<&str> = segments.iter().map(String::as_str).collect();
-    match path.get(1).and_then(|id| id.split_once('/')) {
-        // As in CouchDB, `_local%2Fx/y` is an attachment of a document, and `_local/x/y` is refused.
-        Some(("_local", _)) if path.len() > 2 => {}
-        Some((prefix @ ("_design" | "_local"), name)) => {
-            path.splice(1..2, [prefix, name].into_iter().filter(|part| !part.is_empty()));
+/// 501 naming what CouchDB has and this server has not.
+fn missing<'a>(what: &str) -> Answer<'a> {
+    now(Err(ApiError::not_implemented(what)))
+}
+
+/// The same for a part of a document; 404 where the document is missing.
+async fn missing_of(request: &Request, db: &str, id: &str, what: &str) -> Result<Response> {
+    let find = |database: Documents| async move {
+        match id.starts_with(LOCAL_PREFIX) {
+            true => database.get_local(id).await.map(drop)?,
+            false => database.get(id, &GetOptions::default()).await.map(drop)?,
         }
-        _ => {}
+        Ok(())
+    };
+    request.with_database(db, find).await?;
+    Err(ApiError::not_implemented(what))
+}
+
+/// 501 for attachments. Writing one may create its document, all else needs it.
+async fn attachment(request: &Request, db: &str, id: &str) -> Result<Response> {
+    match request.method {
+        Method::GET => missing_of(request, db, id, "attachments").await,
+        _ => Err(ApiError::not_implemented("attachments")),
     }
+}
+
+/// Makes one segment of the id of a design document or a local one, which has a slash in it.
+pub(crate) fn join_ids(mut segments: Vec<String>) -> Vec<String> {
+    // `_local/x/y` is refused as such, while `_local%2Fx/y` is an attachment of a document, as in CouchDB.
+    let is_local_part = segments.len() > 3 && segments[1] == "_local";
+    if let Some(prefix @ ("_design" | "_local")) = segments.get(1).map(|id| id.trim_end_matches('/'))
+        && !is_local_part
+    {
+        let id = match segments.get(2) {
+            Some(name) => format!("{prefix}/{name}"),
+            None => prefix.to_owned(),
+        };
+        let end = segments.len().min(3);
+        segments.splice(1..end, [id]);
+    }
+    segments
+}
+
+/// What a path means: the rows with its pattern, and what the placeholders stand for.
+pub(crate) struct Resource<'a> {
+    rows: &'static [Route],
+    names: Vec<&'a str>,
+}
+
+/// The resource of a path, whose ids are joined.
+pub(crate) fn find(segments: &[String]) -> Result<Resource<'_>> {
     let mut names = Vec::new();
-    let found = ROUTES.iter().find(|route| fits(route.path, &path, &mut names));
     // The last rows fit every path.
-    found.map(|route| (route, names)).ok_or_else(|| ApiError::not_found("missing"))
+    let first = ROUTES.iter().position(|route| fits(route.path, segments, &mut names));
+    let first = first.ok_or_else(|| ApiError::not_found("missing"))?;
+    let more = ROUTES[first..].iter().take_while(|route| route.path == ROUTES[first].path).count();
+    Ok(Resource { rows: &ROUTES[first..first + more], names })
 }
 
 /// Whether a pattern fits a path; `names` is what its placeholders stand for.
-fn fits<'a>(pattern: &str, path: &[&'a str], names: &mut Vec<&'a str>) -> bool {
+fn fits<'a>(pattern: &str, path: &'a [String], names: &mut Vec<&'a str>) -> bool {
     names.clear();
-    let mut path = path.iter();
+    let mut path = path.iter().map(String::as_str);
     for part in pattern.split('/').filter(|part| !part.is_empty()) {
-        match path.next() {
-            _ if part == "*" => return true,
-            Some(name) if part.starts_with('{') => names.push(name),
-            Some(name) if *name == part => {}
+        match (part, path.next()) {
+            ("*", _) => return true,
+            ("{ddoc}", Some(id)) if id.starts_with("_design/") => names.push(id),
+            ("{local}", Some(id)) if id.starts_with("_local/") => names.push(id),
+            ("{db}" | "{docid}" | "{view}", Some(name)) => names.push(name),
+            (part, Some(name)) if name == part => {}
             _ => return false,
         }
     }
@@ -176,72 +237,77 @@ fn fits<'a>(pattern: &str, path: &[&'a str], names: &mut Vec<&'a str>) -> bool {
 }
 
 impl Route {
+    fn has(&self, method: &str) -> bool {
+        self.methods == "*" || self.methods.split(',').any(|known| known == method)
+    }
+}
+
+impl Resource<'_> {
     /// The database that is meant.
-    pub(crate) fn database<'a>(&self, names: &[&'a str]) -> Option<&'a str> {
-        names.first().copied().filter(|_| self.path.starts_with("/{db}"))
+    pub(crate) fn database(&self) -> Option<&str> {
+        self.names.first().copied().filter(|_| self.path().starts_with("/{db}"))
     }
 
-    /// Who may send this. Databases of the system are the server administrator's.
-    pub(crate) fn who(&self, method: &Method, names: &[&str]) -> Who {
-        let named = self.may.iter().find(|(name, _)| *name == "*" || *name == method.as_str());
-        match self.database(names) {
+    fn path(&self) -> &'static str {
+        self.rows.first().map_or("", |row| row.path)
+    }
+
+    fn row(&self, method: &Method) -> Option<&'static Route> {
+        self.rows.iter().find(|row| row.has(method.as_str()))
+    }
+
+    /// The methods, as `Allow` lists them.
+    fn allow(&self) -> String {
+        self.rows.iter().map(|row| row.methods).collect::<Vec<_>>().join(",")
+    }
+
+    /// Who may send this. Databases of the system are the server administrator's. To whoever may use any method, 405
+    /// is told.
+    pub(crate) fn who(&self, method: &Method) -> Who {
+        let least = || self.rows.iter().map(|row| row.who).min().unwrap_or(ServerAdmin);
+        match self.database() {
             Some(db) if db.starts_with('_') => ServerAdmin,
-            _ => named.map_or(ServerAdmin, |(_, who)| *who),
+            _ => self.row(method).map_or_else(least, |row| row.who),
         }
     }
 
-    /// Whether a request waits while its database moves: it can neither be served again nor goes on by itself
-    /// once that is elsewhere. All but `GET`, feeds, and what this server is asked about itself.
+    /// Whether the request waits while its database moves: it writes, so it could fail in that moment.
     pub(crate) fn waits_for_moves(&self, method: &Method) -> bool {
-        let goes_on = self.path == "/{db}/_changes" || self.path.starts_with("/{db}/_couch_layer/");
-        *method != Method::GET && !goes_on
+        // What the server is asked about the move itself does not wait.
+        !self.path().starts_with("/{db}/_couch_layer/") && self.row(method).is_some_and(|row| row.who >= Writer)
     }
 
-    /// Answers. 405 where the endpoint has no such method, but 404 first where its database is missing.
-    pub(crate) async fn answer(&self, request: &mut Request, names: &[&str]) -> Result<Response> {
-        if !self.methods.is_empty() && !self.methods.split(',').any(|method| method == request.method.as_str()) {
-            if let Some(db) = self.database(names) {
-                request.database(db).await?;
-            }
-            return Err(ApiError::method_not_allowed(self.methods));
+    /// Answers. `has_no_name`: a name in the path is not UTF-8, so nothing has it.
+    ///
+    /// 404 for a missing database goes before everything else that can be wrong, except for the server administrator:
+    /// his requests create databases, drop them and move them.
+    pub(crate) async fn answer(&self, request: &mut Request, has_no_name: bool) -> Result<Response> {
+        let row = self.row(&request.method);
+        let Some(db) = self.database().filter(|_| row.is_none_or(|row| row.who < ServerAdmin)) else {
+            return self.handle(row, request).await;
+        };
+        request.app.databases.known(db).await?;
+        if has_no_name {
+            request.fresh_database(db).await?;
+            return Err(ApiError::not_found("missing"));
         }
-        (self.handler)(request, names).await
+        let outcome = self.handle(row, request).await;
+        if let Err(wrong) = &outcome
+            && !matches!(wrong.status(), StatusCode::NOT_FOUND | StatusCode::CONFLICT)
+            && wrong.status().is_client_error()
+        {
+            // The handle that was known may be old, and nothing has asked the database.
+            request.fresh_database(db).await?;
+        }
+        outcome
     }
-}
 
-async fn one_database(request: &mut Request, name: &str) -> Result<Response> {
-    match request.method {
-        Method::POST => write::post(request, name).await,
-        _ => database::database(request, name).await,
+    async fn handle(&self, row: Option<&Route>, request: &mut Request) -> Result<Response> {
+        match row {
+            Some(row) => (row.handler)(request, &self.names).await,
+            None => Err(ApiError::method_not_allowed(&self.allow())),
+        }
     }
-}
-
-async fn local_document(request: &mut Request, db: &str, name: &str) -> Result<Response> {
-    local::document(request, db, &format!("_local/{name}")).await
-}
-
-async fn design_document(request: &mut Request, db: &str, name: &str) -> Result<Response> {
-    document::document(request, db, &format!("_design/{name}")).await
-}
-
-async fn part_of_design(request: &Request, db: &str, name: &str, part: &str) -> Result<Response> {
-    missing_of(request, db, &format!("_design/{name}"), part).await
-}
-
-/// 501 for what belongs to a document, a function or an attachment; 404 first where that document is missing.
-async fn missing_of(request: &Request, db: &str, id: &str, part: &str) -> Result<Response> {
-    let is_function = part.starts_with('_');
-    // Writing an attachment may make its document.
-    if is_function || request.method == Method::GET {
-        document::require(request, db, id).await?;
-    }
-    missing(request, db, if is_function { FUNCTIONS } else { "attachments" }).await
-}
-
-/// 501 naming what there is in CouchDB and not here; 404 first where the database is missing too.
-async fn missing(request: &Request, db: &str, what: &str) -> Result<Response> {
-    request.database(db).await?;
-    Err(ApiError::not_implemented(what))
 }
 
 #[cfg(test)]

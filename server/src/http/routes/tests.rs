@@ -19,7 +19,7 @@ impl Walk {
     }
 
     async fn send(&self, method: &str, path: &str, admin: Option<&str>) -> reqwest::Response {
-        let path = path.replace("/*", "").replace(['{', '}'], "");
+        let path = example(path).replace("/*", "");
         let url = format!("http://{}{path}", self.server.address());
         let request = self.client.request(method.parse().unwrap(), url).header("content-type", "application/json");
         let request = match admin {
@@ -30,22 +30,29 @@ impl Walk {
     }
 }
 
+/// The rows, a group for each pattern.
+fn resources() -> impl Iterator<Item = &'static [Route]> {
+    ROUTES.chunk_by(|one, next| one.path == next.path)
+}
+
 #[cfg(feature = "mem")]
 #[tokio::test]
-async fn each_endpoint_has_the_methods_of_its_row_and_no_other() {
+async fn each_endpoint_has_the_methods_of_its_rows_and_no_other() {
     let walk = Walk::begin(Default::default()).await;
-    for row in ROUTES.iter().filter(|row| !row.methods.is_empty()) {
-        for method in row.methods.split(',') {
+    for rows in resources().filter(|rows| rows[0].methods != "*") {
+        let path = rows[0].path;
+        for method in rows.iter().flat_map(|row| row.methods.split(',')) {
             walk.send("PUT", "/db", None).await;
-            let status = walk.send(method, row.path, None).await.status().as_u16();
-            assert!(!matches!(status, 405 | 500 | 501), "{method} {}: {status}", row.path);
+            let status = walk.send(method, path, None).await.status().as_u16();
+            assert!(!matches!(status, 405 | 500 | 501), "{method} {path}: {status}");
         }
         walk.send("PUT", "/db", None).await;
-        let refused = walk.send("PATCH", row.path, None).await;
-        assert_eq!((refused.status().as_u16(), refused.headers()["allow"].to_str().unwrap()), (405, row.methods));
-        if row.path.starts_with("/{db}") {
+        let refused = walk.send("PATCH", path, None).await;
+        let allow = rows.iter().map(|row| row.methods).collect::<Vec<_>>().join(",");
+        assert_eq!((refused.status().as_u16(), refused.headers()["allow"].to_str().unwrap()), (405, &*allow));
+        if path.starts_with("/{db}") {
             walk.send("DELETE", "/db", None).await;
-            assert_eq!(walk.send("PATCH", row.path, None).await.status(), 404, "{}", row.path);
+            assert_eq!(walk.send("PATCH", path, None).await.status(), 404, "{path}");
         }
     }
     walk.server.stop().await;
@@ -58,77 +65,92 @@ async fn strangers_get_what_is_public_and_nothing_else() {
     let options = crate::http::Options { administrator: Some(administrator), ..Default::default() };
     let walk = Walk::begin(options).await;
     walk.send("PUT", "/db", Some("adm")).await;
-    for row in ROUTES {
+    for rows in resources() {
+        let path = rows[0].path;
         for method in ["GET", "PUT", "POST", "DELETE", "PATCH", "COPY"] {
-            if row.path == "/_session" && method == "POST" {
+            if path == "/_session" && method == "POST" {
                 // Its body has no name.
                 continue;
             }
-            let status = walk.send(method, row.path, None).await.status().as_u16();
-            let is_public = row.who(&method.parse().unwrap(), &["db"]) == Public;
-            assert_eq!(status == 401, !is_public, "{method} {}: {status}", row.path);
+            let status = walk.send(method, path, None).await.status().as_u16();
+            let is_public = rows.iter().all(|row| row.who == Public);
+            assert_eq!(status == 401, !is_public, "{method} {path}: {status}");
         }
     }
     assert_eq!(walk.send("GET", "/db", Some("adm")).await.status(), 200);
     walk.server.stop().await;
 }
 
-fn route(path: &str) -> (&'static Route, Vec<String>) {
-    let (segments, _) = crate::http::wire::params::segments(path).unwrap();
-    let (route, names) = find(&segments).unwrap();
-    (route, names.into_iter().map(str::to_owned).collect())
+/// The path that a pattern stands for.
+fn example(pattern: &str) -> String {
+    let path = pattern.replace("{ddoc}", "_design/x").replace("{local}", "_local/x");
+    path.replace(['{', '}'], "")
+}
+
+/// The pattern of a path, and what its placeholders stand for.
+fn meaning(path: &str) -> (&'static str, String) {
+    let segments = join_ids(crate::http::wire::params::segments(path).unwrap().0);
+    let resource = find(&segments).unwrap();
+    (resource.path(), resource.names.join(" "))
 }
 
 #[test]
 fn each_row_is_met_by_its_own_path() {
-    for row in ROUTES {
-        let (found, names) = route(&row.path.replace('*', "x/y").replace('{', "<").replace('}', ">"));
-        assert_eq!(found.path, row.path, "a row above hides it");
-        assert_eq!(names.len(), row.path.matches('{').count());
-        // Without what `*` stands for as well.
-        if let Some(short) = row.path.strip_suffix("/*").filter(|short| !short.ends_with('}')) {
-            assert_eq!(route(short).0.path, row.path);
+    for rows in resources() {
+        let pattern = rows[0].path;
+        let (found, names) = meaning(&example(&pattern.replace('*', "x/y")));
+        assert_eq!(found, pattern, "a row above hides it");
+        assert_eq!(names.split_whitespace().count(), pattern.matches('{').count());
+        // Without what `*` stands for as well, unless that has rows of its own.
+        let has_rows = |short: &str| short.ends_with('}') || ROUTES.iter().any(|row| row.path == short);
+        if let Some(short) = pattern.strip_suffix("/*").filter(|short| !has_rows(short)) {
+            assert_eq!(meaning(&example(short)).0, pattern);
         }
     }
 }
 
 #[test]
-fn methods_are_listed_once_and_every_method_has_somebody_who_may() {
-    for row in ROUTES {
-        let methods: Vec<&str> = row.methods.split(',').filter(|method| !method.is_empty()).collect();
+fn each_method_of_a_path_has_one_row() {
+    let mut seen = std::collections::HashSet::new();
+    for rows in resources() {
+        let path = rows[0].path;
+        assert!(seen.insert(path), "the rows of {path} do not follow each other");
+        let methods: Vec<&str> = rows.iter().flat_map(|row| row.methods.split(',')).collect();
         let distinct: std::collections::HashSet<&&str> = methods.iter().collect();
-        assert_eq!(distinct.len(), methods.len(), "{}", row.path);
-        assert_eq!(row.may.last().map(|(name, _)| *name), Some("*"), "{}", row.path);
-        assert!(row.may.iter().all(|(name, _)| *name == "*" || methods.is_empty() || methods.contains(name)));
+        assert_eq!(distinct.len(), methods.len(), "{path}");
+        assert!(!methods.contains(&"*") || methods.len() == 1, "{path}");
         // Only what names no database may be for everyone, and only an administrator's may be without one.
-        let is_public = row.may.iter().any(|(_, who)| *who == Public);
-        assert!(!(is_public && row.path.starts_with("/{db}")), "{}", row.path);
-        assert!(row.path.starts_with("/{db}") || row.may == EVERYONE || row.may == SERVER, "{}", row.path);
+        for row in rows {
+            let names_a_database = path.starts_with("/{db}");
+            assert!(
+                if names_a_database { row.who != Public } else { matches!(row.who, Public | ServerAdmin) },
+                "{path}"
+            );
+        }
     }
 }
 
 #[test]
 fn names_with_a_slash_are_one_document() {
-    let names = |path: &str| {
-        let (route, names) = route(path);
-        (route.path, names.join(" "))
-    };
-    assert_eq!(names("/a%2Fb/c%2Fd/"), ("/{db}/{docid}", "a/b c/d".into()));
-    assert_eq!(names("/db/_design%2Fx"), names("/db/_design/x"));
-    assert_eq!(names("/db/_design%2Fx/_view/v"), names("/db/_design/x/_view/v"));
-    assert_eq!(names("/db/_local%2Fx%2Fy"), ("/{db}/_local/{name}", "db x/y".into()));
-    assert_eq!(names("/db/_local%2Fx/y"), ("/{db}/{docid}/*", "db _local/x".into()));
-    assert_eq!(names("/db/_local%2F"), ("/{db}/_local", "db".into()));
-    assert_eq!(names("/db/_design/x/a/b/c").0, "/{db}/_design/{name}/{part}/*");
-    assert_eq!(names("/db/x/a/b/c").0, "/{db}/{docid}/*");
+    assert_eq!(meaning("/a%2Fb/c%2Fd/"), ("/{db}/{docid}", "a/b c/d".into()));
+    assert_eq!(meaning("/db/_design/x"), ("/{db}/{docid}", "db _design/x".into()));
+    assert_eq!(meaning("/db/_design%2Fx"), meaning("/db/_design/x"));
+    assert_eq!(meaning("/db/_design%2Fx/_view/v"), meaning("/db/_design/x/_view/v"));
+    assert_eq!(meaning("/db/_design/x/_view/v"), ("/{db}/{ddoc}/_view/*", "db _design/x".into()));
+    assert_eq!(meaning("/db/_local%2Fx%2Fy"), ("/{db}/{local}", "db _local/x/y".into()));
+    assert_eq!(meaning("/db/_local/x/y"), ("/{db}/_local/*", "db".into()));
+    assert_eq!(meaning("/db/_local%2Fx/y"), ("/{db}/{docid}/*", "db _local/x".into()));
+    assert_eq!(meaning("/db/_local%2F"), ("/{db}/_local", "db".into()));
+    assert_eq!(meaning("/db/_local"), ("/{db}/_local", "db".into()));
+    assert_eq!(meaning("/db/_design/x/a/b/c").0, "/{db}/{docid}/*");
+    assert_eq!(meaning("/db/x/a/b/c").0, "/{db}/{docid}/*");
 }
 
 #[test]
 fn requests_need_what_they_need_in_couchdb() {
     let who = |method: Method, path: &str| {
-        let (segments, _) = crate::http::wire::params::segments(path).unwrap();
-        let (route, names) = find(&segments).unwrap();
-        route.who(&method, &names)
+        let segments = join_ids(crate::http::wire::params::segments(path).unwrap().0);
+        find(&segments).unwrap().who(&method)
     };
     for (method, path, expected) in [
         (Method::GET, "/", Public),
