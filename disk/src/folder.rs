@@ -78,10 +78,13 @@ impl Folder {
         if known.is_none() {
             check_empty(path)?;
         }
-        if known != Some(mark.format) {
-            write_mark(path, mark)
-                .map_err(|cause| io_error(format!("cannot write to the folder {}", path.display()), &cause))?;
-        }
+        let marked = match known {
+            // Whoever wrote it may have been killed before its name was durable: a loss of power could take it away and
+            // leave what is written from now on.
+            Some(format) if format == mark.format => sync_folder(path),
+            _ => write_mark(path, mark),
+        };
+        marked.map_err(|cause| io_error(format!("cannot write to the folder {}", path.display()), &cause))?;
         Ok(Folder { path: path.to_owned(), _lock: lock })
     }
 
@@ -144,33 +147,52 @@ fn lock(path: &Path) -> Result<File> {
     }
 }
 
+/// After an error the former mark is there, or none, so that the next opening writes the new one again: a sync that
+/// failed may have lost its name for good, whatever a later sync says.
 fn write_mark(path: &Path, mark: &Mark) -> io::Result<()> {
     let text = serde_json::json!({ "engine": mark.engine, "format": mark.format }).to_string();
-    let new = path.join(NEW_MARK_FILE);
+    let (new, marked) = (path.join(NEW_MARK_FILE), path.join(MARK_FILE));
     let mut file = File::create(&new)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
-    fs::rename(&new, path.join(MARK_FILE))?;
-    sync_folder(path)
+    let former = fs::read(&marked).ok();
+    fs::rename(&new, &marked)?;
+    sync_folder(path).inspect_err(|_| {
+        let _ = match former {
+            Some(former) => fs::write(&new, former).and_then(|()| fs::rename(&new, &marked)),
+            None => fs::remove_file(&marked),
+        };
+    })
 }
 
 /// Creates a folder and those above it, and makes their names durable: before there is a mark, so that nobody finds
 /// a mark in a folder that a loss of power could take away.
 ///
 /// A process that was killed here may have left folders whose names are not durable. So all folders above are
-/// synced. An error matters up to the first that was there before: others may be out of our reach.
+/// synced. An error matters up to the first that was there before: others may be out of our reach. After an error
+/// the new folders are removed: a sync that failed may have lost their names for good, whatever a later sync says.
 fn create(path: &Path) -> io::Result<()> {
     let path = std::path::absolute(path)?;
     let there = path.ancestors().skip(1).find(|folder| folder.exists()).map(Path::to_owned);
-    fs::create_dir_all(&path)?;
-    let mut ours = true;
-    for folder in path.ancestors().skip(1) {
-        let outcome = sync_folder(folder);
-        if outcome.is_err() {
-            return if ours { outcome } else { Ok(()) };
-        }
-        ours &= Some(folder) != there.as_deref();
+    let is_new = !path.exists();
+    let outcome = fs::create_dir_all(&path).and_then(|()| sync_names(&path, there.as_deref()));
+    if outcome.is_err() && is_new {
+        let new = path.ancestors().take_while(|folder| Some(*folder) != there.as_deref());
+        new.for_each(|folder| drop(fs::remove_dir(folder)));
     }
+    outcome
+}
+
+/// Syncs all folders above `path`. An error matters up to `there`.
+fn sync_names(path: &Path, there: Option<&Path>) -> io::Result<()> {
+    for folder in path.ancestors().skip(1) {
+        sync_folder(folder)?;
+        if Some(folder) == there {
+            break;
+        }
+    }
+    let above = there.into_iter().flat_map(|there| there.ancestors().skip(1));
+    above.take_while(|folder| sync_folder(folder).is_ok()).count();
     Ok(())
 }
 

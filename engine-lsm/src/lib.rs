@@ -29,6 +29,7 @@ mod manifest;
 mod merger;
 mod store;
 mod tables;
+mod turn;
 mod view;
 
 use disk::wal::WalStore;

@@ -47,11 +47,23 @@ pub(crate) fn current(data: &Path) -> Result<(u64, u128)> {
 /// failed, after the rename of `current` leaves one that the page cache alone may have: after a loss of power the
 /// manifest before it counts again, and needs its tables.
 pub(crate) fn make_durable(data: &Path) -> Result<()> {
+    write_current(data, &read(&data.join("current"))?)
+}
+
+/// Makes `current` name the manifest of a version again, after the next one was written by half. The file of the next
+/// one is removed.
+pub(crate) fn bring_back(data: &Path, version: u64) -> Result<()> {
+    let manifest = read(&data.join(format!("v{version}")))?;
+    let checksum = twox_hash::XxHash3_128::oneshot(&manifest);
+    write_current(data, &[version.to_le_bytes().as_slice(), &checksum.to_le_bytes(), &[0]].concat())?;
+    remove(data, version + 1).map_err(|cause| io_error(format!("cannot remove a file in {}", data.display()), &cause))
+}
+
+fn write_current(data: &Path, text: &[u8]) -> Result<()> {
     let (current, new) = (data.join("current"), data.join("current.new"));
-    let text = read(&current)?;
     let write = || -> io::Result<()> {
         let mut file = File::create(&new)?;
-        file.write_all(&text)?;
+        file.write_all(text)?;
         file.sync_all()?;
         drop(file);
         fs::rename(&new, &current)?;

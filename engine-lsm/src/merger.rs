@@ -7,11 +7,10 @@
 //!
 //! Invariants:
 //!
-//! * The newest snapshot has the rows of the newest flush, and the tables of the newest manifest. `publish` and
-//!   `replace` exclude each other, so that a view never gets rows of a later flush.
+//! * The newest snapshot has the rows of the newest flush, and the tables of the newest manifest. Who writes a
+//!   manifest has the [turn](crate::turn) until the snapshot is there, so that a view never gets rows of a later flush.
 //! * A flush or a merge that failed changed no row. It is tried again; what it wrote is deleted, once neither is
-//!   under way. Where the disk may have its manifest all the same, nothing is done any more until
-//!   the folder is opened again: a second manifest must not be written over it.
+//!   under way, and once the disk is known to have no manifest with it.
 
 use std::collections::HashSet;
 use std::fs;
@@ -19,7 +18,6 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use disk::folder::io_error;
 use disk::panics::caught;
@@ -29,8 +27,8 @@ use lsm_tree::{AbstractTree, AnyTree, SeqNo};
 use occ::store::ApplyError;
 
 use crate::error::kv_error;
-use crate::manifest;
 use crate::tables::Tables;
+use crate::turn::{RETRY, Turns, Writer};
 use crate::view::Snapshot;
 
 /// So many flushed tables are merged into the first level.
@@ -42,13 +40,11 @@ const STALL: usize = 12;
 /// The size of a table. The first level has up to [`FLUSHES`] times that.
 const TABLE_BYTES: u64 = 16 << 20;
 
-/// How long after a merge that failed it is tried again.
-const RETRY: Duration = Duration::from_secs(1);
-
 /// See the [module](self).
 pub(crate) struct Shared {
     tree: AnyTree,
     data: PathBuf,
+    turns: Arc<Turns>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -60,7 +56,7 @@ struct State {
     stopped: bool,
     /// Why the last merge failed.
     failed: Option<Error>,
-    /// Why nothing is written any more.
+    /// Why nothing is written until the folder is opened again: a panic.
     broken: Option<Error>,
     /// Flushes and merges under way.
     writing: usize,
@@ -87,7 +83,7 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(tree: AnyTree, data: PathBuf) -> Self {
+    pub(crate) fn new(tree: AnyTree, data: PathBuf, turns: Arc<Turns>) -> Self {
         let newest = Arc::new(Snapshot::new(Tables::of(&tree)));
         let state = State {
             newest,
@@ -99,7 +95,7 @@ impl Shared {
             litter: Vec::new(),
             shown: HashSet::new(),
         };
-        Shared { tree, data, state: Mutex::new(state), changed: Condvar::new() }
+        Shared { tree, data, turns, state: Mutex::new(state), changed: Condvar::new() }
     }
 
     pub(crate) fn tree(&self) -> &AnyTree {
@@ -113,6 +109,11 @@ impl Shared {
     /// The snapshot of the newest flush.
     pub(crate) fn newest(&self) -> Arc<Snapshot> {
         self.state().newest.clone()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn turns(&self) -> &Arc<Turns> {
+        &self.turns
     }
 
     /// Waits until another table may be flushed.
@@ -135,17 +136,15 @@ impl Shared {
         }
     }
 
-    /// Makes a table public by `finish`: a new snapshot has it.
+    /// Makes a table public by `finish`: a new snapshot has it. Called by a flush.
     pub(crate) fn publish(&self, finish: impl FnOnce() -> Result<()>) -> Result<()> {
-        let mut state = self.state();
-        // A merge may have failed while the table was written.
-        if let Some(error) = state.broken.as_ref() {
+        self.turns.take(Writer::Flush)?;
+        // A merge may have panicked while the table was written.
+        if let Some(error) = self.state().broken.as_ref() {
             return Err(error.clone());
         }
-        if !self.is_manifest_as_in_memory() {
-            return Err(Error::new(error::IO_ERROR).with_context("a merge could not write the list of tables"));
-        }
         finish()?;
+        let mut state = self.state();
         state.newest = Arc::new(Snapshot::new(self.tables_to_show(&mut state)));
         state.work = Work::Due;
         self.changed.notify_all();
@@ -165,12 +164,22 @@ impl Shared {
     ///
     /// After a panic `lsm-tree` may keep its locks poisoned, and tables from being merged. So the folder is to be
     /// opened again.
-    pub(crate) fn guarded<T>(&self, doing: &str, write: impl FnOnce() -> Result<T>) -> Result<T, ApplyError> {
-        self.state().writing += 1;
+    pub(crate) fn guarded<T>(&self, writer: Writer, write: impl FnOnce() -> Result<T>) -> Result<T, ApplyError> {
+        {
+            let mut state = self.state();
+            if let Some(error) = &state.broken {
+                return Err(ApplyError::NothingApplied(error.clone()));
+            }
+            state.writing += 1;
+        }
         let from = self.tree.next_table_id();
         let mut has_panicked = true;
-        let outcome = caught(doing, || {
+        let outcome = caught(&writer.to_string(), || {
             let outcome = write();
+            match &outcome {
+                Ok(_) => self.turns.give(writer),
+                Err(error) => self.turns.give_after(writer, error, self.tree.current_version().id()),
+            }
             has_panicked = false;
             outcome
         });
@@ -178,65 +187,26 @@ impl Shared {
         let mut state = self.state();
         state.writing -= 1;
         if has_panicked {
-            let panicked = || Error::new(error::FILE_CORRUPT).with_context(format!("{doing} panicked; open it again"));
-            return Err(ApplyError::Unknown(state.broken.get_or_insert_with(panicked).clone()));
+            let panicked = || Error::new(error::FILE_CORRUPT).with_context(format!("{writer} panicked; open it again"));
+            let error = state.broken.get_or_insert_with(panicked).clone();
+            self.changed.notify_all();
+            drop(state);
+            // Who waits for it finds the error.
+            self.turns.give(writer);
+            return Err(ApplyError::Unknown(error));
         }
-        let outcome = outcome.map_err(|error| {
+        if outcome.is_err() {
             state.litter.extend(from..until);
-            match self.can_write_manifest_again() {
-                true => ApplyError::NothingApplied(error),
-                false => {
-                    let broken = state.broken.get_or_insert_with(|| {
-                        let detail = error.context().unwrap_or(error.name());
-                        Error::new(error::IO_ERROR).with_context(format!(
-                            "the list of tables may be newer on the disk; open it again: {detail}"
-                        ))
-                    });
-                    ApplyError::Unknown(broken.clone())
-                }
-            }
-        });
+        }
         if state.writing == 0 {
             let shown = std::mem::take(&mut state.shown);
             state.litter.retain(|number| !shown.contains(number));
-            if !state.litter.is_empty() && state.broken.is_none() {
+            if !state.litter.is_empty() && state.broken.is_none() && !self.turns.is_behind() {
                 let litter = std::mem::take(&mut state.litter);
                 state.litter = self.delete(litter);
             }
         }
-        outcome
-    }
-
-    /// Whether the next opening would find the tables that there are now.
-    fn is_manifest_as_in_memory(&self) -> bool {
-        self.with_no_manifest_written(|version| self.is_on_disk(version))
-    }
-
-    /// Whether it would, and the next manifest makes a new file: where a sync of one failed, a later sync of the same
-    /// file, or of its name, says nothing.
-    fn can_write_manifest_again(&self) -> bool {
-        self.with_no_manifest_written(|version| {
-            self.is_on_disk(version) && manifest::remove(&self.data, version + 1).is_ok()
-        })
-    }
-
-    fn is_on_disk(&self, version: u64) -> bool {
-        manifest::current(&self.data).is_ok_and(|(on_disk, _)| on_disk == version)
-    }
-
-    /// Calls `look` with the version in memory, while none is written.
-    fn with_no_manifest_written(&self, look: impl Fn(u64) -> bool) -> bool {
-        loop {
-            let before = self.tree.current_version().id();
-            let outcome = {
-                // Held by who writes a manifest.
-                let _history = self.tree.get_version_history_lock();
-                look(before)
-            };
-            if self.tree.current_version().id() == before {
-                return outcome;
-            }
-        }
+        outcome.map_err(ApplyError::NothingApplied)
     }
 
     /// Deletes the files of tables that are in no manifest; those that are left.
@@ -258,14 +228,21 @@ impl Shared {
         self.state().work == Work::Nothing
     }
 
-    /// Merges once, where there is something to merge.
+    /// Merges once, where there is something to merge: whether there was.
     fn merge(&self) -> Result<bool> {
+        self.turns.take(Writer::Merge)?;
         let before = self.tree.current_version().id();
         let strategy = Leveled::default().with_l0_threshold(FLUSHES).with_table_target_size(TABLE_BYTES);
         // Of each key the newest row alone is needed: older snapshots have older tables.
         let merged = self.tree.compact(Arc::new(strategy), SeqNo::MAX);
         merged.map_err(|failure| kv_error(&failure, "cannot merge tables"))?;
-        Ok(self.tree.current_version().id() != before)
+        let has_merged = self.tree.current_version().id() != before;
+        if has_merged {
+            let mut state = self.state();
+            let tables = self.tables_to_show(&mut state);
+            state.newest.replace(tables);
+        }
+        Ok(has_merged)
     }
 
     /// What the merger's thread does.
@@ -278,12 +255,10 @@ impl Shared {
             }
             state.work = Work::Merging;
             drop(state);
-            let merged = self.guarded("a merge", || self.merge());
+            let merged = self.guarded(Writer::Merge, || self.merge());
             state = self.state();
             match merged {
                 Ok(true) => {
-                    let tables = self.tables_to_show(&mut state);
-                    state.newest.replace(tables);
                     state.work = Work::Due;
                     state.failed = None;
                 }
@@ -327,6 +302,7 @@ impl Merger {
     pub(crate) fn stop(&self) {
         self.shared.state().stopped = true;
         self.shared.changed.notify_all();
+        self.shared.turns.stop();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
             // What it did not merge is merged later.

@@ -9,6 +9,7 @@ use disk::DiskStore;
 use disk::folder::{io_error, sync_folder};
 use disk::panics::{Panicked, silently};
 use kv_api::{Direction, Durability, Result};
+use lsm_tree::compaction::filter::Factory;
 use lsm_tree::config::{
     BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry, RestartIntervalPolicy,
 };
@@ -20,6 +21,7 @@ use occ::store::{ApplyError, Batch, Op, Store};
 use crate::error::{corrupt, failed_to_read, kv_error};
 use crate::merger::{Merger, Shared};
 use crate::tables::Tables;
+use crate::turn::{MergeTurns, Turns, Writer};
 use crate::view::LsmView;
 use crate::{keys, manifest};
 
@@ -54,12 +56,13 @@ impl DiskStore for LsmStore {
         manifest::check(&data)?;
         manifest::make_durable(&data)?;
         manifest::remove_temporary(&data)?;
+        let turns = Arc::new(Turns::new(data.clone()));
         // A panic is told by the error.
-        let tree = match silently("", || open_tree(&data, cache_bytes)) {
+        let tree = match silently("", || open_tree(&data, cache_bytes, Some(turns.clone()))) {
             Ok(tree) => tree.map_err(|failure| kv_error(&failure, &tried))?,
             Err(Panicked) => return Err(corrupt(&format!("{tried}: the data is damaged"))),
         };
-        let shared = Arc::new(Shared::new(tree, data));
+        let shared = Arc::new(Shared::new(tree, data, turns));
         Ok(LsmStore { merger: Merger::start(shared.clone())?, shared, durability })
     }
 }
@@ -73,11 +76,16 @@ fn create(folder: &Path, data: &Path) -> Result<()> {
         fs::remove_dir_all(&new).map_err(failed)?;
     }
     // It syncs what it makes.
-    open_tree(&new, 0).map_err(|failure| kv_error(&failure, &tried))?;
-    fs::rename(&new, data).and_then(|()| sync_folder(folder)).map_err(failed)
+    open_tree(&new, 0, None).map_err(|failure| kv_error(&failure, &tried))?;
+    fs::rename(&new, data).map_err(failed)?;
+    sync_folder(folder).map_err(|cause| {
+        // No later sync makes this name durable for certain. The next opening makes another one.
+        let _ = fs::rename(data, &new);
+        failed(cause)
+    })
 }
 
-fn open_tree(data: &Path, cache_bytes: u64) -> lsm_tree::Result<AnyTree> {
+fn open_tree(data: &Path, cache_bytes: u64, turns: Option<Arc<Turns>>) -> lsm_tree::Result<AnyTree> {
     let numbers = SequenceNumberCounter::default();
     let filter = FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(FILTER_BITS));
     let mut filters = vec![filter; LEVELS];
@@ -87,7 +95,8 @@ fn open_tree(data: &Path, cache_bytes: u64) -> lsm_tree::Result<AnyTree> {
         .use_descriptor_table(Some(Arc::new(DescriptorTable::new(MOST_OPEN))))
         .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
         .data_block_restart_interval_policy(RestartIntervalPolicy::all(8))
-        .filter_policy(FilterPolicy::new(filters));
+        .filter_policy(FilterPolicy::new(filters))
+        .with_compaction_filter_factory(turns.map(|turns| Arc::new(MergeTurns(turns)) as Arc<dyn Factory>));
     let tree = config.open()?;
     numbers.set(tree.get_highest_persisted_seqno().map_or(1, |number| number + 1));
     Ok(tree)
@@ -104,7 +113,7 @@ impl Store for LsmStore {
         self.shared.make_room().map_err(ApplyError::NothingApplied)?;
         let (points, clears) = sorted(batch.ops);
         let shared = &self.shared;
-        shared.guarded("a flush", || {
+        shared.guarded(Writer::Flush, || {
             let tables = shared.newest().tables();
             let mut rows = with_tombstones(&tables, points, &clears).peekable();
             if rows.peek().is_none() {

@@ -18,9 +18,6 @@ pub trait Engine {
     /// written.
     const DISTRUSTS_FAILED_SYNCS: bool = true;
 
-    /// Whether the engine may take no more commits after a failure, until it is opened again.
-    const MAY_STOP_WRITING: bool = false;
-
     /// Opens a folder, which may not be there yet, with limits so low that some tens of commits are flushed several
     /// times.
     ///

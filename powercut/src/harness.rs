@@ -17,6 +17,9 @@ use crate::workload::{self, FOLDER, differences};
 /// Commits of a workload.
 const COMMITS: usize = 70;
 
+/// Commits of a workload that goes on through calls that fail.
+const COMMITS_THROUGH_FAILURES: usize = 45;
+
 /// Commits after a kill, a loss of power or a failure.
 const MORE_COMMITS: usize = 12;
 
@@ -134,15 +137,18 @@ pub fn record_failure<E: Engine>(seed: u64, failure: Failure) -> History {
     History { trace, states, from }
 }
 
-/// Records a workload that goes on through calls that fail.
-pub fn record_failures<E: Engine>(seed: u64, failure: Failure) -> History {
+/// Records a workload that goes on through calls that fail; and how many failed. Every error that a client is shown has
+/// the text `cause`.
+pub fn record_failures<E: Engine>(seed: u64, failure: Failure, cause: &str) -> (History, usize) {
     let root = temporary();
     let mut states = vec![Rows::new()];
     let recording = Recording::begin(root.path(), Trace::default());
     recording.note(Event::Known(0));
     let dice = &mut Dice::new(seed);
-    workload::run_through_failures::<E>(&recording, root.path(), &mut states, dice, failure, COMMITS);
-    History { trace: recording.finish(), states, from: 0 }
+    recording.fail(Some(failure));
+    let commits = COMMITS_THROUGH_FAILURES;
+    let failed = workload::run_through_failures::<E>(&recording, root.path(), &mut states, dice, cause, commits);
+    (History { trace: recording.finish(), states, from: 0 }, failed)
 }
 
 /// The states that a database may show after these events.
@@ -164,6 +170,11 @@ fn allowed(events: &[Event]) -> Vec<usize> {
 ///
 /// The first cut that shows anything wrong.
 pub fn cut<E: Engine>(history: &History, cuts: usize, dice: &mut Dice) -> Result<Counts, Found> {
+    cut_after::<E>(history, cuts, &Counts::default(), dice)
+}
+
+/// The same. Half of the cuts are at the kinds that `before` has fewest of.
+fn cut_after<E: Engine>(history: &History, cuts: usize, before: &Counts, dice: &mut Dice) -> Result<Counts, Found> {
     let trace = &history.trace;
     let mut kinds: BTreeMap<(Kind, &'static str), Vec<usize>> = BTreeMap::new();
     for (at, event) in trace.events().iter().enumerate().skip(history.from) {
@@ -172,9 +183,13 @@ pub fn cut<E: Engine>(history: &History, cuts: usize, dice: &mut Dice) -> Result
         }
     }
     let kinds: Vec<_> = kinds.into_iter().collect();
+    let mut tally: Vec<usize> = kinds.iter().map(|(kind, _)| before.0.get(kind).copied().unwrap_or(0)).collect();
     let mut places: Vec<(usize, (Kind, &'static str))> = (0..cuts)
         .map(|_| {
-            let (kind, events) = &kinds[dice.below(kinds.len() as u64) as usize];
+            let rarest = (0..kinds.len()).min_by_key(|at| tally[*at]).filter(|_| dice.below(2) == 0);
+            let chosen = rarest.unwrap_or_else(|| dice.below(kinds.len() as u64) as usize);
+            tally[chosen] += 1;
+            let (kind, events) = &kinds[chosen];
             (events[dice.below(events.len() as u64) as usize], *kind)
         })
         .collect();
@@ -255,7 +270,8 @@ fn reopen<E: Engine>(image: &Image, states: &[Rows], allowed: &[usize], dice: &m
     catch_unwind(AssertUnwindSafe(go_on)).unwrap_or_else(|_| Err("a panic".into()))
 }
 
-/// Records workloads, recoveries from kills, and recoveries from losses of power, and cuts them all.
+/// Records workloads, recoveries from kills, and recoveries from losses of power, and cuts them all: until there are
+/// `cuts`, and a hundredth of that at each kind of call that was seen, or twice as many.
 ///
 /// # Panics
 ///
@@ -265,16 +281,19 @@ pub fn explore<E: Engine>(first: u64, cuts: usize) -> Counts {
     const EACH: usize = 150;
     let mut counts = Counts::default();
     for seed in first.. {
-        if counts.total() >= cuts {
+        let fewest = counts.0.values().min().copied().unwrap_or(0);
+        if counts.total() >= cuts && (fewest >= cuts / 100 || counts.total() >= 2 * cuts) {
             break;
         }
         let dice = &mut Dice::new(seed);
         let history = record::<E>(seed);
-        counts.add(&cut::<E>(&history, EACH.min(cuts), dice).unwrap_or_else(|found| found.report(seed)));
+        let found = cut_after::<E>(&history, EACH.min(cuts), &counts, dice);
+        counts.add(&found.unwrap_or_else(|found| found.report(seed)));
         for keep in [Keep::Everything, Keep::Any(5)] {
             let at = dice.below(history.trace.events().len() as u64) as usize;
             let recovery = record_recovery::<E>(&history, at, keep, dice);
-            counts.add(&cut::<E>(&recovery, EACH.min(cuts) / 3, dice).unwrap_or_else(|found| found.report(seed)));
+            let found = cut_after::<E>(&recovery, EACH.min(cuts) / 3, &counts, dice);
+            counts.add(&found.unwrap_or_else(|found| found.report(seed)));
         }
     }
     counts

@@ -75,6 +75,18 @@ interposed! {
     }
     fn creat64(path: *const c_char, mode: mode_t) -> c_int { creat(path, mode) }
 
+    fn read(fd: c_int, buffer: *mut c_void, length: size_t) -> ssize_t {
+        let real = || system_call!(SYS_read, fd, buffer, length) as ssize_t;
+        recorded(|recorder| recorder.read(fd, real)).unwrap_or_else(real)
+    }
+    fn pread64(fd: c_int, buffer: *mut c_void, length: size_t, at: off64_t) -> ssize_t {
+        let real = || system_call!(SYS_pread64, fd, buffer, length, at) as ssize_t;
+        recorded(|recorder| recorder.read(fd, real)).unwrap_or_else(real)
+    }
+    fn pread(fd: c_int, buffer: *mut c_void, length: size_t, at: off64_t) -> ssize_t {
+        pread64(fd, buffer, length, at)
+    }
+
     fn write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t {
         let real = |length: usize| system_call!(SYS_write, fd, buffer, length) as ssize_t;
         recorded(|recorder| recorder.write(fd, bytes(buffer, length), None, real)).unwrap_or_else(|| real(length))

@@ -138,10 +138,9 @@ impl Recorder {
     pub(crate) fn open(&mut self, place: &Place, flags: c_int, real: impl FnOnce() -> c_int) -> Option<c_int> {
         let (folder, name) = self.resolve(place)?;
         let known = self.now.look_up(folder, &name);
-        if known.is_none()
-            && flags & libc::O_CREAT != 0
-            && let Verdict::Fail(error) = self.verdict(Kind::Create, &self.trace.join(folder, &name))
-        {
+        let creates = known.is_none() && flags & libc::O_CREAT != 0;
+        let kind = if creates { Kind::Create } else { Kind::Open };
+        if let Verdict::Fail(error) = self.verdict(kind, &self.trace.join(folder, &name)) {
             return Some(fail(error));
         }
         let fd = real();
@@ -161,6 +160,14 @@ impl Recorder {
             Some(_) => {}
         }
         Some(fd)
+    }
+
+    pub(crate) fn read(&mut self, fd: c_int, real: impl FnOnce() -> isize) -> Option<isize> {
+        let ino = self.inode(fd)?;
+        Some(match self.verdict_of(Kind::Read, ino) {
+            Verdict::Fail(error) => fail(error) as isize,
+            _ => real(),
+        })
     }
 
     pub(crate) fn write(

@@ -1,9 +1,11 @@
 //! What is tested of each engine.
 //!
-//! `POWERCUT_SEED` is the first seed, and `POWERCUT_CUTS` the number of cuts: some tens unless it is set. A long run:
+//! `POWERCUT_SEED` is the first seed, and `POWERCUT_CUTS` the number of cuts: some tens unless it is set. Of the calls
+//! that may fail each `POWERCUT_STEP`th does so: each sixtieth unless it is set, and those that make the database. Long runs:
 //!
 //! ```text
-//! POWERCUT_CUTS=100000 cargo test --release -p powercut --test redb outlives -- --nocapture
+//! POWERCUT_CUTS=100000 cargo test --release -p powercut --test lsm outlives -- --nocapture
+//! POWERCUT_STEP=1 cargo test --release -p powercut --test lsm go_on -- --nocapture
 //! ```
 
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
@@ -13,8 +15,9 @@ mod tests {
 
     use crate::Engine;
     use crate::dice::Dice;
+    use crate::disk::Keep;
     use crate::faults::{Missing, class};
-    use crate::harness::{Counts, cut, explore, record_failure, record_failures};
+    use crate::harness::{Counts, History, cut, explore, record, record_failure, record_failures, record_recovery};
     use crate::trace::{Event, Failure, Kind, Verdict};
 
     fn number(name: &str, otherwise: usize) -> usize {
@@ -28,6 +31,22 @@ mod tests {
         number("POWERCUT_SEED", 1) as u64
     }
 
+    /// Kills a process at each of the first calls, opens the folder that it has half made, and cuts what follows.
+    fn half_made<E: Engine>(seed: u64) -> Counts {
+        /// The mark is there by then.
+        const CALLS: usize = 12;
+        let dice = &mut Dice::new(seed);
+        let history = record::<E>(seed);
+        let mut counts = Counts::default();
+        for at in 1..=CALLS {
+            let recovery = record_recovery::<E>(&history, at, Keep::Everything, dice);
+            // Those that follow next.
+            let next = History { trace: recovery.trace.prefix(at + 12), ..recovery };
+            counts.add(&cut::<E>(&next, 12, dice).unwrap_or_else(|found| found.report(seed)));
+        }
+        counts
+    }
+
     /// Cuts workloads, recoveries from kills, and recoveries from losses of power, at every kind of call.
     ///
     /// # Panics
@@ -35,7 +54,8 @@ mod tests {
     /// When the engine shows anything else than its clients were told, or cannot be opened.
     pub fn power_loss<E: Engine>() {
         let (seed, cuts) = (seed(), number("POWERCUT_CUTS", 30));
-        let counts = explore::<E>(seed, cuts);
+        let mut counts = half_made::<E>(seed);
+        counts.add(&explore::<E>(seed, cuts));
         println!("{}, from seed {seed}: {} cuts\n{counts}", E::NAME, counts.total());
     }
 
@@ -73,50 +93,101 @@ mod tests {
         println!("{}, from seed {first}, after syncs that failed: {} cuts\n{counts}", E::NAME, counts.total());
     }
 
-    /// Lets calls fail, without opening the database again: one with an error of the disk, one that writes only a
-    /// half, or all that need room, for a while. Then cuts what was recorded.
+    /// What happens to a call that fails.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    enum Fault {
+        /// EIO, once.
+        Error,
+        /// ENOSPC, of all calls that need room from this one on, until room is made.
+        NoRoom,
+        /// Only half of the bytes are written, once.
+        Half,
+    }
+
+    impl Fault {
+        fn meets(self, kind: Kind) -> bool {
+            match self {
+                Fault::Error => true,
+                Fault::NoRoom => matches!(kind, Kind::Write | Kind::Length | Kind::Create),
+                Fault::Half => kind == Kind::Write,
+            }
+        }
+    }
+
+    /// Printed when the test fails.
+    struct Told(String);
+
+    impl Drop for Told {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                println!("{}", self.0);
+            }
+        }
+    }
+
+    /// Lets each call of a workload fail in turn, in each way, and goes on without opening the database again. Then
+    /// cuts what was recorded.
     ///
     /// # Panics
     ///
-    /// When a read fails or shows something else, or commits do not go on; or as [`power_loss`] does.
+    /// When reads do not go on, or show something else; when commits do not go on, or their errors have not the cause;
+    /// or as [`power_loss`] does.
     pub fn failures<E: Engine>() {
-        let (first, rounds) = (seed(), number("POWERCUT_CUTS", 60) / 10);
-        let mut counts = Counts::default();
-        let mut failed: BTreeMap<(&str, Kind, &str), usize> = BTreeMap::new();
-        for seed in first..first + rounds as u64 {
+        /// Cuts of each recording.
+        const CUTS: usize = 2;
+        /// So many calls make the database. Of these each one fails, since defects were here.
+        const OPENING: usize = 30;
+        /// So many calls that were not made are tried.
+        const MISSED: usize = 10;
+        let (seed, step) = (seed(), number("POWERCUT_STEP", 60));
+        let mut cuts = Counts::default();
+        let mut calls: BTreeMap<(&str, Kind, &str), usize> = BTreeMap::new();
+        let faults = [
+            ("EIO", Fault::Error, Verdict::Fail(libc::EIO), 1, "os error 5"),
+            ("ENOSPC", Fault::NoRoom, Verdict::Fail(libc::ENOSPC), usize::MAX, "os error 28"),
+            ("short write", Fault::Half, Verdict::Short, 1, "no error"),
+        ];
+        for (name, fault, how, times, cause) in faults {
             let dice = &mut Dice::new(seed);
-            let (name, how, times) = match dice.below(4) {
-                0 => ("half", Verdict::Short, 1),
-                1 => ("no room", Verdict::Fail(libc::ENOSPC), usize::MAX),
-                _ => ("error", Verdict::Fail(libc::EIO), 1),
-            };
-            let met = Arc::new(Mutex::new(None));
-            let meets = met.clone();
-            let mut after = dice.below(120);
-            let of = move |kind: Kind, path: &str| {
-                let class = class(path);
-                let fails = match how {
-                    Verdict::Short => kind == Kind::Write,
-                    _ if times > 1 => matches!(kind, Kind::Write | Kind::Length | Kind::Create),
-                    _ => true,
+            let mut missed = 0;
+            let first = dice.below(step as u64) as usize;
+            let is_tried = |call: &usize| call % step == first || (fault == Fault::Error && *call < OPENING);
+            for after in (0..).filter(is_tried) {
+                let met = Arc::new(Mutex::new(None));
+                let (meets, mut passed) = (met.clone(), 0);
+                let of = move |kind: Kind, path: &str| {
+                    let class = class(path);
+                    if !fault.meets(kind) || !(E::DISTRUSTS_FAILED_SYNCS || class == "the log") {
+                        return false;
+                    }
+                    passed += 1;
+                    if passed > after {
+                        meets.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert((name, kind, class));
+                    }
+                    passed > after
                 };
-                if !fails || !(E::DISTRUSTS_FAILED_SYNCS || class == "the log") {
-                    return false;
+                let failure = Failure { of: Box::new(of), after: 0, times, how, count: 0 };
+                let _told = Told(format!("{name}, once call {after} is made"));
+                let (history, failed) = record_failures::<E>(seed, failure, cause);
+                if failed == 0 {
+                    // The workload makes no more calls: about as many each time, since threads take part.
+                    missed += 1;
+                    if missed * step > MISSED {
+                        break;
+                    }
+                    continue;
                 }
-                after = after.saturating_sub(1);
-                if after == 0 {
-                    meets.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert((name, kind, class));
+                if let Some(met) = *met.lock().unwrap_or_else(PoisonError::into_inner) {
+                    *calls.entry(met).or_default() += 1;
                 }
-                after == 0
-            };
-            let failure = Failure { of: Box::new(of), after: 0, times, how, count: 0 };
-            let history = record_failures::<E>(seed, failure);
-            if let Some(met) = *met.lock().unwrap_or_else(PoisonError::into_inner) {
-                *failed.entry(met).or_default() += 1;
+                cuts.add(&cut::<E>(&history, CUTS, dice).unwrap_or_else(|found| found.report(seed)));
             }
-            counts.add(&cut::<E>(&history, 10, dice).unwrap_or_else(|found| found.report(seed)));
         }
-        println!("{}, from seed {first}: {} cuts, after\n{failed:?}", E::NAME, counts.total());
+        let total: usize = calls.values().sum();
+        println!("{}, seed {seed}, each call of {step}: {total} failed, {} cuts", E::NAME, cuts.total());
+        for ((name, kind, class), count) in calls {
+            println!("{count:>8}  {name}: {kind:?} of {class}");
+        }
     }
 
     /// Leaves out each sync in turn, and finds that it is missing.

@@ -92,6 +92,10 @@ pub enum Kind {
     Rename,
     /// It removes a name.
     Unlink,
+    /// It opens what is there. It changes nothing, so no trace has it.
+    Open,
+    /// It reads bytes. No trace has it either.
+    Read,
 }
 
 impl Event {

@@ -10,8 +10,6 @@ struct Lsm;
 impl powercut::Engine for Lsm {
     type Database = LsmDatabase;
     const NAME: &'static str = "lsm";
-    /// Where the disk may have a newer manifest than the engine knows of.
-    const MAY_STOP_WRITING: bool = true;
 
     fn open(folder: &Path) -> Result<LsmDatabase> {
         LsmDatabase::open(folder, LsmOptions::new().cache_bytes(200 << 10))

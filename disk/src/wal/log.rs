@@ -25,7 +25,8 @@
 //!
 //! Invariants:
 //!
-//! * The heads are synced before the first record is written. If one is damaged, the other has the salt.
+//! * The heads, and the files' names, are synced before the first record is written. If one is damaged, the other has
+//!   the salt.
 //! * A record is written when those before it are synced. So a record behind the end of the log, with the
 //!   log's salt and newer than the data below, means damage: what is between was lost. The log is refused then,
 //!   and left as it is.
@@ -49,7 +50,7 @@ use kv_api::{Error, Result, error};
 use twox_hash::XxHash64;
 
 use super::run::Run;
-use crate::folder::io_error;
+use crate::folder::{io_error, sync_folder};
 
 /// Bytes before a record's run.
 pub(crate) const HEAD: usize = 48;
@@ -197,13 +198,21 @@ fn checksum(bytes: &[u8]) -> u64 {
 impl Log {
     /// An empty log in `folder`, that goes on from `version`. What was in it must be in the store below, and
     /// synced. `synced`: a sync reaches the disk.
+    ///
+    /// Its files are new ones: where a sync of the former ones failed, or of their names, no later sync makes them
+    /// durable.
     pub(crate) fn begin(folder: &Path, version: i64, synced: bool) -> Result<Self> {
         let salt = salt();
         let mut head = [MAGIC, salt.to_be_bytes()].concat();
         head.extend_from_slice(&checksum(&head).to_be_bytes());
         let open = |path: PathBuf| -> Result<LogFile> {
             let create = || -> io::Result<File> {
-                let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&path)?;
+                if let Err(cause) = std::fs::remove_file(&path)
+                    && cause.kind() != io::ErrorKind::NotFound
+                {
+                    return Err(cause);
+                }
+                let mut file = OpenOptions::new().write(true).create_new(true).open(&path)?;
                 file.write_all(&head)?;
                 if synced {
                     file.sync_data()?;
@@ -216,6 +225,10 @@ impl Log {
         };
         let [one, other] = paths(folder);
         let files = [open(one)?, open(other)?];
+        if synced {
+            sync_folder(folder)
+                .map_err(|cause| io_error(format!("cannot begin the log in {}", folder.display()), &cause))?;
+        }
         Ok(Log { files, turn: 0, round: 1, salt, position: FILE_HEAD as u64, version, synced, failed: None })
     }
 

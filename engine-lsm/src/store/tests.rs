@@ -1,6 +1,7 @@
 //! The store without the log before it.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use kv_api::error;
 use occ::store::View;
@@ -206,7 +207,7 @@ fn a_flush_whose_manifest_fails_leaves_no_file_behind() {
 }
 
 /// The manifest cannot be written, nor its file be removed: a folder has its name. What a later sync would say of it
-/// is not known, so nothing is written until the folder is opened again.
+/// is not known, so nothing is written until it is gone. Then the store goes on, without another opening.
 #[test]
 fn a_manifest_that_cannot_be_removed_is_not_written_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -216,42 +217,98 @@ fn a_manifest_that_cannot_be_removed_is_not_written_again() {
     merged(&store);
     let next = data.join(format!("v{}", manifest::current(&data).unwrap().0 + 1));
     fs::create_dir(&next).unwrap();
-    let error = store.apply(Batch { version: 2, ops: vec![set("a", "2")] }).unwrap_err();
-    assert!(matches!(error, ApplyError::Unknown(_)), "{error:?}");
-    fs::remove_dir(&next).unwrap();
-    let error = store.apply(Batch { version: 2, ops: vec![set("a", "2")] }).unwrap_err();
-    assert!(matches!(error, ApplyError::NothingApplied(_)), "{error:?}");
+    let second = Batch { version: 2, ops: vec![set("a", "2")] };
+    let first = store.apply(second.clone()).unwrap_err();
+    let again = store.apply(second.clone()).unwrap_err();
+    let (ApplyError::NothingApplied(first), ApplyError::NothingApplied(again)) = (first, again) else { panic!() };
+    assert_eq!(first.to_string(), again.to_string(), "the first one has the cause");
     assert_eq!(rows(&store.view().unwrap()), [("a".into(), "1".into())]);
-    drop(store);
-    let store = open(folder.path());
-    store.apply(Batch { version: 2, ops: vec![set("a", "2")] }).unwrap();
+    fs::remove_dir(&next).unwrap();
+    store.apply(second).unwrap();
     assert_eq!(rows(&store.view().unwrap()), [("a".into(), "2".into())]);
+    drop(store);
+    assert_eq!(rows(&open(folder.path()).view().unwrap()), [("a".into(), "2".into())]);
 }
 
-/// While a flush writes its table, a merge renames `current` and fails to sync it: the next manifest would be written
-/// over the one that `current` names.
+/// A manifest is renamed to be the newest, and the sync of its name fails. So the disk may have it, and memory has not.
+fn leave_a_newer_manifest(data: &Path) -> PathBuf {
+    let (version, _) = manifest::current(data).unwrap();
+    let next = data.join(format!("v{}", version + 1));
+    fs::write(&next, "newer").unwrap();
+    let mut current = fs::read(data.join("current")).unwrap();
+    current[..8].copy_from_slice(&(version + 1).to_le_bytes());
+    fs::write(data.join("current"), current).unwrap();
+    next
+}
+
+/// While a flush writes its table, a merge renames `current` and fails to sync it. The next manifest has the same
+/// number, and must not be written over the one that `current` names.
 #[test]
-fn a_flush_writes_no_manifest_over_one_that_a_merge_may_have_left() {
+fn no_manifest_is_written_over_one_that_the_disk_may_have() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let store = open(folder.path());
     store.apply(Batch { version: 1, ops: vec![set("a", "1")] }).unwrap();
     merged(&store);
-    let (version, _) = manifest::current(&data).unwrap();
-    let next = data.join(format!("v{}", version + 1));
-    let outcome = store.shared.guarded("a test", || {
-        let mut table = store.shared.tree().ingestion().unwrap();
+    let shared = &store.shared;
+    // What brings `current` back cannot be written for a while.
+    fs::create_dir(data.join("current.new")).unwrap();
+    let outcome = shared.guarded(Writer::Flush, || {
+        let mut table = shared.tree().ingestion().unwrap();
         table.write(keys::stored(b"a").as_ref(), b"2".as_slice()).unwrap();
-        fs::write(&next, "the merge's").unwrap();
-        let mut current = fs::read(data.join("current")).unwrap();
-        current[..8].copy_from_slice(&(version + 1).to_le_bytes());
-        fs::write(data.join("current"), current).unwrap();
-        store.shared.publish(|| table.finish().map_err(|failure| kv_error(&failure, "")))
+        let merge = shared.guarded(Writer::Merge, || -> Result<()> {
+            shared.turns().take(Writer::Merge)?;
+            leave_a_newer_manifest(&data);
+            Err(corrupt("the first"))
+        });
+        assert!(matches!(merge, Err(ApplyError::NothingApplied(_))), "{merge:?}");
+        shared.publish(|| table.finish().map_err(|failure| kv_error(&failure, "")))
     });
-    assert!(matches!(outcome, Err(ApplyError::Unknown(_))), "{outcome:?}");
-    assert_eq!(fs::read(&next).unwrap(), b"the merge's");
-    let error = store.shared.guarded("a test", || store.shared.publish(|| panic!("it is known"))).unwrap_err();
-    assert!(matches!(error, ApplyError::Unknown(_)), "{error:?}");
+    let Err(ApplyError::NothingApplied(error)) = outcome else { panic!("{outcome:?}") };
+    assert!(error.to_string().contains("the first"), "{error}");
+    let (version, _) = manifest::current(&data).unwrap();
+    assert_eq!(fs::read(data.join(format!("v{version}"))).unwrap(), b"newer");
+    // Its tables may be in the newer manifest.
+    assert_eq!(fs::read_dir(data.join("tables")).unwrap().count(), 2);
+
+    fs::remove_dir(data.join("current.new")).unwrap();
+    store.apply(Batch { version: 2, ops: vec![set("a", "3")] }).unwrap();
+    assert_eq!(rows(&store.view().unwrap()), [("a".into(), "3".into())]);
+    manifest::check(&data).unwrap();
+    merged(&store);
+    assert_eq!(fs::read_dir(data.join("tables")).unwrap().count(), 2, "what failed left nothing");
+    drop(store);
+    assert_eq!(rows(&open(folder.path()).view().unwrap()), [("a".into(), "3".into())]);
+}
+
+/// Rows are merged; meanwhile a flush leaves a newer manifest. The merge must not write its own over that. And a
+/// store that closes does not wait for it.
+#[test]
+fn a_merge_waits_until_the_disk_is_brought_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let store = open(folder.path());
+    store.apply(Batch { version: 1, ops: vec![set("a", "1")] }).unwrap();
+    merged(&store);
+    let turns = store.shared.turns();
+    turns.take(Writer::Merge).unwrap();
+    let filter = MergeTurns(turns.clone());
+    let all_pass = filter.pass_all();
+    turns.take(Writer::Flush).unwrap();
+    let next = leave_a_newer_manifest(&data);
+    fs::create_dir(data.join("current.new")).unwrap();
+    let version = store.shared.tree().current_version().id();
+    turns.give_after(Writer::Flush, &corrupt("a test"), version);
+    let merge = std::thread::spawn(move || all_pass.finish());
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    assert!(!merge.is_finished() && next.exists());
+    turns.stop();
+    assert!(merge.join().is_err(), "it writes nothing");
+    assert_eq!(manifest::current(&data).unwrap().0, version + 1);
+    fs::remove_dir(data.join("current.new")).unwrap();
+    turns.take(Writer::Flush).unwrap();
+    assert_eq!(manifest::check(&data).unwrap(), version);
+    assert!(!next.exists());
 }
 
 /// A merge fails whose numbers surround those of tables that were flushed, and merged away, meanwhile.
@@ -260,7 +317,7 @@ fn a_failure_deletes_no_table_that_a_view_has() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
     let mut held = None;
-    let failed = store.shared.guarded("a test", || -> Result<()> {
+    let failed = store.shared.guarded(Writer::Flush, || -> Result<()> {
         store.apply(Batch { version: 1, ops: vec![set("a", "1")] }).unwrap();
         let view = store.view().unwrap();
         for version in 2..6 {
@@ -280,7 +337,7 @@ fn a_panic_ends_writing_until_the_folder_is_opened_again() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
     store.apply(Batch { version: 1, ops: vec![set("a", "1")] }).unwrap();
-    let outcome = store.shared.guarded("a merge", || -> Result<()> {
+    let outcome = store.shared.guarded(Writer::Merge, || -> Result<()> {
         let _poisoned = store.shared.tree().get_version_history_lock();
         panic!("a test");
     });

@@ -1,0 +1,185 @@
+//! Flushes and merges take turns at writing the manifest.
+//!
+//! ```text
+//!   flush    ── writes a table ──┤turn├─────────── writes a table ──────────┤turn├─►
+//!   merge    ┤turn├── merges ─────────┤turn├──┤turn├── merges ────────┤turn├───────►
+//!            chooses                  manifest
+//! ```
+//!
+//! `lsm-tree` gives the next manifest the number of the newest one plus one, writes it to a file of that number, and
+//! renames `current` so that it names that file. If that fails half way, a sync that failed may have left a `current` on the
+//! disk that names the manifest which is not in memory. The next manifest has the same number, and must not be
+//! written over that file. So whoever failed keeps the turn until it is known what the disk has, and until `current` names
+//! the manifest in memory again.
+//!
+//! A merge takes its turn before it chooses tables, since it may write a manifest at once (tables that only move to
+//! another level). When it begins to merge rows it gives the turn back, and takes it again when they are merged:
+//! `lsm-tree` tells both to a compaction filter, which lets all rows pass.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use kv_api::{Error, Result};
+use lsm_tree::compaction::filter::{CompactionFilter, Context, Factory, ItemAccessor, Verdict};
+
+use crate::manifest;
+
+/// How long after a write that failed it is tried again.
+pub(crate) const RETRY: Duration = Duration::from_secs(1);
+
+/// Who writes a manifest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writer {
+    Flush,
+    Merge,
+}
+
+impl fmt::Display for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Writer::Flush => "a flush",
+            Writer::Merge => "a merge",
+        })
+    }
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Turns {
+    data: PathBuf,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    turn: Turn,
+    stopped: bool,
+}
+
+#[derive(Debug)]
+enum Turn {
+    Free,
+    Taken(Writer),
+    /// The disk may have a manifest that is newer than `version`, which is the one in memory. `cause` is why.
+    Behind {
+        version: u64,
+        cause: Error,
+    },
+}
+
+impl Turns {
+    pub(crate) fn new(data: PathBuf) -> Self {
+        Turns { data, state: Mutex::new(State { turn: Turn::Free, stopped: false }), changed: Condvar::new() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the turn of `writer`. Where the disk may be ahead, it is first brought back.
+    ///
+    /// # Errors
+    ///
+    /// Why the disk is ahead, while it cannot be brought back.
+    pub(crate) fn take(&self, writer: Writer) -> Result<()> {
+        let mut state = self.state();
+        while matches!(state.turn, Turn::Taken(_)) {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        if let Turn::Behind { version, cause } = &state.turn
+            && manifest::bring_back(&self.data, *version).is_err()
+        {
+            return Err(cause.clone());
+        }
+        state.turn = Turn::Taken(writer);
+        Ok(())
+    }
+
+    /// Ends the turn of `writer`, if it has it: its manifest is on the disk, or it wrote none.
+    pub(crate) fn give(&self, writer: Writer) {
+        self.end(writer, Turn::Free);
+    }
+
+    /// Ends the turn of `writer`, if it has it, after a failure. `version` is the manifest in memory.
+    pub(crate) fn give_after(&self, writer: Writer, cause: &Error, version: u64) {
+        // The next manifest makes a new file: where a sync of one failed, a later sync of the same file says nothing.
+        let is_as_before = || {
+            manifest::current(&self.data).is_ok_and(|(on_disk, _)| on_disk == version)
+                && manifest::remove(&self.data, version + 1).is_ok()
+        };
+        let has_it = matches!(self.state().turn, Turn::Taken(by) if by == writer);
+        let turn = match has_it && !is_as_before() {
+            true => Turn::Behind { version, cause: cause.clone() },
+            false => Turn::Free,
+        };
+        self.end(writer, turn);
+    }
+
+    fn end(&self, writer: Writer, turn: Turn) {
+        let mut state = self.state();
+        if matches!(state.turn, Turn::Taken(by) if by == writer) {
+            state.turn = turn;
+            self.changed.notify_all();
+        }
+    }
+
+    /// Whether the disk may have a manifest that is newer than the one in memory, with tables that are in no other.
+    pub(crate) fn is_behind(&self) -> bool {
+        matches!(self.state().turn, Turn::Behind { .. })
+    }
+
+    /// The store closes: a merge that waits for the disk to be brought back gives up.
+    pub(crate) fn stop(&self) {
+        self.state().stopped = true;
+        self.changed.notify_all();
+    }
+
+    /// Takes the turn of a merge that cannot fail any more.
+    fn take_or_unwind(&self) {
+        while self.take(Writer::Merge).is_err() {
+            let state = self.state();
+            if state.stopped {
+                drop(state);
+                // The one way out of `lsm-tree` here that writes no manifest. The tree is used no more.
+                std::panic::resume_unwind(Box::new("the store closes"));
+            }
+            drop(self.changed.wait_timeout(state, RETRY).unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+}
+
+/// Tells the turns of merges. See the [module](self).
+#[derive(Debug)]
+pub(crate) struct MergeTurns(pub(crate) Arc<Turns>);
+
+impl MergeTurns {
+    pub(crate) fn pass_all(&self) -> Box<dyn CompactionFilter> {
+        self.0.give(Writer::Merge);
+        Box::new(AllPass(self.0.clone()))
+    }
+}
+
+impl Factory for MergeTurns {
+    fn name(&self) -> &str {
+        "turns"
+    }
+
+    fn make_filter(&self, _: &Context) -> Box<dyn CompactionFilter> {
+        self.pass_all()
+    }
+}
+
+struct AllPass(Arc<Turns>);
+
+impl CompactionFilter for AllPass {
+    fn filter_item(&mut self, _: ItemAccessor<'_>, _: &Context) -> lsm_tree::Result<Verdict> {
+        Ok(Verdict::Keep)
+    }
+
+    fn finish(self: Box<Self>) {
+        self.0.take_or_unwind();
+    }
+}
