@@ -147,6 +147,11 @@ impl Document {
         self.write_json(&mut out);
         out
     }
+
+    /// The same as a value: what is written is normalised, so that nothing is parsed again.
+    pub fn to_text(&self) -> JsonText {
+        JsonText::from_normalised(self.to_json()).unwrap_or_else(JsonText::empty_object)
+    }
 }
 
 /// Which leaves to open.

@@ -7,7 +7,7 @@
 //!      │
 //!   routes ──── the table: path and method to a handler
 //!      │
-//!   root  database  document  listing  feed      handlers, a folder for each subject
+//!   root  database  document  listing  find  feed      handlers, a folder for each subject
 //!      │
 //!   request ─── a request, as handlers see it
 //!      │
@@ -32,6 +32,7 @@ mod database;
 mod document;
 mod error;
 mod feed;
+mod find;
 mod ids;
 mod listen;
 mod listing;

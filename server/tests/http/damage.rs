@@ -46,6 +46,10 @@ async fn a_damaged_document_has_an_error_row_and_its_neighbours_are_served() {
     let path = "/db/_changes?filter=_selector&style=all_docs&include_docs=true";
     names_it(&error_of(&couch.json("POST", path, selected).await.json()["results"], "id"));
 
+    let found = couch.json("POST", "/db/_find", json!({"selector": {"n": 1}, "conflicts": true})).await.json();
+    assert_eq!((found["docs"].as_array().unwrap().len(), &found["docs"][1]["_id"]), (2, &json!("c")));
+    assert!(found["warning"].as_str().unwrap().ends_with("\n1 documents cannot be read and were left out."), "{found}");
+
     let docs: Vec<Value> = ["a", "bad", "c"].map(|id| json!({"id": id})).to_vec();
     let got = couch.json("POST", "/db/_bulk_get", json!({"docs": docs})).await.json();
     names_it(&got["results"][1]["docs"][0]["error"]);

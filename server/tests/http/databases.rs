@@ -201,7 +201,6 @@ async fn what_is_missing_is_named() {
     for (method, path, word) in [
         ("PUT", "/db/doc/file.txt", "attachments"),
         ("GET", "/db/_design/d/_view/v", "views"),
-        ("POST", "/db/_find", "Mango"),
         ("POST", "/db/_index", "Mango"),
         ("POST", "/db/_purge", "purges"),
         ("POST", "/_replicate", "replications"),

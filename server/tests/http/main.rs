@@ -13,6 +13,7 @@ mod damage;
 mod databases;
 mod documents;
 mod feeds;
+mod find;
 mod listings;
 mod relocating;
 mod replication;

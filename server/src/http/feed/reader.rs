@@ -8,13 +8,11 @@ use std::future::Future;
 use std::sync::Arc;
 
 use mango::Selector;
-use model::{
-    BulkGet, Change, ChangesBatch, ChangesRequest, GetOptions, JsonText, JsonWriter, OpenRev, Seq, Since, Style,
-};
+use model::{BulkGet, Change, ChangesBatch, ChangesRequest, GetOptions, JsonWriter, OpenRev, Seq, Since, Style};
 
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
-use crate::http::error::{ApiError, Result};
+use crate::http::error::Result;
 use crate::http::feed::plan::{FeedKind, Filter, Plan};
 
 /// How often a database may move while a page of it is read.
@@ -161,7 +159,7 @@ impl Reader {
                 }
             }
             Filter::Selector(selector) => match &change.doc {
-                Some(document) => matches(selector, &document.to_json()),
+                Some(document) => Ok(selector.matches(document.to_text().root())),
                 None => Ok(false),
             },
         }
@@ -185,7 +183,7 @@ impl Reader {
             };
             for leaf in leaves {
                 if let OpenRev::Found(document) = leaf
-                    && matches(selector, &document.to_json())?
+                    && selector.matches(document.to_text().root())
                 {
                     passing.insert(document.rev);
                 }
@@ -267,9 +265,4 @@ impl Reader {
         }
         Ok(())
     }
-}
-
-fn matches(selector: &Selector, document: &[u8]) -> Result<bool> {
-    let document = JsonText::parse(document).map_err(|_| ApiError::internal())?;
-    Ok(selector.matches(document.root()))
 }

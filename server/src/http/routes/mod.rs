@@ -25,7 +25,7 @@ use crate::http::listing::Namespace;
 use crate::http::request::Request;
 use crate::http::root::{self, databases, session};
 use crate::http::wire::response::Response;
-use crate::http::{feed, listing};
+use crate::http::{feed, find, listing};
 
 /// Who may send a request. Each of them may send what those before it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,7 +62,7 @@ use Who::{DatabaseAdmin, Public, Reader, ServerAdmin, Writer};
 const REPLICATIONS: &str = "replications that the server runs itself";
 const NODES: &str = "nodes and clusters";
 const VIEWS: &str = "views";
-const MANGO: &str = "Mango queries and indexes";
+const MANGO: &str = "Mango indexes";
 const PURGES: &str = "purges";
 const SHARDS: &str = "shards and their settings";
 const FUNCTIONS: &str = "functions of design documents (views, shows, lists, updates, rewrites)";
@@ -121,8 +121,8 @@ static ROUTES: &[Route] = &[
     row("/{db}/_ensure_full_commit", "POST", Writer, |r, n| Box::pin(upkeep::ensure_full_commit(r, n[0]))),
     row("/{db}/_compact/{view}", "*", DatabaseAdmin, |_, _| missing(VIEWS)),
     row("/{db}/_temp_view", "*", Reader, |_, _| missing(VIEWS)),
-    row("/{db}/_find/*", "*", Reader, |_, _| missing(MANGO)),
-    row("/{db}/_explain/*", "*", Reader, |_, _| missing(MANGO)),
+    row("/{db}/_find", "POST", Reader, |r, n| Box::pin(find::find(r, n[0]))),
+    row("/{db}/_explain", "POST", Reader, |r, n| Box::pin(find::explain(r, n[0]))),
     row("/{db}/_index/*", "*", Writer, |_, _| missing(MANGO)),
     row("/{db}/_purge/*", "*", ServerAdmin, |_, _| missing(PURGES)),
     row("/{db}/_purged_infos_limit/*", "*", ServerAdmin, |_, _| missing(PURGES)),

@@ -1,0 +1,107 @@
+//! `_find` and `_explain`: documents by selector.
+//!
+//! ```text
+//!   body ── Query ── Plan ─┬─ _explain: what would be done
+//!                          └─ Search: pages of documents by id, each a transaction ── rows as they are found
+//! ```
+//!
+//! There are no indexes: a search goes through the documents in the order of their ids, between those ids that the
+//! selector allows, and warns as CouchDB does. Matching is done on the threads for scans, a page at a time, so that
+//! a search takes bounded memory and no transaction grows old.
+//!
+//! Source: `mango_httpd.erl`, `mango_cursor.erl`, `mango_cursor_view.erl`.
+
+mod explain;
+mod plan;
+mod search;
+
+use hyper::StatusCode;
+use mango::Query;
+use model::JsonWriter;
+
+use crate::http::error::{ApiError, Result};
+use crate::http::find::plan::Plan;
+use crate::http::find::search::Search;
+use crate::http::request::Request;
+use crate::http::wire::response::{self, Response};
+
+/// `POST /{db}/_find`
+pub(crate) async fn find(request: &mut Request, db: &str) -> Result<Response> {
+    let database = request.fresh_database(db).await?;
+    let plan = Plan::of(query(request).await?)?;
+    if !plan.unusable.is_empty() {
+        return Err(ApiError::new(
+            StatusCode::BAD_REQUEST,
+            "no_usable_index",
+            "No index exists for this sort, try indexing by the sort fields.",
+        ));
+    }
+    let mut body = b"{\"docs\":[".to_vec();
+    if plan.finds_nothing() {
+        body.extend_from_slice(b"\r\n]}\r");
+        return Ok(response::json(StatusCode::OK, body));
+    }
+    let mut search = Search::new(&request.app, database, plan)?;
+    search.page(&mut body).await?;
+    if search.is_done() {
+        search.write_end(&mut body);
+        return Ok(response::json(StatusCode::OK, body));
+    }
+    let body = response::stream(|writer| async move {
+        let mut piece = body;
+        loop {
+            writer.send(std::mem::take(&mut piece)).await?;
+            if search.is_done() {
+                break;
+            }
+            search.page(&mut piece).await?;
+        }
+        search.write_end(&mut piece);
+        piece.push(b'\n');
+        Ok(writer.send(piece).await?)
+    });
+    Ok(response::with_json(StatusCode::OK, body))
+}
+
+/// `POST /{db}/_explain`
+pub(crate) async fn explain(request: &mut Request, db: &str) -> Result<Response> {
+    request.fresh_database(db).await?;
+    let plan = Plan::of(query(request).await?)?;
+    Ok(response::object(|json| explain::write(json, db, &plan)))
+}
+
+/// What the client asks. A partition may stand in the URL as well.
+async fn query(request: &mut Request) -> Result<Query> {
+    let body = request.json_object().await?;
+    let query = Query::parse(&body)?;
+    let in_url = request.params.get("partition");
+    if body.get("partition").is_some() && in_url.is_some_and(|partition| partition != query.partition) {
+        let reason = "`partition` in the URL and in the body have different values";
+        return Err(ApiError::new(StatusCode::BAD_REQUEST, "bad_partition", reason));
+    }
+    if !query.partition.is_empty() || in_url.is_some_and(|partition| !partition.is_empty()) {
+        return Err(ApiError::query_parse("`partition` parameter is not supported on this database."));
+    }
+    Ok(query)
+}
+
+/// Writes a list of texts.
+fn write_names<'n>(json: &mut JsonWriter<'_>, names: impl IntoIterator<Item = &'n str>) {
+    json.begin_array();
+    names.into_iter().for_each(|name| {
+        json.str(name);
+    });
+    json.end_array();
+}
+
+/// The name of a design document without what all their ids begin with.
+fn design_name(id: &str) -> &str {
+    id.strip_prefix("_design/").unwrap_or(id)
+}
+
+impl From<mango::Error> for ApiError {
+    fn from(error: mango::Error) -> Self {
+        let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
+        ApiError::new(status, error.error(), error.reason().to_owned())
+    }
+}
