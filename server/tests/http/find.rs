@@ -1,6 +1,8 @@
 //! `_find` and `_explain`, as CouchDB 3.5 answers them where no index is there.
 
+use kv_api::{AnyDatabase, Counted};
 use serde_json::{Value, json};
+use server::http::Options;
 
 use crate::support::{Answer, Couch};
 
@@ -266,4 +268,29 @@ async fn what_cannot_be_asked_is_named() {
             "Database does not exist.",
         );
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_search_ends_when_its_client_is_gone() {
+    let engine = server::engine::open(&"mem:".parse().unwrap(), server::engine::IfMissing::Create).unwrap();
+    let counted = Counted::new(engine);
+    let couch = Couch::over(AnyDatabase::new(counted.clone()), Options::default()).await;
+    couch.database("db").await;
+    let docs: Vec<Value> = (0..6_000).map(|n| json!({"_id": format!("{n:05}"), "n": n})).collect();
+    assert_eq!(couch.json("POST", "/db/_bulk_docs", json!({ "docs": docs })).await.status, 201);
+    // Finds nothing, slowly.
+    let conditions: Vec<Value> = (0..60).map(|n| json!({"n": {"$lt": -n}})).collect();
+    let asked = json!({"selector": {"$or": conditions, "n": {"$gt": 0}}});
+
+    counted.take();
+    let began = std::time::Instant::now();
+    assert_eq!(find(&couch, asked.clone()).await.json()["docs"], json!([]));
+    let (took, whole) = (began.elapsed(), counted.take().len());
+    let request = couch.request("POST", "/db/_find").header("content-type", "application/json");
+    let response = request.body(asked.to_string()).send().await.unwrap();
+    assert_eq!(response.status(), 200);
+    drop(response);
+    tokio::time::sleep(took * 2).await;
+    let abandoned = counted.take().len();
+    assert!(abandoned + 1 < whole, "{abandoned} transactions of {whole}");
 }

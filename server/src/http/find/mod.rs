@@ -23,7 +23,8 @@ use crate::http::error::{ApiError, Result};
 use crate::http::find::plan::Plan;
 use crate::http::find::search::Search;
 use crate::http::request::Request;
-use crate::http::wire::response::{self, Response};
+use crate::http::wire::body::beside;
+use crate::http::wire::response::{self, Response, Stop};
 
 /// `POST /{db}/_find`
 pub(crate) async fn find(request: &mut Request, db: &str) -> Result<Response> {
@@ -54,7 +55,11 @@ pub(crate) async fn find(request: &mut Request, db: &str) -> Result<Response> {
             if search.is_done() {
                 break;
             }
-            search.page(&mut piece).await?;
+            // A search that finds nothing sends nothing, and would not notice.
+            tokio::select! {
+                page = search.page(&mut piece) => page?,
+                () = writer.gone() => return Err(Stop::Gone),
+            }
         }
         search.write_end(&mut piece);
         piece.push(b'\n');
@@ -73,9 +78,11 @@ pub(crate) async fn explain(request: &mut Request, db: &str) -> Result<Response>
 /// What the client asks. A partition may stand in the URL as well.
 async fn query(request: &mut Request) -> Result<Query> {
     let body = request.json_object().await?;
-    let query = Query::parse(&body)?;
+    let partition_in_body = body.get("partition").is_some();
+    // A long list of values is sorted, and expressions are compiled.
+    let query = beside(move || Query::parse(&body)).await??;
     let in_url = request.params.get("partition");
-    if body.get("partition").is_some() && in_url.is_some_and(|partition| partition != query.partition) {
+    if partition_in_body && in_url.is_some_and(|partition| partition != query.partition) {
         let reason = "`partition` in the URL and in the body have different values";
         return Err(ApiError::new(StatusCode::BAD_REQUEST, "bad_partition", reason));
     }

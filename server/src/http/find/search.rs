@@ -16,6 +16,9 @@ use crate::http::find::plan::Plan;
 const PAGE_ROWS: usize = 2_000;
 const GROWTH: usize = 4;
 
+/// How many documents are matched before other searches have their turn.
+const ROWS_IN_A_TURN: usize = 50;
+
 /// Above how many documents for each result a search warns, as in CouchDB.
 const MANY_DOCUMENTS: u64 = 10;
 
@@ -85,10 +88,14 @@ impl Search {
                 let page = database.all_docs(&request).await?;
                 let next = page.next.or_else(|| after(request, rows, &page.rows));
                 let mut found = Vec::new();
-                for row in &page.rows {
+                for (at, row) in page.rows.iter().enumerate() {
                     tally.examine(&plan, row, &mut found);
                     if tally.left == 0 {
                         break;
+                    }
+                    // Others have their turn, and a search whose client is gone ends here.
+                    if at % ROWS_IN_A_TURN == ROWS_IN_A_TURN - 1 {
+                        tokio::task::yield_now().await;
                     }
                 }
                 Ok((found, next, tally))

@@ -179,7 +179,7 @@ fn gunzip(packed: &[u8], limit: usize) -> Result<Bytes> {
 }
 
 /// Runs what takes long on a thread that may.
-async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+pub(crate) async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     tokio::task::spawn_blocking(work).await.map_err(|_| ApiError::internal())
 }
 
