@@ -168,6 +168,9 @@ impl View for RedbView {
         loop {
             let piece = Most { rows: left.rows.min(PIECE.rows), bytes: left.bytes.min(PIECE.bytes) };
             batch.more = copy(&mut rows, direction, piece, |key, value| {
+                if batch.rows.is_empty() {
+                    batch.rows.reserve(left.rows.min(FEW));
+                }
                 left.rows -= 1;
                 left.bytes = left.bytes.saturating_sub(key.len() + value.len());
                 batch.rows.push(KeyValue { key, value });
@@ -190,14 +193,16 @@ impl RedbView {
 /// The most that shares a piece of memory.
 const PIECE: Most = Most { rows: 64, bytes: 64 * 1024 };
 
+/// Room is made for so many rows at first: those of a document, as a rule.
+const FEW: usize = 16;
+
 /// Copies rows out of redb's pages into one piece of memory that they share, until `most` is reached, and says
 /// whether it was. What comes before an error is given too.
 fn copy(rows: &mut Rows, direction: Direction, most: Most, mut give: impl FnMut(Bytes, Bytes)) -> Result<bool> {
-    /// Room is made for so many rows at first: those of a document, as a rule.
-    const FEW: usize = 16;
     let room = most.rows.min(FEW);
     let mut bytes = Vec::with_capacity(room * 128);
     let mut ends: Vec<(usize, usize)> = Vec::with_capacity(room);
+    let hasher = crc32fast::Hasher::new();
     let copied = caught("redb", || {
         while ends.len() < most.rows && bytes.len() < most.bytes {
             let row = match direction {
@@ -207,7 +212,7 @@ fn copy(rows: &mut Rows, direction: Direction, most: Most, mut give: impl FnMut(
             let Some(row) = row else { return Ok(false) };
             let (key, row) = row.map_err(failed)?;
             let key_end = bytes.len() + key.value().len();
-            row::append(&mut bytes, key.value(), row.value())?;
+            row::append(&mut bytes, key.value(), row.value(), hasher.clone())?;
             ends.push((key_end, bytes.len()));
         }
         Ok(true)

@@ -34,15 +34,13 @@ pub trait TransactionExt: Transaction {
         let transaction = self.clone();
         let first = self.get_range(&request, read);
         async move {
-            let mut rows = Vec::new();
-            let mut next = Some((request, first.await?));
-            while let Some((request, batch)) = next.take() {
-                let rest = request.after(&batch);
+            let batch = first.await?;
+            let mut next = request.after(&batch);
+            let mut rows = batch.rows;
+            while let Some(request) = next {
+                let batch = transaction.get_range(&request, read).await?;
+                next = request.after(&batch);
                 rows.extend(batch.rows);
-                if let Some(rest) = rest {
-                    let batch = transaction.get_range(&rest, read).await?;
-                    next = Some((rest, batch));
-                }
             }
             Ok(rows)
         }

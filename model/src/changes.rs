@@ -94,6 +94,13 @@ pub struct ChangesRequest {
     pub doc_ids: Option<Vec<String>>,
 }
 
+impl ChangesRequest {
+    /// Whether the leaves of a row's document are asked for and are more than the winner.
+    fn wants_leaves(&self, row: &ChangeRow) -> bool {
+        self.style == Style::AllDocs && row.branches > 1
+    }
+}
+
 /// A row of the feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
@@ -146,6 +153,12 @@ impl ChangeRow {
         let not_deleted = reader.bool()?;
         reader.end()?;
         Ok(ChangeRow { id, winner: Leaf { not_deleted, rev }, branches })
+    }
+
+    /// The row as it is answered, with nothing read beside it.
+    fn into_change(self, seq: Seq) -> Change {
+        let Leaf { not_deleted, rev } = self.winner;
+        Change { seq, id: self.id, revs: vec![rev], deleted: !not_deleted, doc: None, error: None }
     }
 
     /// The row: `(SeqFormat, DocID, RevPosition, RevHash, BranchCount, NotDeleted)`.
@@ -332,15 +345,22 @@ impl<D: Database> Documents<D> {
         let keys = self.keys();
         let mut filled = Filled { rows: Vec::with_capacity(scan.rows.len()), reached: scan.reached, more: scan.more };
         let (total, mut batch) = (scan.rows.len(), Batch::of(scan.rows.len()));
-        let mut rows = scan.rows.into_iter();
+        let mut rows = scan.rows.into_iter().peekable();
+        let is_whole =
+            |row: &Found| row.1.as_ref().is_ok_and(|row| !request.include_docs && !request.wants_leaves(row));
         'batch: while filled.rows.len() < total {
+            // Most feeds have nothing but such rows: they are spared the futures of those below.
+            while let Some((seq, Ok(row))) = rows.next_if(is_whole) {
+                filled.rows.push(row.into_change(seq));
+                batch.add(0);
+            }
             let reads: Vec<_> = rows
                 .by_ref()
                 .take(at_once)
                 .map(|(seq, row)| {
                     let row = row.map_err(|(id, error)| (Tree::Winner.read(transaction, keys, &id), id, error));
                     let row = row.map(|row| {
-                        let leaves = request.style == Style::AllDocs && row.branches > 1;
+                        let leaves = request.wants_leaves(&row);
                         let conflicts = request.include_docs && request.conflicts && row.branches > 1;
                         let tree = (leaves || conflicts).then(|| Tree::Whole.read(transaction, keys, &row.id));
                         let body = request.include_docs.then(|| body_of(transaction, keys, &row.id, &row.winner));
@@ -355,8 +375,7 @@ impl<D: Database> Documents<D> {
                     Ok((row, tree, body)) => change(seq, row, tree, body, request).await,
                     Err((winner, id, error)) => {
                         let row = row_of_winner(seq, id, winner.await)?;
-                        let leaves = request.style == Style::AllDocs && row.branches > 1;
-                        let tree = leaves.then(|| Tree::Whole.read(transaction, keys, &row.id));
+                        let tree = request.wants_leaves(&row).then(|| Tree::Whole.read(transaction, keys, &row.id));
                         let error = error.of_document(&row.id);
                         let (change, bytes) = change(seq, row, tree, None::<Ready<_>>, request).await?;
                         Ok((Change { error: Some(error), ..change }, bytes))

@@ -68,8 +68,10 @@ pub(super) fn implode<'a>(
 
 /// Takes the number of the part, if there is one, off the end of a suffix.
 fn leaf_row<'a>(suffix: &'a [u8], value: &'a [u8]) -> Result<LeafRow<'a>, CorruptDocument> {
-    // Few have a part, and those that might are walked over.
-    let mut rest = if suffix.contains(&tuple::BYTES) { suffix } else { &[] };
+    // Few have a part. Its number is a byte element of two bytes, each of which may be an escaped NUL.
+    const LONGEST_NUMBER: usize = 6;
+    let end = &suffix[suffix.len().saturating_sub(LONGEST_NUMBER)..];
+    let mut rest = if end.contains(&tuple::BYTES) { suffix } else { &[] };
     while let Some(&code) = rest.first() {
         if code == tuple::BYTES {
             let path = &suffix[..suffix.len() - rest.len()];

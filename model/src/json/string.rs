@@ -29,13 +29,8 @@ pub(super) fn plain_run_end(text: &[u8], from: usize) -> usize {
         }
         at += 8;
     }
-    while let Some(&byte) = text.get(at) {
-        if byte < 0x20 || byte == b'"' || byte == b'\\' {
-            break;
-        }
-        at += 1;
-    }
-    at
+    let tail = text.get(at..).unwrap_or_default();
+    at + tail.iter().position(|&byte| byte < 0x20 || byte == b'"' || byte == b'\\').unwrap_or(tail.len())
 }
 
 /// The closing quote of the string whose contents begin at `from`, and whether anything in it is
@@ -58,14 +53,26 @@ pub(super) fn string_end(text: &[u8], from: usize) -> Option<(usize, bool)> {
 }
 
 /// Appends text escaped, without quotes.
+#[inline]
 pub(crate) fn append_escaped(out: &mut Vec<u8>, bytes: &[u8]) {
+    let end = plain_run_end(bytes, 0);
+    if end == bytes.len() {
+        out.extend_from_slice(bytes);
+    } else {
+        append_escaped_from(out, bytes, end);
+    }
+}
+
+/// The same for text with something to escape, at `end` first.
+#[inline(never)]
+fn append_escaped_from(out: &mut Vec<u8>, bytes: &[u8], mut end: usize) {
     let mut from = 0;
     loop {
-        let end = plain_run_end(bytes, from);
         out.extend_from_slice(&bytes[from..end]);
         let Some(&byte) = bytes.get(end) else { return };
         append_escape(out, byte);
         from = end + 1;
+        end = plain_run_end(bytes, from);
     }
 }
 

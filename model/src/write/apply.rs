@@ -19,6 +19,7 @@
 //! Only rows of `revisions` take write conflict ranges: every edit of a document reads and writes its
 //! winner's row, and nobody decides a write by any of the others.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -44,7 +45,11 @@ pub(super) struct Writer<'a, T> {
     /// Reused for every clear.
     begin: Vec<u8>,
     end: Vec<u8>,
-    /// By the places of their documents, which are in the order of their ids.
+    /// The bodies of all added leaves; those of one document stand together, in the order of the leaves.
+    bodies: Vec<Arc<StoredBody>>,
+    /// The rows of `revisions`; those of one document stand together.
+    revisions: Vec<Encoded>,
+    /// The rows of documents, by their places, which are in the order of their ids.
     written: Vec<Option<Written>>,
     /// The rows of `changes`, which sort as the documents are numbered.
     changes: Vec<RowWrite>,
@@ -55,22 +60,32 @@ pub(super) struct Writer<'a, T> {
 
 /// The rows of one document but for that of `changes`.
 struct Written {
-    /// Those of `revisions`: the added leaves and the branches that change.
-    revisions: Vec<RowWrite>,
-    /// In the order of their leaves.
-    bodies: Vec<Arc<StoredBody>>,
-    all_docs: Option<RowWrite>,
+    /// The memory of the rows.
+    memory: Bytes,
+    /// The rows of `revisions`, in [`Writer::revisions`]: the added leaves and the branches that change.
+    revisions: Range<usize>,
+    /// The bodies of the added leaves, in [`Writer::bodies`].
+    bodies: Range<usize>,
+    all_docs: Option<Encoded>,
 }
 
 impl<'a, T: Transaction> Writer<'a, T> {
-    /// For so many documents at most.
-    pub(super) fn new(transaction: &'a T, keys: &'a DatabaseKeys, instance: &'a Instance, documents: usize) -> Self {
+    /// A writer for so many documents at most, which have these bodies.
+    pub(super) fn new(
+        transaction: &'a T,
+        keys: &'a DatabaseKeys,
+        instance: &'a Instance,
+        documents: usize,
+        bodies: Vec<Arc<StoredBody>>,
+    ) -> Self {
         Writer {
             transaction,
             keys,
             instance,
             begin: Vec::new(),
             end: Vec::new(),
+            bodies,
+            revisions: Vec::with_capacity(documents),
             written: (0..documents).map(|_| None).collect(),
             changes: Vec::with_capacity(documents),
             plans: 0,
@@ -79,8 +94,8 @@ impl<'a, T: Transaction> Writer<'a, T> {
     }
 
     /// Writes the plan of the document at this place, below how many there are at most. They are numbered as they
-    /// come. `bodies` are those of the added leaves that have one, in their order.
-    pub(super) fn apply(&mut self, place: usize, id: &str, plan: &Plan, bodies: Vec<Arc<StoredBody>>) {
+    /// come. `bodies` says which are those of the added leaves that have one, in their order.
+    pub(super) fn apply(&mut self, place: usize, id: &str, plan: &Plan, bodies: Range<usize>) {
         for branch in &plan.removed {
             self.remove(id, branch);
         }
@@ -97,21 +112,17 @@ impl<'a, T: Transaction> Writer<'a, T> {
         let crown_of = |leaf: &Leaf| (plan.winner.as_ref() == Some(leaf)).then_some(crown);
         let added = plan.added.iter().map(|new| (&new.leaf, new.size, &new.ancestors));
         let changed = plan.changed.iter().map(|branch| (&branch.leaf, branch.size, &branch.ancestors));
-        let revisions: Vec<Encoded> = added
-            .chain(changed)
-            .map(|(leaf, size, ancestors)| rows.branch(leaf, size, ancestors, crown_of(leaf)))
-            .collect();
+        let first = self.revisions.len();
+        self.revisions.extend(
+            added.chain(changed).map(|(leaf, size, ancestors)| rows.branch(leaf, size, ancestors, crown_of(leaf))),
+        );
         let change = plan.winner.as_ref().map(|winner| rows.change(crown, winner));
         let all_docs = self.all_docs(&mut rows, id, plan);
 
         let memory = Bytes::from(rows.memory);
         self.changes.extend(change.map(|row| row.of(&memory).unguarded()));
         if let Some(written) = self.written.get_mut(place) {
-            *written = Some(Written {
-                revisions: revisions.into_iter().map(|row| row.of(&memory)).collect(),
-                bodies,
-                all_docs: all_docs.map(|row| row.of(&memory).unguarded()),
-            });
+            *written = Some(Written { memory, revisions: first..self.revisions.len(), bodies, all_docs });
         }
         self.count(plan);
     }
@@ -166,19 +177,18 @@ impl<'a, T: Transaction> Writer<'a, T> {
         if self.plans == 0 {
             return 0;
         }
-        let of_document = |written: &Written| {
-            2 + written.revisions.len() + written.bodies.iter().map(|body| body.row_count()).sum::<usize>()
-        };
-        let mut rows = Vec::with_capacity(2 + self.written.iter().flatten().map(of_document).sum::<usize>());
+        let of_bodies = self.bodies.iter().map(|body| body.row_count()).sum::<usize>();
+        let mut rows = Vec::with_capacity(2 + self.revisions.len() + of_bodies + 2 * self.plans);
         self.once(self.plans as u16 - 1, &mut rows);
-        for written in self.written.iter_mut().flatten() {
-            rows.append(&mut written.revisions);
+        let written = || self.written.iter().flatten();
+        for document in written() {
+            rows.extend(self.revisions[document.revisions.clone()].iter().map(|row| row.of(&document.memory)));
         }
         rows.append(&mut self.changes);
-        for body in self.written.iter().flatten().flat_map(|written| &written.bodies) {
+        for body in written().flat_map(|document| &self.bodies[document.bodies.clone()]) {
             rows.extend(body.shared_rows().map(|(key, value)| RowWrite::set(key, value).unguarded()));
         }
-        rows.extend(self.written.iter_mut().flatten().filter_map(|written| written.all_docs.take()));
+        rows.extend(written().filter_map(|document| document.all_docs.map(|row| row.of(&document.memory).unguarded())));
         self.transaction.write_rows(rows);
         self.plans
     }

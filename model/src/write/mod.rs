@@ -238,13 +238,18 @@ impl<D: Database> Documents<D> {
     ) -> Outcome<Vec<EditResult>> {
         self.saw(instance);
         let mut ready = Vec::with_capacity(decided.len());
+        let mut bodies = Vec::with_capacity(drafts.len());
         for (place, Decided { drafts: edits, plan }) in decided.iter_mut().enumerate() {
             let edits = &drafts[edits.clone()];
             if let Ok(Some(planned)) = plan {
                 // The one step that may still refuse an edit comes before anything of it is written.
-                match self.bodies(instance, edits, planned) {
-                    Ok((turn, bodies)) => ready.push((turn, place, bodies)),
-                    Err(error) => *plan = Err(error),
+                let first = bodies.len();
+                match self.bodies(instance, edits, planned, &mut bodies) {
+                    Ok(turn) => ready.push((turn, place, first..bodies.len())),
+                    Err(error) => {
+                        bodies.truncate(first);
+                        *plan = Err(error);
+                    }
                 }
             }
         }
@@ -252,7 +257,7 @@ impl<D: Database> Documents<D> {
         if !ready.is_sorted_by_key(|(turn, ..)| *turn) {
             ready.sort_unstable_by_key(|(turn, ..)| *turn);
         }
-        let mut writer = Writer::new(transaction, self.keys(), instance, decided.len());
+        let mut writer = Writer::new(transaction, self.keys(), instance, decided.len(), bodies);
         for (_, place, bodies) in ready {
             let Decided { drafts: edits, plan } = &decided[place];
             if let Ok(Some(plan)) = plan {
@@ -275,16 +280,22 @@ impl<D: Database> Documents<D> {
         }
     }
 
-    /// The bodies of the leaves that a plan adds, and the turn of the last of their edits.
-    fn bodies(&self, instance: &Instance, edits: &[Draft<'_>], plan: &Plan) -> Result<(usize, Vec<Arc<StoredBody>>)> {
+    /// Adds the bodies of the leaves that a plan adds; the turn of the last of their edits.
+    fn bodies(
+        &self,
+        instance: &Instance,
+        edits: &[Draft<'_>],
+        plan: &Plan,
+        bodies: &mut Vec<Arc<StoredBody>>,
+    ) -> Result<usize> {
         let place = self.place();
-        let (mut turn, mut bodies) = (0, Vec::with_capacity(plan.added.len()));
+        let mut turn = 0;
         for new in &plan.added {
             let draft = &edits[new.edit];
             turn = turn.max(draft.turn);
             bodies.extend(draft.rows(&new.leaf, place, instance.format)?);
         }
-        Ok((turn, bodies))
+        Ok(turn)
     }
 
     fn place(&self) -> Place<'_> {
@@ -310,8 +321,8 @@ pub(crate) fn write_kept<T: Transaction>(
     }
     let branches = kept.len() as u64;
     let plan = Plan { removed: Vec::new(), added: Vec::new(), changed: kept, winner, branches, before: None };
-    let mut writer = Writer::new(transaction, keys, instance, 1);
-    writer.apply(0, id, &plan, Vec::new());
+    let mut writer = Writer::new(transaction, keys, instance, 1, Vec::new());
+    writer.apply(0, id, &plan, 0..0);
     writer.finish();
 }
 

@@ -97,10 +97,11 @@ impl<S: Store> OccTransaction<S> {
             if request.begin.key.as_ref() > max_key || request.end.key.as_ref() > max_key {
                 return Err(Error::new(error::KEY_OUTSIDE_LEGAL_RANGE));
             }
-            let outcome = state.overlay(core, read).and_then(|overlay| range_read::read(&overlay, request, max_key));
+            let outcome =
+                state.overlay(core, read).and_then(|overlay| range_read::read(&overlay, request, read, max_key));
             let outcome = state.note_failure(outcome)?;
-            if read == Read::Serializable {
-                state.add_read_conflict(outcome.conflict);
+            if let Some(conflict) = outcome.conflict {
+                state.add_read_conflict(conflict);
             }
             Ok(outcome.batch)
         })

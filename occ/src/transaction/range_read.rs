@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use kv_api::keys::key_after;
-use kv_api::{Direction, KeySelector, RangeBatch, RangeRequest, Result};
+use kv_api::{Direction, KeySelector, RangeBatch, RangeRequest, Read, Result};
 
 use super::overlay::{Edge, Overlay, Resolved};
 use crate::KeyRange;
@@ -18,21 +18,34 @@ const DEFAULT_BATCH_BYTES: usize = 256 * 1024;
 #[derive(Debug)]
 pub(crate) struct RangeRead {
     pub(crate) batch: RangeBatch,
-    pub(crate) conflict: KeyRange,
+    /// `None` for a snapshot read, and where nothing was read.
+    pub(crate) conflict: Option<KeyRange>,
 }
 
 /// Reads the first batch of a request whose selectors name keys up to `max_key`.
-pub(crate) fn read<V: View>(overlay: &Overlay<'_, V>, request: &RangeRequest, max_key: &[u8]) -> Result<RangeRead> {
+pub(crate) fn read<V: View>(
+    overlay: &Overlay<'_, V>,
+    request: &RangeRequest,
+    read: Read,
+    max_key: &[u8],
+) -> Result<RangeRead> {
+    if read == Read::Snapshot && is_first_at_or_after(&request.begin) && is_first_at_or_after(&request.end) {
+        // Most reads are such: their bounds need no look at the store, and nobody asks what they conflict over.
+        let batch = read_batch(overlay, &request.begin.key, &request.end.key, request)?;
+        return Ok(RangeRead { batch, conflict: None });
+    }
     let begin = request.begin.clone().without_or_equal();
     let end = request.end.clone().without_or_equal();
     if begin.offset >= end.offset && begin.key >= end.key {
-        // The range is empty whatever the store holds: nothing was read.
-        let conflict = KeyRange { begin: Bytes::new(), end: Bytes::new() };
-        return Ok(RangeRead { batch: RangeBatch::default(), conflict });
+        // The range is empty whatever the store holds.
+        return Ok(RangeRead { batch: RangeBatch::default(), conflict: None });
     }
     let resolved_begin = resolve(overlay, &begin, max_key)?;
     let resolved_end = resolve(overlay, &end, max_key)?;
     let batch = read_batch(overlay, &resolved_begin.key, &resolved_end.key, request)?;
+    if read == Read::Snapshot {
+        return Ok(RangeRead { batch, conflict: None });
+    }
     let off = |edge| resolved_begin.off == Some(edge) || resolved_end.off == Some(edge);
     // A stopped batch did not reach the end that it was going to; it came from the other all the same.
     let (to_begin, through_end) = (off(Edge::Begin), off(Edge::End));
@@ -46,7 +59,12 @@ pub(crate) fn read<V: View>(overlay: &Overlay<'_, V>, request: &RangeRequest, ma
             reverse_conflict(&begin, &end, ends, &batch, max_key)
         }
     };
-    Ok(RangeRead { batch, conflict })
+    Ok(RangeRead { batch, conflict: Some(conflict) })
+}
+
+/// Whether a selector bounds a range by its own key.
+fn is_first_at_or_after(selector: &KeySelector) -> bool {
+    selector.offset == 1 && !selector.or_equal
 }
 
 /// The range that a read of a selector's key conflicts over: what it walked.
