@@ -106,6 +106,13 @@ macro_rules! __scenarios {
                 databases_move_on_and_come_back,
                 writers_at_work_lose_nothing_while_their_database_moves,
             }
+            "Attachments" attachments {
+                attachments_are_written_inline_and_read_back,
+                stubs_stand_for_what_the_replaced_leaf_has,
+                a_content_is_stored_once_and_goes_with_the_last_that_has_it,
+                replicated_attachments_keep_what_they_came_with,
+                attachments_are_put_and_deleted_by_name,
+            }
             "Local documents and settings" local {
                 local_documents_have_no_history_and_are_in_no_feed,
                 settings_are_kept_and_bad_ones_are_refused,

@@ -16,11 +16,10 @@ use kv_api::{Database, KeySelector, KeyValue, RangeRequest, Read, Transaction};
 
 use crate::batch::{BODIES_AT_ONCE, Batch};
 use crate::branch::Branch;
-use crate::document::{Document, GetOptions};
+use crate::document::{Body, Document, GetOptions};
 use crate::documents::Documents;
 use crate::error::{Error, Result, alone};
 use crate::info::{Stats, read_last};
-use crate::json::JsonText;
 use crate::keys::{self, DatabaseKey, Leaf};
 use crate::read::{Tree, add_meta, body_of, body_or_empty};
 use crate::revid::RevId;
@@ -315,14 +314,14 @@ impl<D: Database> Documents<D> {
 async fn document(
     id: &str,
     leaf: Leaf,
-    body: impl Future<Output = Result<Option<JsonText>>>,
+    body: impl Future<Output = Result<Option<Body>>>,
     tree: Option<impl Future<Output = Result<Vec<Branch>>>>,
     options: &GetOptions,
 ) -> Result<(AllDocsEntry, usize)> {
     let mut bytes = 0;
     let read = async {
         let body = body_or_empty(&leaf, body.await?)?;
-        bytes += body.len();
+        bytes += body.bytes_read();
         let mut document = Document::new(id.to_owned(), leaf.rev.clone(), false, body);
         if let Some(tree) = tree {
             let tree = tree.await?;

@@ -12,6 +12,9 @@
 //! The ancestors stand last, so that an edit moves them from row to row without taking them apart.
 //! Where their tuple would pass the limit on values (identifiers full of zero bytes double in length),
 //! `RevFormat` 2 holds them raw: a length byte, then that many bytes, to the end of the row.
+//!
+//! Formats 3 and 4 are 1 and 2 of a leaf with attachments: whoever removes the leaf has to look for them, and whoever
+//! removes another has nothing to look for.
 
 use std::collections::HashSet;
 
@@ -28,6 +31,8 @@ use crate::tuple;
 const FORMAT_TUPLE: u64 = 1;
 /// Ancestors length-prefixed.
 const FORMAT_RAW: u64 = 2;
+/// What a format is more for a leaf with attachments.
+const WITH_ATTACHMENTS: u64 = 2;
 
 /// The most bytes ancestors may take in a row: the limit on values less what stands before them.
 const MAX_ANCESTOR_BYTES: usize = 100_000 - 64;
@@ -57,6 +62,8 @@ pub(crate) struct Branch {
     /// Bytes of the leaf's body; zero for a tombstone without one.
     pub(crate) size: u64,
     pub(crate) ancestors: Ancestors,
+    /// Whether the leaf has attachments.
+    pub(crate) attachments: bool,
     /// Present on the winner.
     pub(crate) crown: Option<Crown>,
 }
@@ -64,16 +71,18 @@ pub(crate) struct Branch {
 impl Branch {
     /// A leaf of which nothing but the body is known.
     pub(crate) fn bare(leaf: Leaf, size: u64) -> Branch {
-        Branch { leaf, size, ancestors: Ancestors::EMPTY, crown: None }
+        Branch { leaf, size, ancestors: Ancestors::EMPTY, attachments: false, crown: None }
     }
 
     /// The branch in a row.
     pub(crate) fn read(leaf: Leaf, value: &Bytes) -> Result<Branch> {
         let mut reader = Reader::new(value);
-        let format = reader.int()?;
+        let written = reader.int()?;
+        let attachments = written > WITH_ATTACHMENTS;
+        let format = if attachments { written - WITH_ATTACHMENTS } else { written };
         if format != FORMAT_TUPLE && format != FORMAT_RAW {
             // Before anything else of the row: what follows may mean anything.
-            return Err(Error::unknown_format(format!("a revision in format {format}")));
+            return Err(Error::unknown_format(format!("a revision in format {written}")));
         }
         let crown = if reader.peek() == Some(NESTED) {
             reader.expect(NESTED)?;
@@ -91,7 +100,8 @@ impl Branch {
         } else {
             reader.rest()
         };
-        Ok(Branch { leaf, size, ancestors: Ancestors { format, raw: value.slice_ref(ancestors) }, crown })
+        let ancestors = Ancestors { format, raw: value.slice_ref(ancestors) };
+        Ok(Branch { leaf, size, ancestors, attachments, crown })
     }
 
     /// The crown of a branch that must have one.
@@ -100,15 +110,21 @@ impl Branch {
     }
 
     /// Appends the row of a branch to `out`.
-    pub(crate) fn append(out: &mut Vec<u8>, size: u64, ancestors: &Ancestors) {
-        tuple::append_u64(out, ancestors.format);
+    pub(crate) fn append(out: &mut Vec<u8>, size: u64, ancestors: &Ancestors, attachments: bool) {
+        tuple::append_u64(out, ancestors.row_format(attachments));
         Self::append_rest(out, size, ancestors);
     }
 
     /// Appends the row of the winner to `out`, as the operand of `SET_VERSIONSTAMPED_VALUE`.
-    pub(crate) fn append_winner(out: &mut Vec<u8>, crown: PendingCrown, size: u64, ancestors: &Ancestors) {
+    pub(crate) fn append_winner(
+        out: &mut Vec<u8>,
+        crown: PendingCrown,
+        size: u64,
+        ancestors: &Ancestors,
+        attachments: bool,
+    ) {
         let begin = out.len();
-        tuple::append_u64(out, ancestors.format);
+        tuple::append_u64(out, ancestors.row_format(attachments));
         out.push(NESTED);
         tuple::append_u64(out, u64::from(crown.incarnation));
         let stamp_at = (out.len() - begin) as u32 + 1;
@@ -195,6 +211,11 @@ impl Ancestors {
     /// The bytes they take in a row.
     pub(crate) fn len(&self) -> usize {
         self.raw.len()
+    }
+
+    /// The format of a row with them.
+    fn row_format(&self, attachments: bool) -> u64 {
+        if attachments { self.format + WITH_ATTACHMENTS } else { self.format }
     }
 
     /// These, parent first; as many of the newest as a row can hold.
@@ -323,12 +344,12 @@ mod tests {
         let (two, one) = (hash(2), hash(1));
         let list = (TupleBytes::from(two.as_bytes()), TupleBytes::from(one.as_bytes()));
         let mut out = Vec::new();
-        Branch::append(&mut out, 7, &ancestors);
+        Branch::append(&mut out, 7, &ancestors, false);
         assert_eq!(out, pack(&(1, 7, &list)));
 
         let crown = PendingCrown { incarnation: 3, edit: 258, branches: 2 };
         out.clear();
-        Branch::append_winner(&mut out, crown, 7, &ancestors);
+        Branch::append_winner(&mut out, crown, 7, &ancestors, false);
         let expected = (1, (3, Versionstamp::incomplete(258)), 2, 7, &list);
         assert_eq!(out, foundationdb_tuple::pack_with_versionstamp(&expected));
     }
@@ -339,17 +360,18 @@ mod tests {
         for hashes in [vec![], vec![hash(1)], vec![nuls.clone(), hash(0), hash(256)], vec![nuls; 3_000]] {
             let ancestors = Ancestors::from_hashes(&hashes);
             let mut out = Vec::new();
-            Branch::append(&mut out, 300, &ancestors);
+            Branch::append(&mut out, 300, &ancestors, true);
             assert!(out.len() <= 100_000);
             let branch = Branch::read(leaf(4_000, 9), &out.clone().into()).unwrap();
-            assert_eq!((branch.size, branch.crown), (300, None));
+            assert_eq!((branch.size, branch.attachments, branch.crown), (300, true, None));
             let read = branch.ancestors.to_vec().unwrap();
             assert_eq!(read[..], hashes[..read.len()]);
             assert_eq!(read.len(), hashes.len().min(2_437));
 
             // Behind another row, as a document's rows are encoded: the stamp's place is that in its own row.
             let begin = out.len();
-            Branch::append_winner(&mut out, PendingCrown { incarnation: 1, edit: 5, branches: 9 }, 300, &ancestors);
+            let crown = PendingCrown { incarnation: 1, edit: 5, branches: 9 };
+            Branch::append_winner(&mut out, crown, 300, &ancestors, true);
             let (row, stamp_at) = out[begin..].split_last_chunk::<4>().unwrap();
             let stamp = &keys::pending_stamp(5)[..10];
             assert_eq!(row[u32::from_le_bytes(*stamp_at) as usize..][..10], *stamp);
@@ -367,7 +389,7 @@ mod tests {
         assert_eq!(ancestors.format, FORMAT_RAW);
         assert_eq!(ancestors.to_vec().unwrap(), hashes, "4,000 identifiers of zero bytes fit raw");
 
-        let parent = Branch { leaf: leaf(4_001, 1), size: 0, ancestors, crown: None };
+        let parent = Branch { leaf: leaf(4_001, 1), size: 0, ancestors, attachments: false, crown: None };
         let child = Ancestors::of_child(&parent, 3_999).unwrap();
         assert_eq!(child.to_vec().unwrap().len(), 3_999);
         assert_eq!(child.to_vec().unwrap()[0], hash(1));
@@ -377,10 +399,11 @@ mod tests {
 
     #[test]
     fn a_child_keeps_the_newest() {
-        let mut parent = Branch { leaf: leaf(1, 1), size: 0, ancestors: Ancestors::EMPTY, crown: None };
+        let mut parent =
+            Branch { leaf: leaf(1, 1), size: 0, ancestors: Ancestors::EMPTY, attachments: false, crown: None };
         for n in 2..=50 {
             let ancestors = Ancestors::of_child(&parent, 10).unwrap();
-            parent = Branch { leaf: leaf(u64::from(n), n), size: 0, ancestors, crown: None };
+            parent = Branch { leaf: leaf(u64::from(n), n), size: 0, ancestors, attachments: false, crown: None };
         }
         let expected: Vec<RevHash> = (40..50).rev().map(hash).collect();
         assert_eq!(parent.ancestors.to_vec().unwrap(), expected);
@@ -423,14 +446,14 @@ mod tests {
     fn hashes_without_bytes_are_counted_too() {
         let none = RevHash::from_text("").unwrap();
         let ancestors = Ancestors::from_hashes(&vec![none; 10]);
-        let parent = Branch { leaf: leaf(11, 1), size: 0, ancestors, crown: None };
+        let parent = Branch { leaf: leaf(11, 1), size: 0, ancestors, attachments: false, crown: None };
         assert_eq!(Ancestors::of_child(&parent, 10).unwrap().to_vec().unwrap().len(), 10);
     }
 
     #[test]
     fn damaged_rows_are_errors() {
         let mut out = Vec::new();
-        Branch::append(&mut out, 300, &Ancestors::from_hashes(&[hash(1)]));
+        Branch::append(&mut out, 300, &Ancestors::from_hashes(&[hash(1)]), false);
         for cut in 0..out.len() {
             let read = Branch::read(leaf(2, 2), &Bytes::copy_from_slice(&out[..cut]));
             assert!(read.is_err() || read.unwrap().ancestors.to_vec().is_err(), "cut at {cut}");

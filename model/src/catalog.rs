@@ -52,6 +52,8 @@ pub struct LayerOptions {
     /// The largest document body, in bytes of compact JSON; at most
     /// [`HIGHEST_MAX_DOCUMENT_SIZE`], which is what a higher one counts as.
     pub max_document_size: usize,
+    /// The largest attachment, in bytes as they arrive. Unlimited by default, as in CouchDB.
+    pub max_attachment_size: u64,
     /// Threads that may share the processor's work of one bulk write, its own among them. 1 by default: nothing
     /// starts threads unasked.
     pub threads: usize,
@@ -64,6 +66,7 @@ impl Default for LayerOptions {
             environment: Arc::new(SystemEnvironment),
             default_format: BodyFormat::default(),
             max_document_size: DEFAULT_MAX_DOCUMENT_SIZE,
+            max_attachment_size: u64::MAX,
             threads: 1,
         }
     }
@@ -107,6 +110,7 @@ pub(crate) struct Shared<D> {
     pub(crate) guard: Guard<D>,
     pub(crate) default_format: BodyFormat,
     pub(crate) max_document_size: usize,
+    pub(crate) max_attachment_size: u64,
     pub(crate) threads: usize,
     /// One for each database that somebody waits for.
     pub(crate) feeds: Mutex<HashMap<Bytes, Weak<Feed>>>,
@@ -158,6 +162,7 @@ impl<D: Database> Layer<D> {
                 guard: Guard::new(engine, root, options.environment),
                 default_format: options.default_format,
                 max_document_size: options.max_document_size.min(HIGHEST_MAX_DOCUMENT_SIZE),
+                max_attachment_size: options.max_attachment_size,
                 threads: options.threads,
                 feeds: Mutex::default(),
             }),

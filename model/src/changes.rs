@@ -17,11 +17,10 @@ use kv_api::{Database, KeySelector, RangeRequest, Read, Transaction};
 
 use crate::batch::{BODIES_AT_ONCE, Batch};
 use crate::branch::Branch;
-use crate::document::{Document, GetOptions};
+use crate::document::{Body, Document, GetOptions};
 use crate::documents::Documents;
 use crate::error::{Error, Result, alone};
 use crate::info::{Stats, read_last};
-use crate::json::JsonText;
 use crate::keys::{self, DatabaseKey, Leaf};
 use crate::read::{Tree, add_meta, body_of, body_or_empty};
 use crate::revid::RevId;
@@ -422,7 +421,7 @@ async fn change(
     seq: Seq,
     row: ChangeRow,
     tree: Option<impl Future<Output = Result<Vec<Branch>>>>,
-    body: Option<impl Future<Output = Result<Option<JsonText>>>>,
+    body: Option<impl Future<Output = Result<Option<Body>>>>,
     request: &ChangesRequest,
 ) -> Result<(Change, usize)> {
     let ChangeRow { id, winner, .. } = row;
@@ -436,7 +435,7 @@ async fn change(
         let mut document = None;
         if let Some(body) = body {
             let body = body_or_empty(&winner, body.await?)?;
-            bytes += body.len();
+            bytes += body.bytes_read();
             let mut found = Document::new(id.clone(), winner.rev.clone(), !winner.not_deleted, body);
             if let Some(tree) = &tree {
                 let options = GetOptions { conflicts: request.conflicts, ..GetOptions::default() };

@@ -2,7 +2,9 @@
 //!
 //! Source: CouchDB's `couch_doc:to_json_obj/2`, whose order of members this keeps.
 
+use crate::attachments::{Attachment, JsonForm, write_attachments};
 use crate::edit::RevHistory;
+use crate::error::Result;
 use crate::json::{JsonText, JsonWriter};
 use crate::revid::RevId;
 use crate::seq::Seq;
@@ -25,6 +27,13 @@ pub struct GetOptions {
     pub deleted_conflicts: bool,
     /// The sequence of the document's last change.
     pub local_seq: bool,
+    /// The contents of all attachments: each is [wanted](Attachment::wanted).
+    pub attachments: bool,
+    /// The contents of the attachments that are newer than the newest of these revisions which the leaf descends from;
+    /// of all where it descends from none. Goes before `attachments`.
+    pub atts_since: Option<Vec<RevId>>,
+    /// How the attachments that are packed are packed, in JSON.
+    pub att_encoding_info: bool,
 }
 
 /// Whether a revision's body can be read.
@@ -79,10 +88,35 @@ pub struct Document {
     pub deleted_conflicts: Option<Vec<RevId>>,
     /// The sequence of the document's last change, if asked for.
     pub local_seq: Option<Seq>,
+    /// Its attachments, in their order.
+    pub attachments: Vec<Attachment>,
+    /// Whether JSON says how attachments are packed.
+    pub att_encoding_info: bool,
+}
+
+/// What is stored of a leaf beside its row in `revisions`.
+#[derive(Clone, Debug)]
+pub(crate) struct Body {
+    pub(crate) text: JsonText,
+    pub(crate) attachments: Vec<Attachment>,
+}
+
+impl Body {
+    /// That of a tombstone without one.
+    pub(crate) fn empty() -> Body {
+        Body { text: JsonText::empty_object(), attachments: Vec::new() }
+    }
+
+    /// About how many bytes were read for it.
+    pub(crate) fn bytes_read(&self) -> usize {
+        const ATTACHMENT_BYTES: usize = 200;
+        self.text.len() + self.attachments.len() * ATTACHMENT_BYTES
+    }
 }
 
 impl Document {
-    pub(crate) fn new(id: String, rev: RevId, deleted: bool, body: JsonText) -> Self {
+    pub(crate) fn new(id: String, rev: RevId, deleted: bool, body: Body) -> Self {
+        let Body { text: body, attachments } = body;
         Document {
             id,
             rev,
@@ -93,12 +127,45 @@ impl Document {
             conflicts: None,
             deleted_conflicts: None,
             local_seq: None,
+            attachments,
+            att_encoding_info: false,
         }
     }
 
+    /// Marks the attachments whose contents are asked for; `history` gives the leaf and its ancestors.
+    pub(crate) fn mark_wanted(
+        &mut self,
+        options: &GetOptions,
+        history: impl FnOnce() -> Result<RevHistory>,
+    ) -> Result<()> {
+        if self.attachments.is_empty() {
+            return Ok(());
+        }
+        self.att_encoding_info = options.att_encoding_info;
+        let newer_than = match &options.atts_since {
+            Some(known) => history()?.newest_of(known),
+            None if options.attachments => None,
+            None => return Ok(()),
+        };
+        for attachment in &mut self.attachments {
+            attachment.wanted = newer_than.is_none_or(|position| attachment.revpos > position);
+        }
+        Ok(())
+    }
+
     /// Appends the document as CouchDB writes it: `_id`, `_rev`, the body's members, then the other
-    /// special ones.
+    /// special ones. Attachments have their data, where that was [loaded](crate::Documents::load_attachments), and are
+    /// stubs otherwise.
     pub fn write_json(&self, out: &mut Vec<u8>) {
+        self.write_json_as(out, JsonForm::Inline { encoding_info: self.att_encoding_info });
+    }
+
+    /// The same for the first part of a multipart body: the attachments that are wanted follow.
+    pub fn write_json_following(&self, out: &mut Vec<u8>) {
+        self.write_json_as(out, JsonForm::Follows);
+    }
+
+    fn write_json_as(&self, out: &mut Vec<u8>, form: JsonForm) {
         let mut json = JsonWriter::new(out);
         json.begin_object();
         json.name("_id").str(&self.id);
@@ -138,7 +205,15 @@ impl Document {
         if let Some(seq) = &self.local_seq {
             json.name("_local_seq").display(seq);
         }
+        write_attachments(&mut json, &self.attachments, form);
         json.end_object();
+    }
+
+    /// The document as [`write_json_following`](Self::write_json_following) writes it.
+    pub fn to_json_following(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.body.len() + self.id.len() + 96 + self.attachments.len() * 200);
+        self.write_json_following(&mut out);
+        out
     }
 
     /// The document as [`write_json`](Self::write_json) writes it.
@@ -188,8 +263,8 @@ mod tests {
     #[test]
     fn members_come_in_couchdbs_order() {
         let rev = |text: &str| RevId::parse(text).unwrap();
-        let mut document =
-            Document::new("a\"b".into(), rev("2-b"), true, JsonText::parse(br#"{"z":1,"a":2}"#).unwrap());
+        let body = |text: &str| Body { text: JsonText::parse(text.as_bytes()).unwrap(), attachments: Vec::new() };
+        let mut document = Document::new("a\"b".into(), rev("2-b"), true, body(r#"{"z":1,"a":2}"#));
         document.revisions =
             Some(RevHistory { position: 2, ids: vec![rev("2-b").into_hash(), rev("1-a").into_hash()] });
         document.revs_info = Some(vec![RevInfo { rev: rev("2-b"), status: RevStatus::Deleted }]);
@@ -202,7 +277,7 @@ mod tests {
                 + r#""_revs_info":[{"rev":"2-b","status":"deleted"}],"_conflicts":["1-c"],"#
                 + r#""_local_seq":"00000000000000000000000000"}"#
         );
-        let empty = Document::new("x".into(), rev("1-a"), false, JsonText::empty_object());
+        let empty = Document::new("x".into(), rev("1-a"), false, body("{}"));
         assert_eq!(empty.to_json(), br#"{"_id":"x","_rev":"1-a"}"#);
     }
 }

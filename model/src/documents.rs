@@ -83,6 +83,11 @@ impl<D: Database> Documents<D> {
         self.shared.max_document_size
     }
 
+    /// The largest attachment that is taken here, in bytes as they arrive.
+    pub fn max_attachment_size(&self) -> u64 {
+        self.shared.max_attachment_size
+    }
+
     pub(crate) fn keys(&self) -> &DatabaseKeys {
         &self.home.keys
     }

@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 
+use crate::attachments::{AttachmentEdit, read_attachments};
 use crate::error::{Error, ErrorKind, Result};
 use crate::json::{JsonKind, JsonRef, JsonText, SplitObject};
 use crate::limits::check_document_id;
@@ -37,6 +38,14 @@ impl RevHistory {
     pub fn leaf(&self) -> Option<RevId> {
         RevId::new(self.position, self.ids.first()?.clone()).ok()
     }
+
+    /// The position of the newest of its revisions that is one of these.
+    pub(crate) fn newest_of(&self, revs: &[RevId]) -> Option<u64> {
+        let positions = (0..=self.position).rev().zip(&self.ids);
+        let is_one =
+            |(position, id): &(u64, &RevHash)| revs.iter().any(|rev| rev.position() == *position && rev.hash() == *id);
+        positions.into_iter().find(is_one).map(|(position, _)| position)
+    }
 }
 
 /// One edit.
@@ -53,12 +62,14 @@ pub struct Edit {
     pub body: JsonText,
     /// Replicated: the revision and its ancestors.
     pub history: Option<RevHistory>,
+    /// The attachments, in their order. An edit without an attachment of the leaf that it replaces removes it.
+    pub attachments: Vec<AttachmentEdit>,
 }
 
 impl Edit {
     /// An edit that creates a document, or recreates it over tombstones.
     pub fn new(id: impl Into<String>, body: JsonText) -> Self {
-        Edit { id: id.into(), rev: None, deleted: false, body, history: None }
+        Edit { id: id.into(), rev: None, deleted: false, body, history: None, attachments: Vec::new() }
     }
 
     /// The same edit, on top of the leaf `rev`.
@@ -88,13 +99,14 @@ impl Edit {
     ///
     /// # Errors
     /// `bad_request` where it is no object, a revision is none, or a replicated edit has no
-    /// revision; `illegal_docid`; `doc_validation` for members with an underscore that CouchDB does not
-    /// know; 501 for attachments.
+    /// revision, or an attachment has no data; `illegal_docid`; `doc_validation` for members with an underscore that
+    /// CouchDB does not know.
     pub fn from_json(id: Option<&str>, json: &JsonText, mode: WriteMode) -> Result<Edit> {
         let split = json.split_top(is_special);
         let SplitObject { special, rest: body } =
             split.ok_or_else(|| Error::bad_request("Document must be a JSON object"))?;
         let (mut own_id, mut rev, mut deleted, mut history) = (None, None, false, None);
+        let mut attachments = Vec::new();
         for (name, value) in special {
             match name.as_ref() {
                 "_id" => own_id = Some(read_id(value)?),
@@ -104,7 +116,7 @@ impl Edit {
                     deleted = flag.ok_or_else(|| Error::doc_validation("Bad special document member: _deleted"))?;
                 }
                 "_revisions" => history = Some(read_history(value)?),
-                "_attachments" => refuse_attachments(value)?,
+                "_attachments" => attachments = read_attachments(value)?,
                 // What a read adds and a client may send back.
                 "_revs_info" | "_local_seq" | "_conflicts" | "_deleted_conflicts" => {}
                 other => return Err(bad_member(other)),
@@ -125,7 +137,7 @@ impl Edit {
             // CouchDB takes the first of them as the revision that is replaced.
             rev = history.leaf();
         }
-        Ok(Edit { id, rev, deleted, body, history })
+        Ok(Edit { id, rev, deleted, body, history, attachments })
     }
 
     /// The revision and the ancestors of a replicated edit.
@@ -213,14 +225,6 @@ fn read_history(value: JsonRef<'_>) -> Result<RevHistory> {
     Ok(RevHistory { position, ids: hashes })
 }
 
-fn refuse_attachments(value: JsonRef<'_>) -> Result<()> {
-    if value.members().next().is_none() && value.is_object() {
-        return Ok(());
-    }
-    let names: Vec<String> = value.members().map(|(name, _)| name.into_owned()).collect();
-    Err(ErrorKind::Attachments(names.join(", ")).into())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -274,7 +278,8 @@ mod tests {
             (r#"{"_revisions":{"start":"1"}}"#, 400, "doc_validation", "_revisions.start isn't an integer."),
             (r#"{"_revisions":{"start":1,"ids":{}}}"#, 400, "doc_validation", "_revisions.ids isn't a array."),
             (r#"{"_revisions":{"start":1,"ids":[2]}}"#, 400, "doc_validation", "RevId isn't a string"),
-            (r#"{"_attachments":{"a.txt":{}}}"#, 501, "not_implemented", "Attachments are not supported: a.txt"),
+            (r#"{"_attachments":{"a.txt":{}}}"#, 400, "bad_request", "Invalid attachment data for a.txt"),
+            (r#"{"_attachments":[]}"#, 400, "doc_validation", "Bad special document member: _attachments"),
         ] {
             let found = edit(json, WriteMode::Interactive).unwrap_err();
             assert_eq!((found.status(), found.error(), found.reason().as_ref()), (status, error, reason), "{json}");

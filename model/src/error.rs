@@ -21,6 +21,8 @@ pub enum NotFound {
     Deleted,
     /// The database.
     Database,
+    /// The attachment of a document that is there.
+    Attachment,
 }
 
 /// What went wrong, with what is needed to say so.
@@ -41,6 +43,7 @@ pub enum ErrorKind {
         NotFound::Missing => "missing",
         NotFound::Deleted => "deleted",
         NotFound::Database => "Database does not exist.",
+        NotFound::Attachment => "Document is missing attachment",
     })]
     NotFound(NotFound),
     /// The database exists already. 412.
@@ -61,9 +64,23 @@ pub enum ErrorKind {
     /// A document that is not one; the reason. 400.
     #[error("{0}")]
     DocValidation(Cow<'static, str>),
-    /// Attachments, which this version does not store. 501.
-    #[error("Attachments are not supported: {0}")]
-    Attachments(String),
+    /// An attachment over the limit; its name. 413.
+    #[error("{0}")]
+    AttachmentTooLarge(String),
+    /// An attachment of an edit stands for one that the replaced leaf does not have, or has from another revision. 412.
+    #[error("Invalid attachment stub in {id} for {name}")]
+    MissingStub {
+        /// The document.
+        id: String,
+        /// The attachment.
+        name: String,
+    },
+    /// The leaf whose attachment is to be changed is not there. 409.
+    #[error("missing_rev")]
+    MissingRev,
+    /// An upload that was given up, or took too long, before an edit named it. 503.
+    #[error("The upload is no longer there; send it again.")]
+    UploadGone,
     /// The database is in the last step of a relocation: read, and not written until that is done. 503.
     #[error("The database is about to move to another store and takes no writes for a moment; try again.")]
     Moving,
@@ -133,11 +150,10 @@ impl Error {
             | ErrorKind::BadRequest(_)
             | ErrorKind::DocValidation(_) => 400,
             ErrorKind::NotFound(_) => 404,
-            ErrorKind::Conflict => 409,
-            ErrorKind::FileExists | ErrorKind::Relocation(_) => 412,
-            ErrorKind::Moving | ErrorKind::Moved(_) | ErrorKind::Stopped => 503,
-            ErrorKind::DocumentTooLarge(_) => 413,
-            ErrorKind::Attachments(_) => 501,
+            ErrorKind::Conflict | ErrorKind::MissingRev => 409,
+            ErrorKind::FileExists | ErrorKind::Relocation(_) | ErrorKind::MissingStub { .. } => 412,
+            ErrorKind::Moving | ErrorKind::Moved(_) | ErrorKind::Stopped | ErrorKind::UploadGone => 503,
+            ErrorKind::DocumentTooLarge(_) | ErrorKind::AttachmentTooLarge(_) => 413,
             ErrorKind::Store(error) if error.is_retryable() || error.code() == kv_api::error::TRANSACTION_TIMED_OUT => {
                 503
             }
@@ -156,14 +172,17 @@ impl Error {
             ErrorKind::DocumentTooLarge(_) => "document_too_large",
             ErrorKind::BadRequest(_) => "bad_request",
             ErrorKind::Conflict => "conflict",
-            ErrorKind::NotFound(_) => "not_found",
+            ErrorKind::NotFound(_) | ErrorKind::MissingRev => "not_found",
+            ErrorKind::AttachmentTooLarge(_) => "attachment_too_large",
+            ErrorKind::MissingStub { .. } => "missing_stub",
             ErrorKind::FileExists => "file_exists",
             ErrorKind::IllegalDatabaseName(_) => "illegal_database_name",
             ErrorKind::DatabaseNameTooLong(_) => "database_name_too_long",
             ErrorKind::DocValidation(_) => "doc_validation",
-            ErrorKind::Attachments(_) => "not_implemented",
             ErrorKind::Relocation(_) => "precondition_failed",
-            ErrorKind::Moving | ErrorKind::Moved(_) | ErrorKind::Stopped => "service unavailable",
+            ErrorKind::Moving | ErrorKind::Moved(_) | ErrorKind::Stopped | ErrorKind::UploadGone => {
+                "service unavailable"
+            }
             ErrorKind::Store(_) if self.status() == 503 => "service unavailable",
             ErrorKind::Store(_)
             | ErrorKind::Corrupt(_)

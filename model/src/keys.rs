@@ -10,6 +10,7 @@
 //!       ├ (3, Milliseconds, Nonce)               transaction ids (RFC 003, option 3)
 //!       ├ (5)                                    the store's identity
 //!       ├ (6, Name)                              databases that are being copied here
+//!       ├ (7, Deadline, Number, Store)           uploads that no edit names yet
 //!       └ (4, Number) ┬ (0)                      instance: read by every transaction on the database
 //!         a database's│
 //!         prefix      ├ (1)                      security object
@@ -20,6 +21,9 @@
 //!                     ├ (6, DocID, NotDeleted, RevPosition, RevHash, …)     docs        RFC 004
 //!                     ├ (7, DocID)                                          all_docs
 //!                     ├ (8, DocID[, Part])                                  local documents
+//!                     ├ (9, Sha256, Length)                                 contents of attachments
+//!                     ├ (10, Store, Part)                                   their bytes
+//!                     ├ (11, Sha256, Length, DocID, NotDeleted, RevPosition, RevHash)   who refers to them
 //!                     └ (24 to 27, …)                                       rows of 4 to 7 that a repair moved
 //! ```
 //!
@@ -30,6 +34,7 @@
 use bytes::Bytes;
 use kv_api::{KeySelector, RangeRequest};
 
+use crate::attachments::{ContentId, StoreId};
 use crate::error::{Error, Result};
 use crate::limits::{MAX_DATABASE_NAME_BYTES, MAX_ID_BYTES};
 use crate::revid::{RevHash, RevId};
@@ -64,6 +69,8 @@ pub(crate) enum Key<'a> {
     Identity,
     /// How far the database of this name has been copied here.
     Arrival(&'a str),
+    /// An upload to the database of this number, kept until the deadline if no edit names it.
+    Staging { deadline_ms: u64, database: u64, store: &'a StoreId },
 }
 
 impl Key<'_> {
@@ -74,6 +81,7 @@ impl Key<'_> {
     const DATABASE: u64 = 4;
     const IDENTITY: u64 = 5;
     const ARRIVAL: u64 = 6;
+    const STAGING: u64 = 7;
 
     /// The bytes under `root`.
     pub(crate) fn under(self, root: &[u8]) -> Vec<u8> {
@@ -99,6 +107,12 @@ impl Key<'_> {
             Key::Arrival(name) => {
                 tuple::append_u64(&mut out, Self::ARRIVAL);
                 tuple::append_str(&mut out, cut(name, MAX_DATABASE_NAME_BYTES));
+            }
+            Key::Staging { deadline_ms, database, store } => {
+                tuple::append_u64(&mut out, Self::STAGING);
+                tuple::append_u64(&mut out, deadline_ms);
+                tuple::append_u64(&mut out, database);
+                tuple::append_bytes(&mut out, store);
             }
         }
         out
@@ -128,6 +142,69 @@ impl Key<'_> {
         let mut end = begin.clone();
         tuple::append_u64(&mut end, time_ms);
         (begin, end)
+    }
+
+    /// The keys of all uploads, and of those whose deadline is before `time_ms`.
+    pub(crate) fn stagings(root: &[u8], before_ms: Option<u64>) -> (Vec<u8>, Vec<u8>) {
+        let mut begin = root.to_vec();
+        tuple::append_u64(&mut begin, Self::STAGING);
+        let mut end = end_of(&begin);
+        if let Some(time_ms) = before_ms {
+            end.pop();
+            tuple::append_u64(&mut end, time_ms);
+        }
+        (begin, end)
+    }
+
+    /// The database's number and the store in the key of an upload.
+    pub(crate) fn read_staging(root: &[u8], key: &[u8]) -> Result<(u64, StoreId)> {
+        let mut reader = Reader::new(key.strip_prefix(root).ok_or_else(|| misplaced(key))?);
+        let (_, _deadline) = (reader.int()?, reader.int()?);
+        let database = reader.int()?;
+        let store = StoreId::try_from(reader.bytes()?.as_ref()).map_err(|_| misplaced(key))?;
+        reader.end()?;
+        Ok((database, store))
+    }
+}
+
+/// What the rows of a database are of. Whoever walks, copies or deletes a whole database matches it exhaustively, so
+/// that a new kind of row is forgotten nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Subspace {
+    Instance,
+    Security,
+    Last,
+    Stats,
+    Revisions,
+    Changes,
+    Docs,
+    AllDocs,
+    Local,
+    Contents,
+    Chunks,
+    References,
+}
+
+impl Subspace {
+    /// All of them, in the order of their keys.
+    pub(crate) const ALL: [Subspace; 12] = [
+        Subspace::Instance,
+        Subspace::Security,
+        Subspace::Last,
+        Subspace::Stats,
+        Subspace::Revisions,
+        Subspace::Changes,
+        Subspace::Docs,
+        Subspace::AllDocs,
+        Subspace::Local,
+        Subspace::Contents,
+        Subspace::Chunks,
+        Subspace::References,
+    ];
+
+    /// The first element of its keys.
+    const fn number(self) -> u64 {
+        self as u64
     }
 }
 
@@ -170,32 +247,53 @@ pub(crate) enum DatabaseKey<'a> {
     Locals,
     /// A local document; the parts of its body stand below it.
     Local(&'a str),
-    /// All revisions.
-    Revisions,
+    /// Everything of a subspace.
+    All(Subspace),
+    /// The attachments of one revision, in parts below it: the last of the revision's rows.
+    Attachments(&'a str, &'a Leaf),
+    /// A content.
+    Content(&'a ContentId),
+    /// The bytes of a content, in parts.
+    ChunksOf(&'a StoreId),
+    /// One part of them.
+    Chunk(&'a StoreId, u64),
+    /// Who refers to a content.
+    ReferencesTo(&'a ContentId),
+    /// That a revision refers to a content.
+    Reference(&'a ContentId, &'a str, &'a Leaf),
 }
 
 /// How much higher the subspace is where a repair moves a row that cannot be read.
 const MOVED: u8 = 20;
 
-const INSTANCE: u64 = 0;
-const SECURITY: u64 = 1;
-const LAST: u64 = 2;
-const STATS: u64 = 3;
-const REVISIONS: u64 = 4;
-const CHANGES: u64 = 5;
-const DOCS: u64 = 6;
-const ALL_DOCS: u64 = 7;
-const LOCAL: u64 = 8;
+const INSTANCE: u64 = Subspace::Instance.number();
+const SECURITY: u64 = Subspace::Security.number();
+const LAST: u64 = Subspace::Last.number();
+const STATS: u64 = Subspace::Stats.number();
+const REVISIONS: u64 = Subspace::Revisions.number();
+const CHANGES: u64 = Subspace::Changes.number();
+const DOCS: u64 = Subspace::Docs.number();
+const ALL_DOCS: u64 = Subspace::AllDocs.number();
+const LOCAL: u64 = Subspace::Local.number();
+const CONTENTS: u64 = Subspace::Contents.number();
+const CHUNKS: u64 = Subspace::Chunks.number();
+const REFERENCES: u64 = Subspace::References.number();
 
 /// A database's prefix, and the keys under it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DatabaseKeys {
     prefix: Bytes,
+    number: u64,
 }
 
 impl DatabaseKeys {
     pub(crate) fn new(root: &[u8], number: u64) -> Self {
-        DatabaseKeys { prefix: Key::Database(number).under(root).into() }
+        DatabaseKeys { prefix: Key::Database(number).under(root).into(), number }
+    }
+
+    /// The database's number.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
     }
 
     /// Writes `key` into `out`, replacing what was there: one buffer serves many keys.
@@ -212,7 +310,7 @@ impl DatabaseKeys {
             DatabaseKey::Security => tuple::append_u64(out, SECURITY),
             DatabaseKey::Last => tuple::append_u64(out, LAST),
             DatabaseKey::Stats => tuple::append_u64(out, STATS),
-            DatabaseKey::Revisions => tuple::append_u64(out, REVISIONS),
+            DatabaseKey::All(subspace) => tuple::append_u64(out, subspace.number()),
             DatabaseKey::RevisionsOf(id) => push_id(out, REVISIONS, id),
             DatabaseKey::Revision(id, leaf) => {
                 push_id(out, REVISIONS, id);
@@ -241,6 +339,27 @@ impl DatabaseKeys {
             DatabaseKey::AllDoc(id) => push_id(out, ALL_DOCS, id),
             DatabaseKey::Locals => tuple::append_u64(out, LOCAL),
             DatabaseKey::Local(id) => push_id(out, LOCAL, id),
+            DatabaseKey::Attachments(id, leaf) => {
+                push_id(out, DOCS, id);
+                push_leaf(out, leaf);
+                out.push(ATTACHMENTS);
+            }
+            DatabaseKey::Content(content) => push_content(out, CONTENTS, content),
+            DatabaseKey::ChunksOf(store) => {
+                tuple::append_u64(out, CHUNKS);
+                tuple::append_bytes(out, store);
+            }
+            DatabaseKey::Chunk(store, part) => {
+                tuple::append_u64(out, CHUNKS);
+                tuple::append_bytes(out, store);
+                tuple::append_u64(out, part);
+            }
+            DatabaseKey::ReferencesTo(content) => push_content(out, REFERENCES, content),
+            DatabaseKey::Reference(content, id, leaf) => {
+                push_content(out, REFERENCES, content);
+                tuple::append_str(out, cut(id, MAX_ID_BYTES));
+                push_leaf(out, leaf);
+            }
         }
     }
 
@@ -294,13 +413,6 @@ impl DatabaseKeys {
         let subspace = moved.get_mut(self.prefix.len() + 1)?;
         *subspace = subspace.checked_add(MOVED)?.checked_add(earlier.checked_mul(4)?)?;
         Some(moved)
-    }
-
-    /// Behind all rows that the layer reads, and before those that a repair moved.
-    pub(crate) fn before_moved(&self) -> Vec<u8> {
-        let mut end = self.prefix.to_vec();
-        tuple::append_u64(&mut end, REVISIONS + u64::from(MOVED));
-        end
     }
 
     /// The elements of a key after the database's prefix and the subspace, if that is `subspace`.
@@ -363,6 +475,35 @@ impl DatabaseKeys {
         Ok(id)
     }
 
+    /// The content in a key of `contents`.
+    #[cfg_attr(not(test), expect(dead_code, reason = "a check is to read it"))]
+    pub(crate) fn read_content(&self, key: &[u8]) -> Result<ContentId> {
+        let mut reader = self.inside(key, CONTENTS)?;
+        let content = read_content(&mut reader)?;
+        reader.end()?;
+        Ok(content)
+    }
+
+    /// The store and the part in a key of `chunks`.
+    pub(crate) fn read_chunk(&self, key: &[u8]) -> Result<(StoreId, u64)> {
+        let mut reader = self.inside(key, CHUNKS)?;
+        let store = StoreId::try_from(reader.bytes()?.as_ref()).map_err(|_| misplaced(key))?;
+        let part = reader.int()?;
+        reader.end()?;
+        Ok((store, part))
+    }
+
+    /// The content, the document and the leaf in a key of `references`.
+    #[cfg_attr(not(test), expect(dead_code, reason = "a check is to read it"))]
+    pub(crate) fn read_reference(&self, key: &[u8]) -> Result<(ContentId, String, Leaf)> {
+        let mut reader = self.inside(key, REFERENCES)?;
+        let content = read_content(&mut reader)?;
+        let id = reader.str()?.into_owned();
+        let leaf = read_leaf(&mut reader)?;
+        reader.end()?;
+        Ok((content, id, leaf))
+    }
+
     /// The local document in a key, and the part, if it is one of a body's.
     pub(crate) fn read_local(&self, key: &[u8]) -> Result<(String, Option<u64>)> {
         let mut reader = self.inside(key, LOCAL)?;
@@ -392,6 +533,17 @@ fn push_id(out: &mut Vec<u8>, subspace: u64, id: &str) {
 /// limit as the whole text does.
 fn cut(text: &str, limit: usize) -> &str {
     if text.len() <= limit { text } else { &text[..text.ceil_char_boundary(limit + 1)] }
+}
+
+fn push_content(out: &mut Vec<u8>, subspace: u64, content: &ContentId) {
+    tuple::append_u64(out, subspace);
+    tuple::append_bytes(out, &content.sha256);
+    tuple::append_u64(out, content.length);
+}
+
+fn read_content(reader: &mut Reader<'_>) -> Result<ContentId> {
+    let sha256 = reader.bytes()?.as_ref().try_into().map_err(|_| Error::corrupt("a content's hash of wrong length"))?;
+    Ok(ContentId { sha256, length: reader.int()? })
 }
 
 fn push_leaf(out: &mut Vec<u8>, leaf: &Leaf) {
@@ -440,6 +592,10 @@ pub(crate) fn end_of(key: &[u8]) -> Vec<u8> {
     end
 }
 
+/// The element, `true`, that follows a leaf's in the keys of its attachments. Bodies have strings, integers or nothing
+/// there, which all sort before it.
+pub(crate) const ATTACHMENTS: u8 = 0x27;
+
 /// What [`end_of`] appends.
 pub(crate) const BEYOND: u8 = 0xff;
 
@@ -465,6 +621,8 @@ mod tests {
         let keys = DatabaseKeys::new(b"", 300);
         let (leaf, id) = (leaf(), "a\0ö");
         let hash = TupleBytes::from(leaf.rev.hash().as_bytes());
+        let content = ContentId { sha256: [0; 32], length: 300 };
+        let sha256 = TupleBytes::from(&content.sha256[..]);
         let stamp = [7; STAMP_LEN];
         let in_tuple = Versionstamp::complete([7; 10], 0x0707);
         for (key, expected) in [
@@ -477,6 +635,13 @@ mod tests {
             (keys.key(DatabaseKey::Doc(id, &leaf)), pack(&(4, 300, 6, id, true, 1, &hash))),
             (keys.key(DatabaseKey::AllDoc(id)), pack(&(4, 300, 7, id))),
             (keys.key(DatabaseKey::Local(id)), pack(&(4, 300, 8, id))),
+            (keys.key(DatabaseKey::Attachments(id, &leaf)), pack(&(4, 300, 6, id, true, 1, &hash, true))),
+            (keys.key(DatabaseKey::Content(&content)), pack(&(4, 300, 9, &sha256, 300))),
+            (keys.key(DatabaseKey::Chunk(&[8; 16], 3)), pack(&(4, 300, 10, TupleBytes::from(&[8; 16][..]), 3))),
+            (
+                keys.key(DatabaseKey::Reference(&content, id, &leaf)),
+                pack(&(4, 300, 11, &sha256, 300, id, true, 1, &hash)),
+            ),
             (Key::Format.under(b""), pack(&(0,))),
             (Key::Catalog("db").under(b""), pack(&(1, "db"))),
             (Key::Allocator.under(b""), pack(&(2,))),
@@ -486,6 +651,10 @@ mod tests {
             ),
             (Key::Identity.under(b""), pack(&(5,))),
             (Key::Arrival("db").under(b""), pack(&(6, "db"))),
+            (
+                Key::Staging { deadline_ms: 70_000, database: 300, store: &[8; 16] }.under(b""),
+                pack(&(7, 70_000, 300, TupleBytes::from(&[8; 16][..]))),
+            ),
         ] {
             assert_eq!(key, expected);
         }
@@ -509,8 +678,26 @@ mod tests {
         let seq = Seq::new(3, &[9; STAMP_LEN]);
         assert_eq!(keys.read_change(&keys.key(DatabaseKey::Change(seq))).unwrap(), seq);
         assert_eq!(keys.read_all_doc(&keys.key(DatabaseKey::AllDoc("x"))).unwrap(), "x");
+        let (content, store) = (ContentId { sha256: [0; 32], length: 0 }, [0; 16]);
+        assert_eq!(keys.read_content(&keys.key(DatabaseKey::Content(&content))).unwrap(), content);
+        assert_eq!(keys.read_chunk(&keys.key(DatabaseKey::Chunk(&store, 256))).unwrap(), (store, 256));
+        let dead = Leaf { not_deleted: false, rev: "12-x".parse().unwrap() };
+        let reference = keys.key(DatabaseKey::Reference(&content, "a\0", &dead));
+        assert_eq!(keys.read_reference(&reference).unwrap(), (content, "a\0".to_owned(), dead));
+        let staging = Key::Staging { deadline_ms: 1 << 40, database: 300, store: &store }.under(b"root");
+        assert_eq!(Key::read_staging(b"root", &staging).unwrap(), (300, store));
+        let (begin, end) = Key::stagings(b"root", Some((1 << 40) + 1));
+        assert!(begin < staging && staging < end && staging > Key::stagings(b"root", Some(1 << 40)).1);
         assert!(is_instance_key(&DatabaseKeys::new(b"", 9).key(DatabaseKey::Instance)));
         assert!(!is_instance_key(&DatabaseKeys::new(b"", 9).key(DatabaseKey::Security)));
+    }
+
+    #[test]
+    fn subspaces_are_numbered_in_their_order() {
+        for (at, subspace) in (0u64..).zip(Subspace::ALL) {
+            assert_eq!(subspace.number(), at);
+        }
+        assert_eq!(Subspace::ALL.last(), Some(&Subspace::References), "the last one of the enum");
     }
 
     #[test]
@@ -545,10 +732,7 @@ mod tests {
     #[test]
     fn moved_rows_stand_behind_all_others() {
         let keys = DatabaseKeys::new(b"root", 300);
-        let bound = keys.before_moved();
-        let of_all =
-            [DatabaseKey::Instance, DatabaseKey::Local("x"), DatabaseKey::AllDocs].map(|key| keys.bounds(key).1);
-        assert!(of_all.iter().all(|end| *end <= bound));
+        let bound = Subspace::ALL.into_iter().map(|subspace| keys.bounds(DatabaseKey::All(subspace)).1).max().unwrap();
         for key in [DatabaseKey::RevisionsOf("a"), DatabaseKey::Changes, DatabaseKey::DocsOf("a"), DatabaseKey::AllDocs]
         {
             let key = keys.key(key);
@@ -588,7 +772,7 @@ mod tests {
         assert!(is_drawn(&keys.key(DatabaseKey::Change(seq))));
         let mut row = Vec::new();
         let crown = PendingCrown { incarnation: 0, edit: 0, branches: 1 };
-        Branch::append_winner(&mut row, crown, 2, &Ancestors::EMPTY);
+        Branch::append_winner(&mut row, crown, 2, &Ancestors::EMPTY, false);
         assert!(is_drawn(&row), "{row:02x?}");
     }
 }

@@ -10,6 +10,7 @@ mod tuple;
 
 // The operations.
 mod all_docs;
+mod attachments;
 mod batch;
 mod blob;
 mod branch;
@@ -53,6 +54,10 @@ pub use json::{
 pub use revid::{InvalidRev, MAX_REV_HASH_BYTES, RevHash, RevId};
 
 pub use all_docs::{AllDocs, AllDocsEntry, AllDocsRequest, AllDocsRow};
+pub use attachments::{
+    Attachment, AttachmentEdit, AttachmentReader, AttachmentSource, Content, Encoding, Follows, Upload, UploadAs,
+    check_attachment_name,
+};
 pub use catalog::{CreateOptions, FORMAT_VERSION, Layer, LayerOptions, NameRange};
 pub use changes::{Change, ChangesBatch, ChangesRequest, Since, Style};
 pub use check::{CheckProgress, CheckReport, Problem, Repair, RepairReport};

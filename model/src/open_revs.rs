@@ -19,10 +19,9 @@ use kv_api::{Database, Read, Transaction};
 
 use crate::batch::{BODIES_AT_ONCE, Batch};
 use crate::branch::Branch;
-use crate::document::{BulkGet, Document, GetOptions, OpenRev, OpenRevs};
+use crate::document::{Body, BulkGet, Document, GetOptions, OpenRev, OpenRevs};
 use crate::documents::Documents;
 use crate::error::{Error, Result, alone};
-use crate::json::JsonText;
 use crate::keys::{DatabaseKey, Leaf};
 use crate::limits::check_document_id;
 use crate::read::{Tree, body_of, body_or_empty, history};
@@ -53,7 +52,7 @@ struct One<B, G> {
 /// A leaf that was found.
 struct Opened {
     branch: Branch,
-    body: Option<JsonText>,
+    body: Option<Body>,
 }
 
 impl Opened {
@@ -162,7 +161,7 @@ impl<D: Database> Documents<D> {
             One {
                 live_body: body_of(&transaction, keys, id, &live),
                 tombstone: row(id, &dead),
-                live: options.revs.then(|| row(id, &live)),
+                live: (options.revs || options.atts_since.is_some()).then(|| row(id, &live)),
                 rev: rev.clone(),
             }
         };
@@ -184,7 +183,7 @@ impl<D: Database> Documents<D> {
             }
             let found = alone(look(first).await)?;
             let read = |answer: &Answer| match answer {
-                Answer::Leaf(Opened { branch, body }) => branch.row_bytes() + body.as_ref().map_or(0, JsonText::len),
+                Answer::Leaf(Opened { branch, body }) => branch.row_bytes() + body.as_ref().map_or(0, Body::bytes_read),
                 Answer::Missing(_) => 0,
             };
             batch.add(found.iter().flatten().map(read).sum());
@@ -241,7 +240,7 @@ impl<D: Database> Documents<D> {
                             break;
                         }
                         let body = body.await?;
-                        batch.add(body.as_ref().map_or(0, JsonText::len));
+                        batch.add(body.as_ref().map_or(0, Body::bytes_read));
                         read.push(body);
                     }
                     Ok(read)
@@ -266,7 +265,7 @@ fn no_body(leaf: &Leaf) -> Error {
 
 async fn look<B, G, T>(first: First<B, G, T>) -> Result<Vec<Answer>>
 where
-    B: Future<Output = Result<Option<JsonText>>>,
+    B: Future<Output = Result<Option<Body>>>,
     G: Future<Output = kv_api::Result<Option<Bytes>>>,
     T: Future<Output = Result<Vec<Branch>>>,
 {
@@ -303,7 +302,7 @@ where
 
 async fn look_at<B, G>(one: One<B, G>) -> Result<Answer>
 where
-    B: Future<Output = Result<Option<JsonText>>>,
+    B: Future<Output = Result<Option<Body>>>,
     G: Future<Output = kv_api::Result<Option<Bytes>>>,
 {
     let (body, tombstone) = (one.live_body.await?, one.tombstone.await?);
@@ -315,7 +314,7 @@ where
         let leaf = Leaf { not_deleted: true, rev: one.rev };
         let branch = match row {
             Some(row) => Branch::read(leaf, &row)?,
-            None => Branch::bare(leaf, body.len() as u64),
+            None => Branch::bare(leaf, body.text.len() as u64),
         };
         return Ok(Answer::Leaf(Opened { branch, body: Some(body) }));
     }
@@ -335,8 +334,9 @@ impl Answer {
         }
         let body = body_or_empty(&branch.leaf, body)?;
         let revisions = options.revs.then(|| history(&branch)).transpose()?;
-        let mut document = Document::new(id.to_owned(), branch.leaf.rev, !branch.leaf.not_deleted, body);
+        let mut document = Document::new(id.to_owned(), branch.leaf.rev.clone(), !branch.leaf.not_deleted, body);
         document.revisions = revisions;
+        document.mark_wanted(options, || history(&branch))?;
         Ok(OpenRev::Found(document))
     }
 }

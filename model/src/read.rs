@@ -19,14 +19,14 @@ use std::future::Future;
 
 use kv_api::{Database, KeyValue, RangeRequest, Read, Transaction, TransactionExt};
 
+use crate::attachments::{read_list, split_rows};
 use crate::batch::FIRST_BYTES;
 use crate::body::{CorruptDocument, decode_rows};
 use crate::branch::Branch;
-use crate::document::{Document, GetOptions, OpenRev, OpenRevs, RevInfo, RevStatus};
+use crate::document::{Body, Document, GetOptions, OpenRev, OpenRevs, RevInfo, RevStatus};
 use crate::documents::Documents;
 use crate::edit::RevHistory;
 use crate::error::{Error, NotFound, Result};
-use crate::json::JsonText;
 use crate::keys::{DatabaseKey, DatabaseKeys, Leaf};
 use crate::limits::check_document_id;
 use crate::revid::RevId;
@@ -54,7 +54,13 @@ impl<D: Database> Documents<D> {
         match found.drain(..).next() {
             Some(OpenRev::Found(document)) => Ok(document),
             _ if options.latest => {
-                let options = GetOptions { revs: options.revs, ..GetOptions::default() };
+                let options = GetOptions {
+                    revs: options.revs,
+                    attachments: options.attachments,
+                    atts_since: options.atts_since.clone(),
+                    att_encoding_info: options.att_encoding_info,
+                    ..GetOptions::default()
+                };
                 self.read(|transaction| self.winner(transaction, id, &options)).await
             }
             Some(OpenRev::Missing(_)) | None => Err(Error::not_found(NotFound::Missing)),
@@ -76,9 +82,15 @@ impl<D: Database> Documents<D> {
             }));
         };
         let mut document = Document::new(id.to_owned(), leaf.rev, false, body);
-        if let Some(tree) = tree {
-            add_meta(&mut document, &tree.await?, options)?;
-        }
+        let tree = match tree {
+            Some(tree) => {
+                let tree = tree.await?;
+                add_meta(&mut document, &tree, options)?;
+                tree
+            }
+            None => Vec::new(),
+        };
+        document.mark_wanted(options, || history_of(tree.first()))?;
         Ok(document)
     }
 }
@@ -88,7 +100,7 @@ fn last_live<T: Transaction>(
     transaction: &T,
     keys: &DatabaseKeys,
     id: &str,
-) -> impl Future<Output = Result<Option<(Leaf, JsonText)>>> + Send + use<T> {
+) -> impl Future<Output = Result<Option<(Leaf, Body)>>> + Send + use<T> {
     let (begin, end) = keys.bounds(DatabaseKey::DocsOfKind(id, true));
     // The flag of live leaves is one byte behind the document's own prefix.
     let document = begin.len() - 1;
@@ -109,13 +121,15 @@ fn last_live<T: Transaction>(
     }
 }
 
-/// Puts a body together from its rows.
-pub(crate) fn decode(prefix: &[u8], rows: &[KeyValue]) -> Result<JsonText> {
+/// Puts a body together from its rows, and reads the attachments in the last of them.
+pub(crate) fn decode(prefix: &[u8], rows: &[KeyValue]) -> Result<Body> {
+    let (rows, list) = split_rows(prefix.len(), rows);
     let pairs = rows.iter().map(|row| (row.key.as_ref(), row.value.as_ref()));
-    decode_rows(prefix.len(), pairs).map_err(|error| {
+    let text = decode_rows(prefix.len(), pairs).map_err(|error| {
         let what = format!("{} at {}", error, prefix.escape_ascii());
         if error == CorruptDocument::UNKNOWN_FORMAT { Error::unknown_format(what) } else { Error::corrupt(what) }
-    })
+    })?;
+    Ok(Body { text, attachments: read_list(prefix.len(), list)? })
 }
 
 /// Reads the body of a leaf; the first read is issued by the call, and is as long as one of many that are read
@@ -125,7 +139,7 @@ pub(crate) fn body_of<T: Transaction>(
     keys: &DatabaseKeys,
     id: &str,
     leaf: &Leaf,
-) -> impl Future<Output = Result<Option<JsonText>>> + Send + use<T> {
+) -> impl Future<Output = Result<Option<Body>>> + Send + use<T> {
     let (prefix, end) = keys.bounds(DatabaseKey::Doc(id, leaf));
     let range = RangeRequest::keys(prefix.clone(), end);
     let first = transaction.get_range(&range.clone().target_bytes(FIRST_BYTES), Read::Snapshot);
@@ -142,10 +156,10 @@ pub(crate) fn body_of<T: Transaction>(
 }
 
 /// The body of a leaf whose rows were read: a tombstone without rows has an empty one.
-pub(crate) fn body_or_empty(leaf: &Leaf, body: Option<JsonText>) -> Result<JsonText> {
+pub(crate) fn body_or_empty(leaf: &Leaf, body: Option<Body>) -> Result<Body> {
     match body {
         Some(body) => Ok(body),
-        None if !leaf.not_deleted => Ok(JsonText::empty_object()),
+        None if !leaf.not_deleted => Ok(Body::empty()),
         None => Err(Error::corrupt(format!("there is no body at {}", leaf.rev))),
     }
 }
@@ -163,7 +177,7 @@ impl Tree {
     pub(crate) fn wanted_by(options: &GetOptions) -> Option<Tree> {
         if options.conflicts || options.deleted_conflicts {
             Some(Tree::Whole)
-        } else if options.revs || options.revs_info || options.local_seq {
+        } else if options.revs || options.revs_info || options.local_seq || options.atts_since.is_some() {
             Some(Tree::Winner)
         } else {
             None
@@ -187,6 +201,11 @@ impl Tree {
 /// The branch as `_revisions`.
 pub(crate) fn history(branch: &Branch) -> Result<RevHistory> {
     Ok(RevHistory { position: branch.leaf.rev.position(), ids: branch.path()? })
+}
+
+/// The same of a branch that must be there.
+pub(crate) fn history_of(branch: Option<&Branch>) -> Result<RevHistory> {
+    branch.map_or_else(|| Err(Error::corrupt("there is a body and no revision")), history)
 }
 
 /// Adds what was asked for; `branches` begin with the winner.

@@ -17,7 +17,8 @@
 //! Ids carry the time their run began. A run gives up [`DEADLINE_MS`] after that. Ids that are older than
 //! [`EXPIRED_AFTER_MS`] have expired: no run asks for them any more. Every [`RUNS_BETWEEN_CLEARING`] runs one clears
 //! expired ids in its own transaction, up to [`CLEARED_AT_ONCE`] of them, which is more than came in between. So
-//! whoever writes tidies up, and nobody has to be started for it.
+//! whoever writes tidies up, and nobody has to be started for it. The same runs sweep uploads that nobody named
+//! ([`attachments`](crate::attachments)), in a transaction of their own.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use kv_api::{Database, RangeRequest, Read, Transaction, error};
 
+use crate::attachments::sweep;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::keys::Key;
@@ -155,6 +157,10 @@ impl<D: Database> Guard<D> {
                 tuple::append_u64(&mut row, attempt);
                 transaction.set(&id, &row);
                 match transaction.commit().await {
+                    Ok(()) if clears => {
+                        Box::pin(sweep(&self.engine, &self.root, began)).await;
+                        return Ok(value);
+                    }
                     Ok(()) => return Ok(value),
                     Err(failure) => {
                         if failure.is_maybe_committed() {

@@ -1,5 +1,6 @@
 //! One file for each subject.
 
+pub(crate) mod attachments;
 pub(crate) mod bulk;
 pub(crate) mod catalog;
 pub(crate) mod changes;

@@ -290,6 +290,8 @@ fn read_as(id: &str, branch: &Branch) -> Document {
         conflicts: None,
         deleted_conflicts: None,
         local_seq: None,
+        attachments: Vec::new(),
+        att_encoding_info: false,
     }
 }
 

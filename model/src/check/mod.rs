@@ -31,7 +31,7 @@ use crate::documents::Documents;
 use crate::error::{Result, alone};
 use crate::info::{Stats, read_last};
 use crate::instance::{Access, Instance};
-use crate::keys::{DatabaseKey, Leaf};
+use crate::keys::{DatabaseKey, Leaf, Subspace};
 use crate::read::{Tree, decode};
 use crate::revid::RevId;
 use crate::seq::Seq;
@@ -202,7 +202,8 @@ impl<D: Database> Documents<D> {
     async fn page(&self, transaction: D::Transaction, after: Option<&str>, rows: usize) -> Result<Page> {
         let keys = self.keys();
         let instance = self.instance(&transaction, Read::Snapshot);
-        let request = self.after(DatabaseKey::Revisions, DatabaseKey::RevisionsOf, after, None).limit(rows);
+        let request =
+            self.after(DatabaseKey::All(Subspace::Revisions), DatabaseKey::RevisionsOf, after, None).limit(rows);
         let mut revisions = transaction.get_range(&request, Read::Snapshot).await?;
         instance.await?;
         if let Some(fit) = self.fitting(&revisions.rows) {
@@ -485,9 +486,9 @@ impl Document {
                 None => {}
                 Some(_) if branch.size == 0 => report.add(Some(id), format!("has a body at {rev}, said to have none")),
                 Some(body) => match body.rows.first().map(|row| decode(&row.key[..body.prefix], &body.rows)) {
-                    Some(Ok(text)) if text.len() as u64 == branch.size => {}
-                    Some(Ok(text)) => {
-                        let (found, size) = (text.len(), branch.size);
+                    Some(Ok(found)) if found.text.len() as u64 == branch.size => {}
+                    Some(Ok(found)) => {
+                        let (found, size) = (found.text.len(), branch.size);
                         report.add(Some(id), format!("its body at {rev} has {found} bytes, said to have {size}"));
                     }
                     Some(Err(error)) => report.add(Some(id), format!("its body at {rev}: {}", error.reason())),

@@ -314,7 +314,7 @@ fn sort_out(keys: &DatabaseKeys, id: &str, revisions: Vec<KeyValue>, docs: Vec<K
         let rows = bodies.remove(&leaf).unwrap_or_default();
         let body = (!rows.is_empty()).then(|| decode(&keys.key(DatabaseKey::Doc(id, &leaf)), &rows));
         let size = match body {
-            Some(Ok(text)) => Some(text.len() as u64),
+            Some(Ok(body)) => Some(body.text.len() as u64),
             Some(Err(error)) => {
                 unless_unknown(error)?;
                 sorted.moved.extend(rows);

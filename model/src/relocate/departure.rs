@@ -10,7 +10,7 @@ use crate::documents::Documents;
 use crate::error::{Error, ErrorKind, NotFound, Result};
 use crate::info::{Stats, read_last};
 use crate::instance::{Access, Instance, State};
-use crate::keys::{DatabaseKey, Key};
+use crate::keys::{DatabaseKey, Key, Subspace};
 use crate::reading;
 use crate::seq::Seq;
 
@@ -163,20 +163,35 @@ impl<D: Database> Departing<D> {
     pub(super) async fn delete_rows(&self) -> Result<()> {
         let keys = self.documents.keys();
         let key = keys.key(DatabaseKey::Instance);
-        let (security, security_end) = keys.bounds(DatabaseKey::Security);
-        let (stats, end) = (keys.key(DatabaseKey::Stats), keys.before_moved());
+        let goes = |subspace: &Subspace| match subspace {
+            // They say where it went, and wake whoever waits for it.
+            Subspace::Instance | Subspace::Last => false,
+            Subspace::Security
+            | Subspace::Stats
+            | Subspace::Revisions
+            | Subspace::Changes
+            | Subspace::Docs
+            | Subspace::AllDocs
+            | Subspace::Local
+            | Subspace::Contents
+            | Subspace::Chunks
+            | Subspace::References => true,
+        };
+        let ranges = Subspace::ALL.into_iter().filter(goes).map(|subspace| keys.bounds(DatabaseKey::All(subspace)));
+        let ranges: Vec<(Vec<u8>, Vec<u8>)> = ranges.collect();
         Runner::new(self.layer.engine())
             .option(RETRIES)
             .run(|transaction, _| {
                 let row = transaction.get(&key, Read::Serializable);
-                let (security, security_end, stats, end) = (&security, &security_end, &stats, &end);
+                let ranges = &ranges;
                 async move {
                     let instance = own(row.await?.as_deref(), self.place.instance_id)?;
                     if !matches!(instance.state, State::Moved { .. }) {
                         return Err(Error::relocation("The database has not left: nothing of it is deleted."));
                     }
-                    transaction.clear_range(security, security_end);
-                    transaction.clear_range(stats, end);
+                    for (begin, end) in ranges {
+                        transaction.clear_range(begin, end);
+                    }
                     Ok(())
                 }
             })

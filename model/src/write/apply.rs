@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!  revisions   clear the row extended         set the new winner's, with the pending versionstamp
-//!  docs        clear the body extended        set the new body's rows
+//!  docs        clear the body extended        set the new body's rows, and those of its attachments
 //!  changes     clear the document's old row   set the new one, its key with the pending versionstamp
 //!  all_docs    set the winner, or clear it
 //! ```
@@ -66,6 +66,8 @@ struct Written {
     revisions: Range<usize>,
     /// The bodies of the added leaves, in [`Writer::bodies`].
     bodies: Range<usize>,
+    /// The lists of their attachments.
+    lists: Vec<RowWrite>,
     all_docs: Option<Encoded>,
 }
 
@@ -94,8 +96,9 @@ impl<'a, T: Transaction> Writer<'a, T> {
     }
 
     /// Writes the plan of the document at this place, below how many there are at most. They are numbered as they
-    /// come. `bodies` says which are those of the added leaves that have one, in their order.
-    pub(super) fn apply(&mut self, place: usize, id: &str, plan: &Plan, bodies: Range<usize>) {
+    /// come. `bodies` says which are those of the added leaves that have one, in their order; `lists` are the rows of
+    /// their attachments.
+    pub(super) fn apply(&mut self, place: usize, id: &str, plan: &Plan, bodies: Range<usize>, lists: Vec<RowWrite>) {
         for branch in &plan.removed {
             self.remove(id, branch);
         }
@@ -110,19 +113,20 @@ impl<'a, T: Transaction> Writer<'a, T> {
         let crown = PendingCrown { incarnation: self.instance.incarnation, edit, branches: plan.branches };
         let mut rows = Rows::for_plan(self.keys, id, plan);
         let crown_of = |leaf: &Leaf| (plan.winner.as_ref() == Some(leaf)).then_some(crown);
-        let added = plan.added.iter().map(|new| (&new.leaf, new.size, &new.ancestors));
-        let changed = plan.changed.iter().map(|branch| (&branch.leaf, branch.size, &branch.ancestors));
+        let added = plan.added.iter().map(|new| (&new.leaf, new.size, &new.ancestors, new.attachments));
+        let changed =
+            plan.changed.iter().map(|branch| (&branch.leaf, branch.size, &branch.ancestors, branch.attachments));
         let first = self.revisions.len();
-        self.revisions.extend(
-            added.chain(changed).map(|(leaf, size, ancestors)| rows.branch(leaf, size, ancestors, crown_of(leaf))),
-        );
+        let encode =
+            |(leaf, size, ancestors, attachments)| rows.branch(leaf, size, ancestors, attachments, crown_of(leaf));
+        self.revisions.extend(added.chain(changed).map(encode));
         let change = plan.winner.as_ref().map(|winner| rows.change(crown, winner));
         let all_docs = self.all_docs(&mut rows, id, plan);
 
         let memory = Bytes::from(rows.memory);
         self.changes.extend(change.map(|row| row.of(&memory).unguarded()));
         if let Some(written) = self.written.get_mut(place) {
-            *written = Some(Written { memory, revisions: first..self.revisions.len(), bodies, all_docs });
+            *written = Some(Written { memory, revisions: first..self.revisions.len(), bodies, lists, all_docs });
         }
         self.count(plan);
     }
@@ -178,15 +182,19 @@ impl<'a, T: Transaction> Writer<'a, T> {
             return 0;
         }
         let of_bodies = self.bodies.iter().map(|body| body.row_count()).sum::<usize>();
-        let mut rows = Vec::with_capacity(2 + self.revisions.len() + of_bodies + 2 * self.plans);
+        let of_lists = self.written.iter().flatten().map(|written| written.lists.len()).sum::<usize>();
+        let mut rows = Vec::with_capacity(2 + self.revisions.len() + of_bodies + of_lists + 2 * self.plans);
         self.once(self.plans as u16 - 1, &mut rows);
         let written = || self.written.iter().flatten();
         for document in written() {
             rows.extend(self.revisions[document.revisions.clone()].iter().map(|row| row.of(&document.memory)));
         }
         rows.append(&mut self.changes);
-        for body in written().flat_map(|document| &self.bodies[document.bodies.clone()]) {
-            rows.extend(body.shared_rows().map(|(key, value)| RowWrite::set(key, value).unguarded()));
+        for document in written() {
+            for body in &self.bodies[document.bodies.clone()] {
+                rows.extend(body.shared_rows().map(|(key, value)| RowWrite::set(key, value).unguarded()));
+            }
+            rows.extend(document.lists.iter().cloned());
         }
         rows.extend(written().filter_map(|document| document.all_docs.map(|row| row.of(&document.memory).unguarded())));
         self.transaction.write_rows(rows);
@@ -267,11 +275,18 @@ impl<'a> Rows<'a> {
     }
 
     /// The row of a branch, which is the winner if it has a crown.
-    fn branch(&mut self, leaf: &Leaf, size: u64, ancestors: &Ancestors, crown: Option<PendingCrown>) -> Encoded {
+    fn branch(
+        &mut self,
+        leaf: &Leaf,
+        size: u64,
+        ancestors: &Ancestors,
+        attachments: bool,
+        crown: Option<PendingCrown>,
+    ) -> Encoded {
         let operation = crown.map(|_| MutationType::SetVersionstampedValue);
         self.row(DatabaseKey::Revision(self.id, leaf), operation, |value| match crown {
-            Some(crown) => Branch::append_winner(value, crown, size, ancestors),
-            None => Branch::append(value, size, ancestors),
+            Some(crown) => Branch::append_winner(value, crown, size, ancestors, attachments),
+            None => Branch::append(value, size, ancestors, attachments),
         })
     }
 

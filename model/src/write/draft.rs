@@ -13,10 +13,11 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::attachments::{Attachment, AttachmentEdit, resolve};
 use crate::body::{BodyError, BodyFormat, BodyLimits, BodyMemory, StoredBody};
 use crate::edit::{Edit, WriteMode};
 use crate::error::{Error, ErrorKind, Result};
-use crate::etf;
+use crate::etf::{self, AttachmentDigest};
 use crate::keys::{DatabaseKey, DatabaseKeys, Leaf};
 use crate::revid::RevId;
 
@@ -28,7 +29,10 @@ pub(super) struct Draft<'e> {
     pub(super) edit: &'e Edit,
     /// Its turn among those it came with.
     pub(super) turn: usize,
-    made: Mutex<Made>,
+    mode: WriteMode,
+    /// The attachments of the leaf; `None` until its stubs are looked up, and where there are none.
+    attachments: Mutex<Option<Result<Arc<[Attachment]>>>>,
+    made: Mutex<Option<Made>>,
     body: Mutex<Option<Body>>,
 }
 
@@ -68,27 +72,83 @@ impl<'e> Draft<'e> {
         format: BodyFormat,
         memory: &mut DraftMemory,
     ) -> Self {
+        let draft =
+            Draft { edit, turn, mode, attachments: Mutex::new(None), made: Mutex::new(None), body: Mutex::new(None) };
+        if draft.has_stubs() && mode == WriteMode::Interactive {
+            // Its revision depends on what they stand for.
+            return draft;
+        }
+        if !edit.attachments.is_empty() && !draft.has_stubs() {
+            draft.resolve(&[]);
+        }
         let leaf = match mode {
-            WriteMode::Interactive => revision(edit, edit.rev.as_ref(), &mut memory.term),
+            WriteMode::Interactive => draft.revision(edit.rev.as_ref(), &mut memory.term),
             WriteMode::Replicated => incoming(edit),
         };
         let body = leaf.as_ref().ok().map(|leaf| Body::new(edit, leaf, place, format, memory));
-        Draft { edit, turn, made: Mutex::new(Made { parent: edit.rev.clone(), leaf }), body: Mutex::new(body) }
+        let made = Made { parent: edit.rev.clone(), leaf };
+        Draft { made: Mutex::new(Some(made)), body: Mutex::new(body), ..draft }
+    }
+
+    /// Whether attachments of the leaf that is replaced have to be looked up.
+    pub(super) fn has_stubs(&self) -> bool {
+        self.edit.attachments.iter().any(AttachmentEdit::is_stub)
+    }
+
+    /// Looks up stubs in the attachments of the leaf that is replaced.
+    pub(super) fn resolve(&self, replaced: &[Attachment]) {
+        self.set_attachments(resolve(self.edit, self.mode, replaced).map(Arc::from));
+    }
+
+    /// Says that there is no leaf in which stubs could be looked up, or why it cannot be read.
+    pub(super) fn refuse_attachments(&self, error: Error) {
+        self.set_attachments(Err(error));
+    }
+
+    fn set_attachments(&self, attachments: Result<Arc<[Attachment]>>) {
+        *lock(&self.attachments) = Some(attachments);
+        if self.mode == WriteMode::Interactive {
+            *lock(&self.made) = None;
+        }
+    }
+
+    /// The attachments of the leaf that the edit makes.
+    pub(super) fn attachments(&self) -> Result<Arc<[Attachment]>> {
+        let missing = || Err(Error::corrupt("attachments that were not looked up"));
+        lock(&self.attachments).clone().unwrap_or_else(missing)
+    }
+
+    /// The leaf that the edit makes over `parent`.
+    fn revision(&self, parent: Option<&RevId>, memory: &mut etf::Term) -> Result<Leaf> {
+        if self.edit.attachments.is_empty() {
+            return revision(self.edit, parent, &[], memory);
+        }
+        let attachments = self.attachments()?;
+        let digests: Vec<AttachmentDigest<'_>> = attachments
+            .iter()
+            .map(|attachment| AttachmentDigest {
+                name: &attachment.name,
+                content_type: &attachment.content_type,
+                md5: attachment.digest,
+            })
+            .collect();
+        revision(self.edit, parent, &digests, memory)
     }
 
     /// The leaf that an interactive edit makes over `parent`.
     pub(super) fn made_over(&self, parent: Option<&RevId>) -> Result<Leaf> {
         let mut made = lock(&self.made);
-        if made.parent.as_ref() != parent {
-            let leaf = revision(self.edit, parent, &mut etf::Term::default());
-            *made = Made { parent: parent.cloned(), leaf };
+        if let Some(made) = made.as_ref().filter(|made| made.parent.as_ref() == parent) {
+            return made.leaf.clone();
         }
-        made.leaf.clone()
+        let leaf = self.revision(parent, &mut etf::Term::default());
+        made.insert(Made { parent: parent.cloned(), leaf }).leaf.clone()
     }
 
     /// The leaf that the edit was last drafted to make, or brings along.
     pub(super) fn leaf(&self) -> Result<Leaf> {
-        lock(&self.made).leaf.clone()
+        let missing = || Err(Error::corrupt("an edit that was not drafted"));
+        lock(&self.made).as_ref().map_or_else(missing, |made| made.leaf.clone())
     }
 
     /// The rows of the body at `leaf`; `None` for a tombstone without one.
@@ -127,9 +187,14 @@ fn lay_out(
     })
 }
 
-/// The leaf that `edit` makes over `parent`.
-fn revision(edit: &Edit, parent: Option<&RevId>, memory: &mut etf::Term) -> Result<Leaf> {
-    let term = etf::RevisionTerm { deleted: edit.deleted, parent, body: &edit.body, attachments: &[] };
+/// The leaf that `edit` makes over `parent` with these attachments.
+fn revision(
+    edit: &Edit,
+    parent: Option<&RevId>,
+    attachments: &[AttachmentDigest<'_>],
+    memory: &mut etf::Term,
+) -> Result<Leaf> {
+    let term = etf::RevisionTerm { deleted: edit.deleted, parent, body: &edit.body, attachments };
     let rev = term.revision_in(memory).map_err(|_| Error::bad_request("No revision can follow the one named"))?;
     Ok(Leaf { not_deleted: !edit.deleted, rev })
 }

@@ -18,6 +18,9 @@ const EDIT_BYTES: usize = 1_000;
 /// What a row takes beside its value.
 const ROW_BYTES: usize = 150;
 
+/// What an attachment takes beside its content: its place in the list, its reference, with the conflict ranges.
+const ATTACHMENT_BYTES: usize = 1_500;
+
 /// What an ancestor takes in a row of `revisions`, as a rule.
 const ANCESTOR_BYTES: usize = 18;
 
@@ -107,7 +110,8 @@ fn estimate(edit: &Edit, revs_limit: usize) -> usize {
         (None, Some(rev)) => usize::try_from(rev.position()).unwrap_or(usize::MAX).min(revs_limit) * ANCESTOR_BYTES,
         (None, None) => 0,
     };
-    EDIT_BYTES + text.len() + ancestors + (rows * (ROW_BYTES + edit.id.len())).min(BATCH_BYTES)
+    let attachments: usize = edit.attachments.iter().map(|one| ATTACHMENT_BYTES + one.bytes_in_memory()).sum();
+    EDIT_BYTES + text.len() + ancestors + attachments + (rows * (ROW_BYTES + edit.id.len())).min(BATCH_BYTES)
 }
 
 #[cfg(test)]

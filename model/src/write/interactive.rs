@@ -196,7 +196,7 @@ fn create(instance: &Instance, draft: &Draft<'_>, winner: Option<Branch>) -> Res
     match winner {
         Some(tombstone) => Ok(Ok(extend(instance, edit, tombstone, leaf, Vec::new())?)),
         None => {
-            let new = NewLeaf { size: stored_size(edit), leaf, ancestors: Ancestors::EMPTY, edit: 0 };
+            let new = new_leaf(edit, leaf, Ancestors::EMPTY, 0);
             Ok(Ok(Plan::new(Vec::new(), vec![new])?))
         }
     }
@@ -207,7 +207,7 @@ fn extend(instance: &Instance, edit: &Edit, target: Branch, leaf: Leaf, others: 
     let ancestors = Ancestors::of_child(&target, limit)?;
     let replaced = target.leaf.clone();
     let made = leaf.clone();
-    let new = NewLeaf { size: stored_size(edit), leaf, ancestors, edit: 0 };
+    let new = new_leaf(edit, leaf, ancestors, 0);
     let known = others.into_iter().chain([target]).map(|branch| {
         let gone = branch.leaf == replaced || branch.leaf == made;
         (branch, if gone { Fate::Removed } else { Fate::Stays })
@@ -215,9 +215,14 @@ fn extend(instance: &Instance, edit: &Edit, target: Branch, leaf: Leaf, others: 
     Plan::new(known.collect(), vec![new])
 }
 
-/// Bytes of the body that is stored: a tombstone without members has none.
+/// The leaf that the edit at this place brings.
+pub(super) fn new_leaf(edit: &Edit, leaf: Leaf, ancestors: Ancestors, place: usize) -> NewLeaf {
+    NewLeaf { leaf, ancestors, size: stored_size(edit), attachments: !edit.attachments.is_empty(), edit: place }
+}
+
+/// Bytes of the body that is stored: a tombstone without members and attachments has none.
 pub(super) fn stored_size(edit: &Edit) -> u64 {
-    if edit.deleted && edit.body.len() <= 2 { 0 } else { edit.body.len() as u64 }
+    if edit.deleted && edit.body.len() <= 2 && edit.attachments.is_empty() { 0 } else { edit.body.len() as u64 }
 }
 
 /// The branches in rows of one document.

@@ -25,9 +25,9 @@ use crate::instance::Instance;
 use crate::keys::Leaf;
 use crate::revid::RevId;
 
-use super::interactive::stored_size;
+use super::interactive::new_leaf;
 use super::join::{Path, join};
-use super::plan::{Fate, Fates, NewLeaf, Plan};
+use super::plan::{Fate, Fates, Plan};
 
 /// A revision that an edit brings.
 pub(super) struct Incoming<'e> {
@@ -68,7 +68,7 @@ pub(super) fn merge(instance: &Instance, incoming: Vec<Incoming<'_>>, known: Vec
         path.ids.truncate(limit);
         let ancestors = Ancestors::from_hashes(path.ids.get(1..).unwrap_or_default());
         let leaf = Leaf { not_deleted: !edit.deleted, rev };
-        NewLeaf { leaf, ancestors, size: stored_size(edit), edit: place }
+        new_leaf(edit, leaf, ancestors, place)
     });
     Plan::new(known, added.collect()).map(Some)
 }
@@ -79,6 +79,14 @@ fn unknown<'e>(mut incoming: Vec<Incoming<'e>>, known: &[Branch]) -> Result<Vec<
     let in_tree: HashSet<RevId> = in_tree.into_iter().cloned().collect();
     incoming.retain(|one| !in_tree.contains(&one.rev));
     Ok(incoming)
+}
+
+/// The leaves of these branches that a history goes through.
+pub(super) fn branches_on<'b>(known: &'b [Branch], history: &RevHistory) -> impl Iterator<Item = &'b Leaf> {
+    known.iter().map(|branch| &branch.leaf).filter(move |leaf| {
+        let back = history.position.checked_sub(leaf.rev.position());
+        back.and_then(|back| history.ids.get(usize::try_from(back).ok()?)) == Some(leaf.rev.hash())
+    })
 }
 
 /// Whether a path by itself says all there is to say: it needs nothing of the branches and goes on from each.

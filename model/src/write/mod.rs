@@ -16,6 +16,7 @@
 //! Sources: RFC 001 and RFC 003; `fabric2_db:update_docs/3` of CouchDB's FoundationDB branch.
 
 mod apply;
+mod attachments;
 mod draft;
 mod group;
 mod interactive;
@@ -43,7 +44,7 @@ use crate::txids::Outcome;
 use apply::Writer;
 use draft::{Draft, DraftMemory, Place};
 use interactive::Found;
-use merge::Incoming;
+use merge::{Incoming, branches_on};
 use plan::Plan;
 
 pub(crate) use interactive::branches;
@@ -75,11 +76,17 @@ impl<D: Database> Documents<D> {
     /// their order is of no matter, but that of two bodies for one revision the first is kept.
     ///
     /// # Errors
-    /// 404 where the database is gone, the store's error where nothing was written for it.
-    pub async fn write(&self, edits: Vec<Edit>, mode: WriteMode) -> Result<Vec<EditResult>> {
+    /// 404 where the database is gone, the store's error where nothing was written for it. As in CouchDB, one bad
+    /// attachment fails them all, if it is met before anything was written: `missing_stub`, `attachment_too_large`.
+    pub async fn write(&self, mut edits: Vec<Edit>, mode: WriteMode) -> Result<Vec<EditResult>> {
         let mut results: Vec<Option<EditResult>> =
             edits.iter().map(|edit| self.check_edit(edit).err().map(Err)).collect();
         let fit: Vec<usize> = (0..edits.len()).filter(|&index| results[index].is_none()).collect();
+        for &index in &fit {
+            if !edits[index].attachments.is_empty() {
+                Box::pin(self.upload_data(&mut edits[index])).await?;
+            }
+        }
         // The last group is done first: groups that turn out too large come back in halves.
         let mut groups = group::groups(&edits, fit, mode, self.revs_limit_seen());
         groups.reverse();
@@ -160,6 +167,9 @@ impl<D: Database> Documents<D> {
     ) -> Result<Outcome<Vec<EditResult>>> {
         let keys = self.keys();
         let instance = self.instance(transaction, Read::Serializable);
+        if drafts.iter().any(Draft::has_stubs) {
+            Box::pin(self.look_up_stubs(transaction, drafts)).await?;
+        }
         let first: Vec<_> = drafts.iter().map(|draft| interactive::begin(transaction, keys, draft)).collect();
         let instance = instance.await?;
         let mut decided: Vec<Result<Option<Plan>>> = Vec::with_capacity(drafts.len());
@@ -186,7 +196,7 @@ impl<D: Database> Documents<D> {
             decided[index] = plan.map(Some).map_err(|damage| damage.of_document(&edit.id));
         }
         let decided = decided.into_iter().enumerate().map(|(at, plan)| Decided { drafts: at..at + 1, plan });
-        Ok(self.carry_out(transaction, &instance, drafts, decided.collect()))
+        self.carry_out(transaction, &instance, drafts, decided.collect()).await
     }
 
     async fn attempt_replicated(
@@ -212,31 +222,49 @@ impl<D: Database> Documents<D> {
             })
             .collect();
         let instance = instance.await?;
+        let mut known = Vec::with_capacity(documents.len());
+        for (edits, rows) in documents.iter().zip(reads) {
+            known.push(branches(keys, &drafts[edits.start].edit.id, &rows.await?));
+        }
+        if drafts.iter().any(Draft::has_stubs) {
+            let known = documents.iter().zip(&known).flat_map(|(edits, known)| {
+                let known = known.as_deref().unwrap_or_default();
+                drafts[edits.clone()].iter().map(move |draft| (draft, known))
+            });
+            Box::pin(self.look_up_replicated_stubs(transaction, known.collect())).await?;
+        }
         let mut decided = Vec::with_capacity(documents.len());
-        for (edits, rows) in documents.into_iter().zip(reads) {
+        for (edits, known) in documents.into_iter().zip(known) {
             let drafts = &drafts[edits.clone()];
             let id = &drafts[0].edit.id;
-            let rows = rows.await?;
             // An edit that brings no revision is refused by itself.
             let incoming = drafts.iter().enumerate().filter_map(|(place, draft)| {
                 let (rev, history) = (draft.leaf().ok()?.rev, draft.edit.incoming().ok()?);
                 Some(Incoming { edit: draft.edit, place, rev, history })
             });
-            let plan = branches(keys, id, &rows).and_then(|known| merge::merge(&instance, incoming.collect(), known));
+            let plan = known.and_then(|known| merge::merge(&instance, incoming.collect(), known));
             decided.push(Decided { drafts: edits, plan: plan.map_err(|damage| damage.of_document(id)) });
         }
-        Ok(self.carry_out(transaction, &instance, drafts, decided))
+        self.carry_out(transaction, &instance, drafts, decided).await
     }
 
     /// Writes what was planned.
-    fn carry_out(
+    async fn carry_out(
         &self,
         transaction: &D::Transaction,
         instance: &Instance,
         drafts: &[Draft<'_>],
         mut decided: Vec<Decided>,
-    ) -> Outcome<Vec<EditResult>> {
+    ) -> Result<Outcome<Vec<EditResult>>> {
         self.saw(instance);
+        let has_attachments = |decided: &Decided| match &decided.plan {
+            Ok(plan) => plan.as_ref().is_some_and(Plan::has_attachments),
+            Err(error) => matches!(error.kind(), ErrorKind::MissingStub { .. }),
+        };
+        let mut prepared = None;
+        if decided.iter().any(has_attachments) {
+            prepared = Some(Box::pin(self.prepare_attachments(transaction, drafts, &mut decided)).await?);
+        }
         let mut ready = Vec::with_capacity(decided.len());
         let mut bodies = Vec::with_capacity(drafts.len());
         for (place, Decided { drafts: edits, plan }) in decided.iter_mut().enumerate() {
@@ -244,8 +272,11 @@ impl<D: Database> Documents<D> {
             if let Ok(Some(planned)) = plan {
                 // The one step that may still refuse an edit comes before anything of it is written.
                 let first = bodies.len();
-                match self.bodies(instance, edits, planned, &mut bodies) {
-                    Ok(turn) => ready.push((turn, place, first..bodies.len())),
+                let turn = self.bodies(instance, edits, planned, &mut bodies);
+                let lists =
+                    if prepared.is_some() { attachments::lists(edits, planned, self.place()) } else { Ok(Vec::new()) };
+                match turn.and_then(|turn| Ok((turn, lists?))) {
+                    Ok((turn, lists)) => ready.push((turn, place, first..bodies.len(), lists)),
                     Err(error) => {
                         bodies.truncate(first);
                         *plan = Err(error);
@@ -253,15 +284,18 @@ impl<D: Database> Documents<D> {
                 }
             }
         }
+        if let Some(prepared) = prepared {
+            Box::pin(self.write_attachments(transaction, prepared, &decided)).await?;
+        }
         // Sequences are given in the order in which the edits came.
         if !ready.is_sorted_by_key(|(turn, ..)| *turn) {
             ready.sort_unstable_by_key(|(turn, ..)| *turn);
         }
         let mut writer = Writer::new(transaction, self.keys(), instance, decided.len(), bodies);
-        for (_, place, bodies) in ready {
+        for (_, place, bodies, lists) in ready {
             let Decided { drafts: edits, plan } = &decided[place];
             if let Ok(Some(plan)) = plan {
-                writer.apply(place, &drafts[edits.start].edit.id, plan, bodies);
+                writer.apply(place, &drafts[edits.start].edit.id, plan, bodies, lists);
             }
         }
         let outcome = writer.finish();
@@ -274,10 +308,10 @@ impl<D: Database> Documents<D> {
                 });
             }
         }
-        match outcome {
+        Ok(match outcome {
             0 => Outcome::ReadOnly(results),
             _ => Outcome::Write(results),
-        }
+        })
     }
 
     /// Adds the bodies of the leaves that a plan adds; the turn of the last of their edits.
@@ -322,7 +356,7 @@ pub(crate) fn write_kept<T: Transaction>(
     let branches = kept.len() as u64;
     let plan = Plan { removed: Vec::new(), added: Vec::new(), changed: kept, winner, branches, before: None };
     let mut writer = Writer::new(transaction, keys, instance, 1, Vec::new());
-    writer.apply(0, id, &plan, 0..0);
+    writer.apply(0, id, &plan, 0..0, Vec::new());
     writer.finish();
 }
 

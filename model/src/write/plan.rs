@@ -21,6 +21,8 @@ pub(crate) struct NewLeaf {
     pub(crate) ancestors: Ancestors,
     /// Bytes of its body; zero for a tombstone without one.
     pub(crate) size: u64,
+    /// Whether it has attachments.
+    pub(crate) attachments: bool,
     /// Which of the document's edits brings it and has its body.
     pub(crate) edit: usize,
 }
@@ -57,6 +59,11 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// Whether leaves with attachments come or go.
+    pub(crate) fn has_attachments(&self) -> bool {
+        self.removed.iter().any(|branch| branch.attachments) || self.added.iter().any(|new| new.attachments)
+    }
+
     /// Decides. `known` holds the winner, if there is one, and whoever may win next.
     pub(crate) fn new(known: Fates, mut added: Vec<NewLeaf>) -> Result<Plan> {
         let before = known.iter().find_map(|(branch, _)| branch.crown.map(|crown| (branch.leaf.clone(), crown)));
@@ -108,7 +115,7 @@ mod tests {
     }
 
     fn new(rev: &str) -> NewLeaf {
-        NewLeaf { leaf: leaf(rev), ancestors: Ancestors::EMPTY, size: 2, edit: 0 }
+        NewLeaf { leaf: leaf(rev), ancestors: Ancestors::EMPTY, size: 2, attachments: false, edit: 0 }
     }
 
     fn changed(plan: &Plan) -> Vec<String> {

@@ -211,8 +211,4 @@ async fn what_is_missing_is_named() {
         assert_eq!((answer.status.as_u16(), &answer.json()["error"]), (501, &json!("not_implemented")), "{path}");
         assert!(answer.json()["reason"].as_str().unwrap().contains(word), "{path}: {}", answer.text);
     }
-    let attached = json!({"_attachments": {"a.txt": {"data": "aGk="}}});
-    let answer = couch.json("PUT", "/db/doc", attached).await;
-    assert_eq!(answer.status, 501);
-    assert_eq!(couch.get("/db/doc").await.status, 404);
 }

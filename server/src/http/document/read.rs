@@ -51,9 +51,7 @@ fn has_meta(document: &Document) -> bool {
 /// What a reader asks for in a query. Values other than `true` ask for nothing, as in CouchDB.
 pub(crate) fn get_options(params: &Params) -> Result<GetOptions> {
     let meta = params.is_true("meta");
-    if let Some(since) = params.get("atts_since") {
-        parse_revs(since)?;
-    }
+    let atts_since = params.get("atts_since").map(parse_revs).transpose()?;
     Ok(GetOptions {
         rev: params.rev("rev")?,
         latest: params.is_true("latest"),
@@ -62,6 +60,9 @@ pub(crate) fn get_options(params: &Params) -> Result<GetOptions> {
         conflicts: meta || params.is_true("conflicts"),
         deleted_conflicts: meta || params.is_true("deleted_conflicts"),
         local_seq: params.is_true("local_seq"),
+        attachments: params.is_true("attachments"),
+        atts_since,
+        att_encoding_info: params.is_true("att_encoding_info"),
     })
 }
 

@@ -1,0 +1,190 @@
+//! Contents: what their address is, what their row says, and those that are on their way.
+//!
+//! ```text
+//!  (9, Sha256, Length) = (Format = 1, Store, ChunkBytes, Md5)
+//! ```
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use md5::Md5;
+use sha2::{Digest, Sha256};
+
+use super::Encoding;
+use crate::error::{Error, Result};
+use crate::row::Reader;
+use crate::tuple;
+
+const FORMAT: u64 = 1;
+
+/// Bytes of a part, unless the store's values are shorter.
+const CHUNK_BYTES: usize = 90_000;
+
+/// The name of the chunks of one content: randomness, drawn when they were first written.
+pub(crate) type StoreId = [u8; 16];
+
+/// The address of a content in its database.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ContentId {
+    pub(crate) sha256: [u8; 32],
+    pub(crate) length: u64,
+}
+
+impl fmt::Debug for ContentId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for byte in &self.sha256[..8] {
+            write!(f, "{byte:02x}")?;
+        }
+        write!(f, "…/{}", self.length)
+    }
+}
+
+/// How many bytes a part has in a store with this limit on values.
+pub(super) fn chunk_bytes(max_value_bytes: usize) -> usize {
+    CHUNK_BYTES.min(max_value_bytes).max(1)
+}
+
+/// What a content's row says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ContentRow {
+    pub(crate) store: StoreId,
+    /// Bytes of each part but the last.
+    pub(crate) chunk_bytes: u64,
+    pub(crate) md5: [u8; 16],
+}
+
+impl ContentRow {
+    pub(crate) fn write(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(48);
+        tuple::append_u64(&mut out, FORMAT);
+        tuple::append_bytes(&mut out, &self.store);
+        tuple::append_u64(&mut out, self.chunk_bytes);
+        tuple::append_bytes(&mut out, &self.md5);
+        out
+    }
+
+    pub(crate) fn read(value: &[u8]) -> Result<ContentRow> {
+        let mut reader = Reader::new(value);
+        match reader.int()? {
+            FORMAT => {}
+            other => return Err(Error::unknown_format(format!("a content in format {other}"))),
+        }
+        let torn = |_| Error::corrupt("a content whose row cannot be read");
+        let store = reader.bytes()?.as_ref().try_into().map_err(torn)?;
+        let chunk_bytes = reader.int()?;
+        let md5 = reader.bytes()?.as_ref().try_into().map_err(torn)?;
+        reader.end()?;
+        if chunk_bytes == 0 {
+            return Err(Error::corrupt("a content in parts of no bytes"));
+        }
+        Ok(ContentRow { store, chunk_bytes, md5 })
+    }
+}
+
+/// The hashes of bytes that come in pieces.
+#[derive(Clone, Default)]
+pub(super) struct Hashes {
+    md5: Md5,
+    sha256: Sha256,
+    length: u64,
+}
+
+impl Hashes {
+    pub(super) fn update(&mut self, piece: &[u8]) {
+        self.md5.update(piece);
+        self.sha256.update(piece);
+        self.length += piece.len() as u64;
+    }
+
+    pub(super) fn finish(self) -> (ContentId, [u8; 16]) {
+        (ContentId { sha256: self.sha256.finalize().into(), length: self.length }, self.md5.finalize().into())
+    }
+}
+
+/// A content that was uploaded: what a revision needs to know of it, and where it lies until an edit names it. A cheap
+/// handle; edits of the same database may name it any number of times.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Content(Arc<Uploaded>);
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Uploaded {
+    pub(super) id: ContentId,
+    pub(super) md5: [u8; 16],
+    pub(super) length: u64,
+    pub(super) encoding: Encoding,
+    pub(super) store: StoreId,
+    pub(super) chunk_bytes: u64,
+    pub(super) place: Place,
+}
+
+/// Where the bytes of an upload are.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Here: the edit writes them.
+    Memory(Bytes),
+    /// In the store already, and swept after this time if no edit names them.
+    Staged { deadline_ms: u64 },
+}
+
+impl Content {
+    pub(super) fn new(uploaded: Uploaded) -> Self {
+        Content(Arc::new(uploaded))
+    }
+
+    pub(super) fn uploaded(&self) -> &Uploaded {
+        &self.0
+    }
+
+    /// The MD5 of the stored bytes.
+    pub fn digest(&self) -> [u8; 16] {
+        self.0.md5
+    }
+
+    /// How many bytes it has, unpacked; those that are stored where they came packed.
+    pub fn length(&self) -> u64 {
+        self.0.length
+    }
+
+    /// How many bytes are stored.
+    pub fn encoded_length(&self) -> u64 {
+        self.0.id.length
+    }
+
+    /// How these are packed.
+    pub fn encoding(&self) -> Encoding {
+        self.0.encoding
+    }
+
+    pub(crate) fn id(&self) -> ContentId {
+        self.0.id
+    }
+
+    /// How many bytes an edit that names it has to write.
+    pub(crate) fn bytes_in_memory(&self) -> usize {
+        match &self.0.place {
+            Place::Memory(bytes) => bytes.len(),
+            Place::Staged { .. } => 0,
+        }
+    }
+
+    /// Its row.
+    pub(super) fn row(&self) -> ContentRow {
+        ContentRow { store: self.0.store, chunk_bytes: self.0.chunk_bytes, md5: self.0.md5 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_round_trip_and_torn_ones_are_errors() {
+        let row = ContentRow { store: [0; 16], chunk_bytes: 90_000, md5: [7; 16] };
+        let written = row.write();
+        assert_eq!(ContentRow::read(&written).unwrap(), row);
+        for cut in 0..written.len() {
+            assert!(ContentRow::read(&written[..cut]).is_err(), "cut at {cut}");
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Reading a content in pieces, each in a short transaction of its own.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::Write;
+use std::ops::Range;
+
+use bytes::Bytes;
+use flate2::write::MultiGzDecoder;
+use kv_api::{Database, RangeRequest, Read, Transaction, TransactionExt};
+use md5::{Digest, Md5};
+
+use super::address::ContentRow;
+use super::zip;
+use super::{Attachment, ContentId, Encoding};
+use crate::document::Document;
+use crate::documents::Documents;
+use crate::error::{Error, NotFound, Result};
+use crate::keys::DatabaseKey;
+
+/// Parts that are read in one transaction.
+const CHUNKS_AT_ONCE: u64 = 8;
+
+/// Packed bytes that are unpacked at a time: they may become a thousand times as many.
+const UNPACKED_AT_ONCE: usize = 1_024;
+
+impl<D: Database> Documents<D> {
+    /// A reader of an attachment of a document that was read. Nothing is read yet.
+    pub fn attachment_reader(&self, attachment: &Attachment) -> AttachmentReader<D> {
+        AttachmentReader {
+            documents: self.clone(),
+            attachment: attachment.clone(),
+            row: None,
+            range: 0..attachment.encoded_length,
+            md5: Some(Md5::default()),
+            unpacker: None,
+            packed: VecDeque::new(),
+        }
+    }
+
+    /// Reads the contents of all attachments of a document that are wanted, all of them into memory.
+    ///
+    /// # Errors
+    /// As [`AttachmentReader::next`].
+    pub async fn load_attachments(&self, document: &mut Document) -> Result<()> {
+        for attachment in document.attachments.iter_mut().filter(|attachment| attachment.wanted) {
+            let mut reader = self.attachment_reader(attachment).unpacked();
+            let mut data = Vec::new();
+            while let Some(piece) = reader.next().await? {
+                data.extend_from_slice(&piece);
+            }
+            attachment.data = Some(data.into());
+        }
+        Ok(())
+    }
+}
+
+/// A reader of an attachment's content.
+pub struct AttachmentReader<D> {
+    documents: Documents<D>,
+    attachment: Attachment,
+    row: Option<ContentRow>,
+    /// Stored bytes that are still to be read.
+    range: Range<u64>,
+    /// Of the stored bytes, where all of them are read.
+    md5: Option<Md5>,
+    unpacker: Option<MultiGzDecoder<Vec<u8>>>,
+    /// What was read and not unpacked yet.
+    packed: VecDeque<Bytes>,
+}
+
+impl<D> fmt::Debug for AttachmentReader<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, range) = (&self.attachment.name, &self.range);
+        f.debug_struct("AttachmentReader").field("name", name).field("range", range).finish_non_exhaustive()
+    }
+}
+
+impl<D: Database> AttachmentReader<D> {
+    /// What is read.
+    pub fn attachment(&self) -> &Attachment {
+        &self.attachment
+    }
+
+    /// The same content, unpacked.
+    #[must_use]
+    pub fn unpacked(mut self) -> Self {
+        if self.attachment.encoding == Encoding::Gzip {
+            self.unpacker = Some(zip::unpacker(Vec::new()));
+        }
+        self
+    }
+
+    /// A part of the stored bytes; what of it is beyond their end is left out. Not of what is unpacked.
+    #[must_use]
+    pub fn range(mut self, bytes: Range<u64>) -> Self {
+        let end = self.attachment.encoded_length;
+        self.range = bytes.start.min(end)..bytes.end.min(end);
+        if self.range != (0..end) {
+            self.md5 = None;
+        }
+        self
+    }
+
+    /// The next bytes, up to about a megabyte; `None` at the end. The last of a whole content are given only if its
+    /// digest is the one that is said.
+    ///
+    /// # Errors
+    /// 404 where the attachment was removed meanwhile, or the database; damage; the store's.
+    pub async fn next(&mut self) -> Result<Option<Bytes>> {
+        if self.unpacker.is_none() {
+            return self.stored().await;
+        }
+        loop {
+            if let Some(piece) = self.unpack()? {
+                return Ok(Some(piece));
+            }
+            match self.stored().await? {
+                Some(piece) => self.packed.push_back(piece),
+                None => {
+                    let Some(mut unpacker) = self.unpacker.take() else { return Ok(None) };
+                    unpacker.try_finish().map_err(|error| self.damaged(&error))?;
+                    let rest = std::mem::take(unpacker.get_mut());
+                    return Ok(Some(Bytes::from(rest)).filter(|rest| !rest.is_empty()));
+                }
+            }
+        }
+    }
+
+    /// Unpacks some of what was read.
+    fn unpack(&mut self) -> Result<Option<Bytes>> {
+        const ENOUGH: usize = 64 * 1024;
+        while let Some(piece) = self.packed.front_mut() {
+            let some = piece.split_to(piece.len().min(UNPACKED_AT_ONCE));
+            if piece.is_empty() {
+                self.packed.pop_front();
+            }
+            let Some(unpacker) = &mut self.unpacker else { break };
+            if let Err(error) = unpacker.write_all(&some) {
+                return Err(self.damaged(&error));
+            }
+            if unpacker.get_ref().len() >= ENOUGH {
+                return Ok(Some(std::mem::take(unpacker.get_mut()).into()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The next stored bytes.
+    async fn stored(&mut self) -> Result<Option<Bytes>> {
+        if self.range.is_empty() {
+            return Ok(None);
+        }
+        let (row, bytes) = self.read().await?;
+        self.row = Some(row);
+        self.range.start += bytes.len() as u64;
+        if let Some(md5) = &mut self.md5 {
+            md5.update(&bytes);
+            if self.range.is_empty() {
+                let found: [u8; 16] = std::mem::take(md5).finalize().into();
+                if found != self.attachment.digest {
+                    return Err(self.damaged(&"its digest is another"));
+                }
+            }
+        }
+        Ok(Some(bytes))
+    }
+
+    /// Reads some parts, from the one on in which the range begins.
+    async fn read(&self) -> Result<(ContentRow, Bytes)> {
+        let (documents, keys, content) = (&self.documents, self.documents.keys(), self.attachment.content);
+        let key = keys.key(DatabaseKey::Content(&content));
+        let key = key.as_slice();
+        documents
+            .read(|transaction| {
+                let instance = documents.instance(&transaction, Read::Snapshot);
+                // Its store is another where the content was removed meanwhile and came again.
+                let row = transaction.get(key, Read::Snapshot);
+                async move {
+                    instance.await?;
+                    let row = row.await?.ok_or_else(|| Error::not_found(NotFound::Attachment))?;
+                    let row = ContentRow::read(&row)?;
+                    let first = self.range.start / row.chunk_bytes;
+                    let upto = self.range.end.div_ceil(row.chunk_bytes).min(first + CHUNKS_AT_ONCE);
+                    let begin = keys.key(DatabaseKey::Chunk(&row.store, first));
+                    let end = keys.key(DatabaseKey::Chunk(&row.store, upto));
+                    let chunks = transaction.get_all(RangeRequest::keys(begin, end), Read::Snapshot).await?;
+                    let mut bytes = Vec::with_capacity(chunks.iter().map(|chunk| chunk.value.len()).sum());
+                    for (part, chunk) in (first..upto).zip(&chunks) {
+                        if keys.read_chunk(&chunk.key)? != (row.store, part)
+                            || chunk.value.len() as u64 != part_bytes(&content, &row, part)
+                        {
+                            return Err(self.damaged(&"a part of it is another"));
+                        }
+                        bytes.extend_from_slice(&chunk.value);
+                    }
+                    if chunks.len() as u64 != upto - first {
+                        return Err(self.damaged(&"a part of it is missing"));
+                    }
+                    let begin = first * row.chunk_bytes;
+                    let inside = |at: u64| usize::try_from(at - begin).unwrap_or(usize::MAX).min(bytes.len());
+                    let (from, to) = (inside(self.range.start), inside(self.range.end));
+                    Ok((row, Bytes::from(bytes).slice(from..to)))
+                }
+            })
+            .await
+    }
+
+    fn damaged(&self, what: &dyn fmt::Display) -> Error {
+        Error::corrupt(format!("the content of the attachment {:?}: {what}", self.attachment.name))
+    }
+}
+
+/// How many bytes a part of a content has.
+pub(crate) fn part_bytes(content: &ContentId, row: &ContentRow, part: u64) -> u64 {
+    content.length.saturating_sub(part.saturating_mul(row.chunk_bytes)).min(row.chunk_bytes)
+}

@@ -1,0 +1,83 @@
+//! One attachment of a document, by its name.
+//!
+//! Source: `db_attachment_req/4` of CouchDB's `chttpd_db.erl`.
+
+use kv_api::Database;
+
+use super::{Attachment, AttachmentEdit, AttachmentReader, Content, check_attachment_name};
+use crate::document::{Document, GetOptions};
+use crate::documents::Documents;
+use crate::edit::Edit;
+use crate::error::{Error, ErrorKind, NotFound, Result};
+use crate::json::JsonText;
+use crate::revid::RevId;
+
+impl<D: Database> Documents<D> {
+    /// An attachment of the winner, or of the leaf `rev`: that leaf's revision, and a reader of the content.
+    ///
+    /// # Errors
+    /// 404: the document or the leaf is `missing` or `deleted`, or has no such attachment.
+    pub async fn attachment(&self, id: &str, rev: Option<&RevId>, name: &str) -> Result<(RevId, AttachmentReader<D>)> {
+        let document = self.get(id, &GetOptions { rev: rev.cloned(), ..GetOptions::default() }).await?;
+        let attachment = find(&document, name)?;
+        Ok((document.rev.clone(), self.attachment_reader(attachment)))
+    }
+
+    /// Gives a document an attachment, in front of the others and in the place of one of that name; the revision that
+    /// this makes. Without `rev` the document is made, or made again over a tombstone.
+    ///
+    /// # Errors
+    /// 409: [`ErrorKind::MissingRev`] where there is no leaf `rev`, a conflict where it is no live one any more or none
+    /// was named; 400 for a name that no attachment may have; what [`write`](Self::write) may answer for an edit.
+    pub async fn put_attachment(
+        &self,
+        id: &str,
+        rev: Option<&RevId>,
+        name: &str,
+        content_type: &str,
+        content: Content,
+    ) -> Result<RevId> {
+        check_attachment_name(name)?;
+        let new = AttachmentEdit::new(name, content_type, content);
+        let edit = match rev {
+            None => Edit { attachments: vec![new], ..Edit::new(id, JsonText::empty_object()) },
+            Some(rev) => replacing(self.leaf_named(id, rev).await?, name, Some(new)),
+        };
+        self.put(edit).await
+    }
+
+    /// Takes an attachment from a document; the revision that this makes.
+    ///
+    /// # Errors
+    /// 404 where there is no such attachment; 409 as for [`put_attachment`](Self::put_attachment).
+    pub async fn delete_attachment(&self, id: &str, rev: Option<&RevId>, name: &str) -> Result<RevId> {
+        let Some(rev) = rev else {
+            let document = self.get(id, &GetOptions::default()).await?;
+            find(&document, name)?;
+            return Err(Error::conflict());
+        };
+        let document = self.leaf_named(id, rev).await?;
+        find(&document, name)?;
+        self.put(replacing(document, name, None)).await
+    }
+
+    async fn leaf_named(&self, id: &str, rev: &RevId) -> Result<Document> {
+        let options = GetOptions { rev: Some(rev.clone()), ..GetOptions::default() };
+        self.get(id, &options).await.map_err(|error| match error.kind() {
+            ErrorKind::NotFound(NotFound::Missing) => ErrorKind::MissingRev.into(),
+            _ => error,
+        })
+    }
+}
+
+fn find<'d>(document: &'d Document, name: &str) -> Result<&'d Attachment> {
+    let found = document.attachments.iter().find(|attachment| attachment.name == name);
+    found.ok_or_else(|| Error::not_found(NotFound::Attachment))
+}
+
+/// The edit of a leaf that has another attachment of this name, or none.
+fn replacing(document: Document, name: &str, new: Option<AttachmentEdit>) -> Edit {
+    let others = document.attachments.into_iter().filter(|attachment| attachment.name != name);
+    let attachments = new.into_iter().chain(others.map(|other| AttachmentEdit::stub(other.name))).collect();
+    Edit { attachments, ..Edit::new(document.id, document.body).over(document.rev) }
+}

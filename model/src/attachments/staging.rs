@@ -1,0 +1,174 @@
+//! Chunks that no content names yet.
+//!
+//! ```text
+//!  transaction 1   (7, Deadline, Number, Store)  set          (10, Store, 0…21)
+//!  transaction 2   read, cleared, set with a later deadline   (10, Store, 22…43)
+//!  …
+//!  the edit        read, cleared                              (9, Sha256, Length) = Store …
+//!     or, after the deadline
+//!  a sweep         read, cleared                              (10, Store, …) cleared
+//! ```
+//!
+//! Each step reads the upload's row with a conflict range and clears it. So an upload is either taken over by an edit or
+//! swept, whoever of the two is first. Clocks of processes that share a store differ by far less than the time that an
+//! upload is given.
+
+use bytes::Bytes;
+use kv_api::{Database, RangeRequest, Read, RowWrite, Runner, Transaction, TransactionOption};
+
+use super::StoreId;
+use super::address::chunk_bytes;
+use crate::documents::Documents;
+use crate::error::{Error, ErrorKind, Result};
+use crate::keys::{DatabaseKey, DatabaseKeys, Key};
+use crate::txids::{Outcome, Unguarded};
+
+/// How long an upload is kept after its last bytes came, in milliseconds.
+const KEPT_FOR_MS: u64 = 3_600_000;
+
+/// Parts that one transaction writes: a fifth of what it may affect.
+const CHUNKS_AT_ONCE: usize = 22;
+
+/// Uploads that one sweep clears.
+const SWEPT_AT_ONCE: usize = 100;
+
+/// How often a sweep is tried. The next one does what it left.
+const SWEEP_RETRIES: u32 = 5;
+
+/// Writes the chunks of one upload.
+pub(super) struct Stager<D> {
+    documents: Documents<D>,
+    pub(super) store: StoreId,
+    pub(super) chunk_bytes: usize,
+    /// Parts that were written.
+    parts: u64,
+    /// Until when these are kept.
+    pub(super) deadline_ms: Option<u64>,
+}
+
+impl<D: Database> Stager<D> {
+    pub(super) fn new(documents: &Documents<D>) -> Self {
+        let mut store = [0; 16];
+        documents.shared.guard.environment.random(&mut store);
+        let chunk_bytes = chunk_bytes(documents.engine().limits().value_bytes);
+        Stager { documents: documents.clone(), store, chunk_bytes, parts: 0, deadline_ms: None }
+    }
+
+    /// How many bytes make a transaction worth its while.
+    pub(super) fn bytes_at_once(&self) -> usize {
+        CHUNKS_AT_ONCE * self.chunk_bytes
+    }
+
+    /// Writes bytes behind those that were written: whole parts, except at the end.
+    ///
+    /// # Errors
+    /// 404 where the database is gone, 503 where the upload took too long, the store's errors.
+    pub(super) async fn write(&mut self, bytes: &Bytes) -> Result<()> {
+        let guard = &self.documents.shared.guard;
+        if self.deadline_ms.is_none() {
+            // Whoever adds to what may be left behind takes something of it away.
+            sweep(&guard.engine, &guard.root, guard.environment.now_ms()).await;
+        }
+        let at_once = self.bytes_at_once();
+        for begin in (0..bytes.len()).step_by(at_once) {
+            self.write_some(bytes.slice(begin..bytes.len().min(begin + at_once))).await?;
+        }
+        Ok(())
+    }
+
+    async fn write_some(&mut self, bytes: Bytes) -> Result<()> {
+        let (documents, guard, keys) = (&self.documents, &self.documents.shared.guard, self.documents.keys());
+        let row =
+            |deadline_ms| Key::Staging { deadline_ms, database: keys.number(), store: &self.store }.under(&guard.root);
+        let deadline_ms = guard.environment.now_ms() + KEPT_FOR_MS;
+        let (before, after) = (self.deadline_ms.map(row), row(deadline_ms));
+        let chunks: Vec<RowWrite> = chunk_rows(keys, &self.store, self.parts, &bytes, self.chunk_bytes).collect();
+        guard
+            .run(|transaction| {
+                let instance = documents.instance(&transaction, Read::Serializable);
+                let held = before.as_ref().map(|row| transaction.get(row, Read::Serializable));
+                let (before, after, chunks) = (&before, &after, chunks.clone());
+                async move {
+                    instance.await?;
+                    if let (Some(row), Some(held)) = (before, held) {
+                        held.await?.ok_or_else(|| Error::new(ErrorKind::UploadGone))?;
+                        transaction.clear(row);
+                    }
+                    transaction.set(after, &[]);
+                    transaction.write_rows(chunks);
+                    Ok(Outcome::Write(()))
+                }
+            })
+            .await?;
+        self.parts += chunks.len() as u64;
+        self.deadline_ms = Some(deadline_ms);
+        Ok(())
+    }
+
+    /// Removes what was written.
+    pub(super) async fn discard(&self) -> Result<()> {
+        let Some(deadline_ms) = self.deadline_ms else { return Ok(()) };
+        discard(&self.documents, &self.store, deadline_ms).await
+    }
+}
+
+/// The rows of bytes in parts, from this part on.
+pub(super) fn chunk_rows<'a>(
+    keys: &'a DatabaseKeys,
+    store: &'a StoreId,
+    first: u64,
+    bytes: &'a Bytes,
+    chunk_bytes: usize,
+) -> impl Iterator<Item = RowWrite> + 'a {
+    let begins = (0..bytes.len()).step_by(chunk_bytes);
+    (first..).zip(begins).map(move |(part, begin)| {
+        let key = Bytes::from(keys.key(DatabaseKey::Chunk(store, part)));
+        RowWrite::set(key, bytes.slice(begin..bytes.len().min(begin + chunk_bytes))).unguarded()
+    })
+}
+
+/// Clears an upload's row, and its chunks, as part of a transaction that has read the row.
+pub(super) fn clear_staged<T: Transaction>(transaction: &T, keys: &DatabaseKeys, row: &[u8], store: &StoreId) {
+    let (begin, end) = keys.bounds(DatabaseKey::ChunksOf(store));
+    transaction.clear(row);
+    transaction.clear_range_unguarded(&begin, &end);
+}
+
+/// Removes an upload, unless an edit has taken it over.
+pub(super) async fn discard<D: Database>(documents: &Documents<D>, store: &StoreId, deadline_ms: u64) -> Result<()> {
+    let (guard, keys) = (&documents.shared.guard, documents.keys());
+    let row = Key::Staging { deadline_ms, database: keys.number(), store }.under(&guard.root);
+    let row = row.as_slice();
+    guard
+        .run(|transaction| async move {
+            if transaction.get(row, Read::Serializable).await?.is_none() {
+                return Ok(Outcome::ReadOnly(()));
+            }
+            clear_staged(&transaction, keys, row, store);
+            Ok(Outcome::Write(()))
+        })
+        .await
+}
+
+/// Removes the first uploads, in all databases, whose deadline is over. What fails is left to the next sweep.
+pub(crate) async fn sweep<D: Database>(engine: &D, root: &[u8], now_ms: u64) {
+    let (begin, end) = Key::stagings(root, Some(now_ms));
+    let expired = RangeRequest::keys(begin, end).limit(SWEPT_AT_ONCE);
+    // Sweeping twice is sweeping once: this run needs no id.
+    let swept: Result<()> = Runner::new(engine)
+        .option(TransactionOption::RetryLimit(Some(SWEEP_RETRIES)))
+        .run(|transaction, _| {
+            let expired = &expired;
+            async move {
+                for row in transaction.get_range(expired, Read::Serializable).await?.rows {
+                    // A row that cannot be read stays, and what it names.
+                    if let Ok((database, store)) = Key::read_staging(root, &row.key) {
+                        clear_staged(&transaction, &DatabaseKeys::new(root, database), &row.key, &store);
+                    }
+                }
+                Ok(())
+            }
+        })
+        .await;
+    drop(swept);
+}

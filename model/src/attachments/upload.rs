@@ -1,0 +1,268 @@
+//! Uploading a content in pieces, before the edit that names it.
+//!
+//! ```text
+//!  pieces ─► limit ─► packed, or proved to be gzip ─► hashed ─► held, up to 2 MB ─► staged, 2 MB a transaction
+//!                                                                │ at the end, up to 1 MB
+//!                                                                └─► kept here, and written by the edit itself
+//! ```
+
+use std::fmt;
+use std::io::Write;
+
+use bytes::Bytes;
+use flate2::write::GzEncoder;
+use kv_api::Database;
+use md5::{Digest, Md5};
+
+use super::address::{Hashes, Place, Uploaded};
+use super::staging::{Stager, discard};
+use super::zip::{self, Proof};
+use super::{AttachmentEdit, AttachmentSource, Content, Encoding, Follows};
+use crate::documents::Documents;
+use crate::error::{Error, ErrorKind, Result};
+
+/// A content up to this length is written by the edit that names it.
+const MEMORY_BYTES: usize = 1_000_000;
+
+/// Bytes that are packed and hashed at a time.
+const PIECE_BYTES: usize = 64 * 1024;
+
+/// How the bytes of an upload are to be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UploadAs<'a> {
+    /// As they are. They are packed here if they are of a type that CouchDB packs.
+    Plain {
+        /// The content type.
+        content_type: &'a str,
+    },
+    /// As gzip, which they are already.
+    Gzip {
+        /// What the sender says they are unpacked; `None` where the attachment's length is that of the packed bytes,
+        /// as CouchDB has it for a `PUT` with `Content-Encoding: gzip`.
+        length: Option<u64>,
+    },
+}
+
+/// A content on its way. Bytes are taken as fast as [`write`](Upload::write) is awaited, and about 2 MB of them are held.
+/// One that is dropped leaves rows behind, which are swept after an hour.
+pub struct Upload<D> {
+    /// For errors.
+    name: String,
+    limit: u64,
+    received: u64,
+    /// What a part of a multipart body has to be, and its hash so far.
+    expected: Option<(Follows, Md5)>,
+    pack: Pack,
+    /// Of the stored bytes.
+    hashes: Hashes,
+    /// Stored bytes that are not in the store yet.
+    held: Vec<u8>,
+    stager: Stager<D>,
+}
+
+impl<D> fmt::Debug for Upload<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Upload").field("name", &self.name).field("received", &self.received).finish_non_exhaustive()
+    }
+}
+
+enum Pack {
+    /// Nothing is packed.
+    Plain,
+    /// Bytes are packed here.
+    Packing(GzEncoder<Vec<u8>>),
+    /// Bytes came packed.
+    Packed { proof: Proof, length: Option<u64> },
+}
+
+impl Pack {
+    fn new(how: UploadAs<'_>) -> Pack {
+        match how {
+            UploadAs::Plain { content_type } if zip::is_compressible(content_type) => {
+                Pack::Packing(zip::packer(Vec::new()))
+            }
+            UploadAs::Plain { .. } => Pack::Plain,
+            UploadAs::Gzip { length } => Pack::Packed { proof: Proof::new(), length },
+        }
+    }
+}
+
+impl<D: Database> Documents<D> {
+    /// Begins an upload of an attachment of this name, which only errors say. Nothing is read or written yet.
+    pub fn upload(&self, name: &str, how: UploadAs<'_>) -> Upload<D> {
+        Upload {
+            name: name.to_owned(),
+            limit: self.max_attachment_size(),
+            received: 0,
+            expected: None,
+            pack: Pack::new(how),
+            hashes: Hashes::default(),
+            held: Vec::new(),
+            stager: Stager::new(self),
+        }
+    }
+
+    /// Begins the upload of a part of a multipart body, for an attachment that follows.
+    ///
+    /// # Errors
+    /// `bad_request` for an attachment that does not follow.
+    pub fn upload_part(&self, attachment: &AttachmentEdit) -> Result<Upload<D>> {
+        let AttachmentSource::Follows(follows) = attachment.source else {
+            return Err(Error::bad_request(format!("The attachment {} does not follow", attachment.name)));
+        };
+        let how = match follows.encoding {
+            Encoding::Identity => UploadAs::Plain { content_type: &attachment.content_type },
+            Encoding::Gzip => UploadAs::Gzip { length: Some(follows.unpacked) },
+        };
+        let mut upload = self.upload(&attachment.name, how);
+        upload.expected = Some((follows, Md5::default()));
+        Ok(upload)
+    }
+
+    /// Removes an upload that no edit has named. It would go by itself, an hour after its last bytes came.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn discard(&self, content: Content) -> Result<()> {
+        let uploaded = content.uploaded();
+        match uploaded.place {
+            Place::Memory(_) => Ok(()),
+            Place::Staged { deadline_ms } => discard(self, &uploaded.store, deadline_ms).await,
+        }
+    }
+
+    /// The same content, in the store instead of here.
+    pub(crate) async fn staged(&self, content: &Content) -> Result<Content> {
+        let uploaded = content.uploaded();
+        let Place::Memory(bytes) = &uploaded.place else { return Ok(content.clone()) };
+        let mut stager = Stager::new(self);
+        stager.write(bytes).await?;
+        Ok(Content::new(Uploaded { place: place(&stager, Bytes::new()), store: stager.store, ..*uploaded }))
+    }
+
+    /// The content of these bytes, all of them here.
+    pub(crate) fn content_of(&self, name: &str, content_type: &str, bytes: &[u8]) -> Result<Content> {
+        let mut upload = self.upload(name, UploadAs::Plain { content_type });
+        for piece in bytes.chunks(PIECE_BYTES) {
+            upload.take(piece)?;
+        }
+        upload.close()?;
+        let held = std::mem::take(&mut upload.held).into();
+        Ok(upload.content(Place::Memory(held)))
+    }
+}
+
+fn place<D>(stager: &Stager<D>, held: Bytes) -> Place {
+    match stager.deadline_ms {
+        Some(deadline_ms) => Place::Staged { deadline_ms },
+        None => Place::Memory(held),
+    }
+}
+
+impl<D: Database> Upload<D> {
+    /// Takes the next bytes, any number of them.
+    ///
+    /// # Errors
+    /// 413 `attachment_too_large`; 400 where they are more than was said, or no gzip; 404 where the database is gone;
+    /// 503 where the upload took too long; the store's. An upload that failed is given up.
+    pub async fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        for piece in bytes.chunks(PIECE_BYTES) {
+            self.take(piece)?;
+            if self.held.len() >= self.stager.bytes_at_once() {
+                let whole = self.held.len() / self.stager.chunk_bytes * self.stager.chunk_bytes;
+                let rest = self.held.split_off(whole);
+                let held = std::mem::replace(&mut self.held, rest);
+                self.stager.write(&held.into()).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends it.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write), and 400 where the bytes are fewer than was said, or others.
+    pub async fn finish(mut self) -> Result<Content> {
+        if let Err(error) = self.close() {
+            // Bad bytes are known to be of no use.
+            self.stager.discard().await?;
+            return Err(error);
+        }
+        let held = Bytes::from(std::mem::take(&mut self.held));
+        if self.stager.deadline_ms.is_some() || held.len() > MEMORY_BYTES {
+            self.stager.write(&held).await?;
+        }
+        let place = place(&self.stager, held);
+        Ok(self.content(place))
+    }
+
+    fn content(self, place: Place) -> Content {
+        let (id, md5) = self.hashes.finish();
+        let (length, encoding) = match self.pack {
+            Pack::Plain => (id.length, Encoding::Identity),
+            Pack::Packing(_) => (self.received, Encoding::Gzip),
+            Pack::Packed { length, .. } => (length.unwrap_or(id.length), Encoding::Gzip),
+        };
+        let (store, chunk_bytes) = (self.stager.store, self.stager.chunk_bytes as u64);
+        Content::new(Uploaded { id, md5, length, encoding, store, chunk_bytes, place })
+    }
+
+    /// Packs and hashes a piece.
+    fn take(&mut self, piece: &[u8]) -> Result<()> {
+        self.received += piece.len() as u64;
+        if self.received > self.limit {
+            return Err(ErrorKind::AttachmentTooLarge(self.name.clone()).into());
+        }
+        if let Some((follows, md5)) = &mut self.expected {
+            if self.received > follows.length {
+                return Err(Error::bad_request("attachment longer than expected"));
+            }
+            md5.update(piece);
+        }
+        match &mut self.pack {
+            Pack::Plain => self.keep(piece),
+            Pack::Packing(packer) => {
+                packer.write_all(piece).map_err(|error| no_gzip(&self.name, &error))?;
+                let packed = std::mem::take(packer.get_mut());
+                self.keep(&packed);
+            }
+            Pack::Packed { proof, .. } => {
+                proof.take(piece).map_err(|error| no_gzip(&self.name, &error))?;
+                self.keep(piece);
+            }
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, stored: &[u8]) {
+        self.hashes.update(stored);
+        self.held.extend_from_slice(stored);
+    }
+
+    /// Ends the packing, and compares with what was said.
+    fn close(&mut self) -> Result<()> {
+        if let Some((follows, md5)) = self.expected.take() {
+            if self.received < follows.length {
+                return Err(Error::bad_request("attachment shorter than expected"));
+            }
+            let found: [u8; 16] = md5.finalize().into();
+            if follows.digest.is_some_and(|digest| digest != found) {
+                return Err(Error::bad_request(format!("The digest of the attachment {} is another", self.name)));
+            }
+        }
+        match &mut self.pack {
+            Pack::Plain => {}
+            Pack::Packing(packer) => {
+                packer.try_finish().map_err(|error| no_gzip(&self.name, &error))?;
+                let packed = std::mem::take(packer.get_mut());
+                self.keep(&packed);
+            }
+            Pack::Packed { proof, .. } => proof.finish().map_err(|error| no_gzip(&self.name, &error))?,
+        }
+        Ok(())
+    }
+}
+
+fn no_gzip(name: &str, error: &std::io::Error) -> Error {
+    Error::bad_request(format!("The attachment {name} is no gzip: {error}"))
+}

@@ -1,0 +1,197 @@
+//! What edits with attachments need beyond others. Edits without do none of it.
+//!
+//! ```text
+//!  before the transaction   inline data is packed and hashed; much of it is staged
+//!  first, in the attempt    stubs are looked up in the leaf that is replaced, on which the revision depends
+//!  before rows are written  contents and references: see `Ledger`
+//! ```
+
+use kv_api::{Database, Read, RowWrite, Transaction};
+
+use super::draft::Draft;
+use super::plan::Plan;
+use super::{Decided, Place, branches_on};
+use crate::attachments::{Added, AttachmentSource, Change, Ledger, list_of, list_rows};
+use crate::branch::Branch;
+use crate::documents::Documents;
+use crate::edit::Edit;
+use crate::error::{Error, ErrorKind, Result, alone};
+use crate::keys::{DatabaseKey, Leaf};
+
+/// Contents up to this many bytes together are written by the edit that names them.
+const MEMORY_BYTES: usize = 2_000_000;
+
+/// The reads and the changes of a transaction's attachments.
+pub(super) struct Prepared<'e> {
+    ledger: Ledger,
+    /// For each document; empty ones are not made.
+    changes: Vec<Change<'e>>,
+}
+
+impl<D: Database> Documents<D> {
+    /// Makes contents of the data of an edit.
+    ///
+    /// # Errors
+    /// 413 for an attachment that is too large, 400 for one whose content did not come; the store's.
+    pub(super) async fn upload_data(&self, edit: &mut Edit) -> Result<()> {
+        for attachment in &mut edit.attachments {
+            match &attachment.source {
+                AttachmentSource::Data(bytes) => {
+                    let content = self.content_of(&attachment.name, &attachment.content_type, bytes)?;
+                    attachment.source = AttachmentSource::Content(content);
+                }
+                AttachmentSource::Follows(_) => {
+                    let reason = format!("The content of the attachment {} did not follow", attachment.name);
+                    return Err(Error::bad_request(reason));
+                }
+                AttachmentSource::Content(_) | AttachmentSource::Stub | AttachmentSource::Same(_) => {}
+            }
+        }
+        if edit.attachments.iter().map(|attachment| attachment.bytes_in_memory()).sum::<usize>() > MEMORY_BYTES {
+            for attachment in &mut edit.attachments {
+                if let AttachmentSource::Content(content) = &mut attachment.source {
+                    *content = self.staged(content).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks up the stubs of interactive edits, each in the leaf that it names.
+    pub(super) async fn look_up_stubs(&self, transaction: &D::Transaction, drafts: &[Draft<'_>]) -> Result<()> {
+        let keys = self.keys();
+        let reads: Vec<_> = drafts
+            .iter()
+            .filter(|draft| draft.has_stubs())
+            .map(|draft| {
+                let id = &draft.edit.id;
+                let target = draft.edit.rev.as_ref().map(|rev| {
+                    let leaf = Leaf { not_deleted: true, rev: rev.clone() };
+                    // A live leaf always has this row.
+                    let there = transaction.get(&keys.key(DatabaseKey::Doc(id, &leaf)), Read::Snapshot);
+                    (there, list_of(transaction, keys, id, &leaf))
+                });
+                (draft, target)
+            })
+            .collect();
+        for (draft, target) in reads {
+            let Some((there, list)) = target else {
+                draft.resolve(&[]);
+                continue;
+            };
+            if there.await?.is_none() {
+                draft.refuse_attachments(Error::conflict());
+                continue;
+            }
+            match alone(list.await)? {
+                Ok(list) => draft.resolve(&list),
+                Err(damage) => draft.refuse_attachments(damage.of_document(&draft.edit.id)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks up the stubs of replicated edits, each in the nearest ancestor that is a leaf. `known` are the branches
+    /// of each draft's document.
+    pub(super) async fn look_up_replicated_stubs(
+        &self,
+        transaction: &D::Transaction,
+        drafts: Vec<(&Draft<'_>, &[Branch])>,
+    ) -> Result<()> {
+        let keys = self.keys();
+        let reads: Vec<_> = drafts
+            .into_iter()
+            .filter(|(draft, _)| draft.has_stubs())
+            .map(|(draft, known)| {
+                let history = draft.edit.incoming().ok();
+                let replaced =
+                    history.and_then(|history| branches_on(known, &history).max_by_key(|leaf| leaf.rev.position()));
+                (draft, replaced.map(|leaf| list_of(transaction, keys, &draft.edit.id, leaf)))
+            })
+            .collect();
+        for (draft, list) in reads {
+            match list {
+                None => draft.resolve(&[]),
+                Some(list) => match alone(list.await)? {
+                    Ok(list) => draft.resolve(&list),
+                    Err(damage) => draft.refuse_attachments(damage.of_document(&draft.edit.id)),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what the plans do to contents. A plan for which something is missing is refused.
+    pub(super) async fn prepare_attachments<'e>(
+        &self,
+        transaction: &D::Transaction,
+        drafts: &[Draft<'e>],
+        decided: &mut [Decided],
+    ) -> Result<Prepared<'e>> {
+        let mut changes = Vec::with_capacity(decided.len());
+        for Decided { drafts: edits, plan } in decided.iter_mut() {
+            let edits = &drafts[edits.clone()];
+            let mut change = Change { id: &edits[0].edit.id, removed: Vec::new(), added: Vec::new() };
+            if let Ok(Some(planned)) = plan {
+                match added(edits, planned) {
+                    Ok(added) => {
+                        let removed = planned.removed.iter().filter(|branch| branch.attachments);
+                        change.removed = removed.map(|branch| branch.leaf.clone()).collect();
+                        change.added = added;
+                    }
+                    Err(error) => *plan = Err(error),
+                }
+            }
+            changes.push(change);
+        }
+        let root = &self.shared.guard.root;
+        let (ledger, possible) = Ledger::read(transaction, root, self.keys(), &changes).await?;
+        for (decided, possible) in decided.iter_mut().zip(possible) {
+            if let (Ok(Some(_)), Err(error)) = (&decided.plan, possible) {
+                decided.plan = Err(error);
+            }
+        }
+        // As in CouchDB, a stub that stands for nothing fails the whole request.
+        for Decided { plan, .. } in decided.iter() {
+            if let Err(error) = plan
+                && let ErrorKind::MissingStub { .. } = error.kind()
+            {
+                return Err(error.clone());
+            }
+        }
+        Ok(Prepared { ledger, changes })
+    }
+
+    /// Writes contents and references of the plans that are carried out.
+    pub(super) async fn write_attachments(
+        &self,
+        transaction: &D::Transaction,
+        prepared: Prepared<'_>,
+        decided: &[Decided],
+    ) -> Result<()> {
+        let Prepared { ledger, changes } = prepared;
+        let made: Vec<bool> = decided.iter().map(|decided| matches!(decided.plan, Ok(Some(_)))).collect();
+        ledger.write(transaction, &self.shared.guard.root, self.keys(), &changes, &made).await
+    }
+}
+
+/// The leaves with attachments that a plan adds.
+fn added<'e>(edits: &[Draft<'e>], plan: &Plan) -> Result<Vec<Added<'e>>> {
+    let added = plan.added.iter().filter(|new| new.attachments).map(|new| {
+        let draft = &edits[new.edit];
+        Ok(Added { leaf: new.leaf.clone(), attachments: draft.attachments()?, sources: &draft.edit.attachments })
+    });
+    added.collect()
+}
+
+/// The rows of the attachments of the leaves that a plan adds.
+pub(super) fn lists(edits: &[Draft<'_>], plan: &Plan, place: Place<'_>) -> Result<Vec<RowWrite>> {
+    let mut rows = Vec::new();
+    for new in plan.added.iter().filter(|new| new.attachments) {
+        let draft = &edits[new.edit];
+        let attachments = draft.attachments()?;
+        let list = list_rows(place.keys, &draft.edit.id, &new.leaf, &attachments, place.limits.max_value_bytes);
+        rows.extend(list.into_iter().map(|(key, value)| RowWrite::set(key, value).unguarded()));
+    }
+    Ok(rows)
+}
