@@ -116,8 +116,8 @@ impl DocumentStore for Counted {
         self.inner.local(id).await
     }
 
-    async fn live(&self, ids: &[String]) -> StoreResult<Vec<bool>> {
-        self.inner.live(ids).await
+    async fn revs(&self, ids: &[String]) -> StoreResult<Vec<Option<String>>> {
+        self.inner.revs(ids).await
     }
 
     async fn write(&self, edits: Vec<Edit>) -> StoreResult<Vec<Written>> {

@@ -93,10 +93,11 @@ impl Legible {
         }
     }
 
-    pub(crate) fn has(&self, chunk: &str) -> bool {
+    /// The chunks that can be read.
+    pub(crate) fn chunks(&self) -> Vec<&String> {
         match self {
-            Legible::Data(data) => data.get(chunk).is_some(),
-            Legible::Stub(stub) => stub.sizes.contains_key(chunk),
+            Legible::Data(data) => data.chunks().keys().filter(|chunk| data.get(chunk).is_some()).collect(),
+            Legible::Stub(stub) => stub.sizes.keys().collect(),
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::objects::{Connect, Handles, Places, default_connect};
 use crate::placement::{
     DATA_PREFIX, INDEX_PREFIX, SETTINGS_ID, check_prefix_length, data_parts, index_prefix, prefix_length_for,
 };
+use crate::seen::Seen;
 use crate::settings::{LEAST_DATA_LIMIT, LEAST_GRACE_MS, Settings};
 use crate::store::{DocumentStore, Edit, IdRange, Leaf, Steady};
 use crate::write::refused;
@@ -29,6 +30,7 @@ pub struct ChunkStore {
     /// The prefix length as last seen. It only grows, so an old one costs a look more and no error.
     length: Arc<AtomicU8>,
     pub(crate) handles: Arc<Handles>,
+    pub(crate) seen: Arc<Seen>,
     /// What opens an encrypted vault, once it has been unlocked.
     pub(crate) key: Option<Arc<Key>>,
 }
@@ -47,7 +49,15 @@ impl ChunkStore {
     pub fn with_environment(store: Arc<dyn DocumentStore>, environment: Arc<dyn Environment>) -> Self {
         let store = Arc::new(Steady::new(store, environment.clone()));
         let handles = Arc::new(Handles::new(default_connect()));
-        ChunkStore { store, environment, attempts: ATTEMPTS, length: Arc::default(), handles, key: None }
+        ChunkStore {
+            store,
+            environment,
+            attempts: ATTEMPTS,
+            length: Arc::default(),
+            handles,
+            seen: Arc::default(),
+            key: None,
+        }
     }
 
     /// The same, reaching object stores another way than with the variables of this process.

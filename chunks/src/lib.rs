@@ -55,6 +55,7 @@ mod offload;
 pub mod placement;
 mod read;
 mod reindex;
+mod seen;
 mod settings;
 pub mod store;
 mod stub;

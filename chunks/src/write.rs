@@ -341,14 +341,30 @@ impl Put<'_> {
             by_place.entry(&hit.place).or_default().push(id);
         }
         let places: Vec<String> = by_place.keys().map(|place| (*place).clone()).collect();
-        let mut present = HashSet::new();
-        for some in places.chunks(DATA_AT_ONCE) {
+        let revs = if places.is_empty() { Vec::new() } else { self.chunks.store.revs(&places).await? };
+        let (mut present, mut unseen) = (HashSet::new(), Vec::new());
+        for (place, rev) in places.into_iter().zip(revs) {
+            let ids = by_place.get(&place).map_or(&[][..], Vec::as_slice);
+            match rev {
+                Some(rev) if self.chunks.seen.has_all(&place, &rev, ids) => {
+                    present.extend(ids.iter().map(|id| (*id).clone()));
+                }
+                Some(_) => unseen.push(place),
+                // No leaf is live where the winner is not.
+                None => {}
+            }
+        }
+        for some in unseen.chunks(DATA_AT_ONCE) {
             for (place, leaves) in some.iter().zip(self.chunks.store.leaves(some, false).await?) {
-                for leaf in leaves.iter().filter(|leaf| !leaf.deleted) {
+                for (number, leaf) in leaves.iter().filter(|leaf| !leaf.deleted).enumerate() {
                     // One that cannot be read has none of them.
                     let Ok(legible) = Legible::read(place, &leaf.body) else { continue };
+                    let chunks: HashSet<&String> = legible.chunks().into_iter().collect();
                     let ids = by_place.get(place).into_iter().flatten();
-                    present.extend(ids.filter(|id| legible.has(id)).map(|id| (*id).clone()));
+                    present.extend(ids.filter(|id| chunks.contains(*id)).map(|id| (*id).clone()));
+                    if number == 0 {
+                        self.chunks.seen.remember(place, &leaf.rev, chunks.into_iter().cloned());
+                    }
                 }
             }
         }
@@ -413,6 +429,10 @@ impl Put<'_> {
             }
             self.receipt.documents += 1;
             self.receipt.document_bytes += target.data.bytes() as u64;
+            if let Ok(rev) = &written {
+                let chunks = target.data.chunks().keys().filter(|chunk| target.data.get(chunk).is_some());
+                self.chunks.seen.remember(&target.id, rev, chunks.cloned());
+            }
             for id in target.new {
                 self.placed.insert(id, target.id.clone());
             }

@@ -211,8 +211,8 @@ impl DocumentStore for HttpStore {
         }
     }
 
-    async fn live(&self, ids: &[String]) -> StoreResult<Vec<bool>> {
-        let mut live = Vec::with_capacity(ids.len());
+    async fn revs(&self, ids: &[String]) -> StoreResult<Vec<Option<String>>> {
+        let mut revs = Vec::with_capacity(ids.len());
         let mut rest = ids;
         while !rest.is_empty() {
             let some;
@@ -229,10 +229,11 @@ impl DocumentStore for HttpStore {
                 if row.get("error").is_some_and(|error| error != "not_found") {
                     return Err(nonsense(format!("\"{id}\" cannot be read: {}", problem(&row))));
                 }
-                live.push(row["value"]["rev"].is_string() && row["value"]["deleted"] != true);
+                let rev = row["value"]["rev"].as_str().filter(|_| row["value"]["deleted"] != true);
+                revs.push(rev.map(str::to_owned));
             }
         }
-        Ok(live)
+        Ok(revs)
     }
 
     async fn write(&self, edits: Vec<Edit>) -> StoreResult<Vec<Written>> {

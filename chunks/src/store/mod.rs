@@ -208,11 +208,20 @@ pub trait DocumentStore: fmt::Debug + Send + Sync + 'static {
     /// The store's failures.
     async fn local(&self, id: &str) -> StoreResult<Option<Body>>;
 
-    /// Which of these documents are live; cheaper than reading them.
+    /// The winner of each document, `None` where that is a tombstone or there is no such document; cheaper than
+    /// reading them.
     ///
     /// # Errors
     /// The store's failures.
-    async fn live(&self, ids: &[String]) -> StoreResult<Vec<bool>>;
+    async fn revs(&self, ids: &[String]) -> StoreResult<Vec<Option<String>>>;
+
+    /// Which of these documents are live.
+    ///
+    /// # Errors
+    /// The store's failures.
+    async fn live(&self, ids: &[String]) -> StoreResult<Vec<bool>> {
+        Ok(self.revs(ids).await?.iter().map(Option::is_some).collect())
+    }
 
     /// Writes edits, each with an outcome of its own (`new_edits=true`). No two of a batch may be of one
     /// document.

@@ -111,10 +111,10 @@ impl<D: Database> DocumentStore for ModelStore<D> {
         }
     }
 
-    async fn live(&self, ids: &[String]) -> StoreResult<Vec<bool>> {
-        let mut live = Vec::with_capacity(ids.len());
-        while live.len() < ids.len() {
-            let some: Vec<String> = ids[live.len()..].iter().take(self.reading.at_once()).cloned().collect();
+    async fn revs(&self, ids: &[String]) -> StoreResult<Vec<Option<String>>> {
+        let mut revs = Vec::with_capacity(ids.len());
+        while revs.len() < ids.len() {
+            let some: Vec<String> = ids[revs.len()..].iter().take(self.reading.at_once()).cloned().collect();
             let count = some.len();
             let request = AllDocsRequest { keys: Some(some.into()), ..AllDocsRequest::default() };
             let began = Instant::now();
@@ -128,15 +128,16 @@ impl<D: Database> DocumentStore for ModelStore<D> {
                 Ok(batch) => {
                     self.reading.took(count, began.elapsed());
                     for row in batch.rows {
-                        live.push(match row.entry {
+                        revs.push(match row.entry {
                             AllDocsEntry::Damaged { error } => return Err(failure(error)),
-                            entry => matches!(entry, AllDocsEntry::Live { .. }),
+                            AllDocsEntry::Live { rev, .. } => Some(rev.to_string()),
+                            _ => None,
                         });
                     }
                 }
             }
         }
-        Ok(live)
+        Ok(revs)
     }
 
     async fn write(&self, edits: Vec<Edit>) -> StoreResult<Vec<Written>> {

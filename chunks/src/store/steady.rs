@@ -119,8 +119,8 @@ impl DocumentStore for Steady {
         self.ask(|| self.inner.local(id)).await
     }
 
-    async fn live(&self, ids: &[String]) -> StoreResult<Vec<bool>> {
-        self.ask(|| self.inner.live(ids)).await
+    async fn revs(&self, ids: &[String]) -> StoreResult<Vec<Option<String>>> {
+        self.ask(|| self.inner.revs(ids)).await
     }
 
     async fn write(&self, edits: Vec<Edit>) -> StoreResult<Vec<Written>> {

@@ -96,9 +96,9 @@ impl DocumentStore for Flaky {
         self.inner.local(id).await
     }
 
-    async fn live(&self, ids: &[String]) -> StoreResult<Vec<bool>> {
+    async fn revs(&self, ids: &[String]) -> StoreResult<Vec<Option<String>>> {
         self.before()?;
-        self.inner.live(ids).await
+        self.inner.revs(ids).await
     }
 
     async fn write(&self, edits: Vec<Edit>) -> StoreResult<Vec<Written>> {

@@ -27,8 +27,8 @@ impl<W: BeforeWrite> DocumentStore for Watched<W> {
     async fn local(&self, id: &str) -> StoreResult<Option<Body>> {
         self.inner.local(id).await
     }
-    async fn live(&self, ids: &[String]) -> StoreResult<Vec<bool>> {
-        self.inner.live(ids).await
+    async fn revs(&self, ids: &[String]) -> StoreResult<Vec<Option<String>>> {
+        self.inner.revs(ids).await
     }
     async fn write(&self, edits: Vec<Edit>) -> StoreResult<Vec<Written>> {
         self.watch.before_write(&*self.inner, &edits).await?;

@@ -1,9 +1,13 @@
 //! Chunks are stored, united and read.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use chunks::store::{Body, Edit, IdRange, Leaf};
+use chunks::store::{Body, Edit, IdRange, Leaf, ModelStore};
 use chunks::{Chunk, ChunkStore, Error, Settings};
+use engine_mem::MemDatabase;
+use kv_api::Counted;
+use model::{CreateOptions, Layer, LayerOptions};
 use serde_json::{Value, json};
 
 use crate::support::{DOCUMENT_LIMIT, World, assert_read, ids, replicate, texts};
@@ -244,4 +248,26 @@ async fn writers_give_up_at_the_bound(world: World) {
     let refused = chunks.put(texts("note", 1)).await.unwrap_err();
     assert!(matches!(refused, Error::Contended { attempts: 1, .. }), "{refused}");
     assert_eq!(chunks.put(texts("note", 1)).await.unwrap().new, 1);
+}
+
+/// Each batch of a push is spread over all data documents: one that was read is not read for the next batch.
+#[tokio::test]
+async fn known_chunks_take_one_look_at_each_data_document() {
+    let engine = Counted::new(MemDatabase::new());
+    let layer = Layer::open(engine.clone(), LayerOptions::default()).await.unwrap();
+    let documents = layer.create_database("db", CreateOptions::default()).await.unwrap();
+    let store = Arc::new(ModelStore::new(documents));
+    let some: Vec<(String, Chunk)> =
+        (0..1_000).map(|n| (format!("h:{n}"), Chunk::plain(format!("{n} ").repeat(500)))).collect();
+    ChunkStore::new(store.clone()).put(some.clone()).await.unwrap();
+
+    let chunks = ChunkStore::new(store);
+    let mut read = Vec::new();
+    for batch in some.chunks(250) {
+        engine.take();
+        assert_eq!(chunks.put(batch.to_vec()).await.unwrap().known, 250);
+        read.push(engine.take().iter().map(|counts| counts.bytes_read).sum::<u64>());
+    }
+    println!("bytes read by batches of known chunks: {read:?}");
+    assert!(read[1..].iter().all(|batch| batch * 5 < read[0]), "{read:?}");
 }

@@ -249,11 +249,12 @@ impl DocumentStore for Stepped {
         self.inner.local(id).await
     }
 
-    async fn live(&self, ids: &[String]) -> StoreResult<Vec<bool>> {
-        self.before("live").await?;
-        let live = self.inner.live(ids).await?;
+    async fn revs(&self, ids: &[String]) -> StoreResult<Vec<Option<String>>> {
+        self.before("revs").await?;
+        let revs = self.inner.revs(ids).await?;
         let held = self.held.lock().unwrap();
-        Ok(ids.iter().zip(live).map(|(id, live)| live || held.iter().any(|edit| edit.id == *id)).collect())
+        let is_held = |id: &String| held.iter().any(|edit| edit.id == *id);
+        Ok(ids.iter().zip(revs).map(|(id, rev)| rev.or_else(|| is_held(id).then(String::new))).collect())
     }
 
     async fn write(&self, edits: Vec<Edit>) -> StoreResult<Vec<Written>> {
