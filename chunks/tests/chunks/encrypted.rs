@@ -12,21 +12,12 @@ use crate::support::{World, set_grace};
 
 crate::scenarios!(
     a_collection_that_cannot_read_references_collects_nothing,
-    every_vault_comes_back_to_the_byte,
     a_wrong_passphrase_is_refused_and_changes_nothing,
     a_damaged_entry_stops_a_collection_that_has_the_passphrase,
     of_two_ciphertexts_none_ends_that_is_not_known_to_be_the_other,
 );
 
-/// The same on engines that store on disk; in memory the scenario runs above.
-#[tokio::test(flavor = "multi_thread")]
-async fn every_vault_comes_back_to_the_byte_on_every_engine() {
-    for engine in ["sled", "redb", "fjall"] {
-        let folder = tempfile::tempdir().unwrap();
-        let engine = format!("{engine}:{}", folder.path().join("data").display());
-        every_vault_comes_back_to_the_byte(World::over(&engine, false).await).await;
-    }
-}
+crate::on_every_engine!(every_vault_comes_back_to_the_byte);
 
 const EAGER: CollectOptions = CollectOptions { dry_run: false, unused_percent: 0 };
 

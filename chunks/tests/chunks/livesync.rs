@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::interruption::{content, edit};
 use crate::support::{World, set_grace};
 
-crate::scenarios!(every_file_comes_back);
+crate::on_every_engine!(every_file_comes_back);
 
 /// A piece of a PNG, and one of the bytes after it.
 const BINARY: [&[u8]; 2] = [b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", b"\xff\x00\xfe\x01"];

@@ -1,14 +1,21 @@
 //! Databases to test with: in process, and the same kind behind a server of its own.
+//!
+//! `scenarios!` runs a scenario on the engine in memory. `on_every_engine!` runs it on every engine of the server:
+//! each engine on disk in a new folder, FoundationDB under a prefix of its own in the cluster that
+//! `FDB_CLUSTER_FILE` names.
 
 use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use chunks::store::{Body, DocumentStore, Edit, HttpStore, ModelStore};
 use chunks::{Chunk, ChunkStore};
-use kv_api::AnyDatabase;
+use kv_api::{AnyDatabase, Database, Transaction};
 use model::{CreateOptions, JsonText, Layer, LayerOptions};
 use serde_json::Value;
+use server::engine::{self, EngineError, IfMissing};
 use server::http::{Options, Server};
+use tempfile::TempDir;
 
 /// The largest document that the databases take, in bytes: tests of the limit need no large ones then.
 pub(crate) const DOCUMENT_LIMIT: usize = 1_000_000;
@@ -17,21 +24,31 @@ pub(crate) const DOCUMENT_LIMIT: usize = 1_000_000;
 pub(crate) struct World {
     layer: Layer<AnyDatabase>,
     server: Option<Server>,
+    /// Where an engine on disk keeps the databases. Removed last.
+    _folder: Option<TempDir>,
 }
 
 impl World {
     /// Databases in process.
     pub(crate) async fn in_process() -> World {
-        World::over("mem:", false).await
+        World::over("mem", false).await
     }
 
     /// Databases behind a server on a free port.
     pub(crate) async fn over_http() -> World {
-        World::over("mem:", true).await
+        World::over("mem", true).await
     }
 
+    /// Databases of the engine with this name, an engine on disk in a new folder.
     pub(crate) async fn over(engine: &str, over_http: bool) -> World {
-        let engine = server::engine::open(&engine.parse().unwrap(), server::engine::IfMissing::Create).unwrap();
+        let folder = (engine != "mem").then(|| tempfile::tempdir().unwrap());
+        let path = folder.as_ref().map(|folder| folder.path().join("data").display().to_string());
+        let url = format!("{engine}:{}", path.unwrap_or_default());
+        let store = engine::open(&url.parse().unwrap(), IfMissing::Create).unwrap();
+        World { _folder: folder, ..World::of(store, over_http).await }
+    }
+
+    async fn of(engine: AnyDatabase, over_http: bool) -> World {
         let options = LayerOptions { max_document_size: DOCUMENT_LIMIT, ..LayerOptions::default() };
         let layer = Layer::open(engine, options).await.unwrap();
         let address: SocketAddr = "127.0.0.1:0".parse().unwrap();
@@ -40,7 +57,7 @@ impl World {
         } else {
             None
         };
-        World { layer, server }
+        World { layer, server, _folder: None }
     }
 
     /// A new database.
@@ -85,6 +102,63 @@ macro_rules! scenarios {
             })*
         }
     };
+}
+
+/// Makes a test of a scenario for each engine, and one over HTTP with the engine that new servers have.
+#[macro_export]
+macro_rules! on_every_engine {
+    ($name:ident) => {
+        $crate::on_every_engine!($name on mem sled redb lsm fjall);
+    };
+    ($name:ident on $($engine:ident)*) => {
+        mod $name {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $engine() {
+                super::$name($crate::support::World::over(stringify!($engine), false).await).await;
+            })*
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn over_http() {
+                super::$name($crate::support::World::over("redb", true).await).await;
+            }
+
+            #[test]
+            fn fdb() {
+                $crate::support::on_a_cluster(stringify!($name), super::$name);
+            }
+        }
+    };
+}
+
+/// Runs a scenario in the cluster of `FDB_CLUSTER_FILE`, and leaves the cluster as it was. Skipped without that
+/// variable, and in a build without the engine (`--features server/fdb`).
+pub(crate) fn on_a_cluster<F: Future<Output = ()>>(scenario: &str, run: impl Fn(World) -> F) {
+    let Ok(file) = std::env::var("FDB_CLUSTER_FILE") else {
+        println!("skipped: {scenario} on FoundationDB: FDB_CLUSTER_FILE names no cluster file");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    // Nobody else's.
+    let own = folder.path().file_name().unwrap().to_str().unwrap();
+    let url = format!("fdb:{file}?prefix=couch-layer%20tests/{own}/").parse().unwrap();
+    let store = match engine::open(&url, IfMissing::Create) {
+        Err(EngineError::NotBuilt { .. }) => {
+            println!("skipped: {scenario} on FoundationDB: this build has no engine fdb");
+            return;
+        }
+        store => store.unwrap(),
+    };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let ran = std::panic::catch_unwind(AssertUnwindSafe(|| {
+        runtime.block_on(async { run(World::of(store.clone(), false).await).await });
+    }));
+    runtime.block_on(async {
+        let transaction = store.begin().unwrap();
+        // The keys under the prefix, which is all that this store sees.
+        transaction.clear_range(b"", b"\xff");
+        transaction.commit().await.unwrap();
+    });
+    ran.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
 /// Brings everything that `source` has to `target`, as a replicator does.

@@ -386,10 +386,8 @@ async fn nothing_is_lost_over_http() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_lost_on_disk() {
-    for engine in ["sled", "redb", "fjall"] {
-        let folder = tempfile::tempdir().unwrap();
-        let url = format!("{engine}:{}", folder.path().display());
-        play_all(World::over(&url, false).await, &SEEDS[1..2]).await;
+    for engine in ["sled", "redb", "lsm", "fjall"] {
+        play_all(World::over(engine, false).await, &SEEDS[1..2]).await;
     }
 }
 
