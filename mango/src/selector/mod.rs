@@ -33,6 +33,8 @@
 
 mod analysis;
 mod matching;
+#[cfg(test)]
+mod oracle;
 mod parse;
 #[cfg(test)]
 mod tests;

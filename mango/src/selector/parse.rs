@@ -38,6 +38,9 @@ pub const MAX_REGEXES: usize = 100;
 /// The most memory a compiled regular expression may take, in bytes; matching is linear in the text.
 const MAX_REGEX_BYTES: usize = 1 << 20;
 
+/// The most memory of each thread that matches one, in bytes.
+const MAX_REGEX_CACHE: usize = 1 << 18;
+
 /// What becomes of a negation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Negations {
@@ -248,6 +251,6 @@ impl Choice {
 /// A regular expression over bytes, as CouchDB has them, or over code points where it makes no sense otherwise.
 fn compile(pattern: &str) -> Result<Regex, regex::Error> {
     let mut builder = RegexBuilder::new(pattern);
-    builder.size_limit(MAX_REGEX_BYTES);
+    builder.size_limit(MAX_REGEX_BYTES).dfa_size_limit(MAX_REGEX_CACHE);
     builder.unicode(false).build().or_else(|_| builder.unicode(true).build())
 }
