@@ -1,5 +1,6 @@
 //! `_find` and `_explain`, as CouchDB 3.5 answers them where no index is there.
 
+use conformance::random::Random;
 use kv_api::{AnyDatabase, Counted};
 use serde_json::{Value, json};
 use server::http::Options;
@@ -293,4 +294,129 @@ async fn a_search_ends_when_its_client_is_gone() {
     tokio::time::sleep(took * 2).await;
     let abandoned = counted.take().len();
     assert!(abandoned + 1 < whole, "{abandoned} transactions of {whole}");
+}
+
+/// Queries of random members: each is answered, or refused by name, and none ends in an error of the server's own.
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_is_asked_is_answered_or_refused() {
+    let since_1970 = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+    let seed: u64 = std::env::var("SEED").ok().map_or(since_1970.as_nanos() as u64, |seed| seed.parse().unwrap());
+    println!("SEED={seed}");
+    let mut random = Random::new(seed);
+    let couch = with_docs(movies()).await;
+    let (mut answered, mut refused) = (0, 0);
+    for _ in 0..400 {
+        let mut body = json!({"selector": any_selector(&mut random, 3)});
+        for _ in 0..random.below(4) {
+            let members = [
+                "selector",
+                "use_index",
+                "bookmark",
+                "limit",
+                "skip",
+                "sort",
+                "fields",
+                "r",
+                "conflicts",
+                "stale",
+                "update",
+                "stable",
+                "execution_stats",
+                "allow_fallback",
+                "partition",
+            ];
+            body[*random.pick(&members)] = any_value(&mut random, 2);
+        }
+        for path in ["/db/_find", "/db/_explain"] {
+            let answer = couch.json("POST", path, body.clone()).await;
+            match answer.status.as_u16() {
+                200 => {
+                    answered += 1;
+                    assert!(answer.json().is_object(), "SEED={seed}: {body}");
+                }
+                400 => {
+                    refused += 1;
+                    let error = answer.json();
+                    assert!(error["error"].is_string() && error["reason"].is_string(), "SEED={seed}: {body}: {error}");
+                }
+                other => panic!("SEED={seed}: {other} for {body}: {}", answer.text),
+            }
+        }
+    }
+    assert!(answered > 50 && refused > 50, "SEED={seed}: {answered} answered, {refused} refused");
+}
+
+fn any_value(random: &mut Random, depth: u64) -> Value {
+    let scalars = [
+        json!(null),
+        json!(true),
+        json!(false),
+        json!(0),
+        json!(2),
+        json!(-1),
+        json!(1.5),
+        json!(1e300),
+        json!(""),
+        json!("_id"),
+        json!("year"),
+        json!("a..b"),
+        json!("x/y/z"),
+        json!("nil"),
+        json!("(("),
+        json!("é"),
+        json!("desc"),
+    ];
+    match random.below(if depth == 0 { 4 } else { 7 }) {
+        0..4 => random.pick(&scalars).clone(),
+        4 => (0..random.below(3)).map(|_| any_value(random, depth - 1)).collect(),
+        5 => json!({*random.pick(&["_id", "year", "", "$x"]): any_value(random, depth - 1)}),
+        _ => json!({"year": "asc"}),
+    }
+}
+
+fn any_selector(random: &mut Random, depth: u64) -> Value {
+    let operators = [
+        "$and",
+        "$or",
+        "$not",
+        "$nor",
+        "$all",
+        "$elemMatch",
+        "$allMatch",
+        "$keyMapMatch",
+        "$lt",
+        "$lte",
+        "$eq",
+        "$ne",
+        "$gte",
+        "$gt",
+        "$exists",
+        "$type",
+        "$in",
+        "$nin",
+        "$size",
+        "$mod",
+        "$regex",
+        "$beginsWith",
+        "$text",
+        "$where",
+    ];
+    let fields = ["_id", "year", "cast", "imdb.rating", "cast.0", "director", "", "a..b"];
+    let mut selector = json!({});
+    for _ in 0..random.below(3) {
+        // Fields more often than operators, and good ones more often than bad ones.
+        let name = match random.below(8) {
+            0 | 1 => *random.pick(&operators),
+            2 => *random.pick(&fields),
+            _ => *random.pick(&fields[..6]),
+        };
+        selector[name] = match random.below(6) {
+            0 => any_value(random, 2),
+            1 => json!([any_selector(random, depth.saturating_sub(1))]),
+            2 => json!({*random.pick(&operators): any_value(random, 1)}),
+            _ if depth > 0 => any_selector(random, depth - 1),
+            _ => json!(1927),
+        };
+    }
+    selector
 }
