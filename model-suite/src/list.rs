@@ -113,6 +113,12 @@ macro_rules! __scenarios {
                 replicated_attachments_keep_what_they_came_with,
                 attachments_are_put_and_deleted_by_name,
             }
+            "Uploads of attachments" uploads {
+                large_contents_are_staged_and_read_in_pieces,
+                bad_uploads_are_refused_and_leave_nothing,
+                uploads_that_nobody_names_are_swept,
+                damage_to_contents_is_found_and_what_nobody_has_is_removed,
+            }
             "Local documents and settings" local {
                 local_documents_have_no_history_and_are_in_no_feed,
                 settings_are_kept_and_bad_ones_are_refused,

@@ -132,6 +132,13 @@ impl Document {
         }
     }
 
+    /// Marks all attachments as wanted, for documents of listings and feeds.
+    pub fn want_attachments(&mut self) {
+        for attachment in &mut self.attachments {
+            attachment.wanted = true;
+        }
+    }
+
     /// Marks the attachments whose contents are asked for; `history` gives the leaf and its ancestors.
     pub(crate) fn mark_wanted(
         &mut self,

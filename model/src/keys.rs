@@ -476,7 +476,6 @@ impl DatabaseKeys {
     }
 
     /// The content in a key of `contents`.
-    #[cfg_attr(not(test), expect(dead_code, reason = "a check is to read it"))]
     pub(crate) fn read_content(&self, key: &[u8]) -> Result<ContentId> {
         let mut reader = self.inside(key, CONTENTS)?;
         let content = read_content(&mut reader)?;
@@ -494,7 +493,6 @@ impl DatabaseKeys {
     }
 
     /// The content, the document and the leaf in a key of `references`.
-    #[cfg_attr(not(test), expect(dead_code, reason = "a check is to read it"))]
     pub(crate) fn read_reference(&self, key: &[u8]) -> Result<(ContentId, String, Leaf)> {
         let mut reader = self.inside(key, REFERENCES)?;
         let content = read_content(&mut reader)?;

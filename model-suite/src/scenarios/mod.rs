@@ -17,4 +17,5 @@ pub(crate) mod relocating;
 pub(crate) mod sizes;
 mod trees;
 pub(crate) mod unknown;
+pub(crate) mod uploads;
 pub(crate) mod writing;

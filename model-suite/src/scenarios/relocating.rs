@@ -8,11 +8,12 @@ use bytes::Bytes;
 use conformance::chaos::{Chaos, Fault, Rates};
 use kv_api::{Database, KeyValue, RangeRequest, Read, Transaction, TransactionExt};
 use model::{
-    BodyFormat, Change, ChangesRequest, CreateOptions, DatabaseInfo, Documents, Edit, Error, ErrorKind, GetOptions,
-    Layer, LayerOptions, NotFound, RelocateOptions, RelocatePhase, RelocateProgress, RelocateReport, Since, Style,
-    WriteMode, abandon_relocation, relocate,
+    BodyFormat, Change, ChangesRequest, Content, CreateOptions, DatabaseInfo, Documents, Edit, Error, ErrorKind,
+    GetOptions, Layer, LayerOptions, NotFound, RelocateOptions, RelocatePhase, RelocateProgress, RelocateReport, Since,
+    Style, UploadAs, WriteMode, abandon_relocation, relocate,
 };
 
+use super::attachments::inline;
 use crate::stage::*;
 
 async fn at<D: Database>(engine: &D, prefix: &'static str) -> Layer<D> {
@@ -52,6 +53,13 @@ fn large(n: usize) -> Edit {
     replicated("large", &format!("2-{n} a"), &format!("{{{}}}", members.join(",")))
 }
 
+/// A content that was staged, of another attachment's bytes and one more.
+async fn documents_content<D: Database>(documents: &Documents<D>) -> Content {
+    let mut upload = documents.upload("f", UploadAs::Plain { content_type: "x" });
+    upload.write(&[7; 2_000_001]).await.unwrap();
+    upload.finish().await.unwrap()
+}
+
 /// A database of about everything.
 async fn fill<D: Database>(documents: &Documents<D>, plain: usize) {
     documents.set_revs_limit(3).await.unwrap();
@@ -65,6 +73,11 @@ async fn fill<D: Database>(documents: &Documents<D>, plain: usize) {
     merge(documents, replicated("a\0b", "1-\u{1}x", "{}")).await;
     let first = documents.put(edit("deleted", "{}")).await.unwrap();
     documents.put(edit("deleted", "{}").over(first).deleting()).await.unwrap();
+    let contents = vec![inline("f", "x", vec![7; 300_000]), inline("g", "text/plain", "some text")];
+    let attached = Edit { attachments: contents.clone(), ..replicated("conflicted", "2-f a", "{}") };
+    merge(documents, attached).await;
+    let first = documents.put(Edit { attachments: contents, ..edit("attached", "{}") }).await.unwrap();
+    documents.put_attachment("attached", Some(&first), "f", "x", documents_content(documents).await).await.unwrap();
     documents.put_local("_local/one", None, json(r#"{"checkpoint":1}"#)).await.unwrap();
     let long = format!(r#"{{"long":"{}"}}"#, "y".repeat(300_000));
     documents.put_local("_local/two", Some(6), json(&long)).await.unwrap();
@@ -141,13 +154,13 @@ pub(crate) async fn a_database_that_moves_arrives_as_it_was(stage: Stage) {
         if phases.last() != Some(&at.phase) {
             phases.push(at.phase);
         }
-        assert_eq!(at.expected, 504);
+        assert_eq!(at.expected, 505);
         ControlFlow::Continue(())
     });
     let report = report.await.unwrap();
     let verified = report.verified.clone().expect("a comparison");
-    assert_eq!((verified.documents, verified.difference_count, verified.edited_since), (504, 0, 0));
-    assert_eq!((report.moved, report.moved_before, report.documents, report.incarnation), (true, false, 504, 1));
+    assert_eq!((verified.documents, verified.difference_count, verified.edited_since), (505, 0, 0));
+    assert_eq!((report.moved, report.moved_before, report.documents, report.incarnation), (true, false, 505, 1));
     use RelocatePhase::{Copying, Finishing, Leaving, Verifying};
     assert_eq!(phases, [Copying, Verifying, Finishing, Leaving]);
 
@@ -167,7 +180,7 @@ pub(crate) async fn a_database_that_moves_arrives_as_it_was(stage: Stage) {
     // What is left is sound too, and read by who asks for it.
     let remains = source.remains("db").await.unwrap().expect("remains");
     assert_sound(&remains).await;
-    assert_eq!(feed(&remains, ChangesRequest::default()).await.len(), 504);
+    assert_eq!(feed(&remains, ChangesRequest::default()).await.len(), 505);
     assert!(remains.put(edit("late", "{}")).await.is_err());
     assert!(target.remains("db").await.unwrap().is_none());
 
@@ -187,7 +200,7 @@ pub(crate) async fn a_database_that_moves_arrives_as_it_was(stage: Stage) {
     let again = relocate(&source, &target, "db", &options(true), go_on).await.unwrap();
     let verified = again.verified.clone().expect("a comparison");
     assert!(again.moved && again.moved_before && again.is_same(), "{again:?}");
-    assert_eq!((verified.documents, verified.edited_since), (503, 1));
+    assert_eq!((verified.documents, verified.edited_since), (504, 1));
     assert_eq!(kind(relocate(&source, &source, "db", &options(false), go_on).await), moved);
     // A store that is called otherwise by now: the marker says so.
     let renamed = RelocateOptions { to: "renamed:".into(), ..options(false) };
@@ -445,9 +458,11 @@ pub(crate) async fn differences_are_found_before_the_target_is_published(stage: 
             assert_eq!(kind(stopped.await), ErrorKind::Stopped);
             let all = rows_under(&engine, "b").await;
             let of = |row: &&KeyValue| {
-                let key = &row.key[1..];
                 // (4, Number, subspace …), the number being 0 or of one byte.
-                key.starts_with(&[0x15, 4]) && key.windows(2).skip(2).take(3).any(|at| at == [0x15, subspace])
+                match &row.key[1..] {
+                    [0x15, 4, 0x14, 0x15, of, ..] | [0x15, 4, 0x15, _, 0x15, of, ..] => *of == subspace,
+                    _ => false,
+                }
             };
             let rows: Vec<&KeyValue> = all.iter().filter(of).collect();
             let row = rows[rows.len() / 2];
@@ -610,7 +625,7 @@ pub(crate) async fn writers_at_work_lose_nothing_while_their_database_moves(stag
     assert!(report.moved && report.is_same(), "{report:?}; seed {seed}");
     assert!(positions.iter().all(|(position, _)| *position == 60), "{positions:?}; seed {seed}");
     let there = target.database("db").await.unwrap();
-    assert_eq!(seen, 204 + 3);
+    assert_eq!(seen, 204 + 4);
     for writer in 0..4 {
         let options = GetOptions { conflicts: true, ..GetOptions::default() };
         let document = there.get(&format!("writer-{writer}"), &options).await.unwrap();

@@ -84,20 +84,20 @@ impl ContentRow {
 
 /// The hashes of bytes that come in pieces.
 #[derive(Clone, Default)]
-pub(super) struct Hashes {
+pub(crate) struct Hashes {
     md5: Md5,
     sha256: Sha256,
     length: u64,
 }
 
 impl Hashes {
-    pub(super) fn update(&mut self, piece: &[u8]) {
+    pub(crate) fn update(&mut self, piece: &[u8]) {
         self.md5.update(piece);
         self.sha256.update(piece);
         self.length += piece.len() as u64;
     }
 
-    pub(super) fn finish(self) -> (ContentId, [u8; 16]) {
+    pub(crate) fn finish(self) -> (ContentId, [u8; 16]) {
         (ContentId { sha256: self.sha256.finalize().into(), length: self.length }, self.md5.finalize().into())
     }
 }

@@ -40,10 +40,10 @@ mod zip;
 use bytes::Bytes;
 
 pub use address::Content;
-pub(crate) use address::{ContentId, StoreId};
+pub(crate) use address::{ContentId, ContentRow, Hashes, StoreId};
 pub(crate) use json::read_attachments;
 pub(crate) use json::{JsonForm, write_attachments};
-pub(crate) use ledger::{Added, Change, Ledger, list_of};
+pub(crate) use ledger::{Added, Change, Ledger, clear_content, list_of};
 pub(crate) use list::{list_rows, read_list, split_rows};
 pub use reader::AttachmentReader;
 pub(crate) use resolve::resolve;

@@ -38,6 +38,22 @@ impl<D: Database> Documents<D> {
         }
     }
 
+    /// A reader of a content by itself.
+    pub(crate) fn content_reader(&self, id: &ContentId, row: &ContentRow) -> AttachmentReader<D> {
+        self.attachment_reader(&Attachment {
+            name: String::new(),
+            content_type: String::new(),
+            revpos: 0,
+            digest: row.md5,
+            length: id.length,
+            encoded_length: id.length,
+            encoding: Encoding::Identity,
+            wanted: true,
+            data: None,
+            content: *id,
+        })
+    }
+
     /// Reads the contents of all attachments of a document that are wanted, all of them into memory.
     ///
     /// # Errors
@@ -212,6 +228,6 @@ impl<D: Database> AttachmentReader<D> {
 }
 
 /// How many bytes a part of a content has.
-pub(crate) fn part_bytes(content: &ContentId, row: &ContentRow, part: u64) -> u64 {
+fn part_bytes(content: &ContentId, row: &ContentRow, part: u64) -> u64 {
     content.length.saturating_sub(part.saturating_mul(row.chunk_bytes)).min(row.chunk_bytes)
 }

@@ -8,6 +8,9 @@
 //!  changes    the row at the winner's sequence     it says what the winner's row says
 //! ```
 //!
+//! Lists of attachments are compared with contents and references, and these with them: see
+//! [`attachments`](self::attachments).
+//!
 //! Pages follow each other without gaps, so rows of documents that are not in `revisions` are met too.
 //! Then the changes are walked: each row is the row of its document, so that each document has one.
 //! Last, the counters and the last sequence are compared with what was walked.
@@ -16,6 +19,7 @@
 //! end are compared only if the database did not change from the first page to the last, and the report
 //! says if it did.
 
+mod attachments;
 mod repair;
 
 use std::collections::{BTreeMap, HashSet};
@@ -37,6 +41,8 @@ use crate::revid::RevId;
 use crate::seq::Seq;
 
 pub use repair::{Repair, RepairReport};
+
+use attachments::BadAttachment;
 
 /// Rows of `revisions` or `changes` in a page.
 const PAGE_ROWS: usize = 100;
@@ -82,6 +88,8 @@ pub struct CheckReport {
     pub revisions: u64,
     /// Rows of `changes` walked.
     pub changes: u64,
+    /// Contents of attachments walked, each once.
+    pub contents: u64,
     /// The first of what does not hold.
     pub problems: Vec<Problem>,
     /// How much does not hold.
@@ -135,6 +143,8 @@ struct Page {
     all_docs: Vec<KeyValue>,
     /// The changes rows of the documents' winners, by document.
     changes: BTreeMap<String, Option<kv_api::Bytes>>,
+    /// Attachments whose rows do not agree.
+    attachments: Vec<BadAttachment>,
     /// The last id in it; `None` for the last page.
     upto: Option<String>,
 }
@@ -157,23 +167,23 @@ impl<D: Database> Documents<D> {
         let (mut report, mut sums) = (CheckReport::default(), Sums::default());
         let (instance, last_before, stats) = self.totals().await?;
         let expected = u64::try_from(stats.doc_count.saturating_add(stats.doc_del_count)).unwrap_or(0);
-        let mut after: Option<String> = None;
-        loop {
-            let page = self.read_batch(PAGE_ROWS, |transaction, rows| self.page(transaction, after.as_deref(), rows));
-            let page = page.await?;
-            self.check_page(&page, &mut report, &mut sums);
-            progress(CheckProgress { documents: report.documents, changes: 0, expected });
-            after = page.upto;
-            if after.is_none() {
-                break;
-            }
-        }
-        let mut reached = None;
-        loop {
-            let more = self.check_changes(&mut reached, &mut report).await?;
-            progress(CheckProgress { documents: report.documents, changes: report.changes, expected });
-            if !more {
-                break;
+        for subspace in Subspace::ALL {
+            match subspace {
+                // Read with the totals.
+                Subspace::Instance | Subspace::Last | Subspace::Stats => {}
+                // They agree with nothing but themselves.
+                Subspace::Security | Subspace::Local => {}
+                Subspace::Revisions => self.walk_documents(&mut report, &mut sums, expected, &mut progress).await?,
+                // Walked with the revisions, and with the contents.
+                Subspace::Docs | Subspace::AllDocs | Subspace::Chunks | Subspace::References => {}
+                Subspace::Changes => {
+                    let mut reached = None;
+                    while self.check_changes(&mut reached, &mut report).await? {
+                        progress(CheckProgress { documents: report.documents, changes: report.changes, expected });
+                    }
+                    progress(CheckProgress { documents: report.documents, changes: report.changes, expected });
+                }
+                Subspace::Contents => drop(self.check_contents(&mut report).await?),
             }
         }
         let (_, last, stats) = self.totals().await?;
@@ -183,6 +193,26 @@ impl<D: Database> Documents<D> {
             sums.last = Seq::beginning_of(instance.incarnation.saturating_add(1));
         }
         Ok(Walked { report, sums, last, stats })
+    }
+
+    async fn walk_documents(
+        &self,
+        report: &mut CheckReport,
+        sums: &mut Sums,
+        expected: u64,
+        progress: &mut impl FnMut(CheckProgress),
+    ) -> Result<()> {
+        let mut after: Option<String> = None;
+        loop {
+            let page = self.read_batch(PAGE_ROWS, |transaction, rows| self.page(transaction, after.as_deref(), rows));
+            let page = page.await?;
+            self.check_page(&page, report, sums);
+            progress(CheckProgress { documents: report.documents, changes: 0, expected });
+            after = page.upto;
+            if after.is_none() {
+                return Ok(());
+            }
+        }
     }
 
     async fn totals(&self) -> Result<(Instance, Seq, Stats)> {
@@ -243,7 +273,8 @@ impl<D: Database> Documents<D> {
         for (id, row) in changes {
             rows.insert(id, row.await?);
         }
-        Ok(Page { revisions: revisions.rows, docs, all_docs, changes: rows, upto })
+        let attachments = self.bad_attachments(&transaction, &docs).await?;
+        Ok(Page { revisions: revisions.rows, docs, all_docs, changes: rows, attachments, upto })
     }
 
     /// How many of these rows are those of the first documents whose bodies fit into a batch; `None` for all.
@@ -282,6 +313,9 @@ impl<D: Database> Documents<D> {
         for (id, document) in self.documents_in(page, report) {
             let change = page.changes.get(&id).and_then(Option::as_ref);
             document.check(&id, change.map(AsRef::as_ref), report, sums);
+        }
+        for bad in &page.attachments {
+            report.add(Some(&bad.id), bad.what.clone());
         }
     }
 
@@ -486,6 +520,10 @@ impl Document {
                 None => {}
                 Some(_) if branch.size == 0 => report.add(Some(id), format!("has a body at {rev}, said to have none")),
                 Some(body) => match body.rows.first().map(|row| decode(&row.key[..body.prefix], &body.rows)) {
+                    Some(Ok(found)) if found.attachments.is_empty() == branch.attachments => {
+                        let said = if branch.attachments { "has no attachments" } else { "has attachments" };
+                        report.add(Some(id), format!("{rev} {said}, against what its branch says"));
+                    }
                     Some(Ok(found)) if found.text.len() as u64 == branch.size => {}
                     Some(Ok(found)) => {
                         let (found, size) = (found.text.len(), branch.size);

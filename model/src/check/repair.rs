@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 
 use kv_api::{Database, KeyValue, MutationType, Read, Transaction, TransactionExt};
 
-use super::{CheckReport, PAGE_ROWS, Sums};
+use super::{BadAttachment, CheckReport, PAGE_ROWS, Sums};
 use crate::all_docs::read_winner;
 use crate::branch::Branch;
 use crate::changes::ChangeRow;
@@ -89,6 +89,14 @@ impl<D: Database> Documents<D> {
             let page = self.read_batch(PAGE_ROWS, |transaction, rows| self.page(transaction, after.as_deref(), rows));
             let page = page.await?;
             for (id, document) in self.documents_in(&page, &mut CheckReport::default()) {
+                // Before the document itself: where its rows are moved, this belongs to them.
+                let bad: Vec<&BadAttachment> = page.attachments.iter().filter(|bad| bad.id == id).collect();
+                for bad in bad {
+                    let repair =
+                        Repair { document: Some(id.clone()), outcome: settled(self.repair_attachment(bad).await)? };
+                    report.note(&repair);
+                    progress(&repair);
+                }
                 let (mut own, change) = (CheckReport::default(), page.changes.get(&id).and_then(Option::as_ref));
                 document.check(&id, change.map(AsRef::as_ref), &mut own, &mut Sums::default());
                 if !own.is_sound() {
@@ -104,9 +112,28 @@ impl<D: Database> Documents<D> {
         }
         let some_left = report.left > 0;
         self.repair_changes(some_left, &mut report, &mut progress).await?;
+        self.repair_contents(&mut report, &mut progress).await?;
         self.repair_totals().await?;
         report.after = self.check(|_| ()).await?;
         Ok(report)
+    }
+
+    /// Removes contents, references and chunks that belong to nobody, if every document could be read: a list that was
+    /// left or moved may name them.
+    async fn repair_contents(&self, report: &mut RepairReport, progress: &mut impl FnMut(&Repair)) -> Result<()> {
+        let unowned = self.check_contents(&mut CheckReport::default()).await?;
+        if unowned.references.is_empty() && unowned.contents.is_empty() && unowned.chunks.is_empty() {
+            return Ok(());
+        }
+        let outcome = if report.left > 0 {
+            Err(Error::corrupt("contents that nobody refers to may belong to a document that was left"))
+        } else {
+            settled(self.remove_unowned(&unowned).await)?.map(|_| 0)
+        };
+        let repair = Repair { document: None, outcome };
+        report.note(&repair);
+        progress(&repair);
+        Ok(())
     }
 
     /// Writes a document anew from its readable rows; how many of the others were moved.
@@ -313,8 +340,12 @@ fn sort_out(keys: &DatabaseKeys, id: &str, revisions: Vec<KeyValue>, docs: Vec<K
         };
         let rows = bodies.remove(&leaf).unwrap_or_default();
         let body = (!rows.is_empty()).then(|| decode(&keys.key(DatabaseKey::Doc(id, &leaf)), &rows));
+        let mut attachments = false;
         let size = match body {
-            Some(Ok(body)) => Some(body.text.len() as u64),
+            Some(Ok(body)) => {
+                attachments = !body.attachments.is_empty();
+                Some(body.text.len() as u64)
+            }
             Some(Err(error)) => {
                 unless_unknown(error)?;
                 sorted.moved.extend(rows);
@@ -327,9 +358,9 @@ fn sort_out(keys: &DatabaseKeys, id: &str, revisions: Vec<KeyValue>, docs: Vec<K
             Err(error) => unless_unknown(error).map(|()| None)?,
         };
         match (branch, size) {
-            (Some(branch), Some(size)) => sorted.kept.push(Branch { size, ..branch }),
+            (Some(branch), Some(size)) => sorted.kept.push(Branch { size, attachments, ..branch }),
             (None, Some(size)) => {
-                sorted.kept.push(Branch::bare(leaf, size));
+                sorted.kept.push(Branch { attachments, ..Branch::bare(leaf, size) });
                 sorted.moved.push(row);
             }
             (_, None) => sorted.moved.push(row),

@@ -13,8 +13,9 @@
 //!
 //! Rows are copied as they stand, with another prefix: no value of a database's says where it is. The copy
 //! follows the changes feed, whose sequence is its checkpoint: a document that is edited meanwhile moves
-//! behind the checkpoint and is copied again. What has no sequence (local documents, the security object)
-//! is compared and mended as a range, once before and once behind the fence; see [`mirror`].
+//! behind the checkpoint and is copied again. What has no sequence (local documents, the security object, who
+//! refers to which attachment) is compared and mended as a range, once before and once behind the fence; see
+//! [`mirror`]. Contents of attachments are copied the same way, without being read twice; see [`contents`].
 //!
 //! # Invariants
 //! * The fence is the state in the instance, which every writer reads with a conflict range: nothing is
@@ -29,6 +30,7 @@
 //! * Nothing is deleted at the source unless asked for.
 
 mod arrival;
+mod contents;
 mod copy;
 mod departure;
 mod mirror;
@@ -44,7 +46,7 @@ use crate::check::Problem;
 use crate::documents::Documents;
 use crate::error::{Error, ErrorKind, NotFound, Result};
 use crate::instance::State;
-use crate::keys::DatabaseKey;
+use crate::keys::{DatabaseKey, Subspace};
 use crate::seq::Seq;
 
 use arrival::{Arriving, Begun};
@@ -301,6 +303,7 @@ where
             let mut on =
                 |documents| step(progress, RelocateProgress { phase: RelocatePhase::Verifying, documents, expected });
             comparison.additions(&mut on).await?;
+            comparison.contents(false).await?;
             // What was edited while both sides were compared.
             self.catch_up().await?;
         }
@@ -340,9 +343,7 @@ where
         self.step(phase)?;
         if let Some(comparison) = comparison {
             self.compare(comparison, phase).await?;
-            for key in [DatabaseKey::Security, DatabaseKey::Last, DatabaseKey::Stats, DatabaseKey::Locals] {
-                comparison.settings(key).await?;
-            }
+            comparison.settings().await?;
             self.step(phase)?;
             if !comparison.is_same() {
                 return Ok(());
@@ -385,15 +386,41 @@ where
 
     /// Makes what has no sequence the same on both sides.
     async fn mirror_settings(&mut self, phase: RelocatePhase) -> Result<()> {
-        for key in [DatabaseKey::Security, DatabaseKey::Locals] {
-            let ranges = mirror::Ranges::whole(&self.departing.documents, &self.arriving.documents, key);
-            let mut cursor = Some(ranges.begin());
-            while let Some(from) = cursor {
-                cursor = mirror::mirror(&self.departing.documents, &self.arriving, &ranges, &from).await?;
-                self.step(phase)?;
+        for subspace in Subspace::ALL {
+            match subspace {
+                // Written when the target is made, settled and published.
+                Subspace::Instance | Subspace::Last | Subspace::Stats => {}
+                // They follow the feed.
+                Subspace::Revisions | Subspace::Changes | Subspace::Docs | Subspace::AllDocs => {}
+                Subspace::Security | Subspace::Local | Subspace::References => {
+                    let (source, key) = (&self.departing.documents, DatabaseKey::All(subspace));
+                    let ranges = mirror::Ranges::whole(source, &self.arriving.documents, key);
+                    let mut cursor = Some(ranges.begin());
+                    while let Some(from) = cursor {
+                        cursor = mirror::mirror(&self.departing.documents, &self.arriving, &ranges, &from).await?;
+                        self.step(phase)?;
+                    }
+                }
+                Subspace::Contents => self.copy_contents(phase).await?,
+                // They come with the contents.
+                Subspace::Chunks => {}
             }
         }
         Ok(())
+    }
+
+    async fn copy_contents(&mut self, phase: RelocatePhase) -> Result<()> {
+        let (progress, documents, expected) = (&mut self.progress, self.documents, self.expected);
+        let mut on = || step(progress, RelocateProgress { phase, documents, expected });
+        let (source, target) = (&self.departing.documents, &self.arriving);
+        let mut cursor = contents::copy(source, target, None, &mut on).await?;
+        while cursor.is_some() {
+            cursor = contents::copy(source, target, cursor, &mut on).await?;
+        }
+        if phase == RelocatePhase::Finishing {
+            contents::tidy(source, target).await?;
+        }
+        on()
     }
 
     /// Compares what has been copied and not been compared yet.

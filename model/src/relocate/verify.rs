@@ -11,13 +11,16 @@
 //! read of them. Rows that belong to no document on either side are a check's to find. Documents that were edited at the target since are counted and not compared: their
 //! sequences have its incarnation.
 
+use std::collections::HashSet;
+
 use kv_api::{Database, Read};
 
+use crate::attachments::StoreId;
 use crate::changes::{ChangesRequest, Since};
 use crate::check::{PROBLEMS_LISTED, Problem};
 use crate::documents::Documents;
 use crate::error::Result;
-use crate::keys::DatabaseKey;
+use crate::keys::{DatabaseKey, Subspace};
 use crate::read::Tree;
 use crate::seq::Seq;
 
@@ -36,12 +39,21 @@ pub(super) struct Comparison<S, T> {
     incarnation: u8,
     /// Documents up to this sequence of the source have been compared.
     compared: Seq,
+    /// Chunks that are the same on both sides: they never change.
+    same_chunks: HashSet<StoreId>,
     pub(super) report: VerifyReport,
 }
 
 impl<S: Database, T: Database> Comparison<S, T> {
     pub(super) fn new(source: Documents<S>, target: Documents<T>, incarnation: u8) -> Self {
-        Comparison { source, target, incarnation, compared: Seq::ZERO, report: VerifyReport::default() }
+        Comparison {
+            source,
+            target,
+            incarnation,
+            compared: Seq::ZERO,
+            same_chunks: HashSet::new(),
+            report: VerifyReport::default(),
+        }
     }
 
     /// Whether nothing differs so far.
@@ -154,11 +166,44 @@ impl<S: Database, T: Database> Comparison<S, T> {
         Ok(None)
     }
 
-    /// Compares a range that is the same on both sides while the source is closed and the target is not
-    /// published.
-    pub(super) async fn settings(&mut self, key: DatabaseKey<'_>) -> Result<()> {
-        if let Some(what) = self.first_difference(key).await? {
-            self.differs(None, what);
+    /// Compares what has no sequence, which is the same on both sides while the source is closed and the target is
+    /// not published.
+    pub(super) async fn settings(&mut self) -> Result<()> {
+        for subspace in Subspace::ALL {
+            match subspace {
+                // The target's is written when it is published.
+                Subspace::Instance => {}
+                // Compared document by document.
+                Subspace::Revisions | Subspace::Changes | Subspace::Docs | Subspace::AllDocs => {}
+                Subspace::Security
+                | Subspace::Last
+                | Subspace::Stats
+                | Subspace::Local
+                | Subspace::Contents
+                | Subspace::References => {
+                    if let Some(what) = self.first_difference(DatabaseKey::All(subspace)).await? {
+                        self.differs(None, what);
+                    }
+                }
+                Subspace::Chunks => self.contents(true).await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares the chunks of contents that have not been found equal yet. What differs is of interest behind the fence.
+    pub(super) async fn contents(&mut self, is_last: bool) -> Result<()> {
+        for row in self.source.content_rows().await? {
+            if self.same_chunks.contains(&row.store) {
+                continue;
+            }
+            match self.first_difference(DatabaseKey::ChunksOf(&row.store)).await? {
+                None => {
+                    self.same_chunks.insert(row.store);
+                }
+                Some(what) if is_last => self.differs(None, what),
+                Some(_) => {}
+            }
         }
         Ok(())
     }

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use chunks::store::{DocumentStore, ModelStore};
 use kv_api::AnyDatabase;
 use model::{
-    AllDocsEntry, AllDocsRequest, Change, ChangesBatch, ChangesRequest, CreateOptions, Documents, Edit, ErrorKind,
-    JsonWriter, Layer, LayerOptions, Seq, Since, WriteMode,
+    AllDocsEntry, AllDocsRequest, AllDocsRow, Change, ChangesBatch, ChangesRequest, CreateOptions, Documents, Edit,
+    ErrorKind, JsonWriter, Layer, LayerOptions, Seq, Since, WriteMode,
 };
 
 use super::{IfNoDatabase, NewDocument, Page, Rows, failure};
@@ -115,13 +115,17 @@ impl Local {
             ..AllDocsRequest::default()
         };
         loop {
-            let batch = self.documents.all_docs(&request).await?;
+            let mut batch = self.documents.all_docs(&request).await?;
             // A batch may be empty and not the last.
             if let (true, Some(next)) = (batch.rows.is_empty(), &batch.next) {
                 request = next.clone();
                 continue;
             }
-            let is_full = batch.rows.len() as u64 == limit;
+            let mut is_full = batch.rows.len() as u64 == limit;
+            if let Some(many) = self.load_attachments(&mut batch.rows).await? {
+                batch.rows.truncate(many);
+                is_full = true;
+            }
             let last_id = batch.rows.last().map(|row| row.id.clone()).filter(|_| is_full || batch.next.is_some());
             let documents = batch.rows.into_iter().map(|row| match row.entry {
                 AllDocsEntry::Live { doc: Some(document), .. } => Ok(Bytes::from(document.to_json())),
@@ -130,6 +134,24 @@ impl Local {
             });
             return Ok(Page { documents: documents.collect::<Result<_, _>>()?, last_id });
         }
+    }
+
+    /// Reads the contents of attachments, as many as may be in memory; how many of the first documents have all of
+    /// theirs, if these are not all.
+    async fn load_attachments(&self, rows: &mut [AllDocsRow]) -> Result<Option<usize>, Failure> {
+        const ENOUGH_BYTES: u64 = 64_000_000;
+        let mut bytes = 0;
+        for (at, row) in rows.iter_mut().enumerate() {
+            if bytes > ENOUGH_BYTES {
+                return Ok(Some(at));
+            }
+            if let AllDocsEntry::Live { doc: Some(document), .. } = &mut row.entry {
+                document.want_attachments();
+                self.documents.load_attachments(document).await?;
+                bytes += document.attachments.iter().map(|attachment| attachment.length).sum::<u64>();
+            }
+        }
+        Ok(None)
     }
 
     pub(super) async fn changes(&self, since: &str) -> Result<Rows, Failure> {

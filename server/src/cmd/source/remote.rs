@@ -154,7 +154,11 @@ impl Remote {
     }
 
     pub(super) async fn page(&self, after: Option<&str>, limit: u64) -> Result<Page, Failure> {
-        let mut query = vec![("include_docs", "true".to_owned()), ("limit", (limit + 1).to_string())];
+        let mut query = vec![
+            ("include_docs", "true".to_owned()),
+            ("attachments", "true".to_owned()),
+            ("limit", (limit + 1).to_string()),
+        ];
         if let Some(after) = after {
             let mut key = Vec::new();
             JsonWriter::new(&mut key).str(after);

@@ -1,0 +1,268 @@
+//! Contents that come and go in pieces, those that nobody names, and what a check says of them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use kv_api::{Database, Read, TransactionExt};
+use model::{
+    AttachmentEdit, AttachmentSource, Content, CreateOptions, Documents, Edit, Encoding, Environment, Error, Follows,
+    Layer, LayerOptions, SystemEnvironment, UploadAs,
+};
+
+use super::attachments::{inline, rows};
+use super::damage::put as put_rows;
+use crate::stage::*;
+
+/// Bytes that cannot be packed, the same for every run.
+fn noise(length: usize) -> Vec<u8> {
+    let mut random = conformance::random::Random::new(7);
+    (0..length).map(|_| random.below(256) as u8).collect()
+}
+
+async fn upload<D: Database>(
+    documents: &Documents<D>,
+    how: UploadAs<'_>,
+    bytes: &[u8],
+    piece: usize,
+) -> Result<Content, Error> {
+    let mut upload = documents.upload("f", how);
+    for piece in bytes.chunks(piece) {
+        upload.write(piece).await?;
+    }
+    upload.finish().await
+}
+
+const PLAIN: UploadAs<'static> = UploadAs::Plain { content_type: "application/octet-stream" };
+
+pub(crate) async fn large_contents_are_staged_and_read_in_pieces(stage: Stage) {
+    let (engine, documents) = (stage.engine(), stage.documents().await);
+    let bytes = noise(3_000_017);
+    let large = upload(&documents, PLAIN, &bytes, 70_001).await.unwrap();
+    assert_eq!((large.length(), large.encoded_length(), large.encoding()), (3_000_017, 3_000_017, Encoding::Identity));
+    assert_eq!(rows(&engine).await, [0, 34, 0, 1], "staged, and no content yet");
+    assert_sound(&documents).await;
+    let first = documents.put_attachment("a", None, "f", "application/octet-stream", large.clone()).await.unwrap();
+    assert_eq!(rows(&engine).await, [1, 34, 1, 0]);
+    assert_sound(&documents).await;
+
+    let (_, mut reader) = documents.attachment("a", None, "f").await.unwrap();
+    let (mut read, mut pieces) = (Vec::new(), 0);
+    while let Some(piece) = reader.next().await.unwrap() {
+        assert!(piece.len() <= 1_000_000);
+        read.extend_from_slice(&piece);
+        pieces += 1;
+    }
+    assert!(read == bytes && pieces > 3);
+    for range in [0..1, 0..90_000, 89_999..90_001, 2_999_000..3_000_017, 2_999_000..9_000_000, 5..5, 1_000..2_500_000] {
+        let attachment = get(&documents, "a").await.attachments.remove(0);
+        let mut reader = documents.attachment_reader(&attachment).range(range.clone());
+        let mut read = Vec::new();
+        while let Some(piece) = reader.next().await.unwrap() {
+            read.extend_from_slice(&piece);
+        }
+        let end = usize::try_from(range.end).unwrap().min(bytes.len());
+        assert!(read == bytes[usize::try_from(range.start).unwrap()..end], "{range:?}");
+    }
+
+    // The same content again is not kept twice, and one that is given up goes at once.
+    let again = upload(&documents, PLAIN, &bytes, 1 << 20).await.unwrap();
+    assert_eq!(rows(&engine).await, [1, 68, 1, 1]);
+    documents.put_attachment("b", None, "f", "application/octet-stream", again).await.unwrap();
+    assert_eq!(rows(&engine).await, [1, 34, 2, 0]);
+    documents.put_attachment("c", None, "f", "application/octet-stream", large.clone()).await.unwrap();
+    assert_eq!(rows(&engine).await, [1, 34, 3, 0], "an upload may be named twice");
+    let given_up = upload(&documents, PLAIN, &bytes, 1 << 20).await.unwrap();
+    documents.discard(given_up).await.unwrap();
+    documents.discard(large).await.unwrap();
+    assert_eq!(rows(&engine).await, [1, 34, 3, 0], "what is named stays");
+    assert_sound(&documents).await;
+
+    // Packed here, and unpacked on the way out.
+    let text: Vec<u8> = noise(900_000).iter().flat_map(|byte| format!("{byte:03}\n").into_bytes()).collect();
+    let packed = upload(&documents, UploadAs::Plain { content_type: "text/plain" }, &text, 99_991).await.unwrap();
+    assert_eq!((packed.length(), packed.encoding()), (3_600_000, Encoding::Gzip));
+    assert!(packed.encoded_length() > 1_000_000 && packed.encoded_length() < 2_000_000);
+    documents.put_attachment("a", Some(&first), "t", "text/plain", packed.clone()).await.unwrap();
+    let (_, reader) = documents.attachment("a", None, "t").await.unwrap();
+    let (mut reader, mut read) = (reader.unpacked(), Vec::new());
+    while let Some(piece) = reader.next().await.unwrap() {
+        assert!(piece.len() <= 2_000_000);
+        read.extend_from_slice(&piece);
+    }
+    assert!(read == text);
+    // The same by another way: inline, and large enough to be staged by the edit.
+    documents.put(Edit { attachments: vec![inline("t", "text/plain", text)], ..edit("d", "{}") }).await.unwrap();
+    assert_eq!(get(&documents, "d").await.attachments[0].digest, packed.digest());
+    assert_eq!(rows(&engine).await[0], 2);
+    let many = (0..4u8).map(|n| inline(&n.to_string(), "x", vec![n; 900_000])).collect();
+    documents.put(Edit { attachments: many, ..edit("e", "{}") }).await.unwrap();
+    assert_eq!((rows(&engine).await[0], rows(&engine).await[3]), (6, 0));
+    assert_sound(&documents).await;
+
+    for id in ["a", "b", "c", "d", "e"] {
+        let rev = get(&documents, id).await.rev;
+        documents.put(edit(id, "{}").over(rev).deleting()).await.unwrap();
+    }
+    assert_eq!(rows(&engine).await, [0, 0, 0, 0]);
+    assert_sound(&documents).await;
+}
+
+pub(crate) async fn bad_uploads_are_refused_and_leave_nothing(stage: Stage) {
+    let options = LayerOptions { max_attachment_size: 2_500_000, ..LayerOptions::default() };
+    let layer = Layer::open(stage.engine(), options).await.unwrap();
+    let documents = layer.create_database("db", CreateOptions::default()).await.unwrap();
+    let refused = |result: Result<Content, Error>| {
+        let error = result.unwrap_err();
+        (error.status(), error.error(), error.reason().into_owned())
+    };
+    let large = refused(upload(&documents, PLAIN, &noise(2_500_001), 100_000).await);
+    assert_eq!(large, (413, "attachment_too_large", "f".to_owned()));
+    let inline_large = Edit { attachments: vec![inline("g", "x", vec![0; 2_500_001])], ..edit("a", "{}") };
+    assert_eq!(documents.put(inline_large).await.unwrap_err().status(), 413);
+    let gzip = UploadAs::Gzip { length: None };
+    assert_eq!(refused(upload(&documents, gzip, b"no gzip", 3).await).0, 400);
+    assert_eq!(refused(upload(&documents, gzip, b"", 3).await).0, 400);
+    // 20 bytes: nothing, packed.
+    let nothing = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let packed = upload(&documents, gzip, &nothing, 3).await.unwrap();
+    assert_eq!((packed.length(), packed.encoded_length(), packed.encoding()), (20, 20, Encoding::Gzip));
+
+    let part = async |follows: Follows, bytes: &[u8]| {
+        let source = AttachmentSource::Follows(follows);
+        let attachment = AttachmentEdit { source, ..inline("p", "x", "") };
+        let mut upload = documents.upload_part(&attachment).unwrap();
+        upload.write(bytes).await?;
+        upload.finish().await
+    };
+    let plain = Follows { length: 3, encoding: Encoding::Identity, unpacked: 3, digest: None };
+    assert_eq!(part(plain, b"abc").await.unwrap().length(), 3);
+    assert_eq!(refused(part(plain, b"abcd").await).2, "attachment longer than expected");
+    assert_eq!(refused(part(plain, b"ab").await).2, "attachment shorter than expected");
+    assert_eq!(refused(part(Follows { digest: Some([0; 16]), ..plain }, b"abc").await).0, 400);
+    let packed = Follows { length: 20, encoding: Encoding::Gzip, unpacked: 0, digest: Some(packed.digest()) };
+    assert_eq!(part(packed, &nothing).await.unwrap().length(), 0);
+    assert!(documents.upload_part(&AttachmentEdit::stub("x")).is_err());
+    // What was to follow and did not come.
+    let follows = AttachmentEdit { source: AttachmentSource::Follows(plain), ..inline("p", "x", "") };
+    let error = documents.put(Edit { attachments: vec![follows], ..edit("a", "{}") }).await.unwrap_err();
+    assert_eq!(error.status(), 400);
+    let [contents, _, references, _] = rows(&stage.engine()).await;
+    assert_eq!((contents, references), (0, 0));
+    assert_sound(&documents).await;
+}
+
+#[derive(Clone, Debug)]
+struct Clock(Arc<AtomicU64>);
+
+impl Environment for Clock {
+    fn now_ms(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn random(&self, bytes: &mut [u8]) {
+        SystemEnvironment.random(bytes);
+    }
+}
+
+pub(crate) async fn uploads_that_nobody_names_are_swept(stage: Stage) {
+    const HOUR_MS: u64 = 3_600_000;
+    let clock = Clock(Arc::new(AtomicU64::new(1_000_000)));
+    let options = LayerOptions { environment: Arc::new(clock.clone()), ..LayerOptions::default() };
+    let layer = Layer::open(stage.engine(), options.clone()).await.unwrap();
+    let documents = layer.create_database("db", CreateOptions::default()).await.unwrap();
+    let bytes = noise(2_100_000);
+    let kept = upload(&documents, PLAIN, &bytes, 1 << 20).await.unwrap();
+    let left = upload(&documents, PLAIN, &noise(2_000_001), 1 << 20).await.unwrap();
+    let mut late = documents.upload("late", PLAIN);
+    late.write(&bytes).await.unwrap();
+    documents.put_attachment("a", None, "f", "x", kept).await.unwrap();
+    clock.0.fetch_add(HOUR_MS - 1, Ordering::Relaxed);
+    documents.discard(upload(&documents, PLAIN, &bytes, 1 << 20).await.unwrap()).await.unwrap();
+    assert_eq!(rows(&stage.engine()).await[3], 2, "their time is not over");
+
+    clock.0.fetch_add(2, Ordering::Relaxed);
+    documents.discard(upload(&documents, PLAIN, &bytes, 1 << 20).await.unwrap()).await.unwrap();
+    assert_eq!(rows(&stage.engine()).await, [1, 24, 1, 0], "whoever uploads sweeps");
+    let gone = documents.put_attachment("b", None, "f", "x", left.clone()).await.unwrap_err();
+    assert_eq!((gone.status(), gone.error()), (503, "service unavailable"));
+    // Going on with one that was swept writes nothing more.
+    let error = late.write(&bytes).await.unwrap_err();
+    assert_eq!(error.status(), 503);
+    assert_eq!(rows(&stage.engine()).await, [1, 24, 1, 0]);
+    assert_sound(&documents).await;
+
+    // A process that writes anything sweeps too.
+    let left = upload(&documents, PLAIN, &noise(2_000_001), 1 << 20).await.unwrap();
+    clock.0.fetch_add(2 * HOUR_MS, Ordering::Relaxed);
+    let other = Layer::open(stage.engine(), options).await.unwrap();
+    other.database("db").await.unwrap().put(edit("x", "{}")).await.unwrap();
+    assert_eq!(rows(&stage.engine()).await, [1, 24, 1, 0]);
+    drop(left);
+    assert_sound(&documents).await;
+}
+
+pub(crate) async fn damage_to_contents_is_found_and_what_nobody_has_is_removed(stage: Stage) {
+    let (engine, documents) = (stage.engine(), stage.documents().await);
+    let fill = vec![inline("f", "x", noise(200_000)), inline("g", "text/plain", "some text")];
+    documents.put(Edit { attachments: fill, ..edit("a", "{}") }).await.unwrap();
+    documents.put(Edit { attachments: vec![inline("h", "x", "other")], ..edit("b", "{}") }).await.unwrap();
+    let of = async |subspace: u8| {
+        let prefix = kv_api::RangeRequest::prefix(&[0x15, 4, 0x14, 0x15, subspace]);
+        engine.begin().unwrap().get_all(prefix, Read::Snapshot).await.unwrap()
+    };
+    let (contents, chunks, references) = (of(9).await, of(10).await, of(11).await);
+    assert_eq!((contents.len(), chunks.len(), references.len()), (3, 5, 3));
+    let problems = async || documents.check(|_| {}).await.unwrap().problems.len();
+    let flipped = |value: &[u8]| {
+        let mut value = value.to_vec();
+        *value.last_mut().unwrap() ^= 1;
+        value
+    };
+    assert_eq!(documents.check(|_| {}).await.unwrap().contents, 3);
+
+    // Found, and kept by a repair: nobody knows what is right.
+    for row in chunks.iter().chain(&contents) {
+        for value in [None, Some(flipped(&row.value))] {
+            put_rows(&engine, &[(&row.key, value.as_deref())]).await;
+            assert!(problems().await > 0, "{:?} {}", row.key, value.is_none());
+            let before = rows(&engine).await;
+            let report = documents.repair(|_| {}).await.unwrap();
+            assert!(!report.after.is_sound());
+            if value.is_some() {
+                assert_eq!(rows(&engine).await, before, "nothing is removed");
+            }
+            put_rows(&engine, &[(&row.key, Some(&row.value))]).await;
+            let all = chunks.iter().chain(&contents).chain(&references);
+            let all: Vec<(&[u8], Option<&[u8]>)> = all.map(|row| (&row.key[..], Some(&row.value[..]))).collect();
+            put_rows(&engine, &all).await;
+            assert_sound(&documents).await;
+        }
+    }
+    // A lost reference is set again.
+    put_rows(&engine, &[(&references[0].key, None)]).await;
+    assert!(problems().await > 0);
+    assert!(documents.repair(|_| {}).await.unwrap().after.is_sound());
+    assert_eq!(rows(&engine).await, [3, 5, 3, 0]);
+
+    // A document that lost its list of attachments leaves contents that nobody has.
+    let lists = super::damage::rows(&engine, super::damage::DOCS, "b").await;
+    put_rows(&engine, &[(&lists.last().unwrap().key, None)]).await;
+    assert!(problems().await > 0);
+    let report = documents.repair(|_| {}).await.unwrap();
+    assert!(report.after.is_sound(), "{:?}", report.after.problems);
+    assert_eq!(rows(&engine).await, [2, 4, 2, 0], "{report:?}");
+    // Chunks of nobody.
+    let mut nobody = chunks[0].key.to_vec();
+    nobody[8] ^= 1;
+    put_rows(&engine, &[(&nobody, Some(b"x"))]).await;
+    assert!(problems().await > 0);
+    assert!(documents.repair(|_| {}).await.unwrap().after.is_sound());
+    assert_eq!(rows(&engine).await, [2, 4, 2, 0]);
+    // Where a list cannot be read, what it may name is kept.
+    let list = super::damage::rows(&engine, super::damage::DOCS, "a").await.pop().unwrap();
+    put_rows(&engine, &[(&list.key, Some(&list.value[..list.value.len() - 3]))]).await;
+    assert!(problems().await > 0);
+    let report = documents.repair(|_| {}).await.unwrap();
+    assert!(report.after.is_sound() && report.moved > 0, "{report:?}");
+    assert_eq!(rows(&engine).await, [2, 4, 2, 0]);
+}
