@@ -55,14 +55,6 @@ impl Request {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// Whether the client asks for this type by name.
-    pub(crate) fn accepts(&self, kind: &str) -> bool {
-        let accepted = self.headers.get_all(hyper::header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
-        accepted
-            .flat_map(|value| value.split(','))
-            .any(|one| one.split(';').next().is_some_and(|one| one.trim().eq_ignore_ascii_case(kind)))
-    }
-
     /// The revision that an edit names in its query (`rev`), its `If-Match`, or both alike.
     pub(crate) fn named_rev(&self) -> Result<Option<RevId>> {
         let explicit = self.params.rev("rev")?;

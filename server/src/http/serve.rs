@@ -119,10 +119,17 @@ async fn admit_and_route(
         refuse_rebound_host(&request.headers)?;
     }
     let (segments, has_no_name) = params::segments(uri.path())?;
-    if has_no_name && request.method != Method::GET {
-        return Err(params::not_utf8());
+    if request.method == Method::GET && segments.len() > 2 && segments[1].starts_with("_design/") {
+        return Ok(redirect_to_design(request, uri, &segments));
     }
     let segments = routes::join_ids(segments);
+    if has_no_name && request.method != Method::GET {
+        return Err(if segments.len() > 2 {
+            ApiError::bad_request("Attachment name is not UTF-8 encoded")
+        } else {
+            params::not_utf8()
+        });
+    }
     request.params = Params::parse(uri.query().unwrap_or(""))?;
     let is_login = request.method == Method::POST && segments.first().is_some_and(|first| first == "_session");
     if !is_login {
@@ -138,6 +145,22 @@ async fn admit_and_route(
         _ => None,
     };
     resource.answer(request, has_no_name).await
+}
+
+/// 301 from a part of `_design%2Fx` to that of `_design/x`, as CouchDB has it.
+fn redirect_to_design(request: &Request, uri: &hyper::Uri, segments: &[String]) -> Response {
+    let names = segments.iter().enumerate().flat_map(|(place, name)| match (place, name.split_once('/')) {
+        (1, Some((design, name))) => vec![design, name],
+        _ => vec![name.as_str()],
+    });
+    let mut location = request.absolute(&names.collect::<Vec<_>>());
+    if let Some(query) = uri.query() {
+        location.push('?');
+        location.push_str(query);
+    }
+    let mut response = response::empty(StatusCode::MOVED_PERMANENTLY);
+    response::set_location(&mut response, location);
+    response
 }
 
 /// Refuses DNS rebinding: while everyone is the administrator, a web page must not become one by pointing its own

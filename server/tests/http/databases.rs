@@ -199,7 +199,6 @@ async fn what_is_missing_is_named() {
     couch.database("db").await;
     couch.put("/db/_design/d", json!({})).await;
     for (method, path, word) in [
-        ("PUT", "/db/doc/file.txt", "attachments"),
         ("GET", "/db/_design/d/_view/v", "views"),
         ("POST", "/db/_index", "Mango"),
         ("POST", "/db/_purge", "purges"),

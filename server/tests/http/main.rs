@@ -5,6 +5,7 @@
 
 #![cfg(feature = "mem")]
 
+mod attachments;
 mod auth;
 mod bad_input;
 mod cold;

@@ -1,17 +1,22 @@
 //! `_bulk_get`: many documents read in one request.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use hyper::StatusCode;
-use model::{BulkGet, GetOptions, JsonRef, JsonWriter, OpenRev, RevId};
+use model::{BulkGet, Document, GetOptions, JsonRef, JsonWriter, OpenRev, RevId};
 
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
+use crate::http::document::contents;
 use crate::http::document::read::get_options;
+use crate::http::document::related::Related;
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
+use crate::http::wire::accept::takes;
+use crate::http::wire::multipart::writer::{Multipart, document_head, head};
 use crate::http::wire::params::parse_rev;
-use crate::http::wire::response::{self, Response};
+use crate::http::wire::response::{self, BodyWriter, Response, Stop};
 
 /// Documents that are read before any of them is sent.
 const PAGE: usize = 200;
@@ -43,17 +48,25 @@ pub(crate) async fn bulk_get(request: &mut Request, db: &str) -> Result<Response
         }
     }
     let mut pages = pages.into_iter();
-    let mut body = b"{\"results\":[".to_vec();
+    let in_parts = !takes(&request.headers, "application/json")
+        && (takes(&request.headers, "multipart/mixed") || takes(&request.headers, "multipart/related"));
+    let mut options = options;
+    // Attachments follow whether or not they were asked for.
+    options.attachments |= in_parts;
     let (app, options, first) = (&request.app, &options, &pages.next().unwrap_or_default());
     // The first page is read before the status is sent, so that an error has its own status.
     let begin = |database: Documents| async move {
         let reader = Reader { app: app.clone(), database, options: options.clone() };
-        let mut body = Vec::new();
-        reader.read(first.clone(), &mut body).await?;
-        Ok((reader, body))
+        let found = reader.find(first.clone()).await?;
+        Ok((reader, found))
     };
-    let (reader, rows) = request.with_database(db, begin).await?;
-    body.extend_from_slice(&rows);
+    let (reader, first) = request.with_database(db, begin).await?;
+    if in_parts {
+        let kind = if takes(&request.headers, "multipart/mixed") { "mixed" } else { "related" };
+        return in_multipart(kind, reader, first, pages);
+    }
+    let mut body = b"{\"results\":[".to_vec();
+    reader.write(first, &mut body).await?;
     if pages.len() == 0 {
         body.extend_from_slice(b"]}");
         return Ok(response::json(StatusCode::OK, body));
@@ -62,12 +75,70 @@ pub(crate) async fn bulk_get(request: &mut Request, db: &str) -> Result<Response
         writer.send(body).await?;
         for page in pages {
             let mut body = vec![b','];
-            reader.read(page, &mut body).await?;
+            reader.write(reader.find(page).await?, &mut body).await?;
             writer.send(body).await?;
         }
         Ok(writer.send("]}\n").await?)
     });
     Ok(response::with_json(StatusCode::OK, body))
+}
+
+/// The answer in parts, one for each revision, so that attachments come as they are stored.
+///
+/// Source: `bulk_get_ret_multipart` of CouchDB's `chttpd_db.erl`.
+fn in_multipart(
+    kind: &str,
+    reader: Reader,
+    first: Vec<Found>,
+    pages: std::vec::IntoIter<Vec<Wanted>>,
+) -> Result<Response> {
+    let multipart = Multipart::new()?;
+    let content_type = multipart.content_type(kind);
+    let body = response::stream_bytes(|writer| async move {
+        let mut found = first;
+        let mut pages = pages;
+        let mut is_empty = true;
+        loop {
+            for one in found {
+                for part in one.parts() {
+                    is_empty = false;
+                    writer.send(multipart.next()).await?;
+                    reader.send(part, &writer).await?;
+                }
+            }
+            let Some(page) = pages.next() else { break };
+            found = reader.find(page).await?;
+        }
+        if !is_empty {
+            writer.send([&*multipart.next(), Multipart::END, "\r\n"].concat()).await?;
+        }
+        Ok(())
+    });
+    Ok(response::typed(&content_type, body))
+}
+
+/// What was found for one entry.
+struct Found {
+    id: Option<String>,
+    leaves: Vec<Leaf>,
+}
+
+/// One leaf of an entry, or why there is none.
+enum Leaf {
+    Document(Box<Document>),
+    Refused { rev: Option<String>, error: Cow<'static, str>, reason: String },
+}
+
+/// A part of an answer in parts.
+struct Part {
+    id: Option<String>,
+    leaf: Leaf,
+}
+
+impl Found {
+    fn parts(self) -> impl Iterator<Item = Part> {
+        self.leaves.into_iter().map(move |leaf| Part { id: self.id.clone(), leaf })
+    }
 }
 
 /// Reads an entry of a bulk get.
@@ -98,8 +169,8 @@ struct Reader {
 }
 
 impl Reader {
-    /// Appends the results of a page, with commas between them.
-    async fn read(&self, page: Vec<Wanted>, body: &mut Vec<u8>) -> Result<()> {
+    /// Reads a page.
+    async fn find(&self, page: Vec<Wanted>) -> Result<Vec<Found>> {
         let requests: Vec<BulkGet> = page
             .iter()
             .filter_map(|wanted| match wanted {
@@ -108,72 +179,106 @@ impl Reader {
             })
             .collect();
         let (database, options) = (self.database.clone(), self.options.clone());
-        let found = self.app.scan(async move { database.get_many(requests, &options).await }).await?;
-        let mut found = found.into_iter();
-        for (place, wanted) in page.into_iter().enumerate() {
+        let read = self.app.scan(async move { database.get_many(requests, &options).await }).await?;
+        let mut read = read.into_iter();
+        let mut found = Vec::with_capacity(page.len());
+        for wanted in page {
+            found.push(match wanted {
+                Wanted::Request(request) => {
+                    let (id, leaves) = read.next().ok_or_else(ApiError::internal)?;
+                    Found { id: Some(id), leaves: leaves_of(request.rev.as_ref(), leaves) }
+                }
+                Wanted::Refused { id, rev, error, reason } => {
+                    Found { id, leaves: vec![Leaf::Refused { rev, error: error.into(), reason }] }
+                }
+            });
+        }
+        Ok(found)
+    }
+
+    /// Appends the results of a page, with commas between them.
+    async fn write(&self, page: Vec<Found>, body: &mut Vec<u8>) -> Result<()> {
+        for (place, Found { id, leaves }) in page.into_iter().enumerate() {
             if place > 0 {
                 body.push(b',');
             }
-            match wanted {
-                Wanted::Request(request) => {
-                    let (id, leaves) = found.next().ok_or_else(ApiError::internal)?;
-                    write_leaves(body, &id, request.rev.as_ref(), leaves);
+            let mut json = JsonWriter::new(body);
+            json.begin_object().name("id");
+            match &id {
+                Some(id) => json.str(id),
+                None => json.null(),
+            };
+            json.name("docs").begin_array();
+            for (place, leaf) in leaves.into_iter().enumerate() {
+                if place > 0 {
+                    body.push(b',');
                 }
-                Wanted::Refused { id, rev, error, reason } => {
-                    write_result(body, id.as_deref(), |body| {
-                        write_error(body, id.as_deref(), rev.as_deref(), error, &reason);
-                    });
+                match leaf {
+                    Leaf::Document(document) => {
+                        let document = contents::load(&self.app, &self.database, *document).await?;
+                        body.extend_from_slice(b"{\"ok\":");
+                        document.write_json(body);
+                    }
+                    refused => {
+                        body.extend_from_slice(b"{\"error\":");
+                        write_error(body, id.as_deref(), &refused);
+                    }
                 }
+                body.push(b'}');
             }
+            body.extend_from_slice(b"]}");
         }
         Ok(())
     }
-}
 
-/// `{"id":…,"docs":[…]}`
-fn write_result(body: &mut Vec<u8>, id: Option<&str>, docs: impl FnOnce(&mut Vec<u8>)) {
-    let mut json = JsonWriter::new(body);
-    json.begin_object().name("id");
-    match id {
-        Some(id) => json.str(id),
-        None => json.null(),
-    };
-    json.name("docs").begin_array();
-    docs(body);
-    body.extend_from_slice(b"]}");
-}
-
-fn write_leaves(body: &mut Vec<u8>, id: &str, asked: Option<&RevId>, leaves: model::Result<Vec<OpenRev>>) {
-    write_result(body, Some(id), |body| {
-        let asked = asked.map_or_else(|| "undefined".to_owned(), ToString::to_string);
-        let leaves = match leaves {
-            Ok(leaves) if leaves.is_empty() => {
-                return write_error(body, Some(id), Some(&asked), "not_found", "missing");
-            }
-            Ok(leaves) => leaves,
-            Err(error) => return write_error(body, Some(id), Some(&asked), error.error(), &error.reason()),
+    /// Sends a part, behind its delimiter.
+    async fn send(&self, Part { id, leaf }: Part, writer: &BodyWriter) -> Result<(), Stop> {
+        let Leaf::Document(document) = leaf else {
+            let mut error = head("application/json; error=\"true\"").into_bytes();
+            write_error(&mut error, id.as_deref(), &leaf);
+            return Ok(writer.send(error).await?);
         };
-        for (place, leaf) in leaves.iter().enumerate() {
-            if place > 0 {
-                body.push(b',');
+        match Related::new(&document)? {
+            Some(related) => {
+                let (id, rev) = (&document.id, document.rev.to_string());
+                writer.send(document_head(id, &rev, &related.content_type())).await?;
+                related.send(&self.app, &self.database, writer).await
             }
-            match leaf {
-                OpenRev::Found(document) => {
-                    body.extend_from_slice(b"{\"ok\":");
-                    document.write_json(body);
-                    body.push(b'}');
-                }
-                OpenRev::Missing(rev) => write_error(body, Some(id), Some(&rev.to_string()), "not_found", "missing"),
+            None => {
+                writer.send(head("application/json")).await?;
+                Ok(writer.send(document.to_json()).await?)
             }
         }
-    });
+    }
 }
 
-/// `{"error":{"id":…,"rev":…,"error":…,"reason":…}}`
-fn write_error(body: &mut Vec<u8>, id: Option<&str>, rev: Option<&str>, error: &str, reason: &str) {
+/// The leaves of an entry, as the model found them.
+fn leaves_of(asked: Option<&RevId>, leaves: model::Result<Vec<OpenRev>>) -> Vec<Leaf> {
+    let refused = |rev: String, error: &'static str, reason: String| Leaf::Refused {
+        rev: Some(rev),
+        error: error.into(),
+        reason,
+    };
+    let asked = || asked.map_or_else(|| "undefined".to_owned(), ToString::to_string);
+    match leaves {
+        Ok(leaves) if leaves.is_empty() => vec![refused(asked(), "not_found", "missing".into())],
+        Ok(leaves) => {
+            let leaf = |leaf| match leaf {
+                OpenRev::Found(document) => Leaf::Document(Box::new(document)),
+                OpenRev::Missing(rev) => refused(rev.to_string(), "not_found", "missing".into()),
+            };
+            leaves.into_iter().map(leaf).collect()
+        }
+        Err(error) => vec![refused(asked(), error.error(), error.reason().into_owned())],
+    }
+}
+
+/// `{"id":…,"rev":…,"error":…,"reason":…}`
+fn write_error(body: &mut Vec<u8>, id: Option<&str>, leaf: &Leaf) {
+    let Leaf::Refused { rev, error, reason } = leaf else { return };
     let mut json = JsonWriter::new(body);
-    json.begin_object().name("error").begin_object();
-    for (name, value) in [("id", id), ("rev", rev)] {
+    json.begin_object();
+    for (name, value) in [("id", id), ("rev", rev.as_deref())] {
         match value {
             Some(value) => json.name(name).str(value),
             None => json.name(name).null(),
@@ -181,5 +286,5 @@ fn write_error(body: &mut Vec<u8>, id: Option<&str>, rev: Option<&str>, error: &
     }
     json.name("error").str(error);
     json.name("reason").str(reason);
-    json.end_object().end_object();
+    json.end_object();
 }

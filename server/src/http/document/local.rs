@@ -77,11 +77,8 @@ impl LocalEdit {
             match name.as_ref() {
                 "_rev" => rev = Some(local_rev(&value.as_str().unwrap_or_default())?),
                 "_deleted" => deleted = value.as_bool() == Some(true),
-                "_id" | "_revisions" => {}
-                "_attachments" if value.members().next().is_none() => {}
-                "_attachments" => {
-                    return Err(ApiError::bad_request("_local documents do not accept attachments."));
-                }
+                // As in CouchDB, attachments are dropped.
+                "_id" | "_revisions" | "_attachments" => {}
                 other => {
                     let reason = format!("Bad special document member: {other}");
                     return Err(ApiError::new(StatusCode::BAD_REQUEST, "doc_validation", reason));

@@ -1,10 +1,14 @@
-//! Documents: one, many, their revisions, and local ones.
+//! Documents: one, many, their revisions, their attachments, and local ones.
 
+pub(crate) mod attachment;
 pub(crate) mod bulk_docs;
 pub(crate) mod bulk_get;
+pub(crate) mod contents;
+mod follow;
 pub(crate) mod local;
 mod open_revs;
 pub(crate) mod read;
+mod related;
 pub(crate) mod revs_diff;
 pub(crate) mod write;
 

@@ -1,9 +1,13 @@
-//! `open_revs`: several revisions of one document. CouchDB's replicator asks for `multipart/mixed` when its source
-//! has no `_bulk_get`.
+//! `open_revs`: several revisions of one document. CouchDB's replicator asks for `multipart/mixed`, to have attachments
+//! as they are stored.
 //!
 //! ```text
 //!   --BOUNDARY
-//!   Content-Type: application/json
+//!   Content-Type: multipart/related; boundary="INNER"      a document with attachments
+//!
+//!   --INNER …
+//!   --BOUNDARY
+//!   Content-Type: application/json                         one without
 //!
 //!   {"_id":…}
 //!   --BOUNDARY
@@ -12,16 +16,18 @@
 //!   {"missing":"1-…"}
 //!   --BOUNDARY--
 //! ```
-//! Source: `send_docs_multipart` of CouchDB's `chttpd_db.erl`; without attachments a document's part is
-//! plain JSON there too.
+//! Source: `send_docs_multipart` of CouchDB's `chttpd_db.erl`.
 
 use hyper::StatusCode;
 use model::{GetOptions, JsonWriter, OpenRev, OpenRevs, RevId};
 
 use crate::http::app::stores::Documents;
+use crate::http::document::contents;
+use crate::http::document::related::Related;
 use crate::http::error::{ApiError, Result};
-use crate::http::ids::random_hex;
 use crate::http::request::Request;
+use crate::http::wire::accept::takes;
+use crate::http::wire::multipart::writer::{Multipart, head};
 use crate::http::wire::response::{self, Response};
 
 pub(crate) async fn open_revs(
@@ -31,66 +37,71 @@ pub(crate) async fn open_revs(
     which: &OpenRevs,
     options: &GetOptions,
 ) -> Result<Response> {
-    let all = *which == OpenRevs::All;
-    let found = database.open_revs(id, which, options).await?;
-    if all && found.is_empty() {
+    let in_parts = takes(&request.headers, "multipart/mixed");
+    let mut options = options.clone();
+    // Attachments follow whether or not they were asked for.
+    options.attachments |= in_parts;
+    let found = database.open_revs(id, which, &options).await?;
+    if found.is_empty() && *which == OpenRevs::All {
         return Err(ApiError::not_found("missing"));
     }
-    if accepts_multipart(request) {
-        return multipart(&found);
+    if in_parts {
+        return multipart(request, database, found);
     }
     let mut body = vec![b'['];
-    for (index, one) in found.iter().enumerate() {
+    for (index, one) in found.into_iter().enumerate() {
         if index > 0 {
             body.push(b',');
         }
         match one {
             OpenRev::Found(document) => {
+                let document = contents::load(&request.app, &database, document).await?;
                 body.extend_from_slice(b"{\"ok\":");
                 document.write_json(&mut body);
                 body.push(b'}');
             }
-            OpenRev::Missing(rev) => write_missing(&mut body, rev),
+            OpenRev::Missing(rev) => body.extend_from_slice(&missing(&rev)),
         }
     }
     body.push(b']');
     Ok(response::json(StatusCode::OK, body))
 }
 
-/// Whether the client takes `multipart/mixed`, which in CouchDB it does unless it says otherwise.
-fn accepts_multipart(request: &Request) -> bool {
-    if !request.headers.contains_key(hyper::header::ACCEPT) {
-        return true;
-    }
-    ["multipart/mixed", "multipart/*", "*/*"].iter().any(|kind| request.accepts(kind))
-}
-
 /// `{"missing":"1-…"}`
-fn write_missing(out: &mut Vec<u8>, rev: &RevId) {
-    let mut json = JsonWriter::new(out);
+fn missing(rev: &RevId) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut json = JsonWriter::new(&mut out);
     json.begin_object().name("missing").display(rev).end_object();
+    out
 }
 
 /// The answer as `multipart/mixed`.
-fn multipart(found: &[OpenRev]) -> Result<Response> {
-    let boundary = random_hex::<16>().map_err(|_| ApiError::internal())?;
-    let mut body = Vec::new();
-    body.extend_from_slice(b"--");
-    body.extend_from_slice(boundary.as_bytes());
-    for one in found {
-        match one {
-            OpenRev::Found(document) => {
-                body.extend_from_slice(b"\r\nContent-Type: application/json\r\n\r\n");
-                document.write_json(&mut body);
+fn multipart(request: &Request, database: Documents, found: Vec<OpenRev>) -> Result<Response> {
+    let multipart = Multipart::new()?;
+    let content_type = multipart.content_type("mixed");
+    let app = request.app.clone();
+    let body = response::stream_bytes(|writer| async move {
+        writer.send(multipart.begin()).await?;
+        for one in found {
+            match one {
+                OpenRev::Found(document) => match Related::new(&document)? {
+                    Some(related) => {
+                        writer.send(head(&related.content_type())).await?;
+                        related.send(&app, &database, &writer).await?;
+                    }
+                    None => {
+                        writer.send(head("application/json")).await?;
+                        writer.send(document.to_json()).await?;
+                    }
+                },
+                OpenRev::Missing(rev) => {
+                    writer.send(head("application/json; error=\"true\"")).await?;
+                    writer.send(missing(&rev)).await?;
+                }
             }
-            OpenRev::Missing(rev) => {
-                body.extend_from_slice(b"\r\nContent-Type: application/json; error=\"true\"\r\n\r\n");
-                write_missing(&mut body, rev);
-            }
+            writer.send(multipart.next()).await?;
         }
-        body.extend_from_slice(b"\r\n--");
-        body.extend_from_slice(boundary.as_bytes());
-    }
-    body.extend_from_slice(b"--");
-    Ok(response::typed(&format!("multipart/mixed; boundary=\"{boundary}\""), body))
+        Ok(writer.send(Multipart::END).await?)
+    });
+    Ok(response::typed(&content_type, body))
 }

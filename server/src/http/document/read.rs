@@ -1,13 +1,16 @@
 //! `GET /{db}/{docid}`: one document, or several of its revisions.
 
 use hyper::StatusCode;
+use hyper::header::CONTENT_LENGTH;
 use model::{Document, GetOptions, OpenRevs, RevId};
 
 use crate::http::app::stores::Documents;
 use crate::http::document::open_revs::open_revs;
-use crate::http::document::require_possible;
+use crate::http::document::related::Related;
+use crate::http::document::{contents, require_possible};
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
+use crate::http::wire::accept::takes;
 use crate::http::wire::params::{self, Params};
 use crate::http::wire::response::{self, Response};
 
@@ -28,15 +31,30 @@ pub(crate) async fn read(request: &Request, db: &str, id: &str) -> Result<Respon
 
 async fn read_one(request: &Request, database: Documents, id: &str, options: &GetOptions) -> Result<Response> {
     let document = database.get(id, options).await?;
-    if has_meta(&document) {
-        return Ok(response::json(StatusCode::OK, document.to_json()));
+    let tag = (!has_meta(&document)).then(|| document.rev.to_string());
+    if let Some(tag) = &tag
+        && response::has_version(&request.headers, tag)
+    {
+        return Ok(response::not_modified(tag));
     }
-    let tag = document.rev.to_string();
-    if response::has_version(&request.headers, &tag) {
-        return Ok(response::not_modified(&tag));
+    let related = if takes(&request.headers, "multipart/related") { Related::new(&document)? } else { None };
+    let mut response = match related {
+        Some(related) => {
+            let (content_type, length) = (related.content_type(), related.length());
+            let app = request.app.clone();
+            let body = response::stream_bytes(|writer| async move { related.send(&app, &database, &writer).await });
+            let mut response = response::typed(&content_type, body);
+            response.headers_mut().insert(CONTENT_LENGTH, length.into());
+            response
+        }
+        None => {
+            let document = contents::load(&request.app, &database, document).await?;
+            response::json(StatusCode::OK, document.to_json())
+        }
+    };
+    if let Some(tag) = &tag {
+        response::set_etag(&mut response, tag);
     }
-    let mut response = response::json(StatusCode::OK, document.to_json());
-    response::set_etag(&mut response, &tag);
     Ok(response)
 }
 
@@ -51,7 +69,6 @@ fn has_meta(document: &Document) -> bool {
 /// What a reader asks for in a query. Values other than `true` ask for nothing, as in CouchDB.
 pub(crate) fn get_options(params: &Params) -> Result<GetOptions> {
     let meta = params.is_true("meta");
-    let atts_since = params.get("atts_since").map(parse_revs).transpose()?;
     Ok(GetOptions {
         rev: params.rev("rev")?,
         latest: params.is_true("latest"),
@@ -61,7 +78,7 @@ pub(crate) fn get_options(params: &Params) -> Result<GetOptions> {
         deleted_conflicts: meta || params.is_true("deleted_conflicts"),
         local_seq: params.is_true("local_seq"),
         attachments: params.is_true("attachments"),
-        atts_since,
+        atts_since: params.get("atts_since").map(parse_revs).transpose()?,
         att_encoding_info: params.is_true("att_encoding_info"),
     })
 }

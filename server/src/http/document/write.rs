@@ -1,15 +1,17 @@
 //! `PUT`, `DELETE` and `COPY` of `/{db}/{docid}`, and `POST /{db}`: one document written.
 
 use hyper::StatusCode;
-use hyper::header::{CONTENT_TYPE, ETAG};
+use hyper::header::ETAG;
 use model::limits::LOCAL_PREFIX;
-use model::{Edit, ErrorKind, GetOptions, RevId, WriteMode};
+use model::{AttachmentEdit, Edit, ErrorKind, GetOptions, RevId, WriteMode};
 
 use crate::http::app::stores::Documents;
+use crate::http::document::follow;
 use crate::http::document::local::{self, LocalEdit, local_id};
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
 use crate::http::wire::body::{content_type_is, require_json};
+use crate::http::wire::multipart::related_boundary;
 use crate::http::wire::params::{self, Params};
 use crate::http::wire::response::{self, Response};
 
@@ -19,21 +21,32 @@ pub(crate) async fn put(request: &mut Request, db: &str, id: &str) -> Result<Res
         Some("false") => WriteMode::Replicated,
         _ => WriteMode::Interactive,
     };
-    let edit = edit(request, id, mode).await?;
+    let edit = match related_boundary(&request.headers) {
+        Some(boundary) => {
+            // A body can be read only once, so the handle must not turn out to be old behind it.
+            let database = request.fresh_database(db).await?;
+            follow::edit(request, &database, id, mode, &boundary).await?
+        }
+        None => Edit::from_json(Some(id), &request.json().await?, mode)?,
+    };
+    let edit = over_named(request, edit)?;
     let status = if edit.deleted { StatusCode::OK } else { StatusCode::CREATED };
-    let rev = request.with_database(db, |database| write_one(database, edit.clone(), mode)).await?;
+    let rev = match request.with_database(db, |database| write_one(database, edit.clone(), mode)).await {
+        Ok(rev) => rev,
+        Err(refused) => {
+            if refused.status().is_client_error() {
+                follow::discard(request, db, edit).await;
+            }
+            return Err(refused);
+        }
+    };
     let mut response = written(id, &rev, status, is_batch(&request.params));
     response::set_location(&mut response, request.absolute(&[db, id]));
     Ok(response)
 }
 
-/// The edit that a `PUT` asks for.
-async fn edit(request: &mut Request, id: &str, mode: WriteMode) -> Result<Edit> {
-    if request.headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"multipart/related")) {
-        return Err(ApiError::not_implemented("attachments"));
-    }
-    let json = request.json().await?;
-    let mut edit = Edit::from_json(Some(id), &json, mode)?;
+/// The edit over the revision that the query or `If-Match` names.
+fn over_named(request: &Request, mut edit: Edit) -> Result<Edit> {
     if let Some(named) = request.named_rev()? {
         if edit.rev.as_ref().is_some_and(|own| *own != named) {
             let reason = "Document rev from request body and query string have different values";
@@ -128,6 +141,7 @@ pub(crate) async fn copy(request: &Request, db: &str, id: &str) -> Result<Respon
         let mut edit = Edit::new(target.clone(), source.body);
         edit.rev = replaced.clone();
         edit.deleted = source.deleted;
+        edit.attachments = source.attachments.into_iter().map(AttachmentEdit::same).collect();
         Ok(database.put(edit).await?)
     };
     let rev = request.with_database(db, copy).await?;

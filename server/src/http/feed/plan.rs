@@ -70,6 +70,9 @@ pub(crate) struct Plan {
     pub(crate) style: Style,
     pub(crate) include_docs: bool,
     pub(crate) conflicts: bool,
+    /// With `include_docs`: the contents of attachments.
+    pub(crate) attachments: bool,
+    pub(crate) att_encoding_info: bool,
     pub(crate) filter: Filter,
     pub(crate) idle: Idle,
 }
@@ -82,6 +85,7 @@ pub(crate) fn plan(request: &Request, body: Option<&JsonText>) -> Result<Plan> {
     let mut style = Style::MainOnly;
     let (mut timeout, mut heartbeat) = (None, None);
     let (mut descending, mut include_docs, mut conflicts) = (false, false, false);
+    let (mut attachments, mut att_encoding_info) = (false, false);
     let mut filter = "";
     for (name, value) in request.params.iter() {
         match name.to_ascii_lowercase().as_str() {
@@ -121,6 +125,8 @@ pub(crate) fn plan(request: &Request, body: Option<&JsonText>) -> Result<Plan> {
             "descending" => descending = value == "true",
             "include_docs" => include_docs = value == "true",
             "conflicts" => conflicts = value == "true",
+            "attachments" => attachments = value == "true",
+            "att_encoding_info" => att_encoding_info = value == "true",
             "filter" => filter = value,
             "seq_interval" if !value.parse::<u64>().is_ok_and(|interval| interval > 0) => {
                 return Err(ApiError::bad_request("invalid_seq_interval"));
@@ -146,7 +152,19 @@ pub(crate) fn plan(request: &Request, body: Option<&JsonText>) -> Result<Plan> {
     };
     // Only an answer that ends can go backwards.
     let descending = descending && kind == FeedKind::Normal;
-    Ok(Plan { kind, since, limit, descending, style, include_docs, conflicts, filter, idle })
+    Ok(Plan {
+        kind,
+        since,
+        limit,
+        descending,
+        style,
+        include_docs,
+        conflicts,
+        attachments,
+        att_encoding_info,
+        filter,
+        idle,
+    })
 }
 
 fn feed_kind(value: &str) -> Result<FeedKind> {

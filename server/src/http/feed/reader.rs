@@ -12,8 +12,12 @@ use model::{BulkGet, Change, ChangesBatch, ChangesRequest, GetOptions, JsonWrite
 
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
+use crate::http::document::contents;
 use crate::http::error::Result;
 use crate::http::feed::plan::{FeedKind, Filter, Plan};
+
+/// Bytes of a page after which no row is added to it.
+const MOST_PAGE: usize = 8 << 20;
 
 /// How often a database may move while a page of it is read.
 const MOST_MOVES: usize = 16;
@@ -82,9 +86,21 @@ impl Reader {
             if !self.plan.include_docs {
                 change.doc = None;
             }
+            if let Some(document) = &mut change.doc {
+                document.att_encoding_info = self.plan.att_encoding_info;
+                if self.plan.attachments {
+                    contents::load_all(&self.app, &self.database, document).await?;
+                }
+            }
             self.write_row(&mut page.bytes, &change);
             page.rows += 1;
             self.sent += 1;
+            if page.bytes.len() > MOST_PAGE && change.seq != batch.last_seq {
+                // Attachments make a page large. The next one goes on behind this row.
+                last = change.seq;
+                page.more = true;
+                break;
+            }
             if self.plan.limit.is_some_and(|limit| self.sent >= limit) {
                 last = change.seq;
                 page.more = false;

@@ -13,6 +13,7 @@ use model::{AllDocsEntry, AllDocsRequest, AllDocsRow, JsonText, JsonWriter, Loca
 
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
+use crate::http::document::contents;
 use crate::http::error::{ApiError, Result};
 pub(crate) use crate::http::listing::query::Namespace;
 use crate::http::listing::query::{Query, before, fetch, range};
@@ -156,11 +157,17 @@ impl Lister {
             return Ok((Head::default(), found.next));
         }
         let found = self.app.scan(async move { database.all_docs(&request).await }).await?;
-        for row in &found.rows {
-            self.separate(out);
-            write_row(out, row, self.query.include_docs);
-        }
         let (total_rows, rows) = (Some(found.total_rows), found.rows.len());
+        for mut row in found.rows {
+            if let AllDocsEntry::Live { doc: Some(document), .. } = &mut row.entry {
+                document.att_encoding_info = self.query.att_encoding_info;
+                if self.query.attachments {
+                    contents::load_all(&self.app, &self.database, document).await?;
+                }
+            }
+            self.separate(out);
+            write_row(out, &row, self.query.include_docs);
+        }
         let head = Head { total_rows, offset: None, update_seq: found.update_seq, rows };
         Ok((head, found.next))
     }

@@ -44,6 +44,8 @@ pub(crate) struct Query {
     pub(crate) include_docs: bool,
     pub(crate) conflicts: bool,
     pub(crate) update_seq: bool,
+    pub(crate) attachments: bool,
+    pub(crate) att_encoding_info: bool,
 }
 
 impl Default for Query {
@@ -61,6 +63,8 @@ impl Default for Query {
             include_docs: false,
             conflicts: false,
             update_seq: false,
+            attachments: false,
+            att_encoding_info: false,
         }
     }
 }
@@ -123,7 +127,9 @@ impl Query {
             "include_docs" => self.include_docs = params::parse_bool(value)?,
             "conflicts" => self.conflicts = params::parse_bool(value)?,
             "update_seq" => self.update_seq = params::parse_bool(value)?,
-            "attachments" | "att_encoding_info" | "sorted" => {
+            "attachments" => self.attachments = params::parse_bool(value)?,
+            "att_encoding_info" => self.att_encoding_info = params::parse_bool(value)?,
+            "sorted" => {
                 params::parse_bool(value)?;
             }
             "stale" if !matches!(value, "ok" | "update_after") => {

@@ -2,8 +2,8 @@
 //!
 //! A path is split at its slashes and then decoded, since `%2F` belongs to a name. The id of a design document or of a
 //! local one is one name: `_design/x` and `_design%2Fx` are the same. In a pattern, `{db}` and `{docid}` stand for a
-//! name each, `{ddoc}` for the id of a design document, `{local}` for that of a local one, and `*` for the rest, which
-//! may be empty. The first pattern that fits answers, with all the rows that follow each other with this pattern.
+//! name each, `{ddoc}` for the id of a design document, `{local}` for that of a local one, and `*` for all names
+//! that are left, which may be none. The first pattern that fits answers, with all the rows that follow each other with this pattern.
 //!
 //! The rows say everything: authorisation, 405 and its `Allow` read them, and so do the tests.
 //!
@@ -19,7 +19,7 @@ use model::limits::LOCAL_PREFIX;
 
 use crate::http::app::stores::Documents;
 use crate::http::database::{self, relocate, settings, upkeep};
-use crate::http::document::{bulk_docs, bulk_get, local, read, revs_diff, write};
+use crate::http::document::{attachment, bulk_docs, bulk_get, local, read, revs_diff, write};
 use crate::http::error::{ApiError, Result};
 use crate::http::listing::Namespace;
 use crate::http::request::Request;
@@ -148,7 +148,9 @@ static ROUTES: &[Route] = &[
     row("/{db}/{docid}", "POST", Writer, |r, _| now(write::post_form(r))),
     row("/{db}/{docid}", "PUT", Writer, |r, n| Box::pin(write::put(r, n[0], n[1]))),
     row("/{db}/{docid}", "COPY", Writer, |r, n| Box::pin(write::copy(r, n[0], n[1]))),
-    row("/{db}/{docid}/*", "*", Writer, |r, n| Box::pin(attachment(r, n[0], n[1]))),
+    row("/{db}/{docid}/*", "DELETE", Writer, |r, n| Box::pin(attachment::delete(r, n[0], n[1], &n[2..]))),
+    row("/{db}/{docid}/*", "GET,HEAD", Reader, |r, n| Box::pin(attachment::read(r, n[0], n[1], &n[2..]))),
+    row("/{db}/{docid}/*", "PUT", Writer, |r, n| Box::pin(attachment::put(r, n[0], n[1], &n[2..]))),
 ];
 
 const fn row(path: &'static str, methods: &'static str, who: Who, handler: Handler) -> Route {
@@ -176,14 +178,6 @@ async fn missing_of(request: &Request, db: &str, id: &str, what: &str) -> Result
     };
     request.with_database(db, find).await?;
     Err(ApiError::not_implemented(what))
-}
-
-/// 501 for attachments. Writing one may create its document, all else needs it.
-async fn attachment(request: &Request, db: &str, id: &str) -> Result<Response> {
-    match request.method {
-        Method::GET => missing_of(request, db, id, "attachments").await,
-        _ => Err(ApiError::not_implemented("attachments")),
-    }
 }
 
 /// Makes one segment of the id of a design document or a local one, which has a slash in it.
@@ -225,7 +219,10 @@ fn fits<'a>(pattern: &str, path: &'a [String], names: &mut Vec<&'a str>) -> bool
     let mut path = path.iter().map(String::as_str);
     for part in pattern.split('/').filter(|part| !part.is_empty()) {
         match (part, path.next()) {
-            ("*", _) => return true,
+            ("*", first) => {
+                names.extend(first.into_iter().chain(path));
+                return true;
+            }
             ("{ddoc}", Some(id)) if id.starts_with("_design/") => names.push(id),
             ("{local}", Some(id)) if id.starts_with("_local/") => names.push(id),
             ("{db}" | "{docid}" | "{view}", Some(name)) => names.push(name),

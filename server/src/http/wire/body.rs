@@ -1,7 +1,8 @@
 //! Reading the bodies of requests.
 //!
-//! Two limits hold: on what is read from the connection, checked against `Content-Length` before the
-//! first byte and while reading when there is none, and on what gzip unpacks it to.
+//! A body is read piece by piece, or as a whole. A whole body is held in memory, so two limits hold: on what is read
+//! from the connection, checked against `Content-Length` before the first byte and while reading when there is none,
+//! and on what gzip unpacks it to.
 
 use std::io::Read;
 use std::time::Duration;
@@ -67,46 +68,55 @@ impl RequestBody {
         }
     }
 
-    async fn read(&mut self) -> Result<Bytes> {
-        let Some(mut incoming) = self.incoming.take() else { return Ok(Bytes::new()) };
-        let announced = incoming.size_hint();
-        if announced.lower() > self.limit as u64 {
-            return Err(ApiError::too_large());
-        }
-        let mut whole: Option<Bytes> = None;
-        let mut joined = BytesMut::new();
+    /// The next piece of the body as it came, however long the body is; `None` at its end. Not reading on is the
+    /// back-pressure: the client waits.
+    pub(crate) async fn piece(&mut self) -> Result<Option<Bytes>> {
         loop {
-            let frame = match tokio::time::timeout(PAUSE, incoming.frame()).await {
-                Ok(Some(Ok(frame))) => frame,
-                Ok(None) => break,
+            let Some(incoming) = &mut self.incoming else { return Ok(None) };
+            match tokio::time::timeout(PAUSE, incoming.frame()).await {
+                Ok(Some(Ok(frame))) => {
+                    if let Ok(data) = frame.into_data()
+                        && !data.is_empty()
+                    {
+                        return Ok(Some(data));
+                    }
+                }
+                Ok(None) => self.incoming = None,
                 Ok(Some(Err(_))) => return Err(ApiError::bad_request("the request ended within its body")),
                 Err(_) => {
                     let reason = "the client paused too long within its request";
                     return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "timeout", reason));
                 }
-            };
-            let Ok(data) = frame.into_data() else { continue };
-            match whole.take() {
-                // Most bodies are one frame, which is not copied.
-                None if joined.is_empty() => whole = Some(data),
-                None => joined.extend_from_slice(&data),
-                Some(first) => {
-                    joined.reserve(first.len() + data.len());
-                    joined.extend_from_slice(&first);
-                    joined.extend_from_slice(&data);
-                }
             }
-            if whole.as_ref().map_or(joined.len(), Bytes::len) > self.limit {
+        }
+    }
+
+    async fn read(&mut self) -> Result<Bytes> {
+        let announced = self.incoming.as_ref().map_or(0, |incoming| incoming.size_hint().lower());
+        if announced > self.limit as u64 {
+            return Err(ApiError::too_large());
+        }
+        let mut whole = Bytes::new();
+        let mut joined = BytesMut::new();
+        while let Some(data) = self.piece().await? {
+            if whole.is_empty() && joined.is_empty() {
+                // Most bodies are one piece, which is not copied.
+                whole = data;
+            } else {
+                joined.extend_from_slice(&std::mem::take(&mut whole));
+                joined.extend_from_slice(&data);
+            }
+            if whole.len() + joined.len() > self.limit {
                 return Err(ApiError::too_large());
             }
         }
-        Ok(whole.unwrap_or_else(|| joined.freeze()))
+        Ok(if joined.is_empty() { whole } else { joined.freeze() })
     }
 
     /// The body as JSON. An absent body is not JSON.
     pub(crate) async fn json(&mut self, headers: &HeaderMap) -> Result<JsonText> {
         let bytes = self.bytes(headers).await?;
-        if bytes.len() > LARGE { beside(move || parse(&bytes)).await? } else { parse(&bytes) }
+        parse_json(bytes).await
     }
 
     /// The body as a JSON object, from a client that says `Content-Type: application/json`.
@@ -155,6 +165,11 @@ pub(crate) fn require_json(headers: &HeaderMap) -> Result<()> {
 pub(crate) fn content_type_is(headers: &HeaderMap, expected: &str) -> bool {
     let Some(value) = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()) else { return false };
     value.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case(expected))
+}
+
+/// Bytes of a request as JSON.
+pub(crate) async fn parse_json(bytes: Bytes) -> Result<JsonText> {
+    if bytes.len() > LARGE { beside(move || parse(&bytes)).await? } else { parse(&bytes) }
 }
 
 fn parse(bytes: &[u8]) -> Result<JsonText> {

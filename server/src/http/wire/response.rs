@@ -134,10 +134,38 @@ impl From<model::Error> for Stop {
     }
 }
 
-/// A body that `write` writes, on a task of its own, while it is sent. When it fails on the way, the
-/// body ends with CouchDB's error line in the middle of the answer (`send_chunked_error`), which makes
-/// it unreadable as a whole, as it must be.
+/// A body that `write` writes, on a task of its own, while it is sent. When that fails on the way, the body ends with
+/// CouchDB's error line in the middle of the answer (`send_chunked_error`): the answer cannot be read as a whole, as it
+/// must be.
 pub(crate) fn stream<F, Fut>(write: F) -> Body
+where
+    F: FnOnce(BodyWriter) -> Fut,
+    Fut: Future<Output = Result<(), Stop>> + Send + 'static,
+{
+    write_aside(write, |error| {
+        let mut line = vec![b'\n'];
+        let mut json = model::JsonWriter::new(&mut line);
+        json.begin_object();
+        json.name("code").u64(error.status().as_u16().into());
+        error.write_members(&mut json);
+        json.end_object();
+        line.push(b'\n');
+        Some(line)
+    })
+}
+
+/// The same for content that is not JSON. When that fails on the way, the connection breaks: a file has no place for an
+/// error.
+pub(crate) fn stream_bytes<F, Fut>(write: F) -> Body
+where
+    F: FnOnce(BodyWriter) -> Fut,
+    Fut: Future<Output = Result<(), Stop>> + Send + 'static,
+{
+    write_aside(write, |_| None)
+}
+
+/// `last_words` stand at the end of a body whose writer failed. Without them the body breaks off.
+fn write_aside<F, Fut>(write: F, last_words: fn(ApiError) -> Option<Vec<u8>>) -> Body
 where
     F: FnOnce(BodyWriter) -> Fut,
     Fut: Future<Output = Result<(), Stop>> + Send + 'static,
@@ -148,16 +176,10 @@ where
         let last = match writing.await {
             Ok(()) => None,
             Err(Stop::Gone) => return,
-            Err(Stop::Failed(error)) => {
-                let mut line = vec![b'\n'];
-                let mut json = model::JsonWriter::new(&mut line);
-                json.begin_object();
-                json.name("code").u64(error.status().as_u16().into());
-                error.write_members(&mut json);
-                json.end_object();
-                line.push(b'\n');
-                Some(Piece::Bytes(line.into()))
-            }
+            Err(Stop::Failed(error)) => match last_words(error) {
+                Some(line) => Some(Piece::Bytes(line.into())),
+                None => return,
+            },
         };
         for piece in last.into_iter().chain([Piece::End]) {
             // Nobody is left to be told when the client is gone.
@@ -219,9 +241,9 @@ pub(crate) fn refusal(error: ApiError) -> Response {
     response
 }
 
-/// A whole body of another type than JSON.
-pub(crate) fn typed(content_type: &str, body: Vec<u8>) -> Response {
-    let mut response = with_json(StatusCode::OK, Body::Whole(Some(body.into())));
+/// 200 with a body of another type than JSON.
+pub(crate) fn typed(content_type: &str, body: Body) -> Response {
+    let mut response = with_json(StatusCode::OK, body);
     if let Ok(value) = HeaderValue::try_from(content_type) {
         response.headers_mut().insert(CONTENT_TYPE, value);
     }

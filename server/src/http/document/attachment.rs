@@ -1,0 +1,249 @@
+//! `/{db}/{docid}/{attachment}`: one attachment.
+//!
+//! Source: `db_attachment_req` in CouchDB's `chttpd_db.erl`.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use hyper::StatusCode;
+use hyper::header::{
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_SECURITY_POLICY,
+    CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, IF_NONE_MATCH, RANGE,
+};
+use model::limits::{LOCAL_PREFIX, check_document_id};
+use model::{Attachment, Encoding, RevId, UploadAs, check_attachment_name};
+
+use crate::http::app::App;
+use crate::http::app::stores::Documents;
+use crate::http::document::contents::{Contents, next_piece, send_all};
+use crate::http::document::require_possible;
+use crate::http::document::write::require_design_admin;
+use crate::http::error::{ApiError, Result};
+use crate::http::request::Request;
+use crate::http::wire::accept::takes_coding;
+use crate::http::wire::multipart::writer::{Multipart, range_head};
+use crate::http::wire::range::{self, Wanted};
+use crate::http::wire::response::{self, Body, Response};
+
+/// The name of an attachment, from what stands behind the document in the path. Its slashes may be escaped or not.
+fn name_of(rest: &[&str]) -> String {
+    rest.join("/")
+}
+
+/// `GET` and `HEAD`
+pub(crate) async fn read(request: &Request, db: &str, id: &str, rest: &[&str]) -> Result<Response> {
+    require_possible(id)?;
+    let (name, rev) = (&name_of(rest), &request.params.rev("rev")?);
+    let find = |database: Documents| async move {
+        if id.starts_with(LOCAL_PREFIX) {
+            database.get_local(id).await?;
+            return Err(ApiError::bad_request("_local documents do not accept attachments."));
+        }
+        let (_, contents) = database.attachment(id, rev.as_ref(), name).await?;
+        Ok((database, contents))
+    };
+    let (database, contents) = request.with_database(db, find).await?;
+    let attachment = contents.attachment().clone();
+    let tag = attachment.etag();
+    if has_tag(&request.headers, &tag) {
+        return Ok(response::not_modified(&tag));
+    }
+    let form = Form::choose(&request.headers, &attachment)?;
+    let wanted = match form.length {
+        Some(length) => range::parse(request.header(RANGE), length).map_err(|_| unsatisfiable())?,
+        None => Wanted::Whole,
+    };
+    let mut response = match (attachment.encoding, wanted) {
+        (Encoding::Identity, Wanted::One(range)) => part(&request.app, contents, range).await?,
+        (Encoding::Identity, Wanted::Several(ranges)) => parts(&request.app, database, &attachment, ranges)?,
+        _ => whole(&request.app, if form.unpacks { contents.unpacked() } else { contents }, form.length).await?,
+    };
+    response::set_etag(&mut response, &tag);
+    let headers = response.headers_mut();
+    let packed = attachment.encoding == Encoding::Gzip;
+    if packed && !form.unpacks {
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
+    headers.insert(ACCEPT_RANGES, HeaderValue::from_static(if packed { "none" } else { "bytes" }));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("must-revalidate"));
+    // A page that somebody attached must not act as a page of this server.
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
+    let unknown = HeaderValue::from_static("application/octet-stream");
+    let own = || HeaderValue::try_from(&*attachment.content_type).unwrap_or(unknown);
+    headers.entry(CONTENT_TYPE).or_insert_with(own);
+    Ok(response)
+}
+
+/// In which form a content is sent.
+struct Form {
+    /// Whether it is unpacked on the way.
+    unpacks: bool,
+    /// Bytes that are sent. `None`: not known, since nobody said how many a packed content is unpacked.
+    length: Option<u64>,
+}
+
+impl Form {
+    fn choose(headers: &HeaderMap, attachment: &Attachment) -> Result<Form> {
+        if attachment.encoding == Encoding::Identity {
+            return Ok(Form { unpacks: false, length: Some(attachment.length) });
+        }
+        if takes_coding(headers, "gzip") {
+            return Ok(Form { unpacks: false, length: Some(attachment.encoded_length) });
+        }
+        if !takes_coding(headers, "identity") {
+            let reason = "the attachment can be had as gzip and as identity";
+            return Err(ApiError::new(StatusCode::NOT_ACCEPTABLE, "not_acceptable", reason));
+        }
+        let is_known = attachment.length != attachment.encoded_length;
+        Ok(Form { unpacks: true, length: is_known.then_some(attachment.length) })
+    }
+}
+
+fn unsatisfiable() -> ApiError {
+    let (error, reason) = ("requested_range_not_satisfiable", "Requested range not satisfiable");
+    ApiError::new(StatusCode::RANGE_NOT_SATISFIABLE, error, reason)
+}
+
+/// Whether the client has the content with this tag already. Tags stand in quotes, weak or strong.
+fn has_tag(headers: &HeaderMap, tag: &str) -> bool {
+    let quoted = format!("\"{tag}\"");
+    let values = headers.get_all(IF_NONE_MATCH).into_iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|one| {
+        let one = one.trim();
+        one.strip_prefix("W/").unwrap_or(one) == quoted
+    })
+}
+
+/// An answer that is a content, of `length` bytes where that is known.
+async fn whole(app: &Arc<App>, contents: Contents, length: Option<u64>) -> Result<Response> {
+    // The first piece is read before the status is sent, so that an error has its own status.
+    let (first, rest) = next_piece(app, contents).await?;
+    let Some(first) = first else { return Ok(Response::new(Body::Whole(None))) };
+    let app = app.clone();
+    let mut response = Response::new(response::stream_bytes(|writer| async move {
+        writer.send(first).await?;
+        send_all(&app, rest, &writer).await
+    }));
+    if let Some(length) = length {
+        set(&mut response, CONTENT_LENGTH, &length.to_string());
+    }
+    Ok(response)
+}
+
+/// 206 with one range.
+async fn part(app: &Arc<App>, contents: Contents, range: Range<u64>) -> Result<Response> {
+    let content_range = range::content_range(&range, contents.attachment().length);
+    let length = range.end - range.start;
+    let mut response = whole(app, contents.range(range), Some(length)).await?;
+    *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+    set(&mut response, CONTENT_RANGE, &content_range);
+    Ok(response)
+}
+
+/// 206 with several ranges, each a part of a multipart body.
+fn parts(app: &Arc<App>, database: Documents, attachment: &Attachment, ranges: Vec<Range<u64>>) -> Result<Response> {
+    let multipart = Multipart::new()?;
+    let content_type = multipart.content_type("byteranges");
+    let (app, attachment) = (app.clone(), attachment.clone());
+    let mut response = Response::new(response::stream_bytes(|writer| async move {
+        writer.send(multipart.begin()).await?;
+        for range in ranges {
+            let content_range = range::content_range(&range, attachment.length);
+            writer.send(range_head(&attachment.content_type, &content_range)).await?;
+            send_all(&app, database.attachment_reader(&attachment).range(range), &writer).await?;
+            writer.send(multipart.next()).await?;
+        }
+        Ok(writer.send(Multipart::END).await?)
+    }));
+    *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+    set(&mut response, CONTENT_TYPE, &content_type);
+    Ok(response)
+}
+
+/// Sets a header. What cannot stand in one is left out.
+fn set(response: &mut Response, name: HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::try_from(value) {
+        response.headers_mut().insert(name, value);
+    }
+}
+
+/// `PUT`: the body becomes the attachment while it is read.
+pub(crate) async fn put(request: &mut Request, db: &str, id: &str, rest: &[&str]) -> Result<Response> {
+    require_writable(request, id)?;
+    let name = name_of(rest);
+    check_attachment_name(&name)?;
+    let rev = request.named_rev()?;
+    let content_type = match request.headers.get(CONTENT_TYPE) {
+        None => "application/octet-stream",
+        Some(value) => value.to_str().map_err(|_| ApiError::bad_request("Content-Type is not plain text"))?,
+    };
+    let content_type = content_type.to_owned();
+    let coding = request.header(CONTENT_ENCODING).map_or("identity", str::trim);
+    let how = match coding {
+        "" => UploadAs::Plain { content_type: &content_type },
+        coding if coding.eq_ignore_ascii_case("identity") => UploadAs::Plain { content_type: &content_type },
+        coding if coding.eq_ignore_ascii_case("gzip") => UploadAs::Gzip { length: None },
+        _ => return Err(ApiError::bad_content_type("Only gzip and identity content-encodings are supported")),
+    };
+    // A body can be read only once, so the handle must not turn out to be old behind it.
+    let database = request.fresh_database(db).await?;
+    let mut upload = database.upload(&name, how);
+    while let Some(piece) = request.body.piece().await? {
+        upload.write(&piece).await?;
+    }
+    let content = upload.finish().await?;
+    let written = database.put_attachment(id, rev.as_ref(), &name, &content_type, content.clone()).await;
+    let rev = match written {
+        Ok(rev) => rev,
+        Err(refused) => {
+            let refused = ApiError::from(refused);
+            if refused.status().is_client_error() {
+                // It goes by itself later, if not now.
+                let _ = database.discard(content).await;
+            }
+            return Err(refused);
+        }
+    };
+    let mut response = written_attachment(id, &rev, StatusCode::CREATED);
+    response::set_location(&mut response, request.absolute(&[db, id, &name]));
+    Ok(response)
+}
+
+/// `DELETE`
+pub(crate) async fn delete(request: &Request, db: &str, id: &str, rest: &[&str]) -> Result<Response> {
+    require_writable(request, id)?;
+    let (name, rev) = (&name_of(rest), &request.named_rev()?);
+    let delete = |database: Documents| async move { Ok(database.delete_attachment(id, rev.as_ref(), name).await?) };
+    let rev = request.with_database(db, delete).await?;
+    Ok(written_attachment(id, &rev, StatusCode::OK))
+}
+
+fn require_writable(request: &Request, id: &str) -> Result<()> {
+    if id.starts_with(LOCAL_PREFIX) {
+        return Err(ApiError::bad_request("_local documents do not accept attachments."));
+    }
+    check_document_id(id)?;
+    require_design_admin(request, id)
+}
+
+fn written_attachment(id: &str, rev: &RevId, status: StatusCode) -> Response {
+    response::object_with(status, |json| {
+        json.name("ok").bool(true).name("id").str(id).name("rev").display(rev);
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_stand_in_quotes() {
+        let has = |value: &str| has_tag(&HeaderMap::from_iter([(IF_NONE_MATCH, value.parse().unwrap())]), "a+b==");
+        for same in ["\"a+b==\"", "W/\"a+b==\"", "\"x\", \"a+b==\""] {
+            assert!(has(same), "{same}");
+        }
+        for other in ["a+b==", "*", "\"a+b\"", ""] {
+            assert!(!has(other), "{other}");
+        }
+    }
+}

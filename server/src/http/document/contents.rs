@@ -1,0 +1,56 @@
+//! Contents of attachments, read on the threads for scans.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use kv_api::AnyDatabase;
+use model::Document;
+
+use crate::http::app::App;
+use crate::http::app::stores::Documents;
+use crate::http::error::Result;
+use crate::http::wire::response::{BodyWriter, Stop};
+
+/// A content that is being read.
+pub(crate) type Contents = model::AttachmentReader<AnyDatabase>;
+
+/// The next piece, and the rest.
+pub(crate) async fn next_piece(app: &Arc<App>, mut contents: Contents) -> Result<(Option<Bytes>, Contents)> {
+    let read = async move {
+        let piece = contents.next().await?;
+        Ok((piece, contents))
+    };
+    app.scan(read).await
+}
+
+/// Sends all that is left of a content, a piece at a time.
+pub(crate) async fn send_all(app: &Arc<App>, mut contents: Contents, writer: &BodyWriter) -> Result<(), Stop> {
+    while let (Some(piece), rest) = next_piece(app, contents).await? {
+        writer.send(piece).await?;
+        contents = rest;
+    }
+    Ok(())
+}
+
+/// The document with the contents of the attachments that are wanted, for an answer in JSON.
+pub(crate) async fn load(app: &Arc<App>, database: &Documents, mut document: Document) -> Result<Document> {
+    if !document.attachments.iter().any(|attachment| attachment.wanted) {
+        return Ok(document);
+    }
+    let database = database.clone();
+    let load = async move {
+        database.load_attachments(&mut document).await?;
+        Ok(document)
+    };
+    app.scan(load).await
+}
+
+/// Gives a document the contents of all its attachments, for an answer in JSON.
+pub(crate) async fn load_all(app: &Arc<App>, database: &Documents, document: &mut Document) -> Result<()> {
+    if document.attachments.is_empty() {
+        return Ok(());
+    }
+    document.attachments.iter_mut().for_each(|attachment| attachment.wanted = true);
+    *document = load(app, database, document.clone()).await?;
+    Ok(())
+}

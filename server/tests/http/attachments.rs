@@ -1,0 +1,382 @@
+//! Attachments: one at a time, in documents, and in parts. What is expected was measured on CouchDB 3.5.
+
+use serde_json::json;
+
+use crate::support::{Answer, Couch};
+
+/// MD5 of `hello`, which is stored as it is.
+const HELLO: &str = "XUFAKrxLKna5cZ2REBfFkg==";
+
+impl Couch {
+    /// Writes an attachment and gives the document's revision.
+    async fn attach(&self, path: &str, content_type: &str, body: &'static [u8]) -> String {
+        let request = self.request("PUT", path).header("content-type", content_type).body(body);
+        let answer = self.send(request).await;
+        assert_eq!(answer.status, 201, "{path}: {}", answer.text);
+        answer.json()["rev"].as_str().unwrap().to_owned()
+    }
+
+    async fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
+        let request =
+            headers.iter().fold(self.request("GET", path), |request, (name, value)| request.header(*name, *value));
+        self.send(request).await
+    }
+
+    /// A `PUT` of a document in parts: the document, then contents.
+    async fn put_parts(&self, path: &str, document: serde_json::Value, contents: &[&str]) -> Answer {
+        let mut body = format!("--b\r\nContent-Type: application/json\r\n\r\n{document}");
+        for content in contents {
+            body.push_str(&format!("\r\n--b\r\n\r\n{content}"));
+        }
+        body.push_str("\r\n--b--");
+        self.put_body(path, "multipart/related; boundary=\"b\"", body).await
+    }
+
+    async fn put_body(&self, path: &str, content_type: &str, body: impl Into<reqwest::Body>) -> Answer {
+        self.send(self.request("PUT", path).header("content-type", content_type).body(body)).await
+    }
+}
+
+async fn start() -> Couch {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    couch
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    use std::io::Write;
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_attachment_is_written_read_and_removed() {
+    let couch = start().await;
+    let request = couch.request("PUT", "/db/doc/a%2Fb/c.bin").header("content-type", "x/y").body("hello");
+    let written = couch.send(request).await;
+    assert_eq!(written.status, 201, "{}", written.text);
+    assert!(written.header("location").ends_with("/db/doc/a%2Fb%2Fc.bin"), "{}", written.header("location"));
+    let rev = written.json()["rev"].as_str().unwrap().to_owned();
+    assert!(rev.starts_with("1-"));
+
+    for path in ["/db/doc/a/b/c.bin", "/db/doc/a%2Fb//c.bin/", &format!("/db/doc/a/b/c.bin?rev={rev}")] {
+        let read = couch.get(path).await;
+        assert_eq!((read.status.as_u16(), &*read.text), (200, "hello"), "{path}");
+        let headers =
+            ["content-type", "content-length", "etag", "accept-ranges", "cache-control", "content-security-policy"];
+        let found = headers.map(|name| read.header(name).to_owned());
+        assert_eq!(found, ["x/y", "5", &format!("\"{HELLO}\""), "bytes", "must-revalidate", "sandbox"]);
+        assert_eq!((read.header("content-encoding"), read.header("content-md5")), ("", ""));
+    }
+    let head = couch.call("HEAD", "/db/doc/a/b/c.bin").await;
+    assert_eq!((head.status.as_u16(), head.header("content-length"), &*head.text), (200, "5", ""));
+
+    let document = couch.get("/db/doc").await.json();
+    let stub = json!({"content_type": "x/y", "revpos": 1, "digest": format!("md5-{HELLO}"), "length": 5, "stub": true});
+    assert_eq!(document["_attachments"], json!({"a/b/c.bin": stub}));
+
+    couch.call("DELETE", "/db/doc/none").await.refused(404, "not_found", "Document is missing attachment");
+    couch.call("DELETE", "/db/doc/a/b/c.bin").await.refused(409, "conflict", "Document update conflict.");
+    let removed = couch.call("DELETE", &format!("/db/doc/a/b/c.bin?rev={rev}")).await;
+    assert_eq!(removed.status, 200, "{}", removed.text);
+    couch.get("/db/doc/a/b/c.bin").await.refused(404, "not_found", "Document is missing attachment");
+    assert_eq!(couch.get(&format!("/db/doc/a/b/c.bin?rev={rev}")).await.status, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_requests_are_refused_as_couchdb_refuses_them() {
+    let couch = start().await;
+    let rev = couch.attach("/db/doc/a", "x/y", b"hello").await;
+    let next = couch.attach(&format!("/db/doc/a?rev={rev}"), "x/y", b"again").await;
+    let put = async |path: &str| couch.put_body(path, "x/y", "hello").await;
+    put("/db/doc/a").await.refused(409, "conflict", "Document update conflict.");
+    // A revision that was replaced: its body is gone, so CouchDB's words for a compacted one would be right as well.
+    assert_eq!(put(&format!("/db/doc/a?rev={rev}")).await.status, 409);
+    put("/db/doc/a?rev=7-abc").await.refused(409, "not_found", "missing_rev");
+    put("/db/doc/a?rev=").await.refused(400, "bad_request", "Invalid rev format");
+    put("/db/doc/_x").await.refused(400, "bad_request", "Attachment name '_x' starts with prohibited character '_'");
+    put("/db/doc/%FF").await.refused(400, "bad_request", "Attachment name is not UTF-8 encoded");
+    put("/db/_local/x/a").await.refused(400, "bad_request", "_local documents do not accept attachments.");
+    put("/db/_local%2Fx/a").await.refused(400, "bad_request", "_local documents do not accept attachments.");
+    assert_eq!(put("/db/_bad/a").await.json()["error"], "illegal_docid");
+    put("/none/doc/a").await.refused(404, "not_found", "Database does not exist.");
+    for path in ["/db/none/a", "/db/_design/none/a", "/db/doc/a?rev=7-abc"] {
+        couch.get(path).await.refused(404, "not_found", "missing");
+    }
+    couch.get("/db/doc/b").await.refused(404, "not_found", "Document is missing attachment");
+    couch.get("/db/doc/a?rev=x").await.refused(400, "bad_request", "Invalid rev format");
+    let posted = couch.call("POST", "/db/doc/a").await;
+    posted.refused(405, "method_not_allowed", "Only DELETE,GET,HEAD,PUT allowed");
+
+    let coded = couch.request("PUT", "/db/new/a").header("content-encoding", "br").body("x");
+    let reason = "Only gzip and identity content-encodings are supported";
+    couch.send(coded).await.refused(415, "bad_content_type", reason);
+    let no_gzip = couch.request("PUT", "/db/new/a").header("content-encoding", "gzip").body("no gzip");
+    assert_eq!(couch.send(no_gzip).await.status, 400);
+    let both = couch.request("PUT", &format!("/db/doc/a?rev={next}")).header("if-match", &rev).body("x");
+    couch.send(both).await.refused(400, "bad_request", "Document rev and etag have different values");
+    // Quoted or bare.
+    let quoted = couch.request("PUT", "/db/doc/a").header("if-match", format!("\"{next}\"")).body("third");
+    let third = couch.send(quoted).await;
+    assert_eq!(third.status, 201, "{}", third.text);
+    let bare = couch.request("DELETE", "/db/doc/a").header("if-match", third.json()["rev"].as_str().unwrap());
+    let gone = couch.send(bare).await;
+    assert_eq!(gone.status, 200, "{}", gone.text);
+    // On a document that is deleted.
+    let rev = gone.json()["rev"].as_str().unwrap().to_owned();
+    couch.call("DELETE", &format!("/db/doc?rev={rev}")).await;
+    couch.get("/db/doc/a").await.refused(404, "not_found", "deleted");
+    let again = couch.attach("/db/doc/a", "x/y", b"hello").await;
+    assert!(again.starts_with("6-"), "{again}");
+    assert_eq!(couch.get("/db/doc").await.json()["_attachments"]["a"]["revpos"], 1);
+    assert!(couch.get("/db/new").await.status == 404, "nothing was written");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn text_is_packed_and_goes_out_as_the_client_takes_it() {
+    let couch = start().await;
+    let text: &'static str = Box::leak("many words and more ".repeat(1000).into_boxed_str());
+    couch.attach("/db/doc/t", "text/plain; charset=utf-8", text.as_bytes()).await;
+    let stub = couch.get("/db/doc?att_encoding_info=true").await.json()["_attachments"]["t"].clone();
+    assert_eq!((stub["length"].as_u64(), stub["encoding"].as_str()), (Some(text.len() as u64), Some("gzip")));
+    let packed = stub["encoded_length"].as_u64().unwrap();
+    assert!(packed < text.len() as u64 / 10);
+
+    let plain = couch.get("/db/doc/t").await;
+    assert_eq!((&*plain.text, plain.header("content-length")), (text, &*text.len().to_string()));
+    assert_eq!((plain.header("content-encoding"), plain.header("accept-ranges")), ("", "none"));
+    let response = couch.request("GET", "/db/doc/t").header("accept-encoding", "gzip").send().await.unwrap();
+    assert_eq!(response.headers()["content-encoding"], "gzip");
+    assert_eq!(response.headers()["content-length"], packed.to_string().as_str());
+    let mut unpacked = String::new();
+    let bytes = response.bytes().await.unwrap();
+    std::io::Read::read_to_string(&mut flate2::read::GzDecoder::new(&*bytes), &mut unpacked).unwrap();
+    assert_eq!(unpacked, text);
+    assert_eq!(couch.get_with("/db/doc/t", &[("accept-encoding", "identity;q=0")]).await.status, 406);
+    // A range that is there is ignored, one that is not is refused.
+    let ranged = couch.get_with("/db/doc/t", &[("range", "bytes=0-3")]).await;
+    assert_eq!((ranged.status.as_u16(), ranged.text.len()), (200, text.len()));
+    assert_eq!(couch.get_with("/db/doc/t", &[("range", "bytes=99999-")]).await.status, 416);
+
+    // What comes packed is stored so, and nobody says how long it is.
+    let packed = gzip(b"packed at home");
+    let put = couch.request("PUT", "/db/two/g").header("content-type", "x/y").header("content-encoding", "GZIP");
+    assert_eq!(couch.send(put.body(packed.clone())).await.status, 201);
+    let plain = couch.get("/db/two/g").await;
+    assert_eq!((&*plain.text, plain.header("content-length")), ("packed at home", ""));
+    assert_eq!(couch.get("/db/two").await.json()["_attachments"]["g"]["length"], packed.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ranges_and_tags() {
+    let couch = start().await;
+    couch.attach("/db/doc/a", "x/y", b"0123456789").await;
+    let part = couch.get_with("/db/doc/a", &[("range", "bytes=2-4")]).await;
+    assert_eq!((part.status.as_u16(), &*part.text, part.header("content-range")), (206, "234", "bytes 2-4/10"));
+    assert_eq!((part.header("content-length"), part.header("content-type")), ("3", "x/y"));
+    let head = couch.send(couch.request("HEAD", "/db/doc/a").header("range", "bytes=-4")).await;
+    assert_eq!((head.status.as_u16(), head.header("content-length")), (206, "4"));
+    let parts = couch.get_with("/db/doc/a", &[("range", "bytes=0-1,8-")]).await;
+    let boundary = parts.header("content-type").strip_prefix("multipart/byteranges; boundary=\"").unwrap();
+    let boundary = boundary.trim_end_matches('"');
+    let part = |range: &str, data: &str| {
+        format!("\r\nContent-Type: x/y\r\nContent-Range: bytes {range}/10\r\n\r\n{data}\r\n--{boundary}")
+    };
+    assert_eq!(parts.status, 206);
+    assert_eq!(parts.text, format!("--{boundary}{}{}--", part("0-1", "01"), part("8-9", "89")));
+    let outside = couch.get_with("/db/doc/a", &[("range", "bytes=0-1,10-")]).await;
+    outside.refused(416, "requested_range_not_satisfiable", "Requested range not satisfiable");
+    assert_eq!(couch.get_with("/db/doc/a", &[("range", "bytes=0-")]).await.status, 200);
+
+    let tag = couch.get("/db/doc/a").await.header("etag").to_owned();
+    let same = couch.get_with("/db/doc/a", &[("if-none-match", &format!("\"x\", W/{tag}"))]).await;
+    assert_eq!((same.status.as_u16(), &*same.text, same.header("etag")), (304, "", &*tag));
+    for other in [tag.trim_matches('"'), "*", "\"x\""] {
+        assert_eq!(couch.get_with("/db/doc/a", &[("if-none-match", other)]).await.status, 200, "{other}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn inline_data_and_stubs() {
+    let couch = start().await;
+    let data = |data: &str| json!({"_attachments": {"a": {"content_type": "x/y", "data": data}}});
+    let rev = couch.put("/db/doc", data("aGVs\nbG8=")).await;
+    assert_eq!(couch.get("/db/doc/a").await.text, "hello");
+    for wrong in ["aGVsbG8", "aGVsbG8==", "a-b_", "*"] {
+        let refused = couch.json("PUT", "/db/x", data(wrong)).await;
+        refused.refused(400, "bad_request", "Invalid attachment data for a");
+    }
+    let whole = couch.get_with("/db/doc?attachments=true", &[("accept", "application/json")]).await.json();
+    let attachment = json!({"content_type": "x/y", "revpos": 1, "digest": format!("md5-{HELLO}"), "data": "aGVsbG8="});
+    assert_eq!(whole["_attachments"]["a"], attachment);
+
+    // A stub keeps it, leaving it out removes it.
+    let kept = couch.put("/db/doc", json!({"_rev": rev, "n": 2, "_attachments": {"a": {"stub": true}}})).await;
+    assert_eq!(couch.get("/db/doc").await.json()["_attachments"]["a"]["revpos"], 1);
+    let stub = json!({"_rev": kept, "_attachments": {"b": {"stub": true}}});
+    couch.json("PUT", "/db/doc", stub.clone()).await.refused(
+        412,
+        "missing_stub",
+        "Invalid attachment stub in doc for b",
+    );
+    let mut named = stub;
+    named["_id"] = json!("doc");
+    let before = couch.contents("db").await;
+    let bulk = couch.json("POST", "/db/_bulk_docs", json!({"docs": [{"_id": "ok"}, named]})).await;
+    bulk.refused(412, "missing_stub", "Invalid attachment stub in doc for b");
+    assert_eq!(couch.contents("db").await, before);
+    let copied = couch.send(couch.request("COPY", "/db/doc").header("destination", "copy")).await;
+    assert_eq!(copied.status, 201, "{}", copied.text);
+    assert_eq!(couch.get("/db/copy/a").await.text, "hello");
+    couch.put("/db/doc", json!({"_rev": kept})).await;
+    assert_eq!(couch.get("/db/doc/a").await.status, 404);
+
+    // A local document has none.
+    couch.put("/db/_local/x", json!({"n": 1, "_attachments": {"a": {"data": "aGVsbG8="}}})).await;
+    assert_eq!(couch.get("/db/_local/x").await.json(), json!({"_id": "_local/x", "_rev": "0-1", "n": 1}));
+
+    // Listings and feeds.
+    for path in [
+        "/db/_all_docs?include_docs=true&attachments=true&key=\"copy\"",
+        "/db/_changes?include_docs=true&attachments=true&descending=true",
+    ] {
+        assert!(couch.get(path).await.text.contains("\"data\":\"aGVsbG8=\""), "{path}");
+    }
+    let stubs = couch.get("/db/_all_docs?include_docs=true").await.text;
+    assert!(stubs.contains("\"stub\":true") && !stubs.contains("\"data\""));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn documents_go_out_in_parts() {
+    let couch = start().await;
+    let first = couch.attach("/db/doc/a", "x/y", b"hello").await;
+    couch.attach(&format!("/db/doc/b?rev={first}"), "text/plain", b"text").await;
+    let json = couch.get_with("/db/doc?attachments=true", &[("accept", "application/json")]).await;
+    assert_eq!(json.header("content-type"), "application/json");
+
+    for accept in ["*/*", "multipart/*", "application/json, multipart/related"] {
+        let response = couch.request("GET", "/db/doc?attachments=true").header("accept", accept).send().await.unwrap();
+        let header = response.headers()["content-type"].to_str().unwrap().to_owned();
+        let length: usize = response.headers()["content-length"].to_str().unwrap().parse().unwrap();
+        let body = response.bytes().await.unwrap();
+        assert_eq!(body.len(), length);
+        let boundary = header.strip_prefix("multipart/related; boundary=\"").unwrap().trim_end_matches('"');
+        let text = String::from_utf8_lossy(&body).into_owned();
+        let parts: Vec<&str> = text.split(&format!("--{boundary}")).collect();
+        assert_eq!((parts.len(), parts[0], parts[4]), (5, "", "--"), "{text}");
+        let document = parts[1].strip_prefix("\r\nContent-Type: application/json\r\n\r\n").unwrap();
+        let document: serde_json::Value = serde_json::from_str(document).unwrap();
+        // The newest attachment is the first one.
+        let names: Vec<&String> = document["_attachments"].as_object().unwrap().keys().collect();
+        assert_eq!(names, ["b", "a"]);
+        assert_eq!(document["_attachments"]["a"]["follows"], true);
+        assert_eq!(document["_attachments"]["b"]["encoding"], "gzip");
+        assert!(parts[2].contains("filename=\"b\"") && parts[2].contains("\r\nContent-Encoding: gzip\r\n"));
+        assert!(parts[3].ends_with("\r\n\r\nhello\r\n") && parts[3].contains("\r\nContent-Length: 5\r\n"));
+    }
+    // Only what is newer than a revision that is known.
+    let newer = couch.get(&format!("/db/doc?atts_since=[%22{first}%22]")).await;
+    assert!(newer.header("content-type").starts_with("multipart/related"));
+    assert!(newer.text.contains("filename=\"b\"") && !newer.text.contains("filename=\"a\""));
+
+    let mixed = couch.get("/db/doc?open_revs=all").await;
+    let outer = mixed.header("content-type").strip_prefix("multipart/mixed; boundary=\"").unwrap().to_owned();
+    let outer = outer.trim_end_matches('"');
+    assert!(mixed.text.starts_with(&format!("--{outer}\r\nContent-Type: multipart/related; boundary=\"")));
+    assert!(mixed.text.contains("\r\n\r\nhello\r\n--") && mixed.text.ends_with(&format!("\r\n--{outer}--")));
+    let request = couch.request("POST", "/db/_bulk_get").header("content-type", "application/json");
+    let body = json!({"docs": [{"id": "doc"}, {"id": "none"}]}).to_string();
+    let mixed = couch.send(request.header("accept", "multipart/mixed").body(body)).await;
+    assert!(mixed.header("content-type").starts_with("multipart/mixed; boundary="));
+    assert!(mixed.text.contains("\r\nX-Doc-Id: doc\r\nX-Rev-Id: 2-") && mixed.text.contains("hello\r\n--"));
+    assert!(mixed.text.contains("Content-Type: application/json; error=\"true\"\r\n\r\n{\"id\":\"none\""));
+    let plain = couch.json("POST", "/db/_bulk_get?attachments=true", json!({"docs": [{"id": "doc"}]})).await.json();
+    assert_eq!(plain["results"][0]["docs"][0]["ok"]["_attachments"]["a"]["data"], "aGVsbG8=");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn documents_come_in_parts() {
+    let couch = start().await;
+    let follows = |length: u64| json!({"follows": true, "content_type": "x/y", "length": length});
+    let two = json!({"_attachments": {"a": follows(5), "b": follows(3)}});
+    // In the document's order, whatever the heads say.
+    let written = couch.put_parts("/db/doc", two.clone(), &["hello", "\r\n-"]).await;
+    assert_eq!(written.status, 201, "{}", written.text);
+    assert_eq!(couch.get("/db/doc/a").await.text, "hello");
+    assert_eq!(couch.get("/db/doc/b").await.text, "\r\n-");
+    // The same revision as with the data inline.
+    let data = |data: &str| json!({"content_type": "x/y", "data": data});
+    let inline = couch.put("/db/inline", json!({"_attachments": {"a": data("aGVsbG8="), "b": data("DQot")}})).await;
+    assert_eq!(written.json()["rev"], inline);
+
+    let before = couch.contents("db").await;
+    for (contents, reason) in [
+        (&["hello!", "abc"], "attachment longer than expected"),
+        (&["hell", "abc"], "attachment shorter than expected"),
+    ] {
+        couch.put_parts("/db/x", two.clone(), contents).await.refused(400, "bad_request", reason);
+    }
+    let refused = couch.put_parts("/db/x", two.clone(), &["hello"]).await;
+    refused.refused(400, "bad_request", "attachment shorter than expected");
+    let wrong = json!({"follows": true, "content_type": "x/y", "length": 5, "digest": "md5-AAAAAAAAAAAAAAAAAAAAAA=="});
+    assert_eq!(couch.put_parts("/db/x", json!({"_attachments": {"a": wrong}}), &["hello"]).await.status, 400);
+    let without = json!({"_attachments": {"a": {"follows": true, "content_type": "x/y"}}});
+    assert_eq!(couch.put_parts("/db/x", without, &["hello"]).await.status, 400);
+    for (content_type, body) in [
+        ("multipart/related", "--b\r\n\r\n{}\r\n--b--"),
+        ("multipart/mixed; boundary=b", "--b\r\n\r\n{}\r\n--b--"),
+        ("multipart/related; boundary=c", "--b\r\n\r\n{}\r\n--b--"),
+        ("multipart/related; boundary=b", ""),
+        ("multipart/related; boundary=b", "--b\r\n\r\n{}"),
+    ] {
+        let status = couch.put_body("/db/x", content_type, body).await.status;
+        assert!(status == 400 || body.ends_with("{}"), "{content_type}: {status}");
+    }
+    couch.call("DELETE", &format!("/db/x?rev={}", couch.get("/db/x").await.json()["_rev"].as_str().unwrap())).await;
+    assert_eq!(couch.contents("db").await.contains("\"id\":\"doc\""), before.contains("\"id\":\"doc\""));
+
+    // Extra parts, preamble and epilogue do no harm, and a document without attachments needs no parts.
+    let lenient = "preamble\r\n--b\r\n\r\n{\"n\":1}\r\n--b\r\n\r\nextra\r\n--b--\r\nepilogue";
+    assert_eq!(couch.put_body("/db/y", "multipart/related; boundary=b", lenient).await.status, 201);
+    assert_eq!(couch.get("/db/y").await.json()["n"], 1);
+    // A packed part.
+    let packed = gzip(b"hello");
+    let document = json!({"_attachments": {"t": {"follows": true, "content_type": "text/plain", "encoding": "gzip",
+        "length": 5, "encoded_length": packed.len()}}});
+    let body = [format!("--b\r\n\r\n{document}\r\n--b\r\n\r\n").as_bytes(), &packed, b"\r\n--b--"].concat();
+    let written = couch.put_body("/db/z", "multipart/related; boundary=b", body).await;
+    assert_eq!(written.status, 201, "{}", written.text);
+    assert_eq!(couch.get("/db/z/t").await.text, "hello");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn design_documents_have_attachments() {
+    let couch = start().await;
+    couch.attach("/db/_design%2Fd/a/b", "x/y", b"hello").await;
+    assert_eq!(couch.get("/db/_design/d/a/b").await.text, "hello");
+    let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
+    let moved = client.get(format!("{}/db/_design%2Fd/a/b?x=y", couch.base)).send().await.unwrap();
+    assert_eq!(moved.status(), 301);
+    assert_eq!(moved.headers()["location"], format!("{}/db/_design/d/a/b?x=y", couch.base));
+}
+
+/// Large contents pass through in pieces, both ways; each byte arrives.
+#[tokio::test(flavor = "multi_thread")]
+async fn large_attachments_are_streamed() {
+    let couch = start().await;
+    let large: Vec<u8> = (0..20_000_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let written = couch.put_body("/db/doc/large", "application/octet-stream", large.clone()).await;
+    assert_eq!(written.status, 201, "{}", written.text);
+    let read = couch.request("GET", "/db/doc/large").send().await.unwrap().bytes().await.unwrap();
+    assert!(read == large);
+    let range = couch.request("GET", "/db/doc/large").header("range", "bytes=9999990-10000009").send().await.unwrap();
+    assert!(range.bytes().await.unwrap() == large[9_999_990..10_000_010]);
+    // A client that goes away within its request has written nothing.
+    let mut stream = tokio::net::TcpStream::connect(couch.server.address()).await.unwrap();
+    let head = "PUT /db/cut/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\nsome";
+    tokio::io::AsyncWriteExt::write_all(&mut stream, head.as_bytes()).await.unwrap();
+    drop(stream);
+    couch.attach("/db/other/a", "x/y", b"hello").await;
+    assert_eq!(couch.get("/db/cut").await.status, 404);
+}
