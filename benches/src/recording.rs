@@ -84,8 +84,8 @@ impl<S: Store> Store for Recording<S> {
         Ok(RecordingView { inner: self.inner.view()?, log: self.log.clone() })
     }
 
-    fn renewed(&self, view: &Self::View) -> Option<Self::View> {
-        let inner = self.inner.renewed(&view.inner)?;
+    fn refreshed(&self, view: &Self::View) -> Option<Self::View> {
+        let inner = self.inner.refreshed(&view.inner)?;
         Some(RecordingView { inner, log: self.log.clone() })
     }
 

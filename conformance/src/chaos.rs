@@ -29,8 +29,8 @@ use kv_api::error::{
     TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD, USED_DURING_COMMIT,
 };
 use kv_api::{
-    ConflictRange, Database, Durability, Error, KeySelector, Limits, MutationType, RangeBatch, RangeRequest, Read,
-    Result, RowWrite, Transaction, TransactionOption, Versionstamp,
+    ConflictRange, Database, Durability, Error, IntoBytes, KeySelector, Limits, MutationType, RangeBatch, RangeRequest,
+    Read, Result, Transaction, TransactionOption, Versionstamp,
 };
 use tokio::sync::watch;
 
@@ -357,16 +357,9 @@ impl<T: Transaction> Transaction for ChaosTransaction<T> {
         }
     }
 
-    fn set(&self, key: &[u8], value: &[u8]) {
-        self.wrote(key.len() + value.len());
+    fn set(&self, key: impl IntoBytes, value: impl IntoBytes) {
+        self.wrote(key.as_ref().len() + value.as_ref().len());
         self.inner.set(key, value);
-    }
-
-    fn write_rows(&self, rows: Vec<RowWrite>) {
-        if !rows.is_empty() {
-            self.wrote(rows.iter().map(|row| row.key.len() + row.value.len()).sum());
-        }
-        self.inner.write_rows(rows);
     }
 
     fn clear(&self, key: &[u8]) {
@@ -379,8 +372,8 @@ impl<T: Transaction> Transaction for ChaosTransaction<T> {
         self.inner.clear_range(begin, end);
     }
 
-    fn atomic_op(&self, mutation: MutationType, key: &[u8], operand: &[u8]) {
-        self.wrote(key.len() + operand.len());
+    fn atomic_op(&self, mutation: MutationType, key: impl IntoBytes, operand: impl IntoBytes) {
+        self.wrote(key.as_ref().len() + operand.as_ref().len());
         self.inner.atomic_op(mutation, key, operand);
     }
 

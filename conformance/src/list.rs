@@ -95,8 +95,6 @@ macro_rules! __scenarios {
                 a_read_range_by_hand_keeps_what_is_written_after_it,
                 the_next_write_without_conflict_range_conflicts_with_no_one,
                 only_the_next_write_is_without_conflict_range,
-                rows_written_together_are_written_one_after_the_other,
-                rows_written_together_that_are_too_large_fail_the_commit,
                 clears_and_atomic_operations_take_the_option_too,
                 a_write_without_conflict_range_keeps_the_range_of_an_earlier_write,
             }

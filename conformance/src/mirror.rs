@@ -22,8 +22,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use kv_api::{
-    ConflictRange, Database, Durability, Error, KeySelector, KeyValue, Limits, MutationType, RangeBatch, RangeRequest,
-    Read, Result, RowWrite, Transaction, TransactionOption, Versionstamp,
+    ConflictRange, Database, Durability, Error, IntoBytes, KeySelector, KeyValue, Limits, MutationType, RangeBatch,
+    RangeRequest, Read, Result, Transaction, TransactionOption, Versionstamp,
 };
 
 type Stamp = [u8; Versionstamp::LEN];
@@ -237,19 +237,9 @@ impl<A: Transaction, B: Transaction> Transaction for MirrorTransaction<A, B> {
         }
     }
 
-    fn set(&self, key: &[u8], value: &[u8]) {
+    fn set(&self, key: impl IntoBytes, value: impl IntoBytes) {
+        self.b.set(self.translate(key.as_ref()), self.translate(value.as_ref()));
         self.a.set(key, value);
-        self.b.set(&self.translate(key), &self.translate(value));
-    }
-
-    fn write_rows(&self, rows: Vec<RowWrite>) {
-        let translated = |row: &RowWrite| RowWrite {
-            key: self.translate(&row.key).into(),
-            value: self.translate(&row.value).into(),
-            ..*row
-        };
-        self.b.write_rows(rows.iter().map(translated).collect());
-        self.a.write_rows(rows);
     }
 
     fn clear(&self, key: &[u8]) {
@@ -262,9 +252,9 @@ impl<A: Transaction, B: Transaction> Transaction for MirrorTransaction<A, B> {
         self.b.clear_range(&self.translate(begin), &self.translate(end));
     }
 
-    fn atomic_op(&self, mutation: MutationType, key: &[u8], operand: &[u8]) {
+    fn atomic_op(&self, mutation: MutationType, key: impl IntoBytes, operand: impl IntoBytes) {
+        self.b.atomic_op(mutation, self.translate(key.as_ref()), self.translate(operand.as_ref()));
         self.a.atomic_op(mutation, key, operand);
-        self.b.atomic_op(mutation, &self.translate(key), &self.translate(operand));
     }
 
     fn add_conflict_range(&self, begin: &[u8], end: &[u8], side: ConflictRange) {

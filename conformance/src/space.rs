@@ -10,7 +10,7 @@ use bytes::Bytes;
 use kv_api::error::NOT_COMMITTED;
 use kv_api::{
     AnyDatabase, AnyTransaction, BoxFuture, ConflictRange, Database, Error, KeySelector, KeyValue, Limits,
-    MutationType, RangeBatch, RangeRequest, Read, Result, RowWrite, Transaction, TransactionOption, Versionstamp,
+    MutationType, RangeBatch, RangeRequest, Read, Result, Transaction, TransactionOption, Versionstamp,
 };
 
 use crate::expect::show;
@@ -296,12 +296,6 @@ impl Tx {
 
     pub(crate) fn set(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
         self.raw.set(&self.key(key), value.as_ref());
-    }
-
-    /// Writes rows together; their keys are moved into the subspace.
-    pub(crate) fn write_rows(&self, rows: impl IntoIterator<Item = RowWrite>) {
-        let moved = |row: RowWrite| RowWrite { key: self.key(&row.key).into(), ..row };
-        self.raw.write_rows(rows.into_iter().map(moved).collect());
     }
 
     pub(crate) fn clear(&self, key: impl AsRef<[u8]>) {

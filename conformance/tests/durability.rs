@@ -14,8 +14,8 @@ use disk::folder::io_error;
 use disk::synced::Synced;
 use disk::{DiskOptions, DiskStore, OnDisk};
 use kv_api::{Bytes, Direction, Durability, Error, Result, error};
-use occ::OccDatabase;
-use occ::store::{ApplyError, Batch, Op, Store, View};
+use occ::store::{ApplyError, Batch, Store, View};
+use occ::{KeyRange, OccDatabase};
 
 type Rows = BTreeMap<Bytes, Bytes>;
 
@@ -43,52 +43,42 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn encode(ops: &[Op]) -> Vec<u8> {
+fn encode(batch: &Batch) -> Vec<u8> {
     let mut changes = Vec::new();
-    for op in ops {
-        let (kind, one, two) = match op {
-            Op::Set { key, value } => (0, key, value),
-            Op::Clear { key } => (1, key, &Bytes::new()),
-            Op::ClearRange { begin, end } => (2, begin, end),
-        };
+    let mut change = |kind: u8, texts: [&[u8]; 2]| {
         changes.push(kind);
-        for text in [one, two] {
+        for text in texts {
             changes.extend_from_slice(&(text.len() as u32).to_be_bytes());
             changes.extend_from_slice(text);
         }
+    };
+    batch.clears().iter().for_each(|(begin, end)| change(2, [begin, end]));
+    for (key, value) in batch.rows() {
+        change(u8::from(value.is_none()), [key, value.map_or(b"", |value| value)]);
     }
     [&(changes.len() as u32).to_be_bytes(), &crc32fast::hash(&changes).to_be_bytes(), changes.as_slice()].concat()
 }
 
 /// The changes of a batch, up to one that is not whole.
-fn decode(mut changes: &[u8]) -> Vec<Op> {
+fn decode(mut changes: &[u8]) -> Batch {
     fn text(changes: &mut &[u8]) -> Option<Bytes> {
         let (length, rest) = changes.split_first_chunk::<4>()?;
         let (text, rest) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
         *changes = rest;
         Some(Bytes::copy_from_slice(text))
     }
-    let mut next = || {
-        let (kind, rest) = changes.split_first()?;
+    let mut batch = Batch::new(0);
+    while let Some((kind, rest)) = changes.split_first() {
         changes = rest;
-        let (one, two) = (text(&mut changes)?, text(&mut changes)?);
-        Some(match kind {
-            0 => Op::Set { key: one, value: two },
-            1 => Op::Clear { key: one },
-            _ => Op::ClearRange { begin: one, end: two },
-        })
-    };
-    std::iter::from_fn(&mut next).collect()
-}
-
-fn change(rows: &mut Rows, ops: Vec<Op>) {
-    for op in ops {
-        match op {
-            Op::Set { key, value } => drop(rows.insert(key, value)),
-            Op::Clear { key } => drop(rows.remove(&key)),
-            Op::ClearRange { begin, end } => rows.retain(|key, _| *key < begin || *key >= end),
+        let (Some(one), Some(two)) = (text(&mut changes), text(&mut changes)) else { break };
+        match kind {
+            0 => batch.set(one, two),
+            1 => batch.clear(one),
+            _ if one < two => batch.clear_range(KeyRange { begin: one, end: two }),
+            _ => {}
         }
     }
+    batch
 }
 
 impl<const WRONG: u8> Log<WRONG> {
@@ -102,7 +92,7 @@ impl<const WRONG: u8> Log<WRONG> {
             if WRONG < TORN && check != crc32fast::hash(changes).to_be_bytes() {
                 break;
             }
-            change(&mut rows, decode(changes));
+            decode(changes).apply_to(&mut rows);
             log = rest;
         }
         rows
@@ -123,9 +113,8 @@ impl<const WRONG: u8> DiskStore for Log<WRONG> {
         });
         let rows = Self::read(&log.map_err(failed)?);
         // Begun anew, beside the old one, so that no batch comes behind a broken one.
-        let all = rows.iter().map(|(key, value)| Op::Set { key: key.clone(), value: value.clone() });
         let mut file = File::create(&new).map_err(failed)?;
-        file.write_all(&encode(&all.collect::<Vec<_>>())).map_err(failed)?;
+        file.write_all(&encode(&Batch::of_rows(0, rows.clone()))).map_err(failed)?;
         file.sync_all().map_err(failed)?;
         fs::rename(&new, &path).map_err(failed)?;
         Ok(Log { head: Mutex::new(Arc::new(rows)), file: Mutex::new((file, Vec::new())) })
@@ -142,14 +131,14 @@ impl<const WRONG: u8> Store for Log<WRONG> {
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
         let mut file = locked(&self.file);
         let (file, waiting) = &mut *file;
-        let mut now = encode(&batch.ops);
+        let mut now = encode(&batch);
         if WRONG == LATE {
             std::mem::swap(&mut now, waiting);
         }
         file.write_all(&now).map_err(|cause| ApplyError::Unknown(io_error("cannot write", &cause)))?;
         let mut head = locked(&self.head);
         let mut rows = Rows::clone(&head);
-        change(&mut rows, batch.ops);
+        batch.apply_to(&mut rows);
         *head = Arc::new(rows);
         Ok(())
     }

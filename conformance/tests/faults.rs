@@ -11,7 +11,7 @@ use conformance::serializability::{Workload, check, record};
 use conformance::tape::{self, Run};
 use conformance::{Fixture, Harness};
 use kv_api::{Bytes, Database, DatabaseExt, Direction, Durability, Error, Read, Result, Transaction};
-use occ::store::{ApplyError, Batch, Op, Store, View};
+use occ::store::{ApplyError, Batch, Store, View};
 use occ::{Fault, OccBuilder, OccDatabase, Point, ShiftedClock};
 
 type Rows = std::collections::BTreeMap<Bytes, Bytes>;
@@ -64,18 +64,14 @@ impl Store for Fragile {
     }
 
     fn apply(&self, mut batch: Batch) -> Result<(), ApplyError> {
-        if self.broken == Broken::Batches && batch.ops.len() > 2 {
-            batch.ops.truncate(batch.ops.len() - 2);
+        if self.broken == Broken::Batches && batch.row_count() > 2 {
+            let (version, kept) = (batch.version(), batch.row_count() - 2);
+            let (clears, rows) = batch.into_parts();
+            batch = Batch::of_parts(version, clears, rows.take(kept));
         }
         let mut head = locked(&self.head);
         let mut rows = Rows::clone(&head);
-        for op in batch.ops {
-            match op {
-                Op::Set { key, value } => drop(rows.insert(key, value)),
-                Op::Clear { key } => drop(rows.remove(&key)),
-                Op::ClearRange { begin, end } => rows.retain(|key, _| *key < begin || *key >= end),
-            }
-        }
+        batch.apply_to(&mut rows);
         *head = Arc::new(rows);
         Ok(())
     }

@@ -1,20 +1,20 @@
-//! Clears of very many rows as pending intervals. For engines on disk to which removing a row is a write.
+//! Clears of very many rows, as pending intervals. For stores to which removing a row is a write.
 //!
 //! ```text
-//!   pending    ├───────────────────────────┤         all rows here are absent
-//!   set(k)     ├──────────┤ k ├────────────┤         a write cuts its key out: it is there again
-//!   purge                     ├────────────┤         rows go from the front; so does the interval
+//!   pending    ├───────────────────────────┤         all rows in here count as absent
+//!   set(k)     ├──────────┤ k ├────────────┤         a write cuts its key out
+//!   purge                     ├────────────┤         rows are removed from the front, and so is the interval
 //! ```
 //!
-//! The store keeps a record of its pending intervals in a row of its own, which changes in the batch that
-//! makes it change, and a [`Purger`](crate::purge::Purger) removes the rows.
+//! The store records its pending intervals in a row, in the batch that changes them. A
+//! [`Purger`](crate::purge::Purger) removes the rows.
 
 use bytes::Bytes;
 use kv_api::{Error, Result, error};
 
 use occ::{KeyRange, RangeSet};
 
-/// The record of some intervals: each key with its length before it, in four bytes big-endian.
+/// Encodes intervals: each key after its length, four bytes big-endian.
 pub fn encode(pending: &RangeSet) -> Vec<u8> {
     let mut record = Vec::new();
     for key in pending.iter().flat_map(|(begin, end)| [begin, end]) {
@@ -24,7 +24,7 @@ pub fn encode(pending: &RangeSet) -> Vec<u8> {
     record
 }
 
-/// The intervals of a record: 1522 for one that is damaged.
+/// Decodes intervals; 1522 if they are damaged.
 pub fn decode(record: &[u8]) -> Result<RangeSet> {
     let damaged = || Error::new(error::FILE_CORRUPT).with_context("the record of pending clears is damaged");
     let mut rest = record;

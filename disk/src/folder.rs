@@ -1,16 +1,15 @@
-//! The folder of a database on disk: what it holds, and who owns it. For engines on disk.
+//! The folder of a database: its mark, and the lock of its owner.
 //!
 //! ```text
 //!   folder/
-//!     couch-layer.json    the mark: {"engine":"sled","format":1}, written once, whole
+//!     couch-layer.json    the mark: {"engine":"sled","format":1}, written once and whole
 //!     LOCK                locked by the process that has the database open
 //!     …                   the engine's own files
 //! ```
 //!
-//! A folder is opened by its mark: another engine's, another format's and somebody else's folder are
-//! refused before anything in them is touched. The mark is there from the first moment: it is written
-//! under another name, synced, renamed, and the folder synced, so that a crash leaves a folder that is
-//! new or one that is ours.
+//! A folder is opened by its mark. A folder of another engine, of another format or of somebody else is refused
+//! before anything in it is touched. A new folder gets its mark first: the mark is written under another name,
+//! synced and renamed, and the folder is synced. So a crash leaves either a new folder or one of ours.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
@@ -22,7 +21,7 @@ const MARK_FILE: &str = "couch-layer.json";
 const NEW_MARK_FILE: &str = "couch-layer.json.new";
 const LOCK_FILE: &str = "LOCK";
 
-/// What a folder holds.
+/// The content of a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
     /// The engine's name, as in its URL.
@@ -32,7 +31,7 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// The mark of a folder; `None` when there is no folder, or none of ours. Changes nothing.
+    /// The mark of a folder. `None` if there is no folder, or none of ours. Changes nothing.
     pub fn read(folder: &Path) -> Result<Option<Mark>> {
         let path = folder.join(MARK_FILE);
         let text = match fs::read(&path) {
@@ -51,21 +50,21 @@ impl Mark {
     }
 }
 
-/// A folder that this process owns, until it is dropped.
+/// A folder that this process owns until the value is dropped.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
-    /// Holds the lock for as long as it is open.
+    /// The lock is held while this file is open.
     _lock: File,
 }
 
 impl Folder {
-    /// Opens the folder at `path` as one of `mark`, or makes it one where there is none, or an empty
-    /// one. One of a format in `former` gets the new mark.
+    /// Opens the folder at `path`, which has this mark or a format in `former`. Creates it if it does not
+    /// exist, and takes it if it is empty. A folder of a former format gets the new mark.
     ///
-    /// 1529 when another process has it open; 2108 when it is of another engine or format; 2000 when it
-    /// is not ours: not a folder, or one with other things in it; 1514 when it cannot be written; 1522
-    /// when its mark is damaged. Each with a sentence that says what to do.
+    /// 1529 when another process has it open; 2108 when it is of another engine or format; 2000 when it is not
+    /// ours: not a folder, or one with other things in it; 1514 when it cannot be written; 1522 when its mark
+    /// is damaged. Each says what to do.
     pub fn open(path: &Path, mark: &Mark, former: &[u32]) -> Result<Folder> {
         let known = check_mark(path, mark, former)?;
         if known.is_none() {
@@ -73,7 +72,7 @@ impl Folder {
             check_empty(path)?;
         }
         let lock = lock(path)?;
-        // Whoever held the lock a moment ago may have made the folder theirs.
+        // The process that held the lock until now may have written a mark.
         let known = check_mark(path, mark, former)?;
         if known.is_none() {
             check_empty(path)?;
@@ -88,14 +87,14 @@ impl Folder {
         Ok(Folder { path: path.to_owned(), _lock: lock })
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// The format of a folder that bears `mark`, or one of the former ones; `None` if it bears none; an error if
-/// it bears another.
+/// The format of a folder with this mark or a former one; `None` if it has no mark. Fails if it has another
+/// one.
 fn check_mark(path: &Path, mark: &Mark, former: &[u32]) -> Result<Option<u32>> {
     let Some(found) = Mark::read(path)? else { return Ok(None) };
     if found.engine != mark.engine {
@@ -117,7 +116,7 @@ fn check_mark(path: &Path, mark: &Mark, former: &[u32]) -> Result<Option<u32>> {
     Ok(Some(found.format))
 }
 
-/// An error unless the folder is empty, but for what an interrupted creation leaves.
+/// Fails unless the folder is empty. The files of an interrupted creation do not count.
 fn check_empty(path: &Path) -> Result<()> {
     let cannot_read = |cause: io::Error| io_error(format!("cannot read the folder {}", path.display()), &cause);
     for entry in fs::read_dir(path).map_err(cannot_read)? {
@@ -165,12 +164,12 @@ fn write_mark(path: &Path, mark: &Mark) -> io::Result<()> {
     })
 }
 
-/// Creates a folder and those above it, and makes their names durable: before there is a mark, so that nobody finds
-/// a mark in a folder that a loss of power could take away.
+/// Creates a folder and its parents, and makes their names durable. This comes before the mark, so that no mark
+/// lies in a folder that a loss of power could take away.
 ///
-/// A process that was killed here may have left folders whose names are not durable. So all folders above are
-/// synced. An error matters up to the first that was there before: others may be out of our reach. After an error
-/// the new folders are removed: a sync that failed may have lost their names for good, whatever a later sync says.
+/// A process that was killed here may have left folders whose names are not durable, so all parents are synced.
+/// Errors count up to the first parent that existed before: those above may be out of our reach. After an error
+/// the new folders are removed: a failed sync may have lost their names for good, whatever a later sync reports.
 fn create(path: &Path) -> io::Result<()> {
     let path = std::path::absolute(path)?;
     let there = path.ancestors().skip(1).find(|folder| folder.exists()).map(Path::to_owned);
@@ -198,11 +197,11 @@ fn sync_names(path: &Path, there: Option<&Path>) -> io::Result<()> {
 
 /// Makes the names in a folder durable.
 pub fn sync_folder(path: &Path) -> io::Result<()> {
-    // Where folders cannot be opened as files (Windows) their names are durable by themselves.
+    // Where folders cannot be opened as files (Windows), names are durable without it.
     if cfg!(unix) { File::open(path)?.sync_all() } else { Ok(()) }
 }
 
-/// The error of a failed disk operation: what was tried, the system's own words, and what to do.
+/// The error of a failed disk operation: what was tried, the system's message, and what to do.
 pub fn io_error(tried: impl AsRef<str>, cause: &io::Error) -> Error {
     let (code, advice) = match cause.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => (error::IO_ERROR, ": the disk is full; make room"),
@@ -230,7 +229,7 @@ mod tests {
         Folder::open(path, mark, &[]).map_or_else(|error| error.code(), |_| 0)
     }
 
-    /// Every file below a folder, with its bytes.
+    /// Every file of a folder, with its bytes.
     fn files(path: &Path) -> Vec<(PathBuf, Vec<u8>)> {
         let entries = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
         let mut files: Vec<_> = entries.map(|path| (path.clone(), fs::read(&path).unwrap_or_default())).collect();

@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use kv_api::{Durability, Error, Result, error};
 
 use occ::store::{ApplyError, Batch, Store};
 use occ::{OccDatabase, OpenAt, last_version};
+use parking_lot::Mutex;
 
 use crate::DiskOptions;
 use crate::folder::{Folder, Mark, io_error, sync_folder};
@@ -15,43 +15,43 @@ use crate::synced::Synced;
 
 /// A store whose rows are in a folder.
 ///
-/// A sync that failed must not be taken back by one that goes well later: Linux takes what the first should have
-/// written for clean, and writes it never. So a store writes that again, into new files, or fails from then on.
+/// After a failed sync a later sync proves nothing: Linux marks the pages of the failed one as clean and never
+/// writes them. So a store writes them again, into new files, or fails from then on.
 pub trait DiskStore: Store + Sized {
-    /// The engine's name, as in its URL; the folder's mark bears it.
+    /// The engine's name, as in its URL and in the folder's mark.
     const ENGINE: &'static str;
 
-    /// The version of the store's format. A folder of another one is refused.
+    /// The version of the store's format. Folders of other formats are refused.
     const FORMAT: u32;
 
-    /// Older formats that this one can read. A folder of one of them is marked as of [`FORMAT`](Self::FORMAT)
-    /// when it is opened, and older programs refuse it from then on.
+    /// Older formats that this store can read. When such a folder is opened, it is marked with
+    /// [`FORMAT`](Self::FORMAT), and older programs refuse it from then on.
     const FORMER: &'static [u32] = &[];
 
-    /// What commits can be made to survive. [`Durability::Disk`] is the default of [`DiskOptions`].
+    /// Durabilities that the engine offers. [`Durability::Disk`] is the default of [`DiskOptions`].
     const DURABILITIES: &'static [Durability];
 
-    /// Opens the store in `folder`, which is there and ours, and holds nothing of the store's when it
-    /// is opened for the first time. `cache_bytes` is what its cache may take; `durability` is one of
+    /// Opens the store in `folder`, which exists and is ours. At the first opening it holds no file of the
+    /// store. `cache_bytes` is the size of the store's cache; `durability` is one of
     /// [`DURABILITIES`](Self::DURABILITIES).
     ///
     /// # Errors
     ///
     /// 1522 when its files are damaged (never a panic); 1510 when the disk fails; 1514 when it cannot be
-    /// written. Each with a sentence that says what to do.
+    /// written. Each says what to do.
     fn open(folder: &Path, cache_bytes: u64, durability: Durability) -> Result<Self>;
 }
 
-/// A [`DiskStore`] that owns its folder and remembers what was synced.
+/// A [`DiskStore`] that owns its folder and records the last synced version.
 #[derive(Debug)]
 pub struct OnDisk<S> {
     store: S,
     /// The version of the newest batch.
     applied: AtomicI64,
-    /// Of a store that promises to reach the disk.
+    /// The side file `synced`, if syncs reach the disk.
     synced: Option<Mutex<Synced>>,
     path: PathBuf,
-    /// Last, so that the folder is released when the store's files are closed.
+    /// The last field: the folder is released after the store's files are closed.
     _folder: Folder,
 }
 
@@ -76,7 +76,7 @@ impl<S: DiskStore> OnDisk<S> {
         }
         let reaches_disk = durability == Durability::Disk;
         if reaches_disk {
-            // What the opening created is to keep its names.
+            // Make the names of the files durable that the opening created.
             sync_folder(path).map_err(|cause| cannot("sync the folder", cause))?;
         }
         Ok(OnDisk {
@@ -88,14 +88,14 @@ impl<S: DiskStore> OnDisk<S> {
         })
     }
 
-    /// The store below.
+    /// The store.
     pub fn store(&self) -> &S {
         &self.store
     }
 
     fn synced(&self, act: impl FnOnce(&mut Synced) -> std::io::Result<()>) -> Result<()> {
         let Some(synced) = &self.synced else { return Ok(()) };
-        act(&mut synced.lock().unwrap_or_else(PoisonError::into_inner)).map_err(|cause| {
+        act(&mut synced.lock()).map_err(|cause| {
             io_error(format!("cannot write the side file `synced` in {}", self.path.display()), &cause)
         })
     }
@@ -108,12 +108,12 @@ impl<S: DiskStore> Store for OnDisk<S> {
         self.store.view()
     }
 
-    fn renewed(&self, view: &S::View) -> Option<S::View> {
-        self.store.renewed(view)
+    fn refreshed(&self, view: &S::View) -> Option<S::View> {
+        self.store.refreshed(view)
     }
 
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
-        let version = batch.version;
+        let version = batch.version();
         self.store.apply(batch)?;
         self.applied.store(version, Ordering::Relaxed);
         Ok(())
@@ -121,7 +121,8 @@ impl<S: DiskStore> Store for OnDisk<S> {
 
     fn sync(&self) -> Result<()> {
         self.store.sync()?;
-        // The batch is durable. A side file that could not be written is behind, as it may be after a crash.
+        // The batch is durable. If the side file could not be written, it is behind, as it may be after a
+        // crash.
         let _ = self.synced(|synced| synced.write(self.applied.load(Ordering::Relaxed)));
         Ok(())
     }
@@ -157,8 +158,8 @@ impl<S: DiskStore> OpenAt for OnDisk<S> {
     }
 }
 
-/// The error of a store in `folder` that has come back at version `last`, when `once` was synced: 1522. For
-/// stores that find it out before they are open.
+/// The error of a store that was opened at version `last` although `once` was synced: 1522. For stores that
+/// notice before they are open.
 pub fn older(folder: &Path, last: i64, once: i64) -> Error {
     Error::new(error::FILE_CORRUPT).with_context(format!(
         "the data in {} came back older than what was acknowledged (version {last}, once {once}): \

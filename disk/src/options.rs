@@ -3,12 +3,12 @@
 use kv_api::{Durability, Limits};
 use occ::{Clock, OccBuilder};
 
-/// What the cache of a store may take unless it is told: 96 MiB. The process takes more, up to some four
-/// times that with redb at full work, for what is being written and what an allocator rounds up: so a
-/// server stays below 512 MB once it has loaded a million small documents.
+/// Default size of a store's cache: 96 MiB. The process takes more, up to four times that with redb under full
+/// load, for writes in progress and for the allocator. A server stays below 512 MB after loading a million
+/// small documents.
 pub const DEFAULT_CACHE_BYTES: u64 = 96 << 20;
 
-/// How a database in a folder is opened.
+/// Options of a database in a folder.
 #[derive(Clone, Debug)]
 pub struct DiskOptions {
     pub(crate) cache_bytes: u64,
@@ -23,19 +23,19 @@ impl Default for DiskOptions {
 }
 
 impl DiskOptions {
-    /// A cache of [`DEFAULT_CACHE_BYTES`], synced to the disk before a commit is acknowledged.
+    /// The default cache, and commits synced to the disk before they are acknowledged.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many bytes the store's cache may take.
+    /// Sets the size of the store's cache.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: u64) -> Self {
         self.cache_bytes = bytes;
         self
     }
 
-    /// What an acknowledged commit survives: `Disk`, the default, or what else the engine has
+    /// Sets what an acknowledged commit survives: `Disk`, the default, or another of the engine's
     /// ([`DiskStore::DURABILITIES`](crate::DiskStore::DURABILITIES)), for tests and benches.
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
@@ -43,21 +43,21 @@ impl DiskOptions {
         self
     }
 
-    /// Follows this clock.
+    /// Sets the clock.
     #[must_use]
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.occ = self.occ.clock(clock);
         self
     }
 
-    /// Takes the jitter of pauses from this seed.
+    /// Sets the seed for the jitter of pauses.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.occ = self.occ.seed(seed);
         self
     }
 
-    /// Holds transactions to these limits.
+    /// Sets the limits of transactions.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.occ = self.occ.limits(limits);

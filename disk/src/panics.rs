@@ -1,18 +1,19 @@
-//! Stores that panic where others return errors, on a damaged file say: where that ends.
+//! Catches panics of store libraries, which some raise where others return errors, as on a damaged file.
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe, PanicHookInfo, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
 
 use kv_api::{Error, Result, error};
+use parking_lot::Mutex;
 
 thread_local! {
     static SILENCED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Calls into a store: a panic in it comes back as 1522, with what was being done. Unlike [`silently`]
-/// it costs nothing, and leaves the panic's own words to the process's hook.
+/// Calls into a store and turns a panic into 1522, with what was being done. It costs nothing, unlike
+/// [`silently`]. The process's panic hook still prints the panic.
 pub fn caught<T>(doing: &str, call: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| {
         Err(Error::new(error::FILE_CORRUPT).with_context(format!("{doing}: the store failed unexpectedly")))
@@ -23,12 +24,13 @@ pub fn caught<T>(doing: &str, call: impl FnOnce() -> Result<T>) -> Result<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Panicked;
 
-/// Calls `call`; a panic in it, or in threads whose names begin with `threads`, comes back as an error
-/// and is not printed. Changes the process's panic hook while the call lasts, so only for the opening.
+/// Calls `call` and turns a panic in it into an error. Panics in it, and in threads whose names begin with
+/// `threads`, are not printed. It changes the process's panic hook during the call, so it is only for opening a
+/// store.
 pub fn silently<T>(threads: &'static str, call: impl FnOnce() -> T) -> Result<T, Panicked> {
     type Hook = Box<dyn Fn(&PanicHookInfo<'_>) + Sync + Send>;
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = ONE_AT_A_TIME.lock();
     let before: Arc<Hook> = Arc::new(panic::take_hook());
     let shared = before.clone();
     panic::set_hook(Box::new(move |info| {
@@ -41,7 +43,7 @@ pub fn silently<T>(threads: &'static str, call: impl FnOnce() -> T) -> Result<T,
     let outcome = catch_unwind(AssertUnwindSafe(call));
     SILENCED.set(false);
     drop(panic::take_hook());
-    // No one else has it now; if someone did, the default hook stays.
+    // No other clone is left. If one were, the default hook would stay.
     if let Ok(before) = Arc::try_unwrap(before) {
         panic::set_hook(before);
     }
@@ -55,12 +57,12 @@ mod tests {
     #[test]
     fn a_panic_is_an_error_and_the_hook_comes_back() {
         static SEEN: Mutex<u32> = Mutex::new(0);
-        panic::set_hook(Box::new(|_| *SEEN.lock().unwrap() += 1));
+        panic::set_hook(Box::new(|_| *SEEN.lock() += 1));
         assert_eq!(silently("none", || panic!("damage")), Err::<(), _>(Panicked));
-        assert_eq!(*SEEN.lock().unwrap(), 0, "nothing is told");
+        assert_eq!(*SEEN.lock(), 0, "nothing is told");
         assert_eq!(silently("none", || 7), Ok(7));
         assert!(thread::spawn(|| panic!("ours")).join().is_err());
-        assert_eq!(*SEEN.lock().unwrap(), 1, "the application's hook is back");
+        assert_eq!(*SEEN.lock(), 1, "the application's hook is back");
         drop(panic::take_hook());
     }
 }

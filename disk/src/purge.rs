@@ -1,20 +1,22 @@
-//! The thread that removes the rows of pending clears ([`clears`](crate::clears)), some at a time, between
-//! commits. For engines that clear many rows that way.
+//! The thread that removes the rows of pending clears ([`clears`](crate::clears)) step by step, between
+//! commits.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The pause between two steps, at least: commits have the processor and the disk to themselves for it.
-const BREATH: Duration = Duration::from_millis(2);
+use parking_lot::{Condvar, Mutex};
 
-/// And so many times what the step took.
-const REST: u32 = 2;
+/// Shortest pause between two steps. Commits have the processor and the disk to themselves meanwhile.
+const MIN_PAUSE: Duration = Duration::from_millis(2);
 
-/// How often to look whether the snapshots from before a clear are gone.
-const PATIENCE: Duration = Duration::from_millis(200);
+/// Pause after a step, as a multiple of its duration.
+const PAUSE_FACTOR: u32 = 2;
 
-/// What a step came to.
+/// Pause while snapshots from before a clear exist.
+const EARLY_PAUSE: Duration = Duration::from_millis(200);
+
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Rows were removed; there may be more.
@@ -23,7 +25,7 @@ pub enum Step {
     TooEarly,
     /// Nothing is pending.
     Idle,
-    /// The store failed; the next commit finds out for itself.
+    /// The store failed. The next commit will fail too, and report it.
     Failed,
 }
 
@@ -42,30 +44,30 @@ struct Signal {
 }
 
 impl Purger {
-    /// A purger that sleeps. `name` is its thread's.
+    /// A purger without a thread yet, which will be called `name`.
     pub fn new(name: &'static str) -> Self {
         Purger { name, signal: Arc::default(), thread: Mutex::default() }
     }
 
-    /// Sees to it that steps are taken from now on.
+    /// Starts the thread, or wakes it.
     pub fn wake(&self, step: impl Fn() -> Step + Send + 'static) {
-        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut thread = self.thread.lock();
         if thread.is_none() {
             let signal = self.signal.clone();
             let run = move || signal.run(step);
-            // Without a thread the rows stay where they are, unseen; the next large clear tries again.
+            // Without a thread the rows stay, unseen. The next large clear tries again.
             *thread = std::thread::Builder::new().name(self.name.into()).spawn(run).ok();
         }
         self.signal.changed.notify_all();
     }
 
-    /// Ends the thread, once the step under way is taken. For good.
+    /// Ends the thread for good, after the step in progress.
     pub fn stop(&self) {
-        *self.signal.stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *self.signal.stopped.lock() = true;
         self.signal.changed.notify_all();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self.thread.lock().take();
         if let Some(thread) = thread {
-            // It does nothing that could be of interest after this.
+            // Its result is of no interest.
             let _ = thread.join();
         }
     }
@@ -80,20 +82,20 @@ impl Drop for Purger {
 impl Signal {
     #[expect(clippy::disallowed_methods, reason = "rests as long as steps take; no outcome depends on it")]
     fn run(&self, step: impl Fn() -> Step) {
-        let mut stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stopped = self.stopped.lock();
         while !*stopped {
             drop(stopped);
             let begun = Instant::now();
             let pause = match step() {
-                Step::Removed => BREATH.max(REST * begun.elapsed()),
-                Step::TooEarly => PATIENCE,
-                // A wake-up that comes between the step and the wait is made good by this bound.
-                Step::Idle => 10 * PATIENCE,
+                Step::Removed => MIN_PAUSE.max(PAUSE_FACTOR * begun.elapsed()),
+                Step::TooEarly => EARLY_PAUSE,
+                // A wake-up between the step and the wait is missed. This bound makes up for it.
+                Step::Idle => 10 * EARLY_PAUSE,
                 Step::Failed => return,
             };
-            stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
+            stopped = self.stopped.lock();
             if !*stopped {
-                stopped = self.changed.wait_timeout(stopped, pause).unwrap_or_else(PoisonError::into_inner).0;
+                self.changed.wait_for(&mut stopped, pause);
             }
         }
     }

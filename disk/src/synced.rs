@@ -1,14 +1,14 @@
-//! A side file that remembers the last version that was synced. For engines on disk.
+//! The side file that records the last synced version.
 //!
-//! Some stores recover from damage by going back to an older state without a word. The version in this
-//! file is written after each sync, and not synced itself (no commit pays a second time): so it is
-//! never above what was synced, and after a crash it is at most a little behind. A store whose newest
-//! version is below it has lost acknowledged commits, and is refused.
+//! Some stores recover from damage by going back to an older state silently. This file is written after each
+//! sync, and not synced itself, so that a commit does not pay twice. So it is never above what was synced, and
+//! after a crash at most a little behind. A store whose newest version is below it has lost acknowledged
+//! commits, and is refused.
 //!
 //! ```text
 //!   0          8          16
 //!   ├──────────┼──────────┤
-//!   │ version  │ !version │     big-endian; a file that does not agree with itself says nothing
+//!   │ version  │ !version │     big-endian; ignored unless one is the complement of the other
 //! ```
 
 use std::fs::{File, OpenOptions};
@@ -20,12 +20,12 @@ use std::path::Path;
 pub struct Synced(File);
 
 impl Synced {
-    /// Opens the file, which is created where there is none.
+    /// Opens the file. Creates it if it does not exist.
     pub fn open(path: &Path) -> io::Result<Self> {
         Ok(Synced(OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?))
     }
 
-    /// The version; 0 where none was written whole.
+    /// The version; 0 if none was written completely.
     pub fn read(&mut self) -> io::Result<i64> {
         self.0.seek(SeekFrom::Start(0))?;
         let mut text = Vec::new();
@@ -36,13 +36,13 @@ impl Synced {
         Ok(if agrees { version.max(0) } else { 0 })
     }
 
-    /// Remembers a version. Not synced.
+    /// Writes a version, without a sync.
     pub fn write(&mut self, version: i64) -> io::Result<()> {
         self.0.seek(SeekFrom::Start(0))?;
         self.0.write_all(&[version.to_be_bytes(), (!version).to_be_bytes()].concat())
     }
 
-    /// Makes what was written durable: for the closing of a store.
+    /// Makes the version durable, when a store closes.
     pub fn sync(&self) -> io::Result<()> {
         self.0.sync_data()
     }

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use foundationdb::{Database as Native, FdbError, FdbResult, Transaction as NativeTransaction};
 use futures_util::future::Either;
 use kv_api::{
-    ConflictRange, Error, KeySelector, KeyValue, MutationType, RangeBatch, RangeRequest, Read, Result, Transaction,
-    TransactionOption, Versionstamp, error,
+    ConflictRange, Error, IntoBytes, KeySelector, KeyValue, MutationType, RangeBatch, RangeRequest, Read, Result,
+    Transaction, TransactionOption, Versionstamp, error,
 };
 
 use crate::convert::{self, kv_error};
@@ -129,7 +129,8 @@ impl Transaction for FdbTransaction {
         })
     }
 
-    fn set(&self, key: &[u8], value: &[u8]) {
+    fn set(&self, key: impl IntoBytes, value: impl IntoBytes) {
+        let (key, value) = (key.as_ref(), value.as_ref());
         if key.len() > LONGEST {
             return self.defer(error::KEY_TOO_LARGE);
         }
@@ -162,7 +163,8 @@ impl Transaction for FdbTransaction {
         });
     }
 
-    fn atomic_op(&self, mutation: MutationType, key: &[u8], operand: &[u8]) {
+    fn atomic_op(&self, mutation: MutationType, key: impl IntoBytes, operand: impl IntoBytes) {
+        let (key, operand) = (key.as_ref(), operand.as_ref());
         if key.len() > LONGEST {
             return self.defer(error::KEY_TOO_LARGE);
         }

@@ -4,24 +4,23 @@
 //! unless they are very many, when the range becomes pending ([`disk::clears`]).
 //!
 //! ```text
-//!   batch     set d   clear b   clear c..e   set d2   set b        stored: c d
-//!   settled   b is set last; c removed; d was set before the clear, so it is removed; d2 set
+//!   batch     clear c..e, then set b, set d       stored: c d e
+//!   settled   set b, remove c, set d
 //! ```
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use disk::clears::uncovered;
 use kv_api::Result;
-use occ::settle::{Point, settle as settle_points};
-use occ::store::Op;
+use occ::store::Batch;
 use occ::{KeyRange, RangeSet};
 
 /// A batch, settled.
 #[derive(Debug)]
 pub(crate) struct Settled {
-    /// In key order, each key once.
-    pub(crate) points: Vec<Point>,
+    pub(crate) points: BTreeMap<Bytes, Option<Bytes>>,
     /// What is pending after the batch, where that has changed.
     pub(crate) pending: Option<RangeSet>,
 }
@@ -29,36 +28,32 @@ pub(crate) struct Settled {
 /// Settles a batch. `list` gives the stored keys of a range, in order; ranges of more than `bulk` of them
 /// become pending.
 pub(crate) fn settle<Keys: Iterator<Item = Result<Bytes>>>(
-    ops: Vec<Op>,
+    batch: Batch,
     pending: &RangeSet,
     bulk: usize,
     list: impl Fn(&KeyRange) -> Keys,
 ) -> Result<Settled> {
+    let (clears, rows) = batch.into_parts();
     let mut pending = Cow::Borrowed(pending);
-    let mut points = Vec::with_capacity(ops.len());
-    let mut clears = Vec::new();
-    for (place, op) in ops.into_iter().enumerate() {
-        match op {
-            Op::Set { key, value } => {
-                if pending.contains(&key) {
-                    let point = KeyRange::point(&key);
-                    pending.to_mut().remove(&point.begin, &point.end);
-                }
-                points.push(Point { key, value: Some(value), place });
-            }
-            Op::Clear { key } if pending.contains(&key) => {}
-            Op::Clear { key } => points.push(Point { key, value: None, place }),
-            Op::ClearRange { begin, end } => {
-                let range = KeyRange { begin, end };
-                match listed(&range, &pending, bulk, &list)? {
-                    Some(keys) => points.extend(keys.into_iter().map(|key| Point { key, value: None, place })),
-                    None => pending.to_mut().insert(range.clone()),
-                }
-                clears.push((place, range));
-            }
+    let mut points = BTreeMap::new();
+    for (begin, end) in clears.iter() {
+        let range = KeyRange { begin: begin.clone(), end: end.clone() };
+        match listed(&range, &pending, bulk, &list)? {
+            Some(keys) => points.extend(keys.into_iter().map(|key| (key, None))),
+            None => pending.to_mut().insert(range),
         }
     }
-    settle_points(&mut points, &clears);
+    for (key, value) in rows {
+        if pending.contains(&key) {
+            // It is absent already, or is there again.
+            if value.is_none() {
+                continue;
+            }
+            let point = KeyRange::point(&key);
+            pending.to_mut().remove(&point.begin, &point.end);
+        }
+        points.insert(key, value);
+    }
     let pending = match pending {
         Cow::Borrowed(_) => None,
         Cow::Owned(pending) => Some(pending),
@@ -83,9 +78,4 @@ fn listed<Keys: Iterator<Item = Result<Bytes>>>(
         }
     }
     Ok(Some(keys))
-}
-
-/// The removal of these keys, which are in order.
-pub(crate) fn removals(keys: Vec<Bytes>) -> Vec<Point> {
-    keys.into_iter().map(|key| Point { key, value: None, place: 0 }).collect()
 }

@@ -214,9 +214,9 @@ impl Shared {
             Some(pending) => batch.insert(&self.rows, CLEARS_KEY, encode(pending)),
             None => {}
         }
-        for point in points {
-            let key = keys::stored(&point.key);
-            match point.value {
+        for (key, value) in points {
+            let key = keys::stored(&key);
+            match value {
                 Some(value) => batch.insert(&self.rows, key.as_ref(), value.as_ref()),
                 None => batch.remove(&self.rows, key.as_ref()),
             }
@@ -240,7 +240,7 @@ impl Shared {
             let last = rows.last().filter(|_| rows.len() == STEP).map(|last| KeyRange::point(last).end);
             let mut left = RangeSet::clone(&head.pending);
             left.remove(&range.begin, &last.unwrap_or(range.end));
-            let settled = Settled { points: crate::batch::removals(rows), pending: Some(left) };
+            let settled = Settled { points: rows.into_iter().map(|key| (key, None)).collect(), pending: Some(left) };
             // The rows and the record go together: it need not be synced.
             self.write(&mut head, settled, PersistMode::Buffer).map_err(failed)
         });
@@ -281,7 +281,7 @@ impl Store for FjallStore {
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
         let shared = &self.shared;
         let mut head = shared.head();
-        let settled = caught("fjall", || settle(batch.ops, &head.pending, shared.bulk, |range| shared.list(range)));
+        let settled = caught("fjall", || settle(batch, &head.pending, shared.bulk, |range| shared.list(range)));
         let settled = settled.map_err(ApplyError::NothingApplied)?;
         shared.make_way().map_err(|failure| ApplyError::Unknown(shared.told(failure)))?;
         let mode = match shared.durability {

@@ -14,9 +14,8 @@ use lsm_tree::config::{
     BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry, RestartIntervalPolicy,
 };
 use lsm_tree::{AbstractTree, AnyTree, Cache, CompressionType, Config, DescriptorTable, SequenceNumberCounter, Slice};
-use occ::KeyRange;
-use occ::settle::{Point, settle};
-use occ::store::{ApplyError, Batch, Op, Store};
+use occ::RangeSet;
+use occ::store::{ApplyError, Batch, Store};
 
 use crate::error::{corrupt, failed_to_read, kv_error};
 use crate::merger::{Merger, Shared};
@@ -111,18 +110,18 @@ impl Store for LsmStore {
 
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
         self.shared.make_room().map_err(ApplyError::NothingApplied)?;
-        let (points, clears) = sorted(batch.ops);
+        let (clears, rows) = batch.into_parts();
         let shared = &self.shared;
         shared.guarded(Writer::Flush, || {
             let tables = shared.newest().tables();
-            let mut rows = with_tombstones(&tables, points, &clears).peekable();
+            let mut rows = with_tombstones(&tables, rows, &clears).peekable();
             if rows.peek().is_none() {
                 return Ok(());
             }
             let failed = |failure| kv_error(&failure, "cannot write a table");
             let mut table = shared.tree().ingestion().map_err(failed)?;
             for row in rows {
-                let Point { key, value, .. } = row?;
+                let (key, value) = row?;
                 let key = Slice::from(keys::stored(&key).as_ref());
                 match value {
                     Some(value) => table.write(key, Slice::from(value.as_ref())),
@@ -149,43 +148,28 @@ impl Store for LsmStore {
     }
 }
 
-/// What a batch does to single keys, and the ranges that are cleared before.
-fn sorted(ops: Vec<Op>) -> (Vec<Point>, Vec<KeyRange>) {
-    let mut points = Vec::with_capacity(ops.len());
-    let mut clears = Vec::new();
-    for (place, op) in ops.into_iter().enumerate() {
-        match op {
-            Op::Set { key, value } => points.push(Point { key, value: Some(value), place }),
-            Op::Clear { key } => points.push(Point { key, value: None, place }),
-            Op::ClearRange { begin, end } => clears.push((place, KeyRange { begin, end })),
-        }
-    }
-    settle(&mut points, &clears);
-    let mut ranges = occ::RangeSet::default();
-    clears.into_iter().for_each(|(_, range)| ranges.insert(range));
-    let clears = ranges.iter().map(|(begin, end)| KeyRange { begin: begin.clone(), end: end.clone() });
-    (points, clears.collect())
-}
+/// A key and its new value, or none.
+type Point = (Bytes, Option<Bytes>);
 
-/// The points, and between them a removal of each row of the ranges that is there.
-fn with_tombstones<'a>(
+/// The rows of a batch, and between them a removal of each stored row that its clears cover.
+fn with_tombstones<'a, P: Iterator<Item = Point> + 'a>(
     tables: &'a Arc<Tables>,
-    points: Vec<Point>,
-    clears: &'a [KeyRange],
-) -> impl Iterator<Item = Result<Point>> + use<'a> {
+    points: P,
+    clears: &'a RangeSet,
+) -> impl Iterator<Item = Result<Point>> + use<'a, P> {
     let cleared = clears
         .iter()
-        .flat_map(|KeyRange { begin, end }| tables.range(&keys::stored(begin), &keys::stored(end), Direction::Forward));
+        .flat_map(|(begin, end)| tables.range(&keys::stored(begin), &keys::stored(end), Direction::Forward));
     let cleared = cleared.map(|row| {
         let (key, _) = row.map_err(failed_to_read)?;
-        Ok(Point { key: Bytes::copy_from_slice(keys::ours(&key)), value: None, place: 0 })
+        Ok((Bytes::copy_from_slice(keys::ours(&key)), None))
     });
-    let (mut points, mut cleared) = (points.into_iter().peekable(), cleared.peekable());
+    let (mut points, mut cleared) = (points.peekable(), cleared.peekable());
     std::iter::from_fn(move || {
         let (Some(Ok(removal)), Some(point)) = (cleared.peek(), points.peek()) else {
             return cleared.next().or_else(|| points.next().map(Ok));
         };
-        match removal.key.cmp(&point.key) {
+        match removal.0.cmp(&point.0) {
             std::cmp::Ordering::Less => cleared.next(),
             std::cmp::Ordering::Equal => {
                 cleared.next();

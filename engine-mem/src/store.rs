@@ -9,7 +9,7 @@ use imbl::OrdMap;
 use imbl::ordmap::RangedIter;
 use imbl::shared_ptr::DefaultSharedPtr;
 use kv_api::{Direction, Durability, Result};
-use occ::store::{ApplyError, Batch, Op, Store, View};
+use occ::store::{ApplyError, Batch, Store, View};
 
 /// A sorted map in memory.
 #[derive(Debug, Default)]
@@ -33,16 +33,15 @@ impl Store for MemStore {
 
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
         let mut map = self.head().clone();
-        for op in batch.ops {
-            match op {
-                Op::Set { key, value } => {
-                    map.insert(key, value);
-                }
-                Op::Clear { key } => {
-                    map.remove(key.as_ref());
-                }
-                Op::ClearRange { begin, end } => clear_range(&mut map, &begin, &end),
-            }
+        let (clears, rows) = batch.into_parts();
+        for (begin, end) in clears.iter() {
+            clear_range(&mut map, begin, end);
+        }
+        for (key, value) in rows {
+            match value {
+                Some(value) => map.insert(key, value),
+                None => map.remove(key.as_ref()),
+            };
         }
         *self.head() = map;
         Ok(())

@@ -4,16 +4,13 @@
 //! come side by side: redb's cursor takes such a run down once and builds the leaf once.
 //!
 //! ```text
-//!   batch     set d  set a  clear b  clear c..e  set d2  set b
-//!   settled   clear c..e,  then  a  b  d2            d was cleared later, b is set last
+//!   batch     clear c..e,  then  a  b  d
 //! ```
 
 use std::ops::Bound;
 
-use kv_api::Result;
-use occ::KeyRange;
-use occ::settle::{Point, settle};
-use occ::store::Op;
+use kv_api::{Bytes, Result};
+use occ::store::Batch;
 use redb::{CursorError, Table};
 
 use crate::error::failed;
@@ -22,29 +19,23 @@ use crate::row;
 /// From so many rows on, a cursor costs less than as many descents.
 const RUN: usize = 4;
 
+/// A key and its new value, or none.
+type Point = (Bytes, Option<Bytes>);
+
 type Rows<'t> = Table<'t, &'static [u8], &'static [u8]>;
 
-/// Does everything that a batch asks for, in effect in its order.
-pub(crate) fn write(rows: &mut Rows<'_>, ops: Vec<Op>) -> Result<()> {
-    let mut points = Vec::with_capacity(ops.len());
-    let mut clears = Vec::new();
-    for (place, op) in ops.into_iter().enumerate() {
-        match op {
-            Op::Set { key, value } => points.push(Point { key, value: Some(value), place }),
-            Op::Clear { key } => points.push(Point { key, value: None, place }),
-            Op::ClearRange { begin, end } => {
-                rows.retain_in(begin.as_ref()..end.as_ref(), |_, _| false).map_err(failed)?;
-                clears.push((place, KeyRange { begin, end }));
-            }
-        }
+/// Does everything that a batch asks for.
+pub(crate) fn write(rows: &mut Rows<'_>, batch: Batch) -> Result<()> {
+    let (clears, points) = batch.into_parts();
+    for (begin, end) in clears.iter() {
+        rows.retain_in(begin.as_ref()..end.as_ref(), |_, _| false).map_err(failed)?;
     }
-    settle(&mut points, &clears);
-    write_points(rows, &points)
+    write_points(rows, &points.collect::<Vec<_>>())
 }
 
 fn write_points(rows: &mut Rows<'_>, mut points: &[Point]) -> Result<()> {
     let mut row = Vec::new();
-    while let Some((Point { key, value, .. }, rest)) = points.split_first() {
+    while let Some(((key, value), rest)) = points.split_first() {
         let run = run(points);
         let written = if run < RUN { 0 } else { write_run(rows, &points[..run], &mut row)? };
         if written > 0 {
@@ -68,19 +59,19 @@ fn write_points(rows: &mut Rows<'_>, mut points: &[Point]) -> Result<()> {
 /// How many rows from the first on probably lie side by side: keys that begin alike.
 fn run(points: &[Point]) -> usize {
     let Some(first) = points.first() else { return 0 };
-    let alike = &first.key[..first.key.len() / 2];
-    points.iter().take_while(|point| point.value.is_some() && point.key.starts_with(alike)).count()
+    let alike = &first.0[..first.0.len() / 2];
+    points.iter().take_while(|point| point.1.is_some() && point.0.starts_with(alike)).count()
 }
 
 /// Writes rows into the gap where the first belongs; how many belonged there. None if it is there already.
 fn write_run(rows: &mut Rows<'_>, points: &[Point], row: &mut Vec<u8>) -> Result<usize> {
     let Some(first) = points.first() else { return Ok(0) };
-    let mut cursor = rows.lower_bound_mut(Bound::Included(first.key.as_ref())).map_err(failed)?;
+    let mut cursor = rows.lower_bound_mut(Bound::Included(first.0.as_ref())).map_err(failed)?;
     let mut written = 0;
-    for point in points {
-        let Some(value) = &point.value else { break };
-        row::write(row, &point.key, value);
-        match cursor.insert_before(point.key.as_ref(), row.as_slice()) {
+    for (key, value) in points {
+        let Some(value) = value else { break };
+        row::write(row, key, value);
+        match cursor.insert_before(key.as_ref(), row.as_slice()) {
             Ok(()) => written += 1,
             Err(CursorError::UnorderedKey) => break,
             Err(failure) => return Err(failed(failure)),
@@ -94,7 +85,7 @@ fn write_run(rows: &mut Rows<'_>, points: &[Point], row: &mut Vec<u8>) -> Result
 mod tests {
     use std::collections::BTreeMap;
 
-    use kv_api::Bytes;
+    use occ::KeyRange;
     use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
     use super::*;
@@ -114,22 +105,22 @@ mod tests {
             format!("{}/{:02}", ["", "a", "a/long/beginning", "b"][self.below(4) as usize], self.below(40)).into()
         }
 
-        fn op(&mut self) -> Vec<Op> {
+        fn change(&mut self, batch: &mut Batch) {
             match self.below(12) {
                 0 => {
                     let (one, other) = (self.key(), self.key());
-                    if one == other {
-                        return Vec::new();
+                    if one != other {
+                        batch.clear_range(KeyRange { begin: one.clone().min(other.clone()), end: one.max(other) });
                     }
-                    vec![Op::ClearRange { begin: one.clone().min(other.clone()), end: one.max(other) }]
                 }
-                1 | 2 => vec![Op::Clear { key: self.key() }],
+                1 | 2 => batch.clear(self.key()),
                 3 | 4 => {
                     let (prefix, first) = (self.key(), self.below(5));
-                    let set = |n| Op::Set { key: format!("{}/{n}", prefix.escape_ascii()).into(), value: Bytes::new() };
-                    (first..first + 6).map(set).collect()
+                    for n in first..first + 6 {
+                        batch.set(format!("{}/{n}", prefix.escape_ascii()).into(), Bytes::new());
+                    }
                 }
-                _ => vec![Op::Set { key: self.key(), value: vec![7; self.below(600) as usize].into() }],
+                _ => batch.set(self.key(), vec![7; self.below(600) as usize].into()),
             }
         }
     }
@@ -143,18 +134,12 @@ mod tests {
             let database = Database::create(folder.path().join("data")).unwrap();
             let mut model: BTreeMap<Bytes, Bytes> = BTreeMap::new();
             for _ in 0..12 {
-                let count = random.below(60);
-                let ops: Vec<Op> = (0..count).flat_map(|_| random.op()).collect();
-                for op in ops.clone() {
-                    match op {
-                        Op::Set { key, value } => drop(model.insert(key, value)),
-                        Op::Clear { key } => drop(model.remove(&key)),
-                        Op::ClearRange { begin, end } => model.retain(|key, _| *key < begin || *key >= end),
-                    }
-                }
+                let mut batch = Batch::new(1);
+                (0..random.below(60)).for_each(|_| random.change(&mut batch));
+                batch.clone().apply_to(&mut model);
                 let mut transaction = database.begin_write().unwrap();
                 transaction.set_durability(redb::Durability::None).unwrap();
-                write(&mut transaction.open_table(ROWS).unwrap(), ops).unwrap();
+                write(&mut transaction.open_table(ROWS).unwrap(), batch).unwrap();
                 transaction.commit().unwrap();
                 let rows = database.begin_read().unwrap().open_table(ROWS).unwrap();
                 let rows = rows.iter().unwrap().map(|row| {

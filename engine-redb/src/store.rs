@@ -113,7 +113,7 @@ impl Store for RedbStore {
         let write = self.begin_write().map_err(ApplyError::NothingApplied)?;
         // Until the commit turns the root, the pages written belong to nobody.
         let mut rows = write.open_table(ROWS).map_err(failed).map_err(ApplyError::NothingApplied)?;
-        batch::write(&mut rows, batch.ops).map_err(ApplyError::NothingApplied)?;
+        batch::write(&mut rows, batch).map_err(ApplyError::NothingApplied)?;
         drop(rows);
         write.commit().map_err(|failure| ApplyError::Unknown(failed(failure)))
     }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use disk::DiskStore;
 use engine_redb::RedbStore;
 use kv_api::{Direction, Durability};
-use occ::store::{Batch, Most, Op, Store, View};
+use occ::store::{Batch, Most, Store, View};
 
 const ALL: Most = Most { rows: usize::MAX, bytes: usize::MAX };
 
@@ -15,8 +15,8 @@ fn key(n: u32) -> Bytes {
 /// A row for each size of a value.
 fn filled(folder: &std::path::Path, sizes: impl Iterator<Item = usize>) -> RedbStore {
     let store = RedbStore::open(folder, 1 << 20, Durability::Disk).unwrap();
-    let ops = (0..).zip(sizes).map(|(n, size)| Op::Set { key: key(n), value: vec![n as u8; size].into() });
-    store.apply(Batch { version: 1, ops: ops.collect() }).unwrap();
+    let rows = (0..).zip(sizes).map(|(n, size)| (key(n), vec![n as u8; size].into()));
+    store.apply(Batch::of_rows(1, rows)).unwrap();
     store
 }
 

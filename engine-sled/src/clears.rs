@@ -24,7 +24,7 @@
 
 use std::sync::Arc;
 
-use occ::store::Op;
+use occ::store::Batch;
 use occ::{KeyRange, RangeSet};
 
 /// Where the tree keeps the record. A system key, out of the user's reach.
@@ -48,8 +48,8 @@ pub(crate) struct Clears {
 
 impl Clears {
     /// Whether the batch has to wait for what is being removed.
-    pub(crate) fn in_the_way(&self, ops: &[Op]) -> bool {
+    pub(crate) fn in_the_way(&self, batch: &Batch) -> bool {
         let Some(purging) = &self.purging else { return false };
-        ops.iter().any(|op| matches!(op, Op::Set { key, .. } if *key >= purging.begin && *key < purging.end))
+        batch.rows().any(|(key, value)| value.is_some() && purging.begin <= *key && *key < purging.end)
     }
 }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fs::File;
-use std::ops::Bound;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,7 +14,7 @@ use disk::folder::{io_error, sync_folder};
 use disk::panics::{Panicked, silently};
 use disk::purge::{Purger, Step};
 use kv_api::{Direction, Durability, Error, Result, error};
-use occ::store::{ApplyError, Batch, Op, Store, View};
+use occ::store::{ApplyError, Batch, Store, View};
 use occ::{KeyRange, RangeSet};
 use sled::IVec;
 
@@ -133,23 +132,20 @@ impl SledStore {
 impl Shared {
     /// What the batch changes, and what is pending after it.
     fn settle(&self, batch: Batch, draft: &mut Draft) -> sled::Result<Effects> {
+        let (clears, rows) = batch.into_parts();
         let mut effects = Effects::new();
-        for op in batch.ops {
-            let (key, after) = match op {
-                Op::Set { key, value } => {
-                    if draft.pending.contains(&key) {
-                        let point = KeyRange::point(&key);
-                        draft.pending.remove(&point.begin, &point.end);
-                    }
-                    (key, Some(value))
-                }
-                Op::Clear { key } if draft.pending.contains(&key) => continue,
-                Op::Clear { key } => (key, None),
-                Op::ClearRange { begin, end } => {
-                    self.settle_range(KeyRange { begin, end }, &mut effects, draft)?;
+        for (begin, end) in clears.iter() {
+            self.settle_range(KeyRange { begin: begin.clone(), end: end.clone() }, &mut effects, draft)?;
+        }
+        for (key, after) in rows {
+            if draft.pending.contains(&key) {
+                // It is absent already, or is there again.
+                if after.is_none() {
                     continue;
                 }
-            };
+                let point = KeyRange::point(&key);
+                draft.pending.remove(&point.begin, &point.end);
+            }
             match effects.entry(key) {
                 Entry::Occupied(mut known) => known.get_mut().1 = after,
                 Entry::Vacant(new) => {
@@ -167,10 +163,7 @@ impl Shared {
         for part in uncovered(&draft.pending, &range.begin, &range.end) {
             for row in self.tree.range::<&[u8], _>(part.begin.as_ref()..part.end.as_ref()) {
                 if rows.len() == self.bulk {
-                    // So many that they go later: what the batch did to them before counts no more.
-                    let covered = (Bound::Included(&range.begin), Bound::Excluded(&range.end));
-                    let keys: Vec<Bytes> = effects.range::<Bytes, _>(covered).map(|(key, _)| key.clone()).collect();
-                    keys.iter().for_each(|key| drop(effects.remove(key)));
+                    // So many that they go later.
                     draft.pending.insert(range);
                     draft.grew = true;
                     return Ok(());
@@ -178,14 +171,7 @@ impl Shared {
                 rows.push(row?);
             }
         }
-        for (_, (_, after)) in
-            effects.range_mut::<Bytes, _>((Bound::Included(&range.begin), Bound::Excluded(&range.end)))
-        {
-            *after = None;
-        }
-        for (key, before) in rows {
-            effects.entry(to_bytes(key)).or_insert((Some(before), None)).1 = None;
-        }
+        effects.extend(rows.into_iter().map(|(key, before)| (to_bytes(key), (Some(before), None))));
         Ok(())
     }
 
@@ -316,7 +302,7 @@ impl Store for SledStore {
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
         let shared = &self.shared;
         let mut clears = locked(&shared.clears);
-        while clears.in_the_way(&batch.ops) {
+        while clears.in_the_way(&batch) {
             clears = shared.purged.wait(clears).unwrap_or_else(PoisonError::into_inner);
         }
         let mut draft = Draft { pending: RangeSet::clone(&clears.pending), grew: false };

@@ -1,26 +1,26 @@
-//! Counting what a transaction costs: how a layer proves its performance tables.
+//! Counting what a transaction costs, so that a layer can prove its performance tables.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
 use crate::{
-    ConflictRange, Database, Durability, Error, KeySelector, Limits, MutationType, RangeBatch, RangeRequest, Read,
-    Result, RowWrite, Transaction, TransactionOption, Versionstamp,
+    ConflictRange, Database, Durability, Error, IntoBytes, KeySelector, Limits, MutationType, RangeBatch, RangeRequest,
+    Read, Result, Transaction, TransactionOption, Versionstamp,
 };
 
-/// What one transaction has cost, over all its attempts.
+/// The cost of one transaction, over all its attempts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Rows that reads returned. A `get` of an absent key counts none.
+    /// Rows that reads returned. A `get` of an absent key returns none.
     pub kvs_read: u64,
     /// Bytes of the keys and values of those rows.
     pub bytes_read: u64,
     /// Reads issued: `get`, `get_key`, `get_range`.
     pub reads: u64,
-    /// Rows among `kvs_read` that the database's [`apart`](Counted::apart) rule sets apart.
+    /// Rows of `kvs_read` that match the database's [`apart`](Counted::apart) rule.
     pub kvs_read_apart: u64,
-    /// Reads that were issued while no other was under way: those issued together are one round trip.
+    /// Reads issued while no other was in progress. Reads that are issued together are one round trip.
     pub round_trips: u64,
     /// Keys set.
     pub sets: u64,
@@ -65,16 +65,16 @@ impl<D: Database> Counted<D> {
         Counted { inner, apart: None, ledgers: Arc::default() }
     }
 
-    /// Counts rows whose key satisfies `rule` in [`Counts::kvs_read_apart`] as well, so that a fixed
-    /// cost of a layer (a key that every transaction reads) can be told from the rest.
+    /// Counts rows whose key matches `rule` in [`Counts::kvs_read_apart`] too. So a fixed cost of a layer (a
+    /// key that every transaction reads) can be told from the rest.
     #[must_use]
     pub fn apart(mut self, rule: fn(&[u8]) -> bool) -> Self {
         self.apart = Some(rule);
         self
     }
 
-    /// The counts of every transaction begun since the last call, oldest first. Those still under way
-    /// go on counting, unseen.
+    /// The counts of every transaction begun since the last call, oldest first. Transactions in progress go on
+    /// counting, and are not returned again.
     pub fn take(&self) -> Vec<Counts> {
         let ledgers = std::mem::take(&mut *lock(&self.ledgers));
         ledgers.iter().map(|ledger| lock(&ledger.0).counts).collect()
@@ -111,7 +111,7 @@ struct Ledger(Arc<Mutex<Entries>>);
 #[derive(Debug, Default)]
 struct Entries {
     counts: Counts,
-    /// Whether a round trip has begun and no read of it has been answered: reads issued now join it.
+    /// Whether a round trip has begun and none of its reads was answered. Reads issued now join it.
     under_way: bool,
 }
 
@@ -149,7 +149,7 @@ pub struct CountedTransaction<T> {
 }
 
 impl<T: Transaction> CountedTransaction<T> {
-    /// What this transaction has cost so far.
+    /// The cost of this transaction so far.
     pub fn counts(&self) -> Counts {
         lock(&self.ledger.0).counts
     }
@@ -204,25 +204,12 @@ impl<T: Transaction> Transaction for CountedTransaction<T> {
         }
     }
 
-    fn set(&self, key: &[u8], value: &[u8]) {
+    fn set(&self, key: impl IntoBytes, value: impl IntoBytes) {
         self.ledger.add(|counts| {
             counts.sets += 1;
-            counts.bytes_written += (key.len() + value.len()) as u64;
+            counts.bytes_written += (key.as_ref().len() + value.as_ref().len()) as u64;
         });
         self.inner.set(key, value);
-    }
-
-    fn write_rows(&self, rows: Vec<RowWrite>) {
-        self.ledger.add(|counts| {
-            for row in &rows {
-                match row.operation {
-                    None => counts.sets += 1,
-                    Some(_) => counts.atomic_ops += 1,
-                }
-                counts.bytes_written += (row.key.len() + row.value.len()) as u64;
-            }
-        });
-        self.inner.write_rows(rows);
     }
 
     fn clear(&self, key: &[u8]) {
@@ -241,10 +228,10 @@ impl<T: Transaction> Transaction for CountedTransaction<T> {
         self.inner.clear_range(begin, end);
     }
 
-    fn atomic_op(&self, mutation: MutationType, key: &[u8], operand: &[u8]) {
+    fn atomic_op(&self, mutation: MutationType, key: impl IntoBytes, operand: impl IntoBytes) {
         self.ledger.add(|counts| {
             counts.atomic_ops += 1;
-            counts.bytes_written += (key.len() + operand.len()) as u64;
+            counts.bytes_written += (key.as_ref().len() + operand.as_ref().len()) as u64;
         });
         self.inner.atomic_op(mutation, key, operand);
     }

@@ -1,9 +1,9 @@
-//! The object-safe twin of the two traits, for places that choose an engine at run time or hold
-//! several side by side.
+//! The object-safe versions of the two traits, for code that chooses an engine at run time or has several side
+//! by side.
 //!
-//! It keeps the pipelining: its reads are plain functions that issue the read and box its future.
-//! [`AnyDatabase`] is itself a [`Database`], so that a layer is compiled once for all engines where a
-//! box for each read does not matter.
+//! Pipelining works as in the traits: a read is issued by the call, and its future is boxed. [`AnyDatabase`] is
+//! a [`Database`] itself, so that a layer is compiled once for all engines where a box for each read does not
+//! matter.
 
 use std::fmt;
 use std::pin::Pin;
@@ -13,8 +13,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::{
-    ConflictRange, Database, Durability, Error, KeySelector, Limits, MutationType, RangeBatch, RangeRequest, Read,
-    Result, RowWrite, Transaction, TransactionOption, Versionstamp,
+    ConflictRange, Database, Durability, Error, IntoBytes, KeySelector, Limits, MutationType, RangeBatch, RangeRequest,
+    Read, Result, Transaction, TransactionOption, Versionstamp,
 };
 
 /// A future on the heap that borrows nothing.
@@ -54,11 +54,10 @@ pub trait DynTransaction: Send + Sync + 'static {
     fn get(&self, key: &[u8], read: Read) -> BoxFuture<Result<Option<Bytes>>>;
     fn get_key(&self, selector: &KeySelector, read: Read) -> BoxFuture<Result<Bytes>>;
     fn get_range(&self, request: &RangeRequest, read: Read) -> BoxFuture<Result<RangeBatch>>;
-    fn set(&self, key: &[u8], value: &[u8]);
-    fn write_rows(&self, rows: Vec<RowWrite>);
+    fn set(&self, key: Bytes, value: Bytes);
     fn clear(&self, key: &[u8]);
     fn clear_range(&self, begin: &[u8], end: &[u8]);
-    fn atomic_op(&self, mutation: MutationType, key: &[u8], operand: &[u8]);
+    fn atomic_op(&self, mutation: MutationType, key: Bytes, operand: Bytes);
     fn add_conflict_range(&self, begin: &[u8], end: &[u8], side: ConflictRange);
     fn set_option(&self, option: TransactionOption);
     fn get_approximate_size(&self) -> BoxFuture<Result<u64>>;
@@ -95,12 +94,8 @@ impl<T: Transaction> DynTransaction for T {
         Box::pin(Transaction::get_range(self, request, read))
     }
 
-    fn set(&self, key: &[u8], value: &[u8]) {
+    fn set(&self, key: Bytes, value: Bytes) {
         Transaction::set(self, key, value);
-    }
-
-    fn write_rows(&self, rows: Vec<RowWrite>) {
-        Transaction::write_rows(self, rows);
     }
 
     fn clear(&self, key: &[u8]) {
@@ -111,7 +106,7 @@ impl<T: Transaction> DynTransaction for T {
         Transaction::clear_range(self, begin, end);
     }
 
-    fn atomic_op(&self, mutation: MutationType, key: &[u8], operand: &[u8]) {
+    fn atomic_op(&self, mutation: MutationType, key: Bytes, operand: Bytes) {
         Transaction::atomic_op(self, mutation, key, operand);
     }
 
@@ -169,7 +164,7 @@ impl<T: Transaction> DynTransaction for T {
 pub struct AnyDatabase(Arc<dyn DynDatabase>);
 
 impl AnyDatabase {
-    /// Hides which engine `database` is.
+    /// Hides the type of `database`.
     pub fn new(database: impl Database) -> Self {
         AnyDatabase(Arc::new(database))
     }
@@ -231,12 +226,8 @@ impl Transaction for AnyTransaction {
         self.0.get_range(request, read)
     }
 
-    fn set(&self, key: &[u8], value: &[u8]) {
-        self.0.set(key, value);
-    }
-
-    fn write_rows(&self, rows: Vec<RowWrite>) {
-        self.0.write_rows(rows);
+    fn set(&self, key: impl IntoBytes, value: impl IntoBytes) {
+        self.0.set(key.into_bytes(), value.into_bytes());
     }
 
     fn clear(&self, key: &[u8]) {
@@ -247,8 +238,8 @@ impl Transaction for AnyTransaction {
         self.0.clear_range(begin, end);
     }
 
-    fn atomic_op(&self, mutation: MutationType, key: &[u8], operand: &[u8]) {
-        self.0.atomic_op(mutation, key, operand);
+    fn atomic_op(&self, mutation: MutationType, key: impl IntoBytes, operand: impl IntoBytes) {
+        self.0.atomic_op(mutation, key.into_bytes(), operand.into_bytes());
     }
 
     fn add_conflict_range(&self, begin: &[u8], end: &[u8], side: ConflictRange) {

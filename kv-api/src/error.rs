@@ -1,8 +1,8 @@
-//! Errors as FoundationDB has them: a number that survives every layer, and three predicates.
+//! Errors as in FoundationDB: a code that survives every layer, and three predicates.
 //!
-//! Codes are those of FoundationDB's `flow/error_definitions.h`; the predicates are those of
-//! `fdb_error_predicate` in `bindings/c/fdb_c.cpp`. An engine that is not FoundationDB uses the same
-//! numbers for the same conditions, so that a layer's handling of them is tested everywhere.
+//! Codes are those of FoundationDB's `flow/error_definitions.h`. The predicates are those of
+//! `fdb_error_predicate` in `bindings/c/fdb_c.cpp`. Every engine uses the same codes for the same conditions,
+//! so that a layer's handling of them is tested everywhere.
 
 use std::fmt;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl Error {
         self.code
     }
 
-    /// What the engine added, if anything. For people; never to be parsed.
+    /// What the engine added, if anything. For people, never to be parsed.
     pub fn context(&self) -> Option<&str> {
         self.context.as_deref()
     }
@@ -91,7 +91,7 @@ impl From<i32> for Error {
     }
 }
 
-/// Two errors are the same error when their codes are.
+/// Two errors are equal if their codes are.
 impl PartialEq for Error {
     fn eq(&self, other: &Self) -> bool {
         self.code == other.code
@@ -231,8 +231,8 @@ codes! {
 mod tests {
     use super::*;
 
-    /// `fdb_error_predicate` has three answers; every code falls under exactly one of
-    /// "maybe committed", "retryable, not committed" and "not retryable".
+    /// Every code has exactly one of the answers "maybe committed", "retryable, not committed" and "not
+    /// retryable".
     #[test]
     fn predicates_partition_the_codes() {
         for code in 0..5000 {

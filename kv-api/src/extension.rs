@@ -1,4 +1,4 @@
-//! Comfort on top of the two traits; no engine implements any of it.
+//! Convenience methods over the two traits. No engine implements them.
 
 use std::future::Future;
 
@@ -6,7 +6,7 @@ use futures_util::stream::{self, Stream};
 
 use crate::{Attempt, Database, KeyValue, RangeRequest, Read, Result, RetryError, Runner, Transaction};
 
-/// Comfort for every [`Database`].
+/// Convenience methods of every [`Database`].
 pub trait DatabaseExt: Database {
     /// Runs `body` in a transaction until it commits: [`Runner`] without options.
     fn run<T, E, F, Fut>(&self, body: F) -> impl Future<Output = Result<T, E>> + Send
@@ -22,10 +22,10 @@ pub trait DatabaseExt: Database {
 
 impl<D: Database> DatabaseExt for D {}
 
-/// Comfort for every [`Transaction`].
+/// Convenience methods of every [`Transaction`].
 pub trait TransactionExt: Transaction {
-    /// All rows of a range, batch after batch. Memory grows with the range: bound it by the request's
-    /// limit, or [`stream`](Self::stream) it.
+    /// All rows of a range, read batch by batch. Memory grows with the range: limit the request, or use
+    /// [`stream`](Self::stream).
     fn get_all(
         &self,
         request: RangeRequest,
@@ -46,8 +46,7 @@ pub trait TransactionExt: Transaction {
         }
     }
 
-    /// The batches of a range, each read when the one before it has been taken. The first is issued
-    /// by the call.
+    /// The batches of a range. Each is read after the one before it was taken. The call issues the first read.
     fn stream(
         &self,
         request: RangeRequest,

@@ -74,5 +74,5 @@ pub use prefixed::{Prefixed, PrefixedTransaction};
 pub use range::{Direction, KeyValue, RangeBatch, RangeRequest};
 pub use runner::{Attempt, Observer, RetryError, Runner};
 pub use selector::KeySelector;
-pub use transaction::{ConflictRange, Read, RowWrite, Transaction};
+pub use transaction::{ConflictRange, IntoBytes, Read, Transaction};
 pub use versionstamp::Versionstamp;

@@ -1,24 +1,24 @@
-//! What an engine may differ in, and must say.
+//! What may differ between engines. Each engine states its own.
 
 use std::time::Duration;
 
-/// The sizes and times an engine holds a transaction to.
+/// The sizes and times to which an engine holds a transaction.
 ///
-/// The default is FoundationDB's own (`known-limitations.rst`), which every engine here keeps, so
-/// that a layer's transactions fit everywhere.
+/// The default is FoundationDB's (`known-limitations.rst`). Every engine here keeps it, so that a layer's
+/// transactions fit everywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// The longest key, in bytes: 2102 over it.
+    /// Longest key, in bytes: 2102 above it.
     pub key_bytes: usize,
-    /// The longest value, in bytes: 2103 over it.
+    /// Longest value, in bytes: 2103 above it.
     pub value_bytes: usize,
-    /// The most bytes a transaction may affect: keys, values and conflict ranges with their overhead.
-    /// 2101 over it.
+    /// Most bytes that a transaction may affect: keys, values and conflict ranges with their overhead. 2101
+    /// above it.
     pub transaction_bytes: usize,
-    /// How long a read version can be read at: 1007 afterwards.
+    /// Age up to which a version can be read: 1007 afterwards.
     pub read_window: Duration,
-    /// The most watches a database keeps at a time: 1032 over it.
+    /// Most watches of a database at a time: 1032 above it.
     pub watches: usize,
 }
 

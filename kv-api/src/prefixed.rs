@@ -1,17 +1,17 @@
-//! A database within a database: all keys under a prefix.
+//! A database inside another: all keys under a prefix.
 
 use bytes::Bytes;
 
 use crate::error::KEY_OUTSIDE_LEGAL_RANGE;
 use crate::{
-    ConflictRange, Database, Durability, Error, KeySelector, KeyValue, Limits, MutationType, RangeBatch, RangeRequest,
-    Read, Result, RowWrite, Transaction, TransactionOption, Versionstamp, keys,
+    ConflictRange, Database, Durability, Error, IntoBytes, KeySelector, KeyValue, Limits, MutationType, RangeBatch,
+    RangeRequest, Read, Result, Transaction, TransactionOption, Versionstamp, keys,
 };
 
-/// A database whose keys all lie under a prefix of another: what FoundationDB's tenants were for.
+/// A database whose keys all lie under a prefix of another database. FoundationDB has tenants for it.
 ///
-/// Users of it see keys without the prefix and cannot reach a key outside it: selectors stop at its
-/// ends, `\xff` and above are refused as everywhere. The longest key is shorter by the prefix.
+/// Users see keys without the prefix and cannot reach a key outside: selectors stop at the ends, and `\xff` and
+/// above are refused as everywhere. The longest key is shorter by the prefix.
 #[derive(Clone, Debug)]
 pub struct Prefixed<D> {
     inner: D,
@@ -55,9 +55,9 @@ impl<D: Database> Database for Prefixed<D> {
 
 /// A transaction of a [`Prefixed`] database.
 ///
-/// A prefix makes a legal key of an illegal one, which the inner transaction then cannot see. A wrong
-/// write is therefore handed on as a write that is wrong there in the same way: the first of several
-/// wrong writes stays the first, and whatever forgets it forgets it.
+/// With the prefix an illegal key would become legal, and the inner transaction could not refuse it. So a wrong
+/// write is passed on as a write that is wrong in the same way there. The first of several wrong writes stays
+/// the first, and whatever forgets it forgets it.
 #[derive(Clone, Debug)]
 pub struct PrefixedTransaction<T> {
     inner: T,
@@ -81,7 +81,7 @@ impl<T: Transaction> PrefixedTransaction<T> {
         KeySelector { key: self.key(&selector.key).into(), or_equal: selector.or_equal, offset: selector.offset }
     }
 
-    /// The key as users see it, clamped to the two ends.
+    /// The key without the prefix, clamped to the two ends.
     fn strip(prefix: &Bytes, key: &Bytes) -> Bytes {
         if key.starts_with(prefix) {
             let stripped = key.slice(prefix.len()..);
@@ -93,12 +93,12 @@ impl<T: Transaction> PrefixedTransaction<T> {
         }
     }
 
-    /// A write outside the keyspace: 2004 at the next read or at the commit.
+    /// Makes a write outside the keyspace: 2004 at the next read or at the commit.
     fn write_outside(&self) {
         self.inner.set(keys::SYSTEM_BEGIN, b"");
     }
 
-    /// A stamped key without room for its stamp: 2000 at the next read or at the commit.
+    /// Sets a versionstamped key without room for a stamp: 2000 at the next read or at the commit.
     fn stamp_nothing(&self) {
         self.inner.atomic_op(MutationType::SetVersionstampedKey, b"", b"");
     }
@@ -121,13 +121,13 @@ impl<T: Transaction> PrefixedTransaction<T> {
     }
 }
 
-/// A range read under way: the read itself, or the ends that must be known before it.
+/// A range read in progress: the read itself, or the ends that must be resolved first.
 enum Issued<B, K> {
     Batch(B),
     Ends(Option<K>, Option<K>),
 }
 
-/// Whether a selector as a range's end needs no resolving: it then cannot reach outside the prefix.
+/// Whether a selector bounds a range without being resolved: it cannot reach outside the prefix.
 fn stays_inside(selector: &KeySelector) -> bool {
     selector.offset == 1
 }
@@ -161,7 +161,7 @@ impl<T: Transaction> Transaction for PrefixedTransaction<T> {
         let legal = Self::check_bounds(&request.begin.key, &request.end.key);
         let inner_request =
             RangeRequest { begin: self.selector(&request.begin), end: self.selector(&request.end), ..request.clone() };
-        // Selectors that count over keys could leave the prefix: they are resolved first, and clamped.
+        // Selectors that count over keys could leave the prefix. They are resolved first, and clamped.
         let resolve = |selector: &KeySelector| (!stays_inside(selector)).then(|| self.get_key(selector, read));
         let issued = legal.map(|()| match (resolve(&request.begin), resolve(&request.end)) {
             (None, None) => Issued::Batch(self.inner.get_range(&inner_request, read)),
@@ -187,16 +187,12 @@ impl<T: Transaction> Transaction for PrefixedTransaction<T> {
         }
     }
 
-    fn set(&self, key: &[u8], value: &[u8]) {
-        if Self::is_legal(key) {
-            self.inner.set(&self.key(key), value);
+    fn set(&self, key: impl IntoBytes, value: impl IntoBytes) {
+        if Self::is_legal(key.as_ref()) {
+            self.inner.set(self.key(key.as_ref()), value);
         } else {
             self.write_outside();
         }
-    }
-
-    fn write_rows(&self, rows: Vec<RowWrite>) {
-        rows.iter().for_each(|row| row.write_to(self));
     }
 
     fn clear(&self, key: &[u8]) {
@@ -215,20 +211,21 @@ impl<T: Transaction> Transaction for PrefixedTransaction<T> {
         }
     }
 
-    fn atomic_op(&self, mutation: MutationType, key: &[u8], operand: &[u8]) {
+    fn atomic_op(&self, mutation: MutationType, key: impl IntoBytes, operand: impl IntoBytes) {
+        let key = key.as_ref();
         if !Self::is_legal(key) {
             return self.write_outside();
         }
         let mut prefixed = self.key(key);
         if mutation == MutationType::SetVersionstampedKey {
-            // The offset counts from the start of the key, which has moved.
+            // The offset counts from the start of the key, which is longer now.
             let Some((_, offset)) = key.split_last_chunk::<4>() else { return self.stamp_nothing() };
             let moved = u32::from_le_bytes(*offset).checked_add(self.prefix.len() as u32);
             let Some(moved) = moved else { return self.stamp_nothing() };
             let at = prefixed.len() - 4;
             prefixed[at..].copy_from_slice(&moved.to_le_bytes());
         }
-        self.inner.atomic_op(mutation, &prefixed, operand);
+        self.inner.atomic_op(mutation, prefixed, operand);
     }
 
     fn add_conflict_range(&self, begin: &[u8], end: &[u8], side: ConflictRange) {

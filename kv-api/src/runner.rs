@@ -1,27 +1,27 @@
 //! Running a transaction until it commits.
 //!
-//! Three parts, each with one task: the [`Attempt`] says what the body must know, the policy is
-//! [`Transaction::on_error`] alone, and an [`Observer`] sees what happens without a say in it.
+//! An [`Attempt`] tells the body about earlier attempts. [`Transaction::on_error`] alone decides what is
+//! retried. An [`Observer`] sees what happens and has no influence.
 
 use std::fmt;
 use std::future::Future;
 
 use crate::{Database, Error, Result, Transaction, TransactionOption, error};
 
-/// What the body of a transaction may need to know of the attempts before it.
+/// What the body of a transaction may have to know about earlier attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
     /// 1 for the first.
     pub number: u32,
-    /// Whether any attempt before this one ended with an unknown outcome (1021, 1039). Sticky: once
-    /// true, it stays true for the run. A body that is not idempotent must then find out first.
+    /// Whether an earlier attempt ended with an unknown outcome (1021, 1039). It stays true for the rest of the
+    /// run. A body that is not idempotent must then find out first.
     pub maybe_committed: bool,
 }
 
-/// Errors a body may end with: those that hold an error of the store are retried when that says so,
-/// all others end the run.
+/// Errors with which a body may end. One that holds an error of the store is retried if that is retryable. Any
+/// other ends the run.
 pub trait RetryError: From<Error> {
-    /// The error of the store in this one, if that is what it is.
+    /// The error of the store in this error, if there is one.
     fn kv_error(&self) -> Option<&Error>;
 }
 
@@ -31,9 +31,9 @@ impl RetryError for Error {
     }
 }
 
-/// Sees the attempts of a run. All methods do nothing unless overridden.
+/// Observes the attempts of a run. By default all methods do nothing.
 pub trait Observer: Send + Sync {
-    /// `attempt` failed with `error` and is about to be followed by another.
+    /// `attempt` failed with `error`, and another follows.
     fn retrying(&self, attempt: Attempt, error: &Error) {
         let _ = (attempt, error);
     }
@@ -43,19 +43,19 @@ pub trait Observer: Send + Sync {
         let _ = attempt;
     }
 
-    /// `attempt` was the last, and failed with `error`.
+    /// `attempt` failed with `error` and was the last.
     fn gave_up(&self, attempt: Attempt, error: &Error) {
         let _ = (attempt, error);
     }
 }
 
-/// Runs a body in a transaction, commits, and does it again where the store's `on_error` says so.
+/// Runs a body in a transaction and commits it. Repeats both as the store's `on_error` decides.
 ///
-/// The body may run any number of times and must have no effects but through its transaction.
+/// The body may run any number of times and must have no effects outside of its transaction.
 ///
-/// When a run gives up after an attempt whose outcome is unknown, its error is 1021 whatever came
-/// last, so that the doubt is never lost; the context names the last error. A body that ends with an
-/// error of its own after such an attempt is trusted to have looked at [`Attempt::maybe_committed`].
+/// If a run gives up after an attempt with an unknown outcome, its error is 1021, whatever came last; the
+/// context names the last error. A body that ends with its own error after such an attempt is trusted to have
+/// looked at [`Attempt::maybe_committed`].
 pub struct Runner<'a, D> {
     database: &'a D,
     options: Vec<TransactionOption>,
@@ -75,7 +75,7 @@ impl<'a, D: Database> Runner<'a, D> {
         self
     }
 
-    /// Shows the attempts to `observer`.
+    /// Sets the observer.
     #[must_use]
     pub fn observer(mut self, observer: &'a dyn Observer) -> Self {
         self.observer = Some(observer);
@@ -114,7 +114,7 @@ impl<'a, D: Database> Runner<'a, D> {
                     let unknown = Error::new(error::COMMIT_UNKNOWN_RESULT);
                     return Err(unknown.with_context(format!("an earlier attempt; the last one: {last}")).into());
                 }
-                // The body's own error where it is the one given back: it may say more.
+                // The body's own error, if it is the one that is returned: it may say more.
                 return Err(if last == error { failure } else { last.into() });
             }
             self.observe(|observer| observer.retrying(attempt, &error));

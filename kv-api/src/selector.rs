@@ -1,4 +1,4 @@
-//! Naming a key by its place among the others.
+//! Key selectors: naming a key by its place among the others.
 
 use bytes::Bytes;
 

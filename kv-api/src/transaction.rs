@@ -25,45 +25,27 @@ pub enum ConflictRange {
     Write,
 }
 
-/// The write of one row, of several that are handed over together: see [`Transaction::write_rows`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RowWrite {
-    /// The row's key.
-    pub key: Bytes,
-    /// What it is set to, or the operand of the atomic operation.
-    pub value: Bytes,
-    /// The atomic operation; `None` for one that sets.
-    pub operation: Option<MutationType>,
-    /// Whether it adds a write conflict range.
-    pub guarded: bool,
+/// A key or a value to write: a [`Bytes`] or a `Vec` is kept as it is, anything borrowed is copied.
+pub trait IntoBytes: AsRef<[u8]> {
+    /// The bytes, for an engine that keeps them until the commit.
+    fn into_bytes(self) -> Bytes;
 }
 
-impl RowWrite {
-    /// Sets `key` to `value`.
-    pub fn set(key: Bytes, value: Bytes) -> Self {
-        RowWrite { key, value, operation: None, guarded: true }
+impl<T: AsRef<[u8]> + ?Sized> IntoBytes for &T {
+    fn into_bytes(self) -> Bytes {
+        Bytes::copy_from_slice(self.as_ref())
     }
+}
 
-    /// Applies an atomic operation.
-    pub fn atomic(operation: MutationType, key: Bytes, operand: Bytes) -> Self {
-        RowWrite { key, value: operand, operation: Some(operation), guarded: true }
+impl IntoBytes for Bytes {
+    fn into_bytes(self) -> Bytes {
+        self
     }
+}
 
-    /// The same without a write conflict range.
-    #[must_use]
-    pub fn unguarded(self) -> Self {
-        RowWrite { guarded: false, ..self }
-    }
-
-    /// Writes it by itself.
-    pub(crate) fn write_to(&self, transaction: &impl Transaction) {
-        if !self.guarded {
-            transaction.set_option(TransactionOption::NextWriteNoWriteConflictRange);
-        }
-        match self.operation {
-            None => transaction.set(&self.key, &self.value),
-            Some(operation) => transaction.atomic_op(operation, &self.key, &self.value),
-        }
+impl IntoBytes for Vec<u8> {
+    fn into_bytes(self) -> Bytes {
+        self.into()
     }
 }
 
@@ -103,15 +85,7 @@ pub trait Transaction: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<RangeBatch>> + Send + use<Self>;
 
     /// Sets `key` to `value`.
-    fn set(&self, key: &[u8], value: &[u8]);
-
-    /// Writes rows one after the other: what [`set`](Self::set) or [`atomic_op`](Self::atomic_op) does for each,
-    /// after [`TransactionOption::NextWriteNoWriteConflictRange`] where it is unguarded. Keys and values are shared,
-    /// so that an engine which keeps them until the commit need not copy them; rows in the order of their keys are
-    /// taken fastest.
-    fn write_rows(&self, rows: Vec<RowWrite>) {
-        rows.iter().for_each(|row| row.write_to(self));
-    }
+    fn set(&self, key: impl IntoBytes, value: impl IntoBytes);
 
     /// Removes `key`.
     fn clear(&self, key: &[u8]);
@@ -120,7 +94,7 @@ pub trait Transaction: Clone + Send + Sync + 'static {
     fn clear_range(&self, begin: &[u8], end: &[u8]);
 
     /// Applies an atomic operation at the commit version. Adds no read conflict.
-    fn atomic_op(&self, mutation: MutationType, key: &[u8], operand: &[u8]);
+    fn atomic_op(&self, mutation: MutationType, key: impl IntoBytes, operand: impl IntoBytes);
 
     /// Adds a conflict range by hand, from `begin` up to, not including, `end`.
     fn add_conflict_range(&self, begin: &[u8], end: &[u8], side: ConflictRange);

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use kv_api::{Database, RangeRequest, Read, Transaction, error};
+use kv_api::{Database, IntoBytes, RangeRequest, Read, Transaction, error};
 
 use crate::attachments::sweep;
 use crate::environment::Environment;
@@ -212,7 +212,7 @@ fn answer_of<T>(landed: &[u8], unknown: Vec<(u64, T)>) -> Result<T> {
 /// decides a write by it.
 pub(crate) trait Unguarded: Transaction {
     /// Sets a key without a write conflict range.
-    fn set_unguarded(&self, key: &[u8], value: &[u8]) {
+    fn set_unguarded(&self, key: impl IntoBytes, value: impl IntoBytes) {
         self.set_option(kv_api::TransactionOption::NextWriteNoWriteConflictRange);
         self.set(key, value);
     }

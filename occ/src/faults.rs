@@ -1,9 +1,9 @@
-//! Faults that a test plants, to prove that a suite would notice: this crate as it must not be.
+//! Faults that tests plant, to prove that a suite finds them.
 //!
-//! Only with the feature `faults`, which no engine switches on, and in unit tests. Without it [`planted`] is constant, a
-//! [`Hook`] is nothing, and what asks for them is not compiled in.
+//! They exist in unit tests and with the feature `faults`, which no engine enables. Otherwise [`planted`] is
+//! constant and a [`Hook`] is empty.
 
-/// A way to be wrong.
+/// A fault.
 #[cfg_attr(not(any(test, feature = "faults")), allow(unreachable_pub, reason = "public with the feature only"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
@@ -17,9 +17,9 @@ pub enum Fault {
     MissingSync,
     /// A batch can be read before it is synced.
     PublishedBeforeSync,
-    /// The committer thread is not woken when it is given the lead.
+    /// The committer thread is not woken when the lead is offered to it.
     HandOffUnheard,
-    /// A watch that is armed while a batch is on its way does not hear of that batch.
+    /// A watch that is armed while a batch is in progress misses that batch.
     WatchArmedTooLate,
 }
 
@@ -33,15 +33,15 @@ pub(crate) const fn planted(_: Option<Fault>, _: Fault) -> bool {
     false
 }
 
-/// A place on a batch's way into the store, where a test may stop the process.
+/// A point of a batch's way into the store, at which a test may stop the process.
 #[cfg_attr(not(any(test, feature = "faults")), allow(unreachable_pub, reason = "public with the feature only"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Point {
-    /// The batch is made; the store has not heard of it.
+    /// The batch is complete and not applied.
     BeforeApply,
-    /// The store has applied the batch, and has not been asked to sync it.
+    /// The batch is applied and not synced.
     AfterApply,
-    /// The batch is synced; nobody has heard of it.
+    /// The batch is synced and not published.
     AfterSync,
 }
 

@@ -38,7 +38,6 @@ mod transaction;
 mod watches;
 mod window;
 
-pub mod settle;
 pub mod store;
 
 pub use clock::{Clock, ManualClock, ShiftedClock, SystemClock};

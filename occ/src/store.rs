@@ -1,75 +1,149 @@
-//! What a store must offer for this crate to make a transactional database of it: very little.
+//! The contract of a store: what this crate needs to make a transactional database of it.
 //!
-//! A [`Store`] is a sorted map of byte strings with cheap snapshots. It knows nothing of
-//! transactions, versions or conflicts; it is written by one thread at a time, in batches that are
-//! atomic, and read by any number of threads through [`View`]s that never change.
+//! A [`Store`] is a sorted map of byte strings with cheap snapshots. It knows nothing of transactions,
+//! versions or conflicts. One thread at a time writes it, in atomic batches. Any number of threads read it,
+//! through [`View`]s that never change.
 //!
 //! ```text
 //!   time ──►   apply(batch 7)   view()   sync()        apply(batch 8)   view()   sync()
 //!   readers    view 6 ───────────────────────┤ view 7 ────────────────────────────────┤ view 8
 //! ```
 //!
-//! Nobody reads a view before the batch in it is synced.
+//! A view is read only after its newest batch is synced.
+
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use kv_api::{Direction, Durability, Error, KeyValue, RangeBatch, Result};
 
-use crate::transaction::size;
+use crate::key_map::KeyMap;
+use crate::{KeyRange, RangeSet};
 
-/// One change of a batch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Op {
-    /// Sets a key.
-    Set {
-        /// The key.
-        key: Bytes,
-        /// Its new value.
-        value: Bytes,
-    },
-    /// Removes a key, which may be absent.
-    Clear {
-        /// The key.
-        key: Bytes,
-    },
-    /// Removes every key from `begin` up to, not including, `end`: those set earlier in the batch too.
-    /// `begin` is less than `end`.
-    ClearRange {
-        /// The first key.
-        begin: Bytes,
-        /// The first key that stays.
-        end: Bytes,
-    },
-}
-
-impl Op {
-    /// About how many bytes it takes, in memory or in a log.
-    pub(crate) fn size(&self) -> usize {
-        size::MUTATION
-            + match self {
-                Op::Set { key, value } => key.len() + value.len(),
-                Op::Clear { key } => key.len(),
-                Op::ClearRange { begin, end } => begin.len() + end.len(),
-            }
-    }
-}
-
-/// Changes that take effect together, in this order: a later one wins over an earlier one.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Changes that take effect together: ranges to clear, then rows to write.
+///
+/// A batch is settled while it is made: a later change of a key replaces an earlier one. So each key is
+/// there once, and rows come in the order of their keys.
+#[derive(Clone, Debug, Default)]
 pub struct Batch {
-    /// The commit version of the batch; each is greater than the one before.
-    pub version: i64,
-    /// The changes.
-    pub ops: Vec<Op>,
+    version: i64,
+    clears: RangeSet,
+    rows: KeyMap<Option<Bytes>>,
+}
+
+impl Batch {
+    /// An empty batch with a commit version. Each batch has a greater version than the one before.
+    pub fn new(version: i64) -> Self {
+        Batch { version, ..Batch::default() }
+    }
+
+    /// The batch of a version that sets these rows.
+    pub fn of_rows(version: i64, rows: impl IntoIterator<Item = (Bytes, Bytes)>) -> Self {
+        let rows = rows.into_iter().map(|(key, value)| (key, Some(value)));
+        Batch::of_parts(version, RangeSet::default(), rows)
+    }
+
+    /// The batch that clears ranges, then writes rows: a value, or `None` to remove the key.
+    pub fn of_parts(version: i64, clears: RangeSet, rows: impl IntoIterator<Item = (Bytes, Option<Bytes>)>) -> Self {
+        let mut batch = Batch { version, clears, rows: KeyMap::default() };
+        rows.into_iter().for_each(|(key, value)| batch.rows.set(key, value));
+        batch
+    }
+
+    /// The commit version.
+    pub fn version(&self) -> i64 {
+        self.version
+    }
+
+    /// Whether nothing changes.
+    pub fn is_empty(&self) -> bool {
+        self.clears.is_empty() && self.rows.is_empty()
+    }
+
+    /// Sets a key.
+    pub fn set(&mut self, key: Bytes, value: Bytes) {
+        self.rows.set(key, Some(value));
+    }
+
+    /// Removes a key, which may be absent.
+    pub fn clear(&mut self, key: Bytes) {
+        self.rows.set(key, None);
+    }
+
+    /// Removes every key of a range that is not empty, including those set earlier in this batch.
+    pub fn clear_range(&mut self, range: KeyRange) {
+        drop(self.rows.take_range(&range.begin, &range.end));
+        self.clears.insert(range);
+    }
+
+    /// What the batch does to a key: sets it, or removes it (`Some(None)`). `None` if it leaves the key alone.
+    pub fn get(&self, key: &[u8]) -> Option<Option<&Bytes>> {
+        match self.rows.get(key) {
+            Some(value) => Some(value.as_ref()),
+            None => self.clears.contains(key).then_some(None),
+        }
+    }
+
+    /// The ranges to clear before rows are written.
+    pub fn clears(&self) -> &RangeSet {
+        &self.clears
+    }
+
+    /// The rows to write, in key order: a value, or `None` to remove the key.
+    pub fn rows(&self) -> impl Iterator<Item = (&Bytes, Option<&Bytes>)> {
+        self.rows.iter().map(|(key, value)| (key, value.as_ref()))
+    }
+
+    /// Number of rows to write.
+    pub fn row_count(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// The ranges to clear, and the rows to write after, in key order.
+    pub fn into_parts(self) -> (RangeSet, impl Iterator<Item = (Bytes, Option<Bytes>)>) {
+        (self.clears, self.rows.into_entries())
+    }
+
+    /// Applies the batch to a map: what every store does in its own way.
+    pub fn apply_to(self, map: &mut BTreeMap<Bytes, Bytes>) {
+        for range in self.clears.into_ranges() {
+            map.extract_if(range.begin..range.end, |_, _| true).for_each(drop);
+        }
+        for (key, value) in self.rows.into_entries() {
+            match value {
+                Some(value) => drop(map.insert(key, value)),
+                None => drop(map.remove(&key)),
+            }
+        }
+    }
+
+    /// Memory of the batch, roughly.
+    pub(crate) fn bytes(&self) -> usize {
+        /// Of a row or a range beside its keys and values.
+        const OVERHEAD: usize = 64;
+        let clears: usize = self.clears.iter().map(|(begin, end)| OVERHEAD + begin.len() + end.len()).sum();
+        let rows = self.rows.iter().map(|(key, value)| OVERHEAD + key.len() + value.as_ref().map_or(0, Bytes::len));
+        clears + rows.sum::<usize>()
+    }
 }
 
 /// Why a batch was not applied.
 #[derive(Clone, Debug)]
 pub enum ApplyError {
-    /// Certainly nothing of it was, and the store is as it was before: the commits fail, the database
-    /// goes on. A full disk that is met before the first byte is written is such a case.
+    /// The store is certainly as it was before. The commits fail, and the database goes on. A disk that was
+    /// full before the first byte was written is such a case.
     NothingApplied(Error),
-    /// It may have been, in part or in whole: the commits' outcome is unknown and the database closes.
+    /// Some or all of the batch may have been applied. The outcome of the commits is unknown, and the database
+    /// closes.
     Unknown(Error),
+}
+
+impl ApplyError {
+    /// The store's error.
+    pub fn into_error(self) -> Error {
+        match self {
+            ApplyError::NothingApplied(error) | ApplyError::Unknown(error) => error,
+        }
+    }
 }
 
 /// A sorted map of byte strings under a database of this crate.
@@ -77,13 +151,12 @@ pub trait Store: Send + Sync + 'static {
     /// Its snapshots.
     type View: View;
 
-    /// A snapshot at the head: with every applied batch in it, and never with a later one. Cheap: taken
-    /// after each batch.
+    /// A snapshot with every applied batch. Taken after each batch, so it must be cheap.
     fn view(&self) -> Result<Self::View>;
 
-    /// A snapshot of what `view`, one of this store's, shows, where the store has one by now that costs less to
-    /// read or to keep. Called whenever a transaction begins to read: cheap.
-    fn renewed(&self, view: &Self::View) -> Option<Self::View> {
+    /// A cheaper snapshot with the same rows as `view`, if the store has one by now. Called when a transaction
+    /// begins to read, so it must be cheap.
+    fn refreshed(&self, view: &Self::View) -> Option<Self::View> {
         let _ = view;
         None
     }
@@ -91,29 +164,29 @@ pub trait Store: Send + Sync + 'static {
     /// Applies a batch atomically, also with respect to a crash. Called by one thread at a time.
     fn apply(&self, batch: Batch) -> Result<(), ApplyError>;
 
-    /// Makes every applied batch as durable as [`durability`](Store::durability) says. Called after
-    /// `apply` by the same thread, before anyone hears of the batch.
+    /// Makes every applied batch as durable as [`durability`](Store::durability) says. Called after `apply` by
+    /// the same thread, before the batch can be read or its commits are answered.
     fn sync(&self) -> Result<()>;
 
     /// What an applied and synced batch survives.
     fn durability(&self) -> Durability;
 
-    /// Whether another process may open what this one leaves, if only after a close: the store then
-    /// remembers the last commit version, so that versions go on.
+    /// Whether the data can be opened by a later process, if only after a close. The store then records the
+    /// last commit version, so that versions go on from there.
     fn outlives_process(&self) -> bool {
         self.durability() != Durability::Process
     }
 
-    /// Called once, when the database closes: no call follows but through views.
+    /// Closes the store. Called once; afterwards only views are used.
     fn close(&self) -> Result<()> {
         self.sync()
     }
 }
 
-/// How much of a range is read: up to the row with which one of these is reached.
+/// Limits of a range read. The read ends with the row that reaches one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Most {
-    /// Rows.
+    /// Number of rows.
     pub rows: usize,
     /// Bytes of keys and values.
     pub bytes: usize,
@@ -122,7 +195,7 @@ pub struct Most {
 impl Most {
     /// Takes rows until one of the limits is reached.
     pub fn take(self, rows: impl Iterator<Item = Result<(Bytes, Bytes)>>) -> Result<RangeBatch> {
-        /// Room for so many rows is made when the first comes: those of a document, as a rule.
+        /// Initial capacity, enough for the rows of most documents.
         const FEW: usize = 16;
         let mut taken = RangeBatch::default();
         let mut bytes = 0;
@@ -142,7 +215,7 @@ impl Most {
     }
 }
 
-/// A snapshot of a [`Store`]. Reads of it give the same answer for ever.
+/// A snapshot of a [`Store`]. It never changes.
 pub trait View: Clone + Send + Sync + 'static {
     /// Rows of a range, in the direction asked for.
     type Range<'a>: Iterator<Item = Result<(Bytes, Bytes)>>;
@@ -150,18 +223,17 @@ pub trait View: Clone + Send + Sync + 'static {
     /// The value of a key.
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>>;
 
-    /// The rows from `begin` up to, not including, `end`; `begin` is less than `end`. Reads as it is
-    /// iterated: dropping it early costs nothing more.
+    /// The rows from `begin` up to, not including, `end`; `begin` is less than `end`. Rows are read as the
+    /// iterator advances: dropping it early costs nothing more.
     fn range<'a>(&'a self, begin: &[u8], end: &[u8], direction: Direction) -> Self::Range<'a>;
 
-    /// The rows of a range, as [`range`](View::range) has them, until `most` is reached, when there may be more. For
-    /// stores to which many rows at once are less work than one after the other.
+    /// The rows of a range up to the limits of `most`. For stores that read many rows at once faster than one
+    /// after the other.
     fn read(&self, begin: &[u8], end: &[u8], direction: Direction, most: Most) -> Result<RangeBatch> {
         most.take(self.range(begin, end, direction))
     }
 
-    /// About how many bytes of keys and values the range holds, where the store knows better than by
-    /// walking it.
+    /// Bytes of keys and values in the range, roughly; `None` if the store cannot tell without walking it.
     fn estimate(&self, begin: &[u8], end: &[u8]) -> Option<u64> {
         let _ = (begin, end);
         None

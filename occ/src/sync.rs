@@ -1,13 +1,12 @@
-//! Locks that outlive a panic of their holder, and a promise that many can wait for.
+//! Locks that ignore poisoning, and a promise that many tasks can wait for.
 //!
-//! What threads of this crate meet at comes from here: the standard library's own, but in the crate's
-//! unit tests, where shuttle's take their place, and a scheduler of the test's choice decides at each
-//! lock, each atomic and each wake-up who runs next (`schedules`). So a unit test that touches any of
-//! them runs inside `schedules::explore`. What has no order to get wrong stays with the standard
-//! library: the counter of `random`, the panic hook of `panics`, the folders of engines on disk.
+//! The crate takes its locks, atomics and threads from here. They are the standard library's. In the crate's
+//! unit tests they are shuttle's: a scheduler chosen by the test decides at each lock, atomic and wake-up which
+//! thread runs next (`schedules`). So a unit test that touches any of them runs inside `schedules::explore`.
+//! The counter of `random` has no order to get wrong and uses the standard library.
 //!
-//! What this crate guards with locks is valid between any two statements, so a lock that a panicking
-//! thread held is taken over rather than spread as a second panic.
+//! What this crate guards with locks is consistent between any two statements. So a lock that a panicking
+//! thread held is simply taken over.
 
 use std::task::{Context, Poll, Waker};
 
@@ -19,17 +18,17 @@ pub(crate) use std::{sync::*, thread, thread_local};
 #[cfg(test)]
 pub(crate) use self::once::OnceLock;
 
-/// Locks, whatever became of the last holder.
+/// Locks a mutex, even if its last holder panicked.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits on `condition`, whatever became of the others that held the lock.
+/// Waits on a condition, even if another holder of the lock panicked.
 pub(crate) fn wait<'a, T>(condition: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     condition.wait(guard).unwrap_or_else(PoisonError::into_inner)
 }
 
-/// shuttle has no such cell: the standard library's, with a choice of who runs next before each access.
+/// shuttle has no `OnceLock`. This is the standard library's, with a scheduling point before each access.
 #[cfg(test)]
 mod once {
     use super::atomic::{AtomicBool, Ordering};
@@ -57,7 +56,7 @@ mod once {
     }
 }
 
-/// A value that comes once, for any number of waiting tasks.
+/// A value that comes once. Any number of tasks can wait for it.
 #[derive(Debug)]
 pub(crate) struct Promise<T>(Mutex<State<T>>);
 
@@ -74,7 +73,7 @@ impl<T> Default for Promise<T> {
 }
 
 impl<T: Clone> Promise<T> {
-    /// Gives the value, unless there is one: true if this call gave it.
+    /// Sets the value, unless there is one. Returns whether this call set it.
     pub(crate) fn resolve(&self, value: T) -> bool {
         let wakers = {
             let mut state = lock(&self.0);
@@ -90,7 +89,7 @@ impl<T: Clone> Promise<T> {
         true
     }
 
-    /// The value, if it has come.
+    /// The value, if it is there.
     pub(crate) fn peek(&self) -> Option<T> {
         lock(&self.0).value.clone()
     }

@@ -1,18 +1,17 @@
-//! Watches: who waits for which key to change.
+//! Watches: transactions that wait for a key to change.
 //!
-//! A watch is made by a transaction, armed by its commit, and completes once a committed value differs
-//! from the one that the transaction saw. What is compared is the value, so writing the same again
-//! wakes nobody, and a change that is undone before it is seen is missed, as FoundationDB allows.
+//! A transaction creates a watch and its commit arms it. The watch completes when a committed value differs
+//! from the one that the transaction saw. Values are compared, so writing the same value completes nothing, and
+//! a change that is undone before it is seen is missed, as FoundationDB allows.
 //!
 //! Source: FoundationDB's `Transaction::setupWatches`, `DatabaseContext::increaseWatchCounter`.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
 
 use bytes::Bytes;
 use kv_api::{Error, Result, error};
 
-use crate::store::{Op, View};
+use crate::store::{Batch, View};
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Arc, Mutex, Promise, Weak, lock};
 
@@ -20,9 +19,9 @@ use crate::sync::{Arc, Mutex, Promise, Weak, lock};
 #[derive(Debug)]
 pub(crate) struct Watch {
     pub(crate) key: Bytes,
-    /// Tells it from the other watches of its key.
+    /// Identifies the watch among those of its key.
     number: u64,
-    /// What its transaction saw, its own writes included.
+    /// The value that the transaction saw, with its own writes.
     seen: Option<Bytes>,
     outcome: Promise<Result<()>>,
     table: Arc<Table>,
@@ -37,7 +36,7 @@ impl Watch {
         }
     }
 
-    /// Completes it if `value` is not what was seen.
+    /// Completes the watch if `value` is not the one that was seen.
     pub(crate) fn compare(&self, value: Option<&Bytes>) {
         if self.seen.as_ref() != value {
             self.finish(Ok(()));
@@ -72,15 +71,15 @@ impl Drop for Watch {
 #[derive(Debug, Default)]
 struct Table {
     outstanding: AtomicUsize,
-    /// The number of keys in `armed`, so that batches pass by without its lock.
+    /// Number of keys in `armed`. A batch reads it without the lock.
     keys: AtomicUsize,
     armed: Mutex<BTreeMap<Bytes, Armed>>,
 }
 
-/// The watches of a key by their numbers: each can be removed without a look at the others.
+/// The watches of a key by their numbers, so that one can be removed without searching.
 type Armed = BTreeMap<u64, Weak<Watch>>;
 
-/// Watched keys that a batch changes, and who watches them.
+/// Watched keys that a batch changes, with their watches.
 pub(crate) type Touched = BTreeMap<Bytes, Vec<Arc<Watch>>>;
 
 /// The watches of a database.
@@ -88,7 +87,7 @@ pub(crate) type Touched = BTreeMap<Bytes, Vec<Arc<Watch>>>;
 pub(crate) struct Watches {
     table: Arc<Table>,
     most: usize,
-    /// How many watches there ever were.
+    /// Number of watches created so far.
     numbers: AtomicU64,
     deferred: Mutex<Vec<Weak<Watch>>>,
 }
@@ -98,7 +97,7 @@ impl Watches {
         Watches { table: Arc::default(), most, numbers: AtomicU64::new(0), deferred: Mutex::default() }
     }
 
-    /// A watch, not yet armed: 1032 when there are too many.
+    /// Creates a watch, not armed yet: 1032 if there are too many.
     pub(crate) fn create(&self, key: Bytes, seen: Option<Bytes>) -> Result<Arc<Watch>> {
         let most = self.most;
         self.table
@@ -110,9 +109,9 @@ impl Watches {
         Ok(Arc::new(Watch { key, number, seen, outcome: Promise::default(), table: self.table.clone(), counted }))
     }
 
-    /// Arms watches: batches that begin from now on find them. Which that is the window knows, so the
-    /// caller asks it afterwards, and compares them with its head for the batches before, or calls
-    /// [`defer`](Self::defer) for the one that is under way.
+    /// Arms watches. Every batch that begins from now on finds them. For earlier batches the caller asks the
+    /// window afterwards: it compares the watches with the head, and calls [`defer`](Self::defer) if a batch is
+    /// in progress.
     pub(crate) fn arm(&self, watches: &[Arc<Watch>]) {
         let mut armed = lock(&self.table.armed);
         for watch in watches {
@@ -121,14 +120,14 @@ impl Watches {
         self.table.keys.store(armed.len(), Ordering::Release);
     }
 
-    /// Remembers watches that were armed when a batch was under way, which may have looked for its own
-    /// already. Called under the window's lock, as is [`take_deferred`](Self::take_deferred): so the batch
-    /// is either under way still, or published.
+    /// Remembers watches that were armed while a batch was in progress, which may have looked for watches
+    /// before. Called under the window's lock, like [`take_deferred`](Self::take_deferred): so the batch is
+    /// either still in progress or published.
     pub(crate) fn defer(&self, watches: &[Arc<Watch>]) {
         lock(&self.deferred).extend(watches.iter().map(Arc::downgrade));
     }
 
-    /// The watches to compare, with the view of the batch that has just been published.
+    /// Takes the deferred watches, to compare them with the view of the batch that was just published.
     pub(crate) fn take_deferred(&self) -> Vec<Weak<Watch>> {
         std::mem::take(&mut *lock(&self.deferred))
     }
@@ -140,54 +139,39 @@ impl Watches {
         assert!(lock(&self.table.armed).is_empty() && !self.any(), "watches are armed");
     }
 
-    /// Whether [`touched`](Self::touched) has anything to do. Looked up without a lock: a watch that is
-    /// counted only after this look is armed after the batch began, and so finds it in the window.
+    /// Whether any key is watched. Read without a lock: a watch that is armed later finds the batch in the
+    /// window.
     pub(crate) fn any(&self) -> bool {
         self.table.keys.load(Ordering::Acquire) > 0
     }
 
-    /// The keys of `ops` that are watched, and by whom.
-    pub(crate) fn touched(&self, ops: &[Op]) -> Touched {
+    /// The watched keys that a batch changes, with their watches.
+    pub(crate) fn touched(&self, batch: &Batch) -> Touched {
         let mut touched = Touched::new();
         if !self.any() {
             return touched;
         }
         let armed = lock(&self.table.armed);
-        let mut touch = |key: &Bytes, watches: &Armed| {
-            if !touched.contains_key(key) {
-                touched.insert(key.clone(), watches.values().filter_map(Weak::upgrade).collect::<Vec<_>>());
-            }
-        };
-        for op in ops {
-            match op {
-                Op::Set { key, .. } | Op::Clear { key } => {
-                    if let Some(watches) = armed.get(key) {
-                        touch(key, watches);
-                    }
-                }
-                Op::ClearRange { begin, end } => {
-                    for (key, watches) in armed.range::<Bytes, _>((Bound::Included(begin), Bound::Excluded(end))) {
-                        touch(key, watches);
-                    }
-                }
-            }
+        let cleared = batch.clears().iter().flat_map(|(begin, end)| armed.range(begin.clone()..end.clone()));
+        let written = batch.rows().filter_map(|(key, _)| armed.get_key_value(key));
+        for (key, watches) in cleared.chain(written) {
+            touched.entry(key.clone()).or_insert_with(|| watches.values().filter_map(Weak::upgrade).collect());
         }
-        drop(armed);
         touched
     }
 
-    /// Compares watches with what `view` holds: each key is read once, however many wait for it.
+    /// Compares watches with the values in `view`. Each key is read once, however many watches it has.
     pub(crate) fn compare<V: View>(touched: Touched, view: &V) {
         for (key, watches) in touched {
             match view.get(&key) {
                 Ok(value) => watches.iter().for_each(|watch| watch.compare(value.as_ref())),
-                // The reader finds out; a wake-up too many is allowed.
+                // The reader will find out. One wake-up too many is allowed.
                 Err(_) => watches.iter().for_each(|watch| watch.finish(Ok(()))),
             }
         }
     }
 
-    /// Fails every armed watch: the database closes.
+    /// Fails every armed watch, because the database closes.
     pub(crate) fn fail_all(&self, error: &Error) {
         let all: Vec<Arc<Watch>> = {
             let armed = std::mem::take(&mut *lock(&self.table.armed));

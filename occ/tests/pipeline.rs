@@ -491,13 +491,13 @@ fn transfers_keep_the_sum() {
 }
 
 #[test]
-fn who_begins_to_read_has_the_view_that_the_store_renewed() {
+fn a_transaction_reads_the_view_that_the_store_refreshed() {
     let (db, _, control) = open();
     put(&db, &[("a", "old")]);
     let earlier = db.begin().unwrap();
     assert_eq!(get(&earlier, "a").as_deref(), Some("old"));
     let rows = Map::from([("a".into(), "new".into())]);
-    *control.renewed.lock().unwrap() = Some(Arc::new(rows));
+    *control.refreshed.lock().unwrap() = Some(Arc::new(rows));
     for _ in 0..2 {
         assert_eq!(get(&db.begin().unwrap(), "a").as_deref(), Some("new"));
     }

@@ -13,7 +13,7 @@ use disk::wal::WalStore;
 use disk::{DiskOptions, DiskStore, OnDisk};
 use kv_api::{Bytes, Direction, Durability, Error, Result, error};
 use occ::OccDatabase;
-use occ::store::{ApplyError, Batch, Op, Store, View};
+use occ::store::{ApplyError, Batch, Store, View};
 use powercut::Rows;
 
 #[derive(Debug)]
@@ -57,13 +57,7 @@ impl Store for Tree {
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
         let mut rows = self.rows.lock().unwrap();
         let rows = Arc::make_mut(&mut rows);
-        for op in batch.ops {
-            match op {
-                Op::Set { key, value } => drop(rows.insert(key, value)),
-                Op::Clear { key } => drop(rows.remove(&key)),
-                Op::ClearRange { begin, end } => rows.retain(|key, _| *key < begin || *key >= end),
-            }
-        }
+        batch.apply_to(rows);
         Ok(())
     }
 

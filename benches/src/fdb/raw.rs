@@ -15,7 +15,7 @@ use futures_util::future::{Either, try_join_all};
 use kv_api::Direction;
 use model::{CreateOptions, Edit, GetOptions, Layer, LayerOptions};
 use occ::OccDatabase;
-use occ::store::Op;
+use occ::store::Batch;
 
 use super::edits;
 use crate::http::work::split;
@@ -23,7 +23,7 @@ use crate::http::work::split;
 /// A document's transaction: what it reads, then what it writes.
 struct Write {
     reads: Vec<RawRead>,
-    ops: Vec<Op>,
+    batches: Vec<Batch>,
 }
 
 /// The crate's side.
@@ -40,7 +40,7 @@ impl Raw {
     pub(super) async fn prepare(engine: FdbDatabase, prefix: String, stored: usize) -> Result<Raw> {
         let Recorded { database, writes, reads } = record(edits(1, stored)?).await?;
         let raw = Raw { engine, prefix: prefix.into_bytes().into(), reads };
-        raw.write_all(vec![vec![Write { reads: Vec::new(), ops: database }]]).await?;
+        raw.write_all(vec![vec![Write { reads: Vec::new(), batches: database }]]).await?;
         raw.write_all(split(writes, 16)).await?;
         Ok(raw)
     }
@@ -82,7 +82,7 @@ impl Raw {
 /// What documents come to in a store.
 struct Recorded {
     /// The rows of their database.
-    database: Vec<Op>,
+    database: Vec<Batch>,
     /// Writing each.
     writes: Vec<Write>,
     /// Reading each afterwards.
@@ -93,7 +93,7 @@ async fn record(edits: Vec<Edit>) -> Result<Recorded> {
     let (store, log) = Recording::new(MemStore::default());
     let layer = Layer::open(OccDatabase::over(store)?, LayerOptions::default()).await?;
     let documents = layer.create_database("bench", CreateOptions::default()).await?;
-    let database = log.take_batches().into_iter().flat_map(|batch| batch.ops).collect();
+    let database = log.take_batches();
     let ids: Vec<String> = edits.iter().map(|edit| edit.id.clone()).collect();
     let mut writes = Vec::with_capacity(edits.len());
     for edit in edits {
@@ -102,7 +102,7 @@ async fn record(edits: Vec<Edit>) -> Result<Recorded> {
         documents.put(edit).await?;
         let batches = log.take_batches();
         ensure!(batches.len() == 1, "a document is written in one transaction");
-        writes.push(Write { reads: log.take_reads(), ops: batches.into_iter().flat_map(|batch| batch.ops).collect() });
+        writes.push(Write { reads: log.take_reads(), batches });
     }
     forget_shared(&mut writes);
     let mut reads = Vec::with_capacity(ids.len());
@@ -118,11 +118,8 @@ async fn record(edits: Vec<Edit>) -> Result<Recorded> {
 /// makes them, to apply an atomic addition, and on a cluster nobody does.
 fn forget_shared(writes: &mut [Write]) {
     let set = |write: &Write| -> HashSet<Bytes> {
-        let keys = write.ops.iter().filter_map(|op| match op {
-            Op::Set { key, .. } => Some(key.clone()),
-            Op::Clear { .. } | Op::ClearRange { .. } => None,
-        });
-        keys.collect()
+        let rows = write.batches.iter().flat_map(Batch::rows);
+        rows.filter(|(_, value)| value.is_some()).map(|(key, _)| key.clone()).collect()
     };
     let [first, second, ..] = writes else { return };
     let shared: HashSet<Bytes> = set(first).intersection(&set(second)).cloned().collect();
@@ -135,12 +132,14 @@ async fn write_one(database: &Database, prefix: &[u8], write: &Write) -> FdbResu
     let mut transaction = database.create_trx()?;
     loop {
         std::hint::black_box(read_all(&transaction, prefix, &write.reads, false).await?);
-        for op in &write.ops {
-            match op {
-                Op::Set { key, value } => transaction.set(&[prefix, key].concat(), value),
-                Op::Clear { key } => transaction.clear(&[prefix, key].concat()),
-                Op::ClearRange { begin, end } => {
-                    transaction.clear_range(&[prefix, begin].concat(), &[prefix, end].concat());
+        for batch in &write.batches {
+            for (begin, end) in batch.clears().iter() {
+                transaction.clear_range(&[prefix, begin].concat(), &[prefix, end].concat());
+            }
+            for (key, value) in batch.rows() {
+                match value {
+                    Some(value) => transaction.set(&[prefix, key].concat(), value),
+                    None => transaction.clear(&[prefix, key].concat()),
                 }
             }
         }

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use futures_executor::block_on;
 use futures_util::future::try_join_all;
 use kv_api::{Database, Direction, Durability, RangeRequest, Read, Runner, Transaction};
-use occ::store::{Batch, Op, Store, View};
+use occ::store::{Batch, Store, View};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -110,8 +110,7 @@ struct Batches(i64);
 impl Batches {
     fn apply<S: Store>(&mut self, store: &S, rows: &[Row]) -> Result<()> {
         self.0 += 1;
-        let ops = rows.iter().map(|(key, value)| Op::Set { key: key.clone(), value: value.clone() }).collect();
-        match store.apply(Batch { version: self.0, ops }) {
+        match store.apply(Batch::of_rows(self.0, rows.iter().cloned())) {
             Ok(()) => Ok(()),
             Err(error) => anyhow::bail!("{error:?}"),
         }

@@ -3,7 +3,7 @@
 //! Each scenario asks which of a handful of keys, written by another, make the transaction fail.
 //! Source: `ReadYourWrites.actor.cpp` (`addConflictRange`, `updateConflictMap`), `WriteMap.cpp`.
 
-use kv_api::{KeySelector, MutationType, RangeRequest, Read, RowWrite, TransactionOption};
+use kv_api::{KeySelector, MutationType, RangeRequest, Read, TransactionOption};
 
 use crate::{Keyspace, Outcome, Space, Tx};
 
@@ -256,43 +256,6 @@ pub(crate) async fn only_the_next_write_is_without_conflict_range(s: Space) -> O
         Ok(())
     };
     assert_eq!(s.conflicts_of_writes(ROWS, "abcd", writes).await?, "c");
-    Ok(())
-}
-
-pub(crate) async fn rows_written_together_are_written_one_after_the_other(s: Space) -> Outcome {
-    let set = |key: &'static str, value: &'static str| RowWrite::set(key.into(), value.into());
-    let add =
-        |key: &'static str, operand: &'static str| RowWrite::atomic(MutationType::Add, key.into(), operand.into());
-    let writes = async |tx: &Tx| {
-        tx.write_rows([
-            set("a", "2"),
-            set("b", "2").unguarded(),
-            add("c", "\u{1}"),
-            add("d", "\u{1}").unguarded(),
-            set("b", "3").unguarded(),
-            add("a", "\u{1}").unguarded(),
-        ]);
-        assert_eq!(tx.get("b").await?, crate::expect::some("3"));
-        tx.set("e", "2");
-        tx.option(TransactionOption::NextWriteNoWriteConflictRange);
-        tx.write_rows([set("f", "2"), set("g", "2")]);
-        tx.set("h", "2");
-        Ok(())
-    };
-    assert_eq!(s.conflicts_of_writes(ROWS, "abcdefgh", writes).await?, "acegh");
-    let rows = [("a", "3"), ("b", "3"), ("c", "2"), ("d", "2"), ("e", "2"), ("f", "2"), ("g", "2"), ("h", "2")];
-    for (key, value) in rows {
-        assert_eq!(s.get(key).await?, crate::expect::some(value), "{key}");
-    }
-    Ok(())
-}
-
-pub(crate) async fn rows_written_together_that_are_too_large_fail_the_commit(s: Space) -> Outcome {
-    let tx = s.tx();
-    let long = "x".repeat(100_001);
-    tx.write_rows([RowWrite::set("b".into(), "2".into()), RowWrite::set("c".into(), long.into())]);
-    crate::expect::fails(tx.commit().await, kv_api::error::VALUE_TOO_LARGE);
-    assert_eq!(s.get("b").await?, None);
     Ok(())
 }
 

@@ -1,13 +1,12 @@
-//! The log on the disk: what was committed and is not in the store below yet.
+//! The log on the disk: what was committed and is not flushed to the store below yet.
 //!
-//! Two files take turns: while the store below takes what is in one, commits go to the other. A file that
-//! is used again is written over from its beginning, so that after the first round a sync has no blocks to
-//! place and no length to note.
+//! Two files take turns. While the runs of one are flushed, commits go to the other. A file is overwritten from
+//! its beginning, so that after the first round a sync allocates no blocks and updates no length.
 //!
 //! ```text
 //!   0              8              16             24
 //!   ├──────────────┼──────────────┼──────────────┼────────┬────────┬────────┬─
-//!   │ "occ log2"   │ salt         │ checksum     │ record │ record │ record │ what is left of an earlier
+//!   │ "occ log2"   │ salt         │ checksum     │ record │ record │ record │ the rest of an earlier
 //!   ├──────────────┴──────────────┴──────────────┼────────┴────────┴────────┴─ round, or zeros
 //!     the head, the same in both files
 //!
@@ -18,27 +17,27 @@
 //!   ├──────────────┴──────────────┴──────────────┴──────────────┴──────────────┴──────────────┴─ (`run`)
 //! ```
 //!
-//! Numbers are big-endian. The salt is chosen when the log is begun, and nobody can foresee it, so that no value
-//! that is written can look like a record. Each turn is a round; rounds are counted. A record counts when its
-//! checksum is right, its salt is the log's, and its previous version is that of the record before it. So what is
-//! left of an earlier round ends the log, and so does a record that was being written.
+//! Numbers are big-endian. The salt is chosen at random when the log is begun, so that no written value can
+//! look like a record. Each turn is a round, and rounds are counted. A record is valid if its checksum is
+//! right, its salt is the log's, and its previous version is that of the record before it. So the rest of an
+//! earlier round ends the log, and so does a record that was not written completely.
 //!
 //! Invariants:
 //!
-//! * The heads, and the files' names, are synced before the first record is written. If one is damaged, the other has
-//!   the salt.
-//! * A record is written when those before it are synced. So a record behind the end of the log, with the
-//!   log's salt and newer than the data below, means damage: what is between was lost. The log is refused then,
+//! * The heads and the files' names are synced before the first record is written. If one head is damaged, the
+//!   other has the salt.
+//! * A record is written after those before it are synced. So a record behind the end of the log, with the
+//!   log's salt and newer than the data below, means damage: what lies between was lost. Such a log is refused
 //!   and left as it is.
-//! * What a log says is in the store below, and synced there, before a file of it is emptied or written over.
-//!   Opened after a crash, all of it is applied to the store again, though part of it may be there: if a sync of
-//!   the store had failed before the crash, Linux shows pages that are not on the disk.
-//! * A sync that failed is not repeated: see [`WalStore`](super::WalStore).
+//! * The records of a file are flushed and synced below before the file is emptied or overwritten. After a
+//!   crash all of the log is applied again, even if the store has part of it: if a sync of the store failed
+//!   before the crash, Linux shows pages that are not on the disk.
+//! * A failed sync is not retried: see [`WalStore`](super::WalStore).
 //!
-//! The former format had no head: the log's salt was the first record's, another one in each round.
+//! The former format had no head: the salt was in the first record, and changed in each round.
 //!
-//! Sources: FoundationDB's `fdbserver/DiskQueue.actor.cpp`, which has two files too; SQLite's write-ahead log for
-//! the salt; Rebello et al., "Can Applications Recover from fsync Failures?" (ATC 2020).
+//! Sources: FoundationDB's `fdbserver/DiskQueue.actor.cpp`, which has two files too; SQLite's write-ahead log
+//! for the salt; Rebello et al., "Can Applications Recover from fsync Failures?" (ATC 2020).
 
 use std::fs::{File, OpenOptions};
 use std::hash::{BuildHasher, RandomState};
@@ -55,28 +54,28 @@ use crate::folder::{io_error, sync_folder};
 /// Bytes before a record's run.
 pub(crate) const HEAD: usize = 48;
 
-/// A file begins with it, unless it is of the former format.
+/// First bytes of a file of the current format.
 const MAGIC: [u8; 8] = *b"occ log2";
 
 /// Bytes before the first record.
 pub(super) const FILE_HEAD: usize = 24;
 
-/// Zeros are written so far ahead, and synced with the record that needs the room.
+/// Zeros written ahead of the records, and synced with the record that needs the room.
 const AHEAD: usize = 1 << 20;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Log {
     files: [LogFile; 2],
-    /// The file that is written.
+    /// Index of the file that is being written.
     turn: usize,
     round: u64,
     salt: u64,
     position: u64,
-    /// The version of the newest record.
+    /// Version of the newest record.
     version: i64,
     synced: bool,
-    /// Why a sync failed, if one has.
+    /// Error of the first failed sync.
     failed: Option<Error>,
 }
 
@@ -84,7 +83,7 @@ pub(crate) struct Log {
 struct LogFile {
     file: File,
     path: PathBuf,
-    /// As far as it has bytes on the disk.
+    /// Bytes of the file, records and zeros.
     length: u64,
     unsynced: bool,
 }
@@ -100,9 +99,9 @@ fn paths(folder: &Path) -> [PathBuf; 2] {
     [folder.join("log.0"), folder.join("log.1")]
 }
 
-/// The runs in the logs of `folder`, and the version that they lead to: those that lead from `version` on, and before
-/// them those that lead to it, as far as they are there. None when the store below is newer than its log. Changes
-/// nothing. 1522 for damage.
+/// Reads the log of `folder`, over a store at `version`. Returns the runs that lead to the log's newest
+/// version, from before `version` if they are there, and that version. No runs if the store is newer than its
+/// log. Changes nothing. 1522 if the log is damaged.
 pub(crate) fn recover(folder: &Path, version: i64) -> Result<(Vec<Run>, i64)> {
     let mut files = Vec::new();
     for path in paths(folder) {
@@ -156,8 +155,8 @@ fn damaged(path: &Path, what: &str) -> Error {
         .with_context(format!("the log {} is damaged: it {what}; restore the folder from a backup", path.display()))
 }
 
-/// The records that count from `begin` on, and the round of the first. None behind their end may be newer than
-/// `version`. An earlier round may be there, which is being written over and is in the store below.
+/// The valid records from `begin` on, and the round of the first. 1522 if a record newer than `version` follows
+/// after their end. Older ones may: an earlier round that is being overwritten, and was flushed.
 fn read(bytes: &Bytes, begin: usize, salt: &[u8], version: i64, path: &Path) -> Result<(u64, Vec<Record>)> {
     let mut records: Vec<Record> = Vec::new();
     let mut at = begin;
@@ -179,7 +178,7 @@ fn read(bytes: &Bytes, begin: usize, salt: &[u8], version: i64, path: &Path) -> 
     Ok((round, records))
 }
 
-/// The record that begins at `at`, if it counts, and where it ends.
+/// The record at `at` and its end, if the record is valid.
 fn record_at(bytes: &Bytes, at: usize, salt: &[u8]) -> Option<(Record, usize)> {
     let head = bytes.get(at..at.checked_add(HEAD)?)?;
     let number = |place: usize| head[place * 8..].first_chunk::<8>().map_or(0, |eight| u64::from_be_bytes(*eight));
@@ -196,10 +195,10 @@ fn checksum(bytes: &[u8]) -> u64 {
 }
 
 impl Log {
-    /// An empty log in `folder`, that goes on from `version`. What was in it must be in the store below, and
-    /// synced. `synced`: a sync reaches the disk.
+    /// Begins an empty log that goes on from `version`. What was in it must be flushed and synced below.
+    /// `synced`: syncs reach the disk.
     ///
-    /// Its files are new ones: where a sync of the former ones failed, or of their names, no later sync makes them
+    /// Its files are new: after a failed sync of the former ones, or of their names, no later sync makes those
     /// durable.
     pub(crate) fn begin(folder: &Path, version: i64, synced: bool) -> Result<Self> {
         let salt = salt();
@@ -232,7 +231,7 @@ impl Log {
         Ok(Log { files, turn: 0, round: 1, salt, position: FILE_HEAD as u64, version, synced, failed: None })
     }
 
-    /// Appends a record of a run that has [`HEAD`] bytes before it. After an error the log is as it was.
+    /// Appends a record. Its run comes after [`HEAD`] bytes. After an error the log is as it was.
     pub(crate) fn append(&mut self, version: i64, record: &mut [u8]) -> Result<()> {
         let length = (record.len() - HEAD) as u64;
         let numbers = [self.round, self.salt, self.version as u64, version as u64, length];
@@ -248,7 +247,7 @@ impl Log {
         self.position += record.len() as u64;
         self.version = version;
         if self.position > *length {
-            // Without the room ahead a sync takes longer, and that is all.
+            // Without the zeros ahead a sync takes longer, nothing else.
             *length = self.position;
             if self.synced && file.write_all(&vec![0; AHEAD]).is_ok() {
                 *length += AHEAD as u64;
@@ -257,8 +256,8 @@ impl Log {
         Ok(())
     }
 
-    /// Makes what was appended durable. When that has failed once, it fails for ever: what is written to these files
-    /// later may come to lie behind what never reached the disk.
+    /// Makes the appended records durable. After one failure it always fails: later records may come behind
+    /// some that never reached the disk.
     pub(crate) fn sync(&mut self) -> Result<()> {
         for LogFile { file, path, unsynced, .. } in &mut self.files {
             if let Some(error) = &self.failed {
@@ -273,14 +272,14 @@ impl Log {
         self.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// Goes on in the other file, whose records are in the store below, and synced.
-    pub(crate) fn take_turns(&mut self) {
+    /// Continues in the other file, whose records are flushed and synced below.
+    pub(crate) fn switch_files(&mut self) {
         self.turn = 1 - self.turn;
         self.round += 1;
         self.position = FILE_HEAD as u64;
     }
 
-    /// Empties the files, for good: everything is in the store below, and synced.
+    /// Empties both files, when everything is flushed and synced below.
     pub(crate) fn clear(&mut self) -> Result<()> {
         for LogFile { file, path, length, .. } in &mut self.files {
             file.set_len(0).map_err(|cause| io_error(format!("cannot empty {}", path.display()), &cause))?;

@@ -1,49 +1,48 @@
-//! A store that answers for commits by a log, and brings them to the store below later, many at a time.
+//! A write-ahead log and sorted runs in memory, in front of a store to which commits are expensive.
 //!
 //! ```text
-//!                      ┌ append, sync ─► log        what was committed and is not below yet
+//!                      ┌ append, sync ─► log        what was committed and not flushed yet
 //!   apply(batch) ─► run
-//!                      └ runs in memory ─ many at a time, sorted, on a thread of their own ─► store below
+//!                      └ runs in memory ─ flushed together, in key order, by a thread ─► store below
 //!
-//!   runs    │ frozen: on their way below │ active: merged as they come │
-//!   log     │ one file                   │ the other file              │
+//!   runs    │ frozen: being flushed       │ active: merged as they come │
+//!   log     │ one file                    │ the other file              │
 //! ```
 //!
-//! A tree on the disk copies pages for each commit; a log appends. So a synced commit costs one short write
-//! and one sync, and the tree takes what many commits changed in one go, in the order of keys: each page
-//! is written once for all of them. Reads look at the runs first, then below. It is how FoundationDB's own
-//! storage servers work: the log answers for the last seconds, which are in memory, and the store lags behind.
+//! A tree on the disk copies pages for each commit; a log appends. With the log a synced commit costs one short
+//! write and one sync. A flush gives the tree the changes of many commits at once, in key order, so that each
+//! page is written once for all of them. Reads look at the runs first, then at the store below. FoundationDB's
+//! storage servers work like this: the log answers for the last seconds, which are in memory.
 //!
 //! Invariants:
 //!
-//! * A batch is in the log before it can be read, and synced before anyone hears of it (the durability of a
-//!   process alone has no log).
-//! * The store below is as of one version, and what came after it is in the log, without a gap. What is
-//!   below is synced before its log is written over.
-//! * A view holds its runs and its snapshot of the store below together: a flush changes what both hold, and
-//!   no view.
-//! * The log is empty when a store has been opened, and when it has been closed. What a crash left in it is applied
-//!   below, all of it, and synced, whatever the store says that it has.
+//! * A batch is in the log before it can be read, and synced before its commits are answered. (There is no log
+//!   for the durability of a process.)
+//! * The store below holds everything up to one version. The log has everything after it, without a gap. What
+//!   was flushed is synced before its log file is overwritten.
+//! * A view has its runs and its snapshot of the store below, taken together. A flush changes no view.
+//! * The log is empty after a store was opened, and after it was closed. What a crash left in the log is
+//!   applied to the store below, all of it, and synced, whatever the store has already.
 //!
-//! A flush that fails is tried again, from the first row to the sync; commits fail with its error meanwhile, and
-//! lose nothing. A sync of the log that fails is not tried again: Linux takes what it should have written for clean.
-//! All that is in memory is flushed below instead, and a new log begun. If that fails too, the commit's outcome is
-//! unknown.
+//! A failed flush is retried, from the first row to the sync. Meanwhile commits fail with its error and lose
+//! nothing. A failed sync of the log is not retried, because Linux marks the unwritten pages as clean. Instead
+//! everything in memory is flushed and a new log begun. If that fails too, the commit's outcome is unknown.
 
 mod log;
 mod run;
 mod view;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use kv_api::{Durability, Result};
+use parking_lot::{Condvar, Mutex};
 
 use self::log::Log;
-use self::run::{Draft, Run};
+use self::run::{Run, RunBuilder};
 pub use self::view::{WalRange, WalView};
 use crate::folder::io_error;
 use crate::on_disk::{DiskStore, older};
@@ -52,27 +51,27 @@ use crate::synced::Synced;
 use occ::last_version;
 use occ::store::{ApplyError, Batch, Store};
 
-/// From so many bytes on, what is active is taken below: this part of the cache, within these bounds.
-const FLUSH_PART: u64 = 14;
-const LEAST_FLUSH_BYTES: u64 = 16 << 10;
-const MOST_FLUSH_BYTES: u64 = 8 << 20;
+/// Size at which active runs are flushed: this part of the cache, within these bounds.
+const CACHE_PART: u64 = 14;
+const MIN_FLUSH_BYTES: u64 = 16 << 10;
+const MAX_FLUSH_BYTES: u64 = 8 << 20;
 
-/// With so many times that active, and others still on their way below, a commit waits.
-const STALL: usize = 3;
+/// While a flush is running, a commit waits when the active runs have this many times that size.
+const STALL_FACTOR: usize = 3;
 
-/// When no batch has come for so long, what is active is taken below, however little it is.
-const LINGER: Duration = Duration::from_secs(1);
+/// Active runs of any size are flushed when no batch has come for this long.
+const IDLE_FLUSH: Duration = Duration::from_secs(1);
 
-/// How long after a flush that failed it is tried again.
-const RETRY: Duration = Duration::from_secs(1);
+/// Pause before a failed flush is retried.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// So many runs of about one size become one.
-const TOGETHER: usize = 4;
+/// Number of runs of about one size that are merged.
+const MERGED_RUNS: usize = 4;
 
 /// See the [module](self).
 pub struct WalStore<S: DiskStore> {
     inner: Arc<Inner<S>>,
-    /// Takes runs below, from the first batch on.
+    /// The thread that flushes, started by the first batch.
     flusher: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -86,27 +85,27 @@ struct Inner<S: DiskStore> {
     below: S,
     folder: PathBuf,
     flush_bytes: usize,
-    /// Of a store whose commits outlive the process.
+    /// `None` if commits need not outlive the process.
     log: Mutex<Option<Log>>,
     state: Mutex<State<S::View>>,
-    /// Counted under the state's lock, and looked at without it.
+    /// Number of flushes. Written under the state's lock and read without it.
     flushes: AtomicU64,
     changed: Condvar,
 }
 
 struct State<V> {
-    /// Oldest first.
+    /// All runs, oldest first.
     runs: Arc<[Arc<Run>]>,
-    /// So many of them are on their way below.
+    /// Number of frozen runs. The others are active.
     frozen: usize,
-    /// The bytes of the others, which are active.
+    /// Bytes of the active runs.
     active_bytes: usize,
-    /// The version of the newest run.
+    /// Version of the newest run.
     version: i64,
-    /// The version of the newest frozen run.
+    /// Version of the newest frozen run.
     frozen_version: i64,
     below: V,
-    /// Why the last flush failed.
+    /// Error of the last flush, if it failed.
     failed: Option<kv_api::Error>,
     stopped: bool,
 }
@@ -116,14 +115,14 @@ impl<V> State<V> {
         &self.runs[self.frozen..]
     }
 
-    /// Adds a run, and makes one of those at the end that are of about one size: so there are few, and
-    /// each row is copied a few times.
+    /// Adds a run, and merges the last runs if they are of about one size. So there are few runs, and each row
+    /// is copied a few times.
     fn push(&mut self, run: Run) -> Result<()> {
-        let class = |run: &Arc<Run>| run.size().max(1).ilog2() / TOGETHER.ilog2();
+        let class = |run: &Arc<Run>| run.size().max(1).ilog2() / MERGED_RUNS.ilog2();
         let mut runs = self.runs.to_vec();
         self.active_bytes += run.size();
         runs.push(Arc::new(run));
-        while let Some(from) = runs.len().checked_sub(TOGETHER).filter(|from| *from >= self.frozen) {
+        while let Some(from) = runs.len().checked_sub(MERGED_RUNS).filter(|from| *from >= self.frozen) {
             if class(&runs[from]) > runs[from + 1..].iter().map(class).max().unwrap_or(0) {
                 break;
             }
@@ -137,39 +136,18 @@ impl<V> State<V> {
 }
 
 impl<S: DiskStore> Inner<S> {
-    fn state(&self) -> MutexGuard<'_, State<S::View>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn view(&self, state: &State<S::View>) -> WalView<S::View> {
         let (runs, below) = (state.runs.clone(), state.below.clone());
         WalView { runs, below, version: state.version, flushes: self.flushes.load(Ordering::Relaxed) }
     }
 
-    fn log(&self) -> MutexGuard<'_, Option<Log>> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn wait<'a>(&self, state: MutexGuard<'a, State<S::View>>) -> MutexGuard<'a, State<S::View>> {
-        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn wait_for<'a>(
-        &self,
-        state: MutexGuard<'a, State<S::View>>,
-        time: Duration,
-    ) -> (MutexGuard<'a, State<S::View>>, bool) {
-        let (state, outcome) = self.changed.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner);
-        (state, outcome.timed_out())
-    }
-
-    /// Makes what is active frozen, unless something is, or nothing is active.
+    /// Freezes the active runs, if there are any and no others are frozen.
     fn freeze(&self) {
-        let mut log = self.log();
-        let mut state = self.state();
+        let mut log = self.log.lock();
+        let mut state = self.state.lock();
         if state.frozen == 0 && !state.runs.is_empty() {
             if let Some(log) = log.as_mut() {
-                log.take_turns();
+                log.switch_files();
             }
             state.frozen = state.runs.len();
             state.frozen_version = state.version;
@@ -178,23 +156,22 @@ impl<S: DiskStore> Inner<S> {
         }
     }
 
-    /// Takes what is frozen below.
+    /// Flushes the frozen runs to the store below.
     fn flush(&self) -> Result<()> {
         let (runs, version) = {
-            let state = self.state();
+            let state = self.state.lock();
             (state.runs[..state.frozen].to_vec(), state.frozen_version)
         };
         let below = caught("a flush", || {
-            let ops = match runs.as_slice() {
-                [run] => run.ops(),
-                runs => Run::merged(runs)?.ops(),
+            let batch = match runs.as_slice() {
+                [run] => run.batch(version),
+                runs => Run::merged(runs)?.batch(version),
             };
-            let applied = self.below.apply(Batch { version, ops });
-            applied.map_err(|(ApplyError::NothingApplied(error) | ApplyError::Unknown(error))| error)?;
+            self.below.apply(batch).map_err(ApplyError::into_error)?;
             self.below.sync()?;
             self.below.view()
         });
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let outcome = match below {
             Ok(view) => {
                 state.runs = state.active().into();
@@ -205,7 +182,7 @@ impl<S: DiskStore> Inner<S> {
                 Ok(())
             }
             Err(error) => {
-                // The first one has the cause; a store may only say of later ones that it has failed before.
+                // The first error has the cause. A store may say of later ones only that it failed before.
                 state.failed.get_or_insert_with(|| error.clone());
                 Err(error)
             }
@@ -214,39 +191,38 @@ impl<S: DiskStore> Inner<S> {
         outcome
     }
 
-    /// What the flusher's thread does.
+    /// The flusher thread.
     fn run(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         while !state.stopped {
             if state.frozen > 0 {
                 drop(state);
                 let outcome = self.flush();
-                state = self.state();
+                state = self.state.lock();
                 if outcome.is_err() && !state.stopped {
-                    state = self.wait_for(state, RETRY).0;
+                    self.changed.wait_for(&mut state, RETRY_PAUSE);
                 }
             } else if state.runs.is_empty() {
-                state = self.wait(state);
+                self.changed.wait(&mut state);
             } else {
                 let version = state.version;
-                let (waited, lingered) = self.wait_for(state, LINGER);
-                state = waited;
-                if lingered && !state.stopped && state.version == version {
+                let is_idle = self.changed.wait_for(&mut state, IDLE_FLUSH).timed_out();
+                if is_idle && !state.stopped && state.version == version {
                     drop(state);
                     self.freeze();
-                    state = self.state();
+                    state = self.state.lock();
                 }
             }
         }
     }
 
-    /// A sync of the log has failed. It is not tried again: Linux takes what it should have written for clean, and says
-    /// that a second sync went well. All that is in memory is flushed to the store below instead, and a new
-    /// log begun. Called between `apply` and the next one, so no run is added meanwhile.
-    fn begin_log_again(&self) -> Result<()> {
+    /// Begins a new log after a failed sync, which is not retried: Linux marks the unwritten pages as clean and
+    /// reports success. Everything in memory is flushed first. Called between `apply` and the next one, so no
+    /// run is added meanwhile.
+    fn restart_log(&self) -> Result<()> {
         loop {
             self.freeze();
-            let state = self.state();
+            let mut state = self.state.lock();
             if let Some(error) = &state.failed {
                 return Err(error.clone());
             }
@@ -254,32 +230,32 @@ impl<S: DiskStore> Inner<S> {
                 break;
             }
             if state.frozen > 0 {
-                drop(self.wait(state));
+                self.changed.wait(&mut state);
             }
         }
-        let version = self.state().version;
-        let mut log = self.log();
+        let version = self.state.lock().version;
+        let mut log = self.log.lock();
         *log = Some(Log::begin(&self.folder, version, true)?);
         Ok(())
     }
 
     /// Waits until another batch may be applied.
     fn make_room(&self) -> Result<()> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         loop {
             if let Some(error) = &state.failed {
                 return Err(error.clone());
             }
-            let most = if state.frozen > 0 { STALL * self.flush_bytes } else { self.flush_bytes };
+            let most = if state.frozen > 0 { STALL_FACTOR * self.flush_bytes } else { self.flush_bytes };
             if state.active_bytes < most {
                 return Ok(());
             }
             if state.frozen > 0 {
-                state = self.wait(state);
+                self.changed.wait(&mut state);
             } else {
                 drop(state);
                 self.freeze();
-                state = self.state();
+                state = self.state.lock();
             }
         }
     }
@@ -291,9 +267,9 @@ impl<S: DiskStore> WalStore<S> {
         &self.inner.below
     }
 
-    /// Without a thread, what is to go below goes on the caller's.
+    /// Starts the flusher, if it is not running.
     fn start_flusher(&self) -> Result<()> {
-        let mut flusher = self.flusher.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut flusher = self.flusher.lock();
         if flusher.is_none() {
             let inner = self.inner.clone();
             let thread = std::thread::Builder::new().name("occ-flusher".into()).spawn(move || inner.run());
@@ -304,11 +280,11 @@ impl<S: DiskStore> WalStore<S> {
     }
 
     fn stop_flusher(&self) {
-        self.inner.state().stopped = true;
+        self.inner.state.lock().stopped = true;
         self.inner.changed.notify_all();
-        let thread = self.flusher.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self.flusher.lock().take();
         if let Some(thread) = thread {
-            // What it could not take below is in the log.
+            // What it did not flush is in the log.
             let _ = thread.join();
         }
     }
@@ -329,7 +305,7 @@ impl<S: DiskStore> DiskStore for WalStore<S> {
     fn open(folder: &Path, cache_bytes: u64, durability: Durability) -> Result<Self> {
         let below = S::open(folder, cache_bytes, durability)?;
         let (runs, version) = log::recover(folder, last_version(&below.view()?)?)?;
-        // Before anything is changed: what is left of a damaged log may be all there is.
+        // Checked before anything is changed: a damaged log may be all that is left.
         let cannot_read =
             |cause| io_error(format!("cannot read the side file `synced` in {}", folder.display()), &cause);
         let once = Synced::open(&folder.join("synced")).and_then(|mut synced| synced.read()).map_err(cannot_read)?;
@@ -338,8 +314,7 @@ impl<S: DiskStore> DiskStore for WalStore<S> {
         }
         if !runs.is_empty() {
             let runs: Vec<Arc<Run>> = runs.into_iter().map(Arc::new).collect();
-            let applied = below.apply(Batch { version, ops: Run::merged(&runs)?.ops() });
-            applied.map_err(|(ApplyError::NothingApplied(error) | ApplyError::Unknown(error))| error)?;
+            below.apply(Run::merged(&runs)?.batch(version)).map_err(ApplyError::into_error)?;
             below.sync()?;
         }
         let log = match durability {
@@ -356,7 +331,7 @@ impl<S: DiskStore> DiskStore for WalStore<S> {
             failed: None,
             stopped: false,
         };
-        let flush_bytes = (cache_bytes / FLUSH_PART).clamp(LEAST_FLUSH_BYTES, MOST_FLUSH_BYTES) as usize;
+        let flush_bytes = (cache_bytes / CACHE_PART).clamp(MIN_FLUSH_BYTES, MAX_FLUSH_BYTES) as usize;
         let (log, state) = (Mutex::new(log), Mutex::new(state));
         let (folder, flushes, changed) = (folder.to_owned(), AtomicU64::new(0), Condvar::new());
         let inner = Inner { below, folder, flush_bytes, log, state, flushes, changed };
@@ -368,32 +343,31 @@ impl<S: DiskStore> Store for WalStore<S> {
     type View = WalView<S::View>;
 
     fn view(&self) -> Result<Self::View> {
-        Ok(self.inner.view(&self.inner.state()))
+        Ok(self.inner.view(&self.inner.state.lock()))
     }
 
-    /// Once a flush has taken runs of the view below: they are neither searched nor kept any more. Nobody waits
-    /// for it.
-    fn renewed(&self, view: &Self::View) -> Option<Self::View> {
+    /// After a flush: the new view no longer searches and keeps the flushed runs. Does not wait for the lock.
+    fn refreshed(&self, view: &Self::View) -> Option<Self::View> {
         if view.runs.is_empty() || view.flushes == self.inner.flushes.load(Ordering::Acquire) {
             return None;
         }
-        let state = self.inner.state.try_lock().ok()?;
+        let state = self.inner.state.try_lock()?;
         (state.version == view.version).then(|| self.inner.view(&state))
     }
 
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
-        let Batch { version, ops } = batch;
+        let version = batch.version();
         let ready = self.start_flusher().and_then(|()| self.inner.make_room());
-        let draft = ready.and_then(|()| Draft::of(ops, log::HEAD));
-        let mut draft = draft.map_err(ApplyError::NothingApplied)?;
-        // Held until the run is active: what is frozen and its log change together.
-        let mut log = self.inner.log();
+        let record = ready.and_then(|()| RunBuilder::of(&batch, log::HEAD));
+        let mut record = record.map_err(ApplyError::NothingApplied)?;
+        // The lock is held until the run is active: runs and their log file are frozen together.
+        let mut log = self.inner.log.lock();
         if let Some(log) = log.as_mut() {
-            log.append(version, &mut draft.bytes).map_err(ApplyError::NothingApplied)?;
+            log.append(version, &mut record.bytes).map_err(ApplyError::NothingApplied)?;
         }
-        let mut state = self.inner.state();
+        let mut state = self.inner.state.lock();
         let first = state.runs.is_empty();
-        state.push(draft.run()).map_err(ApplyError::Unknown)?;
+        state.push(record.run()).map_err(ApplyError::Unknown)?;
         state.version = version;
         if first {
             self.inner.changed.notify_all();
@@ -402,8 +376,8 @@ impl<S: DiskStore> Store for WalStore<S> {
     }
 
     fn sync(&self) -> Result<()> {
-        let outcome = self.inner.log().as_mut().map_or(Ok(()), Log::sync);
-        outcome.or_else(|error| self.inner.begin_log_again().map_err(|_| error))
+        let outcome = self.inner.log.lock().as_mut().map_or(Ok(()), Log::sync);
+        outcome.or_else(|error| self.inner.restart_log().map_err(|_| error))
     }
 
     fn durability(&self) -> Durability {
@@ -418,13 +392,13 @@ impl<S: DiskStore> Store for WalStore<S> {
         self.stop_flusher();
         loop {
             self.inner.freeze();
-            if self.inner.state().frozen == 0 {
+            if self.inner.state.lock().frozen == 0 {
                 break;
             }
             self.inner.flush()?;
         }
         self.inner.below.close()?;
-        self.inner.log().as_mut().map_or(Ok(()), Log::clear)
+        self.inner.log.lock().as_mut().map_or(Ok(()), Log::clear)
     }
 }
 

@@ -1,85 +1,67 @@
-//! Sorted changes in one piece of memory, as they are in the log too.
+//! A run: sorted changes in one piece of memory. The log holds the same bytes.
 //!
 //! ```text
 //!   clears  rows │ clear: begin, end … │ row: key length, value length, key, value … in key order
 //!   ───── 4 bytes big-endian each ─────                 └ ABSENT: the key is removed
 //! ```
 //!
-//! The clears come first in effect: a row of the run lies over them. So one search in a run tells what it
-//! knows of a key, and a run over another is one run again.
+//! A run clears ranges first, then writes rows. So one search in a run tells what it does to a key, and two
+//! runs merge into one.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use kv_api::{Error, Result, error};
 
-use occ::settle::{Point, settle};
-use occ::store::Op;
+use occ::store::Batch;
 use occ::{KeyRange, RangeSet};
 
-/// In place of a value's length: the key is removed.
+/// Stands for a value's length when the key is removed.
 const ABSENT: u32 = u32::MAX;
 
-/// Of the lengths before a row's key.
+/// Bytes of the two lengths before a row's key.
 const ROW_HEAD: usize = 8;
 
-/// So many runs are merged at once. For each row, a merge looks at every run.
-const AT_ONCE: usize = 16;
+/// Largest number of runs merged at once. A merge looks at every run for each row.
+const MAX_MERGED: usize = 16;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Run {
     bytes: Bytes,
-    /// Where the rows begin.
+    /// The offset of each row.
     rows: Vec<u32>,
     clears: RangeSet,
 }
 
-/// What a run knows of a key.
+/// What a run does to a key.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Known<'r> {
-    /// Nothing: what lies below decides.
+pub(crate) enum Found<'r> {
+    /// Nothing: older runs or the store below decide.
     Nothing,
-    /// The key has this value, or none.
+    /// It sets the key to a value, or removes it.
     Value(Option<&'r [u8]>),
 }
 
-/// A run on its way into memory: behind as many bytes of zeros as were asked for.
+/// A run that is being written, after a number of zero bytes that the caller asked for.
 #[derive(Debug)]
-pub(crate) struct Draft {
+pub(crate) struct RunBuilder {
     pub(crate) bytes: Vec<u8>,
     rows: Vec<u32>,
     clears: RangeSet,
-    /// Where the counts are.
+    /// Offset of the two counts.
     head: usize,
 }
 
-impl Draft {
-    /// The run of a batch, in effect in its order.
-    pub(crate) fn of(ops: Vec<Op>, head: usize) -> Result<Self> {
-        let mut points = Vec::with_capacity(ops.len());
-        let mut cleared: Vec<(usize, KeyRange)> = Vec::new();
-        let mut size = 0;
-        for (place, op) in ops.into_iter().enumerate() {
-            let (key, value) = match op {
-                Op::Set { key, value } => (key, Some(value)),
-                Op::Clear { key } => (key, None),
-                Op::ClearRange { begin, end } => {
-                    cleared.push((place, KeyRange { begin, end }));
-                    continue;
-                }
-            };
-            size += ROW_HEAD + key.len() + value.as_ref().map_or(0, Bytes::len);
-            points.push(Point { key, value, place });
+impl RunBuilder {
+    /// The run of a batch.
+    pub(crate) fn of(batch: &Batch, head: usize) -> Result<Self> {
+        let size = batch.rows().map(|(key, value)| ROW_HEAD + key.len() + value.map_or(0, Bytes::len)).sum();
+        let mut run = RunBuilder::begin(batch.clears().clone(), head, size, batch.row_count());
+        for (key, value) in batch.rows() {
+            run.push(key, value.map(Bytes::as_ref))?;
         }
-        settle(&mut points, &cleared);
-        let mut clears = RangeSet::default();
-        cleared.into_iter().for_each(|(_, range)| clears.insert(range));
-        let mut draft = Draft::begin(clears, head, size, points.len());
-        for Point { key, value, .. } in &points {
-            draft.push(key, value.as_deref())?;
-        }
-        draft.finish()
+        run.finish()
     }
 
     fn begin(clears: RangeSet, head: usize, size: usize, rows: usize) -> Self {
@@ -90,7 +72,7 @@ impl Draft {
             bytes.extend_from_slice(&(key.len() as u32).to_be_bytes());
             bytes.extend_from_slice(key);
         }
-        Draft { bytes, rows: Vec::with_capacity(rows), clears, head }
+        RunBuilder { bytes, rows: Vec::with_capacity(rows), clears, head }
     }
 
     fn push(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
@@ -109,7 +91,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Takes rows as they are in another run.
+    /// Copies rows of another run.
     fn copy(&mut self, run: &Run, places: std::ops::Range<usize>) {
         let from = run.rows[places.start];
         let to = run.rows.get(places.end).map_or(run.bytes.len(), |end| *end as usize);
@@ -128,7 +110,7 @@ impl Draft {
         Ok(self)
     }
 
-    /// The run.
+    /// The finished run.
     pub(crate) fn run(self) -> Run {
         Run { bytes: self.bytes.into(), rows: self.rows, clears: self.clears }
     }
@@ -139,7 +121,7 @@ fn too_large() -> Error {
 }
 
 impl Run {
-    /// The run that `bytes` hold, as a draft of theirs wrote it; 1522 where they do not hold one.
+    /// Reads a run; 1522 if `bytes` do not hold one.
     pub(crate) fn decode(bytes: Bytes) -> Result<Self> {
         let damaged = || Error::new(error::FILE_CORRUPT).with_context("a record of the log is damaged");
         let number = |at: usize| -> Option<u32> {
@@ -177,11 +159,11 @@ impl Run {
         if ordered { Ok(run) } else { Err(damaged()) }
     }
 
-    /// One run that does what these do one after the other.
+    /// Merges runs, oldest first, into one with the same effect.
     pub(crate) fn merged(runs: &[Arc<Run>]) -> Result<Run> {
-        if runs.len() > AT_ONCE {
+        if runs.len() > MAX_MERGED {
             let merged: Result<Vec<Arc<Run>>> =
-                runs.chunks(AT_ONCE).map(|part| Run::merged(part).map(Arc::new)).collect();
+                runs.chunks(MAX_MERGED).map(|part| Run::merged(part).map(Arc::new)).collect();
             return Run::merged(&merged?);
         }
         let mut clears = RangeSet::default();
@@ -190,12 +172,12 @@ impl Run {
         }
         let (size, rows) =
             runs.iter().fold((0, 0), |(size, rows), run| (size + run.bytes.len(), rows + run.rows.len()));
-        let mut draft = Draft::begin(clears, 0, size, rows);
+        let mut merged = RunBuilder::begin(clears, 0, size, rows);
         let last_clear = runs.iter().rposition(|run| !run.clears.is_empty());
         let mut places = vec![0; runs.len()];
         let mut heads: Vec<Option<&[u8]>> = runs.iter().map(|run| run.key_at(0)).collect();
         loop {
-            // The newest of those with the least key, and the least key of the others.
+            // The newest run among those with the least key, and the least key of the others.
             let mut least: Option<(usize, &[u8])> = None;
             let mut next: Option<&[u8]> = None;
             for (at, key) in heads.iter().enumerate().filter_map(|(at, head)| Some((at, (*head)?))) {
@@ -225,36 +207,36 @@ impl Run {
                 for place in from..to {
                     let key = run.key(place);
                     if !runs[newest + 1..].iter().any(|run| run.clears(key)) {
-                        draft.copy(run, place..place + 1);
+                        merged.copy(run, place..place + 1);
                     }
                 }
             } else {
-                draft.copy(run, from..to);
+                merged.copy(run, from..to);
             }
             places[newest] = to;
             for (at, head) in heads.iter_mut().enumerate() {
                 *head = runs[at].key_at(places[at]);
             }
         }
-        Ok(draft.finish()?.run())
+        Ok(merged.finish()?.run())
     }
 
-    /// Rows and what removes one.
+    /// Number of rows, removals included.
     pub(crate) fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Bytes of memory, but for the clears'.
+    /// Bytes of memory, without the clears.
     pub(crate) fn size(&self) -> usize {
         self.bytes.len() + self.rows.len() * 4
     }
 
-    /// What is cleared below the rows.
+    /// The cleared ranges.
     pub(crate) fn cleared(&self) -> &RangeSet {
         &self.clears
     }
 
-    /// Whether what lies below is cleared at `key`.
+    /// Whether the run clears `key`.
     pub(crate) fn clears(&self, key: &[u8]) -> bool {
         !self.clears.is_empty() && self.clears.contains(key)
     }
@@ -263,13 +245,13 @@ impl Run {
         self.bytes[at..].first_chunk::<4>().map_or(0, |four| u32::from_be_bytes(*four))
     }
 
-    /// The row at a place below [`len`](Self::len), with its lengths.
+    /// The bytes of a row, with its lengths. `place` is below [`len`](Self::len).
     fn row(&self, place: usize) -> &[u8] {
         let end = self.rows.get(place + 1).map_or(self.bytes.len(), |end| *end as usize);
         &self.bytes[self.rows[place] as usize..end]
     }
 
-    /// The key at a place below [`len`](Self::len).
+    /// The key of a row. `place` is below [`len`](Self::len).
     pub(crate) fn key(&self, place: usize) -> &[u8] {
         let start = self.rows[place] as usize;
         &self.bytes[start + ROW_HEAD..start + ROW_HEAD + self.number(start) as usize]
@@ -283,22 +265,21 @@ impl Run {
         self.number(self.rows[place] as usize + 4) == ABSENT
     }
 
-    /// The value at a place below [`len`](Self::len).
+    /// The value of a row, or `None` for a removal. `place` is below [`len`](Self::len).
     pub(crate) fn value(&self, place: usize) -> Option<&[u8]> {
         let row = self.row(place);
         (!self.is_absent(place)).then(|| &row[ROW_HEAD + self.key(place).len()..])
     }
 
-    /// The row at a place below [`len`](Self::len), unless it removes its key: a part of the run, which lives as
-    /// long.
-    pub(crate) fn shared(&self, place: usize) -> Option<(Bytes, Bytes)> {
+    /// The key and value of a row, sharing the run's memory; `None` for a removal.
+    pub(crate) fn row_bytes(&self, place: usize) -> Option<(Bytes, Bytes)> {
         let start = self.rows[place] as usize + ROW_HEAD;
         let end = start + self.key(place).len();
         let value = self.value(place)?;
         Some((self.bytes.slice(start..end), self.bytes.slice(end..end + value.len())))
     }
 
-    /// How many rows are before `key`.
+    /// Number of rows before `key`.
     pub(crate) fn before(&self, key: &[u8]) -> usize {
         let (mut from, mut to) = (0, self.rows.len());
         while from < to {
@@ -312,23 +293,22 @@ impl Run {
         from
     }
 
-    /// What it knows of a key.
-    pub(crate) fn get(&self, key: &[u8]) -> Known<'_> {
+    /// What the run does to a key.
+    pub(crate) fn get(&self, key: &[u8]) -> Found<'_> {
         let place = self.before(key);
         if place < self.len() && self.key(place) == key {
-            return Known::Value(self.value(place));
+            return Found::Value(self.value(place));
         }
-        if self.clears(key) { Known::Value(None) } else { Known::Nothing }
+        if self.clears(key) { Found::Value(None) } else { Found::Nothing }
     }
 
-    /// A batch that does what the run does.
-    pub(crate) fn ops(&self) -> Vec<Op> {
-        let clears = self.clears.iter().map(|(begin, end)| Op::ClearRange { begin: begin.clone(), end: end.clone() });
-        let rows = (0..self.len()).map(|place| match self.shared(place) {
-            Some((key, value)) => Op::Set { key, value },
-            None => Op::Clear { key: self.bytes.slice_ref(self.key(place)) },
+    /// The batch with the effect of the run.
+    pub(crate) fn batch(&self, version: i64) -> Batch {
+        let rows = (0..self.len()).map(|place| match self.row_bytes(place) {
+            Some((key, value)) => (key, Some(value)),
+            None => (self.bytes.slice_ref(self.key(place)), None),
         });
-        clears.chain(rows).collect()
+        Batch::of_parts(version, self.clears.clone(), rows)
     }
 }
 
@@ -343,46 +323,40 @@ mod tests {
         Bytes::from(format!("{:02}", random.next() % 40))
     }
 
-    fn batch(random: &Random) -> Vec<Op> {
-        let op = |_| match random.next() % 6 {
-            0 => {
-                let (one, other) = (key(random), key(random));
-                Op::ClearRange { begin: one.clone().min(other.clone()), end: [&*one.max(other), b"\0"].concat().into() }
-            }
-            1 => Op::Clear { key: key(random) },
-            _ => Op::Set { key: key(random), value: vec![7; (random.next() % 9) as usize].into() },
-        };
-        (0..random.next() % 12).map(op).collect()
-    }
-
-    fn write(model: &mut BTreeMap<Bytes, Bytes>, ops: &[Op]) {
-        for op in ops.iter().cloned() {
-            match op {
-                Op::Set { key, value } => drop(model.insert(key, value)),
-                Op::Clear { key } => drop(model.remove(&key)),
-                Op::ClearRange { begin, end } => model.retain(|key, _| *key < begin || *key >= end),
+    fn batch(random: &Random) -> Batch {
+        let mut batch = Batch::new(1);
+        for _ in 0..random.next() % 12 {
+            match random.next() % 6 {
+                0 => {
+                    let (one, other) = (key(random), key(random));
+                    let begin = one.clone().min(other.clone());
+                    batch.clear_range(KeyRange { begin, end: [&*one.max(other), b"\0"].concat().into() });
+                }
+                1 => batch.clear(key(random)),
+                _ => batch.set(key(random), vec![7; (random.next() % 9) as usize].into()),
             }
         }
+        batch
     }
 
-    /// Runs over each other, merged, read back, and turned into a batch again: all do what the batches do.
+    /// Runs, merged, decoded, and turned into a batch again: all have the effect of their batches.
     #[test]
     fn runs_do_what_their_batches_do() {
         for seed in 0..400 {
             let random = Random::new(seed);
             let mut model = BTreeMap::new();
             let mut below = BTreeMap::new();
-            write(&mut below, &batch(&random));
+            batch(&random).apply_to(&mut below);
             model.extend(below.clone());
             let mut runs = Vec::new();
             for _ in 0..1 + random.next() % 40 {
-                let ops = batch(&random);
-                write(&mut model, &ops);
-                runs.push(Arc::new(Draft::of(ops, 5).unwrap().run()));
+                let batch = batch(&random);
+                runs.push(Arc::new(RunBuilder::of(&batch, 5).unwrap().run()));
+                batch.apply_to(&mut model);
             }
             let get = |runs: &[Arc<Run>], key: &Bytes| -> Option<Bytes> {
                 for run in runs.iter().rev() {
-                    if let Known::Value(value) = run.get(key) {
+                    if let Found::Value(value) = run.get(key) {
                         return value.map(Bytes::copy_from_slice);
                     }
                 }
@@ -391,7 +365,7 @@ mod tests {
             let merged = Run::merged(&runs).unwrap();
             let decoded = Arc::new(Run::decode(merged.bytes.clone()).unwrap());
             let mut batched = below.clone();
-            write(&mut batched, &merged.ops());
+            merged.batch(1).apply_to(&mut batched);
             assert_eq!(batched, model, "seed {seed}");
             for n in 0..40 {
                 let key = Bytes::from(format!("{n:02}"));
@@ -403,12 +377,11 @@ mod tests {
 
     #[test]
     fn what_is_no_run_is_an_error() {
-        let ops = vec![
-            Op::ClearRange { begin: Bytes::from_static(b"a"), end: Bytes::from_static(b"c") },
-            Op::Set { key: Bytes::from_static(b"b"), value: Bytes::from_static(b"value") },
-            Op::Clear { key: Bytes::from_static(b"d") },
-        ];
-        let run = Draft::of(ops, 0).unwrap().run();
+        let mut batch = Batch::new(1);
+        batch.clear_range(KeyRange::copied(b"a", b"c"));
+        batch.set(Bytes::from_static(b"b"), Bytes::from_static(b"value"));
+        batch.clear(Bytes::from_static(b"d"));
+        let run = RunBuilder::of(&batch, 0).unwrap().run();
         assert!(Run::decode(run.bytes.clone()).is_ok());
         for length in 0..run.bytes.len() {
             assert_eq!(Run::decode(run.bytes.slice(..length)).unwrap_err().code(), error::FILE_CORRUPT);
@@ -417,9 +390,9 @@ mod tests {
             for bit in 0..8 {
                 let mut bytes = run.bytes.to_vec();
                 bytes[at] ^= 1 << bit;
-                // Another run or none: never a panic.
+                // It decodes to another run or fails. It never panics.
                 if let Ok(other) = Run::decode(bytes.into()) {
-                    other.ops();
+                    other.batch(1);
                 }
             }
         }

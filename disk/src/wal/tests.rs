@@ -5,11 +5,13 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use kv_api::{Direction, Error, error};
+use parking_lot::MutexGuard;
 
 use super::*;
 use crate::on_disk::OnDisk;
+use occ::KeyRange;
 use occ::Random;
-use occ::store::{Most, Op, View};
+use occ::store::{Most, View};
 
 type Rows = BTreeMap<Bytes, Bytes>;
 
@@ -22,17 +24,7 @@ struct Tree {
 
 impl Tree {
     fn rows(&self) -> MutexGuard<'_, Arc<Rows>> {
-        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn write(rows: &mut Rows, ops: Vec<Op>) {
-    for op in ops {
-        match op {
-            Op::Set { key, value } => drop(rows.insert(key, value)),
-            Op::Clear { key } => drop(rows.remove(&key)),
-            Op::ClearRange { begin, end } => rows.retain(|key, _| *key < begin || *key >= end),
-        }
+        self.rows.lock()
     }
 }
 
@@ -44,7 +36,7 @@ impl DiskStore for Tree {
     fn open(folder: &Path, _: u64, _: Durability) -> Result<Self> {
         let mut rows = Rows::new();
         if let Ok(bytes) = fs::read(folder.join("tree")) {
-            write(&mut rows, Run::decode(bytes.into())?.ops());
+            Run::decode(bytes.into())?.batch(1).apply_to(&mut rows);
         }
         Ok(Tree { folder: folder.to_owned(), rows: Mutex::new(Arc::new(rows)) })
     }
@@ -62,14 +54,14 @@ impl Store for Tree {
             let error = Error::new(error::IO_ERROR).with_context(format!("the tree is full{why}"));
             return Err(ApplyError::NothingApplied(error));
         }
-        write(Arc::make_mut(&mut self.rows()), batch.ops);
+        batch.apply_to(Arc::make_mut(&mut self.rows()));
         Ok(())
     }
 
     fn sync(&self) -> Result<()> {
         let rows = self.rows().clone();
-        let ops = rows.iter().map(|(key, value)| Op::Set { key: key.clone(), value: value.clone() });
-        fs::write(self.folder.join("tree.new"), Draft::of(ops.collect(), 0)?.bytes).unwrap();
+        let batch = Batch::of_rows(1, Rows::clone(&rows));
+        fs::write(self.folder.join("tree.new"), RunBuilder::of(&batch, 0)?.bytes).unwrap();
         fs::rename(self.folder.join("tree.new"), self.folder.join("tree")).unwrap();
         Ok(())
     }
@@ -103,11 +95,11 @@ fn open(folder: &Path) -> Result<WalStore<Tree>> {
     WalStore::open(folder, 1, Durability::Disk)
 }
 
-/// One batch, synced, with the mark of its version, as the commit pipeline has it.
-fn commit(store: &WalStore<Tree>, version: i64, mut ops: Vec<Op>) -> Result<(), ApplyError> {
-    let mark = [&[0, 1], version.to_be_bytes().as_slice()].concat();
-    ops.push(Op::Set { key: Bytes::from_static(b"\xff/occ/version"), value: mark.into() });
-    store.apply(Batch { version, ops })?;
+/// Commits a batch, synced and with the record of its version, as the commit pipeline does.
+fn commit(store: &WalStore<Tree>, mut batch: Batch) -> Result<(), ApplyError> {
+    let mark = [&[0, 1], batch.version().to_be_bytes().as_slice()].concat();
+    batch.set(Bytes::from_static(b"\xff/occ/version"), mark.into());
+    store.apply(batch)?;
     store.sync().map_err(ApplyError::Unknown)
 }
 
@@ -119,22 +111,29 @@ fn key(n: u64) -> Bytes {
     Bytes::from(format!("{n:03}"))
 }
 
-fn set(n: u64, bytes: usize) -> Op {
-    Op::Set { key: key(n), value: vec![n as u8; bytes].into() }
+/// A batch that sets one row.
+fn set(version: i64, n: u64, bytes: usize) -> Batch {
+    Batch::of_rows(version, [(key(n), vec![n as u8; bytes].into())])
 }
 
-fn batch(random: &Random) -> Vec<Op> {
+fn batch(version: i64, random: &Random) -> Batch {
     let below = |bound: u64| random.next() % bound;
-    let op = |_| match below(12) {
-        0 => Op::ClearRange { begin: key(below(100)), end: key(100 + below(100)) },
-        1 | 2 => {
-            let begin = below(200);
-            Op::ClearRange { begin: key(begin), end: key(begin + 1 + below(5)) }
+    let mut batch = Batch::new(version);
+    for _ in 0..1 + below(12) {
+        match below(12) {
+            0 => batch.clear_range(KeyRange { begin: key(below(100)), end: key(100 + below(100)) }),
+            1 | 2 => {
+                let begin = below(200);
+                batch.clear_range(KeyRange { begin: key(begin), end: key(begin + 1 + below(5)) });
+            }
+            3..6 => batch.clear(key(below(200))),
+            _ => {
+                let n = below(200);
+                batch.set(key(n), vec![n as u8; below(800) as usize].into());
+            }
         }
-        3..6 => Op::Clear { key: key(below(200)) },
-        _ => set(below(200), below(800) as usize),
-    };
-    (0..1 + below(12)).map(op).collect()
+    }
+    batch
 }
 
 fn copy(folder: &Path, to: &Path) {
@@ -156,9 +155,9 @@ fn it_is_a_map_at_each_version_through_flushes_crashes_and_closes() {
         let mut model = Rows::new();
         let mut views: Vec<(WalView<Snapshot>, Rows)> = Vec::new();
         for version in 1..250 {
-            let ops = batch(&random);
-            write(&mut model, ops.clone());
-            commit(&store, version, ops).unwrap();
+            let batch = batch(version, &random);
+            batch.clone().apply_to(&mut model);
+            commit(&store, batch).unwrap();
             views.push((store.view().unwrap(), model.clone()));
             match random.next() % 24 {
                 0 => store.inner.freeze(),
@@ -177,8 +176,8 @@ fn it_is_a_map_at_each_version_through_flushes_crashes_and_closes() {
                 3 => {
                     let other = tempfile::tempdir().unwrap();
                     // No flush amid the copy, which takes the files one after the other.
-                    let log = store.inner.log();
-                    while store.inner.state().frozen > 0 {
+                    let log = store.inner.log.lock();
+                    while store.inner.state.lock().frozen > 0 {
                         std::thread::yield_now();
                     }
                     copy(folder.path(), other.path());
@@ -191,7 +190,7 @@ fn it_is_a_map_at_each_version_through_flushes_crashes_and_closes() {
                 }
                 _ => {}
             }
-            if let Some(view) = store.renewed(&views[views.len() - 1].0) {
+            if let Some(view) = store.refreshed(&views[views.len() - 1].0) {
                 views.push((view, model.clone()));
             }
             let (view, rows_then) = &views[(random.next() % views.len() as u64) as usize];
@@ -220,41 +219,41 @@ fn it_is_a_map_at_each_version_through_flushes_crashes_and_closes() {
 fn runs_that_are_below_are_neither_searched_nor_kept() {
     let folder = tempfile::tempdir().unwrap();
     let store: OnDisk<WalStore<Tree>> = OnDisk::open(folder.path(), 1, Durability::Disk).unwrap();
-    store.apply(Batch { version: 1, ops: vec![set(1, 10)] }).unwrap();
+    store.apply(set(1, 1, 10)).unwrap();
     let view = store.view().unwrap();
     let run = Arc::downgrade(&view.runs[0]);
     store.store().inner.freeze();
-    while store.store().inner.state().frozen > 0 {
+    while store.store().inner.state.lock().frozen > 0 {
         std::thread::yield_now();
     }
     // The flusher may still hold the state, which nobody waits for.
-    let renewed = (0..1_000_000).find_map(|_| {
+    let refreshed = (0..1_000_000).find_map(|_| {
         std::thread::yield_now();
-        store.renewed(&view)
+        store.refreshed(&view)
     });
-    let renewed = renewed.unwrap();
-    assert_eq!(renewed.runs.len(), 0);
-    assert_eq!(rows(&renewed, Direction::Forward), rows(&view, Direction::Forward));
+    let refreshed = refreshed.unwrap();
+    assert_eq!(refreshed.runs.len(), 0);
+    assert_eq!(rows(&refreshed, Direction::Forward), rows(&view, Direction::Forward));
     drop(view);
     assert!(run.upgrade().is_none());
-    assert!(store.renewed(&renewed).is_none(), "there is no better one");
+    assert!(store.refreshed(&refreshed).is_none(), "there is no better one");
 }
 
 /// A batch that is not synced yet is not to be seen by it.
 #[test]
-fn a_view_is_renewed_at_its_own_version_alone() {
+fn a_view_is_refreshed_at_its_own_version_alone() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path()).unwrap();
-    commit(&store, 1, vec![set(1, 10)]).unwrap();
+    commit(&store, set(1, 1, 10)).unwrap();
     let view = store.view().unwrap();
-    assert!(store.renewed(&view).is_none(), "nothing was flushed");
+    assert!(store.refreshed(&view).is_none(), "nothing was flushed");
     store.inner.freeze();
-    while store.inner.state().frozen > 0 {
+    while store.inner.state.lock().frozen > 0 {
         std::thread::yield_now();
     }
-    store.apply(Batch { version: 2, ops: vec![set(2, 10)] }).unwrap();
-    assert!(store.renewed(&view).is_none());
-    assert!(store.renewed(&store.view().unwrap()).is_none(), "it is new");
+    store.apply(set(2, 2, 10)).unwrap();
+    assert!(store.refreshed(&view).is_none());
+    assert!(store.refreshed(&store.view().unwrap()).is_none(), "it is new");
 }
 
 #[test]
@@ -262,10 +261,10 @@ fn what_was_frozen_and_never_got_below_is_in_the_log() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path()).unwrap();
     fs::write(folder.path().join("full"), "").unwrap();
-    commit(&store, 1, vec![set(1, 100)]).unwrap();
+    commit(&store, set(1, 1, 100)).unwrap();
     store.inner.freeze();
     // The flush may have failed by now, and then no commit is taken.
-    let second = commit(&store, 2, vec![set(2, 100)]).is_ok();
+    let second = commit(&store, set(2, 2, 100)).is_ok();
     drop(store);
     fs::remove_file(folder.path().join("full")).unwrap();
     let found = rows(&open(folder.path()).unwrap().view().unwrap(), Direction::Forward);
@@ -279,7 +278,7 @@ fn a_flush_that_fails_fails_commits_until_there_is_room() {
     fs::write(folder.path().join("full"), "").unwrap();
     let mut version = 0;
     let error = loop {
-        match commit(&store, version + 1, vec![set(version as u64, 1000)]) {
+        match commit(&store, set(version + 1, version as u64, 1000)) {
             Ok(()) => version += 1,
             Err(ApplyError::NothingApplied(error)) => break error,
             Err(ApplyError::Unknown(error)) => panic!("{error}"),
@@ -292,7 +291,7 @@ fn a_flush_that_fails_fails_commits_until_there_is_room() {
     fs::remove_file(folder.path().join("full")).unwrap();
     // As its thread would, which the close has ended.
     store.inner.flush().unwrap();
-    commit(&store, version + 1, vec![set(version as u64, 1000)]).unwrap();
+    commit(&store, set(version + 1, version as u64, 1000)).unwrap();
     assert_eq!(rows(&store.view().unwrap(), Direction::Forward).len(), version as usize + 1);
     drop(store);
     let found = rows(&open(folder.path()).unwrap().view().unwrap(), Direction::Forward);
@@ -304,14 +303,14 @@ fn a_flush_that_fails_fails_commits_until_there_is_room() {
 fn the_first_failure_is_the_one_that_is_shown() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path()).unwrap();
-    commit(&store, 1, vec![set(1, 100)]).unwrap();
+    commit(&store, set(1, 1, 100)).unwrap();
     store.stop_flusher();
     for why in [", and this is why", " still"] {
         fs::write(folder.path().join("full"), why).unwrap();
         store.inner.freeze();
         store.inner.flush().unwrap_err();
     }
-    let Err(ApplyError::NothingApplied(error)) = commit(&store, 2, vec![set(2, 100)]) else { panic!("it is full") };
+    let Err(ApplyError::NothingApplied(error)) = commit(&store, set(2, 2, 100)) else { panic!("it is full") };
     assert!(error.to_string().contains("this is why"), "{error}");
 }
 
@@ -323,7 +322,7 @@ fn damage_amid_the_log_is_refused_and_a_torn_end_is_not() {
     let log = folder.path().join("log.0");
     let mut ends = Vec::new();
     for version in 1..4 {
-        commit(&store, version, vec![set(version as u64, 20)]).unwrap();
+        commit(&store, set(version, version as u64, 20)).unwrap();
         let record = fs::read(&log).unwrap();
         ends.push(record.iter().rposition(|byte| *byte != 0).unwrap() + 1);
     }
@@ -360,7 +359,7 @@ fn damage_amid_the_log_is_refused_and_a_torn_end_is_not() {
 fn a_log_of_the_former_format_is_read() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path()).unwrap();
-    (1..4).for_each(|version| commit(&store, version, vec![set(version as u64, 20)]).unwrap());
+    (1..4).for_each(|version| commit(&store, set(version, version as u64, 20)).unwrap());
     let bytes = fs::read(folder.path().join("log.0")).unwrap();
     drop(store);
     let former = tempfile::tempdir().unwrap();
@@ -376,12 +375,12 @@ fn a_log_of_the_former_format_is_read() {
 fn damage_to_what_is_below_does_no_harm() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path()).unwrap();
-    (1..4).for_each(|version| commit(&store, version, vec![set(version as u64, 20)]).unwrap());
+    (1..4).for_each(|version| commit(&store, set(version, version as u64, 20)).unwrap());
     store.inner.freeze();
-    while store.inner.state().frozen > 0 {
+    while store.inner.state.lock().frozen > 0 {
         std::thread::yield_now();
     }
-    commit(&store, 4, vec![set(4, 20)]).unwrap();
+    commit(&store, set(4, 4, 20)).unwrap();
     drop(store);
     let log = folder.path().join("log.0");
     let bytes = fs::read(&log).unwrap();
@@ -400,12 +399,12 @@ fn damage_to_what_is_below_does_no_harm() {
 fn a_log_that_does_not_go_on_from_the_data_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path()).unwrap();
-    commit(&store, 1, vec![set(1, 100)]).unwrap();
+    commit(&store, set(1, 1, 100)).unwrap();
     store.inner.freeze();
-    while store.inner.state().frozen > 0 {
+    while store.inner.state.lock().frozen > 0 {
         std::thread::yield_now();
     }
-    commit(&store, 2, vec![set(2, 100)]).unwrap();
+    commit(&store, set(2, 2, 100)).unwrap();
     drop(store);
     let tree = fs::read(folder.path().join("tree")).unwrap();
     // Two records are in two files: without the first, and without what is below.
@@ -420,7 +419,7 @@ fn a_log_that_does_not_go_on_from_the_data_is_refused() {
 fn without_a_log_a_close_keeps_everything() {
     let folder = tempfile::tempdir().unwrap();
     let store: WalStore<Tree> = WalStore::open(folder.path(), 1, Durability::Process).unwrap();
-    commit(&store, 1, vec![set(1, 100)]).unwrap();
+    commit(&store, set(1, 1, 100)).unwrap();
     store.close().unwrap();
     drop(store);
     assert!(!folder.path().join("log.0").exists());

@@ -1,8 +1,8 @@
-//! A snapshot: runs over a snapshot of the store below.
+//! A snapshot of runs over a snapshot of the store below.
 //!
 //! ```text
-//!   runs, newest first     b=2        e=–                 a row here wins over those below, and
-//!                               ├─ cleared ─┤             a clear hides what lies below it
+//!   runs, newest first     b=2        e=–                 a row wins over older ones, and
+//!                               ├─ cleared ─┤             a clear hides what is older
 //!   the store below    a=1 b=1 c=1 d=1 e=1 f=1
 //!   read               a=1 b=2 c=1         f=1
 //! ```
@@ -13,20 +13,20 @@ use std::sync::Arc;
 use bytes::Bytes;
 use kv_api::{Direction, RangeBatch, Result};
 
-use super::run::{Known, Run};
+use super::run::{Found, Run};
 use crate::clears::uncovered;
 use occ::store::{Most, View};
 use occ::{KeyRange, RangeSet};
 
-/// A snapshot of a [`WalStore`](super::WalStore) store.
+/// A snapshot of a [`WalStore`](super::WalStore).
 #[derive(Clone, Debug)]
 pub struct WalView<V> {
-    /// Oldest first.
+    /// All runs, oldest first.
     pub(super) runs: Arc<[Arc<Run>]>,
     pub(super) below: V,
-    /// The version of the newest batch in it.
+    /// Version of the newest batch.
     pub(super) version: i64,
-    /// After how many flushes it was taken.
+    /// Number of flushes before this view was taken.
     pub(super) flushes: u64,
 }
 
@@ -35,8 +35,8 @@ impl<V: View> View for WalView<V> {
 
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
         for run in self.runs.iter().rev() {
-            if let Known::Value(value) = run.get(key) {
-                // Copied: a run is large, and not to live as long as a value of it.
+            if let Found::Value(value) = run.get(key) {
+                // Copied: a value that is kept should not keep its run, which is large.
                 return Ok(value.map(Bytes::copy_from_slice));
             }
         }
@@ -68,7 +68,7 @@ impl<V: View> View for WalView<V> {
 }
 
 impl<V: View> WalView<V> {
-    /// The runs that have to do with a range, newest first.
+    /// The runs that have rows or clears in a range, newest first.
     fn sources<'a>(&'a self, begin: &[u8], end: &[u8]) -> Vec<Source<'a>> {
         self.runs.iter().rev().filter_map(|run| Source::of(run, begin, end)).collect()
     }
@@ -95,7 +95,7 @@ impl<V: View> WalView<V> {
 pub struct WalRange<'a, V: View>(Rows<'a, V>);
 
 enum Rows<'a, V: View> {
-    /// No run has to do with the range.
+    /// No run has anything in the range.
     Below(V::Range<'a>),
     Merged(Box<Merged<'a, V>>),
 }
@@ -117,17 +117,17 @@ impl<V: View> Iterator for WalRange<'_, V> {
     }
 }
 
-/// What is left of a run's rows in the range.
+/// The rows of a run in the range that are still to come.
 struct Source<'a> {
     run: &'a Run,
     from: usize,
     to: usize,
-    /// It clears something there.
+    /// Whether the run clears a part of the range.
     clears: bool,
 }
 
 impl<'a> Source<'a> {
-    /// Unless the run has nothing to do with the range.
+    /// `None` if the run has nothing in the range.
     fn of(run: &'a Run, begin: &[u8], end: &[u8]) -> Option<Self> {
         let clears = !run.cleared().is_empty() && run.cleared().intersects(begin, end);
         let from = run.before(begin);
@@ -138,7 +138,7 @@ impl<'a> Source<'a> {
         (clears || from < to).then_some(Source { run, from, to, clears })
     }
 
-    /// The place of the next row.
+    /// Place of the next row.
     fn next(&self, direction: Direction) -> Option<usize> {
         let place = match direction {
             Direction::Forward => self.from,
@@ -155,7 +155,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// What the store below has in the parts of the range that no run clears.
+/// Rows of the store below, in the parts of the range that no run clears.
 struct Below<'a, V: View> {
     view: &'a V,
     parts: VecDeque<KeyRange>,
@@ -184,7 +184,7 @@ struct Merged<'a, V: View> {
     /// Newest first.
     sources: Vec<Source<'a>>,
     below: Below<'a, V>,
-    /// The next row from below, once it was asked for.
+    /// The next row of the store below, once it was read.
     head: Option<Option<(Bytes, Bytes)>>,
     direction: Direction,
 }
@@ -226,7 +226,7 @@ impl<V: View> Merged<'_, V> {
             };
             let hidden = self.sources[..newest].iter().any(|source| source.clears && source.run.clears(key));
             let source = &self.sources[newest];
-            let row = source.next(direction).filter(|_| !hidden).and_then(|place| source.run.shared(place));
+            let row = source.next(direction).filter(|_| !hidden).and_then(|place| source.run.row_bytes(place));
             for source in &mut self.sources[newest..] {
                 if source.next(direction).is_some_and(|place| source.run.key(place) == key) {
                     source.advance(direction);

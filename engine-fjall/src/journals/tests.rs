@@ -3,7 +3,7 @@
 use disk::DiskStore;
 use disk::synced::Synced;
 use kv_api::{Durability, error};
-use occ::store::{Batch as Changes, Op, Store};
+use occ::store::{Batch as Changes, Store};
 
 use super::*;
 use crate::FjallStore;
@@ -20,13 +20,14 @@ fn mark(version: i64) -> Bytes {
 }
 
 fn changes(version: i64) -> Changes {
-    let set = |key: String, value: Bytes| Op::Set { key: key.into(), value };
-    let ops = vec![
-        set(format!("{version:03}"), vec![version as u8; 900].into()),
-        set("latest".into(), version.to_string().into()),
-        Op::Set { key: Bytes::from_static(b"\xff/occ/version"), value: mark(version) },
-    ];
-    Changes { version, ops }
+    Changes::of_rows(
+        version,
+        [
+            (format!("{version:03}").into(), vec![version as u8; 900].into()),
+            ("latest".into(), version.to_string().into()),
+            (Bytes::from_static(b"\xff/occ/version"), mark(version)),
+        ],
+    )
 }
 
 /// A folder whose store has some batches, and where each of them ends in the journal.

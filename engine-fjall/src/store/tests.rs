@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kv_api::Direction;
-use occ::store::{Op, View};
+use occ::store::View;
 
 use super::*;
 
@@ -50,29 +50,22 @@ fn check(view: &FjallView, model: &Model, state: &mut u64, context: &str) {
 }
 
 fn batch(version: i64, state: &mut u64, model: &mut Model) -> Batch {
-    let mut ops = Vec::new();
+    let mut batch = Batch::new(version);
     for _ in 0..=random(state, 12) {
         let key = key(state);
         match random(state, 10) {
             0 => {
                 let end = self::key(state);
                 if key < end {
-                    model.retain(|at, _| *at < key || *at >= end);
-                    ops.push(Op::ClearRange { begin: key, end });
+                    batch.clear_range(KeyRange { begin: key, end });
                 }
             }
-            1..=3 => {
-                model.remove(&key);
-                ops.push(Op::Clear { key });
-            }
-            _ => {
-                let value = Bytes::from(vec![version as u8; random(state, 1_200) as usize]);
-                model.insert(key.clone(), value.clone());
-                ops.push(Op::Set { key, value });
-            }
+            1..=3 => batch.clear(key),
+            _ => batch.set(key, vec![version as u8; random(state, 1_200) as usize].into()),
         }
     }
-    Batch { version, ops }
+    batch.clone().apply_to(model);
+    batch
 }
 
 fn open_small(folder: &Path, bulk: usize) -> FjallStore {
@@ -218,8 +211,7 @@ fn a_folder_that_was_half_made_is_made_again() {
     fs::create_dir_all(folder.path().join("data.new/keyspaces/1")).unwrap();
     fs::write(folder.path().join("data.new/version"), b"FJL").unwrap();
     let store = open_small(folder.path(), BULK);
-    let op = Op::Set { key: "key".into(), value: "value".into() };
-    store.apply(Batch { version: 1, ops: vec![op] }).unwrap();
+    store.apply(Batch::of_rows(1, [("key".into(), "value".into())])).unwrap();
     drop(store);
     assert_eq!(read(folder.path()).unwrap().len(), 1);
     assert!(!folder.path().join("data.new").exists());

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use kv_api::error;
+use occ::KeyRange;
 use occ::store::View;
 
 use super::*;
@@ -12,8 +13,8 @@ fn open(folder: &Path) -> LsmStore {
     LsmStore::open(folder, 1 << 20, Durability::Disk).unwrap()
 }
 
-fn set(key: &str, value: &str) -> Op {
-    Op::Set { key: key.to_owned().into(), value: value.to_owned().into() }
+fn set(key: &str, value: &str) -> (Bytes, Bytes) {
+    (key.to_owned().into(), value.to_owned().into())
 }
 
 fn rows(view: &LsmView) -> Vec<(Bytes, Bytes)> {
@@ -33,7 +34,7 @@ fn a_range_that_was_begun_reads_on_when_its_tables_are_merged() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
     for version in 1..4 {
-        store.apply(Batch { version, ops: vec![set("a", "1"), set(&format!("b{version}"), "2")] }).unwrap();
+        store.apply(Batch::of_rows(version, [set("a", "1"), set(&format!("b{version}"), "2")])).unwrap();
     }
     merged(&store);
     drop(store);
@@ -41,7 +42,7 @@ fn a_range_that_was_begun_reads_on_when_its_tables_are_merged() {
     let store = open(folder.path());
     let view = store.view().unwrap();
     let range = view.range(b"", b"\xff", Direction::Forward);
-    store.apply(Batch { version: 4, ops: vec![set("a", "5"), set("b4", "6")] }).unwrap();
+    store.apply(Batch::of_rows(4, [set("a", "5"), set("b4", "6")])).unwrap();
     merged(&store);
     drop(view);
     assert_eq!(range.map(Result::unwrap).count(), 4);
@@ -54,11 +55,11 @@ fn a_store_with_very_many_flushes_unmerged_goes_on_when_it_is_opened() {
     let store = open(folder.path());
     store.merger.stop();
     for version in 1..20 {
-        store.apply(Batch { version, ops: vec![set("a", "1"), set("b", "2")] }).unwrap();
+        store.apply(Batch::of_rows(version, [set("a", "1"), set("b", "2")])).unwrap();
     }
     drop(store);
     let store = open(folder.path());
-    store.apply(Batch { version: 20, ops: vec![set("a", "3")] }).unwrap();
+    store.apply(Batch::of_rows(20, [set("a", "3")])).unwrap();
     assert_eq!(rows(&store.view().unwrap()).len(), 2);
 }
 
@@ -78,30 +79,21 @@ impl Random {
             .map_or_else(|| format!("{:03}", self.below(200)).into(), |key| Bytes::copy_from_slice(key))
     }
 
-    fn op(&mut self) -> Op {
+    fn change(&mut self, batch: &mut Batch) {
         match self.below(20) {
             0 => {
                 let (one, other) = (self.key(), self.key());
-                Op::ClearRange { begin: one.clone().min(other.clone()), end: [&*one.max(other), b"!"].concat().into() }
+                let begin = one.clone().min(other.clone());
+                batch.clear_range(KeyRange { begin, end: [&*one.max(other), b"!"].concat().into() });
             }
-            1..=4 => Op::Clear { key: self.key() },
-            5 => Op::Set { key: self.key(), value: vec![9; 5_000].into() },
-            _ => Op::Set { key: self.key(), value: vec![7; self.below(60) as usize].into() },
+            1..=4 => batch.clear(self.key()),
+            5 => batch.set(self.key(), vec![9; 5_000].into()),
+            _ => batch.set(self.key(), vec![7; self.below(60) as usize].into()),
         }
     }
 }
 
 type Model = BTreeMap<Bytes, Bytes>;
-
-fn write(model: &mut Model, ops: &[Op]) {
-    for op in ops.iter().cloned() {
-        match op {
-            Op::Set { key, value } => drop(model.insert(key, value)),
-            Op::Clear { key } => drop(model.remove(&key)),
-            Op::ClearRange { begin, end } => model.retain(|key, _| *key < begin || *key >= end),
-        }
-    }
-}
 
 fn assert_same(view: &LsmView, model: &Model, random: &mut Random, context: &str) {
     let all: Vec<_> = view.range(b"", b"\xff", Direction::Forward).map(Result::unwrap).collect();
@@ -134,9 +126,10 @@ fn views_have_the_rows_of_their_batches_whatever_is_merged() {
         let mut model = Model::new();
         let mut held: Vec<(LsmView, Model)> = Vec::new();
         for version in 1..60 {
-            let ops: Vec<Op> = (0..random.below(40)).map(|_| random.op()).collect();
-            write(&mut model, &ops);
-            store.apply(Batch { version, ops }).unwrap();
+            let mut batch = Batch::new(version);
+            (0..random.below(40)).for_each(|_| random.change(&mut batch));
+            batch.clone().apply_to(&mut model);
+            store.apply(batch).unwrap();
             let view = store.view().unwrap();
             assert_same(&view, &model, &mut random, &format!("seed {seed}, batch {version}"));
             match random.below(12) {
@@ -167,8 +160,8 @@ fn a_flush_that_fails_changes_nothing_and_is_tried_again() {
     let folder = tempfile::tempdir().unwrap();
     let (tables, away) = (folder.path().join("data/tables"), folder.path().join("away"));
     let store = open(folder.path());
-    store.apply(Batch { version: 1, ops: vec![set("a", "1")] }).unwrap();
-    let second = Batch { version: 2, ops: vec![set("a", "2"), set("b", "3")] };
+    store.apply(Batch::of_rows(1, [set("a", "1")])).unwrap();
+    let second = Batch::of_rows(2, [set("a", "2"), set("b", "3")]);
     fs::rename(&tables, &away).unwrap();
     for _ in 0..3 {
         let error = store.apply(second.clone()).unwrap_err();
@@ -189,7 +182,7 @@ fn a_flush_whose_manifest_fails_leaves_no_file_behind() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let store = open(folder.path());
-    store.apply(Batch { version: 1, ops: vec![set("a", "1")] }).unwrap();
+    store.apply(Batch::of_rows(1, [set("a", "1")])).unwrap();
     merged(&store);
     let files = || fs::read_dir(data.join("tables")).unwrap().count();
     let before = files();
@@ -197,12 +190,12 @@ fn a_flush_whose_manifest_fails_leaves_no_file_behind() {
     let next = data.join(format!("v{}", version + 1));
     for _ in 0..3 {
         std::os::unix::fs::symlink("nowhere/at all", &next).unwrap();
-        let error = store.apply(Batch { version: 2, ops: vec![set("a", "2")] }).unwrap_err();
+        let error = store.apply(Batch::of_rows(2, [set("a", "2")])).unwrap_err();
         assert!(matches!(error, ApplyError::NothingApplied(_)), "{error:?}");
         assert_eq!(files(), before);
         assert!(next.symlink_metadata().is_err(), "a later sync of this name would say nothing");
     }
-    store.apply(Batch { version: 2, ops: vec![set("a", "2")] }).unwrap();
+    store.apply(Batch::of_rows(2, [set("a", "2")])).unwrap();
     assert_eq!(rows(&store.view().unwrap()), [("a".into(), "2".into())]);
 }
 
@@ -213,11 +206,11 @@ fn a_manifest_that_cannot_be_removed_is_not_written_again() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let store = open(folder.path());
-    store.apply(Batch { version: 1, ops: vec![set("a", "1")] }).unwrap();
+    store.apply(Batch::of_rows(1, [set("a", "1")])).unwrap();
     merged(&store);
     let next = data.join(format!("v{}", manifest::current(&data).unwrap().0 + 1));
     fs::create_dir(&next).unwrap();
-    let second = Batch { version: 2, ops: vec![set("a", "2")] };
+    let second = Batch::of_rows(2, [set("a", "2")]);
     let first = store.apply(second.clone()).unwrap_err();
     let again = store.apply(second.clone()).unwrap_err();
     let (ApplyError::NothingApplied(first), ApplyError::NothingApplied(again)) = (first, again) else { panic!() };
@@ -248,7 +241,7 @@ fn no_manifest_is_written_over_one_that_the_disk_may_have() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let store = open(folder.path());
-    store.apply(Batch { version: 1, ops: vec![set("a", "1")] }).unwrap();
+    store.apply(Batch::of_rows(1, [set("a", "1")])).unwrap();
     merged(&store);
     let shared = &store.shared;
     // What brings `current` back cannot be written for a while.
@@ -272,7 +265,7 @@ fn no_manifest_is_written_over_one_that_the_disk_may_have() {
     assert_eq!(fs::read_dir(data.join("tables")).unwrap().count(), 2);
 
     fs::remove_dir(data.join("current.new")).unwrap();
-    store.apply(Batch { version: 2, ops: vec![set("a", "3")] }).unwrap();
+    store.apply(Batch::of_rows(2, [set("a", "3")])).unwrap();
     assert_eq!(rows(&store.view().unwrap()), [("a".into(), "3".into())]);
     manifest::check(&data).unwrap();
     merged(&store);
@@ -288,7 +281,7 @@ fn a_merge_waits_until_the_disk_is_brought_back() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let store = open(folder.path());
-    store.apply(Batch { version: 1, ops: vec![set("a", "1")] }).unwrap();
+    store.apply(Batch::of_rows(1, [set("a", "1")])).unwrap();
     merged(&store);
     let turns = store.shared.turns();
     turns.take(Writer::Merge).unwrap();
@@ -318,10 +311,10 @@ fn a_failure_deletes_no_table_that_a_view_has() {
     let store = open(folder.path());
     let mut held = None;
     let failed = store.shared.guarded(Writer::Flush, || -> Result<()> {
-        store.apply(Batch { version: 1, ops: vec![set("a", "1")] }).unwrap();
+        store.apply(Batch::of_rows(1, [set("a", "1")])).unwrap();
         let view = store.view().unwrap();
         for version in 2..6 {
-            store.apply(Batch { version, ops: vec![set("a", "2"), set("b", "2")] }).unwrap();
+            store.apply(Batch::of_rows(version, [set("a", "2"), set("b", "2")])).unwrap();
         }
         merged(&store);
         held = Some(view);
@@ -336,26 +329,26 @@ fn a_failure_deletes_no_table_that_a_view_has() {
 fn a_panic_ends_writing_until_the_folder_is_opened_again() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
-    store.apply(Batch { version: 1, ops: vec![set("a", "1")] }).unwrap();
+    store.apply(Batch::of_rows(1, [set("a", "1")])).unwrap();
     let outcome = store.shared.guarded(Writer::Merge, || -> Result<()> {
         let _poisoned = store.shared.tree().get_version_history_lock();
         panic!("a test");
     });
     assert!(matches!(outcome, Err(ApplyError::Unknown(_))), "{outcome:?}");
-    let error = store.apply(Batch { version: 2, ops: vec![set("a", "2")] }).unwrap_err();
+    let error = store.apply(Batch::of_rows(2, [set("a", "2")])).unwrap_err();
     let ApplyError::NothingApplied(error) = error else { panic!("{error:?}") };
     assert!(error.to_string().contains("open it again"), "{error}");
     assert_eq!(rows(&store.view().unwrap()).len(), 1);
     drop(store);
     let store = open(folder.path());
-    store.apply(Batch { version: 2, ops: vec![set("a", "2")] }).unwrap();
+    store.apply(Batch::of_rows(2, [set("a", "2")])).unwrap();
     assert_eq!(rows(&store.view().unwrap()), [("a".into(), "2".into())]);
 }
 
 #[test]
 fn an_opening_removes_what_a_kill_left_of_a_manifest() {
     let folder = tempfile::tempdir().unwrap();
-    open(folder.path()).apply(Batch { version: 1, ops: vec![set("a", "1")] }).unwrap();
+    open(folder.path()).apply(Batch::of_rows(1, [set("a", "1")])).unwrap();
     let left = ["current.new", ".tmpAbCdEf"].map(|name| folder.path().join("data").join(name));
     left.iter().for_each(|file| fs::write(file, "half").unwrap());
     assert_eq!(rows(&open(folder.path()).view().unwrap()).len(), 1);
@@ -368,8 +361,8 @@ fn a_byte_that_changed_is_refused_or_does_no_harm() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
     for version in 1..7 {
-        let ops = (0..8).map(|n| set(&format!("{}", (version * 5 + n) % 20), &format!("{version}")));
-        store.apply(Batch { version, ops: ops.collect() }).unwrap();
+        let rows = (0..8).map(|n| set(&format!("{}", (version * 5 + n) % 20), &format!("{version}")));
+        store.apply(Batch::of_rows(version, rows)).unwrap();
         merged(&store);
     }
     let whole = rows(&store.view().unwrap());

@@ -34,29 +34,22 @@ fn check(view: &SledView, model: &Model, seed: &mut u64, context: &str) {
 }
 
 fn batch(version: i64, seed: &mut u64, model: &mut Model) -> Batch {
-    let mut ops = Vec::new();
+    let mut batch = Batch::new(version);
     for _ in 0..=random(seed, 12) {
         let key = Bytes::from(format!("{:03}", random(seed, 300)));
         match random(seed, 10) {
             0 => {
                 let end = Bytes::from(format!("{:03}", random(seed, 300)));
                 if key < end {
-                    model.retain(|at, _| *at < key || *at >= end);
-                    ops.push(Op::ClearRange { begin: key, end });
+                    batch.clear_range(KeyRange { begin: key, end });
                 }
             }
-            1..=3 => {
-                model.remove(&key);
-                ops.push(Op::Clear { key });
-            }
-            _ => {
-                let value = Bytes::from(vec![version as u8; random(seed, 600) as usize]);
-                model.insert(key.clone(), value.clone());
-                ops.push(Op::Set { key, value });
-            }
+            1..=3 => batch.clear(key),
+            _ => batch.set(key, vec![version as u8; random(seed, 600) as usize].into()),
         }
     }
-    Batch { version, ops }
+    batch.clone().apply_to(model);
+    batch
 }
 
 #[test]
@@ -128,16 +121,21 @@ fn cleared_with(folder: &Path, durability: Durability) -> SledStore {
     let store = SledStore::open_with_bulk(folder, 8 << 20, durability, 16).unwrap();
     // The steps are the test's.
     store.purger.stop();
-    let row = |at: usize| Op::Set { key: Bytes::from(format!("m{at:02}")), value: Bytes::from("old") };
-    store.apply(Batch { version: 1, ops: (0..40).map(row).collect() }).unwrap();
-    let all = Op::ClearRange { begin: Bytes::from("m"), end: Bytes::from("n") };
-    store.apply(Batch { version: 2, ops: vec![all] }).unwrap();
+    let row = |at: usize| (Bytes::from(format!("m{at:02}")), Bytes::from("old"));
+    store.apply(Batch::of_rows(1, (0..40).map(row))).unwrap();
+    store.apply(clear_all(2)).unwrap();
     assert!(!locked(&store.shared.clears).pending.is_empty());
     store
 }
 
 fn set(key: &str, version: i64) -> Batch {
-    Batch { version, ops: vec![Op::Set { key: Bytes::from(key.to_owned()), value: Bytes::from("new") }] }
+    Batch::of_rows(version, [(Bytes::from(key.to_owned()), Bytes::from("new"))])
+}
+
+fn clear_all(version: i64) -> Batch {
+    let mut batch = Batch::new(version);
+    batch.clear_range(KeyRange::copied(b"m", b"n"));
+    batch
 }
 
 #[test]
@@ -147,7 +145,11 @@ fn commits_go_on_while_rows_are_removed() {
     // On this very thread: if it had to wait, it would for ever.
     let step = store.shared.purge(store.shared.choose().ok().unwrap(), |gone| {
         store.apply(set("a", 3 + gone as i64)).unwrap();
-        store.apply(Batch { version: 4 + gone as i64, ops: vec![Op::Clear { key: Bytes::from("m05") }] }).unwrap();
+        {
+            let mut batch = Batch::new(4 + gone as i64);
+            batch.clear(Bytes::from("m05"));
+            store.apply(batch).unwrap();
+        }
     });
     assert_eq!(step, Step::Removed);
     assert_eq!(store.shared.tree.len(), 1, "the rows are gone, and the record of them");
@@ -181,11 +183,10 @@ fn a_choice_that_commits_have_overtaken_is_dropped() {
 
     // Pending once more, by a clear that a snapshot does not see yet.
     let chosen = store.shared.choose().ok().unwrap();
-    let row = |at: usize| Op::Set { key: Bytes::from(format!("m{at:02}")), value: Bytes::from("newer") };
-    store.apply(Batch { version: 4, ops: (0..40).map(row).collect() }).unwrap();
+    let row = |at: usize| (Bytes::from(format!("m{at:02}")), Bytes::from("newer"));
+    store.apply(Batch::of_rows(4, (0..40).map(row))).unwrap();
     let view = store.view().unwrap();
-    let all = Op::ClearRange { begin: Bytes::from("m"), end: Bytes::from("n") };
-    store.apply(Batch { version: 5, ops: vec![all] }).unwrap();
+    store.apply(clear_all(5)).unwrap();
     assert_eq!(store.shared.purge(chosen, |_| panic!("a snapshot needs the rows")), Step::Removed);
     assert_eq!(store.shared.purge_step(), Step::TooEarly);
     assert_eq!(view.range(b"m", b"n", Direction::Forward).count(), 40);

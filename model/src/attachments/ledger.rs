@@ -222,7 +222,9 @@ impl Ledger {
         match (&uploaded.place, staged) {
             (Place::Memory(bytes), _) => {
                 let chunk_bytes = usize::try_from(uploaded.chunk_bytes).unwrap_or(usize::MAX);
-                transaction.write_rows(chunk_rows(keys, &uploaded.store, 0, bytes, chunk_bytes).collect());
+                for (key, value) in chunk_rows(keys, &uploaded.store, 0, bytes, chunk_bytes) {
+                    transaction.set_unguarded(key, value);
+                }
             }
             (Place::Staged { .. }, Some(staged)) => transaction.clear(&staged),
             // Seen to be possible before.

@@ -14,7 +14,7 @@
 //! upload is given.
 
 use bytes::Bytes;
-use kv_api::{Database, RangeRequest, Read, RowWrite, Runner, Transaction, TransactionOption};
+use kv_api::{Database, RangeRequest, Read, Runner, Transaction, TransactionOption};
 
 use super::StoreId;
 use super::address::chunk_bytes;
@@ -82,7 +82,7 @@ impl<D: Database> Stager<D> {
             |deadline_ms| Key::Staging { deadline_ms, database: keys.number(), store: &self.store }.under(&guard.root);
         let deadline_ms = guard.environment.now_ms() + KEPT_FOR_MS;
         let (before, after) = (self.deadline_ms.map(row), row(deadline_ms));
-        let chunks: Vec<RowWrite> = chunk_rows(keys, &self.store, self.parts, &bytes, self.chunk_bytes).collect();
+        let chunks: Vec<(Bytes, Bytes)> = chunk_rows(keys, &self.store, self.parts, &bytes, self.chunk_bytes).collect();
         guard
             .run(|transaction| {
                 let instance = documents.instance(&transaction, Read::Serializable);
@@ -94,8 +94,10 @@ impl<D: Database> Stager<D> {
                         held.await?.ok_or_else(|| Error::new(ErrorKind::UploadGone))?;
                         transaction.clear(row);
                     }
-                    transaction.set(after, &[]);
-                    transaction.write_rows(chunks);
+                    transaction.set(after, b"");
+                    for (key, value) in chunks {
+                        transaction.set_unguarded(key, value);
+                    }
                     Ok(Outcome::Write(()))
                 }
             })
@@ -119,11 +121,11 @@ pub(super) fn chunk_rows<'a>(
     first: u64,
     bytes: &'a Bytes,
     chunk_bytes: usize,
-) -> impl Iterator<Item = RowWrite> + 'a {
+) -> impl Iterator<Item = (Bytes, Bytes)> + 'a {
     let begins = (0..bytes.len()).step_by(chunk_bytes);
     (first..).zip(begins).map(move |(part, begin)| {
         let key = Bytes::from(keys.key(DatabaseKey::Chunk(store, part)));
-        RowWrite::set(key, bytes.slice(begin..bytes.len().min(begin + chunk_bytes))).unguarded()
+        (key, bytes.slice(begin..bytes.len().min(begin + chunk_bytes)))
     })
 }
 

@@ -23,7 +23,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use kv_api::{MutationType, RowWrite, Transaction};
+use kv_api::{MutationType, Transaction, TransactionOption};
 
 use crate::body::StoredBody;
 use crate::branch::{Ancestors, Branch, PendingCrown};
@@ -52,7 +52,7 @@ pub(super) struct Writer<'a, T> {
     /// The rows of documents, by their places, which are in the order of their ids.
     written: Vec<Option<Written>>,
     /// The rows of `changes`, which sort as the documents are numbered.
-    changes: Vec<RowWrite>,
+    changes: Vec<Row>,
     /// How many plans were written.
     plans: usize,
     stats: Stats,
@@ -67,7 +67,7 @@ struct Written {
     /// The bodies of the added leaves, in [`Writer::bodies`].
     bodies: Range<usize>,
     /// The lists of their attachments.
-    lists: Vec<RowWrite>,
+    lists: Vec<(Bytes, Bytes)>,
     all_docs: Option<Encoded>,
 }
 
@@ -98,7 +98,7 @@ impl<'a, T: Transaction> Writer<'a, T> {
     /// Writes the plan of the document at this place, below how many there are at most. They are numbered as they
     /// come. `bodies` says which are those of the added leaves that have one, in their order; `lists` are the rows of
     /// their attachments.
-    pub(super) fn apply(&mut self, place: usize, id: &str, plan: &Plan, bodies: Range<usize>, lists: Vec<RowWrite>) {
+    pub(super) fn apply(&mut self, place: usize, id: &str, plan: &Plan, bodies: Range<usize>, lists: Vec<(Bytes, Bytes)>) {
         for branch in &plan.removed {
             self.remove(id, branch);
         }
@@ -192,16 +192,16 @@ impl<'a, T: Transaction> Writer<'a, T> {
         rows.append(&mut self.changes);
         for document in written() {
             for body in &self.bodies[document.bodies.clone()] {
-                rows.extend(body.shared_rows().map(|(key, value)| RowWrite::set(key, value).unguarded()));
+                rows.extend(body.shared_rows().map(Row::unguarded_set));
             }
-            rows.extend(document.lists.iter().cloned());
+            rows.extend(document.lists.iter().cloned().map(Row::unguarded_set));
         }
         rows.extend(written().filter_map(|document| document.all_docs.map(|row| row.of(&document.memory).unguarded())));
-        self.transaction.write_rows(rows);
+        rows.into_iter().for_each(|row| row.write_to(self.transaction));
         self.plans
     }
 
-    fn once(&self, last: u16, out: &mut Vec<RowWrite>) {
+    fn once(&self, last: u16, out: &mut Vec<Row>) {
         let mut rows = Rows::new(self.keys, "", 128);
         let incarnation = self.instance.incarnation;
         let last = rows.row(DatabaseKey::Last, Some(MutationType::SetVersionstampedValue), |value| {
@@ -215,6 +215,36 @@ impl<'a, T: Transaction> Writer<'a, T> {
         });
         let memory = Bytes::from(rows.memory);
         out.extend([last].into_iter().chain(stats).map(|row| row.of(&memory).unguarded()));
+    }
+}
+
+/// A row to write.
+struct Row {
+    key: Bytes,
+    /// The value, or the operand of the atomic operation.
+    value: Bytes,
+    operation: Option<MutationType>,
+    /// Whether the write adds a write conflict range.
+    guarded: bool,
+}
+
+impl Row {
+    fn unguarded_set((key, value): (Bytes, Bytes)) -> Self {
+        Row { key, value, operation: None, guarded: false }
+    }
+
+    fn unguarded(self) -> Self {
+        Row { guarded: false, ..self }
+    }
+
+    fn write_to(self, transaction: &impl Transaction) {
+        if !self.guarded {
+            transaction.set_option(TransactionOption::NextWriteNoWriteConflictRange);
+        }
+        match self.operation {
+            None => transaction.set(self.key, self.value),
+            Some(operation) => transaction.atomic_op(operation, self.key, self.value),
+        }
     }
 }
 
@@ -235,9 +265,9 @@ struct Encoded {
 }
 
 impl Encoded {
-    fn of(self, memory: &Bytes) -> RowWrite {
+    fn of(self, memory: &Bytes) -> Row {
         let (key, value) = (memory.slice(self.key..self.value), memory.slice(self.value..self.end));
-        RowWrite { key, value, operation: self.operation, guarded: true }
+        Row { key, value, operation: self.operation, guarded: true }
     }
 }
 

@@ -6,7 +6,8 @@
 //!  before rows are written  contents and references: see `Ledger`
 //! ```
 
-use kv_api::{Database, Read, RowWrite, Transaction};
+use bytes::Bytes;
+use kv_api::{Database, Read, Transaction};
 
 use super::draft::Draft;
 use super::plan::Plan;
@@ -185,13 +186,13 @@ fn added<'e>(edits: &[Draft<'e>], plan: &Plan) -> Result<Vec<Added<'e>>> {
 }
 
 /// The rows of the attachments of the leaves that a plan adds.
-pub(super) fn lists(edits: &[Draft<'_>], plan: &Plan, place: Place<'_>) -> Result<Vec<RowWrite>> {
+pub(super) fn lists(edits: &[Draft<'_>], plan: &Plan, place: Place<'_>) -> Result<Vec<(Bytes, Bytes)>> {
     let mut rows = Vec::new();
     for new in plan.added.iter().filter(|new| new.attachments) {
         let draft = &edits[new.edit];
         let attachments = draft.attachments()?;
         let list = list_rows(place.keys, &draft.edit.id, &new.leaf, &attachments, place.limits.max_value_bytes);
-        rows.extend(list.into_iter().map(|(key, value)| RowWrite::set(key, value).unguarded()));
+        rows.extend(list);
     }
     Ok(rows)
 }

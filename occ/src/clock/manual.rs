@@ -1,4 +1,4 @@
-//! A clock that stands still until it is told to move: for tests.
+//! A clock that moves only when a test moves it.
 
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -24,7 +24,7 @@ impl ManualClock {
         Self::default()
     }
 
-    /// Moves the clock on and wakes those whose time has come.
+    /// Moves the clock forward and wakes the sleepers.
     pub fn advance(&self, by: Duration) {
         let sleepers = {
             let mut hands = lock(&self.0);

@@ -1,4 +1,4 @@
-//! Time, injected: nothing in this crate asks the machine for it.
+//! Time, injected: only [`SystemClock`] asks the machine for it.
 
 mod manual;
 mod shifted;
@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
-/// The clock of a database: the window of read versions, timeouts and pauses follow it, and versions
-/// advance with it, a million in a second.
+/// The clock of a database. The window of read versions, timeouts and pauses follow it. Versions advance with
+/// it, by a million for each second.
 pub trait Clock: Send + Sync + 'static {
-    /// The time since an origin of the clock's choice. Never goes back while the process lives; an
-    /// origin that is the same over restarts (the Unix epoch) keeps versions in step with time.
+    /// The time since an origin of the clock's choice. It never goes back within a process. An origin that
+    /// survives restarts, such as the Unix epoch, keeps versions in step with time.
     fn now(&self) -> Duration;
 
-    /// Completes once `pause` has passed.
+    /// Resolves after `pause`.
     fn sleep(&self, pause: Duration) -> BoxFuture<'static, ()>;
 }

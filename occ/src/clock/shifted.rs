@@ -8,8 +8,8 @@ use kv_api::BoxFuture;
 
 use crate::{Clock, SystemClock};
 
-/// The machine's clock, which a test can move forward: pauses end by themselves, and the five seconds
-/// of a read version pass at once. Clones are one clock.
+/// The machine's clock, which a test can move forward. Pauses still take real time, and the five seconds of a
+/// read version pass at once. Clones are the same clock.
 #[derive(Clone, Debug, Default)]
 pub struct ShiftedClock {
     system: SystemClock,
@@ -17,12 +17,12 @@ pub struct ShiftedClock {
 }
 
 impl ShiftedClock {
-    /// The machine's clock, not moved yet.
+    /// The machine's clock, not moved.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Moves the clock forward. Whole milliseconds.
+    /// Moves the clock forward, in whole milliseconds.
     pub fn advance(&self, by: Duration) {
         let millis = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);
         self.ahead_millis.fetch_add(millis, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! The machine's clock: the one file of this crate that may ask for it.
+//! The machine's clock. Only this file asks the machine for time.
 #![allow(clippy::disallowed_methods, reason = "this is where the machine's clock and randomness are injected")]
 
 use std::hash::{BuildHasher, RandomState};
@@ -8,7 +8,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 
 use crate::Clock;
 
-/// The machine's clock: the Unix time when it was made, and monotonic from there on.
+/// The machine's clock: the Unix time when it was created, and monotonic from there.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock {
     started: Instant,
@@ -16,7 +16,7 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
-    /// A clock that starts from the machine's present time.
+    /// A clock that starts at the machine's time.
     pub fn new() -> Self {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         SystemClock { started: Instant::now(), unix }
@@ -39,7 +39,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A seed from the machine, for databases that were given none.
+/// A seed from the machine, for databases without a given one.
 pub(crate) fn seed() -> u64 {
     RandomState::new().hash_one(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |unix| unix.as_nanos()))
 }

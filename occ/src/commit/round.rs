@@ -4,15 +4,16 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use bytes::Bytes;
 use kv_api::{Error, Result, Versionstamp, error};
 
-use super::batch::BatchBuilder;
+use super::batch;
 use super::request::{Request, Ticket};
 use super::resolver::Resolver;
 use crate::KeyRange;
 use crate::database::core::Core;
 use crate::faults::{self, Fault, Point};
-use crate::store::{ApplyError, Op, Store, View};
+use crate::store::{ApplyError, Batch, Store, View};
 use crate::sync::{Arc, Mutex, Weak, lock};
 use crate::watches::{Touched, Watch, Watches};
 
@@ -39,8 +40,7 @@ impl<S: Store> Core<S> {
             let newest = window.newest(now);
             (window.begin_batch(now), window.oldest(now), newest, window.head().clone())
         });
-        let mutations = requests.iter().flat_map(|request| &request.mutations);
-        let mut batch = BatchBuilder::new(version, mutations, &*head, self.limits.value_bytes);
+        let mut batch = Batch::new(version);
         let mut accepted: Vec<(Arc<Ticket>, Versionstamp)> = Vec::with_capacity(requests.len());
         let mut refused: Vec<(Arc<Ticket>, Error)> = Vec::new();
         for (order, request) in requests.into_iter().enumerate() {
@@ -58,7 +58,9 @@ impl<S: Store> Core<S> {
             for key in &request.write_conflicts.keys {
                 resolver.write_key(key, version);
             }
-            match batch.add(request.mutations, &stamp, |key| resolver.write_key(key, version)) {
+            let on_stamped_key = |key: &Bytes| resolver.write_key(key, version);
+            let value_limit = self.limits.value_bytes;
+            match batch::add(&mut batch, request.mutations, &stamp, &*head, value_limit, on_stamped_key) {
                 Ok(()) => accepted.push((request.ticket, stamp)),
                 // The store could not be read. Nothing has been written.
                 Err(error) => {
@@ -83,15 +85,11 @@ impl<S: Store> Core<S> {
     }
 
     /// Applies and syncs a batch, and makes it readable. The error is the committers' answer.
-    fn write(&self, batch: BatchBuilder<'_, S::View>) -> Result<()> {
-        let mut batch = batch.finish();
-        let version = batch.version;
-        let bytes = batch.ops.iter().map(Op::size).sum();
-        let touched = self.watches.touched(&batch.ops);
-        let sampled = lock(&self.sample).observe(&mut batch.ops);
-        if let Some((key, value)) = self.version_mark(version) {
-            batch.ops.push(Op::Set { key, value });
-        }
+    fn write(&self, mut batch: Batch) -> Result<()> {
+        let (version, bytes) = (batch.version(), batch.bytes());
+        let touched = self.watches.touched(&batch);
+        let sampled = lock(&self.sample).observe(&mut batch);
+        self.record_version(&mut batch);
         self.hook.reached(Point::BeforeApply);
         match self.store.apply(batch) {
             Ok(()) => {}

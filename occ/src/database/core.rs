@@ -1,4 +1,4 @@
-//! What all handles and transactions of a database share.
+//! The state that all handles and transactions of a database share.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use crate::commit::Pipeline;
 use crate::estimate::sample::Sample;
 use crate::faults::{Fault, Hook};
 use crate::random::Random;
-use crate::store::{Store, View};
+use crate::store::{Batch, Store, View};
 use crate::sync::{Arc, Mutex, OnceLock, lock};
 use crate::watches::Watches;
 use crate::window::timeline::Timeline;
 use crate::window::{Held, Hold, Window};
 
-/// Where the store remembers the last commit version, in the batch of that commit: eight bytes
-/// big-endian, after two of the format. A system key, out of the user's reach.
+/// The key of the last commit version: eight bytes big-endian, after two bytes of the format. A system key,
+/// which users cannot reach.
 const VERSION_KEY: &[u8] = b"\xff/occ/version";
 
 /// The format of what this crate keeps in a store.
@@ -34,10 +34,10 @@ pub(crate) struct Core<S: Store> {
     pub(crate) pipeline: Pipeline,
     pub(crate) watches: Watches,
     pub(crate) sample: Mutex<Sample>,
-    /// For the tests of a suite.
+    /// For tests of a suite.
     pub(crate) fault: Option<Fault>,
     pub(crate) hook: Hook,
-    /// Set once, when the database closes or breaks: why.
+    /// The error of every operation after the database closed or failed. Set once.
     closed: OnceLock<Error>,
 }
 
@@ -88,16 +88,15 @@ impl<S: Store> Core<S> {
         })
     }
 
-    /// What remembers `version`, in a store that outlives the process.
-    pub(crate) fn version_mark(&self, version: i64) -> Option<(Bytes, Bytes)> {
-        if !self.store.outlives_process() {
-            return None;
+    /// Adds the row that records a batch's version, if the store outlives the process.
+    pub(crate) fn record_version(&self, batch: &mut Batch) {
+        if self.store.outlives_process() {
+            let mark = [FORMAT.to_be_bytes().as_slice(), &batch.version().to_be_bytes()].concat();
+            batch.set(Bytes::from_static(VERSION_KEY), mark.into());
         }
-        let mark = [FORMAT.to_be_bytes().as_slice(), &version.to_be_bytes()].concat();
-        Some((Bytes::from_static(VERSION_KEY), mark.into()))
     }
 
-    /// An error once the database is closed or broken.
+    /// Fails if the database is closed or has failed.
     pub(crate) fn check_open(&self) -> Result<()> {
         match self.closed.get() {
             None => Ok(()),
@@ -109,7 +108,7 @@ impl<S: Store> Core<S> {
         self.closed.get().cloned().unwrap_or_else(closed)
     }
 
-    /// Closes the database because of a failure of its store: every later operation says so.
+    /// Closes the database after a failure of its store. Every later operation fails with the cause.
     pub(crate) fn break_down(&self, cause: Error) {
         let detail = cause.context().unwrap_or(cause.name());
         let error = Error::new(cause.code())
@@ -123,7 +122,7 @@ impl<S: Store> Core<S> {
         first
     }
 
-    /// Closes the database: commits under way end, the store is synced, every later operation fails.
+    /// Closes the database. Commits in progress end, the store is synced, and every later operation fails.
     pub(crate) fn close(self: &Arc<Self>) -> Result<()> {
         if let Err(error) = self.check_open() {
             self.stop();
@@ -133,13 +132,14 @@ impl<S: Store> Core<S> {
         if self.shut(closed()) { self.store.close() } else { Ok(()) }
     }
 
-    /// Whether a version is of the last seconds that can be read at.
+    /// Whether a version is within the window by the clock.
     pub(crate) fn is_young(&self, version: i64) -> bool {
         let width = i64::try_from(self.limits.read_window.as_micros()).unwrap_or(i64::MAX);
         version >= self.timeline.version_at(self.clock.now()).saturating_sub(width)
     }
 
-    /// Acts on the window under its lock. Views that leave it are dropped after: that may take a while.
+    /// Acts on the window under its lock. Views that leave the window are dropped after the lock is released,
+    /// since that may take a while.
     pub(crate) fn with_window<T>(&self, act: impl FnOnce(&mut Window<S::View>) -> T) -> T {
         let (outcome, dropped) = {
             let mut window = lock(&self.window);
@@ -149,11 +149,11 @@ impl<S: Store> Core<S> {
         outcome
     }
 
-    /// The newest version that can be read, its view, and a hold on it.
+    /// The newest version that can be read, its view, and a hold on the view.
     pub(crate) fn newest(&self) -> (i64, Arc<S::View>, Hold<S::View>) {
         let now = self.clock.now();
         self.with_window(|window| {
-            window.renew(|view| self.store.renewed(view));
+            window.refresh_head(|view| self.store.refreshed(view));
             (window.newest(now), window.head().clone(), window.hold_head())
         })
     }
@@ -164,7 +164,7 @@ impl<S: Store> Core<S> {
         self.with_window(|window| window.at(version, now))
     }
 
-    /// A pause with jitter: any part of `backoff`.
+    /// A random part of `backoff`.
     pub(crate) fn jittered(&self, backoff: Duration) -> Duration {
         backoff.mul_f64(self.random.fraction())
     }
@@ -174,8 +174,8 @@ fn closed() -> Error {
     Error::new(error::SHUTDOWN_IN_PROGRESS).with_context("the database is closed")
 }
 
-/// The commit version of the newest batch in a store; 0 for a store without any. For engines that
-/// check at their opening that nothing was lost.
+/// The commit version of the newest batch in a store; 0 if there is none. An engine can check with it, while it
+/// opens, that nothing was lost.
 pub fn last_version(view: &impl View) -> Result<i64> {
     view.get(VERSION_KEY)?.map_or(Ok(0), |mark| read_mark(&mark))
 }

@@ -1,4 +1,4 @@
-//! The database handle, and how one is opened.
+//! The database handle, and how to open a database.
 
 pub(crate) mod core;
 
@@ -18,25 +18,25 @@ use crate::store::Store;
 use crate::sync::Arc;
 use crate::transaction::OccTransaction;
 
-/// A transactional database over a [`Store`]: a cheap handle. The database closes when
-/// [`close`](Self::close) is called or the last handle and transaction are dropped.
+/// A transactional database over a [`Store`]: a cheap handle. It closes when [`close`](Self::close) is called,
+/// or when the last handle and the last transaction are dropped.
 pub struct OccDatabase<S: Store>(Arc<Handle<S>>);
 
-/// Closes the database when the last of them goes; the committer thread has only the core.
+/// Closes the database when the last handle is dropped. The committer thread has only the core.
 pub(crate) struct Handle<S: Store> {
     pub(crate) core: Arc<Core<S>>,
 }
 
 impl<S: Store> Drop for Handle<S> {
     fn drop(&mut self) {
-        // Everything acknowledged is synced already; there is nobody to tell about more.
+        // Everything acknowledged is synced already, and no caller is left to get an error.
         let _ = self.core.close();
     }
 }
 
 impl<S: Store> OccDatabase<S> {
-    /// A database over `store` with the machine's clock and FoundationDB's limits. Fails as
-    /// [`OccBuilder::open`] does.
+    /// A database over `store` with the machine's clock and FoundationDB's limits. Fails like
+    /// [`OccBuilder::open`].
     pub fn over(store: S) -> Result<Self> {
         OccBuilder::new().open(store)
     }
@@ -53,7 +53,7 @@ impl<S: Store> OccDatabase<S> {
         OccBuilder::new().build()
     }
 
-    /// Opens the database whose store is at `path`. Fails as the store's [`OpenAt::open_at`] does.
+    /// Opens the database whose store is at `path`. Fails like the store's [`OpenAt::open_at`].
     pub fn open(path: impl AsRef<Path>, options: S::Options) -> Result<Self>
     where
         S: OpenAt,
@@ -61,8 +61,8 @@ impl<S: Store> OccDatabase<S> {
         S::open_at(path.as_ref(), options)
     }
 
-    /// Closes the database: commits under way end, everything is synced, the committer thread ends, and
-    /// every later operation fails with 1043. Closing again does nothing.
+    /// Closes the database. Commits in progress end, everything is synced, and the committer thread ends. Every
+    /// later operation fails with 1043. Closing again does nothing.
     pub fn close(&self) -> Result<()> {
         self.0.core.close()
     }
@@ -72,18 +72,18 @@ impl<S: Store> OccDatabase<S> {
         self.0.core.watches.assert_none();
     }
 
-    /// The store below.
+    /// The store.
     pub fn store(&self) -> &S {
         &self.0.core.store
     }
 }
 
-/// A store that lives at a path, as one on the disk does.
+/// A store that lives at a path, such as one on the disk.
 pub trait OpenAt: Store + Sized {
-    /// What it is opened with.
+    /// Options of the store and the database.
     type Options;
 
-    /// Opens the store, and the database over it.
+    /// Opens the store and the database over it.
     fn open_at(path: &Path, options: Self::Options) -> Result<OccDatabase<Self>>;
 }
 
@@ -123,7 +123,7 @@ impl<S: Store> Database for OccDatabase<S> {
     }
 }
 
-/// What a database is opened with.
+/// Options of a database.
 #[derive(Clone, Default)]
 pub struct OccBuilder {
     clock: Option<Arc<dyn Clock>>,
@@ -139,28 +139,28 @@ impl OccBuilder {
         Self::default()
     }
 
-    /// Follows this clock.
+    /// Sets the clock.
     #[must_use]
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Some(Arc::new(clock));
         self
     }
 
-    /// Takes the jitter of pauses from this seed.
+    /// Sets the seed for the jitter of pauses.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// Holds transactions to these limits.
+    /// Sets the limits of transactions.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Plants a fault: for the tests of a suite.
+    /// Plants a fault, for tests of a suite.
     #[cfg(any(test, feature = "faults"))]
     #[must_use]
     pub fn fault(mut self, fault: Fault) -> Self {
@@ -168,7 +168,7 @@ impl OccBuilder {
         self
     }
 
-    /// Calls `act` at each point of every batch, on the thread that commits it: for the tests of a suite.
+    /// Calls `act` at each point of every batch, on the committing thread. For tests of a suite.
     #[cfg(any(test, feature = "faults"))]
     #[must_use]
     pub fn at_points(mut self, act: impl Fn(Point) + Send + Sync + 'static) -> Self {
@@ -180,7 +180,7 @@ impl OccBuilder {
     ///
     /// # Panics
     ///
-    /// When a store that has just been made cannot be read.
+    /// If a new store cannot be read.
     pub fn build<S: Store + Default>(self) -> OccDatabase<S> {
         match self.open(S::default()) {
             Ok(database) => database,
@@ -188,8 +188,8 @@ impl OccBuilder {
         }
     }
 
-    /// Opens a database over `store`. Fails with what reading the store fails with, 1522 when its version
-    /// mark is damaged, 2108 when it is of another format.
+    /// Opens a database over `store`. Fails if the store cannot be read; with 1522 if its version record is
+    /// damaged; with 2108 if it has another format.
     pub fn open<S: Store>(self, store: S) -> Result<OccDatabase<S>> {
         let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
         let seed = self.seed.unwrap_or_else(system::seed);

@@ -1,5 +1,5 @@
-//! Sizes of ranges, and where to split them: what is small is counted row by row, the size of what is
-//! large comes from the byte sample, unless the store knows better.
+//! Sizes of ranges, and keys that split them. Small ranges are counted row by row. The size of a large one
+//! comes from the byte sample, unless the store has an estimate.
 
 pub(crate) mod sample;
 
@@ -11,10 +11,10 @@ use crate::store::View;
 use crate::sync::{Mutex, lock};
 use crate::transaction::overlay::Overlay;
 
-/// So many rows are counted before the sample is asked.
+/// Number of rows that are counted before the sample is asked.
 const MOST_COUNTED: usize = 4_000;
 
-/// About how many bytes of keys and values are between two keys.
+/// Bytes of keys and values between two keys, roughly.
 pub(crate) fn range_size<V: View>(
     overlay: &Overlay<'_, V>,
     sample: &Mutex<Sample>,
@@ -40,7 +40,7 @@ pub(crate) fn range_size<V: View>(
     Ok(bytes)
 }
 
-/// Keys that split the range into parts of about `chunk_bytes`, the two ends included.
+/// Keys that split the range into parts of about `chunk_bytes`, with both ends.
 pub(crate) fn split_points<V: View>(
     overlay: &Overlay<'_, V>,
     begin: &[u8],
@@ -51,7 +51,7 @@ pub(crate) fn split_points<V: View>(
     let mut bytes = 0;
     for row in overlay.scan(begin, end, Direction::Forward) {
         let (key, value) = row?;
-        // A row begins the next part when this one is full.
+        // This part is full: the row begins the next one.
         if bytes >= chunk_bytes.max(1) {
             points.push(key.clone());
             bytes = 0;

@@ -1,17 +1,19 @@
 //! The byte sample: how many bytes a range holds, without walking it.
 //!
-//! A row is in the sample with a probability of its size over [`UNIT`], by a hash of its key, and stands
-//! there for a whole unit; a row that is larger stands for itself. The sum over a range is right on
-//! average: off by a tenth at a hundred units, a thirtieth at a thousand. It is kept in memory, and in
-//! a store that outlives the process beside the rows, in the batch that changes them:
+//! A row is sampled with a probability of its size over [`UNIT`], decided by a hash of its key. A sampled row
+//! counts as a whole unit; a row that is larger than a unit counts as itself. The sum over a range is right on
+//! average: within a tenth at a hundred units, within a thirtieth at a thousand.
+//!
+//! The sample is kept in memory. A store that outlives the process also keeps it beside the rows, in the batch
+//! that changes them:
 //!
 //! ```text
-//!   \xff/occ/sample            there: every row since the store was empty has been looked at
+//!   \xff/occ/sample            marks that every row since the store was empty was considered
 //!   \xff/occ/sample/<key>      8 bytes big-endian: the bytes of that key and its value
 //! ```
 //!
-//! A store that was written before there was a sample has none, and its ranges are walked. The sample is
-//! of the newest commit, whatever the version that is read at.
+//! A store that was written before there was a sample has none, and its ranges are walked. The sample shows the
+//! newest commit, whatever the version that a transaction reads.
 //!
 //! Source: FoundationDB's `fdbserver/storageserver.actor.cpp`, `isKeyValueInSample`.
 
@@ -22,44 +24,46 @@ use bytes::Bytes;
 use kv_api::{Direction, Error, Result, error};
 use twox_hash::XxHash64;
 
-use crate::store::{Op, View};
+use crate::KeyRange;
+use crate::store::{Batch, View};
 
-/// The mark of a complete sample; a slash and a key make the key of a sampled row.
+/// The key of the mark. With a slash and a key it is the key of a sampled row.
 const PREFIX: &[u8] = b"\xff/occ/sample";
 
-/// The end of the keys that are sampled: the system's are not.
+/// The first key that is not sampled: the system's keys are not.
 pub(crate) const END: &[u8] = b"\xff";
 
-/// So many bytes are behind a sampled row, on average.
+/// Bytes that a sampled row stands for.
 const UNIT: u64 = 128 << 10;
 
-/// A sample, as of the newest commit.
+/// The sample of the newest commit.
 #[derive(Debug)]
 pub(crate) struct Sample {
-    /// Keys, and the bytes of their rows.
+    /// Sampled keys, with the bytes of their rows.
     rows: BTreeMap<Bytes, u64>,
-    /// The largest of them so far.
+    /// The largest row that was ever sampled.
     largest: u64,
-    /// Every row of the store was looked at.
+    /// Whether every row of the store was considered.
     complete: bool,
+    /// Whether the store has the mark.
     marked: bool,
-    /// What is sampled is written to the store too.
+    /// Whether the sample is written to the store too.
     kept: bool,
 }
 
-/// What a batch does to the sample, once it is in the store.
+/// What a batch changes in the sample, in order.
 #[derive(Debug, Default)]
-pub(crate) struct Change(Vec<Step>);
+pub(crate) struct SampleChanges(Vec<SampleChange>);
 
 #[derive(Debug)]
-enum Step {
+enum SampleChange {
     Insert(Bytes, u64),
     Remove(Bytes),
-    RemoveRange(Bytes, Bytes),
+    RemoveRange(KeyRange),
 }
 
 impl Sample {
-    /// The sample of a store; 1522 where it is damaged.
+    /// The sample of a store; 1522 if it is damaged.
     pub(crate) fn open(view: &impl View, kept: bool) -> Result<Self> {
         let marked = view.get(PREFIX)?.is_some();
         let complete = marked || view.range(b"", b"\xff\xff", Direction::Forward).next().transpose()?.is_none();
@@ -77,67 +81,54 @@ impl Sample {
 
     fn insert(&mut self, key: Bytes, bytes: u64) {
         self.largest = self.largest.max(bytes);
-        // A copy: the key may be a part of something large.
+        // Copied: the key may share its memory with something large.
         self.rows.insert(Bytes::copy_from_slice(&key), bytes);
     }
 
-    /// Looks at what a batch does, and adds to it what keeps the sample.
-    pub(crate) fn observe(&self, ops: &mut Vec<Op>) -> Change {
-        let mut change = Change::default();
+    /// Finds what a batch changes in the sample, and adds the rows that record it to the batch.
+    pub(crate) fn observe(&self, batch: &mut Batch) -> SampleChanges {
+        let mut changes = Vec::new();
         if !self.complete {
-            return change;
+            return SampleChanges(changes);
         }
-        for op in ops.iter() {
-            match op {
-                Op::Set { key, value } if key.as_ref() < END => {
-                    let bytes = (key.len() + value.len()) as u64;
-                    let hash = hash(key);
-                    if is_sampled(hash, bytes) {
-                        // Copied: what it shares its memory with is not to live as long.
-                        change.0.push(Step::Insert(Bytes::copy_from_slice(key), bytes));
-                    } else if self.may_hold(key, hash, &change) {
-                        change.0.push(Step::Remove(key.clone()));
-                    }
-                }
-                Op::Clear { key } if self.may_hold(key, hash(key), &change) => {
-                    change.0.push(Step::Remove(key.clone()));
-                }
-                Op::ClearRange { begin, end } if self.may_hold_any(begin, end, &change) => {
-                    change.0.push(Step::RemoveRange(begin.clone(), end.clone()));
-                }
-                Op::Set { .. } | Op::Clear { .. } | Op::ClearRange { .. } => {}
+        for (begin, end) in batch.clears().iter() {
+            if self.between(begin, end).next().is_some() {
+                changes.push(SampleChange::RemoveRange(KeyRange { begin: begin.clone(), end: end.clone() }));
+            }
+        }
+        for (key, value) in batch.rows().take_while(|(key, _)| key.as_ref() < END) {
+            let hash = hash(key);
+            let bytes = value.map_or(0, |value| (key.len() + value.len()) as u64);
+            if is_sampled(hash, bytes) {
+                changes.push(SampleChange::Insert(key.clone(), bytes));
+            } else if is_sampled(hash, self.largest) && self.rows.contains_key(key) {
+                changes.push(SampleChange::Remove(key.clone()));
             }
         }
         if self.kept {
-            ops.extend(change.0.iter().map(Step::op));
+            changes.iter().for_each(|change| change.record(batch));
             if !self.marked {
-                ops.push(Op::Set { key: Bytes::from_static(PREFIX), value: Bytes::new() });
+                batch.set(Bytes::from_static(PREFIX), Bytes::new());
             }
         }
-        change
+        SampleChanges(changes)
     }
 
-    /// Takes over what [`observe`](Self::observe) saw, now that it is in the store.
-    pub(crate) fn apply(&mut self, change: Change) {
+    /// Takes over the changes of a batch that is in the store.
+    pub(crate) fn apply(&mut self, changes: SampleChanges) {
         self.marked |= self.complete;
-        for step in change.0 {
-            match step {
-                Step::Insert(key, bytes) => self.insert(key, bytes),
-                Step::Remove(key) => {
-                    self.rows.remove(&key);
-                }
-                Step::RemoveRange(begin, end) => {
-                    let range = (Bound::Included(&begin), Bound::Excluded(&end));
-                    let gone: Vec<Bytes> = self.rows.range::<Bytes, _>(range).map(|(key, _)| key.clone()).collect();
-                    for key in gone {
-                        self.rows.remove(&key);
-                    }
+        for change in changes.0 {
+            match change {
+                SampleChange::Insert(key, bytes) => self.insert(key, bytes),
+                SampleChange::Remove(key) => drop(self.rows.remove(&key)),
+                SampleChange::RemoveRange(KeyRange { begin, end }) => {
+                    self.rows.extract_if(begin..end, |_, _| true).for_each(drop);
                 }
             }
         }
     }
 
-    /// About how many bytes the range holds; `None` where that is not known.
+    /// Bytes in the range, roughly; `None` if that is not known.
     pub(crate) fn bytes(&self, begin: &[u8], end: &[u8]) -> Option<u64> {
         if !self.complete || end > END {
             return None;
@@ -145,31 +136,24 @@ impl Sample {
         if begin >= end {
             return Some(0);
         }
-        let range = (Bound::Included(begin), Bound::Excluded(end));
-        Some(self.rows.range::<[u8], _>(range).map(|(_, bytes)| (*bytes).max(UNIT)).sum())
+        Some(self.between(begin, end).map(|bytes| (*bytes).max(UNIT)).sum())
     }
 
-    /// Hardly any key's hash lets it be in the sample, with rows as large as there were.
-    fn may_hold(&self, key: &Bytes, hash: u32, change: &Change) -> bool {
-        let inserted = || change.0.iter().any(|step| matches!(step, Step::Insert(inserted, _) if inserted == key));
-        (is_sampled(hash, self.largest) && self.rows.contains_key(key)) || inserted()
-    }
-
-    fn may_hold_any(&self, begin: &Bytes, end: &Bytes, change: &Change) -> bool {
-        let range = (Bound::Included(begin), Bound::Excluded(end));
-        let within = |step: &Step| matches!(step, Step::Insert(key, _) if begin <= key && key < end);
-        self.rows.range::<Bytes, _>(range).next().is_some() || change.0.iter().any(within)
+    fn between(&self, begin: &[u8], end: &[u8]) -> impl Iterator<Item = &u64> {
+        self.rows.range::<[u8], _>((Bound::Included(begin), Bound::Excluded(end))).map(|(_, bytes)| bytes)
     }
 }
 
-impl Step {
-    fn op(&self) -> Op {
+impl SampleChange {
+    fn record(&self, batch: &mut Batch) {
         match self {
-            Step::Insert(key, bytes) => {
-                Op::Set { key: sample_key(key), value: Bytes::copy_from_slice(&bytes.to_be_bytes()) }
+            SampleChange::Insert(key, bytes) => {
+                batch.set(sample_key(key), Bytes::copy_from_slice(&bytes.to_be_bytes()));
             }
-            Step::Remove(key) => Op::Clear { key: sample_key(key) },
-            Step::RemoveRange(begin, end) => Op::ClearRange { begin: sample_key(begin), end: sample_key(end) },
+            SampleChange::Remove(key) => batch.clear(sample_key(key)),
+            SampleChange::RemoveRange(KeyRange { begin, end }) => {
+                batch.clear_range(KeyRange { begin: sample_key(begin), end: sample_key(end) });
+            }
         }
     }
 }
@@ -178,7 +162,7 @@ fn sample_key(key: &[u8]) -> Bytes {
     [PREFIX, b"/", key].concat().into()
 }
 
-/// A key's place among all, from which it follows at what size it is sampled. In the store for ever.
+/// A hash of a key, which decides from what size on its row is sampled. Never to be changed: stores rely on it.
 fn hash(key: &[u8]) -> u32 {
     (XxHash64::oneshot(0, key) >> 32) as u32
 }
@@ -193,18 +177,6 @@ mod tests {
 
     #[derive(Clone, Debug, Default)]
     struct Rows(BTreeMap<Bytes, Bytes>);
-
-    impl Rows {
-        fn write(&mut self, ops: &[Op]) {
-            for op in ops.iter().cloned() {
-                match op {
-                    Op::Set { key, value } => drop(self.0.insert(key, value)),
-                    Op::Clear { key } => drop(self.0.remove(&key)),
-                    Op::ClearRange { begin, end } => self.0.retain(|key, _| *key < begin || *key >= end),
-                }
-            }
-        }
-    }
 
     impl View for Rows {
         type Range<'a> = Box<dyn Iterator<Item = Result<(Bytes, Bytes)>> + 'a>;
@@ -227,16 +199,34 @@ mod tests {
         Bytes::from(format!("key {n:08}"))
     }
 
-    fn set(n: u32, bytes: usize) -> Op {
-        Op::Set { key: key(n), value: Bytes::from(vec![0; bytes - key(n).len()]) }
+    enum Op {
+        Set(u32, usize),
+        Clear(u32),
+        ClearRange(u32, u32),
     }
 
-    /// Gives the ops to the sample, and returns those that keep it.
-    fn write(sample: &mut Sample, mut ops: Vec<Op>) -> Vec<Op> {
-        let given = ops.len();
-        let change = sample.observe(&mut ops);
-        sample.apply(change);
-        ops.split_off(given)
+    fn set(n: u32, bytes: usize) -> Op {
+        Op::Set(n, bytes)
+    }
+
+    fn batch(ops: impl IntoIterator<Item = Op>) -> Batch {
+        let mut batch = Batch::new(1);
+        for op in ops {
+            match op {
+                Op::Set(n, bytes) => batch.set(key(n), Bytes::from(vec![0; bytes - key(n).len()])),
+                Op::Clear(n) => batch.clear(key(n)),
+                Op::ClearRange(begin, end) => batch.clear_range(KeyRange { begin: key(begin), end: key(end) }),
+            }
+        }
+        batch
+    }
+
+    /// Writes a batch, and returns it with the rows that record the sample.
+    fn write(sample: &mut Sample, ops: impl IntoIterator<Item = Op>) -> Batch {
+        let mut batch = batch(ops);
+        let changes = sample.observe(&mut batch);
+        sample.apply(changes);
+        batch
     }
 
     fn is_about(estimate: u64, bytes: u64) -> bool {
@@ -247,7 +237,7 @@ mod tests {
     fn a_range_is_estimated_from_a_few_of_its_rows() {
         let mut sample = empty();
         let rows = 400_000;
-        write(&mut sample, (0..rows).map(|n| set(n, 200)).collect());
+        write(&mut sample, (0..rows).map(|n| set(n, 200)));
         assert!(sample.rows.len() < 1_000, "{} of {rows} rows", sample.rows.len());
         let whole = sample.bytes(b"", END).unwrap();
         assert!(is_about(whole, 80_000_000), "{whole}");
@@ -260,14 +250,14 @@ mod tests {
     #[test]
     fn rows_that_change_and_go_are_followed() {
         let mut sample = empty();
-        write(&mut sample, (0..2_000).map(|n| set(n, 90_000)).collect());
+        write(&mut sample, (0..2_000).map(|n| set(n, 90_000)));
         assert!(is_about(sample.bytes(b"", END).unwrap(), 180_000_000));
-        write(&mut sample, (0..2_000).map(|n| set(n, 9_000)).collect());
+        write(&mut sample, (0..2_000).map(|n| set(n, 9_000)));
         let shrunk = sample.bytes(b"", END).unwrap();
         assert!(is_about(shrunk, 18_000_000), "{shrunk}");
-        write(&mut sample, vec![Op::ClearRange { begin: key(500), end: key(2_000) }]);
+        write(&mut sample, [Op::ClearRange(500, 2_000)]);
         assert_eq!(sample.bytes(&key(500), END), Some(0));
-        write(&mut sample, (0..500).map(|n| Op::Clear { key: key(n) }).collect());
+        write(&mut sample, (0..500).map(Op::Clear));
         assert_eq!(sample.bytes(b"", END), Some(0));
         assert!(sample.rows.is_empty());
     }
@@ -276,9 +266,9 @@ mod tests {
     fn within_a_batch_the_later_change_wins() {
         let mut sample = empty();
         let large = |n| set(n, UNIT as usize);
-        write(&mut sample, vec![large(1), Op::Clear { key: key(1) }, large(2), set(2, 20)]);
+        write(&mut sample, [large(1), Op::Clear(1), large(2), set(2, 20)]);
         assert_eq!(sample.bytes(b"", END), Some(0));
-        write(&mut sample, vec![large(3), Op::ClearRange { begin: key(0), end: key(9) }, large(4)]);
+        write(&mut sample, [large(3), Op::ClearRange(0, 9), large(4)]);
         assert_eq!(sample.bytes(b"", END), Some(UNIT));
         assert_eq!(sample.bytes(&key(4), END), Some(UNIT));
     }
@@ -287,16 +277,14 @@ mod tests {
     fn what_keeps_it_in_the_store_brings_it_back() {
         let mut store = Rows::default();
         let mut sample = Sample::open(&store, true).unwrap();
-        let mut batches = vec![
+        let batches = [
             (0..3_000).map(|n| set(n, 1 + 40 * n as usize % 70_000 + key(n).len())).collect::<Vec<_>>(),
-            vec![Op::ClearRange { begin: key(100), end: key(900) }],
+            vec![Op::ClearRange(100, 900)],
             (0..3_000).step_by(7).map(|n| set(n, 20)).collect(),
-            vec![Op::Clear { key: key(2_999) }],
+            vec![Op::Clear(2_999)],
         ];
-        for ops in &mut batches {
-            let change = sample.observe(ops);
-            sample.apply(change);
-            store.write(ops);
+        for ops in batches {
+            write(&mut sample, ops).apply_to(&mut store.0);
         }
         let opened = Sample::open(&store, true).unwrap();
         assert!(opened.complete && !opened.rows.is_empty());
@@ -306,13 +294,13 @@ mod tests {
     #[test]
     fn a_store_that_was_written_without_a_sample_has_none() {
         let mut store = Rows::default();
-        store.write(&[set(1, 100)]);
+        batch([set(1, 100)]).apply_to(&mut store.0);
         let sample = Sample::open(&store, true).unwrap();
         assert_eq!(sample.bytes(b"", END), None);
-        let mut ops = vec![set(2, 100_000)];
-        sample.observe(&mut ops);
-        assert_eq!(ops.len(), 1, "and gets none that would be of a part of it");
-        store.write(&[Op::Set { key: sample_key(b"k"), value: Bytes::from_static(b"short") }]);
+        let mut large = batch([set(2, 100_000)]);
+        sample.observe(&mut large);
+        assert_eq!(large.row_count(), 1, "a sample of a part of the store would be wrong");
+        store.0.insert(sample_key(b"k"), Bytes::from_static(b"short"));
         assert_eq!(Sample::open(&store, true).unwrap_err().code(), error::FILE_CORRUPT);
     }
 }

@@ -1,17 +1,16 @@
-//! Atomic operations as pure functions: the value before and the operand give the value after.
+//! Atomic operations as pure functions: from the existing value and the operand to the new value.
 //!
-//! Padding, truncation and the treatment of absent keys are those of FoundationDB's
-//! `fdbclient/Atomic.h` at today's API versions (`MIN` and `BIT_AND` store the operand on an absent
-//! key: `doMinV2`, `doAndV2`). Where the lengths differ, the value is taken at the operand's length:
-//! cut, or continued with zeros.
+//! Padding, truncation and the treatment of absent keys are those of FoundationDB's `fdbclient/Atomic.h` at
+//! current API versions (`MIN` and `BIT_AND` store the operand on an absent key: `doMinV2`, `doAndV2`). If the
+//! lengths differ, the value is cut or padded with zeros to the operand's length.
 
 use bytes::Bytes;
 use kv_api::MutationType;
 
-/// The value after `operation` with `operand` on `existing`; `None` where the key ends up absent.
+/// The value after `operation` with `operand` on `existing`; `None` if the key ends up absent.
 ///
-/// `value_limit` is the limit that `APPEND_IF_FITS` keeps to. A versionstamped operation gives its
-/// operand: it is a set, whose stamp is filled in elsewhere.
+/// `value_limit` is the limit of `APPEND_IF_FITS`. A versionstamped operation returns its operand: the stamp is
+/// filled in elsewhere.
 pub fn apply(operation: MutationType, existing: Option<&Bytes>, operand: &Bytes, value_limit: usize) -> Option<Bytes> {
     let value = match operation {
         MutationType::Add => add(existing, operand),
@@ -35,7 +34,7 @@ pub fn apply(operation: MutationType, existing: Option<&Bytes>, operand: &Bytes,
     Some(value)
 }
 
-/// The bytes of `existing` at the operand's length.
+/// The bytes of `existing`, cut or padded to the operand's length.
 fn fitted<'a>(existing: &'a Bytes, operand: &Bytes) -> impl DoubleEndedIterator<Item = u8> + ExactSizeIterator + 'a {
     let existing = existing.as_ref();
     (0..operand.len()).map(move |at| existing.get(at).copied().unwrap_or(0))
@@ -67,7 +66,7 @@ fn append_if_fits(existing: Option<&Bytes>, operand: &Bytes, value_limit: usize)
     }
 }
 
-/// The order of the two as little-endian numbers of the operand's length.
+/// Compares the two as little-endian numbers of the operand's length.
 fn compare(existing: &Bytes, operand: &Bytes) -> std::cmp::Ordering {
     fitted(existing, operand).rev().cmp(operand.iter().rev().copied())
 }

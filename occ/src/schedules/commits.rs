@@ -1,5 +1,4 @@
-//! Committers beside each other: one serial order, the hand-off of the lead, dropped and cancelled
-//! commits, the close.
+//! Concurrent committers: one serial order, passing the lead, dropped and cancelled commits, the close.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,7 +13,7 @@ use super::store::Failure;
 use crate::faults::Fault;
 use crate::sync::thread;
 
-/// Transactions that read what others write: whoever commits, an order explains it.
+/// Transactions that read what others write. An order explains those that commit.
 pub(super) fn rivals(fault: Option<Fault>) {
     let world = World::new(Failure::Nothing, fault);
     let edits: [(&str, &[&str], &[&str]); 4] =
@@ -34,7 +33,7 @@ fn rivals_have_one_order() {
     explore(&[], || rivals(None));
 }
 
-/// Blind writers, each several times: commits queue, share batches, and the lead goes to the committer
+/// Blind writers, each several times. Commits queue and share batches, and the lead goes to the committer
 /// thread and is given up again.
 pub(super) fn crowd(fault: Option<Fault>) -> World {
     let world = World::new(Failure::Nothing, fault);
@@ -61,7 +60,7 @@ fn a_crowd_is_carried_by_the_committer_thread() {
     assert!(carried > 0 && shared > 0);
 }
 
-/// Nobody waits for a commit that was begun; others, behind it and in its batch, are not stranded.
+/// A commit is begun and its future dropped. The others, behind it and in its batch, are not stranded.
 #[test]
 fn a_dropped_commit_strands_nobody() {
     explore(&[], || {
@@ -112,8 +111,8 @@ fn a_commit_is_cancelled_or_done() {
     assert!(CANCELLED.load(Ordering::Relaxed) && DONE.load(Ordering::Relaxed));
 }
 
-/// A close between commits: each is on the disk or told that it is not, the store is closed once and
-/// not called after, and everybody is answered.
+/// A close between commits. Each commit is on the disk or answered that it is not, the store is closed once and
+/// not called after, and every committer is answered.
 #[test]
 fn a_close_among_commits_answers_everybody() {
     static DONE: AtomicUsize = AtomicUsize::new(0);
@@ -140,7 +139,7 @@ fn a_close_among_commits_answers_everybody() {
     assert!(DONE.load(Ordering::Relaxed) > 0 && SHUT.load(Ordering::Relaxed) > 0);
 }
 
-/// The last handle goes while commits are under way that only their transactions keep.
+/// The last handle is dropped while commits are in progress that only their transactions keep alive.
 #[test]
 fn the_last_transaction_closes_the_database() {
     explore(&[], || {

@@ -1,5 +1,4 @@
-//! A store that fails, under several committers: nobody is told anything that is not so, and nobody
-//! waits for ever.
+//! A store that fails under several committers. Every answer is true, and no committer waits for ever.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -10,7 +9,7 @@ use super::history::World;
 use super::store::Failure;
 use crate::sync::thread;
 
-/// Three threads commit twice each, in a world where something fails; what they were told.
+/// Three threads commit twice each while something fails. Returns their answers.
 fn told(world: &World) -> Vec<i32> {
     let threads = [["1", "2"], ["3", "4"], ["5", "6"]].map(|names| {
         let world = world.clone();
@@ -35,7 +34,8 @@ fn a_refused_batch_fails_alone() {
     assert!(REFUSED_WITH_OTHERS.load(Ordering::Relaxed) > 0, "a batch of several was refused");
 }
 
-/// Those of the batch are told "unknown", those behind it that they are not committed; then it is closed.
+/// Commits of the failed batch are answered "unknown". Later ones fail as not committed, and the database is
+/// closed.
 fn breaks(failure: Failure) {
     let world = World::new(failure, None);
     let codes = told(&world);

@@ -1,8 +1,8 @@
 //! What transactions read, wrote and were answered, and whether one order explains it all.
 //!
-//! Commit versions are that order: played one after another by their versionstamps, all that committed
-//! must read what they read. And each answer must be true: who is told "committed" is on the disk
-//! already, and who is told "not committed" is never there.
+//! Commit versions are that order. Played one after another by their versionstamps, all committed transactions
+//! must read what they read. And each answer must be true: a transaction that is answered "committed" is on the
+//! disk already, and one that is answered "not committed" never is.
 
 use bytes::Bytes;
 use kv_api::{Database, Read, Transaction, Versionstamp, error};
@@ -29,7 +29,7 @@ pub(super) struct World {
     pub(super) disk: Disk,
     pub(super) clock: ManualClock,
     deeds: Arc<Mutex<Vec<Deed>>>,
-    /// What transactions wrote that were told that it did not commit.
+    /// Values of transactions that were answered "not committed".
     undone: Arc<Mutex<Vec<Bytes>>>,
 }
 
@@ -47,7 +47,7 @@ impl World {
         World::new(Failure::Nothing, None)
     }
 
-    /// Reads keys, sets keys to `name`, and commits: 0 or the error's code.
+    /// Reads keys, sets keys to `name`, and commits. Returns 0 or the error's code.
     pub(super) fn edit(&self, name: &'static str, reads: &[&'static str], writes: &[&'static str]) -> i32 {
         match self.db.begin() {
             Ok(tx) => self.edit_in(&tx, name, reads, writes),
@@ -55,7 +55,7 @@ impl World {
         }
     }
 
-    /// The same, in a transaction that has begun.
+    /// The same in a transaction that has begun.
     pub(super) fn edit_in(
         &self,
         tx: &impl Transaction,
@@ -95,7 +95,7 @@ impl World {
                     assert!(read_at >= version, "a read version behind an answer");
                 }
             }
-            // Answered before the outcome was known.
+            // The answer came before the outcome was known.
             Err(error) if error.is_maybe_committed() || error.code() == error::TRANSACTION_CANCELLED => {}
             Err(_) => lock(&self.undone).push(value),
         }
@@ -106,8 +106,8 @@ impl World {
         lock(&self.deeds).len()
     }
 
-    /// Fails unless one order explains everything, and every answer was true. `lost` says whether
-    /// commits may be on the disk whose outcome nobody was told.
+    /// Fails unless one order explains everything and every answer was true. `lost`: the disk may hold commits
+    /// whose outcome was unknown.
     pub(super) fn check(&self, lost: bool) {
         self.disk.check();
         let mut deeds = lock(&self.deeds);

@@ -1,10 +1,10 @@
-//! The crate's concurrency under schedules that a checker chooses.
+//! Concurrency tests under schedules that a checker chooses.
 //!
-//! In unit tests the locks, atomics and threads of this crate are shuttle's (`sync`): one thread runs at
-//! a time, and at each of them a scheduler decides who goes on. A scenario is run under many schedules,
-//! half of them chosen step by step at random, half by PCT (Burckhardt et al., ASPLOS 2010: random
-//! priorities, changed at a few random steps), which finds what needs few, rare preemptions. A schedule
-//! that leaves a thread waiting for ever is a deadlock, and fails.
+//! In unit tests the locks, atomics and threads of this crate are shuttle's (`sync`). One thread runs at a
+//! time, and at each of them a scheduler decides which thread goes on. A scenario runs under many schedules.
+//! Half are chosen step by step at random, half by PCT (Burckhardt et al., ASPLOS 2010: random priorities,
+//! changed at a few random steps), which finds bugs that need few, rare preemptions. A schedule in which a
+//! thread waits for ever is a deadlock, and fails.
 //!
 //! ```text
 //!   store       a disk that knows what it has applied and what it has synced
@@ -13,13 +13,12 @@
 //!   planted     faults that they must find
 //! ```
 //!
-//! A failure prints the order it was found in. `OCC_SCHEDULE=random:7 cargo test -p occ --lib NAME` runs
-//! that order alone; a line in the test's `pinned` keeps it for ever. `OCC_SCHEDULES=100` makes a run a
-//! hundred times as long.
+//! A failure prints its order. `OCC_SCHEDULE=random:7 cargo test -p occ --lib NAME` runs that order alone; a
+//! line in the test's `pinned` keeps it for ever. `OCC_SCHEDULES=100` makes a run a hundred times as long.
 //!
-//! What this does not see: shuttle's atomics are sequentially consistent, so an `Ordering` that is too
-//! weak is not found. Everything that needs an order here is under a lock, but for the count of watched
-//! keys, whose argument is at its use.
+//! Not covered: shuttle's atomics are sequentially consistent, so an `Ordering` that is too weak is not found.
+//! Everything that needs an order is under a lock, except the count of watched keys, which has its argument
+//! where it is used.
 
 mod commits;
 mod failures;
@@ -42,17 +41,17 @@ use crate::OccDatabase;
 
 type Db = OccDatabase<store::Disk>;
 
-/// The schedules of one order.
+/// Number of schedules of one order.
 const RUN: usize = 60;
 
-/// The orders of each kind that a test tries.
+/// Number of orders of each kind that a test tries.
 const ORDERS: u64 = 4;
 
-/// How schedules are chosen, some at a time: from a seed, and so again.
+/// How some schedules are chosen: from a seed, so that they can be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     Random(u64),
-    /// By PCT, with 1 to 4 changes of priority.
+    /// PCT, with 1 to 4 changes of priority.
     Pct(u64),
 }
 
@@ -94,7 +93,7 @@ impl Order {
     }
 }
 
-/// Runs a scenario under many schedules, first those of the orders that once failed.
+/// Runs a scenario under many schedules. The pinned orders, which failed once, come first.
 fn explore(pinned: &[Order], scenario: impl Fn() + Send + Sync + Copy + 'static) {
     let given = std::env::var("OCC_SCHEDULE").ok().map(|order| order.parse().expect("OCC_SCHEDULE"));
     let orders: Vec<Order> = match given {
@@ -114,7 +113,7 @@ fn orders() -> impl Iterator<Item = Order> {
     (0..times * ORDERS).flat_map(|seed| [Order::Random(seed), Order::Pct(seed)])
 }
 
-/// The first failure of a scenario: the order, how many schedules it took, and the words.
+/// The first failure of a scenario: its order, the number of schedules until then, and the message.
 fn search(scenario: impl Fn() + Send + Sync + Copy + 'static) -> Option<(Order, usize, String)> {
     static SCHEDULES: AtomicUsize = AtomicUsize::new(0);
     SCHEDULES.store(0, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The scenarios see: each fault that is planted is found, and how soon is printed. Without it the same
+//! Each planted fault is found, and the number of schedules until then is printed. Without faults the same
 //! scenarios pass, in their own files.
 
 use super::{commits, readers, search, watching};

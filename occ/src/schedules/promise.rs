@@ -8,7 +8,7 @@ use shuttle::{Config, Runner};
 
 use crate::sync::{Arc, Promise, thread};
 
-/// Two wait, two resolve: one value comes, to both.
+/// Two wait and two resolve: both get the one value.
 #[test]
 fn every_waiter_gets_the_first_value() {
     let mut config = Config::new();

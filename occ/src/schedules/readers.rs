@@ -1,5 +1,5 @@
-//! Readers beside committers: what they see is synced, whole, and does not change; what is too old is
-//! refused, and let go of.
+//! Readers beside committers. What they see is synced, whole, and does not change. Versions that are too old
+//! are refused, and their views dropped.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn rows(tx: &impl Transaction) -> Map {
     batch.rows.into_iter().map(|row| (row.key, row.value)).collect()
 }
 
-/// Law 4: a crash right after a read takes back nothing that was seen, and no version that was given.
+/// Law 4: a crash right after a read takes back nothing that was read, and no version that was returned.
 pub(super) fn reading(fault: Option<Fault>) {
     let world = World::new(Failure::Nothing, fault);
     let writers = [("1", ["a", "b"]), ("2", ["b", "c"])].map(|(name, keys)| {
@@ -52,7 +52,7 @@ fn nothing_is_read_that_a_crash_could_take_back() {
     explore(&[], || reading(None));
 }
 
-/// Time passes over a reader: it sees one state or is told 1007, and its commit is right or refused.
+/// Time passes for a reader. It sees one state or fails with 1007, and its commit is right or refused.
 #[test]
 fn a_slow_reader_sees_one_state_or_is_too_old() {
     static CODES: [AtomicUsize; 3] = [const { AtomicUsize::new(0) }; 3];
@@ -84,8 +84,8 @@ fn a_slow_reader_sees_one_state_or_is_too_old() {
     assert!(codes.iter().all(|count| *count > 0), "{codes:?}");
 }
 
-/// Once the window has passed, the head is the only view that anything holds: neither the window nor a
-/// transaction that is told 1007 keeps another.
+/// After the window has passed, only the head is held: neither the window nor a transaction that gets 1007
+/// keeps another view.
 #[test]
 fn views_are_let_go() {
     explore(&[], || {

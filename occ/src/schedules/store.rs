@@ -1,7 +1,7 @@
-//! A disk for schedules: it tells what it has applied from what it has synced, and fails when told to.
+//! A disk for schedules. It distinguishes what it has applied from what it has synced, and fails on request.
 //!
-//! Each call is several steps between which others may run. What must not happen is noted, not
-//! panicked over, since a commit catches panics: [`Disk::check`] tells at the end.
+//! Each call has several steps between which other threads may run. A wrong call is recorded and not panicked
+//! over, since a commit catches panics. [`Disk::check`] reports it at the end.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -9,7 +9,7 @@ use std::ops::Bound;
 use bytes::Bytes;
 use kv_api::{Direction, Durability, Error, Result, error};
 
-use crate::store::{ApplyError, Batch, Op, Store, View};
+use crate::store::{ApplyError, Batch, Store, View};
 use crate::sync::{Arc, Mutex, MutexGuard, Weak, lock, thread};
 
 pub(super) type Map = BTreeMap<Bytes, Bytes>;
@@ -18,9 +18,9 @@ pub(super) type Map = BTreeMap<Bytes, Bytes>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     Nothing,
-    /// The batch is refused, and certainly not applied.
+    /// The batch is refused and certainly not applied.
     Refused(usize),
-    /// Applying fails after all, or nothing, of the batch was applied.
+    /// Applying fails with an unknown outcome: the batch was applied, or not.
     Lost {
         apply: usize,
         applied: bool,
@@ -41,13 +41,13 @@ struct Shared {
 struct Files {
     /// The rows after each batch, with its version.
     applied: Vec<(i64, Arc<Map>)>,
-    /// How many batches are durable.
+    /// Number of durable batches.
     synced: usize,
     views: Vec<Weak<Seen>>,
     applies: usize,
     syncs: usize,
     closes: usize,
-    /// Batches that were applied on the committer thread.
+    /// Number of batches that the committer thread applied.
     carried: usize,
     applying: bool,
     wrong: Option<&'static str>,
@@ -80,13 +80,13 @@ impl Disk {
         files.applied[..files.synced].iter().any(|(of, _)| *of == version)
     }
 
-    /// The version of the first batch that a crash would take back.
+    /// Version of the first batch that a crash would take back.
     pub(super) fn first_at_risk(&self) -> Option<i64> {
         let files = self.files();
         files.applied.get(files.synced).map(|(version, _)| *version)
     }
 
-    /// What a crash now would leave, but for the system's keys.
+    /// What a crash now would leave, without the system's keys.
     pub(super) fn synced(&self) -> Map {
         let files = self.files();
         let rows = files.synced.checked_sub(1).map(|last| files.applied[last].1.clone()).unwrap_or_default();
@@ -110,12 +110,12 @@ impl Disk {
         self.files().closes
     }
 
-    /// How many snapshots are still held by anyone.
+    /// Number of snapshots that are still held.
     pub(super) fn living_views(&self) -> usize {
         self.files().views.iter().filter(|view| view.strong_count() > 0).count()
     }
 
-    /// Fails if the store was ever called as it must not be.
+    /// Fails if the store was ever called in a wrong way.
     pub(super) fn check(&self) {
         assert_eq!(self.files().wrong, None);
     }
@@ -140,7 +140,7 @@ impl Store for Disk {
         let (open, last) = (files.closes == 0, files.applied.last().map_or(0, |(version, _)| *version));
         files.must(alone, "two batches were applied at a time");
         files.must(open, "a batch was applied after the close");
-        files.must(batch.version > last, "a batch came out of order");
+        files.must(batch.version() > last, "a batch came out of order");
         files.carried += usize::from(thread::current().name() == Some("occ-committer"));
         drop(files);
         if self.0.failure == Failure::Refused(call) {
@@ -151,14 +151,9 @@ impl Store for Disk {
         let lost = matches!(self.0.failure, Failure::Lost { apply, .. } if apply == call);
         if !(lost && self.0.failure == Failure::Lost { apply: call, applied: false }) {
             let mut map = Map::clone(&files.head());
-            for op in batch.ops {
-                match op {
-                    Op::Set { key, value } => drop(map.insert(key, value)),
-                    Op::Clear { key } => drop(map.remove(&key)),
-                    Op::ClearRange { begin, end } => map.retain(|key, _| *key < begin || *key >= end),
-                }
-            }
-            files.applied.push((batch.version, Arc::new(map)));
+            let version = batch.version();
+            batch.apply_to(&mut map);
+            files.applied.push((version, Arc::new(map)));
         }
         files.applying = false;
         if lost { Err(ApplyError::Unknown(told())) } else { Ok(()) }
@@ -170,7 +165,7 @@ impl Store for Disk {
             files.syncs += 1;
             (files.syncs, files.applied.len())
         };
-        // Others run here, while the disk is at it.
+        // Other threads run here, during the sync.
         let mut files = self.files();
         if self.0.failure == Failure::Sync(call) {
             return Err(Error::new(error::IO_ERROR).with_context("told to fail"));

@@ -1,4 +1,4 @@
-//! Watches beside commits: a change that comes after what was seen wakes, whenever the watch was armed.
+//! Watches beside commits. A change after what was seen completes the watch, whenever the watch was armed.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,7 +11,7 @@ use super::store::Failure;
 use crate::faults::Fault;
 use crate::sync::thread;
 
-/// A watch of `key` by a transaction that commits, if it did not see `1` there: it must be woken.
+/// A watch of `key` by a transaction that commits. Unless it saw `1`, it must complete.
 fn wait_for_a_change(world: &World, writes: bool) -> bool {
     let tx = world.db.begin().unwrap();
     let watch = tx.watch(b"key");
@@ -52,8 +52,8 @@ fn a_change_wakes_whoever_did_not_see_it() {
     assert!(WAITED.load(Ordering::Relaxed) > 0);
 }
 
-/// Watches that are dropped, cancelled and met by a close, among commits of their key: each ends, and
-/// none is left.
+/// Watches that are dropped, cancelled or met by a close, among commits of their key. Each ends, and none is
+/// left.
 #[test]
 fn watches_end_with_whoever_holds_them() {
     explore(&[], || {

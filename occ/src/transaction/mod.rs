@@ -1,8 +1,8 @@
-//! The transaction handle: kv-api's trait over the state behind a lock.
+//! The transaction handle: the trait of `kv-api` over a state behind a lock.
 //!
-//! Reads run at the call, under the transaction's lock, and return futures that are ready: nothing is
-//! boxed or spawned. What truly waits (a commit in the queue, a watch, a versionstamp, a pause) is a
-//! promise that the committing thread resolves.
+//! Reads run when they are called, under the transaction's lock, and return futures that are ready: nothing is
+//! boxed or spawned. What has to wait (a commit in the queue, a watch, a versionstamp, a pause) is a promise
+//! that the committing thread resolves.
 
 mod options;
 pub(crate) mod overlay;
@@ -19,7 +19,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::FutureExt;
 use kv_api::{
-    ConflictRange, Error, KeySelector, MutationType, RangeBatch, RangeRequest, Read, Result, RowWrite, Transaction,
+    ConflictRange, Error, IntoBytes, KeySelector, MutationType, RangeBatch, RangeRequest, Read, Result, Transaction,
     TransactionOption, Versionstamp, error,
 };
 
@@ -34,9 +34,9 @@ use crate::store::Store;
 use crate::sync::{Arc, Mutex, lock};
 
 /// A transaction of an [`OccDatabase`](crate::OccDatabase).
-pub struct OccTransaction<S: Store>(Arc<Shared<S>>);
+pub struct OccTransaction<S: Store>(Arc<Inner<S>>);
 
-struct Shared<S: Store> {
+struct Inner<S: Store> {
     state: Mutex<State<S>>,
     /// Keeps the database open.
     handle: Arc<Handle<S>>,
@@ -54,8 +54,8 @@ impl<S: Store> std::fmt::Debug for OccTransaction<S> {
     }
 }
 
-/// The ticket of a commit that was not polled yet. Dropped like that, the commit does not happen, and what waits
-/// for it is cancelled.
+/// The ticket of a commit whose future was not polled yet. If it is dropped, the commit does not happen, and
+/// the watches and the versionstamp are cancelled.
 struct Unpolled(Option<Arc<Ticket>>);
 
 impl Drop for Unpolled {
@@ -69,7 +69,7 @@ impl Drop for Unpolled {
 impl<S: Store> OccTransaction<S> {
     pub(crate) fn new(handle: Arc<Handle<S>>) -> Self {
         let state = Mutex::new(State::new(&handle.core));
-        OccTransaction(Arc::new(Shared { state, handle }))
+        OccTransaction(Arc::new(Inner { state, handle }))
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut State<S>, &crate::database::core::Core<S>) -> T) -> T {
@@ -107,7 +107,7 @@ impl<S: Store> OccTransaction<S> {
         })
     }
 
-    /// Estimates look at the store alone, outside of conflicts and of the transaction's writes.
+    /// Estimates read the store alone: they ignore the transaction's writes and add no conflict.
     fn estimate<T>(
         &self,
         begin: &[u8],
@@ -137,7 +137,7 @@ impl<S: Store> OccTransaction<S> {
         })
     }
 
-    /// Waits for the outcome, or for the end of the transaction by a cancellation or its timeout.
+    /// Waits for the outcome, or until the transaction is cancelled or times out.
     async fn finish_commit(self, ticket: Arc<Ticket>) -> Result<()> {
         let deadline = lock(&self.0.state).deadline();
         let core = &self.0.handle.core;
@@ -204,12 +204,8 @@ impl<S: Store> Transaction for OccTransaction<S> {
         ready(self.read_range(request, read))
     }
 
-    fn set(&self, key: &[u8], value: &[u8]) {
-        self.with(|state, core| state.set(core, key, value));
-    }
-
-    fn write_rows(&self, rows: Vec<RowWrite>) {
-        self.with(|state, core| state.write_rows(core, rows));
+    fn set(&self, key: impl IntoBytes, value: impl IntoBytes) {
+        self.with(|state, core| state.set(core, key.into_bytes(), value.into_bytes()));
     }
 
     fn clear(&self, key: &[u8]) {
@@ -220,8 +216,8 @@ impl<S: Store> Transaction for OccTransaction<S> {
         self.with(|state, core| state.clear_range(core, begin, end));
     }
 
-    fn atomic_op(&self, mutation: MutationType, key: &[u8], operand: &[u8]) {
-        self.with(|state, core| state.atomic_op(core, mutation, key, operand));
+    fn atomic_op(&self, mutation: MutationType, key: impl IntoBytes, operand: impl IntoBytes) {
+        self.with(|state, core| state.atomic_op(core, mutation, key.into_bytes(), operand.into_bytes()));
     }
 
     fn add_conflict_range(&self, begin: &[u8], end: &[u8], side: ConflictRange) {

@@ -1,19 +1,19 @@
-//! The options of a transaction, and which of them outlive what.
+//! The options of a transaction.
 //!
-//! In `fdb.options` the timeout, the retry limit and the longest pause are persistent: they outlive
-//! `on_error`; `reset` forgets them too. All others are forgotten by both.
+//! Three are persistent in `fdb.options`: the timeout, the retry limit and the longest pause. `on_error` keeps
+//! them and `reset` forgets them. All others are forgotten by both.
 
 use std::time::Duration;
 
 use kv_api::{Error, Result, TransactionOption, error};
 
-/// The longest pause of `on_error` unless an option says otherwise (`DEFAULT_MAX_BACKOFF`).
+/// Default of the longest pause of `on_error` (`DEFAULT_MAX_BACKOFF`).
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Options that outlive `on_error`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Persistent {
-    /// Since the transaction was made, or last reset; zero for none.
+    /// Counted from the creation or the last reset; zero for none.
     pub(crate) timeout: Duration,
     pub(crate) retry_limit: Option<u32>,
     pub(crate) max_retry_delay: Duration,
@@ -30,7 +30,7 @@ impl Default for Persistent {
 pub(crate) struct Options {
     pub(crate) size_limit: usize,
     pub(crate) next_write_no_conflict: bool,
-    /// Snapshot reads see the transaction's writes while this is above zero: enable and disable count.
+    /// Snapshot reads see the transaction's writes while this is above zero. Each enable and disable counts.
     pub(crate) snapshot_ryw: i32,
     pub(crate) ryw_disabled: bool,
     pub(crate) bypass_unreadable: bool,
@@ -49,7 +49,8 @@ impl Options {
         }
     }
 
-    /// Sets an option. `touched` says whether the transaction has read or written.
+    /// Sets an option. `touched`: the transaction has read or written. `largest`: the greatest allowed size
+    /// limit.
     pub(crate) fn set(
         &mut self,
         persistent: &mut Persistent,
@@ -79,7 +80,7 @@ impl Options {
             }
             TransactionOption::BypassUnreadable => self.bypass_unreadable = true,
             TransactionOption::ReadSystemKeys => self.read_system_keys = true,
-            // An embedded engine has neither a read version that could be stale nor queues to wait in.
+            // An embedded engine has no stale read version to risk and no queues with priorities.
             TransactionOption::CausalReadRisky | TransactionOption::PriorityBatch => {}
             _ => return Err(Error::new(error::INVALID_OPTION)),
         }

@@ -1,8 +1,8 @@
-//! The read-your-writes view: what the store holds, under what the transaction has written.
+//! The read-your-writes view: the transaction's writes over a snapshot of the store.
 //!
-//! A scan merges two sorted streams, the store's rows outside of cleared ranges and the write map's
-//! operations, and stops with 1036 where it would have to look past a pending versionstamp. It looks
-//! no further than it is asked: a limit that is reached before such a place never meets it.
+//! A scan merges two sorted streams: the store's rows outside of cleared ranges, and the stacks of the write
+//! map. It fails with 1036 if it has to pass a pending versionstamp. It goes no further than it is asked to, so
+//! a limit that is reached before such a place never meets it.
 //!
 //! Source: FoundationDB's `fdbclient/RYWIterator.cpp` and `ReadYourWrites.actor.cpp`.
 
@@ -23,7 +23,7 @@ impl From<Unreadable> for Error {
     }
 }
 
-/// A view and, unless the reader is not to see them, the transaction's writes.
+/// A view, and the transaction's writes unless the reader is not to see them.
 #[derive(Debug)]
 pub(crate) struct Overlay<'a, V> {
     pub(crate) view: Arc<V>,
@@ -31,11 +31,11 @@ pub(crate) struct Overlay<'a, V> {
     pub(crate) bypass_unreadable: bool,
 }
 
-/// Where a selector led.
+/// The result of a selector.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Resolved {
     pub(crate) key: Bytes,
-    /// It ran past the first key, or past the last.
+    /// The end of the keyspace that the selector ran past.
     pub(crate) off: Option<Edge>,
 }
 
@@ -57,12 +57,12 @@ impl<'a, V: View> Overlay<'a, V> {
         }
     }
 
-    /// What the transaction has written, unless that is nothing.
+    /// The transaction's writes, if there are any and the reader sees them.
     fn some_writes(&self) -> Option<&'a WriteMap> {
         self.writes.filter(|writes| !writes.has_no_writes())
     }
 
-    /// The rows from `begin` up to, not including, `end`, until `most` is reached, when there may be more.
+    /// The rows from `begin` up to, not including, `end`, up to the limits of `most`.
     pub(crate) fn read(&self, begin: &[u8], end: &[u8], direction: Direction, most: Most) -> Result<RangeBatch> {
         match self.some_writes() {
             None if begin < end => self.view.read(begin, end, direction, most),
@@ -74,11 +74,11 @@ impl<'a, V: View> Overlay<'a, V> {
     pub(crate) fn scan(&self, begin: &[u8], end: &[u8], direction: Direction) -> Scan<'_, V> {
         let is_empty = begin >= end;
         let writes = self.some_writes().filter(|_| !is_empty);
-        // Without writes nobody asks how far the scan has come.
+        // The bounds are used only where writes may be unreadable.
         let bound = |key| if writes.is_some() { Bytes::copy_from_slice(key) } else { Bytes::new() };
         Scan {
             base: (!is_empty).then(|| self.view.range(begin, end, direction).peekable()),
-            ops: writes.map(|writes| Ops { range: writes.ops_in(begin, end), direction }.peekable()),
+            ops: writes.map(|writes| Ops { range: writes.stacks_in(begin, end), direction }.peekable()),
             view: &self.view,
             writes,
             checks_unreadable: !self.bypass_unreadable && self.writes.is_some_and(WriteMap::any_unreadable),
@@ -113,7 +113,7 @@ impl<'a, V: View> Overlay<'a, V> {
     }
 }
 
-/// The operations of a range, either way.
+/// The stacks of a range, in either direction.
 struct Ops<'a> {
     range: key_map::Range<'a, Stack>,
     direction: Direction,
@@ -130,7 +130,7 @@ impl<'a> Iterator for Ops<'a> {
     }
 }
 
-/// Rows of an [`Overlay`]. After an error it ends.
+/// Rows of an [`Overlay`]. Ends after an error.
 pub(crate) struct Scan<'a, V: View> {
     base: Option<Peekable<V::Range<'a>>>,
     ops: Option<Peekable<Ops<'a>>>,
@@ -138,15 +138,15 @@ pub(crate) struct Scan<'a, V: View> {
     writes: Option<&'a WriteMap>,
     checks_unreadable: bool,
     direction: Direction,
-    /// The range; where unreadable keys are looked for, the part that was not looked at yet.
+    /// The range. Where unreadable keys are looked for: the part that is not scanned yet.
     begin: Bytes,
     end: Bytes,
 }
 
 impl<'a, V: View> Scan<'a, V> {
-    /// Brings the store's rows to the first that this transaction has not cleared.
+    /// Moves the store's rows to the next one that this transaction has not cleared.
     fn skip_cleared(&mut self, writes: &WriteMap) -> Result<()> {
-        /// So many rows are stepped over before a seek is cheaper.
+        /// Number of cleared rows that are stepped over before a seek is cheaper.
         const STEPS: usize = 16;
         let mut steps = 0;
         while let Some(base) = &mut self.base {
@@ -212,7 +212,7 @@ impl<'a, V: View> Scan<'a, V> {
         }
     }
 
-    /// Moves on over `key`: 1036 if a pending versionstamp hides anything up to it.
+    /// Moves the scan past `key`: 1036 if a pending versionstamp hides a key up to it.
     fn look_at(&mut self, writes: &WriteMap, key: &Bytes) -> Result<()> {
         if !self.checks_unreadable {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Reading a range in batches, and what such a read conflicts over.
+//! Reading a range in batches, and the conflict range of such a read.
 //!
 //! Source: `getRangeValue`, `getRangeValueBack` and `addConflictRange` in FoundationDB's
 //! `fdbclient/ReadYourWrites.actor.cpp`.
@@ -11,18 +11,18 @@ use super::overlay::{Edge, Overlay, Resolved};
 use crate::KeyRange;
 use crate::store::{Most, View};
 
-/// What a batch holds when the request leaves its size to the engine, in bytes of keys and values.
+/// Size of a batch, in bytes of keys and values, if the request leaves it to the engine.
 const DEFAULT_BATCH_BYTES: usize = 256 * 1024;
 
-/// A batch, and the range that a serializable read of it conflicts over.
+/// A batch, and the conflict range of a serializable read of it.
 #[derive(Debug)]
 pub(crate) struct RangeRead {
     pub(crate) batch: RangeBatch,
-    /// `None` for a snapshot read, and where nothing was read.
+    /// `None` for a snapshot read, or if nothing was read.
     pub(crate) conflict: Option<KeyRange>,
 }
 
-/// Reads the first batch of a request whose selectors name keys up to `max_key`.
+/// Reads the first batch of a request. Selectors name keys up to `max_key`.
 pub(crate) fn read<V: View>(
     overlay: &Overlay<'_, V>,
     request: &RangeRequest,
@@ -30,7 +30,7 @@ pub(crate) fn read<V: View>(
     max_key: &[u8],
 ) -> Result<RangeRead> {
     if read == Read::Snapshot && is_first_at_or_after(&request.begin) && is_first_at_or_after(&request.end) {
-        // Most reads are such: their bounds need no look at the store, and nobody asks what they conflict over.
+        // Most reads are like this: nothing to resolve, and no conflict to compute.
         let batch = read_batch(overlay, &request.begin.key, &request.end.key, request)?;
         return Ok(RangeRead { batch, conflict: None });
     }
@@ -47,7 +47,7 @@ pub(crate) fn read<V: View>(
         return Ok(RangeRead { batch, conflict: None });
     }
     let off = |edge| resolved_begin.off == Some(edge) || resolved_end.off == Some(edge);
-    // A stopped batch did not reach the end that it was going to; it came from the other all the same.
+    // A batch that was stopped by a limit has not reached its far end.
     let (to_begin, through_end) = (off(Edge::Begin), off(Edge::End));
     let conflict = match request.direction {
         Direction::Forward => {
@@ -67,7 +67,7 @@ fn is_first_at_or_after(selector: &KeySelector) -> bool {
     selector.offset == 1 && !selector.or_equal
 }
 
-/// The range that a read of a selector's key conflicts over: what it walked.
+/// The conflict range of a selector: the keys that it walked over.
 pub(crate) fn selector_conflict(selector: &KeySelector, resolved: &Bytes) -> KeyRange {
     let anchor = if selector.or_equal { key_after(&selector.key) } else { selector.key.clone() };
     if selector.offset <= 0 {
@@ -79,7 +79,7 @@ pub(crate) fn selector_conflict(selector: &KeySelector, resolved: &Bytes) -> Key
 
 fn resolve<V: View>(overlay: &Overlay<'_, V>, selector: &KeySelector, max_key: &[u8]) -> Result<Resolved> {
     if selector.offset == 1 {
-        // "The first key at or after" bounds a range by itself, without a look at the store.
+        // "The first key at or after" bounds a range without being resolved.
         return Ok(Resolved { key: selector.key.clone(), off: None });
     }
     overlay.resolve(selector, max_key)
@@ -98,7 +98,7 @@ fn read_batch<V: View>(
     overlay.read(begin, end, request.direction, most)
 }
 
-/// Which ends of the keyspace the selectors ran into.
+/// The ends of the keyspace that the selectors ran past.
 #[derive(Clone, Copy)]
 struct Ends {
     to_begin: bool,
@@ -113,7 +113,7 @@ fn forward_conflict(
     max_key: &[u8],
 ) -> KeyRange {
     let (mut from, mut until) = if begin.key < end.key {
-        // Where the end is found going forward, nothing beyond a stopped batch can change it.
+        // The end was found going forward: nothing beyond a stopped batch can change it.
         (begin.key.clone(), if end.offset > 0 && batch.more { begin.key.clone() } else { end.key.clone() })
     } else {
         (end.key.clone(), begin.key.clone())
@@ -143,7 +143,7 @@ fn reverse_conflict(
     max_key: &[u8],
 ) -> KeyRange {
     let (mut from, mut until) = if begin.key < end.key {
-        // Where the begin is found without going forward, nothing before a stopped batch can change it.
+        // The begin was found without going forward: nothing before a stopped batch can change it.
         (if begin.offset <= 1 && batch.more { end.key.clone() } else { begin.key.clone() }, end.key.clone())
     } else {
         (end.key.clone(), begin.key.clone())

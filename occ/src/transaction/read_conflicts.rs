@@ -1,24 +1,23 @@
-//! What a transaction has read, and others must not have written since.
+//! The ranges that a transaction has read.
 //!
-//! A read only notes its range; ranges are put in order and joined when the commit asks for them, and
-//! when so many were noted that the same ones must have come again: a transaction that reads one key
-//! for ever stays small.
+//! Reads append their ranges. The ranges are sorted and joined when the commit takes them, and when their
+//! number has doubled: a transaction that reads one key again and again stays small.
 
 use crate::KeyRange;
 
-/// So many are noted before they are first joined.
+/// Number of ranges before they are first joined.
 const FEW: usize = 256;
 
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct ReadConflicts {
     noted: Vec<KeyRange>,
-    /// How many of them were left when they were last joined.
+    /// Number of ranges after the last joining.
     joined: usize,
 }
 
 impl ReadConflicts {
-    /// Notes a range, which is not empty.
+    /// Adds a range, which is not empty.
     pub(crate) fn insert(&mut self, range: KeyRange) {
         if self.noted.len() >= FEW.max(2 * self.joined) {
             self.join();
@@ -31,7 +30,7 @@ impl ReadConflicts {
         self.joined = 0;
     }
 
-    /// The ranges in order, disjoint and not touching.
+    /// Takes the ranges: sorted, disjoint and not touching.
     pub(crate) fn take(&mut self) -> Vec<KeyRange> {
         self.join();
         self.joined = 0;
@@ -57,7 +56,7 @@ mod tests {
     use crate::key_range::RangeSet;
     use crate::random::Random;
 
-    /// Against the set that joins at each insertion.
+    /// Compares with the set that joins at each insertion.
     #[test]
     fn joins_as_a_set_does() {
         for seed in 0..200 {

@@ -1,32 +1,50 @@
 //! The size of a transaction, counted as FoundationDB counts it.
 //!
-//! FoundationDB adds up keys, values and both sides' conflict ranges, and for each mutation and range
-//! the size of the C++ struct that carries it (`VectorRef::expectedSize` in `flow/Arena.h` over
-//! `MutationRef` and `KeyRangeRef`). The same numbers here make the same transactions too large.
+//! FoundationDB adds up keys, values and the conflict ranges of both sides. For each mutation and range it adds
+//! the size of the C++ struct that carries it (`VectorRef::expectedSize` in `flow/Arena.h` over `MutationRef`
+//! and `KeyRangeRef`). The same numbers here make the same transactions too large.
 
 use bytes::Bytes;
 
 use crate::KeyRange;
 use crate::key_range::{RangeSet, is_after};
+use crate::mutation::{Mutation, Write};
 
 /// `sizeof(MutationRef)` in FoundationDB 7.3: a type, two strings of 12 bytes, the checksum's fields.
-pub(crate) const MUTATION: usize = 44;
+pub(super) const MUTATION: usize = 44;
 
 /// `sizeof(KeyRangeRef)`: two strings of 12 bytes.
 pub(super) const RANGE: usize = 24;
 
-/// What a conflict range adds.
+/// Size of a mutation.
+pub(super) fn of_mutation(mutation: &Mutation) -> usize {
+    match mutation {
+        Mutation::Key(key, write) => of_write(key, write),
+        Mutation::ClearRange(range) => MUTATION + range.len(),
+    }
+}
+
+/// Size of the mutation that writes a key. A clear of one key is a range from the key to the one after it.
+pub(super) fn of_write(key: &Bytes, write: &Write) -> usize {
+    let value = match write {
+        Write::Set(Some(value)) | Write::Atomic(_, value) => value.len(),
+        Write::Set(None) => key.len() + 1,
+    };
+    MUTATION + key.len() + value
+}
+
+/// Size of a conflict range.
 pub(crate) fn of_range(range: &KeyRange) -> usize {
     RANGE + range.len()
 }
 
-/// What the conflict range of one key adds.
+/// Size of the conflict range of one key.
 pub(crate) fn of_key(key: &[u8]) -> usize {
     RANGE + 2 * key.len() + 1
 }
 
-/// The bytes of `ranges` and of those of `keys`, which are in order, as FoundationDB counts them:
-/// ranges that overlap or touch are one.
+/// Size of conflict ranges and of conflicting keys, both sorted. As in FoundationDB, ranges that overlap or
+/// touch count as one.
 pub(crate) fn joined_conflicts<'a>(ranges: &RangeSet, keys: impl Iterator<Item = &'a Bytes>) -> usize {
     let mut ranges = ranges.iter().map(|(begin, end)| (begin, End::At(end))).peekable();
     let mut keys = keys.map(|key| (key, End::After(key))).peekable();
@@ -56,9 +74,9 @@ pub(crate) fn joined_conflicts<'a>(ranges: &RangeSet, keys: impl Iterator<Item =
 /// The end of a range.
 #[derive(Clone, Copy, Debug)]
 enum End<'a> {
-    /// This key.
+    /// At this key.
     At(&'a [u8]),
-    /// The key right after this one: itself and a zero.
+    /// At the key right after this one: the key with a zero byte appended.
     After(&'a [u8]),
 }
 
@@ -70,7 +88,7 @@ impl End<'_> {
         }
     }
 
-    /// Whether a range that begins at `begin` overlaps or touches one that ends here and began before.
+    /// Whether a range that begins at `begin` overlaps or touches an earlier one that ends here.
     fn reaches(self, begin: &[u8]) -> bool {
         match self {
             End::At(key) => begin <= key,
@@ -94,7 +112,7 @@ mod tests {
     use super::*;
     use crate::random::Random;
 
-    /// Against a set of ranges that has the keys as ranges: keys of zeros and ones, so that many touch.
+    /// Compares with a set that has the keys as ranges. Keys are zeros and ones, so that many touch.
     #[test]
     fn counts_what_a_set_of_all_would_hold() {
         for seed in 0..2_000 {

@@ -1,20 +1,20 @@
-//! What a transaction has done so far: the part behind its lock.
+//! What a transaction has done so far.
 //!
-//! Life of a transaction, and the error that every operation meets in each state:
+//! The life of a transaction, and the error of every operation in each state:
 //!
 //! ```text
-//!   active ── commit() ──► committing, committed    2017, and a commit under way fails with it
+//!   active ── commit() ──► committing, committed    2017, and a commit in progress fails with it
 //!     │  ▲                     │
 //!     │  └── reset, on_error ──┘
 //!     ├── cancel() ──► cancelled                    1025, until reset
 //!     └── time passes ──► timed out                 1031, until reset
 //! ```
 //!
-//! A write that is wrong is remembered and surfaces at the next read or at the commit; writes after it
-//! are ignored, as in FoundationDB's deferred errors.
+//! A wrong write is remembered, and surfaces at the next read or at the commit. Writes after it are ignored, as
+//! with FoundationDB's deferred errors.
 //!
-//! Source: FoundationDB's `ReadYourWrites.actor.cpp` (`checkUsedDuringCommit`, `resetPromise`,
-//! `resetRyow`) and `ThreadSafeTransaction.cpp` (deferred errors).
+//! Source: FoundationDB's `ReadYourWrites.actor.cpp` (`checkUsedDuringCommit`, `resetPromise`, `resetRyow`) and
+//! `ThreadSafeTransaction.cpp` (deferred errors).
 
 mod writes;
 
@@ -38,22 +38,21 @@ use crate::sync::{Arc, Promise};
 use crate::watches::Watch;
 use crate::window::Hold;
 
-/// The first pause of `on_error`, at most: a hundredth of a cluster's, as a commit here takes a
-/// hundredth of a cluster's time.
+/// Longest first pause of `on_error`. A hundredth of a cluster's, since a commit takes a hundredth of the time.
 const FIRST_BACKOFF: Duration = Duration::from_micros(500);
 
 /// The end of the system's keys.
 const SYSTEM_END: &[u8] = b"\xff\xff";
 
-/// Keys this much over the limit exist nowhere (FoundationDB leaves room for a tenant's prefix): reads
-/// of longer ones find nothing, and the ends of ranges are cut to it.
+/// Bytes by which a key may exceed the limit, in reads and clears (FoundationDB leaves room for a tenant's
+/// prefix). Longer keys do not exist: reads of them find nothing, and the ends of ranges are cut.
 const KEY_SLACK: usize = 8;
 
 /// See the [module](self).
 pub(crate) struct State<S: Store> {
     pub(crate) writes: WriteMap,
     read_conflicts: ReadConflicts,
-    /// The version read at, and a hold on its view once something was read.
+    /// The read version.
     version: Option<i64>,
     hold: Option<Hold<S::View>>,
     pub(crate) options: Options,
@@ -62,19 +61,19 @@ pub(crate) struct State<S: Store> {
     retries: u32,
     backoff: Duration,
     approximate_size: usize,
-    /// A write that was wrong.
+    /// The error of the first wrong write.
     deferred: Option<Error>,
-    /// The first read that failed in the store or met a pending versionstamp: the commit, which waits
-    /// for the reads, fails with it too.
+    /// The first read that failed in the store or met a pending versionstamp. The commit fails with it too,
+    /// since a commit waits for the reads.
     failed_read: Option<Error>,
-    /// Why nothing works any more, until reset.
+    /// Why every operation fails, until reset.
     ended: Option<Error>,
     commit_started: bool,
     read_started: bool,
-    /// The commit under way, or done.
+    /// The commit in progress, or done.
     pub(crate) ticket: Option<Arc<Ticket>>,
     pub(crate) committed: Option<i64>,
-    /// Who waits for the commit, to be woken by a cancellation.
+    /// Wakes the committer after a cancellation.
     pub(crate) commit_waker: Option<Waker>,
     stamp: Arc<Promise<Result<Versionstamp>>>,
     watches: Vec<Arc<Watch>>,
@@ -108,7 +107,7 @@ impl<S: Store> State<S> {
 
     // ---- life ----
 
-    /// Ends the transaction with `error`, unless it has ended: until it is reset.
+    /// Ends the transaction with `error` until it is reset. Does nothing if it has ended already.
     pub(crate) fn end(&mut self, error: Error) {
         if self.ended.is_some() {
             return;
@@ -126,7 +125,7 @@ impl<S: Store> State<S> {
         }
     }
 
-    /// When the transaction times out, by the clock.
+    /// The clock time at which the transaction times out.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         (!self.persistent.timeout.is_zero()).then(|| self.born.saturating_add(self.persistent.timeout))
     }
@@ -139,11 +138,11 @@ impl<S: Store> State<S> {
         }
     }
 
-    /// Whether any operation may go on.
+    /// Fails if the transaction has ended or is committing.
     fn check_usable(&mut self, core: &Core<S>) -> Result<()> {
         self.check_time(core);
         if self.commit_started {
-            // A use during the commit is a mistake of the program: the commit fails too.
+            // A use during the commit is a mistake of the caller. The commit fails too.
             self.end(Error::new(error::USED_DURING_COMMIT));
             return Err(Error::new(error::USED_DURING_COMMIT));
         }
@@ -153,7 +152,7 @@ impl<S: Store> State<S> {
         }
     }
 
-    /// Whether a read or a commit may go on: a wrong write surfaces here.
+    /// Fails if no read or commit may follow. A wrong write surfaces here.
     fn check(&mut self, core: &Core<S>) -> Result<()> {
         if let Some(error) = &self.deferred {
             return Err(error.clone());
@@ -162,13 +161,13 @@ impl<S: Store> State<S> {
         core.check_open()
     }
 
-    /// The error the transaction ended with.
+    /// The error with which the transaction has ended.
     pub(crate) fn ended(&mut self, core: &Core<S>) -> Option<Error> {
         self.check_time(core);
         self.ended.clone()
     }
 
-    /// Forgets everything but the persistent options and what counts retries.
+    /// Forgets everything but the persistent options and the count of retries.
     pub(crate) fn reset_attempt(&mut self, core: &Core<S>) {
         let stamp = std::mem::take(&mut self.stamp);
         let cancelled = Error::new(error::TRANSACTION_CANCELLED);
@@ -178,7 +177,7 @@ impl<S: Store> State<S> {
         for watch in self.watches.drain(..) {
             watch.finish(Err(cancelled.clone()));
         }
-        self.writes.reset();
+        self.writes = WriteMap::new(core.limits.value_bytes);
         self.read_conflicts.clear();
         self.version = None;
         self.hold = None;
@@ -194,7 +193,7 @@ impl<S: Store> State<S> {
         }
     }
 
-    /// Makes the transaction as new.
+    /// Resets everything.
     pub(crate) fn reset(&mut self, core: &Core<S>) {
         self.reset_attempt(core);
         self.persistent = Persistent::default();
@@ -204,7 +203,7 @@ impl<S: Store> State<S> {
         self.committed = None;
     }
 
-    /// What `on_error` does about `error`: the pause before the next attempt, or the error to give back.
+    /// The decision of `on_error`: the pause before the next attempt, or the error to return.
     pub(crate) fn consider(&mut self, core: &Core<S>, error: Error) -> Result<Duration> {
         self.check_time(core);
         if let Some(ended) = &self.ended {
@@ -213,7 +212,7 @@ impl<S: Store> State<S> {
         let exhausted = self.persistent.retry_limit.is_some_and(|limit| self.retries >= limit);
         self.retries = self.retries.saturating_add(1);
         if exhausted || !error.is_retryable() {
-            // What failed for good is not to be used again before a reset.
+            // A transaction that failed for good must be reset before it is used again.
             self.end(Error::new(error::TRANSACTION_CANCELLED));
             return Err(error);
         }
@@ -234,7 +233,7 @@ impl<S: Store> State<S> {
         }
         let outcome = match self.check_usable(core) {
             Ok(()) => write(self),
-            // It ends every operation by itself.
+            // The transaction has ended, and every operation will say so.
             Err(_) => return,
         };
         if let Err(error) = outcome {
@@ -275,7 +274,7 @@ impl<S: Store> State<S> {
         Ok(self.version_to_read(core))
     }
 
-    /// The read version, which is fetched when it is asked for first.
+    /// The read version, fetched at the first call.
     fn version_to_read(&mut self, core: &Core<S>) -> i64 {
         if let Some(version) = self.version {
             return version;
@@ -298,7 +297,7 @@ impl<S: Store> State<S> {
         });
     }
 
-    /// Readies a read: the transaction is usable, has a version, and the version can be read at.
+    /// Begins a read: checks that the transaction is usable and returns the end of the readable keys.
     pub(crate) fn check_read(&mut self, core: &Core<S>) -> Result<&'static [u8]> {
         self.check(core)?;
         self.read_started = true;
@@ -313,13 +312,13 @@ impl<S: Store> State<S> {
         outcome
     }
 
-    /// Whether such a read sees the transaction's writes.
+    /// Whether a read sees the transaction's writes.
     fn sees_writes(&self, read: Read) -> bool {
         !self.options.ryw_disabled && (read == Read::Serializable || self.options.snapshot_ryw > 0)
     }
 
-    /// The value of a key that this transaction set or cleared by itself, if it did: a read that needs
-    /// neither the store nor a read version, and adds no conflict (`RYWImpl::read`, for `GetValueReq`).
+    /// The value of a key that this transaction set or cleared by itself. Such a read needs neither the store
+    /// nor a read version, and adds no conflict (`RYWImpl::read`, for `GetValueReq`).
     fn own_value(&self, key: &[u8], read: Read) -> Result<Option<Option<Bytes>>> {
         if !self.sees_writes(read) {
             return Ok(None);
@@ -332,7 +331,7 @@ impl<S: Store> State<S> {
         }
     }
 
-    /// The store at the read version: 1007 once that is too old.
+    /// The store at the read version; 1007 if that is too old.
     fn view(&mut self, core: &Core<S>) -> Result<Arc<S::View>> {
         let Some(version) = self.version else {
             let (version, view, hold) = core.newest();
@@ -348,7 +347,7 @@ impl<S: Store> State<S> {
         Ok(view)
     }
 
-    /// The store at the read version, with the transaction's writes unless `read` is not to see them.
+    /// The store at the read version, under the transaction's writes if `read` sees them.
     pub(crate) fn overlay(&mut self, core: &Core<S>, read: Read) -> Result<Overlay<'_, S::View>> {
         Ok(Overlay {
             view: self.view(core)?,
@@ -357,7 +356,7 @@ impl<S: Store> State<S> {
         })
     }
 
-    /// Adds the read conflict of a range that was read, but for what this transaction decides itself.
+    /// Adds the read conflict of a range, without the parts that this transaction wrote by itself.
     pub(crate) fn add_read_conflict(&mut self, range: KeyRange) {
         if self.options.ryw_disabled {
             if !range.is_empty() {
@@ -385,7 +384,7 @@ impl<S: Store> State<S> {
         self.note_failure(value)
     }
 
-    /// The value of a key, with the read conflict that reading it adds.
+    /// The value of a key. Adds the read's conflict.
     fn value(&mut self, core: &Core<S>, key: &[u8], read: Read) -> Result<Option<Bytes>> {
         if let Some(value) = self.own_value(key, read)? {
             return Ok(value);
@@ -413,16 +412,16 @@ impl<S: Store> State<S> {
             return Err(Error::new(error::KEY_TOO_LARGE));
         }
         self.check_read(core)?;
-        // A read that fails here fails the watch alone: the commit does not hear of it (`watch` adds
-        // nothing but `done` to what the commit waits for).
+        // A failure here fails the watch alone and not the commit (FoundationDB's `watch` adds only `done` to
+        // what the commit waits for).
         let seen = self.value(core, key, Read::Serializable)?;
         let watch = core.watches.create(Bytes::copy_from_slice(key), seen)?;
         self.watches.push(watch.clone());
         Ok(watch)
     }
 
-    /// Completes this transaction's watches on keys that it now writes: `value` is the new one, where
-    /// it is known.
+    /// Completes this transaction's watches on keys that it now writes. `value` is the new value, if it is
+    /// known.
     fn trigger_watches(&mut self, writes: impl Fn(&Bytes) -> bool, value: Option<Option<&Bytes>>) {
         if self.watches.is_empty() {
             return;
@@ -441,18 +440,18 @@ impl<S: Store> State<S> {
 
     // ---- committing ----
 
-    /// Begins the commit: what goes into the pipeline, or `None` for a transaction that wrote nothing,
-    /// which is committed by that.
+    /// Begins the commit and returns the request for the pipeline. `None` for a transaction that wrote nothing:
+    /// it is committed by that.
     pub(crate) fn begin_commit(&mut self, core: &Core<S>) -> Result<Option<Request>> {
         if let Err(error) = self.check(core) {
-            // A commit under way answers those who wait for it; this one is over.
+            // A commit in progress gets its own answer; this one is over.
             if self.ticket.is_none() {
                 Ticket::new(std::mem::take(&mut self.watches), self.stamp.clone()).fail(error.clone());
             }
             return Err(error);
         }
         self.commit_started = true;
-        // Nothing is read any more.
+        // Nothing is read from now on.
         self.hold = None;
         let ticket = Arc::new(Ticket::new(std::mem::take(&mut self.watches), self.stamp.clone()));
         self.ticket = Some(ticket.clone());

@@ -1,26 +1,25 @@
 //! The write map: what a transaction has written and not yet committed.
 //!
-//! Four layers over the whole keyspace, of which FoundationDB's `WriteMap.h` makes one tree:
+//! Four layers over the whole keyspace. FoundationDB's `WriteMap.h` keeps them in one tree:
 //!
 //! ```text
 //!   keys             a     b     c     d     e     f     g
-//!   operations             +1          ="x"                      stacks of operations on single keys
-//!   cleared                      ├───────────┤                   range clears
+//!   stacks                 +1          ="x"                      writes of single keys
+//!   cleared                      ├───────────┤                   cleared ranges
 //!   write conflicts        ├─┤   ├───────────┤                   what others must not have read
 //!   unreadable                                     ├───┤         where a pending versionstamp may land
 //! ```
 //!
-//! That an operation conflicts, or makes its key unreadable, is a flag beside it, as in FoundationDB's
-//! tree; its conflict becomes a range of its own only when the operation goes.
+//! A stack says itself whether it conflicts and whether its key is unreadable. Its conflict becomes a range
+//! only when the stack is removed.
 //!
-//! Invariants: an operation lies over a clear that came before it; a clear removes the operations it
-//! covers and makes what it covers readable again. An operation on a key that this transaction cleared
-//! starts from "absent" and is settled at once; one on a key whose value is not known stays a stack
-//! until the key is read, or until the commit.
+//! Invariants: a stack is newer than a clear around it; a clear removes the stacks that it covers and makes the
+//! range readable again. An atomic operation on a key that this transaction cleared starts from "absent" and is
+//! computed at once. One on a key whose value is unknown stays in the stack until the commit.
 //!
-//! A versionstamped key may land anywhere in a range of keys. What was written there before is moved
-//! to `early`, in order, so that it reaches the store before the stamped key does; from then on the
-//! range cannot be read.
+//! A versionstamped key may land anywhere in a range of keys. Earlier writes of that range move to `early`, in
+//! their order, so that they reach the store before the versionstamped key does. From then on the range cannot
+//! be read.
 //!
 //! Source: FoundationDB's `fdbclient/WriteMap.cpp` and `RYWImpl::writeRangeToNativeTransaction`.
 
@@ -32,77 +31,68 @@ use crate::KeyRange;
 use crate::commit::WriteConflicts;
 use crate::key_map::{self, KeyMap};
 use crate::key_range::RangeSet;
-use crate::mutation::{Mutation, atomic};
+use crate::mutation::{Mutation, Write, atomic};
 
-/// One operation on a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum KeyOp {
-    /// The key has this value; `None` for a key that turned out to be absent.
-    Set(Option<Bytes>),
-    /// An atomic operation with its operand.
-    Atomic(MutationType, Bytes),
-}
-
-/// The operations on one key, oldest first. Nearly always there is one.
+/// The writes of one key, oldest first. Nearly always there is one.
 #[derive(Clone, Debug)]
 pub(crate) struct Stack {
-    first: KeyOp,
-    more: Vec<KeyOp>,
-    /// Whether they conflict with those who have read the key.
+    first: Write,
+    more: Vec<Write>,
+    /// Whether they conflict with transactions that read the key.
     conflicts: bool,
-    /// Whether any of them waits for its versionstamp: the key cannot be read.
+    /// Whether any of them waits for its versionstamp, so that the key cannot be read.
     stamped: bool,
 }
 
 impl Stack {
-    fn of(op: KeyOp) -> Self {
-        Stack { first: op, more: Vec::new(), conflicts: false, stamped: false }
+    fn of(write: Write) -> Self {
+        Stack { first: write, more: Vec::new(), conflicts: false, stamped: false }
     }
 
-    fn ops(&self) -> impl Iterator<Item = &KeyOp> {
+    fn writes(&self) -> impl Iterator<Item = &Write> {
         std::iter::once(&self.first).chain(&self.more)
     }
 
     /// Whether the value depends on what the store holds.
     pub(crate) fn is_dependent(&self) -> bool {
-        matches!(&self.first, KeyOp::Atomic(operation, _) if !operation.is_versionstamped())
+        matches!(&self.first, Write::Atomic(operation, _) if !operation.is_versionstamped())
     }
 
-    /// The value over `base`, which is what the store holds (and is not looked at for independent ones).
+    /// The value of the key, where the store holds `base`.
     pub(crate) fn value_over(&self, base: Option<Bytes>, value_limit: usize) -> Option<Bytes> {
-        self.ops().fold(base, |value, op| match op {
-            KeyOp::Set(value) => value.clone(),
-            KeyOp::Atomic(operation, operand) => atomic::apply(*operation, value.as_ref(), operand, value_limit),
+        self.writes().fold(base, |value, write| match write {
+            Write::Set(value) => value.clone(),
+            Write::Atomic(operation, operand) => atomic::apply(*operation, value.as_ref(), operand, value_limit),
         })
     }
 
-    /// Makes `op` all there is.
-    fn replace(&mut self, op: KeyOp) {
-        self.first = op;
-        self.more.clear();
-    }
-
-    /// Adds an operation, joining it with the last one where that gives the same result.
-    fn push_joined(&mut self, op: KeyOp, value_limit: usize) {
+    /// Adds a write. Joins it with the last one if that gives the same result.
+    fn push_joined(&mut self, write: Write, value_limit: usize) {
         let top = self.more.last_mut().unwrap_or(&mut self.first);
-        match (&*top, &op) {
-            (_, KeyOp::Set(_)) => *top = op,
-            (KeyOp::Set(value), KeyOp::Atomic(operation, operand)) => {
-                *top = KeyOp::Set(atomic::apply(*operation, value.as_ref(), operand, value_limit));
+        match (&*top, &write) {
+            (_, Write::Set(_)) => *top = write,
+            (Write::Set(value), Write::Atomic(operation, operand)) => {
+                *top = Write::Set(atomic::apply(*operation, value.as_ref(), operand, value_limit));
             }
-            (KeyOp::Atomic(last, first_operand), KeyOp::Atomic(operation, operand))
+            (Write::Atomic(last, first_operand), Write::Atomic(operation, operand))
                 if last == operation && is_joinable(*operation, first_operand, operand) =>
             {
                 let joined = atomic::apply(*operation, Some(first_operand), operand, value_limit);
-                *top = KeyOp::Atomic(*operation, joined.unwrap_or_default());
+                *top = Write::Atomic(*operation, joined.unwrap_or_default());
             }
-            _ => self.more.push(op),
+            _ => self.more.push(write),
         }
+    }
+
+    /// Appends the writes to `mutations`.
+    fn emit(self, key: Bytes, mutations: &mut Vec<Mutation>) {
+        let writes = std::iter::once(self.first).chain(self.more);
+        mutations.extend(writes.map(|write| Mutation::Key(key.clone(), write)));
     }
 }
 
-/// Whether two operations of one type can become one (`isNonAssociativeOp`): for those that pad or
-/// cut to the operand, only where both operands have one length.
+/// Whether two operations of one type can become one (`isNonAssociativeOp`). Those that pad or cut to the operand
+/// can if both operands have one length.
 fn is_joinable(operation: MutationType, first: &Bytes, second: &Bytes) -> bool {
     match operation {
         MutationType::BitAnd | MutationType::ByteMin | MutationType::ByteMax => true,
@@ -120,22 +110,22 @@ fn is_joinable(operation: MutationType, first: &Bytes, second: &Bytes) -> bool {
 pub(crate) enum Known<'a> {
     /// Nothing: the store decides.
     Unmodified,
-    /// This transaction decides alone.
+    /// The transaction decides alone: by a stack, or by a clear.
     Independent(Option<&'a Stack>),
-    /// These operations over what the store holds.
+    /// The stack applies to what the store holds.
     Dependent(&'a Stack),
 }
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct WriteMap {
-    ops: KeyMap<Stack>,
+    stacks: KeyMap<Stack>,
     cleared: RangeSet,
     conflicts: RangeSet,
     unreadable: RangeSet,
-    /// Mutations that come before everything else, in order.
+    /// Mutations that come before all others, in order.
     early: Vec<Mutation>,
-    /// Whether any operation ever waited for its versionstamp.
+    /// Whether any stack ever waited for its versionstamp.
     any_stamped: bool,
     value_limit: usize,
 }
@@ -143,7 +133,7 @@ pub(crate) struct WriteMap {
 impl WriteMap {
     pub(crate) fn new(value_limit: usize) -> Self {
         WriteMap {
-            ops: KeyMap::default(),
+            stacks: KeyMap::default(),
             cleared: RangeSet::default(),
             conflicts: RangeSet::default(),
             unreadable: RangeSet::default(),
@@ -157,107 +147,79 @@ impl WriteMap {
         self.value_limit
     }
 
-    /// Whether nothing was written and no write conflict range added.
+    /// Whether nothing was written and no write conflict range was added.
     pub(crate) fn is_empty(&self) -> bool {
         self.has_no_writes() && self.conflicts.is_empty()
     }
 
-    /// Whether reads see what the store holds, everywhere.
+    /// Whether all reads see what the store holds.
     pub(crate) fn has_no_writes(&self) -> bool {
-        self.ops.is_empty() && self.cleared.is_empty() && self.unreadable.is_empty() && self.early.is_empty()
+        self.stacks.is_empty() && self.cleared.is_empty() && self.unreadable.is_empty() && self.early.is_empty()
     }
 
-    pub(crate) fn reset(&mut self) {
-        self.ops.clear();
-        self.cleared.clear();
-        self.conflicts.clear();
-        self.unreadable.clear();
-        self.early.clear();
-        self.any_stamped = false;
-    }
-
-    /// A set or an atomic operation on `key`, which others that have read it conflict with if `conflicts`.
-    pub(crate) fn mutate(&mut self, key: Bytes, op: KeyOp, conflicts: bool) {
-        let stamped = matches!(&op, KeyOp::Atomic(operation, _) if operation.is_versionstamped());
-        let replaces = matches!(&op, KeyOp::Set(_) | KeyOp::Atomic(MutationType::SetVersionstampedValue, _));
+    /// Writes a key. `conflicts`: transactions that read the key conflict with this one.
+    pub(crate) fn write(&mut self, key: Bytes, write: Write, conflicts: bool) {
+        let stamped = write.is_versionstamped();
+        let replaces = matches!(&write, Write::Set(_) | Write::Atomic(MutationType::SetVersionstampedValue, _));
         self.any_stamped |= stamped;
-        let stack = match self.ops.find(&key) {
-            Ok(place) => {
-                let stack = self.ops.value_mut(place);
-                let was_unreadable = stack.stamped || !self.unreadable.is_empty() && self.unreadable.contains(&key);
-                if replaces && !was_unreadable {
-                    stack.replace(op);
-                } else if was_unreadable || stamped {
-                    stack.more.push(op);
+        let stack = match self.stacks.find(&key) {
+            Ok(position) => {
+                let stack = self.stacks.value_mut(position);
+                let is_unreadable = stack.stamped || self.unreadable.contains(&key);
+                if replaces && !is_unreadable {
+                    stack.first = write;
+                    stack.more.clear();
+                } else if is_unreadable || stamped {
+                    stack.more.push(write);
                 } else {
-                    stack.push_joined(op, self.value_limit);
+                    stack.push_joined(write, self.value_limit);
                 }
                 stack
             }
-            Err(place) => {
-                let was_cleared = !replaces && !stamped && self.cleared.contains(&key);
-                let stack = match was_cleared {
-                    true => {
-                        let mut stack = Stack::of(KeyOp::Set(None));
-                        stack.push_joined(op, self.value_limit);
-                        stack
-                    }
-                    false => Stack::of(op),
-                };
-                self.ops.insert(place, key, stack)
+            Err(position) if !replaces && !stamped && self.cleared.contains(&key) => {
+                let stack = self.stacks.insert(position, key, Stack::of(Write::Set(None)));
+                stack.push_joined(write, self.value_limit);
+                stack
             }
+            Err(position) => self.stacks.insert(position, key, Stack::of(write)),
         };
         stack.conflicts |= conflicts;
         stack.stamped |= stamped;
     }
 
-    /// A clear of every key of `range`, which is not empty.
+    /// Clears a range, which is not empty.
     pub(crate) fn clear(&mut self, range: KeyRange) {
-        if range.is_point() {
-            if let Some((key, stack)) = self.ops.remove(&range.begin) {
-                self.keep_conflict(&key, &stack);
-            }
-        } else {
-            for (key, stack) in self.ops.take_range(&range.begin, &range.end) {
-                self.keep_conflict(&key, &stack);
+        for (key, stack) in self.stacks.take_range(&range.begin, &range.end) {
+            if stack.conflicts {
+                self.conflicts.insert(KeyRange::point(&key));
             }
         }
-        if !self.unreadable.is_empty() {
-            self.unreadable.remove(&range.begin, &range.end);
-        }
+        self.unreadable.remove(&range.begin, &range.end);
         self.cleared.insert(range);
     }
 
-    /// Makes the keys from `begin` up to, not including, `end` the place where a versionstamped key may land.
+    /// Makes the keys from `begin` up to, not including, `end` unreadable: a versionstamped key may land there.
     pub(crate) fn make_unreadable(&mut self, (begin, end): (&[u8], &Bytes)) {
         if begin >= end {
             return;
         }
-        if !self.cleared.is_empty() {
-            let part = |(from, until): (&Bytes, &Bytes)| KeyRange::copied(begin.max(from), end.min(until));
-            let cleared: Vec<KeyRange> = self.cleared.overlapping(begin, end).map(part).collect();
-            for part in cleared {
-                self.cleared.remove(&part.begin, &part.end);
-                self.early.push(Mutation::ClearRange(part));
-            }
+        let range = KeyRange::copied(begin, end);
+        let part = |(from, until): (&Bytes, &Bytes)| KeyRange::copied(begin.max(from), end.min(until));
+        let cleared: Vec<KeyRange> = self.cleared.overlapping(begin, end).map(part).collect();
+        for part in cleared {
+            self.cleared.remove(&part.begin, &part.end);
+            self.early.push(Mutation::ClearRange(part));
         }
-        if self.ops.may_hold_any(begin, end) {
-            for (key, stack) in self.ops.take_range(begin, end) {
-                self.keep_conflict(&key, &stack);
-                emit(&mut self.early, key, stack);
+        for (key, stack) in self.stacks.take_range(&range.begin, &range.end) {
+            if stack.conflicts {
+                self.conflicts.insert(KeyRange::point(&key));
             }
+            stack.emit(key, &mut self.early);
         }
-        self.unreadable.grow(begin, end);
+        self.unreadable.insert(range);
     }
 
-    /// Remembers the conflict of operations that go.
-    fn keep_conflict(&mut self, key: &Bytes, stack: &Stack) {
-        if stack.conflicts {
-            self.conflicts.insert(KeyRange::point(key));
-        }
-    }
-
-    /// A mutation as it is, unseen by any read: for transactions without read-your-writes.
+    /// Adds a mutation that no read sees: for transactions without read-your-writes.
     pub(crate) fn write_through(&mut self, mutation: Mutation) {
         self.early.push(mutation);
     }
@@ -267,12 +229,12 @@ impl WriteMap {
         self.conflicts.insert(range);
     }
 
-    /// What is known of `key`, or `Err` where a pending versionstamp hides it.
+    /// What is known of `key`, or `Err` if a pending versionstamp hides it.
     pub(crate) fn known(&self, key: &[u8], bypass_unreadable: bool) -> Result<Known<'_>, Unreadable> {
-        if !bypass_unreadable && !self.unreadable.is_empty() && self.unreadable.contains(key) {
+        if !bypass_unreadable && self.unreadable.contains(key) {
             return Err(Unreadable);
         }
-        Ok(match self.ops.get(key) {
+        Ok(match self.stacks.get(key) {
             Some(stack) if stack.stamped && !bypass_unreadable => return Err(Unreadable),
             Some(stack) if stack.is_dependent() => Known::Dependent(stack),
             Some(stack) => Known::Independent(Some(stack)),
@@ -281,14 +243,14 @@ impl WriteMap {
         })
     }
 
-    /// The operations on keys from `begin` up to, not including, `end`.
-    pub(crate) fn ops_in(&self, begin: &[u8], end: &[u8]) -> key_map::Range<'_, Stack> {
-        self.ops.range(begin, end)
+    /// The stacks from `begin` up to, not including, `end`; `begin` is less than `end`.
+    pub(crate) fn stacks_in(&self, begin: &[u8], end: &[u8]) -> key_map::Range<'_, Stack> {
+        self.stacks.range(begin, end)
     }
 
-    /// The cleared range that holds `key`.
+    /// The cleared range around `key`.
     pub(crate) fn cleared_around(&self, key: &[u8]) -> Option<(&Bytes, &Bytes)> {
-        if self.cleared.is_empty() { None } else { self.cleared.containing(key) }
+        self.cleared.containing(key)
     }
 
     /// Whether any versionstamp is pending.
@@ -298,106 +260,81 @@ impl WriteMap {
 
     /// Whether a pending versionstamp hides any key from `begin` up to, not including, `end`.
     pub(crate) fn hides(&self, begin: &[u8], end: &[u8]) -> bool {
-        let in_unreadable = !self.unreadable.is_empty() && self.unreadable.intersects(begin, end);
-        let on_stamped = || self.any_stamped && begin < end && self.ops_in(begin, end).any(|(_, stack)| stack.stamped);
-        in_unreadable || on_stamped()
+        let on_stamped =
+            || self.any_stamped && begin < end && self.stacks_in(begin, end).any(|(_, stack)| stack.stamped);
+        self.unreadable.intersects(begin, end) || on_stamped()
     }
 
-    /// Calls `add` with the parts of `range` that a read of it depends on: all but what this
-    /// transaction cleared or set by itself (`RYWImpl::updateConflictMap`).
+    /// Calls `add` with the parts of `range` that a read of it depends on: all but what this transaction cleared
+    /// or set (`RYWImpl::updateConflictMap`).
     pub(crate) fn each_dependent_part(&self, range: &KeyRange, mut add: impl FnMut(KeyRange)) {
-        if self.ops.is_empty() && self.cleared.is_empty() {
-            if !range.is_empty() {
-                add(range.clone());
-            }
-            return;
-        }
         if range.is_empty() {
             return;
         }
         let mut from = range.begin.clone();
-        let mut emit = |begin: &mut Bytes, end: &Bytes, next: Bytes| {
-            if *begin < *end {
-                add(KeyRange { begin: begin.clone(), end: end.clone() });
+        let mut skip = |begin: &Bytes, end: Bytes| {
+            if from < *begin {
+                add(KeyRange { begin: from.clone(), end: begin.clone() });
             }
-            if next > *begin {
-                *begin = next;
+            if end > from {
+                from = end;
             }
         };
         let mut cleared = self.cleared.overlapping(&range.begin, &range.end).peekable();
-        let mut sets = self.ops_in(&range.begin, &range.end).filter(|(_, stack)| !stack.is_dependent()).peekable();
+        let mut sets = self.stacks_in(&range.begin, &range.end).filter(|(_, stack)| !stack.is_dependent()).peekable();
         loop {
-            let clear_first = match (cleared.peek(), sets.peek()) {
-                (None, None) => break,
+            let clear_is_first = match (cleared.peek(), sets.peek()) {
                 (Some((begin, _)), Some((key, _))) => begin <= key,
                 (clear, _) => clear.is_some(),
             };
-            if clear_first {
-                if let Some((begin, end)) = cleared.next() {
-                    emit(&mut from, begin, end.clone());
-                }
-            } else if let Some((key, _)) = sets.next()
-                && *key >= from
-            {
-                emit(&mut from, key, KeyRange::point(key).end);
-            }
+            let next = match clear_is_first {
+                true => cleared.next().map(|(begin, end)| (begin, end.clone())),
+                false => sets.next().map(|(key, _)| (key, KeyRange::point(key).end)),
+            };
+            let Some((begin, end)) = next else { break };
+            skip(begin, end);
         }
-        if from < range.end {
-            add(KeyRange { begin: from, end: range.end.clone() });
-        }
+        skip(&range.end, range.end.clone());
     }
 
-    /// Everything, in the order in which the store must see it: what came early, the clears, then the
-    /// operations key by key; and the write conflicts.
+    /// Takes everything: the mutations in the order in which the store must see them, and the write conflicts.
     pub(crate) fn take(&mut self) -> (Vec<Mutation>, WriteConflicts) {
-        let mut mutations = std::mem::take(&mut self.early);
-        let count = self.ops.len();
-        mutations.reserve(count);
-        mutations.extend(std::mem::take(&mut self.cleared).into_ranges().map(Mutation::ClearRange));
-        let ranges = std::mem::take(&mut self.conflicts).into_ranges().collect();
-        let mut conflicts = WriteConflicts { ranges, keys: Vec::with_capacity(count) };
-        for entries in std::mem::take(&mut self.ops).into_chunks() {
-            for (key, stack) in entries {
-                if stack.conflicts {
-                    conflicts.keys.push(key.clone());
-                }
-                emit(&mut mutations, key, stack);
+        let taken = std::mem::replace(self, WriteMap::new(self.value_limit));
+        let mut mutations = taken.early;
+        mutations.extend(taken.cleared.into_ranges().map(Mutation::ClearRange));
+        let mut keys = Vec::new();
+        mutations.reserve(taken.stacks.len());
+        for (key, stack) in taken.stacks.into_entries() {
+            if stack.conflicts {
+                keys.push(key.clone());
             }
+            stack.emit(key, &mut mutations);
         }
-        self.reset();
-        (mutations, conflicts)
+        (mutations, WriteConflicts { ranges: taken.conflicts.into_ranges().collect(), keys })
     }
 
-    /// The bytes of everything that [`take`](Self::take) would give, as FoundationDB counts them. It
-    /// splits a clear around the keys that were written after it, and so does the count.
+    /// Size of everything that [`take`](Self::take) would return, counted as FoundationDB counts it: it splits a
+    /// clear around the keys that were written after it.
     pub(crate) fn commit_size(&self) -> usize {
-        let mut total: usize = self.early.iter().map(Mutation::size).sum();
-        let mut keys = self.ops.iter().map(|(key, _)| key).peekable();
+        let mut total: usize = self.early.iter().map(size::of_mutation).sum();
+        let mut keys = self.stacks.iter().map(|(key, _)| key).peekable();
         for (begin, end) in self.cleared.iter() {
             while keys.next_if(|key| *key < begin).is_some() {}
-            let mut from = None;
+            let mut from = begin.clone();
             while let Some(key) = keys.next_if(|key| *key < end) {
-                let before: &Bytes = from.as_ref().unwrap_or(begin);
-                if before < key {
-                    total += size::MUTATION + before.len() + key.len();
+                if from < *key {
+                    total += size::MUTATION + from.len() + key.len();
                 }
-                from = Some(KeyRange::point(key).end);
+                from = KeyRange::point(key).end;
             }
-            let before = from.as_ref().unwrap_or(begin);
-            if before < end {
-                total += size::MUTATION + before.len() + end.len();
-            }
-        }
-        for (key, stack) in self.ops.iter() {
-            for op in stack.ops() {
-                total += size::MUTATION + key.len();
-                total += match op {
-                    KeyOp::Set(Some(value)) | KeyOp::Atomic(_, value) => value.len(),
-                    KeyOp::Set(None) => key.len() + 1,
-                };
+            if from < *end {
+                total += size::MUTATION + from.len() + end.len();
             }
         }
-        let keys = self.ops.iter().filter(|(_, stack)| stack.conflicts).map(|(key, _)| key);
+        for (key, stack) in self.stacks.iter() {
+            total += stack.writes().map(|write| size::of_write(key, write)).sum::<usize>();
+        }
+        let keys = self.stacks.iter().filter(|(_, stack)| stack.conflicts).map(|(key, _)| key);
         total + size::joined_conflicts(&self.conflicts, keys)
     }
 }
@@ -405,15 +342,3 @@ impl WriteMap {
 /// A key that may hold a pending versionstamp was read: 1036.
 #[derive(Debug)]
 pub(crate) struct Unreadable;
-
-fn emit(mutations: &mut Vec<Mutation>, key: Bytes, stack: Stack) {
-    let mutation = |key: Bytes, op| match op {
-        KeyOp::Set(Some(value)) => Mutation::Set { key, value },
-        KeyOp::Set(None) => Mutation::ClearRange(KeyRange::point(&key)),
-        KeyOp::Atomic(operation, operand) => Mutation::Atomic { operation, key, operand },
-    };
-    if stack.more.is_empty() {
-        return mutations.push(mutation(key, stack.first));
-    }
-    mutations.extend(std::iter::once(stack.first).chain(stack.more).map(|op| mutation(key.clone(), op)));
-}

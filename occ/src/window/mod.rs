@@ -6,22 +6,22 @@
 //!                    └ reads at 10..17             └ reads at 42 up to the newest read version
 //! ```
 //!
-//! A view keeps the store from letting go of what later batches replaced. So the window alone owns views:
-//! a transaction has a [`Hold`], which finds the view as long as the window has it. A view goes when its
-//! versions are too old, and before that when much was written since:
+//! A view keeps the store from reclaiming what later batches replaced. So only the window owns views. A
+//! transaction has a [`Hold`], which finds the view as long as the window keeps it. The window drops a view
+//! when its versions are too old, or earlier if much was written since:
 //!
 //! | bytes written since  | the view is kept |
 //! |----------------------|------------------|
-//! | up to [`RECENT`]     | for whoever may set such a read version |
+//! | up to [`RECENT`]     | for any transaction that may set such a read version |
 //! | up to [`MOST_BYTES`] | while a transaction reads at it |
 //! | more                 | no: 1007 before the window has passed, rather than memory without a bound |
 //!
-//! Nothing but a call drops views: commits and the first read of each transaction do, and a read that is
-//! too late. A database that is left alone keeps what it has, and writes nothing over it.
+//! Views are dropped by calls, not by a timer: by each commit, by the first read of each transaction, and by a
+//! read that is too late. An idle database keeps its views. They cost nothing while nothing is written.
 //!
-//! Invariants: a view is here only once its batch is synced; the newest read version that was handed
-//! out is below every commit version that is given later; a version older than the window by the clock
-//! is not readable, even where nothing was written since; nor is one from before the database was opened.
+//! Invariants: a view is added only after its batch is synced; the newest read version that was returned is
+//! below every later commit version; a version older than the window, by the clock, cannot be read, nor can one
+//! from before the database was opened.
 
 pub(crate) mod timeline;
 
@@ -33,15 +33,15 @@ use kv_api::{Error, Result, error};
 use crate::sync::{Arc, Weak};
 use crate::window::timeline::Timeline;
 
-/// The views that are kept though no transaction reads at them.
+/// Views that are kept even if no transaction reads at them.
 const RECENT: Recent = Recent { views: 1024, bytes: 16 << 20 };
 
-/// With more bytes than this written since, no view is kept.
+/// No view is kept after this many bytes were written since.
 const MOST_BYTES: u64 = 256 << 20;
 
 struct Recent {
     views: usize,
-    /// Of the batches that followed.
+    /// Bytes of the batches that followed.
     bytes: u64,
 }
 
@@ -49,32 +49,32 @@ struct Recent {
 #[derive(Debug)]
 pub(crate) struct Window<V> {
     timeline: Timeline,
-    /// How many versions can be read at.
+    /// Width of the window, in versions.
     width: i64,
-    /// The newest views without a gap; the last is the head.
+    /// The newest views without a gap. The last one is the head.
     views: VecDeque<Entry<V>>,
-    /// Older ones, which transactions read at.
+    /// Older views that transactions read at.
     held: VecDeque<Entry<V>>,
-    /// The bytes of all batches.
+    /// Bytes of all batches.
     bytes: u64,
-    /// Views that nobody needs any more: to be dropped outside of the window's lock.
+    /// Views that left the window. They are dropped after its lock is released.
     dropped: Vec<Arc<V>>,
-    /// The newest version that can be read at.
+    /// The newest version that can be read.
     newest: i64,
-    /// The commit version of the batch that is under way.
+    /// The commit version of the batch in progress.
     committing: Option<i64>,
 }
 
-/// A view and the versions at which it holds.
+/// A view and its versions.
 #[derive(Debug)]
 struct Entry<V> {
     from: i64,
-    /// Where the next one begins; of the head, beyond all.
+    /// The first version of the next view; the greatest number in the head.
     until: i64,
-    /// The bytes of all batches up to it.
+    /// Bytes of all batches up to this view.
     bytes: u64,
     view: Arc<V>,
-    /// Each transaction that reads here has a clone.
+    /// Each transaction that reads this view has a clone.
     readers: Arc<()>,
 }
 
@@ -88,18 +88,18 @@ impl<V> Entry<V> {
     }
 }
 
-/// What a transaction has of the view that it reads: the window may let go of it all the same.
+/// A transaction's reference to the view that it reads. It does not keep the view alive.
 #[derive(Debug)]
 pub(crate) struct Hold<V> {
     view: Weak<V>,
     _reader: Arc<()>,
 }
 
-/// A view to be read at once, and a hold on it for later reads.
+/// A view for one read, and a hold on it for later reads.
 pub(crate) type Held<V> = (Arc<V>, Hold<V>);
 
 impl<V> Hold<V> {
-    /// The view, for the length of a read; `None` once the window has another one of this version, or none.
+    /// The view, for the duration of a read. `None` if the window has dropped or refreshed it.
     pub(crate) fn view(&self) -> Option<Arc<V>> {
         self.view.upgrade()
     }
@@ -114,7 +114,7 @@ impl<V> Window<V> {
         Window { timeline, width, views, held, bytes: 0, dropped, newest, committing: None }
     }
 
-    /// The newest version. Versions pass with time even where nothing is committed.
+    /// The newest version that can be read. Versions advance with time, even if nothing is committed.
     pub(crate) fn newest(&mut self, now: Duration) -> i64 {
         if self.committing.is_none() {
             self.newest = self.newest.max(self.timeline.version_at(now));
@@ -123,7 +123,7 @@ impl<V> Window<V> {
         self.newest
     }
 
-    /// The view at `version`: 1009 when it is ahead of the database, 1007 when it is too old.
+    /// The view at `version`: 1009 if the version is in the future, 1007 if it is too old.
     pub(crate) fn at(&mut self, version: i64, now: Duration) -> Result<Held<V>> {
         if version > self.newest(now) {
             return Err(Error::new(error::FUTURE_VERSION));
@@ -142,21 +142,21 @@ impl<V> Window<V> {
         views.get(at).filter(|entry| version < entry.until)
     }
 
-    /// The oldest version that can be read at, and that a commit may have read at. What was committed
-    /// before the database was opened nobody knows any more, as after a recovery of FoundationDB.
+    /// The oldest version that can be read, and that a commit may have read at. What was committed before the
+    /// database was opened is unknown, as after a recovery of FoundationDB.
     pub(crate) fn oldest(&self, now: Duration) -> i64 {
         let newest = self.timeline.version_at(now).max(self.newest);
         newest.saturating_sub(self.width).max(self.timeline.first())
     }
 
-    /// Begins a batch: its commit version.
+    /// Begins a batch and returns its commit version.
     pub(crate) fn begin_batch(&mut self, now: Duration) -> i64 {
         let version = self.timeline.version_at(now).max(self.newest.saturating_add(1));
         self.committing = Some(version);
         version
     }
 
-    /// The batch, of so many bytes, is in the store and synced: it can be read.
+    /// Makes a batch of `bytes` readable, which is in the store and synced.
     pub(crate) fn publish(&mut self, version: i64, view: Arc<V>, bytes: usize, now: Duration) {
         self.committing = None;
         self.newest = version;
@@ -167,7 +167,7 @@ impl<V> Window<V> {
         let readers = Arc::default();
         self.views.push_back(Entry { from: version, until: i64::MAX, bytes: self.bytes, view, readers });
         self.prune(now);
-        // Those whose transactions have ended. There are few as a rule.
+        // Drop the views whose transactions have ended. There are few.
         let dropped = &mut self.dropped;
         self.held.retain(|entry| {
             let is_read = entry.is_read();
@@ -178,19 +178,19 @@ impl<V> Window<V> {
         });
     }
 
-    /// The batch committed nothing; its version passes.
+    /// Skips the version of a batch that was not written.
     pub(crate) fn abandon(&mut self, version: i64) {
         self.committing = None;
         self.newest = version;
     }
 
-    /// Whether a batch is under way.
+    /// Whether a batch is in progress.
     pub(crate) fn is_committing(&self) -> bool {
         self.committing.is_some()
     }
 
     fn head_entry(&self) -> &Entry<V> {
-        // The constructor puts one in and pruning leaves one.
+        // There is always one: `new` adds it and `prune` leaves it.
         &self.views[self.views.len() - 1]
     }
 
@@ -204,10 +204,10 @@ impl<V> Window<V> {
         self.head_entry().hold()
     }
 
-    /// Puts what `renewed` gives for the newest view in its place: the same rows.
-    pub(crate) fn renew(&mut self, renewed: impl FnOnce(&V) -> Option<V>) {
+    /// Replaces the newest view by the result of `refreshed`: another view of the same rows.
+    pub(crate) fn refresh_head(&mut self, refreshed: impl FnOnce(&V) -> Option<V>) {
         if let Some(head) = self.views.back_mut()
-            && let Some(view) = renewed(&head.view)
+            && let Some(view) = refreshed(&head.view)
         {
             self.dropped.push(std::mem::replace(&mut head.view, Arc::new(view)));
         }
@@ -231,7 +231,7 @@ impl<V> Window<V> {
         }
     }
 
-    /// The views that have left the window since the last call.
+    /// Takes the views that left the window since the last call.
     pub(crate) fn take_dropped(&mut self) -> Vec<Arc<V>> {
         std::mem::take(&mut self.dropped)
     }
@@ -251,7 +251,7 @@ mod tests {
         window.at(version, now).map(|(view, _)| *view).map_err(|error| error.code())
     }
 
-    /// Publishes a batch of so many bytes; its version.
+    /// Publishes a batch of `bytes` and returns its version.
     fn write(window: &mut Window<&'static str>, view: &'static str, bytes: u64) -> i64 {
         let version = window.begin_batch(SECOND);
         window.publish(version, Arc::new(view), bytes as usize, SECOND);
@@ -317,17 +317,17 @@ mod tests {
         }
     }
 
-    /// A transaction that reads goes on with the renewed view, which is kept for it.
+    /// A transaction goes on reading with the refreshed view, which the window keeps for it.
     #[test]
-    fn a_renewed_view_takes_the_place_of_the_one_that_is_held() {
+    fn a_refreshed_view_replaces_the_one_that_is_held() {
         let mut window = window();
         let version = write(&mut window, "one", 1);
         let hold = window.hold_head();
-        window.renew(|_| Some("renewed"));
+        window.refresh_head(|_| Some("refreshed"));
         window.take_dropped();
         assert!(hold.view().is_none());
         write(&mut window, "two", RECENT.bytes + 1);
-        assert_eq!(view(&mut window, version, SECOND), Ok("renewed"));
+        assert_eq!(view(&mut window, version, SECOND), Ok("refreshed"));
     }
 
     #[test]

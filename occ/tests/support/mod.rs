@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use kv_api::{Database, Direction, Durability, Error, RangeRequest, Read, Result, Transaction, TransactionExt, error};
-use occ::store::{ApplyError, Batch, Op, Store, View};
+use occ::store::{ApplyError, Batch, Store, View};
 use occ::{ManualClock, OccBuilder, OccDatabase};
 
 pub use futures_executor::block_on;
@@ -33,7 +33,7 @@ pub struct Control {
     pub sync_gate: Mutex<()>,
     pub head: Mutex<Arc<Map>>,
     /// What the newest view is to be replaced by.
-    pub renewed: Mutex<Option<Arc<Map>>>,
+    pub refreshed: Mutex<Option<Arc<Map>>>,
     /// Each view has one of these.
     living: Arc<()>,
 }
@@ -63,8 +63,8 @@ impl Store for TestStore {
         Ok(self.0.view(self.0.head().clone()))
     }
 
-    fn renewed(&self, _: &TestView) -> Option<TestView> {
-        Some(self.0.view(self.0.renewed.lock().unwrap().take()?))
+    fn refreshed(&self, _: &TestView) -> Option<TestView> {
+        Some(self.0.view(self.0.refreshed.lock().unwrap().take()?))
     }
 
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
@@ -78,13 +78,7 @@ impl Store for TestStore {
         self.0.applies.fetch_add(1, Ordering::Relaxed);
         let mut head = self.0.head();
         let map = Arc::make_mut(&mut head);
-        for op in batch.ops {
-            match op {
-                Op::Set { key, value } => drop(map.insert(key, value)),
-                Op::Clear { key } => drop(map.remove(&key)),
-                Op::ClearRange { begin, end } => map.retain(|key, _| *key < begin || *key >= end),
-            }
-        }
+        batch.apply_to(map);
         Ok(())
     }
 

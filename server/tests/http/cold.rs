@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use kv_api::{
-    AnyDatabase, AnyTransaction, BoxFuture, Bytes, ConflictRange, Database, Durability, Error, KeySelector, Limits,
-    MutationType, RangeBatch, RangeRequest, Read, Result, Transaction, TransactionOption, Versionstamp,
+    AnyDatabase, AnyTransaction, BoxFuture, Bytes, ConflictRange, Database, Durability, Error, IntoBytes, KeySelector,
+    Limits, MutationType, RangeBatch, RangeRequest, Read, Result, Transaction, TransactionOption, Versionstamp,
 };
 use serde_json::json;
 use server::http::Options;
@@ -69,7 +69,7 @@ impl Transaction for Slow<AnyTransaction> {
     fn get_key(&self, selector: &KeySelector, read: Read) -> BoxFuture<Result<Bytes>> {
         self.inner.get_key(selector, read)
     }
-    fn set(&self, key: &[u8], value: &[u8]) {
+    fn set(&self, key: impl IntoBytes, value: impl IntoBytes) {
         self.inner.set(key, value);
     }
     fn clear(&self, key: &[u8]) {
@@ -78,7 +78,7 @@ impl Transaction for Slow<AnyTransaction> {
     fn clear_range(&self, begin: &[u8], end: &[u8]) {
         self.inner.clear_range(begin, end);
     }
-    fn atomic_op(&self, mutation: MutationType, key: &[u8], operand: &[u8]) {
+    fn atomic_op(&self, mutation: MutationType, key: impl IntoBytes, operand: impl IntoBytes) {
         self.inner.atomic_op(mutation, key, operand);
     }
     fn add_conflict_range(&self, begin: &[u8], end: &[u8], side: ConflictRange) {

@@ -2,16 +2,15 @@
 
 use bytes::Bytes;
 use kv_api::keys::SYSTEM_BEGIN;
-use kv_api::{ConflictRange, Error, MutationType, Result, RowWrite, error};
+use kv_api::{ConflictRange, Error, MutationType, Result, error};
 
 use super::{KEY_SLACK, State};
 use crate::KeyRange;
 use crate::database::core::Core;
-use crate::mutation::Mutation;
-use crate::mutation::versionstamp::{StampedKey, checked_stamp_offset};
+use crate::mutation::versionstamp::{self, PendingKey};
+use crate::mutation::{Mutation, Write};
 use crate::store::Store;
 use crate::transaction::size;
-use crate::transaction::write_map::KeyOp;
 
 impl<S: Store> State<S> {
     fn check_write(&self, core: &Core<S>, key: &[u8], value: &[u8]) -> Result<()> {
@@ -27,78 +26,63 @@ impl<S: Store> State<S> {
         Ok(())
     }
 
-    /// Takes the option that the next write adds no conflict: whether this write adds one.
+    /// Whether the next write adds a conflict range. Uses the option up that says no.
     fn adds_conflict(&mut self) -> bool {
         !std::mem::take(&mut self.options.next_write_no_conflict)
     }
 
-    pub(crate) fn set(&mut self, core: &Core<S>, key: &[u8], value: &[u8]) {
+    pub(crate) fn set(&mut self, core: &Core<S>, key: Bytes, value: Bytes) {
         self.defer(core, |state| {
             let conflict = state.adds_conflict();
-            state.check_write(core, key, value)?;
-            state.put(Bytes::copy_from_slice(key), Bytes::copy_from_slice(value), conflict);
+            state.check_write(core, &key, &value)?;
+            state.write(key, Write::Set(Some(value)), conflict);
             Ok(())
         });
     }
 
-    pub(crate) fn write_rows(&mut self, core: &Core<S>, rows: Vec<RowWrite>) {
+    pub(crate) fn atomic_op(&mut self, core: &Core<S>, operation: MutationType, key: Bytes, operand: Bytes) {
         self.defer(core, |state| {
-            for RowWrite { key, value, operation, guarded } in rows {
-                let conflict = state.adds_conflict() && guarded;
-                state.check_write(core, &key, &value)?;
-                match operation {
-                    None => state.put(key, value, conflict),
-                    Some(operation) => state.operate(operation, key, value, conflict)?,
-                }
+            let conflict = state.adds_conflict();
+            state.check_write(core, &key, &operand)?;
+            match operation {
+                MutationType::SetVersionstampedKey => return state.set_stamped_key(key, operand),
+                MutationType::SetVersionstampedValue => versionstamp::check_offset(&operand)?,
+                _ => {}
             }
+            state.write(key, Write::Atomic(operation, operand), conflict);
             Ok(())
         });
     }
 
-    fn put(&mut self, key: Bytes, value: Bytes, conflict: bool) {
-        self.account(&key, value.len(), conflict);
-        if self.options.ryw_disabled {
-            self.write_through(Mutation::Set { key, value }, conflict);
-        } else {
-            self.trigger_watches(|watched| *watched == key, Some(Some(&value)));
-            self.writes.mutate(key, KeyOp::Set(Some(value)), conflict);
+    /// Sets a versionstamped key. It adds no conflict: the stamped key does, when the commit knows it.
+    fn set_stamped_key(&mut self, mut key: Bytes, value: Bytes) -> Result<()> {
+        versionstamp::check_offset(&key)?;
+        if !self.options.ryw_disabled {
+            let pending = PendingKey::new(&key, self.version.unwrap_or(0), self.max_read_key());
+            self.writes.make_unreadable(pending.range());
+            key = pending.least_key;
         }
-    }
-
-    pub(crate) fn atomic_op(&mut self, core: &Core<S>, operation: MutationType, key: &[u8], operand: &[u8]) {
-        self.defer(core, |state| {
-            let conflict = state.adds_conflict();
-            state.check_write(core, key, operand)?;
-            state.operate(operation, Bytes::copy_from_slice(key), Bytes::copy_from_slice(operand), conflict)
-        });
-    }
-
-    fn operate(&mut self, operation: MutationType, key: Bytes, operand: Bytes, mut conflict: bool) -> Result<()> {
-        let mut place = key;
-        match operation {
-            MutationType::SetVersionstampedKey => {
-                checked_stamp_offset(&place)?;
-                // The stamped key itself becomes a write conflict when it is known.
-                conflict = false;
-                if !self.options.ryw_disabled {
-                    let stamped = StampedKey::new(&place, self.version.unwrap_or(0), self.max_read_key());
-                    self.writes.make_unreadable(stamped.range());
-                    place = stamped.waiting;
-                }
-            }
-            MutationType::SetVersionstampedValue => {
-                checked_stamp_offset(&operand)?;
-            }
-            _ => {}
-        }
-        self.account(&place, operand.len(), conflict);
-        if self.options.ryw_disabled {
-            self.write_through(Mutation::Atomic { operation, key: place, operand }, conflict);
-        } else {
-            self.trigger_watches(|watched| *watched == place, None);
-            self.writes.mutate(place, KeyOp::Atomic(operation, operand), conflict);
-        }
+        self.write(key, Write::Atomic(MutationType::SetVersionstampedKey, value), false);
         Ok(())
+    }
+
+    /// Writes a key that was checked.
+    fn write(&mut self, key: Bytes, write: Write, conflict: bool) {
+        self.approximate_size += size::of_write(&key, &write);
+        self.approximate_size += if conflict { size::of_key(&key) } else { 0 };
+        if self.options.ryw_disabled {
+            if conflict {
+                self.writes.add_conflict(KeyRange::point(&key));
+            }
+            self.writes.write_through(Mutation::Key(key, write));
+            return;
+        }
+        let value = match &write {
+            Write::Set(value) => Some(value.as_ref()),
+            Write::Atomic(..) => None,
+        };
+        self.trigger_watches(|watched| *watched == key, value);
+        self.writes.write(key, write, conflict);
     }
 
     pub(crate) fn clear(&mut self, core: &Core<S>, key: &[u8]) {
@@ -129,14 +113,7 @@ impl<S: Store> State<S> {
         });
     }
 
-    /// A mutation of one key, unseen by any read.
-    fn write_through(&mut self, mutation: Mutation, conflict: bool) {
-        if conflict {
-            self.writes.add_conflict(KeyRange::point(mutation.key()));
-        }
-        self.writes.write_through(mutation);
-    }
-
+    /// Clears a range that was checked and is not empty.
     fn clear_checked(&mut self, range: KeyRange, conflict: bool) {
         if self.options.ryw_disabled {
             self.writes.write_through(Mutation::ClearRange(range.clone()));
@@ -169,14 +146,10 @@ impl<S: Store> State<S> {
             Ok(())
         });
     }
-
-    fn account(&mut self, key: &Bytes, value: usize, conflict: bool) {
-        self.approximate_size += size::MUTATION + key.len() + value;
-        self.approximate_size += if conflict { size::of_key(key) } else { 0 };
-    }
 }
 
-/// A range whose ends are not above `max_key`, cut to the lengths that keys can have: 2004, 2005.
+/// The range between two keys, cut to the lengths that keys can have. 2005 if it is inverted, 2004 if it ends above
+/// `max_key`.
 fn checked_range<S: Store>(core: &Core<S>, begin: &[u8], end: &[u8], max_key: &[u8]) -> Result<KeyRange> {
     if begin > end {
         return Err(Error::new(error::INVERTED_RANGE));
