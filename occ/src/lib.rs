@@ -26,7 +26,6 @@ mod commit;
 mod database;
 mod estimate;
 mod faults;
-mod key_block;
 mod key_map;
 mod key_range;
 mod mutation;
