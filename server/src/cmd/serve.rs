@@ -47,10 +47,14 @@ pub struct Serve {
     max_document_size: u32,
 
     /// The largest request, in bytes, before and after gzip is unpacked. It is held in memory while it is served,
-    /// and what is read from it beside it
+    /// and what is read from it beside it. Attachments that are sent as they are, or follow their document, do not count
     #[arg(long, value_name = "BYTES", env = "COUCH_LAYER_MAX_REQUEST_SIZE", default_value_t = 64 << 20,
           value_parser = clap::value_parser!(u32).range(1024..))]
     max_request_size: u32,
+
+    /// The largest attachment, in bytes as it arrives. Without it there is no limit
+    #[arg(long, value_name = "BYTES", env = "COUCH_LAYER_MAX_ATTACHMENT_SIZE")]
+    max_attachment_size: Option<u64>,
 
     /// What the cache of a store in a folder may take, in bytes; the process takes up to some four
     /// times that. Without it 96 MiB
@@ -100,6 +104,7 @@ impl Serve {
             max_request_size: usize::try_from(self.max_request_size)?,
             store: Some(self.engine.clone()),
             max_document_size: usize::try_from(self.max_document_size)?,
+            max_attachment_size: self.max_attachment_size.unwrap_or(u64::MAX),
             ..Options::default()
         };
         // Before the store is opened, and its folder created, for nothing.
@@ -108,6 +113,7 @@ impl Serve {
         let durability = engine.durability();
         let layer_options = LayerOptions {
             max_document_size: options.max_document_size,
+            max_attachment_size: options.max_attachment_size,
             threads: options.threads,
             ..LayerOptions::default()
         };

@@ -361,6 +361,24 @@ async fn design_documents_have_attachments() {
     assert_eq!(moved.headers()["location"], format!("{}/db/_design/d/a/b?x=y", couch.base));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn attachments_have_a_limit_of_their_own() {
+    let options = server::http::Options { max_attachment_size: 5, max_request_size: 1024, ..Default::default() };
+    let couch = Couch::with(options).await;
+    couch.database("db").await;
+    couch.attach("/db/doc/a", "x/y", b"hello").await;
+    let before = couch.contents("db").await;
+    couch.put_body("/db/doc2/a", "x/y", "hello!").await.refused(413, "attachment_too_large", "a");
+    let data = json!({"_attachments": {"a": {"content_type": "x/y", "data": "aGVsbG8h"}}});
+    couch.json("PUT", "/db/doc2", data).await.refused(413, "attachment_too_large", "a");
+    let follows = json!({"_attachments": {"a": {"follows": true, "content_type": "x/y", "length": 6}}});
+    couch.put_parts("/db/doc2", follows, &["hello!"]).await.refused(413, "attachment_too_large", "a");
+    assert_eq!(couch.contents("db").await, before);
+    // The document of a multipart body is held in memory, as any request is.
+    let long = json!({"long": "x".repeat(2000)});
+    assert_eq!(couch.put_parts("/db/doc2", long, &[]).await.status, 413);
+}
+
 /// Large contents pass through in pieces, both ways; each byte arrives.
 #[tokio::test(flavor = "multi_thread")]
 async fn large_attachments_are_streamed() {

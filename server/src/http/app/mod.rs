@@ -40,6 +40,8 @@ pub struct Options {
     pub store: Option<EngineUrl>,
     /// The largest document in the stores that databases are moved to, in bytes of compact JSON.
     pub max_document_size: usize,
+    /// The largest attachment in the stores that databases are moved to, in bytes as it arrives.
+    pub max_attachment_size: u64,
     /// Threads that may share the processor's work of one request; in the stores that databases are moved to as well.
     pub threads: usize,
 }
@@ -53,6 +55,7 @@ impl Default for Options {
             scan_threads: std::thread::available_parallelism().map_or(2, usize::from).max(2),
             store: None,
             max_document_size: DEFAULT_MAX_DOCUMENT_SIZE,
+            max_attachment_size: u64::MAX,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
         }
     }
@@ -112,6 +115,7 @@ impl App {
         let scans = Scans::new(options.scan_threads)?;
         let others = LayerOptions {
             max_document_size: options.max_document_size,
+            max_attachment_size: options.max_attachment_size,
             threads: options.threads,
             ..LayerOptions::default()
         };
