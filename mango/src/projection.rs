@@ -7,6 +7,9 @@ use model::{JsonRef, JsonWriter};
 use crate::error::Error;
 use crate::path::{self, Found, look_up};
 
+/// The most fields that a query may ask for. It bounds the time that one document takes.
+const MAX_FIELDS: usize = 1_000;
+
 /// The fields that a query asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Projection {
@@ -35,6 +38,10 @@ impl Projection {
         if !fields.is_array() {
             let says = "Fields must be an array of strings, not: ";
             return Err(Error::bad_value("invalid_fields", says, fields.text()));
+        }
+        if fields.elements().nth(MAX_FIELDS).is_some() {
+            let reason = format!("A query may ask for {MAX_FIELDS} fields at most.");
+            return Err(Error::plain("invalid_fields", &reason));
         }
         let fields = fields.elements().map(|field| {
             let wrong = || Error::bad_value("invalid_field", "Invalid JSON for field spec: ", field.text());
@@ -145,6 +152,10 @@ mod tests {
         ] {
             assert_eq!(Projection::parse(text(fields).root()).unwrap_err().error(), error, "{fields}");
         }
+        let many = |count: usize| text(&format!("[{}]", vec![r#""a""#; count].join(",")));
+        assert!(Projection::parse(many(MAX_FIELDS).root()).is_ok());
+        let refused = Projection::parse(many(MAX_FIELDS + 1).root()).unwrap_err();
+        assert_eq!((refused.error(), refused.reason()), ("invalid_fields", "A query may ask for 1000 fields at most."));
         // Deep ones are bounded as selectors are.
         let deep = format!(r#"["{}"]"#, vec!["a"; 101].join("."));
         assert_eq!(Projection::parse(text(&deep).root()).unwrap_err().error(), "invalid_field_name");
