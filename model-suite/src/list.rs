@@ -117,6 +117,8 @@ macro_rules! __scenarios {
                 large_contents_are_staged_and_read_in_pieces,
                 bad_uploads_are_refused_and_leave_nothing,
                 uploads_that_nobody_names_are_swept,
+                uploads_through_faults_are_stored_once,
+                the_last_of_two_writers_removes_the_content,
                 damage_to_contents_is_found_and_what_nobody_has_is_removed,
             }
             "Local documents and settings" local {

@@ -62,14 +62,17 @@ fn what_is_imported_is_exported_again() {
         r#"{"_id":"z","b":1.0,"a":123456789012345678901234567890}"#.to_owned(),
         r#"{"_id":"_design/x","language":"none"}"#.to_owned(),
         r#"{"text":"\u0000 ☃"}"#.to_owned(),
+        r#"{"_id":"att","_attachments":{"f.txt":{"content_type":"text/plain","data":"aGVsbG8="},"g":{"data":"AAEC"}}}"#
+            .to_owned(),
     ];
     records.extend((0..1_200).map(|n| format!(r#"{{"_id":"n{n:05}","n":{n}}}"#)));
     let summary = succeed(couch_layer(folder, &["import", "one", "-", "--json"], &records.join("\n")));
     let summary = lines(&summary).remove(0);
-    assert_eq!((&summary["written"], &summary["failed"]), (&1_203.into(), &0.into()));
+    assert_eq!((&summary["written"], &summary["failed"]), (&1_204.into(), &0.into()));
 
     let exported = succeed(couch_layer(folder, &["export", "one"], ""));
-    assert_eq!(exported.lines().count(), 1_203);
+    assert_eq!(exported.lines().count(), 1_204);
+    assert!(exported.contains(r#""data":"aGVsbG8="}"#) && exported.contains(r#""data":"AAEC"}"#));
     let z = exported.lines().last().expect("lines");
     assert!(z.starts_with(r#"{"_id":"z","_rev":"1-"#), "{z}");
     assert!(z.ends_with(r#","b":1.0,"a":123456789012345678901234567890}"#), "{z}");
@@ -86,13 +89,13 @@ fn what_is_imported_is_exported_again() {
         assert_eq!(succeed(couch_layer(folder, &["export", "two"], "")), exported);
     }
     let changes = succeed(couch_layer(folder, &["changes", "two"], ""));
-    assert_eq!(changes.lines().count(), 1_203);
+    assert_eq!(changes.lines().count(), 1_204);
     let last = lines(&changes).pop().expect("rows")["seq"].as_str().expect("a sequence").to_owned();
     assert_eq!(succeed(couch_layer(folder, &["changes", "two", "--since", &last], "")), "");
     for name in ["one", "two"] {
         let checked = succeed(couch_layer(folder, &["check", name, "--json"], ""));
         let report = lines(&checked).remove(0);
-        assert_eq!((&report["documents"], &report["problem_count"]), (&1_203.into(), &0.into()));
+        assert_eq!((&report["documents"], &report["problem_count"]), (&1_204.into(), &0.into()));
         assert!(succeed(couch_layer(folder, &["check", name], "")).contains("everything agrees"));
     }
     let names: Vec<_> =

@@ -151,6 +151,48 @@ pub(crate) async fn bad_uploads_are_refused_and_leave_nothing(stage: Stage) {
     assert_sound(&documents).await;
 }
 
+pub(crate) async fn uploads_through_faults_are_stored_once(stage: Stage) {
+    use conformance::chaos::{Chaos, Rates};
+    let documents = stage.documents().await;
+    let rates = Rates { not_committed: 0.1, unknown_committed: 0.2, unknown_not_committed: 0.1, ..Rates::default() };
+    let bytes = noise(4_100_000);
+    let mut last = None;
+    for seed in 0..6 {
+        let engine = Chaos::new(stage.engine(), seed, rates);
+        let layer = Layer::open(engine, LayerOptions::default()).await.unwrap();
+        let faulty = layer.database("db").await.unwrap();
+        let content = upload(&faulty, PLAIN, &bytes, 1 << 20).await.unwrap();
+        let rev = faulty.put_attachment("a", last.as_ref(), "f", "x", content).await.unwrap();
+        assert_eq!(rev.position(), seed + 1);
+        last = Some(rev);
+        assert_eq!(rows(&stage.engine()).await, [1, 46, 1, 0]);
+        assert_sound(&documents).await;
+    }
+}
+
+pub(crate) async fn the_last_of_two_writers_removes_the_content(stage: Stage) {
+    let documents = stage.documents().await;
+    let have = || Edit { attachments: vec![inline("f", "x", "shared")], ..edit("", "{}") };
+    for round in 0..20 {
+        let mut revs = Vec::new();
+        for id in ["a", "b"] {
+            let first = Edit { id: format!("{id}{round}"), ..have() };
+            revs.push((first.id.clone(), documents.put(first).await.unwrap()));
+        }
+        // Both remove their reference at the same time, while a third may add one.
+        let removals = revs.iter().map(|(id, rev)| documents.put(edit(id, "{}").over(rev.clone())));
+        let added = documents.put(Edit { id: format!("c{round}"), ..have() });
+        let (removed, added) = tokio::join!(futures_util::future::join_all(removals), added);
+        assert!(removed.iter().all(Result::is_ok));
+        assert_eq!(rows(&stage.engine()).await, [1, 1, 1, 0]);
+        let rev = added.unwrap();
+        let last = edit(&format!("c{round}"), "{}").over(rev);
+        documents.put(last).await.unwrap();
+        assert_eq!(rows(&stage.engine()).await, [0, 0, 0, 0]);
+    }
+    assert_sound(&documents).await;
+}
+
 #[derive(Clone, Debug)]
 struct Clock(Arc<AtomicU64>);
 

@@ -9,6 +9,7 @@ use model::{
     NotFound, OpenRev, OpenRevs, RevHistory, RevId, RevInfo, RevStatus, RevsDiff, Seq, Since, Style,
 };
 
+use super::attached::Attached;
 use super::oracle::{Branch, Oracle, Tree};
 
 /// What was found and should not be.
@@ -53,8 +54,9 @@ async fn info<D: Database>(documents: &Documents<D>, oracle: &Oracle, changes: &
     let info = documents.info().await?;
     let live = oracle.trees.values().filter(|tree| tree.is_live()).count() as u64;
     let bodies = oracle.trees.values().flat_map(|tree| &tree.branches);
-    // A tombstone without members has no body.
-    let bodies = bodies.filter(|branch| branch.live || branch.body.len() > 2);
+    // A tombstone without members and attachments has no body.
+    let has_body = |branch: &&Branch| branch.live || branch.body.len() > 2 || !branch.attachments.is_empty();
+    let bodies = bodies.filter(has_body);
     let external: usize = bodies.map(|branch| branch.body.len()).sum();
     let found = (info.doc_count, info.doc_del_count, info.sizes.external, info.revs_limit as usize);
     let expected = (live, oracle.trees.len() as u64 - live, external as u64, oracle.revs_limit);
@@ -119,7 +121,8 @@ async fn feed<D: Database>(
 async fn pages<D: Database>(documents: &Documents<D>, mut request: ChangesRequest) -> Result<Vec<Change>, Failure> {
     let mut rows = Vec::new();
     loop {
-        let batch = documents.changes(&request).await?;
+        let mut batch = documents.changes(&request).await?;
+        batch.rows.iter_mut().filter_map(|row| row.doc.as_mut()).for_each(|doc| doc.attachments.clear());
         rows.extend(batch.rows);
         if !batch.more {
             return Ok(rows);
@@ -159,7 +162,12 @@ async fn listing<D: Database>(documents: &Documents<D>, oracle: &Oracle, random:
 async fn listed<D: Database>(documents: &Documents<D>, request: AllDocsRequest) -> Result<Vec<AllDocsRow>, Failure> {
     let (mut rows, mut next) = (Vec::new(), Some(request));
     while let Some(request) = next {
-        let batch = documents.all_docs(&request).await?;
+        let mut batch = documents.all_docs(&request).await?;
+        for row in &mut batch.rows {
+            if let AllDocsEntry::Live { doc: Some(doc), .. } = &mut row.entry {
+                doc.attachments.clear();
+            }
+        }
         rows.extend(batch.rows);
         next = batch.next;
     }
@@ -236,6 +244,15 @@ async fn document<D: Database>(
         }
     };
     let found = documents.get(id, &options).await.map_err(|error| error.kind().clone());
+    let found = match found {
+        Ok(mut found) => {
+            let expected = tree.winner().map_or(&[][..], |winner| &winner.attachments);
+            attachments(documents, &found, expected, seq.is_some()).await?;
+            found.attachments.clear();
+            Ok(found)
+        }
+        error => error,
+    };
     ensure(&format!("{id:?}"), &found, &expected)
 }
 
@@ -250,7 +267,13 @@ async fn leaves<D: Database>(
     let options = GetOptions { revs: true, ..GetOptions::default() };
     let expected: Vec<OpenRev> = tree.branches.iter().map(open).collect();
     let what = format!("all leaves of {id:?}");
-    ensure(&what, &documents.open_revs(id, &OpenRevs::All, &options).await?, &expected)?;
+    let found = documents.open_revs(id, &OpenRevs::All, &options).await?;
+    for (found, branch) in found.iter().zip(&tree.branches) {
+        if let OpenRev::Found(document) = found {
+            attachments(documents, document, &branch.attachments, random.chance(0.3)).await?;
+        }
+    }
+    ensure(&what, &bare(found), &expected)?;
 
     let known: Vec<RevId> = tree.branches.iter().flat_map(|branch| branch.path.clone()).collect();
     let mut revs: Vec<RevId> = (0..3).filter(|_| !known.is_empty()).map(|_| random.pick(&known).clone()).collect();
@@ -259,7 +282,7 @@ async fn leaves<D: Database>(
     let one = |rev: &RevId| tree.branches.iter().find(|branch| branch.leaf() == rev);
     let expected: Vec<OpenRev> =
         revs.iter().map(|rev| one(rev).map_or_else(|| OpenRev::Missing(rev.clone()), open)).collect();
-    ensure(&format!("{revs:?} of {id:?}"), &documents.open_revs(id, &these, &options).await?, &expected)?;
+    ensure(&format!("{revs:?} of {id:?}"), &bare(documents.open_revs(id, &these, &options).await?), &expected)?;
 
     let mut given = Vec::new();
     let mut expected = Vec::new();
@@ -275,7 +298,43 @@ async fn leaves<D: Database>(
         }
     }
     let latest = documents.open_revs(id, &these, &GetOptions { latest: true, ..options }).await?;
-    ensure(&format!("the latest of {revs:?} of {id:?}"), &latest, &expected)
+    ensure(&format!("the latest of {revs:?} of {id:?}"), &bare(latest), &expected)
+}
+
+/// Leaves without their attachments, which are compared by themselves.
+fn bare(mut found: Vec<OpenRev>) -> Vec<OpenRev> {
+    for found in &mut found {
+        if let OpenRev::Found(document) = found {
+            document.attachments.clear();
+        }
+    }
+    found
+}
+
+/// A leaf's attachments, and if asked for the bytes of each.
+async fn attachments<D: Database>(
+    documents: &Documents<D>,
+    document: &Document,
+    expected: &[Attached],
+    read: bool,
+) -> Result<(), Failure> {
+    let (id, found) = (&document.id, &document.attachments);
+    if found.len() != expected.len() || !expected.iter().zip(found).all(|(expected, found)| expected.is(found)) {
+        let rev = &document.rev;
+        return Err(Failure(format!(
+            "attachments of {id:?} at {rev}:\n   found    {found:?}\n   expected {expected:?}"
+        )));
+    }
+    for (expected, found) in expected.iter().zip(found).filter(|_| read) {
+        let (mut reader, mut bytes) = (documents.attachment_reader(found).unpacked(), Vec::new());
+        while let Some(piece) = reader.next().await? {
+            bytes.extend_from_slice(&piece);
+        }
+        if !expected.is_content(&bytes) {
+            return Err(Failure(format!("the content of {found:?} of {id:?} is another")));
+        }
+    }
+    Ok(())
 }
 
 /// A leaf as it is read, with nothing but the body.

@@ -8,8 +8,9 @@
 use std::collections::BTreeMap;
 
 use conformance::random::Random;
-use model::{Edit, JsonText, RevHash, RevHistory, RevId, WriteMode};
+use model::{AttachmentEdit, Edit, JsonText, RevHash, RevHistory, RevId, WriteMode};
 
+use super::attached::{Attached, CONTENTS};
 use super::oracle::{Oracle, name};
 
 /// Edits that one client sends together.
@@ -43,6 +44,7 @@ struct Offline {
     path: Vec<RevId>,
     deleted: bool,
     body: JsonText,
+    attachments: Vec<Attached>,
 }
 
 struct Generator {
@@ -84,7 +86,7 @@ impl Generator {
 
     fn batch(&mut self, count: usize) -> Batch {
         let (client, mode) = (self.below(CLIENTS), self.mode());
-        Batch { client, mode, edits: (0..count).map(|_| self.edit(mode)).collect() }
+        Batch { client, mode, edits: (0..count).map(|_| self.edit(mode, count == 1)).collect() }
     }
 
     fn distinct(&mut self, client: usize) -> Batch {
@@ -92,7 +94,7 @@ impl Generator {
         let mut edits: Vec<Edit> = Vec::new();
         for _ in 0..1 + self.below(2) {
             // Drawn whether it is used or not; what it did to the generator's oracle is of no matter.
-            let edit = self.edit(mode);
+            let edit = self.edit(mode, false);
             if edits.iter().all(|other| other.id != edit.id) {
                 edits.push(edit);
             }
@@ -104,12 +106,13 @@ impl Generator {
         if self.random.chance(0.5) { WriteMode::Interactive } else { WriteMode::Replicated }
     }
 
-    /// An edit, done in the generator's oracle.
-    fn edit(&mut self, mode: WriteMode) -> Edit {
+    /// An edit, done in the generator's oracle. One that is `alone` may have stubs: one of these fails all edits that
+    /// come with it.
+    fn edit(&mut self, mode: WriteMode, alone: bool) -> Edit {
         // Few documents, so that they grow; one id is the beginning of another.
         let id = *self.random.pick(&["a", "a\0", "ab", "b", "é"]);
         let edit = match mode {
-            WriteMode::Interactive => self.interactive(id),
+            WriteMode::Interactive => self.interactive(id, alone),
             WriteMode::Replicated => self.replicated(id),
         };
         let answer = self.oracle.write(std::slice::from_ref(&edit), mode, 0);
@@ -122,7 +125,7 @@ impl Generator {
         edit
     }
 
-    fn interactive(&mut self, id: &str) -> Edit {
+    fn interactive(&mut self, id: &str, alone: bool) -> Edit {
         let body = self.body();
         let mut edit = Edit::new(id, body);
         edit.deleted = self.random.chance(0.3);
@@ -147,7 +150,32 @@ impl Generator {
             _ => Vec::new(),
         };
         edit.rev = (!revs.is_empty()).then(|| self.random.pick(&revs).clone());
+        edit.attachments = self.attachments(0).iter().map(Attached::inline).collect();
+        if alone {
+            let replaced = branches.iter().find(|branch| Some(branch.leaf()) == edit.rev.as_ref());
+            let mut stubs: Vec<&str> =
+                replaced.iter().flat_map(|leaf| &leaf.attachments).map(|one| &*one.name).collect();
+            if self.random.chance(0.05) {
+                stubs.push("nobody's");
+            }
+            for name in stubs {
+                if edit.attachments.iter().all(|other| other.name != name) && self.random.chance(0.7) {
+                    edit.attachments.push(AttachmentEdit::stub(name));
+                }
+            }
+        }
         edit
+    }
+
+    /// No attachments as a rule; else one or two.
+    fn attachments(&mut self, revpos: u64) -> Vec<Attached> {
+        let mut attachments = Vec::new();
+        for name in ["f", "g\0"] {
+            if self.random.chance(0.2) {
+                attachments.push(Attached { name: name.to_owned(), revpos, content: self.below(CONTENTS) });
+            }
+        }
+        attachments
     }
 
     /// Few bodies, so that the same edit is made twice.
@@ -175,7 +203,8 @@ impl Generator {
             Some(parent) => std::iter::once(rev.clone()).chain(parent.path.iter().cloned()).collect(),
             None => branch.path.clone(),
         };
-        known.push(Offline { path, deleted: !branch.live, body: branch.body.clone() });
+        let (body, attachments) = (branch.body.clone(), branch.attachments.clone());
+        known.push(Offline { path, deleted: !branch.live, body, attachments });
     }
 
     /// The offline copy goes on from something it has, or from nothing.
@@ -191,7 +220,8 @@ impl Generator {
         } else {
             self.random.pick(&parents).clone()
         };
-        let mut made = name(deleted, parent.first(), &body);
+        let attachments = self.attachments(parent.len() as u64 + 1);
+        let mut made = name(deleted, parent.first(), &body, &attachments);
         if self.random.chance(0.1) {
             // A name that is no MD5, as other writers give; the same for the same edit.
             let short = RevHash::from_bytes(&made.hash().as_bytes()[..3]).expect("a hash");
@@ -200,7 +230,7 @@ impl Generator {
         let path: Vec<RevId> = std::iter::once(made).chain(parent).collect();
         let known = self.offline.entry(id.to_owned()).or_default();
         if known.iter().all(|known| known.path[0] != path[0]) {
-            known.push(Offline { path, deleted, body });
+            known.push(Offline { path, deleted, body, attachments });
         }
     }
 
@@ -219,6 +249,7 @@ impl Generator {
             if self.random.chance(0.5) { known[known.len() - 1].clone() } else { self.random.pick(&known).clone() };
         let mut edit = Edit::new(id, sent.body);
         edit.deleted = sent.deleted;
+        edit.attachments = sent.attachments.iter().map(Attached::inline).collect();
         let length = if self.random.chance(0.6) { sent.path.len() } else { 1 + self.below(sent.path.len()) };
         edit.rev = Some(sent.path[0].clone());
         if length > 1 || self.random.chance(0.5) {

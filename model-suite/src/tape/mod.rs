@@ -10,6 +10,7 @@
 //! MODEL_TAPE_SEED=1 MODEL_TAPE_TAPES=10000 MODEL_TAPE_STEPS=100 cargo test --release -p engine-mem --test model bodies
 //! ```
 
+mod attached;
 mod compare;
 mod generate;
 mod oracle;

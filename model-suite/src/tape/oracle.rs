@@ -6,6 +6,7 @@
 //!  edit without a revision   no branch: the first one; a winning tombstone: goes on from it; else 409
 //!  edit over a live leaf     the leaf's branch grows by one
 //!  edit over anything else   409
+//!  stub                      what the leaf that is replaced has under that name; else 412, and nothing happens
 //!  replicated paths          known: nothing; else all paths together are a tree, and its leaves the branches;
 //!                            those of one document that come together are merged before any of them is stemmed
 //! ```
@@ -13,7 +14,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Edit, JsonText, RevId, RevisionTerm, WriteMode};
+use model::{AttachmentDigest, AttachmentSource, Edit, JsonText, RevId, RevisionTerm, WriteMode};
+
+use super::attached::Attached;
 
 /// An edit branch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +25,7 @@ pub(super) struct Branch {
     /// The leaf, then its ancestors, parent first.
     pub(super) path: Vec<RevId>,
     pub(super) body: JsonText,
+    pub(super) attachments: Vec<Attached>,
 }
 
 impl Branch {
@@ -100,12 +104,17 @@ impl Tree {
     }
 }
 
-/// An interactive edit that is refused: 409.
+/// An interactive edit that is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Conflict;
+pub(super) enum Refused {
+    /// 409.
+    Conflict,
+    /// 412.
+    MissingStub,
+}
 
 /// What an edit is answered.
-pub(super) type Answer = Result<RevId, Conflict>;
+pub(super) type Answer = Result<RevId, Refused>;
 
 /// A database.
 #[derive(Clone, Debug)]
@@ -154,19 +163,21 @@ fn interactive(tree: &mut Tree, edit: &Edit, limit: usize) -> Answer {
     let parent = match &edit.rev {
         Some(rev) => {
             let named = tree.branches.iter().find(|branch| branch.live && branch.leaf() == rev);
-            Some(named.ok_or(Conflict)?.clone())
+            Some(named.ok_or(Refused::Conflict)?.clone())
         }
         // A tombstone over a tombstone would be no recreation.
         None => match tree.winner() {
-            Some(winner) if winner.live || edit.deleted => return Err(Conflict),
+            Some(winner) if winner.live || edit.deleted => return Err(Refused::Conflict),
             winner => winner.cloned(),
         },
     };
-    let made = name(edit.deleted, parent.as_ref().map(Branch::leaf), &edit.body);
+    let named = parent.as_ref().filter(|_| edit.rev.is_some());
+    let attachments = attached(edit, named.map_or(&[], |parent| &parent.attachments))?;
+    let made = name(edit.deleted, parent.as_ref().map(Branch::leaf), &edit.body, &attachments);
     let mut path = vec![made.clone()];
     path.extend(parent.iter().flat_map(|parent| parent.path.iter().cloned()));
     path.truncate(limit);
-    let branch = Branch { live: !edit.deleted, path, body: edit.body.clone() };
+    let branch = Branch { live: !edit.deleted, path, body: edit.body.clone(), attachments };
     // The revision may stand there already, where it came without its ancestors.
     tree.grow(branch, |other| {
         parent.as_ref().is_some_and(|parent| other.leaf() == parent.leaf()) || *other.leaf() == made
@@ -189,7 +200,8 @@ fn replicated<'e>(tree: &mut Tree, edits: impl Iterator<Item = &'e Edit>, limit:
                 first.path = path;
             }
         } else {
-            tree.branches.push(Branch { live: !edit.deleted, path, body: edit.body.clone() });
+            let attachments = brought(edit);
+            tree.branches.push(Branch { live: !edit.deleted, path, body: edit.body.clone(), attachments });
         }
     }
     if !new.is_empty() {
@@ -210,7 +222,27 @@ fn path_of(edit: &Edit) -> Vec<RevId> {
     }
 }
 
+/// The attachments that an interactive edit makes of its own and of those of the leaf that it replaces.
+fn attached(edit: &Edit, replaced: &[Attached]) -> Result<Vec<Attached>, Refused> {
+    let revpos = edit.rev.as_ref().map_or(0, RevId::position) + 1;
+    let one = |attachment: &model::AttachmentEdit| match &attachment.source {
+        AttachmentSource::Data(data) => Ok(Attached::of(attachment, data, revpos)),
+        _ => replaced.iter().find(|other| other.name == attachment.name).cloned().ok_or(Refused::MissingStub),
+    };
+    edit.attachments.iter().map(one).collect()
+}
+
+/// The attachments that a replicated edit brings, all of them with their data.
+fn brought(edit: &Edit) -> Vec<Attached> {
+    let one = |attachment: &model::AttachmentEdit| match &attachment.source {
+        AttachmentSource::Data(data) => Attached::of(attachment, data, attachment.revpos.unwrap_or(0)),
+        other => panic!("a replicated edit with {other:?}"),
+    };
+    edit.attachments.iter().map(one).collect()
+}
+
 /// The revision that an edit makes.
-pub(super) fn name(deleted: bool, parent: Option<&RevId>, body: &JsonText) -> RevId {
-    RevisionTerm { deleted, parent, body, attachments: &[] }.revision().expect("a position")
+pub(super) fn name(deleted: bool, parent: Option<&RevId>, body: &JsonText, attachments: &[Attached]) -> RevId {
+    let attachments: Vec<AttachmentDigest<'_>> = attachments.iter().map(Attached::digest).collect();
+    RevisionTerm { deleted, parent, body, attachments: &attachments }.revision().expect("a position")
 }

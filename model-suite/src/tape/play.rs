@@ -1,13 +1,15 @@
 //! Plays a tape on a database, and compares every answer and, after every step, all that can be read
 //! with the oracle.
 
+use std::collections::BTreeSet;
+
 use futures_util::future::join_all;
 use kv_api::Database;
 use model::{BodyFormat, CreateOptions, Documents, Edit, EditResult, ErrorKind, Layer, LayerOptions};
 
 use super::compare::{Failure, compare, ensure};
 use super::generate::{Batch, CLIENTS, FIRST_LIMIT, Step};
-use super::oracle::{Answer, Conflict, Oracle};
+use super::oracle::{Answer, Oracle, Refused};
 
 /// `check` runs after every so many steps, and after the last.
 const STEPS_BETWEEN_CHECKS: usize = 6;
@@ -119,7 +121,11 @@ async fn write<C: Database>(client: &Documents<C>, batch: &Batch) -> Result<Vec<
     let results: Vec<EditResult> = match (batch.edits.as_slice(), batch.mode) {
         // Half of the single edits go the way of single edits.
         ([edit], model::WriteMode::Interactive) if edit.body.len() % 2 == 0 => vec![client.put(edit.clone()).await],
-        (edits, mode) => client.write(edits.to_vec(), mode).await?,
+        (edits, mode) => match client.write(edits.to_vec(), mode).await {
+            // It fails all of them; only single edits have stubs.
+            Err(error) if edits.len() == 1 => vec![Err(error)],
+            results => results?,
+        },
     };
     results.into_iter().zip(&batch.edits).map(|(result, edit)| answer(result, edit)).collect()
 }
@@ -127,8 +133,11 @@ async fn write<C: Database>(client: &Documents<C>, batch: &Batch) -> Result<Vec<
 fn answer(result: EditResult, edit: &Edit) -> Result<Answer, Failure> {
     match result {
         Ok(rev) => Ok(Ok(rev)),
-        Err(error) if *error.kind() == ErrorKind::Conflict => Ok(Err(Conflict)),
-        Err(error) => Err(Failure(format!("{edit:?}: {error}"))),
+        Err(error) => match error.kind() {
+            ErrorKind::Conflict => Ok(Err(Refused::Conflict)),
+            ErrorKind::MissingStub { .. } => Ok(Err(Refused::MissingStub)),
+            _ => Err(Failure(format!("{edit:?}: {error}"))),
+        },
     }
 }
 
@@ -143,6 +152,9 @@ pub(super) async fn check<D: Database>(observer: &Documents<D>, oracle: &Oracle)
     ensure("unjoined leaves", &report.unjoined, &(unjoined.count() as u64))?;
     let documents = oracle.trees.len() as u64;
     let branches: usize = oracle.trees.values().map(|tree| tree.branches.len()).sum();
+    let attachments = oracle.trees.values().flat_map(|tree| &tree.branches).flat_map(|branch| &branch.attachments);
+    let contents: BTreeSet<usize> = attachments.map(|attachment| attachment.content).collect();
+    ensure("contents", &report.contents, &(contents.len() as u64))?;
     let found = (report.documents, report.revisions, report.changes, report.changed_meanwhile);
     ensure("report", &found, &(documents, branches as u64, documents, false))
 }
