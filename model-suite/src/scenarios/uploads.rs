@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use conformance::chaos::{Chaos, Rates};
 use kv_api::{Database, Read, TransactionExt};
 use model::{
     AttachmentEdit, AttachmentSource, Content, CreateOptions, Documents, Edit, Encoding, Environment, Error, Follows,
@@ -152,7 +154,6 @@ pub(crate) async fn bad_uploads_are_refused_and_leave_nothing(stage: Stage) {
 }
 
 pub(crate) async fn uploads_through_faults_are_stored_once(stage: Stage) {
-    use conformance::chaos::{Chaos, Rates};
     let documents = stage.documents().await;
     let rates = Rates { not_committed: 0.1, unknown_committed: 0.2, unknown_not_committed: 0.1, ..Rates::default() };
     let bytes = noise(4_100_000);
@@ -172,25 +173,31 @@ pub(crate) async fn uploads_through_faults_are_stored_once(stage: Stage) {
 
 pub(crate) async fn the_last_of_two_writers_removes_the_content(stage: Stage) {
     let documents = stage.documents().await;
-    let have = || Edit { attachments: vec![inline("f", "x", "shared")], ..edit("", "{}") };
-    for round in 0..20 {
-        let mut revs = Vec::new();
-        for id in ["a", "b"] {
-            let first = Edit { id: format!("{id}{round}"), ..have() };
-            revs.push((first.id.clone(), documents.put(first).await.unwrap()));
+    let have = |id: String| Edit { attachments: vec![inline("f", "x", "shared")], ..edit(&id, "{}") };
+    // So many have it and lose it at the same time, while so many get it.
+    for (round, (losers, winners)) in [(2, 0), (1, 1), (3, 1), (4, 0)].into_iter().cycle().take(20).enumerate() {
+        let mut edits = Vec::new();
+        for n in 0..losers {
+            let id = format!("loser-{round}-{n}");
+            let rev = documents.put(have(id.clone())).await.unwrap();
+            edits.push(edit(&id, "{}").over(rev));
         }
-        // Both remove their reference at the same time, while a third may add one.
-        let removals = revs.iter().map(|(id, rev)| documents.put(edit(id, "{}").over(rev.clone())));
-        let added = documents.put(Edit { id: format!("c{round}"), ..have() });
-        let (removed, added) = tokio::join!(futures_util::future::join_all(removals), added);
-        assert!(removed.iter().all(Result::is_ok));
-        assert_eq!(rows(&stage.engine()).await, [1, 1, 1, 0]);
-        let rev = added.unwrap();
-        let last = edit(&format!("c{round}"), "{}").over(rev);
-        documents.put(last).await.unwrap();
-        assert_eq!(rows(&stage.engine()).await, [0, 0, 0, 0]);
+        edits.extend((0..winners).map(|n| have(format!("winner-{round}-{n}"))));
+        // Answers come late, so that each reads before the others have committed.
+        let writers = (0u64..).zip(edits).map(|(seed, edit)| {
+            let slow = Rates { latency: 1.0, longest: Duration::from_millis(2), ..Rates::default() };
+            let engine = Chaos::new(stage.engine(), seed + 10 * round as u64, slow);
+            async move { layer(engine).await.database("db").await.unwrap().put(edit).await }
+        });
+        let results = futures_util::future::join_all(writers).await;
+        assert!(results.iter().all(Result::is_ok), "{results:?}");
+        assert_eq!(rows(&stage.engine()).await, [winners, winners, winners, 0], "{losers} losers");
+        assert_sound(&documents).await;
+        if let (1, Some(Ok(rev))) = (winners, results.last()) {
+            let last = edit(&format!("winner-{round}-0"), "{}").over(rev.clone());
+            documents.put(last).await.unwrap();
+        }
     }
-    assert_sound(&documents).await;
 }
 
 #[derive(Clone, Debug)]
