@@ -202,6 +202,19 @@ async fn losing_leaves_are_given_back_where_they_are_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn attachments_are_stubs_in_what_is_found_and_can_be_looked_for() {
+    let couch = with_docs(vec![json!({"_id": "none"})]).await;
+    let attached = json!({"_attachments": {"a.txt": {"content_type": "text/plain", "data": "aGk="}}});
+    couch.put("/db/some", attached).await;
+    let found = find(&couch, json!({"selector": {"_attachments": {"$exists": true}}})).await.json();
+    assert_eq!(ids(&found), ["some"]);
+    let stub = &found["docs"][0]["_attachments"]["a.txt"];
+    assert_eq!((&stub["stub"], &stub["length"], &stub["data"]), (&json!(true), &json!(2), &Value::Null), "{found}");
+    let found = find(&couch, json!({"selector": {"_attachments.a\\.txt.length": 2}, "fields": ["_id"]})).await.json();
+    assert_eq!(found["docs"], json!([{"_id": "some"}]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_query_is_explained() {
     let couch = with_docs(movies()).await;
     let asked = json!({
