@@ -27,6 +27,7 @@ mod error;
 mod keys;
 mod manifest;
 mod merger;
+mod prefixes;
 mod store;
 mod tables;
 mod turn;

@@ -23,11 +23,12 @@ use disk::folder::io_error;
 use disk::panics::caught;
 use kv_api::{Error, Result, error};
 use lsm_tree::compaction::Leveled;
-use lsm_tree::{AbstractTree, AnyTree, SeqNo};
+use lsm_tree::{AbstractTree, AnyTree, SeqNo, Table};
 use occ::store::ApplyError;
 
 use crate::error::kv_error;
-use crate::tables::Tables;
+use crate::prefixes::Prefixes;
+use crate::tables::{ByNumber, Tables};
 use crate::turn::{RETRY, Turns, Writer};
 use crate::view::Snapshot;
 
@@ -52,6 +53,8 @@ pub(crate) struct Shared {
 struct State {
     /// As of the newest flush.
     newest: Arc<Snapshot>,
+    /// Of tables that were flushed and are not merged yet.
+    prefixes: ByNumber,
     work: Work,
     stopped: bool,
     /// Why the last merge failed.
@@ -84,9 +87,11 @@ impl std::fmt::Debug for Shared {
 
 impl Shared {
     pub(crate) fn new(tree: AnyTree, data: PathBuf, turns: Arc<Turns>) -> Self {
-        let newest = Arc::new(Snapshot::new(Tables::of(&tree)));
+        let prefixes = ByNumber::new();
+        let newest = Arc::new(Snapshot::new(Tables::of(&tree, &prefixes)));
         let state = State {
             newest,
+            prefixes,
             work: Work::Due,
             stopped: false,
             failed: None,
@@ -136,15 +141,23 @@ impl Shared {
         }
     }
 
-    /// Makes a table public by `finish`: a new snapshot has it. Called by a flush.
-    pub(crate) fn publish(&self, finish: impl FnOnce() -> Result<()>) -> Result<()> {
+    /// Makes a table public by `finish`: a new snapshot has it. Its keys have these `prefixes`, where they
+    /// are known. Called by a flush.
+    pub(crate) fn publish(&self, prefixes: Option<Prefixes>, finish: impl FnOnce() -> Result<()>) -> Result<()> {
         self.turns.take(Writer::Flush)?;
         // A merge may have panicked while the table was written.
         if let Some(error) = self.state().broken.as_ref() {
             return Err(error.clone());
         }
+        // Only who has the turn adds tables.
+        let before: HashSet<u64> = self.tree.current_version().iter_tables().map(Table::id).collect();
         finish()?;
         let mut state = self.state();
+        if let Some(prefixes) = prefixes.map(Arc::new) {
+            let version = self.tree.current_version();
+            let new = version.iter_tables().map(Table::id).filter(|number| !before.contains(number));
+            state.prefixes.extend(new.map(|number| (number, prefixes.clone())));
+        }
         state.newest = Arc::new(Snapshot::new(self.tables_to_show(&mut state)));
         state.work = Work::Due;
         self.changed.notify_all();
@@ -153,10 +166,12 @@ impl Shared {
 
     /// The newest tables, for a snapshot.
     fn tables_to_show(&self, state: &mut State) -> Tables {
-        let tables = Tables::of(&self.tree);
+        let tables = Tables::of(&self.tree, &state.prefixes);
         if state.writing > 0 {
             state.shown.extend(tables.numbers());
         }
+        let there: HashSet<u64> = tables.numbers().collect();
+        state.prefixes.retain(|number, _| there.contains(number));
         tables
     }
 

@@ -19,6 +19,7 @@ use occ::store::{ApplyError, Batch, Store};
 
 use crate::error::{corrupt, failed_to_read, kv_error};
 use crate::merger::{Merger, Shared};
+use crate::prefixes::Collector;
 use crate::tables::Tables;
 use crate::turn::{MergeTurns, Turns, Writer};
 use crate::view::LsmView;
@@ -120,16 +121,18 @@ impl Store for LsmStore {
             }
             let failed = |failure| kv_error(&failure, "cannot write a table");
             let mut table = shared.tree().ingestion().map_err(failed)?;
+            let mut prefixes = Collector::default();
             for row in rows {
                 let (key, value) = row?;
                 let key = Slice::from(keys::stored(&key).as_ref());
+                prefixes.add(&key);
                 match value {
                     Some(value) => table.write(key, Slice::from(value.as_ref())),
                     None => table.write_tombstone(key),
                 }
                 .map_err(failed)?;
             }
-            shared.publish(|| table.finish().map_err(failed))
+            shared.publish(prefixes.finish(), || table.finish().map_err(failed))
         })
     }
 

@@ -10,6 +10,7 @@
 //! its file stays as long as anyone holds the table. So these are a snapshot without sequence numbers: a run
 //! has each key once, whatever was merged since.
 
+use std::collections::HashMap;
 use std::iter::FusedIterator;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -18,32 +19,46 @@ use kv_api::Direction;
 use lsm_tree::table::filter::standard_bloom::Builder;
 use lsm_tree::{AbstractTree, AnyTree, InternalValue, SeqNo, Slice, Table, UserKey};
 
+use crate::prefixes::Prefixes;
+
 /// See the [module](self).
 pub(crate) struct Tables {
     /// Newest first. The tables of a run are in key order and do not overlap.
-    runs: Vec<Vec<Table>>,
+    runs: Vec<Vec<Member>>,
 }
+
+/// A table of a run.
+struct Member {
+    table: Table,
+    /// Of a flush's.
+    prefixes: Option<Arc<Prefixes>>,
+}
+
+/// The prefixes of tables, by the numbers in the names of their files.
+pub(crate) type ByNumber = HashMap<u64, Arc<Prefixes>>;
 
 impl Tables {
     /// The tables that `tree` has now.
-    pub(crate) fn of(tree: &AnyTree) -> Self {
+    pub(crate) fn of(tree: &AnyTree, prefixes: &ByNumber) -> Self {
         let version = tree.current_version();
-        Tables { runs: version.iter_levels().flat_map(|level| level.iter()).map(|run| run.to_vec()).collect() }
+        let member = |table: &Table| Member { table: table.clone(), prefixes: prefixes.get(&table.id()).cloned() };
+        let runs = version.iter_levels().flat_map(|level| level.iter());
+        Tables { runs: runs.map(|run| run.iter().map(member).collect()).collect() }
     }
 
     /// The numbers in the names of their files.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
-        self.runs.iter().flatten().map(Table::id)
+        self.runs.iter().flatten().map(|member| member.table.id())
     }
 
     pub(crate) fn get(&self, key: &[u8]) -> lsm_tree::Result<Option<Slice>> {
         let hash = Builder::get_hash(key);
         for run in &self.runs {
-            let Some(table) = run.get(run.partition_point(|table| last(table) < key)) else { continue };
-            if first(table) > key {
+            let Some(member) = run.get(run.partition_point(|member| member.last() < key)) else { continue };
+            if member.first() > key {
                 continue;
             }
-            if let Some(row) = table.get(key, SeqNo::MAX, hash)? {
+            if let Some(row) = member.table.get(key, SeqNo::MAX, hash)? {
                 return Ok((!row.is_tombstone()).then_some(row.value));
             }
         }
@@ -54,10 +69,16 @@ impl Tables {
     pub(crate) fn range(self: &Arc<Self>, begin: &[u8], end: &[u8], direction: Direction) -> Rows {
         let (from, to) = (Slice::from(begin), Slice::from(end));
         let sources = self.runs.iter().filter_map(|run| {
-            let tables =
-                run.partition_point(|table| last(table) < begin)..run.partition_point(|table| first(table) < end);
-            let mut tables = run.get(tables)?.to_vec();
-            let bounds = (Bound::Included(from.clone()), Bound::Excluded(to.clone()));
+            let members =
+                run.partition_point(|member| member.last() < begin)..run.partition_point(|member| member.first() < end);
+            let members = run.get(members)?.iter();
+            let members =
+                members.filter(|member| member.prefixes.as_ref().is_none_or(|prefixes| prefixes.may_have(begin, end)));
+            let mut tables: Vec<Table> = members.map(|member| member.table.clone()).collect();
+            let bounds = match direction {
+                Direction::Forward => (Bound::Included(from.clone()), Bound::Unbounded),
+                Direction::Reverse => (Bound::Unbounded, Bound::Excluded(to.clone())),
+            };
             let rows: BoxedRows = match tables.pop()? {
                 // One table, as a rule.
                 table if tables.is_empty() => Box::new(table.range(bounds)),
@@ -68,16 +89,22 @@ impl Tables {
             };
             Some(Source { rows, head: None, ended: false })
         });
-        Rows { sources: sources.collect(), direction, _tables: self.clone() }
+        let far = match direction {
+            Direction::Forward => to.clone(),
+            Direction::Reverse => from.clone(),
+        };
+        Rows { sources: sources.collect(), far, direction, _tables: self.clone() }
     }
 }
 
-fn first(table: &Table) -> &[u8] {
-    table.metadata.key_range.min()
-}
+impl Member {
+    fn first(&self) -> &[u8] {
+        self.table.metadata.key_range.min()
+    }
 
-fn last(table: &Table) -> &[u8] {
-    table.metadata.key_range.max()
+    fn last(&self) -> &[u8] {
+        self.table.metadata.key_range.max()
+    }
 }
 
 type BoxedRows = Box<dyn DoubleEndedIterator<Item = lsm_tree::Result<InternalValue>> + Send>;
@@ -91,13 +118,14 @@ struct Source {
 }
 
 impl Source {
-    fn fill(&mut self, direction: Direction) -> lsm_tree::Result<()> {
+    /// Looks for the next row, up to the far end of the range.
+    fn fill(&mut self, far: &UserKey, direction: Direction) -> lsm_tree::Result<()> {
         if self.head.is_none() && !self.ended {
-            let next = match direction {
-                Direction::Forward => self.rows.next(),
-                Direction::Reverse => self.rows.next_back(),
+            let (next, is_within): (_, fn(&UserKey, &UserKey) -> bool) = match direction {
+                Direction::Forward => (self.rows.next(), |key, end| key < end),
+                Direction::Reverse => (self.rows.next_back(), |key, begin| key >= begin),
             };
-            self.head = next.transpose()?;
+            self.head = next.transpose()?.filter(|row| is_within(&row.key.user_key, far));
             self.ended = self.head.is_none();
         }
         Ok(())
@@ -108,6 +136,9 @@ impl Source {
 pub(crate) struct Rows {
     /// Newest first.
     sources: Vec<Source>,
+    /// Where the range ends, in its direction. Looked at here: a table would look for it in its index and in a block
+    /// before it gives the first row.
+    far: UserKey,
     direction: Direction,
     /// A table's own iterator opens its file when it first reads, and does not keep it.
     _tables: Arc<Tables>,
@@ -116,7 +147,7 @@ pub(crate) struct Rows {
 impl Rows {
     fn next_or_tombstone(&mut self) -> lsm_tree::Result<Option<InternalValue>> {
         for source in &mut self.sources {
-            source.fill(self.direction)?;
+            source.fill(&self.far, self.direction)?;
         }
         let mut chosen: Option<(usize, &UserKey)> = None;
         for (at, source) in self.sources.iter().enumerate() {

@@ -31,20 +31,16 @@ mod tests {
         number("POWERCUT_SEED", 1) as u64
     }
 
-    /// Kills a process at each of the first calls, opens the folder that it has half made, and cuts what follows.
+    /// Kills a process when it has renamed the mark and not synced its name, opens the folder, and cuts what follows.
     fn half_made<E: Engine>(seed: u64) -> Counts {
-        /// The mark is there by then.
-        const CALLS: usize = 12;
         let dice = &mut Dice::new(seed);
         let history = record::<E>(seed);
-        let mut counts = Counts::default();
-        for at in 1..=CALLS {
-            let recovery = record_recovery::<E>(&history, at, Keep::Everything, dice);
-            // Those that follow next.
-            let next = History { trace: recovery.trace.prefix(at + 12), ..recovery };
-            counts.add(&cut::<E>(&next, 12, dice).unwrap_or_else(|found| found.report(seed)));
-        }
-        counts
+        let is_mark =
+            |event: &Event| matches!(event, Event::Rename { to: (_, name), .. } if name == "couch-layer.json");
+        let mark = history.trace.events().iter().position(is_mark).expect("each folder has a mark");
+        let recovery = record_recovery::<E>(&history, mark + 1, Keep::Everything, dice);
+        let next = History { trace: recovery.trace.prefix(mark + 12), ..recovery };
+        cut::<E>(&next, 60, dice).unwrap_or_else(|found| found.report(seed))
     }
 
     /// Cuts workloads, recoveries from kills, and recoveries from losses of power, at every kind of call.

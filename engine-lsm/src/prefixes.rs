@@ -1,0 +1,137 @@
+//! Which prefixes the keys of a flush have: so that a read of a range skips the flushes that have nothing there.
+//!
+//! ```text
+//!   keys      a1b2c3d4 ids/0 …    a1b2c3d4 ids/1 …    e5f6a7b8 ids/0 …
+//!   prefixes  a1b2c3d4            e5f6a7b8                                of 8 bytes
+//!             a1b2c3d4 ids/0 …    a1b2c3d4 ids/1 …    e5f6a7b8 ids/0 …    of 16, and so on
+//! ```
+//!
+//! A document is a range of keys with a long prefix in common. The filter in a table tells of whole keys alone, so a
+//! range was looked for in every flush: a block of its index and a block of its rows for each, mostly for nothing.
+//!
+//! It is in memory, made as the flush is written. A table that was there when the folder was opened has none, nor has
+//! a merged one: there it is not known, and a read looks.
+
+use twox_hash::XxHash3_64;
+
+/// Prefixes have a multiple of so many bytes,
+const STEP: usize = 8;
+
+/// and so many at most: enough for the id of a document, too few for each of its rows.
+const MOST: usize = 48;
+
+/// A flush with more prefixes, as the clear of a large database is, has no filter: it would take memory without bounds.
+const MOST_PREFIXES: usize = 1 << 20;
+
+/// Bits for each prefix. Two of them are set, so one of some sixty ranges is looked for in vain.
+const BITS: usize = 16;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Prefixes {
+    /// A power of two of them.
+    words: Vec<u64>,
+}
+
+/// Collects the prefixes of keys that come in order.
+#[derive(Debug, Default)]
+pub(crate) struct Collector {
+    hashes: Vec<u64>,
+    last: Vec<u8>,
+}
+
+impl Collector {
+    pub(crate) fn add(&mut self, key: &[u8]) {
+        if self.hashes.len() > MOST_PREFIXES {
+            return;
+        }
+        let known = common(&self.last, key);
+        let lengths = (STEP..=key.len().min(MOST)).step_by(STEP);
+        self.hashes.extend(lengths.filter(|length| *length > known).map(|length| hash(&key[..length])));
+        self.last.clear();
+        self.last.extend_from_slice(key);
+    }
+
+    /// `None` if there were too many.
+    pub(crate) fn finish(self) -> Option<Prefixes> {
+        if self.hashes.len() > MOST_PREFIXES {
+            return None;
+        }
+        let words = (self.hashes.len() * BITS).div_ceil(64).next_power_of_two();
+        let mut prefixes = Prefixes { words: vec![0; words] };
+        for hash in self.hashes {
+            for (word, bit) in prefixes.places(hash) {
+                prefixes.words[word] |= bit;
+            }
+        }
+        Some(prefixes)
+    }
+}
+
+impl Prefixes {
+    /// Whether there may be a key from `begin` up to, not including, `end`. Certain when it is `false`.
+    pub(crate) fn may_have(&self, begin: &[u8], end: &[u8]) -> bool {
+        // All keys between them have this prefix.
+        let length = common(begin, end).min(MOST) / STEP * STEP;
+        length == 0 || self.places(hash(&begin[..length])).iter().all(|(word, bit)| self.words[*word] & bit != 0)
+    }
+
+    fn places(&self, hash: u64) -> [(usize, u64); 2] {
+        [hash, hash.rotate_left(32)].map(|hash| ((hash >> 6) as usize & (self.words.len() - 1), 1 << (hash & 63)))
+    }
+}
+
+fn hash(prefix: &[u8]) -> u64 {
+    XxHash3_64::oneshot(prefix)
+}
+
+fn common(one: &[u8], other: &[u8]) -> usize {
+    one.iter().zip(other).take_while(|(one, other)| one == other).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_with_a_key_in_it_is_never_skipped() {
+        let mut number = 1u64;
+        let mut below = |bound: u64| {
+            number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (number >> 33) % bound
+        };
+        // Up to 63 bytes, of which others have more or fewer too.
+        let mut key = || -> Vec<u8> {
+            let parts: String = (0..9).map(|_| format!("{:06}/", below(6))).collect();
+            parts.into_bytes()[..below(64) as usize].to_vec()
+        };
+        let mut keys: Vec<Vec<u8>> = (0..500).map(|_| key()).collect();
+        keys.sort();
+        keys.dedup();
+        let mut collector = Collector::default();
+        keys.iter().for_each(|key| collector.add(key));
+        let prefixes = collector.finish().unwrap();
+        let mut skipped = 0;
+        for _ in 0..20_000 {
+            let (one, other) = (key(), key());
+            let (begin, end) = match one.len() % 2 {
+                0 => (one.clone(), [one.as_slice(), b"\xff"].concat()),
+                _ => (one.clone().min(other.clone()), one.max(other)),
+            };
+            let has = keys.iter().any(|key| *key >= begin && *key < end);
+            let may_have = prefixes.may_have(&begin, &end);
+            assert!(may_have || !has, "{begin:?} to {end:?}");
+            skipped += usize::from(!may_have);
+        }
+        assert!(keys.iter().all(|key| prefixes.may_have(key, &[key.as_slice(), &[0]].concat())));
+        assert!(skipped > 500, "{skipped}");
+        assert!(!Collector::default().finish().unwrap().may_have(b"12345678", b"123456789"));
+    }
+
+    #[test]
+    fn a_flush_of_very_many_keys_has_no_filter() {
+        let mut collector = Collector::default();
+        (0..=MOST_PREFIXES as u64 + 10).for_each(|key| collector.add(&key.to_be_bytes()));
+        assert!(collector.hashes.len() < MOST_PREFIXES + 10 && collector.finish().is_none());
+    }
+}
