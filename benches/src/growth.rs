@@ -21,7 +21,7 @@ pub(crate) struct Options {
     #[arg(value_enum)]
     what: What,
     /// The engine: mem, lsm, redb, fjall or sled
-    #[arg(long, default_value = "redb")]
+    #[arg(long, default_value = "lsm")]
     engine: String,
     /// The layout of bodies
     #[arg(long, value_enum, default_value_t = Layout::Exploded)]

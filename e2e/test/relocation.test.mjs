@@ -37,7 +37,7 @@ async function until(what, holds) {
 
 test('a PouchDB in the middle of a feed goes on in the other store', { timeout: 400_000 }, async (t) => {
   const folder = await temporaryFolder(t);
-  const [own, target] = [`sled:${path.join(folder, 'own')}`, `redb:${path.join(folder, 'target')}`];
+  const [own, target] = [`sled:${path.join(folder, 'own')}`, `lsm:${path.join(folder, 'target')}`];
   const server = await start(t, own);
   await fill(server, 3_000);
   const local = new PouchDB(path.join(folder, 'pouch'));
@@ -120,7 +120,7 @@ test('a PouchDB in the middle of a feed goes on in the other store', { timeout: 
 
 test('a server that is killed while a database moves loses nothing', { timeout: 400_000 }, async (t) => {
   const folder = await temporaryFolder(t);
-  const [own, target] = [`redb:${path.join(folder, 'own')}`, `sled:${path.join(folder, 'target')}`];
+  const [own, target] = [`lsm:${path.join(folder, 'own')}`, `sled:${path.join(folder, 'target')}`];
   let server = await start(t, own);
   await fill(server, 4_000);
   const acknowledged = new Map();

@@ -7,7 +7,7 @@
 //! | `redb:FOLDER` | a redb file in that folder |
 //! | `fjall:FOLDER` | fjall's journals and tables in that folder |
 //! | `sled:FOLDER` | a sled tree in that folder |
-//! | `FOLDER` | the engine that the folder's mark names ([`disk::folder`]); redb for a new one |
+//! | `FOLDER` | the engine that the folder's mark names ([`disk::folder`]); lsm for a new one |
 //! | `fdb:` | the FoundationDB cluster of `FDB_CLUSTER_FILE`, or of the client's default cluster file |
 //! | `fdb:FILE` | the FoundationDB cluster of that cluster file |
 //! | `fdb:?prefix=TEXT`, `fdb:FILE?prefix=TEXT` | the same, in the keys under that prefix, percent-encoded |
@@ -43,16 +43,16 @@ pub enum Engine {
 
 impl Engine {
     /// What new folders are made with. A build without the usual engine makes them with the one it has.
-    const NEW: Engine = if cfg!(feature = "redb") {
+    const NEW: Engine = if cfg!(feature = "lsm") {
+        Engine::Lsm
+    } else if cfg!(feature = "redb") {
         Engine::Redb
     } else if cfg!(feature = "sled") {
         Engine::Sled
     } else if cfg!(feature = "fjall") {
         Engine::Fjall
-    } else if cfg!(feature = "lsm") {
-        Engine::Lsm
     } else {
-        Engine::Redb
+        Engine::Lsm
     };
 
     const ALL: [Engine; 6] = [Engine::Mem, Engine::Lsm, Engine::Sled, Engine::Redb, Engine::Fjall, Engine::Fdb];
@@ -221,7 +221,7 @@ impl fmt::Display for EngineUrl {
 pub enum EngineError {
     /// The URL's scheme names no engine.
     #[error(
-        "there is no engine \"{name}\"; a store is named redb:FOLDER, lsm:FOLDER, fjall:FOLDER, sled:FOLDER, fdb:CLUSTER_FILE, mem:, or by its folder alone"
+        "there is no engine \"{name}\"; a store is named lsm:FOLDER, redb:FOLDER, fjall:FOLDER, sled:FOLDER, fdb:CLUSTER_FILE, mem:, or by its folder alone"
     )]
     UnknownEngine {
         /// What it names.
@@ -231,7 +231,7 @@ pub enum EngineError {
     #[error("mem: takes no path; it keeps everything in memory until the process ends")]
     MemWithPath,
     /// An engine on disk without a folder.
-    #[error("\"{url}\" names no folder; write redb:FOLDER, lsm:FOLDER, fjall:FOLDER or sled:FOLDER")]
+    #[error("\"{url}\" names no folder; write lsm:FOLDER, redb:FOLDER, fjall:FOLDER or sled:FOLDER")]
     NoPath {
         /// The URL.
         url: String,
@@ -454,24 +454,24 @@ mod tests {
         assert!(matches!(url("redis://x"), Err(EngineError::UnknownEngine { .. })));
     }
 
-    #[cfg(feature = "redb")]
+    #[cfg(feature = "lsm")]
     #[test]
     fn a_store_has_one_absolute_name() {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().canonicalize().unwrap().join("data");
         let named = |text: String| url(&text).unwrap().absolute().unwrap().to_string();
-        let expected = format!("redb:{}", folder.display());
+        let expected = format!("lsm:{}", folder.display());
         assert_eq!(named(expected.clone()), expected);
         drop(open(&url(&expected).unwrap(), IfMissing::Create).unwrap());
-        for other in [folder.display().to_string(), format!("redb:{}/../data/.", folder.display())] {
+        for other in [folder.display().to_string(), format!("lsm:{}/../data/.", folder.display())] {
             assert_eq!(named(other), expected);
         }
-        let relative = url("redb:data").unwrap();
+        let relative = url("lsm:data").unwrap();
         assert!(!relative.is_absolute() && relative.absolute().unwrap().is_absolute());
         assert!(url("fdb:").unwrap().is_absolute() && !url("fdb:fdb.cluster").unwrap().is_absolute());
         assert_eq!(named("mem:".into()), "mem:");
         let new = root.path().canonicalize().unwrap().join("new").display().to_string();
-        assert_eq!(named(new.clone()), format!("redb:{new}"), "as it will be when it is made");
+        assert_eq!(named(new.clone()), format!("lsm:{new}"), "as it will be when it is made");
     }
 
     #[test]
@@ -541,6 +541,6 @@ mod tests {
         }
         let unnamed = root.path().join("new");
         drop(open(&url(&unnamed.display().to_string()).unwrap(), IfMissing::Create).unwrap());
-        assert_eq!(Mark::read(&unnamed).unwrap().unwrap().engine, "redb");
+        assert_eq!(Mark::read(&unnamed).unwrap().unwrap().engine, "lsm");
     }
 }

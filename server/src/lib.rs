@@ -18,7 +18,7 @@
     feature = "fdb"
 )))]
 compile_error!(
-    "couch-layer needs at least one engine: build with the default features, or with one of `--features redb`, `lsm`, `sled`, `fjall` or `mem`"
+    "couch-layer needs at least one engine: build with the default features, or with one of `--features lsm`, `redb`, `sled`, `fjall` or `mem`"
 );
 
 pub mod cli;

@@ -1,17 +1,17 @@
 //! Random histories of edits in databases that move through every engine of this build.
 
-#![cfg(all(feature = "mem", feature = "redb", feature = "sled", feature = "fjall"))]
+#![cfg(all(feature = "mem", feature = "lsm", feature = "redb", feature = "sled", feature = "fjall"))]
 
 use kv_api::AnyDatabase;
 use model_suite::tape;
 use server::engine::{IfMissing, open};
 use tempfile::TempDir;
 
-/// Memory, redb, fjall, sled, memory.
+/// Memory, lsm, redb, fjall, sled, memory.
 fn stores() -> (Vec<AnyDatabase>, TempDir) {
     let folder = tempfile::tempdir().expect("a folder");
     let named = |name: &str| format!("{name}:{}", folder.path().join(name).display());
-    let urls = ["mem:".to_owned(), named("redb"), named("fjall"), named("sled"), "mem:".to_owned()];
+    let urls = ["mem:".to_owned(), named("lsm"), named("redb"), named("fjall"), named("sled"), "mem:".to_owned()];
     let open = |url: String| open(&url.parse().expect("a URL"), IfMissing::Create).expect("a store");
     (urls.map(open).into(), folder)
 }

@@ -46,7 +46,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "PATH", default_value = "target/release/couch-layer")]
     binary: std::path::PathBuf,
     /// The engine of the server to start: `sled`, say, on a fresh temporary folder, or a whole URL
-    #[arg(long, default_value = "redb")]
+    #[arg(long, default_value = "lsm")]
     engine: String,
     /// The layout of our databases' documents
     #[arg(long, value_enum, default_value_t = Format::Both)]

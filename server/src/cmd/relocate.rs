@@ -27,8 +27,8 @@ pub(crate) struct Relocate {
     /// The database
     #[arg(value_name = "DB")]
     database: String,
-    /// The store that it is in: redb:FOLDER, fjall:FOLDER, sled:FOLDER, a folder that says itself which engine it holds,
-    /// or fdb:CLUSTER_FILE. No server may have a folder open
+    /// The store that it is in: lsm:FOLDER, redb:FOLDER, fjall:FOLDER, sled:FOLDER, a folder that says itself which
+    /// engine it holds, or fdb:CLUSTER_FILE. No server may have a folder open
     #[arg(long, value_name = "URL", required_unless_present = "url", conflicts_with = "url")]
     from: Option<EngineUrl>,
     /// Let a running server do it, while it serves the database: http://HOST:PORT, or

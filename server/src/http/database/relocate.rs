@@ -1,9 +1,9 @@
 //! `/{db}/_couch_layer/relocate`: moves a database to another store while it is served.
 //!
 //! ```text
-//!   POST    begins, or joins the one under way      {"to": "redb:/srv/new", "verify": true}
+//!   POST    begins, or joins the one under way      {"to": "lsm:/srv/new", "verify": true}
 //!   GET     how far it has come
-//!   DELETE  stops it, and removes the copy          ?to=redb:/srv/new
+//!   DELETE  stops it, and removes the copy          ?to=lsm:/srv/new
 //! ```
 //!
 //! Requests that write wait at a gate while the last step is done, a moment as a rule, and go on at the new
