@@ -3,6 +3,9 @@
 //! Source: `couch_att:from_json/2` and `to_json/4` of CouchDB, whose answers to bad input and order of members these
 //! are.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
 use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig, general_purpose};
@@ -31,14 +34,17 @@ pub(crate) fn read_attachments(value: JsonRef<'_>) -> Result<Vec<AttachmentEdit>
     if !value.is_object() {
         return Err(Error::doc_validation("Bad special document member: _attachments"));
     }
-    let mut attachments: Vec<AttachmentEdit> = Vec::new();
+    let (mut attachments, mut places) = (Vec::new(), HashMap::new());
     for (name, value) in value.members().filter(|(_, value)| value.is_object()) {
         check_attachment_name(&name)?;
         let attachment = read_one(&name, value)?;
         // Of two of one name, the later.
-        match attachments.iter_mut().find(|known| known.name == name) {
-            Some(known) => *known = attachment,
-            None => attachments.push(attachment),
+        match places.entry(name) {
+            Entry::Occupied(place) => attachments[*place.get()] = attachment,
+            Entry::Vacant(place) => {
+                place.insert(attachments.len());
+                attachments.push(attachment);
+            }
         }
     }
     Ok(attachments)
@@ -180,7 +186,7 @@ mod tests {
     #[test]
     fn stubs_and_what_follows_are_told_apart() {
         let found = read(
-            r#"{"s":{"stub":true,"data":"no","revpos":3,"digest":"md5-x"},"n":7,"":{"data":""},
+            r#"{"s":{"stub":true,"data":"no","revpos":3,"digest":"md5-x"},"n":7,"":{"data":"aGk="},"":{"data":""},
                 "f":{"follows":true,"length":9,"encoded_length":4,"encoding":"gzip","digest":"md5-AAAAAAAAAAAAAAAAAAAAAA=="},
                 "p":{"follows":true,"length":9}}"#,
         )
@@ -189,6 +195,7 @@ mod tests {
         assert_eq!(names, ["s", "", "f", "p"], "a member that is no object is dropped");
         assert_eq!((&found[0].source, found[0].revpos), (&AttachmentSource::Stub, Some(3)));
         assert_eq!(found[1].content_type, DEFAULT_TYPE);
+        assert_eq!(found[1].source, AttachmentSource::Data(Bytes::new()), "of two of one name the later");
         let packed = Follows { length: 4, encoding: Encoding::Gzip, unpacked: 9, digest: Some([0; 16]) };
         assert_eq!(found[2].source, AttachmentSource::Follows(packed));
         let plain = Follows { length: 9, encoding: Encoding::Identity, unpacked: 9, digest: None };

@@ -1,5 +1,7 @@
 //! From what an edit says of its attachments to those of the leaf that it makes.
 
+use std::collections::HashMap;
+
 use super::{Attachment, AttachmentEdit, AttachmentSource};
 use crate::edit::{Edit, WriteMode};
 use crate::error::{Error, ErrorKind, Result};
@@ -28,21 +30,27 @@ impl AttachmentEdit {
 pub(crate) fn resolve(edit: &Edit, mode: WriteMode, replaced: &[Attachment]) -> Result<Vec<Attachment>> {
     // As in CouchDB: the position behind the revision that the edit names, and 1 where it names none.
     let made = edit.rev.as_ref().map_or(0, RevId::position).saturating_add(1);
+    let replaced: HashMap<&str, &Attachment> = replaced.iter().map(|other| (other.name.as_str(), other)).collect();
     let resolved = edit.attachments.iter().map(|attachment| {
         let revpos = match mode {
             WriteMode::Interactive => made,
             WriteMode::Replicated => attachment.revpos.unwrap_or(0),
         };
-        resolve_one(edit, attachment, revpos, replaced)
+        resolve_one(edit, attachment, revpos, &replaced)
     });
     resolved.collect()
 }
 
-fn resolve_one(edit: &Edit, attachment: &AttachmentEdit, revpos: u64, replaced: &[Attachment]) -> Result<Attachment> {
+fn resolve_one(
+    edit: &Edit,
+    attachment: &AttachmentEdit,
+    revpos: u64,
+    replaced: &HashMap<&str, &Attachment>,
+) -> Result<Attachment> {
     let AttachmentEdit { name, content_type, .. } = attachment;
     match &attachment.source {
         AttachmentSource::Stub => {
-            let found = replaced.iter().find(|other| other.name == *name);
+            let found = replaced.get(name.as_str()).copied();
             let found = found.filter(|found| attachment.revpos.is_none_or(|revpos| revpos == found.revpos));
             found.cloned().ok_or_else(|| ErrorKind::MissingStub { id: edit.id.clone(), name: name.clone() }.into())
         }
