@@ -37,7 +37,7 @@ fn a_large_range_is_not_walked_and_a_small_one_is_counted() {
     fill(&db);
     let (whole, scanned) = estimate(&db, &control, "k", "l");
     assert!((18_000_000..30_000_000).contains(&whole), "{whole}");
-    assert!(scanned < 5_000, "{scanned} rows were read");
+    assert!(scanned <= 1_001, "{scanned} rows were read");
     assert_eq!(estimate(&db, &control, &key(100), &key(300)).0, 200_000);
     let (system, scanned) = estimate(&db, &control, "l", "\u{7f}");
     assert_eq!((system, scanned), (0, 0));
@@ -52,7 +52,7 @@ fn a_store_that_is_opened_again_still_knows() {
     let db = OccBuilder::new().clock(clock).seed(2).open(TestStore(Arc::clone(&control))).unwrap();
     let (after, scanned) = estimate(&db, &control, "k", "l");
     assert_eq!(after, before);
-    assert!(scanned < 5_000, "{scanned} rows were read");
+    assert!(scanned <= 1_001, "{scanned} rows were read");
     let tx = db.begin().unwrap();
     tx.clear_range(key(0).as_bytes(), key(ROWS / 2).as_bytes());
     block_on(tx.commit()).unwrap();
