@@ -6,14 +6,14 @@
 //! grows too old (1007), the next attempt takes half as many items: see
 //! [`reading::run_batch`](crate::reading::run_batch) for reads, and `halves` in `write` for writes.
 
-/// The bytes at which a batch is full.
+/// Number of bytes at which a batch is full.
 pub(crate) const BATCH_BYTES: usize = 4_000_000;
 
-/// The bodies that are read at the same time.
+/// Number of bodies that are read at the same time.
 pub(crate) const BODIES_AT_ONCE: usize = 100;
 
-/// The bytes of a body that are read at the same time as other bodies: together as much as a batch holds. The
-/// rest of a longer one is read when its turn comes, if the batch is not full by then.
+/// Number of bytes that are read of a body together with other bodies: all of them together fill a batch. The rest of
+/// a longer body is read when its turn comes, if the batch is not full by then.
 pub(crate) const FIRST_BYTES: usize = BATCH_BYTES / BODIES_AT_ONCE;
 
 /// A batch that is being filled.

@@ -172,14 +172,11 @@ pub(crate) fn append_decimal(out: &mut Vec<u8>, magnitude: impl Iterator<Item = 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::Random;
 
     fn digits(length: usize, seed: u64) -> String {
-        let mut state = seed;
-        let mut digit = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            char::from(b'0' + (state >> 33) as u8 % 10)
-        };
-        std::iter::once('7').chain((1..length).map(|_| digit())).collect()
+        let mut random = Random(seed);
+        std::iter::once('7').chain((1..length).map(|_| char::from(b'0' + random.below(10) as u8))).collect()
     }
 
     #[test]

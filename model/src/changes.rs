@@ -1,14 +1,14 @@
 //! The changes feed: each document once, at the sequence of its last change (RFC 003, "Access Patterns").
 //!
-//! One call reads one batch, in one transaction, and the caller goes on after the last sequence: a feed
-//! of any length takes bounded memory, no row is lost and none is out of order. A document that changes
-//! meanwhile moves behind what was read, and is met again there.
+//! One call reads one batch in one transaction, and the caller continues after its last sequence. So a feed of any
+//! length takes bounded memory, loses no row and keeps the order. A document that changes meanwhile moves to the end
+//! of the feed and is read again there.
 //!
-//! `style=all_docs` asks `revisions` only where a row says that there is more than one branch.
+//! `style=all_docs` reads `revisions` only for rows that say that there is more than one branch.
 //!
-//! A document whose rows are damaged has a row in the feed that says so ([`Change::error`]); the feed goes on behind
-//! it. Where the row of the feed is what is damaged, the winner's row has its revision. The feed stops with an error
-//! where that one cannot be read either: a row without a revision would be a change that nobody fetches.
+//! A document with damaged rows has a row with an error ([`Change::error`]), and the feed continues after it. If the
+//! row of the feed itself is damaged, the revision comes from the winner's row. If that cannot be read either, the feed
+//! stops with an error: nobody would fetch a change without a revision.
 
 use std::collections::HashSet;
 use std::future::{Future, Ready};
@@ -21,6 +21,7 @@ use crate::document::{Body, Document, GetOptions};
 use crate::documents::Documents;
 use crate::error::{Error, Result, alone};
 use crate::info::{Stats, read_last};
+use crate::json::JsonWriter;
 use crate::keys::{self, DatabaseKey, Leaf};
 use crate::read::{Tree, add_meta, body_of, body_or_empty};
 use crate::revid::RevId;
@@ -31,10 +32,10 @@ use crate::tuple;
 /// The format of a row of `changes` (RFC 003's `SeqFormat`).
 const SEQ_FORMAT: u64 = 1;
 
-/// The most rows of one batch.
+/// Maximum number of rows in a batch.
 const ROWS_AT_ONCE: usize = 2_000;
 
-/// Up to this many ids are looked up one by one; for more the feed is filtered (CouchDB's
+/// Maximum number of ids that are looked up one by one. For more ids the feed is read and filtered (CouchDB's
 /// `changes_doc_ids_optimization_threshold`).
 const IDS_LOOKED_UP: usize = 100;
 
@@ -75,7 +76,7 @@ pub enum Style {
 /// What to read of the feed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChangesRequest {
-    /// Where to begin. Not heeded with `descending`, as in CouchDB.
+    /// Where to begin. Ignored with `descending`, as in CouchDB.
     pub since: Since,
     /// With `descending`: only what is before this sequence; how a descending feed goes on.
     pub before: Option<Seq>,
@@ -113,21 +114,45 @@ pub struct Change {
     pub deleted: bool,
     /// The document, if asked for.
     pub doc: Option<Box<Document>>,
-    /// Why the document, or what else was asked for of it, or the row itself, cannot be read. The row then has no
-    /// document, and the winner alone unless only the row is damaged.
+    /// The reason why the document, its other leaves or the row itself cannot be read. Such a row has no document, and
+    /// no leaf but the winner unless only the row is damaged.
     pub error: Option<Error>,
+}
+
+impl Change {
+    /// Appends the row as CouchDB writes it.
+    pub fn write_json(&self, out: &mut Vec<u8>) {
+        let mut json = JsonWriter::new(out);
+        json.begin_object().name("seq").display(self.seq).name("id").str(&self.id);
+        json.name("changes").begin_array();
+        for rev in &self.revs {
+            json.begin_object().name("rev").display(rev).end_object();
+        }
+        json.end_array();
+        if self.deleted {
+            json.name("deleted").bool(true);
+        }
+        if let Some(error) = &self.error {
+            json.name("error").str(error.error()).name("reason").str(&error.reason());
+        }
+        if let Some(document) = &self.doc {
+            json.name("doc");
+            document.write_json(out);
+        }
+        out.push(b'}');
+    }
 }
 
 /// A batch of the feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangesBatch {
-    /// The rows. A batch may be empty and not the last.
+    /// The rows. A batch that is not the last may be empty.
     pub rows: Vec<Change>,
-    /// Everything up to this has been read: go on after it (before it, with `descending`).
+    /// The last sequence that was read: continue after it, or before it with `descending`.
     pub last_seq: Seq,
     /// Whether there is more to read now.
     pub more: bool,
-    /// How many rows remain, where that costs nothing to know.
+    /// Number of rows that remain, if it is known at no cost.
     pub pending: Option<u64>,
 }
 
@@ -185,13 +210,13 @@ impl ChangeRow {
     }
 }
 
-/// A row of the feed before revisions and documents are added; or one that cannot be read, with its document.
+/// A row of the feed before revisions and documents are added, or the document and the error of a damaged one.
 type Found = (Seq, std::result::Result<ChangeRow, (String, Error)>);
 
-/// What was found of the feed before revisions and documents are added.
+/// Rows of the feed before revisions and documents are added.
 struct Scan {
     rows: Vec<Found>,
-    /// The last sequence looked at, filtered rows included.
+    /// The last sequence that was read, including rows that were filtered out.
     reached: Option<Seq>,
     more: bool,
 }
@@ -348,7 +373,7 @@ impl<D: Database> Documents<D> {
         let is_whole =
             |row: &Found| row.1.as_ref().is_ok_and(|row| !request.include_docs && !request.wants_leaves(row));
         'batch: while filled.rows.len() < total {
-            // Most feeds have nothing but such rows: they are spared the futures of those below.
+            // Most rows are whole as they are, and need none of the futures below.
             while let Some((seq, Ok(row))) = rows.next_if(is_whole) {
                 filled.rows.push(row.into_change(seq));
                 batch.add(0);
@@ -399,13 +424,13 @@ impl<D: Database> Documents<D> {
     }
 }
 
-/// A change of which cannot be said whose it is, or of what revision: a feed that went on behind it would lose it in
-/// silence.
+/// The error for a change whose document or revision is unknown. A feed that continued after it would lose the change
+/// silently.
 fn unreadable(seq: Seq) -> Error {
     Error::corrupt(format!("the change at {seq} cannot be read"))
 }
 
-/// What a row that cannot be read has said, if the winner of its document is the one of this sequence.
+/// The content of a damaged row, from the winner of its document, if the winner has this sequence.
 fn row_of_winner(seq: Seq, id: String, winner: Result<Vec<Branch>>) -> Result<ChangeRow> {
     let winner = alone(winner)?.ok().and_then(|branches| branches.into_iter().next());
     match winner {
@@ -416,7 +441,7 @@ fn row_of_winner(seq: Seq, id: String, winner: Result<Vec<Branch>>) -> Result<Ch
     }
 }
 
-/// A row with what was asked for beside it, and how many bytes that took.
+/// A row with its leaves and its document as requested, and the number of bytes that were read for them.
 async fn change(
     seq: Seq,
     row: ChangeRow,

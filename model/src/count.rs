@@ -1,7 +1,9 @@
-//! How many rows a range has. No row says how many stand before it, so the first rows are counted: about as many as
-//! the answer has for which they are counted, so that an answer costs no multiple of its rows. For the rest the store
-//! estimates the bytes, and the counted rows say how many bytes a row takes. Embedded engines
-//! estimate from a sample, one row in some 128 KiB: their answer is coarse below some ten megabytes.
+//! The number of rows in a range.
+//!
+//! No row says how many rows stand before it, so the first rows are counted: about as many as the answer has, so that
+//! counting costs no more than the answer. The store estimates the bytes of the rest, and the counted rows say how many
+//! bytes a row takes. Embedded engines count up to 1,000 more rows and then estimate from a sample of one row in about
+//! 128 KiB, so their answer is coarse below some ten megabytes.
 
 use kv_api::{Database, KeySelector, RangeRequest, Read, Transaction};
 
@@ -12,7 +14,7 @@ use crate::info::Stats;
 use crate::keys::DatabaseKey;
 use crate::seq::Seq;
 
-/// At least so many rows are counted before the store is asked for an estimate, and at most.
+/// Minimum and maximum number of rows that are counted before the store is asked for an estimate.
 const COUNTED: std::ops::RangeInclusive<usize> = 100..=1_000;
 
 impl<D: Database> Documents<D> {

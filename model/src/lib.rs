@@ -32,6 +32,8 @@ pub mod limits;
 mod local;
 mod open_revs;
 pub mod parallel;
+#[cfg(test)]
+mod random;
 mod read;
 mod reading;
 mod relocate;

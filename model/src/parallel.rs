@@ -1,42 +1,42 @@
-//! Work of the processor alone, shared out to the cores of the machine.
+//! CPU-bound work, divided among threads.
 //!
-//! A bulk of documents is parsed, hashed and laid out by one request, on one core, while the others have
-//! nothing to do where there is but one client. Where several clients keep the cores busy, sharing would only
-//! cost: so all who do such work at a time have a number of threads between them.
+//! One request parses, hashes and lays out a whole bulk of documents. With a single client, the other cores are idle
+//! meanwhile, so a large bulk is divided among threads. With several clients the cores are busy already and threads
+//! would only cost, so the process has a limit on the threads that do such work at the same time.
 
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// Items that a thread takes at a time.
+/// Number of items that a thread takes at a time.
 const PIECE: usize = 32;
 
-/// Items that are worth a thread. Starting one takes some 50 µs, a small document about 5.
+/// Number of items that are worth a thread. Starting a thread takes about 50 µs, a small document about 5.
 const SHARE: usize = 200;
 
-/// Threads that are at such work.
+/// Number of threads at work in this process.
 static BUSY: AtomicUsize = AtomicUsize::new(0);
 
-/// `work` done for each of `items`, in their order. Where they are many it is shared out to several threads, the
-/// caller's among them: to so many that no more than `threads` in the process are at such work. Each thread begins
-/// with a `memory` of its own, buffers to use again, say.
+/// Applies `work` to each item and returns the results in the order of the items. Many items are divided among several
+/// threads, one of which is the caller's; no more than `threads` in the process work at a time. Each thread has its own
+/// `memory`, for example buffers that it uses again.
 ///
 /// # Panics
-/// Where `work` does.
+/// Panics where `work` does.
 pub fn map<T: Sync, M, R: Send>(
     threads: usize,
     items: &[T],
     memory: impl Fn() -> M + Sync,
     work: impl Fn(&mut M, &T) -> R + Sync,
 ) -> Vec<R> {
-    // Others may begin between the two steps: a thread too many for once harms nobody.
+    // Another request may start between these two lines. One thread too many does no harm.
     let free = threads.saturating_sub(BUSY.load(Ordering::Relaxed));
     let threads = free.min(items.len() / SHARE).max(1);
     let _busy = Busy::these(threads);
     map_on(threads, items, memory, work)
 }
 
-/// Counts threads as busy while it lives.
+/// Counts threads as busy until it is dropped.
 struct Busy(usize);
 
 impl Busy {
@@ -63,7 +63,7 @@ fn map_on<T: Sync, M, R: Send>(
         return items.iter().map(|item| work(&mut memory, item)).collect();
     }
     let taken = AtomicUsize::new(0);
-    // Pieces are taken rather than dealt out, so that a thread that is started late delays nobody.
+    // Threads take pieces when they are ready for them, so that one that starts late delays nobody.
     let take = || {
         let (mut done, mut memory) = (Vec::new(), memory());
         loop {
@@ -73,7 +73,7 @@ fn map_on<T: Sync, M, R: Send>(
         }
     };
     let mut done = thread::scope(|scope| {
-        // Where a thread cannot be had, its share is done by the others.
+        // If a thread cannot be started, the others do its share.
         let others: Vec<_> =
             (1..threads).filter_map(|_| thread::Builder::new().spawn_scoped(scope, take).ok()).collect();
         let mut done = take();

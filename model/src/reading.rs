@@ -7,12 +7,11 @@ use kv_api::{Database, RetryError, Transaction, TransactionOption};
 
 use crate::error::Result;
 
-/// How often a read is begun anew before its error is given back.
+/// Maximum number of retries of a read.
 const RETRIES: u32 = 20;
 
-/// Runs `body` in a transaction that is never committed, and anew in a later one where the store says
-/// that this may help (a read version too old, say). Its reads may be snapshot reads: nothing is
-/// decided by them.
+/// Runs `body` in a transaction that is never committed, and again in a new one if the store says that this may help,
+/// for example because the read version is too old. Its reads may be snapshot reads, since no write depends on them.
 pub(crate) async fn run<D, T, F, Fut>(engine: &D, mut body: F) -> Result<T>
 where
     D: Database,
@@ -22,8 +21,8 @@ where
     run_batch(engine, 1, |transaction, _| body(transaction)).await
 }
 
-/// The same for a batch: `body` is told how many items it may read, `most` at first. After a read version that
-/// grew too old it is half as many, so that the retry does not fail where the attempt before it did.
+/// The same for a batch: `body` gets the number of items that it may read, `most` at first. Each time the read version
+/// grows too old, the number is halved, so that the retry gets through.
 pub(crate) async fn run_batch<D, T, F, Fut>(engine: &D, most: usize, mut body: F) -> Result<T>
 where
     D: Database,

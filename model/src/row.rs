@@ -1,23 +1,16 @@
 //! Rows taken apart: tuples read element by element, each with the type that belongs there.
 //!
-//! The format is FoundationDB's (`design/tuple.md`); [`mod@tuple`] has the appenders and
+//! The format is FoundationDB's (`design/tuple.md`); [`mod@crate::tuple`] has the appenders and
 //! untyped elements, this module what rows of this layer need beyond them. Rows come from the store, so
 //! every step can fail, and damage is an error that says so.
 
 use std::borrow::Cow;
 
 use crate::error::{Error, Result};
-use crate::tuple;
+use crate::tuple::{BYTES, FALSE, STRING, TRUE, ZERO, read_run};
 
-const BYTES: u8 = 0x01;
-const STRING: u8 = 0x02;
 pub(crate) const NESTED: u8 = 0x05;
-const INT_ZERO: u8 = 0x14;
-const FALSE: u8 = 0x26;
-const TRUE: u8 = 0x27;
 const STAMP: u8 = 0x33;
-/// What follows a zero byte inside a string to tell it from the terminator.
-const ESCAPE: u8 = 0xff;
 
 /// Bytes of a versionstamp element without its type code: the commit's ten and two of the user's.
 pub(crate) const STAMP_LEN: usize = 12;
@@ -66,7 +59,7 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn int(&mut self) -> Result<u64> {
         let code = self.take(1)?[0];
-        let len = match code.checked_sub(INT_ZERO) {
+        let len = match code.checked_sub(ZERO) {
             Some(len @ 0..=8) => usize::from(len),
             _ => return Err(malformed(format_args!("type {code:#04x} where a non-negative integer belongs"))),
         };
@@ -108,22 +101,9 @@ impl<'a> Reader<'a> {
     }
 
     fn escaped(&mut self) -> Result<Cow<'a, [u8]>> {
-        let whole = self.rest;
-        let mut from = 0;
-        let mut unescaped = Vec::new();
-        loop {
-            let zero = tuple::find_nul(&whole[from..]).ok_or_else(|| malformed("it ends early"))? + from;
-            if whole.get(zero + 1) != Some(&ESCAPE) {
-                self.rest = &whole[zero + 1..];
-                if unescaped.is_empty() {
-                    return Ok(Cow::Borrowed(&whole[..zero]));
-                }
-                unescaped.extend_from_slice(&whole[from..zero]);
-                return Ok(Cow::Owned(unescaped));
-            }
-            unescaped.extend_from_slice(&whole[from..=zero]);
-            from = zero + 2;
-        }
+        let (contents, rest) = read_run(self.rest).ok_or_else(|| malformed("it ends early"))?;
+        self.rest = rest;
+        Ok(contents)
     }
 }
 

@@ -12,11 +12,11 @@ const NULL: u8 = 0x00;
 pub(crate) const BYTES: u8 = 0x01;
 pub(crate) const STRING: u8 = 0x02;
 const NEGATIVE_BIG: u8 = 0x0b;
-const ZERO: u8 = 0x14;
+pub(crate) const ZERO: u8 = 0x14;
 const POSITIVE_BIG: u8 = 0x1d;
 const DOUBLE: u8 = 0x21;
-const FALSE: u8 = 0x26;
-const TRUE: u8 = 0x27;
+pub(crate) const FALSE: u8 = 0x26;
+pub(crate) const TRUE: u8 = 0x27;
 /// Behind a NUL: it does not end the run.
 pub(crate) const ESCAPE: u8 = 0xff;
 
@@ -227,7 +227,8 @@ fn run_end(input: &[u8]) -> Option<usize> {
     }
 }
 
-fn read_run(input: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
+/// Reads the contents of a string or byte element, whose code was read: they and what follows the element.
+pub(crate) fn read_run(input: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
     let end = find_nul(input)?;
     if input.get(end + 1) != Some(&ESCAPE) {
         return Some((Cow::Borrowed(&input[..end]), &input[end + 1..]));
@@ -251,6 +252,7 @@ mod tests {
     use foundationdb_tuple::{Bytes, Element as Theirs, pack, unpack};
 
     use super::*;
+    use crate::random::Random;
 
     fn written(append: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
         let mut out = Vec::new();
@@ -264,15 +266,6 @@ mod tests {
         let (element, rest) = read(encoded).unwrap();
         assert!(rest.is_empty());
         element
-    }
-
-    struct Random(u64);
-
-    impl Random {
-        fn next(&mut self) -> u64 {
-            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (self.0 ^ self.0 >> 29).rotate_left(17)
-        }
     }
 
     #[test]

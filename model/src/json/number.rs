@@ -134,6 +134,7 @@ pub(crate) fn append_u64(out: &mut Vec<u8>, mut value: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::Random;
 
     /// The text is part of the stored format: no line of this table may ever change.
     #[test]
@@ -178,11 +179,8 @@ mod tests {
     /// What is taken for the text of its value is.
     #[test]
     fn what_is_written_so_is_written_so() {
-        let mut state = 20_251_123u64;
-        let mut next = |below: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 20) % below
-        };
+        let mut random = Random(20_251_123);
+        let mut next = |below| random.below(below);
         let mut yes = 0;
         for _ in 0..200_000 {
             let digits = |count: u64, next: &mut dyn FnMut(u64) -> u64| -> String {
@@ -211,10 +209,9 @@ mod tests {
 
     #[test]
     fn every_double_reads_back() {
-        let mut state = 20_251_121u64;
+        let mut random = Random(20_251_121);
         for round in 0..200_000u64 {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let bits = state ^ state >> 29;
+            let bits = random.next();
             // Half of them near 1, where both layouts meet.
             let value =
                 f64::from_bits(if round % 2 == 0 { bits } else { bits & !(0x7ff << 52) | (973 + bits % 100) << 52 });

@@ -152,6 +152,7 @@ impl<'a> Scan<'a> {
 mod tests {
     use super::*;
     use crate::json::{Event, JsonText};
+    use crate::random::Random;
 
     /// What the events say of a text, in tokens.
     fn expected(text: &JsonText) -> Vec<String> {
@@ -215,9 +216,9 @@ mod tests {
 
     #[test]
     fn doubles_are_those_of_the_library() {
-        let mut state = 20_251_122u64;
+        let mut random = Random(20_251_122);
         for _ in 0..200_000 {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let state = random.next();
             let digits = state >> 8 >> (state % 56);
             let places = (state >> 3) as usize % 17 + 1;
             let text = format!("{}{digits:0>width$}", if state & 1 == 0 { "" } else { "-" }, width = places + 1);

@@ -9,7 +9,7 @@ use chunks::store::{DocumentStore, ModelStore};
 use kv_api::AnyDatabase;
 use model::{
     AllDocsEntry, AllDocsRequest, AllDocsRow, Change, ChangesBatch, ChangesRequest, CreateOptions, Documents, Edit,
-    ErrorKind, JsonWriter, Layer, LayerOptions, Seq, Since, WriteMode,
+    ErrorKind, Layer, LayerOptions, Seq, Since, WriteMode,
 };
 
 use super::{IfNoDatabase, NewDocument, Page, Rows, failure};
@@ -236,25 +236,10 @@ fn problem(error: &model::Error) -> String {
 }
 
 fn rows(batch: &ChangesBatch) -> Rows {
+    let row = |change: &Change| {
+        let mut row = Vec::new();
+        change.write_json(&mut row);
+        row.into()
+    };
     Rows { rows: batch.rows.iter().map(row).collect(), last_seq: batch.last_seq.to_string(), more: batch.more }
-}
-
-/// A row as `_changes` has it.
-fn row(change: &Change) -> Bytes {
-    let mut text = Vec::new();
-    let mut writer = JsonWriter::new(&mut text);
-    writer.begin_object().name("seq").display(change.seq).name("id").str(&change.id);
-    writer.name("changes").begin_array();
-    for rev in &change.revs {
-        writer.begin_object().name("rev").display(rev).end_object();
-    }
-    writer.end_array();
-    if change.deleted {
-        writer.name("deleted").bool(true);
-    }
-    if let Some(error) = &change.error {
-        writer.name("error").str(error.error()).name("reason").str(&error.reason());
-    }
-    writer.end_object();
-    text.into()
 }

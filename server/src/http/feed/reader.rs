@@ -215,26 +215,7 @@ impl Reader {
             FeedKind::EventSource => out.extend_from_slice(b"data: "),
             _ => {}
         }
-        let mut json = JsonWriter::new(out);
-        json.begin_object();
-        json.name("seq").display(change.seq);
-        json.name("id").str(&change.id);
-        json.name("changes").begin_array();
-        for rev in &change.revs {
-            json.begin_object().name("rev").display(rev).end_object();
-        }
-        json.end_array();
-        if change.deleted {
-            json.name("deleted").bool(true);
-        }
-        if let Some(error) = &change.error {
-            json.name("error").str(error.error()).name("reason").str(&error.reason());
-        }
-        if let Some(document) = &change.doc {
-            json.name("doc");
-            document.write_json(out);
-        }
-        out.push(b'}');
+        change.write_json(out);
         match self.plan.kind {
             FeedKind::Continuous => out.push(b'\n'),
             FeedKind::EventSource => {
