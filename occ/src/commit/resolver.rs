@@ -12,29 +12,27 @@
 //! A check of one key is a look-up in each map. A check of a range steps over the keys in it that were written
 //! within the window of read versions, until one is too new.
 //!
-//! What is older than the window is dropped when a map has doubled in size since the last time.
+//! A history of all writes, oldest first, tells what has left the window.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::KeyRange;
 
-/// A map is not cleaned before it has this many entries.
-const MIN_CLEANED: usize = 1_024;
-
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct Resolver {
     /// The version at which each key was written last.
-    keys: BTreeMap<Box<[u8]>, i64>,
+    keys: BTreeMap<Arc<[u8]>, i64>,
     /// By its begin, the end of each cleared range and the version at which it was cleared. Disjoint.
     ranges: BTreeMap<Bytes, (Bytes, i64)>,
     /// The newest version in both maps.
     newest: i64,
-    /// Number of entries in both maps after the last cleaning.
-    cleaned: usize,
+    /// The version and the key, or the begin of the range, of each write within the window.
+    history: VecDeque<(i64, Arc<[u8]>)>,
 }
 
 impl Resolver {
@@ -76,31 +74,30 @@ impl Resolver {
         let covered = self.ranges.extract_if(range.begin.clone()..range.end.clone(), |_, _| true).last();
         if let Some((_, (end, cleared))) = covered.filter(|(_, (end, _))| *end > range.end) {
             self.ranges.insert(range.end.clone(), (end, cleared));
+            self.history.push_back((cleared, range.end.as_ref().into()));
         }
         self.ranges.insert(range.begin.clone(), (range.end.clone(), version));
+        self.history.push_back((version, range.begin.as_ref().into()));
     }
 
     /// Records that a key was written at `version`.
     pub(crate) fn write_key(&mut self, key: &[u8], version: i64) {
         self.newest = version;
-        match self.keys.get_mut(key) {
-            Some(written) => *written = version,
-            None => drop(self.keys.insert(key.into(), version)),
-        }
+        let key: Arc<[u8]> = key.into();
+        self.keys.insert(key.clone(), version);
+        self.history.push_back((version, key));
     }
 
-    /// Drops what was written before `oldest`, now and then.
+    /// Drops what was written before `oldest` and not since.
     pub(crate) fn forget_before(&mut self, oldest: i64) {
-        if self.len() < MIN_CLEANED.max(2 * self.cleaned) {
-            return;
+        while let Some((version, key)) = self.history.pop_front_if(|(version, _)| *version < oldest) {
+            if self.keys.get(&key) == Some(&version) {
+                self.keys.remove(&key);
+            }
+            if self.ranges.get(&*key).is_some_and(|(_, cleared)| *cleared == version) {
+                self.ranges.remove(&*key);
+            }
         }
-        self.keys.retain(|_, written| *written >= oldest);
-        self.ranges.retain(|_, (_, cleared)| *cleared >= oldest);
-        self.cleaned = self.len();
-    }
-
-    fn len(&self) -> usize {
-        self.keys.len() + self.ranges.len()
     }
 }
 

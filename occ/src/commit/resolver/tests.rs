@@ -104,5 +104,12 @@ fn what_left_the_window_is_forgotten() {
         resolver.write(&KeyRange::point(&version.to_be_bytes()), version);
         resolver.forget_before(version - 1_000);
     }
-    assert!(resolver.len() < 3_000, "{} entries for a window of 1,000 keys", resolver.len());
+    assert_eq!((resolver.keys.len(), resolver.history.len()), (1_001, 1_001));
+    resolver.write(&KeyRange::copied(b"a", b"z"), 20_001);
+    resolver.write(&KeyRange::copied(b"c", b"d"), 20_002);
+    assert_eq!(resolver.ranges.len(), 3);
+    resolver.forget_before(20_002);
+    assert_eq!((resolver.keys.len(), resolver.ranges.len()), (0, 1));
+    resolver.forget_before(30_000);
+    assert!(resolver.ranges.is_empty() && resolver.history.is_empty());
 }
