@@ -98,7 +98,14 @@ impl<'a, T: Transaction> Writer<'a, T> {
     /// Writes the plan of the document at this place, below how many there are at most. They are numbered as they
     /// come. `bodies` says which are those of the added leaves that have one, in their order; `lists` are the rows of
     /// their attachments.
-    pub(super) fn apply(&mut self, place: usize, id: &str, plan: &Plan, bodies: Range<usize>, lists: Vec<(Bytes, Bytes)>) {
+    pub(super) fn apply(
+        &mut self,
+        place: usize,
+        id: &str,
+        plan: &Plan,
+        bodies: Range<usize>,
+        lists: Vec<(Bytes, Bytes)>,
+    ) {
         for branch in &plan.removed {
             self.remove(id, branch);
         }
