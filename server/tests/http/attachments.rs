@@ -280,6 +280,11 @@ async fn documents_go_out_in_parts() {
     assert!(newer.header("content-type").starts_with("multipart/related"));
     assert!(newer.text.contains("filename=\"b\"") && !newer.text.contains("filename=\"a\""));
 
+    let whole = couch.send(couch.request("GET", "/db/doc?attachments=true")).await;
+    let head = couch.call("HEAD", "/db/doc?attachments=true").await;
+    assert_eq!((head.status.as_u16(), &*head.text), (200, ""));
+    assert_eq!(head.header("content-length"), whole.header("content-length"));
+
     let mixed = couch.get("/db/doc?open_revs=all").await;
     let outer = mixed.header("content-type").strip_prefix("multipart/mixed; boundary=\"").unwrap().to_owned();
     let outer = outer.trim_end_matches('"');
@@ -293,6 +298,12 @@ async fn documents_go_out_in_parts() {
     assert!(mixed.text.contains("Content-Type: application/json; error=\"true\"\r\n\r\n{\"id\":\"none\""));
     let plain = couch.json("POST", "/db/_bulk_get?attachments=true", json!({"docs": [{"id": "doc"}]})).await.json();
     assert_eq!(plain["results"][0]["docs"][0]["ok"]["_attachments"]["a"]["data"], "aGVsbG8=");
+    // Only what is newer than the revisions that the client has.
+    let known = json!({"docs": [{"id": "none"}, {"id": "doc", "atts_since": [first]}, {"id": "x", "atts_since": [1]}]});
+    let newer = couch.json("POST", "/db/_bulk_get", known).await.json();
+    let attachments = &newer["results"][1]["docs"][0]["ok"]["_attachments"];
+    assert_eq!((&attachments["a"]["stub"], &attachments["b"]["data"]), (&json!(true), &json!("dGV4dA==")));
+    assert_eq!(newer["results"][2]["docs"][0]["error"]["reason"], "Invalid rev format");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -24,8 +24,14 @@ const PAGE: usize = 200;
 /// One entry of a bulk get: a request, or why it is none.
 #[derive(Clone)]
 enum Wanted {
-    Request(BulkGet),
-    Refused { id: Option<String>, rev: Option<String>, error: &'static str, reason: String },
+    /// With the revisions of which the client has the attachments, where it says so.
+    Request(BulkGet, Option<Vec<RevId>>),
+    Refused {
+        id: Option<String>,
+        rev: Option<String>,
+        error: &'static str,
+        reason: String,
+    },
 }
 
 pub(crate) async fn bulk_get(request: &mut Request, db: &str) -> Result<Response> {
@@ -154,10 +160,12 @@ fn wanted(doc: JsonRef<'_>) -> Wanted {
     if let Err(error) = model::limits::check_document_id(&id) {
         return Wanted::Refused { id: Some(id), rev: None, error: error.error(), reason: error.reason().into_owned() };
     }
-    let Some(rev) = doc.get("rev") else { return Wanted::Request(BulkGet { id, rev: None }) };
-    match rev.as_str().and_then(|rev| parse_rev(&rev).ok()) {
-        Some(rev) => Wanted::Request(BulkGet { id, rev: Some(rev) }),
-        None => refuse(Some(id), text("rev"), "bad_request", "Invalid rev format"),
+    let rev = |value: JsonRef<'_>| value.as_str().and_then(|rev| parse_rev(&rev).ok());
+    let known = doc.get("atts_since").filter(|known| known.is_array());
+    let known: Option<Option<Vec<RevId>>> = known.map(|known| known.elements().map(rev).collect());
+    match (doc.get("rev").map(rev), known) {
+        (Some(None), _) | (_, Some(None)) => refuse(Some(id), text("rev"), "bad_request", "Invalid rev format"),
+        (rev, known) => Wanted::Request(BulkGet { id, rev: rev.flatten() }, known.flatten()),
     }
 }
 
@@ -168,24 +176,32 @@ struct Reader {
     options: GetOptions,
 }
 
+/// What the model found for one document.
+type Read = (String, model::Result<Vec<OpenRev>>);
+
 impl Reader {
     /// Reads a page.
     async fn find(&self, page: Vec<Wanted>) -> Result<Vec<Found>> {
         let requests: Vec<BulkGet> = page
             .iter()
             .filter_map(|wanted| match wanted {
-                Wanted::Request(request) => Some(request.clone()),
-                Wanted::Refused { .. } => None,
+                Wanted::Request(request, None) => Some(request.clone()),
+                _ => None,
             })
             .collect();
-        let (database, options) = (self.database.clone(), self.options.clone());
-        let read = self.app.scan(async move { database.get_many(requests, &options).await }).await?;
-        let mut read = read.into_iter();
+        let mut read = self.read(requests, self.options.clone()).await?.into_iter();
         let mut found = Vec::with_capacity(page.len());
         for wanted in page {
             found.push(match wanted {
-                Wanted::Request(request) => {
-                    let (id, leaves) = read.next().ok_or_else(ApiError::internal)?;
+                Wanted::Request(request, known) => {
+                    let read = match known {
+                        None => read.next(),
+                        known => {
+                            let options = GetOptions { atts_since: known, ..self.options.clone() };
+                            self.read(vec![request.clone()], options).await?.pop()
+                        }
+                    };
+                    let (id, leaves) = read.ok_or_else(ApiError::internal)?;
                     Found { id: Some(id), leaves: leaves_of(request.rev.as_ref(), leaves) }
                 }
                 Wanted::Refused { id, rev, error, reason } => {
@@ -194,6 +210,11 @@ impl Reader {
             });
         }
         Ok(found)
+    }
+
+    async fn read(&self, requests: Vec<BulkGet>, options: GetOptions) -> Result<Vec<Read>> {
+        let database = self.database.clone();
+        self.app.scan(async move { database.get_many(requests, &options).await }).await
     }
 
     /// Appends the results of a page, with commas between them.

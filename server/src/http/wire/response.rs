@@ -280,3 +280,47 @@ pub(crate) fn not_modified(tag: &str) -> Response {
     set_etag(&mut response, tag);
     response
 }
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    async fn fail(writer: BodyWriter) -> Result<(), Stop> {
+        writer.send("begun").await?;
+        Err(Stop::Failed(ApiError::not_found("gone")))
+    }
+
+    #[tokio::test]
+    async fn a_file_that_fails_breaks_off_and_json_says_why() {
+        let mut file = stream_bytes(fail);
+        assert_eq!(file.frame().await.unwrap().unwrap().into_data().unwrap(), "begun");
+        assert!(file.frame().await.unwrap().is_err());
+        let json = stream(fail).collect().await.unwrap().to_bytes();
+        assert_eq!(json, "begun\n{\"code\":404,\"error\":\"not_found\",\"reason\":\"gone\"}\n");
+    }
+
+    /// A writer waits for its client, some pieces ahead at most.
+    #[tokio::test]
+    async fn a_writer_waits_for_its_client() {
+        let (sent, mut sending) = tokio::sync::mpsc::unbounded_channel();
+        let mut body = stream_bytes(|writer| async move {
+            for piece in 0..100_u8 {
+                writer.send(vec![piece]).await?;
+                // The test has ended if nobody counts.
+                let _ = sent.send(piece);
+            }
+            Ok(())
+        });
+        for _ in 0..1000 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(sending.len(), PIECES_AHEAD);
+        for piece in 0..100_u8 {
+            assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), vec![piece]);
+        }
+        assert!(body.frame().await.is_none());
+        assert_eq!(sending.recv().await, Some(0));
+    }
+}
