@@ -127,6 +127,7 @@ macro_rules! __scenarios {
             }
             "Costs (the performance tables of RFC 001, RFC 003 and RFC 004)" costs {
                 edits_read_what_the_rfc_allows,
+                documents_without_attachments_pay_nothing_for_those_of_others,
                 what_is_pending_costs_no_multiple_of_the_answer,
                 a_thousand_branches_cost_no_more,
                 reading_a_document_reads_its_rows,

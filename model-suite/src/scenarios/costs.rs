@@ -3,8 +3,9 @@
 //! The row that every transaction reads to know that its database is still there is counted apart.
 
 use kv_api::{Counted, Counts, Database};
-use model::{AllDocsRequest, ChangesRequest, Documents, Edit, GetOptions, Seq, Style, WriteMode};
+use model::{AllDocsRequest, AttachmentEdit, ChangesRequest, Documents, Edit, GetOptions, Seq, Style, WriteMode};
 
+use super::attachments::inline;
 use crate::stage::*;
 
 async fn counted<D: Database>(engine: D) -> (Counted<D>, Documents<Counted<D>>) {
@@ -70,6 +71,36 @@ pub(crate) async fn edits_read_what_the_rfc_allows(stage: Stage) {
     merge(&documents, replicated("c", "7-x", "{}")).await;
     let counts = of_one(&counted);
     assert_eq!((reads(counts), counts.commits), ((4, 1), 0), "a known one writes nothing");
+}
+
+pub(crate) async fn documents_without_attachments_pay_nothing_for_those_of_others(stage: Stage) {
+    let (counted, documents) = counted(stage.engine()).await;
+    let live = async |id: &str| {
+        counted.take();
+        let first = documents.put(edit(id, r#"{"n":1}"#)).await.unwrap();
+        get(&documents, id).await;
+        documents.put(edit(id, "{}").over(first).deleting()).await.unwrap();
+        merge(&documents, replicated(id, "1-x", "{}")).await;
+        let counts = counted.take();
+        // Bytes differ: the names of transactions are random, and their zeros take two.
+        counts.into_iter().map(|counts| Counts { bytes_written: 0, ..counts }).collect::<Vec<_>>()
+    };
+    let before = live("a").await;
+    let have = |id: &str| Edit { attachments: vec![inline("f", "x", "some bytes")], ..edit(id, "{}") };
+    let first = documents.put(have("with")).await.unwrap();
+    documents.put(have("other")).await.unwrap();
+    let after = live("b").await;
+    assert_eq!(after, before, "with attachments in the database, and without");
+
+    // Beside its own row: the row of the content it keeps, twice the list it replaces, and nothing of chunks.
+    counted.take();
+    let kept = Edit { attachments: vec![AttachmentEdit::stub("f")], ..edit("with", "{}").over(first) };
+    documents.put(kept).await.unwrap();
+    let (rows, trips) = reads(of_one(&counted));
+    assert!(rows <= 5 && trips <= 3, "{rows} rows in {trips} round trips");
+    counted.take();
+    get(&documents, "with").await;
+    assert_eq!(reads(of_one(&counted)), (2, 2), "its body and its list");
 }
 
 pub(crate) async fn a_thousand_branches_cost_no_more(stage: Stage) {
