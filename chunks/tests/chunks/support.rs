@@ -119,7 +119,7 @@ macro_rules! on_every_engine {
 
             #[tokio::test(flavor = "multi_thread")]
             async fn over_http() {
-                super::$name($crate::support::World::over("redb", true).await).await;
+                super::$name($crate::support::World::over("lsm", true).await).await;
             }
 
             #[test]
