@@ -270,6 +270,17 @@ fn reopen<E: Engine>(image: &Image, states: &[Rows], allowed: &[usize], dice: &m
     catch_unwind(AssertUnwindSafe(go_on)).unwrap_or_else(|_| Err("a panic".into()))
 }
 
+/// Where a process ends: anywhere, or as it is about to rename a file. Then the next one finds a file that was not
+/// yet renamed, and empties it.
+fn ending(trace: &Trace, dice: &mut Dice) -> usize {
+    let is_rename = |at: &usize| matches!(trace.events()[*at], Event::Rename { .. });
+    let renames: Vec<usize> = (0..trace.events().len()).filter(is_rename).collect();
+    match renames.is_empty() || dice.below(2) == 0 {
+        true => dice.below(trace.events().len() as u64) as usize,
+        false => renames[dice.below(renames.len() as u64) as usize],
+    }
+}
+
 /// Records workloads, recoveries from kills, and recoveries from losses of power, and cuts them all: until there are
 /// `cuts`, and a hundredth of that at each kind of call that was seen, or twice as many.
 ///
@@ -290,7 +301,7 @@ pub fn explore<E: Engine>(first: u64, cuts: usize) -> Counts {
         let found = cut_after::<E>(&history, EACH.min(cuts), &counts, dice);
         counts.add(&found.unwrap_or_else(|found| found.report(seed)));
         for keep in [Keep::Everything, Keep::Any(5)] {
-            let at = dice.below(history.trace.events().len() as u64) as usize;
+            let at = ending(&history.trace, dice);
             let recovery = record_recovery::<E>(&history, at, keep, dice);
             let found = cut_after::<E>(&recovery, EACH.min(cuts) / 3, &counts, dice);
             counts.add(&found.unwrap_or_else(|found| found.report(seed)));
