@@ -295,7 +295,7 @@ impl Tx {
     }
 
     pub(crate) fn set(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
-        self.raw.set(&self.key(key), value.as_ref());
+        self.raw.set(self.key(key), value.as_ref());
     }
 
     pub(crate) fn clear(&self, key: impl AsRef<[u8]>) {
@@ -308,7 +308,7 @@ impl Tx {
 
     /// An atomic operation that is not versionstamped by key.
     pub(crate) fn atomic(&self, mutation: MutationType, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) {
-        self.raw.atomic_op(mutation, &self.key(key), operand.as_ref());
+        self.raw.atomic_op(mutation, self.key(key), operand.as_ref());
     }
 
     /// Sets `before`, the stamp, `after` to `value`.
@@ -329,7 +329,7 @@ impl Tx {
     /// Sets `key` to `before`, the stamp, `after`.
     pub(crate) fn set_stamped_value(&self, key: impl AsRef<[u8]>, before: impl AsRef<[u8]>, after: impl AsRef<[u8]>) {
         let operand = stamped_operand(before, after);
-        self.raw.atomic_op(MutationType::SetVersionstampedValue, &self.key(key), &operand);
+        self.raw.atomic_op(MutationType::SetVersionstampedValue, self.key(key), &operand);
     }
 
     pub(crate) fn read_conflict(&self, begin: impl AsRef<[u8]>, end: impl AsRef<[u8]>) {

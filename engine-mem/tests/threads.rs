@@ -14,7 +14,7 @@ fn concurrent_counters_lose_nothing() {
                 for _ in 0..100 {
                     let step = |tx: <MemDatabase as Database>::Transaction, _| async move {
                         let count = tx.get(b"read", Read::Serializable).await?.map_or(0, |value| value.len());
-                        tx.set(b"read", &vec![0; count + 1]);
+                        tx.set(b"read", vec![0; count + 1]);
                         tx.atomic_op(MutationType::Add, b"added", &1u32.to_le_bytes());
                         Ok::<_, Error>(())
                     };

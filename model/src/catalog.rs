@@ -206,7 +206,7 @@ impl<D: Database> Layer<D> {
                         return Err(Error::new(ErrorKind::FileExists));
                     }
                     let number = allocate(&transaction, allocator, next.await?.as_deref())?;
-                    transaction.set(catalog, &Place::new(number, id).write());
+                    transaction.set(catalog, Place::new(number, id).write());
                     set_new(&transaction, &DatabaseKeys::new(root, number), instance);
                     Ok(Outcome::Write(number))
                 }
@@ -335,9 +335,9 @@ pub(crate) fn allocate<T: Transaction>(transaction: &T, allocator: &[u8], next: 
 
 /// Writes what a database has from its beginning.
 pub(crate) fn set_new<T: Transaction>(transaction: &T, keys: &DatabaseKeys, instance: &Instance) {
-    transaction.set(&keys.key(DatabaseKey::Instance), &instance.write());
+    transaction.set(keys.key(DatabaseKey::Instance), instance.write());
     // There from the beginning, so that dropping the database wakes whoever watches it.
-    transaction.set(&keys.key(DatabaseKey::Last), Seq::ZERO.as_bytes());
+    transaction.set(keys.key(DatabaseKey::Last), Seq::ZERO.as_bytes());
 }
 
 /// A row of the catalog.

@@ -42,7 +42,7 @@ impl<D: Database> Documents<D> {
                 async move {
                     let mut instance = instance.await?;
                     instance.revs_limit = limit;
-                    transaction.set(key, &instance.write());
+                    transaction.set(key, instance.write());
                     Ok(Outcome::Write(()))
                 }
             })

@@ -195,7 +195,7 @@ fn a_full_queue_refuses_commits_until_there_is_room() {
     let value = vec![0; 100_000];
     let large = |name: u32| {
         let tx = db.begin().unwrap();
-        (0..78_u32).for_each(|row| tx.set(&[name.to_be_bytes(), row.to_be_bytes()].concat(), &value));
+        (0..78_u32).for_each(|row| tx.set([name.to_be_bytes(), row.to_be_bytes()].concat(), &value));
         tx
     };
     let (mut waiting, mut refused) = (Vec::new(), Vec::new());

@@ -236,7 +236,7 @@ fn write<D: Database>(database: &D, run: usize, writers: usize) -> Result<()> {
                 for count in 0.. {
                     let name = format!("{run:03}/{writer}/{count:06}");
                     tell(database, &name, |tx| {
-                        tx.set(format!("a/{name}").as_bytes(), &value(count));
+                        tx.set(format!("a/{name}").as_bytes(), value(count));
                         tx.set(format!("b/{name}").as_bytes(), b"");
                         if let Some(before) = count.checked_sub(1) {
                             tx.clear(format!("last/{run:03}/{writer}/{before:06}").as_bytes());

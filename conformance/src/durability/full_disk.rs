@@ -58,7 +58,7 @@ pub fn full_disk<H: DiskHarness>(harness: &H) {
     };
     let is_clear = |error: &Error| error.context().is_some_and(|context| context.contains("the disk is full"));
     let put =
-        |database: &H::Database, at: usize| commit(database, |tx| tx.set(format!("{at:06}").as_bytes(), &value(at)));
+        |database: &H::Database, at: usize| commit(database, |tx| tx.set(format!("{at:06}").as_bytes(), value(at)));
     let database = open();
     let mut acknowledged = 0;
     let error = loop {

@@ -136,12 +136,12 @@ impl<D: Database> Client<'_, D> {
                     operations.push(Operation::Read { key, list: list.clone() });
                     let element = self.recorder.elements.fetch_add(1, Ordering::Relaxed);
                     list.push(element);
-                    transaction.set(&name, &encode(&list));
+                    transaction.set(&name, encode(&list));
                     operations.push(Operation::Append { key, element });
                 }
                 _ => {
                     let element = self.recorder.elements.fetch_add(1, Ordering::Relaxed);
-                    transaction.atomic_op(MutationType::AppendIfFits, &name, &encode(&[element]));
+                    transaction.atomic_op(MutationType::AppendIfFits, &name, encode(&[element]));
                     operations.push(Operation::Append { key, element });
                 }
             }

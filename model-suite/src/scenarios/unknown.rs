@@ -141,7 +141,7 @@ pub(crate) async fn whoever_writes_clears_ids_that_have_expired(stage: Stage) {
     clock.0.fetch_add(1_000_000, Ordering::Relaxed);
     let transaction = stage.engine().begin().unwrap();
     for n in 0..3_000u16 {
-        transaction.set(&[&[0x15, 3, 0x16, 1, 0][..], &n.to_be_bytes()].concat(), b"");
+        transaction.set([&[0x15, 3, 0x16, 1, 0][..], &n.to_be_bytes()].concat(), b"");
     }
     transaction.commit().await.unwrap();
     let layer = Layer::open(stage.engine(), options()).await.unwrap();

@@ -178,7 +178,7 @@ impl Ledger {
                         self.place(transaction, root, keys, content);
                     }
                     let reference = DatabaseKey::Reference(&attachment.content, change.id, &added.leaf);
-                    transaction.set(&keys.key(reference), &[]);
+                    transaction.set(keys.key(reference), &[]);
                     lost.remove(&attachment.content);
                 }
             }
@@ -231,7 +231,7 @@ impl Ledger {
             (Place::Staged { .. }, None) => return,
         }
         let row = content.row();
-        transaction.set(&keys.key(DatabaseKey::Content(&uploaded.id)), &row.write());
+        transaction.set(keys.key(DatabaseKey::Content(&uploaded.id)), row.write());
         self.contents.insert(uploaded.id, Some(row));
     }
 }

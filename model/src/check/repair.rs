@@ -248,7 +248,7 @@ impl<D: Database> Documents<D> {
                 }
                 move_away(&transaction, keys, &[KeyValue { key: row.key.clone(), value }]).await?;
                 if let Some(change) = anew {
-                    transaction.set(&row.key, &change.row());
+                    transaction.set(&row.key, change.row());
                 }
                 Ok(Outcome::Write(1))
             })

@@ -153,7 +153,7 @@ impl<D: Database> Arriving<D> {
                             Arrival { run: fresh.run, from: fresh.from.clone(), ..known }
                         }
                     };
-                    transaction.set(key, &arrival.write());
+                    transaction.set(key, arrival.write());
                     Ok(arrival)
                 }
             })
@@ -209,7 +209,7 @@ impl<D: Database> Arriving<D> {
         let (_, end) = keys.everything();
         self.write(Some(&next), |transaction| {
             transaction.clear_range(&instance_end, &end);
-            transaction.set(&keys.key(DatabaseKey::Last), Seq::ZERO.as_bytes());
+            transaction.set(keys.key(DatabaseKey::Last), Seq::ZERO.as_bytes());
             std::future::ready(Ok(()))
         })
         .await?;
@@ -221,9 +221,9 @@ impl<D: Database> Arriving<D> {
     pub(super) async fn settle(&self, totals: &Totals) -> Result<()> {
         let keys = self.documents.keys();
         self.write(None, |transaction| {
-            transaction.set(&keys.key(DatabaseKey::Last), totals.last.as_bytes());
+            transaction.set(keys.key(DatabaseKey::Last), totals.last.as_bytes());
             match &totals.stats {
-                Some(stats) => transaction.set(&keys.key(DatabaseKey::Stats), stats),
+                Some(stats) => transaction.set(keys.key(DatabaseKey::Stats), stats),
                 None => transaction.clear(&keys.key(DatabaseKey::Stats)),
             }
             std::future::ready(Ok(()))
@@ -256,8 +256,8 @@ impl<D: Database> Arriving<D> {
                         let (begin, end) = DatabaseKeys::new(root, remains.number).everything();
                         transaction.clear_range(&begin, &end);
                     }
-                    transaction.set(key, &published.write());
-                    transaction.set(catalog, &place.write());
+                    transaction.set(key, published.write());
+                    transaction.set(catalog, place.write());
                     transaction.clear(&self.key);
                     Ok(())
                 }

@@ -110,7 +110,7 @@ impl<D: Database> Departing<D> {
                     let instance = own(row.await?.as_deref(), self.place.instance_id)?;
                     Ok(match change(&instance)? {
                         Some(changed) => {
-                            transaction.set(key, &changed.write());
+                            transaction.set(key, changed.write());
                             changed
                         }
                         None => instance,
@@ -143,8 +143,8 @@ impl<D: Database> Departing<D> {
                     }
                     let next = Seq::beginning_of(instance.incarnation + 1);
                     let moved = Instance { state: State::Moved { to: to.to_owned() }, ..instance };
-                    transaction.set(catalog, &place.write());
-                    transaction.set(instance_key, &moved.write());
+                    transaction.set(catalog, place.write());
+                    transaction.set(instance_key, moved.write());
                     // Whoever watches it wakes, and finds that there is nothing more to come here.
                     transaction.set(last_key, next.as_bytes());
                     Ok(())

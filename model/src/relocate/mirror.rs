@@ -163,7 +163,7 @@ pub(super) async fn mirror<S: Database, T: Database>(
                 for difference in differences.iter().filter(|difference| !is_left_out(ranges, difference)) {
                     match difference {
                         Difference::Missing(row) | Difference::Other(row) => {
-                            transaction.set_unguarded(&under(keys, &row.key), &row.value);
+                            transaction.set_unguarded(under(keys, &row.key), &row.value);
                         }
                         Difference::Added(key) => transaction.clear_unguarded(&under(keys, key)),
                     }
