@@ -2,8 +2,6 @@
 //! Beside what else must hold: when all is quiet there is an object for each stub, and none besides.
 
 use std::collections::BTreeSet;
-use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -30,16 +28,7 @@ struct SteppedObjects {
 impl SteppedObjects {
     async fn step(&self, what: &str) -> Result<(), StoreError> {
         let Played { stage, actor } = &self.played;
-        let mut turn = pin!(stage.step(*actor));
-        // Several of an actor's requests may be under way; whose turn it is, only asking tells.
-        poll_fn(|context| {
-            let ready = turn.as_mut().poll(context);
-            if ready.is_pending() {
-                context.waker().wake_by_ref();
-            }
-            ready
-        })
-        .await;
+        stage.step(*actor).await;
         stage.note(what);
         match actor {
             Some(actor) if stage.fails(*actor) => Err(StoreError::new(StoreErrorKind::Unavailable, "no answer")),

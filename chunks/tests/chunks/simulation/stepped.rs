@@ -107,7 +107,9 @@ impl Stage {
     pub(crate) async fn step(&self, actor: Option<usize>) {
         let Some(actor) = actor else { return };
         let mut asked = false;
-        poll_fn(|_| {
+        poll_fn(|context| {
+            // Several of an actor's requests may be under way. Whose turn it is, only asking tells.
+            context.waker().wake_by_ref();
             self.with(|state| {
                 if asked && state.turn == Some(actor) {
                     state.turn = None;
