@@ -6,16 +6,18 @@
 //!  before rows are written  contents and references: see `Ledger`
 //! ```
 
+use std::collections::HashSet;
+
 use bytes::Bytes;
 use kv_api::{Database, Read, Transaction};
 
-use super::draft::Draft;
+use super::draft::{Draft, DraftMemory};
 use super::plan::Plan;
-use super::{Decided, Place, branches_on};
-use crate::attachments::{Added, AttachmentSource, Change, Ledger, list_of, list_rows};
+use super::{Decided, Place, Turn, branches_on};
+use crate::attachments::{Added, AttachmentEdit, AttachmentSource, Change, Ledger, list_of, list_rows};
 use crate::branch::Branch;
 use crate::documents::Documents;
-use crate::edit::Edit;
+use crate::edit::{Edit, WriteMode};
 use crate::error::{Error, ErrorKind, Result, alone};
 use crate::keys::{DatabaseKey, Leaf};
 
@@ -122,6 +124,42 @@ impl<D: Database> Documents<D> {
         Ok(())
     }
 
+    /// Looks up the stubs of edits that take several transactions, before the first of them.
+    ///
+    /// # Errors
+    /// `missing_stub`; the store's.
+    pub(super) async fn check_stubs(&self, edits: &[Edit], groups: &[Vec<usize>], mode: WriteMode) -> Result<()> {
+        for group in groups {
+            let has_stubs = |edit: &Edit| edit.attachments.iter().any(AttachmentEdit::is_stub);
+            let with_stubs = group.iter().map(|&turn| &edits[turn]).filter(|edit| has_stubs(edit));
+            let ids: HashSet<&str> = with_stubs.map(|edit| edit.id.as_str()).collect();
+            let mut memory = DraftMemory::default();
+            let drafts: Vec<Draft<'_>> = group
+                .iter()
+                .filter(|&&turn| ids.contains(edits[turn].id.as_str()))
+                .map(|&turn| {
+                    let edit = Turn { turn, edit: &edits[turn] };
+                    Draft::new(edit, mode, self.place(), self.format_seen(), &mut memory)
+                })
+                .collect();
+            if drafts.is_empty() {
+                continue;
+            }
+            let drafts = drafts.as_slice();
+            let decided = self.read(|transaction| async move { Ok(self.decide(&transaction, drafts, mode).await?.1) });
+            let mut decided = decided.await?;
+            for Decided { drafts: edits, plan } in &mut decided {
+                if let Ok(Some(planned)) = plan
+                    && let Err(error) = added(&drafts[edits.clone()], planned)
+                {
+                    *plan = Err(error);
+                }
+            }
+            no_missing_stub(&decided)?;
+        }
+        Ok(())
+    }
+
     /// Reads what the plans do to contents. A plan for which something is missing is refused.
     pub(super) async fn prepare_attachments<'e>(
         &self,
@@ -152,14 +190,6 @@ impl<D: Database> Documents<D> {
                 decided.plan = Err(error);
             }
         }
-        // As in CouchDB, a stub that stands for nothing fails the whole request.
-        for Decided { plan, .. } in decided.iter() {
-            if let Err(error) = plan
-                && let ErrorKind::MissingStub { .. } = error.kind()
-            {
-                return Err(error.clone());
-            }
-        }
         Ok(Prepared { ledger, changes })
     }
 
@@ -174,6 +204,13 @@ impl<D: Database> Documents<D> {
         let made: Vec<bool> = decided.iter().map(|decided| matches!(decided.plan, Ok(Some(_)))).collect();
         ledger.write(transaction, &self.shared.guard.root, self.keys(), &changes, &made).await
     }
+}
+
+/// Fails where a stub stands for nothing: as in CouchDB, that fails the whole request.
+pub(super) fn no_missing_stub(decided: &[Decided]) -> Result<()> {
+    let errors = decided.iter().filter_map(|decided| decided.plan.as_ref().err());
+    let missing = errors.into_iter().find(|error| matches!(error.kind(), ErrorKind::MissingStub { .. }));
+    missing.map_or(Ok(()), |missing| Err(missing.clone()))
 }
 
 /// The leaves with attachments that a plan adds.

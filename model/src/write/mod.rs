@@ -77,7 +77,8 @@ impl<D: Database> Documents<D> {
     ///
     /// # Errors
     /// 404 where the database is gone, the store's error where nothing was written for it. As in CouchDB, one bad
-    /// attachment fails them all, if it is met before anything was written: `missing_stub`, `attachment_too_large`.
+    /// attachment fails them all: `missing_stub`, `attachment_too_large`. Only a stub that is missing since another
+    /// transaction of the batch, or another writer, took its attachment away is the result of its edit alone.
     pub async fn write(&self, mut edits: Vec<Edit>, mode: WriteMode) -> Result<Vec<EditResult>> {
         let mut results: Vec<Option<EditResult>> =
             edits.iter().map(|edit| self.check_edit(edit).err().map(Err)).collect();
@@ -90,10 +91,13 @@ impl<D: Database> Documents<D> {
         // The last group is done first: groups that turn out too large come back in halves.
         let mut groups = group::groups(&edits, fit, mode, self.revs_limit_seen());
         groups.reverse();
+        if groups.len() > 1 {
+            Box::pin(self.check_stubs(&edits, &groups, mode)).await?;
+        }
         let mut wrote = false;
         while let Some(group) = groups.pop() {
             let members: Vec<Turn<'_>> = group.iter().map(|&turn| Turn { turn, edit: &edits[turn] }).collect();
-            match self.write_group(&members, mode).await {
+            match self.write_group(&members, mode, wrote).await {
                 Ok(group_results) => {
                     wrote |= group_results.iter().any(Result::is_ok);
                     for (index, result) in group.into_iter().zip(group_results) {
@@ -140,8 +144,8 @@ impl<D: Database> Documents<D> {
     }
 
     /// Writes edits in one transaction; their results in the same order. Edits of one document stand next to each
-    /// other; interactive ones are of different documents.
-    async fn write_group(&self, edits: &[Turn<'_>], mode: WriteMode) -> Result<Vec<EditResult>> {
+    /// other; interactive ones are of different documents. `wrote` says whether edits that came with these were written.
+    async fn write_group(&self, edits: &[Turn<'_>], mode: WriteMode, wrote: bool) -> Result<Vec<EditResult>> {
         let (place, format) = (self.place(), self.format_seen());
         let drafts = parallel::map(self.shared.threads, edits, DraftMemory::default, |memory, edit| {
             Draft::new(*edit, mode, place, format, memory)
@@ -152,19 +156,30 @@ impl<D: Database> Documents<D> {
         self.shared
             .guard
             .run_unless(hopeless, |transaction| async move {
-                match mode {
-                    WriteMode::Interactive => self.attempt_interactive(&transaction, drafts).await,
-                    WriteMode::Replicated => self.attempt_replicated(&transaction, drafts).await,
-                }
+                let (instance, decided) = self.decide(&transaction, drafts, mode).await?;
+                self.carry_out(&transaction, &instance, drafts, decided, wrote).await
             })
             .await
     }
 
-    async fn attempt_interactive(
+    /// What becomes of the documents of edits.
+    async fn decide(
         &self,
         transaction: &D::Transaction,
         drafts: &[Draft<'_>],
-    ) -> Result<Outcome<Vec<EditResult>>> {
+        mode: WriteMode,
+    ) -> Result<(Instance, Vec<Decided>)> {
+        match mode {
+            WriteMode::Interactive => self.decide_interactive(transaction, drafts).await,
+            WriteMode::Replicated => self.decide_replicated(transaction, drafts).await,
+        }
+    }
+
+    async fn decide_interactive(
+        &self,
+        transaction: &D::Transaction,
+        drafts: &[Draft<'_>],
+    ) -> Result<(Instance, Vec<Decided>)> {
         let keys = self.keys();
         let instance = self.instance(transaction, Read::Serializable);
         if drafts.iter().any(Draft::has_stubs) {
@@ -196,14 +211,14 @@ impl<D: Database> Documents<D> {
             decided[index] = plan.map(Some).map_err(|damage| damage.of_document(&edit.id));
         }
         let decided = decided.into_iter().enumerate().map(|(at, plan)| Decided { drafts: at..at + 1, plan });
-        self.carry_out(transaction, &instance, drafts, decided.collect()).await
+        Ok((instance, decided.collect()))
     }
 
-    async fn attempt_replicated(
+    async fn decide_replicated(
         &self,
         transaction: &D::Transaction,
         drafts: &[Draft<'_>],
-    ) -> Result<Outcome<Vec<EditResult>>> {
+    ) -> Result<(Instance, Vec<Decided>)> {
         /// A document's branches come in as few batches as can be: reading them is one round trip.
         const TARGET_BYTES: usize = 8_000_000;
         let keys = self.keys();
@@ -245,25 +260,26 @@ impl<D: Database> Documents<D> {
             let plan = known.and_then(|known| merge::merge(&instance, incoming.collect(), known));
             decided.push(Decided { drafts: edits, plan: plan.map_err(|damage| damage.of_document(id)) });
         }
-        self.carry_out(transaction, &instance, drafts, decided).await
+        Ok((instance, decided))
     }
 
-    /// Writes what was planned.
+    /// Writes what was planned. `wrote` says whether edits that came with these were written.
     async fn carry_out(
         &self,
         transaction: &D::Transaction,
         instance: &Instance,
         drafts: &[Draft<'_>],
         mut decided: Vec<Decided>,
+        wrote: bool,
     ) -> Result<Outcome<Vec<EditResult>>> {
         self.saw(instance);
-        let has_attachments = |decided: &Decided| match &decided.plan {
-            Ok(plan) => plan.as_ref().is_some_and(Plan::has_attachments),
-            Err(error) => matches!(error.kind(), ErrorKind::MissingStub { .. }),
-        };
+        let has_attachments = |decided: &Decided| matches!(&decided.plan, Ok(Some(plan)) if plan.has_attachments());
         let mut prepared = None;
         if decided.iter().any(has_attachments) {
             prepared = Some(Box::pin(self.prepare_attachments(transaction, drafts, &mut decided)).await?);
+        }
+        if !wrote {
+            attachments::no_missing_stub(&decided)?;
         }
         let mut ready = Vec::with_capacity(decided.len());
         let mut bodies = Vec::with_capacity(drafts.len());
