@@ -110,7 +110,8 @@ impl Body {
     /// About how many bytes were read for it.
     pub(crate) fn bytes_read(&self) -> usize {
         const ATTACHMENT_BYTES: usize = 200;
-        self.text.len() + self.attachments.len() * ATTACHMENT_BYTES
+        let bytes = |one: &Attachment| ATTACHMENT_BYTES + one.name.len() + one.content_type.len();
+        self.text.len() + self.attachments.iter().map(bytes).sum::<usize>()
     }
 }
 

@@ -106,7 +106,7 @@ impl Edit {
         let SplitObject { special, rest: body } =
             split.ok_or_else(|| Error::bad_request("Document must be a JSON object"))?;
         let (mut own_id, mut rev, mut deleted, mut history) = (None, None, false, None);
-        let mut attachments = Vec::new();
+        let mut attachments = None;
         for (name, value) in special {
             match name.as_ref() {
                 "_id" => own_id = Some(read_id(value)?),
@@ -116,7 +116,7 @@ impl Edit {
                     deleted = flag.ok_or_else(|| Error::doc_validation("Bad special document member: _deleted"))?;
                 }
                 "_revisions" => history = Some(read_history(value)?),
-                "_attachments" => attachments = read_attachments(value)?,
+                "_attachments" => attachments = Some(value),
                 // What a read adds and a client may send back.
                 "_revs_info" | "_local_seq" | "_conflicts" | "_deleted_conflicts" => {}
                 other => return Err(bad_member(other)),
@@ -127,6 +127,7 @@ impl Edit {
             (None, Some(id)) => id.into_owned(),
             (None, None) => String::new(),
         };
+        let attachments = attachments.map_or(Ok(Vec::new()), |value| read_attachments(&id, value))?;
         if mode == WriteMode::Replicated {
             // `_revisions` goes before `_rev`, as in CouchDB.
             rev = history.as_ref().and_then(RevHistory::leaf).or(rev);

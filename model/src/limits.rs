@@ -19,6 +19,19 @@ pub const DEFAULT_MAX_DOCUMENT_SIZE: usize = 8_000_000;
 /// The most that setting may say: beyond it a document would not fit into one transaction.
 pub const HIGHEST_MAX_DOCUMENT_SIZE: usize = 8_000_000;
 
+/// The longest name of an attachment, and the longest content type, in bytes of UTF-8. Every reader of a document reads
+/// them.
+pub const MAX_ATTACHMENT_NAME_BYTES: usize = 4_096;
+
+/// How many attachments a document with this id may have: so many that one transaction can take them away. For each it
+/// reads and clears a reference, whose key holds the id, and may clear the content, with the conflict ranges of all that.
+pub fn max_attachments(id: &str) -> usize {
+    const TRANSACTION_BYTES: usize = 8_000_000;
+    const ATTACHMENT_BYTES: usize = 1_200;
+    const KEYS: usize = 6;
+    TRANSACTION_BYTES / (ATTACHMENT_BYTES + KEYS * id.len())
+}
+
 /// How many revisions a branch may be told to remember (RFC 001, "Limits").
 pub const REVS_LIMITS: RangeInclusive<u32> = 1..=4_000;
 
@@ -72,6 +85,11 @@ pub fn check_database_name(name: &str) -> Result<()> {
 /// Whether a body of this size fits; the id names the document in the answer.
 pub(crate) fn check_document_size(id: &str, bytes: usize, limit: usize) -> Result<()> {
     if bytes > limit { Err(ErrorKind::DocumentTooLarge(id.to_owned()).into()) } else { Ok(()) }
+}
+
+/// Whether a document may have so many attachments; the id names it in the answer.
+pub(crate) fn check_attachment_count(id: &str, count: usize) -> Result<()> {
+    if count > max_attachments(id) { Err(ErrorKind::DocumentTooLarge(id.to_owned()).into()) } else { Ok(()) }
 }
 
 /// Whether `_revs_limit` may be this.

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use super::{Attachment, AttachmentEdit, AttachmentSource, Encoding, Follows, check_attachment_name};
 use crate::error::{Error, Result};
 use crate::json::{JsonRef, JsonWriter};
+use crate::limits::check_attachment_count;
 
 /// What CouchDB takes an attachment for that says nothing of its type.
 const DEFAULT_TYPE: &str = "application/octet-stream";
@@ -26,11 +27,11 @@ const BASE_64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// The attachments of `_attachments`, in their order. A member that is no object is dropped, as in CouchDB.
+/// The attachments of `_attachments` in the document `id`, in their order. A member that is no object is dropped, as in CouchDB.
 ///
 /// # Errors
-/// `doc_validation` where it is no object; `bad_request` for data that is none, and for what follows without a length.
-pub(crate) fn read_attachments(value: JsonRef<'_>) -> Result<Vec<AttachmentEdit>> {
+/// 413 for too many; `doc_validation` where it is no object; `bad_request` for data that is none, and for what follows without a length.
+pub(crate) fn read_attachments(id: &str, value: JsonRef<'_>) -> Result<Vec<AttachmentEdit>> {
     if !value.is_object() {
         return Err(Error::doc_validation("Bad special document member: _attachments"));
     }
@@ -42,6 +43,7 @@ pub(crate) fn read_attachments(value: JsonRef<'_>) -> Result<Vec<AttachmentEdit>
         match places.entry(name) {
             Entry::Occupied(place) => attachments[*place.get()] = attachment,
             Entry::Vacant(place) => {
+                check_attachment_count(id, attachments.len() + 1)?;
                 place.insert(attachments.len());
                 attachments.push(attachment);
             }
@@ -164,7 +166,7 @@ mod tests {
     use crate::json::JsonText;
 
     fn read(text: &str) -> Result<Vec<AttachmentEdit>> {
-        read_attachments(JsonText::parse(text.as_bytes()).unwrap().root())
+        read_attachments("a", JsonText::parse(text.as_bytes()).unwrap().root())
     }
 
     #[test]

@@ -51,6 +51,7 @@ pub(crate) use staging::sweep;
 pub use upload::{Upload, UploadAs};
 
 use crate::error::{Error, Result};
+use crate::limits::{MAX_ATTACHMENT_NAME_BYTES, check_attachment_count};
 
 /// How the stored bytes of an attachment are packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -181,6 +182,24 @@ pub fn check_attachment_name(name: &str) -> Result<()> {
     if name.starts_with('_') {
         let reason = format!("Attachment name '{name}' starts with prohibited character '_'");
         return Err(Error::bad_request(reason));
+    }
+    if name.len() > MAX_ATTACHMENT_NAME_BYTES {
+        return Err(Error::bad_request("Attachment name is too long"));
+    }
+    Ok(())
+}
+
+/// Whether a document may have these attachments; the id names it in the answer.
+///
+/// # Errors
+/// 413 where they are too many; `bad_request` for a name or a content type that no attachment may have.
+pub(crate) fn check_attachments(id: &str, attachments: &[AttachmentEdit]) -> Result<()> {
+    check_attachment_count(id, attachments.len())?;
+    for attachment in attachments {
+        check_attachment_name(&attachment.name)?;
+        if attachment.content_type.len() > MAX_ATTACHMENT_NAME_BYTES {
+            return Err(Error::bad_request("Attachment content type is too long"));
+        }
     }
     Ok(())
 }

@@ -30,6 +30,7 @@ use std::sync::Arc;
 use kv_api::error::{TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD};
 use kv_api::{Database, Read, RetryError, Transaction, TransactionExt};
 
+use crate::attachments::check_attachments;
 use crate::body::{BodyLimits, StoredBody};
 use crate::branch::Branch;
 use crate::documents::Documents;
@@ -140,6 +141,7 @@ impl<D: Database> Documents<D> {
             return Err(ErrorKind::IllegalDocId("Local documents have no edits.".into()).into());
         }
         check_document_size(&edit.id, edit.body.len(), self.max_document_size())?;
+        check_attachments(&edit.id, &edit.attachments)?;
         check_body(&edit.body)
     }
 
