@@ -121,6 +121,17 @@ macro_rules! __scenarios {
                 the_last_of_two_writers_removes_the_content,
                 damage_to_contents_is_found_and_what_nobody_has_is_removed,
             }
+            "Limits and damage of attachments" contents {
+                contents_that_cannot_be_read_refuse_their_edits_alone,
+                attachments_whose_list_cannot_be_read_stay,
+                a_bad_stub_of_attachments_fails_large_batches_before_they_are_written,
+                contents_that_come_again_have_chunks_of_their_own,
+                attachments_beside_a_large_body_fit,
+                attachments_count_as_many_bytes_as_they_unpack_to,
+                attachments_have_limits_of_number_and_of_names,
+                uploads_that_failed_stay_failed,
+                uploads_are_swept_behind_rows_that_cannot_be_read,
+            }
             "Local documents and settings" local {
                 local_documents_have_no_history_and_are_in_no_feed,
                 settings_are_kept_and_bad_ones_are_refused,

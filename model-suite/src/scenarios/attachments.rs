@@ -50,7 +50,7 @@ fn names(attachments: &[Attachment]) -> Vec<&str> {
 }
 
 /// The revision that CouchDB makes.
-fn revision(deleted: bool, parent: Option<&RevId>, body: &str, attachments: &[Attachment]) -> RevId {
+pub(crate) fn revision(deleted: bool, parent: Option<&RevId>, body: &str, attachments: &[Attachment]) -> RevId {
     let digests: Vec<AttachmentDigest<'_>> = attachments
         .iter()
         .map(|one| AttachmentDigest { name: &one.name, content_type: &one.content_type, md5: one.digest })

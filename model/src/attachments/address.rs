@@ -113,7 +113,7 @@ pub(super) struct Uploaded {
     pub(super) md5: [u8; 16],
     pub(super) length: u64,
     pub(super) encoding: Encoding,
-    pub(super) store: StoreId,
+    /// Bytes of each part but the last.
     pub(super) chunk_bytes: u64,
     pub(super) place: Place,
 }
@@ -124,7 +124,7 @@ pub(super) enum Place {
     /// Here: the edit writes them.
     Memory(Bytes),
     /// In the store already, and swept after this time if no edit names them.
-    Staged { deadline_ms: u64 },
+    Staged { store: StoreId, deadline_ms: u64 },
 }
 
 impl Content {
@@ -166,11 +166,6 @@ impl Content {
             Place::Memory(bytes) => bytes.len(),
             Place::Staged { .. } => 0,
         }
-    }
-
-    /// Its row.
-    pub(super) fn row(&self) -> ContentRow {
-        ContentRow { store: self.0.store, chunk_bytes: self.0.chunk_bytes, md5: self.0.md5 }
     }
 }
 

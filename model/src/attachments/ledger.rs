@@ -20,9 +20,10 @@ use std::sync::Arc;
 use kv_api::{KeyValue, Read, Transaction, TransactionExt};
 
 use super::address::{ContentRow, Place};
-use super::staging::{chunk_rows, clear_staged};
+use super::staging::{chunk_rows, clear_staged, new_store};
 use super::{Attachment, AttachmentEdit, AttachmentSource, Content, ContentId, read_list};
-use crate::error::{Error, ErrorKind, Result};
+use crate::environment::Environment;
+use crate::error::{Error, ErrorKind, Result, alone};
 use crate::keys::{DatabaseKey, DatabaseKeys, Key, Leaf};
 use crate::txids::Unguarded;
 
@@ -49,15 +50,18 @@ impl<'e> Added<'e> {
     }
 }
 
+/// The contents of each leaf that goes.
+type Removed = Vec<(Leaf, HashSet<ContentId>)>;
+
 /// What was read for the changes of one transaction.
 #[derive(Default)]
 pub(crate) struct Ledger {
-    /// The row of each content that is referred to, if it is there.
-    contents: HashMap<ContentId, Option<ContentRow>>,
+    /// The row of each content that is referred to, if it is there; an error where it cannot be read.
+    contents: HashMap<ContentId, Result<Option<ContentRow>>>,
     /// The keys of the uploads that are there.
     staged: HashSet<Vec<u8>>,
-    /// For each change, the contents of each leaf that goes.
-    removed: Vec<Vec<(Leaf, HashSet<ContentId>)>>,
+    /// For each change, the contents of each leaf that goes; an error where a list of them cannot be read.
+    removed: Vec<Result<Removed>>,
 }
 
 /// Reads the rows of a leaf's attachments; the read is issued by the call. The rows go with the leaf, which is what
@@ -105,35 +109,46 @@ impl Ledger {
             }
         }
         for lists in lists {
-            let mut removed = Vec::with_capacity(lists.len());
+            let mut removed = Ok(Removed::with_capacity(lists.len()));
             for (leaf, list) in lists {
-                match list.await {
-                    Ok(list) => removed.push((leaf, list.iter().map(|attachment| attachment.content).collect())),
-                    // What cannot be read is kept, with its references: a check says so.
-                    Err(error) if error.is_damage() => {}
-                    Err(error) => return Err(error),
+                match (alone(list.await)?, &mut removed) {
+                    (Ok(list), Ok(removed)) => {
+                        removed.push((leaf, list.iter().map(|attachment| attachment.content).collect()));
+                    }
+                    (Err(damage), _) => removed = Err(damage),
+                    (Ok(_), Err(_)) => {}
                 }
             }
             ledger.removed.push(removed);
         }
         for (id, row) in contents {
-            let row = row.await?.map(|row| ContentRow::read(&row)).transpose()?;
-            ledger.contents.insert(id, row);
+            let row = row.await?;
+            ledger.contents.insert(id, row.map(|row| ContentRow::read(&row)).transpose());
         }
         for (key, row) in staged {
             if row.await?.is_some() {
                 ledger.staged.insert(key);
             }
         }
-        let possible = changes.iter().map(|change| ledger.is_possible(root, keys, change)).collect();
+        let possible = changes.iter().zip(&ledger.removed).map(|(change, removed)| {
+            // The list of a leaf that goes is cleared with it. Nothing would know its contents any more.
+            removed.as_ref().map_err(Error::clone)?;
+            ledger.is_possible(root, keys, change)
+        });
+        let possible: Vec<Result<()>> = possible
+            .zip(changes)
+            .map(|(possible, change)| possible.map_err(|error| error.of_document(change.id)))
+            .collect();
         Ok((ledger, possible))
     }
 
-    /// Whether each content of a change is there, or can be written.
+    /// Whether each content of a change that comes is there, or can be written.
     fn is_possible(&self, root: &[u8], keys: &DatabaseKeys, change: &Change<'_>) -> Result<()> {
         for (attachment, source) in change.added.iter().flat_map(Added::each) {
-            if self.contents.get(&attachment.content).is_some_and(Option::is_some) {
-                continue;
+            match self.contents.get(&attachment.content) {
+                Some(Ok(Some(_))) => continue,
+                Some(Err(damage)) => return Err(damage.clone()),
+                Some(Ok(None)) | None => {}
             }
             match source {
                 AttachmentSource::Content(content) => match staging_key(root, keys, content) {
@@ -157,6 +172,7 @@ impl Ledger {
         mut self,
         transaction: &T,
         root: &[u8],
+        environment: &dyn Environment,
         keys: &DatabaseKeys,
         changes: &[Change<'_>],
         which: &[bool],
@@ -164,7 +180,7 @@ impl Ledger {
         let made = || changes.iter().zip(which).filter(|(_, made)| **made).map(|(change, _)| change);
         let mut lost: HashSet<ContentId> = HashSet::new();
         for ((change, removed), _) in changes.iter().zip(&self.removed).zip(which).filter(|(_, made)| **made) {
-            for (leaf, contents) in removed {
+            for (leaf, contents) in removed.iter().flatten() {
                 for content in contents {
                     transaction.clear(&keys.key(DatabaseKey::Reference(content, change.id, leaf)));
                     lost.insert(*content);
@@ -175,7 +191,7 @@ impl Ledger {
             for added in &change.added {
                 for (attachment, source) in added.each() {
                     if let AttachmentSource::Content(content) = source {
-                        self.place(transaction, root, keys, content);
+                        self.place(transaction, root, environment, keys, content);
                     }
                     let reference = DatabaseKey::Reference(&attachment.content, change.id, &added.leaf);
                     transaction.set(keys.key(reference), &[]);
@@ -204,35 +220,53 @@ impl Ledger {
     }
 
     /// Sees to it that an uploaded content is there, once.
-    fn place<T: Transaction>(&mut self, transaction: &T, root: &[u8], keys: &DatabaseKeys, content: &Content) {
+    fn place<T: Transaction>(
+        &mut self,
+        transaction: &T,
+        root: &[u8],
+        environment: &dyn Environment,
+        keys: &DatabaseKeys,
+        content: &Content,
+    ) {
         let uploaded = content.uploaded();
-        let there = self.contents.get(&uploaded.id).copied().flatten();
+        let there = match self.contents.get(&uploaded.id) {
+            None => None,
+            Some(Ok(there)) => *there,
+            // Seen before: such a change is not made.
+            Some(Err(_)) => return,
+        };
         let staged = staging_key(root, keys, content).filter(|key| self.staged.remove(key));
-        if let (Some(there), Some(staged)) = (there, staged.as_deref()) {
-            // The same content came before: these chunks are not needed, unless they are its own.
-            if there.store == uploaded.store {
-                transaction.clear(staged);
-            } else {
-                clear_staged(transaction, keys, staged, &uploaded.store);
-            }
-        }
-        if there.is_some() {
-            return;
-        }
-        match (&uploaded.place, staged) {
-            (Place::Memory(bytes), _) => {
-                let chunk_bytes = usize::try_from(uploaded.chunk_bytes).unwrap_or(usize::MAX);
-                for (key, value) in chunk_rows(keys, &uploaded.store, 0, bytes, chunk_bytes) {
-                    transaction.set_unguarded(key, value);
+        if let Some(there) = there {
+            if let (Place::Staged { store, .. }, Some(staged)) = (&uploaded.place, staged) {
+                // The same content came before: these chunks are not needed, unless they are its own.
+                if there.store == *store {
+                    transaction.clear(&staged);
+                } else {
+                    clear_staged(transaction, keys, &staged, store);
                 }
             }
-            (Place::Staged { .. }, Some(staged)) => transaction.clear(&staged),
+            return;
+        }
+        let store = match (&uploaded.place, staged) {
+            (Place::Memory(bytes), _) => {
+                // Chunks of a store never change, also where a content is removed and comes again.
+                let store = new_store(environment);
+                let chunk_bytes = usize::try_from(uploaded.chunk_bytes).unwrap_or(usize::MAX);
+                for (key, value) in chunk_rows(keys, &store, 0, bytes, chunk_bytes) {
+                    transaction.set_unguarded(key, value);
+                }
+                store
+            }
+            (Place::Staged { store, .. }, Some(staged)) => {
+                transaction.clear(&staged);
+                *store
+            }
             // Seen to be possible before.
             (Place::Staged { .. }, None) => return,
-        }
-        let row = content.row();
+        };
+        let row = ContentRow { store, chunk_bytes: uploaded.chunk_bytes, md5: uploaded.md5 };
         transaction.set(keys.key(DatabaseKey::Content(&uploaded.id)), row.write());
-        self.contents.insert(uploaded.id, Some(row));
+        self.contents.insert(uploaded.id, Ok(Some(row)));
     }
 }
 
@@ -246,10 +280,10 @@ pub(crate) fn clear_content<T: Transaction>(transaction: &T, keys: &DatabaseKeys
 /// The key of an upload that was staged.
 fn staging_key(root: &[u8], keys: &DatabaseKeys, content: &Content) -> Option<Vec<u8>> {
     let uploaded = content.uploaded();
-    match uploaded.place {
+    match &uploaded.place {
         Place::Memory(_) => None,
-        Place::Staged { deadline_ms } => {
-            Some(Key::Staging { deadline_ms, database: keys.number(), store: &uploaded.store }.under(root))
+        Place::Staged { store, deadline_ms } => {
+            Some(Key::Staging { deadline_ms: *deadline_ms, database: keys.number(), store }.under(root))
         }
     }
 }

@@ -15,7 +15,7 @@ use super::zip;
 use super::{Attachment, ContentId, Encoding};
 use crate::document::Document;
 use crate::documents::Documents;
-use crate::error::{Error, NotFound, Result};
+use crate::error::{Error, ErrorKind, NotFound, Result};
 use crate::keys::DatabaseKey;
 
 /// Parts that are read in one transaction.
@@ -23,6 +23,10 @@ const CHUNKS_AT_ONCE: u64 = 8;
 
 /// Packed bytes that are unpacked at a time: they may become a thousand times as many.
 const UNPACKED_AT_ONCE: usize = 1_024;
+
+/// Bytes that the attachments of a document may have, unpacked, beyond those that they say. A client's gzip may say less
+/// than it is, and a few megabytes of it may be gigabytes.
+const UNSAID_BYTES: u64 = 1 << 30;
 
 impl<D: Database> Documents<D> {
     /// A reader of an attachment of a document that was read. Nothing is read yet.
@@ -57,14 +61,19 @@ impl<D: Database> Documents<D> {
     /// Reads the contents of all attachments of a document that are wanted, all of them into memory.
     ///
     /// # Errors
-    /// As [`AttachmentReader::next`].
+    /// As [`AttachmentReader::next`]; 413 where what came packed is a gigabyte more than it says, all together.
     pub async fn load_attachments(&self, document: &mut Document) -> Result<()> {
+        let mut left = UNSAID_BYTES;
         for attachment in document.attachments.iter_mut().filter(|attachment| attachment.wanted) {
             let mut reader = self.attachment_reader(attachment).unpacked();
             let mut data = Vec::new();
             while let Some(piece) = reader.next().await? {
                 data.extend_from_slice(&piece);
+                if (data.len() as u64).saturating_sub(attachment.length) > left {
+                    return Err(ErrorKind::AttachmentTooLarge(attachment.name.clone()).into());
+                }
             }
+            left -= (data.len() as u64).saturating_sub(attachment.length);
             attachment.data = Some(data.into());
         }
         Ok(())

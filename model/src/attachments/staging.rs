@@ -19,6 +19,7 @@ use kv_api::{Database, RangeRequest, Read, Runner, Transaction, TransactionOptio
 use super::StoreId;
 use super::address::chunk_bytes;
 use crate::documents::Documents;
+use crate::environment::Environment;
 use crate::error::{Error, ErrorKind, Result};
 use crate::keys::{DatabaseKey, DatabaseKeys, Key};
 use crate::txids::{Outcome, Unguarded};
@@ -48,8 +49,7 @@ pub(super) struct Stager<D> {
 
 impl<D: Database> Stager<D> {
     pub(super) fn new(documents: &Documents<D>) -> Self {
-        let mut store = [0; 16];
-        documents.shared.guard.environment.random(&mut store);
+        let store = new_store(documents.shared.guard.environment.as_ref());
         let chunk_bytes = chunk_bytes(documents.engine().limits().value_bytes);
         Stager { documents: documents.clone(), store, chunk_bytes, parts: 0, deadline_ms: None }
     }
@@ -114,6 +114,13 @@ impl<D: Database> Stager<D> {
     }
 }
 
+/// A store that was never there.
+pub(super) fn new_store(environment: &dyn Environment) -> StoreId {
+    let mut store = [0; 16];
+    environment.random(&mut store);
+    store
+}
+
 /// The rows of bytes in parts, from this part on.
 pub(super) fn chunk_rows<'a>(
     keys: &'a DatabaseKeys,
@@ -154,21 +161,26 @@ pub(super) async fn discard<D: Database>(documents: &Documents<D>, store: &Store
 
 /// Removes the first uploads, in all databases, whose deadline is over. What fails is left to the next sweep.
 pub(crate) async fn sweep<D: Database>(engine: &D, root: &[u8], now_ms: u64) {
-    let (begin, end) = Key::stagings(root, Some(now_ms));
-    let expired = RangeRequest::keys(begin, end).limit(SWEPT_AT_ONCE);
     // Sweeping twice is sweeping once: this run needs no id.
     let swept: Result<()> = Runner::new(engine)
         .option(TransactionOption::RetryLimit(Some(SWEEP_RETRIES)))
-        .run(|transaction, _| {
-            let expired = &expired;
-            async move {
-                for row in transaction.get_range(expired, Read::Serializable).await?.rows {
+        .run(|transaction, _| async move {
+            let (mut begin, end) = Key::stagings(root, Some(now_ms));
+            loop {
+                let expired = RangeRequest::keys(begin, end.clone()).limit(SWEPT_AT_ONCE);
+                let rows = transaction.get_range(&expired, Read::Serializable).await?.rows;
+                let mut is_done = rows.is_empty();
+                for row in &rows {
                     // A row that cannot be read stays, and what it names.
                     if let Ok((database, store)) = Key::read_staging(root, &row.key) {
                         clear_staged(&transaction, &DatabaseKeys::new(root, database), &row.key, &store);
+                        is_done = true;
                     }
                 }
-                Ok(())
+                match rows.last() {
+                    Some(last) if !is_done => begin = [&last.key[..], &[0]].concat(),
+                    _ => return Ok(()),
+                }
             }
         })
         .await;

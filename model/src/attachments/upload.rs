@@ -7,7 +7,9 @@
 //! ```
 
 use std::fmt;
+use std::future::poll_fn;
 use std::io::Write;
+use std::task::Poll;
 
 use bytes::Bytes;
 use flate2::write::GzEncoder;
@@ -50,6 +52,9 @@ pub struct Upload<D> {
     name: String,
     limit: u64,
     received: u64,
+    /// Whether a piece was begun and not taken: it failed, or whoever waited for it gave up. What is held then may lack
+    /// bytes that were hashed.
+    is_torn: bool,
     /// What a part of a multipart body has to be, and its hash so far.
     expected: Option<(Follows, Md5)>,
     pack: Pack,
@@ -94,6 +99,7 @@ impl<D: Database> Documents<D> {
             name: name.to_owned(),
             limit: self.max_attachment_size(),
             received: 0,
+            is_torn: false,
             expected: None,
             pack: Pack::new(how),
             hashes: Hashes::default(),
@@ -125,9 +131,9 @@ impl<D: Database> Documents<D> {
     /// The store's.
     pub async fn discard(&self, content: Content) -> Result<()> {
         let uploaded = content.uploaded();
-        match uploaded.place {
+        match &uploaded.place {
             Place::Memory(_) => Ok(()),
-            Place::Staged { deadline_ms } => discard(self, &uploaded.store, deadline_ms).await,
+            Place::Staged { store, deadline_ms } => discard(self, store, *deadline_ms).await,
         }
     }
 
@@ -137,14 +143,15 @@ impl<D: Database> Documents<D> {
         let Place::Memory(bytes) = &uploaded.place else { return Ok(content.clone()) };
         let mut stager = Stager::new(self);
         stager.write(bytes).await?;
-        Ok(Content::new(Uploaded { place: place(&stager, Bytes::new()), store: stager.store, ..*uploaded }))
+        Ok(Content::new(Uploaded { place: place(&stager, Bytes::new()), ..*uploaded }))
     }
 
     /// The content of these bytes, all of them here.
-    pub(crate) fn content_of(&self, name: &str, content_type: &str, bytes: &[u8]) -> Result<Content> {
+    pub(crate) async fn content_of(&self, name: &str, content_type: &str, bytes: &[u8]) -> Result<Content> {
         let mut upload = self.upload(name, UploadAs::Plain { content_type });
         for piece in bytes.chunks(PIECE_BYTES) {
             upload.take(piece)?;
+            let_others_run(piece).await;
         }
         upload.close()?;
         let held = std::mem::take(&mut upload.held).into();
@@ -154,7 +161,7 @@ impl<D: Database> Documents<D> {
 
 fn place<D>(stager: &Stager<D>, held: Bytes) -> Place {
     match stager.deadline_ms {
-        Some(deadline_ms) => Place::Staged { deadline_ms },
+        Some(deadline_ms) => Place::Staged { store: stager.store, deadline_ms },
         None => Place::Memory(held),
     }
 }
@@ -166,6 +173,7 @@ impl<D: Database> Upload<D> {
     /// 413 `attachment_too_large`; 400 where they are more than was said, or no gzip; 404 where the database is gone;
     /// 503 where the upload took too long; the store's. An upload that failed is given up.
     pub async fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.begin()?;
         for piece in bytes.chunks(PIECE_BYTES) {
             self.take(piece)?;
             if self.held.len() >= self.stager.bytes_at_once() {
@@ -174,8 +182,15 @@ impl<D: Database> Upload<D> {
                 let held = std::mem::replace(&mut self.held, rest);
                 self.stager.write(&held.into()).await?;
             }
+            let_others_run(piece).await;
         }
+        self.is_torn = false;
         Ok(())
+    }
+
+    /// Begins a step. One that does not get to its end leaves the upload torn.
+    fn begin(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.is_torn, true) { Err(ErrorKind::UploadGone.into()) } else { Ok(()) }
     }
 
     /// Ends it.
@@ -183,9 +198,10 @@ impl<D: Database> Upload<D> {
     /// # Errors
     /// As [`write`](Self::write), and 400 where the bytes are fewer than was said, or others.
     pub async fn finish(mut self) -> Result<Content> {
+        self.begin()?;
         if let Err(error) = self.close() {
-            // Bad bytes are known to be of no use.
-            self.stager.discard().await?;
+            // Bad bytes are known to be of no use. What cannot be removed now is swept later.
+            drop(self.stager.discard().await);
             return Err(error);
         }
         let held = Bytes::from(std::mem::take(&mut self.held));
@@ -203,16 +219,14 @@ impl<D: Database> Upload<D> {
             Pack::Packing(_) => (self.received, Encoding::Gzip),
             Pack::Packed { length, .. } => (length.unwrap_or(id.length), Encoding::Gzip),
         };
-        let (store, chunk_bytes) = (self.stager.store, self.stager.chunk_bytes as u64);
-        Content::new(Uploaded { id, md5, length, encoding, store, chunk_bytes, place })
+        let chunk_bytes = self.stager.chunk_bytes as u64;
+        Content::new(Uploaded { id, md5, length, encoding, chunk_bytes, place })
     }
 
     /// Packs and hashes a piece.
     fn take(&mut self, piece: &[u8]) -> Result<()> {
         self.received += piece.len() as u64;
-        if self.received > self.limit {
-            return Err(ErrorKind::AttachmentTooLarge(self.name.clone()).into());
-        }
+        self.check_limit(self.received)?;
         if let Some((follows, md5)) = &mut self.expected {
             if self.received > follows.length {
                 return Err(Error::bad_request("attachment longer than expected"));
@@ -228,10 +242,16 @@ impl<D: Database> Upload<D> {
             }
             Pack::Packed { proof, .. } => {
                 proof.take(piece).map_err(|error| no_gzip(&self.name, &error))?;
+                let unpacked = proof.unpacked();
                 self.keep(piece);
+                self.check_limit(unpacked)?;
             }
         }
         Ok(())
+    }
+
+    fn check_limit(&self, bytes: u64) -> Result<()> {
+        if bytes > self.limit { Err(ErrorKind::AttachmentTooLarge(self.name.clone()).into()) } else { Ok(()) }
     }
 
     fn keep(&mut self, stored: &[u8]) {
@@ -257,10 +277,28 @@ impl<D: Database> Upload<D> {
                 let packed = std::mem::take(packer.get_mut());
                 self.keep(&packed);
             }
-            Pack::Packed { proof, .. } => proof.finish().map_err(|error| no_gzip(&self.name, &error))?,
+            Pack::Packed { proof, .. } => {
+                proof.finish().map_err(|error| no_gzip(&self.name, &error))?;
+                let unpacked = proof.unpacked();
+                self.check_limit(unpacked)?;
+            }
         }
         Ok(())
     }
+}
+
+/// Gives the thread back for a moment after a whole piece: packing it takes a millisecond, and unpacking it up to a
+/// hundred.
+async fn let_others_run(piece: &[u8]) {
+    let mut is_over = piece.len() < PIECE_BYTES;
+    poll_fn(|context| {
+        if std::mem::replace(&mut is_over, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 fn no_gzip(name: &str, error: &std::io::Error) -> Error {

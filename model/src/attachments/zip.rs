@@ -38,16 +38,34 @@ pub(super) fn unpacker<W: Write>(out: W) -> MultiGzDecoder<W> {
     MultiGzDecoder::new(out)
 }
 
-/// Proves that what is written to it is gzip, and keeps nothing of it.
-pub(super) struct Proof(MultiGzDecoder<io::Sink>);
+/// Proves that what is written to it is gzip, and keeps nothing of it but how many bytes there are, unpacked.
+pub(super) struct Proof(MultiGzDecoder<Count>);
+
+struct Count(u64);
+
+impl Write for Count {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 impl Proof {
     pub(super) fn new() -> Self {
-        Proof(unpacker(io::sink()))
+        Proof(unpacker(Count(0)))
     }
 
     pub(super) fn take(&mut self, piece: &[u8]) -> io::Result<()> {
         self.0.write_all(piece)
+    }
+
+    /// How many bytes there were, unpacked.
+    pub(super) fn unpacked(&self) -> u64 {
+        self.0.get_ref().0
     }
 
     pub(super) fn finish(&mut self) -> io::Result<()> {

@@ -15,13 +15,14 @@ use super::draft::{Draft, DraftMemory};
 use super::plan::Plan;
 use super::{Decided, Place, Turn, branches_on};
 use crate::attachments::{Added, AttachmentEdit, AttachmentSource, Change, Ledger, list_of, list_rows};
+use crate::batch::BATCH_BYTES;
 use crate::branch::Branch;
 use crate::documents::Documents;
 use crate::edit::{Edit, WriteMode};
 use crate::error::{Error, ErrorKind, Result, alone};
 use crate::keys::{DatabaseKey, Leaf};
 
-/// Contents up to this many bytes together are written by the edit that names them.
+/// Contents up to this many bytes together are written by the edit that names them, if its body leaves room for them.
 const MEMORY_BYTES: usize = 2_000_000;
 
 /// The reads and the changes of a transaction's attachments.
@@ -40,7 +41,7 @@ impl<D: Database> Documents<D> {
         for attachment in &mut edit.attachments {
             match &attachment.source {
                 AttachmentSource::Data(bytes) => {
-                    let content = self.content_of(&attachment.name, &attachment.content_type, bytes)?;
+                    let content = self.content_of(&attachment.name, &attachment.content_type, bytes).await?;
                     attachment.source = AttachmentSource::Content(content);
                 }
                 AttachmentSource::Follows(_) => {
@@ -50,7 +51,8 @@ impl<D: Database> Documents<D> {
                 AttachmentSource::Content(_) | AttachmentSource::Stub | AttachmentSource::Same(_) => {}
             }
         }
-        if edit.attachments.iter().map(|attachment| attachment.bytes_in_memory()).sum::<usize>() > MEMORY_BYTES {
+        let bytes: usize = edit.attachments.iter().map(|attachment| attachment.bytes_in_memory()).sum();
+        if bytes > MEMORY_BYTES || bytes + edit.body.len() > BATCH_BYTES {
             for attachment in &mut edit.attachments {
                 if let AttachmentSource::Content(content) = &mut attachment.source {
                     *content = self.staged(content).await?;
@@ -202,7 +204,8 @@ impl<D: Database> Documents<D> {
     ) -> Result<()> {
         let Prepared { ledger, changes } = prepared;
         let made: Vec<bool> = decided.iter().map(|decided| matches!(decided.plan, Ok(Some(_)))).collect();
-        ledger.write(transaction, &self.shared.guard.root, self.keys(), &changes, &made).await
+        let guard = &self.shared.guard;
+        ledger.write(transaction, &guard.root, guard.environment.as_ref(), self.keys(), &changes, &made).await
     }
 }
 
