@@ -17,7 +17,7 @@
 //! Ids carry the time their run began. A run gives up [`DEADLINE_MS`] after that. Ids that are older than
 //! [`EXPIRED_AFTER_MS`] have expired: no run asks for them any more. Every [`RUNS_BETWEEN_CLEARING`] runs one clears
 //! expired ids in its own transaction, up to [`CLEARED_AT_ONCE`] of them, which is more than came in between. So
-//! whoever writes tidies up, and nobody has to be started for it. The same runs sweep uploads that nobody named
+//! whoever writes tidies up, and nobody has to be started for it. The same runs first sweep uploads that nobody named
 //! ([`attachments`](crate::attachments)), in a transaction of their own.
 
 use std::future::Future;
@@ -119,6 +119,10 @@ impl<D: Database> Guard<D> {
     {
         let began = self.environment.now_ms();
         let clears = self.runs.fetch_add(1, Ordering::Relaxed).is_multiple_of(RUNS_BETWEEN_CLEARING);
+        if clears {
+            // Not behind the commit: whoever gives up waiting then would not know of it.
+            Box::pin(sweep(&self.engine, &self.root, began)).await;
+        }
         let id = Key::Transaction { time_ms: began, nonce: self.nonces.next() }.under(&self.root);
 
         let transaction = self.engine.begin()?;
@@ -157,10 +161,6 @@ impl<D: Database> Guard<D> {
                 tuple::append_u64(&mut row, attempt);
                 transaction.set(&id, &row);
                 match transaction.commit().await {
-                    Ok(()) if clears => {
-                        Box::pin(sweep(&self.engine, &self.root, began)).await;
-                        return Ok(value);
-                    }
                     Ok(()) => return Ok(value),
                     Err(failure) => {
                         if failure.is_maybe_committed() {

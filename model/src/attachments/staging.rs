@@ -161,6 +161,12 @@ pub(super) async fn discard<D: Database>(documents: &Documents<D>, store: &Store
 
 /// Removes the first uploads, in all databases, whose deadline is over. What fails is left to the next sweep.
 pub(crate) async fn sweep<D: Database>(engine: &D, root: &[u8], now_ms: u64) {
+    let (begin, end) = Key::stagings(root, Some(now_ms));
+    let Ok(transaction) = engine.begin() else { return };
+    let first = transaction.get_range(&RangeRequest::keys(begin, end).limit(1), Read::Snapshot).await;
+    if first.is_ok_and(|first| first.rows.is_empty()) {
+        return;
+    }
     // Sweeping twice is sweeping once: this run needs no id.
     let swept: Result<()> = Runner::new(engine)
         .option(TransactionOption::RetryLimit(Some(SWEEP_RETRIES)))
