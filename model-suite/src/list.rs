@@ -129,6 +129,7 @@ macro_rules! __scenarios {
                 attachments_beside_a_large_body_fit,
                 attachments_count_as_many_bytes_as_they_unpack_to,
                 attachments_have_limits_of_number_and_of_names,
+                attachments_that_are_replaced_while_they_are_read_are_read_again,
                 uploads_that_failed_stay_failed,
                 uploads_are_swept_behind_rows_that_cannot_be_read,
             }

@@ -203,6 +203,27 @@ pub(crate) async fn attachments_have_limits_of_number_and_of_names(stage: Stage)
     assert_sound(&documents).await;
 }
 
+pub(crate) async fn attachments_that_are_replaced_while_they_are_read_are_read_again(stage: Stage) {
+    let documents = stage.documents().await;
+    let put = async |rev: Option<RevId>, text: &str| {
+        let put = Edit { rev, ..with(edit("a", "{}"), vec![inline("f", "x", text)]) };
+        documents.put(put).await.unwrap()
+    };
+    let first = put(None, "old").await;
+    let mut winner = get(&documents, "a").await;
+    let options = GetOptions { rev: Some(first.clone()), attachments: true, ..GetOptions::default() };
+    let mut leaf = documents.get("a", &options).await.unwrap();
+    let mut same = leaf.clone();
+    assert!(documents.load_attachments_of_leaf(&mut same).await.unwrap());
+    let second = put(Some(first), "new").await;
+    assert!(!documents.load_attachments_of_leaf(&mut leaf).await.unwrap());
+    documents.load_all_attachments(&mut winner).await.unwrap();
+    assert_eq!((&winner.rev, winner.attachments[0].data.as_deref()), (&second, Some(&b"new"[..])));
+    documents.put(edit("a", "{}").over(second).deleting()).await.unwrap();
+    let error = documents.load_all_attachments(&mut winner).await.unwrap_err();
+    assert_eq!((error.status(), error.reason().as_ref()), (404, "deleted"));
+}
+
 pub(crate) async fn uploads_that_failed_stay_failed(stage: Stage) {
     let options = LayerOptions { max_attachment_size: 100, ..LayerOptions::default() };
     let layer = Layer::open(stage.engine(), options).await.unwrap();

@@ -13,7 +13,7 @@ use md5::{Digest, Md5};
 use super::address::ContentRow;
 use super::zip;
 use super::{Attachment, ContentId, Encoding};
-use crate::document::Document;
+use crate::document::{Document, GetOptions};
 use crate::documents::Documents;
 use crate::error::{Error, ErrorKind, NotFound, Result};
 use crate::keys::DatabaseKey;
@@ -77,6 +77,49 @@ impl<D: Database> Documents<D> {
             attachment.data = Some(data.into());
         }
         Ok(())
+    }
+
+    /// Reads the contents of all attachments of a winner. Where another writer takes one of them away meanwhile, the
+    /// document becomes the winner that there is then.
+    ///
+    /// # Errors
+    /// As [`load_attachments`](Self::load_attachments); 404 where the document was deleted meanwhile.
+    pub async fn load_all_attachments(&self, document: &mut Document) -> Result<()> {
+        loop {
+            document.want_attachments();
+            match self.load_attachments(document).await {
+                Err(error) if *error.kind() == ErrorKind::NotFound(NotFound::Attachment) => {
+                    let options = GetOptions {
+                        conflicts: document.conflicts.is_some(),
+                        att_encoding_info: document.att_encoding_info,
+                        ..GetOptions::default()
+                    };
+                    let winner = self.get(&document.id, &options).await?;
+                    if winner.rev == document.rev {
+                        return Err(error);
+                    }
+                    *document = winner;
+                }
+                loaded => return loaded,
+            }
+        }
+    }
+
+    /// Reads the contents of all wanted attachments of a leaf; whether the leaf was still there.
+    ///
+    /// # Errors
+    /// As [`load_attachments`](Self::load_attachments).
+    pub async fn load_attachments_of_leaf(&self, document: &mut Document) -> Result<bool> {
+        match self.load_attachments(document).await {
+            Err(error) if *error.kind() == ErrorKind::NotFound(NotFound::Attachment) => {
+                let options = GetOptions { rev: Some(document.rev.clone()), ..GetOptions::default() };
+                match self.get(&document.id, &options).await {
+                    Err(gone) if matches!(gone.kind(), ErrorKind::NotFound(NotFound::Missing)) => Ok(false),
+                    _ => Err(error),
+                }
+            }
+            loaded => loaded.map(|()| true),
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use chunks::store::{DocumentStore, ModelStore};
 use kv_api::AnyDatabase;
 use model::{
     AllDocsEntry, AllDocsRequest, AllDocsRow, Change, ChangesBatch, ChangesRequest, CreateOptions, Documents, Edit,
-    ErrorKind, Layer, LayerOptions, Seq, Since, WriteMode,
+    ErrorKind, Layer, LayerOptions, NotFound, Seq, Since, WriteMode,
 };
 
 use super::{IfNoDatabase, NewDocument, Page, Rows, failure};
@@ -127,10 +127,12 @@ impl Local {
                 is_full = true;
             }
             let last_id = batch.rows.last().map(|row| row.id.clone()).filter(|_| is_full || batch.next.is_some());
-            let documents = batch.rows.into_iter().map(|row| match row.entry {
-                AllDocsEntry::Live { doc: Some(document), .. } => Ok(Bytes::from(document.to_json())),
-                AllDocsEntry::Damaged { error } => Err(error.into()),
-                _ => Err(failure(format!("the document \"{}\" cannot be read", row.id))),
+            let documents = batch.rows.into_iter().filter_map(|row| match row.entry {
+                AllDocsEntry::Live { doc: Some(document), .. } => Some(Ok(Bytes::from(document.to_json()))),
+                AllDocsEntry::Damaged { error } => Some(Err(error.into())),
+                // Deleted while its attachments were read.
+                AllDocsEntry::Deleted { .. } => None,
+                _ => Some(Err(failure(format!("the document \"{}\" cannot be read", row.id)))),
             });
             return Ok(Page { documents: documents.collect::<Result<_, _>>()?, last_id });
         }
@@ -146,9 +148,13 @@ impl Local {
                 return Ok(Some(at));
             }
             if let AllDocsEntry::Live { doc: Some(document), .. } = &mut row.entry {
-                document.want_attachments();
-                self.documents.load_attachments(document).await?;
-                bytes += document.attachments.iter().map(|attachment| attachment.length).sum::<u64>();
+                match self.documents.load_all_attachments(document).await {
+                    Ok(()) => bytes += document.attachments.iter().map(|attachment| attachment.length).sum::<u64>(),
+                    Err(error) if *error.kind() == ErrorKind::NotFound(NotFound::Deleted) => {
+                        row.entry = AllDocsEntry::Deleted { rev: document.rev.clone() };
+                    }
+                    Err(error) => return Err(error.into()),
+                }
             }
         }
         Ok(None)

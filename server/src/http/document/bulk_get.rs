@@ -217,6 +217,15 @@ impl Reader {
         self.app.scan(async move { database.get_many(requests, &options).await }).await
     }
 
+    /// The document with the contents of its attachments; refused where its leaf was replaced meanwhile.
+    async fn load(&self, document: Document) -> Result<Leaf> {
+        let rev = document.rev.to_string();
+        Ok(match contents::load(&self.app, &self.database, document).await? {
+            Some(document) => Leaf::Document(Box::new(document)),
+            None => Leaf::Refused { rev: Some(rev), error: "not_found".into(), reason: "missing".to_owned() },
+        })
+    }
+
     /// Appends the results of a page, with commas between them.
     async fn write(&self, page: Vec<Found>, body: &mut Vec<u8>) -> Result<()> {
         for (place, Found { id, leaves }) in page.into_iter().enumerate() {
@@ -234,9 +243,12 @@ impl Reader {
                 if place > 0 {
                     body.push(b',');
                 }
+                let leaf = match leaf {
+                    Leaf::Document(document) => self.load(*document).await?,
+                    refused => refused,
+                };
                 match leaf {
                     Leaf::Document(document) => {
-                        let document = contents::load(&self.app, &self.database, *document).await?;
                         body.extend_from_slice(b"{\"ok\":");
                         document.write_json(body);
                     }

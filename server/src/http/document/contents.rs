@@ -32,25 +32,27 @@ pub(crate) async fn send_all(app: &Arc<App>, mut contents: Contents, writer: &Bo
     Ok(())
 }
 
-/// The document with the contents of the attachments that are wanted, for an answer in JSON.
-pub(crate) async fn load(app: &Arc<App>, database: &Documents, mut document: Document) -> Result<Document> {
+/// The document with the contents of the attachments that are wanted, for an answer in JSON; `None` where its leaf was
+/// replaced or removed meanwhile.
+pub(crate) async fn load(app: &Arc<App>, database: &Documents, mut document: Document) -> Result<Option<Document>> {
     if !document.attachments.iter().any(|attachment| attachment.wanted) {
-        return Ok(document);
+        return Ok(Some(document));
     }
     let database = database.clone();
-    let load = async move {
-        database.load_attachments(&mut document).await?;
-        Ok(document)
-    };
-    app.scan(load).await
+    app.scan(async move { Ok(database.load_attachments_of_leaf(&mut document).await?.then_some(document)) }).await
 }
 
-/// Gives a document the contents of all its attachments, for an answer in JSON.
+/// Gives the winner of a document the contents of all its attachments, for an answer in JSON. It is another winner where
+/// this one was replaced meanwhile.
 pub(crate) async fn load_all(app: &Arc<App>, database: &Documents, document: &mut Document) -> Result<()> {
     if document.attachments.is_empty() {
         return Ok(());
     }
-    document.attachments.iter_mut().for_each(|attachment| attachment.wanted = true);
-    *document = load(app, database, document.clone()).await?;
+    let (database, mut winner) = (database.clone(), document.clone());
+    let load = async move {
+        database.load_all_attachments(&mut winner).await?;
+        Ok(winner)
+    };
+    *document = app.scan(load).await?;
     Ok(())
 }

@@ -55,10 +55,15 @@ pub(crate) async fn open_revs(
         }
         match one {
             OpenRev::Found(document) => {
-                let document = contents::load(&request.app, &database, document).await?;
-                body.extend_from_slice(b"{\"ok\":");
-                document.write_json(&mut body);
-                body.push(b'}');
+                let rev = document.rev.clone();
+                match contents::load(&request.app, &database, document).await? {
+                    Some(document) => {
+                        body.extend_from_slice(b"{\"ok\":");
+                        document.write_json(&mut body);
+                        body.push(b'}');
+                    }
+                    None => body.extend_from_slice(&missing(&rev)),
+                }
             }
             OpenRev::Missing(rev) => body.extend_from_slice(&missing(&rev)),
         }

@@ -30,12 +30,26 @@ pub(crate) async fn read(request: &Request, db: &str, id: &str) -> Result<Respon
 }
 
 async fn read_one(request: &Request, database: Documents, id: &str, options: &GetOptions) -> Result<Response> {
+    loop {
+        if let Some(response) = try_read_one(request, database.clone(), id, options).await? {
+            return Ok(response);
+        }
+    }
+}
+
+/// `None` where the leaf was replaced while its attachments were read.
+async fn try_read_one(
+    request: &Request,
+    database: Documents,
+    id: &str,
+    options: &GetOptions,
+) -> Result<Option<Response>> {
     let document = database.get(id, options).await?;
     let tag = (!has_meta(&document)).then(|| document.rev.to_string());
     if let Some(tag) = &tag
         && response::has_version(&request.headers, tag)
     {
-        return Ok(response::not_modified(tag));
+        return Ok(Some(response::not_modified(tag)));
     }
     let related = if takes(&request.headers, "multipart/related") { Related::new(&document)? } else { None };
     let mut response = match related {
@@ -48,14 +62,14 @@ async fn read_one(request: &Request, database: Documents, id: &str, options: &Ge
             response
         }
         None => {
-            let document = contents::load(&request.app, &database, document).await?;
+            let Some(document) = contents::load(&request.app, &database, document).await? else { return Ok(None) };
             response::json(StatusCode::OK, document.to_json())
         }
     };
     if let Some(tag) = &tag {
         response::set_etag(&mut response, tag);
     }
-    Ok(response)
+    Ok(Some(response))
 }
 
 /// Whether the answer has members that can change while the revision stays. Such an answer has no tag.

@@ -159,10 +159,11 @@ impl Lister {
         let found = self.app.scan(async move { database.all_docs(&request).await }).await?;
         let (total_rows, rows) = (Some(found.total_rows), found.rows.len());
         for mut row in found.rows {
-            if let AllDocsEntry::Live { doc: Some(document), .. } = &mut row.entry {
+            if let AllDocsEntry::Live { rev, doc: Some(document) } = &mut row.entry {
                 document.att_encoding_info = self.query.att_encoding_info;
                 if self.query.attachments {
                     contents::load_all(&self.app, &self.database, document).await?;
+                    rev.clone_from(&document.rev);
                 }
             }
             self.separate(out);
