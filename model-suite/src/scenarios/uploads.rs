@@ -214,7 +214,7 @@ impl Environment for Clock {
 }
 
 pub(crate) async fn uploads_that_nobody_names_are_swept(stage: Stage) {
-    const HOUR_MS: u64 = 3_600_000;
+    const DAY_MS: u64 = 86_400_000;
     let clock = Clock(Arc::new(AtomicU64::new(1_000_000)));
     let options = LayerOptions { environment: Arc::new(clock.clone()), ..LayerOptions::default() };
     let layer = Layer::open(stage.engine(), options.clone()).await.unwrap();
@@ -225,7 +225,7 @@ pub(crate) async fn uploads_that_nobody_names_are_swept(stage: Stage) {
     let mut late = documents.upload("late", PLAIN);
     late.write(&bytes).await.unwrap();
     documents.put_attachment("a", None, "f", "x", kept).await.unwrap();
-    clock.0.fetch_add(HOUR_MS - 1, Ordering::Relaxed);
+    clock.0.fetch_add(DAY_MS - 1, Ordering::Relaxed);
     documents.discard(upload(&documents, PLAIN, &bytes, 1 << 20).await.unwrap()).await.unwrap();
     assert_eq!(rows(&stage.engine()).await[3], 2, "their time is not over");
 
@@ -242,7 +242,7 @@ pub(crate) async fn uploads_that_nobody_names_are_swept(stage: Stage) {
 
     // A process that writes anything sweeps too.
     let left = upload(&documents, PLAIN, &noise(2_000_001), 1 << 20).await.unwrap();
-    clock.0.fetch_add(2 * HOUR_MS, Ordering::Relaxed);
+    clock.0.fetch_add(2 * DAY_MS, Ordering::Relaxed);
     let other = Layer::open(stage.engine(), options).await.unwrap();
     other.database("db").await.unwrap().put(edit("x", "{}")).await.unwrap();
     assert_eq!(rows(&stage.engine()).await, [1, 24, 1, 0]);

@@ -24,8 +24,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::keys::{DatabaseKey, DatabaseKeys, Key};
 use crate::txids::{Outcome, Unguarded};
 
-/// How long an upload is kept after its last bytes came, in milliseconds.
-const KEPT_FOR_MS: u64 = 3_600_000;
+/// How long an upload is kept after its last bytes came, in milliseconds: a day. The first part of a multipart body waits
+/// that long for the last, which may be large and come slowly.
+const KEPT_FOR_MS: u64 = 86_400_000;
 
 /// Parts that one transaction writes: a fifth of what it may affect.
 const CHUNKS_AT_ONCE: usize = 22;

@@ -46,7 +46,7 @@ pub enum UploadAs<'a> {
 }
 
 /// A content on its way. Bytes are taken as fast as [`write`](Upload::write) is awaited, and about 2 MB of them are held.
-/// One that is dropped leaves rows behind, which are swept after an hour.
+/// One that is dropped leaves rows behind, which are swept after a day.
 pub struct Upload<D> {
     /// For errors.
     name: String,
@@ -125,7 +125,7 @@ impl<D: Database> Documents<D> {
         Ok(upload)
     }
 
-    /// Removes an upload that no edit has named. It would go by itself, an hour after its last bytes came.
+    /// Removes an upload that no edit has named. It would go by itself, a day after its last bytes came.
     ///
     /// # Errors
     /// The store's.
