@@ -144,20 +144,23 @@ impl<D: Database> Documents<D> {
                     Draft::new(edit, mode, self.place(), self.format_seen(), &mut memory)
                 })
                 .collect();
-            if drafts.is_empty() {
-                continue;
-            }
-            let drafts = drafts.as_slice();
-            let decided = self.read(|transaction| async move { Ok(self.decide(&transaction, drafts, mode).await?.1) });
-            let mut decided = decided.await?;
-            for Decided { drafts: edits, plan } in &mut decided {
-                if let Ok(Some(planned)) = plan
-                    && let Err(error) = added(&drafts[edits.clone()], planned)
-                {
-                    *plan = Err(error);
+            let mut rest = drafts.as_slice();
+            while !rest.is_empty() {
+                let decide = |transaction, most| async move {
+                    let (some, rest) = rest.split_at(most);
+                    Ok((self.decide(&transaction, some, mode).await?.1, some, rest))
+                };
+                let (mut decided, some, later) = self.read_batch(rest.len(), decide).await?;
+                for Decided { drafts: edits, plan } in &mut decided {
+                    if let Ok(Some(planned)) = plan
+                        && let Err(error) = added(&some[edits.clone()], planned)
+                    {
+                        *plan = Err(error);
+                    }
                 }
+                no_missing_stub(&decided)?;
+                rest = later;
             }
-            no_missing_stub(&decided)?;
         }
         Ok(())
     }
