@@ -147,8 +147,8 @@ pub(crate) async fn attachments_beside_a_large_body_fit(stage: Stage) {
     let options = LayerOptions { max_document_size: 8_000_000, ..LayerOptions::default() };
     let layer = Layer::open(stage.engine(), options).await.unwrap();
     let documents = layer.create_database("db", CreateOptions::default()).await.unwrap();
-    let body = format!(r#"{{"t":"{}"}}"#, "x".repeat(7_990_000));
-    let put = with(edit("a", &body), vec![inline("f", "x", vec![1; 1_000_000]), inline("g", "x", vec![2; 999_000])]);
+    let body = format!(r#"{{"t":"{}"}}"#, "x".repeat(7_999_000));
+    let put = with(edit("a", &body), vec![inline("f", "x", vec![1; 1_000_000]), inline("g", "x", vec![2; 1_000_000])]);
     let first = documents.put(put).await.unwrap();
     assert_eq!(rows(&stage.engine()).await, [2, 24, 2, 0]);
     documents.put(edit("a", "{}").over(first).deleting()).await.unwrap();
