@@ -76,6 +76,13 @@ impl<V> KeyMap<V> {
 
     /// Sets the value of a key.
     pub(crate) fn set(&mut self, key: Bytes, value: V) {
+        // Keys in order are appended, after one comparison.
+        if let Some(entries) = self.chunks.last_mut()
+            && entries.len() < MOST
+            && entries.last().is_some_and(|(last, _)| *last < key)
+        {
+            return entries.push((key, value));
+        }
         match self.find(&key) {
             Ok(position) => *self.value_mut(position) = value,
             Err(position) => drop(self.insert(position, key, value)),
@@ -164,7 +171,25 @@ impl<V> KeyMap<V> {
         if begin >= end {
             return Default::default();
         }
-        (self.first_from(begin), self.first_from(end))
+        let from = match self.find_behind_last(begin) {
+            Some(Ok(at) | Err(at)) => self.normal(at),
+            None => self.first_from(begin),
+        };
+        // Most ranges that a writer asks for are empty.
+        let is_empty = self.key_at(from).is_none_or(|first| first.as_ref() >= end);
+        (from, if is_empty { from } else { self.first_from(end) })
+    }
+
+    fn key_at(&self, position: Position) -> Option<&Bytes> {
+        self.chunks.get(position.chunk)?.get(position.at).map(|(key, _)| key)
+    }
+
+    /// The same position, but the start of the next chunk instead of the end of one.
+    fn normal(&self, position: Position) -> Position {
+        match self.chunks.get(position.chunk) {
+            Some(entries) if position.at == entries.len() => Position { chunk: position.chunk + 1, at: 0 },
+            _ => position,
+        }
     }
 
     /// The position of the first entry at or after `key`. Beyond the last entry it is the start of a chunk that
@@ -172,10 +197,8 @@ impl<V> KeyMap<V> {
     fn first_from(&self, key: &[u8]) -> Position {
         let chunk = self.chunk_of(key);
         let Some(entries) = self.chunks.get(chunk) else { return Position::default() };
-        match entries.partition_point(|(found, _)| found.as_ref() < key) {
-            at if at == entries.len() => Position { chunk: chunk + 1, at: 0 },
-            at => Position { chunk, at },
-        }
+        let at = entries.partition_point(|(found, _)| found.as_ref() < key);
+        self.normal(Position { chunk, at })
     }
 
     /// The chunk that holds the last entry at or before `key`, or the first one.

@@ -70,6 +70,16 @@ impl RangeSet {
     /// Adds a range, which is not empty.
     pub fn insert(&mut self, range: KeyRange) {
         let KeyRange { mut begin, mut end } = range;
+        // A writer goes on where it stopped, as a rule: the last range grows.
+        if let Some(mut last) = self.ends.last_entry()
+            && *last.key() <= begin
+            && *last.get() >= begin
+        {
+            if *last.get() < end {
+                last.insert(end);
+            }
+            return;
+        }
         if let Some((before, until)) = self.at_or_before(&begin) {
             if *until >= end {
                 return;
