@@ -28,7 +28,11 @@ pub struct Batch {
     version: i64,
     clears: RangeSet,
     rows: KeyMap<Option<Bytes>>,
+    bytes: usize,
 }
+
+/// Memory of a row or a range beside its keys and values, roughly.
+const OVERHEAD: usize = 64;
 
 impl Batch {
     /// An empty batch with a commit version. Each batch has a greater version than the one before.
@@ -44,8 +48,8 @@ impl Batch {
 
     /// The batch that clears ranges, then writes rows: a value, or `None` to remove the key.
     pub fn of_parts(version: i64, clears: RangeSet, rows: impl IntoIterator<Item = (Bytes, Option<Bytes>)>) -> Self {
-        let mut batch = Batch { version, clears, rows: KeyMap::default() };
-        rows.into_iter().for_each(|(key, value)| batch.rows.set(key, value));
+        let mut batch = Batch { version, clears, ..Batch::default() };
+        rows.into_iter().for_each(|(key, value)| batch.write(key, value));
         batch
     }
 
@@ -61,16 +65,22 @@ impl Batch {
 
     /// Sets a key.
     pub fn set(&mut self, key: Bytes, value: Bytes) {
-        self.rows.set(key, Some(value));
+        self.write(key, Some(value));
     }
 
     /// Removes a key, which may be absent.
     pub fn clear(&mut self, key: Bytes) {
-        self.rows.set(key, None);
+        self.write(key, None);
+    }
+
+    fn write(&mut self, key: Bytes, value: Option<Bytes>) {
+        self.bytes += OVERHEAD + key.len() + value.as_ref().map_or(0, Bytes::len);
+        self.rows.set(key, value);
     }
 
     /// Removes every key of a range that is not empty, including those set earlier in this batch.
     pub fn clear_range(&mut self, range: KeyRange) {
+        self.bytes += OVERHEAD + range.len();
         drop(self.rows.take_range(&range.begin, &range.end));
         self.clears.insert(range);
     }
@@ -98,6 +108,11 @@ impl Batch {
         self.rows.len()
     }
 
+    /// Memory of what was put into the batch, roughly.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// The ranges to clear, and the rows to write after, in key order.
     pub fn into_parts(self) -> (RangeSet, impl Iterator<Item = (Bytes, Option<Bytes>)>) {
         (self.clears, self.rows.into_entries())
@@ -114,15 +129,6 @@ impl Batch {
                 None => drop(map.remove(&key)),
             }
         }
-    }
-
-    /// Memory of the batch, roughly.
-    pub(crate) fn bytes(&self) -> usize {
-        /// Of a row or a range beside its keys and values.
-        const OVERHEAD: usize = 64;
-        let clears: usize = self.clears.iter().map(|(begin, end)| OVERHEAD + begin.len() + end.len()).sum();
-        let rows = self.rows.iter().map(|(key, value)| OVERHEAD + key.len() + value.as_ref().map_or(0, Bytes::len));
-        clears + rows.sum::<usize>()
     }
 }
 

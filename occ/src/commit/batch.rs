@@ -7,19 +7,24 @@ use crate::mutation::{Mutation, Write, atomic, versionstamp};
 use crate::store::{Batch, View};
 
 /// Adds mutations in their order. An atomic operation reads what the batch has written so far, else `head`, the
-/// newest snapshot. `on_stamped_key` is called with each key that got its versionstamp. After an error, which is
-/// the store's, the batch is incomplete.
+/// newest snapshot. `on_conflict` is called with each key on which others conflict. After an error, which is the
+/// store's, the batch is incomplete.
 pub(super) fn add(
     batch: &mut Batch,
     mutations: Vec<Mutation>,
     stamp: &Versionstamp,
     head: &impl View,
     value_limit: usize,
-    mut on_stamped_key: impl FnMut(&Bytes),
+    mut on_conflict: impl FnMut(&Bytes),
 ) -> Result<()> {
     for mutation in mutations {
         let (key, write) = match mutation {
-            Mutation::Key(key, write) => (key, write),
+            Mutation::Key { key, write, conflicts } => {
+                if conflicts {
+                    on_conflict(&key);
+                }
+                (key, write)
+            }
             Mutation::ClearRange(range) if range.is_point() => (range.begin, Write::Set(None)),
             Mutation::ClearRange(range) => {
                 batch.clear_range(range);
@@ -30,7 +35,7 @@ pub(super) fn add(
             Write::Set(value) => (key, value),
             Write::Atomic(MutationType::SetVersionstampedKey, value) => {
                 let key = versionstamp::fill(&key, stamp);
-                on_stamped_key(&key);
+                on_conflict(&key);
                 (key, Some(value))
             }
             Write::Atomic(MutationType::SetVersionstampedValue, value) => {

@@ -15,4 +15,4 @@ mod resolver;
 mod round;
 
 pub(crate) use queue::Pipeline;
-pub(crate) use request::{Request, Ticket, WriteConflicts};
+pub(crate) use request::{Request, Ticket};

@@ -1,6 +1,5 @@
 //! A commit request: what a transaction gives to the pipeline, and how it gets its answer.
 
-use bytes::Bytes;
 use kv_api::{Error, Result, Versionstamp};
 
 use crate::KeyRange;
@@ -17,7 +16,8 @@ pub(crate) struct Request {
     pub(crate) read_version: i64,
     /// What the transaction read. Sorted and disjoint.
     pub(crate) read_conflicts: Vec<KeyRange>,
-    pub(crate) write_conflicts: WriteConflicts,
+    /// Ranges that conflict with transactions that read in them, beside the keys of `mutations` that say so.
+    pub(crate) write_conflicts: Vec<KeyRange>,
     pub(crate) mutations: Vec<Mutation>,
     /// Size of the transaction, counted as FoundationDB counts it.
     pub(crate) bytes: usize,
@@ -29,14 +29,6 @@ impl Request {
     pub(crate) fn queued_bytes(&self) -> usize {
         OVERHEAD + self.bytes
     }
-}
-
-/// What a transaction wrote, as the transactions that read it see it.
-#[derive(Debug, Default)]
-pub(crate) struct WriteConflicts {
-    pub(crate) ranges: Vec<KeyRange>,
-    /// Single keys. A key here may lie in one of the ranges too.
-    pub(crate) keys: Vec<Bytes>,
 }
 
 /// The committer's handle on its request. It may be dropped before the answer comes.

@@ -52,15 +52,12 @@ impl<S: Store> Core<S> {
                 false => Versionstamp::new(version as u64, order as u16),
                 true => Versionstamp::new(version as u64 / 1_000_000, 0),
             };
-            for range in &request.write_conflicts.ranges {
+            for range in &request.write_conflicts {
                 resolver.write(range, version);
             }
-            for key in &request.write_conflicts.keys {
-                resolver.write_key(key, version);
-            }
-            let on_stamped_key = |key: &Bytes| resolver.write_key(key, version);
+            let on_conflict = |key: &Bytes| resolver.write_key(key, version);
             let value_limit = self.limits.value_bytes;
-            match batch::add(&mut batch, request.mutations, &stamp, &*head, value_limit, on_stamped_key) {
+            match batch::add(&mut batch, request.mutations, &stamp, &*head, value_limit, on_conflict) {
                 Ok(()) => accepted.push((request.ticket, stamp)),
                 // The store could not be read. Nothing has been written.
                 Err(error) => {

@@ -27,6 +27,11 @@ impl Write {
 /// One change of a transaction. The order of changes matters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Mutation {
-    Key(Bytes, Write),
+    Key {
+        key: Bytes,
+        write: Write,
+        /// Whether transactions that read the key conflict. A versionstamped key conflicts in any case.
+        conflicts: bool,
+    },
     ClearRange(KeyRange),
 }

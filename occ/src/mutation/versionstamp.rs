@@ -3,6 +3,8 @@
 use bytes::Bytes;
 use kv_api::{Error, Result, Versionstamp, error};
 
+use crate::KeyRange;
+
 /// `text` with the stamp filled in, and without its offset.
 pub(crate) fn fill(text: &[u8], stamp: &Versionstamp) -> Bytes {
     let mut filled = text[..text.len().saturating_sub(4)].to_vec();
@@ -35,8 +37,8 @@ pub(crate) struct PendingKey {
     /// The key with the least stamp that it may get, its offset still at the end (`transformVersionstampKey`).
     /// The write map keeps the operation under this key.
     pub(crate) least_key: Bytes,
-    /// A key beyond all that it may become.
-    beyond: Bytes,
+    /// From the first key that it may become to the first key beyond (`getVersionstampKeyRange`).
+    pub(crate) range: KeyRange,
 }
 
 impl PendingKey {
@@ -53,13 +55,9 @@ impl PendingKey {
         beyond[stamp].fill(0xff);
         beyond.truncate(key.len().saturating_sub(4));
         beyond.push(0);
-        let beyond = if beyond.as_slice() < max_key { beyond.into() } else { Bytes::copy_from_slice(max_key) };
-        PendingKey { least_key: least_key.into(), beyond }
-    }
-
-    /// The first key that it may become, and the first key beyond (`getVersionstampKeyRange`).
-    pub(crate) fn range(&self) -> (&[u8], &Bytes) {
-        (&self.least_key[..self.least_key.len().saturating_sub(4)], &self.beyond)
+        let end = if beyond.as_slice() < max_key { beyond.into() } else { Bytes::copy_from_slice(max_key) };
+        let begin = Bytes::copy_from_slice(&least_key[..key.len().saturating_sub(4)]);
+        PendingKey { least_key: least_key.into(), range: KeyRange { begin, end } }
     }
 }
 
@@ -93,17 +91,17 @@ mod tests {
     fn a_stamped_key_lies_in_its_range() {
         let key = [b"p".as_slice(), &[0; 10], b"s", &1u32.to_le_bytes()].concat();
         let pending = PendingKey::new(&key, 7, b"\xff");
-        let (begin, end) = pending.range();
+        let KeyRange { begin, end } = &pending.range;
         for stamp in [Versionstamp::new(7, 0), Versionstamp::new(8, 9), Versionstamp::PENDING] {
             let key = stamped(&key, &stamp);
-            assert!(begin <= key.as_ref() && key < end);
+            assert!(*begin <= key && key < *end);
         }
-        assert!(stamped(&key, &Versionstamp::new(6, u16::MAX)) < begin);
-        assert!(begin <= pending.least_key.as_ref() && pending.least_key < end);
+        assert!(stamped(&key, &Versionstamp::new(6, u16::MAX)) < *begin);
+        assert!(*begin <= pending.least_key && pending.least_key < *end);
         assert_eq!(pending.least_key, [&stamped(&key, &Versionstamp::new(7, 0)), &key[key.len() - 4..]].concat());
         assert_eq!(end, &[&stamped(&key, &Versionstamp::PENDING)[..], &[0]].concat());
         // A stamp at the very beginning of the key would reach into the system's keys.
         let key = [[0xff; 10].as_slice(), &[0; 4]].concat();
-        assert_eq!(PendingKey::new(&key, 0, b"\xff").range().1, &b"\xff"[..]);
+        assert_eq!(PendingKey::new(&key, 0, b"\xff").range.end, b"\xff".as_slice());
     }
 }

@@ -19,7 +19,7 @@ pub(super) const RANGE: usize = 24;
 /// Size of a mutation.
 pub(super) fn of_mutation(mutation: &Mutation) -> usize {
     match mutation {
-        Mutation::Key(key, write) => of_write(key, write),
+        Mutation::Key { key, write, .. } => of_write(key, write),
         Mutation::ClearRange(range) => MUTATION + range.len(),
     }
 }

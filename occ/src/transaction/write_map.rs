@@ -28,7 +28,6 @@ use kv_api::MutationType;
 
 use super::size;
 use crate::KeyRange;
-use crate::commit::WriteConflicts;
 use crate::key_map::{self, KeyMap};
 use crate::key_range::RangeSet;
 use crate::mutation::{Mutation, Write, atomic};
@@ -86,8 +85,12 @@ impl Stack {
 
     /// Appends the writes to `mutations`.
     fn emit(self, key: Bytes, mutations: &mut Vec<Mutation>) {
-        let writes = std::iter::once(self.first).chain(self.more);
-        mutations.extend(writes.map(|write| Mutation::Key(key.clone(), write)));
+        let Stack { mut first, more, conflicts, .. } = self;
+        for next in more {
+            let write = std::mem::replace(&mut first, next);
+            mutations.push(Mutation::Key { key: key.clone(), write, conflicts });
+        }
+        mutations.push(Mutation::Key { key, write: first, conflicts });
     }
 }
 
@@ -198,19 +201,19 @@ impl WriteMap {
         self.cleared.insert(range);
     }
 
-    /// Makes the keys from `begin` up to, not including, `end` unreadable: a versionstamped key may land there.
-    pub(crate) fn make_unreadable(&mut self, (begin, end): (&[u8], &Bytes)) {
-        if begin >= end {
+    /// Makes a range unreadable: a versionstamped key may land there.
+    pub(crate) fn make_unreadable(&mut self, range: KeyRange) {
+        if range.is_empty() {
             return;
         }
-        let range = KeyRange::copied(begin, end);
+        let (begin, end) = (&range.begin, &range.end);
         let part = |(from, until): (&Bytes, &Bytes)| KeyRange::copied(begin.max(from), end.min(until));
         let cleared: Vec<KeyRange> = self.cleared.overlapping(begin, end).map(part).collect();
         for part in cleared {
             self.cleared.remove(&part.begin, &part.end);
             self.early.push(Mutation::ClearRange(part));
         }
-        for (key, stack) in self.stacks.take_range(&range.begin, &range.end) {
+        for (key, stack) in self.stacks.take_range(begin, end) {
             if stack.conflicts {
                 self.conflicts.insert(KeyRange::point(&key));
             }
@@ -297,20 +300,15 @@ impl WriteMap {
         skip(&range.end, range.end.clone());
     }
 
-    /// Takes everything: the mutations in the order in which the store must see them, and the write conflicts.
-    pub(crate) fn take(&mut self) -> (Vec<Mutation>, WriteConflicts) {
+    /// Takes everything: the mutations in the order in which the store must see them, and the ranges that conflict
+    /// beside their keys.
+    pub(crate) fn take(&mut self) -> (Vec<Mutation>, Vec<KeyRange>) {
         let taken = std::mem::replace(self, WriteMap::new(self.value_limit));
         let mut mutations = taken.early;
         mutations.extend(taken.cleared.into_ranges().map(Mutation::ClearRange));
-        let mut keys = Vec::new();
         mutations.reserve(taken.stacks.len());
-        for (key, stack) in taken.stacks.into_entries() {
-            if stack.conflicts {
-                keys.push(key.clone());
-            }
-            stack.emit(key, &mut mutations);
-        }
-        (mutations, WriteConflicts { ranges: taken.conflicts.into_ranges().collect(), keys })
+        taken.stacks.into_entries().for_each(|(key, stack)| stack.emit(key, &mut mutations));
+        (mutations, taken.conflicts.into_ranges().collect())
     }
 
     /// Size of everything that [`take`](Self::take) would return, counted as FoundationDB counts it: it splits a

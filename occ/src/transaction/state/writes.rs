@@ -59,7 +59,7 @@ impl<S: Store> State<S> {
         versionstamp::check_offset(&key)?;
         if !self.options.ryw_disabled {
             let pending = PendingKey::new(&key, self.version.unwrap_or(0), self.max_read_key());
-            self.writes.make_unreadable(pending.range());
+            self.writes.make_unreadable(pending.range);
             key = pending.least_key;
         }
         self.write(key, Write::Atomic(MutationType::SetVersionstampedKey, value), false);
@@ -74,7 +74,7 @@ impl<S: Store> State<S> {
             if conflict {
                 self.writes.add_conflict(KeyRange::point(&key));
             }
-            self.writes.write_through(Mutation::Key(key, write));
+            self.writes.write_through(Mutation::Key { key, write, conflicts: false });
             return;
         }
         let value = match &write {
