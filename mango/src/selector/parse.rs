@@ -32,6 +32,9 @@ pub const MAX_DEPTH: usize = 100;
 /// The most conditions of a selector, those inside others included. It bounds the time that one document takes.
 pub const MAX_CONDITIONS: usize = 10_000;
 
+/// The most bytes of the field names of all conditions, each with the whole path to its field.
+const MAX_PATH_BYTES: usize = 1_000_000;
+
 /// The most regular expressions of a selector. It bounds the memory that they take together.
 pub const MAX_REGEXES: usize = 100;
 
@@ -96,11 +99,12 @@ struct Walk<'a> {
 struct Counts {
     conditions: Cell<usize>,
     regexes: Cell<usize>,
+    path_bytes: Cell<usize>,
 }
 
 impl Counts {
-    fn add(count: &Cell<usize>, limit: usize, what: &str) -> Result<(), Error> {
-        count.set(count.get() + 1);
+    fn add(count: &Cell<usize>, some: usize, limit: usize, what: &str) -> Result<(), Error> {
+        count.set(count.get() + some);
         if count.get() > limit { Err(Error::too_many(limit, what)) } else { Ok(()) }
     }
 }
@@ -168,7 +172,15 @@ impl Walk<'_> {
     }
 
     fn field(&self, path: &[String], condition: Condition, negated: bool) -> Result<Node, Error> {
-        Counts::add(&self.counts.conditions, MAX_CONDITIONS, "conditions")?;
+        Counts::add(&self.counts.conditions, 1, MAX_CONDITIONS, "conditions")?;
+        // Each condition has its path to itself.
+        let bytes = path.iter().map(String::len).sum();
+        Counts::add(
+            &self.counts.path_bytes,
+            bytes,
+            MAX_PATH_BYTES,
+            "bytes of field names, counted for each condition",
+        )?;
         Ok(Node::Field { path: path.to_vec(), condition: if negated { condition.negate() } else { condition } })
     }
 
@@ -217,7 +229,7 @@ impl Walk<'_> {
                 return Err(Error::invalid_operator(operator));
             }
             "$regex" => {
-                Counts::add(&self.counts.regexes, MAX_REGEXES, "regular expressions")?;
+                Counts::add(&self.counts.regexes, 1, MAX_REGEXES, "regular expressions")?;
                 let pattern = argument.as_str().ok_or_else(bad)?.into_owned();
                 let regex = compile(&pattern).map_err(|problem| Error::bad_regex(&pattern, &problem.to_string()))?;
                 Condition::Regex { pattern, regex }

@@ -460,3 +460,14 @@ fn conditions_and_expressions_are_counted() {
     let many: Vec<u32> = (0..100_000).collect();
     assert!(parse(json!({"a": {"$in": many}})).unwrap().matches(text(&json!({"a": many})).root()));
 }
+
+#[test]
+fn long_names_are_counted_for_each_condition() {
+    let selector = |name: usize, conditions: usize| {
+        let list = vec![r#"{"$gt":1}"#; conditions].join(",");
+        let text = format!(r#"{{"{}":{{"$or":[{list}]}}}}"#, "n".repeat(name));
+        Selector::parse(&JsonText::parse(text.as_bytes()).unwrap())
+    };
+    assert!(selector(100, 9_000).is_ok());
+    assert_eq!(selector(1_000, 1_001).unwrap_err().error(), "invalid_selector");
+}

@@ -137,8 +137,12 @@ impl<D: Database> Documents<D> {
         }
     }
 
-    /// The same content, in the store instead of here.
-    pub(crate) async fn staged(&self, content: &Content) -> Result<Content> {
+    /// The same content, in the store where it was in memory until now. An upload of up to a megabyte stays in memory, so
+    /// whoever collects many of them stages some.
+    ///
+    /// # Errors
+    /// 404 where the database is gone; the store's.
+    pub async fn staged(&self, content: &Content) -> Result<Content> {
         let uploaded = content.uploaded();
         let Place::Memory(bytes) = &uploaded.place else { return Ok(content.clone()) };
         let mut stager = Stager::new(self);
@@ -277,10 +281,15 @@ impl<D: Database> Upload<D> {
                 let packed = std::mem::take(packer.get_mut());
                 self.keep(&packed);
             }
-            Pack::Packed { proof, .. } => {
+            Pack::Packed { proof, length } => {
                 proof.finish().map_err(|error| no_gzip(&self.name, &error))?;
-                let unpacked = proof.unpacked();
+                let (unpacked, length) = (proof.unpacked(), *length);
                 self.check_limit(unpacked)?;
+                // CouchDB gives the packed length for what a client packed.
+                if length.is_some_and(|length| length != unpacked && length != self.received) {
+                    let reason = format!("The length of the attachment {} is another", self.name);
+                    return Err(Error::bad_request(reason));
+                }
             }
         }
         Ok(())

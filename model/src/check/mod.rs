@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Lists of attachments are compared with contents and references, and these with them: see
-//! [`attachments`](self::attachments).
+//! [`attachments`].
 //!
 //! Pages follow each other without gaps, so rows of documents that are not in `revisions` are met too.
 //! Then the changes are walked: each row is the row of its document, so that each document has one.

@@ -359,6 +359,26 @@ async fn documents_come_in_parts() {
     let written = couch.put_body("/db/z", "multipart/related; boundary=b", body).await;
     assert_eq!(written.status, 201, "{}", written.text);
     assert_eq!(couch.get("/db/z/t").await.text, "hello");
+    // Its length is that of what it unpacks to. CouchDB also gives the packed length.
+    for (length, status) in [(4, 400), (packed.len(), 201)] {
+        let document = json!({"_attachments": {"t": {"follows": true, "content_type": "text/plain", "encoding": "gzip",
+            "length": length, "encoded_length": packed.len()}}});
+        let body = [format!("--b\r\n\r\n{document}\r\n--b\r\n\r\n").as_bytes(), &packed, b"\r\n--b--"].concat();
+        let written = couch.put_body(&format!("/db/z{length}"), "multipart/related; boundary=b", body).await;
+        assert_eq!(written.status, status, "{}", written.text);
+    }
+    // Many small parts are more than a request holds in memory.
+    let parts: Vec<String> = (0..5).map(|n| format!("{n}").repeat(900_000)).collect();
+    let names = parts.iter().map(|part| (part[..1].to_owned(), json!({"follows": true, "length": part.len()})));
+    let document = json!({"_attachments": names.collect::<serde_json::Map<_, _>>()});
+    let parts: String = parts.iter().map(|part| format!("\r\n--b\r\n\r\n{part}")).collect();
+    let body = format!("--b\r\n\r\n{document}{parts}\r\n--b--");
+    let written = couch.put_body("/db/many", "multipart/related; boundary=b", body).await;
+    assert_eq!(written.status, 201, "{}", written.text);
+    assert_eq!(couch.get("/db/many/3").await.text, "3".repeat(900_000));
+    // A revision that cannot be is refused before anything is read.
+    let refused = couch.put_body("/db/many?rev=x", "multipart/related; boundary=b", "--b").await;
+    refused.refused(400, "bad_request", "Invalid rev format");
 }
 
 #[tokio::test(flavor = "multi_thread")]

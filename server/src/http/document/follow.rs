@@ -13,6 +13,9 @@ use crate::http::request::Request;
 use crate::http::wire::body::{RequestBody, parse_json};
 use crate::http::wire::multipart::splitter::{Event, Malformed, Splitter};
 
+/// The most bytes of small attachments that one request holds in memory. What comes after them is stored at once.
+const MOST_HELD: u64 = 2_000_000;
+
 /// The parts of a request's body.
 struct Parts<'a> {
     body: &'a mut RequestBody,
@@ -77,6 +80,7 @@ pub(crate) async fn edit(
     }
     let json = parse_json(json.freeze()).await?;
     let mut edit = Edit::from_json(Some(id), &json, mode)?;
+    let mut held = 0;
     for attachment in &mut edit.attachments {
         if !matches!(attachment.source, AttachmentSource::Follows(_)) {
             continue;
@@ -88,7 +92,12 @@ pub(crate) async fn edit(
         while let Some(data) = parts.data().await? {
             upload.write(&data).await?;
         }
-        attachment.source = AttachmentSource::Content(upload.finish().await?);
+        let mut content = upload.finish().await?;
+        held += content.encoded_length();
+        if held > MOST_HELD {
+            content = database.staged(&content).await?;
+        }
+        attachment.source = AttachmentSource::Content(content);
     }
     // Parts that nobody asked for, and the epilogue. A client that still sends does not read the answer.
     while request.body.piece().await?.is_some() {}

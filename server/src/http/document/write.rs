@@ -21,6 +21,7 @@ pub(crate) async fn put(request: &mut Request, db: &str, id: &str) -> Result<Res
         Some("false") => WriteMode::Replicated,
         _ => WriteMode::Interactive,
     };
+    let named = request.named_rev()?;
     let edit = match related_boundary(&request.headers) {
         Some(boundary) => {
             // A body can be read only once, so the handle must not turn out to be old behind it.
@@ -29,7 +30,12 @@ pub(crate) async fn put(request: &mut Request, db: &str, id: &str) -> Result<Res
         }
         None => Edit::from_json(Some(id), &request.json().await?, mode)?,
     };
-    let edit = over_named(request, edit)?;
+    if edit.rev.as_ref().zip(named.as_ref()).is_some_and(|(own, named)| own != named) {
+        follow::discard(request, db, edit).await;
+        let reason = "Document rev from request body and query string have different values";
+        return Err(ApiError::bad_request(reason));
+    }
+    let edit = Edit { rev: named.or_else(|| edit.rev.clone()), ..edit };
     let status = if edit.deleted { StatusCode::OK } else { StatusCode::CREATED };
     let rev = match request.with_database(db, |database| write_one(database, edit.clone(), mode)).await {
         Ok(rev) => rev,
@@ -43,18 +49,6 @@ pub(crate) async fn put(request: &mut Request, db: &str, id: &str) -> Result<Res
     let mut response = written(id, &rev, status, is_batch(&request.params));
     response::set_location(&mut response, request.absolute(&[db, id]));
     Ok(response)
-}
-
-/// The edit over the revision that the query or `If-Match` names.
-fn over_named(request: &Request, mut edit: Edit) -> Result<Edit> {
-    if let Some(named) = request.named_rev()? {
-        if edit.rev.as_ref().is_some_and(|own| *own != named) {
-            let reason = "Document rev from request body and query string have different values";
-            return Err(ApiError::bad_request(reason));
-        }
-        edit.rev = Some(named);
-    }
-    Ok(edit)
 }
 
 async fn write_one(database: Documents, edit: Edit, mode: WriteMode) -> Result<RevId> {

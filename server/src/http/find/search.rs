@@ -16,6 +16,9 @@ use crate::http::find::plan::Plan;
 const PAGE_ROWS: usize = 2_000;
 const GROWTH: usize = 4;
 
+/// A page of answers ends behind the document with which it has more bytes than these.
+const PAGE_BYTES: usize = 1_000_000;
+
 /// How many documents are matched before other searches have their turn.
 const ROWS_IN_A_TURN: usize = 50;
 
@@ -85,12 +88,13 @@ impl Search {
         let (found, next, tally) = self
             .app
             .scan(async move {
-                let page = database.all_docs(&request).await?;
-                let next = page.next.or_else(|| after(request, rows, &page.rows));
+                let mut page = database.all_docs(&request).await?;
                 let mut found = Vec::new();
+                let mut read = page.rows.len();
                 for (at, row) in page.rows.iter().enumerate() {
                     tally.examine(&plan, row, &mut found);
-                    if tally.left == 0 {
+                    if tally.left == 0 || found.len() > PAGE_BYTES {
+                        read = at + 1;
                         break;
                     }
                     // Others have their turn, and a search whose client is gone ends here.
@@ -98,6 +102,12 @@ impl Search {
                         tokio::task::yield_now().await;
                     }
                 }
+                let next = if read < page.rows.len() {
+                    page.rows.truncate(read);
+                    after(request, read, &page.rows)
+                } else {
+                    page.next.or_else(|| after(request, rows, &page.rows))
+                };
                 Ok((found, next, tally))
             })
             .await?;

@@ -21,6 +21,9 @@ pub(crate) mod writer;
 
 use hyper::header::{CONTENT_TYPE, HeaderMap};
 
+/// The most bytes of a boundary. RFC 2046 allows 70. Each piece of a body is searched for it.
+const MAX_BOUNDARY: usize = 200;
+
 /// The boundary of a request's body, where that is `multipart/related`.
 pub(crate) fn related_boundary(headers: &HeaderMap) -> Option<String> {
     let value = headers.get(CONTENT_TYPE)?.to_str().ok()?;
@@ -28,7 +31,7 @@ pub(crate) fn related_boundary(headers: &HeaderMap) -> Option<String> {
     if !kind.trim().eq_ignore_ascii_case("multipart/related") {
         return None;
     }
-    parameter(parameters, "boundary").filter(|boundary| !boundary.is_empty())
+    parameter(parameters, "boundary").filter(|boundary| (1..=MAX_BOUNDARY).contains(&boundary.len()))
 }
 
 /// The value of a parameter of a media type, with or without quotes.
@@ -70,6 +73,7 @@ mod tests {
         let boundary = |value: &str| related_boundary(&HeaderMap::from_iter([(CONTENT_TYPE, value.parse().unwrap())]));
         let found = |text: &str| Some(text.to_owned());
         assert_eq!(boundary("multipart/related; boundary=abc"), found("abc"));
+        assert_eq!(boundary(&format!("multipart/related; boundary={}", "b".repeat(MAX_BOUNDARY + 1))), None);
         assert_eq!(boundary("Multipart/Related;type=\"a;boundary=b\"; BOUNDARY = \"a b\\\"c\" ; x=y"), found("a b\"c"));
         for none in [
             "multipart/related",
