@@ -151,14 +151,21 @@ fn lock(path: &Path) -> Result<File> {
 fn write_mark(path: &Path, mark: &Mark) -> io::Result<()> {
     let text = serde_json::json!({ "engine": mark.engine, "format": mark.format }).to_string();
     let (new, marked) = (path.join(NEW_MARK_FILE), path.join(MARK_FILE));
-    let mut file = File::create(&new)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    let former = fs::read(&marked).ok();
-    fs::rename(&new, &marked)?;
+    let former = match fs::read(&marked) {
+        Ok(former) => Some(former),
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => None,
+        Err(cause) => return Err(cause),
+    };
+    let replace = |text: &[u8]| {
+        let mut file = File::create(&new)?;
+        file.write_all(text)?;
+        file.sync_all()?;
+        fs::rename(&new, &marked)
+    };
+    replace(text.as_bytes())?;
     sync_folder(path).inspect_err(|_| {
         let _ = match former {
-            Some(former) => fs::write(&new, former).and_then(|()| fs::rename(&new, &marked)),
+            Some(former) => replace(&former),
             None => fs::remove_file(&marked),
         };
     })

@@ -148,7 +148,12 @@ impl<V> KeyMap<V> {
                 taken.extend(self.chunks.drain(from.chunk + 1..).flatten());
             }
         }
-        self.chunks.retain(|entries| !entries.is_empty());
+        // What stood between them is gone: these two alone may be empty.
+        for touched in [from.chunk + 1, from.chunk] {
+            if self.chunks.get(touched).is_some_and(Vec::is_empty) {
+                self.chunks.remove(touched);
+            }
+        }
         taken
     }
 
