@@ -10,6 +10,10 @@ use crate::path::{self, Found, look_up};
 /// The most fields that a query may ask for. It bounds the time that one document takes.
 const MAX_FIELDS: usize = 1_000;
 
+/// The most of them with an index that has another spelling, such as `00` and `+0` for `0`. Each spelling is a member of
+/// its own in an answer, so that one element could stand in it a thousand times.
+const MAX_SPELLINGS: usize = 10;
+
 /// The fields that a query asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Projection {
@@ -50,7 +54,14 @@ impl Projection {
             path::parse(&name, &mut path)?;
             Ok(Field { name, path })
         });
-        Ok(Projection { fields: fields.collect::<Result<_, _>>()? })
+        let fields = fields.collect::<Result<Vec<Field>, _>>()?;
+        let is_spelled =
+            |name: &String| name.len() > 1 && name.starts_with(['0', '+']) && name.parse::<usize>().is_ok();
+        if fields.iter().filter(|field| field.path.iter().any(is_spelled)).count() > MAX_SPELLINGS {
+            let reason = format!("A query may ask for {MAX_SPELLINGS} fields at most whose indexes begin with 0 or +.");
+            return Err(Error::plain("invalid_fields", &reason));
+        }
+        Ok(Projection { fields })
     }
 
     /// Whether whole documents are asked for.
@@ -138,6 +149,15 @@ mod tests {
             Projection::parse(text(fields).root()).unwrap().write(document.root(), &mut out);
             assert_eq!(String::from_utf8(out).unwrap(), expected, "{fields}");
         }
+    }
+
+    #[test]
+    fn an_element_is_not_written_under_many_spellings() {
+        let spellings = |count: usize| {
+            let names: Vec<String> = (1..=count).map(|zeros| format!("\"a.{}1\"", "0".repeat(zeros))).collect();
+            Projection::parse(text(&format!("[\"a.0\",\"a.10\",{}]", names.join(","))).root()).is_ok()
+        };
+        assert!(spellings(MAX_SPELLINGS) && !spellings(MAX_SPELLINGS + 1));
     }
 
     #[test]
