@@ -2,14 +2,16 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use conformance::Fixture;
 use kv_api::{AnyDatabase, Database};
 use model::{
-    AllDocsRequest, AllDocsRow, Change, ChangesRequest, CreateOptions, Document, Documents, Edit, GetOptions, JsonText,
-    Layer, LayerOptions, RevHistory, RevId, Since, WriteMode,
+    AllDocsRequest, AllDocsRow, Change, ChangesRequest, CreateOptions, Document, Documents, Edit, Environment,
+    GetOptions, JsonText, Layer, LayerOptions, RevHistory, RevId, Since, SystemEnvironment, WriteMode,
 };
 
 /// An engine with an empty keyspace, for one scenario.
@@ -124,5 +126,36 @@ pub(crate) fn poll_once<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
     match future.poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => Some(output),
         Poll::Pending => None,
+    }
+}
+
+/// Time as a scenario says it. Clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct Clock(Arc<AtomicU64>);
+
+impl Default for Clock {
+    fn default() -> Self {
+        Clock(Arc::new(AtomicU64::new(1_000_000)))
+    }
+}
+
+impl Clock {
+    /// Options of a layer with this time.
+    pub(crate) fn options(&self) -> LayerOptions {
+        LayerOptions { environment: Arc::new(self.clone()), ..LayerOptions::default() }
+    }
+
+    pub(crate) fn pass(&self, ms: u64) {
+        self.0.fetch_add(ms, Ordering::Relaxed);
+    }
+}
+
+impl Environment for Clock {
+    fn now_ms(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn random(&self, bytes: &mut [u8]) {
+        SystemEnvironment.random(bytes);
     }
 }

@@ -1,12 +1,8 @@
 //! What attachments do at their limits, beside damage, and when they come again.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use kv_api::{Database, KeyValue, RangeRequest, Read, TransactionExt};
 use model::{
-    AttachmentEdit, CreateOptions, Documents, Edit, Environment, GetOptions, Layer, LayerOptions, RevId,
-    SystemEnvironment, UploadAs, WriteMode,
+    AttachmentEdit, CreateOptions, Documents, Edit, GetOptions, Layer, LayerOptions, RevId, UploadAs, WriteMode,
 };
 
 use super::attachments::{inline, revision, rows};
@@ -239,23 +235,9 @@ pub(crate) async fn uploads_that_failed_stay_failed(stage: Stage) {
     }
 }
 
-/// Time as a test says it.
-#[derive(Clone, Debug)]
-struct Clock(Arc<AtomicU64>);
-
-impl Environment for Clock {
-    fn now_ms(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    fn random(&self, bytes: &mut [u8]) {
-        SystemEnvironment.random(bytes);
-    }
-}
-
 pub(crate) async fn uploads_are_swept_behind_rows_that_cannot_be_read(stage: Stage) {
-    let clock = Clock(Arc::new(AtomicU64::new(1_000_000)));
-    let options = LayerOptions { environment: Arc::new(clock.clone()), ..LayerOptions::default() };
+    let clock = Clock::default();
+    let options = clock.options();
     let layer = Layer::open(stage.engine(), options).await.unwrap();
     let documents = layer.create_database("db", CreateOptions::default()).await.unwrap();
     let unreadable: Vec<[u8; 5]> = (0..250).map(|n| [0x15, 7, 0x15, 1, n]).collect();
@@ -267,10 +249,10 @@ pub(crate) async fn uploads_are_swept_behind_rows_that_cannot_be_read(stage: Sta
     };
     stage_one().await;
     assert_eq!(rows(&stage.engine()).await, [0, 22, 0, 251]);
-    clock.0.fetch_add(100_000_000, Ordering::Relaxed);
+    clock.pass(100_000_000);
     stage_one().await;
     assert_eq!(rows(&stage.engine()).await, [0, 22, 0, 251], "the first is gone, the second is there");
-    clock.0.fetch_add(100_000_000, Ordering::Relaxed);
+    clock.pass(100_000_000);
     documents.put(edit("a", "{}")).await.unwrap();
     stage_one().await;
     assert_eq!(rows(&stage.engine()).await, [0, 22, 0, 251]);

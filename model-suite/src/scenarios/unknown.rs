@@ -91,39 +91,24 @@ pub(crate) async fn databases_are_created_and_dropped_once(stage: Stage) {
     }
 }
 
-/// Time as a test says it.
-#[derive(Clone, Debug)]
-struct Clock(Arc<AtomicU64>);
-
-impl Environment for Clock {
-    fn now_ms(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    fn random(&self, bytes: &mut [u8]) {
-        SystemEnvironment.random(bytes);
-    }
-}
-
 pub(crate) async fn whoever_writes_clears_ids_that_have_expired(stage: Stage) {
-    let clock = Clock(Arc::new(AtomicU64::new(1_000_000)));
+    let clock = Clock::default();
     let ids = async || {
         // The subspace of transaction ids: the integer 3.
         let range = kv_api::RangeRequest::prefix(&[0x15, 3]);
         stage.engine().begin().unwrap().get_all(range, Read::Snapshot).await.unwrap().len()
     };
-    let options = || LayerOptions { environment: Arc::new(clock.clone()), ..LayerOptions::default() };
     let counted = Counted::new(stage.engine());
-    let layer = Layer::open(counted.clone(), options()).await.unwrap();
+    let layer = Layer::open(counted.clone(), clock.options()).await.unwrap();
     let documents = layer.create_database("db", CreateOptions::default()).await.unwrap();
     for n in 0..1_500 {
         documents.put_local("_local/a", Some(n), json("{}")).await.unwrap();
-        clock.0.fetch_add(1_000, Ordering::Relaxed);
+        clock.pass(1_000);
     }
     // One in a thousand writes clears: of those before it, all but what may still be asked for.
     assert_eq!(ids().await, 1_501 - 400);
     counted.take();
-    clock.0.fetch_add(1_000_000, Ordering::Relaxed);
+    clock.pass(1_000_000);
     for n in 0..1_000 {
         documents.put_local("_local/a", Some(n), json("{}")).await.unwrap();
     }
@@ -139,13 +124,13 @@ pub(crate) async fn whoever_writes_clears_ids_that_have_expired(stage: Stage) {
     assert_eq!(ids().await, 1_000);
 
     // A process that writes but once clears too, and never more than a bounded number.
-    clock.0.fetch_add(1_000_000, Ordering::Relaxed);
+    clock.pass(1_000_000);
     let transaction = stage.engine().begin().unwrap();
     for n in 0..3_000u16 {
         transaction.set([&[0x15, 3, 0x16, 1, 0][..], &n.to_be_bytes()].concat(), b"");
     }
     transaction.commit().await.unwrap();
-    let layer = Layer::open(stage.engine(), options()).await.unwrap();
+    let layer = Layer::open(stage.engine(), clock.options()).await.unwrap();
     layer.database("db").await.unwrap().put(edit("a", "{}")).await.unwrap();
     assert_eq!(ids().await, 1_000 + 3_000 - 2_000 + 1);
 }

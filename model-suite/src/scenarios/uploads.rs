@@ -1,14 +1,12 @@
 //! Contents that come and go in pieces, those that nobody names, and what a check says of them.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use conformance::chaos::{Chaos, Rates};
 use kv_api::{Database, Read, TransactionExt};
 use model::{
-    AttachmentEdit, AttachmentSource, Content, CreateOptions, Documents, Edit, Encoding, Environment, Error, Follows,
-    Layer, LayerOptions, SystemEnvironment, UploadAs,
+    AttachmentEdit, AttachmentSource, Content, CreateOptions, Documents, Edit, Encoding, Error, Follows, Layer,
+    LayerOptions, UploadAs,
 };
 
 use super::attachments::{inline, rows};
@@ -200,23 +198,10 @@ pub(crate) async fn the_last_of_two_writers_removes_the_content(stage: Stage) {
     }
 }
 
-#[derive(Clone, Debug)]
-struct Clock(Arc<AtomicU64>);
-
-impl Environment for Clock {
-    fn now_ms(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    fn random(&self, bytes: &mut [u8]) {
-        SystemEnvironment.random(bytes);
-    }
-}
-
 pub(crate) async fn uploads_that_nobody_names_are_swept(stage: Stage) {
     const DAY_MS: u64 = 86_400_000;
-    let clock = Clock(Arc::new(AtomicU64::new(1_000_000)));
-    let options = LayerOptions { environment: Arc::new(clock.clone()), ..LayerOptions::default() };
+    let clock = Clock::default();
+    let options = clock.options();
     let layer = Layer::open(stage.engine(), options.clone()).await.unwrap();
     let documents = layer.create_database("db", CreateOptions::default()).await.unwrap();
     let bytes = noise(2_100_000);
@@ -225,11 +210,11 @@ pub(crate) async fn uploads_that_nobody_names_are_swept(stage: Stage) {
     let mut late = documents.upload("late", PLAIN);
     late.write(&bytes).await.unwrap();
     documents.put_attachment("a", None, "f", "x", kept).await.unwrap();
-    clock.0.fetch_add(DAY_MS - 1, Ordering::Relaxed);
+    clock.pass(DAY_MS - 1);
     documents.discard(upload(&documents, PLAIN, &bytes, 1 << 20).await.unwrap()).await.unwrap();
     assert_eq!(rows(&stage.engine()).await[3], 2, "their time is not over");
 
-    clock.0.fetch_add(2, Ordering::Relaxed);
+    clock.pass(2);
     documents.discard(upload(&documents, PLAIN, &bytes, 1 << 20).await.unwrap()).await.unwrap();
     assert_eq!(rows(&stage.engine()).await, [1, 24, 1, 0], "whoever uploads sweeps");
     let gone = documents.put_attachment("b", None, "f", "x", left.clone()).await.unwrap_err();
@@ -242,7 +227,7 @@ pub(crate) async fn uploads_that_nobody_names_are_swept(stage: Stage) {
 
     // A process that writes anything sweeps too.
     let left = upload(&documents, PLAIN, &noise(2_000_001), 1 << 20).await.unwrap();
-    clock.0.fetch_add(2 * DAY_MS, Ordering::Relaxed);
+    clock.pass(2 * DAY_MS);
     let other = Layer::open(stage.engine(), options).await.unwrap();
     other.database("db").await.unwrap().put(edit("x", "{}")).await.unwrap();
     assert_eq!(rows(&stage.engine()).await, [1, 24, 1, 0]);
