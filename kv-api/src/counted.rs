@@ -1,4 +1,4 @@
-//! Counting what a transaction costs, so that a layer can prove its performance tables.
+//! Counts what each transaction costs, so that a layer can prove its performance tables.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,18 +9,18 @@ use crate::{
     Read, Result, Transaction, TransactionOption, Versionstamp,
 };
 
-/// The cost of one transaction, over all its attempts.
+/// Cost of one transaction, over all its attempts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Rows that reads returned. A `get` of an absent key returns none.
+    /// Rows returned by reads. A `get` of an absent key returns none.
     pub kvs_read: u64,
     /// Bytes of the keys and values of those rows.
     pub bytes_read: u64,
     /// Reads issued: `get`, `get_key`, `get_range`.
     pub reads: u64,
-    /// Rows of `kvs_read` that match the database's [`apart`](Counted::apart) rule.
+    /// Rows of `kvs_read` that match the rule of [`apart`](Counted::apart).
     pub kvs_read_apart: u64,
-    /// Reads issued while no other was in progress. Reads that are issued together are one round trip.
+    /// Round trips. Reads that are issued together are one: a read counts only when no other is in progress.
     pub round_trips: u64,
     /// Keys set.
     pub sets: u64,
@@ -34,7 +34,7 @@ pub struct Counts {
     pub bytes_written: u64,
     /// Conflict ranges added by hand.
     pub conflict_ranges: u64,
-    /// Commits begun.
+    /// Commits started.
     pub commits: u64,
 }
 
@@ -65,16 +65,16 @@ impl<D: Database> Counted<D> {
         Counted { inner, apart: None, ledgers: Arc::default() }
     }
 
-    /// Counts rows whose key matches `rule` in [`Counts::kvs_read_apart`] too. So a fixed cost of a layer (a
-    /// key that every transaction reads) can be told from the rest.
+    /// Also counts, in [`Counts::kvs_read_apart`], the rows whose key matches `rule`: a fixed cost of a layer, for
+    /// example a key that every transaction reads.
     #[must_use]
     pub fn apart(mut self, rule: fn(&[u8]) -> bool) -> Self {
         self.apart = Some(rule);
         self
     }
 
-    /// The counts of every transaction begun since the last call, oldest first. Transactions in progress go on
-    /// counting, and are not returned again.
+    /// The counts of every transaction begun since the last call, oldest first. A transaction in progress goes on
+    /// counting but is not returned again.
     pub fn take(&self) -> Vec<Counts> {
         let ledgers = std::mem::take(&mut *lock(&self.ledgers));
         ledgers.iter().map(|ledger| lock(&ledger.0).counts).collect()
@@ -111,7 +111,7 @@ struct Ledger(Arc<Mutex<Entries>>);
 #[derive(Debug, Default)]
 struct Entries {
     counts: Counts,
-    /// Whether a round trip has begun and none of its reads was answered. Reads issued now join it.
+    /// Whether a round trip has begun and none of its reads has been answered. Reads issued now join it.
     under_way: bool,
 }
 

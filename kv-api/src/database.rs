@@ -7,10 +7,10 @@ pub trait Database: Clone + Send + Sync + 'static {
     /// Its transactions.
     type Transaction: Transaction;
 
-    /// Begins a transaction. Touches nothing: the read version is fetched at the first read.
+    /// Begins a transaction. Does no I/O: the read version is fetched at the first read.
     fn begin(&self) -> Result<Self::Transaction>;
 
-    /// The sizes and times it holds transactions to.
+    /// Limits on the sizes and times of its transactions.
     fn limits(&self) -> Limits;
 
     /// What an acknowledged commit survives.

@@ -1,9 +1,7 @@
-//! The object-safe versions of the two traits, for code that chooses an engine at run time or has several side
-//! by side.
+//! Object-safe versions of the two traits, for code that chooses an engine at run time or uses several at once.
 //!
-//! Pipelining works as in the traits: a read is issued by the call, and its future is boxed. [`AnyDatabase`] is
-//! a [`Database`] itself, so that a layer is compiled once for all engines where a box for each read does not
-//! matter.
+//! Pipelining works as in the traits: the call issues the read, and its future is boxed. [`AnyDatabase`] is itself
+//! a [`Database`]: a layer over it is compiled once for all engines, at the price of one box for each read.
 
 use std::fmt;
 use std::pin::Pin;
@@ -17,10 +15,10 @@ use crate::{
     Read, Result, Transaction, TransactionOption, Versionstamp,
 };
 
-/// A future on the heap that borrows nothing.
+/// A boxed future that borrows nothing.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
 
-/// [`Database`], object-safe. Implemented for every one.
+/// [`Database`], object-safe. Every database implements it.
 pub trait DynDatabase: Send + Sync + 'static {
     /// See [`Database::begin`].
     fn begin(&self) -> Result<AnyTransaction>;
@@ -44,7 +42,7 @@ impl<D: Database> DynDatabase for D {
     }
 }
 
-/// [`Transaction`], object-safe. Implemented for every one. Reads are issued when called; `commit` and
+/// [`Transaction`], object-safe. Every transaction implements it. Reads are issued when called; `commit` and
 /// `on_error` start at the first poll.
 #[async_trait]
 #[allow(missing_docs, reason = "each method is the one of the same name in Transaction")]

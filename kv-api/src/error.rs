@@ -1,8 +1,8 @@
-//! Errors as in FoundationDB: a code that survives every layer, and three predicates.
+//! FoundationDB's errors: a code that survives every layer, and three predicates.
 //!
-//! Codes are those of FoundationDB's `flow/error_definitions.h`. The predicates are those of
-//! `fdb_error_predicate` in `bindings/c/fdb_c.cpp`. Every engine uses the same codes for the same conditions,
-//! so that a layer's handling of them is tested everywhere.
+//! The codes are from FoundationDB's `flow/error_definitions.h`, the predicates from `fdb_error_predicate` in
+//! `bindings/c/fdb_c.cpp`. Every engine uses the same code for the same condition, so a layer's handling of an
+//! error is tested on every engine.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use std::sync::Arc;
 /// The result of an operation on a database or a transaction.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error of the key-value store: FoundationDB's code and, where the engine has more to say, a
-/// sentence of context (the file, the system's own message).
+/// An error of the key-value store: FoundationDB's code and, where the engine has more to say, a sentence of
+/// context such as the file or the system's message.
 ///
 /// ```
 /// use kv_api::{Error, error};
@@ -50,7 +50,7 @@ impl Error {
         self.context.as_deref()
     }
 
-    /// FoundationDB's name of the code, or `unknown_error` for a code this crate has no name for.
+    /// FoundationDB's name of the code, or `unknown_error` for a code that this crate does not know.
     pub fn name(&self) -> &'static str {
         name_of(self.code)
     }
@@ -60,8 +60,8 @@ impl Error {
         self.is_maybe_committed() || self.is_retryable_not_committed()
     }
 
-    /// Whether the transaction may have committed although an error came back
-    /// (`FDB_ERROR_PREDICATE_MAYBE_COMMITTED`). A retry must then find out, or be idempotent.
+    /// Whether the transaction may have committed in spite of the error (`FDB_ERROR_PREDICATE_MAYBE_COMMITTED`). A
+    /// retry must first find out, or be idempotent.
     pub const fn is_maybe_committed(&self) -> bool {
         matches!(self.code, COMMIT_UNKNOWN_RESULT | CLUSTER_VERSION_CHANGED)
     }
@@ -138,7 +138,7 @@ codes! {
     TRANSACTION_TOO_OLD = 1007, "transaction_too_old";
     /// The read version is ahead of the database.
     FUTURE_VERSION = 1009, "future_version";
-    /// Something this transaction read was written by a commit after its read version.
+    /// A commit after the read version wrote something that this transaction read.
     NOT_COMMITTED = 1020, "not_committed";
     /// The commit may or may not have happened, and is no longer in flight.
     COMMIT_UNKNOWN_RESULT = 1021, "commit_unknown_result";
@@ -146,14 +146,14 @@ codes! {
     TRANSACTION_CANCELLED = 1025, "transaction_cancelled";
     /// A watch was dropped by the store.
     WATCH_CANCELLED = 1029, "watch_cancelled";
-    /// The transaction's own timeout passed. At a commit the outcome is open, and the commit may
-    /// still be in flight.
+    /// The transaction's timeout passed. After a commit the outcome is unknown, and the commit may still be in
+    /// flight.
     TRANSACTION_TIMED_OUT = 1031, "transaction_timed_out";
     /// The database has as many watches as it allows.
     TOO_MANY_WATCHES = 1032, "too_many_watches";
     /// A watch needs read-your-writes, which this transaction switched off.
     WATCHES_DISABLED = 1034, "watches_disabled";
-    /// A read met a key whose versionstamp is not known before the commit.
+    /// A read met a key whose versionstamp is unknown until the commit.
     ACCESSED_UNREADABLE = 1036, "accessed_unreadable";
     /// A storage process is behind.
     PROCESS_BEHIND = 1037, "process_behind";
@@ -189,7 +189,7 @@ codes! {
     CHECKSUM_FAILED = 1520, "checksum_failed";
     /// A file of the store is damaged.
     FILE_CORRUPT = 1522, "file_corrupt";
-    /// A file's lock is held by someone else.
+    /// Another process holds the lock of a file.
     LOCK_FILE_FAILURE = 1529, "lock_file_failure";
     /// A call that is not valid here, such as an option that comes too late.
     CLIENT_INVALID_OPERATION = 2000, "client_invalid_operation";
@@ -215,7 +215,7 @@ codes! {
     NO_COMMIT_VERSION = 2021, "no_commit_version";
     /// A cluster file that names no cluster.
     CONNECTION_STRING_INVALID = 2104, "connection_string_invalid";
-    /// An operation that the engine does not have.
+    /// An operation that the engine does not support.
     UNSUPPORTED_OPERATION = 2108, "unsupported_operation";
     /// The transaction affects more bytes than its limit.
     TRANSACTION_TOO_LARGE = 2101, "transaction_too_large";
@@ -223,7 +223,7 @@ codes! {
     KEY_TOO_LARGE = 2102, "key_too_large";
     /// A value over the limit on values.
     VALUE_TOO_LARGE = 2103, "value_too_large";
-    /// Something that should never happen, in the engine.
+    /// An internal error of the engine, which should never happen.
     INTERNAL_ERROR = 4100, "internal_error";
 }
 
@@ -231,8 +231,7 @@ codes! {
 mod tests {
     use super::*;
 
-    /// Every code has exactly one of the answers "maybe committed", "retryable, not committed" and "not
-    /// retryable".
+    /// Every code is exactly one of: maybe committed, retryable and not committed, not retryable.
     #[test]
     fn predicates_partition_the_codes() {
         for code in 0..5000 {

@@ -24,7 +24,7 @@ impl<D: Database> DatabaseExt for D {}
 
 /// Convenience methods of every [`Transaction`].
 pub trait TransactionExt: Transaction {
-    /// All rows of a range, read batch by batch. Memory grows with the range: limit the request, or use
+    /// All rows of a range, read in batches. Memory grows with the range: limit the request, or use
     /// [`stream`](Self::stream).
     fn get_all(
         &self,
@@ -46,7 +46,7 @@ pub trait TransactionExt: Transaction {
         }
     }
 
-    /// The batches of a range. Each is read after the one before it was taken. The call issues the first read.
+    /// The batches of a range. The call issues the first read; taking a batch issues the next.
     fn stream(
         &self,
         request: RangeRequest,

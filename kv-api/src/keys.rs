@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-/// The first key of the system's own keyspace; every key of a user is below it.
+/// First key of the system's own keyspace. Every user key is below it.
 pub const SYSTEM_BEGIN: &[u8] = b"\xff";
 
 /// The first key after `key` in byte order: `key` with a zero byte appended.
@@ -13,8 +13,8 @@ pub fn key_after(key: &[u8]) -> Bytes {
     next.into()
 }
 
-/// The first key after every key that begins with `prefix` (FoundationDB's `strinc`), or `None`
-/// where there is none: an empty prefix, or one of `\xff` bytes only.
+/// The first key after every key that begins with `prefix` (FoundationDB's `strinc`). `None` where there is none:
+/// for an empty prefix, or one of `\xff` bytes only.
 ///
 /// ```
 /// use kv_api::keys::prefix_end;

@@ -1,10 +1,9 @@
 //! The contract between a layer and the store below it: an ordered, transactional key-value
 //! database with FoundationDB's semantics.
 //!
-//! FoundationDB's documented behaviour is the specification. Every engine emulates it, and no
-//! capability flag switches a semantic off: a layer that passes its tests over an engine in memory
-//! must hold on a cluster. Only [`Limits`] and [`Durability`] vary, and both are stated by the
-//! engine.
+//! FoundationDB's documented behaviour is the specification. Every engine has all of it, and no capability flag
+//! switches a semantic off: a layer that passes its tests over an engine in memory must also hold on a cluster.
+//! Only [`Limits`] and [`Durability`] vary. Each engine states its own.
 //!
 //! ```text
 //!   a layer (documents, chunks, yours)
@@ -18,13 +17,13 @@
 //!
 //! # The shape of a transaction
 //!
-//! * A [`Transaction`] is a cheap handle; clones speak of the same transaction.
-//! * Reads are **issued when called**, not when first polled, and their futures borrow nothing: two
-//!   reads that are called before the first `await` cost one round trip.
-//! * Writes are infallible calls. What is wrong with them (a key too long, an inverted range)
-//!   surfaces at the next read or at the commit, as in FoundationDB.
-//! * Errors carry FoundationDB's code and its three predicates; [`Transaction::on_error`] is the one
-//!   authority on retrying, and [`Runner`] the loop around it.
+//! * A [`Transaction`] is a cheap handle; its clones are the same transaction.
+//! * Reads are **issued when called**, not when first polled, and their futures borrow nothing. Two reads called
+//!   before the first `await` cost one round trip.
+//! * Writes are infallible calls. Their errors (a key too long, an inverted range) surface at the next read or at
+//!   the commit, as in FoundationDB.
+//! * Errors carry FoundationDB's code and its three predicates. [`Transaction::on_error`] alone decides about
+//!   retries; [`Runner`] is the loop around it.
 //!
 //! # Example
 //!

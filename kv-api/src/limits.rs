@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-/// The sizes and times to which an engine holds a transaction.
+/// Limits on the sizes and times of a transaction.
 ///
-/// The default is FoundationDB's (`known-limitations.rst`). Every engine here keeps it, so that a layer's
+/// The defaults are FoundationDB's (`known-limitations.rst`). Every engine here keeps them, so a layer's
 /// transactions fit everywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -16,7 +16,7 @@ pub struct Limits {
     /// Most bytes that a transaction may affect: keys, values and conflict ranges with their overhead. 2101
     /// above it.
     pub transaction_bytes: usize,
-    /// Age up to which a version can be read: 1007 afterwards.
+    /// Age up to which a version can be read: 1007 above it.
     pub read_window: Duration,
     /// Most watches of a database at a time: 1032 above it.
     pub watches: usize,
@@ -40,9 +40,9 @@ impl Default for Limits {
 pub enum Durability {
     /// Nothing: the data lives as long as the process.
     Process,
-    /// The end of the process, but not of the machine: written, not synced.
+    /// The end of the process, but not of the machine: the commit is written and not synced.
     OperatingSystem,
-    /// The loss of power: synced to the disk before the commit is acknowledged.
+    /// The loss of power: the commit is synced to the disk before it is acknowledged.
     Disk,
     /// What the cluster's redundancy mode survives.
     Cluster,

@@ -1,10 +1,10 @@
 //! The twelve atomic operations.
 
-/// A change to a key that the store applies at the commit version, without the transaction having
-/// to read the key: no read conflict arises.
+/// A change to a key that the store applies at the commit version. The transaction does not read the key, so there
+/// is no read conflict.
 ///
-/// The discriminants are FoundationDB's numbers (`fdb.options`, scope `MutationType`). "The
-/// operand" is the parameter, "the value" what the key holds.
+/// The discriminants are FoundationDB's numbers (`fdb.options`, scope `MutationType`). "The operand" is the
+/// parameter, "the value" is what the key holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum MutationType {
@@ -20,19 +20,17 @@ pub enum MutationType {
     BitXor = 8,
     /// Appends the operand, unless the result would pass the limit on values: then nothing changes.
     AppendIfFits = 9,
-    /// The greater of two little-endian unsigned integers, the value extended or truncated to the
-    /// operand's length. An absent key counts as zero.
+    /// The greater of two little-endian unsigned integers. The value is extended or truncated to the operand's
+    /// length. An absent key counts as zero.
     Max = 12,
-    /// The lesser of two little-endian unsigned integers, the value extended or truncated to the
-    /// operand's length. On an absent key the operand is stored.
+    /// The lesser of two little-endian unsigned integers. The value is extended or truncated to the operand's
+    /// length. On an absent key the operand is stored.
     Min = 13,
-    /// Sets the key that results from replacing ten bytes of the given key by the transaction's
-    /// versionstamp. The key's last four bytes are the little-endian offset of those ten bytes, and
-    /// are removed.
+    /// Replaces ten bytes of the given key by the transaction's versionstamp and sets the resulting key. The last
+    /// four bytes are the little-endian offset of those ten bytes, and are removed.
     SetVersionstampedKey = 14,
-    /// Sets the value that results from replacing ten bytes of the operand by the transaction's
-    /// versionstamp. The operand's last four bytes are the little-endian offset of those ten bytes,
-    /// and are removed.
+    /// Replaces ten bytes of the operand by the transaction's versionstamp and sets the key to the result. The
+    /// operand's last four bytes are the little-endian offset of those ten bytes, and are removed.
     SetVersionstampedValue = 15,
     /// The lesser in byte order. On an absent key the operand is stored.
     ByteMin = 16,

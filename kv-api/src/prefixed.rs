@@ -1,4 +1,4 @@
-//! A database inside another: all keys under a prefix.
+//! A database inside another one: all its keys begin with a prefix.
 
 use bytes::Bytes;
 
@@ -8,10 +8,11 @@ use crate::{
     RangeRequest, Read, Result, Transaction, TransactionOption, Versionstamp, keys,
 };
 
-/// A database whose keys all lie under a prefix of another database. FoundationDB has tenants for it.
+/// A database whose keys all lie under a prefix of another database. FoundationDB's tenants serve the same
+/// purpose.
 ///
-/// Users see keys without the prefix and cannot reach a key outside: selectors stop at the ends, and `\xff` and
-/// above are refused as everywhere. The longest key is shorter by the prefix.
+/// Callers see keys without the prefix and cannot reach a key outside it: selectors stop at the two ends, and
+/// `\xff` and above are refused as in any database. The longest key is shorter by the length of the prefix.
 #[derive(Clone, Debug)]
 pub struct Prefixed<D> {
     inner: D,
@@ -24,7 +25,7 @@ impl<D: Database> Prefixed<D> {
         Prefixed { inner, prefix: prefix.into() }
     }
 
-    /// The database around it.
+    /// The database that contains it.
     pub fn inner(&self) -> &D {
         &self.inner
     }
@@ -55,9 +56,9 @@ impl<D: Database> Database for Prefixed<D> {
 
 /// A transaction of a [`Prefixed`] database.
 ///
-/// With the prefix an illegal key would become legal, and the inner transaction could not refuse it. So a wrong
-/// write is passed on as a write that is wrong in the same way there. The first of several wrong writes stays
-/// the first, and whatever forgets it forgets it.
+/// With the prefix in front, an illegal key would become legal, and the inner transaction could not refuse it. So
+/// an invalid write is passed on as an inner write that is invalid in the same way. The inner transaction then
+/// keeps the first error and forgets it when it should.
 #[derive(Clone, Debug)]
 pub struct PrefixedTransaction<T> {
     inner: T,
@@ -65,7 +66,7 @@ pub struct PrefixedTransaction<T> {
 }
 
 impl<T: Transaction> PrefixedTransaction<T> {
-    /// The transaction of the database around it.
+    /// The transaction of the database that contains it.
     pub fn inner(&self) -> &T {
         &self.inner
     }
@@ -81,7 +82,7 @@ impl<T: Transaction> PrefixedTransaction<T> {
         KeySelector { key: self.key(&selector.key).into(), or_equal: selector.or_equal, offset: selector.offset }
     }
 
-    /// The key without the prefix, clamped to the two ends.
+    /// The key without the prefix. A key outside becomes the nearer end.
     fn strip(prefix: &Bytes, key: &Bytes) -> Bytes {
         if key.starts_with(prefix) {
             let stripped = key.slice(prefix.len()..);
@@ -93,7 +94,7 @@ impl<T: Transaction> PrefixedTransaction<T> {
         }
     }
 
-    /// Makes a write outside the keyspace: 2004 at the next read or at the commit.
+    /// Makes an illegal write: 2004 at the next read or at the commit.
     fn write_outside(&self) {
         self.inner.set(keys::SYSTEM_BEGIN, b"");
     }
@@ -111,7 +112,7 @@ impl<T: Transaction> PrefixedTransaction<T> {
         if Self::is_legal(key) { Ok(()) } else { Err(Error::new(KEY_OUTSIDE_LEGAL_RANGE)) }
     }
 
-    /// Whether a key may stand at the end of a range or in a selector.
+    /// Whether a key may be the end of a range or stand in a selector.
     fn check_bound(key: &[u8]) -> Result<()> {
         if key > keys::SYSTEM_BEGIN { Err(Error::new(KEY_OUTSIDE_LEGAL_RANGE)) } else { Ok(()) }
     }
@@ -127,7 +128,7 @@ enum Issued<B, K> {
     Ends(Option<K>, Option<K>),
 }
 
-/// Whether a selector bounds a range without being resolved: it cannot reach outside the prefix.
+/// Whether a selector can bound a range without being resolved, because it cannot leave the prefix.
 fn stays_inside(selector: &KeySelector) -> bool {
     selector.offset == 1
 }
@@ -161,7 +162,7 @@ impl<T: Transaction> Transaction for PrefixedTransaction<T> {
         let legal = Self::check_bounds(&request.begin.key, &request.end.key);
         let inner_request =
             RangeRequest { begin: self.selector(&request.begin), end: self.selector(&request.end), ..request.clone() };
-        // Selectors that count over keys could leave the prefix. They are resolved first, and clamped.
+        // Selectors that count over keys could leave the prefix, so they are resolved first, and clamped.
         let resolve = |selector: &KeySelector| (!stays_inside(selector)).then(|| self.get_key(selector, read));
         let issued = legal.map(|()| match (resolve(&request.begin), resolve(&request.end)) {
             (None, None) => Issued::Batch(self.inner.get_range(&inner_request, read)),
@@ -218,7 +219,7 @@ impl<T: Transaction> Transaction for PrefixedTransaction<T> {
         }
         let mut prefixed = self.key(key);
         if mutation == MutationType::SetVersionstampedKey {
-            // The offset counts from the start of the key, which is longer now.
+            // The offset counts from the start of the key, which the prefix has made longer.
             let Some((_, offset)) = key.split_last_chunk::<4>() else { return self.stamp_nothing() };
             let moved = u32::from_le_bytes(*offset).checked_add(self.prefix.len() as u32);
             let Some(moved) = moved else { return self.stamp_nothing() };

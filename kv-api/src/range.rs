@@ -32,14 +32,14 @@ pub struct KeyValue {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeRequest {
-    /// The first key.
+    /// Selects the first key.
     pub begin: KeySelector,
-    /// The first key that no longer belongs.
+    /// Selects the first key beyond the range.
     pub end: KeySelector,
-    /// The most rows of one batch; 0 for no bound.
+    /// Maximum number of rows in a batch; 0 for no limit.
     pub limit: usize,
-    /// The batch ends with the row that reaches this many bytes of keys and values; 0 leaves the size
-    /// to the engine.
+    /// Target size of a batch in bytes of keys and values: the batch ends with the row that reaches it. 0 leaves
+    /// the size to the engine.
     pub target_bytes: usize,
     /// Which way to read.
     pub direction: Direction,
@@ -56,7 +56,7 @@ impl RangeRequest {
         RangeRequest { begin, end, limit: 0, target_bytes: 0, direction: Direction::Forward }
     }
 
-    /// Every key that begins with `prefix`. (A prefix of `\xff` bytes only ends where user keys do.)
+    /// Every key that begins with `prefix`. (A prefix of `\xff` bytes only reaches to the end of the user keys.)
     pub fn prefix(prefix: &[u8]) -> Self {
         let end = keys::prefix_end(prefix).unwrap_or_else(|| Bytes::from_static(keys::SYSTEM_BEGIN));
         Self::keys(Bytes::copy_from_slice(prefix), end)
@@ -83,8 +83,8 @@ impl RangeRequest {
         self
     }
 
-    /// The rest of this request after a batch of it: beyond the batch's last key, with the limit
-    /// reduced by its rows. `None` when the batch was the last, or the limit is used up.
+    /// The rest of this request after `batch`: it starts beyond the batch's last key, and its limit is reduced by
+    /// the batch's rows. `None` when the batch was the last, or the limit is used up.
     pub fn after(&self, batch: &RangeBatch) -> Option<RangeRequest> {
         if !batch.more {
             return None;
@@ -102,13 +102,12 @@ impl RangeRequest {
     }
 }
 
-/// Part of a range, in the order asked for.
+/// Part of a range, in the requested order.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct RangeBatch {
     /// The rows.
     pub rows: Vec<KeyValue>,
-    /// Whether the range may go on beyond the last row. The caller continues with
-    /// [`RangeRequest::after`].
+    /// Whether the range may have more rows. The caller continues with [`RangeRequest::after`].
     pub more: bool,
 }
 

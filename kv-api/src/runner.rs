@@ -1,27 +1,27 @@
-//! Running a transaction until it commits.
+//! Runs a transaction until it commits.
 //!
-//! An [`Attempt`] tells the body about earlier attempts. [`Transaction::on_error`] alone decides what is
-//! retried. An [`Observer`] sees what happens and has no influence.
+//! An [`Attempt`] tells the body about earlier attempts. [`Transaction::on_error`] alone decides what is retried.
+//! An [`Observer`] sees what happens and has no influence.
 
 use std::fmt;
 use std::future::Future;
 
 use crate::{Database, Error, Result, Transaction, TransactionOption, error};
 
-/// What the body of a transaction may have to know about earlier attempts.
+/// What the body of a transaction may need to know about earlier attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
-    /// 1 for the first.
+    /// Number of the attempt, from 1.
     pub number: u32,
-    /// Whether an earlier attempt ended with an unknown outcome (1021, 1039). It stays true for the rest of the
-    /// run. A body that is not idempotent must then find out first.
+    /// Whether an earlier attempt ended with an unknown outcome (1021, 1039). Stays true for the rest of the run.
+    /// A body that is not idempotent must then find out whether it has committed.
     pub maybe_committed: bool,
 }
 
-/// Errors with which a body may end. One that holds an error of the store is retried if that is retryable. Any
-/// other ends the run.
+/// Errors that a body may return. An error that contains a retryable error of the store is retried. Any other
+/// error ends the run.
 pub trait RetryError: From<Error> {
-    /// The error of the store in this error, if there is one.
+    /// The error of the store inside this error, if there is one.
     fn kv_error(&self) -> Option<&Error>;
 }
 
@@ -31,9 +31,9 @@ impl RetryError for Error {
     }
 }
 
-/// Observes the attempts of a run. By default all methods do nothing.
+/// Observes the attempts of a run. All methods do nothing by default.
 pub trait Observer: Send + Sync {
-    /// `attempt` failed with `error`, and another follows.
+    /// `attempt` failed with `error`, and another one follows.
     fn retrying(&self, attempt: Attempt, error: &Error) {
         let _ = (attempt, error);
     }
@@ -43,7 +43,7 @@ pub trait Observer: Send + Sync {
         let _ = attempt;
     }
 
-    /// `attempt` failed with `error` and was the last.
+    /// `attempt` failed with `error` and was the last one.
     fn gave_up(&self, attempt: Attempt, error: &Error) {
         let _ = (attempt, error);
     }
@@ -51,11 +51,11 @@ pub trait Observer: Send + Sync {
 
 /// Runs a body in a transaction and commits it. Repeats both as the store's `on_error` decides.
 ///
-/// The body may run any number of times and must have no effects outside of its transaction.
+/// The body may run any number of times and must have no effects outside its transaction.
 ///
-/// If a run gives up after an attempt with an unknown outcome, its error is 1021, whatever came last; the
-/// context names the last error. A body that ends with its own error after such an attempt is trusted to have
-/// looked at [`Attempt::maybe_committed`].
+/// A run that gives up after an attempt with an unknown outcome returns 1021, with the last error in its context.
+/// The exception is a body that returns an error of its own: it is trusted to have looked at
+/// [`Attempt::maybe_committed`].
 pub struct Runner<'a, D> {
     database: &'a D,
     options: Vec<TransactionOption>,
@@ -114,7 +114,7 @@ impl<'a, D: Database> Runner<'a, D> {
                     let unknown = Error::new(error::COMMIT_UNKNOWN_RESULT);
                     return Err(unknown.with_context(format!("an earlier attempt; the last one: {last}")).into());
                 }
-                // The body's own error, if it is the one that is returned: it may say more.
+                // Returns the body's error where it is the last error: it may say more.
                 return Err(if last == error { failure } else { last.into() });
             }
             self.observe(|observer| observer.retrying(attempt, &error));

@@ -1,4 +1,4 @@
-//! Key selectors: naming a key by its place among the others.
+//! Key selectors: a key, named by its position relative to another key.
 
 use bytes::Bytes;
 
@@ -8,7 +8,7 @@ use crate::keys;
 /// than (or, with `or_equal`, less than or equal to) `key`" (FoundationDB's `developer-guide.rst`,
 /// "Key selectors").
 ///
-/// A selector that resolves before the first key gives the empty key, one past the last gives `\xff`.
+/// A selector that resolves before the first key gives the empty key; one beyond the last key gives `\xff`.
 ///
 /// ```
 /// use kv_api::KeySelector;
@@ -18,11 +18,11 @@ use crate::keys;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KeySelector {
-    /// The key from which the place is counted.
+    /// The reference key.
     pub key: Bytes,
-    /// Whether `key` itself counts as the last key at or before.
+    /// Whether `key` itself counts as the last key less than or equal to it.
     pub or_equal: bool,
-    /// How many keys to go on from there; 1 is the next.
+    /// Distance from that last key; 1 is the next key.
     pub offset: i32,
 }
 
@@ -47,15 +47,15 @@ impl KeySelector {
         KeySelector { key: key.into(), or_equal: false, offset: 1 }
     }
 
-    /// The selector `by` keys further on (back, where it is negative). Saturates.
+    /// The selector moved by `by` keys, backwards where `by` is negative. Saturates.
     #[must_use]
     pub fn plus(mut self, by: i32) -> Self {
         self.offset = self.offset.saturating_add(by);
         self
     }
 
-    /// The same selector with `or_equal` taken into the key, as FoundationDB does before it uses one:
-    /// "less than or equal to k" is "less than the key after k".
+    /// The same selector without `or_equal`: "less than or equal to k" becomes "less than the key after k".
+    /// FoundationDB does this before it resolves a selector.
     #[must_use]
     pub fn without_or_equal(self) -> Self {
         if self.or_equal {

@@ -2,9 +2,8 @@
 
 use std::fmt;
 
-/// What FoundationDB writes where a transaction asked for its versionstamp: the commit version and
-/// the transaction's order in its batch, both big-endian. Unique in a database and monotonic in the
-/// order of serialization.
+/// The versionstamp of a commit, as FoundationDB writes it: the commit version and the transaction's order in its
+/// batch, both big-endian. Unique in a database, and ascending in the order of serialization.
 ///
 /// ```text
 ///   0                       8       10
@@ -16,13 +15,13 @@ use std::fmt;
 pub struct Versionstamp([u8; Versionstamp::LEN]);
 
 impl Versionstamp {
-    /// Its length, in bytes.
+    /// Length in bytes.
     pub const LEN: usize = 10;
 
-    /// What stands in a key or value until the commit: ten `\xff` bytes, as tuple layers have it.
+    /// Placeholder in a key or value until the commit: ten `\xff` bytes, as in FoundationDB's tuple layer.
     pub const PENDING: Versionstamp = Versionstamp([0xff; Versionstamp::LEN]);
 
-    /// The stamp of the transaction that was `order`th in the batch committed at `version`.
+    /// The stamp of transaction number `order` of the batch committed at `version`.
     pub fn new(version: u64, order: u16) -> Self {
         let mut bytes = [0; Self::LEN];
         bytes[..8].copy_from_slice(&version.to_be_bytes());
