@@ -1,11 +1,11 @@
-//! Plays random tapes on an engine for as long as one likes, and compares it with the oracle:
+//! Plays random tapes on an engine for any length of time, and compares the engine with the oracle:
 //!
 //! ```text
 //! cargo run -p conformance --release --example tape -- --engine redb --instructions 10000000
 //! ```
 //!
-//! Prints the seed, what was played and how fast; ends with 1 at the first difference, with the shortest
-//! tape found that still shows it. Time is simulated: pauses end at once.
+//! Prints the seed, the number of instructions and the rate. Exits with 1 at the first difference, and prints the
+//! shortest tape found that still shows it. Time is simulated: pauses end at once.
 
 #[path = "../tests/engines/mod.rs"]
 mod engines;
@@ -30,16 +30,16 @@ struct Arguments {
     /// The engine.
     #[arg(long, value_enum)]
     engine: Engine,
-    /// How many instructions in all, rounded up to whole tapes.
+    /// Number of instructions in all, rounded up to whole tapes.
     #[arg(long, default_value_t = 1_000_000)]
     instructions: u64,
-    /// The seed of the first tape; each has the seed after that of the one before.
+    /// Seed of the first tape. Each next tape has the next seed.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Instructions in a tape.
     #[arg(long, default_value_t = 150, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     length: u64,
-    /// How many tapes are played on one database, which is emptied in between.
+    /// Number of tapes played on one database, which is emptied in between.
     #[arg(long, default_value_t = 200)]
     tapes_of_a_database: u64,
 }
@@ -61,7 +61,7 @@ fn play<H: Harness>(harness: &H, arguments: &Arguments) -> ExitCode {
     let outcome = run_long(harness, run, arguments.tapes_of_a_database, |instructions| {
         played += instructions;
         bar.inc(instructions);
-        // Nobody watches a bar in a log.
+        // A log does not show the bar.
         if bar.is_hidden() && told.elapsed() > Duration::from_secs(60) {
             told = Instant::now();
             println!("{played} instructions, {:.0}/s", rate(played, began));

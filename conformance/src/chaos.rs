@@ -1,4 +1,4 @@
-//! A database that fails on purpose: what a layer's retry loops are proved with.
+//! A database that fails on purpose, to test the retry loops of layers.
 //!
 //! ```text
 //!                    reads        commit
@@ -11,11 +11,11 @@
 //!   latency            ×            ×
 //! ```
 //!
-//! A [slow](Chaos::slow) database has one fault, which needs no luck: its read versions are too old (1007) after a
-//! number of bytes.
+//! A [slow](Chaos::slow) database has one fault, which is not random: its read versions become too old (1007)
+//! after a number of bytes.
 //!
-//! Faults are drawn from one seed, at rates, or come from a script. A transaction that writes nothing
-//! has no faults at its commit, as on a cluster.
+//! Faults are drawn from one seed at given rates, or come from a script. A transaction that writes nothing has no
+//! faults at its commit, as on a cluster.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -36,7 +36,7 @@ use tokio::sync::watch;
 
 use crate::random::Random;
 
-/// What can go wrong.
+/// A fault of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
     /// 1020: refused.
@@ -49,7 +49,7 @@ pub enum Fault {
     TimedOutCommitted,
     /// 1031 for a commit that did not.
     TimedOutNotCommitted,
-    /// 2101: refused, and every time again.
+    /// 2101: refused, and refused again at every retry.
     TooLarge,
 }
 
@@ -68,7 +68,7 @@ impl Fault {
     }
 }
 
-/// How often each fault comes, of 1: reads for the first two, commits for the others.
+/// Probability of each fault, from 0 to 1: for each read the first two, for each commit the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rates {
     /// 1007 from a read.
@@ -81,16 +81,16 @@ pub struct Rates {
     pub unknown_committed: f64,
     /// 1021 for a commit that did not.
     pub unknown_not_committed: f64,
-    /// 1031, for one that happened and one that did not alike.
+    /// 1031; half of these commits happened.
     pub timed_out: f64,
     /// A pause before an answer.
     pub latency: f64,
-    /// The longest such pause. Needs a tokio runtime with timers, where the rate is not zero.
+    /// Length of the longest such pause. Needs a tokio runtime with timers, unless the rate is zero.
     pub longest: Duration,
 }
 
 impl Rates {
-    /// Every retryable fault this often.
+    /// The rates at which every retryable fault has this probability.
     pub fn retryable(rate: f64) -> Self {
         Rates {
             too_old: rate,
@@ -152,19 +152,19 @@ pub struct Chaos<D> {
 }
 
 impl<D: Database> Chaos<D> {
-    /// Faults at these rates, drawn from `seed`. At [`Rates::default`], none.
+    /// Faults at these rates, drawn from `seed`. [`Rates::default`] has none.
     pub fn new(inner: D, seed: u64, rates: Rates) -> Self {
         Chaos { inner, plan: Arc::new(Mutex::new(Plan::Seeded { random: Random::new(seed), rates })), window: None }
     }
 
-    /// One entry for each commit of a transaction that writes; `None`, and the end of the script, let
-    /// it pass.
+    /// Takes one entry for each commit of a transaction that writes. `None` lets the commit pass, and so does the
+    /// end of the script.
     pub fn scripted(inner: D, faults: impl IntoIterator<Item = Option<Fault>>) -> Self {
         Chaos { inner, plan: Arc::new(Mutex::new(Plan::Script(faults.into_iter().collect()))), window: None }
     }
 
-    /// A store so slow that a read version grows too old while a transaction reads ranges and writes of this many
-    /// bytes: the range that passes them fails, or the commit.
+    /// A store so slow that a read version becomes too old once a transaction has read in ranges and written this
+    /// many bytes: the range read that passes the limit fails, or the commit.
     pub fn slow(inner: D, window: usize) -> Self {
         Chaos { window: Some(window), ..Chaos::scripted(inner, []) }
     }
@@ -202,16 +202,16 @@ impl<D: Database> Database for Chaos<D> {
     }
 }
 
-/// What a transaction is in between two resets.
+/// State of a transaction since its last reset.
 #[derive(Debug)]
 struct Attempt {
     wrote: bool,
     /// Bytes read and written.
     bytes: usize,
-    /// What every operation answers after a fault, until a reset.
+    /// Error of every operation after a fault, until a reset.
     failed: Option<Error>,
-    /// Tells watches and versionstamps of a commit that failed on purpose: the inner transaction knows
-    /// nothing of it.
+    /// Fails watches and versionstamps after a commit that failed on purpose: the inner transaction does not know
+    /// about that failure.
     doom: watch::Sender<Option<Error>>,
 }
 
@@ -235,7 +235,7 @@ impl<T: Transaction> ChaosTransaction<T> {
         lock(&self.attempt).failed.clone().map_or(Ok(()), Err)
     }
 
-    /// Draws the fault of a read; a transaction that has failed stays so.
+    /// Draws the fault of a read. A transaction that has failed keeps failing.
     fn before_read(&self) -> Result<()> {
         self.check()?;
         match lock(&self.plan).of_read() {
@@ -262,7 +262,7 @@ impl<T: Transaction> ChaosTransaction<T> {
         attempt.bytes += bytes;
     }
 
-    /// Counts what was read or is committed; fails where that took longer than a read version lives.
+    /// Counts bytes that were read or are committed. Fails once they took longer than a read version lives.
     fn took(&self, bytes: usize) -> Result<()> {
         let mut attempt = lock(&self.attempt);
         attempt.bytes += bytes;
@@ -272,7 +272,7 @@ impl<T: Transaction> ChaosTransaction<T> {
         attempt.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// The outcome of `future`, unless this attempt is doomed first.
+    /// The outcome of `future`, unless this attempt fails on purpose first.
     fn unless_doomed<V, F>(&self, future: F) -> impl Future<Output = Result<V>> + Send + use<T, V, F>
     where
         V: Send,
@@ -286,7 +286,7 @@ impl<T: Transaction> ChaosTransaction<T> {
                         return error;
                     }
                     if doom.changed().await.is_err() {
-                        // The attempt ended well: nothing dooms it any more.
+                        // The attempt ended without a fault.
                         std::future::pending::<()>().await;
                     }
                 }

@@ -1,4 +1,4 @@
-//! How a scenario ends, and how it says what it expects.
+//! The result of a scenario, and assertions for scenarios.
 
 use std::fmt;
 use std::panic::Location;
@@ -6,8 +6,8 @@ use std::panic::Location;
 use bytes::Bytes;
 use kv_api::{Error, KeyValue, Result};
 
-/// The end of a scenario. Expectations panic; an error of the store that nobody expected comes back
-/// here with the place where it surfaced.
+/// Result of a scenario. Expectations panic. An unexpected error of the store is returned with the place where it
+/// surfaced.
 pub type Outcome = Result<(), Failure>;
 
 /// An error of the store that the scenario did not expect.
@@ -29,7 +29,7 @@ impl fmt::Debug for Failure {
     }
 }
 
-/// Expects this error.
+/// Expects this error code.
 #[track_caller]
 pub(crate) fn fails<T: fmt::Debug>(result: Result<T>, code: i32) {
     match result {
@@ -43,7 +43,7 @@ pub(crate) fn some(value: impl AsRef<[u8]>) -> Option<Bytes> {
     Some(Bytes::copy_from_slice(value.as_ref()))
 }
 
-/// Rows as text, so that a failure is read at a glance: `a=1 b=2`.
+/// Rows as readable text for failures: `a=1 b=2`.
 pub(crate) fn show(rows: &[KeyValue]) -> String {
     let rows: Vec<String> =
         rows.iter().map(|row| format!("{}={}", row.key.escape_ascii(), row.value.escape_ascii())).collect();

@@ -1,4 +1,4 @@
-//! What the suite needs from an engine: a database for each scenario, and how time passes there.
+//! What the suite needs from an engine: a database for each scenario, and a way to move its time.
 
 use std::any::Any;
 use std::fmt;
@@ -10,7 +10,7 @@ use kv_api::{AnyDatabase, Database, Prefixed};
 
 use crate::Missing;
 
-/// Opens databases of one engine (or of a wrapper around one) for the suite.
+/// Opens databases of one engine, or of a wrapper around one, for the suite.
 ///
 /// ```
 /// use conformance::{Fixture, Harness};
@@ -30,31 +30,31 @@ use crate::Missing;
 /// # }
 /// ```
 pub trait Harness: Send + Sync + 'static {
-    /// The databases it opens.
+    /// Type of the databases.
     type Database: Database;
 
-    /// The engine's name, for reports.
+    /// Name of the engine, for reports.
     fn engine(&self) -> String;
 
-    /// What the engine needs and this machine does not have: the suite is then skipped, loudly.
+    /// Something that the engine needs and this machine lacks. The suite is then skipped, with a message.
     fn missing(&self) -> Option<Missing> {
         None
     }
 
-    /// A database of which the fixture's subspace is empty and nobody else's.
+    /// A database in which the fixture's subspace is empty and used by nobody else.
     fn open(&self, scenario: &str) -> Fixture<Self::Database>;
 }
 
-/// Who may have keys in a fixture's database.
+/// Who else may have keys in a fixture's database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Keyspace {
-    /// Only the scenario.
+    /// Nobody: the scenario has the database for itself.
     Own,
-    /// Others too, outside the fixture's subspace: a cluster.
+    /// Other clients, outside the fixture's subspace: a cluster.
     Shared,
 }
 
-/// Moves an engine's time forward, so that "five seconds old" needs no five seconds.
+/// Moves an engine's time forward, so that a test of the read window need not wait five seconds.
 pub type Clock = Arc<dyn Fn(Duration) + Send + Sync>;
 
 /// A database opened for one scenario.
@@ -67,13 +67,13 @@ pub struct Fixture<D> {
 }
 
 impl<D: Database> Fixture<D> {
-    /// A database that is the scenario's own.
+    /// A database of the scenario's own.
     pub fn new(database: D) -> Self {
         let subspace = Bytes::from_static(b"suite/");
         Fixture { database, subspace, keyspace: Keyspace::Own, clock: None, keep: Vec::new() }
     }
 
-    /// The database is shared with others, who stay out of this subspace.
+    /// The database is shared with others, who keep out of this subspace.
     #[must_use]
     pub fn shared(mut self, subspace: impl Into<Bytes>) -> Self {
         self.subspace = subspace.into();
@@ -81,27 +81,27 @@ impl<D: Database> Fixture<D> {
         self
     }
 
-    /// The engine's time is moved by hand. Without this, the suite waits for it to pass.
+    /// The engine's time is moved by `clock`. Without it, the suite waits.
     #[must_use]
     pub fn clock(mut self, clock: impl Fn(Duration) + Send + Sync + 'static) -> Self {
         self.clock = Some(Arc::new(clock));
         self
     }
 
-    /// Keeps something alive as long as the database is used: the folder it is in.
+    /// Keeps a value alive as long as the database is used, for example its folder.
     #[must_use]
     pub fn keep(mut self, guard: impl Any + Send + Sync) -> Self {
         self.keep.push(Box::new(guard));
         self
     }
 
-    /// The database. Where the keyspace is shared, its keys are the fixture's only under the subspace.
+    /// The database. In a shared keyspace, only keys under the subspace belong to the fixture.
     pub fn database(&self) -> &D {
         &self.database
     }
 
-    /// The same fixture with a keyspace of its own: where it is shared, the database is seen through the
-    /// subspace. For what has no word for a subspace, and would take a whole store.
+    /// The same fixture with a keyspace of its own: a shared database is seen through the subspace. For code that
+    /// knows nothing of subspaces and expects a whole database.
     #[must_use]
     pub fn alone(self) -> Fixture<AnyDatabase> {
         match self.keyspace {
@@ -115,8 +115,8 @@ impl<D: Database> Fixture<D> {
         }
     }
 
-    /// Lets time pass: on the engine's clock where the harness has one, else in truth. Needs a tokio
-    /// runtime with timers.
+    /// Lets time pass: on the harness's clock where there is one, else by waiting. Needs a tokio runtime with
+    /// timers.
     pub async fn pass(&self, time: Duration) {
         pass(self.clock.as_ref(), time).await;
     }

@@ -1,29 +1,28 @@
-//! The suite that decides what an engine is.
+//! The suite that every engine must pass.
 //!
-//! A scenario is written once, against the traits of `kv-api`, and reaches every engine: the same
-//! list, by count and by name. FoundationDB is the specification, and a scenario claims nothing that
-//! its documentation or its source does not say; where the documentation is silent and engines may
-//! differ, the scenario allows what FoundationDB may do.
+//! A scenario is written once, against the traits of `kv-api`, and runs on every engine. FoundationDB is the
+//! specification: a scenario claims only what its documentation or its source says. Where the documentation is
+//! silent and engines may differ, the scenario allows everything that FoundationDB may do.
 //!
 //! ```text
 //!   an engine's tests/conformance.rs
 //!        │  conformance::suite!(MemHarness)      one #[test] for each scenario
 //!   ┌────▼──────────────────────────────────────────────────────┐
 //!   │ Harness     opens a database for one scenario             │
-//!   │ Space, Tx   a subspace of it, and short ways to speak     │
+//!   │ Space, Tx   a subspace of it, and shorthand for scenarios   │
 //!   │ scenarios/  one file for each clause                      │
 //!   └────┬──────────────────────────────────────────────────────┘
 //!        │  kv_api::AnyDatabase: scenarios are compiled once, here, for all engines
 //!   the engine, or a wrapper around it
 //! ```
 //!
-//! Engines on disk prove more, with one more line: [`durability`](mod@durability).
+//! Engines on disk add the tests of [`durability`](mod@durability), with one more line.
 //!
 //! # Invariants
 //!
-//! * Each scenario gets a fresh subspace and leaves every other key alone; no scenario wipes a store.
-//! * `docs/fdb-semantics.md` maps each clause to its scenarios; a test fails on any drift.
-//! * Nothing here knows `occ` or an engine.
+//! * Each scenario gets a fresh subspace and touches no other key. No scenario wipes a store.
+//! * `docs/fdb-semantics.md` maps each clause to its scenarios. A test fails when page and suite differ.
+//! * This crate depends on neither `occ` nor an engine.
 //!
 //! Sources: FoundationDB 7.3, `ReadYourWrites.actor.cpp`, `WriteMap.cpp`, `NativeAPI.actor.cpp`,
 //! `Atomic.h`, `ThreadSafeTransaction.cpp`, `fdb_c.cpp`, `fdb.options`, `api-c.rst`,
@@ -55,7 +54,7 @@ pub use scenario::{Scenario, block_on, run};
 pub use shrink::shrink;
 pub use space::{Space, Tx};
 
-/// The page for those who write an engine, compiled and run.
+/// The page for authors of engines, compiled and run as a documentation test.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/new-engine.md")]
 pub struct NewEngine;

@@ -1,9 +1,8 @@
-//! The master list: every scenario, by clause. A scenario is in it once; one that is not is dead code,
-//! and the compiler says so.
+//! The list of all scenarios, by clause. A scenario missing here is dead code, which the compiler reports.
 
 use crate::Scenario;
 
-/// Hands the list to another macro of this crate: `(its arguments) "clause" module { names }…`.
+/// Passes the list to another macro of this crate: `(its arguments) "clause" module { names }…`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __scenarios {
@@ -352,8 +351,7 @@ macro_rules! __scenarios {
 
 /// Runs the whole suite against an engine: an ordinary `#[test]` for each scenario.
 ///
-/// Takes an expression that makes the [`Harness`](crate::Harness). Several suites in one file go in
-/// modules of their own.
+/// Takes an expression for the [`Harness`](crate::Harness). Several suites in one file need modules of their own.
 ///
 /// ```ignore
 /// conformance::suite!(MemHarness);
@@ -386,7 +384,7 @@ macro_rules! __tests {
 #[macro_export]
 macro_rules! __list {
     (() $($clause:literal $module:ident { $($name:ident,)* })*) => {
-        /// The rows of `docs/fdb-semantics.md` that the suite proves, in its order.
+        /// The clauses of `docs/fdb-semantics.md` that the suite proves, in the order of the page.
         pub const CLAUSES: &[&str] = &[$($clause),*];
 
         const SCENARIOS: &[Scenario] = &[$($(

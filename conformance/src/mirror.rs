@@ -1,19 +1,18 @@
-//! Two engines driven as one: the first difference between them ends the program, with both answers.
+//! Runs two engines side by side: the first difference between their answers ends the program, and is printed.
 //!
 //! ```text
-//!              caller: speaks A's versions and stamps
+//!              caller: sees A's versions and stamps
 //!                 │
-//!            Mirror<A, B>   B's versions and stamps for A's, learned at each read version and commit
+//!            Mirror<A, B>   translates A's versions and stamps to B's; learns them at each read version and commit
 //!             ┌───┴───┐
 //!             A       B
 //! ```
 //!
-//! What must be the same: values, keys, rows, errors by their code, whether a commit wrote, and when a
-//! watch fires. What may differ: versions, stamps, sizes, estimates, and where the engine ends a batch
-//! whose size is left to it.
+//! Must be equal: values, keys, rows, error codes, whether a commit wrote, and when a watch fires. May differ:
+//! versions, stamps, sizes, estimates, and where a batch of unlimited size ends.
 //!
-//! Both engines must see the same order of events, so a mirror is for one thread of control; its
-//! transactions may interleave as they like.
+//! Both engines must see the same order of events, so a mirror is for one thread. Its transactions may interleave
+//! in any way.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
@@ -28,7 +27,7 @@ use kv_api::{
 
 type Stamp = [u8; Versionstamp::LEN];
 
-/// What of A is what of B.
+/// Translates between A and B.
 #[derive(Debug, Default)]
 struct Pairs {
     versions: BTreeMap<i64, i64>,
@@ -36,18 +35,18 @@ struct Pairs {
 }
 
 impl Pairs {
-    /// B's version for one of A's: where A's is not known, the one that sees the same commits.
+    /// B's version for one of A's. An unknown one becomes the version that sees the same commits.
     fn version(&self, version: i64) -> i64 {
         match self.versions.range(..=version).next_back() {
             Some((&a, &b)) if a == version => b,
-            // Beyond all that is known, as far in the future.
+            // Beyond all known versions: as far in the future as A's.
             Some((&a, &b)) if self.versions.range(version..).next().is_none() => b.saturating_add(version - a),
             Some((_, &b)) => b,
             None => version,
         }
     }
 
-    /// Bytes with every stamp of A replaced by B's.
+    /// Bytes in which every stamp of A is replaced by B's.
     fn bytes(&self, bytes: &[u8]) -> Vec<u8> {
         let mut translated = bytes.to_vec();
         if self.stamps.is_empty() {
@@ -83,7 +82,7 @@ fn differ(what: &str, a: &dyn Debug, b: &dyn Debug) -> ! {
     panic!("the mirrored engines differ: {what}\n  first:  {a:?}\n  second: {b:?}")
 }
 
-/// The value of A, if both have one and `same` holds for them, or both have the same error.
+/// A's value, if both have one and `same` holds for them, or if both have the same error.
 fn agree<T: Debug>(what: &str, a: Result<T>, b: Result<T>, same: impl FnOnce(&T, &T) -> bool) -> Result<T> {
     match (a, b) {
         (Ok(a), Ok(b)) if same(&a, &b) => Ok(a),
@@ -96,7 +95,7 @@ fn agree<T: Debug>(what: &str, a: Result<T>, b: Result<T>, same: impl FnOnce(&T,
 ///
 /// # Panics
 ///
-/// Every operation of it and of its transactions, when the two differ.
+/// Every operation of the mirror and of its transactions panics when the two engines differ.
 #[derive(Clone, Debug)]
 pub struct Mirror<A, B> {
     a: A,
@@ -105,7 +104,7 @@ pub struct Mirror<A, B> {
 }
 
 impl<A: Database, B: Database> Mirror<A, B> {
-    /// Mirrors two databases that hold the same: empty ones, best.
+    /// Mirrors two databases with the same contents; empty ones are best.
     pub fn new(a: A, b: B) -> Self {
         Mirror { a, b, pairs: Arc::default() }
     }
@@ -210,7 +209,7 @@ impl<A: Transaction, B: Transaction> Transaction for MirrorTransaction<A, B> {
         let (pairs, request) = (self.pairs.clone(), request.clone());
         async move {
             let (a, b) = (a.await, b.await);
-            // Where a batch ends is the engine's, and so is whether it met what is wrong beyond that.
+            // The engine decides where a batch ends, and so whether it meets an error beyond that point.
             let left_open = request.limit == 0 || request.target_bytes > 0;
             match (&a, &b) {
                 (Ok(batch), Err(_)) | (Err(_), Ok(batch)) if left_open && batch.more => return a,
@@ -219,12 +218,12 @@ impl<A: Transaction, B: Transaction> Transaction for MirrorTransaction<A, B> {
             let shorter = a.as_ref().map_or(0, |a| a.rows.len()).min(b.as_ref().map_or(0, |b| b.rows.len()));
             let mut batch = agree(&format!("the rows of {request:?}"), a, b, |a, b| {
                 let pairs = lock(&pairs);
-                // A batch may end earlier in one of them, if it says that there is more.
+                // A batch may end earlier in one engine, if it says that there is more.
                 let rest = |batch: &RangeBatch| batch.rows.len() > shorter;
                 let ended = match (rest(a), rest(b)) {
                     (true, _) => b.more,
                     (_, true) => a.more,
-                    // Whether there is more where both ended is not known to one that left it open.
+                    // An engine with an unlimited batch may not know whether there is more.
                     (false, false) => a.more == b.more || left_open,
                 };
                 ended && a.rows.iter().zip(&b.rows).all(|(a, b)| pairs.same_row(a, b))
@@ -298,7 +297,7 @@ impl<A: Transaction, B: Transaction> Transaction for MirrorTransaction<A, B> {
         async move {
             match (a.await, b.await) {
                 (Ok(a), Ok(_)) => Ok(a),
-                // Which error the stamp of a failed commit has is the engine's.
+                // Engines may give different errors for the stamp of a failed commit.
                 (Err(a), Err(_)) => Err(a),
                 (a, b) => differ("the versionstamp", &a, &b),
             }
@@ -308,7 +307,7 @@ impl<A: Transaction, B: Transaction> Transaction for MirrorTransaction<A, B> {
     fn watch(&self, key: &[u8]) -> impl Future<Output = Result<()>> + Send + use<A, B> {
         let (a, b) = (self.a.watch(key), self.b.watch(&self.translate(key)));
         async move {
-            // An engine that never fires where the other does shows as a watch that does not end.
+            // A watch that fires in only one engine shows here as a watch that never ends.
             let (a, b) = tokio::join!(a, b);
             agree("a watch", a, b, |(), ()| true)
         }
@@ -318,7 +317,7 @@ impl<A: Transaction, B: Transaction> Transaction for MirrorTransaction<A, B> {
         let this = self.clone();
         async move {
             let stamps = (this.a.get_versionstamp(), this.b.get_versionstamp());
-            // Under way together: what is done meanwhile is done while both commit.
+            // Both commits are in progress together, so calls made during one are made during both.
             let (a, b) = tokio::join!(this.a.commit(), this.b.commit());
             if a.is_ok() && b.is_ok() {
                 let versions = (this.a.get_committed_version()?, this.b.get_committed_version()?);

@@ -1,13 +1,13 @@
-//! What a suite needs and a machine may not have: it is skipped where nobody overlooks it.
+//! Things that a suite needs and a machine may lack. A skipped suite says so, loudly.
 
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::sync::{Mutex, PoisonError};
 
-/// Names in the environment, separated by commas, of what must not be missing: `fdb`.
+/// Environment variable: names, separated by commas, of things that must not be missing, such as `fdb`.
 pub const REQUIRE: &str = "CONFORMANCE_REQUIRE";
 
-/// Something that this machine does not have, and why that is believed.
+/// Something that this machine lacks, with the reason why we believe so.
 ///
 /// ```
 /// use conformance::Missing;
@@ -22,16 +22,16 @@ pub struct Missing {
 }
 
 impl Missing {
-    /// `name` is what [`REQUIRE`] calls it; `reason` is for a person, and says what would help.
+    /// `name` is the name in [`REQUIRE`]. `reason` is for people, and says what would help.
     pub fn new(name: &'static str, reason: impl Into<String>) -> Self {
         Missing { name, reason: reason.into() }
     }
 
-    /// Says, once in a process for each reason, that tests are skipped: those of `what`.
+    /// Reports, once in a process for each reason, that tests such as `what` are skipped.
     ///
     /// # Panics
     ///
-    /// When the environment says that it must not be missing.
+    /// When [`REQUIRE`] in the environment contains the name.
     pub fn skip(&self, what: &str) {
         static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
         let Missing { name, reason } = self;
@@ -39,7 +39,7 @@ impl Missing {
             assert!(!required.split(',').any(|one| one.trim() == *name), "{what} needs {name} ({REQUIRE}): {reason}");
         }
         if SAID.lock().unwrap_or_else(PoisonError::into_inner).insert(reason.clone()) {
-            // Not `eprintln!`, which the test runner keeps to itself for tests that pass.
+            // `eprintln!` would not do: the test runner captures it for tests that pass.
             let _ = writeln!(std::io::stderr(), "\n*** SKIPPED: {what}, and every test like it: {reason}\n");
         }
     }

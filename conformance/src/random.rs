@@ -1,17 +1,17 @@
-//! A small random generator whose seed is the whole of its state.
+//! A small random generator whose only state is its seed.
 
-/// The number that a variable of the environment gives, or `default`.
+/// The number in an environment variable, or `default`.
 pub(crate) fn number(variable: &str, default: u64) -> u64 {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014). Good
-/// enough to choose instructions, small enough to trust.
+/// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014): good enough to choose
+/// instructions, small enough to trust.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The generator of this seed.
+    /// The generator with this seed.
     pub fn new(seed: u64) -> Self {
         Random(seed)
     }
@@ -27,11 +27,11 @@ impl Random {
 
     /// A number below `bound`; 0 when that is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
-        // The bias of a bound far below 2^64 is of no matter here.
+        // Bounds here are far below 2^64, so the bias does not matter.
         if bound == 0 { 0 } else { self.bits() % bound }
     }
 
-    /// True this often, of 1.
+    /// True with this probability.
     pub fn chance(&mut self, rate: f64) -> bool {
         ((self.bits() >> 11) as f64) < rate * (1_u64 << 53) as f64
     }

@@ -8,11 +8,11 @@ use kv_api::AnyDatabase;
 
 use crate::{Harness, Outcome, Space, scenarios};
 
-/// One statement about every engine: its name is the semantics it pins.
+/// One statement about every engine. Its name says which semantics it pins.
 pub struct Scenario {
     /// Its name, unique in the suite.
     pub name: &'static str,
-    /// The row of `docs/fdb-semantics.md` it belongs to: one of [`CLAUSES`](crate::CLAUSES).
+    /// Row of `docs/fdb-semantics.md` that it belongs to: one of [`CLAUSES`](crate::CLAUSES).
     pub clause: &'static str,
     pub(crate) play: fn(Space) -> Pin<Box<dyn Future<Output = Outcome>>>,
 }
@@ -23,12 +23,11 @@ impl fmt::Debug for Scenario {
     }
 }
 
-/// Runs one scenario on a database of `harness`, to its end.
+/// Runs one scenario on a database of `harness`.
 ///
 /// # Panics
 ///
-/// When the engine does not do what the scenario says, or there is no scenario of that name: this is
-/// what a test calls.
+/// When the engine breaks the scenario, or no scenario has that name. Tests call this function.
 pub fn run<H: Harness>(harness: &H, name: &str) {
     let Some(scenario) = scenarios().iter().find(|scenario| scenario.name == name) else {
         panic!("no scenario is called {name}");
@@ -43,11 +42,11 @@ pub fn run<H: Harness>(harness: &H, name: &str) {
     }
 }
 
-/// Runs a future on this thread, in a tokio runtime with timers: what a scenario runs in.
+/// Runs a future on this thread, in a tokio runtime with timers, as scenarios need it.
 ///
 /// # Panics
 ///
-/// When the system has no runtime to give, and when called within one.
+/// When the runtime cannot be made, or when called inside a runtime.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     match tokio::runtime::Builder::new_current_thread().enable_time().build() {
         Ok(runtime) => runtime.block_on(future),

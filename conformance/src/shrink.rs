@@ -1,14 +1,13 @@
-//! Making a failing sequence of steps short: leaving out ever smaller parts of it.
+//! Shrinks a failing sequence of steps by leaving out smaller and smaller parts of it.
 //!
-//! For this a step must say everything it needs, so that a sequence without some of its steps is one
-//! too. A simple form of delta debugging (Zeller, Hildebrandt: "Simplifying and Isolating
-//! Failure-Inducing Input", 2002).
+//! Each step must be self-contained: a sequence without some of its steps must still be a sequence. This is a
+//! simple form of delta debugging (Zeller, Hildebrandt: "Simplifying and Isolating Failure-Inducing Input", 2002).
 
-/// The shortest sequence found by leaving out steps of `steps` that still `fails`; `steps` itself when
-/// no shorter one does. No single step of the result can be left out.
+/// The shortest sequence found by leaving out steps of `steps` that still `fails`; `steps` itself when there is no
+/// shorter one. No single step of the result can be left out.
 ///
-/// Asks `fails` about twice for each step when none can be left out, and more often the more depends
-/// on each other: at worst as often as the square of their number.
+/// Calls `fails` about twice for each step when none can be left out. The worst case, with many dependencies
+/// between steps, is the square of their number.
 ///
 /// ```
 /// use conformance::shrink;
@@ -29,7 +28,7 @@ pub fn shrink<S: Clone>(mut steps: Vec<S>, fails: impl Fn(&[S]) -> bool) -> Vec<
                 at += part;
             }
         }
-        // What a part that is gone had needed may go now too.
+        // Steps that the removed part needed may now be removable too.
         if part > 1 || steps.len() == before {
             part /= 2;
         }
@@ -50,7 +49,7 @@ mod tests {
 
     #[test]
     fn what_only_a_later_step_needed_goes_with_it() {
-        // Each step needs the one before it, and only the first and the last matter.
+        // Each step needs the one before it. Only the first and the last matter.
         let fails = |steps: &[u32]| steps.contains(&0) && (!steps.contains(&9) || steps.len() == 10);
         assert_eq!(shrink((0..10).collect(), fails), [0]);
     }

@@ -1,5 +1,4 @@
-//! The scenario's view of its database: keys without the subspace, and short ways to say common
-//! things.
+//! A scenario's view of its database: keys without the subspace, and shorthand for common operations.
 
 use std::any::Any;
 use std::future::Future;
@@ -44,12 +43,12 @@ impl Space {
         }
     }
 
-    /// The database, whose keys carry the subspace.
+    /// The database itself, where keys include the subspace.
     pub(crate) fn database(&self) -> &AnyDatabase {
         &self.database
     }
 
-    /// The same subspace of another database: a wrapper around this one.
+    /// The same subspace of another database, such as a wrapper around this one.
     pub(crate) fn on(&self, database: impl Database) -> Space {
         Space { database: AnyDatabase::new(database), ..self.clone() }
     }
@@ -58,14 +57,14 @@ impl Space {
         self.keyspace
     }
 
-    /// The limits, the subspace taken off the longest key.
+    /// The limits, with the longest key shortened by the subspace.
     pub(crate) fn limits(&self) -> Limits {
         let mut limits = self.database.limits();
         limits.key_bytes -= self.subspace.len();
         limits
     }
 
-    /// The whole key, for what speaks to the database itself.
+    /// The whole key, for calls to the database itself.
     pub(crate) fn key(&self, key: impl AsRef<[u8]>) -> Bytes {
         [&self.subspace, key.as_ref()].concat().into()
     }
@@ -79,7 +78,7 @@ impl Space {
         }
     }
 
-    /// Commits these rows; the version at which they are there.
+    /// Commits these rows. Returns the commit version.
     pub(crate) async fn put(&self, rows: &[(&str, &str)]) -> Result<i64> {
         self.write(|tx| {
             for (key, value) in rows {
@@ -89,8 +88,8 @@ impl Space {
         .await
     }
 
-    /// Commits these writes, again and again until they are in: the common preparation of a scenario
-    /// must not fail for what it does not test. The version of the commit.
+    /// Commits these writes, and retries until they are in: preparations must not fail a scenario that tests
+    /// something else. Returns the commit version.
     pub(crate) async fn write(&self, writes: impl Fn(&Tx)) -> Result<i64> {
         let tx = self.tx();
         loop {
@@ -125,8 +124,8 @@ impl Space {
         pass(self.clock.as_ref(), time).await;
     }
 
-    /// Makes every version of now too old to be read, with a commit after it as a cluster needs one
-    /// to move its window on.
+    /// Makes every version so far too old to be read. Commits afterwards, since a cluster moves its window only
+    /// with a commit.
     pub(crate) async fn outlive_the_window(&self) -> Result<()> {
         let window = self.limits().read_window;
         for _ in 0..2 {
@@ -137,8 +136,8 @@ impl Space {
         Ok(())
     }
 
-    /// Which of the keys in `candidates` (one letter each) make a transaction fail with 1020 when
-    /// someone else writes them after its `reads`. The rows of `seed` are there before, each time.
+    /// Those keys in `candidates` (one letter each) whose writes by another transaction make a transaction with
+    /// these `reads` fail with 1020. The rows of `seed` are written before each try.
     pub(crate) async fn conflicts(
         &self,
         seed: &[(&str, &str)],
@@ -166,8 +165,8 @@ impl Space {
         Ok(conflicting)
     }
 
-    /// Which of the keys in `candidates` make a transaction that read them fail with 1020 when
-    /// another commits `writes`. The rows of `seed` are there before, each time.
+    /// Those keys in `candidates` whose readers fail with 1020 when another transaction commits `writes`. The rows
+    /// of `seed` are written before each try.
     pub(crate) async fn conflicts_of_writes(
         &self,
         seed: &[(&str, &str)],
@@ -196,8 +195,7 @@ impl Space {
         Ok(conflicting)
     }
 
-    /// Runs `work` on this many real threads and gives back their results, in the order of their
-    /// numbers.
+    /// Runs `work` on this many real threads. Returns their results in the order of their numbers.
     pub(crate) fn threads<T, F>(&self, count: usize, work: impl Fn(Space, usize) -> F + Send + Sync) -> Result<Vec<T>>
     where
         T: Send,
@@ -254,7 +252,7 @@ impl Tx {
         self.raw.get(&self.key(key), Read::Snapshot)
     }
 
-    /// The key a selector names, without the subspace where it is inside.
+    /// The key that a selector resolves to, without the subspace where it is inside.
     pub(crate) fn get_key(&self, selector: &KeySelector, read: Read) -> BoxFuture<Result<Bytes>> {
         let key = self.raw.get_key(&self.selector(selector), read);
         let subspace = self.subspace.clone();
@@ -279,9 +277,9 @@ impl Tx {
         self.rows_by(request, Read::Serializable).await
     }
 
-    /// A range as text: the first batch where the request bounds one, else all of them, since the engine
-    /// then ends a batch where it likes. (FoundationDB's client ends one where it knows the next rows less
-    /// well than those before: between own writes, say.)
+    /// A range as text. Reads the first batch where the request limits it, else all batches, since an engine may
+    /// end a batch anywhere. (FoundationDB's client ends one where it knows less about the next rows than about
+    /// those before, for example between own writes.)
     pub(crate) async fn rows_by(&self, request: RangeRequest, read: Read) -> Result<String> {
         let bounded = request.limit > 0 || request.target_bytes > 0;
         let mut rows = Vec::new();
@@ -306,12 +304,12 @@ impl Tx {
         self.raw.clear_range(&self.key(begin), &self.key(end));
     }
 
-    /// An atomic operation that is not versionstamped by key.
+    /// An atomic operation, except a versionstamped key.
     pub(crate) fn atomic(&self, mutation: MutationType, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) {
         self.raw.atomic_op(mutation, self.key(key), operand.as_ref());
     }
 
-    /// Sets `before`, the stamp, `after` to `value`.
+    /// Sets the key made of `before`, the stamp and `after` to `value`.
     pub(crate) fn set_stamped_key(&self, before: impl AsRef<[u8]>, after: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
         let mut key = self.key(before);
         let offset = key.len() as u32;
@@ -321,12 +319,12 @@ impl Tx {
         self.raw.atomic_op(MutationType::SetVersionstampedKey, &key, value.as_ref());
     }
 
-    /// A versionstamped key as it is given: subspace, offset and all.
+    /// Sets a versionstamped key as given, with subspace and offset.
     pub(crate) fn raw_stamped_key(&self, key: &[u8], value: impl AsRef<[u8]>) {
         self.raw.atomic_op(MutationType::SetVersionstampedKey, key, value.as_ref());
     }
 
-    /// Sets `key` to `before`, the stamp, `after`.
+    /// Sets `key` to `before`, the stamp and `after`.
     pub(crate) fn set_stamped_value(&self, key: impl AsRef<[u8]>, before: impl AsRef<[u8]>, after: impl AsRef<[u8]>) {
         let operand = stamped_operand(before, after);
         self.raw.atomic_op(MutationType::SetVersionstampedValue, self.key(key), &operand);
@@ -385,7 +383,7 @@ impl Tx {
     }
 }
 
-/// The operand of a versionstamped value: `before`, room for the stamp, `after`, and the offset.
+/// Operand of a versionstamped value: `before`, room for the stamp, `after`, and the offset.
 pub(crate) fn stamped_operand(before: impl AsRef<[u8]>, after: impl AsRef<[u8]>) -> Vec<u8> {
     let (before, after) = (before.as_ref(), after.as_ref());
     [before, Versionstamp::PENDING.as_bytes(), after, &(before.len() as u32).to_le_bytes()].concat()

@@ -1,4 +1,4 @@
-//! Harnesses around a harness: the wrappers of `kv-api` and of this crate pass the whole suite too.
+//! Harnesses around a harness: the wrappers of `kv-api` and of this crate also pass the whole suite.
 //!
 //! ```ignore
 //! mod prefixed {
@@ -29,7 +29,7 @@ impl<H: Harness> Harness for Under<H> {
 
     fn open(&self, scenario: &str) -> Fixture<Self::Database> {
         let fixture = self.0.open(scenario);
-        // Within what may be a shared keyspace, and next to the largest byte a prefix can end with.
+        // Inside a keyspace that may be shared, and with the largest byte that a prefix can end with.
         let prefix = [&fixture.subspace, b"under\xfe".as_slice()].concat();
         let mut fixture = fixture.map(|database| Prefixed::new(database, prefix));
         fixture.keyspace = crate::Keyspace::Own;
@@ -97,8 +97,7 @@ impl<H: Harness> Harness for Calm<H> {
     }
 }
 
-/// Two engines as one: [`Mirror`]. Its scenarios are those of one thread of control:
-/// [`run_on_one_thread`].
+/// Two engines as one: [`Mirror`]. It runs the scenarios of [`run_on_one_thread`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mirrored<H, I>(pub H, pub I);
 
@@ -130,7 +129,7 @@ impl<H: Harness, I: Harness> Harness for Mirrored<H, I> {
     }
 }
 
-/// Runs every scenario that has one thread of control: what a [`Mirror`] can be asked.
+/// Runs every scenario that uses one thread: a [`Mirror`] supports no more.
 ///
 /// # Panics
 ///
@@ -141,7 +140,7 @@ pub fn run_on_one_thread<H: Harness>(harness: &H) {
     }
 }
 
-/// The scenarios in which threads race each other.
+/// The scenarios in which threads race.
 const MANY_THREADS: &[&str] = &[
     "a_large_transaction_is_all_there_or_not_at_all",
     "counting_on_many_threads_loses_nothing",

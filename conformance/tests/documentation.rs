@@ -1,11 +1,11 @@
-//! `docs/fdb-semantics.md` and the suite say the same.
+//! Checks that `docs/fdb-semantics.md` and the suite agree.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use conformance::{CLAUSES, scenarios};
 
-/// A clause of the page: its scenarios, and whether it says that it is proved elsewhere.
+/// A clause of the page: its scenarios, and whether it refers to a proof elsewhere.
 #[derive(Debug, Default)]
 struct Clause {
     scenarios: Vec<String>,

@@ -1,5 +1,4 @@
-//! The durability tests' own test: an engine in one file, which passes, and three that are wrong on
-//! purpose, which are caught.
+//! Tests of the durability tests: a small engine in one file passes, and three faulty versions of it are caught.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -19,16 +18,16 @@ use occ::{KeyRange, OccDatabase};
 
 type Rows = BTreeMap<Bytes, Bytes>;
 
-/// What a log does wrong.
+/// Number of the fault of a log: none.
 const SOUND: u8 = 0;
-/// Batches are written when the next one comes: a sync has nothing to sync.
+/// A batch is written when the next one comes, so a sync misses it.
 const LATE: u8 = 1;
-/// A batch whose end is missing is taken for a shorter one.
+/// A batch whose end is missing counts as a shorter batch.
 const TORN: u8 = 2;
-/// What was written is not checked when it is read.
+/// Batches are not checked when they are read.
 const UNCHECKED: u8 = 3;
 
-/// A log of batches, and what they come to. One batch in the file:
+/// A log of batches, and the rows that result from them. One batch in the file:
 ///
 /// ```text
 ///   length, 4 │ CRC-32, 4 │ changes: kind, 1 │ two strings, each with its length before it
@@ -59,7 +58,7 @@ fn encode(batch: &Batch) -> Vec<u8> {
     [&(changes.len() as u32).to_be_bytes(), &crc32fast::hash(&changes).to_be_bytes(), changes.as_slice()].concat()
 }
 
-/// The changes of a batch, up to one that is not whole.
+/// The changes of a batch, up to the first incomplete one.
 fn decode(mut changes: &[u8]) -> Batch {
     fn text(changes: &mut &[u8]) -> Option<Bytes> {
         let (length, rest) = changes.split_first_chunk::<4>()?;
@@ -82,7 +81,7 @@ fn decode(mut changes: &[u8]) -> Batch {
 }
 
 impl<const WRONG: u8> Log<WRONG> {
-    /// Reads batches up to the first that is not whole: what a kill may leave of the last one.
+    /// Reads batches up to the first incomplete one: a kill may cut off the last batch.
     fn read(mut log: &[u8]) -> Rows {
         let mut rows = Rows::new();
         while let Some((head, rest)) = log.split_first_chunk::<8>() {
@@ -112,7 +111,7 @@ impl<const WRONG: u8> DiskStore for Log<WRONG> {
             _ => Err(cause),
         });
         let rows = Self::read(&log.map_err(failed)?);
-        // Begun anew, beside the old one, so that no batch comes behind a broken one.
+        // A new file beside the old one, so that no batch follows a broken one.
         let mut file = File::create(&new).map_err(failed)?;
         file.write_all(&encode(&Batch::of_rows(0, rows.clone()))).map_err(failed)?;
         file.sync_all().map_err(failed)?;
@@ -250,7 +249,7 @@ mod unchecked {
     }
 }
 
-/// What the folder of such an engine does besides: see `disk`.
+/// The rest of such a folder's behaviour comes from `disk`.
 #[test]
 fn a_durability_that_the_engine_does_not_have_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");

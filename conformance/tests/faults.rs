@@ -1,6 +1,6 @@
-//! The suite's own test: engines that are wrong on purpose are caught, every time, and how fast.
+//! Tests of the suite: faulty engines are caught, every time, and by what.
 //!
-//! Some faults are planted in `occ` (its feature `faults`), some are a store that breaks its contract.
+//! Some faults are planted in `occ` (its feature `faults`), others are in a store that breaks its contract.
 
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,17 +16,17 @@ use occ::{Fault, OccBuilder, OccDatabase, Point, ShiftedClock};
 
 type Rows = std::collections::BTreeMap<Bytes, Bytes>;
 
-/// What a store does wrong.
+/// Fault of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Broken {
     Nothing,
-    /// Snapshots see what is written after them: the before-images are lost.
+    /// Snapshots see later writes: the before-images are lost.
     Snapshots,
-    /// The last change of a batch of several is not applied.
+    /// The last of several changes in a batch is not applied.
     Batches,
 }
 
-/// A sorted map, whose synced state is kept beside it: what a crash would leave.
+/// A sorted map with a copy of its synced state, which a crash leaves.
 #[derive(Clone, Debug)]
 struct Fragile {
     broken: Broken,
@@ -43,7 +43,7 @@ impl Fragile {
         Fragile { broken, head: Arc::default(), synced: Arc::default() }
     }
 
-    /// The power goes: everything since the last sync is forgotten.
+    /// A power loss: everything since the last sync is gone.
     fn crash(&self) -> Self {
         let survived = locked(&self.synced).clone();
         Fragile {
@@ -116,7 +116,7 @@ impl View for FragileView {
     }
 }
 
-/// An engine that is wrong in one way, or in none.
+/// An engine with one fault or none.
 #[derive(Clone, Copy)]
 struct Faulty {
     store: Broken,
@@ -146,7 +146,7 @@ impl Harness for Faulty {
     }
 }
 
-/// What finds a fault, in the order in which it is asked.
+/// The name of the first check that finds a fault.
 fn first_to_notice(engine: Faulty) -> Option<String> {
     for scenario in conformance::scenarios() {
         if catch_unwind(AssertUnwindSafe(|| conformance::run(&engine, scenario.name))).is_err() {
@@ -162,7 +162,7 @@ fn first_to_notice(engine: Faulty) -> Option<String> {
     check(&history).err().map(|anomaly| format!("the checker of histories: {anomaly}"))
 }
 
-/// A write that was acknowledged and is not there after a crash.
+/// Whether an acknowledged write is gone after a crash.
 fn forgets_after_a_crash(engine: Faulty) -> bool {
     let store = Fragile::new(engine.store);
     let database = engine.database(store.clone(), ShiftedClock::new());
@@ -178,7 +178,7 @@ fn forgets_after_a_crash(engine: Faulty) -> bool {
 
 #[test]
 fn planted_faults_are_caught() {
-    // Panics are what is expected here: thousands of lines of them help nobody.
+    // Panics are expected here, and thousands of messages help nobody.
     std::panic::set_hook(Box::new(|_| {}));
     let faults = [
         Faulty { store: Broken::Nothing, occ: Some(Fault::ConflictRangesDropped) },
@@ -223,7 +223,7 @@ fn a_missing_sync_loses_what_was_acknowledged() {
     assert!(!forgets_after_a_crash(Faulty { store: Broken::Nothing, occ: None }));
 }
 
-/// What a crash at each point of a commit leaves of it.
+/// Checks what a crash at each point of a commit leaves.
 #[test]
 fn points_are_reached_in_order_and_say_what_a_crash_leaves() {
     let store = Fragile::new(Broken::Nothing);

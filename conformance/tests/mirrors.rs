@@ -1,5 +1,4 @@
-//! Engines of different kinds, driven as one: they agree on everything that one thread can ask, and on
-//! the tape.
+//! Mirrored engines of different kinds: they agree on the suite's scenarios for one thread, and on the tape.
 
 mod engines;
 

@@ -1,5 +1,4 @@
-//! Recorded tapes come back as they were, are answered alike by engines that are alike, and show every
-//! answer that is not.
+//! Recorded tapes survive their text form, engines of one kind answer them alike, and every wrong answer is shown.
 
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use occ::{Fault, ManualClock, OccBuilder};
 
 const LENGTH: usize = 150;
 
-/// The recording of `seed` on the engine in memory.
+/// A recording of `seed` on the engine in memory.
 fn recorded(seed: u64) -> Recording {
     let database = Prefixed::new(MemDatabase::new(), "tape/");
     match block_on(record(&database, "engine-mem", "here", seed, LENGTH)) {
@@ -22,7 +21,7 @@ fn recorded(seed: u64) -> Recording {
     }
 }
 
-/// An engine whose versions are others, and whose tapes have neighbours on both sides.
+/// An engine with other versions, and with neighbours on both sides of its tapes.
 fn elsewhere() -> Prefixed<MemDatabase> {
     let clock = ManualClock::new();
     clock.advance(Duration::from_secs(1_000_000));
@@ -75,7 +74,7 @@ fn recordings_have_every_kind_of_action_and_answer() {
             });
         }
     }
-    // All of a tape's but the watches.
+    // All actions of a tape except watches.
     assert_eq!(actions.len(), 22, "{actions:?}");
     let missing: Vec<_> = [
         "Nothing",

@@ -1,4 +1,4 @@
-//! The process that is killed: how a test starts one and hears of it, and what it does.
+//! The process that is killed: how a test starts it and reads its output, and what it does.
 
 use std::io::{BufRead, BufReader, Lines};
 use std::path::{Path, PathBuf};
@@ -11,24 +11,24 @@ use super::damage;
 use super::{DiskHarness, Point};
 use crate::scenario::block_on;
 
-/// What a child is to do; without it, the test named `child` does nothing.
+/// Environment variable with the child's task. Without it, the test named `child` does nothing.
 const PLAN: &str = "COUCH_LAYER_DURABILITY_PLAN";
 const FOLDER: &str = "COUCH_LAYER_DURABILITY_FOLDER";
 
-/// Before each line for the parent, and after it: what is cut off by the kill was not said.
+/// Marks the beginning and end of each line for the parent: a line that the kill cut off does not count.
 const SAYS: &str = "the child says: ";
 const END: &str = " .";
 
-/// What a child does in its folder, until it is ended.
+/// Task of a child in its folder, until it is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Plan {
-    /// Commits, by so many writers. `run` tells this child's commits from those of others.
+    /// Commits with several writers. `run` tells the commits of this child from those of others.
     Write { run: usize, writers: usize },
-    /// The same, until the `nth` commit is at `point`.
+    /// The same, until commit number `nth` reaches `point`.
     Stop { run: usize, writers: usize, point: Point, nth: usize },
-    /// Writes many rows and clears them, again and again.
+    /// Writes many rows and clears them, repeatedly.
     Clear { run: usize },
-    /// Damages files and looks what becomes of them.
+    /// Damages files and checks the effects.
     Damage,
 }
 
@@ -58,18 +58,18 @@ impl Plan {
     }
 }
 
-/// What a child says.
+/// A message from a child.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Said {
     /// It is about to open the folder.
     Opening,
-    /// It has.
+    /// It has opened the folder.
     Opened,
-    /// It is about to commit this.
+    /// It is about to make this commit.
     Begun(String),
-    /// That was acknowledged, at this version.
+    /// This commit was acknowledged, at this version.
     Acknowledged(String, i64),
-    /// Something for the test's output.
+    /// A line for the test's output.
     Note(String),
 }
 
@@ -103,23 +103,23 @@ impl Said {
     }
 }
 
-/// A child, as its parent sees it. Ends with this handle.
+/// A child process, which ends with this handle.
 pub(super) struct Process {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Process {
-    /// Starts one. `module` is where the tests are, as `module_path!()` has it.
+    /// Starts one. `module` is the module of the tests, from `module_path!()`.
     pub(super) fn start(module: &str, plan: Plan, folder: &Path) -> Self {
-        // The first of a module's path is the test binary's own name, which libtest leaves out.
+        // libtest leaves out the first part of a module's path, the name of the test binary.
         let test = module.split_once("::").map_or("child".to_owned(), |(_, inner)| format!("{inner}::child"));
         let spawned = std::env::current_exe().and_then(|program| {
             Command::new(program)
                 .args(["--exact", &test, "--nocapture", "--test-threads=1"])
                 .env(PLAN, plan.encode())
                 .env(FOLDER, folder)
-                // Where a core of it, if this user wants any, goes with the test.
+                // A core dump, if this user has them enabled, is deleted with the test's folder.
                 .current_dir(folder.parent().unwrap_or(folder))
                 .stdout(Stdio::piped())
                 .spawn()
@@ -134,13 +134,13 @@ impl Process {
         }
     }
 
-    /// Ends it at once. What it said before is still to be heard.
+    /// Kills it. What it said before can still be read.
     pub(super) fn kill(&mut self) {
-        // It fails for one that has ended already, which the test finds out by what was said.
+        // Fails for a child that has already ended. The test finds that out from the output.
         let _ = self.child.kill();
     }
 
-    /// How it ended. To be asked once there is nothing more to hear.
+    /// Exit status. Read all messages first.
     pub(super) fn ended(mut self) -> ExitStatus {
         match self.child.wait() {
             Ok(status) => status,
@@ -169,7 +169,7 @@ impl Drop for Process {
     }
 }
 
-/// The child's side. Does nothing in a process that no test of this module has started.
+/// The child's side. Does nothing in a process that no test of this module started.
 pub fn child<H: DiskHarness>(harness: &H) {
     let Ok(plan) = std::env::var(PLAN) else { return };
     let folder = PathBuf::from(std::env::var_os(FOLDER).unwrap_or_default());
@@ -187,7 +187,7 @@ pub fn child<H: DiskHarness>(harness: &H) {
                     }
                 }),
             );
-            // Nothing to stop at: the parent hears of no commit.
+            // The engine has no such points: the parent reads of no commit.
             let Some(opened) = opened else { return };
             opened
         }
@@ -208,7 +208,7 @@ pub fn child<H: DiskHarness>(harness: &H) {
     }
 }
 
-/// Commits, and says so.
+/// Commits, and reports it.
 pub(super) fn commit<D: Database>(database: &D, change: impl FnOnce(&D::Transaction)) -> Result<i64> {
     let transaction = database.begin()?;
     change(&transaction);
@@ -223,12 +223,12 @@ fn tell<D: Database>(database: &D, name: &str, change: impl FnOnce(&D::Transacti
     Ok(())
 }
 
-/// The value that the `count`th commit of a writer has: large ones now and then.
+/// Value of a writer's commit number `count`. Some values are large.
 pub(super) fn value(count: usize) -> Vec<u8> {
     vec![count as u8; if count % 7 == 3 { 50_000 } else { 50 }]
 }
 
-/// Each commit sets two keys, moves a third along, and counts.
+/// Each commit sets two keys, moves a third one, and counts.
 fn write<D: Database>(database: &D, run: usize, writers: usize) -> Result<()> {
     std::thread::scope(|scope| {
         let threads = (0..writers).map(|writer| {
@@ -253,12 +253,11 @@ fn write<D: Database>(database: &D, run: usize, writers: usize) -> Result<()> {
     })
 }
 
-/// So many commits of so many rows come before a clear of all of them: more rows than a store likes to
-/// clear at once.
+/// Number of commits before a clear of all their rows. A store should not like to clear so many rows at once.
 pub(super) const FILLS: usize = 6;
 pub(super) const ROWS: usize = 1_000;
 
-/// So many commits follow the clear, each with a row in the range that was cleared.
+/// Number of commits after the clear, each with a row in the cleared range.
 pub(super) const AFTER: usize = 20;
 
 fn clear<D: Database>(database: &D, run: usize) -> Result<()> {
@@ -279,7 +278,7 @@ fn clear<D: Database>(database: &D, run: usize) -> Result<()> {
         })?;
         for after in 0..AFTER {
             tell(database, &format!("{of}/then/{after:03}"), |tx| {
-                // All over the range, from its front, where a purge begins.
+                // Spread over the range, from its front, where the purge begins.
                 let (fill, row) = (after % FILLS, after * 40 + 1);
                 tx.set(format!("rows/{of}/{fill:03}/{row:04}").as_bytes(), b"of after");
                 tx.set(format!("done/{of}/then/{after:03}").as_bytes(), b"");

@@ -1,4 +1,4 @@
-//! Files that are damaged, and data that is older than it should be.
+//! Damaged files, and data that is older than it should be.
 
 use std::fmt;
 use std::fs;
@@ -14,21 +14,21 @@ use super::child::{Plan, Process, Said, commit};
 use super::folder::{self, Rows, copy, copy_in_use, done, files, remove, rows, temporary};
 use crate::random::{Random, number};
 
-/// How many times each of two folders is damaged, unless `CONFORMANCE_DAMAGE` says otherwise.
+/// Number of times each of two folders is damaged, unless `CONFORMANCE_DAMAGE` says otherwise.
 const TRIALS: u64 = 30;
 
-/// Commits before the damage.
+/// Number of commits before the damage.
 const COMMITS: usize = 60;
 
-/// Bits and bytes are flipped and tails cut off, one at a time and so many times, in every file of a
-/// database that was closed and of one that was killed. Each time it is an error, or does no harm: never a panic, never a
-/// word from the panic hook, never a part of the data or an older state that passes for the data.
+/// Flips bits and bytes and cuts off tails, one at a time, in every file of a database that was closed and of one
+/// that was killed. Each time the result is an error, or no harm: never a panic, never a message from the panic
+/// hook, never a part of the data or an older state in place of the data.
 ///
-/// In a process of its own, since the panic hook belongs to the whole process.
+/// Runs in a process of its own, since the panic hook belongs to the whole process.
 ///
 /// # Panics
 ///
-/// When damage does harm unnoticed, or an error says too little.
+/// When damage goes unnoticed, or an error says too little.
 pub fn damaged_files<H: DiskHarness>(harness: &H, module: &str) {
     let folder = temporary();
     let mut process = Process::start(module, Plan::Damage, folder.path());
@@ -41,12 +41,12 @@ pub fn damaged_files<H: DiskHarness>(harness: &H, module: &str) {
     assert!(status.success(), "{}: damage did harm: {status}", harness.engine());
 }
 
-/// The data is put back to an older state, behind the engine's back: it is refused, and opens again
-/// once the newer data is back.
+/// Replaces the data by an older copy while the engine is closed. The engine refuses to open, and opens again once
+/// the newer data is back.
 ///
 /// # Panics
 ///
-/// When the older state is taken for the data.
+/// When the engine accepts the older state.
 pub fn a_copy_that_is_older<H: DiskHarness>(harness: &H) {
     let folder = temporary();
     let path = folder.path().join("db");
@@ -57,7 +57,7 @@ pub fn a_copy_that_is_older<H: DiskHarness>(harness: &H) {
             panic!("cannot write: {error}");
         }
         drop(database);
-        // Whatever the engine does as it closes is over when it can be opened again.
+        // Opening again waits until the engine has finished closing.
         drop(opened(harness, &path));
         copy(&path.join(harness.data()), kept);
     };
@@ -86,7 +86,7 @@ fn opened<H: DiskHarness>(harness: &H, path: &Path) -> H::Database {
     folder::open(harness, path).unwrap_or_else(|error| panic!("{} does not open: {error}", harness.engine()))
 }
 
-/// The engine says that the data is older than what was acknowledged.
+/// Whether the engine says that the data is older than what was acknowledged.
 fn is_older(error: &Error) -> bool {
     error.context().is_some_and(|context| context.contains("older than what was acknowledged"))
 }
@@ -94,15 +94,14 @@ fn is_older(error: &Error) -> bool {
 /// One piece of damage.
 #[derive(Clone, Copy, Debug)]
 enum Damage {
-    /// These bits of the byte at this place are turned over.
+    /// Flips these bits of one byte.
     Flip { at: usize, bits: u8 },
-    /// The file ends here.
+    /// Truncates the file.
     Cut { at: usize },
 }
 
 impl Damage {
-    /// To a file of these bytes. Mostly where there is something, behind its last byte that is not zero
-    /// now and then.
+    /// A random damage for a file of these bytes: usually before its trailing zeros, sometimes in them.
     fn choose(bytes: &[u8], random: &mut Random) -> Self {
         let length = if random.below(8) == 0 { bytes.len() } else { used(bytes) };
         let at = random.below(length as u64) as usize;
@@ -121,12 +120,12 @@ impl Damage {
     }
 }
 
-/// The length without the zeros at the end; 1 for a file of nothing else.
+/// Length without the zeros at the end; 1 for a file of zeros only.
 fn used(bytes: &[u8]) -> usize {
     bytes.iter().rposition(|&byte| byte != 0).unwrap_or(0) + 1
 }
 
-/// What came of it.
+/// Counts of the results.
 #[derive(Debug, Default)]
 struct Tally {
     flips: usize,
@@ -180,8 +179,8 @@ pub(super) fn child<H: DiskHarness>(harness: &H, folder: &Path, note: impl Fn(St
     assert_eq!(panics.load(Ordering::SeqCst), 0, "the panic hook was called");
 }
 
-/// Writes a database: one that is closed, and a copy of it from before, as a kill would leave it. Its
-/// states after each commit, the last one last.
+/// Writes a database that is then closed, and a copy from before, as a kill would leave it. Returns the states
+/// after each commit, in order.
 fn write<H: DiskHarness>(harness: &H, closed: &Path, killed: &Path, random: &mut Random) -> Vec<Rows> {
     let mut states = vec![Rows::new()];
     let mut state = Rows::new();
@@ -202,10 +201,10 @@ fn write<H: DiskHarness>(harness: &H, closed: &Path, killed: &Path, random: &mut
         state.insert(key, value);
         states.push(state.clone());
     }
-    // The engine's own threads may still be at work.
+    // The engine's own threads may still be writing.
     copy_in_use(closed, killed);
     drop(database);
-    // Whatever the engine does as it closes is over when it can be opened again.
+    // Opening again waits until the engine has finished closing.
     drop(opened(harness, closed));
     states
 }
@@ -217,7 +216,7 @@ fn damage(folder: &Path, random: &mut Random, tally: &mut Tally) -> String {
         .map(|path| (done("read a file", fs::read(&path)), path))
         .filter(|(bytes, _)| !bytes.is_empty())
         .collect();
-    // One file is as good as another, or one byte as another.
+    // Picks a file at random, or a byte at random in all files.
     let of = match random.below(4) {
         0 => random.below(candidates.len() as u64) as usize,
         _ => {
@@ -243,11 +242,11 @@ fn damage(folder: &Path, random: &mut Random, tally: &mut Tally) -> String {
     format!("{chosen:?} in {}", path.strip_prefix(folder).unwrap_or(path).display())
 }
 
-/// Opens what was damaged, and compares it with what it should be.
+/// Opens the damaged folder, and compares it with the expected states.
 fn judge<H: DiskHarness>(harness: &H, damaged: &Path, states: &[Rows], tally: &mut Tally, context: &str) {
     let Some(whole) = states.last() else { return };
     let mut whole = whole.clone();
-    // The second time after a commit: what did no harm to reading does none to writing either.
+    // The second round commits first: damage that does not harm reading must not harm writing either.
     for written in [false, true] {
         let counted = match folder::open(harness, damaged).map(|database| (rows(&database), database)) {
             Err(error) => {

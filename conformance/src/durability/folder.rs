@@ -1,4 +1,4 @@
-//! Folders of a test, and what a database in one holds.
+//! Test folders, and the contents of the databases in them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,18 +15,18 @@ use crate::scenario::block_on;
 
 pub(super) type Rows = BTreeMap<Bytes, Bytes>;
 
-/// A new folder, gone with the handle.
+/// A new folder, deleted with the handle.
 pub(super) fn temporary() -> TempDir {
     done("make a folder", tempfile::tempdir())
 }
 
-/// What the test itself does with files must succeed.
+/// Unwraps the result of a file operation of the test itself.
 pub(super) fn done<T>(what: &str, outcome: io::Result<T>) -> T {
     outcome.unwrap_or_else(|error| panic!("cannot {what}: {error}"))
 }
 
-/// Opens a folder. One that was just closed may be locked a moment longer: a child that another thread of
-/// this process is starting holds all its locks until it has become a program of its own.
+/// Opens a folder. The lock of a folder that was just closed may stay for a moment: a child process that another
+/// thread is starting inherits the lock until it calls exec.
 pub(super) fn open<H: DiskHarness>(harness: &H, folder: &Path) -> Result<H::Database> {
     for _ in 0..200 {
         match harness.open(folder) {
@@ -37,7 +37,7 @@ pub(super) fn open<H: DiskHarness>(harness: &H, folder: &Path) -> Result<H::Data
     harness.open(folder)
 }
 
-/// Copies a file, or a folder with everything in it.
+/// Copies a file or a folder, recursively.
 pub(super) fn copy(from: &Path, to: &Path) {
     if from.is_dir() {
         done("make a folder", fs::create_dir_all(to));
@@ -50,8 +50,8 @@ pub(super) fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Copies a folder whose owner is at work, everything as of one moment: two looks at all of it are the same.
-/// Who never rests fails the test.
+/// Copies a folder that is in use, as of one moment: two reads of the whole folder must be equal. Panics when it
+/// never comes to rest.
 pub(super) fn copy_in_use(from: &Path, to: &Path) {
     for (path, bytes) in still(from) {
         let to = path.strip_prefix(from).map_or_else(|_| to.to_owned(), |path| to.join(path));
@@ -67,7 +67,7 @@ fn still(folder: &Path) -> Contents {
     for _ in 0..1_000 {
         match contents(folder) {
             Ok(found) if before.as_ref() == Some(&found) => return found,
-            // A file may go between being listed and being read.
+            // A file may disappear between listing and reading it.
             found => before = found.ok(),
         }
         thread::sleep(Duration::from_millis(10));
@@ -75,7 +75,7 @@ fn still(folder: &Path) -> Contents {
     panic!("{} goes on to change long after the last commit", folder.display());
 }
 
-/// A folder and what is in it, in order: bytes for files, none for folders.
+/// The entries of a folder, in order: bytes for files, `None` for folders.
 type Contents = Vec<(PathBuf, Option<Vec<u8>>)>;
 
 fn contents(folder: &Path) -> io::Result<Contents> {
@@ -91,7 +91,7 @@ fn contents(folder: &Path) -> io::Result<Contents> {
     Ok(found)
 }
 
-/// Removes a file, or a folder with everything in it.
+/// Removes a file or a folder, recursively.
 pub(super) fn remove(path: &Path) {
     done("remove", if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) });
 }
@@ -107,7 +107,7 @@ pub(super) fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Every row of the user's.
+/// Every row of the user's keyspace.
 pub(super) fn rows<D: Database>(database: &D) -> Result<Rows> {
     let transaction = database.begin()?;
     let request = RangeRequest::keys(Bytes::new(), Bytes::from_static(b"\xff"));

@@ -1,5 +1,5 @@
-//! A disk that fills up: a clear error, and what was acknowledged is there once there is room. On a
-//! small disk in memory, where this user may mount one; else there is nothing to try it on.
+//! A disk that fills up: the error is clear, and everything acknowledged is there once there is room again. Uses a
+//! small tmpfs, and is skipped where this user may not mount one.
 
 use std::path::Path;
 use std::process::Command;
@@ -41,11 +41,11 @@ fn value(at: usize) -> Vec<u8> {
     (0..500).flat_map(|_| random.bits().to_le_bytes()).collect()
 }
 
-/// Writes until the disk is full, makes room, and opens again.
+/// Writes until the disk is full, makes room, and opens the folder again.
 ///
 /// # Panics
 ///
-/// When the error does not say what is wrong, or something acknowledged is lost.
+/// When the error is not clear, or something acknowledged is lost.
 pub fn full_disk<H: DiskHarness>(harness: &H) {
     let folder = temporary();
     let Some(disk) = SmallDisk::mount(folder.path()) else {
@@ -69,7 +69,7 @@ pub fn full_disk<H: DiskHarness>(harness: &H) {
         assert!(acknowledged < 20_000, "the disk does not fill up");
     };
     assert!(is_clear(&error), "{error}");
-    // It goes on saying so, whether or not this one commit is known to have failed.
+    // It keeps saying so, whether or not the failure of this commit is certain.
     let maybe = error.is_maybe_committed();
     for _ in 0..3 {
         match put(&database, acknowledged) {

@@ -1,4 +1,4 @@
-//! Processes that are killed, and what they leave.
+//! Processes that are killed, and what they leave on disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -15,16 +15,16 @@ use crate::random::{Random, number};
 enum Moment {
     /// While it opens the folder.
     Opening,
-    /// When so many of its commits have been acknowledged.
+    /// When this many of its commits have been acknowledged.
     After(usize),
 }
 
-/// What the children of a test have said.
+/// Messages from the children of a test.
 #[derive(Debug, Default)]
 struct Heard {
     acknowledged: BTreeSet<String>,
     newest: i64,
-    /// Begun by the last child, and not acknowledged.
+    /// Commits that the last child began and that were not acknowledged.
     open: BTreeSet<String>,
 }
 
@@ -41,7 +41,7 @@ impl Heard {
         }
     }
 
-    /// Lets a child run until `moment`, kills it, and hears what it still had to say.
+    /// Lets a child run until `moment`, kills it, and reads the rest of its messages.
     fn until(&mut self, moment: Moment, mut process: Process) {
         self.open.clear();
         let mut left = match moment {
@@ -82,7 +82,7 @@ fn all<D: Database>(database: &D) -> Rows {
     rows(database).unwrap_or_else(|error| panic!("cannot read after a kill: {error}"))
 }
 
-/// Random choices, of a seed that is printed.
+/// Random choices from a seed, which is printed.
 fn choices(seed: u64) -> Random {
     let seed = number("CONFORMANCE_SEED", seed);
     println!("seed {seed}");
@@ -95,7 +95,7 @@ fn names(rows: &Rows, prefix: &str) -> BTreeSet<String> {
     keys.filter_map(|key| key.strip_prefix(prefix).map(str::to_owned)).collect()
 }
 
-/// Everything that children of [`Plan::Write`] and [`Plan::Stop`] may leave. What is there of commits.
+/// Checks what children of [`Plan::Write`] and [`Plan::Stop`] may leave. Returns the commits that are there.
 fn check_writes(found: &Rows, heard: &Heard) -> BTreeSet<String> {
     let commits = names(found, "a/");
     assert_eq!(commits, names(found, "b/"), "a commit is there in part");
@@ -103,7 +103,7 @@ fn check_writes(found: &Rows, heard: &Heard) -> BTreeSet<String> {
     assert!(lost.is_empty(), "acknowledged and lost: {lost:?}");
     let never: Vec<_> =
         commits.iter().filter(|name| !heard.acknowledged.contains(*name) && !heard.open.contains(*name)).collect();
-    // What an earlier child left unacknowledged was taken for acknowledged once it had been found.
+    // A commit of an earlier child that was found without acknowledgement has counted as acknowledged since.
     assert!(never.is_empty(), "never begun and there: {never:?}");
     let total = found.get(b"total".as_slice()).map_or(0, |total| {
         u64::from_le_bytes(total.as_ref().try_into().unwrap_or_else(|_| panic!("a total of {} bytes", total.len())))
@@ -122,14 +122,14 @@ fn check_writes(found: &Rows, heard: &Heard) -> BTreeSet<String> {
     commits
 }
 
-/// After a kill: nothing older than what was acknowledged is remembered as synced.
+/// Checks after a kill that the side file is not older than the newest acknowledged commit.
 fn check_remembered<H: DiskHarness>(harness: &H, folder: &Path, heard: &Heard) -> Option<i64> {
     let remembered = harness.remembered(folder)?;
     assert!(remembered >= heard.newest, "remembered {remembered}, acknowledged {}", heard.newest);
     Some(remembered)
 }
 
-/// Writes on, and sees that versions do.
+/// Commits again, and checks that versions rise.
 fn check_that_it_goes_on<D: Database>(database: &D, heard: &mut Heard) {
     match commit(database, |tx| kv_api::Transaction::set(tx, b"on", b"and on")) {
         Ok(version) => {
@@ -140,11 +140,11 @@ fn check_that_it_goes_on<D: Database>(database: &D, heard: &mut Heard) {
     }
 }
 
-/// Four writers are killed: while the folder is opened, and at random moments after.
+/// Kills processes with four writers: while the folder is opened, and at random moments later.
 ///
 /// # Panics
 ///
-/// When something acknowledged is lost, or something is there in part: this is what a test calls.
+/// When something acknowledged is lost, or a commit is there in part. Tests call this function.
 pub fn kills_at_random<H: DiskHarness>(harness: &H, module: &str) {
     let folder = temporary();
     let path = folder.path().join("db");
@@ -153,7 +153,7 @@ pub fn kills_at_random<H: DiskHarness>(harness: &H, module: &str) {
     for run in 0..8 {
         let moment = if run % 4 == 0 { Moment::Opening } else { Moment::After(random.below(150) as usize) };
         heard.until(moment, Process::start(module, Plan::Write { run, writers: 4 }, &path));
-        // A folder that is not there yet has no side file either.
+        // A folder that does not exist yet has no side file either.
         if heard.newest > 0 {
             check_remembered(harness, &path, &heard);
         }
@@ -164,13 +164,13 @@ pub fn kills_at_random<H: DiskHarness>(harness: &H, module: &str) {
     println!("{}: {} commits survived 8 kills", harness.engine(), heard.acknowledged.len());
 }
 
-/// A process ends itself before its batch is applied, after that, and after the batch is synced: at the
-/// first commit of all, and at later ones.
+/// Ends a process before its batch is applied, after that, and after the batch is synced: at its first commit, and
+/// at later ones.
 ///
 /// # Panics
 ///
-/// When something acknowledged is lost, when something is there in part, when a commit is there that
-/// was never applied, or one is not that was synced.
+/// When something acknowledged is lost, when a commit is there in part, when a commit is there that was never
+/// applied, or when a synced one is not.
 pub fn kills_at_points<H: DiskHarness>(harness: &H, module: &str) {
     let mut random = choices(2);
     let (mut kept, mut gone) = (0, 0);
@@ -178,7 +178,7 @@ pub fn kills_at_points<H: DiskHarness>(harness: &H, module: &str) {
         let folder = temporary();
         let path = folder.path().join("db");
         let mut heard = Heard::default();
-        // The last of them with several writers, who share batches.
+        // The last runs have several writers, who share batches.
         for (run, writers) in [1, 1, 1, 1, 4, 4].into_iter().enumerate() {
             let nth = if run == 0 { 1 } else { 1 + random.below(12) as usize };
             heard.open.clear();
@@ -192,7 +192,7 @@ pub fn kills_at_points<H: DiskHarness>(harness: &H, module: &str) {
             if !said_anything && status.success() {
                 return skip(harness, "has no points to stop at");
             }
-            // 101 is what a panic ends a test's process with.
+            // 101 is the exit status after a panic.
             assert!(!status.success() && status.code() != Some(101), "{point:?}: the child ended by itself: {status}");
             let context = format!("{point:?}, commit {nth} of run {run}");
             let remembered = check_remembered(harness, &path, &heard);
@@ -203,7 +203,7 @@ pub fn kills_at_points<H: DiskHarness>(harness: &H, module: &str) {
             gone += heard.open.len() - survived;
             if writers == 1 {
                 assert_eq!(heard.open.len(), 1, "{context}: one commit was under way");
-                // Synced means that it is there; not applied, that it is not. Applied may be either.
+                // A synced commit must be there, an unapplied one must not. An applied one may be either.
                 match point {
                     Point::BeforeApply => assert_eq!(survived, 0, "{context}: it was not applied, and is there"),
                     Point::AfterApply => {}
@@ -221,14 +221,14 @@ pub fn kills_at_points<H: DiskHarness>(harness: &H, module: &str) {
     println!("{}: of the commits under way {kept} were kept, {gone} were not", harness.engine());
 }
 
-/// Says, past any capture of a test's output, that something was not tried.
+/// Reports, past the test runner's capture, that something was not tested.
 pub(super) fn skip<H: DiskHarness>(harness: &H, why: &str) {
     use std::io::Write;
-    // Nobody to tell if this fails.
+    // An error here can be reported to nobody.
     let _ = writeln!(std::io::stderr(), "*** skipped: {} {why}", harness.engine());
 }
 
-/// The rows that the commits which are `done` come to.
+/// The rows that result from the commits in `done`.
 fn expected_rows(done: &BTreeSet<String>) -> BTreeSet<String> {
     let mut rows = BTreeSet::new();
     let generations: BTreeSet<&str> = done.iter().map(|name| &name[..7]).collect();
@@ -245,19 +245,19 @@ fn expected_rows(done: &BTreeSet<String>) -> BTreeSet<String> {
     rows
 }
 
-/// A process that writes many rows and clears them at once is killed: amid the writes, and after the
-/// clear, while the store may still be at work on it.
+/// Kills a process that writes many rows and clears them at once: between the writes, and after the clear, when
+/// the store may still be removing rows.
 ///
 /// # Panics
 ///
-/// When a clear is there in part, when a row comes back, or one that was written since goes with them.
+/// When a clear is there in part, when a cleared row comes back, or when a row written since is gone.
 pub fn kills_amid_clears<H: DiskHarness>(harness: &H, module: &str) {
     let folder = temporary();
     let path = folder.path().join("db");
     let mut random = choices(3);
     let mut heard = Heard::default();
     for run in 0..6 {
-        // Amid the writes once; else soon after the clear.
+        // The first run is killed between the writes, the others soon after the clear.
         let commits = match run {
             2 => 1 + random.below(FILLS as u64),
             _ => FILLS as u64 + 1 + random.below(AFTER as u64 / 2),

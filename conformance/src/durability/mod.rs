@@ -1,7 +1,7 @@
-//! What an engine on disk keeps, whatever becomes of its process, its files and its disk.
+//! What an engine on disk keeps, whatever happens to its process, its files and its disk.
 //!
 //! ```ignore
-//! conformance::durability!(MyDisk); // in a test file of its own: tests/durability.rs
+//! conformance::durability!(MyDisk); // in a separate file: tests/durability.rs
 //! ```
 //!
 //! ```text
@@ -13,10 +13,10 @@
 //!
 //! # Invariants
 //!
-//! * What was acknowledged is there; what was not is there as a whole or not at all.
-//! * Damage is an error with a sentence, or does no harm; a panic, a part of the data and an older state
-//!   never pass for the data.
-//! * No outcome depends on time: kills are counted in commits, and random choices come from a seed that is
+//! * Acknowledged commits are there. Other commits are there as a whole or not at all.
+//! * Damage causes an error with a sentence, or no harm. A panic, a part of the data or an older state never
+//!   passes for the data.
+//! * No result depends on time: kills are counted in commits, and random choices come from a seed, which is
 //!   printed.
 
 mod child;
@@ -38,62 +38,62 @@ pub use reopen::{a_log_of_many_records, histories_over_a_reopen, versions_over_a
 
 /// Opens databases of an engine on disk.
 pub trait DiskHarness: Send + Sync + 'static {
-    /// The databases it opens.
+    /// Type of the databases.
     type Database: Database;
 
-    /// The engine's name, for reports.
+    /// Name of the engine, for reports.
     fn engine(&self) -> String;
 
-    /// Opens the database in `folder`, which is created where there is none; with a small cache, so that
-    /// the files are read and not only what was written a moment ago.
+    /// Opens the database in `folder`, and creates the folder where there is none. The cache is small, so that
+    /// reads reach the files.
     fn open(&self, folder: &Path) -> Result<Self::Database>;
 
-    /// Opens it as its users do unless they say otherwise: with the engine's own cache.
+    /// Opens it with the engine's default cache, as users do.
     fn open_as_shipped(&self, folder: &Path) -> Result<Self::Database> {
         self.open(folder)
     }
 
-    /// Opens it so that `reached` is called at each [`Point`] of every commit, on the committing thread.
-    /// `None` for an engine that cannot: kills then come at random moments only.
+    /// Opens it so that `reached` is called at each [`Point`] of every commit, on the committing thread. `None`
+    /// for an engine that cannot: its processes are killed at random moments only.
     fn open_with(&self, folder: &Path, reached: Reached) -> Option<Result<Self::Database>> {
         let _ = (folder, reached);
         None
     }
 
-    /// What in the folder holds the rows: the name of a file, or of a folder.
+    /// Name of the file or folder that holds the rows.
     fn data(&self) -> &'static str;
 
-    /// The version that the engine remembers, beside its data, as synced: 0 for none yet. `None` for an
-    /// engine that remembers none.
+    /// The version in the engine's side file, which is synced; 0 for none yet. `None` for an engine without a side
+    /// file.
     fn remembered(&self, folder: &Path) -> Option<i64> {
         let _ = folder;
         None
     }
 }
 
-/// What is called at a point of a commit.
+/// Called at a point of a commit.
 pub type Reached = Box<dyn Fn(Point) + Send + Sync>;
 
-/// A place on a commit's way to the disk.
+/// A point on a commit's way to the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Point {
-    /// The store has not heard of it.
+    /// The store has not been called.
     BeforeApply,
-    /// The store has applied it, and has not been asked to sync it.
+    /// The store has applied the commit, and has not been asked to sync it.
     AfterApply,
-    /// It is synced; nobody has heard of it.
+    /// The commit is synced, and nobody has been told.
     AfterSync,
 }
 
 impl Point {
-    /// All of them, in their order: that of `occ`'s too.
+    /// All points, in order. `occ` has the same order.
     pub const ALL: [Point; 3] = [Point::BeforeApply, Point::AfterApply, Point::AfterSync];
 }
 
 /// The tests of an engine on disk: `conformance::durability!(MyDisk)`, where `MyDisk` is a
-/// [`DiskHarness`](trait@crate::durability::DiskHarness). They start processes of their own test binary, through the
-/// test named `child`, which does nothing otherwise. `CONFORMANCE_SEED` and `CONFORMANCE_DAMAGE` in the
-/// environment choose other random moments and places, and how often files are damaged.
+/// [`DiskHarness`](trait@crate::durability::DiskHarness). They start child processes from their own test binary,
+/// through the test named `child`, which otherwise does nothing. In the environment, `CONFORMANCE_SEED` chooses
+/// other random moments and places, and `CONFORMANCE_DAMAGE` the number of damages.
 #[macro_export]
 macro_rules! durability {
     ($harness:expr) => {

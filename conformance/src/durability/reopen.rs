@@ -1,4 +1,4 @@
-//! What holds from one opening of a folder to the next: versions, and one serial order over all of them.
+//! What must hold when a folder is opened again: versions, and one serial order over all openings.
 
 use std::path::Path;
 
@@ -22,8 +22,8 @@ fn open<H: DiskHarness>(harness: &H, folder: &Path) -> H::Database {
     must("it opens", folder::open(harness, folder))
 }
 
-/// A read version from before a reopen is too old for reads, and for commits that say what was read there: nobody
-/// knows any more what was written since. As after a recovery of FoundationDB.
+/// A read version from before a reopen is too old for reads, and for commits that depend on such reads: the record
+/// of later writes is gone. The same holds after a recovery of FoundationDB.
 pub fn versions_over_a_reopen<H: DiskHarness>(harness: &H) {
     let folder = temporary();
     let before = {
@@ -50,7 +50,7 @@ pub fn versions_over_a_reopen<H: DiskHarness>(harness: &H) {
     assert_eq!(code(block_on(blind.commit())), 0, "it has read nothing");
 }
 
-/// Threads append to lists and read them; the database is closed and opened again, and they go on.
+/// Threads append to lists and read them. The database is closed, opened again, and used further.
 pub fn histories_over_a_reopen<H: DiskHarness>(harness: &H) {
     let (folder, recorder) = (temporary(), Recorder::default());
     let workload = Workload { seed: fresh_seed(), transactions: 40 * times(), ..Workload::default() };
@@ -61,12 +61,12 @@ pub fn histories_over_a_reopen<H: DiskHarness>(harness: &H) {
     must_be_serial(&must("the lists", block_on(recorder.finish(&database, LISTS))), workload);
 }
 
-/// Very many small commits, more than any log of the durability tests has between two flushes: what is read
-/// among them has a serial order, and a folder as a kill leaves it has all of them.
+/// Very many small commits, more than any log of the durability tests holds between two flushes. Concurrent reads
+/// must have a serial order, and a copy of the folder, as a kill leaves it, must have all commits.
 pub fn a_log_of_many_records<H: DiskHarness>(harness: &H) {
-    /// Rows that are written over and over.
+    /// Number of rows, which are overwritten again and again.
     const ROWS: u64 = 500;
-    // A folder in memory where the machine has one: it is the number of records that matters here.
+    // In memory where possible: only the number of records matters here.
     let (folder, commits) = tempfile::tempdir_in("/dev/shm").map_or_else(|_| (temporary(), 2_000), |it| (it, 20_000));
     let commits = number("CONFORMANCE_RECORDS", commits);
     let (recorder, workload) = (Recorder::default(), Workload { seed: fresh_seed(), ..Workload::default() });

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use kv_api::MutationType;
 
-/// `value` cut or filled with zeros to `length`.
+/// `value` truncated or extended with zeros to `length`.
 fn fit(value: &[u8], length: usize) -> Vec<u8> {
     (0..length).map(|at| value.get(at).copied().unwrap_or(0)).collect()
 }
@@ -24,12 +24,12 @@ fn add(value: &[u8], operand: &[u8]) -> Vec<u8> {
     sum
 }
 
-/// Little-endian numbers of one length.
+/// Compares little-endian numbers of one length.
 fn compare(a: &[u8], b: &[u8]) -> Ordering {
     a.iter().rev().cmp(b.iter().rev())
 }
 
-/// What a key that holds `value` holds afterwards.
+/// The value of a key after the operation, from its value before.
 pub(super) fn apply(mutation: MutationType, value: Option<&[u8]>, operand: &[u8], longest: usize) -> Option<Vec<u8>> {
     let or_nothing = value.unwrap_or_default();
     let fitted = fit(or_nothing, operand.len());

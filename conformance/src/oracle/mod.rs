@@ -1,8 +1,8 @@
-//! The semantics, written down as plainly as can be: what the tape compares engines with.
+//! The oracle of the tape: FoundationDB's semantics, written as plainly as possible.
 //!
-//! Deliberately naive, so that it can be checked by reading. Every commit keeps a full copy of the map
-//! and the list of ranges it wrote; a transaction keeps the log of its writes and replays it, over a
-//! full copy, for every read. It shares no code with any engine.
+//! Deliberately naive, so that it can be checked by reading. Every commit keeps a full copy of the map and the
+//! list of ranges that it wrote. A transaction keeps a log of its writes, and replays it over a full copy for
+//! every read. The oracle shares no code with any engine.
 //!
 //! ```text
 //!   commits   version 10 {a=1}   [a, a·)      transaction   read version 10
@@ -11,10 +11,10 @@
 //!   a commit checks its read conflicts against the ranges of every version after its read version
 //! ```
 //!
-//! Versions and stamps are the engine's: the tape tells them. What this oracle leaves open it leaves
-//! open on purpose: where exactly a range read that crosses pending versionstamps stops.
+//! Versions and stamps are the engine's, and the tape passes them in. One thing is left open on purpose: where
+//! exactly a range read that crosses pending versionstamps stops.
 //!
-//! Source: the files that the scenarios name, above all `ReadYourWrites.actor.cpp`.
+//! Source: the files named by the scenarios, above all `ReadYourWrites.actor.cpp`.
 
 mod atomic;
 mod transaction;
@@ -28,7 +28,7 @@ pub use transaction::{Ends, OracleTransaction, Row};
 /// Keys and values.
 pub type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// A range of keys: the first, and the first that no longer belongs.
+/// A range of keys: its first key, and the first key beyond it.
 pub type Range = (Vec<u8>, Vec<u8>);
 
 /// The end of the keyspace.
@@ -46,7 +46,7 @@ fn overlap(a: &Range, b: &Range) -> bool {
     a.0 < b.1 && b.0 < a.1
 }
 
-/// What is left of `ranges` without `taken`.
+/// `ranges` without `taken`.
 fn subtract(ranges: &[Range], taken: &Range) -> Vec<Range> {
     let mut left = Vec::new();
     for (begin, end) in ranges {
@@ -98,13 +98,13 @@ impl Oracle {
         std::iter::once(self.at(version).get(key).cloned()).chain(values).collect()
     }
 
-    /// What a commit of `transaction` must answer: whether it has a version, or its error.
+    /// The required answer to a commit of `transaction`: whether it gets a commit version, or its error.
     pub fn judge(&self, transaction: &OracleTransaction) -> Result<bool> {
         transaction.may_commit()?;
         if !transaction.writes() {
             return Ok(false);
         }
-        // Without a read version, the commit takes the newest: nothing can have come after it.
+        // Without a read version the commit reads at the newest version: nothing can have been written since.
         let read_version = transaction.read_version.unwrap_or(i64::MAX);
         let conflict = self
             .commits
@@ -115,7 +115,7 @@ impl Oracle {
         if conflict { Err(error::NOT_COMMITTED.into()) } else { Ok(true) }
     }
 
-    /// Takes over the writes of a transaction that the engine has committed with this stamp.
+    /// Applies the writes of a transaction that the engine has committed with this stamp.
     pub fn commit(&mut self, transaction: &OracleTransaction, version: i64, stamp: Versionstamp) {
         let mut map = self.at(i64::MAX);
         let stamped_keys = transaction.apply(&mut map, Some(stamp));

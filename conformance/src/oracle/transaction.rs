@@ -12,11 +12,11 @@ enum Write {
     Atomic(MutationType, Vec<u8>, Vec<u8>),
     /// The key, and the operand with its offset.
     StampedValue(Vec<u8>, Vec<u8>),
-    /// The key with its offset, where it stands until the commit, and the value.
+    /// The key with its offset, the key that stands for it until the commit, and the value.
     StampedKey(Vec<u8>, Vec<u8>, Vec<u8>),
 }
 
-/// Replaces ten bytes at the offset that the last four name.
+/// Writes the stamp over ten bytes, at the offset in the last four bytes.
 fn stamp_into(template: &[u8], stamp: &[u8; 10]) -> Vec<u8> {
     let (body, offset) = template.split_at(template.len() - 4);
     let at = u32::from_le_bytes([offset[0], offset[1], offset[2], offset[3]]) as usize;
@@ -26,7 +26,7 @@ fn stamp_into(template: &[u8], stamp: &[u8; 10]) -> Vec<u8> {
 /// A key and its value.
 pub type Row = (Vec<u8>, Vec<u8>);
 
-/// Whether a range read, or its selectors, met the ends of the keyspace.
+/// Whether a range read, or one of its selectors, ran into the ends of the keyspace.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ends {
     begin: bool,
@@ -41,9 +41,9 @@ pub struct OracleTransaction {
     pub(super) read_conflicts: Vec<Range>,
     pub(super) write_conflicts: Vec<Range>,
     log: Vec<Write>,
-    /// What every read and the commit answer: a write was wrong.
+    /// Error of every read and of the commit, after an invalid write.
     wrong: Option<Error>,
-    /// What the commit answers: a read failed.
+    /// Error of the commit, after a failed read.
     failed_read: Option<Error>,
     cancelled: bool,
     next_write_has_no_conflict: bool,
@@ -53,8 +53,8 @@ pub struct OracleTransaction {
 impl OracleTransaction {
     // ---- what it answers before it looks ----
 
-    /// The error of every operation, if there is one. Of a transaction that was cancelled and has a
-    /// wrong write both are right: which comes first is nowhere said.
+    /// The errors that every operation may return, if any. After a cancellation and an invalid write either is
+    /// right: their precedence is not documented.
     pub fn refusals(&self) -> Vec<Error> {
         let cancelled = self.cancelled.then(|| Error::new(error::TRANSACTION_CANCELLED));
         self.wrong.clone().into_iter().chain(cancelled).collect()
@@ -71,12 +71,12 @@ impl OracleTransaction {
         !self.log.is_empty() || !self.write_conflicts.is_empty()
     }
 
-    /// A write was wrong: the first such error is the one that stays.
+    /// Records an invalid write. The first error stays.
     pub fn wrong(&mut self, code: i32) {
         self.wrong.get_or_insert(Error::new(code));
     }
 
-    /// A read failed in the store.
+    /// Records a read that failed in the store.
     pub fn failed(&mut self, error: &Error) {
         self.failed_read.get_or_insert_with(|| error.clone());
     }
@@ -91,12 +91,12 @@ impl OracleTransaction {
         self.cancelled
     }
 
-    /// Snapshot reads hide own writes while they were disabled more often than enabled.
+    /// Snapshot reads hide own writes while this count of disables minus enables is positive.
     pub fn snapshots_hide_own(&mut self, by: i32) {
         self.snapshots_hide_own += by;
     }
 
-    /// The next write has no conflict range.
+    /// The next write adds no conflict range.
     pub fn next_write_has_no_conflict(&mut self) {
         self.next_write_has_no_conflict = true;
     }
@@ -141,7 +141,7 @@ impl OracleTransaction {
         self.write(Write::StampedKey(template.to_vec(), stands, value.to_vec()), None);
     }
 
-    /// Whether this stamped key was set before, when the read version was not known.
+    /// Whether this stamped key was set before, while the read version was unknown.
     pub fn stands_elsewhere(&self, template: &[u8]) -> bool {
         let least = Versionstamp::new(self.read_version.unwrap_or(0).unsigned_abs(), 0);
         let place = stamp_into(template, least.as_bytes());
@@ -151,14 +151,14 @@ impl OracleTransaction {
         })
     }
 
-    /// A conflict range by hand.
+    /// Adds a write conflict range by hand.
     pub fn write_conflict(&mut self, begin: &[u8], end: &[u8]) {
         if begin < end {
             self.write_conflicts.push((begin.to_vec(), end.to_vec()));
         }
     }
 
-    /// A conflict range by hand, or that of a read: without what this transaction knows by itself.
+    /// Adds a read conflict range, of a read or by hand, without the parts that do not depend on the database.
     pub fn read_conflict(&mut self, begin: &[u8], end: &[u8]) {
         let mut ranges = vec![(begin.to_vec(), end.to_vec())];
         for known in self.known() {
@@ -167,7 +167,7 @@ impl OracleTransaction {
         self.read_conflicts.extend(ranges.into_iter().filter(|range| range.0 < range.1));
     }
 
-    /// The ranges whose contents do not depend on the database: what was set and cleared.
+    /// The ranges whose contents do not depend on the database: those set or cleared.
     fn known(&self) -> Vec<Range> {
         let mut known = Vec::new();
         for write in &self.log {
@@ -197,7 +197,7 @@ impl OracleTransaction {
         unreadable
     }
 
-    /// Replays the log over `map`. With a stamp, as the commit does; gives back the stamped keys.
+    /// Replays the log over `map`. A commit passes its stamp. Returns the stamped keys.
     pub(super) fn apply(&self, map: &mut Map, stamp: Option<Versionstamp>) -> Vec<Vec<u8>> {
         let mut pending: Vec<(&[u8], &[u8], &[u8])> = Vec::new();
         for write in &self.log {
@@ -249,7 +249,7 @@ impl OracleTransaction {
         read == Read::Serializable || self.snapshots_hide_own <= 0
     }
 
-    /// The value of `key`. A failure is the commit's too.
+    /// The value of `key`. An error of this read fails the commit too.
     pub fn get(&mut self, stored: &Map, key: &[u8], read: Read) -> Result<Option<Vec<u8>>> {
         let value = self.watched(stored, key, read);
         if let Err(error) = &value {
@@ -258,7 +258,7 @@ impl OracleTransaction {
         value
     }
 
-    /// The value of `key` for a watch, whose failure is its own.
+    /// The value of `key` for a watch. Its error does not fail the commit.
     pub fn watched(&mut self, stored: &Map, key: &[u8], read: Read) -> Result<Option<Vec<u8>>> {
         let at = point(key);
         if self.sees_own(read) && self.unreadable().iter().any(|range| overlap(range, &at)) {
@@ -271,7 +271,7 @@ impl OracleTransaction {
         Ok(value)
     }
 
-    /// The key that `selector` names.
+    /// The key that `selector` resolves to.
     pub fn get_key(&mut self, stored: &Map, selector: &KeySelector, read: Read) -> Vec<u8> {
         let key = place(&self.view(stored, read), selector);
         if read == Read::Serializable {
@@ -285,10 +285,10 @@ impl OracleTransaction {
         key
     }
 
-    /// All rows of a range, in the order asked for.
+    /// All rows of a range, in the requested order.
     pub fn rows(&self, stored: &Map, request: &RangeRequest, read: Read) -> (Vec<Row>, Ends) {
         let view = self.view(stored, read);
-        // A selector of offset 1 is a bound as it stands: no key has to be found for it.
+        // A selector of offset 1 is used as a bound directly: no key needs to be found.
         let bound = |selector: &KeySelector| match selector.offset {
             1 => selector.clone().without_or_equal().key.to_vec(),
             _ => place(&view, selector),
@@ -320,7 +320,7 @@ impl OracleTransaction {
         if from >= to {
             std::mem::swap(&mut from, &mut to);
         } else if more && forward && end.offset > 0 {
-            // Nothing beyond the last row returned could have changed them.
+            // Keys beyond the last returned row could not have changed the result.
             to = from.clone();
         } else if more && !forward && begin.offset <= 1 {
             from = to.clone();
@@ -343,13 +343,14 @@ impl OracleTransaction {
     }
 }
 
-/// Where a stamped key may come to lie, from where it stands.
+/// The range in which a stamped key may end up, from its place before the commit.
 fn where_it_may_lie(template: &[u8], stands: &[u8]) -> Range {
     let last = stamp_into(template, Versionstamp::PENDING.as_bytes());
     (stands.to_vec(), key_after(&last).min(END.to_vec()))
 }
 
-/// The key that a selector names among these: the empty key before the first, the end after the last.
+/// The key that a selector resolves to: the empty key before the first key, the end of the keyspace after the
+/// last.
 fn place(map: &Map, selector: &KeySelector) -> Vec<u8> {
     let is_before = |key: &&Vec<u8>| {
         key.as_slice() < &selector.key[..] || (selector.or_equal && key.as_slice() == &selector.key[..])

@@ -1,4 +1,4 @@
-//! What an engine answers, without what is its own.
+//! Answers of an engine, without versions and other values that differ between engines.
 
 use std::collections::HashMap;
 
@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::tape::{Action, Instruction, TRANSACTIONS, text};
 
-/// The answer to an instruction. Keys and values are text as in instructions, with `%{3}` for the stamp
-/// of the third commit of the tape.
+/// The answer to an instruction. Keys and values are text as in instructions; `%{3}` is the stamp of the tape's
+/// third commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Answer {
-    /// Nothing, as of a write; or that it went well.
+    /// No value: a write, or a success.
     #[default]
     Nothing,
     /// An error, by its code.
@@ -24,16 +24,16 @@ pub enum Answer {
     Key(String),
     /// Rows, and whether there are more.
     Rows {
-        /// Keys and values.
+        /// Rows of the batch.
         rows: Vec<(String, String)>,
-        /// Whether the range goes on.
+        /// Whether the range may have more.
         more: bool,
     },
-    /// A read version that sees this many commits of the tape.
+    /// A read version that sees this many of the tape's commits.
     Sees(usize),
-    /// The commit of this number, from 1.
+    /// A commit, by its number from 1.
     Committed(usize),
-    /// A commit of a transaction that wrote nothing: the error of its stamp.
+    /// A commit of a transaction that wrote nothing, with the error of its stamp.
     ReadOnly(i32),
 }
 
@@ -43,16 +43,16 @@ impl Answer {
     }
 }
 
-/// Why a step has no answer that could be compared.
+/// Why a step has no comparable answer.
 #[derive(Clone, Debug)]
 pub(super) enum Unanswered {
-    /// Something in its way that another attempt may not meet: time that passed, a node that was lost.
+    /// A disturbance that another attempt may avoid: elapsed time, or a lost node.
     Disturbed(Error),
-    /// A promise that holds for every engine is broken.
+    /// The engine breaks a promise that every engine makes.
     Broken(String),
 }
 
-/// An engine's transactions, and its versions and stamps by the number of the commit.
+/// The state of a replay: the engine's transactions, and its versions and stamps by commit number.
 pub(super) struct Answers<T> {
     transactions: Vec<T>,
     versions: Vec<i64>,
@@ -80,7 +80,7 @@ impl<T: Transaction> Answers<T> {
             Action::GetRange { request, read } => transaction.get_range(request, *read).await.map(|b| self.rows(b)),
             Action::ReadVersion => transaction.get_read_version().await.map(|version| self.sees(version)),
             Action::Commit => return self.commit(instruction.transaction).await,
-            // The pause of a retry is no disturbance, and its error is the instruction's own.
+            // The pause of a retry is no disturbance, and the error belongs to the instruction.
             Action::OnError { code } => {
                 let decided = transaction.on_error(Error::new(*code)).await;
                 return Ok(decided.map_or_else(|error| Answer::Error(error.code()), |()| Answer::Nothing));
@@ -167,13 +167,13 @@ fn broken(promise: String) -> Unanswered {
     Unanswered::Broken(promise)
 }
 
-/// An error as an answer, unless it says that something was in the way.
+/// An error as an answer, unless it is a disturbance.
 fn expected(error: Error) -> Result<Answer, Unanswered> {
     let disturbed = error.is_retryable() && error.code() != NOT_COMMITTED || error.code() == TRANSACTION_TIMED_OUT;
     if disturbed { Err(Unanswered::Disturbed(error)) } else { Ok(Answer::Error(error.code())) }
 }
 
-/// Pauses are as short as can be: a tape's read versions last for some seconds only.
+/// Makes retry pauses as short as possible: read versions last only a few seconds.
 fn hurry<T: Transaction>(transaction: &T) {
     transaction.set_option(TransactionOption::MaxRetryDelay(std::time::Duration::ZERO));
 }

@@ -1,5 +1,5 @@
-//! A recording as a file: a line for where it comes from, then a line for each step. Empty lines and
-//! those that begin with `#` are for readers.
+//! The file format of a recording: a line with its origin, then a line for each step. Empty lines and lines that
+//! begin with `#` are comments.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,33 +9,33 @@ use serde::{Deserialize, Serialize};
 use super::Answer;
 use crate::tape::{Action, Instruction, TRANSACTIONS};
 
-/// The format that this suite writes and reads.
+/// Number of the format that this suite writes and reads.
 pub const FORMAT: u32 = 1;
 
-/// Where a recording comes from.
+/// Origin of a recording.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Origin {
-    /// The format of the file: [`FORMAT`].
+    /// Number of the file's format: [`FORMAT`].
     pub format: u32,
-    /// What answered.
+    /// Name of the engine that answered.
     pub engine: String,
-    /// Its version: of FoundationDB, that of the server.
+    /// Version of that engine; for FoundationDB, of its server.
     pub version: String,
-    /// The seed of the tape, unless a person wrote it.
+    /// Seed of the tape, unless a person wrote it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
 }
 
-/// An instruction and what was answered.
+/// An instruction and its answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
-    /// Which transaction.
+    /// Index of the transaction.
     pub transaction: usize,
-    /// What it does.
+    /// Action of the transaction.
     pub action: Action,
-    /// What the engine answered.
+    /// Answer of the engine.
     #[serde(default, skip_serializing_if = "Answer::is_nothing")]
     pub answer: Answer,
 }
@@ -46,12 +46,12 @@ impl Step {
     }
 }
 
-/// A tape with the answers of an engine. Its text is that of a file; it is read with [`str::parse`].
+/// A tape with an engine's answers. Its text is the file's text; [`str::parse`] reads it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recording {
-    /// Where it comes from.
+    /// Origin of the recording.
     pub origin: Origin,
-    /// Its steps, each with the number of its line.
+    /// The steps, each with its line number.
     pub steps: Vec<(usize, Step)>,
 }
 
@@ -73,7 +73,7 @@ fn json(line: &impl Serialize) -> Result<String, fmt::Error> {
     serde_json::to_string(line).map_err(|_| fmt::Error)
 }
 
-/// A line that is not what it should be.
+/// A malformed line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Malformed {
     line: usize,
@@ -96,7 +96,7 @@ impl FromStr for Recording {
         let Some((line, first)) = lines.next() else {
             return Err(Malformed { line: 1, why: "there is nothing that says where the tape was recorded".into() });
         };
-        // The number of the format comes first: another one may have other fields.
+        // The format number is parsed first: other formats may have other fields.
         #[derive(Deserialize)]
         struct Format {
             format: u32,
@@ -114,7 +114,7 @@ impl FromStr for Recording {
                 return Err(Malformed { line, why });
             }
             if let Action::Watch { .. } = step.action {
-                return Err(Malformed { line, why: "watches fire when they like, and are not recorded".into() });
+                return Err(Malformed { line, why: "watches fire at no fixed moment, and are not recorded".into() });
             }
             Ok((line, step))
         });

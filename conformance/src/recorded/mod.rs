@@ -1,8 +1,7 @@
-//! Recorded tapes: what an engine answered, written down once and asked of every engine since.
+//! Recorded tapes: the answers of one engine, recorded once and required of every engine.
 //!
-//! The oracle and `occ` could share a misunderstanding of FoundationDB. A tape that was recorded on a
-//! real one cannot: its answers are committed beside its instructions, and every engine that runs the
-//! suite replays it.
+//! The oracle and `occ` could share a misunderstanding of FoundationDB. A tape recorded on FoundationDB itself
+//! cannot: its answers are committed beside its instructions, and every engine replays them.
 //!
 //! ```text
 //!   tapes/NAME.tape        {"format":1,"engine":"…","version":"…","seed":7}        where it was recorded
@@ -13,18 +12,17 @@
 //!   engine ── answer ──► Answers: versions and stamps as numbers of commits ── answer ──► compare
 //! ```
 //!
-//! What no two engines share is replaced by what they must share. A commit version is the number of the
-//! commit on its tape, and must be above the one before. A read version is how many of the tape's
-//! commits it sees. A stamp in a key or a value is the number of the commit that made it. So the order
-//! and the equality of all of them are compared, and their values are not.
+//! Values that differ between engines are replaced by properties that must agree. A commit version becomes the
+//! number of the commit on its tape, and must be above the one before. A read version becomes the number of the
+//! tape's commits that it sees. A stamp in a key or a value becomes the number of its commit. So order and
+//! equality are compared, and values are not.
 //!
-//! A tape is replayed by one thread that awaits each instruction before the next: what happens is then
-//! in the hands of the tape, not of chance. What FoundationDB leaves to chance all the same, [`settled`]
-//! takes out of a tape first. Estimates, split points and sizes depend on where keys lie and are left to
-//! scenarios.
+//! One thread replays a tape and awaits each instruction before the next, so nothing depends on timing.
+//! [`settled`] removes the instructions whose answers FoundationDB leaves open. Estimates, split points and sizes
+//! depend on where keys are stored, and are tested by scenarios only.
 //!
-//! A tape's keyspace is empty and nobody else's. It is a prefix of a larger one, and what lies around it
-//! changes no answer.
+//! A tape has an empty keyspace to itself. The keyspace is a prefix of a larger one, whose other keys change no
+//! answer.
 
 mod answer;
 mod file;

@@ -1,4 +1,4 @@
-//! Recording a tape.
+//! Records tapes.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,15 +13,14 @@ use crate::tape::{Action, Instruction, TRANSACTIONS, generate};
 /// Why a tape was not recorded.
 #[derive(Clone, Debug)]
 pub enum Unfit {
-    /// The keyspace holds something already.
+    /// The keyspace is not empty.
     NotEmpty,
-    /// The engine does not answer as any engine must; at this step.
+    /// The engine broke a promise that every engine makes, at this step.
     Broken(usize, String),
-    /// Something outside of the tape came in its way: time that passed, or other clients. Another attempt
-    /// on an empty keyspace may succeed.
+    /// Elapsed time or other clients disturbed the recording. Another attempt on an empty keyspace may succeed.
     Disturbed(Error),
-    /// Other clients commit at the same time, at this step: the order in a batch, part of a stamp, is then
-    /// in their hands.
+    /// Other clients committed at the same time, at this step. They influence the order in the batch, which is
+    /// part of a stamp.
     Crowded(usize),
 }
 
@@ -38,13 +37,12 @@ impl fmt::Display for Unfit {
 
 impl std::error::Error for Unfit {}
 
-/// Records the settled tape of `seed` on `database`, whose keyspace must be empty and nobody else's:
-/// a [`Prefixed`](kv_api::Prefixed) one, as the one that tapes are replayed in. `engine` and `version`
-/// are what [`Origin`] says.
+/// Records the settled tape of `seed` on `database`, whose keyspace must be empty and used by nobody else: a
+/// [`Prefixed`](kv_api::Prefixed) database, as in a replay. `engine` and `version` go into the [`Origin`].
 ///
 /// # Errors
 ///
-/// [`Unfit`]. What was written stays: attempts go to keyspaces of their own.
+/// [`Unfit`]. The rows already written stay: the next attempt needs another keyspace.
 pub async fn record<D: Database>(
     database: &D,
     engine: &str,
@@ -73,25 +71,25 @@ pub async fn record<D: Database>(
     Ok(Recording::new(origin, steps))
 }
 
-/// More rows than a tape ever has.
+/// More rows than any tape has.
 const NO_BOUND: usize = 1_000;
 
-/// The tape of `seed`, without what FoundationDB leaves to chance or to its own affairs:
+/// The tape of `seed`, without everything that FoundationDB leaves open:
 ///
-/// * A transaction asks for its read version before it reads, and before it sets a stamped key. When
-///   FoundationDB would fetch it otherwise depends on what its cache of the transaction can answer.
-/// * A range has no target in bytes: the bytes of keys count, and with them those of a prefix. It has a
-///   limit: without one its client ends a batch where its cache of the transaction does.
-/// * An atomic operation on a key that is ever given a stamped value appends to it. Most others would cut
-///   the stamp to pieces, whose bytes are then the engine's own.
-/// * What follows the stamp in a stamped key rises over the tape. A key that was stamped at the read
-///   version then lies before where a pending one may come to lie, and can be read: else that would
-///   depend on whether the cluster's version went on in between.
-/// * Nothing is watched: watches fire when they like.
-/// * A transaction that is cancelled makes no wrong write, and one with a wrong write is not cancelled:
-///   which of the two errors comes first is nowhere said.
+/// * A transaction asks for its read version before it reads, and before it sets a stamped key. Otherwise the
+///   moment at which FoundationDB fetches it depends on its cache of the transaction.
+/// * A range has no target size, which would count the bytes of the prefix. It has a limit: without one,
+///   FoundationDB's client ends a batch where its cache of the transaction ends.
+/// * An atomic operation on a key that ever gets a stamped value is an append. Most others would cut the stamp
+///   into pieces, whose bytes differ between engines.
+/// * The bytes after the stamp in stamped keys rise over the tape. A key stamped at the read version then sorts
+///   before the range where a pending key may end up, and can be read. Otherwise that would depend on whether the
+///   cluster's version has moved.
+/// * There are no watches: they fire at no fixed moment.
+/// * A cancelled transaction makes no invalid write, and one with an invalid write is not cancelled: the
+///   precedence of the two errors is not documented.
 pub fn settled(seed: u64, instructions: usize) -> Vec<Instruction> {
-    // Drawn twice as many: some are left out.
+    // Twice as many, since some are left out.
     let drawn = generate(seed, instructions * 2);
     let stamped: BTreeSet<Vec<u8>> = drawn
         .iter()
@@ -156,12 +154,12 @@ pub fn settled(seed: u64, instructions: usize) -> Vec<Instruction> {
     tape
 }
 
-/// What is known of a transaction since it began.
+/// State of a transaction since it began.
 #[derive(Clone, Copy, Debug, Default)]
 struct Attempt {
-    /// Its read version was asked for.
+    /// Whether its read version was asked for.
     asked: bool,
-    /// Its read version may have been set.
+    /// Whether its read version may have been set.
     set: bool,
     cancelled: bool,
     wrong: bool,

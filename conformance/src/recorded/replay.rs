@@ -1,4 +1,4 @@
-//! Replaying recorded tapes.
+//! Replays recorded tapes.
 
 use std::fmt;
 use std::path::Path;
@@ -8,10 +8,10 @@ use kv_api::{Database, Error, Prefixed};
 use super::answer::{Answers, Unanswered};
 use super::{Answer, Origin, Recording, Step};
 
-/// How often a tape is begun anew that was disturbed: by a machine that stood still for seconds.
+/// Number of attempts at a tape that is disturbed, for example because the machine stood still for seconds.
 const ATTEMPTS: usize = 5;
 
-/// The first answer that is not the recorded one.
+/// The first answer that differs from the recorded one.
 #[derive(Clone, Debug)]
 pub struct Difference(Box<Details>);
 
@@ -46,15 +46,15 @@ impl fmt::Display for Difference {
 
 impl std::error::Error for Difference {}
 
-/// Replays a tape on `database`, whose keyspace must be empty and nobody else's.
+/// Replays a tape on `database`, whose keyspace must be empty and used by nobody else.
 ///
 /// # Errors
 ///
-/// The first answer that is not the recorded one.
+/// The first answer that differs from the recorded one.
 ///
 /// # Panics
 ///
-/// When no transaction can be begun.
+/// When no transaction can begin.
 pub async fn replay<D: Database>(database: &D, recording: &Recording) -> Result<(), Difference> {
     let mut answers = match Answers::new(database) {
         Ok(answers) => answers,
@@ -77,7 +77,7 @@ pub async fn replay<D: Database>(database: &D, recording: &Recording) -> Result<
 ///
 /// # Errors
 ///
-/// The first difference, with the name of the tape.
+/// The first difference, with the tape's name.
 ///
 /// # Panics
 ///
@@ -96,11 +96,11 @@ pub async fn replay_all<D: Database>(database: &D, prefix: &[u8]) -> Result<(), 
     Ok(())
 }
 
-/// The recorded tapes of this suite, by their names: the files of `conformance/tapes`.
+/// The recorded tapes of this suite, by name: the files of `conformance/tapes`.
 ///
 /// # Panics
 ///
-/// When they cannot be read, there are none, or one is malformed.
+/// When a tape cannot be read or is malformed, or when there is none.
 pub fn tapes() -> Vec<(String, Recording)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tapes");
     let read = || -> std::io::Result<Vec<(String, String)>> {

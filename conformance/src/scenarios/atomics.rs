@@ -1,7 +1,8 @@
 //! The atomic operations, as tables: stored value, operand, result.
 //!
-//! Each row is tried three ways: committed blindly over a stored value, read back in the transaction
-//! over a stored value, and over a value that the transaction itself set or cleared.
+//! Each row is tested three ways: committed blindly over a stored value, read back in the transaction over a
+//! stored value, and over a value that the transaction itself set or cleared.
+//!
 //! Source: `Atomic.h`, with `MinV2` and `AndV2`, as `ReadYourWrites.actor.cpp` chooses them.
 
 use kv_api::MutationType::{
@@ -98,7 +99,7 @@ pub(crate) async fn bit_and_pads_with_zeros_and_truncates(s: Space) -> Outcome {
     .await
 }
 
-/// The second version of the operation: an absent key takes the operand, an empty value does not.
+/// Version 2 of the operation: an absent key takes the operand, an empty value does not.
 pub(crate) async fn bit_and_tells_an_absent_key_from_an_empty_value(s: Space) -> Outcome {
     table(&s, BitAnd, &[(None, &[5, 6], Some(&[5, 6])), (Some(&[]), &[5, 6], Some(&[0, 0]))]).await
 }
@@ -223,7 +224,7 @@ pub(crate) async fn min_extends_or_truncates_to_the_operand(s: Space) -> Outcome
     .await
 }
 
-/// The second version of the operation: an absent key takes the operand, an empty value is zero.
+/// Version 2 of the operation: an absent key takes the operand, an empty value counts as zero.
 pub(crate) async fn min_tells_an_absent_key_from_an_empty_value(s: Space) -> Outcome {
     table(&s, Min, &[(None, &[5, 6], Some(&[5, 6])), (Some(&[]), &[5, 6], Some(&[0, 0]))]).await
 }
@@ -284,7 +285,7 @@ pub(crate) async fn operands_of_different_lengths_on_one_key_apply_in_order(s: S
         tx.atomic(Add, "k", [0xff, 0xff, 0]);
         tx.atomic(Add, "k", [1, 0, 1]);
     };
-    // Over three ff: 000000, 0100, 000001, 010002. Over nothing: 010000, 0200, 010001, 020002.
+    // Over ff ff ff: 000000, 0100, 000001, 010002. Over an absent key: 010000, 0200, 010001, 020002.
     for (stored, expected) in [(Some([0xff; 3]), some([1, 0, 2])), (None, some([2, 0, 2]))] {
         s.write(|tx| match stored {
             Some(value) => tx.set("k", value),

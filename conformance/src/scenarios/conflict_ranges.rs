@@ -1,6 +1,6 @@
-//! Conflict ranges: exactly what was read, exactly what was written, and what is added by hand.
+//! Conflict ranges of reads, of writes, and added by hand.
 //!
-//! Each scenario asks which of a handful of keys, written by another, make the transaction fail.
+//! Each scenario tests which of a few keys, written by another transaction, make a transaction fail.
 //! Source: `ReadYourWrites.actor.cpp` (`addConflictRange`, `updateConflictMap`), `WriteMap.cpp`.
 
 use kv_api::{KeySelector, MutationType, RangeRequest, Read, TransactionOption};
@@ -67,7 +67,7 @@ pub(crate) async fn a_range_stopped_by_bytes_conflicts_only_over_what_it_returne
     Ok(())
 }
 
-/// A limit that the last row reaches stops the range there, as far as the engine can know.
+/// When the last row reaches the limit, the engine does not know that the range has ended there.
 pub(crate) async fn a_limit_reached_by_the_last_row_leaves_the_rest_free(s: Space) -> Outcome {
     let reads = async |tx: &Tx| tx.rows(RangeRequest::keys("a", "z").limit(4)).await.map(drop);
     assert_eq!(s.conflicts(ROWS, "aefg", reads).await?, "ae");
@@ -115,10 +115,11 @@ pub(crate) async fn a_range_that_begins_before_its_key_conflicts_from_its_first_
     Ok(())
 }
 
-/// Its end was found by running off the keyspace, so that a key beyond its last would be one of its rows.
+/// Its end was resolved by reaching the end of the keyspace, so a key beyond its last row would be one of its
+/// rows.
 pub(crate) async fn a_stopped_reverse_range_conflicts_up_to_the_end_that_it_came_from(s: Space) -> Outcome {
     if s.keyspace() == Keyspace::Shared {
-        // Where the end is, the keys of others decide.
+        // In a shared keyspace the keys of others determine the end.
         return Ok(());
     }
     let end = KeySelector::first_greater_or_equal("b").plus(9);
@@ -216,7 +217,7 @@ pub(crate) async fn an_empty_range_by_hand_conflicts_with_nothing(s: Space) -> O
     Ok(())
 }
 
-/// What the transaction itself wrote is taken out of a range that is added by hand, as out of a read.
+/// Own writes are taken out of a range added by hand, as out of a read.
 pub(crate) async fn a_read_range_by_hand_leaves_out_own_writes_made_before_it(s: Space) -> Outcome {
     let reads = async |tx: &Tx| {
         tx.set("c", "own");

@@ -1,4 +1,4 @@
-//! Errors: numbers, and the three predicates.
+//! Errors: their codes and the three predicates.
 //!
 //! Source: `fdb_c.cpp`, `fdb_error_predicate`; `error_definitions.h`.
 

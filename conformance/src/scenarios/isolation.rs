@@ -1,4 +1,4 @@
-//! Strict serializability, by the anomalies it excludes and the conflicts it does not have.
+//! Strict serializability: the anomalies it excludes, and the transactions that do not conflict.
 //!
 //! Source: `developer-guide.rst`, "Conflict ranges" and "How FoundationDB detects conflicts".
 
@@ -192,7 +192,7 @@ pub(crate) async fn a_refused_transaction_makes_no_one_else_conflict(s: Space) -
 }
 
 pub(crate) async fn a_read_of_an_own_write_range_conflicts_with_others_all_the_same(s: Space) -> Outcome {
-    // Reading "b" beside the own write of "a" is a read like any other.
+    // Reading "b" beside the own write of "a" conflicts like any other read.
     let tx = s.tx();
     tx.read_version().await?;
     tx.set("a", "1");
@@ -283,8 +283,8 @@ pub(crate) async fn the_sum_is_kept_by_transfers_on_many_threads(s: Space) -> Ou
     Ok(())
 }
 
-/// Lists that threads read and append to, held against every serial order: few keys for many conflicts, many
-/// for cycles over several of them.
+/// Threads append to lists and read them; the history must have a serial order. Few keys give many conflicts, many
+/// keys give long cycles.
 pub(crate) async fn histories_of_real_threads_have_a_serial_order(s: Space) -> Outcome {
     let seed = fresh_seed();
     for (keys, operations) in [(2, 4), (6, 5), (30, 8)] {

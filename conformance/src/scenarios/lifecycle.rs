@@ -1,4 +1,4 @@
-//! The life of a transaction: commit once, cancel, reset, and what it answers in between.
+//! The life of a transaction: one commit, cancel, reset, and its answers in between.
 //!
 //! Source: `ReadYourWrites.actor.cpp` (`checkUsedDuringCommit`, `cancel`, `resetRyow`), at API version
 //! 410 and later, where a transaction stays committed.
@@ -113,7 +113,7 @@ pub(crate) async fn a_read_while_committing_is_2017(s: Space) -> Outcome {
     let mut commit = pin!(tx.commit());
     let begun = commit.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     fails(tx.get("a").await, USED_DURING_COMMIT);
-    // A commit that was still under way is failed by it; one that was done stays done.
+    // A commit in progress is failed by it. One that was done stays done.
     match begun {
         Poll::Ready(outcome) => outcome?,
         Poll::Pending => match commit.await {

@@ -1,4 +1,4 @@
-//! Limits: what is too large, what lies outside, and how much there is so far.
+//! Limits: sizes, the end of the keyspace, and the approximate size.
 //!
 //! Source: `known-limitations.rst`, `ReadYourWrites.actor.cpp`, `NativeAPI.actor.cpp`
 //! (`commitMutations`), `fdb.options`.
@@ -12,8 +12,8 @@ use kv_api::{ConflictRange, MutationType, RangeRequest, Read, Transaction, Trans
 use crate::expect::{fails, some};
 use crate::{Outcome, Space, Tx};
 
-/// Expects that `write` is wrong, at the next read and at the commit, for good and whatever comes
-/// after, until a reset; and that nothing of it arrives.
+/// Expects that `write` is invalid: the next read and the commit fail, whatever else is written, until a reset;
+/// and nothing of it is stored.
 async fn is_refused(s: &Space, code: i32, write: impl Fn(&Tx)) -> Outcome {
     let tx = s.tx();
     tx.set("before", "1");
@@ -57,7 +57,7 @@ pub(crate) async fn an_atomic_operation_on_a_key_over_the_limit_is_2102(s: Space
     is_refused(&s, KEY_TOO_LARGE, |tx| tx.atomic(MutationType::Add, &key, "1")).await
 }
 
-/// The offset at the end counts, although it is not kept.
+/// The offset at the end counts, although it is not stored.
 pub(crate) async fn a_stamped_key_counts_with_its_offset(s: Space) -> Outcome {
     let limit = s.limits().key_bytes;
     s.write(|tx| tx.set_stamped_key("k", vec![b'k'; limit - 15], "1")).await?;
@@ -108,7 +108,7 @@ pub(crate) async fn a_range_clear_may_end_in_keys_over_the_limit(s: Space) -> Ou
 }
 
 pub(crate) async fn a_write_at_or_above_the_end_of_the_keyspace_is_2004(s: Space) -> Outcome {
-    // FoundationDB has keys with a meaning of their own, and codes of their own, from `\xff\xff` on.
+    // From `\xff\xff` on, FoundationDB has special keys with error codes of their own.
     for key in [b"\xff".as_slice(), b"\xff\xfe", b"\xff/a"] {
         is_refused(&s, KEY_OUTSIDE_LEGAL_RANGE, |tx| tx.raw.set(key, b"1")).await?;
         is_refused(&s, KEY_OUTSIDE_LEGAL_RANGE, |tx| tx.raw.clear(key)).await?;
@@ -129,7 +129,7 @@ pub(crate) async fn a_range_write_may_end_where_the_keyspace_does(s: Space) -> O
     s.put(&[("a", "1")]).await?;
     let tx = s.tx();
     tx.raw.add_conflict_range(b"\xff", b"\xff", ConflictRange::Write);
-    // Where others have no keys that they could write meanwhile.
+    // A range in which no other client writes.
     tx.raw.add_conflict_range(b"\xfe\xff\xff", b"\xff", ConflictRange::Read);
     tx.raw.clear_range(b"\xff", b"\xff");
     tx.set("b", "1");
@@ -175,7 +175,7 @@ pub(crate) async fn an_empty_range_clear_does_nothing(s: Space) -> Outcome {
     Ok(())
 }
 
-/// The first error is the one that is kept.
+/// The first error stays.
 pub(crate) async fn the_first_of_several_wrong_writes_is_the_error(s: Space) -> Outcome {
     let value = vec![b'v'; s.limits().value_bytes + 1];
     is_refused(&s, INVERTED_RANGE, |tx| {
@@ -220,7 +220,7 @@ pub(crate) async fn conflict_ranges_count_towards_the_limit(s: Space) -> Outcome
     Ok(())
 }
 
-/// Many small rows weigh more than their bytes.
+/// Small rows count more than their bytes.
 pub(crate) async fn each_write_counts_with_its_conflict_range(s: Space) -> Outcome {
     let tx = s.tx();
     tx.set("a", "");
@@ -295,7 +295,7 @@ pub(crate) async fn a_read_only_transaction_is_never_too_large(s: Space) -> Outc
 }
 
 pub(crate) async fn the_empty_key_and_the_empty_value_are_like_any_other(s: Space) -> Outcome {
-    // The empty key of the subspace; the empty key itself may be somebody else's.
+    // The empty key of the subspace: the empty key itself may belong to others.
     s.put(&[("", "")]).await?;
     assert_eq!(s.get("").await?, some(""));
     assert_eq!(s.contents().await?, "=");

@@ -1,4 +1,4 @@
-//! `on_error`: the one authority on retrying.
+//! `on_error`, which alone decides about retries.
 //!
 //! Source: `NativeAPI.actor.cpp` and `ReadYourWrites.actor.cpp` (`onError`), at API version 630 and
 //! later; `fdb.options` for what persists.
@@ -17,8 +17,8 @@ use crate::{Outcome, Space};
 
 pub(crate) async fn a_retryable_error_makes_the_transaction_ready_again(s: Space) -> Outcome {
     for error in (0..3000).map(Error::new).filter(Error::is_retryable) {
-        // Only a client that has loaded several versions of itself makes this error, and retries it
-        // (`MultiVersionTransaction::onError`); one that has not gives it back, and never meets it.
+        // Only a client that has loaded several versions of itself raises and retries this error
+        // (`MultiVersionTransaction::onError`). Any other client never meets it, and returns it.
         if error.code() == CLUSTER_VERSION_CHANGED {
             continue;
         }

@@ -1,7 +1,7 @@
 //! Pipelining: a read is issued by its call.
 //!
-//! Source: `api-c.rst`, "Asynchronous calls"; `ReadYourWrites.actor.cpp` (reads see the write map as
-//! it is at the call; `commit` waits for the reads under way).
+//! Source: `api-c.rst`, "Asynchronous calls"; `ReadYourWrites.actor.cpp`: a read sees the write map as of the
+//! call, and `commit` waits for reads in progress.
 
 use kv_api::error::NOT_COMMITTED;
 use kv_api::{Counted, KeySelector, RangeRequest, Read};

@@ -1,4 +1,4 @@
-//! Placement: estimates, honest ones.
+//! Estimated sizes and split points.
 //!
 //! Source: `api-c.rst`, `fdb_transaction_get_estimated_range_size_bytes` and
 //! `fdb_transaction_get_range_split_points`. FoundationDB samples: rows as large as these are always
@@ -15,7 +15,7 @@ const ROW: usize = 100_000;
 async fn fill(s: &Space, rows: usize) -> kv_api::Result<()> {
     let value = vec![b'v'; ROW.min(s.limits().value_bytes)];
     s.write(|tx| (0..rows).for_each(|n| tx.set(format!("k{n:02}"), &value))).await?;
-    // An estimate has no version: once the rows were read, the servers that are asked have them.
+    // An estimate has no version. Reading the rows first makes sure that the storage servers have them.
     let read = s.tx().rows(RangeRequest::keys("k", "l")).await?;
     assert!(read.len() > rows * value.len());
     Ok(())

@@ -1,4 +1,4 @@
-//! What tenants were for: a database under a prefix of another.
+//! A database under a prefix of another, in place of tenants.
 
 use kv_api::error::KEY_OUTSIDE_LEGAL_RANGE;
 use kv_api::{

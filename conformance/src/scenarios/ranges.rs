@@ -1,4 +1,4 @@
-//! Ranges: order, limits, bytes, and going on after a batch.
+//! Ranges: order, limits, target sizes, and continuation.
 //!
 //! Source: `api-c.rst`, `fdb_transaction_get_range`; `ReadYourWrites.actor.cpp`, `getRange`.
 
@@ -10,13 +10,13 @@ use crate::{Keyspace, Outcome, Space, Tx};
 
 const ROWS: &[(&str, &str)] = &[("a", "1"), ("b", "2"), ("c", "3"), ("d", "4"), ("e", "5")];
 
-/// Reads a request batch by batch, as a caller does, and gives back the rows and the batches' sizes.
+/// Reads a request in batches, as a caller does. Returns the rows and the sizes of the batches.
 async fn whole(tx: &Tx, request: RangeRequest) -> kv_api::Result<(String, Vec<usize>)> {
     let (mut rows, mut sizes) = (Vec::new(), Vec::new());
     let mut next = Some(request);
     while let Some(request) = next {
         let batch = tx.batch(&request, Read::Serializable).await?;
-        assert!(!batch.more || !batch.rows.is_empty(), "more of nothing: a caller would never end");
+        assert!(!batch.more || !batch.rows.is_empty(), "an empty batch with more: a caller would never end");
         next = request.after(&batch);
         sizes.push(batch.rows.len());
         rows.extend(batch.rows);
@@ -65,7 +65,7 @@ pub(crate) async fn a_batch_stopped_by_its_limit_says_more(s: Space) -> Outcome 
     Ok(())
 }
 
-/// `more` is set whenever the limit was reached, without a look at what follows.
+/// `more` is set whenever the limit is reached, without looking further.
 pub(crate) async fn a_limit_reached_by_the_last_row_says_more(s: Space) -> Outcome {
     s.put(ROWS).await?;
     for tx in [s.tx(), s.tx()] {
@@ -131,7 +131,7 @@ pub(crate) async fn a_batch_ends_with_the_row_that_reaches_the_target(s: Space) 
     for request in [RangeRequest::prefix(b"k"), RangeRequest::prefix(b"k").reverse()] {
         let target = 1000;
         let batch = tx.batch(&request.target_bytes(target), Read::Serializable).await?;
-        // How a row is counted is the engine's: its key with or without what is stored beside it.
+        // Engines may count more than a row's key and value.
         let least = target / 200;
         assert!(batch.more && (least..=target / 100).contains(&batch.rows.len()), "{} rows", batch.rows.len());
     }

@@ -1,4 +1,4 @@
-//! Read versions: fetched late, readable, settable, and good for the window only.
+//! Read versions: fetched at the first read, readable, settable, and valid within the window only.
 //!
 //! Source: `NativeAPI.actor.cpp` (`setVersion`, `getReadVersion`), `api-c.rst`.
 
@@ -32,7 +32,7 @@ pub(crate) async fn a_get_of_an_own_write_fetches_no_read_version(s: Space) -> O
     tx.clear("b");
     assert_eq!((tx.get("a").await?, tx.get("b").await?, tx.peek("a").await?), (some("own"), None, some("own")));
     s.put(&[("c", "2")]).await?;
-    // This is its first read of the database.
+    // The first read from the database.
     assert_eq!(tx.get("c").await?, some("2"));
     tx.commit().await?;
     Ok(())

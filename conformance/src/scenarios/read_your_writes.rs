@@ -1,4 +1,4 @@
-//! Reading your own writes: what is seen, and which reads of them conflict.
+//! Read your writes: which own writes a read sees, and which such reads conflict.
 //!
 //! Source: `ReadYourWrites.actor.cpp`, `RYWIterator.cpp`, `WriteMap.cpp`; the workload
 //! `RyowCorrectness`.
@@ -179,7 +179,7 @@ pub(crate) async fn a_read_of_a_key_cleared_before_adds_no_conflict(s: Space) ->
     Ok(())
 }
 
-/// The value under an atomic operation was read, so it conflicts; over an own set it was not.
+/// The value below an atomic operation was read from the store, so the read conflicts; over an own set it was not.
 pub(crate) async fn a_read_of_an_own_atomic_operation_conflicts_where_it_read_the_store(s: Space) -> Outcome {
     let reads = async |tx: &Tx| {
         tx.atomic(MutationType::Add, "b", [1]);

@@ -1,4 +1,4 @@
-//! Recorded answers: what FoundationDB said, and what its documentation says, asked of every engine.
+//! Recorded answers of FoundationDB, and answers from its documentation, required of every engine.
 
 use crate::recorded::replay_all;
 use crate::{Outcome, Space};

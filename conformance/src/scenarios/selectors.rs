@@ -1,4 +1,4 @@
-//! Key selectors: every selector near a handful of keys, against the definition spelled out.
+//! Key selectors: every selector near a few keys, compared with the definition.
 //!
 //! Source: `developer-guide.rst`, "Key selectors".
 
@@ -30,7 +30,7 @@ fn all() -> impl Iterator<Item = KeySelector> {
 
 async fn check(tx: &Tx, keys: &[&str], read: Read) -> Outcome {
     for selector in all() {
-        // Beyond the own keys lie those of others, or the ends: not for this scenario.
+        // Beyond the own keys lie the ends or keys of others, which other scenarios test.
         let Some(key) = usize::try_from(place(keys, &selector)).ok().and_then(|place| keys.get(place)) else {
             continue;
         };

@@ -1,4 +1,4 @@
-//! Snapshot reads: chosen for each read, without conflicts, with the own writes.
+//! Snapshot reads: chosen for each read, without conflicts, and with own writes.
 //!
 //! Source: `developer-guide.rst`, "Snapshot reads"; `fdb.options`, `snapshot_ryw_enable`.
 
@@ -94,7 +94,7 @@ pub(crate) async fn snapshot_ryw_disable_leaves_serializable_reads_alone(s: Spac
     Ok(())
 }
 
-/// The two options count up and down; they are no switch.
+/// The two options increment and decrement a counter. They are no switch.
 pub(crate) async fn snapshot_ryw_disabled_twice_needs_enabling_twice(s: Space) -> Outcome {
     let tx = s.tx();
     tx.set("a", "own");

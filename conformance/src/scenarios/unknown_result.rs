@@ -1,4 +1,4 @@
-//! An unknown commit result, and what the runner makes of it.
+//! Unknown commit results, and how the runner handles them.
 //!
 //! Source: `developer-guide.rst`, "Transactions with unknown results".
 
@@ -16,7 +16,7 @@ use crate::chaos::{Chaos, Fault, Rates};
 use crate::expect::{fails, some};
 use crate::{Outcome, Space};
 
-/// Sets `key` again and again as `faults` has it; the attempts that were made.
+/// Sets `key` under a script of `faults`. Returns the attempts.
 async fn attempts(s: &Space, faults: &[Fault]) -> (Result<()>, Vec<Attempt>) {
     let database = Chaos::scripted(s.database().clone(), faults.iter().copied().map(Some));
     let (key, seen) = (s.key("a"), Mutex::new(Vec::new()));
@@ -34,7 +34,7 @@ fn attempt(number: u32, maybe_committed: bool) -> Attempt {
     Attempt { number, maybe_committed }
 }
 
-/// Adds one to `counter`, unless the transaction of this `id` has done so before.
+/// Adds one to `counter`, unless the transaction with this `id` has already done so.
 async fn count_once<D: Database>(database: &D, counter: Bytes, id: Bytes) -> Result<()> {
     database
         .run(|tx, attempt| {
@@ -104,7 +104,7 @@ pub(crate) async fn a_body_that_looks_first_counts_once(s: Space) -> Outcome {
     Ok(())
 }
 
-/// What the predicate is for: without a look, the doubt becomes a second addition.
+/// Why the predicate exists: without a check, the retry adds a second time.
 pub(crate) async fn a_body_that_does_not_look_counts_twice(s: Space) -> Outcome {
     let database = Chaos::scripted(s.database().clone(), [Some(Fault::UnknownCommitted)]);
     let key = s.key("n");

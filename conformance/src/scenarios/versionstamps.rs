@@ -1,4 +1,4 @@
-//! Versionstamps: what is written at the commit, and what cannot be read before it.
+//! Versionstamps: what the commit writes, and what cannot be read before it.
 //!
 //! Source: `Atomic.h`, `WriteMap.cpp` (`addUnmodifiedAndUnreadableRange`), `CommitProxyServer`, the
 //! workloads `VersionStamp` and `Unreadable`.
@@ -118,7 +118,7 @@ pub(crate) async fn the_stamp_of_a_read_only_transaction_is_2021(s: Space) -> Ou
     Ok(())
 }
 
-/// Which error it fails with is not documented; that it fails, and does not wait for ever, is.
+/// The error is not documented. It must fail, and must not wait for ever.
 pub(crate) async fn the_stamp_of_a_refused_transaction_fails(s: Space) -> Outcome {
     let tx = s.tx();
     tx.get("a").await?;
@@ -141,7 +141,7 @@ pub(crate) async fn the_stamp_of_a_cancelled_transaction_is_1025(s: Space) -> Ou
 
 pub(crate) async fn the_offset_may_be_anywhere_that_the_stamp_fits(s: Space) -> Outcome {
     let tx = s.tx();
-    // The stamp overwrites ten bytes at the offset; what they were does not matter.
+    // The stamp overwrites ten bytes at the offset, whatever they are.
     let operand = [b"ab0123456789cd".as_slice(), &2_u32.to_le_bytes()].concat();
     tx.atomic(MutationType::SetVersionstampedValue, "a", &operand);
     let stamp = tx.versionstamp();
@@ -244,7 +244,7 @@ pub(crate) async fn reads_beside_a_pending_stamped_key_work(s: Space) -> Outcome
     Ok(())
 }
 
-/// No stamp can be below the read version, once that is known: what lies there stays readable.
+/// No stamp can be below the read version once that is known, so lower keys stay readable.
 pub(crate) async fn stamped_keys_below_the_read_version_stay_readable(s: Space) -> Outcome {
     s.write(|tx| tx.set_stamped_key("log/", "", "old")).await?;
     let old = log(&s).await?.remove(0).key;
@@ -258,7 +258,7 @@ pub(crate) async fn stamped_keys_below_the_read_version_stay_readable(s: Space) 
     Ok(())
 }
 
-/// The reads of a transaction are part of it: one that failed fails the commit as well.
+/// Reads are part of the transaction: a failed read fails the commit too.
 pub(crate) async fn a_commit_after_a_read_of_a_pending_versionstamp_is_1036(s: Space) -> Outcome {
     let tx = s.tx();
     tx.set_stamped_value("a", "", "");

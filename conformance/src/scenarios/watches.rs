@@ -1,4 +1,4 @@
-//! Watches: armed by the commit, and fired by the first change after what the transaction saw.
+//! Watches: armed by the commit, fired by the first change of the value that the transaction saw.
 //!
 //! Source: `api-c.rst`, `fdb_transaction_watch`; `ReadYourWrites.actor.cpp` (`watch`,
 //! `triggerWatches`); the workload `Watches`.
@@ -15,9 +15,9 @@ use crate::expect::fails;
 use crate::space::within;
 use crate::{Outcome, Space};
 
-/// Long enough for any engine to fire.
+/// Timeout for a watch that must fire.
 const SOON: Duration = Duration::from_secs(20);
-/// Long enough to believe that it does not fire.
+/// Time after which a watch that has not fired is believed not to fire.
 const A_WHILE: Duration = Duration::from_millis(50);
 
 pub(crate) async fn a_watch_fires_when_the_value_changes(s: Space) -> Outcome {
@@ -174,7 +174,7 @@ pub(crate) async fn a_watch_of_a_transaction_that_is_reset_or_dropped_is_1025(s:
     one.get("a").await?;
     two.get("a").await?;
     one.reset();
-    // A cancel alone does not end a watch that has been read: FoundationDB keeps it until then.
+    // A cancel alone does not end a watch whose value has been read: FoundationDB keeps it until the reset.
     two.cancel();
     drop(two);
     for watch in watches {
@@ -219,7 +219,7 @@ pub(crate) async fn too_many_watches_are_1032(s: Space) -> Outcome {
     let limit = s.limits().watches;
     let tx = s.tx();
     let mut watches: Vec<_> = (0..limit).map(|n| tx.watch(format!("w/{n}"))).collect();
-    // One after the other, as an engine may arm them when their reads are answered.
+    // One after the other: an engine may arm them only when their reads are answered.
     tx.get("a").await?;
     for watch in watches.iter_mut().rev().take(1) {
         assert_eq!(within(A_WHILE, watch).await, None);

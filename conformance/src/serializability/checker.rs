@@ -1,4 +1,4 @@
-//! Finds what no serial order allows, and names it.
+//! Finds violations of strict serializability in a history, and names them.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -6,41 +6,41 @@ use std::fmt;
 use super::graph::{Dependency, Graph};
 use super::history::{Element, History, Operation, Outcome, TransactionId};
 
-/// The anomalies, by their names in the literature.
+/// Anomalies, named as in the literature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum AnomalyKind {
-    /// A transaction did not see what it had written itself.
+    /// A transaction did not see its own writes.
     ReadYourWritesBroken,
-    /// A read saw what a failed transaction wrote (G1a).
+    /// A read saw a write of a failed transaction (G1a).
     DirtyRead,
     /// A read saw a state from the middle of another transaction (G1b).
     IntermediateRead,
-    /// Two reads saw two orders of the same writes.
+    /// Two reads saw the same writes in different orders.
     IncompatibleOrder,
-    /// An element stands in a list twice, or is one that nobody wrote.
+    /// An element appears twice in a list, or was never written.
     Garbage,
-    /// A committed write is nowhere to be found at the end, or a failed one is.
+    /// A committed write is missing at the end, or a failed one is there.
     LostUpdate,
     /// Writes of two transactions interleave (G0).
     DirtyWrite,
     /// Transactions read from each other in a circle (G1c).
     CircularInformation,
-    /// One anti-dependency closes a circle: a transaction saw part of another (G-single).
+    /// One anti-dependency closes a circle: a transaction saw another one in part (G-single).
     ReadSkew,
-    /// Several anti-dependencies close a circle, all next to each other: write skew (G2).
+    /// Several adjacent anti-dependencies close a circle: write skew (G2).
     WriteSkew,
-    /// Several anti-dependencies that are apart: readers disagree on the order of writers.
+    /// Several separate anti-dependencies close a circle: readers disagree on the order of writers.
     LongFork,
-    /// A serial order exists, but not one that agrees with time.
+    /// A serial order exists, but it contradicts real time.
     StaleRead,
 }
 
-/// One anomaly, with what shows it.
+/// An anomaly with its evidence.
 #[derive(Clone, Debug)]
 pub struct Anomaly {
-    /// Its name.
+    /// Name of the anomaly.
     pub kind: AnomalyKind,
-    /// Transactions and elements that show it, for people.
+    /// The transactions and elements that show it, for people.
     pub explanation: String,
 }
 
@@ -50,7 +50,7 @@ impl fmt::Display for Anomaly {
     }
 }
 
-/// Checks that a history is strictly serializable; otherwise says what it found first.
+/// Checks that a history is strictly serializable. Returns the first anomaly found.
 pub fn check(history: &History) -> Result<(), Anomaly> {
     let writers = Writers::of(history)?;
     check_own_writes(history)?;
@@ -64,12 +64,12 @@ fn anomaly(kind: AnomalyKind, explanation: String) -> Anomaly {
     Anomaly { kind, explanation }
 }
 
-/// Who wrote each element.
+/// The writer of each element.
 struct Writers {
     by_element: HashMap<(u32, Element), TransactionId>,
 }
 
-/// For each key the order in which its elements were written.
+/// For each key, the order in which its elements were written.
 type Orders = HashMap<u32, Vec<Element>>;
 
 impl Writers {
@@ -92,7 +92,7 @@ impl Writers {
         self.by_element.get(&(key, element)).copied()
     }
 
-    /// The longest list of each key; every other list of that key must be its beginning.
+    /// The longest list of each key. Every other list of the key must be a prefix of it.
     fn orders(&self, history: &History) -> Result<Orders, Anomaly> {
         let mut orders: Orders = HashMap::new();
         let lists = history.last.iter().map(|(&key, list)| (key, list)).chain(committed_reads(history));
@@ -229,7 +229,7 @@ fn check_cycles(history: &History, writers: &Writers, orders: &Orders) -> Result
     }
 }
 
-/// Whether no two anti-dependencies of the cycle follow each other.
+/// Whether no two anti-dependencies of the cycle are adjacent.
 fn all_apart(cycle: &[(usize, Dependency)]) -> bool {
     let anti = |at: usize| cycle[at % cycle.len()].1 == Dependency::ReadWrite;
     (0..cycle.len()).all(|at| !(anti(at) && anti(at + 1)))
@@ -237,7 +237,7 @@ fn all_apart(cycle: &[(usize, Dependency)]) -> bool {
 
 fn explain(history: &History, cycle: &[(usize, Dependency)]) -> String {
     let mut text = String::new();
-    // Nodes beyond the transactions are moments of time, which say nothing to a reader.
+    // Nodes beyond the transactions are moments of time, which are of no interest to a reader.
     let is_transaction = |&&(node, _): &&(usize, Dependency)| node < history.transactions.len();
     for &(node, why) in cycle.iter().filter(is_transaction) {
         text.push_str(&format!("T{node} {why} "));
@@ -283,8 +283,8 @@ fn add_data_dependencies(graph: &mut Graph, history: &History, writers: &Writers
     }
 }
 
-/// Adds the order of time by a chain of moments, so that the edges grow with the history and not with
-/// its square: each end leads to the moment after it, each moment to the begins that follow.
+/// Adds real-time order as a chain of moments, so that the number of edges is linear in the history: each end
+/// leads to the moment after it, each moment to the begins that follow.
 fn add_real_time(graph: &mut Graph, history: &History) {
     #[derive(Clone, Copy)]
     enum Event {
@@ -294,7 +294,7 @@ fn add_real_time(graph: &mut Graph, history: &History) {
     let mut events: Vec<(u64, Event)> = Vec::new();
     for (id, transaction) in history.transactions.iter().enumerate() {
         events.push((transaction.begun, Event::Begin(id)));
-        // One that is in doubt may take effect long after its client was told so.
+        // A transaction with an unknown outcome may take effect long after its end.
         if transaction.outcome == Outcome::Committed {
             events.push((transaction.ended, Event::End(id)));
         }

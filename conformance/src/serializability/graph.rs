@@ -1,9 +1,9 @@
-//! Dependencies between transactions, and the shortest cycle of a given make.
+//! The graph of dependencies between transactions, and its shortest cycles.
 
 use std::collections::VecDeque;
 use std::fmt;
 
-/// Why one transaction must stand before another.
+/// Why the first of two transactions comes before the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Dependency {
     /// The second overwrote what the first wrote.
@@ -54,8 +54,8 @@ impl Graph {
         }
     }
 
-    /// A cycle whose edges all satisfy `allowed`, of which at least one satisfies `required` and, with
-    /// `once`, exactly one does. The shortest through the first such edge that closes one.
+    /// A cycle in which all edges satisfy `allowed` and at least one satisfies `required`; with `once`, exactly
+    /// one. It is the shortest cycle through the first such edge that closes one.
     pub(super) fn cycle(
         &self,
         allowed: impl Fn(Dependency) -> bool,
@@ -79,7 +79,7 @@ impl Graph {
         None
     }
 
-    /// The shortest path within one component, as (node, why it stands before the next).
+    /// The shortest path within one component, as (node, dependency on the next).
     fn shortest(
         &self,
         from: usize,
@@ -115,8 +115,8 @@ impl Graph {
         None
     }
 
-    /// The strongly connected component of each node: Tarjan's, with a stack of its own, since a
-    /// history may be one long chain.
+    /// The strongly connected component of each node: Tarjan's algorithm with an explicit stack, since a history
+    /// may be one long chain.
     fn components(&self, allowed: impl Fn(Dependency) -> bool) -> Vec<usize> {
         const UNSEEN: usize = usize::MAX;
         let nodes = self.edges.len();

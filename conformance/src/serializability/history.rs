@@ -1,14 +1,14 @@
-//! What happened: transactions with what they read and appended, when, and how they ended.
+//! A history: transactions with their reads and appends, their times and their outcomes.
 
 use std::collections::BTreeMap;
 
 /// A transaction of a history: its index.
 pub type TransactionId = usize;
 
-/// What an append adds to a list; no two appends of a history add the same.
+/// Element that an append adds to a list. Every append of a history adds another one.
 pub type Element = u64;
 
-/// One operation of a transaction, in the order they were made.
+/// One operation of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Appended an element to the list of a key.
@@ -22,7 +22,7 @@ pub enum Operation {
     Read {
         /// The key.
         key: u32,
-        /// What was there.
+        /// The list that was read.
         list: Vec<Element>,
     },
 }
@@ -30,23 +30,23 @@ pub enum Operation {
 /// How a transaction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It committed.
+    /// The transaction committed.
     Committed,
-    /// It certainly did not.
+    /// The transaction certainly did not commit.
     Failed,
-    /// Nobody knows: what it appended may be there or not.
+    /// The outcome is unknown: the appended elements may be there or not.
     Unknown,
 }
 
-/// A transaction as it was recorded.
+/// A recorded transaction.
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    /// What it did.
+    /// Its operations, in order.
     pub operations: Vec<Operation>,
-    /// How it ended.
+    /// Its outcome.
     pub outcome: Outcome,
-    /// A moment before its first operation, on a clock that all transactions share. No two moments of
-    /// a history are equal.
+    /// A moment before its first operation, on a clock shared by all transactions. All moments of a history are
+    /// distinct.
     pub begun: u64,
     /// A moment after its end.
     pub ended: u64,
@@ -57,6 +57,6 @@ pub struct Recorded {
 pub struct History {
     /// The transactions, in any order.
     pub transactions: Vec<Recorded>,
-    /// Every list as it stood when all had ended.
+    /// Every list at the end of all transactions.
     pub last: BTreeMap<u32, Vec<Element>>,
 }

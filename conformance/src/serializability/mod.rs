@@ -1,12 +1,11 @@
-//! Is there a serial order? Histories of real concurrent transactions, and a checker that knows
-//! nothing of the engine.
+//! Histories of real concurrent transactions, and a checker that looks for a serial order and knows nothing of the
+//! engine.
 //!
-//! The method is Elle's (Kingsbury and Alvaro, "Elle: inferring isolation anomalies from
-//! experimental observations", 2020): every key holds a list, transactions append elements that are
-//! unique and read whole lists. A list that was read tells in which order its elements were written,
-//! hence which transaction depends on which. A history is strictly serializable only if those
-//! dependencies, with the order of time added, have no cycle; a cycle is an anomaly, and which kinds
-//! of dependency it is made of gives the anomaly its name (Adya, "Weak consistency", 1999).
+//! The method is Elle's (Kingsbury and Alvaro, "Elle: inferring isolation anomalies from experimental
+//! observations", 2020). Every key holds a list. Transactions append unique elements and read whole lists. A list
+//! shows in which order its elements were written, hence which transaction depends on which. A history is strictly
+//! serializable only if those dependencies, together with real-time order, have no cycle. A cycle is an anomaly,
+//! named after the kinds of its dependencies (Adya, "Weak consistency", 1999).
 //!
 //! ```text
 //!   ww  T1 wrote the element just before T2's         T1 ──► T2
@@ -26,7 +25,8 @@ pub use workload::{Recorder, Workload, record};
 
 use crate::random::number;
 
-/// The seed of `CONFORMANCE_SEED`, or another one each time, printed: threads interleave as they please anyway.
+/// The seed in `CONFORMANCE_SEED`, or a fresh one. It is printed. A seed repeats choices only: threads interleave
+/// anyway.
 pub(crate) fn fresh_seed() -> u64 {
     let now = std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos() as u64);
     let seed = number("CONFORMANCE_SEED", now);
@@ -34,12 +34,12 @@ pub(crate) fn fresh_seed() -> u64 {
     seed
 }
 
-/// How many times as long histories are to be: `CONFORMANCE_HISTORIES`.
+/// The factor of `CONFORMANCE_HISTORIES`, by which histories become longer.
 pub(crate) fn times() -> u32 {
     u32::try_from(number("CONFORMANCE_HISTORIES", 1)).unwrap_or(u32::MAX)
 }
 
-/// Fails unless the history has a serial order, and so many commits that this shows something.
+/// Panics unless the history has a serial order, and enough commits to be meaningful.
 pub(crate) fn must_be_serial(history: &History, workload: Workload) {
     let is_committed = |transaction: &&Recorded| transaction.outcome == Outcome::Committed;
     let committed = history.transactions.iter().filter(is_committed).count();

@@ -1,7 +1,7 @@
-//! Real threads that append to lists and read them, and the record of what they saw.
+//! Real threads that append to lists and read them, and the recording of their results.
 //!
-//! A list is one value: elements of eight bytes. Appends are made both ways that a layer would make
-//! them: by reading and setting, which conflicts, and by `AppendIfFits`, which does not.
+//! A list is one value, with eight bytes for each element. Appends are made in both ways that a layer would use:
+//! by reading and setting, which conflicts, and by `AppendIfFits`, which does not.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,19 +14,18 @@ use crate::random::Random;
 
 use super::history::{Element, History, Operation, Outcome, Recorded};
 
-/// How much is done, by how many, on how few keys.
+/// Size of a workload.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload {
-    /// Threads at work at the same time.
+    /// Number of concurrent threads.
     pub threads: u32,
-    /// Transactions of each thread.
+    /// Number of transactions of each thread.
     pub transactions: u32,
-    /// Keys they share: the fewer, the more conflicts.
+    /// Number of shared keys: the fewer, the more conflicts.
     pub keys: u32,
-    /// The most operations of a transaction.
+    /// Maximum number of operations of a transaction.
     pub operations: u32,
-    /// What the choices are derived from. Threads interleave as they please, so a seed repeats the
-    /// choices and not the history.
+    /// Seed of the choices. It does not determine the history, since threads interleave.
     pub seed: u64,
 }
 
@@ -36,7 +35,7 @@ impl Default for Workload {
     }
 }
 
-/// Records workloads that run one after the other, as one history: over a reopening of their database, for one.
+/// Records workloads that run one after the other as one history, for example before and after a reopen.
 #[derive(Debug, Default)]
 pub struct Recorder {
     recorded: Mutex<Vec<Recorded>>,
@@ -45,13 +44,13 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Runs a workload under `prefix`, which nothing else may touch, and records what happens.
+    /// Runs a workload under `prefix`, which nothing else may touch, and records it.
     ///
     /// # Errors
     ///
-    /// What the engine answered that is no outcome of a transaction, such as an I/O error.
+    /// Errors of the engine that are no outcome of a transaction, such as an I/O error.
     pub fn run<D: Database>(&self, database: &D, prefix: &[u8], workload: Workload) -> Result<(), Error> {
-        // Threads of a second run are not to make the choices of the first again.
+        // A second run must not repeat the choices of the first.
         let runs = lock(&self.recorded).len() as u64;
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..workload.threads)
@@ -72,22 +71,22 @@ impl Recorder {
         })
     }
 
-    /// The history, with the lists as they stand now.
+    /// The history, with the final lists.
     ///
     /// # Errors
     ///
-    /// What reading them fails with.
+    /// An error while the lists are read.
     pub async fn finish<D: Database>(self, database: &D, prefix: &[u8]) -> Result<History, Error> {
         let last = read_all(database, prefix).await?;
         Ok(History { transactions: self.recorded.into_inner().unwrap_or_else(PoisonError::into_inner), last })
     }
 }
 
-/// Runs the workload under `prefix`, which nothing else may touch, and records what happened.
+/// Runs one workload under `prefix`, which nothing else may touch, and records it.
 ///
 /// # Errors
 ///
-/// What the engine answered that is no outcome of a transaction, such as an I/O error.
+/// As for [`Recorder::run`].
 pub fn record<D: Database>(database: &D, prefix: &[u8], workload: Workload) -> Result<History, Error> {
     let recorder = Recorder::default();
     recorder.run(database, prefix, workload)?;
@@ -145,7 +144,7 @@ impl<D: Database> Client<'_, D> {
                     operations.push(Operation::Append { key, element });
                 }
             }
-            // Gives the others a chance between the operations of one, on a single core too.
+            // Lets other threads run between the operations, on a single core too.
             if self.random.chance(0.3) {
                 std::thread::yield_now();
             }
@@ -175,8 +174,7 @@ fn encode(list: &[Element]) -> Vec<u8> {
     list.iter().flat_map(|element| element.to_be_bytes()).collect()
 }
 
-/// A value that is no list of whole elements gives an element that nobody wrote, which the checker
-/// reports.
+/// Decodes a list. A partial element becomes one that nobody wrote, which the checker reports.
 fn decode(value: &Bytes) -> Vec<Element> {
     value.chunks(8).map(|bytes| bytes.try_into().map_or(Element::MAX, Element::from_be_bytes)).collect()
 }

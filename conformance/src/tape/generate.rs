@@ -1,4 +1,4 @@
-//! Random tapes, dense with collisions: few keys, close together.
+//! Random tapes with many collisions: few keys, close together.
 
 use kv_api::error::{COMMIT_UNKNOWN_RESULT, FUTURE_VERSION, NOT_COMMITTED, TRANSACTION_TOO_OLD};
 use kv_api::{Direction, KeySelector, MutationType, RangeRequest, Read, Versionstamp};
@@ -6,8 +6,7 @@ use kv_api::{Direction, KeySelector, MutationType, RangeRequest, Read, Versionst
 use super::{Action, Instruction, TRANSACTIONS};
 use crate::random::Random;
 
-/// Keys that are neighbours, prefixes and successors of each other; and where stamped keys lie, with
-/// the keys around them.
+/// Keys that are neighbours, prefixes and successors of each other, and the keys around stamped keys.
 const KEYS: &[&[u8]] = &[
     b"a",
     b"a\0",
@@ -36,7 +35,7 @@ const KEYS: &[&[u8]] = &[
 /// The tape of `seed`.
 pub fn generate(seed: u64, instructions: usize) -> Vec<Instruction> {
     let mut random = Random::new(seed);
-    // Some tapes write more, some read more, some hold their transactions open for long.
+    // Some tapes write more, some read more, some keep their transactions open for long.
     let habit = Habit {
         commits: 2 + random.below(12),
         reads: 10 + random.below(60),
@@ -60,19 +59,20 @@ pub fn generate(seed: u64, instructions: usize) -> Vec<Instruction> {
     tape
 }
 
-/// Strews watches over a tape. Drawn apart, so that the other instructions of a seed stay what they are.
+/// Inserts watches into a tape. They use a generator of their own, so that the other instructions of a seed do not
+/// change.
 fn watch(seed: u64, habit: &Habit, tape: &mut Vec<Instruction>) {
     let mut random = Random::new(!seed);
     for _ in 0..tape.len() / 16 {
         let at = random.below(tape.len() as u64) as usize;
-        // Of a transaction that is about to do something, and so may commit.
+        // In a transaction with a later instruction, so that it may commit.
         let transaction = tape[at].transaction;
         tape.insert(at, Instruction { transaction, action: Action::Watch { key: key(&mut random, habit) } });
     }
 }
 
-/// One read against one write, so that nothing else decides whether they conflict. Where many reads
-/// go into one commit, an error in the conflict range of one of them hides behind the others.
+/// One read against one write, so that nothing else decides whether they conflict. In a commit with many reads, a
+/// wrong conflict range of one read is hidden by the others.
 fn duel(random: &mut Random, habit: &Habit, tape: &mut Vec<Instruction>) {
     let mut step = |transaction, action| tape.push(Instruction { transaction, action });
     let (reader, writer) = (0, 1);
@@ -94,7 +94,7 @@ struct Habit {
     commits: u64,
     reads: u64,
     keys: u64,
-    /// Whether it has writes without conflict range, which end serializability.
+    /// Whether it has writes without a conflict range, which break serializability.
     hides_writes: bool,
 }
 
@@ -121,7 +121,7 @@ fn read(random: &mut Random, habit: &Habit) -> Action {
     }
 }
 
-/// A change to the database.
+/// A random write.
 fn write(random: &mut Random, habit: &Habit) -> Action {
     match random.below(73) {
         0..30 => Action::Set { key: key(random, habit), value: value(random) },

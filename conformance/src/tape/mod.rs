@@ -1,11 +1,10 @@
 //! The tape: random instructions over interleaved transactions, compared step by step with the oracle.
 //!
-//! An instruction says everything it needs, so that a tape with any of its instructions left out is a
-//! tape too: that is how a failing one is shrunk. The machine has a few transactions; a transaction
-//! that ended begins anew, as it does after `on_error`.
+//! An instruction is self-contained: a tape without some of its instructions is still a tape, so a failing tape
+//! can be shrunk. There are a few transactions; one that has ended begins anew, as after `on_error`.
 //!
-//! Modelled on FoundationDB's binding tester (`bindingApiTester.md`), whose stack machine this leaves
-//! out: nobody else has to read these tapes.
+//! Modelled on FoundationDB's binding tester (`bindingApiTester.md`), without its stack machine: no other language
+//! has to read these tapes.
 
 mod generate;
 mod play;
@@ -22,20 +21,20 @@ pub use generate::generate;
 pub use play::{Divergence, play};
 pub use run::{Failure, Run, pinned, run, run_long, run_pinned, seeds};
 
-/// How many transactions a tape interleaves.
+/// Number of transactions that a tape interleaves.
 pub const TRANSACTIONS: usize = 4;
 
-/// A step: a transaction and what it does.
+/// A step of a tape.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Instruction {
-    /// Which transaction.
+    /// Index of the transaction.
     pub transaction: usize,
-    /// What it does.
+    /// Action of the transaction.
     pub action: Action,
 }
 
-/// What a transaction does.
+/// An action of a transaction.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[allow(missing_docs, reason = "each is the method of the same name in kv_api::Transaction")]
@@ -114,14 +113,14 @@ pub enum Action {
     SetReadVersion {
         back: usize,
     },
-    /// Watches a key. Whether the watch fires is looked at when the tape has ended.
+    /// Watches a key. The end of the tape checks whether the watch has fired.
     Watch {
         #[serde(with = "text::bytes")]
         key: Vec<u8>,
     },
-    /// A write that is wrong: a key that is too long.
+    /// An invalid write: a key that is too long.
     KeyTooLong,
-    /// A write that is wrong: at the end of the keyspace.
+    /// An invalid write: at the end of the keyspace.
     KeyOutside,
     /// Commits, checks the outcome, and begins anew.
     Commit,
@@ -139,7 +138,7 @@ impl fmt::Display for Instruction {
 }
 
 impl Action {
-    /// Whether it is a write that no transaction may make.
+    /// Whether it is an invalid write.
     pub(crate) fn is_wrong(&self) -> bool {
         match self {
             Action::KeyTooLong | Action::KeyOutside => true,
@@ -148,7 +147,7 @@ impl Action {
         }
     }
 
-    /// Whether it is a write that may change what `key` holds.
+    /// Whether it is a write that may change the value of `key`.
     pub(crate) fn may_change(&self, watched: &[u8]) -> bool {
         match self {
             Action::Set { key, .. } | Action::Clear { key } => key == watched,
@@ -159,7 +158,7 @@ impl Action {
         }
     }
 
-    /// Makes a write, or sets an option; does nothing for any other action.
+    /// Makes a write or sets an option. Ignores any other action.
     pub(crate) fn write_to<T: Transaction>(&self, transaction: &T) {
         match self {
             Action::Set { key, value } => transaction.set(key, value),
@@ -195,8 +194,8 @@ impl Action {
     }
 }
 
-/// Two tests for an engine: the pinned tapes, and a short random run, of as many tapes as the second
-/// argument says: each opens a database.
+/// Two tests for an engine: the pinned tapes, and a short random run. The second argument is the number of random
+/// tapes, each of which opens a database.
 #[macro_export]
 macro_rules! tape {
     ($harness:expr, $tapes:expr) => {

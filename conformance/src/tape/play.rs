@@ -1,4 +1,4 @@
-//! Playing a tape on an engine and on the oracle, side by side.
+//! Plays a tape on an engine and on the oracle, and compares the two.
 
 use std::fmt;
 
@@ -35,14 +35,14 @@ impl fmt::Debug for Divergence {
     }
 }
 
-/// What one step found: nothing, or what the engine and the oracle say.
+/// Result of a step: nothing, or the differing answers of engine and oracle.
 pub(super) type Step = Result<(), (String, String)>;
 
 fn same<T: fmt::Debug + PartialEq>(engine: T, oracle: T) -> Step {
     if engine == oracle { Ok(()) } else { Err((format!("{engine:?}"), format!("{oracle:?}"))) }
 }
 
-/// An operation of a transaction that answers nothing but an error.
+/// Checks an operation of a transaction that must fail.
 fn refused<T: fmt::Debug>(engine: kv_api::Result<T>, model: &OracleTransaction) -> Step {
     match engine {
         Err(error) if model.refusals().contains(&error) => Ok(()),
@@ -54,7 +54,7 @@ fn unexpected(what: &str) -> impl FnOnce(Error) -> (String, String) {
     move |error| (error.to_string(), format!("{what} succeeds"))
 }
 
-/// Plays `tape` on `database`, which must be empty and nobody else's. Needs a tokio runtime with timers.
+/// Plays `tape` on `database`, which must be empty and used by nobody else. Needs a tokio runtime with timers.
 pub async fn play<D: Database>(database: &D, tape: &[Instruction]) -> Result<(), Divergence> {
     let mut machine = match Machine::new(database) {
         Ok(machine) => machine,
@@ -76,7 +76,7 @@ pub async fn play<D: Database>(database: &D, tape: &[Instruction]) -> Result<(),
     Ok(())
 }
 
-/// A serializable read and what it found, with the transaction as it was.
+/// A serializable read and its result, with a copy of the transaction.
 #[derive(Clone)]
 struct Seen {
     model: OracleTransaction,
@@ -91,7 +91,7 @@ enum SeenRead {
 }
 
 impl Seen {
-    /// Whether the read would find the same in `stored`.
+    /// Whether the read has the same result over `stored`.
     fn holds(&self, stored: &Map) -> bool {
         let mut model = self.model.clone();
         match &self.read {
@@ -114,7 +114,7 @@ struct Machine<T> {
     oracle: Oracle,
     seen: Vec<Vec<Seen>>,
     watched: Vec<Watched>,
-    /// Whether every write so far was seen by the resolver: then commits are serializable.
+    /// Whether every write so far had a conflict range. Then commits are serializable.
     serializable: bool,
 }
 
@@ -171,8 +171,8 @@ impl<T: Transaction> Machine<T> {
                 }
                 Ok(())
             }
-            // Which of the two would stand at last is FoundationDB's own business: it depends on when
-            // its write map is flushed.
+            // Which of the two keys stays is not specified in FoundationDB: it depends on when the write map is
+            // flushed.
             Action::StampedKey { template, .. } if model.stands_elsewhere(template) => Ok(()),
             write => {
                 self.write(at, write);
@@ -212,7 +212,7 @@ impl<T: Transaction> Machine<T> {
     fn anew(&mut self, at: usize) {
         self.models[at] = OracleTransaction::default();
         self.seen[at].clear();
-        // Those that no commit has armed.
+        // The watches that no commit has armed.
         self.watches_fail(at, TRANSACTION_CANCELLED);
     }
 
@@ -234,8 +234,8 @@ impl<T: Transaction> Machine<T> {
         }
     }
 
-    /// The map at the read version, which the engine is asked for where it is not known yet; `None`
-    /// when the transaction answers nothing but an error, and both agree which.
+    /// The map at the read version, which the engine is asked for where it is unknown. `None` when the transaction
+    /// must fail, and both sides agree on the error.
     async fn stored(&mut self, at: usize) -> Result<Option<Map>, (String, String)> {
         let asked = self.engine[at].get_read_version().await;
         if !self.models[at].refusals().is_empty() {
@@ -323,8 +323,7 @@ impl<T: Transaction> Machine<T> {
         let reached_limit = request.limit > 0 && rows.len() == request.limit;
         let left_open = request.target_bytes > 0 || request.limit == 0;
         if left_open && !expected.is_empty() {
-            // Where a batch stops that has a target, or no bound at all, is the engine's; it returns a row at
-            // least.
+            // The engine decides where a batch with a target or without a limit ends. It returns at least one row.
             if rows.is_empty() {
                 return Err(("no rows".into(), format!("{expected:?}")));
             }
@@ -342,7 +341,7 @@ impl<T: Transaction> Machine<T> {
             let before = model.clone();
             let keys: Vec<_> = rows.iter().map(|(key, _)| key.clone()).collect();
             model.range_conflict(request, &keys, batch.more, ends);
-            // What was returned, and not what would have been without the stop.
+            // The conflict range covers the returned rows, not those beyond the end of the batch.
             let limit = if batch.more { rows.len() } else { request.limit };
             self.saw(at, read, &before, SeenRead::Rows(request.clone().limit(limit), rows));
         }
@@ -356,7 +355,8 @@ impl<T: Transaction> Machine<T> {
         let outcome = engine.commit().await;
         let version = engine.get_committed_version();
         if let Err(error) = &outcome {
-            // A commit that the client refuses by itself ends them with its error, or with the reset that follows.
+            // Those that no commit has armed: a commit refused by the client ends them with its error, or with the
+            // reset that follows.
             if error.code() == NOT_COMMITTED {
                 self.watches_fail(at, error.code());
             } else {
@@ -371,13 +371,13 @@ impl<T: Transaction> Machine<T> {
                 if version <= self.oracle.newest() {
                     return Err((format!("committed at {version}"), format!("the newest is {}", self.oracle.newest())));
                 }
-                // What the conflict ranges are for: each read would find the same now.
+                // The purpose of conflict ranges: each read would have the same result now.
                 let now = self.oracle.at(i64::MAX);
                 if self.serializable && !self.seen[at].iter().all(|seen| seen.holds(&now)) {
                     return Err(("committed".into(), "a read would find something else now".into()));
                 }
                 self.oracle.commit(&self.models[at], version, stamp);
-                // A write without conflict range may have slipped in between.
+                // A write without a conflict range may have come in between.
                 let since = if self.serializable { version } else { self.models[at].read_version.unwrap_or(version) };
                 self.watches_are_armed(at, since);
                 Ok(())
@@ -396,13 +396,13 @@ impl<T: Transaction> Machine<T> {
     }
 }
 
-/// Whether this error of a read that goes over many keys is one that the oracle leaves open: a pending
-/// versionstamp may be in its way.
+/// Whether the oracle leaves this error of a range or selector read open: a pending versionstamp may be in its
+/// way.
 fn may_be_unreadable(model: &OracleTransaction, error: &Error, read: Read) -> bool {
     error.code() == ACCESSED_UNREADABLE && model.sees_own(read) && !model.unreadable().is_empty()
 }
 
-/// An unreadable range that a plain range read has certainly gone over.
+/// An unreadable range that a plain range read has certainly crossed.
 fn unreadable_within(
     model: &OracleTransaction,
     request: &RangeRequest,

@@ -1,4 +1,4 @@
-//! Runs of many tapes: the short one of an engine's tests, the pinned seeds, and the long one.
+//! Runs of many tapes: an engine's short test, the pinned seeds, and the long run.
 
 use std::fmt;
 
@@ -9,20 +9,20 @@ use crate::random::number;
 use crate::scenario::block_on;
 use crate::{Fixture, Harness, shrink};
 
-/// How many tapes a run plays, and how long each is.
+/// Size of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
-    /// The seed of the first tape; each has the seed after that of the one before.
+    /// Seed of the first tape. Each next tape has the next seed.
     pub seed: u64,
-    /// How many.
+    /// Number of tapes.
     pub tapes: u64,
-    /// Instructions in each.
+    /// Number of instructions of each tape.
     pub instructions: usize,
 }
 
 impl Run {
-    /// This many tapes, a few seconds' worth. `CONFORMANCE_SEED` and `CONFORMANCE_TAPES` in the
-    /// environment choose others.
+    /// This many tapes, which take a few seconds. `CONFORMANCE_SEED` and `CONFORMANCE_TAPES` in the environment
+    /// override the seed and the number.
     pub fn short(tapes: u64) -> Self {
         Run { seed: number("CONFORMANCE_SEED", 1), tapes: number("CONFORMANCE_TAPES", tapes), instructions: 150 }
     }
@@ -39,9 +39,9 @@ pub struct Failure {
 
 #[derive(Debug)]
 enum Found {
-    /// On an empty database, after these steps.
+    /// They differ on an empty database, after these steps.
     Alone(Divergence, Vec<Instruction>),
-    /// Only on a database on which others were played before.
+    /// They differ only on a database on which other tapes were played before.
     After { first: u64, divergence: Divergence },
 }
 
@@ -63,8 +63,8 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Empties the keyspace, and lets time pass where that is done by hand: before long, the engine forgets
-/// versions and conflicts of earlier tapes.
+/// Empties the keyspace, and moves the time where the harness can, so that the engine soon forgets versions and
+/// conflicts of earlier tapes.
 async fn clear(fixture: &Fixture<AnyDatabase>) -> kv_api::Result<()> {
     if let Some(clock) = &fixture.clock {
         clock(fixture.database.limits().read_window / 4);
@@ -81,7 +81,7 @@ fn play_fresh<H: Harness>(harness: &H, tape: &[Instruction]) -> Result<(), Diver
     block_on(play(&fixture.database, tape))
 }
 
-/// Plays a tape on an empty database; the shortest tape found that shows the same failure.
+/// Plays a tape on an empty database, and shrinks it when it fails.
 fn examine<H: Harness>(harness: &H, seed: u64, instructions: usize) -> Result<(), Failure> {
     if let Some(missing) = harness.missing() {
         missing.skip(&harness.engine());
@@ -98,8 +98,7 @@ fn examine<H: Harness>(harness: &H, seed: u64, instructions: usize) -> Result<()
 ///
 /// # Panics
 ///
-/// At the first difference between engine and oracle, with the seed and the shortest tape found that
-/// still shows it.
+/// At the first difference, with the seed and the shortest tape found that still shows it.
 pub fn run<H: Harness>(harness: &H, run: Run) {
     for seed in run.seed..run.seed.saturating_add(run.tapes) {
         if let Err(failure) = examine(harness, seed, run.instructions) {
@@ -108,7 +107,7 @@ pub fn run<H: Harness>(harness: &H, run: Run) {
     }
 }
 
-/// Plays the pinned tapes: the seeds that once failed, each with its length, kept for ever.
+/// Plays the pinned tapes: seeds that failed once, each with its length.
 ///
 /// # Panics
 ///
@@ -121,14 +120,13 @@ pub fn run_pinned<H: Harness>(harness: &H) {
     }
 }
 
-/// Plays random tapes for long: `tapes_of_a_database` one after another on each database, which is
-/// emptied in between, so that opening one costs little and what an engine remembers of the past is
-/// there. Calls `progress` with each tape's number of instructions.
+/// Plays random tapes for a long time: `tapes_of_a_database` on each database, which is emptied in between.
+/// Opening a database then costs little, and the engine's memory of the past takes part. Calls `progress` with the
+/// number of instructions of each tape.
 ///
 /// # Errors
 ///
-/// The first difference between engine and oracle, with the shortest tape found that still shows it on
-/// a fresh database, where one does.
+/// The first difference, with the shortest tape that still shows it on a fresh database, if there is one.
 ///
 /// # Panics
 ///
@@ -169,11 +167,11 @@ pub fn pinned() -> Vec<(u64, usize)> {
     seeds(include_str!("../../seeds/tape.txt"))
 }
 
-/// Reads a file of pinned seeds: a seed and a length on each line, and comments after `#`.
+/// Parses a file of pinned seeds: a seed and a length on each line, with comments after `#`.
 ///
 /// # Panics
 ///
-/// At a line that is neither.
+/// When a line is malformed.
 pub fn seeds(text: &str) -> Vec<(u64, usize)> {
     let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
     let parse = |line: &str| {

@@ -1,8 +1,8 @@
-//! Instructions as text: JSON, with bytes that a person can read.
+//! The text form of instructions: JSON, with bytes that a person can read.
 //!
-//! Bytes are written as the printable ASCII they are; any other byte, and `%`, `"` and `\`, as `%` and
-//! two hexadecimal digits: `a%00`. Ten bytes of `\xff`, where a versionstamp goes, are `%{}`; the stamp
-//! of the third commit of a tape, which no two engines share, is `%{3}`.
+//! Printable ASCII bytes are written as they are. Any other byte, and `%`, `"` and `\`, is `%` and two hexadecimal
+//! digits: `a%00`. Ten `\xff` bytes, the place of a versionstamp, are `%{}`. The stamp of the tape's third commit,
+//! which differs between engines, is `%{3}`.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 const LEN: usize = Versionstamp::LEN;
 
-/// Bytes as text. `stamp` says of which commit these ten bytes are the stamp, if of any.
+/// Encodes bytes. `stamp` returns the number of the commit whose stamp these ten bytes are, if any.
 pub(crate) fn encode(bytes: &[u8], stamp: impl Fn(&[u8; LEN]) -> Option<usize>) -> String {
     let mut text = String::with_capacity(bytes.len());
     let mut rest = bytes;
@@ -36,7 +36,7 @@ pub(crate) fn encode(bytes: &[u8], stamp: impl Fn(&[u8; LEN]) -> Option<usize>) 
     text
 }
 
-/// The bytes of a text without stamps of commits; `None` for any other text.
+/// Decodes a text without stamps of commits. `None` for any other text.
 pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -57,7 +57,7 @@ pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Bytes in instructions.
+/// Serde functions for bytes in instructions.
 pub(super) mod bytes {
     use serde::{Deserialize, Deserializer, Serializer, de};
 

@@ -1,10 +1,10 @@
-//! The watches of a tape, and what must have become of each.
+//! The watches of a tape, and the required outcome of each.
 //!
 //! ```text
-//!   open ── commit ──► armed: fires once a commit leaves another value than was seen
-//!    ├── an own write of its key ──► anything: whether that fires it is a matter of its value
-//!    ├── cancel, on_error, a commit that the client refuses ──► anything: FoundationDB ends it, or keeps it until the transaction is
-//!    │                        dropped, as the read of its value was answered before or after
+//!   open ── commit ──► armed: fires once a commit leaves a value that differs from the one seen
+//!    ├── an own write of its key ──► anything: the written value decides
+//!    ├── cancel, on_error, a commit that the client refuses ──► anything: FoundationDB ends it, or keeps it until the
+//!    │                        transaction is dropped; it depends on when its read is answered
 //!    └── reset, a conflict ──► fails, with that error
 //! ```
 
@@ -18,7 +18,7 @@ use super::Action;
 use super::play::Step;
 use crate::oracle::Oracle;
 
-/// How long a watch that must end may take for it. Only an engine that is wrong needs so long.
+/// Patience with a watch that must end. Only a faulty engine needs so long.
 const LONG: Duration = if cfg!(test) { Duration::from_millis(10) } else { Duration::from_secs(5) };
 
 /// A watch.
@@ -51,39 +51,39 @@ impl Watched {
         Watched { step, transaction, key: key.to_vec(), seen, fires, state: State::Open }
     }
 
-    /// The step that made it.
+    /// Index of the step that made it.
     pub(super) fn step(&self) -> usize {
         self.step
     }
 
-    /// Whether it is of this transaction, which has not ended since.
+    /// Whether it belongs to this transaction, which has not ended since.
     pub(super) fn is_of(&self, transaction: usize) -> bool {
         self.transaction == transaction && matches!(self.state, State::Open)
     }
 
-    /// Its transaction has written.
+    /// Handles a write of its own transaction.
     pub(super) fn own_write(&mut self, action: &Action) {
         if action.may_change(&self.key) {
             self.state = State::Anything;
         }
     }
 
-    /// Its transaction has committed, and no one has changed the value it saw before this version.
+    /// Its transaction has committed, and nobody changed the value it saw before this version.
     pub(super) fn arm(&mut self, since: i64) {
         self.state = State::Armed { since };
     }
 
-    /// Its transaction ended in a way that leaves it open.
+    /// Its transaction ended in a way that leaves the outcome open.
     pub(super) fn leave_open(&mut self) {
         self.state = State::Anything;
     }
 
-    /// Its transaction ended otherwise.
+    /// Its transaction ended in any other way.
     pub(super) fn fail(&mut self, code: i32) {
         self.state = State::Fails(code);
     }
 
-    /// Compares what became of it with what had to.
+    /// Compares its outcome with the required one.
     pub(super) async fn check(mut self, oracle: &Oracle) -> Step {
         let expected = match self.state {
             State::Open | State::Anything => return Ok(()),
@@ -95,7 +95,7 @@ impl Watched {
                 } else if values.iter().all(|value| *value == self.seen) {
                     None
                 } else {
-                    // A change that was undone, seen or missed.
+                    // The change may have been undone, and seen or missed.
                     let found = self.outcome(Duration::ZERO).await;
                     return if matches!(found, Some(Err(_))) { differ(&found, &Some(Ok(()))) } else { Ok(()) };
                 }
@@ -105,7 +105,7 @@ impl Watched {
         if found == expected { Ok(()) } else { differ(&found, &expected) }
     }
 
-    /// How it ended, if it did.
+    /// Its outcome, if it has one.
     async fn outcome(&mut self, patience: Duration) -> Option<Result<()>> {
         timeout(patience, &mut self.fires).await.ok()
     }
@@ -131,7 +131,7 @@ mod tests {
     use crate::block_on;
     use crate::oracle::OracleTransaction;
 
-    /// A database in which `key` held these values, at the versions 1, 2 and so on.
+    /// A database in which `key` had these values, at versions 1, 2 and so on.
     fn history(values: &[&str]) -> Oracle {
         let mut oracle = Oracle::default();
         for (version, value) in (1..).zip(values) {
@@ -150,7 +150,7 @@ mod tests {
         }
     }
 
-    /// Which of firing, waiting and failing with 1020 is right for a watch that was armed at version 2.
+    /// Which outcomes are right for a watch armed at version 2: firing, waiting, failing with 1020.
     fn right_when_armed(values: &[&str], seen: &str) -> [bool; 3] {
         [Some(Ok(())), None, Some(Err(Error::new(NOT_COMMITTED)))].map(|fires| {
             let mut watched = watched(seen, fires);

@@ -1,4 +1,4 @@
-//! The engines of this workspace, with a clock that nobody has to wait for.
+//! The engines of this workspace, with a simulated clock.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use engine_mem::MemDatabase;
 use kv_api::BoxFuture;
 use occ::{Clock, OccBuilder, OccDatabase};
 
-/// Time that passes where somebody waits for it, and where a suite moves it on.
+/// A clock that moves on when somebody waits for it, and when a suite moves it.
 #[derive(Clone, Default)]
 pub(crate) struct SimulatedClock(Arc<AtomicU64>);
 
@@ -50,8 +50,8 @@ impl Harness for InMemory {
     }
 }
 
-/// An engine on disk, in a fresh folder for each database. `D` is the engine's own name for its database, so that
-/// what stands before its store there stands before it here.
+/// An engine on disk, in a fresh folder for each database. `D` is the engine's public database type, so its
+/// write-ahead log is tested too.
 pub(crate) struct InFolder<D>(PhantomData<fn() -> D>);
 
 impl<D> InFolder<D> {
