@@ -4,7 +4,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use model::{JsonText, JsonWriter};
+use json::{JsonText, JsonWriter};
 
 use crate::error::Error;
 

@@ -98,7 +98,7 @@ impl std::error::Error for Error {}
 /// `text` as JSON.
 fn quoted(text: &str) -> String {
     let mut out = Vec::new();
-    model::JsonWriter::new(&mut out).str(text);
+    json::JsonWriter::new(&mut out).str(text);
     String::from_utf8_lossy(&out).into_owned()
 }
 

@@ -1,6 +1,6 @@
 //! Paths to fields: `a.b` goes down two levels, `a\.b` is one name with a dot in it.
 
-use model::{JsonKind, JsonRef};
+use json::{JsonKind, JsonRef};
 
 use crate::error::Error;
 use crate::selector::MAX_DEPTH;

@@ -2,7 +2,7 @@
 //!
 //! Source: `mango_fields:extract/2`, `mango_doc:set_field/3`.
 
-use model::{JsonRef, JsonWriter};
+use json::{JsonRef, JsonWriter};
 
 use crate::error::Error;
 use crate::path::{self, Found, look_up};
@@ -122,7 +122,7 @@ fn write_members(members: &[(&str, Part<'_>)], json: &mut JsonWriter<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use model::JsonText;
+    use json::JsonText;
 
     use super::*;
 

@@ -2,7 +2,7 @@
 //!
 //! Source: `mango_opts.erl`, whose order of checks and names of errors these are.
 
-use model::{JsonKind, JsonRef, JsonText};
+use json::{JsonKind, JsonRef, JsonText};
 
 use crate::error::{Error, echo};
 use crate::path;

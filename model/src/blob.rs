@@ -8,10 +8,10 @@
 use kv_api::{KeyValue, RangeRequest, Transaction};
 
 use crate::error::{Error, Result};
-use crate::json::JsonText;
 use crate::keys;
 use crate::row::Reader;
 use crate::tuple;
+use json::JsonText;
 
 const FORMAT: u64 = 1;
 const PART_BYTES: usize = 90_000;

@@ -21,13 +21,13 @@ use crate::document::{Body, Document, GetOptions};
 use crate::documents::Documents;
 use crate::error::{Error, Result, alone};
 use crate::info::{Stats, read_last};
-use crate::json::JsonWriter;
 use crate::keys::{self, DatabaseKey, Leaf};
 use crate::read::{Tree, add_meta, body_of, body_or_empty};
 use crate::revid::RevId;
 use crate::row::Reader;
 use crate::seq::Seq;
 use crate::tuple;
+use json::JsonWriter;
 
 /// The format of a row of `changes` (RFC 003's `SeqFormat`).
 const SEQ_FORMAT: u64 = 1;

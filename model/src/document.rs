@@ -5,9 +5,9 @@
 use crate::attachments::{Attachment, JsonForm, write_attachments};
 use crate::edit::RevHistory;
 use crate::error::Result;
-use crate::json::{JsonText, JsonWriter};
 use crate::revid::RevId;
 use crate::seq::Seq;
+use json::{JsonText, JsonWriter};
 
 /// What a reader asks for beyond the body. CouchDB's `meta=true` is `revs_info`, `conflicts` and
 /// `deleted_conflicts`.

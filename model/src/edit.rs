@@ -6,9 +6,9 @@ use std::borrow::Cow;
 
 use crate::attachments::{AttachmentEdit, read_attachments};
 use crate::error::{Error, ErrorKind, Result};
-use crate::json::{JsonKind, JsonRef, JsonText, SplitObject};
 use crate::limits::check_document_id;
 use crate::revid::{RevHash, RevId};
+use json::{JsonKind, JsonRef, JsonText, SplitObject};
 
 /// How edits find their place in a document's revision tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -28,8 +28,8 @@
 use md5::{Digest, Md5};
 
 use crate::bigint::decimal_to_le_bytes;
-use crate::json::{JsonText, RawStr, Token};
 use crate::revid::{InvalidRev, RevHash, RevId};
+use json::{JsonText, RawStr, Token};
 
 const VERSION: u8 = 131;
 const NEW_FLOAT: u8 = 70;
@@ -142,8 +142,7 @@ pub(crate) struct Term {
 impl Term {
     fn json(&mut self, value: &JsonText) {
         self.open.clear();
-        let mut tokens = value.scan();
-        while let Some(token) = tokens.next() {
+        for token in value.scan() {
             let start = self.bytes.len();
             match token {
                 Token::Name(name) => {

@@ -4,7 +4,6 @@
 mod bigint;
 mod body;
 mod etf;
-mod json;
 mod revid;
 mod tuple;
 
@@ -33,6 +32,7 @@ mod local;
 mod open_revs;
 pub mod parallel;
 #[cfg(test)]
+#[path = "../../json/src/random.rs"]
 mod random;
 mod read;
 mod reading;

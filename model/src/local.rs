@@ -13,10 +13,10 @@ use crate::blob;
 use crate::documents::Documents;
 use crate::edit::check_body;
 use crate::error::{Error, ErrorKind, NotFound, Result};
-use crate::json::JsonText;
 use crate::keys::DatabaseKey;
 use crate::limits::{LOCAL_PREFIX, check_document_id, check_document_size};
 use crate::txids::Outcome;
+use json::JsonText;
 
 /// A local document.
 #[derive(Clone, Debug, PartialEq, Eq)]

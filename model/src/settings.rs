@@ -5,10 +5,10 @@ use kv_api::{Database, Read, Transaction, TransactionExt};
 use crate::blob;
 use crate::documents::Documents;
 use crate::error::{Error, Result};
-use crate::json::{JsonKind, JsonText};
 use crate::keys::DatabaseKey;
 use crate::limits::{check_document_size, check_revs_limit};
 use crate::txids::Outcome;
+use json::{JsonKind, JsonText};
 
 /// What CouchDB 3 gives a new database.
 fn default_security() -> JsonText {

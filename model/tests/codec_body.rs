@@ -1,5 +1,6 @@
 //! Bodies as rows and back: text for text, in either layout.
 
+#[path = "../../json/tests/common/mod.rs"]
 mod common;
 
 use std::collections::BTreeSet;

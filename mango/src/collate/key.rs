@@ -21,7 +21,7 @@
 //!
 //! A string cannot be read back from its sort key. Whoever needs the value keeps it beside the key.
 
-use model::{Event, JsonRef};
+use json::{Event, JsonRef};
 
 use super::{ROOT, number};
 

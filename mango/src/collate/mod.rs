@@ -24,7 +24,7 @@ use std::cmp::Ordering;
 use std::sync::LazyLock;
 
 use icu_collator::{Collator, CollatorBorrowed};
-use model::{JsonKind, JsonRef};
+use json::{JsonKind, JsonRef};
 
 pub use key::{COLLATION_VERSION, append_key};
 pub(crate) use number::remainder;

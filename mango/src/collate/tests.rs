@@ -1,6 +1,6 @@
 use std::cmp::Ordering;
 
-use model::JsonText;
+use json::JsonText;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 

@@ -4,7 +4,7 @@
 //!
 //! Source: `mango_idx_view.erl` (`indexable_fields/1`, `range/2`), `mango_selector:fields/1`.
 
-use model::JsonRef;
+use json::JsonRef;
 
 use super::{Condition, Node, Relation, Selector};
 
@@ -160,7 +160,7 @@ fn beyond(prefix: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use model::JsonText;
+    use json::JsonText;
 
     use super::*;
 

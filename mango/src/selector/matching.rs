@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 
-use model::{JsonKind, JsonRef, JsonText, JsonWriter};
+use json::{JsonKind, JsonRef, JsonText, JsonWriter};
 use unicode_segmentation::GraphemeCursor;
 
 use super::{Choice, Condition, Node, Relation};

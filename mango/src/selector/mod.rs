@@ -40,7 +40,7 @@ mod parse;
 mod tests;
 mod write;
 
-use model::{JsonRef, JsonText};
+use json::{JsonRef, JsonText};
 use regex::bytes::Regex;
 
 pub use analysis::IdRange;
@@ -52,7 +52,7 @@ use crate::error::Error;
 /// A selector, ready to match documents.
 ///
 /// ```
-/// use model::JsonText;
+/// use json::JsonText;
 /// use mango::Selector;
 ///
 /// let selector = JsonText::parse(br#"{"type": "city", "population": {"$gt": 1000000}}"#).unwrap();

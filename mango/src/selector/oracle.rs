@@ -1,7 +1,7 @@
 //! CouchDB's own three passes over a selector, and its way to match, one after the other over trees: slow, and as
 //! `mango_selector.erl` has them. Random selectors and documents are given to both.
 
-use model::JsonText;
+use json::JsonText;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};

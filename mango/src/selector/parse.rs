@@ -17,7 +17,7 @@
 
 use std::cell::Cell;
 
-use model::{Event, JsonKind, JsonRef, JsonText};
+use json::{Event, JsonKind, JsonRef, JsonText};
 use regex::bytes::{Regex, RegexBuilder};
 
 use super::{Choice, Condition, Node, Relation, Selector};

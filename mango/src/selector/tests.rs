@@ -1,6 +1,6 @@
 //! What matches what, the cases of CouchDB's own tests (`mango_selector.erl`) among them.
 
-use model::JsonText;
+use json::JsonText;
 use serde_json::{Value, json};
 
 use super::{MAX_CONDITIONS, MAX_DEPTH, MAX_REGEXES, Selector};

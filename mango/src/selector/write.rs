@@ -1,6 +1,6 @@
 //! A selector in normal form as JSON, as `_explain` shows it (`mango_util:join_keys/1`).
 
-use model::{JsonText, JsonWriter};
+use json::{JsonText, JsonWriter};
 
 use super::{Condition, Node, Relation, Selector};
 

@@ -13,8 +13,8 @@ use bytes::Bytes;
 
 use super::{Attachment, AttachmentEdit, AttachmentSource, Encoding, Follows, check_attachment_name};
 use crate::error::{Error, Result};
-use crate::json::{JsonRef, JsonWriter};
 use crate::limits::check_attachment_count;
+use json::{JsonRef, JsonWriter};
 
 /// What CouchDB takes an attachment for that says nothing of its type.
 const DEFAULT_TYPE: &str = "application/octet-stream";
@@ -163,7 +163,7 @@ pub(crate) fn write_attachments(json: &mut JsonWriter<'_>, attachments: &[Attach
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::json::JsonText;
+    use json::JsonText;
 
     fn read(text: &str) -> Result<Vec<AttachmentEdit>> {
         read_attachments("a", JsonText::parse(text.as_bytes()).unwrap().root())

@@ -39,10 +39,10 @@ mod zip;
 
 use bytes::Bytes;
 
+pub(crate) use self::json::read_attachments;
+pub(crate) use self::json::{JsonForm, write_attachments};
 pub use address::Content;
 pub(crate) use address::{ContentId, ContentRow, Hashes, StoreId};
-pub(crate) use json::read_attachments;
-pub(crate) use json::{JsonForm, write_attachments};
 pub(crate) use ledger::{Added, Change, Ledger, clear_content, list_of};
 pub(crate) use list::{list_rows, read_list, split_rows};
 pub use reader::AttachmentReader;

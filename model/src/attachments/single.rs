@@ -9,8 +9,8 @@ use crate::document::{Document, GetOptions};
 use crate::documents::Documents;
 use crate::edit::Edit;
 use crate::error::{Error, ErrorKind, NotFound, Result};
-use crate::json::JsonText;
 use crate::revid::RevId;
+use json::JsonText;
 
 impl<D: Database> Documents<D> {
     /// An attachment of the winner, or of the leaf `rev`: that leaf's revision, and a reader of the content.

@@ -7,8 +7,8 @@
 use super::metadata::RevisionMetadata;
 use super::{BodyFormat, BodyLimits, Row, StoredBody, order, row_cost};
 use crate::bigint::decimal_to_le_bytes;
-use crate::json::{JsonText, RawStr, Token};
 use crate::tuple::{self, MAX_INT_BYTES};
+use json::{JsonText, RawStr, Token};
 
 /// A container that is open.
 struct Level {
@@ -79,8 +79,7 @@ pub(super) fn explode(
 
 impl Exploder<'_> {
     fn walk(&mut self, body: &JsonText) -> Result<(), DoesNotFit> {
-        let mut tokens = body.scan();
-        while let Some(token) = tokens.next() {
+        for token in body.scan() {
             match (token, self.memory.levels.last_mut()) {
                 (Token::Name(name), Some(level)) => {
                     level.count += 1;

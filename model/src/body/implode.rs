@@ -7,8 +7,8 @@
 use super::metadata::RevisionMetadata;
 use super::{CorruptDocument, MAX_RESERVE, order};
 use crate::bigint::append_decimal;
-use crate::json::{FloatText, append_escaped, append_u64};
 use crate::tuple::{self, Element};
+use json::{FloatText, append_escaped, append_u64};
 
 const NOT_A_PATH: CorruptDocument = CorruptDocument { reason: "the key of a leaf cannot be read" };
 const NOT_A_LEAF: CorruptDocument = CorruptDocument { reason: "the value of a leaf cannot be read" };

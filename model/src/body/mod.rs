@@ -40,7 +40,7 @@ mod packed;
 use bytes::Bytes;
 use thiserror::Error;
 
-use crate::json::{JsonKind, JsonText};
+use json::{JsonKind, JsonText};
 
 pub use metadata::RevisionMetadata;
 

@@ -4,8 +4,8 @@
 
 use super::metadata::RevisionMetadata;
 use super::{BodyError, BodyFormat, BodyLimits, CorruptDocument, MAX_RESERVE, Row, StoredBody, row_cost};
-use crate::json::JsonText;
 use crate::tuple::{self, Element};
+use json::JsonText;
 
 /// The code and the end of a BYTES element.
 const ELEMENT_FRAME: usize = 2;

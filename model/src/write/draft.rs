@@ -212,7 +212,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::json::JsonText;
+    use json::JsonText;
 
     #[test]
     fn what_was_drafted_is_what_is_written_and_what_was_not_is_kept() {

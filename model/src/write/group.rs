@@ -118,8 +118,8 @@ fn estimate(edit: &Edit, revs_limit: usize) -> usize {
 mod tests {
     use super::*;
     use crate::edit::RevHistory;
-    use crate::json::JsonText;
     use crate::revid::RevHash;
+    use json::JsonText;
 
     fn groups(edits: &[Edit], fit: Vec<usize>) -> Vec<Vec<usize>> {
         super::groups(edits, fit, WriteMode::Interactive, 1_000)

@@ -11,7 +11,7 @@ use super::{JsonKind, JsonText};
 /// where a name belongs, gets text that is no JSON.
 ///
 /// ```
-/// use model::JsonWriter;
+/// use json::JsonWriter;
 ///
 /// let mut out = Vec::new();
 /// let mut json = JsonWriter::new(&mut out);

@@ -20,6 +20,8 @@ mod error;
 mod events;
 mod number;
 mod parse;
+#[cfg(test)]
+mod random;
 mod scan;
 mod serde;
 mod split;
@@ -33,13 +35,13 @@ use bytes::Bytes;
 
 pub use error::{JsonError, JsonErrorKind};
 pub use events::{Event, Events};
-pub(crate) use number::{FloatText, append_u64};
+pub use number::{FloatText, append_u64};
 pub use parse::{MAX_INPUT_BYTES, ParseOptions};
-pub(crate) use scan::{RawStr, Scan, Token};
+pub use scan::{RawStr, Scan, Token};
 pub use serde::{FromSerdeError, TooDeepForSerde};
 pub use split::SplitObject;
 pub use string::JsonStr;
-pub(crate) use string::append_escaped;
+pub use string::append_escaped;
 pub use view::{Elements, JsonKind, JsonRef, Members};
 pub use writer::JsonWriter;
 
@@ -64,9 +66,9 @@ impl JsonText {
         parse::normalise(input, options).map(|text| JsonText(text.into()))
     }
 
-    /// Takes over text that this crate wrote itself and that is therefore normalised; `None` where
-    /// it is not even UTF-8.
-    pub(crate) fn from_normalised(text: impl Into<Bytes>) -> Option<JsonText> {
+    /// Takes over text that [`JsonWriter`] wrote, or that was read back from where normalised text was stored;
+    /// `None` where it is not even UTF-8. Other text gives wrong answers.
+    pub fn from_normalised(text: impl Into<Bytes>) -> Option<JsonText> {
         let text = text.into();
         std::str::from_utf8(&text).ok()?;
         Some(JsonText(text))
@@ -110,7 +112,7 @@ impl JsonText {
     }
 
     /// The value's tokens, in the order of the text.
-    pub(crate) fn scan(&self) -> Scan<'_> {
+    pub fn scan(&self) -> Scan<'_> {
         Scan::new(&self.0)
     }
 

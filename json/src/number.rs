@@ -1,5 +1,7 @@
 //! Numbers as text.
 
+use std::fmt;
+
 use super::error::JsonErrorKind;
 
 /// The most characters that a double takes: a sign, 17 digits, a point, `e-308`.
@@ -16,18 +18,31 @@ const MAX_FLOAT_TEXT: usize = 32;
 /// This is part of the format of stored documents: the text of an exploded one is made from its rows
 /// again, and its checksum must be the same for ever. Hence the layout is fixed here, whatever the
 /// library prints that finds the digits.
-pub(crate) struct FloatText {
+pub struct FloatText {
     digits: zmij::Buffer,
     text: [u8; MAX_FLOAT_TEXT],
 }
 
+impl Default for FloatText {
+    fn default() -> FloatText {
+        FloatText::new()
+    }
+}
+
+impl fmt::Debug for FloatText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FloatText").finish_non_exhaustive()
+    }
+}
+
 impl FloatText {
-    pub(crate) fn new() -> FloatText {
+    /// Room for one text.
+    pub fn new() -> FloatText {
         FloatText { digits: zmij::Buffer::new(), text: [0; MAX_FLOAT_TEXT] }
     }
 
     /// The text of `value`, which must be finite.
-    pub(crate) fn write(&mut self, value: f64) -> &str {
+    pub fn write(&mut self, value: f64) -> &str {
         let magnitude = value.abs();
         let printed = self.digits.format_finite(value);
         let Some((digits, exponent)) = printed.split_once('e') else { return printed };
@@ -117,7 +132,8 @@ pub(super) fn is_written_so(text: &[u8], whole: usize, fraction: usize) -> bool 
 }
 
 /// Appends the decimal digits of `value`.
-pub(crate) fn append_u64(out: &mut Vec<u8>, mut value: u64) {
+#[inline]
+pub fn append_u64(out: &mut Vec<u8>, mut value: u64) {
     let mut digits = [0; 20];
     let mut at = digits.len();
     loop {

@@ -54,7 +54,7 @@ pub(super) fn string_end(text: &[u8], from: usize) -> Option<(usize, bool)> {
 
 /// Appends text escaped, without quotes.
 #[inline]
-pub(crate) fn append_escaped(out: &mut Vec<u8>, bytes: &[u8]) {
+pub fn append_escaped(out: &mut Vec<u8>, bytes: &[u8]) {
     let end = plain_run_end(bytes, 0);
     if end == bytes.len() {
         out.extend_from_slice(bytes);

@@ -21,13 +21,13 @@ impl JsonText {
     /// Where nothing is special the rest shares this buffer.
     ///
     /// ```
-    /// use model::JsonText;
+    /// use json::JsonText;
     ///
     /// let document = JsonText::parse(br#"{"_id": "x", "a": 1, "_deleted": true}"#)?;
     /// let split = document.split_top(|name| name.starts_with('_')).expect("an object");
     /// assert_eq!(split.rest.as_str(), r#"{"a":1}"#);
     /// assert_eq!(split.special[1].0, "_deleted");
-    /// # Ok::<(), model::JsonError>(())
+    /// # Ok::<(), json::JsonError>(())
     /// ```
     pub fn split_top(&self, mut is_special: impl FnMut(&str) -> bool) -> Option<SplitObject<'_>> {
         let root = self.root();

@@ -3,8 +3,8 @@
 mod common;
 
 use common::Random;
-use model::JsonErrorKind::*;
-use model::{Event, JsonErrorKind, JsonKind, JsonText, JsonWriter, ParseOptions};
+use json::JsonErrorKind::*;
+use json::{Event, JsonErrorKind, JsonKind, JsonText, JsonWriter, ParseOptions};
 use serde_json::Value;
 
 fn normalised(input: &str) -> String {

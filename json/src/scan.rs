@@ -17,24 +17,33 @@ const POWERS: [f64; EXACT + 1] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1
 
 /// One token. Commas and colons are none.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Token<'a> {
+pub enum Token<'a> {
+    /// An array or an object begins.
     Begin {
+        /// Which of the two.
         is_array: bool,
     },
+    /// The container that began last ends.
     End,
+    /// The name of a member; its value comes next.
     Name(RawStr<'a>),
+    /// A string.
     Str(RawStr<'a>),
+    /// An integer.
     Int(i64),
     /// An integer of more digits than surely fit, as it is written.
     LongInt(&'a str),
+    /// A number that was written with a fraction or an exponent.
     Float(f64),
+    /// `true` or `false`.
     Bool(bool),
+    /// `null`.
     Null,
 }
 
 /// The contents of a string as they stand in the text.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct RawStr<'a> {
+pub struct RawStr<'a> {
     contents: &'a [u8],
     escaped: bool,
 }
@@ -42,16 +51,17 @@ pub(crate) struct RawStr<'a> {
 impl<'a> RawStr<'a> {
     /// The string itself, where it is written without escapes: so it holds no NUL.
     #[inline(always)]
-    pub(crate) fn plain(self) -> Option<&'a [u8]> {
+    pub fn plain(self) -> Option<&'a [u8]> {
         (!self.escaped).then_some(self.contents)
     }
 
     /// The length of the contents in the text: at least that of the string.
-    pub(crate) fn raw_len(self) -> usize {
+    pub fn raw_len(self) -> usize {
         self.contents.len()
     }
 
-    pub(crate) fn json_str(self) -> JsonStr<'a> {
+    /// The string as [`Events`](super::Events) has it.
+    pub fn json_str(self) -> JsonStr<'a> {
         // Cut out of UTF-8 between two quotes.
         JsonStr::new(std::str::from_utf8(self.contents).unwrap_or_default(), self.escaped)
     }
@@ -59,7 +69,7 @@ impl<'a> RawStr<'a> {
 
 /// Goes over a normalised text.
 #[derive(Debug)]
-pub(crate) struct Scan<'a> {
+pub struct Scan<'a> {
     text: &'a [u8],
     at: usize,
 }
@@ -68,10 +78,13 @@ impl<'a> Scan<'a> {
     pub(super) fn new(text: &'a [u8]) -> Self {
         Scan { text, at: 0 }
     }
+}
 
-    /// The next token; `None` at the end.
+impl<'a> Iterator for Scan<'a> {
+    type Item = Token<'a>;
+
     #[inline(always)]
-    pub(crate) fn next(&mut self) -> Option<Token<'a>> {
+    fn next(&mut self) -> Option<Token<'a>> {
         let mut byte = *self.text.get(self.at)?;
         if byte == b',' {
             self.at += 1;
@@ -97,7 +110,9 @@ impl<'a> Scan<'a> {
         self.at += len;
         Some(token)
     }
+}
 
+impl<'a> Scan<'a> {
     #[inline(always)]
     fn number(&mut self) -> Option<Token<'a>> {
         let rest = &self.text[self.at..];
@@ -151,8 +166,8 @@ impl<'a> Scan<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::json::{Event, JsonText};
     use crate::random::Random;
+    use crate::{Event, JsonText};
 
     /// What the events say of a text, in tokens.
     fn expected(text: &JsonText) -> Vec<String> {
@@ -175,9 +190,8 @@ mod tests {
             Some(plain) => String::from_utf8(plain.to_vec()).unwrap(),
             None => string.json_str().to_cow().into_owned(),
         };
-        let mut scan = text.scan();
         let mut tokens = Vec::new();
-        while let Some(token) = scan.next() {
+        for token in text.scan() {
             tokens.push(match token {
                 Token::Begin { is_array: false } => "{".into(),
                 Token::Begin { is_array: true } => "[".into(),
