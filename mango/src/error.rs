@@ -1,11 +1,14 @@
-//! Why a query cannot be answered, in the words CouchDB has for it.
+//! Why a query or an index is refused, in the words CouchDB has for it.
 
 use std::fmt;
 
 /// The longest piece of a caller's own selector that a reason repeats, in bytes.
 const MAX_ECHO: usize = 200;
 
-/// A query that cannot be answered. Its caller's fault, every time: status 400.
+/// CouchDB's word where an index needs a service that is not there.
+const NO_SERVICE: &str = "required index service unavailable";
+
+/// A query or a definition of an index that is refused.
 ///
 /// `_find` answers with [`error`](Error::error) and [`reason`](Error::reason);
 /// `_changes` answers `bad_request` with the reason alone (CouchDB's `couch_changes:check_selector/1`).
@@ -16,9 +19,9 @@ pub struct Error {
 }
 
 impl Error {
-    /// The status of the answer, always 400.
-    pub const fn status(&self) -> u16 {
-        400
+    /// The status of the answer: the caller is at fault, except where a service is missing.
+    pub fn status(&self) -> u16 {
+        if self.error == NO_SERVICE { 503 } else { 400 }
     }
 
     /// CouchDB's word for the error, such as `bad_arg` (`mango_error:info/2`).
@@ -75,6 +78,14 @@ impl Error {
     /// What CouchDB says in one sentence.
     pub(crate) fn plain(error: &'static str, reason: &str) -> Self {
         Self { error, reason: reason.into() }
+    }
+
+    pub(crate) fn no_service(kind: &str) -> Self {
+        Self { error: NO_SERVICE, reason: kind.into() }
+    }
+
+    pub(crate) fn invalid_index(reason: impl Into<String>) -> Self {
+        Self { error: "invalid_index", reason: reason.into() }
     }
 
     pub(crate) fn bad_regex(pattern: &str, problem: &str) -> Self {

@@ -5,6 +5,9 @@
 //!          ├─ Projection   which of their fields are given back
 //!          └─ Bookmark     where the last answer ended
 //!
+//!   Index ─┬─ row          what an index has of a document
+//!          └─ Plan         which index answers a query, and which of its rows
+//!
 //!   compare, append_key    the order of all JSON values, and keys that compare as bytes do
 //! ```
 //!
@@ -14,6 +17,7 @@
 mod bookmark;
 mod collate;
 mod error;
+mod index;
 mod path;
 mod projection;
 mod query;
@@ -22,6 +26,10 @@ mod selector;
 pub use bookmark::Bookmark;
 pub use collate::{COLLATION_VERSION, append_key, compare};
 pub use error::Error;
+pub use index::{
+    Candidate, Choice, INDEX_VERSION, Index, KeyRange, MAX_COLUMNS, MAX_DEFINITION, MAX_KEY, MAX_VALUES, NewIndex,
+    Plan, Purpose, Row, Scan,
+};
 pub use projection::Projection;
 pub use query::{Direction, Query};
 pub use selector::{IdRange, MAX_CONDITIONS, MAX_DEPTH, MAX_REGEXES, Selector};

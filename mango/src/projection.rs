@@ -27,7 +27,7 @@ struct Field {
 }
 
 /// What is given back of a document, on its way.
-enum Part<'a> {
+pub(crate) enum Part<'a> {
     Whole(JsonRef<'a>),
     /// Members in the order in which they were asked for.
     Some(Vec<(&'a str, Part<'a>)>),
@@ -74,6 +74,11 @@ impl Projection {
         self.fields.iter().map(|field| field.name.as_str())
     }
 
+    /// Their paths.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &[String]> {
+        self.fields.iter().map(|field| field.path.as_slice())
+    }
+
     /// Writes what is asked for of `document`. Fields that it lacks are left out; a step into a list is a member
     /// named as its index.
     pub fn write(&self, document: JsonRef<'_>, out: &mut Vec<u8>) {
@@ -92,7 +97,8 @@ impl Projection {
     }
 }
 
-fn put<'a>(members: &mut Vec<(&'a str, Part<'a>)>, path: &'a [String], value: JsonRef<'a>) {
+/// Puts a value at a path.
+pub(crate) fn put<'a>(members: &mut Vec<(&'a str, Part<'a>)>, path: &'a [String], value: JsonRef<'a>) {
     let Some((name, rest)) = path.split_first() else { return };
     let at = members.iter().position(|(known, _)| known == name).unwrap_or_else(|| {
         members.push((name, Part::Some(Vec::new())));
@@ -106,7 +112,7 @@ fn put<'a>(members: &mut Vec<(&'a str, Part<'a>)>, path: &'a [String], value: Js
     }
 }
 
-fn write_members(members: &[(&str, Part<'_>)], json: &mut JsonWriter<'_>) {
+pub(crate) fn write_members(members: &[(&str, Part<'_>)], json: &mut JsonWriter<'_>) {
     json.begin_object();
     for (name, part) in members {
         json.name(name);

@@ -181,7 +181,8 @@ fn integer(value: JsonRef<'_>) -> Option<u64> {
     is_count.then(|| value.as_u64().unwrap_or(u64::MAX))
 }
 
-fn sort(value: JsonRef<'_>) -> Result<Vec<(String, Direction)>, Error> {
+/// A list of fields, all in the same direction.
+pub(crate) fn sort(value: JsonRef<'_>) -> Result<Vec<(String, Direction)>, Error> {
     if !value.is_array() {
         let says = "Sort must be an array of sort specs, not: ";
         return Err(Error::bad_value("invalid_sort_json", says, value.text()));

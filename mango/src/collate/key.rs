@@ -10,6 +10,7 @@
 //!   string   40 … 00          ICU's sort key, which has no zero byte
 //!   array    50 … 00          the elements one after the other
 //!   object   60 … 00          the members one after the other: the name as a string, then the value
+//!   id       70 … 00          the text of an `_id`: 00 is written 01 01, and 01 is written 01 02
 //! ```
 //!
 //! A number below 2^53 in size is a double or an integer that a double equals, and from there on every
@@ -17,13 +18,13 @@
 //! Trailing pairs of zeros are left out.
 //!
 //! Every key says itself where it ends, so that keys can stand one behind the other, and none is a prefix of
-//! another. No key begins with a byte below `10` or above `60`.
+//! another. No key begins with a byte below `10` or above `70`: `FF` behind a key is above every key that goes on there.
 //!
 //! A string cannot be read back from its sort key. Whoever needs the value keeps it beside the key.
 
 use json::{Event, JsonRef};
 
-use super::{ROOT, number};
+use super::{PRIMARY, ROOT, number};
 
 /// What stored keys depend on: this layout, and the data of the collation. Keys of another version are not to be
 /// compared with those of this one. A test pins the order of all characters to it.
@@ -39,6 +40,7 @@ const FAR_ABOVE: u8 = 0x32;
 const STRING: u8 = 0x40;
 const ARRAY: u8 = 0x50;
 const OBJECT: u8 = 0x60;
+const ID: u8 = 0x70;
 
 /// Appends the key of `value`. Does not recurse, so that a value may be as deep as it likes.
 pub fn append_key(out: &mut Vec<u8>, value: JsonRef<'_>) {
@@ -52,6 +54,42 @@ pub fn append_key(out: &mut Vec<u8>, value: JsonRef<'_>) {
             Event::Float(value) => append_float(out, value),
             Event::Bool(value) => out.push(if value { TRUE } else { FALSE }),
             Event::Null => out.push(NULL),
+        }
+    }
+}
+
+/// Appends what the key of every string begins with that begins with `prefix`, where no character that people see is
+/// cut in two behind it.
+///
+/// These are the primary weights, which stand before all others. A vowel that is written before its consonant and
+/// sorted behind it changes places with what follows: it is left out at the end. So is the one character that CLDR
+/// joins to the first letter of each script.
+pub(super) fn append_prefix(out: &mut Vec<u8>, prefix: &str) {
+    out.push(STRING);
+    let Ok(()) =
+        PRIMARY.write_sort_key_to(prefix.trim_end_matches(|last| is_written_before(last) || last == '\u{fdd1}'), out);
+}
+
+/// Unicode's property Logical_Order_Exception.
+fn is_written_before(letter: char) -> bool {
+    matches!(letter, '\u{e40}'..='\u{e44}' | '\u{ec0}'..='\u{ec4}' | '\u{19b5}'..='\u{19b7}' | '\u{19ba}'
+        | '\u{aab5}'..='\u{aab6}' | '\u{aab9}' | '\u{aabb}'..='\u{aabc}')
+}
+
+/// Appends the key of an id, which compares as its bytes do.
+pub(super) fn append_id(out: &mut Vec<u8>, id: &str) {
+    append_id_prefix(out, id);
+    out.push(END);
+}
+
+/// Appends what the key of every id begins with that begins with `prefix`.
+pub(super) fn append_id_prefix(out: &mut Vec<u8>, prefix: &str) {
+    out.push(ID);
+    for byte in prefix.bytes() {
+        match byte {
+            END => out.extend_from_slice(&[1, 1]),
+            1 => out.extend_from_slice(&[1, 2]),
+            byte => out.push(byte),
         }
     }
 }

@@ -23,15 +23,23 @@ mod number;
 use std::cmp::Ordering;
 use std::sync::LazyLock;
 
+use icu_collator::options::{CollatorOptions, Strength};
 use icu_collator::{Collator, CollatorBorrowed};
 use json::{JsonKind, JsonRef};
 
 pub use key::{COLLATION_VERSION, append_key};
 pub(crate) use number::remainder;
 
-static ROOT: LazyLock<CollatorBorrowed<'static>> = LazyLock::new(|| {
-    Collator::try_new(Default::default(), Default::default()).expect("the root collation is compiled into this program")
-});
+static ROOT: LazyLock<CollatorBorrowed<'static>> = LazyLock::new(|| collator(Strength::Tertiary));
+
+/// Tells apart what differs in letters, not in accents or case.
+static PRIMARY: LazyLock<CollatorBorrowed<'static>> = LazyLock::new(|| collator(Strength::Primary));
+
+fn collator(strength: Strength) -> CollatorBorrowed<'static> {
+    let mut options = CollatorOptions::default();
+    options.strength = Some(strength);
+    Collator::try_new(Default::default(), options).expect("the root collation is compiled into this program")
+}
 
 /// How the values of a field compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +51,27 @@ pub(crate) enum Order {
 }
 
 impl Order {
+    /// How the values at a path compare.
+    pub(crate) fn of(path: &[String]) -> Order {
+        if matches!(path, [id] if id == "_id") { Order::Raw } else { Order::Collated }
+    }
+
+    /// Appends the key of a value: keys compare as bytes as the values do in this order.
+    pub(crate) fn append_key(self, out: &mut Vec<u8>, value: JsonRef<'_>) {
+        match value.as_str() {
+            Some(id) if self == Order::Raw => key::append_id(out, &id),
+            _ => append_key(out, value),
+        }
+    }
+
+    /// Appends what the keys of all strings begin with that begin with `prefix`, in the sense of `$beginsWith`.
+    pub(crate) fn append_prefix(self, out: &mut Vec<u8>, prefix: &str) {
+        match self {
+            Order::Collated => key::append_prefix(out, prefix),
+            Order::Raw => key::append_id_prefix(out, prefix),
+        }
+    }
+
     pub(crate) fn compare(self, a: JsonRef<'_>, b: JsonRef<'_>) -> Ordering {
         if self == Order::Collated {
             return compare(a, b);

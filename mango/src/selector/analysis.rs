@@ -40,6 +40,29 @@ impl Selector {
         sorted(fields)
     }
 
+    /// The paths that are named.
+    pub(crate) fn paths(&self) -> Vec<&[String]> {
+        let mut paths = Vec::new();
+        if let Some(root) = &self.root {
+            root.each_field(&mut |path, _| paths.push(path));
+        }
+        paths
+    }
+
+    /// Whether each document that matches has a value there.
+    pub(crate) fn requires(&self, path: &[String]) -> bool {
+        self.root.as_ref().is_some_and(|root| root.requires(path))
+    }
+
+    /// Whether all documents that match have the same value there.
+    pub(crate) fn is_constant(&self, path: &[String]) -> bool {
+        let mut is_constant = false;
+        self.each_required(&mut |named, condition| {
+            is_constant |= named == path && matches!(condition, Condition::Compare { relation: Relation::Eq, .. });
+        });
+        is_constant
+    }
+
     /// The ids among which all documents are that match.
     pub fn id_range(&self) -> IdRange {
         let mut range = IdRange::default();
@@ -55,7 +78,7 @@ impl Selector {
     }
 
     /// Calls `each` for every condition that each document which matches meets.
-    fn each_required<'s>(&'s self, each: &mut impl FnMut(&'s [String], &'s Condition)) {
+    pub(super) fn each_required<'s>(&'s self, each: &mut impl FnMut(&'s [String], &'s Condition)) {
         if let Some(root) = &self.root {
             root.each_required(each);
         }
@@ -84,10 +107,20 @@ impl Node {
             Node::Or(_) | Node::Not(_) => {}
         }
     }
+
+    fn requires(&self, path: &[String]) -> bool {
+        match self {
+            Node::And(parts) => parts.iter().any(|part| part.requires(path)),
+            // Without a part it is true of everything.
+            Node::Or(parts) => !parts.is_empty() && parts.iter().all(|part| part.requires(path)),
+            Node::Not(_) => false,
+            Node::Field { path: named, condition } => named == path && !matches!(condition, Condition::Exists(false)),
+        }
+    }
 }
 
 impl Condition {
-    fn is_indexable(&self) -> bool {
+    pub(super) fn is_indexable(&self) -> bool {
         match self {
             Condition::Compare { relation, .. } => *relation != Relation::Ne,
             Condition::BeginsWith(_) | Condition::Exists(_) => true,

@@ -36,6 +36,7 @@ mod matching;
 #[cfg(test)]
 mod oracle;
 mod parse;
+mod range;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -45,6 +46,7 @@ use regex::bytes::Regex;
 
 pub use analysis::IdRange;
 pub use parse::{MAX_CONDITIONS, MAX_DEPTH, MAX_REGEXES};
+pub(crate) use range::{ABOVE, FieldRange, Kind};
 
 use crate::collate::Order;
 use crate::error::Error;

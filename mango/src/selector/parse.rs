@@ -185,7 +185,7 @@ impl Walk<'_> {
     }
 
     fn compare(&self, relation: Relation, value: JsonRef<'_>, path: &[String]) -> Condition {
-        Condition::Compare { relation, value: self.owned(value), order: order_of(path) }
+        Condition::Compare { relation, value: self.owned(value), order: Order::of(path) }
     }
 
     /// An operator that ends a path, with its argument checked.
@@ -210,8 +210,8 @@ impl Walk<'_> {
             "$gt" => self.compare(Relation::Gt, argument, path),
             "$exists" => Condition::Exists(argument.as_bool().ok_or_else(bad)?),
             "$type" => Condition::Type(argument.as_str().ok_or_else(bad)?.into_owned()),
-            "$in" => Condition::In(Choice::new(values()?, order_of(path))),
-            "$nin" => Condition::Nin(Choice::new(values()?, order_of(path))),
+            "$in" => Condition::In(Choice::new(values()?, Order::of(path))),
+            "$nin" => Condition::Nin(Choice::new(values()?, Order::of(path))),
             "$size" => Condition::Size(argument.as_u64().ok_or_else(bad)?),
             "$mod" => {
                 let mut numbers = argument.elements();
@@ -245,11 +245,6 @@ impl Walk<'_> {
             unknown => return Err(Error::invalid_operator(unknown)),
         })
     }
-}
-
-/// Ids compare by their bytes.
-fn order_of(path: &[String]) -> Order {
-    if matches!(path, [id] if id == "_id") { Order::Raw } else { Order::Collated }
 }
 
 impl Choice {

@@ -1,0 +1,227 @@
+//! Indexes of type `json`: what defines them, which rows they have, and how they answer a query.
+//!
+//! ```text
+//!   POST _index ── NewIndex ── a view in a design document of the language "query"
+//!                                            │
+//!                                          Index ── row(document) ── key and values, or none
+//!                                            │
+//!   Query ────────────────────────────────  Plan ── a range of keys
+//! ```
+//!
+//! A row's key is the keys of the fields' values one behind the other. Directions are not in it: an index is read
+//! forwards or backwards as a whole, as in CouchDB.
+//!
+//! Source: `mango_idx_view.erl`, `mango_native_proc.erl`; RFC 006.
+
+mod candidates;
+mod definition;
+#[cfg(test)]
+mod oracle;
+mod plan;
+#[cfg(test)]
+mod tests;
+
+use json::{JsonRef, JsonText, JsonWriter};
+use md5::{Digest, Md5};
+
+pub use candidates::Candidate;
+pub use definition::NewIndex;
+pub use plan::{Choice, KeyRange, Plan, Purpose, Scan};
+
+use crate::collate::{COLLATION_VERSION, Order};
+use crate::path::{self, Found, look_up};
+use crate::projection::{put, write_members};
+use crate::selector::Selector;
+
+/// The most bytes of a row's key. A key that is as long or longer is cut there.
+pub const MAX_KEY: usize = 1_000;
+
+/// The most bytes of a row's values. Longer ones are not kept.
+pub const MAX_VALUES: usize = 1_000;
+
+/// The most bytes of the view that defines an index.
+pub const MAX_DEFINITION: usize = 50_000;
+
+/// The most fields of an index.
+pub const MAX_COLUMNS: usize = 100;
+
+/// Rises with every change of how rows are made: of this layout or of the collation's data. Rows of another version are
+/// not to be read or written.
+pub const INDEX_VERSION: u64 = 1;
+
+/// An index: one view of a design document of the language `query`.
+#[derive(Clone, Debug)]
+pub struct Index {
+    design_id: String,
+    name: String,
+    /// The view as it stands in its design document.
+    definition: JsonText,
+    columns: Vec<Vec<String>>,
+    /// Documents that it does not match have no row.
+    filter: Option<Selector>,
+}
+
+/// What an index has of a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The keys of the values, one behind the other; at most [`MAX_KEY`] bytes, and as many where it was cut.
+    pub key: Vec<u8>,
+    /// The values as a list; `None` where they have more than [`MAX_VALUES`] bytes.
+    pub values: Option<JsonText>,
+}
+
+impl Index {
+    /// The indexes that a design document defines, in its order: none where its language is not `query`. Views that
+    /// are no definitions are left out, as in CouchDB.
+    pub fn all_in(design_id: &str, document: JsonRef<'_>) -> Vec<Index> {
+        let is_query = document.get("language").and_then(JsonRef::as_str).is_some_and(|language| language == "query");
+        let views = document.get("views").filter(|_| is_query);
+        let views = views.into_iter().flat_map(JsonRef::members);
+        views.filter_map(|(name, view)| Index::of_view(design_id, &name, view)).collect()
+    }
+
+    /// An index from what was kept of it; `None` where this program cannot read it.
+    pub fn parse(design_id: &str, name: &str, definition: &JsonText) -> Option<Index> {
+        Index::of_view(design_id, name, definition.root())
+    }
+
+    fn of_view(design_id: &str, name: &str, view: JsonRef<'_>) -> Option<Index> {
+        if view.text().len() > MAX_DEFINITION || !view.get("options").is_some_and(JsonRef::is_object) {
+            return None;
+        }
+        let definition = JsonText::parse(view.text().as_bytes()).ok()?;
+        let map = definition.get("map")?;
+        let fields = map.get("fields").filter(|fields| fields.is_object())?;
+        let mut columns = Vec::new();
+        for (field, _) in fields.members() {
+            let mut path = Vec::new();
+            path::parse(&field, &mut path).ok()?;
+            columns.push(path);
+        }
+        let filter = match map.get("partial_filter_selector") {
+            Some(filter) if filter.members().next().is_some() => {
+                Some(Selector::parse(&definition.slice_ref(filter)).ok()?)
+            }
+            Some(filter) if !filter.is_object() => return None,
+            _ => None,
+        };
+        (columns.len() <= MAX_COLUMNS).then(|| Index {
+            design_id: design_id.to_owned(),
+            name: name.to_owned(),
+            columns,
+            filter,
+            definition,
+        })
+    }
+
+    /// The id of the design document that it stands in.
+    pub fn design_id(&self) -> &str {
+        &self.design_id
+    }
+
+    /// Its name there.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The view as it stands in the design document, at most [`MAX_DEFINITION`] bytes.
+    pub fn definition(&self) -> &JsonText {
+        &self.definition
+    }
+
+    /// Tells apart rows that are not made in the same way. The index's name is not in it.
+    pub fn signature(&self) -> [u8; 16] {
+        let mut digest = Md5::new();
+        digest.update(INDEX_VERSION.to_be_bytes());
+        digest.update(COLLATION_VERSION);
+        digest.update([0]);
+        digest.update(self.definition.as_bytes());
+        digest.finalize().into()
+    }
+
+    /// Writes `def` as CouchDB lists it.
+    pub fn write_def(&self, json: &mut JsonWriter<'_>) {
+        json.begin_object();
+        for (name, value) in self.definition.get("map").into_iter().flat_map(JsonRef::members) {
+            match &*name {
+                "fields" => {
+                    json.name("fields").begin_array();
+                    for (field, direction) in value.members() {
+                        json.begin_object().name(&field).value(direction).end_object();
+                    }
+                    json.end_array();
+                }
+                "partial_filter_selector" if self.filter.is_none() => {}
+                name => {
+                    json.name(name).value(value);
+                }
+            }
+        }
+        json.end_object();
+    }
+
+    /// The row of a live document, given as a plain read gives it, `_id` and `_rev` included; `None` where it lacks a
+    /// field or the partial filter does not match. Design documents have no rows and are not to be asked for.
+    pub fn row(&self, document: JsonRef<'_>) -> Option<Row> {
+        let mut key = self.whole_key(document)?;
+        key.truncate(MAX_KEY);
+        let mut values = vec![b'['];
+        let mut found = self.values(document);
+        let are_short = found.all(|value| {
+            let value = value.map_or("", JsonRef::text);
+            if values.len() > 1 {
+                values.push(b',');
+            }
+            // Each has a comma or the end behind it.
+            let fits = values.len() + value.len() < MAX_VALUES;
+            if fits {
+                values.extend_from_slice(value.as_bytes());
+            }
+            fits
+        });
+        values.push(b']');
+        let values = JsonText::parse(&values).ok().filter(|_| are_short);
+        Some(Row { key, values })
+    }
+
+    /// The key of a document's row before it is cut.
+    pub fn whole_key(&self, document: JsonRef<'_>) -> Option<Vec<u8>> {
+        if self.filter.as_ref().is_some_and(|filter| !filter.matches(document)) {
+            return None;
+        }
+        let mut key = Vec::new();
+        for (path, value) in self.columns.iter().zip(self.values(document)) {
+            Order::of(path).append_key(&mut key, value?);
+        }
+        Some(key)
+    }
+
+    /// What stands in the fields.
+    fn values<'d>(&self, document: JsonRef<'d>) -> impl Iterator<Item = Option<JsonRef<'d>>> {
+        self.columns.iter().map(move |path| match look_up(document, path) {
+            Found::Value(value) => Some(value),
+            Found::Nothing | Found::BadPath => None,
+        })
+    }
+
+    /// Whether a row tells what stands at a path.
+    fn tells(&self, path: &[String]) -> bool {
+        matches!(path, [id] if id == "_id") || self.columns.iter().any(|own| own == path)
+    }
+
+    /// What a row tells of its document: the `_id` and the fields.
+    pub fn document(&self, id: &str, values: &JsonText) -> Option<JsonText> {
+        let mut id_json = Vec::new();
+        JsonWriter::new(&mut id_json).str(id);
+        let id_json = JsonText::parse(&id_json).ok()?;
+        let id_path = ["_id".to_owned()];
+        let mut members = Vec::new();
+        put(&mut members, &id_path, id_json.root());
+        for (path, value) in self.columns.iter().zip(values.root().elements()) {
+            put(&mut members, path, value);
+        }
+        let mut document = Vec::new();
+        write_members(&members, &mut JsonWriter::new(&mut document));
+        JsonText::parse(&document).ok()
+    }
+}

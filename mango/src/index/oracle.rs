@@ -1,0 +1,335 @@
+//! Random documents, indexes and queries: what an index answers equals what a search through all documents answers,
+//! sorted as CouchDB sorts. Faults are planted to show that this would find them.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use json::JsonText;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use super::tests::text;
+use super::{Choice, Index, MAX_KEY, NewIndex, Plan, Purpose, Row, Scan};
+use crate::collate::Order;
+use crate::path::{self, Found, look_up};
+use crate::query::Query;
+
+/// What is done wrong on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    None,
+    /// The range leaves out its lowest key.
+    BeginsLate,
+    /// The range leaves out its highest key.
+    EndsEarly,
+    /// Bounds are not cut as keys are.
+    UncutBounds,
+    /// Rows with one cut key stay in the order of their ids.
+    CutKeysUnsorted,
+    /// Documents that lack a field have a row as if it were `null`.
+    MissingIsNull,
+    /// All documents have rows in a partial index.
+    NoFilter,
+    /// Rows are taken at their word.
+    NoSelector,
+    /// The direction is forgotten.
+    Forwards,
+    /// A row tells of fields that were cut out of it.
+    CoversEverything,
+}
+
+const FAULTS: [Fault; 9] = [
+    Fault::BeginsLate,
+    Fault::EndsEarly,
+    Fault::UncutBounds,
+    Fault::CutKeysUnsorted,
+    Fault::MissingIsNull,
+    Fault::NoFilter,
+    Fault::NoSelector,
+    Fault::Forwards,
+    Fault::CoversEverything,
+];
+
+/// What was seen, so that a run that shows nothing is noticed.
+#[derive(Debug, Default)]
+struct Tally {
+    by_index: usize,
+    sorted: usize,
+    covered: usize,
+    cut: usize,
+    found: usize,
+    rows_read: usize,
+}
+
+const FIELDS: &[&str] = &["a", "b", "c", "_id", "a.b", r"a\\.b", "c.0", "b.a"];
+
+fn pick<'v>(random: &mut StdRng, of: &[&'v str]) -> &'v str {
+    of[random.random_range(0..of.len())]
+}
+
+fn string(random: &mut StdRng) -> String {
+    let some =
+        ["", "a", "A", "b", "ab", "é", "e\u{301}", "l", "l·", "เ", "เก", "ก", "\\u0000", "日本", "\u{ffff}", "aa"];
+    match random.random_range(0..8) {
+        // Sort keys of these are longer than a row's, and begin alike.
+        0 => format!("{}{}", "x".repeat(1_200), pick(random, &some)),
+        1 => format!("{}{}", "x".repeat(random.random_range(960..1_000)), pick(random, &some)),
+        2 => format!("{}{}", pick(random, &some), pick(random, &some)),
+        _ => pick(random, &some).to_owned(),
+    }
+}
+
+fn value(random: &mut StdRng, depth: usize) -> String {
+    match random.random_range(0..if depth == 0 { 8 } else { 11 }) {
+        0 => pick(random, &["null", "true", "false"]).to_owned(),
+        1..4 => pick(random, &["0", "1", "1.0", "2", "-3", "2.5", "12345678901234567890", "-1e300"]).to_owned(),
+        4..8 => format!("\"{}\"", string(random)),
+        8 => format!("[{},{}]", value(random, depth - 1), value(random, depth - 1)),
+        _ => format!(r#"{{"{}":{}}}"#, pick(random, &["a", "b"]), value(random, depth - 1)),
+    }
+}
+
+fn document(random: &mut StdRng, id: usize) -> (String, JsonText) {
+    let id = format!("{}{id}", pick(random, &["", "a", "A", "é"]));
+    let mut json = format!(r#"{{"_id":"{id}","_rev":"1-x""#);
+    for field in ["a", "b", "c", "a.b"] {
+        if random.random_range(0..5) > 0 {
+            json.push_str(&format!(r#","{field}":{}"#, value(random, 2)));
+        }
+    }
+    json.push('}');
+    (id, text(&json))
+}
+
+fn condition(random: &mut StdRng) -> String {
+    let operator = pick(random, &["$eq", "$eq", "$gt", "$gte", "$lt", "$lte", "$ne", "$exists", "$beginsWith", "$in"]);
+    let argument = match operator {
+        "$exists" => pick(random, &["true", "true", "false"]).to_owned(),
+        "$beginsWith" => format!("\"{}\"", string(random)),
+        "$in" => format!("[{},{}]", value(random, 1), value(random, 1)),
+        _ => value(random, 1),
+    };
+    match random.random_range(0..12) {
+        0 => format!(r#"{{"$not":{{"{operator}":{argument}}}}}"#),
+        1 => format!(r#"{{"{operator}":{argument},"$gte":{}}}"#, value(random, 1)),
+        2 => format!(r#"{{"$gte":{},"$lt":{}}}"#, value(random, 1), value(random, 1)),
+        3 => r#"{"$gt":null}"#.to_owned(),
+        _ => format!(r#"{{"{operator}":{argument}}}"#),
+    }
+}
+
+fn selector(random: &mut StdRng) -> String {
+    let mut members = Vec::new();
+    for _ in 0..random.random_range(0..4) {
+        let field = pick(random, FIELDS);
+        members.push(match random.random_range(0..8) {
+            0 => format!(r#""$or":[{{"{field}":{}}},{{"{field}":{}}}]"#, condition(random), condition(random)),
+            1 => format!(r#""$and":[{{"{field}":{}}}]"#, condition(random)),
+            _ => format!(r#""{field}":{}"#, condition(random)),
+        });
+    }
+    format!("{{{}}}", members.join(","))
+}
+
+fn list(random: &mut StdRng, most: usize) -> String {
+    let fields: Vec<String> =
+        (0..random.random_range(1..=most)).map(|_| format!("\"{}\"", pick(random, FIELDS))).collect();
+    format!("[{}]", fields.join(","))
+}
+
+/// An index by way of the body that makes it and the design document that it becomes.
+fn index(random: &mut StdRng, at: usize) -> Arc<Index> {
+    let filter = match random.random_range(0..4) {
+        0 => format!(r#","partial_filter_selector":{}"#, selector(random)),
+        _ => String::new(),
+    };
+    let body = text(&format!(r#"{{"index":{{"fields":{}{filter}}}}}"#, list(random, 3)));
+    let new = NewIndex::parse(&body).unwrap();
+    let design = new.add_to("_design/d", &format!("i{at}"), None).unwrap().unwrap();
+    Arc::new(Index::all_in("_design/d", design.root()).pop().unwrap())
+}
+
+type Rows = BTreeMap<(Vec<u8>, String), Row>;
+
+fn rows(index: &Index, documents: &BTreeMap<String, JsonText>, fault: Fault) -> Rows {
+    let mut rows = Rows::new();
+    for (id, document) in documents {
+        let row = match fault {
+            Fault::NoFilter => Index { filter: None, ..index.clone() }.row(document.root()),
+            Fault::MissingIsNull => index.row(document.root()).or_else(|| {
+                let mut key = Vec::new();
+                index.columns.iter().for_each(|_| crate::append_key(&mut key, text("null").root()));
+                Some(Row { key, values: None })
+            }),
+            _ => index.row(document.root()),
+        };
+        if let Some(row) = row {
+            rows.insert((row.key.clone(), id.clone()), row);
+        }
+    }
+    rows
+}
+
+/// Reads the rows of a plan as a server does.
+fn by_index(
+    plan: &Plan,
+    scan: &Scan,
+    query: &Query,
+    rows: &Rows,
+    documents: &BTreeMap<String, JsonText>,
+    fault: Fault,
+    tally: &mut Tally,
+) -> Vec<(String, String)> {
+    let mut range = scan.range.clone();
+    match fault {
+        Fault::BeginsLate if !range.start.is_empty() => range.start.push(0xff),
+        Fault::EndsEarly if range.end.len() > 1 && range.end.last() == Some(&0xff) => drop(range.end.pop()),
+        Fault::UncutBounds if range.start.len() == MAX_KEY => range.start.push(0),
+        _ => {}
+    }
+    let within = rows.iter().filter(|((key, _), _)| *key >= range.start && *key < range.end);
+    let mut read: Vec<_> = within.collect();
+    tally.rows_read += read.len();
+    if !query.sort.is_empty() && fault != Fault::CutKeysUnsorted {
+        // Rows with one cut key are sorted by their whole keys.
+        read.sort_by_cached_key(|((key, id), _)| {
+            let is_cut = key.len() == MAX_KEY;
+            let whole = is_cut.then(|| scan.index.whole_key(documents[id].root()));
+            tally.cut += usize::from(is_cut);
+            (key.clone(), whole, id.clone())
+        });
+    }
+    if plan.is_descending && fault != Fault::Forwards {
+        read.reverse();
+    }
+    let mut found = Vec::new();
+    for ((_, id), row) in read {
+        let is_covered = scan.is_covering || fault == Fault::CoversEverything;
+        let document = match row.values.as_ref().filter(|_| is_covered) {
+            Some(values) => {
+                tally.covered += 1;
+                scan.index.document(id, values).unwrap()
+            }
+            None => documents[id].clone(),
+        };
+        if fault == Fault::NoSelector || query.selector.matches(document.root()) {
+            let mut out = Vec::new();
+            query.fields.write(document.root(), &mut out);
+            found.push((id.clone(), String::from_utf8(out).unwrap()));
+        }
+    }
+    found
+}
+
+/// Looks at every document, and sorts by comparing values.
+fn by_scan(plan: &Plan, scan: &Scan, query: &Query, documents: &BTreeMap<String, JsonText>) -> Vec<(String, String)> {
+    let path_of = |field: &str| {
+        let mut path = Vec::new();
+        path::parse(field, &mut path).unwrap();
+        path
+    };
+    let sort: Vec<Vec<String>> = query.sort.iter().map(|(field, _)| path_of(field)).collect();
+    let has = |document: &JsonText, path: &[String]| matches!(look_up(document.root(), path), Found::Value(_));
+    let compare = |paths: &[Vec<String>], a: &JsonText, b: &JsonText| {
+        paths.iter().fold(Ordering::Equal, |order, path| {
+            order.then_with(|| match (look_up(a.root(), path), look_up(b.root(), path)) {
+                (Found::Value(a), Found::Value(b)) => Order::of(path).compare(a, b),
+                _ => Ordering::Equal,
+            })
+        })
+    };
+    let matching = documents.iter().filter(|(_, document)| {
+        query.selector.matches(document.root())
+            && sort.iter().all(|path| has(document, path))
+            && scan.index.filter.as_ref().is_none_or(|filter| filter.matches(document.root()))
+    });
+    let mut found: Vec<_> = matching.collect();
+    // The order that is asked for, then the other fields of the index, then ids.
+    found.sort_by(|(a_id, a), (b_id, b)| {
+        compare(&sort, a, b).then_with(|| compare(&scan.index.columns, a, b)).then_with(|| a_id.cmp(b_id))
+    });
+    if plan.is_descending {
+        found.reverse();
+    }
+    let write = |(id, document): (&String, &JsonText)| {
+        let mut out = Vec::new();
+        query.fields.write(document.root(), &mut out);
+        (id.clone(), String::from_utf8(out).unwrap())
+    };
+    found.into_iter().map(write).collect()
+}
+
+/// One world of documents and indexes, and queries over it.
+fn run(seed: u64, fault: Fault, queries: usize, tally: &mut Tally) -> Result<(), String> {
+    let random = &mut StdRng::seed_from_u64(seed);
+    let documents: BTreeMap<String, JsonText> = (0..60).map(|id| document(random, id)).collect();
+    let indexes: Vec<Arc<Index>> = (0..6).map(|at| index(random, at)).collect();
+    let all_rows: Vec<Rows> = indexes.iter().map(|index| rows(index, &documents, fault)).collect();
+    for _ in 0..queries {
+        let mut members = vec![format!(r#""selector":{}"#, selector(random))];
+        if random.random() {
+            let direction = pick(random, &["asc", "desc"]);
+            let fields = list(random, 2).replace("\",", &format!("\":\"{direction}\"}},{{"));
+            let fields = fields.replace("\"]", &format!("\":\"{direction}\"}}]")).replace('[', "[{");
+            members.push(format!(r#""sort":{fields}"#));
+        }
+        if random.random() {
+            members.push(format!(r#""fields":{}"#, list(random, 3)));
+        }
+        if random.random() {
+            members.push(format!(r#""use_index":["d","i{}"]"#, random.random_range(0..indexes.len())));
+        }
+        let body = format!("{{{}}}", members.join(","));
+        let query = Query::parse(&text(&body)).unwrap();
+        let Ok(plan) = Plan::of(&query, &indexes, Purpose::Find) else { continue };
+        let Choice::Scan(scan) = &plan.choice else { continue };
+        let at = indexes.iter().position(|index| Arc::ptr_eq(index, &scan.index)).unwrap();
+        let mut found = by_index(&plan, scan, &query, &all_rows[at], &documents, fault, tally);
+        let mut expected = by_scan(&plan, scan, &query, &documents);
+        if query.sort.is_empty() {
+            // No order was asked for.
+            found.sort();
+            expected.sort();
+        }
+        tally.by_index += 1;
+        tally.sorted += usize::from(!query.sort.is_empty() && found.len() > 1);
+        tally.found += found.len();
+        if found != expected || (scan.is_empty && !expected.is_empty() && !query.selector.is_empty_combination()) {
+            let definition = scan.index.definition();
+            return Err(format!(
+                "SEED={seed} {fault:?}: {body} over {definition}\nindex: {found:?}\nscan: {expected:?}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn seed() -> u64 {
+    let since_1970 = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+    let seed = std::env::var("SEED").ok().map_or(since_1970.as_nanos() as u64, |seed| seed.parse().unwrap());
+    println!("SEED={seed}");
+    seed
+}
+
+#[test]
+fn an_index_answers_what_a_search_through_all_documents_answers() {
+    let seed = seed();
+    let mut tally = Tally::default();
+    for world in 0..20 {
+        run(seed.wrapping_add(world), Fault::None, 100, &mut tally).unwrap_or_else(|problem| panic!("{problem}"));
+    }
+    println!("{tally:?}");
+    let Tally { by_index, sorted, covered, cut, found, .. } = tally;
+    let seen = by_index > 300 && sorted > 50 && covered > 50 && cut > 50 && found > 2_000;
+    assert!(seen, "SEED={seed}: {tally:?}");
+}
+
+#[test]
+fn planted_faults_are_found() {
+    let seed = seed();
+    for fault in FAULTS {
+        let found = (0..60).any(|world| run(seed.wrapping_add(world), fault, 100, &mut Tally::default()).is_err());
+        assert!(found, "SEED={seed}: {fault:?} was not found");
+    }
+}

@@ -1,0 +1,499 @@
+use std::sync::Arc;
+
+use json::{JsonText, JsonWriter};
+
+use super::*;
+use crate::query::Query;
+
+pub(super) fn text(json: &str) -> JsonText {
+    JsonText::parse(json.as_bytes()).unwrap()
+}
+
+fn query(body: &str) -> Query {
+    Query::parse(&text(body)).unwrap()
+}
+
+/// The index of a body for `_index`, by way of its design document.
+fn index(design: &str, name: &str, def: &str) -> Arc<Index> {
+    let new = NewIndex::parse(&text(&format!(r#"{{"index":{def}}}"#))).unwrap();
+    let design_id = format!("_design/{design}");
+    let body = new.add_to(&design_id, name, None).unwrap().unwrap();
+    let mut all = Index::all_in(&design_id, body.root());
+    assert_eq!(all.len(), 1);
+    Arc::new(all.remove(0))
+}
+
+fn def(index: &Index) -> String {
+    let mut out = Vec::new();
+    index.write_def(&mut JsonWriter::new(&mut out));
+    String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn an_index_becomes_the_design_document_that_couchdb_writes() {
+    let new = NewIndex::parse(&text(
+        r#"{"index": {"fields": ["foo", {"a.b": "asc"}]}, "ddoc": "d", "name": "foo-index", "type": "json"}"#,
+    ))
+    .unwrap();
+    assert_eq!((new.design_id.as_deref(), new.name.as_deref()), (Some("_design/d"), Some("foo-index")));
+    let design = new.add_to("_design/d", "foo-index", None).unwrap().unwrap();
+    assert_eq!(
+        design.as_str(),
+        r#"{"language":"query","views":{"foo-index":{"map":{"fields":{"foo":"asc","a.b":"asc"},"partial_filter_selector":{}},"reduce":"_count","options":{"def":{"fields":["foo",{"a.b":"asc"}]}}}}}"#
+    );
+    // The same again is there already.
+    assert_eq!(new.add_to("_design/d", "foo-index", Some(&design)).unwrap(), None);
+    let read = Index::all_in("_design/d", design.root());
+    assert_eq!(def(&read[0]), r#"{"fields":[{"foo":"asc"},{"a.b":"asc"}]}"#);
+    // A second one beside it, and the first by another definition in its place.
+    let other = NewIndex::parse(&text(
+        r#"{"index": {"fields": [{"x": "desc"}], "partial_filter_selector": {"y": 1}}, "ddoc": "_design/d"}"#,
+    ))
+    .unwrap();
+    let both = other.add_to("_design/d", "second", Some(&design)).unwrap().unwrap();
+    let names: Vec<String> = Index::all_in("_design/d", both.root())
+        .iter()
+        .map(|index| format!("{} {}", index.name(), def(index)))
+        .collect();
+    assert_eq!(
+        names,
+        [
+            r#"foo-index {"fields":[{"foo":"asc"},{"a.b":"asc"}]}"#,
+            r#"second {"fields":[{"x":"desc"}],"partial_filter_selector":{"y":{"$eq":1}}}"#,
+        ]
+    );
+    let replaced = other.add_to("_design/d", "foo-index", Some(&both)).unwrap().unwrap();
+    assert_eq!(def(&Index::all_in("_design/d", replaced.root())[0]), def(&Index::all_in("_design/d", both.root())[1]));
+    // One by one they go, and at last the document.
+    let left = NewIndex::remove_from("foo-index", &both).unwrap().unwrap();
+    assert_eq!(Index::all_in("_design/d", left.root()).len(), 1);
+    assert_eq!(NewIndex::remove_from("second", &left).unwrap(), None);
+    assert_eq!(NewIndex::remove_from("third", &left).unwrap_err().error(), "invalid_index");
+    // What else stands in the document stays.
+    let with_more = text(r#"{"language":"query","note":1,"views":{"v":{}}}"#);
+    assert_eq!(NewIndex::remove_from("v", &with_more).unwrap().unwrap().as_str(), r#"{"language":"query","note":1}"#);
+}
+
+#[test]
+fn bad_definitions_are_refused_in_couchdbs_words() {
+    for (body, status, error, reason) in [
+        (r#"{}"#, 400, "missing_required_key", "Missing required key: index"),
+        (r#"{"index": {}}"#, 400, "missing_required_key", "Missing required key: fields"),
+        (r#"{"index": 1}"#, 400, "invalid_index", "JSON indexes must be an object, not: 1"),
+        (r#"{"index": {"fields": "a"}}"#, 400, "invalid_sort_json", "Sort must be an array of sort specs, not: \"a\""),
+        (r#"{"index": {"fields": [1]}}"#, 400, "invalid_sort_field", "Invalid sort field: 1"),
+        (r#"{"index": {"fields": ["a..b"]}}"#, 400, "invalid_field_name", "Invalid field name: a..b"),
+        (
+            r#"{"index": {"fields": [{"a": "asc"}, {"b": "desc"}]}}"#,
+            400,
+            "unsupported_mixed_sort",
+            "Sorts currently only support a single direction for all fields.",
+        ),
+        (r#"{"index": {"fields": [], "x": 1}}"#, 400, "invalid_key", "Invalid key x for this request."),
+        (
+            r#"{"index": {"fields": [], "partial_filter_selector": 1}}"#,
+            400,
+            "invalid_selector_json",
+            "Selector must be a JSON object, not: 1",
+        ),
+        (
+            r#"{"index": {"fields": [], "partial_filter_selector": {"a": {"$x": 1}}}}"#,
+            400,
+            "invalid_operator",
+            "Invalid operator: $x",
+        ),
+        (r#"{"index": {"fields": []}, "x": 1}"#, 400, "invalid_key", "Invalid key x for this request."),
+        (
+            r#"{"index": {"fields": []}, "name": ""}"#,
+            400,
+            "invalid_empty_string",
+            "Index name or ddoc cannot be empty string",
+        ),
+        (r#"{"index": {"fields": []}, "ddoc": 1}"#, 400, "invalid_string", "Invalid string: 1"),
+        (r#"{"index": {"fields": []}, "w": 0}"#, 400, "invalid_pos_integer", "0 is not an integer greater than zero"),
+        (r#"{"index": {"fields": []}, "type": "x"}"#, 400, "invalid_index", "Invalid type for index: x"),
+        (r#"{"index": {"fields": []}, "type": "text"}"#, 503, "required index service unavailable", "text"),
+        (
+            r#"{"index": {"fields": []}, "partitioned": 1}"#,
+            400,
+            "invalid_partitioned_value",
+            "Invalid value for partitioned: 1",
+        ),
+    ] {
+        let refused = NewIndex::parse(&text(body)).unwrap_err();
+        assert_eq!((refused.status(), refused.error(), refused.reason()), (status, error, reason), "{body}");
+    }
+    let new = NewIndex::parse(&text(r#"{"index": {"fields": []}}"#)).unwrap();
+    let script = text(r#"{"language":"javascript","views":{}}"#);
+    assert_eq!(new.add_to("_design/d", "n", Some(&script)).unwrap_err().error(), "invalid_ddoc_lang");
+    let long = format!(r#"{{"index": {{"fields": ["{}"]}}}}"#, "x".repeat(MAX_DEFINITION));
+    assert_eq!(NewIndex::parse(&text(&long)).unwrap_err().error(), "invalid_index");
+    let many = format!(r#"{{"index": {{"fields": [{}"x"]}}}}"#, "\"y\",".repeat(MAX_COLUMNS));
+    assert_eq!(NewIndex::parse(&text(&many)).unwrap_err().error(), "invalid_index");
+}
+
+#[test]
+fn a_partitioned_index_has_its_own_design_document() {
+    let new =
+        |partitioned: &str| NewIndex::parse(&text(&format!(r#"{{"index": {{"fields": []}}{partitioned}}}"#))).unwrap();
+    let global = new(r#", "partitioned": false"#);
+    let design = global.add_to("_design/d", "n", None).unwrap().unwrap();
+    assert_eq!(design.get("options").unwrap().text(), r#"{"partitioned":false}"#);
+    assert_eq!(global.add_to("_design/d", "n", Some(&design)).unwrap(), None);
+    assert_eq!(new("").add_to("_design/d", "n", Some(&design)).unwrap_err().error(), "invalid_partitioned_option");
+}
+
+#[test]
+fn views_that_define_no_index_are_left_out() {
+    let view = |view: &str| format!(r#"{{"language":"query","views":{{"v":{view}}}}}"#);
+    let good = r#"{"map":{"fields":{"a":"asc"}},"options":{}}"#;
+    assert_eq!(Index::all_in("_design/d", text(&view(good)).root()).len(), 1);
+    for bad in [
+        "1",
+        "{}",
+        r#"{"map":"function(doc) {}","options":{}}"#,
+        r#"{"map":{"fields":{"a":"asc"}}}"#,
+        r#"{"map":{"fields":["a"]},"options":{}}"#,
+        r#"{"map":{"fields":{"a..b":"asc"}},"options":{}}"#,
+        r#"{"map":{"fields":{"a":"asc"},"partial_filter_selector":1},"options":{}}"#,
+        r#"{"map":{"fields":{"a":"asc"},"partial_filter_selector":{"b":{"$x":1}}},"options":{}}"#,
+    ] {
+        assert!(Index::all_in("_design/d", text(&view(bad)).root()).is_empty(), "{bad}");
+    }
+    for other in ["{}", "1", r#"{"views":{}}"#, r#"{"language":"query"}"#, r#"{"language":"query","views":[1]}"#] {
+        assert!(Index::all_in("_design/d", text(other).root()).is_empty(), "{other}");
+    }
+    let script = view(good).replace("\"query\"", "\"javascript\"");
+    assert!(Index::all_in("_design/d", text(&script).root()).is_empty());
+}
+
+#[test]
+fn what_was_kept_of_an_index_is_read_back_and_its_signature_tells_definitions_apart() {
+    let first = index("d", "n", r#"{"fields":["a"]}"#);
+    let again = Index::parse("_design/d", "n", first.definition()).unwrap();
+    assert_eq!((again.design_id(), again.name(), def(&again)), ("_design/d", "n", def(&first)));
+    assert_eq!(again.signature(), first.signature());
+    assert_eq!(index("other", "name", r#"{"fields":["a"]}"#).signature(), first.signature());
+    assert_ne!(index("d", "n", r#"{"fields":["b"]}"#).signature(), first.signature());
+    let partial = index("d", "n", r#"{"fields":["a"],"partial_filter_selector":{"x":1}}"#);
+    assert_ne!(partial.signature(), first.signature());
+}
+
+/// Where this fails, the collation has changed: raise [`INDEX_VERSION`] too.
+#[test]
+fn the_version_rises_with_the_collations() {
+    assert_eq!((INDEX_VERSION, COLLATION_VERSION), (1, "1-icu4x-2.4"));
+    // One row of each kind of value, as it was when this version was given.
+    let all = index("d", "n", r#"{"fields":["_id","a"]}"#);
+    let row = all.row(text(r#"{"_id":"x\u0001","a":[null,true,1,"b",{"c":-1e30}]}"#).root()).unwrap();
+    let hex: String = row.key.iter().map(|byte| format!("{byte:02x}")).collect();
+    let expected = "707801020050102131bff0000000000000402d010501050060402f0105010500\
+                    30ffffffe0f4fefefefefefefefd9caac0ced8bdc2ff0000";
+    assert_eq!(hex, expected);
+}
+
+#[test]
+fn documents_have_the_rows_that_couchdb_gives_them() {
+    let both = index("d", "n", r#"{"fields":["a","b.c"]}"#);
+    let row = both.row(text(r#"{"_id":"x","a":1,"b":{"c":null}}"#).root()).unwrap();
+    assert_eq!(row.values.unwrap().as_str(), "[1,null]");
+    for document in [r#"{"_id":"x"}"#, r#"{"_id":"x","a":1}"#, r#"{"_id":"x","a":1,"b":1}"#, r#"{"a":1,"b":[{"c":1}]}"#]
+    {
+        assert_eq!(both.row(text(document).root()), None, "{document}");
+    }
+    let partial = index("d", "n", r#"{"fields":["_id"],"partial_filter_selector":{"a":{"$gt":1}}}"#);
+    assert!(partial.row(text(r#"{"_id":"x","a":2}"#).root()).is_some());
+    assert!(partial.row(text(r#"{"_id":"x","a":1}"#).root()).is_none());
+    // Without a field every document has a row.
+    assert_eq!(index("d", "n", r#"{"fields":[]}"#).row(text("{}").root()).unwrap().key, b"");
+}
+
+#[test]
+fn long_keys_are_cut_and_long_values_left_out() {
+    let long = index("d", "n", r#"{"fields":["a","b"]}"#);
+    let row = |a: usize, b: &str| {
+        let document = text(&format!(r#"{{"_id":"x","a":"{}","b":{b}}}"#, "x".repeat(a)));
+        (long.row(document.root()).unwrap(), long.whole_key(document.root()).unwrap())
+    };
+    for length in [0, 10, 480, 485, 490, 500, 900, 1_000, 5_000, 100_000] {
+        let (row, whole) = row(length, "1");
+        assert_eq!(row.key, whole[..whole.len().min(MAX_KEY)], "{length}");
+        let values = format!("[\"{}\",1]", "x".repeat(length));
+        assert_eq!(
+            row.values.map(|values| values.as_str().to_owned()),
+            Some(values).filter(|it| it.len() <= MAX_VALUES)
+        );
+    }
+    let (one, _) = row(100_000, "1");
+    let (other, _) = row(100_000, "2");
+    assert_eq!((one.key.len(), &one.key), (MAX_KEY, &other.key));
+}
+
+#[test]
+fn a_row_tells_of_its_document() {
+    let nested = index("d", "n", r#"{"fields":["a.b","c","a.d.0","_id"]}"#);
+    let row = nested.row(text(r#"{"_id":"x","a":{"b":1,"d":[2]},"c":[3]}"#).root()).unwrap();
+    let document = nested.document("x", &row.values.unwrap()).unwrap();
+    assert_eq!(document.as_str(), r#"{"_id":"x","a":{"b":1,"d":{"0":2}},"c":[3]}"#);
+}
+
+/// The indexes by name of a plan's choice and candidates.
+fn explain(body: &str, indexes: &[Arc<Index>]) -> (String, Vec<String>) {
+    let plan = Plan::of(&query(body), indexes, Purpose::Explain).unwrap();
+    let choice = match &plan.choice {
+        Choice::Nothing => "nothing".to_owned(),
+        Choice::AllDocs => "_all_docs".to_owned(),
+        Choice::Scan(scan) => scan.index.name().to_owned(),
+    };
+    let name = |candidate: &Candidate| {
+        let name = candidate.index.as_ref().map_or("_all_docs", |index| index.name());
+        format!("{name} {} {} {}", candidate.is_usable, candidate.reason, candidate.ranking)
+    };
+    (choice, plan.candidates.iter().map(name).collect())
+}
+
+#[test]
+fn the_planner_chooses_as_couchdb_does_and_says_why() {
+    let indexes = [
+        index("1", "a", r#"{"fields":["a"]}"#),
+        index("2", "ab", r#"{"fields":["a","b"]}"#),
+        index("3", "abc", r#"{"fields":["a","b","c"]}"#),
+        index("4", "b", r#"{"fields":["b"]}"#),
+        index("5", "partial", r#"{"fields":["a"],"partial_filter_selector":{"z":1}}"#),
+    ];
+    for (body, choice, candidates) in [
+        (
+            r#"{"selector":{"a":1}}"#,
+            "a",
+            &[
+                "partial false is_partial 3",
+                "b false field_mismatch 2",
+                "abc false field_mismatch 2",
+                "ab false field_mismatch 2",
+                "_all_docs true unfavored_type 1",
+            ][..],
+        ),
+        (
+            r#"{"selector":{"a":1,"b":2}}"#,
+            "ab",
+            &[
+                "partial false is_partial 5",
+                "b true less_overlap 2",
+                "abc false field_mismatch 4",
+                "a true less_overlap 1",
+                "_all_docs true unfavored_type 3",
+            ],
+        ),
+        (
+            r#"{"selector":{"a":1,"b":2},"use_index":"1"}"#,
+            "a",
+            &[
+                "partial false is_partial 3",
+                "b true excluded_by_user 1",
+                "abc false field_mismatch 2",
+                "ab true excluded_by_user 1",
+                "_all_docs true excluded_by_user 1",
+            ],
+        ),
+        (
+            r#"{"selector":{"a":1},"use_index":["5","partial"]}"#,
+            "partial",
+            &[
+                "b false field_mismatch 2",
+                "abc false field_mismatch 2",
+                "ab false field_mismatch 2",
+                "a true excluded_by_user 1",
+                "_all_docs true excluded_by_user 1",
+            ],
+        ),
+        (
+            r#"{"selector":{"x":1}}"#,
+            "_all_docs",
+            &[
+                "partial false is_partial 2",
+                "b false field_mismatch 1",
+                "abc false field_mismatch 1",
+                "ab false field_mismatch 1",
+                "a false field_mismatch 1",
+            ],
+        ),
+        (
+            r#"{"selector":{"x":1},"sort":["y"]}"#,
+            "nothing",
+            &[
+                "partial false is_partial 2",
+                "b false field_mismatch 1",
+                "abc false field_mismatch 1",
+                "ab false field_mismatch 1",
+                "a false field_mismatch 1",
+                "_all_docs false field_mismatch 1",
+            ],
+        ),
+    ] {
+        let (chosen, listed) = explain(body, &indexes);
+        assert_eq!(chosen, choice, "{body}");
+        let listed: Vec<&str> = listed.iter().map(String::as_str).collect();
+        assert_eq!(listed, candidates, "{body}");
+    }
+    for (body, choice) in [
+        // What is sorted by need not be in the selector.
+        (r#"{"selector":{},"sort":["a"]}"#, "a"),
+        (r#"{"selector":{},"sort":[{"b":"desc"}]}"#, "b"),
+        (r#"{"selector":{},"sort":["a","b"]}"#, "ab"),
+        // A field that is equal in all results does not count.
+        (r#"{"selector":{"a":1},"sort":["b"]}"#, "ab"),
+        (r#"{"selector":{"a":{"$gt":1}},"sort":["b"]}"#, "b"),
+        (r#"{"selector":{"a":1,"b":1,"c":{"$exists":true}}}"#, "abc"),
+        (r#"{"selector":{"a":{"$exists":false}}}"#, "_all_docs"),
+        (r#"{"selector":{"$or":[{"a":1},{"a":2}]}}"#, "a"),
+        (r#"{"selector":{"$or":[{"a":1},{"b":2}]}}"#, "_all_docs"),
+        (r#"{"selector":{"$and":[{"$or":[]},{"x":1}]}}"#, "_all_docs"),
+        (r#"{"selector":{"a":{"$ne":1}}}"#, "a"),
+        (r#"{"selector":{"_id":"x"},"sort":["_id"]}"#, "_all_docs"),
+    ] {
+        assert_eq!(explain(body, &indexes).0, choice, "{body}");
+    }
+    // The order among equals: the document's id, then the name.
+    let twins = [
+        index("b", "x", r#"{"fields":["a"]}"#),
+        index("a", "z", r#"{"fields":["a"]}"#),
+        index("a", "y", r#"{"fields":["a"]}"#),
+    ];
+    let (choice, candidates) = explain(r#"{"selector":{"a":1}}"#, &twins);
+    assert_eq!(choice, "y");
+    assert_eq!(
+        candidates,
+        [
+            "x true alphabetically_comes_after 2",
+            "z true alphabetically_comes_after 1",
+            "_all_docs true unfavored_type 3"
+        ]
+    );
+}
+
+#[test]
+fn an_index_that_is_asked_for_and_cannot_be_used_is_said() {
+    let indexes = [index("d", "a", r#"{"fields":["a"]}"#)];
+    let plan = |body: &str, purpose| Plan::of(&query(body), &indexes, purpose);
+    let warnings = |body: &str| plan(body, Purpose::Find).unwrap().warnings.join("\n");
+    assert_eq!(warnings(r#"{"selector":{"a":1}}"#), "");
+    assert_eq!(warnings(r#"{"selector":{"b":1}}"#), "No matching index found, create an index to optimize query time.");
+    assert_eq!(
+        warnings(r#"{"selector":{"a":1},"use_index":"e"}"#),
+        "_design/e was not used because it does not contain a valid index for this query."
+    );
+    assert_eq!(
+        warnings(r#"{"selector":{"a":1},"use_index":["_design/d","b"]}"#),
+        "_design/d, b was not used because it is not a valid index for this query."
+    );
+    for (body, purpose, error, reason) in [
+        (
+            r#"{"selector":{},"sort":["b"]}"#,
+            Purpose::Find,
+            "no_usable_index",
+            "No index exists for this sort, try indexing by the sort fields.",
+        ),
+        (
+            r#"{"selector":{"b":1},"allow_fallback":false}"#,
+            Purpose::Find,
+            "invalid_index",
+            "You must specify an index with the `use_index` parameter.",
+        ),
+        (
+            r#"{"selector":{"a":1},"use_index":"e","allow_fallback":false}"#,
+            Purpose::Explain,
+            "invalid_index",
+            "_design/e specified by `use_index` could not be found or it is not suitable.",
+        ),
+        (
+            r#"{"selector":{"a":1},"use_index":["e","f"],"allow_fallback":false}"#,
+            Purpose::Explain,
+            "invalid_index",
+            "_design/e, f specified by `use_index` could not be found or it is not suitable.",
+        ),
+    ] {
+        let refused = plan(body, purpose).unwrap_err();
+        assert_eq!((refused.error(), refused.reason()), (error, reason), "{body}");
+    }
+    // Where there is an index, it is as good as asked for.
+    assert!(plan(r#"{"selector":{"a":1},"allow_fallback":false}"#, Purpose::Find).is_ok());
+}
+
+/// What a query reads of `documents` by their values of `a` and `b`.
+fn reads(selector: &str, fields: &str, documents: &[&str]) -> Vec<usize> {
+    let indexes = [index("d", "n", r#"{"fields":["a","b"]}"#)];
+    let plan = Plan::of(&query(&format!(r#"{{"selector":{selector}{fields}}}"#)), &indexes, Purpose::Find).unwrap();
+    let Choice::Scan(scan) = plan.choice else { panic!("{selector}") };
+    let key = |document: &str| indexes[0].row(text(document).root()).unwrap().key;
+    let within = |document: &str| key(document) >= scan.range.start && key(document) < scan.range.end;
+    (0..documents.len()).filter(|&at| within(documents[at])).collect()
+}
+
+#[test]
+fn no_more_is_read_than_the_first_fields_allow() {
+    let documents = [
+        r#"{"a":1,"b":1}"#,
+        r#"{"a":1,"b":2}"#,
+        r#"{"a":2,"b":1}"#,
+        r#"{"a":"ab","b":1}"#,
+        r#"{"a":"abc","b":1}"#,
+        r#"{"a":"b","b":1}"#,
+    ];
+    for (selector, expected) in [
+        (r#"{"a":1,"b":{"$gt":1}}"#, &[1][..]),
+        (r#"{"a":1,"b":{"$lt":2}}"#, &[0]),
+        (r#"{"a":1,"b":{"$lte":2}}"#, &[0, 1]),
+        (r#"{"a":{"$gt":1},"b":{"$gt":null}}"#, &[2, 3, 4, 5]),
+        (r#"{"a":{"$lt":2},"b":{"$gt":null}}"#, &[0, 1]),
+        (r#"{"a":{"$lte":2},"b":{"$lt":1}}"#, &[0, 1]),
+        (r#"{"a":{"$beginsWith":"ab"},"b":1}"#, &[3, 4]),
+        (r#"{"a":{"$gte":1,"$lte":1},"b":2}"#, &[1]),
+        (r#"{"a":{"$gt":1,"$lt":"b"},"b":1}"#, &[2, 3, 4]),
+        (r#"{"a":{"$exists":true},"b":2}"#, &[0, 1, 2, 3, 4, 5]),
+        (r#"{"a":{"$gt":2,"$lt":2},"b":2}"#, &[]),
+    ] {
+        assert_eq!(reads(selector, "", &documents), expected, "{selector}");
+    }
+}
+
+#[test]
+fn ranges_are_shown_as_couchdb_shows_them() {
+    let indexes = [index("d", "n", r#"{"fields":["a","b"]}"#)];
+    for (selector, low, high, is_empty) in [
+        (r#"{"a":1,"b":2}"#, "[1, 2]", "[1, 2]", false),
+        (r#"{"a":{"$gt":1},"b":{"$lt":5}}"#, "[1]", "[]", false),
+        (r#"{"a":{"$gt":1,"$lte":9},"b":{"$gte":5}}"#, "[1, 5]", "[9]", false),
+        (r#"{"a":{"$exists":true},"b":{"$exists":true}}"#, "[]", "[]", false),
+        (r#"{"a":{"$beginsWith":"x"},"b":1}"#, r#"["x", 1]"#, "[\"x\u{ffff}\", 1]", false),
+        (r#"{"a":{"$gt":1,"$lt":1},"b":1}"#, "[1]", "[1]", true),
+    ] {
+        let query = query(&format!(r#"{{"selector":{selector}}}"#));
+        let Choice::Scan(scan) = Plan::of(&query, &indexes, Purpose::Find).unwrap().choice else {
+            panic!("{selector}")
+        };
+        let list =
+            |values: &[JsonText]| format!("[{}]", values.iter().map(JsonText::as_str).collect::<Vec<_>>().join(", "));
+        assert_eq!(
+            (list(&scan.low), list(&scan.high), scan.is_empty),
+            (low.into(), high.into(), is_empty),
+            "{selector}"
+        );
+    }
+}
+
+#[test]
+fn an_index_covers_what_it_has() {
+    let indexes = [index("d", "n", r#"{"fields":["a","b.c"]}"#)];
+    for (body, expected) in [
+        (r#"{"selector":{"a":1,"b.c":1}}"#, false),
+        (r#"{"selector":{"a":1,"b":{"c":1}},"fields":["_id","b.c"]}"#, true),
+        (r#"{"selector":{"a":1,"b.c":1},"fields":["b"]}"#, false),
+        (r#"{"selector":{"a":1,"b.c":1,"d":1},"fields":["a"]}"#, false),
+        (r#"{"selector":{"a":{"$elemMatch":{"x":1}},"b.c":1},"fields":["a"]}"#, true),
+    ] {
+        let Choice::Scan(scan) = Plan::of(&query(body), &indexes, Purpose::Find).unwrap().choice else {
+            panic!("{body}")
+        };
+        assert_eq!(scan.is_covering, expected, "{body}");
+    }
+}
