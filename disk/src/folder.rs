@@ -59,12 +59,12 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Opens the folder at `path`, which has this mark or a format in `former`. Creates it if it does not
-    /// exist, and takes it if it is empty. A folder of a former format gets the new mark.
+    /// Opens the folder at `path`, which has this mark or a format in `former`. Creates it if it does not exist,
+    /// and takes it if it is empty. A folder of a former format gets the new mark.
     ///
-    /// 1529 when another process has it open; 2108 when it is of another engine or format; 2000 when it is not
-    /// ours: not a folder, or one with other things in it; 1514 when it cannot be written; 1522 when its mark
-    /// is damaged. Each says what to do.
+    /// 1529 when another process has it open; 2108 for another engine or format; 2000 when it is not ours: no
+    /// folder, or one with other files in it; 1514 when it cannot be written; 1522 when its mark is damaged. Each
+    /// error says what to do.
     pub fn open(path: &Path, mark: &Mark, former: &[u32]) -> Result<Folder> {
         let known = check_mark(path, mark, former)?;
         if known.is_none() {
@@ -78,8 +78,8 @@ impl Folder {
             check_empty(path)?;
         }
         let marked = match known {
-            // Whoever wrote it may have been killed before its name was durable: a loss of power could take it away and
-            // leave what is written from now on.
+            // The process that wrote it may have been killed before the name was durable. A loss of power could
+            // then remove the mark and keep what is written from now on.
             Some(format) if format == mark.format => sync_folder(path),
             _ => write_mark(path, mark),
         };
@@ -146,8 +146,8 @@ fn lock(path: &Path) -> Result<File> {
     }
 }
 
-/// After an error the former mark is there, or none, so that the next opening writes the new one again: a sync that
-/// failed may have lost its name for good, whatever a later sync says.
+/// After an error the former mark is there, or none, and the next opening writes the new one again: a failed sync
+/// may have lost the new name for good, whatever a later sync reports.
 fn write_mark(path: &Path, mark: &Mark) -> io::Result<()> {
     let text = serde_json::json!({ "engine": mark.engine, "format": mark.format }).to_string();
     let (new, marked) = (path.join(NEW_MARK_FILE), path.join(MARK_FILE));

@@ -12,8 +12,8 @@ thread_local! {
     static SILENCED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Calls into a store and turns a panic into 1522, with what was being done. It costs nothing, unlike
-/// [`silently`]. The process's panic hook still prints the panic.
+/// Calls into a store and turns a panic into 1522, with a description of the call. Unlike [`silently`] it costs
+/// nothing. The process's panic hook still prints the panic.
 pub fn caught<T>(doing: &str, call: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| {
         Err(Error::new(error::FILE_CORRUPT).with_context(format!("{doing}: the store failed unexpectedly")))

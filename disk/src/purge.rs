@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-/// Shortest pause between two steps. Commits have the processor and the disk to themselves meanwhile.
+/// Shortest pause between two steps, which leaves the processor and the disk to commits.
 const MIN_PAUSE: Duration = Duration::from_millis(2);
 
 /// Pause after a step, as a multiple of its duration.

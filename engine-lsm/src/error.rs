@@ -1,11 +1,11 @@
-//! `lsm-tree`'s errors in the codes of the contract.
+//! Maps `lsm-tree`'s errors to the codes of the contract.
 
 use std::io::ErrorKind;
 
 use disk::folder::io_error;
 use kv_api::{Error, error};
 
-/// What failed, and why.
+/// An error with what was tried.
 pub(crate) fn kv_error(failure: &lsm_tree::Error, tried: &str) -> Error {
     match failure {
         lsm_tree::Error::Io(io) if !is_damage(io.kind()) => io_error(tried, io),
@@ -13,17 +13,17 @@ pub(crate) fn kv_error(failure: &lsm_tree::Error, tried: &str) -> Error {
     }
 }
 
-/// A table that is gone, or shorter than its manifest says, was changed by someone else.
+/// A table that is gone, or shorter than its manifest says, was changed from outside.
 fn is_damage(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::InvalidData | ErrorKind::UnexpectedEof | ErrorKind::NotFound | ErrorKind::InvalidInput)
 }
 
-/// A read that failed.
+/// The error of a failed read.
 pub(crate) fn failed_to_read(failure: lsm_tree::Error) -> Error {
     kv_error(&failure, "cannot read a table")
 }
 
-/// Damage, with what is wrong.
+/// An error of damage, with a description.
 pub(crate) fn corrupt(what: &str) -> Error {
     Error::new(error::FILE_CORRUPT).with_context(format!("{what}; restore the folder from a backup"))
 }

@@ -1,7 +1,7 @@
-//! A key as it lies in a table: its own bytes, but for keys of NULs alone.
+//! Keys as they are stored in a table: unchanged, except keys that consist of NULs only.
 //!
-//! `lsm-tree` refuses the empty key, and the contract has it. So a key of nothing but NULs
-//! gets one more, and the empty one is one of them. The order of keys stays what it was.
+//! `lsm-tree` refuses the empty key, which the contract allows. So a key of NULs only, including the empty key,
+//! gets one more NUL. The order of keys does not change.
 //!
 //! ```text
 //!   ours     ""     00       00 00       00 00 01   00 01   01
@@ -14,12 +14,12 @@ fn is_nuls(key: &[u8]) -> bool {
     key.iter().all(|&byte| byte == 0)
 }
 
-/// The key as it is written into a table.
+/// The key as it is stored in a table.
 pub(crate) fn stored(key: &[u8]) -> Cow<'_, [u8]> {
     if is_nuls(key) { Cow::Owned(vec![0; key.len() + 1]) } else { Cow::Borrowed(key) }
 }
 
-/// The key that was written as this one.
+/// The key that is stored as `stored`.
 pub(crate) fn ours(stored: &[u8]) -> &[u8] {
     match stored.split_first() {
         Some((_, rest)) if is_nuls(stored) => rest,

@@ -1,27 +1,27 @@
-//! The engine of a log-structured merge tree: sorted tables that are merged into larger ones, by
-//! [`lsm-tree`](https://docs.rs/lsm-tree), behind `occ`'s log.
+//! The engine on a log-structured merge tree, [`lsm-tree`](https://docs.rs/lsm-tree), behind the write-ahead log
+//! of `disk`.
 //!
 //! ```text
 //!   folder/
 //!     …             what every engine on disk has (disk)
-//!     log.0, log.1  what was committed and is in no table yet (disk::wal)
+//!     log.0, log.1  commits that are in no table yet (disk::wal)
 //!     data/         lsm-tree's
 //!       current     names the manifest, with its checksum
-//!       vN          the manifest: which tables there are, by level
+//!       vN          the manifest: the list of tables, by level
 //!       tables/N    tables: sorted rows in blocks, compressed by LZ4, each with a checksum
 //!     data.new/     while the folder is made
 //! ```
 //!
-//! The log and its runs in memory (`disk::wal`) are the upper half of the tree. A flush writes one table,
-//! sequentially, and a new manifest. A thread merges tables, level by level: each level is ten times as large as the
-//! one above it, and its tables do not overlap. There is no second log: `lsm-tree`'s own memtables stay empty.
+//! The log and its runs in memory (`disk::wal`) are the memtable. A flush writes one table sequentially, then a
+//! new manifest. A thread compacts tables level by level: each level is ten times as large as the one above it,
+//! and its tables do not overlap. `lsm-tree`'s own memtables stay empty, so there is no second log.
 //!
-//! * Snapshots are sets of tables (`tables`): nothing is kept for one but the files of its tables, and those no
-//!   longer than it lives.
-//! * A clear of a range becomes a tombstone for each row that is there: the rows are read and the tombstones
-//!   written one after the other. So it takes no memory, and as long as there are rows.
-//! * Damage: every block has a checksum that is compared when it is read, and so has the manifest (`manifest`).
-//! * A flush or a merge that fails changes nothing, leaves no file behind, and is tried again.
+//! * A snapshot is a set of tables (`tables`). It keeps their files for as long as it lives, and costs nothing
+//!   else.
+//! * A range clear writes a tombstone for each stored row: rows are read and tombstones written one after the
+//!   other. That takes time in proportion to the rows, and no memory.
+//! * Every block has a checksum that is checked at each read, and so has the manifest (`manifest`).
+//! * A failed flush or compaction changes nothing, leaves no file behind, and is retried.
 
 mod error;
 mod keys;
@@ -41,5 +41,5 @@ pub use view::{LsmRange, LsmView};
 /// A durable database in a folder: a cheap handle.
 pub type LsmDatabase = occ::OccDatabase<disk::OnDisk<WalStore<LsmStore>>>;
 
-/// How an [`LsmDatabase`] is opened.
+/// Options of an [`LsmDatabase`].
 pub type LsmOptions = disk::DiskOptions;

@@ -1,13 +1,13 @@
-//! The manifest: the list of the tables that hold the data. `lsm-tree` writes it; it is compared with its
-//! checksum before `lsm-tree` opens it.
+//! The manifest: the list of the tables that hold the data. `lsm-tree` writes it. This module checks its checksum
+//! before `lsm-tree` opens it.
 //!
 //! ```text
 //!   current   ├─ version, 8 bytes ─┬─ XXH3-128 of the file, 16 ─┬─ 0 ─┤     little-endian
 //!   vVERSION  the manifest
 //! ```
 //!
-//! `lsm-tree` 3.1.10 does not compare that checksum, deletes tables that the manifest does not list, and begins
-//! an empty tree where `current` is missing. So a damaged or a missing manifest would lose data.
+//! `lsm-tree` 3.1.10 does not check that checksum, deletes tables that the manifest does not list, and creates an
+//! empty tree where `current` is missing. So a damaged or missing manifest would lose data.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -18,7 +18,7 @@ use kv_api::Result;
 
 use crate::error::corrupt;
 
-/// Compares the manifest in `data` with its checksum: 1522 for one that is damaged or gone. Gives its version.
+/// Checks the manifest in `data`: 1522 if it is damaged or missing. Returns its version.
 pub(crate) fn check(data: &Path) -> Result<u64> {
     let (version, checksum) = current(data)?;
     let manifest = data.join(format!("v{version}"));
@@ -28,7 +28,7 @@ pub(crate) fn check(data: &Path) -> Result<u64> {
     Ok(version)
 }
 
-/// The version of the manifest that the next opening would read, and its checksum.
+/// The version and checksum of the manifest that the next opening would read.
 pub(crate) fn current(data: &Path) -> Result<(u64, u128)> {
     let path = data.join("current");
     let damaged = || corrupt(&format!("{} is damaged", path.display()));
@@ -41,17 +41,16 @@ pub(crate) fn current(data: &Path) -> Result<(u64, u128)> {
     Ok((u64::from_le_bytes(*version), u128::from_le_bytes(*checksum)))
 }
 
-/// Writes `current` again, with what is in it, so that it is durable by a sync of ours.
+/// Rewrites `current` with the same contents, and syncs it.
 ///
-/// `lsm-tree` deletes what the manifest does not list as it opens. But a process that was killed, or whose sync
-/// failed, after the rename of `current` leaves one that the page cache alone may have: after a loss of power the
-/// manifest before it counts again, and needs its tables.
+/// `lsm-tree` deletes unlisted tables when it opens. But after a kill or a failed sync, the renamed `current` may
+/// exist in the page cache only: a loss of power would bring back the manifest before it, which needs its tables.
 pub(crate) fn make_durable(data: &Path) -> Result<()> {
     write_current(data, &read(&data.join("current"))?)
 }
 
-/// Makes `current` name the manifest of a version again, after the next one was written by half. The file of the next
-/// one is removed.
+/// Points `current` at the manifest of `version` again, after the next one was written in part. Removes the next
+/// one's file.
 pub(crate) fn bring_back(data: &Path, version: u64) -> Result<()> {
     let manifest = read(&data.join(format!("v{version}")))?;
     let checksum = twox_hash::XxHash3_128::oneshot(&manifest);
@@ -72,7 +71,7 @@ fn write_current(data: &Path, text: &[u8]) -> Result<()> {
     write().map_err(|cause| io_error(format!("cannot write {}", current.display()), &cause))
 }
 
-/// Removes the files that `lsm-tree` left when it was killed as it wrote `current`.
+/// Removes temporary files of `lsm-tree`, left by a kill while it wrote `current`.
 pub(crate) fn remove_temporary(data: &Path) -> Result<()> {
     let remove = || -> io::Result<()> {
         for entry in fs::read_dir(data)? {
@@ -86,7 +85,7 @@ pub(crate) fn remove_temporary(data: &Path) -> Result<()> {
     remove().map_err(|cause| io_error(format!("cannot remove temporary files in {}", data.display()), &cause))
 }
 
-/// Removes the manifest of a version, which may not be there.
+/// Removes the manifest of a version, if it exists.
 pub(crate) fn remove(data: &Path, version: u64) -> io::Result<()> {
     match fs::remove_file(data.join(format!("v{version}"))) {
         Err(cause) if cause.kind() != ErrorKind::NotFound => Err(cause),

@@ -1,4 +1,4 @@
-//! What flushes and merges share, and the thread that merges.
+//! The state shared by flushes and compactions, and the thread that compacts.
 //!
 //! ```text
 //!   flush    ── writes a table ──┤publish├── writes a table ──┤publish├─►
@@ -7,10 +7,11 @@
 //!
 //! Invariants:
 //!
-//! * The newest snapshot has the rows of the newest flush, and the tables of the newest manifest. Who writes a
-//!   manifest has the [turn](crate::turn) until the snapshot is there, so that a view never gets rows of a later flush.
-//! * A flush or a merge that failed changed no row. It is tried again; what it wrote is deleted, once neither is
-//!   under way, and once the disk is known to have no manifest with it.
+//! * The newest snapshot has the rows of the newest flush and the tables of the newest manifest. The writer of a
+//!   manifest keeps the [turn](crate::turn) until the snapshot is updated, so a view never gets rows of a later
+//!   flush.
+//! * A failed flush or compaction changes no row, and is retried. Its tables are deleted once no other flush or
+//!   compaction is in progress and the disk is known to have no manifest that lists them.
 
 use std::collections::HashSet;
 use std::fs;
@@ -32,13 +33,13 @@ use crate::tables::{ByNumber, Tables};
 use crate::turn::{RETRY, Turns, Writer};
 use crate::view::Snapshot;
 
-/// So many flushed tables are merged into the first level.
+/// Number of flushed tables that are compacted into the first level.
 const FLUSHES: u8 = 4;
 
-/// With so many, a flush waits for the merger.
+/// Number of flushed tables at which a flush waits for the compaction.
 const STALL: usize = 12;
 
-/// The size of a table. The first level has up to [`FLUSHES`] times that.
+/// Size of a table. The first level has up to [`FLUSHES`] times as much.
 const TABLE_BYTES: u64 = 16 << 20;
 
 /// See the [module](self).
@@ -51,31 +52,31 @@ pub(crate) struct Shared {
 }
 
 struct State {
-    /// As of the newest flush.
+    /// The snapshot of the newest flush.
     newest: Arc<Snapshot>,
-    /// Of tables that were flushed and are not merged yet.
+    /// Prefixes of the flushed tables that are not compacted yet.
     prefixes: ByNumber,
     work: Work,
     stopped: bool,
-    /// Why the last merge failed.
+    /// Error of the last compaction, if it failed.
     failed: Option<Error>,
-    /// Why nothing is written until the folder is opened again: a panic.
+    /// Why nothing more is written until the folder is opened again: the error of a panic.
     broken: Option<Error>,
-    /// Flushes and merges under way.
+    /// Number of flushes and compactions in progress.
     writing: usize,
-    /// Numbers of tables that a flush or a merge that failed may have left.
+    /// Numbers of tables that failed flushes and compactions may have left.
     litter: Vec<u64>,
-    /// Tables that snapshots were given while anything was under way: views may have them, so they are no litter.
+    /// Tables given to snapshots while a writer was in progress. Views may use them, so they are not deleted.
     shown: HashSet<u64>,
 }
 
-/// What the merger has to do.
+/// Work of the compaction thread.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Work {
     Nothing,
-    /// There may be something to merge.
+    /// There may be something to compact.
     Due,
-    /// It is at it, and nothing was flushed since it began.
+    /// It is compacting, and nothing was flushed since it started.
     Merging,
 }
 
@@ -141,15 +142,15 @@ impl Shared {
         }
     }
 
-    /// Makes a table public by `finish`: a new snapshot has it. Its keys have these `prefixes`, where they
-    /// are known. Called by a flush.
+    /// Called by a flush: publishes its table through `finish` and adds a snapshot with it. `prefixes` are those
+    /// of its keys, if they are known.
     pub(crate) fn publish(&self, prefixes: Option<Prefixes>, finish: impl FnOnce() -> Result<()>) -> Result<()> {
         self.turns.take(Writer::Flush)?;
-        // A merge may have panicked while the table was written.
+        // A compaction may have panicked while the table was written.
         if let Some(error) = self.state().broken.as_ref() {
             return Err(error.clone());
         }
-        // Only who has the turn adds tables.
+        // Only the owner of the turn adds tables.
         let before: HashSet<u64> = self.tree.current_version().iter_tables().map(Table::id).collect();
         finish()?;
         let mut state = self.state();
@@ -164,7 +165,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The newest tables, for a snapshot.
+    /// The current tables, for a snapshot.
     fn tables_to_show(&self, state: &mut State) -> Tables {
         let tables = Tables::of(&self.tree, &state.prefixes);
         if state.writing > 0 {
@@ -175,9 +176,9 @@ impl Shared {
         tables
     }
 
-    /// Flushes or merges: after an error everything is as it was before.
+    /// Runs a flush or a compaction. After an error everything is as before.
     ///
-    /// After a panic `lsm-tree` may keep its locks poisoned, and tables from being merged. So the folder is to be
+    /// A panic may leave `lsm-tree`'s locks poisoned and tables marked as being compacted, so the folder must be
     /// opened again.
     pub(crate) fn guarded<T>(&self, writer: Writer, write: impl FnOnce() -> Result<T>) -> Result<T, ApplyError> {
         {
@@ -206,7 +207,7 @@ impl Shared {
             let error = state.broken.get_or_insert_with(panicked).clone();
             self.changed.notify_all();
             drop(state);
-            // Who waits for it finds the error.
+            // Waiting threads will find the error.
             self.turns.give(writer);
             return Err(ApplyError::Unknown(error));
         }
@@ -224,7 +225,7 @@ impl Shared {
         outcome.map_err(ApplyError::NothingApplied)
     }
 
-    /// Deletes the files of tables that are in no manifest; those that are left.
+    /// Deletes the files of tables that no manifest lists. Returns those that could not be deleted.
     fn delete(&self, mut tables: Vec<u64>) -> Vec<u64> {
         let version = self.tree.current_version();
         tables.retain(|number| {
@@ -237,18 +238,18 @@ impl Shared {
         tables
     }
 
-    /// Whether nothing is left to merge.
+    /// Whether nothing is left to compact.
     #[cfg(test)]
     pub(crate) fn is_idle(&self) -> bool {
         self.state().work == Work::Nothing
     }
 
-    /// Merges once, where there is something to merge: whether there was.
+    /// Compacts once, if there is something to compact. Returns whether there was.
     fn merge(&self) -> Result<bool> {
         self.turns.take(Writer::Merge)?;
         let before = self.tree.current_version().id();
         let strategy = Leveled::default().with_l0_threshold(FLUSHES).with_table_target_size(TABLE_BYTES);
-        // Of each key the newest row alone is needed: older snapshots have older tables.
+        // Only the newest row of each key is needed: older snapshots have older tables.
         let merged = self.tree.compact(Arc::new(strategy), SeqNo::MAX);
         merged.map_err(|failure| kv_error(&failure, "cannot merge tables"))?;
         let has_merged = self.tree.current_version().id() != before;
@@ -260,7 +261,7 @@ impl Shared {
         Ok(has_merged)
     }
 
-    /// What the merger's thread does.
+    /// The compaction thread.
     fn run(&self) {
         let mut state = self.state();
         while !state.stopped {
@@ -298,7 +299,7 @@ impl Shared {
     }
 }
 
-/// The thread that merges.
+/// Handle of the compaction thread.
 #[derive(Debug)]
 pub(crate) struct Merger {
     shared: Arc<Shared>,
@@ -313,14 +314,14 @@ impl Merger {
         Ok(Merger { shared, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Ends the thread, once the merge under way is over.
+    /// Ends the thread after the compaction in progress.
     pub(crate) fn stop(&self) {
         self.shared.state().stopped = true;
         self.shared.changed.notify_all();
         self.shared.turns.stop();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
-            // What it did not merge is merged later.
+            // The next opening compacts the rest.
             let _ = thread.join();
         }
     }

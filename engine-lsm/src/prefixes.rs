@@ -1,4 +1,4 @@
-//! Which prefixes the keys of a flush have: so that a read of a range skips the flushes that have nothing there.
+//! Filters of key prefixes, which let a range read skip flushed tables that have nothing in the range.
 //!
 //! ```text
 //!   keys      a1b2c3d4 ids/0 …    a1b2c3d4 ids/1 …    e5f6a7b8 ids/0 …
@@ -6,34 +6,34 @@
 //!             a1b2c3d4 ids/0 …    a1b2c3d4 ids/1 …    e5f6a7b8 ids/0 …    of 16, and so on
 //! ```
 //!
-//! A document is a range of keys with a long prefix in common. The filter in a table tells of whole keys alone, so a
-//! range was looked for in every flush: a block of its index and a block of its rows for each, mostly for nothing.
+//! A document is a range of keys with a long common prefix. A table's own filter knows whole keys only, so a range
+//! read searched every flushed table: a block of the index and a block of rows each, mostly for nothing.
 //!
-//! It is in memory, made as the flush is written. A table that was there when the folder was opened has none, nor has
-//! a merged one: there it is not known, and a read looks.
+//! The filter is in memory, and is built while the flush is written. Tables from before the opening and compacted
+//! tables have none, and are always searched.
 
 use twox_hash::XxHash3_64;
 
-/// Prefixes have a multiple of so many bytes,
+/// Prefix lengths are multiples of this number of bytes,
 const STEP: usize = 8;
 
-/// and so many at most: enough for the id of a document, too few for each of its rows.
+/// and at most this long: enough for a document's id, too short for each of its rows.
 const MOST: usize = 48;
 
-/// A flush with more prefixes, as the clear of a large database is, has no filter: it would take memory without bounds.
+/// A flush with more prefixes, such as the clear of a large database, gets no filter: its size must be bounded.
 const MOST_PREFIXES: usize = 1 << 20;
 
-/// Bits for each prefix. Two of them are set, so one of some sixty ranges is looked for in vain.
+/// Bits for each prefix, of which two are set. About one range in sixty is searched for nothing.
 const BITS: usize = 16;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Prefixes {
-    /// A power of two of them.
+    /// The filter's bits. The number of words is a power of two.
     words: Vec<u64>,
 }
 
-/// Collects the prefixes of keys that come in order.
+/// Collects the prefixes of keys, which arrive in order.
 #[derive(Debug, Default)]
 pub(crate) struct Collector {
     hashes: Vec<u64>,
@@ -52,7 +52,7 @@ impl Collector {
         self.last.extend_from_slice(key);
     }
 
-    /// `None` if there were too many.
+    /// The filter; `None` if there were too many prefixes.
     pub(crate) fn finish(self) -> Option<Prefixes> {
         if self.hashes.len() > MOST_PREFIXES {
             return None;
@@ -69,9 +69,9 @@ impl Collector {
 }
 
 impl Prefixes {
-    /// Whether there may be a key from `begin` up to, not including, `end`. Certain when it is `false`.
+    /// Whether the keys from `begin` up to, not including, `end` may occur. `false` is certain.
     pub(crate) fn may_have(&self, begin: &[u8], end: &[u8]) -> bool {
-        // All keys between them have this prefix.
+        // All keys between the two have this prefix.
         let length = common(begin, end).min(MOST) / STEP * STEP;
         length == 0 || self.places(hash(&begin[..length])).iter().all(|(word, bit)| self.words[*word] & bit != 0)
     }
@@ -100,7 +100,7 @@ mod tests {
             number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (number >> 33) % bound
         };
-        // Up to 63 bytes, of which others have more or fewer too.
+        // Up to 63 bytes, many of them with common prefixes.
         let mut key = || -> Vec<u8> {
             let parts: String = (0..9).map(|_| format!("{:06}/", below(6))).collect();
             parts.into_bytes()[..below(64) as usize].to_vec()

@@ -1,4 +1,4 @@
-//! The store: flushes become tables here. What merges them is in [`merger`](crate::merger).
+//! The store: turns flushed batches into tables. The thread in [`merger`](crate::merger) compacts them.
 
 use std::fs;
 use std::path::Path;
@@ -25,15 +25,15 @@ use crate::turn::{MergeTurns, Turns, Writer};
 use crate::view::LsmView;
 use crate::{keys, manifest};
 
-/// Files of tables that are kept open.
+/// Maximum number of table files that are kept open.
 const MOST_OPEN: usize = 200;
 
-/// Bits of a filter for each key. The last level, which has nine rows of ten, goes without: what is asked for by key
-/// is there, as a rule.
+/// Filter bits for each key. The last level, with nine of ten rows, has no filter: most keys that are looked up
+/// exist.
 const FILTER_BITS: f32 = 10.0;
 const LEVELS: usize = 7;
 
-/// A tree of tables as a store.
+/// A log-structured merge tree as a store.
 #[derive(Debug)]
 pub struct LsmStore {
     shared: Arc<Shared>,
@@ -44,7 +44,7 @@ pub struct LsmStore {
 impl DiskStore for LsmStore {
     const ENGINE: &'static str = "lsm";
     const FORMAT: u32 = 1;
-    /// Without a sync, what is in no table yet is in memory alone.
+    /// Without a sync, rows that are in no table yet exist in memory only.
     const DURABILITIES: &'static [Durability] = &[Durability::Disk, Durability::Process];
 
     fn open(folder: &Path, cache_bytes: u64, durability: Durability) -> Result<Self> {
@@ -57,7 +57,7 @@ impl DiskStore for LsmStore {
         manifest::make_durable(&data)?;
         manifest::remove_temporary(&data)?;
         let turns = Arc::new(Turns::new(data.clone()));
-        // A panic is told by the error.
+        // The error reports the panic.
         let tree = match silently("", || open_tree(&data, cache_bytes, Some(turns.clone()))) {
             Ok(tree) => tree.map_err(|failure| kv_error(&failure, &tried))?,
             Err(Panicked) => return Err(corrupt(&format!("{tried}: the data is damaged"))),
@@ -67,7 +67,7 @@ impl DiskStore for LsmStore {
     }
 }
 
-/// Makes a new tree, whole or not at all: a folder `data` without a manifest is damage.
+/// Creates a new tree, completely or not at all: a folder `data` without a manifest is damaged.
 fn create(folder: &Path, data: &Path) -> Result<()> {
     let new = folder.join("data.new");
     let tried = format!("cannot create {}", data.display());
@@ -75,11 +75,11 @@ fn create(folder: &Path, data: &Path) -> Result<()> {
     if new.exists() {
         fs::remove_dir_all(&new).map_err(failed)?;
     }
-    // It syncs what it makes.
+    // This syncs the new files.
     open_tree(&new, 0, None).map_err(|failure| kv_error(&failure, &tried))?;
     fs::rename(&new, data).map_err(failed)?;
     sync_folder(folder).map_err(|cause| {
-        // No later sync makes this name durable for certain. The next opening makes another one.
+        // No later sync makes this name durable for certain. The next opening creates the tree again.
         let _ = fs::rename(data, &new);
         failed(cause)
     })
@@ -136,7 +136,7 @@ impl Store for LsmStore {
         })
     }
 
-    /// A table and its manifest are synced as they are written.
+    /// Tables and manifests are synced when they are written.
     fn sync(&self) -> Result<()> {
         Ok(())
     }
@@ -151,10 +151,10 @@ impl Store for LsmStore {
     }
 }
 
-/// A key and its new value, or none.
+/// A key and its new value; `None` removes the key.
 type Point = (Bytes, Option<Bytes>);
 
-/// The rows of a batch, and between them a removal of each stored row that its clears cover.
+/// The rows of a batch, merged with a tombstone for each stored row that the batch clears.
 fn with_tombstones<'a, P: Iterator<Item = Point> + 'a>(
     tables: &'a Arc<Tables>,
     points: P,

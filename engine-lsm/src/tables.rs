@@ -1,14 +1,14 @@
-//! The tables of one moment, and reads of them.
+//! The tables of one moment, and reads from them.
 //!
 //! ```text
-//!   runs, newest first   │ a flush │  │ a flush │        they overlap
-//!                        │ table │ table │ table │       level 1: its tables do not
+//!   runs, newest first   │ flush   │  │ flush   │        these overlap
+//!                        │ table │ table │ table │       level 1: disjoint tables
 //!                        │ table │ table │ table │ …     level 2, ten times as large
 //! ```
 //!
-//! Of a key the newest run that has it decides; a tombstone there means that it is absent. A table never changes, and
-//! its file stays as long as anyone holds the table. So these are a snapshot without sequence numbers: a run
-//! has each key once, whatever was merged since.
+//! The newest run that has a key decides; a tombstone means that the key is absent. A table never changes, and its
+//! file stays as long as anyone holds the table. So a set of tables is a snapshot without sequence numbers: each
+//! run has a key at most once.
 
 use std::collections::HashMap;
 use std::iter::FusedIterator;
@@ -23,22 +23,22 @@ use crate::prefixes::Prefixes;
 
 /// See the [module](self).
 pub(crate) struct Tables {
-    /// Newest first. The tables of a run are in key order and do not overlap.
+    /// Newest first. The tables of a run are in key order and disjoint.
     runs: Vec<Vec<Member>>,
 }
 
 /// A table of a run.
 struct Member {
     table: Table,
-    /// Of a flush's.
+    /// The filter of a flushed table.
     prefixes: Option<Arc<Prefixes>>,
 }
 
-/// The prefixes of tables, by the numbers in the names of their files.
+/// Filters of tables, by the numbers in their file names.
 pub(crate) type ByNumber = HashMap<u64, Arc<Prefixes>>;
 
 impl Tables {
-    /// The tables that `tree` has now.
+    /// The current tables of `tree`.
     pub(crate) fn of(tree: &AnyTree, prefixes: &ByNumber) -> Self {
         let version = tree.current_version();
         let member = |table: &Table| Member { table: table.clone(), prefixes: prefixes.get(&table.id()).cloned() };
@@ -46,7 +46,7 @@ impl Tables {
         Tables { runs: runs.map(|run| run.iter().map(member).collect()).collect() }
     }
 
-    /// The numbers in the names of their files.
+    /// The numbers in their file names.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
         self.runs.iter().flatten().map(|member| member.table.id())
     }
@@ -80,7 +80,7 @@ impl Tables {
                 Direction::Reverse => (Bound::Unbounded, Bound::Excluded(to.clone())),
             };
             let rows: BoxedRows = match tables.pop()? {
-                // One table, as a rule.
+                // Usually one table.
                 table if tables.is_empty() => Box::new(table.range(bounds)),
                 table => {
                     tables.push(table);
@@ -112,13 +112,13 @@ type BoxedRows = Box<dyn DoubleEndedIterator<Item = lsm_tree::Result<InternalVal
 /// A run's rows in a range.
 struct Source {
     rows: BoxedRows,
-    /// The next row, once it was asked for.
+    /// The next row, once it has been read.
     head: Option<InternalValue>,
     ended: bool,
 }
 
 impl Source {
-    /// Looks for the next row, up to the far end of the range.
+    /// Reads the next row, up to the far end of the range.
     fn fill(&mut self, far: &UserKey, direction: Direction) -> lsm_tree::Result<()> {
         if self.head.is_none() && !self.ended {
             let (next, is_within): (_, fn(&UserKey, &UserKey) -> bool) = match direction {
@@ -132,15 +132,15 @@ impl Source {
     }
 }
 
-/// Rows of [`Tables`], merged. Nothing may be asked of it after an error.
+/// Merged rows of [`Tables`]. Must not be used after an error.
 pub(crate) struct Rows {
-    /// Newest first.
+    /// Sources, newest first.
     sources: Vec<Source>,
-    /// Where the range ends, in its direction. Looked at here: a table would look for it in its index and in a block
-    /// before it gives the first row.
+    /// The end of the range, in its direction. Checked here: a table would search its index and a block for it
+    /// before it returns the first row.
     far: UserKey,
     direction: Direction,
-    /// A table's own iterator opens its file when it first reads, and does not keep it.
+    /// A table's iterator opens the file at its first read, and does not keep the table alive.
     _tables: Arc<Tables>,
 }
 
@@ -164,7 +164,7 @@ impl Rows {
         let Some((at, _)) = chosen else { return Ok(None) };
         let row = self.sources[at].head.take();
         if let Some(row) = &row {
-            // What older runs have of the key.
+            // Skip the key in older runs.
             for source in &mut self.sources[at + 1..] {
                 source.head.take_if(|head| head.key.user_key == row.key.user_key);
             }

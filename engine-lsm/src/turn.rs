@@ -1,4 +1,4 @@
-//! Flushes and merges take turns at writing the manifest.
+//! Flushes and compactions take turns at writing the manifest.
 //!
 //! ```text
 //!   flush    ── writes a table ──┤turn├─────────── writes a table ──────────┤turn├─►
@@ -6,15 +6,14 @@
 //!            chooses                  manifest
 //! ```
 //!
-//! `lsm-tree` gives the next manifest the number of the newest one plus one, writes it to a file of that number, and
-//! renames `current` so that it names that file. If that fails half way, a sync that failed may have left a `current` on the
-//! disk that names the manifest which is not in memory. The next manifest has the same number, and must not be
-//! written over that file. So whoever failed keeps the turn until it is known what the disk has, and until `current` names
-//! the manifest in memory again.
+//! `lsm-tree` numbers the next manifest one above the newest, writes it to a file with that number, and renames a
+//! new `current` that names the file. After a failure, the disk may have a `current` that names a manifest which
+//! is not in memory. The next manifest has the same number, and must not overwrite that file. So a writer that
+//! failed keeps the turn until the disk's state is known and `current` names the manifest in memory again.
 //!
-//! A merge takes its turn before it chooses tables, since it may write a manifest at once (tables that only move to
-//! another level). When it begins to merge rows it gives the turn back, and takes it again when they are merged:
-//! `lsm-tree` tells both to a compaction filter, which lets all rows pass.
+//! A compaction takes its turn before it chooses tables, since it may write a manifest at once, for tables that
+//! only move to another level. It gives the turn back before it merges rows, and takes it again afterwards:
+//! `lsm-tree` signals both moments to a compaction filter, which keeps every row.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -26,10 +25,10 @@ use lsm_tree::compaction::filter::{CompactionFilter, Context, Factory, ItemAcces
 
 use crate::manifest;
 
-/// How long after a write that failed it is tried again.
+/// Pause before a failed write is retried.
 pub(crate) const RETRY: Duration = Duration::from_secs(1);
 
-/// Who writes a manifest.
+/// A writer of manifests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Writer {
     Flush,
@@ -63,7 +62,7 @@ struct State {
 enum Turn {
     Free,
     Taken(Writer),
-    /// The disk may have a manifest that is newer than `version`, which is the one in memory. `cause` is why.
+    /// The disk may have a manifest newer than `version`, the one in memory, because of `cause`.
     Behind {
         version: u64,
         cause: Error,
@@ -79,11 +78,11 @@ impl Turns {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the turn of `writer`. Where the disk may be ahead, it is first brought back.
+    /// Waits for the turn of `writer`. First repairs the disk where it may be ahead.
     ///
     /// # Errors
     ///
-    /// Why the disk is ahead, while it cannot be brought back.
+    /// Why the disk is ahead, as long as it cannot be repaired.
     pub(crate) fn take(&self, writer: Writer) -> Result<()> {
         let mut state = self.state();
         while matches!(state.turn, Turn::Taken(_)) {
@@ -103,9 +102,10 @@ impl Turns {
         self.end(writer, Turn::Free);
     }
 
-    /// Ends the turn of `writer`, if it has it, after a failure. `version` is the manifest in memory.
+    /// Ends the turn of `writer`, if it has it, after a failure. `version` is that of the manifest in memory.
     pub(crate) fn give_after(&self, writer: Writer, cause: &Error, version: u64) {
-        // The next manifest makes a new file: where a sync of one failed, a later sync of the same file says nothing.
+        // The next manifest is written to a new file, since a sync after a failed one reports nothing about the
+        // same file.
         let is_as_before = || {
             manifest::current(&self.data).is_ok_and(|(on_disk, _)| on_disk == version)
                 && manifest::remove(&self.data, version + 1).is_ok()
@@ -126,24 +126,25 @@ impl Turns {
         }
     }
 
-    /// Whether the disk may have a manifest that is newer than the one in memory, with tables that are in no other.
+    /// Whether the disk may have a manifest newer than the one in memory, with tables that no other manifest
+    /// lists.
     pub(crate) fn is_behind(&self) -> bool {
         matches!(self.state().turn, Turn::Behind { .. })
     }
 
-    /// The store closes: a merge that waits for the disk to be brought back gives up.
+    /// Called when the store closes: a compaction that waits for the repair of the disk gives up.
     pub(crate) fn stop(&self) {
         self.state().stopped = true;
         self.changed.notify_all();
     }
 
-    /// Takes the turn of a merge that cannot fail any more.
+    /// Takes the turn of a compaction that can no longer return an error.
     fn take_or_unwind(&self) {
         while self.take(Writer::Merge).is_err() {
             let state = self.state();
             if state.stopped {
                 drop(state);
-                // The one way out of `lsm-tree` here that writes no manifest. The tree is used no more.
+                // Only this leaves `lsm-tree` without writing a manifest. The tree is not used again.
                 std::panic::resume_unwind(Box::new("the store closes"));
             }
             drop(self.changed.wait_timeout(state, RETRY).unwrap_or_else(PoisonError::into_inner));
@@ -151,7 +152,7 @@ impl Turns {
     }
 }
 
-/// Tells the turns of merges. See the [module](self).
+/// Signals the turns of compactions. See the [module](self).
 #[derive(Debug)]
 pub(crate) struct MergeTurns(pub(crate) Arc<Turns>);
 

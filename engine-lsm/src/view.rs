@@ -1,4 +1,4 @@
-//! A snapshot: the tables as of one flush.
+//! Snapshots: the tables as of a flush.
 //!
 //! ```text
 //!   flush     1 ─────────────── 2 ──────────►
@@ -6,8 +6,8 @@
 //!   views     of flush 1: AB    of flush 2: ABC
 //! ```
 //!
-//! The views of one flush share their tables. Where a merge has replaced them before the next flush, the views have the
-//! new ones, so that the newest view never keeps tables that were merged long ago.
+//! The views of one flush share their tables. When a compaction replaces them before the next flush, the views get
+//! the new tables. So the newest view never keeps tables that were compacted long ago.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -20,7 +20,7 @@ use crate::error::failed_to_read;
 use crate::keys;
 use crate::tables::{Rows, Tables};
 
-/// The tables as of one flush, which merges replace.
+/// The tables as of one flush. Compactions replace them.
 pub(crate) struct Snapshot(RwLock<Arc<Tables>>);
 
 impl Snapshot {
@@ -28,7 +28,7 @@ impl Snapshot {
         Snapshot(RwLock::new(Arc::new(tables)))
     }
 
-    /// Puts other tables with the same rows in their place.
+    /// Replaces the tables by others with the same rows.
     pub(crate) fn replace(&self, tables: Tables) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(tables);
     }
@@ -63,7 +63,7 @@ impl View for LsmView {
     }
 }
 
-/// Rows of an [`LsmView`]; none after an error.
+/// Rows of an [`LsmView`]. Ends after an error.
 pub struct LsmRange(Option<Rows>);
 
 impl std::fmt::Debug for LsmRange {
@@ -82,7 +82,7 @@ impl Iterator for LsmRange {
             self.0 = None;
         }
         let row = row.transpose()?.map(|(key, value)| {
-            // One piece of memory for both.
+            // One allocation for both.
             let key = keys::ours(&key);
             let mut bytes = Vec::with_capacity(key.len() + value.len());
             bytes.extend_from_slice(key);

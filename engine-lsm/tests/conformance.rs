@@ -1,4 +1,4 @@
-//! The suite, on lsm in a fresh folder for each scenario.
+//! The conformance suite on lsm, in a fresh folder for each scenario.
 
 mod support;
 

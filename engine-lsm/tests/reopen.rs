@@ -1,4 +1,4 @@
-//! What was acknowledged is there when the folder is opened again.
+//! Acknowledged commits are there after the folder is opened again.
 
 use engine_lsm::{LsmDatabase, LsmOptions};
 use futures_executor::block_on;
@@ -67,7 +67,7 @@ fn versions_go_on_whatever_the_durability_and_the_clock() {
         let folder = tempfile::tempdir().unwrap();
         let mut last = 0;
         for _ in 0..3 {
-            // A clock that begins anew with each process.
+            // A clock that starts at zero in each process.
             let options = LsmOptions::new().durability(durability).clock(ManualClock::new());
             let database = LsmDatabase::open(folder.path(), options).unwrap();
             let tx = database.begin().unwrap();

@@ -5,7 +5,7 @@ mod store;
 
 pub use store::{MemRange, MemStore, MemView};
 
-/// A database in memory: a cheap handle. Its data goes with the last handle.
+/// A database in memory: a cheap handle. Its data is gone with the last handle.
 ///
 /// ```
 /// use engine_mem::MemDatabase;

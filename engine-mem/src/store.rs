@@ -19,7 +19,7 @@ pub struct MemStore {
 
 impl MemStore {
     fn head(&self) -> MutexGuard<'_, OrdMap<Bytes, Bytes>> {
-        // Replaced in one step, and so whole whatever became of the last holder.
+        // Replaced in one step, so it is consistent even after a panic.
         self.head.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -57,7 +57,7 @@ impl Store for MemStore {
 }
 
 fn clear_range(map: &mut OrdMap<Bytes, Bytes>, begin: &Bytes, end: &Bytes) {
-    /// So many keys are held at a time, however many are cleared.
+    /// Number of keys collected at a time, however many are cleared.
     const STEP: usize = 1024;
     loop {
         let keys: Vec<Bytes> = map.range(begin.clone()..end.clone()).take(STEP).map(|(key, _)| key.clone()).collect();
@@ -82,8 +82,8 @@ impl View for MemView {
     }
 
     fn range<'a>(&'a self, begin: &[u8], end: &[u8], direction: Direction) -> MemRange<'a> {
-        // An iterator seeks both of its ends. One that comes from the back, for a row or two as a rule, meets the
-        // other end soon enough, if at all.
+        // An iterator over both bounds searches for both. A reverse read usually wants one or two rows, and the
+        // check of the other end is cheaper than a search.
         let (first, begin) = match direction {
             Direction::Forward => (Bound::Included(begin), Bytes::new()),
             Direction::Reverse => (Bound::Unbounded, Bytes::copy_from_slice(begin)),
@@ -97,7 +97,7 @@ impl View for MemView {
 #[derive(Debug)]
 pub struct MemRange<'a> {
     rows: RangedIter<'a, Bytes, Bytes, DefaultSharedPtr>,
-    /// Where rows from the back end.
+    /// The bound at which a reverse read ends.
     begin: Bytes,
     direction: Direction,
 }

@@ -1,4 +1,4 @@
-//! The suite, on the engine in memory and on every wrapper around it.
+//! The conformance suite on the engine in memory, and on every wrapper around it.
 
 mod support;
 

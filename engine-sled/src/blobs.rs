@@ -1,4 +1,4 @@
-//! sled puts large pages into files of their own and never syncs them: this does.
+//! Syncs sled's blob files: sled stores large pages in files of their own, and never syncs them.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -9,15 +9,15 @@ use std::time::{Duration, SystemTime};
 
 use disk::folder::sync_folder;
 
-/// Folder times are as fine as the kernel's clock tick: a change this near to a look at the folder may
-/// bear the same time as that look.
+/// The precision of folder times is the kernel's clock tick. A change within this time of a look at the folder may
+/// have the same time as the look.
 const TICK: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(crate) struct Blobs {
     folder: PathBuf,
     synced: HashSet<OsString>,
-    /// The folder's time when it was last looked at, unless that was too near to the look.
+    /// The folder's time at the last look, unless the look came within [`TICK`] of it.
     seen: Option<SystemTime>,
 }
 
@@ -26,8 +26,7 @@ impl Blobs {
         Blobs { folder, synced: HashSet::new(), seen: None }
     }
 
-    /// Syncs the files that came since the last call. Costs one look at the folder's time when none
-    /// did.
+    /// Syncs the files created since the last call. Without new files it only reads the folder's time.
     pub(crate) fn sync(&mut self) -> io::Result<()> {
         let looked = SystemTime::now();
         let changed = fs::metadata(&self.folder)?.modified()?;
@@ -42,7 +41,7 @@ impl Blobs {
             if !self.synced.contains(&name) {
                 match File::open(entry.path()).and_then(|file| file.sync_all()) {
                     Ok(()) => any_new = true,
-                    // sled removed it meanwhile: nothing refers to it.
+                    // sled has removed it, so nothing refers to it.
                     Err(error) if error.kind() == ErrorKind::NotFound => continue,
                     Err(error) => return Err(error),
                 }

@@ -1,53 +1,52 @@
-//! Clears of very many rows: recorded at once, applied little by little.
+//! Clears of very many rows: recorded at once, applied in the background.
 //!
-//! Removing a million rows from a sled tree takes half a minute, and their before-images a gigabyte. So
-//! a clear of more than a few thousand rows becomes a pending interval: one durable record, written in
-//! the commit's own batch, that makes everything between two keys absent. A thread then removes the
-//! rows, some at a time, between commits.
+//! To remove a million rows from a sled tree takes half a minute, and their before-images a gigabyte of memory. So
+//! a clear of more than a few thousand rows becomes a pending interval: one durable record, in the commit's own
+//! batch, which makes all keys between two keys absent. A thread then removes the rows in steps, between commits.
 //!
 //! ```text
-//!   pending    ├───────────────────────────┤         all rows here are absent
-//!   set(k)     ├──────────┤ k ├────────────┤         a write cuts its key out: it is there again
-//!   purge                     ├────────────┤         rows go from the front; so does the interval
+//!   pending    ├───────────────────────────┤         all rows here count as absent
+//!   set(k)     ├──────────┤ k ├────────────┤         a write cuts its key out
+//!   purge                     ├────────────┤         rows are removed from the front
 //! ```
 //!
-//! Invariants: a key in a pending interval is absent, whatever the tree holds; a key outside is what
-//! the tree says. Every snapshot carries the intervals of its epoch. Rows are removed only once no
-//! snapshot from before the clear lives, so that none needs their before-images. The record changes in
-//! the batch that makes it change, and after the rows that a purge removed, so a crash leaves it true:
-//! what was purged twice is gone all the same.
+//! Invariants: a key in a pending interval is absent, whatever the tree holds; every other key is as in the tree.
+//! Every snapshot has the intervals of its epoch. Rows are removed only when no snapshot from before the clear is
+//! alive, so none needs their before-images. A batch that changes the intervals contains their record. A purge
+//! changes the record after it has removed the rows. So after a crash the record is right: rows may be purged
+//! twice, which does no harm.
 //!
-//! The record and what it is read with are [`disk::clears`].
+//! The record's format is in [`disk::clears`].
 //!
-//! A purge removes the rows of one stretch at a time while commits go on beside it; only one that sets a
-//! key in that very stretch waits, lest its row be taken for an old one.
+//! A purge removes one group of rows at a time while commits continue. Only a commit that sets a key in the range
+//! of that group waits, because its row must not be removed.
 
 use std::sync::Arc;
 
 use occ::store::Batch;
 use occ::{KeyRange, RangeSet};
 
-/// Where the tree keeps the record. A system key, out of the user's reach.
+/// Key of the record in the tree: a system key, out of the user's reach.
 pub(crate) const RECORD_KEY: &[u8] = b"\xff/sled/clears";
 
-/// A clear of more rows than this is made pending.
+/// Number of rows above which a clear becomes pending.
 pub(crate) const BULK: usize = 4_096;
 
-/// How many rows one step of the purge removes.
+/// Number of rows that one step of the purge removes.
 pub(crate) const STEP: usize = 512;
 
 /// The pending intervals.
 #[derive(Debug, Default)]
 pub(crate) struct Clears {
     pub(crate) pending: Arc<RangeSet>,
-    /// The epoch in which the newest of them began.
+    /// Epoch in which the newest of them began.
     pub(crate) since: u64,
-    /// Where rows are being removed: part of a pending interval.
+    /// The range whose rows are being removed: part of a pending interval.
     pub(crate) purging: Option<KeyRange>,
 }
 
 impl Clears {
-    /// Whether the batch has to wait for what is being removed.
+    /// Whether the batch must wait for the purge step in progress.
     pub(crate) fn in_the_way(&self, batch: &Batch) -> bool {
         let Some(purging) = &self.purging else { return false };
         batch.rows().any(|(key, value)| value.is_some() && purging.begin <= *key && *key < purging.end)

@@ -1,8 +1,8 @@
-//! Before-images: what keys held before the batches that some snapshot must not see.
+//! Before-images: the values of keys before the batches that a snapshot must not see.
 //!
-//! sled has no snapshots, so a snapshot is made of the tree as it is now and of what the tree has
-//! forgotten since. Each batch gets the next epoch, and before it touches the tree, what its keys hold
-//! is put down here under that epoch.
+//! sled has no snapshots. So a snapshot consists of the current tree and of the values that the tree has lost
+//! since. Each batch gets the next epoch. Before it changes the tree, the old values of its keys are stored here
+//! under that epoch.
 //!
 //! ```text
 //!   epoch      4               5                6 (being applied)
@@ -10,11 +10,10 @@
 //!   images                     a before 5: 1    a before 6: 2
 //!   a snapshot of 4 reads a: tree 2 or 3, then the first image after 4: 1
 //! ```
-//!
-//! Invariant, which makes reads right without a lock around tree and images: an image is here before
-//! its batch touches the tree, and a reader looks at the tree first. Whatever it saw there, the first
-//! image after its epoch is what the key held at its epoch; and if there is none, the key has not
-//! changed. Images that no living snapshot needs are dropped.
+//! The invariant makes reads right without a lock around tree and images: an image is stored before its batch
+//! changes the tree, and a reader reads the tree first. Whatever the tree returned, the first image after the
+//! snapshot's epoch is the key's value at that epoch; without an image, the key has not changed. Images that no
+//! living snapshot needs are dropped.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -25,12 +24,12 @@ use bytes::Bytes;
 use occ::RangeSet;
 use sled::IVec;
 
-/// What a key held: `None` for nothing.
+/// The old value of a key; `None` if it was absent.
 pub(crate) type Image = Option<IVec>;
 
 #[derive(Debug, Default)]
 pub(crate) struct Images {
-    /// The newest epoch whose images are here.
+    /// The newest epoch with stored images.
     newest: AtomicU64,
     inner: RwLock<Inner>,
 }
@@ -39,14 +38,14 @@ pub(crate) struct Images {
 struct Inner {
     /// The images of a key, by ascending epoch.
     by_key: BTreeMap<Bytes, VecDeque<(u64, Image)>>,
-    /// The keys of each epoch, oldest epoch first.
+    /// The keys of each epoch, oldest first.
     by_epoch: VecDeque<(u64, Vec<Bytes>)>,
-    /// How many snapshots there are of each epoch.
+    /// Number of snapshots of each epoch.
     living: BTreeMap<u64, usize>,
 }
 
 impl Images {
-    /// Puts down the images of the next epoch. The caller changes the tree afterwards.
+    /// Stores the images of the next epoch. The caller changes the tree afterwards.
     pub(crate) fn publish(&self, images: Vec<(Bytes, Image)>) {
         let mut inner = self.write();
         let epoch = self.newest.load(Ordering::Relaxed) + 1;
@@ -59,7 +58,7 @@ impl Images {
         self.newest.store(epoch, Ordering::SeqCst);
     }
 
-    /// A snapshot of the newest epoch, whose batch the tree holds by now.
+    /// A snapshot of the newest epoch, whose batch is in the tree by now.
     pub(crate) fn snapshot(self: &Arc<Self>, cleared: Arc<RangeSet>) -> Snapshot {
         let mut inner = self.write();
         let epoch = self.newest.load(Ordering::Relaxed);
@@ -72,12 +71,12 @@ impl Images {
         self.newest.load(Ordering::SeqCst)
     }
 
-    /// The oldest epoch that a living snapshot sees; the newest where there is no snapshot.
+    /// The oldest epoch of a living snapshot; the newest epoch without one.
     pub(crate) fn oldest_seen(&self) -> u64 {
         self.read().living.first_key_value().map_or_else(|| self.epoch(), |(&oldest, _)| oldest)
     }
 
-    /// How many images there are.
+    /// Number of images.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.read().by_key.values().map(VecDeque::len).sum()
@@ -92,34 +91,32 @@ impl Images {
     }
 }
 
-/// The state of the tree at an epoch, as far as the images tell. Keeps them.
+/// The images since an epoch. Keeps them.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     images: Arc<Images>,
     epoch: u64,
-    /// The pending intervals of the epoch: what they cover is absent, whatever the tree holds.
+    /// The pending intervals of the epoch: keys in them are absent, whatever the tree holds.
     cleared: Arc<RangeSet>,
 }
 
 impl Snapshot {
-    /// What was cleared at the snapshot and may still be in the tree.
+    /// Ranges that are cleared in the snapshot and may still have rows in the tree.
     pub(crate) fn cleared(&self) -> &RangeSet {
         &self.cleared
     }
 
-    /// Whether the tree holds batches that this snapshot must not see. To be asked after the tree was
-    /// read.
+    /// Whether the tree has batches that this snapshot must not see. Call it after reading the tree.
     pub(crate) fn is_behind(&self) -> bool {
         self.images.newest.load(Ordering::SeqCst) > self.epoch
     }
 
-    /// What the key held at the snapshot, if the tree may have changed it since.
+    /// The value of the key in the snapshot, if the tree may have changed it since.
     pub(crate) fn image(&self, key: &[u8]) -> Option<Image> {
         first_after(self.images.read().by_key.get(key)?, self.epoch).cloned()
     }
 
-    /// Calls `each` with the keys from one bound to the other that changed since, in order, and with
-    /// what they held.
+    /// Calls `each` with the keys between two bounds that have changed since, in order, and with their old values.
     pub(crate) fn each_image(&self, bounds: (Bound<&[u8]>, Bound<&[u8]>), mut each: impl FnMut(&Bytes, &Image)) {
         for (key, images) in self.images.read().by_key.range::<[u8], _>(bounds) {
             if let Some(image) = first_after(images, self.epoch) {

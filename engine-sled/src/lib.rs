@@ -6,11 +6,11 @@
 //!     data/                          sled's own: db (its log), conf, blobs/, snap.*
 //! ```
 //!
-//! A commit is acknowledged after its bytes are on the disk: sled's `flush` writes them, and this
-//! engine then calls `fdatasync` on sled's file, since sled 0.34 on Linux only asks for
-//! `sync_file_range`, which does not flush the disk's own cache; and `fsync` on new blob files.
+//! A commit is acknowledged after its bytes are on the disk. sled's `flush` writes them; this engine then calls
+//! `fdatasync` on sled's file, since sled 0.34 on Linux only calls `sync_file_range`, which does not flush the
+//! disk's cache. New blob files get an `fsync`.
 //!
-//! A clear of very many rows is one record, at once; the rows go in the background (`clears`).
+//! A clear of very many rows writes one record. A thread removes the rows in the background (`clears`).
 
 mod blobs;
 mod clears;
@@ -25,5 +25,5 @@ pub use store::{SledStore, SledView};
 /// A durable database in a folder: a cheap handle.
 pub type SledDatabase = occ::OccDatabase<disk::OnDisk<SledStore>>;
 
-/// How a [`SledDatabase`] is opened.
+/// Options of a [`SledDatabase`].
 pub type SledOptions = disk::DiskOptions;

@@ -1,7 +1,7 @@
-//! Rows of a snapshot: the tree's, piece by piece, put right by the before-images of each piece.
+//! Rows of a snapshot: parts of the tree, corrected by before-images.
 //!
 //! ```text
-//!   tree      a b   d e f │ g …        a piece is read from the tree, then
+//!   tree      a b   d e f │ g …        a part is read from the tree, then
 //!   images      b c   e   │            the images of the keys that it spans:
 //!   rows      a b c d   f              b as it was, c that is gone, not e that is new
 //! ```
@@ -17,7 +17,7 @@ use occ::KeyRange;
 use crate::error::caught;
 use crate::store::{SledView, to_bytes};
 
-/// The first piece is small, since many reads want few rows; each is twice the one before.
+/// Size of the first part. Small, since many reads want few rows; each next part is twice as large.
 const FIRST_PIECE: usize = 16;
 const LARGEST_PIECE: usize = 512;
 
@@ -25,10 +25,10 @@ const LARGEST_PIECE: usize = 512;
 pub struct SledRange<'a> {
     view: &'a SledView,
     direction: Direction,
-    /// Parts of the range that nothing pending covers, and that have not been begun.
+    /// Parts of the range outside pending intervals that have not been started.
     parts: VecDeque<KeyRange>,
     tree: Option<sled::Iter>,
-    /// What has not been read yet of the part under way.
+    /// The rest of the part in progress.
     begin: Bound<Bytes>,
     end: Bound<Bytes>,
     piece: usize,
@@ -49,7 +49,7 @@ impl<'a> SledRange<'a> {
         }
     }
 
-    /// Begins the next part: false when there is none.
+    /// Starts the next part. Returns whether there is one.
     fn next_part(&mut self) -> bool {
         let part = match self.direction {
             Direction::Forward => self.parts.pop_front(),
@@ -84,7 +84,7 @@ impl<'a> SledRange<'a> {
             }
             Ok(())
         })?;
-        // How far the piece reaches: to its last row, or to the end of the range.
+        // The end of what was read: its last row, or the end of the range.
         let (begin, end) = match (self.direction, rows.back().filter(|_| !done)) {
             (_, None) => (self.begin.clone(), self.end.clone()),
             (Direction::Forward, Some((last, _))) => {
@@ -137,7 +137,7 @@ impl<'a> SledRange<'a> {
     }
 }
 
-/// Whether no key lies between the bounds: such bounds are not to be asked for.
+/// Whether no key lies between the bounds. sled panics for such bounds.
 fn is_empty(begin: &Bound<Bytes>, end: &Bound<Bytes>) -> bool {
     match (begin, end) {
         (Bound::Included(begin), Bound::Included(end)) => begin > end,

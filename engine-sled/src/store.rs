@@ -24,42 +24,42 @@ use crate::error::{caught, sled_error};
 use crate::images::{Image, Images, Snapshot};
 use crate::range::SledRange;
 
-/// Threads of sled may hold its lock for a moment after a database was closed.
+/// sled's threads may hold its lock for a moment after a database was closed.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Values up to this many bytes are copied, larger ones shared with sled's cache.
+/// Values up to this size are copied. Larger ones share memory with sled's cache.
 const COPY_UP_TO: usize = 256;
 
 /// A sled tree in a folder of its own.
 #[derive(Debug)]
 pub struct SledStore {
-    /// First, so that it ends before the rest.
+    /// The first field, so that it ends before the others.
     purger: Purger,
     shared: Arc<Shared>,
     disk: Option<Disk>,
     path: String,
 }
 
-/// What the committer and the purge work on.
+/// State shared by the committer and the purge.
 #[derive(Debug)]
 struct Shared {
     tree: sled::Db,
     images: Arc<Images>,
     /// Held by a commit while it changes the tree.
     clears: Mutex<Clears>,
-    /// A stretch of rows has been removed.
+    /// Signalled when a purge step has ended.
     purged: Condvar,
-    /// A clear of more rows than this is made pending.
+    /// Number of rows above which a clear becomes pending.
     bulk: usize,
 }
 
-/// What is pending after a batch, and whether a clear made it more.
+/// The pending intervals after a batch, and whether a clear has added to them.
 struct Draft {
     pending: RangeSet,
     grew: bool,
 }
 
-/// Rows that a purge has chosen to remove next.
+/// The rows of one purge step.
 struct Stretch {
     /// Part of a pending interval.
     range: KeyRange,
@@ -68,7 +68,7 @@ struct Stretch {
     since: u64,
 }
 
-/// What a batch changes: of each key what it holds before, and what it is to hold.
+/// The effects of a batch: for each key the value before and after.
 type Effects = BTreeMap<Bytes, (Image, Option<Bytes>)>;
 
 /// What a sync needs beyond sled's own flush.
@@ -130,7 +130,7 @@ impl SledStore {
 }
 
 impl Shared {
-    /// What the batch changes, and what is pending after it.
+    /// The effects of the batch, and the pending intervals after it.
     fn settle(&self, batch: Batch, draft: &mut Draft) -> sled::Result<Effects> {
         let (clears, rows) = batch.into_parts();
         let mut effects = Effects::new();
@@ -139,7 +139,7 @@ impl Shared {
         }
         for (key, after) in rows {
             if draft.pending.contains(&key) {
-                // It is absent already, or is there again.
+                // In a pending interval: absent already, or set again.
                 if after.is_none() {
                     continue;
                 }
@@ -163,7 +163,7 @@ impl Shared {
         for part in uncovered(&draft.pending, &range.begin, &range.end) {
             for row in self.tree.range::<&[u8], _>(part.begin.as_ref()..part.end.as_ref()) {
                 if rows.len() == self.bulk {
-                    // So many that they go later.
+                    // So many rows are removed later.
                     draft.pending.insert(range);
                     draft.grew = true;
                     return Ok(());
@@ -183,7 +183,7 @@ impl Shared {
         }
     }
 
-    /// The front of the first interval, as far as one step goes; or what else there is to do.
+    /// The first rows of the first interval, as many as one step removes; or the result of the step without them.
     fn choose(&self) -> Result<Stretch, Step> {
         let (pending, since) = {
             let clears = locked(&self.clears);
@@ -200,19 +200,19 @@ impl Shared {
         Ok(Stretch { range, rows, since })
     }
 
-    /// Removes what was chosen. Once commits are kept out of it, `amid` hears before each row how many are
-    /// gone, and at the last that all are; it is the tests'.
+    /// Removes the chosen rows. Tests pass `amid`: it is called while commits to these rows wait, before each row
+    /// and at the end, with the number of removed rows.
     fn purge(&self, Stretch { range, rows, since }: Stretch, mut amid: impl FnMut(usize)) -> Step {
         {
             let mut clears = locked(&self.clears);
-            // A key that was set there meanwhile is no longer pending; or is again, by a later clear whose
-            // rows may still be needed.
+            // A key that was set there meanwhile is no longer pending. Or it is pending again, by a later clear
+            // whose rows may still be needed.
             if clears.since != since || !uncovered(&clears.pending, &range.begin, &range.end).is_empty() {
                 return Step::Removed;
             }
             clears.purging = Some(range.clone());
         }
-        // One by one: a batch of sled's would hold up every commit for as long as it takes.
+        // One by one: a sled batch would delay every commit for its whole duration.
         let removed = caught("purging", || {
             for (gone, key) in rows.iter().enumerate() {
                 amid(gone);
@@ -241,13 +241,13 @@ impl Shared {
     }
 }
 
-/// Puts what is pending into the batch that makes it so.
+/// Adds the record of the pending intervals to the batch that changes them.
 fn record(changes: &mut sled::Batch, pending: &RangeSet) {
     if pending.is_empty() { changes.remove(RECORD_KEY) } else { changes.insert(RECORD_KEY, encode(pending)) }
 }
 
 impl Disk {
-    /// Makes what the opening created durable: sled syncs neither its settings nor its folders.
+    /// Makes the files of a new store durable: sled syncs neither its settings nor its folders.
     fn settle(&self, data: &Path) -> std::io::Result<()> {
         File::open(data.join("conf"))?.sync_all()?;
         self.log.sync_all()?;
@@ -269,7 +269,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn open_tree(data: &Path, cache_bytes: u64) -> Result<sled::Db> {
     let started = Instant::now();
     loop {
-        // No thread of sled's that syncs now and then: this engine says when.
+        // No periodic flushes by sled: this engine decides when to sync.
         let config = sled::Config::new().path(data).cache_capacity(cache_bytes).flush_every_ms(None);
         let cause = match silently("sled", || config.open()) {
             Ok(Ok(tree)) => return Ok(tree),
@@ -281,7 +281,7 @@ fn open_tree(data: &Path, cache_bytes: u64) -> Result<sled::Db> {
                 )));
             }
         };
-        // The folder is ours alone, so this lock can only be one that is about to go.
+        // The folder is ours, so this lock is about to be released.
         let locked = matches!(&cause, sled::Error::Io(cause) if cause.to_string().contains("could not acquire lock"));
         if !locked || started.elapsed() > LOCK_PATIENCE {
             return Err(sled_error(&format!("cannot open the data in {}", data.display()), &cause));

@@ -1,4 +1,4 @@
-//! The suite, on sled in a fresh folder for each scenario.
+//! The conformance suite on sled, in a fresh folder for each scenario.
 
 mod support;
 

@@ -34,7 +34,7 @@ fn reopens_with_everything_and_versions_go_on() {
         assert_eq!(db.durability(), Durability::Disk);
         assert_eq!(rows(&db).len(), round * 20);
         for at in 0..20usize {
-            // Large values make sled use files of their own.
+            // Large values make sled use blob files.
             let version = put(&db, &format!("{round}/{at:02}"), &vec![7; at * 5_000]);
             assert!(version > last);
             last = version;
@@ -82,7 +82,7 @@ fn a_store_that_came_back_older_is_refused_until_the_user_goes_on_with_it() {
     let db = open(&path).unwrap();
     put(&db, "a", b"1");
     drop(db);
-    // Wait until sled let go of its files, by opening once more.
+    // Opening once more waits until sled has released its files.
     drop(open(&path).unwrap());
     let old = folder.path().join("old");
     copy(&path.join("data"), &old);
@@ -95,7 +95,7 @@ fn a_store_that_came_back_older_is_refused_until_the_user_goes_on_with_it() {
     let refused = open(&path).unwrap_err();
     assert_eq!(refused.code(), 1522);
     assert!(refused.to_string().contains("older"), "{refused}");
-    // The user decides to go on with what is left.
+    // The user decides to continue with what is left.
     fs::remove_file(path.join("synced")).unwrap();
     assert_eq!(rows(&open(&path).unwrap()), [("a".to_owned(), 1)]);
 }

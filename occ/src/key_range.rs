@@ -70,7 +70,7 @@ impl RangeSet {
     /// Adds a range, which is not empty.
     pub fn insert(&mut self, range: KeyRange) {
         let KeyRange { mut begin, mut end } = range;
-        // A writer goes on where it stopped, as a rule: the last range grows.
+        // Writers usually continue where they stopped: the last range grows.
         if let Some(mut last) = self.ends.last_entry()
             && *last.key() <= begin
             && *last.get() >= begin
@@ -167,7 +167,7 @@ impl RangeSet {
     }
 
     fn at_or_before(&self, key: &[u8]) -> Option<(&Bytes, &Bytes)> {
-        // Most sets are empty, and a search costs a thousand instructions in a read all the same.
+        // Most sets are empty, and a search would cost a read a thousand instructions.
         if self.is_empty() {
             return None;
         }

@@ -1,4 +1,4 @@
-//! A disk, as a trace leaves it, and what a loss of power leaves of that.
+//! A simulated disk: the state after a trace, and what a loss of power leaves of it.
 //!
 //! ```text
 //!   trace       write A   sync   write B   write C   │ power is lost
@@ -6,8 +6,8 @@
 //!   the rest                     B: kept    C: torn    …or dropped, each by itself: in any order
 //! ```
 //!
-//! What is durable is only what POSIX promises: a file's bytes and length after a sync of the file, a name after a
-//! sync of its folder. Everything else may be there or not, whatever came before or after it. A rename is one step.
+//! Durable is only what POSIX promises: a file's bytes and length after a sync of the file, a name after a sync of
+//! its folder. Everything else may survive or not, in any order. A rename is one step.
 //!
 //! Sources: Pillai et al., "All File Systems Are Not Created Equal" (ALICE, OSDI 2014); FoundationDB's
 //! `fdbrpc/AsyncFileNonDurable`; LazyFS; Rebello et al., "Can Applications Recover from fsync Failures?" (ATC 2020).
@@ -19,18 +19,18 @@ use std::sync::Arc;
 use crate::dice::Dice;
 use crate::trace::{Event, Ino, ROOT, Trace};
 
-/// What a disk writes at once.
+/// Bytes that a disk writes at once.
 const SECTOR: usize = 512;
 
 /// See the [module](self).
 #[derive(Clone, Debug)]
 pub struct Disk {
     files: Vec<File>,
-    /// Durable names.
+    /// Durable names of files and folders.
     names: BTreeMap<(Ino, String), Ino>,
-    /// Changes of names that are not durable.
+    /// Changes of names that are not durable yet.
     changes: Vec<Change>,
-    /// All names, as the page cache has them.
+    /// All names, as the page cache shows them.
     cached: BTreeMap<(Ino, String), Ino>,
 }
 
@@ -38,7 +38,7 @@ pub struct Disk {
 struct File {
     is_folder: bool,
     durable: Vec<u8>,
-    /// What came since.
+    /// Writes since the last sync.
     writes: Vec<(Data, Fate)>,
     length: u64,
 }
@@ -53,29 +53,29 @@ enum Data {
 enum Fate {
     /// Not synced.
     Open,
-    /// Of a sync that failed: no later one makes it durable.
+    /// In a sync that failed: no later sync makes it durable.
     Forlorn,
     Durable,
 }
 
 #[derive(Clone, Debug)]
 struct Change {
-    /// Folders that are to be synced.
+    /// Folders that must be synced to make it durable.
     folders: Vec<Ino>,
     names: Vec<((Ino, String), Option<Ino>)>,
     forlorn: bool,
 }
 
-/// What is kept of what was not synced.
+/// Which changes survive of those that were not synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// Nothing.
+    /// None.
     Nothing,
-    /// Everything: as a killed process leaves it.
+    /// All, as after the kill of a process.
     Everything,
-    /// Each by itself, of ten so many; names in their order.
+    /// Each with this probability in tenths. Changes of names survive in order only.
     Some(u64),
-    /// Each by itself, of ten so many; names too.
+    /// Each with this probability in tenths, changes of names too.
     Any(u64),
 }
 
@@ -87,7 +87,7 @@ impl Default for Disk {
 }
 
 impl Disk {
-    /// Goes on by an event.
+    /// Applies an event.
     pub fn apply(&mut self, event: &Event) {
         match event {
             Event::Create { folder, name, ino, is_folder } => {
@@ -155,36 +155,36 @@ impl Disk {
                 continue;
             }
             set(&mut self.names, &change.names);
-            // What came before it about the same names counts no more.
+            // Earlier changes of the same names no longer count.
             let set_again = |name: &(Ino, String)| change.names.iter().any(|(again, _)| again == name);
             rest.iter_mut().for_each(|older| older.names.retain(|(name, _)| !set_again(name)));
         }
         self.changes = rest;
     }
 
-    /// The file or folder of a name, as the page cache has it.
+    /// The file or folder with a name, as the page cache shows it.
     pub(crate) fn look_up(&self, folder: Ino, name: &str) -> Option<Ino> {
         self.cached.get(&(folder, name.to_owned())).copied()
     }
 
-    /// A file's length, as the page cache has it.
+    /// Length of a file, as the page cache shows it.
     pub(crate) fn length(&self, ino: Ino) -> u64 {
         self.files[ino].length
     }
 
-    /// Everything, with its path, as the page cache has it.
+    /// All files and folders with their paths, as the page cache shows them.
     pub(crate) fn paths(&self) -> Vec<(String, Ino)> {
         let mut paths = vec![(String::new(), ROOT)];
         walk(&self.cached, ROOT, "", &mut |path, ino| paths.push((path.to_owned(), ino)));
         paths
     }
 
-    /// The files as the page cache has them: what a killed process leaves.
+    /// The files as the page cache shows them, which survive the kill of a process.
     pub fn cache(&self) -> Image {
         self.cut(&mut Dice::new(0), Keep::Everything)
     }
 
-    /// What a loss of power may leave.
+    /// A random outcome of a loss of power.
     pub fn cut(&self, dice: &mut Dice, keep: Keep) -> Image {
         let mut names = self.names.clone();
         match keep {
@@ -233,7 +233,7 @@ fn write(file: &mut Vec<u8>, data: &Data) {
     }
 }
 
-/// Bytes between the file's end and what is written behind it are zeros.
+/// Writes bytes. A gap behind the file's end is filled with zeros.
 fn put(file: &mut Vec<u8>, at: usize, bytes: &[u8]) {
     let end = at + bytes.len();
     if file.len() < end {
@@ -267,7 +267,7 @@ impl File {
     }
 }
 
-/// A write that was under way: kept, dropped, cut off at a byte, or some sectors of it.
+/// A write in progress at the loss of power: kept, dropped, cut off at a byte, or kept in some sectors.
 fn torn(file: &mut Vec<u8>, at: usize, bytes: &[u8], tenths: u64, dice: &mut Dice) {
     let end = at + bytes.len();
     match dice.below(10) {
@@ -289,12 +289,12 @@ fn torn(file: &mut Vec<u8>, at: usize, bytes: &[u8], tenths: u64, dice: &mut Dic
     }
 }
 
-/// The files below a folder: paths with bytes, and without for folders.
+/// The files and folders below a folder, by path. `None` for folders.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Image(BTreeMap<String, Option<Vec<u8>>>);
 
 impl Image {
-    /// What is in a folder.
+    /// The contents of a folder.
     ///
     /// # Panics
     ///
@@ -317,7 +317,7 @@ impl Image {
         Image(image)
     }
 
-    /// Makes the files in an empty folder.
+    /// Writes the files into an empty folder.
     ///
     /// # Panics
     ///
@@ -328,7 +328,7 @@ impl Image {
             match bytes {
                 None => std::fs::create_dir(path).expect("a folder of ours"),
                 Some(bytes) => {
-                    // Zeros at the end, of which logs have many, are a length and no bytes.
+                    // Logs end in many zeros. They are written as a length without bytes.
                     let filled = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
                     std::fs::write(&path, &bytes[..filled]).expect("a folder of ours");
                     let file = std::fs::OpenOptions::new().write(true).open(&path).expect("a file of ours");
@@ -338,7 +338,7 @@ impl Image {
         }
     }
 
-    /// The trace that makes these files and syncs them all.
+    /// A trace that creates these files and syncs them.
     pub fn history(&self) -> Trace {
         let mut trace = Trace::default();
         let mut inodes = BTreeMap::from([(String::new(), ROOT)]);
@@ -356,7 +356,7 @@ impl Image {
         trace
     }
 
-    /// Where another one is different, if it is.
+    /// The first difference from another image, if there is one.
     pub fn difference(&self, other: &Image) -> Option<String> {
         for path in self.0.keys().chain(other.0.keys()) {
             let differ = match (self.0.get(path), other.0.get(path)) {

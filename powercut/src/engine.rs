@@ -1,4 +1,4 @@
-//! What the harness must know of an engine: how to open and close it.
+//! What the harness needs to know about an engine: how to open and close it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,36 +8,34 @@ use kv_api::{Bytes, Database, RangeRequest, Read, Result, Transaction, Transacti
 
 /// An engine on the disk.
 pub trait Engine {
-    /// Its database.
+    /// Type of its database.
     type Database: Database;
 
-    /// What to call it.
+    /// Name of the engine.
     const NAME: &'static str;
 
-    /// Whether a store, opened again after a sync of it has failed, relies on nothing that this sync should have
-    /// written.
+    /// Whether a store that is opened again after a failed sync distrusts what this sync should have written.
     const DISTRUSTS_FAILED_SYNCS: bool = true;
 
-    /// Opens a folder, which may not be there yet, with limits so low that some tens of commits are flushed several
-    /// times.
+    /// Opens a folder, which may not exist yet. Limits are so low that some tens of commits cause several flushes.
     ///
     /// # Errors
     ///
-    /// The engine's own.
+    /// The engine's errors.
     fn open(folder: &Path) -> Result<Self::Database>;
 
     /// Closes the database.
     ///
     /// # Errors
     ///
-    /// The engine's own.
+    /// The engine's errors.
     fn close(database: &Self::Database) -> Result<()>;
 }
 
-/// What a database holds.
+/// The rows of a database.
 pub type Rows = BTreeMap<Bytes, Bytes>;
 
-/// One change of a commit.
+/// One change in a commit.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
     Set(Bytes, Bytes),
@@ -46,7 +44,7 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    /// Does to a map what the database does.
+    /// Applies the change to a map.
     pub(crate) fn apply(&self, rows: &mut Rows) {
         match self {
             Change::Set(key, value) => drop(rows.insert(key.clone(), value.clone())),

@@ -1,4 +1,4 @@
-//! Syncs that are left out, one class after the other: each must be missed.
+//! Leaves out one class of syncs at a time. The harness must notice each.
 
 use crate::dice::Dice;
 use crate::engine::Engine;
@@ -6,7 +6,7 @@ use crate::harness::{History, cut, record};
 use crate::trace::{Event, Trace};
 use crate::workload::FOLDER;
 
-/// What a file is for, by its path.
+/// The purpose of a file, by its path.
 pub fn class(path: &str) -> &'static str {
     if path == FOLDER {
         return "the folder";
@@ -21,29 +21,29 @@ pub fn class(path: &str) -> &'static str {
     }
 }
 
-/// A sync that is left out.
+/// A class of syncs that are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
-    /// Of the log's bytes.
+    /// Syncs of the log's bytes.
     Log,
-    /// Of the names in the folder, but for the mark's.
+    /// Syncs of the names in the folder, except the mark's.
     Names,
-    /// Of the mark's bytes.
+    /// Syncs of the mark's bytes.
     Mark,
-    /// Of the mark's name.
+    /// Syncs of the mark's name.
     MarkName,
-    /// Of the folders above.
+    /// Syncs of the parent folders.
     Parents,
-    /// Of the store's own files and folders.
+    /// Syncs of the store's own files and folders.
     Store,
 }
 
 impl Missing {
-    /// All of them.
+    /// All classes.
     pub const ALL: [Missing; 6] =
         [Missing::Log, Missing::Names, Missing::Mark, Missing::MarkName, Missing::Parents, Missing::Store];
 
-    /// Whether the event at a place is such a sync.
+    /// Whether the event at index `at` is a sync of this class.
     fn is(self, trace: &Trace, at: usize) -> bool {
         let Event::Sync { ino } = trace.events()[at] else { return false };
         // The first sync of the folder after the mark got its name.
@@ -63,8 +63,8 @@ impl Missing {
         }
     }
 
-    /// Cuts histories without this sync until one shows that it is missing: after how many cuts, and what it showed.
-    /// `None` when it is not found within `most`.
+    /// Cuts histories without these syncs until a cut shows an error. Returns the number of cuts and the error;
+    /// `None` after `most` cuts without one.
     pub fn found<E: Engine>(self, seed: u64, most: usize) -> Option<(usize, String)> {
         const EACH: usize = 100;
         let mut cuts = 0;

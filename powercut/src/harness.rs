@@ -1,4 +1,4 @@
-//! Records workloads, cuts them, and opens what is left.
+//! Records workloads, cuts the power at many points, and opens what is left.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,38 +14,38 @@ use crate::recorder::Recording;
 use crate::trace::{Event, Failure, Kind, Trace};
 use crate::workload::{self, FOLDER, differences};
 
-/// Commits of a workload.
+/// Number of commits of a workload.
 const COMMITS: usize = 70;
 
-/// Commits of a workload that goes on through calls that fail.
+/// Number of commits of a workload that continues through failing calls.
 const COMMITS_THROUGH_FAILURES: usize = 45;
 
-/// Commits after a kill, a loss of power or a failure.
+/// Number of commits after a kill, a loss of power or a failure.
 const MORE_COMMITS: usize = 12;
 
-/// What was recorded.
+/// A recorded workload.
 #[derive(Clone, Debug)]
 pub struct History {
-    /// What happened.
+    /// The recorded events.
     pub trace: Trace,
-    /// What the database held, as the notes of the trace name it.
+    /// States of the database. The notes in the trace refer to them by index.
     pub states: Vec<Rows>,
-    /// Cuts are made from here on.
+    /// Index of the first event at which the power may be cut.
     pub from: usize,
 }
 
-/// A cut after which an engine was wrong.
+/// A cut that showed an error of the engine.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// How many cuts there were, with this one.
+    /// Number of cuts so far, including this one.
     pub cuts: usize,
-    /// What is wrong, and where.
+    /// The error, and where it happened.
     pub wrong: String,
     image: Image,
 }
 
 impl Found {
-    /// Fails the test, and leaves the disk for whoever wants to look at it.
+    /// Fails the test, and keeps the disk's files for inspection.
     ///
     /// # Panics
     ///
@@ -57,17 +57,17 @@ impl Found {
     }
 }
 
-/// Number of cuts at each kind of call, on each class of file.
+/// Numbers of cuts, by kind of call and class of file.
 #[derive(Clone, Debug, Default)]
 pub struct Counts(BTreeMap<(Kind, &'static str), usize>);
 
 impl Counts {
-    /// All of them.
+    /// Number of all cuts.
     pub fn total(&self) -> usize {
         self.0.values().sum()
     }
 
-    /// Adds others.
+    /// Adds other counts.
     pub fn add(&mut self, other: &Counts) {
         other.0.iter().for_each(|(kind, count)| *self.0.entry(*kind).or_default() += count);
     }
@@ -82,14 +82,14 @@ impl std::fmt::Display for Counts {
     }
 }
 
-/// A folder for files that need not outlive the process: in memory where there is one.
+/// A folder for files that need not outlive the process: in memory where possible.
 fn temporary() -> TempDir {
     let memory = std::path::Path::new("/dev/shm");
     let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
     folder.expect("a folder for temporary files")
 }
 
-/// Records a workload of a new database.
+/// Records a workload on a new database.
 pub fn record<E: Engine>(seed: u64) -> History {
     let root = temporary();
     let mut states = vec![Rows::new()];
@@ -99,7 +99,7 @@ pub fn record<E: Engine>(seed: u64) -> History {
     History { trace: recording.finish(), states, from: 0 }
 }
 
-/// Records what follows on a kill, or a loss of power, at an event of a history.
+/// Records the recovery after a kill or a loss of power at event number `at` of a history.
 pub fn record_recovery<E: Engine>(history: &History, at: usize, keep: Keep, dice: &mut Dice) -> History {
     let root = temporary();
     let mut disk = Disk::default();
@@ -108,7 +108,7 @@ pub fn record_recovery<E: Engine>(history: &History, at: usize, keep: Keep, dice
     image.write_to(root.path());
     let allowed = allowed(&history.trace.events()[..at]);
     let trace = match keep {
-        // A killed process's page cache lives on, and is no more on the disk than before.
+        // The page cache of a killed process survives, but is no more durable than before.
         Keep::Everything => history.trace.prefix(at),
         _ => {
             let mut trace = image.history();
@@ -137,8 +137,8 @@ pub fn record_failure<E: Engine>(seed: u64, failure: Failure) -> History {
     History { trace, states, from }
 }
 
-/// Records a workload that goes on through calls that fail; and how many failed. Every error that a client is shown has
-/// the text `cause`.
+/// Records a workload that continues through failing calls. Also returns the number of failed calls. Every error
+/// that a client gets must contain `cause`.
 pub fn record_failures<E: Engine>(seed: u64, failure: Failure, cause: &str) -> (History, usize) {
     let root = temporary();
     let mut states = vec![Rows::new()];
@@ -164,16 +164,16 @@ fn allowed(events: &[Event]) -> Vec<usize> {
     allowed
 }
 
-/// Cuts a history so many times, at each kind of call about as often, and opens what is left. Counts the cuts.
+/// Cuts a history this many times, evenly among the kinds of calls, and opens what is left. Returns the counts.
 ///
 /// # Errors
 ///
-/// The first cut that shows anything wrong.
+/// The first cut that shows an error.
 pub fn cut<E: Engine>(history: &History, cuts: usize, dice: &mut Dice) -> Result<Counts, Found> {
     cut_after::<E>(history, cuts, &Counts::default(), dice)
 }
 
-/// The same. Half of the cuts are at the kinds that `before` has fewest of.
+/// Like [`cut`], with half of the cuts at the kinds of calls that are rarest in `before`.
 fn cut_after<E: Engine>(history: &History, cuts: usize, before: &Counts, dice: &mut Dice) -> Result<Counts, Found> {
     let trace = &history.trace;
     let mut kinds: BTreeMap<(Kind, &'static str), Vec<usize>> = BTreeMap::new();
@@ -201,7 +201,7 @@ fn cut_after<E: Engine>(history: &History, cuts: usize, before: &Counts, dice: &
         trace.events()[done..at].iter().for_each(|event| disk.apply(event));
         done = at;
         let mut cut = disk.clone();
-        // Amid the call, or after it.
+        // During the call, or after it.
         if kind.0 != Kind::Sync || dice.below(2) == 0 {
             cut.apply(&trace.events()[at]);
         }
@@ -228,7 +228,7 @@ fn cut_after<E: Engine>(history: &History, cuts: usize, before: &Counts, dice: &
     Ok(counts)
 }
 
-/// The last events before a place.
+/// The last events before index `at`, as text.
 fn listing(trace: &Trace, at: usize) -> String {
     let mut lines = String::new();
     for (place, event) in trace.events().iter().enumerate().take(at + 1).skip(at.saturating_sub(30)) {
@@ -241,13 +241,13 @@ fn listing(trace: &Trace, at: usize) -> String {
             _ => String::new(),
         };
         let kind = event.kind().map_or(String::new(), |kind| format!("{kind:?}"));
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(lines, "  {place:>5} {kind} {} {what}", trace.path_of(event));
     }
     lines
 }
 
-/// Opens what is left, and goes on with it.
+/// Opens what is left, checks it, and commits.
 fn reopen<E: Engine>(image: &Image, states: &[Rows], allowed: &[usize], dice: &mut Dice) -> Result<(), String> {
     let root = temporary();
     image.write_to(root.path());
@@ -270,8 +270,8 @@ fn reopen<E: Engine>(image: &Image, states: &[Rows], allowed: &[usize], dice: &m
     catch_unwind(AssertUnwindSafe(go_on)).unwrap_or_else(|_| Err("a panic".into()))
 }
 
-/// Where a process ends: anywhere, or as it is about to rename a file. Then the next one finds a file that was not
-/// yet renamed, and empties it.
+/// Where a process ends: anywhere, or just before it renames a file. In the second case the next process finds a
+/// file that was not renamed yet, and must empty it.
 fn ending(trace: &Trace, dice: &mut Dice) -> usize {
     let is_rename = |at: &usize| matches!(trace.events()[*at], Event::Rename { .. });
     let renames: Vec<usize> = (0..trace.events().len()).filter(is_rename).collect();
@@ -281,14 +281,14 @@ fn ending(trace: &Trace, dice: &mut Dice) -> usize {
     }
 }
 
-/// Records workloads, recoveries from kills, and recoveries from losses of power, and cuts them all: until there are
-/// `cuts`, and a hundredth of that at each kind of call that was seen, or twice as many.
+/// Records workloads, recoveries from kills and recoveries from losses of power, and cuts them all. Ends after
+/// `cuts` cuts, with at least a hundredth of them at each kind of call; after twice as many at the latest.
 ///
 /// # Panics
 ///
-/// When a cut shows anything wrong.
+/// When a cut shows an error.
 pub fn explore<E: Engine>(first: u64, cuts: usize) -> Counts {
-    /// Cuts of one recording.
+    /// Number of cuts of one recording.
     const EACH: usize = 150;
     let mut counts = Counts::default();
     for seed in first.. {

@@ -1,10 +1,10 @@
-//! The C library's file calls, as every part of this process makes them: Rust's standard library, redb, sled, fjall.
+//! Intercepts the C library's file calls of the whole process: Rust's standard library, redb, sled, fjall.
 //!
-//! The linker takes a symbol from the executable before it looks into a shared library. So these definitions stand
-//! between a program and the C library: each asks the recorder, which makes the call itself where the file lies
-//! below a recorded folder, and makes a plain system call otherwise. Nothing in product code knows of it.
+//! The linker prefers the executable's symbols to those of a shared library, so these definitions replace the C
+//! library's. Each asks the recorder. The recorder makes the call itself where the file lies below a recorded
+//! folder; elsewhere it is a plain system call. Product code knows nothing of this.
 //!
-//! A call that is missing here is noticed: what was recorded then does not replay to what is on the disk
+//! A missing function is noticed: the recorded trace then does not reproduce the files on the disk
 //! ([`Recording::check`](crate::recorder::Recording::check)).
 #![expect(unsafe_code, reason = "the C library's own signatures, and the system calls behind them")]
 #![allow(unreachable_pub, reason = "the linker finds them by their names")]
@@ -53,14 +53,14 @@ macro_rules! interposed {
             pub extern "C" fn $name($($argument: $type),*) -> $returned $body
         )*
 
-        /// Their addresses: what needs this needs them, so that no linker leaves them out.
+        /// The addresses of all functions. A use of them keeps the linker from dropping them.
         pub(crate) fn all() -> Vec<usize> {
             vec![$($name as *const () as usize),*]
         }
     };
 }
 
-// The arguments of a variadic function are where those of any other are, on the systems that this is built for.
+// On the supported systems, arguments of a variadic function are passed like those of any other.
 interposed! {
     fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int { open_at(libc::AT_FDCWD, path, flags, mode) }
     fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int { open_at(libc::AT_FDCWD, path, flags, mode) }
@@ -122,13 +122,13 @@ interposed! {
     fn ftruncate(fd: c_int, length: off64_t) -> c_int { ftruncate64(fd, length) }
     fn fallocate64(fd: c_int, mode: c_int, at: off64_t, length: off64_t) -> c_int {
         let real = || system_call!(SYS_fallocate, fd, mode, at, length) as c_int;
-        // Modes other than 0 punch holes and move bytes: the check finds out.
+        // Other modes punch holes or move bytes. The check would find those.
         if mode != 0 { return real() }
         recorded(|recorder| recorder.length(fd, at + length, true, real)).unwrap_or_else(real)
     }
     fn fallocate(fd: c_int, mode: c_int, at: off64_t, length: off64_t) -> c_int { fallocate64(fd, mode, at, length) }
     fn posix_fallocate64(fd: c_int, at: off64_t, length: off64_t) -> c_int {
-        // It returns the error, and does not leave it in `errno`.
+        // This function returns the error instead of setting `errno`.
         match fallocate64(fd, 0, at, length) {
             0 => 0,
             _ => std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO),
@@ -179,7 +179,7 @@ interposed! {
     fn copy_file_range(
         from: c_int, at: *mut off64_t, to: c_int, to_at: *mut off64_t, length: size_t, flags: c_uint
     ) -> ssize_t {
-        // Who calls it falls back to reads and writes.
+        // Callers fall back to reads and writes.
         if recorded(|recorder| recorder.knows(to)).is_some() { return crate::recorder::fail(libc::ENOSYS) as ssize_t }
         system_call!(SYS_copy_file_range, from, at, to, to_at, length, flags) as ssize_t
     }
@@ -195,7 +195,7 @@ interposed! {
         address: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, at: off64_t
     ) -> *mut c_void {
         let writes = flags & libc::MAP_SHARED != 0 && protection & libc::PROT_WRITE != 0;
-        // Writes by memory are not seen here.
+        // Writes through a memory map are not recorded.
         if writes && fd >= 0 && recorded(|recorder| recorder.knows(fd)).is_some() {
             crate::recorder::fail(libc::ENODEV);
             return libc::MAP_FAILED;

@@ -1,9 +1,9 @@
-//! Power loss and disk errors below any engine, as it ships.
+//! Simulated power loss and disk errors below any engine as it ships.
 //!
-//! A killed process leaves what it wrote: the page cache outlives it. A loss of power does not, so a sync that
-//! is missing shows nowhere but here. The module `interpose` stands between this process and the C library, and
-//! records every call that changes a file. From such a trace the module `disk` makes the disks that a loss of
-//! power may leave, at any call. The engine is opened on each, and held against what its clients had been told.
+//! A killed process leaves everything it wrote, since the page cache survives. A loss of power does not, so only
+//! this crate finds a missing sync. The module `interpose` stands between this process and the C library, and
+//! records every call that changes a file. From such a trace the module `disk` computes what a loss of power at
+//! any call may leave. The engine is opened on each result, which must agree with what its clients were told.
 //!
 //! ```text
 //!   workload ─► engine ─► the C library's calls ─► recorder ─► the real files
@@ -12,8 +12,8 @@
 //!   what clients were told ══ compare ══ engine ◄── what a loss of power may leave
 //! ```
 //!
-//! An [`Engine`] is a few lines in a test file, and [`power_loss!`] makes tests of it. For Linux on 64 bits;
-//! elsewhere the tests say that they are skipped.
+//! An [`Engine`] is a few lines in a test file, and [`power_loss!`] makes tests of it. Runs on 64-bit Linux;
+//! elsewhere the tests are skipped, with a message.
 
 mod engine;
 pub mod suite;
@@ -37,7 +37,7 @@ pub mod workload;
 
 pub use engine::{Engine, Rows};
 
-/// The tests of an [`Engine`]: see [`suite`].
+/// Tests of an [`Engine`]: see [`suite`].
 #[macro_export]
 macro_rules! power_loss {
     ($engine:ty) => {
@@ -48,7 +48,7 @@ macro_rules! power_loss {
     };
 }
 
-/// More tests, of an [`Engine`] that has `occ`'s log before its store: see [`suite`].
+/// More tests, for an [`Engine`] with a write-ahead log from `disk`: see [`suite`].
 #[macro_export]
 macro_rules! log_before_store {
     ($engine:ty) => {

@@ -1,7 +1,7 @@
-//! What the file calls below one folder did, in their order; and calls that fail because a test wants it.
+//! Records the file calls below one folder in order, and makes chosen calls fail.
 //!
-//! Files are known by the inode of the real file, so that copies of a file descriptor and files without a name
-//! need no bookkeeping. Each recorded call is made under one lock: the trace is in the order of the calls.
+//! Files are identified by the real inode, so duplicated file descriptors and files without a name need no
+//! bookkeeping. Each recorded call is made under one lock, so the trace has the order of the calls.
 #![expect(unsafe_code, reason = "asks the C library about file descriptors")]
 
 use std::cell::Cell;
@@ -15,15 +15,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::disk::{Disk, Image};
 use crate::trace::{Event, Failure, Ino, Kind, ROOT, Trace, Verdict};
 
-/// Whether anything is recorded: looked at before the lock is taken.
+/// Whether a recording exists. Read before the lock is taken.
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 
 static RECORDER: Mutex<Option<Recorder>> = Mutex::new(None);
 
-/// Recordings take turns.
+/// There is one recording at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// A path, and the open folder that it starts from unless it is absolute.
+/// A path, and the open folder that a relative path starts from.
 pub(crate) struct Place {
     pub(crate) folder: c_int,
     pub(crate) path: String,
@@ -34,13 +34,13 @@ pub(crate) struct Recorder {
     trace: Trace,
     /// The disk as the page cache shows it.
     now: Disk,
-    /// By device and number, which are the real file's.
+    /// Trace numbers of real files, by device and inode.
     inodes: HashMap<(u64, u64), Ino>,
     failure: Option<Failure>,
 }
 
 thread_local! {
-    /// This thread has the lock: its calls are the recorder's own.
+    /// Whether this thread has the lock: then its calls are the recorder's own.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -58,7 +58,7 @@ impl Drop for Inside {
     }
 }
 
-/// Makes a call of this process through the recorder, if anything is recorded. `None`: the call is not for it.
+/// Passes a call to the recorder, if there is a recording. `None`: the call is not recorded.
 pub(crate) fn recorded<T>(call: impl FnOnce(&mut Recorder) -> Option<T>) -> Option<T> {
     if !ACTIVE.load(Ordering::Acquire) {
         return None;
@@ -71,17 +71,17 @@ fn locked() -> MutexGuard<'static, Option<Recorder>> {
     RECORDER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a function of the C library returns for an error.
+/// Sets `errno`. Returns the value by which a C function reports an error.
 pub(crate) fn fail(error: i32) -> c_int {
-    // SAFETY: the place is this thread's own.
+    // SAFETY: the location belongs to this thread.
     unsafe { *libc::__errno_location() = error };
     -1
 }
 
 fn stat(fd: c_int) -> Option<libc::stat64> {
-    // SAFETY: zeros are a value of this struct, which the call fills in.
+    // SAFETY: zeros are valid in this struct, which the call fills in.
     let mut stat: libc::stat64 = unsafe { std::mem::zeroed() };
-    // SAFETY: the struct is there for as long as the call takes.
+    // SAFETY: the struct outlives the call.
     (unsafe { libc::fstat64(fd, &raw mut stat) } == 0).then_some(stat)
 }
 
@@ -91,7 +91,7 @@ impl Recorder {
         self.inodes.get(&(stat.st_dev, stat.st_ino)).copied()
     }
 
-    /// The folder and the name of what lies below the root, whether it is there or not.
+    /// The folder and the name of a path below the root, whether the file exists or not.
     fn resolve(&self, place: &Place) -> Option<(Ino, String)> {
         let path = Path::new(&place.path);
         let (mut at, below) = if path.is_absolute() {
@@ -121,7 +121,7 @@ impl Recorder {
         self.trace.push(event);
     }
 
-    /// Whether a call is to fail, and how.
+    /// Whether a call must fail, and how.
     fn verdict(&mut self, kind: Kind, of: &str) -> Verdict {
         self.failure.as_mut().map_or(Verdict::Go, |failure| failure.verdict(kind, of))
     }
@@ -183,7 +183,7 @@ impl Recorder {
             Verdict::Short => bytes.len().div_ceil(2),
             Verdict::Fail(error) => return Some(fail(error) as isize),
         };
-        // SAFETY: both calls only ask about the file descriptor.
+        // SAFETY: both calls only query the file descriptor.
         let appends = unsafe { libc::fcntl(fd, libc::F_GETFL) } & libc::O_APPEND != 0;
         let at = match at {
             Some(at) => at as u64,
@@ -265,7 +265,7 @@ impl Recorder {
         let (from, to) = match (self.resolve(from), self.resolve(to)) {
             (Some(from), Some(to)) => (from, to),
             (None, None) => return None,
-            // Into the root, or out of it; nobody does.
+            // A rename across the root, which nobody does.
             _ => return Some(fail(libc::EXDEV)),
         };
         if flags & !libc::RENAME_NOREPLACE != 0 {
@@ -293,18 +293,18 @@ impl Recorder {
     }
 }
 
-/// A recording of everything that happens below a folder, until it is [finished](Recording::finish). There is one
-/// at a time.
+/// A recording of everything that happens below a folder, until [`finish`](Recording::finish). There is one at a
+/// time.
 pub struct Recording {
     _turn: MutexGuard<'static, ()>,
 }
 
 impl Recording {
-    /// Records below `root`, which holds what the `history` leaves when all of it is kept: nothing, if it is empty.
+    /// Records below `root`, whose contents must be those at the end of `history`.
     ///
     /// # Panics
     ///
-    /// When the folder cannot be read, or holds something else; when the C library's calls do not come this way.
+    /// When the folder cannot be read, or has other contents; when the C library's calls are not intercepted.
     pub fn begin(root: &Path, history: Trace) -> Self {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         assert!(!crate::interpose::all().is_empty());
@@ -323,30 +323,30 @@ impl Recording {
         recording
     }
 
-    /// Notes something in the trace.
+    /// Adds a note to the trace.
     pub fn note(&self, event: Event) {
         if let Some(recorder) = locked().as_mut() {
             recorder.trace.push(event);
         }
     }
 
-    /// Makes calls fail from now on; `None`: no more.
+    /// Makes calls fail from now on; with `None`, no longer.
     pub fn fail(&self, failure: Option<Failure>) {
         if let Some(recorder) = locked().as_mut() {
             recorder.failure = failure;
         }
     }
 
-    /// How often a call has failed as was wanted.
+    /// Number of calls that were made to fail.
     pub fn failed(&self) -> usize {
         locked().as_ref().and_then(|recorder| recorder.failure.as_ref()).map_or(0, Failure::count)
     }
 
-    /// Compares what was recorded with what is on the disk.
+    /// Compares the recording with the files on the disk.
     ///
     /// # Panics
     ///
-    /// When they differ: somebody wrote by a call that is not recorded.
+    /// When they differ: a write was made by a call that is not intercepted.
     pub fn check(&self) {
         let _inside = Inside::enter();
         let recorder = locked();
@@ -356,7 +356,7 @@ impl Recording {
         assert!(difference.is_none(), "a call was not recorded: {}", difference.unwrap_or_default());
     }
 
-    /// Ends the recording, and gives what was recorded.
+    /// Ends the recording and returns its trace.
     ///
     /// # Panics
     ///

@@ -1,7 +1,8 @@
-//! What is tested of each engine.
+//! The tests of each engine.
 //!
-//! `POWERCUT_SEED` is the first seed, and `POWERCUT_CUTS` the number of cuts: some tens unless it is set. Of the calls
-//! that may fail each `POWERCUT_STEP`th does so: each sixtieth unless it is set, and those that make the database. Long runs:
+//! `POWERCUT_SEED` sets the first seed, `POWERCUT_CUTS` the number of cuts (default: some tens). Of the calls that
+//! may fail, every `POWERCUT_STEP`th one does (default: every sixtieth), and every one while the database is
+//! created. Long runs:
 //!
 //! ```text
 //! POWERCUT_CUTS=100000 cargo test --release -p powercut --test lsm outlives -- --nocapture
@@ -31,7 +32,8 @@ mod tests {
         number("POWERCUT_SEED", 1) as u64
     }
 
-    /// Kills a process when it has renamed the mark and not synced its name, opens the folder, and cuts what follows.
+    /// Kills a process after it has renamed the mark and before it syncs the name; then opens the folder, and cuts
+    /// that.
     fn half_made<E: Engine>(seed: u64) -> Counts {
         let dice = &mut Dice::new(seed);
         let history = record::<E>(seed);
@@ -43,11 +45,11 @@ mod tests {
         cut::<E>(&next, 60, dice).unwrap_or_else(|found| found.report(seed))
     }
 
-    /// Cuts workloads, recoveries from kills, and recoveries from losses of power, at every kind of call.
+    /// Cuts workloads, recoveries from kills and recoveries from losses of power, at every kind of call.
     ///
     /// # Panics
     ///
-    /// When the engine shows anything else than its clients were told, or cannot be opened.
+    /// When the engine contradicts what its clients were told, or cannot be opened.
     pub fn power_loss<E: Engine>() {
         let (seed, cuts) = (seed(), number("POWERCUT_CUTS", 30));
         let mut counts = half_made::<E>(seed);
@@ -55,12 +57,12 @@ mod tests {
         println!("{}, from seed {seed}: {} cuts\n{counts}", E::NAME, counts.total());
     }
 
-    /// Seeds that showed a lost commit when the log was not applied again after a crash, and a lost manifest when
-    /// its file was written again after a sync of its name had failed.
+    /// Seeds that once showed errors: a commit was lost when the log was not applied again after a crash, and a
+    /// manifest was lost when its file was written again after a failed sync of its name.
     const FAILED_BEFORE: [u64; 2] = [10, 19];
 
-    /// Lets a sync of the log, the store or the folder fail, opens the database again, as the page cache has it, goes
-    /// on, and cuts what follows.
+    /// Makes a sync of the log, the store or the folder fail, opens the database again from the page cache,
+    /// commits further, and cuts that.
     ///
     /// # Panics
     ///
@@ -72,7 +74,7 @@ mod tests {
             let dice = &mut Dice::new(seed);
             let (of, after) = match dice.below(3) {
                 0 if E::DISTRUSTS_FAILED_SYNCS => ("the store", dice.below(20)),
-                // The first ones make the database.
+                // The first of them create the database.
                 1 if E::DISTRUSTS_FAILED_SYNCS => ("the folder", 3 + dice.below(7)),
                 _ => ("the log", dice.below(50)),
             };
@@ -89,14 +91,14 @@ mod tests {
         println!("{}, from seed {first}, after syncs that failed: {} cuts\n{counts}", E::NAME, counts.total());
     }
 
-    /// What happens to a call that fails.
+    /// Fault of a call.
     #[derive(Clone, Copy, PartialEq, Eq)]
     enum Fault {
         /// EIO, once.
         Error,
-        /// ENOSPC, of all calls that need room from this one on, until room is made.
+        /// ENOSPC, for this call and all later ones that need room, until room is made.
         NoRoom,
-        /// Only half of the bytes are written, once.
+        /// A short write, once: half of the bytes.
         Half,
     }
 
@@ -110,7 +112,7 @@ mod tests {
         }
     }
 
-    /// Printed when the test fails.
+    /// A message that is printed when the test fails.
     struct Told(String);
 
     impl Drop for Told {
@@ -121,19 +123,19 @@ mod tests {
         }
     }
 
-    /// Lets each call of a workload fail in turn, in each way, and goes on without opening the database again. Then
-    /// cuts what was recorded.
+    /// Makes each call of a workload fail in turn, in each way, and continues without opening the database again.
+    /// Then cuts the recording.
     ///
     /// # Panics
     ///
-    /// When reads do not go on, or show something else; when commits do not go on, or their errors have not the cause;
-    /// or as [`power_loss`] does.
+    /// When reads fail or are wrong, when commits fail after the fault is over, when an error does not name the
+    /// cause, or as [`power_loss`] does.
     pub fn failures<E: Engine>() {
-        /// Cuts of each recording.
+        /// Number of cuts of each recording.
         const CUTS: usize = 2;
-        /// So many calls make the database. Of these each one fails, since defects were here.
+        /// Number of calls that create the database. Each of them fails in turn, since defects were found here.
         const OPENING: usize = 30;
-        /// So many calls that were not made are tried.
+        /// Number of calls beyond the workload's end that are tried.
         const MISSED: usize = 10;
         let (seed, step) = (seed(), number("POWERCUT_STEP", 60));
         let mut cuts = Counts::default();
@@ -166,7 +168,7 @@ mod tests {
                 let _told = Told(format!("{name}, once call {after} is made"));
                 let (history, failed) = record_failures::<E>(seed, failure, cause);
                 if failed == 0 {
-                    // The workload makes no more calls: about as many each time, since threads take part.
+                    // The workload makes no more calls. Their number varies a little, since threads take part.
                     missed += 1;
                     if missed * step > MISSED {
                         break;
@@ -186,11 +188,11 @@ mod tests {
         }
     }
 
-    /// Leaves out each sync in turn, and finds that it is missing.
+    /// Leaves out each class of syncs in turn.
     ///
     /// # Panics
     ///
-    /// When one is not missed.
+    /// When the harness does not notice one.
     pub fn missing_syncs<E: Engine>() {
         for missing in Missing::ALL {
             let found = missing.found::<E>(seed(), 10_000);

@@ -1,8 +1,8 @@
-//! What happened on a disk, event by event.
+//! A trace: the events on a disk, in order.
 
 use std::sync::Arc;
 
-/// A file or folder of a trace.
+/// Number of a file or folder in a trace.
 pub type Ino = usize;
 
 /// The recorded folder itself.
@@ -11,95 +11,95 @@ pub const ROOT: Ino = 0;
 /// See the [module](self).
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A file or folder is made.
+    /// A file or folder is created.
     Create {
-        /// Where.
+        /// Its folder.
         folder: Ino,
-        /// Its name there.
+        /// Its name.
         name: String,
-        /// What it is called in the trace from now on.
+        /// Its number in the trace.
         ino: Ino,
-        /// No file.
+        /// Whether it is a folder.
         is_folder: bool,
     },
     /// A file gets another name.
     Link {
-        /// Where.
+        /// The folder of the name.
         folder: Ino,
-        /// The name.
+        /// The new name.
         name: String,
         /// The file.
         ino: Ino,
     },
-    /// A name is taken away.
+    /// A name is removed.
     Unlink {
-        /// Where.
+        /// The folder of the name.
         folder: Ino,
-        /// The name.
+        /// The removed name.
         name: String,
     },
-    /// A name becomes another one, in one step.
+    /// A file is renamed, in one step.
     Rename {
-        /// Folder and name.
+        /// Folder and name before.
         from: (Ino, String),
-        /// Folder and name.
+        /// Folder and name after.
         to: (Ino, String),
     },
     /// Bytes are written.
     Write {
         /// The file.
         ino: Ino,
-        /// From where on.
+        /// Offset of the first byte.
         at: u64,
         /// The bytes.
         bytes: Arc<[u8]>,
     },
-    /// A file gets a length.
+    /// A file's length is set.
     Length {
         /// The file.
         ino: Ino,
-        /// Its length.
+        /// The new length.
         length: u64,
     },
-    /// A file's bytes and length, or a folder's names, are made durable.
+    /// A file's bytes and length, or a folder's names, become durable.
     Sync {
         /// The file or folder.
         ino: Ino,
     },
-    /// A sync failed. Linux takes what it was to write for clean from then on: a later sync says nothing about it.
+    /// A sync failed. Linux marks the unwritten data as clean: a later sync reports nothing about it.
     SyncFailed {
         /// The file or folder.
         ino: Ino,
     },
     /// A commit begins that leads to this state.
     Begun(usize),
-    /// Somebody was shown this state, so it must not be lost; and no later one has begun.
+    /// A client was shown this state, so it must not be lost. No later commit has begun.
     Known(usize),
 }
 
-/// What a call does.
+/// Kind of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// It writes bytes.
+    /// Writes bytes.
     Write,
-    /// It changes a file's length.
+    /// Sets a file's length.
     Length,
-    /// It syncs.
+    /// Syncs a file or folder.
     Sync,
-    /// It makes a file or a folder.
+    /// Creates a file or folder.
     Create,
-    /// It renames.
+    /// Renames.
     Rename,
-    /// It removes a name.
+    /// Removes a name.
     Unlink,
-    /// It opens what is there. It changes nothing, so no trace has it.
+    /// Opens an existing file. Changes nothing, so no trace contains it.
     Open,
-    /// It reads bytes. No trace has it either.
+    /// Reads bytes. No trace contains it.
     Read,
 }
 
 impl Event {
-    /// What the call did; `None` for what is no call.
+    /// Kind of the call; `None` for a note.
     pub fn kind(&self) -> Option<Kind> {
         match self {
             Event::Create { .. } | Event::Link { .. } => Some(Kind::Create),
@@ -113,7 +113,7 @@ impl Event {
     }
 }
 
-/// Events, and the path that each file had when it was made.
+/// Events, with the path of each file at its creation.
 #[derive(Clone, Debug)]
 pub struct Trace {
     events: Vec<Event>,
@@ -132,12 +132,12 @@ impl Trace {
         &self.events
     }
 
-    /// The path of a file, below the recorded folder, when it was made.
+    /// Path of a file at its creation, below the recorded folder.
     pub fn path(&self, ino: Ino) -> &str {
         self.paths.get(ino).map_or("", String::as_str)
     }
 
-    /// The path of the file or folder that an event is about; empty for the recorded folder.
+    /// Path of the file or folder of an event; empty for the recorded folder.
     pub fn path_of(&self, event: &Event) -> String {
         match event {
             Event::Create { folder, name, .. } | Event::Link { folder, name, .. } | Event::Unlink { folder, name } => {
@@ -169,7 +169,7 @@ impl Trace {
         self.events.push(event);
     }
 
-    /// The first so many events.
+    /// The first `length` events.
     #[must_use]
     pub fn prefix(&self, length: usize) -> Trace {
         Trace { events: self.events[..length].to_vec(), paths: self.paths.clone() }
@@ -183,36 +183,36 @@ impl Trace {
     }
 }
 
-/// Whether a call is made.
+/// What happens to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is.
+    /// It is made.
     Go,
-    /// Only half of what was to be written is.
+    /// Only half of its bytes are written.
     Short,
     /// It fails with this error.
     Fail(i32),
 }
 
-/// Chooses calls, by what they do and the path.
+/// Chooses calls by their kind and path.
 pub type Chosen = dyn FnMut(Kind, &str) -> bool + Send;
 
-/// Calls that are to fail.
+/// Calls that must fail.
 pub struct Failure {
-    /// Which.
+    /// Which calls.
     pub of: Box<Chosen>,
-    /// How many of those are let through first.
+    /// Number of such calls that pass first.
     pub after: usize,
-    /// How many fail then.
+    /// Number of calls that fail then.
     pub times: usize,
-    /// How.
+    /// How they fail.
     pub how: Verdict,
-    /// How many have.
+    /// Number of such calls so far.
     pub count: usize,
 }
 
 impl Failure {
-    /// The one call after so many.
+    /// One call, after `after` others.
     pub fn once(after: usize, how: Verdict, of: impl FnMut(Kind, &str) -> bool + Send + 'static) -> Self {
         Failure { of: Box::new(of), after, times: 1, how, count: 0 }
     }

@@ -1,8 +1,8 @@
-//! Random commits by a seed, and what the database holds after each.
+//! Random commits from a seed, and the state of the database after each.
 //!
-//! The log is flushed and turned, a prefix is dropped, and the database is closed and opened again, all while it is
-//! recorded. The trace has notes of what clients were told: a commit that has begun may be there or not, one that was
-//! acknowledged must be there.
+//! During the recording the log is flushed and its files switched, a prefix is cleared, and the database is closed
+//! and opened again. Notes in the trace say what clients were told: a commit that has begun may be there or not,
+//! an acknowledged one must be there.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,17 +14,17 @@ use crate::engine::{Change, Engine, Rows, commit, rows};
 use crate::recorder::Recording;
 use crate::trace::Event;
 
-/// The database's folder, below the recorded one: some folders deep, so that its parents are made too.
+/// The database's folder below the recorded one. It is nested, so that parents are created too.
 pub const FOLDER: &str = "deep/data";
 
-/// Two or three databases' worth of keys.
+/// A key in one of a few databases.
 fn key(dice: &mut Dice) -> Bytes {
     format!("{}/{:03}", ["a", "b", "c"][dice.below(3) as usize], dice.below(60)).into()
 }
 
 fn changes(dice: &mut Dice) -> Vec<Change> {
     if dice.below(14) == 0 {
-        // A database is deleted.
+        // Drops a database.
         let prefix = ["a", "b", "c"][dice.below(3) as usize];
         return vec![Change::ClearRange(format!("{prefix}/").into(), format!("{prefix}0").into())];
     }
@@ -44,12 +44,12 @@ fn changes(dice: &mut Dice) -> Vec<Change> {
     (0..1 + dice.below(9)).map(|_| change(dice)).collect()
 }
 
-/// Opens the database below `root`, which shows one of the `allowed` states, and commits `commits` times. `states`
-/// are what the notes name.
+/// Opens the database below `root`, which must show one of the `allowed` states, and commits `commits` times. The
+/// notes refer to `states` by index.
 ///
 /// # Panics
 ///
-/// When the database does not hold what it should, or fails although no call was made to.
+/// When the database shows another state, or fails although no call was made to fail.
 pub(crate) fn run<E: Engine>(
     recording: &Recording,
     root: &Path,
@@ -90,13 +90,13 @@ pub(crate) fn run<E: Engine>(
     let _ = E::close(&database);
 }
 
-/// Opens a new database and commits `commits` times, while calls fail, without opening it again: reads go on all
-/// the time, and so do commits once calls no longer fail. What is meant to fail for ever does so until a commit has failed
-/// three times. Each error that is shown has the text `cause`. Gives the number of calls that failed.
+/// Opens a new database and commits `commits` times while calls fail, without opening it again. Reads must always
+/// succeed, and commits must succeed once calls no longer fail. A permanent fault ends after three failed commits.
+/// Each error must contain `cause`. Returns the number of failed calls.
 ///
 /// # Panics
 ///
-/// When it is not so.
+/// When one of these does not hold.
 pub(crate) fn run_through_failures<E: Engine>(
     recording: &Recording,
     root: &Path,
@@ -107,7 +107,7 @@ pub(crate) fn run_through_failures<E: Engine>(
 ) -> usize {
     let folder = root.join(FOLDER);
     let mut failed = 0;
-    // A call of the opening may fail, and each that needs room does for a while.
+    // A call of the opening may fail. Calls that need room fail for a while.
     let database = loop {
         match E::open(&folder) {
             Ok(database) => break database,
@@ -159,7 +159,7 @@ fn open<E: Engine>(recording: &Recording, folder: &Path) -> E::Database {
     loop {
         match E::open(folder) {
             Ok(database) => return database,
-            // The call that was to fail was one of the opening's.
+            // The failing call belonged to the opening.
             Err(_) if recording.failed() > failed => failed = recording.failed(),
             Err(error) => panic!("{}: cannot be opened: {error}", E::NAME),
         }
@@ -170,7 +170,7 @@ fn open<E: Engine>(recording: &Recording, folder: &Path) -> E::Database {
 fn shown<E: Engine>(recording: &Recording, database: &E::Database, states: &[Rows], allowed: &[usize]) -> usize {
     let before = recording.failed();
     let found = rows(database).or_else(|error| match recording.failed() > before {
-        // The call that was to fail was one of this read's. The next one reads.
+        // The failing call belonged to this read. The next read succeeds.
         true => rows(database),
         false => Err(error),
     });
@@ -181,7 +181,7 @@ fn shown<E: Engine>(recording: &Recording, database: &E::Database, states: &[Row
     *known
 }
 
-/// What is wrong with rows that are none of the allowed states.
+/// Describes how rows differ from all allowed states.
 pub(crate) fn differences(found: &Rows, states: &[Rows], allowed: &[usize]) -> String {
     if let Some(older) = states.iter().rposition(|state| state == found) {
         return format!("shows state {older}, and {allowed:?} are allowed");

@@ -1,4 +1,4 @@
-//! The tree of tables behind the log.
+//! The log-structured merge tree behind the write-ahead log.
 
 use std::path::Path;
 
@@ -23,8 +23,8 @@ impl powercut::Engine for Lsm {
 powercut::power_loss!(Lsm);
 powercut::log_before_store!(Lsm);
 
-/// A process is killed as it has renamed the list of tables, and not synced it. What opens the folder then deletes
-/// the tables that are not on the newer list, and the power may still bring back the older one.
+/// A process is killed after it has renamed the manifest and before it syncs the name. The next opening deletes
+/// the tables that the newer manifest does not list, and a loss of power may still bring back the older one.
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 #[test]
 fn a_list_of_tables_that_a_kill_left_unsynced_outlives_a_loss_of_power() {
@@ -38,7 +38,7 @@ fn a_list_of_tables_that_a_kill_left_unsynced_outlives_a_loss_of_power() {
     let history = record::<Lsm>(seed);
     let events = history.trace.events();
     let is_list = |event: &Event| matches!(event, Event::Rename { to: (_, name), .. } if name == "current");
-    // A merge deletes tables soon after.
+    // A merge deletes tables soon afterwards.
     let deletes =
         |event: &Event| matches!(event, Event::Unlink { .. }) && history.trace.path_of(event).contains("tables/");
     let is_merge = |at: &usize| is_list(&events[*at]) && events[*at..].iter().take(12).any(deletes);

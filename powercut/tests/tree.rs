@@ -1,5 +1,5 @@
-//! The log before a store that is as simple as can be: a map in a file that is written whole. So what is found here is
-//! the log's and the folder's.
+//! The write-ahead log before the simplest possible store, a map in a file that is written in full. An error found
+//! here is in the log or the folder.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -61,8 +61,8 @@ impl Store for Tree {
         Ok(())
     }
 
-    /// As many bytes as there are rows, then the rows, each after its length. A new file each time: what a sync did not
-    /// write is not there for the next one.
+    /// As many bytes as there are rows, then the rows, each after its length. The file is new each time, so
+    /// nothing relies on what a failed sync did not write.
     fn sync(&self) -> Result<()> {
         let rows = self.rows.lock().unwrap().clone();
         let count = vec![0; rows.len()];

@@ -15,7 +15,7 @@ use occ::store::{Most, View};
 
 type Rows = BTreeMap<Bytes, Bytes>;
 
-/// A map in a file that is written whole at each sync. It fails while there is a file `full` beside it.
+/// A map in a file, which each sync writes in full. It fails while there is a file `full` beside it.
 #[derive(Debug)]
 struct Tree {
     folder: PathBuf,
@@ -144,8 +144,8 @@ fn copy(folder: &Path, to: &Path) {
     }
 }
 
-/// A view answers as a map of its version does, whatever is flushed, frozen, merged and written since; and
-/// so does the store after a crash, a close, and in a copy of a moment's files.
+/// A view answers as a map of its version does, whatever is flushed, frozen, merged and written later. So does the
+/// store after a crash, after a close, and in a copy of the files of one moment.
 #[test]
 fn it_is_a_map_at_each_version_through_flushes_crashes_and_closes() {
     for seed in 0..12 {
@@ -175,7 +175,7 @@ fn it_is_a_map_at_each_version_through_flushes_crashes_and_closes() {
                 }
                 3 => {
                     let other = tempfile::tempdir().unwrap();
-                    // No flush amid the copy, which takes the files one after the other.
+                    // No flush during the copy, which takes one file after the other.
                     let log = store.inner.log.lock();
                     while store.inner.state.lock().frozen > 0 {
                         std::thread::yield_now();
@@ -226,7 +226,7 @@ fn runs_that_are_below_are_neither_searched_nor_kept() {
     while store.store().inner.state.lock().frozen > 0 {
         std::thread::yield_now();
     }
-    // The flusher may still hold the state, which nobody waits for.
+    // The flusher may still hold the state, and `refreshed` does not wait for it.
     let refreshed = (0..1_000_000).find_map(|_| {
         std::thread::yield_now();
         store.refreshed(&view)
@@ -239,7 +239,7 @@ fn runs_that_are_below_are_neither_searched_nor_kept() {
     assert!(store.refreshed(&refreshed).is_none(), "there is no better one");
 }
 
-/// A batch that is not synced yet is not to be seen by it.
+/// A view must not get a batch that is not synced yet.
 #[test]
 fn a_view_is_refreshed_at_its_own_version_alone() {
     let folder = tempfile::tempdir().unwrap();
@@ -263,7 +263,7 @@ fn what_was_frozen_and_never_got_below_is_in_the_log() {
     fs::write(folder.path().join("full"), "").unwrap();
     commit(&store, set(1, 1, 100)).unwrap();
     store.inner.freeze();
-    // The flush may have failed by now, and then no commit is taken.
+    // The flush may have failed by now. Then no commit is accepted.
     let second = commit(&store, set(2, 2, 100)).is_ok();
     drop(store);
     fs::remove_file(folder.path().join("full")).unwrap();
@@ -289,7 +289,7 @@ fn a_flush_that_fails_fails_commits_until_there_is_room() {
     assert_eq!(rows(&store.view().unwrap(), Direction::Forward).len(), version as usize);
     assert!(store.close().is_err());
     fs::remove_file(folder.path().join("full")).unwrap();
-    // As its thread would, which the close has ended.
+    // In place of its thread, which the close has ended.
     store.inner.flush().unwrap();
     commit(&store, set(version + 1, version as u64, 1000)).unwrap();
     assert_eq!(rows(&store.view().unwrap(), Direction::Forward).len(), version as usize + 1);
@@ -298,7 +298,7 @@ fn a_flush_that_fails_fails_commits_until_there_is_room() {
     assert_eq!(found.len(), version as usize + 1);
 }
 
-/// Of later ones, a store may only say that it has failed before.
+/// For later failures a store may only say that it has failed before.
 #[test]
 fn the_first_failure_is_the_one_that_is_shown() {
     let folder = tempfile::tempdir().unwrap();
@@ -314,7 +314,7 @@ fn the_first_failure_is_the_one_that_is_shown() {
     assert!(error.to_string().contains("this is why"), "{error}");
 }
 
-/// Three records, of which the last may be one that was being written.
+/// Three records. A crash may have cut off the last one.
 #[test]
 fn damage_amid_the_log_is_refused_and_a_torn_end_is_not() {
     let folder = tempfile::tempdir().unwrap();
@@ -370,7 +370,7 @@ fn a_log_of_the_former_format_is_read() {
     }
 }
 
-/// As a loss of power may leave it, amid the first record of the next round.
+/// As a loss of power may leave it, in the middle of the first record of the next round.
 #[test]
 fn damage_to_what_is_below_does_no_harm() {
     let folder = tempfile::tempdir().unwrap();

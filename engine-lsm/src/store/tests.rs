@@ -1,4 +1,4 @@
-//! The store without the log before it.
+//! The store without the write-ahead log before it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,14 +21,14 @@ fn rows(view: &LsmView) -> Vec<(Bytes, Bytes)> {
     view.range(b"", b"\xff", Direction::Forward).map(Result::unwrap).collect()
 }
 
-/// Waits until nothing is left to merge.
+/// Waits until nothing is left to compact.
 fn merged(store: &LsmStore) {
     while !store.shared.is_idle() {
         std::thread::yield_now();
     }
 }
 
-/// A merge replaces the tables of the newest snapshot, and deletes their files when nobody has them.
+/// A compaction replaces the tables of the newest snapshot, and deletes the old files when no view has them.
 #[test]
 fn a_range_that_was_begun_reads_on_when_its_tables_are_merged() {
     let folder = tempfile::tempdir().unwrap();
@@ -38,7 +38,7 @@ fn a_range_that_was_begun_reads_on_when_its_tables_are_merged() {
     }
     merged(&store);
     drop(store);
-    // Opened again, no file of a table is open.
+    // After opening again, no file of a table is open.
     let store = open(folder.path());
     let view = store.view().unwrap();
     let range = view.range(b"", b"\xff", Direction::Forward);
@@ -48,7 +48,7 @@ fn a_range_that_was_begun_reads_on_when_its_tables_are_merged() {
     assert_eq!(range.map(Result::unwrap).count(), 4);
 }
 
-/// As a kill may leave it: what makes room is at work before the first flush, which the log's replay is.
+/// A kill may leave many flushed tables. The opening makes room before the first flush, the replay of the log.
 #[test]
 fn a_store_with_very_many_flushes_unmerged_goes_on_when_it_is_opened() {
     let folder = tempfile::tempdir().unwrap();
@@ -63,7 +63,7 @@ fn a_store_with_very_many_flushes_unmerged_goes_on_when_it_is_opened() {
     assert_eq!(rows(&store.view().unwrap()).len(), 2);
 }
 
-/// Numbers that look random, the same for a seed.
+/// Pseudorandom numbers from a seed.
 struct Random(u64);
 
 impl Random {
@@ -73,13 +73,13 @@ impl Random {
     }
 
     fn key(&mut self) -> Bytes {
-        // NULs alone are stored as other keys.
+        // Keys of NULs only are stored as other keys.
         [b"".as_slice(), &[0], &[0, 0], &[0, 1]]
             .get(self.below(40) as usize)
             .map_or_else(|| self.usual_key(), |key| Bytes::copy_from_slice(key))
     }
 
-    /// Half of them have a long prefix that few others have.
+    /// Half of the keys have a long prefix that few others share.
     fn usual_key(&mut self) -> Bytes {
         match self.below(2) {
             0 => format!("{:03}", self.below(200)).into(),
@@ -109,7 +109,7 @@ fn assert_same(view: &LsmView, model: &Model, random: &mut Random, context: &str
     for _ in 0..10 {
         let (one, other) = (random.key(), random.key());
         assert_eq!(view.get(&one).unwrap().as_ref(), model.get(&one), "{context}, {one:?}");
-        // Rows with a prefix in common, as those of a document, or any others.
+        // A range of rows with a common prefix, like a document's, or any range.
         let (begin, end) = match random.below(2) {
             0 => (one.slice(..one.len().min(24)), [&one[..one.len().min(24)], b"\xff"].concat()),
             _ => (one.clone().min(other.clone()), [&*one.max(other), b"\0"].concat()),
@@ -128,7 +128,7 @@ fn assert_same(view: &LsmView, model: &Model, random: &mut Random, context: &str
     }
 }
 
-/// Against a map: batches, views that are held while later batches are flushed and merged, and openings.
+/// Compares with a map: batches, views that are held over later flushes and compactions, and reopened stores.
 #[test]
 fn views_have_the_rows_of_their_batches_whatever_is_merged() {
     for seed in 0..6 {
@@ -166,7 +166,7 @@ fn views_have_the_rows_of_their_batches_whatever_is_merged() {
     }
 }
 
-/// The folder of the tables is away for a while, as an error of the disk.
+/// The tables' folder is renamed for a while, which looks like a disk error.
 #[test]
 fn a_flush_that_fails_changes_nothing_and_is_tried_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -187,7 +187,8 @@ fn a_flush_that_fails_changes_nothing_and_is_tried_again() {
     assert_eq!(rows(&open(folder.path()).view().unwrap()).len(), 2);
 }
 
-/// The manifest cannot be written: its name leads nowhere. It gets a new name each time, so the next flush can.
+/// The manifest cannot be written, because its name is a dangling link. The next flush uses another name, and
+/// succeeds.
 #[cfg(unix)]
 #[test]
 fn a_flush_whose_manifest_fails_leaves_no_file_behind() {
@@ -211,8 +212,9 @@ fn a_flush_whose_manifest_fails_leaves_no_file_behind() {
     assert_eq!(rows(&store.view().unwrap()), [("a".into(), "2".into())]);
 }
 
-/// The manifest cannot be written, nor its file be removed: a folder has its name. What a later sync would say of it
-/// is not known, so nothing is written until it is gone. Then the store goes on, without another opening.
+/// The manifest can be neither written nor removed, because a folder has its name. The result of a later sync
+/// would be unknown, so nothing is written until the folder is gone. Then the store continues without being opened
+/// again.
 #[test]
 fn a_manifest_that_cannot_be_removed_is_not_written_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -235,7 +237,7 @@ fn a_manifest_that_cannot_be_removed_is_not_written_again() {
     assert_eq!(rows(&open(folder.path()).view().unwrap()), [("a".into(), "2".into())]);
 }
 
-/// A manifest is renamed to be the newest, and the sync of its name fails. So the disk may have it, and memory has not.
+/// A manifest is renamed, and the sync of its name fails. So the disk may have it, and memory does not.
 fn leave_a_newer_manifest(data: &Path) -> PathBuf {
     let (version, _) = manifest::current(data).unwrap();
     let next = data.join(format!("v{}", version + 1));
@@ -246,8 +248,8 @@ fn leave_a_newer_manifest(data: &Path) -> PathBuf {
     next
 }
 
-/// While a flush writes its table, a merge renames `current` and fails to sync it. The next manifest has the same
-/// number, and must not be written over the one that `current` names.
+/// While a flush writes its table, a compaction renames `current` and fails to sync it. The next manifest has the
+/// same number, and must not overwrite the one that `current` names.
 #[test]
 fn no_manifest_is_written_over_one_that_the_disk_may_have() {
     let folder = tempfile::tempdir().unwrap();
@@ -256,7 +258,7 @@ fn no_manifest_is_written_over_one_that_the_disk_may_have() {
     store.apply(Batch::of_rows(1, [set("a", "1")])).unwrap();
     merged(&store);
     let shared = &store.shared;
-    // What brings `current` back cannot be written for a while.
+    // For a while `current` cannot be written back.
     fs::create_dir(data.join("current.new")).unwrap();
     let outcome = shared.guarded(Writer::Flush, || {
         let mut table = shared.tree().ingestion().unwrap();
@@ -273,7 +275,7 @@ fn no_manifest_is_written_over_one_that_the_disk_may_have() {
     assert!(error.to_string().contains("the first"), "{error}");
     let (version, _) = manifest::current(&data).unwrap();
     assert_eq!(fs::read(data.join(format!("v{version}"))).unwrap(), b"newer");
-    // Its tables may be in the newer manifest.
+    // The newer manifest may list its tables.
     assert_eq!(fs::read_dir(data.join("tables")).unwrap().count(), 2);
 
     fs::remove_dir(data.join("current.new")).unwrap();
@@ -286,8 +288,8 @@ fn no_manifest_is_written_over_one_that_the_disk_may_have() {
     assert_eq!(rows(&open(folder.path()).view().unwrap()), [("a".into(), "3".into())]);
 }
 
-/// Rows are merged; meanwhile a flush leaves a newer manifest. The merge must not write its own over that. And a
-/// store that closes does not wait for it.
+/// During a compaction a flush leaves a newer manifest. The compaction must not overwrite it. A closing store does
+/// not wait for the compaction.
 #[test]
 fn a_merge_waits_until_the_disk_is_brought_back() {
     let folder = tempfile::tempdir().unwrap();
@@ -316,7 +318,8 @@ fn a_merge_waits_until_the_disk_is_brought_back() {
     assert!(!next.exists());
 }
 
-/// A merge fails whose numbers surround those of tables that were flushed, and merged away, meanwhile.
+/// A compaction fails. Between its table numbers are those of tables that were flushed and compacted away
+/// meanwhile.
 #[test]
 fn a_failure_deletes_no_table_that_a_view_has() {
     let folder = tempfile::tempdir().unwrap();
@@ -336,7 +339,7 @@ fn a_failure_deletes_no_table_that_a_view_has() {
     assert_eq!(rows(&held.unwrap()), [("a".into(), "1".into())]);
 }
 
-/// `lsm-tree` takes no table into a merge that one which panicked had: what waits for room would wait for ever.
+/// After a panic `lsm-tree` never compacts the affected tables again, so a flush would wait for room for ever.
 #[test]
 fn a_panic_ends_writing_until_the_folder_is_opened_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -367,7 +370,7 @@ fn an_opening_removes_what_a_kill_left_of_a_manifest() {
     assert!(!left.iter().any(|file| file.exists()));
 }
 
-/// Each byte of each file, in a folder with tables of two levels.
+/// Changes each byte of each file, in a folder with tables on two levels.
 #[test]
 fn a_byte_that_changed_is_refused_or_does_no_harm() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Snapshots of the store against copies of a map.
+//! Compares snapshots of the store with copies of a map.
 
 use std::sync::atomic::Ordering;
 
@@ -56,7 +56,7 @@ fn batch(version: i64, seed: &mut u64, model: &mut Model) -> Batch {
 fn snapshots_never_change() {
     let folder = tempfile::tempdir().unwrap();
     for seed in 0..6u64 {
-        // Half of them with clears that go the long way round.
+        // Half of them make nearly every clear pending.
         let bulk = if seed % 2 == 0 { BULK } else { 4 };
         let path = folder.path().join(seed.to_string());
         let store = SledStore::open_with_bulk(&path, 8 << 20, Durability::OperatingSystem, bulk).unwrap();
@@ -83,7 +83,7 @@ fn snapshots_never_change() {
     }
 }
 
-/// A reader on another thread holds a snapshot while batches go by.
+/// A reader on another thread holds a snapshot while batches are applied.
 #[test]
 fn snapshots_hold_while_batches_are_applied() {
     let folder = tempfile::tempdir().unwrap();
@@ -112,14 +112,14 @@ fn snapshots_hold_while_batches_are_applied() {
     });
 }
 
-/// A store of 40 rows, all cleared in one stretch that is not purged yet.
+/// A store of 40 rows, all cleared by one pending clear and not purged yet.
 fn cleared(folder: &Path) -> SledStore {
     cleared_with(folder, Durability::OperatingSystem)
 }
 
 fn cleared_with(folder: &Path, durability: Durability) -> SledStore {
     let store = SledStore::open_with_bulk(folder, 8 << 20, durability, 16).unwrap();
-    // The steps are the test's.
+    // The test takes the steps.
     store.purger.stop();
     let row = |at: usize| (Bytes::from(format!("m{at:02}")), Bytes::from("old"));
     store.apply(Batch::of_rows(1, (0..40).map(row))).unwrap();
@@ -142,7 +142,7 @@ fn clear_all(version: i64) -> Batch {
 fn commits_go_on_while_rows_are_removed() {
     let folder = tempfile::tempdir().unwrap();
     let store = cleared(folder.path());
-    // On this very thread: if it had to wait, it would for ever.
+    // On this thread: if it had to wait, it would wait for ever.
     let step = store.shared.purge(store.shared.choose().ok().unwrap(), |gone| {
         store.apply(set("a", 3 + gone as i64)).unwrap();
         {
@@ -181,7 +181,7 @@ fn a_choice_that_commits_have_overtaken_is_dropped() {
     store.apply(set("m05", 3)).unwrap();
     assert_eq!(store.shared.purge(chosen, |_| panic!("it is no longer all pending")), Step::Removed);
 
-    // Pending once more, by a clear that a snapshot does not see yet.
+    // Pending again, by a clear that a snapshot does not see yet.
     let chosen = store.shared.choose().ok().unwrap();
     let row = |at: usize| (Bytes::from(format!("m{at:02}")), Bytes::from("newer"));
     store.apply(Batch::of_rows(4, (0..40).map(row))).unwrap();
@@ -199,7 +199,7 @@ fn a_choice_that_commits_have_overtaken_is_dropped() {
 const FOLDER: &str = "COUCH_LAYER_PURGE_FOLDER";
 const GONE: &str = "COUCH_LAYER_PURGE_GONE";
 
-/// The process of the test below; does nothing in any other.
+/// The process of the test below. Does nothing in any other process.
 #[test]
 fn a_purge_that_is_cut_off() {
     let (Some(folder), Ok(stop)) = (std::env::var_os(FOLDER), std::env::var(GONE)) else { return };
@@ -208,7 +208,7 @@ fn a_purge_that_is_cut_off() {
     let stop: usize = stop.parse().unwrap();
     store.shared.purge(store.shared.choose().ok().unwrap(), |gone| {
         if gone == stop {
-            // What is gone so far reaches the disk, and the record of it never does.
+            // The removed rows reach the disk, and their record does not.
             store.sync().unwrap();
             std::process::abort();
         }
@@ -222,7 +222,7 @@ fn a_process_that_ends_amid_a_purge_leaves_the_clear_whole() {
         let output = std::process::Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "store::tests::a_purge_that_is_cut_off", "--test-threads=1"])
             .env(FOLDER, folder.path())
-            // Where a core of it, if this user wants any, goes with the test.
+            // A core dump, if this user has them enabled, is deleted with the test's folder.
             .current_dir(folder.path())
             .env(GONE, stop.to_string())
             .output()

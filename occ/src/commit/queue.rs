@@ -123,7 +123,7 @@ impl<S: Store> Core<S> {
             yield_now().await;
             std::mem::forget(guard);
         }
-        // Whoever was answered meanwhile leaves later requests to their own committers.
+        // A committer that was answered meanwhile leaves later requests to their own committers.
         if ticket.outcome.peek().is_none() {
             self.lead();
         }

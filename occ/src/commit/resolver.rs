@@ -1,4 +1,4 @@
-//! The resolver: when keys were written last, and whether a transaction read something that changed since.
+//! The resolver: when each key was last written, and whether a transaction has read something that changed since.
 //!
 //! Single keys have their version in a sorted map. Cleared ranges, which cover keys that may not exist, are
 //! disjoint intervals in another one:
@@ -9,10 +9,10 @@
 //!   a read of [d, e) at version 8 conflicts: the range was cleared at 9
 //! ```
 //!
-//! A check of one key is a look-up in each map. A check of a range steps over the keys in it that were written
-//! within the window of read versions, until one is too new.
+//! Checking one key is a look-up in each map. Checking a range steps over its keys that were written within the
+//! window of read versions, until one is too new.
 //!
-//! A history of all writes, oldest first, tells what has left the window.
+//! A history of all writes, oldest first, shows which have left the window.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -27,7 +27,7 @@ use crate::KeyRange;
 pub(crate) struct Resolver {
     /// The version at which each key was written last.
     keys: BTreeMap<Arc<[u8]>, i64>,
-    /// By its begin, the end of each cleared range and the version at which it was cleared. Disjoint.
+    /// Cleared ranges by their begin: the end, and the version at which the range was cleared. Disjoint.
     ranges: BTreeMap<Bytes, (Bytes, i64)>,
     /// The newest version in both maps.
     newest: i64,

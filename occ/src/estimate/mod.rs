@@ -11,9 +11,9 @@ use crate::store::View;
 use crate::sync::{Mutex, lock};
 use crate::transaction::overlay::Overlay;
 
-/// Number of rows that are counted before the sample is asked. Every answer with a `pending` or an `offset` pays for
-/// them: a walk takes about 250 instructions a row in memory, and over 1,000 on disk. The sample misses by about one
-/// row in 128 KiB, so that an estimate right above this number is coarse.
+/// Number of rows that are counted before the sample is used. Every answer with a `pending` or an `offset` pays
+/// for them: counting takes about 250 instructions a row in memory, and over 1,000 on disk. The error of the
+/// sample is about one row in 128 KiB, so an estimate right above this number is coarse.
 const MOST_COUNTED: usize = 1_000;
 
 /// Bytes of keys and values between two keys, roughly.

@@ -162,7 +162,7 @@ fn sample_key(key: &[u8]) -> Bytes {
     [PREFIX, b"/", key].concat().into()
 }
 
-/// A hash of a key, which decides from what size on its row is sampled. Never to be changed: stores rely on it.
+/// A hash of a key, which decides from what size on its row is sampled. Must never change: stores rely on it.
 fn hash(key: &[u8]) -> u32 {
     (XxHash64::oneshot(0, key) >> 32) as u32
 }

@@ -14,8 +14,8 @@ pub(crate) fn fill(text: &[u8], stamp: &Versionstamp) -> Bytes {
     filled.into()
 }
 
-/// Where the stamp goes in `text`: its last four bytes, little-endian, say so. `None` if the stamp would not
-/// end before those four bytes.
+/// The offset of the stamp in `text`: its last four bytes, little-endian. `None` if the stamp would not end before
+/// those four bytes.
 fn stamp_offset(text: &[u8]) -> Option<usize> {
     let body = text.len().checked_sub(4)?;
     let offset = i32::from_le_bytes(text[body..].try_into().ok()?);
@@ -23,7 +23,7 @@ fn stamp_offset(text: &[u8]) -> Option<usize> {
     (offset.checked_add(Versionstamp::LEN)? <= body).then_some(offset)
 }
 
-/// Fails with 2000 unless `text` has room for a stamp where it says.
+/// Fails with 2000 unless `text` has room for a stamp at its offset.
 pub(crate) fn check_offset(text: &[u8]) -> Result<()> {
     stamp_offset(text).map(|_| ()).ok_or_else(|| {
         Error::new(error::CLIENT_INVALID_OPERATION)

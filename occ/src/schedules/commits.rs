@@ -1,4 +1,4 @@
-//! Concurrent committers: one serial order, passing the lead, dropped and cancelled commits, the close.
+//! Concurrent committers: one serial order, handing over the lead, dropped and cancelled commits, and the close.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -60,7 +60,7 @@ fn a_crowd_is_carried_by_the_committer_thread() {
     assert!(carried > 0 && shared > 0);
 }
 
-/// A commit is begun and its future dropped. The others, behind it and in its batch, are not stranded.
+/// A commit is started and its future dropped. The commits behind it and in its batch still get their answers.
 #[test]
 fn a_dropped_commit_strands_nobody() {
     explore(&[], || {

@@ -9,7 +9,7 @@ fn key(number: u64) -> Bytes {
     Bytes::copy_from_slice(&number.to_be_bytes()[6..])
 }
 
-/// Against one version for each of 4,096 keys.
+/// Compares with a map from each of 4,096 keys to its version.
 #[test]
 fn agrees_with_a_version_for_each_key() {
     const KEYS: u64 = 4096;
@@ -52,10 +52,10 @@ fn agrees_with_a_version_for_each_key() {
     }
 }
 
-/// The same for keys that follow each other without a key between them, and for such that only seem to.
+/// The same for keys that follow each other without a key between them, and for keys that only seem to.
 #[test]
 fn agrees_about_keys_next_to_each_other() {
-    // All of two letters, up to a length; those that are two letters shorter bound ranges.
+    // All keys of two letters up to a length. Keys shorter by two letters bound the ranges.
     let mut keys: Vec<Vec<u8>> = vec![Vec::new()];
     for at in 0..63 {
         keys.extend([0, 1].map(|letter| [&keys[at][..], &[letter]].concat()));

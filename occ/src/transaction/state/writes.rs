@@ -26,7 +26,7 @@ impl<S: Store> State<S> {
         Ok(())
     }
 
-    /// Whether the next write adds a conflict range. Uses the option up that says no.
+    /// Whether the next write adds a conflict range. Consumes the option that switches it off.
     fn adds_conflict(&mut self) -> bool {
         !std::mem::take(&mut self.options.next_write_no_conflict)
     }
