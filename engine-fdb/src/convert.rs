@@ -1,4 +1,4 @@
-//! Between the words of the trait and those of the crate.
+//! Conversions between the types of the trait and those of the `foundationdb` crate.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use foundationdb::options::{
 use foundationdb::{FdbError, KeySelector as NativeSelector, RangeOption};
 use kv_api::{ConflictRange, Direction, Error, KeySelector, MutationType, RangeRequest, TransactionOption};
 
-/// The client's code; with the client's own words where the code has no name here.
+/// The client's error code, with the client's text where `kv_api` has no name for the code.
 pub(crate) fn kv_error(error: FdbError) -> Error {
     let converted = Error::new(error.code());
     if converted.name() == "unknown_error" { converted.with_context(error.message()) } else { converted }
@@ -18,8 +18,7 @@ pub(crate) fn selector(selector: &KeySelector) -> NativeSelector<'_> {
     NativeSelector::new(selector.key.as_ref().into(), selector.or_equal, selector.offset)
 }
 
-/// With a row limit or a byte target the batch is exactly that; without either, what the client takes
-/// for a large batch (80 KB).
+/// A row limit or a target size applies as given. Without either, the client chooses its large batch (80 KB).
 pub(crate) fn range(request: &RangeRequest) -> RangeOption<'_> {
     let bounded = request.limit > 0 || request.target_bytes > 0;
     RangeOption {
@@ -60,15 +59,15 @@ pub(crate) fn conflict_range(side: ConflictRange) -> ConflictRangeType {
     }
 }
 
-/// The client counts times in milliseconds of 32 bits.
+/// The client takes 32-bit milliseconds.
 pub(crate) fn milliseconds(duration: Duration) -> i32 {
     i32::try_from(duration.as_millis()).unwrap_or(i32::MAX)
 }
 
-/// `None` for an option that this engine does not know yet.
+/// `None` for an option that this engine does not know.
 pub(crate) fn option(option: TransactionOption) -> Option<Native> {
     Some(match option {
-        // Zero switches the client's timeout off; the shortest that is not zero is one millisecond.
+        // Zero switches the client's timeout off, so a shorter positive one becomes one millisecond.
         TransactionOption::Timeout(after) if after.is_zero() => Native::Timeout(0),
         TransactionOption::Timeout(after) => Native::Timeout(milliseconds(after).max(1)),
         TransactionOption::RetryLimit(None) => Native::RetryLimit(-1),

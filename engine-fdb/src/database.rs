@@ -1,4 +1,4 @@
-//! Opening a cluster.
+//! Opens a cluster.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -13,16 +13,15 @@ use crate::convert;
 use crate::network::start_network;
 use crate::transaction::FdbTransaction;
 
-/// How a cluster is opened.
+/// Options of a cluster's connection.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
     /// The cluster file; `None` for the one in `FDB_CLUSTER_FILE`, or the client's default.
     pub cluster_file: Option<PathBuf>,
-    /// How long to wait for a first answer of the cluster; zero does not ask for one.
+    /// How long to wait for the cluster's first answer; zero does not wait.
     pub first_answer: Duration,
-    /// After how long a transaction fails with 1031 that sets no timeout of its own, counted from its
-    /// beginning over all its retries. `None`, the client's default, waits for as long as the cluster
-    /// is away.
+    /// Timeout of transactions that set none, from their begin over all retries: they then fail with 1031. `None`,
+    /// the client's default, waits for as long as the cluster is unreachable.
     pub transaction_timeout: Option<Duration>,
 }
 
@@ -51,9 +50,8 @@ impl FdbDatabase {
     ///
     /// # Errors
     ///
-    /// 1515 when the cluster file is not there, 1513 when it cannot be read, 2104 when it names no
-    /// cluster, 1031 when no answer came in time: each with a sentence that says what was tried and how
-    /// to check it.
+    /// 1515 when the cluster file does not exist, 1513 when it cannot be read, 2104 when it names no cluster, 1031
+    /// when no answer came in time. Each error says what was tried and how to check it.
     pub async fn open_with(options: OpenOptions) -> Result<Self> {
         let path = options.cluster_file.unwrap_or_else(default_cluster_file);
         check_cluster_file(&path)?;
@@ -74,12 +72,12 @@ impl FdbDatabase {
         Ok(database)
     }
 
-    /// The cluster file this database was opened by.
+    /// The cluster file in use.
     pub fn cluster_file(&self) -> &Path {
         &self.cluster_file
     }
 
-    /// The crate's own database, for what the trait does not carry.
+    /// The crate's own database, for operations outside the trait.
     pub fn native(&self) -> &Native {
         &self.native
     }
@@ -94,14 +92,14 @@ impl FdbDatabase {
                 within.as_secs_f32(),
                 path = self.cluster_file.display(),
             )),
-            // The client reads the file when it is first needed.
+            // The client reads the file only when it first needs it.
             code => refused(code, &self.cluster_file),
         })
     }
 }
 
-/// Where the client looks when it is told nothing (`administration.rst`, "Specifying the cluster
-/// file"): the environment, then the working directory, then the system's own place.
+/// The client's default cluster file (`administration.rst`, "Specifying the cluster file"): from the environment,
+/// then the working directory, then the system's default path.
 fn default_cluster_file() -> PathBuf {
     if let Some(path) = std::env::var_os("FDB_CLUSTER_FILE").filter(|path| !path.is_empty()) {
         return path.into();
@@ -110,7 +108,7 @@ fn default_cluster_file() -> PathBuf {
     if here.exists() { here } else { foundationdb::default_config_path().into() }
 }
 
-/// Why the client does not take a cluster file.
+/// The error for a cluster file that the client refuses.
 fn refused(code: i32, path: &Path) -> Error {
     let path = path.display();
     let sentence = match code {
@@ -126,7 +124,7 @@ fn refused(code: i32, path: &Path) -> Error {
 }
 
 fn check_cluster_file(path: &Path) -> Result<()> {
-    // Read, not only opened: a folder can be opened.
+    // Reads it: opening alone would succeed for a folder.
     match std::fs::read(path) {
         Ok(_) => Ok(()),
         Err(failure) if failure.kind() == std::io::ErrorKind::NotFound => Err(Error::new(error::NO_CLUSTER_FILE_FOUND)

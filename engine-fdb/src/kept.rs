@@ -1,9 +1,9 @@
-//! What a transaction keeps over its retries, for the one case in which the crate loses it.
+//! Keeps a transaction's persistent options over retries, where the crate loses them.
 //!
-//! The client's `on_error` keeps the timeout, the retry limit, the longest pause and the count of
-//! retries (`fdb.options`, `persistent`). The crate has no `on_error` for a transaction that has been
-//! committed, nor for one whose commit failed with another error than the one that is now given: there
-//! is only a reset, which forgets them. After such a reset they are set again, less what was used up.
+//! The client's `on_error` keeps the timeout, the retry limit, the longest pause and the count of retries
+//! (`fdb.options`, `persistent`). But the crate has no `on_error` for a committed transaction, nor for one whose
+//! commit failed with another error than the given one. It has only a reset, which forgets the options. After such
+//! a reset they are set again, reduced by what was used up.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use kv_api::TransactionOption;
 
 use crate::convert::milliseconds;
 
-/// What persists, since the transaction began or was reset.
+/// Persistent options since the begin or the last reset.
 #[derive(Debug)]
 pub(crate) struct Kept {
     begun: Instant,
@@ -28,7 +28,7 @@ impl Kept {
         Kept { begun: Instant::now(), retries: 0, timeout: Duration::ZERO, retry_limit: None, max_retry_delay: None }
     }
 
-    /// Remembers an option that was set, if it is one that persists.
+    /// Records an option, if it is persistent.
     pub(crate) fn note(&mut self, option: TransactionOption) {
         match option {
             TransactionOption::Timeout(after) => self.timeout = after,
@@ -43,7 +43,7 @@ impl Kept {
         self.retries = self.retries.saturating_add(1);
     }
 
-    /// Sets on a transaction that was reset what it had before.
+    /// Sets the recorded options on a transaction that was reset.
     pub(crate) fn restore(&self, native: &Transaction) {
         let mut options = Vec::new();
         if !self.timeout.is_zero() {
@@ -58,7 +58,7 @@ impl Kept {
             options.push(Native::MaxRetryDelay(milliseconds(delay)));
         }
         for option in options {
-            // The client took the same before.
+            // The client has accepted the same option before.
             let _ = native.set_option(option);
         }
     }

@@ -1,8 +1,8 @@
 //! A FoundationDB cluster as a [`kv_api::Database`]: a thin, complete mapping onto the
 //! [`foundationdb`] crate.
 //!
-//! Nothing is emulated that FoundationDB does: every call goes to the native client (`libfdb_c`,
-//! release 7.3), errors come back with its codes, and its `on_error` decides on retries.
+//! Nothing is emulated: every call goes to the native client (`libfdb_c`, release 7.3), errors keep the client's
+//! codes, and its `on_error` decides on retries.
 //!
 //! ```no_run
 //! use engine_fdb::FdbDatabase;
@@ -29,5 +29,5 @@ pub use database::{FdbDatabase, OpenOptions};
 pub use network::stop_network;
 pub use transaction::FdbTransaction;
 
-/// The crate this one maps onto, for what the trait does not carry.
+/// The crate below, for operations outside the trait.
 pub use foundationdb;

@@ -1,8 +1,7 @@
-//! The client's network thread: started once for a process, stopped before it ends.
+//! The client's network thread: started once in a process, and stopped before the process ends.
 //!
-//! `libfdb_c` allows one start for the life of a process (`api-c.rst`, "Network"); a stop is therefore
-//! final. It must come before `main` returns: once a process runs its exit handlers, objects of the
-//! client that its thread uses are gone, in an order that no handler can be sure to be ahead of.
+//! `libfdb_c` allows one start in a process (`api-c.rst`, "Network"), so a stop is final. The stop must come
+//! before `main` returns: exit handlers destroy objects that the thread uses, in an unknown order.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -14,7 +13,7 @@ use crate::convert::kv_error;
 enum Network {
     NotStarted,
     Running(#[allow(dead_code, reason = "its drop stops the thread")] NetworkAutoStop),
-    /// Stopped, or it never started and cannot be tried again: the client selects its version once.
+    /// Stopped, or failed to start. It cannot be tried again: the client selects its version once.
     Ended(Error),
 }
 
@@ -24,8 +23,7 @@ static NETWORK: Mutex<Network> = Mutex::new(Network::NotStarted);
 ///
 /// # Errors
 ///
-/// 1043 after [`stop_network`]; what the client said when it could not start (2203: the installed
-/// `libfdb_c` is older than 7.3).
+/// 1043 after [`stop_network`]; otherwise the client's error (2203: the installed `libfdb_c` is older than 7.3).
 #[allow(unsafe_code, reason = "the client's network must be stopped before exit; see the use")]
 pub(crate) fn start_network() -> Result<(), Error> {
     let mut network = NETWORK.lock().unwrap_or_else(PoisonError::into_inner);
@@ -35,8 +33,8 @@ pub(crate) fn start_network() -> Result<(), Error> {
         Network::NotStarted => {}
     }
     let booted = FdbApiBuilder::default().build().and_then(|builder| {
-        // SAFETY: the handle lives in `NETWORK` until `stop_network` drops it, which whoever opens a
-        // database is told to call; a process that is killed or aborts needs no stop.
+        // SAFETY: the handle lives in `NETWORK` until `stop_network` drops it. The documentation of opening a
+        // database asks for that call. A process that is killed or aborts needs no stop.
         unsafe { builder.boot() }
     });
     match booted {
@@ -52,11 +50,11 @@ pub(crate) fn start_network() -> Result<(), Error> {
     }
 }
 
-/// Stops the client's network thread and waits for its end. What is under way fails; no database can
-/// be opened any more by this process.
+/// Stops the client's network thread and waits for its end. Operations in progress fail, and this process can open
+/// no database any more.
 ///
-/// To be called before `main` returns, also after an error: a process that exits while the thread runs
-/// may crash on its way out. Does nothing where no database was opened.
+/// Call it before `main` returns, also after an error: a process that exits while the thread runs may crash. Does
+/// nothing if no database was opened.
 pub fn stop_network() {
     let mut network = NETWORK.lock().unwrap_or_else(PoisonError::into_inner);
     let stopped = Error::new(error::SHUTDOWN_IN_PROGRESS).with_context("the FoundationDB client was stopped");

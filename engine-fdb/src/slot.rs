@@ -1,8 +1,8 @@
-//! Where the native transaction is while several handles share it.
+//! The state of the native transaction that several handles share.
 //!
-//! The crate's `commit`, `cancel` and `on_error` take the transaction and give back another type, so
-//! that misuse does not compile. Behind shared handles the same is told at run time, in FoundationDB's
-//! own codes: 2017 while a commit is under way and after it, 1025 after a cancel.
+//! The crate's `commit`, `cancel` and `on_error` consume the transaction and return another type, so that misuse
+//! does not compile. Shared handles detect misuse at run time, with FoundationDB's codes: 2017 during and after a
+//! commit, 1025 after a cancel.
 //!
 //! ```text
 //!              commit            done
@@ -18,7 +18,7 @@ use kv_api::{Error, error};
 pub(crate) enum Slot {
     /// In use.
     Live(Transaction),
-    /// In the hands of a commit or of `on_error`; or lost with the future of one that was dropped.
+    /// Taken by a commit or by `on_error`; or lost, because their future was dropped.
     Away,
     /// Committed.
     Committed(TransactionCommitted),
@@ -38,7 +38,7 @@ impl Slot {
         }
     }
 
-    /// Takes what is there, leaving [`Slot::Away`].
+    /// Takes the state, and leaves [`Slot::Away`].
     pub(crate) fn take(&mut self) -> Slot {
         std::mem::replace(self, Slot::Away)
     }

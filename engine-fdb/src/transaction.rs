@@ -17,10 +17,9 @@ use crate::kept::Kept;
 use crate::slot::Slot;
 
 /// A transaction on a FoundationDB cluster.
-///
-/// Dropping the future of a commit abandons the commit, whose outcome is then unknown; the
-/// transaction answers 2017 until it is reset. A commit that is under way is not stopped by
-/// [`cancel`](Transaction::cancel): drop its future instead.
+/// Dropping the future of a commit abandons the commit, whose outcome is then unknown. The transaction fails with
+/// 2017 until it is reset. [`cancel`](Transaction::cancel) does not stop a commit in progress: drop its future
+/// instead.
 #[derive(Clone)]
 pub struct FdbTransaction {
     shared: Arc<Shared>,
@@ -33,7 +32,7 @@ struct Shared {
 
 struct State {
     slot: Slot,
-    /// The first mistake that the native client answers at once and the trait keeps for later.
+    /// The first error that the native client returns at once and the trait reports later.
     deferred: Option<Error>,
     kept: Kept,
 }
@@ -45,11 +44,11 @@ impl FdbTransaction {
         Ok(FdbTransaction { shared: Arc::new(Shared { database, state }) })
     }
 
-    /// Lends the crate's own transaction, for what the trait does not carry.
+    /// Gives access to the crate's transaction, for operations outside the trait.
     ///
     /// # Errors
     ///
-    /// 2017 while it is committing and after, 1025 when it was cancelled.
+    /// 2017 during and after a commit, 1025 after a cancel.
     pub fn native<T>(&self, use_it: impl FnOnce(&NativeTransaction) -> T) -> Result<T> {
         self.state().slot.live().map(use_it)
     }
@@ -58,7 +57,7 @@ impl FdbTransaction {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Issues a read now; [`answer`] waits for it.
+    /// Issues a read now. [`answer`] waits for it.
     fn issue<F>(&self, read: impl FnOnce(&NativeTransaction) -> F) -> Result<F> {
         let state = self.state();
         match &state.deferred {
@@ -67,7 +66,7 @@ impl FdbTransaction {
         }
     }
 
-    /// Makes a write now; one that comes too late or too early is kept for the next read or commit.
+    /// Makes a write now. Its error is kept for the next read or commit.
     fn write(&self, write: impl FnOnce(&NativeTransaction) -> FdbResult<()>) {
         let mut state = self.state();
         let outcome = state.slot.live().and_then(|native| write(native).map_err(kv_error));
@@ -81,7 +80,7 @@ impl FdbTransaction {
     }
 }
 
-/// Waits for a read that was issued; what was wrong by then comes as its answer.
+/// Waits for an issued read. An error of the call becomes the answer.
 async fn answer<F, A, B>(issued: Result<F>, convert: impl FnOnce(A) -> Result<B>) -> Result<B>
 where
     F: Future<Output = FdbResult<A>>,
@@ -89,7 +88,7 @@ where
     convert(issued?.await.map_err(kv_error)?)
 }
 
-/// The client counts lengths in 32 bits, and the crate panics over that; every limit is far below.
+/// The client counts lengths in 32 bits, and the crate panics above that. Every limit is far below.
 const LONGEST: usize = i32::MAX as usize;
 
 impl Transaction for FdbTransaction {
@@ -270,8 +269,8 @@ impl Transaction for FdbTransaction {
         };
         let decided = match state.slot.take() {
             Slot::Live(native) => Ok(Either::Left(native.on_error(code))),
-            // A failed commit knows its own error, which the caller gives back, as a runner does. One that
-            // timed out stays so, whatever is given.
+            // A failed commit has its own error, which the caller passes back, as a runner does. After a timeout
+            // it stays timed out, whatever error is passed.
             Slot::Failed(failed) if [error.code(), error::TRANSACTION_TIMED_OUT].contains(&failed.code()) => {
                 Ok(Either::Right(failed.on_error()))
             }
@@ -295,11 +294,11 @@ impl Transaction for FdbTransaction {
                     Ok(())
                 }
                 Err(given_back) => {
-                    // The crate has dropped the transaction; what is left of it is that it is cancelled.
+                    // The crate has dropped the transaction. A new one stands for the cancelled one.
                     if let Ok(native) = this.shared.database.create_trx() {
                         this.state().slot = Slot::Cancelled(native.cancel());
                     }
-                    // The same error with the engine's context, where the client gives it back.
+                    // The same error with the engine's context, if the client returned the same code.
                     Err(if given_back.code() == error.code() { error } else { kv_error(given_back) })
                 }
             }

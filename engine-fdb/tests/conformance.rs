@@ -1,8 +1,7 @@
-//! The suite on a cluster: the engine, every wrapper around it, and beside the engine in memory. (The
-//! tapes, which speak of a whole keyspace, have a server of their own: `tape.rs`.)
+//! The conformance suite on a cluster: the engine, every wrapper around it, and the engine beside the one in
+//! memory. (The tapes need a whole keyspace, and so a server of their own: `tape.rs`.)
 //!
-//! Time is the cluster's own: the scenarios about the window of five seconds wait for it to pass. Most
-//! of a test is waiting, so run many at a time:
+//! Time is real: scenarios about the window of five seconds wait. A test mostly waits, so run many at a time:
 //!
 //! ```text
 //! FDB_CLUSTER_FILE=/etc/foundationdb/fdb.cluster cargo test -p engine-fdb -- --test-threads=16
@@ -37,8 +36,8 @@ mod chaos_at_rate_zero {
     conformance::suite!(super::Calm(super::FdbHarness));
 }
 
-/// The cluster and the engine in memory as one. Both under the same prefix, so that each has only the
-/// keys of the scenario and the same limits; on both time is the machine's.
+/// The cluster and the engine in memory as one. Both use the same prefix, so each has only the scenario's keys and
+/// the same limits. Both use real time.
 #[derive(Clone, Copy)]
 struct BesideMemory;
 

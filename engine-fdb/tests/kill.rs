@@ -1,8 +1,8 @@
-//! SIGKILL of the server under writers, and its restart, again and again: no acknowledged write is
-//! lost, no document stands in `_changes` twice, and feeds go on by themselves.
+//! Repeated SIGKILL and restart of the server under concurrent writers: no acknowledged write is lost, no document
+//! is in `_changes` twice, and feeds continue by themselves.
 //!
-//! On a server of the test's own. Nothing here waits for a client to notice anything: writers and
-//! feeds run on through the kills.
+//! Uses a server of its own. Nothing here waits for a client to notice a kill: writers and feeds continue through
+//! it.
 
 #[path = "support/server.rs"]
 mod server;
@@ -24,7 +24,7 @@ const KILLS: usize = 4;
 const WRITERS: usize = 16;
 const FEEDS: usize = 3;
 
-/// What was acknowledged: the document's revision. What was not answered well, if anything.
+/// Acknowledged documents with their revisions, and the documents with an unknown outcome.
 #[derive(Default)]
 struct Log {
     acknowledged: HashMap<String, RevId>,
@@ -35,7 +35,7 @@ fn body(n: usize) -> JsonText {
     JsonText::parse(format!(r#"{{"n":{n},"text":"some words"}}"#).as_bytes()).expect("JSON")
 }
 
-/// Writes new documents and edits of its own ones until it is told to stop.
+/// Writes new documents and edits its own ones until it is told to stop.
 async fn write(documents: Documents, writer: usize, stop: Arc<AtomicBool>, log: Arc<Mutex<Log>>) {
     let mut own: Vec<(String, RevId)> = Vec::new();
     let mut n = 0;
@@ -54,7 +54,7 @@ async fn write(documents: Documents, writer: usize, stop: Arc<AtomicBool>, log: 
                 log.lock().unwrap().acknowledged.insert(id.clone(), rev.clone());
                 own.push((id, rev));
             }
-            // A layer that does not know says so; a conflict with oneself would be a lost answer.
+            // The layer must report an unknown result. A conflict with oneself would be a lost answer.
             Err(error) if error.kv_error().is_some() => {
                 println!("in doubt: {id}: {error}");
                 log.lock().unwrap().in_doubt.insert(id);
@@ -64,7 +64,7 @@ async fn write(documents: Documents, writer: usize, stop: Arc<AtomicBool>, log: 
     }
 }
 
-/// Follows the feed until it has read up to `end`, once that is known; gives what it read.
+/// Follows the feed up to `end`, once that is known. Returns its rows.
 async fn follow(documents: Documents, end: tokio::sync::watch::Receiver<Option<Seq>>) -> Vec<Change> {
     let mut rows = Vec::new();
     let mut since = Seq::ZERO;
@@ -124,7 +124,7 @@ async fn run(mut server: LocalServer) {
 
     let acknowledged = || log.lock().unwrap().acknowledged.len();
     for kill in 0..KILLS {
-        // Until something was written since the last kill, so that each meets commits under way.
+        // Waits for a write since the last kill, so that each kill meets commits in progress.
         let before = acknowledged();
         while acknowledged() < before + 100 {
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -1,5 +1,5 @@
-//! What FoundationDB's users expect of a layer: no hot key, watches by the database and not by the
-//! client, transactions far from the limits.
+//! What FoundationDB's users expect of a layer: no hot key, a number of watches that grows with databases and not
+//! with clients, and transactions far below the limits.
 
 mod support;
 
@@ -34,8 +34,8 @@ fn writers_of_different_documents_never_conflict() {
     };
     let subspace = Subspace::new(&database);
     block_on(async {
-        // A transaction that was refused commits again: as many commits as writes means no conflict. Sweeps of uploads
-        // that nobody named, one for each thousand writes, write nothing here.
+        // A refused transaction commits again, so equal numbers of commits and writes mean no conflict. Sweeps of
+        // abandoned uploads, one for each thousand writes, write nothing here.
         let counted = Counted::new(database.clone());
         let documents = layer(counted.clone(), &subspace).await;
         let documents = documents.create_database("db", CreateOptions::default()).await.unwrap();
@@ -65,7 +65,7 @@ fn writers_of_different_documents_never_conflict() {
 fn any_number_of_waiting_feeds_take_one_watch_for_each_database() {
     const DATABASES: usize = 3;
     const WAITERS: usize = 1_000;
-    // A handle of its own, which has as many watches as there are databases and not one more.
+    // A handle of its own, which allows exactly as many watches as there are databases.
     let database = match cluster() {
         Ok(database) => own_handle(&database),
         Err(missing) => return missing.skip("watches on a cluster"),
@@ -86,7 +86,7 @@ fn any_number_of_waiting_feeds_take_one_watch_for_each_database() {
                 }
                 databases.push(documents);
             }
-            // Long enough for every one of them to have met a 1032, had there been one.
+            // Long enough for each waiter to fail with 1032, if there were too many watches.
             tokio::time::sleep(Duration::from_millis(500)).await;
             assert!(waiters.iter().all(|waiter| !waiter.is_finished()), "nothing has changed");
             for documents in &databases {

@@ -1,4 +1,4 @@
-//! The way out: what the trait does not carry is done on the crate's own objects, beside the rest.
+//! Operations outside the trait, made on the crate's own objects in the same transaction.
 
 mod support;
 
@@ -20,7 +20,7 @@ fn the_native_transaction_is_lent_and_is_the_same() {
         let tx = database.begin()?;
         tx.set(&key, b"ours");
         let (own, addresses) = tx.native(|native| {
-            // What the trait has no word for.
+            // Not part of the trait.
             native.set_option(NativeOption::Tag("couch-layer".into())).map_err(|error| Error::new(error.code()))?;
             Ok::<_, Error>((native.get(&key, false), native.get_addresses_for_key(&key)))
         })??;
@@ -42,7 +42,7 @@ fn the_native_transaction_is_lent_and_is_the_same() {
 
 #[test]
 fn the_native_database_takes_the_options_of_the_database() {
-    // A handle of its own: options are the handle's, not the cluster's.
+    // A handle of its own: options belong to the handle, not to the cluster.
     let database = match cluster() {
         Ok(database) => own_handle(&database),
         Err(missing) => return missing.skip("the native database"),

@@ -1,5 +1,5 @@
-//! The network thread: one for a process, and stopped for good. A program of its own, since there is no
-//! second start.
+//! The network thread: one in a process, and stopped for good. A test program of its own, since it cannot be
+//! started again.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn the_network_starts_once_and_stops_for_good() {
         let threads: Vec<_> = (0..8).map(|_| scope.spawn(open)).collect();
         threads.into_iter().map(|thread| thread.join().unwrap().unwrap()).collect()
     });
-    // A read that nobody will answer any more: it must not keep the thread from ending.
+    // A read that is never answered. It must not keep the thread from ending.
     let transaction = handles[0].begin().unwrap();
     let _under_way = transaction.get(b"key", Read::Serializable);
     stop_network();

@@ -1,13 +1,13 @@
-//! Recording tapes on a cluster, for `conformance/tapes`: no test, and run by hand.
+//! Records tapes on a cluster for `conformance/tapes`. No test; run it by hand.
 //!
 //! ```text
 //! FDB_CLUSTER_FILE=/etc/foundationdb/fdb.cluster RECORD_VERSION=7.3.77 \
 //!     cargo test -p engine-fdb --test record -- --ignored --nocapture
 //! ```
 //!
-//! `RECORD_VERSION` is what `fdbserver --version` says. `RECORD_SEED`, `RECORD_TAPES` and `RECORD_LENGTH`
-//! choose other tapes than the first twelve of 150 instructions. The cluster should have nothing else to
-//! do: a tape whose transactions grow older than five seconds is begun anew.
+//! `RECORD_VERSION` is the version from `fdbserver --version`. `RECORD_SEED`, `RECORD_TAPES` and `RECORD_LENGTH`
+//! select other tapes than the first twelve of 150 instructions. The cluster should be idle: a tape with
+//! transactions older than five seconds is started again.
 
 mod support;
 

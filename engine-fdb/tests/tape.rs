@@ -1,8 +1,8 @@
 //! The tape on a server of its own.
 //!
-//! A tape speaks of a whole keyspace: its selectors count beyond the first and the last key. On a shared
-//! cluster others have keys there, and behind a prefix the selectors would be resolved first, which
-//! conflicts over more. So this test starts a server that nobody else knows.
+//! A tape needs a whole keyspace: its selectors count beyond the first and the last key. A shared cluster has
+//! other keys there. Behind a prefix the selectors would be resolved first, which conflicts over more. So this
+//! test starts its own server.
 //!
 //! ```text
 //! CONFORMANCE_TAPES=1000 cargo test -p engine-fdb --test tape
@@ -21,7 +21,7 @@ use kv_api::{DatabaseExt, Error, Transaction};
 
 use server::LocalServer;
 
-/// A cluster that is a test's alone: each fixture begins with an empty one.
+/// A cluster for one test. Each fixture starts with an empty keyspace.
 #[derive(Clone)]
 struct Whole {
     cluster_file: PathBuf,

@@ -1,4 +1,4 @@
-//! Clusters that are not there, cannot be named, or do not answer: an error within seconds that says
+//! Clusters that do not exist, cannot be named, or do not answer. Each gives an error within seconds that says
 //! what was tried. Needs the client library and no server.
 
 use std::net::TcpListener;
@@ -34,7 +34,7 @@ fn a_cluster_file_that_is_not_there_is_1515() {
 #[test]
 fn a_cluster_file_that_cannot_be_read_is_1513() {
     let folder = tempfile::tempdir().unwrap();
-    // A folder is one for every user, root included.
+    // A folder cannot be read by any user, root included.
     says(&refused(folder.path()), error::FILE_NOT_READABLE, &[folder.path().to_str().unwrap(), "cannot be read"]);
 }
 
@@ -52,7 +52,7 @@ fn a_file_that_names_no_cluster_is_2104() {
 fn a_cluster_that_does_not_answer_is_1031_and_no_hang() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("fdb.cluster");
-    // One port at which nobody listens, and one at which somebody does who never says a word.
+    // A port without a listener, and one whose listener never answers.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for address in [free, silent.local_addr().unwrap()] {

@@ -1,8 +1,8 @@
-//! A cluster to test on: the one of `FDB_CLUSTER_FILE`, in which every fixture has a random prefix of
-//! its own, cleared when it ends, however it ends.
+//! A cluster for tests: the one in `FDB_CLUSTER_FILE`. Every fixture has a random prefix of its own, which is
+//! cleared when the fixture ends, even by a panic.
 //!
-//! A run that is killed leaves its keys behind; in `fdbcli`, `clearrange` from `couch-layer test/` to
-//! `couch-layer test0` removes them all.
+//! A killed run leaves its keys behind. In `fdbcli`, `clearrange` from `couch-layer test/` to `couch-layer test0`
+//! removes them all.
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
@@ -14,7 +14,7 @@ use engine_fdb::{FdbDatabase, OpenOptions};
 use futures_executor::block_on;
 use kv_api::{Bytes, DatabaseExt, Error, RangeRequest, Transaction};
 
-/// The cluster, opened once for the process.
+/// The cluster, opened once in a process.
 ///
 /// # Errors
 ///
@@ -38,15 +38,15 @@ pub(crate) fn own_handle(database: &FdbDatabase) -> FdbDatabase {
     block_on(FdbDatabase::open_with(options)).expect("the file was read before")
 }
 
-/// Bits that no other run has.
+/// Bits that differ in each run.
 pub(crate) fn random() -> u64 {
     getrandom::u64().expect("the system has random numbers")
 }
 
-/// A part of the cluster that is nobody else's, emptied when this is dropped.
+/// A part of the cluster for one test, cleared when this is dropped.
 ///
-/// Selectors that count beyond it meet a fence of keys that nobody writes, and so do not conflict with
-/// neighbours who do.
+/// Selectors that count beyond it meet a fence of keys that nobody writes, and so do not conflict with other
+/// tests.
 ///
 /// ```text
 ///   …test/NUMBER!00 … !15      …test/NUMBER/…      …test/NUMBER~00 … ~15
@@ -59,11 +59,11 @@ pub(crate) struct Subspace {
     prefix: Bytes,
 }
 
-/// More than the selectors of any test count to.
+/// More keys than any selector of a test counts.
 const FENCE: usize = 16;
 
 impl Subspace {
-    /// A fresh one.
+    /// A new one.
     pub(crate) fn new(database: &FdbDatabase) -> Self {
         let whole = format!("couch-layer test/{:016x}", random());
         let fenced = block_on(database.run(|tx, _| {
@@ -78,7 +78,7 @@ impl Subspace {
         Subspace { database: database.clone(), whole, prefix }
     }
 
-    /// What all its keys begin with.
+    /// Prefix of all its keys.
     pub(crate) fn prefix(&self) -> &Bytes {
         &self.prefix
     }
@@ -97,7 +97,7 @@ impl Drop for Subspace {
     }
 }
 
-/// The suite's way to the cluster.
+/// Opens fixtures on the cluster.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FdbHarness;
 

@@ -1,5 +1,5 @@
-//! A FoundationDB server of a test's own: one process on a free port of the loopback interface, with its
-//! data in a folder that goes with it. Ended by its process id.
+//! A FoundationDB server for one test: a process on a free loopback port, with its data in a temporary folder. It
+//! is ended by its process id.
 //!
 //! `fdbserver` and `fdbcli` come from `FDBSERVER` and `FDBCLI`, or from `PATH`.
 
@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use conformance::Missing;
 use tempfile::TempDir;
 
-/// How long a server may take to answer: it recovers from its log after a kill.
+/// Timeout of the server's start, which includes recovery from its log after a kill.
 const UP_WITHIN: Duration = Duration::from_secs(120);
 
-/// A server that runs, or was killed and can be started again.
+/// A server that runs, or was killed and can be restarted.
 #[derive(Debug)]
 pub(crate) struct LocalServer {
     binary: PathBuf,
@@ -29,7 +29,7 @@ impl LocalServer {
     ///
     /// # Errors
     ///
-    /// Which program is missing.
+    /// The missing program.
     pub(crate) fn start() -> Result<LocalServer, Missing> {
         let binary = program("FDBSERVER", "fdbserver")?;
         let cli = program("FDBCLI", "fdbcli")?;
@@ -46,12 +46,12 @@ impl LocalServer {
         Ok(server)
     }
 
-    /// The cluster file.
+    /// Path of the cluster file.
     pub(crate) fn cluster_file(&self) -> PathBuf {
         self.folder.path().join("fdb.cluster")
     }
 
-    /// Ends the process as a power switch would.
+    /// Kills the process without a warning.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             // SIGKILL, to this process id.
@@ -60,7 +60,7 @@ impl LocalServer {
         }
     }
 
-    /// Starts the process again, on what it left.
+    /// Starts the process again on the same data.
     pub(crate) fn restart(&mut self) {
         assert!(self.child.is_none(), "it runs");
         let log = std::fs::File::create(self.folder.path().join("output")).expect("a file for its output");
@@ -80,13 +80,13 @@ impl LocalServer {
         self.child = Some(child);
     }
 
-    /// Waits until the database is there for clients.
+    /// Waits until clients can use the database.
     #[allow(dead_code, reason = "for the test that kills it")]
     pub(crate) fn wait_until_available(&self) {
         self.wait_for("status minimal", "The database is available");
     }
 
-    /// Gives `fdbcli` a command again and again until it answers with these words.
+    /// Repeats an `fdbcli` command until the answer contains these words.
     fn wait_for(&self, command: &str, answer: &str) {
         let begun = Instant::now();
         loop {
@@ -100,7 +100,7 @@ impl LocalServer {
         }
     }
 
-    /// What `fdbcli` says to a command.
+    /// The answer of `fdbcli` to a command.
     pub(crate) fn cli(&self, command: &str) -> String {
         let output = Command::new(&self.cli)
             .arg("-C")
@@ -124,7 +124,7 @@ fn program(variable: &str, name: &str) -> Result<PathBuf, Missing> {
         return Ok(path.into());
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
-    // The server's package puts its binary where no shell looks.
+    // The server's package installs its binary outside `PATH`.
     let places = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
     places
         .map(|folder| folder.join(name))
