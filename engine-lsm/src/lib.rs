@@ -23,10 +23,10 @@
 //! * Every block has a checksum that is checked at each read, and so has the manifest (`manifest`).
 //! * A failed flush or compaction changes nothing, leaves no file behind, and is retried.
 
+mod compactor;
 mod error;
 mod keys;
 mod manifest;
-mod merger;
 mod prefixes;
 mod store;
 mod tables;

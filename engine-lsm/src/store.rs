@@ -1,4 +1,4 @@
-//! The store: turns flushed batches into tables. The thread in [`merger`](crate::merger) compacts them.
+//! The store: turns flushed batches into tables. The thread in [`compactor`](crate::compactor) compacts them.
 
 use std::fs;
 use std::path::Path;
@@ -17,11 +17,11 @@ use lsm_tree::{AbstractTree, AnyTree, Cache, CompressionType, Config, Descriptor
 use occ::RangeSet;
 use occ::store::{ApplyError, Batch, Store};
 
+use crate::compactor::{Compactor, Shared};
 use crate::error::{corrupt, failed_to_read, kv_error};
-use crate::merger::{Merger, Shared};
 use crate::prefixes::Collector;
 use crate::tables::Tables;
-use crate::turn::{MergeTurns, Turns, Writer};
+use crate::turn::{CompactionTurns, Turns, Writer};
 use crate::view::LsmView;
 use crate::{keys, manifest};
 
@@ -37,7 +37,7 @@ const LEVELS: usize = 7;
 #[derive(Debug)]
 pub struct LsmStore {
     shared: Arc<Shared>,
-    merger: Merger,
+    compactor: Compactor,
     durability: Durability,
 }
 
@@ -63,7 +63,7 @@ impl DiskStore for LsmStore {
             Err(Panicked) => return Err(corrupt(&format!("{tried}: the data is damaged"))),
         };
         let shared = Arc::new(Shared::new(tree, data, turns));
-        Ok(LsmStore { merger: Merger::start(shared.clone())?, shared, durability })
+        Ok(LsmStore { compactor: Compactor::start(shared.clone())?, shared, durability })
     }
 }
 
@@ -96,7 +96,7 @@ fn open_tree(data: &Path, cache_bytes: u64, turns: Option<Arc<Turns>>) -> lsm_tr
         .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
         .data_block_restart_interval_policy(RestartIntervalPolicy::all(8))
         .filter_policy(FilterPolicy::new(filters))
-        .with_compaction_filter_factory(turns.map(|turns| Arc::new(MergeTurns(turns)) as Arc<dyn Factory>));
+        .with_compaction_filter_factory(turns.map(|turns| Arc::new(CompactionTurns(turns)) as Arc<dyn Factory>));
     let tree = config.open()?;
     numbers.set(tree.get_highest_persisted_seqno().map_or(1, |number| number + 1));
     Ok(tree)
@@ -146,7 +146,7 @@ impl Store for LsmStore {
     }
 
     fn close(&self) -> Result<()> {
-        self.merger.stop();
+        self.compactor.stop();
         Ok(())
     }
 }

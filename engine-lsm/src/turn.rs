@@ -1,9 +1,9 @@
 //! Flushes and compactions take turns at writing the manifest.
 //!
 //! ```text
-//!   flush    ── writes a table ──┤turn├─────────── writes a table ──────────┤turn├─►
-//!   merge    ┤turn├── merges ─────────┤turn├──┤turn├── merges ────────┤turn├───────►
-//!            chooses                  manifest
+//!   flush        ── writes a table ──┤turn├─────────── writes a table ──────────┤turn├─►
+//!   compaction   ┤turn├── merges rows ────┤turn├──┤turn├── merges rows ───┤turn├───────►
+//!                chooses                  manifest
 //! ```
 //!
 //! `lsm-tree` numbers the next manifest one above the newest, writes it to a file with that number, and renames a
@@ -32,14 +32,14 @@ pub(crate) const RETRY: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Writer {
     Flush,
-    Merge,
+    Compaction,
 }
 
 impl fmt::Display for Writer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Writer::Flush => "a flush",
-            Writer::Merge => "a merge",
+            Writer::Compaction => "a compaction",
         })
     }
 }
@@ -140,7 +140,7 @@ impl Turns {
 
     /// Takes the turn of a compaction that can no longer return an error.
     fn take_or_unwind(&self) {
-        while self.take(Writer::Merge).is_err() {
+        while self.take(Writer::Compaction).is_err() {
             let state = self.state();
             if state.stopped {
                 drop(state);
@@ -154,16 +154,16 @@ impl Turns {
 
 /// Signals the turns of compactions. See the [module](self).
 #[derive(Debug)]
-pub(crate) struct MergeTurns(pub(crate) Arc<Turns>);
+pub(crate) struct CompactionTurns(pub(crate) Arc<Turns>);
 
-impl MergeTurns {
+impl CompactionTurns {
     pub(crate) fn pass_all(&self) -> Box<dyn CompactionFilter> {
-        self.0.give(Writer::Merge);
+        self.0.give(Writer::Compaction);
         Box::new(AllPass(self.0.clone()))
     }
 }
 
-impl Factory for MergeTurns {
+impl Factory for CompactionTurns {
     fn name(&self) -> &str {
         "turns"
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   flush     1 ─────────────── 2 ──────────►
-//!   tables    A B   AB          AB C   ABC         a merge changes no row
+//!   tables    A B   AB          AB C   ABC         a compaction changes no row
 //!   views     of flush 1: AB    of flush 2: ABC
 //! ```
 //!

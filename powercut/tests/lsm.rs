@@ -27,7 +27,7 @@ powercut::log_before_store!(Lsm);
 /// the tables that the newer manifest does not list, and a loss of power may still bring back the older one.
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 #[test]
-fn a_list_of_tables_that_a_kill_left_unsynced_outlives_a_loss_of_power() {
+fn a_manifest_that_a_kill_left_unsynced_outlives_a_loss_of_power() {
     use powercut::dice::Dice;
     use powercut::disk::Keep;
     use powercut::harness::{cut, record, record_recovery};
@@ -37,12 +37,12 @@ fn a_list_of_tables_that_a_kill_left_unsynced_outlives_a_loss_of_power() {
     let dice = &mut Dice::new(seed);
     let history = record::<Lsm>(seed);
     let events = history.trace.events();
-    let is_list = |event: &Event| matches!(event, Event::Rename { to: (_, name), .. } if name == "current");
-    // A merge deletes tables soon afterwards.
+    let is_manifest = |event: &Event| matches!(event, Event::Rename { to: (_, name), .. } if name == "current");
+    // A compaction deletes tables soon afterwards.
     let deletes =
         |event: &Event| matches!(event, Event::Unlink { .. }) && history.trace.path_of(event).contains("tables/");
-    let is_merge = |at: &usize| is_list(&events[*at]) && events[*at..].iter().take(12).any(deletes);
-    for at in (0..events.len()).filter(is_merge).take(2) {
+    let is_compaction = |at: &usize| is_manifest(&events[*at]) && events[*at..].iter().take(12).any(deletes);
+    for at in (0..events.len()).filter(is_compaction).take(2) {
         let recovery = record_recovery::<Lsm>(&history, at + 1, Keep::Everything, dice);
         cut::<Lsm>(&recovery, 100, dice).unwrap_or_else(|found| found.report(seed));
     }

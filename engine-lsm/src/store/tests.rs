@@ -22,7 +22,7 @@ fn rows(view: &LsmView) -> Vec<(Bytes, Bytes)> {
 }
 
 /// Waits until nothing is left to compact.
-fn merged(store: &LsmStore) {
+fn compacted(store: &LsmStore) {
     while !store.shared.is_idle() {
         std::thread::yield_now();
     }
@@ -30,30 +30,30 @@ fn merged(store: &LsmStore) {
 
 /// A compaction replaces the tables of the newest snapshot, and deletes the old files when no view has them.
 #[test]
-fn a_range_that_was_begun_reads_on_when_its_tables_are_merged() {
+fn a_range_that_was_begun_reads_on_when_its_tables_are_compacted() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
     for version in 1..4 {
         store.apply(Batch::of_rows(version, [set("a", "1"), set(&format!("b{version}"), "2")])).unwrap();
     }
-    merged(&store);
+    compacted(&store);
     drop(store);
     // After opening again, no file of a table is open.
     let store = open(folder.path());
     let view = store.view().unwrap();
     let range = view.range(b"", b"\xff", Direction::Forward);
     store.apply(Batch::of_rows(4, [set("a", "5"), set("b4", "6")])).unwrap();
-    merged(&store);
+    compacted(&store);
     drop(view);
     assert_eq!(range.map(Result::unwrap).count(), 4);
 }
 
 /// A kill may leave many flushed tables. The opening makes room before the first flush, the replay of the log.
 #[test]
-fn a_store_with_very_many_flushes_unmerged_goes_on_when_it_is_opened() {
+fn a_store_with_very_many_flushes_goes_on_when_it_is_opened() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
-    store.merger.stop();
+    store.compactor.stop();
     for version in 1..20 {
         store.apply(Batch::of_rows(version, [set("a", "1"), set("b", "2")])).unwrap();
     }
@@ -130,7 +130,7 @@ fn assert_same(view: &LsmView, model: &Model, random: &mut Random, context: &str
 
 /// Compares with a map: batches, views that are held over later flushes and compactions, and reopened stores.
 #[test]
-fn views_have_the_rows_of_their_batches_whatever_is_merged() {
+fn views_have_the_rows_of_their_batches_whatever_is_compacted() {
     for seed in 0..6 {
         let mut random = Random(seed);
         let folder = tempfile::tempdir().unwrap();
@@ -158,11 +158,11 @@ fn views_have_the_rows_of_their_batches_whatever_is_merged() {
             }
         }
         held.clear();
-        merged(&store);
+        compacted(&store);
         let version = store.shared.tree().current_version();
         let listed = version.iter_tables().count();
         assert_eq!(fs::read_dir(folder.path().join("data/tables")).unwrap().count(), listed, "no file is left");
-        assert!(listed < 8, "{listed} tables are not merged");
+        assert!(listed < 8, "{listed} tables are not compacted");
     }
 }
 
@@ -196,7 +196,7 @@ fn a_flush_whose_manifest_fails_leaves_no_file_behind() {
     let data = folder.path().join("data");
     let store = open(folder.path());
     store.apply(Batch::of_rows(1, [set("a", "1")])).unwrap();
-    merged(&store);
+    compacted(&store);
     let files = || fs::read_dir(data.join("tables")).unwrap().count();
     let before = files();
     let (version, _) = manifest::current(&data).unwrap();
@@ -221,7 +221,7 @@ fn a_manifest_that_cannot_be_removed_is_not_written_again() {
     let data = folder.path().join("data");
     let store = open(folder.path());
     store.apply(Batch::of_rows(1, [set("a", "1")])).unwrap();
-    merged(&store);
+    compacted(&store);
     let next = data.join(format!("v{}", manifest::current(&data).unwrap().0 + 1));
     fs::create_dir(&next).unwrap();
     let second = Batch::of_rows(2, [set("a", "2")]);
@@ -256,19 +256,19 @@ fn no_manifest_is_written_over_one_that_the_disk_may_have() {
     let data = folder.path().join("data");
     let store = open(folder.path());
     store.apply(Batch::of_rows(1, [set("a", "1")])).unwrap();
-    merged(&store);
+    compacted(&store);
     let shared = &store.shared;
     // For a while `current` cannot be written back.
     fs::create_dir(data.join("current.new")).unwrap();
     let outcome = shared.guarded(Writer::Flush, || {
         let mut table = shared.tree().ingestion().unwrap();
         table.write(keys::stored(b"a").as_ref(), b"2".as_slice()).unwrap();
-        let merge = shared.guarded(Writer::Merge, || -> Result<()> {
-            shared.turns().take(Writer::Merge)?;
+        let compaction = shared.guarded(Writer::Compaction, || -> Result<()> {
+            shared.turns().take(Writer::Compaction)?;
             leave_a_newer_manifest(&data);
             Err(corrupt("the first"))
         });
-        assert!(matches!(merge, Err(ApplyError::NothingApplied(_))), "{merge:?}");
+        assert!(matches!(compaction, Err(ApplyError::NothingApplied(_))), "{compaction:?}");
         shared.publish(Collector::default().finish(), || table.finish().map_err(|failure| kv_error(&failure, "")))
     });
     let Err(ApplyError::NothingApplied(error)) = outcome else { panic!("{outcome:?}") };
@@ -282,7 +282,7 @@ fn no_manifest_is_written_over_one_that_the_disk_may_have() {
     store.apply(Batch::of_rows(2, [set("a", "3")])).unwrap();
     assert_eq!(rows(&store.view().unwrap()), [("a".into(), "3".into())]);
     manifest::check(&data).unwrap();
-    merged(&store);
+    compacted(&store);
     assert_eq!(fs::read_dir(data.join("tables")).unwrap().count(), 2, "what failed left nothing");
     drop(store);
     assert_eq!(rows(&open(folder.path()).view().unwrap()), [("a".into(), "3".into())]);
@@ -291,26 +291,26 @@ fn no_manifest_is_written_over_one_that_the_disk_may_have() {
 /// During a compaction a flush leaves a newer manifest. The compaction must not overwrite it. A closing store does
 /// not wait for the compaction.
 #[test]
-fn a_merge_waits_until_the_disk_is_brought_back() {
+fn a_compaction_waits_until_the_disk_is_brought_back() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let store = open(folder.path());
     store.apply(Batch::of_rows(1, [set("a", "1")])).unwrap();
-    merged(&store);
+    compacted(&store);
     let turns = store.shared.turns();
-    turns.take(Writer::Merge).unwrap();
-    let filter = MergeTurns(turns.clone());
+    turns.take(Writer::Compaction).unwrap();
+    let filter = CompactionTurns(turns.clone());
     let all_pass = filter.pass_all();
     turns.take(Writer::Flush).unwrap();
     let next = leave_a_newer_manifest(&data);
     fs::create_dir(data.join("current.new")).unwrap();
     let version = store.shared.tree().current_version().id();
     turns.give_after(Writer::Flush, &corrupt("a test"), version);
-    let merge = std::thread::spawn(move || all_pass.finish());
+    let compaction = std::thread::spawn(move || all_pass.finish());
     std::thread::sleep(std::time::Duration::from_millis(50));
-    assert!(!merge.is_finished() && next.exists());
+    assert!(!compaction.is_finished() && next.exists());
     turns.stop();
-    assert!(merge.join().is_err(), "it writes nothing");
+    assert!(compaction.join().is_err(), "it writes nothing");
     assert_eq!(manifest::current(&data).unwrap().0, version + 1);
     fs::remove_dir(data.join("current.new")).unwrap();
     turns.take(Writer::Flush).unwrap();
@@ -331,7 +331,7 @@ fn a_failure_deletes_no_table_that_a_view_has() {
         for version in 2..6 {
             store.apply(Batch::of_rows(version, [set("a", "2"), set("b", "2")])).unwrap();
         }
-        merged(&store);
+        compacted(&store);
         held = Some(view);
         Err(corrupt("a test"))
     });
@@ -345,7 +345,7 @@ fn a_panic_ends_writing_until_the_folder_is_opened_again() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
     store.apply(Batch::of_rows(1, [set("a", "1")])).unwrap();
-    let outcome = store.shared.guarded(Writer::Merge, || -> Result<()> {
+    let outcome = store.shared.guarded(Writer::Compaction, || -> Result<()> {
         let _poisoned = store.shared.tree().get_version_history_lock();
         panic!("a test");
     });
@@ -378,7 +378,7 @@ fn a_byte_that_changed_is_refused_or_does_no_harm() {
     for version in 1..7 {
         let rows = (0..8).map(|n| set(&format!("{}", (version * 5 + n) % 20), &format!("{version}")));
         store.apply(Batch::of_rows(version, rows)).unwrap();
-        merged(&store);
+        compacted(&store);
     }
     let whole = rows(&store.view().unwrap());
     drop(store);

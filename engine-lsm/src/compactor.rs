@@ -1,8 +1,8 @@
 //! The state shared by flushes and compactions, and the thread that compacts.
 //!
 //! ```text
-//!   flush    ── writes a table ──┤publish├── writes a table ──┤publish├─►
-//!   merger   ───── merges ───┤replace├───────── merges ──────────┤replace├─►
+//!   flush        ── writes a table ──┤publish├── writes a table ──┤publish├─►
+//!   compaction   ───── merges rows ──┤replace├───── merges rows ──────┤replace├─►
 //! ```
 //!
 //! Invariants:
@@ -77,7 +77,7 @@ enum Work {
     /// There may be something to compact.
     Due,
     /// It is compacting, and nothing was flushed since it started.
-    Merging,
+    Compacting,
 }
 
 impl std::fmt::Debug for Shared {
@@ -245,20 +245,20 @@ impl Shared {
     }
 
     /// Compacts once, if there is something to compact. Returns whether there was.
-    fn merge(&self) -> Result<bool> {
-        self.turns.take(Writer::Merge)?;
+    fn compact(&self) -> Result<bool> {
+        self.turns.take(Writer::Compaction)?;
         let before = self.tree.current_version().id();
         let strategy = Leveled::default().with_l0_threshold(FLUSHES).with_table_target_size(TABLE_BYTES);
         // Only the newest row of each key is needed: older snapshots have older tables.
-        let merged = self.tree.compact(Arc::new(strategy), SeqNo::MAX);
-        merged.map_err(|failure| kv_error(&failure, "cannot merge tables"))?;
-        let has_merged = self.tree.current_version().id() != before;
-        if has_merged {
+        let compacted = self.tree.compact(Arc::new(strategy), SeqNo::MAX);
+        compacted.map_err(|failure| kv_error(&failure, "cannot compact tables"))?;
+        let has_compacted = self.tree.current_version().id() != before;
+        if has_compacted {
             let mut state = self.state();
             let tables = self.tables_to_show(&mut state);
             state.newest.replace(tables);
         }
-        Ok(has_merged)
+        Ok(has_compacted)
     }
 
     /// The compaction thread.
@@ -269,17 +269,17 @@ impl Shared {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
-            state.work = Work::Merging;
+            state.work = Work::Compacting;
             drop(state);
-            let merged = self.guarded(Writer::Merge, || self.merge());
+            let compacted = self.guarded(Writer::Compaction, || self.compact());
             state = self.state();
-            match merged {
+            match compacted {
                 Ok(true) => {
                     state.work = Work::Due;
                     state.failed = None;
                 }
                 Ok(false) => {
-                    if state.work == Work::Merging {
+                    if state.work == Work::Compacting {
                         state.work = Work::Nothing;
                     }
                     state.failed = None;
@@ -301,17 +301,17 @@ impl Shared {
 
 /// Handle of the compaction thread.
 #[derive(Debug)]
-pub(crate) struct Merger {
+pub(crate) struct Compactor {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Merger {
+impl Compactor {
     pub(crate) fn start(shared: Arc<Shared>) -> Result<Self> {
-        let merging = shared.clone();
-        let thread = std::thread::Builder::new().name("lsm-merger".into()).spawn(move || merging.run());
-        let thread = thread.map_err(|cause| io_error("cannot start the thread that merges tables", &cause))?;
-        Ok(Merger { shared, thread: Mutex::new(Some(thread)) })
+        let compacting = shared.clone();
+        let thread = std::thread::Builder::new().name("lsm-compactor".into()).spawn(move || compacting.run());
+        let thread = thread.map_err(|cause| io_error("cannot start the thread that compacts tables", &cause))?;
+        Ok(Compactor { shared, thread: Mutex::new(Some(thread)) })
     }
 
     /// Ends the thread after the compaction in progress.
@@ -327,7 +327,7 @@ impl Merger {
     }
 }
 
-impl Drop for Merger {
+impl Drop for Compactor {
     fn drop(&mut self) {
         self.stop();
     }
