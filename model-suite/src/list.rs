@@ -133,6 +133,17 @@ macro_rules! __scenarios {
                 uploads_that_failed_stay_failed,
                 uploads_are_swept_behind_rows_that_cannot_be_read,
             }
+            "Purges" purging {
+                purged_leaves_go_and_the_others_stay,
+                what_is_purged_leaves_nothing_but_its_purge,
+                a_purge_of_unknown_result_is_done_once,
+                the_oldest_purges_are_forgotten,
+                large_purges_take_several_transactions,
+                of_a_purge_and_an_edit_at_the_same_time_one_comes_first,
+                a_purge_of_damaged_rows_leaves_them,
+                documents_purged_while_they_are_copied_do_not_arrive,
+                databases_without_purges_pay_nothing_for_them,
+            }
             "Local documents and settings" local {
                 local_documents_have_no_history_and_are_in_no_feed,
                 settings_are_kept_and_bad_ones_are_refused,

@@ -14,6 +14,7 @@ use crate::body::BodyFormat;
 use crate::documents::Documents;
 use crate::error::{Error, Result};
 use crate::keys::DatabaseKey;
+use crate::purge;
 use crate::seq::Seq;
 
 const FIELDS: usize = 3;
@@ -88,6 +89,8 @@ pub struct DatabaseInfo {
     pub doc_del_count: u64,
     /// The last sequence.
     pub update_seq: Seq,
+    /// The sequence of the last purge; 0 where nothing was purged.
+    pub purge_seq: u64,
     /// Its sizes.
     pub sizes: Sizes,
     /// How often it moved between stores.
@@ -115,6 +118,7 @@ impl<D: Database> Documents<D> {
             let instance = self.instance(&transaction, Read::Snapshot);
             let last = transaction.get(&last_key, Read::Snapshot);
             let stats = transaction.get(&stats_key, Read::Snapshot);
+            let purged = transaction.get_range(&purge::newest(keys), Read::Snapshot);
             let size = transaction.get_estimated_range_size(&begin, &end);
             async move {
                 let instance = instance.await?;
@@ -125,6 +129,7 @@ impl<D: Database> Documents<D> {
                     doc_count: count(stats.doc_count),
                     doc_del_count: count(stats.doc_del_count),
                     update_seq: read_last(last.await?.as_deref())?,
+                    purge_seq: purge::seq_of(keys, &purged.await?.rows)?,
                     sizes: Sizes { external: count(stats.external), active: size.await? },
                     incarnation: instance.incarnation,
                     created_ms: instance.created_ms,

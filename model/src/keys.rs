@@ -24,6 +24,7 @@
 //!                     ├ (9, Sha256, Length)                                 contents of attachments
 //!                     ├ (10, Store, Part)                                   their bytes
 //!                     ├ (11, Sha256, Length, DocID, NotDeleted, RevPosition, RevHash)   who refers to them
+//!                     ├ (15, …)                                             purges
 //!                     └ (24 to 27, …)                                       rows of 4 to 7 that a repair moved
 //! ```
 //!
@@ -183,11 +184,12 @@ pub(crate) enum Subspace {
     Contents,
     Chunks,
     References,
+    Purges = 15,
 }
 
 impl Subspace {
     /// All of them, in the order of their keys.
-    pub(crate) const ALL: [Subspace; 12] = [
+    pub(crate) const ALL: [Subspace; 13] = [
         Subspace::Instance,
         Subspace::Security,
         Subspace::Last,
@@ -200,6 +202,7 @@ impl Subspace {
         Subspace::Contents,
         Subspace::Chunks,
         Subspace::References,
+        Subspace::Purges,
     ];
 
     /// The first element of its keys.
@@ -261,6 +264,12 @@ pub(crate) enum DatabaseKey<'a> {
     ReferencesTo(&'a ContentId),
     /// That a revision refers to a content.
     Reference(&'a ContentId, &'a str, &'a Leaf),
+    /// How many purges are remembered.
+    PurgesKept,
+    /// The sequence of the purge with this name.
+    PurgeOf(&'a [u8; 16]),
+    /// The purge with this sequence.
+    Purge(u64),
 }
 
 /// How much higher the subspace is where a repair moves a row that cannot be read.
@@ -278,6 +287,7 @@ const LOCAL: u64 = Subspace::Local.number();
 const CONTENTS: u64 = Subspace::Contents.number();
 const CHUNKS: u64 = Subspace::Chunks.number();
 const REFERENCES: u64 = Subspace::References.number();
+const PURGES: u64 = Subspace::Purges.number();
 
 /// A database's prefix, and the keys under it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -359,6 +369,15 @@ impl DatabaseKeys {
                 push_content(out, REFERENCES, content);
                 tuple::append_str(out, cut(id, MAX_ID_BYTES));
                 push_leaf(out, leaf);
+            }
+            DatabaseKey::PurgesKept => tuple::append_u64(out, PURGES),
+            DatabaseKey::PurgeOf(uuid) => {
+                tuple::append_u64(out, PURGES);
+                tuple::append_bytes(out, uuid);
+            }
+            DatabaseKey::Purge(seq) => {
+                tuple::append_u64(out, PURGES);
+                tuple::append_u64(out, seq);
             }
         }
     }
@@ -502,6 +521,27 @@ impl DatabaseKeys {
         Ok((content, id, leaf))
     }
 
+    /// The purges from this sequence on. The rows with their names sort before them.
+    pub(crate) fn purges_from(&self, seq: u64) -> RangeRequest {
+        RangeRequest::keys(self.key(DatabaseKey::Purge(seq)), self.bounds(DatabaseKey::All(Subspace::Purges)).1)
+    }
+
+    /// The sequence in the key of a purge.
+    pub(crate) fn read_purge(&self, key: &[u8]) -> Result<u64> {
+        let mut reader = self.inside(key, PURGES)?;
+        let seq = reader.int()?;
+        reader.end()?;
+        Ok(seq)
+    }
+
+    /// The name in the key of a purge's name.
+    pub(crate) fn read_purge_of(&self, key: &[u8]) -> Result<[u8; 16]> {
+        let mut reader = self.inside(key, PURGES)?;
+        let uuid = reader.bytes()?.as_ref().try_into().map_err(|_| misplaced(key))?;
+        reader.end()?;
+        Ok(uuid)
+    }
+
     /// The local document in a key, and the part, if it is one of a body's.
     pub(crate) fn read_local(&self, key: &[u8]) -> Result<(String, Option<u64>)> {
         let mut reader = self.inside(key, LOCAL)?;
@@ -640,6 +680,9 @@ mod tests {
                 keys.key(DatabaseKey::Reference(&content, id, &leaf)),
                 pack(&(4, 300, 11, &sha256, 300, id, true, 1, &hash)),
             ),
+            (keys.key(DatabaseKey::PurgesKept), pack(&(4, 300, 15))),
+            (keys.key(DatabaseKey::PurgeOf(&[8; 16])), pack(&(4, 300, 15, TupleBytes::from(&[8; 16][..])))),
+            (keys.key(DatabaseKey::Purge(70_000)), pack(&(4, 300, 15, 70_000))),
             (Key::Format.under(b""), pack(&(0,))),
             (Key::Catalog("db").under(b""), pack(&(1, "db"))),
             (Key::Allocator.under(b""), pack(&(2,))),
@@ -686,16 +729,21 @@ mod tests {
         assert_eq!(Key::read_staging(b"root", &staging).unwrap(), (300, store));
         let (begin, end) = Key::stagings(b"root", Some((1 << 40) + 1));
         assert!(begin < staging && staging < end && staging > Key::stagings(b"root", Some(1 << 40)).1);
+        let (purge, name) = (keys.key(DatabaseKey::Purge(256)), keys.key(DatabaseKey::PurgeOf(&[0; 16])));
+        assert_eq!((keys.read_purge(&purge).unwrap(), keys.read_purge_of(&name).unwrap()), (256, [0; 16]));
+        assert!(keys.read_purge(&name).is_err() && keys.read_purge_of(&purge).is_err());
+        assert!(keys.key(DatabaseKey::PurgesKept) < name && name < keys.key(DatabaseKey::Purge(0)));
         assert!(is_instance_key(&DatabaseKeys::new(b"", 9).key(DatabaseKey::Instance)));
         assert!(!is_instance_key(&DatabaseKeys::new(b"", 9).key(DatabaseKey::Security)));
     }
 
     #[test]
     fn subspaces_are_numbered_in_their_order() {
-        for (at, subspace) in (0u64..).zip(Subspace::ALL) {
+        // The numbers from 12 to 14 are those of indexes.
+        for (at, subspace) in (0u64..12).chain(15..).zip(Subspace::ALL) {
             assert_eq!(subspace.number(), at);
         }
-        assert_eq!(Subspace::ALL.last(), Some(&Subspace::References), "the last one of the enum");
+        assert_eq!(Subspace::ALL.last(), Some(&Subspace::Purges), "the last one of the enum");
     }
 
     #[test]

@@ -31,6 +31,7 @@ pub mod limits;
 mod local;
 mod open_revs;
 pub mod parallel;
+mod purge;
 #[cfg(test)]
 #[path = "../../json/src/random.rs"]
 mod random;
@@ -73,6 +74,7 @@ pub use identity::IDENTITY_BYTES;
 pub use info::{DatabaseInfo, Sizes};
 pub use keys::{Leaf, is_instance_key};
 pub use local::{LocalDocs, LocalDocument, LocalRow};
+pub use purge::{DEFAULT_PURGED_INFOS_LIMIT, Purge, PurgeInfo};
 pub use relocate::{
     RelocateOptions, RelocatePhase, RelocateProgress, RelocateReport, VerifyReport, abandon_relocation, relocate,
 };

@@ -13,6 +13,7 @@ pub(crate) mod feed;
 pub(crate) mod listing;
 pub(crate) mod local;
 pub(crate) mod merging;
+pub(crate) mod purging;
 pub(crate) mod reading;
 pub(crate) mod relocating;
 pub(crate) mod sizes;

@@ -10,6 +10,7 @@ use model::{
 };
 
 use super::attached::Attached;
+use super::generate::PURGES_KEPT;
 use super::oracle::{Branch, Oracle, Tree};
 
 /// What was found and should not be.
@@ -40,6 +41,7 @@ pub(super) async fn compare<D: Database>(documents: &Documents<D>, oracle: &Orac
     let mut random = Random::new(seed);
     let changes = feed(documents, oracle, &mut random).await?;
     info(documents, oracle, &changes).await?;
+    purges(documents, oracle).await?;
     listing(documents, oracle, &mut random).await?;
     revs_diff(documents, oracle, &mut random).await?;
     for (id, tree) in &oracle.trees {
@@ -62,7 +64,22 @@ async fn info<D: Database>(documents: &Documents<D>, oracle: &Oracle, changes: &
     let expected = (live, oracle.trees.len() as u64 - live, external as u64, oracle.revs_limit);
     ensure("info", &found, &expected)?;
     let last = changes.last().map_or(Seq::ZERO, |change| change.seq);
-    ensure("the last sequence", &info.update_seq, &last)
+    ensure("the purge sequence", &info.purge_seq, &(oracle.purged.len() as u64))?;
+    if oracle.purged.is_empty() {
+        return ensure("the last sequence", &info.update_seq, &last);
+    }
+    // The document that was changed last may be gone.
+    ensure("whether the last sequence is behind a change", &(info.update_seq < last), &false)
+}
+
+/// The purges that are remembered.
+async fn purges<D: Database>(documents: &Documents<D>, oracle: &Oracle) -> Result<(), Failure> {
+    let first = oracle.purged.len().saturating_sub(PURGES_KEPT);
+    let infos = documents.purged_infos(0).await?;
+    let found: Vec<_> = infos.into_iter().map(|info| (info.seq, info.id, info.revs, info.purged)).collect();
+    let expected = (1..).zip(oracle.purged.iter().cloned()).skip(first);
+    let expected: Vec<_> = expected.map(|(seq, (id, revs, purged))| (seq, id, revs, purged)).collect();
+    ensure("purges", &found, &expected)
 }
 
 /// The feed: each document once, in the order of their last changes. Documents changed by one step have

@@ -13,12 +13,14 @@ use model::{AttachmentEdit, Edit, JsonText, RevHash, RevHistory, RevId, WriteMod
 use super::attached::{Attached, CONTENTS};
 use super::oracle::{Oracle, name};
 
-/// Edits that one client sends together.
+/// What one client sends together.
 #[derive(Clone, Debug)]
 pub(super) struct Batch {
     pub(super) client: usize,
     pub(super) mode: WriteMode,
     pub(super) edits: Vec<Edit>,
+    /// Leaves of documents to purge, instead of edits.
+    pub(super) purges: Vec<(String, Vec<RevId>)>,
 }
 
 /// One step.
@@ -35,8 +37,14 @@ pub(super) enum Step {
 /// How many clients there are.
 pub(super) const CLIENTS: usize = 3;
 
+/// Few documents, so that they grow; one id is the beginning of another.
+const IDS: [&str; 5] = ["a", "a\0", "ab", "b", "é"];
+
 /// How many revisions a branch remembers at first.
 pub(super) const FIRST_LIMIT: u32 = 6;
+
+/// How many purges are remembered.
+pub(super) const PURGES_KEPT: usize = 5;
 
 /// A revision as the offline copy has it: the path to its root.
 #[derive(Clone)]
@@ -80,16 +88,46 @@ impl Generator {
                 let count = 2 + self.below(8);
                 Step::Write(self.batch(count))
             }
+            7..=8 => {
+                let (client, documents) = (self.below(CLIENTS), 1 + self.below(3));
+                Step::Write(self.purge(client, documents))
+            }
             _ => Step::Write(self.batch(1)),
         }
     }
 
     fn batch(&mut self, count: usize) -> Batch {
         let (client, mode) = (self.below(CLIENTS), self.mode());
-        Batch { client, mode, edits: (0..count).map(|_| self.edit(mode, count == 1)).collect() }
+        Batch { client, mode, edits: (0..count).map(|_| self.edit(mode, count == 1)).collect(), purges: Vec::new() }
+    }
+
+    /// Purges: of leaves as a rule, and of what is none.
+    fn purge(&mut self, client: usize, documents: usize) -> Batch {
+        let mut purges: Vec<(String, Vec<RevId>)> = Vec::new();
+        for _ in 0..documents {
+            let id = (*self.random.pick(&IDS)).to_owned();
+            let branches = self.oracle.tree(&id).branches;
+            let leaves = branches.iter().map(|branch| branch.leaf().clone());
+            let all = self.random.chance(0.3);
+            let mut revs: Vec<RevId> = leaves.filter(|_| all || self.random.chance(0.4)).collect();
+            let known: Vec<RevId> = branches.iter().flat_map(|branch| branch.path.iter().cloned()).collect();
+            if !known.is_empty() && self.random.chance(0.3) {
+                revs.push(self.random.pick(&known).clone());
+            }
+            if self.random.chance(0.1) {
+                revs.push("7-nobodys".parse().expect("a revision"));
+            }
+            purges.push((id, revs));
+        }
+        let batch = Batch { client, mode: WriteMode::Interactive, edits: Vec::new(), purges };
+        self.oracle.act(&batch, 0);
+        batch
     }
 
     fn distinct(&mut self, client: usize) -> Batch {
+        if self.random.chance(0.1) {
+            return self.purge(client, 1);
+        }
         let mode = self.mode();
         let mut edits: Vec<Edit> = Vec::new();
         for _ in 0..1 + self.below(2) {
@@ -99,7 +137,7 @@ impl Generator {
                 edits.push(edit);
             }
         }
-        Batch { client, mode, edits }
+        Batch { client, mode, edits, purges: Vec::new() }
     }
 
     fn mode(&mut self) -> WriteMode {
@@ -109,8 +147,7 @@ impl Generator {
     /// An edit, done in the generator's oracle. One that is `alone` may have stubs: one of these fails all edits that
     /// come with it.
     fn edit(&mut self, mode: WriteMode, alone: bool) -> Edit {
-        // Few documents, so that they grow; one id is the beginning of another.
-        let id = *self.random.pick(&["a", "a\0", "ab", "b", "é"]);
+        let id = *self.random.pick(&IDS);
         let edit = match mode {
             WriteMode::Interactive => self.interactive(id, alone),
             WriteMode::Replicated => self.replicated(id),

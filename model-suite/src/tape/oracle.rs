@@ -9,6 +9,7 @@
 //!  stub                      what the leaf that is replaced has under that name; else 412, and nothing happens
 //!  replicated paths          known: nothing; else all paths together are a tree, and its leaves the branches;
 //!                            those of one document that come together are merged before any of them is stemmed
+//!  purge                     the branches of the leaves named go; a document without branches never was
 //! ```
 
 use std::cmp::Reverse;
@@ -17,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::{AttachmentDigest, AttachmentSource, Edit, JsonText, RevId, RevisionTerm, WriteMode};
 
 use super::attached::Attached;
+use super::generate::Batch;
 
 /// An edit branch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,11 +123,38 @@ pub(super) type Answer = Result<RevId, Refused>;
 pub(super) struct Oracle {
     pub(super) trees: BTreeMap<String, Tree>,
     pub(super) revs_limit: usize,
+    /// What was purged: each document named, the revisions, and those that went.
+    pub(super) purged: Vec<(String, Vec<RevId>, Vec<RevId>)>,
 }
 
 impl Oracle {
     pub(super) fn new(revs_limit: usize) -> Self {
-        Oracle { trees: BTreeMap::new(), revs_limit }
+        Oracle { trees: BTreeMap::new(), revs_limit, purged: Vec::new() }
+    }
+
+    /// Does what a client sends.
+    pub(super) fn act(&mut self, batch: &Batch, step: usize) -> Vec<Answer> {
+        let purged = batch.purges.iter().flat_map(|(id, revs)| self.purge(id, revs, step)).map(Ok).collect::<Vec<_>>();
+        purged.into_iter().chain(self.write(&batch.edits, batch.mode, step)).collect()
+    }
+
+    /// Takes leaves away; those that went, in their order.
+    fn purge(&mut self, id: &str, revs: &[RevId], step: usize) -> Vec<RevId> {
+        let by_order = |rev: &RevId| (rev.position(), rev.hash().as_bytes().to_vec());
+        let sorted: BTreeMap<_, &RevId> = revs.iter().map(|rev| (by_order(rev), rev)).collect();
+        let mut tree = self.tree(id);
+        let leaves = tree.leaves();
+        let named: Vec<RevId> = sorted.into_values().cloned().collect();
+        let purged: Vec<RevId> = named.iter().filter(|rev| leaves.contains(rev)).cloned().collect();
+        self.purged.push((id.to_owned(), named, purged.clone()));
+        tree.branches.retain(|branch| !purged.contains(branch.leaf()));
+        if tree.branches.is_empty() {
+            self.trees.remove(id);
+        } else if !purged.is_empty() {
+            tree.changed = step;
+            self.trees.insert(id.to_owned(), tree);
+        }
+        purged
     }
 
     pub(super) fn tree(&self, id: &str) -> Tree {

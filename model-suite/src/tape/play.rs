@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 
 use futures_util::future::join_all;
 use kv_api::Database;
-use model::{BodyFormat, CreateOptions, Documents, Edit, EditResult, ErrorKind, Layer, LayerOptions};
+use model::{BodyFormat, CreateOptions, Documents, Edit, EditResult, ErrorKind, Layer, LayerOptions, Purge};
 
 use super::compare::{Failure, compare, ensure};
-use super::generate::{Batch, CLIENTS, FIRST_LIMIT, Step};
+use super::generate::{Batch, CLIENTS, FIRST_LIMIT, PURGES_KEPT, Step};
 use super::oracle::{Answer, Oracle, Refused};
 
 /// `check` runs after every so many steps, and after the last.
@@ -24,6 +24,7 @@ pub(super) async fn play<D: Database, C: Database>(
     let layer = Layer::open(engine.clone(), LayerOptions::default()).await?;
     let observer = layer.create_database("tape", CreateOptions { format: Some(format) }).await?;
     observer.set_revs_limit(FIRST_LIMIT).await?;
+    observer.set_purged_infos_limit(PURGES_KEPT as u64).await?;
     let mut clients = Vec::new();
     for client in 0..CLIENTS {
         let layer = Layer::open(wrap(engine.clone(), client as u64), LayerOptions::default()).await?;
@@ -61,7 +62,7 @@ pub(super) async fn play_step<D: Database, C: Database>(
             let before = observer.last_seq().await?;
             let answers = write(&clients[batch.client], batch).await?;
             let known = oracle.trees.clone();
-            ensure("answers", &answers, &oracle.write(&batch.edits, batch.mode, at))?;
+            ensure("answers", &answers, &oracle.act(batch, at))?;
             let moved = observer.last_seq().await? > before;
             ensure("whether the sequence moved", &moved, &(known != oracle.trees))?;
             Ok(oracle)
@@ -87,11 +88,8 @@ async fn explain<D: Database>(
     let mut tried: Vec<Oracle> = Vec::new();
     for order in orders(batches.len()) {
         let mut oracle = before.clone();
-        let fits = order.iter().all(|&party| {
-            let batch = &batches[party];
-            oracle.write(&batch.edits, batch.mode, at) == answers[party]
-        });
-        if !fits || tried.iter().any(|other| other.trees == oracle.trees) {
+        let fits = order.iter().all(|&party| oracle.act(&batches[party], at) == answers[party]);
+        if !fits || tried.iter().any(|other| other.trees == oracle.trees && other.purged == oracle.purged) {
             continue;
         }
         match compare(observer, &oracle, at as u64).await {
@@ -118,6 +116,11 @@ fn orders(count: usize) -> Vec<Vec<usize>> {
 }
 
 async fn write<C: Database>(client: &Documents<C>, batch: &Batch) -> Result<Vec<Answer>, Failure> {
+    if !batch.purges.is_empty() {
+        let purges: Vec<Purge> = batch.purges.iter().map(|(id, revs)| Purge::new(id, revs.clone())).collect();
+        let purged = client.purge(&purges).await?.into_iter().collect::<Result<Vec<_>, _>>()?;
+        return Ok(purged.into_iter().flatten().map(Ok).collect());
+    }
     let results: Vec<EditResult> = match (batch.edits.as_slice(), batch.mode) {
         // Half of the single edits go the way of single edits.
         ([edit], model::WriteMode::Interactive) if edit.body.len() % 2 == 0 => vec![client.put(edit.clone()).await],
@@ -155,6 +158,7 @@ pub(super) async fn check<D: Database>(observer: &Documents<D>, oracle: &Oracle)
     let attachments = oracle.trees.values().flat_map(|tree| &tree.branches).flat_map(|branch| &branch.attachments);
     let contents: BTreeSet<usize> = attachments.map(|attachment| attachment.content).collect();
     ensure("contents", &report.contents, &(contents.len() as u64))?;
+    ensure("purges", &report.purges, &(oracle.purged.len().min(PURGES_KEPT) as u64))?;
     let found = (report.documents, report.revisions, report.changes, report.changed_meanwhile);
     ensure("report", &found, &(documents, branches as u64, documents, false))
 }

@@ -12,7 +12,7 @@ use model::{CreateOptions, Documents, ErrorKind, Layer, LayerOptions, RelocateOp
 
 use super::Run;
 use super::compare::{Failure, compare, ensure};
-use super::generate::{CLIENTS, FIRST_LIMIT, Step, generate};
+use super::generate::{CLIENTS, FIRST_LIMIT, PURGES_KEPT, Step, generate};
 use super::oracle::Oracle;
 use super::play::{check, play_step};
 
@@ -112,6 +112,7 @@ async fn journey(engines: &[AnyDatabase], run: &Run, seed: u64, tape: &[Step]) -
     }
     let observer = journey.calm[0].create_database(NAME, CreateOptions { format: Some(run.format) }).await?;
     observer.set_revs_limit(FIRST_LIMIT).await?;
+    observer.set_purged_infos_limit(PURGES_KEPT as u64).await?;
     let mut oracle = Oracle::new(FIRST_LIMIT as usize);
     for (at, step) in tape.iter().enumerate() {
         let in_step = |failure: Failure| Failure(format!("step {at}: {failure}"));

@@ -175,7 +175,8 @@ impl<D: Database> Departing<D> {
             | Subspace::Local
             | Subspace::Contents
             | Subspace::Chunks
-            | Subspace::References => true,
+            | Subspace::References
+            | Subspace::Purges => true,
         };
         let ranges = Subspace::ALL.into_iter().filter(goes).map(|subspace| keys.bounds(DatabaseKey::All(subspace)));
         let ranges: Vec<(Vec<u8>, Vec<u8>)> = ranges.collect();

@@ -45,6 +45,12 @@ impl Ranges {
         Ranges { begin: Bytes::from(begin).slice(prefix..), end: Bytes::from(end).slice(prefix..), without: None }
     }
 
+    /// Up to this key of the source and what is below it.
+    pub(super) fn up_to<S: Database>(self, source: &Documents<S>, key: DatabaseKey<'_>) -> Ranges {
+        let end = Bytes::from(source.keys().bounds(key).1).slice(source.keys().prefix().len()..);
+        Ranges { end, ..self }
+    }
+
     pub(super) fn without(self, row: Bytes) -> Ranges {
         Ranges { without: Some(row), ..self }
     }

@@ -15,7 +15,8 @@
 //! follows the changes feed, whose sequence is its checkpoint: a document that is edited meanwhile moves
 //! behind the checkpoint and is copied again. What has no sequence (local documents, the security object, who
 //! refers to which attachment) is compared and mended as a range, once before and once behind the fence; see
-//! [`mirror`]. Contents of attachments are copied the same way, without being read twice; see [`contents`].
+//! [`mirror`]. Contents of attachments are copied the same way, without being read twice; see [`contents`]. Of documents
+//! that are purged the feed says nothing; see [`purges`].
 //!
 //! # Invariants
 //! * The fence is the state in the instance, which every writer reads with a conflict range: nothing is
@@ -34,6 +35,7 @@ mod contents;
 mod copy;
 mod departure;
 mod mirror;
+mod purges;
 mod rows;
 mod verify;
 
@@ -381,6 +383,11 @@ where
             self.copied += documents;
             self.step(phase)?;
         }
+        let closed = phase == RelocatePhase::Finishing;
+        if purges::follow(&self.departing.documents, &mut self.arriving, closed).await? {
+            self.documents = 0;
+            return Ok(true);
+        }
         Ok(more)
     }
 
@@ -392,7 +399,9 @@ where
                 Subspace::Instance | Subspace::Last | Subspace::Stats => {}
                 // They follow the feed.
                 Subspace::Revisions | Subspace::Changes | Subspace::Docs | Subspace::AllDocs => {}
-                Subspace::Security | Subspace::Local | Subspace::References => {
+                // Those of purges have been followed by now; what is left is what was purged and forgotten meanwhile.
+                Subspace::Purges if phase != RelocatePhase::Finishing => {}
+                Subspace::Security | Subspace::Local | Subspace::References | Subspace::Purges => {
                     let (source, key) = (&self.departing.documents, DatabaseKey::All(subspace));
                     let ranges = mirror::Ranges::whole(source, &self.arriving.documents, key);
                     let mut cursor = Some(ranges.begin());

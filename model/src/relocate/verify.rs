@@ -95,6 +95,11 @@ impl<S: Database, T: Database> Comparison<S, T> {
     async fn document(&mut self, source: &DocumentRows, target: Option<DocumentRows>) -> Result<()> {
         let id = source.id.as_str();
         let Some(target) = target else {
+            if self.target.purge_seq().await? > self.source.purge_seq().await? {
+                // Purged at the target after the move, for all that is known.
+                self.report.edited_since += 1;
+                return Ok(());
+            }
             self.differs(Some(id), "the target has no winner of it");
             return Ok(());
         };
@@ -180,7 +185,8 @@ impl<S: Database, T: Database> Comparison<S, T> {
                 | Subspace::Stats
                 | Subspace::Local
                 | Subspace::Contents
-                | Subspace::References => {
+                | Subspace::References
+                | Subspace::Purges => {
                     if let Some(what) = self.first_difference(DatabaseKey::All(subspace)).await? {
                         self.differs(None, what);
                     }
@@ -223,8 +229,9 @@ impl<S: Database, T: Database> Comparison<S, T> {
                 .map(|change| (change.seq, change.id))
                 .collect();
             for (id, seq, theirs) in self.look_up(&old).await? {
-                // Edited at the source since it was copied, where it is later.
-                if theirs.is_none_or(|theirs| theirs < seq) {
+                // Edited at the source since it was copied, where it is later; or purged there.
+                let purged = theirs.is_none() && self.source.purge_seq().await? != self.target.purge_seq().await?;
+                if !purged && theirs.is_none_or(|theirs| theirs < seq) {
                     let what = format!("is at the target, changed at {seq}, and not at the source");
                     self.differs(Some(&id), what);
                 }

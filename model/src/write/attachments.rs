@@ -151,7 +151,7 @@ impl<D: Database> Documents<D> {
                     Ok((self.decide(&transaction, some, mode).await?.1, some, rest))
                 };
                 let (mut decided, some, later) = self.read_batch(rest.len(), decide).await?;
-                for Decided { drafts: edits, plan } in &mut decided {
+                for Decided { drafts: edits, plan, .. } in &mut decided {
                     if let Ok(Some(planned)) = plan
                         && let Err(error) = added(&some[edits.clone()], planned)
                     {
@@ -170,12 +170,12 @@ impl<D: Database> Documents<D> {
         &self,
         transaction: &D::Transaction,
         drafts: &[Draft<'e>],
-        decided: &mut [Decided],
+        decided: &mut [Decided<'e>],
     ) -> Result<Prepared<'e>> {
         let mut changes = Vec::with_capacity(decided.len());
-        for Decided { drafts: edits, plan } in decided.iter_mut() {
+        for Decided { id, drafts: edits, plan } in decided.iter_mut() {
             let edits = &drafts[edits.clone()];
-            let mut change = Change { id: &edits[0].edit.id, removed: Vec::new(), added: Vec::new() };
+            let mut change = Change { id, removed: Vec::new(), added: Vec::new() };
             if let Ok(Some(planned)) = plan {
                 match added(edits, planned) {
                     Ok(added) => {
@@ -203,7 +203,7 @@ impl<D: Database> Documents<D> {
         &self,
         transaction: &D::Transaction,
         prepared: Prepared<'_>,
-        decided: &[Decided],
+        decided: &[Decided<'_>],
     ) -> Result<()> {
         let Prepared { ledger, changes } = prepared;
         let made: Vec<bool> = decided.iter().map(|decided| matches!(decided.plan, Ok(Some(_)))).collect();
@@ -213,7 +213,7 @@ impl<D: Database> Documents<D> {
 }
 
 /// Fails where a stub stands for nothing: as in CouchDB, that fails the whole request.
-pub(super) fn no_missing_stub(decided: &[Decided]) -> Result<()> {
+pub(super) fn no_missing_stub(decided: &[Decided<'_>]) -> Result<()> {
     let errors = decided.iter().filter_map(|decided| decided.plan.as_ref().err());
     let missing = errors.into_iter().find(|error| matches!(error.kind(), ErrorKind::MissingStub { .. }));
     missing.map_or(Ok(()), |missing| Err(missing.clone()))

@@ -23,6 +23,7 @@ mod interactive;
 mod join;
 mod merge;
 mod plan;
+mod purge;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -50,6 +51,9 @@ use plan::Plan;
 
 pub(crate) use interactive::branches;
 
+/// A document's branches come in as few batches as can be: reading them is one round trip.
+const TARGET_BYTES: usize = 8_000_000;
+
 /// An edit, and its turn among those it came with.
 #[derive(Clone, Copy)]
 struct Turn<'e> {
@@ -58,8 +62,10 @@ struct Turn<'e> {
 }
 
 /// What becomes of a document's edits in a transaction.
-struct Decided {
-    /// The edits, as places of their drafts.
+struct Decided<'e> {
+    /// The document.
+    id: &'e str,
+    /// The edits, as places of their drafts; none where it is purged.
     drafts: Range<usize>,
     /// `None` where their revisions are known already.
     plan: Result<Option<Plan>>,
@@ -165,23 +171,23 @@ impl<D: Database> Documents<D> {
     }
 
     /// What becomes of the documents of edits.
-    async fn decide(
+    async fn decide<'e>(
         &self,
         transaction: &D::Transaction,
-        drafts: &[Draft<'_>],
+        drafts: &[Draft<'e>],
         mode: WriteMode,
-    ) -> Result<(Instance, Vec<Decided>)> {
+    ) -> Result<(Instance, Vec<Decided<'e>>)> {
         match mode {
             WriteMode::Interactive => self.decide_interactive(transaction, drafts).await,
             WriteMode::Replicated => self.decide_replicated(transaction, drafts).await,
         }
     }
 
-    async fn decide_interactive(
+    async fn decide_interactive<'e>(
         &self,
         transaction: &D::Transaction,
-        drafts: &[Draft<'_>],
-    ) -> Result<(Instance, Vec<Decided>)> {
+        drafts: &[Draft<'e>],
+    ) -> Result<(Instance, Vec<Decided<'e>>)> {
         let keys = self.keys();
         let instance = self.instance(transaction, Read::Serializable);
         if drafts.iter().any(Draft::has_stubs) {
@@ -212,17 +218,16 @@ impl<D: Database> Documents<D> {
             let plan = alone(interactive::settle(keys, &instance, edit, second).await)?;
             decided[index] = plan.map(Some).map_err(|damage| damage.of_document(&edit.id));
         }
-        let decided = decided.into_iter().enumerate().map(|(at, plan)| Decided { drafts: at..at + 1, plan });
+        let decided = decided.into_iter().zip(drafts).enumerate();
+        let decided = decided.map(|(at, (plan, draft))| Decided { id: &draft.edit.id, drafts: at..at + 1, plan });
         Ok((instance, decided.collect()))
     }
 
-    async fn decide_replicated(
+    async fn decide_replicated<'e>(
         &self,
         transaction: &D::Transaction,
-        drafts: &[Draft<'_>],
-    ) -> Result<(Instance, Vec<Decided>)> {
-        /// A document's branches come in as few batches as can be: reading them is one round trip.
-        const TARGET_BYTES: usize = 8_000_000;
+        drafts: &[Draft<'e>],
+    ) -> Result<(Instance, Vec<Decided<'e>>)> {
         let keys = self.keys();
         let instance = self.instance(transaction, Read::Serializable);
         let mut documents: Vec<Range<usize>> = Vec::with_capacity(drafts.len());
@@ -253,29 +258,55 @@ impl<D: Database> Documents<D> {
         let mut decided = Vec::with_capacity(documents.len());
         for (edits, known) in documents.into_iter().zip(known) {
             let drafts = &drafts[edits.clone()];
-            let id = &drafts[0].edit.id;
+            let id = drafts[0].edit.id.as_str();
             // An edit that brings no revision is refused by itself.
             let incoming = drafts.iter().enumerate().filter_map(|(place, draft)| {
                 let (rev, history) = (draft.leaf().ok()?.rev, draft.edit.incoming().ok()?);
                 Some(Incoming { edit: draft.edit, place, rev, history })
             });
             let plan = known.and_then(|known| merge::merge(&instance, incoming.collect(), known));
-            decided.push(Decided { drafts: edits, plan: plan.map_err(|damage| damage.of_document(id)) });
+            decided.push(Decided { id, drafts: edits, plan: plan.map_err(|damage| damage.of_document(id)) });
         }
         Ok((instance, decided))
     }
 
-    /// Writes what was planned. `wrote` says whether edits that came with these were written.
+    /// Writes what was planned; the results of the edits.
     async fn carry_out(
         &self,
         transaction: &D::Transaction,
         instance: &Instance,
         drafts: &[Draft<'_>],
-        mut decided: Vec<Decided>,
+        decided: Vec<Decided<'_>>,
         wrote: bool,
     ) -> Result<Outcome<Vec<EditResult>>> {
+        let (decided, written) = self.apply(transaction, instance, drafts, decided, wrote).await?;
+        let mut results = Vec::with_capacity(drafts.len());
+        for Decided { drafts: edits, plan, .. } in decided {
+            for draft in &drafts[edits] {
+                results.push(match &plan {
+                    Ok(_) => draft.leaf().map(|leaf| leaf.rev),
+                    Err(error) => Err(error.clone()),
+                });
+            }
+        }
+        Ok(match written {
+            0 => Outcome::ReadOnly(results),
+            _ => Outcome::Write(results),
+        })
+    }
+
+    /// Writes what was planned; the plans, some of which may have been refused, and how many were written. `wrote` says
+    /// whether edits that came with these were written.
+    async fn apply<'e>(
+        &self,
+        transaction: &D::Transaction,
+        instance: &Instance,
+        drafts: &[Draft<'e>],
+        mut decided: Vec<Decided<'e>>,
+        wrote: bool,
+    ) -> Result<(Vec<Decided<'e>>, usize)> {
         self.saw(instance);
-        let has_attachments = |decided: &Decided| matches!(&decided.plan, Ok(Some(plan)) if plan.has_attachments());
+        let has_attachments = |decided: &Decided<'_>| matches!(&decided.plan, Ok(Some(plan)) if plan.has_attachments());
         let mut prepared = None;
         if decided.iter().any(has_attachments) {
             prepared = Some(Box::pin(self.prepare_attachments(transaction, drafts, &mut decided)).await?);
@@ -285,7 +316,7 @@ impl<D: Database> Documents<D> {
         }
         let mut ready = Vec::with_capacity(decided.len());
         let mut bodies = Vec::with_capacity(drafts.len());
-        for (place, Decided { drafts: edits, plan }) in decided.iter_mut().enumerate() {
+        for (place, Decided { drafts: edits, plan, .. }) in decided.iter_mut().enumerate() {
             let edits = &drafts[edits.clone()];
             if let Ok(Some(planned)) = plan {
                 // The one step that may still refuse an edit comes before anything of it is written.
@@ -311,25 +342,13 @@ impl<D: Database> Documents<D> {
         }
         let mut writer = Writer::new(transaction, self.keys(), instance, decided.len(), bodies);
         for (_, place, bodies, lists) in ready {
-            let Decided { drafts: edits, plan } = &decided[place];
+            let Decided { id, plan, .. } = &decided[place];
             if let Ok(Some(plan)) = plan {
-                writer.apply(place, &drafts[edits.start].edit.id, plan, bodies, lists);
+                writer.apply(place, id, plan, bodies, lists);
             }
         }
-        let outcome = writer.finish();
-        let mut results = Vec::with_capacity(drafts.len());
-        for Decided { drafts: edits, plan } in decided {
-            for draft in &drafts[edits] {
-                results.push(match &plan {
-                    Ok(_) => draft.leaf().map(|leaf| leaf.rev),
-                    Err(error) => Err(error.clone()),
-                });
-            }
-        }
-        Ok(match outcome {
-            0 => Outcome::ReadOnly(results),
-            _ => Outcome::Write(results),
-        })
+        let written = writer.finish();
+        Ok((decided, written))
     }
 
     /// Adds the bodies of the leaves that a plan adds; the turn of the last of their edits.
@@ -379,6 +398,6 @@ pub(crate) fn write_kept<T: Transaction>(
 }
 
 /// Whether half of the transaction may go where the whole does not: it affects too many bytes, or takes too long.
-fn is_too_much(error: &kv_api::Error) -> bool {
+pub(crate) fn is_too_much(error: &kv_api::Error) -> bool {
     matches!(error.code(), TRANSACTION_TOO_LARGE | TRANSACTION_TOO_OLD)
 }

@@ -7,6 +7,8 @@
 //!  winner after   = the greatest of the added leaves and the known branches that stay; none where all go
 //! ```
 //!
+//! A [purge](super::purge) is a plan that only removes.
+//!
 //! The branches that were read need not be all of the document's: those named in
 //! [`interactive`](super::interactive) are enough to know the next winner.
 

@@ -1,0 +1,104 @@
+//! Documents that are purged while they are copied.
+//!
+//! The feed never tells of a document that is gone. So after each page of it the purges that the target does not know are
+//! read at the source: what they left nothing of is cleared at the target, and then the target knows them. A document of
+//! which something is left has a new sequence, and is copied again.
+//!
+//! Where purges were forgotten before they were read, nobody can say which documents they were of: the copy starts over.
+
+use kv_api::{Database, Read};
+
+use crate::documents::Documents;
+use crate::error::{Error, Result};
+use crate::keys::{DatabaseKey, Subspace};
+use crate::purge::PurgeInfo;
+use crate::read::Tree;
+use crate::txids::Unguarded;
+
+use super::arrival::Arriving;
+use super::mirror::{self, Ranges};
+
+/// Clears what was purged at the source since this was asked last; whether the copy had to start over. `closed` says
+/// that the source is, where it is too late for that.
+pub(super) async fn follow<S: Database, T: Database>(
+    source: &Documents<S>,
+    target: &mut Arriving<T>,
+    closed: bool,
+) -> Result<bool> {
+    let (seq, known) = (source.purge_seq().await?, target.documents.purge_seq().await?);
+    if seq == known {
+        return Ok(false);
+    }
+    let mut reached = known;
+    let mut all_known = known < seq;
+    while all_known && reached < seq {
+        let infos = source.purged_infos(reached).await?;
+        all_known = infos.first().is_some_and(|info| info.seq == reached + 1);
+        if let (true, Some(last)) = (all_known, infos.last()) {
+            clear(target, &gone(source, &infos).await?).await?;
+            reached = last.seq;
+        }
+    }
+    if !all_known {
+        if closed {
+            let reason =
+                "Purges were forgotten before they were copied: begin again, with a higher _purged_infos_limit.";
+            return Err(Error::relocation(reason));
+        }
+        target.start_over().await?;
+    }
+    let ranges = Ranges::whole(source, &target.documents, DatabaseKey::All(Subspace::Purges));
+    // Of later ones it is not known yet what they were of.
+    let ranges = ranges.up_to(source, DatabaseKey::Purge(seq));
+    let mut cursor = Some(ranges.begin());
+    while let Some(from) = cursor {
+        cursor = mirror::mirror(source, target, &ranges, &from).await?;
+    }
+    Ok(!all_known)
+}
+
+/// The documents of these purges of which the source has nothing.
+async fn gone<'p, S: Database>(source: &Documents<S>, infos: &'p [PurgeInfo]) -> Result<Vec<&'p str>> {
+    let keys = source.keys();
+    source
+        .read(|transaction| async move {
+            let instance = source.instance(&transaction, Read::Snapshot);
+            let winners: Vec<_> =
+                infos.iter().map(|info| (info, Tree::Winner.read(&transaction, keys, &info.id))).collect();
+            instance.await?;
+            let mut gone = Vec::new();
+            for (info, winner) in winners {
+                if winner.await?.is_empty() {
+                    gone.push(info.id.as_str());
+                }
+            }
+            Ok(gone)
+        })
+        .await
+}
+
+/// Clears documents at the target.
+async fn clear<T: Database>(target: &Arriving<T>, ids: &[&str]) -> Result<()> {
+    if ids.is_empty() {
+        return Ok(());
+    }
+    let keys = target.documents.keys().clone();
+    target
+        .write(None, |transaction| {
+            let winners: Vec<_> = ids.iter().map(|id| (*id, Tree::Winner.read(&transaction, &keys, id))).collect();
+            let keys = &keys;
+            async move {
+                for (id, winner) in winners {
+                    if let Some(crown) = winner.await?.first().and_then(|winner| winner.crown) {
+                        transaction.clear_unguarded(&keys.key(DatabaseKey::Change(crown.seq)));
+                    }
+                    for key in [DatabaseKey::RevisionsOf(id), DatabaseKey::DocsOf(id), DatabaseKey::AllDoc(id)] {
+                        let (begin, end) = keys.bounds(key);
+                        transaction.clear_range_unguarded(&begin, &end);
+                    }
+                }
+                Ok(())
+            }
+        })
+        .await
+}

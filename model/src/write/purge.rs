@@ -1,0 +1,136 @@
+//! What a transaction does to documents of which leaves are purged.
+//!
+//! ```text
+//!  read      the names of the purges, the last purge, how many are remembered      one round trip
+//!            all branches of each document
+//!  plans     the branches named go, nothing comes; carried out as those of edits
+//!  written   a row for each purge, and one for its name; the oldest that are too many are cleared
+//! ```
+
+use std::collections::HashSet;
+
+use kv_api::{Database, Read, Transaction, TransactionExt};
+
+use super::plan::{Fate, Plan};
+use super::{Decided, TARGET_BYTES, branches, is_too_much};
+use crate::branch::Branch;
+use crate::documents::Documents;
+use crate::error::{Error, Result, alone};
+use crate::keys::DatabaseKey;
+use crate::purge::{PurgeInfo, Unit, newest, read_kept, read_seq, seq_of};
+use crate::revid::RevId;
+use crate::tuple;
+use crate::txids::Outcome;
+
+/// The most purges that a transaction forgets, and about how many bytes of them.
+const FORGOTTEN: usize = 1_000;
+const FORGOTTEN_BYTES: usize = 1_000_000;
+
+impl<D: Database> Documents<D> {
+    /// Does purges of different documents in one transaction; what went of each.
+    pub(crate) async fn purge_group(&self, units: &[Unit<'_>]) -> Result<Vec<Result<Vec<RevId>>>> {
+        let hopeless = |error: &kv_api::Error| units.len() > 1 && is_too_much(error);
+        let run = |transaction: D::Transaction| async move {
+            let keys = self.keys();
+            let instance = self.instance(&transaction, Read::Serializable);
+            let newest = transaction.get_range(&newest(keys), Read::Serializable);
+            let kept = transaction.get(&keys.key(DatabaseKey::PurgesKept), Read::Snapshot);
+            let reads: Vec<_> = units
+                .iter()
+                .map(|unit| {
+                    let done = transaction.get(&keys.key(DatabaseKey::PurgeOf(&unit.uuid)), Read::Serializable);
+                    let range = keys.range(DatabaseKey::RevisionsOf(unit.id)).target_bytes(TARGET_BYTES);
+                    (unit, done, transaction.get_all(range, Read::Serializable))
+                })
+                .collect();
+            let instance = instance.await?;
+            let mut results: Vec<Result<Vec<RevId>>> = Vec::with_capacity(units.len());
+            let (mut decided, mut places) = (Vec::with_capacity(units.len()), Vec::with_capacity(units.len()));
+            for (place, (unit, done, rows)) in reads.into_iter().enumerate() {
+                if let Some(seq) = done.await? {
+                    results.push(Ok(self.purged_before(&transaction, read_seq(&seq)?).await?));
+                    continue;
+                }
+                let known = branches(keys, unit.id, &rows.await?);
+                let (purged, plan) = match alone(known.and_then(|known| plan(known, &unit.revs)))? {
+                    Ok((purged, plan)) => (purged, Ok(plan)),
+                    Err(damage) => (Vec::new(), Err(damage.of_document(unit.id))),
+                };
+                results.push(Ok(purged));
+                places.push(place);
+                decided.push(Decided { id: unit.id, drafts: 0..0, plan });
+            }
+            let (decided, _) = self.apply(&transaction, &instance, &[], decided, true).await?;
+            let before = seq_of(keys, &newest.await?.rows)?;
+            let mut infos = Vec::with_capacity(decided.len());
+            for (place, Decided { plan, .. }) in places.into_iter().zip(decided) {
+                let Unit { id, revs, uuid, .. } = &units[place];
+                match (plan, &results[place]) {
+                    (Ok(_), Ok(purged)) => {
+                        let seq = before + 1 + infos.len() as u64;
+                        let (id, revs, purged) = ((*id).to_owned(), revs.clone(), purged.clone());
+                        infos.push(PurgeInfo { seq, uuid: *uuid, id, revs, purged });
+                    }
+                    (Err(error), _) => results[place] = Err(error),
+                    (Ok(_), Err(_)) => {}
+                }
+            }
+            let Some(last) = infos.last() else { return Ok(Outcome::ReadOnly(results)) };
+            let forgotten = last.seq.saturating_sub(read_kept(kept.await?.as_deref())?.max(1));
+            for info in infos.iter().filter(|info| info.seq > forgotten) {
+                let mut seq = Vec::with_capacity(9);
+                tuple::append_u64(&mut seq, info.seq);
+                transaction.set(keys.key(DatabaseKey::PurgeOf(&info.uuid)), seq);
+                transaction.set(keys.key(DatabaseKey::Purge(info.seq)), info.write());
+            }
+            self.forget_purges(&transaction, forgotten.min(before)).await?;
+            Ok(Outcome::Write(results))
+        };
+        self.shared.guard.run_unless(hopeless, run).await
+    }
+
+    /// What went by a purge that was done before.
+    async fn purged_before(&self, transaction: &D::Transaction, seq: u64) -> Result<Vec<RevId>> {
+        let row = transaction.get(&self.keys().key(DatabaseKey::Purge(seq)), Read::Serializable).await?;
+        let row = row.ok_or_else(|| Error::corrupt(format!("the purge {seq} has a name and no row")))?;
+        Ok(PurgeInfo::read(seq, &row)?.purged)
+    }
+
+    /// Clears the oldest purges up to this one. What cannot be read of them stays.
+    async fn forget_purges(&self, transaction: &D::Transaction, upto: u64) -> Result<()> {
+        if upto == 0 {
+            return Ok(());
+        }
+        let keys = self.keys();
+        let oldest = keys.purges_from(0).limit(FORGOTTEN).target_bytes(FORGOTTEN_BYTES);
+        // Purges follow each other: nobody else clears any of these.
+        for row in transaction.get_range(&oldest, Read::Snapshot).await?.rows {
+            let Ok(seq) = keys.read_purge(&row.key) else { continue };
+            if seq > upto {
+                break;
+            }
+            if let Ok(info) = PurgeInfo::read(seq, &row.value) {
+                transaction.clear(&keys.key(DatabaseKey::PurgeOf(&info.uuid)));
+                transaction.clear(&row.key);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The leaves that go, in the order of `revs`, and what that does to the document; `None` where none of them is one.
+fn plan(known: Vec<Branch>, revs: &[RevId]) -> Result<(Vec<RevId>, Option<Plan>)> {
+    let leaves: HashSet<&RevId> = known.iter().map(|branch| &branch.leaf.rev).collect();
+    let purged: Vec<RevId> = revs.iter().filter(|rev| leaves.contains(rev)).cloned().collect();
+    if purged.is_empty() {
+        return Ok((purged, None));
+    }
+    let go: HashSet<&RevId> = purged.iter().collect();
+    let fate = |branch: &Branch| if go.contains(&branch.leaf.rev) { Fate::Removed } else { Fate::Stays };
+    let known = known.into_iter().map(|branch| {
+        let fate = fate(&branch);
+        (branch, fate)
+    });
+    let plan = Plan::new(known.collect(), Vec::new())?;
+    Ok((purged, Some(plan)))
+}
