@@ -1,11 +1,11 @@
-//! How long a collection takes, and how much memory, by the number of chunks; half of them nobody refers to.
+//! Measures the time and memory of a collection, by the number of chunks, half of which are garbage.
 //!
 //! ```text
 //! cargo run --release -p chunks --example collection -- 116000 1000000
 //! ```
 //!
-//! The first collection condemns, the second one, after the grace, removes and packs anew. The database is in memory
-//! of the same process: what is given beside it is what the collection adds to that, at its highest.
+//! The first collection condemns. The second one, after the grace period, removes and repacks. The database is in
+//! the memory of the same process; the figure beside it is the peak that the collection adds.
 
 #[path = "vaults/processor.rs"]
 mod processor;
@@ -28,7 +28,7 @@ use vaults::{Failure, Pieces};
 const CHUNKS_OF_A_FILE: usize = 20;
 const BATCH: usize = 4_000;
 
-/// The system's clock, ahead by so many milliseconds.
+/// The system's clock, moved forward by this number of milliseconds.
 #[derive(Debug, Default)]
 struct Ahead(AtomicU64);
 
@@ -78,7 +78,7 @@ async fn measure(size: usize) -> Result<(), Failure> {
             written.map_err(|refusal| refusal.to_string())?;
         }
     }
-    // Those of one index together, as a migration stores them.
+    // Chunks of one index together, as a migration stores them.
     pieces.sort_by_cached_key(|(id, _)| XxHash64::oneshot(0, id.as_bytes()));
     while !pieces.is_empty() {
         let rest = pieces.split_off(pieces.len().min(BATCH));
@@ -86,7 +86,7 @@ async fn measure(size: usize) -> Result<(), Failure> {
     }
     for round in ["condemns", "removes"] {
         let resting = memory("VmRSS:");
-        // From here on the highest counts.
+        // The peak counts from here on.
         std::fs::write("/proc/self/clear_refs", "5").ok();
         let (began, busy) = (Instant::now(), processor_seconds());
         let options = CollectOptions { unused_percent: 0, ..CollectOptions::default() };
@@ -112,7 +112,7 @@ async fn measure(size: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Megabytes of this process's memory, by their name in `/proc/self/status`; zero where there is no such file.
+/// Megabytes of this process's memory, by a name in `/proc/self/status`; zero without that file.
 fn memory(name: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix(name));

@@ -1,12 +1,12 @@
-//! How many documents a vault has before and after its chunks are aggregated, how large they are, and how
-//! many bytes of documents each byte of a new chunk costs then.
+//! Counts a vault's documents and their sizes before and after aggregation, and the bytes of documents that each
+//! byte of a new chunk then costs.
 //!
 //! ```text
 //! cargo run --release -p chunks --example documents -- 7000 32000 116000
 //! ```
 //!
-//! The vaults are of text: pieces of 128 to 1,024 bytes, most of them short, with the ids that LiveSync gives
-//! them. Figures are counts and the same on every machine.
+//! The vaults are text: pieces of 128 to 1,024 bytes, mostly short, with LiveSync's ids. The figures are counts,
+//! the same on every machine.
 
 mod vaults;
 
@@ -17,10 +17,10 @@ use vaults::{Failure, Pieces};
 
 /// Chunks of a file.
 const CHUNKS_OF_A_FILE: usize = 20;
-/// A vault that has been in use for a while has open data documents of all sizes: a sixth of its chunks
-/// comes in so many batches before anything is measured.
+/// Number of batches, with a sixth of the chunks in all, that are stored before anything is measured. A vault in
+/// use has open data documents of all sizes.
 const WARMING: usize = 10;
-/// How many batches of how many chunks are measured.
+/// Numbers of batches that are measured, and of chunks in each.
 const MEASURED: [(usize, usize); 3] = [(200, 1), (50, 10), (10, 100)];
 
 #[tokio::main]

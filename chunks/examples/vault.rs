@@ -1,4 +1,4 @@
-//! What it takes to put a folder of a gigabyte into a database, and to get it back.
+//! Measures a push of a folder of one gigabyte to a database, and the pull.
 //!
 //! ```text
 //! cargo run --release -p chunks --example vault -- generate FOLDER [MEGABYTES]
@@ -7,11 +7,10 @@
 //! cargo run --release -p chunks --example vault -- versions
 //! ```
 //!
-//! `generate` makes a folder of notes and attachments, the same for every run. `measure` pushes it to a new
-//! database in ENGINE (`redb:FOLDER`, `fjall:FOLDER`, `sled:FOLDER`), in process or through a server that is a process of its own,
-//! pushes it again, pulls it, and compares byte for byte. Memory is the largest that the process ever had
-//! (`VmHWM`), the server's beside it. `cuts` inserts a character at the front of files of 64 MiB, `versions` edits
-//! a note a thousand times.
+//! `generate` makes a folder of notes and attachments, the same in every run. `measure` pushes it to a new
+//! database in ENGINE (`lsm:FOLDER`, `sled:FOLDER`), in process or through a server process, pushes it again,
+//! pulls it, and compares all bytes. Memory is the peak of the process (`VmHWM`), with the server's beside it.
+//! `cuts` inserts a character at the front of files of 64 MiB, `versions` edits a note a thousand times.
 
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -30,7 +29,7 @@ use rand::{Rng, RngExt, SeedableRng};
 use server::engine::{self, IfMissing};
 use server::http::{Options, Server};
 
-/// As the server's.
+/// The same allocator as the server's.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -56,7 +55,7 @@ async fn main() -> Result<(), Failure> {
     }
 }
 
-/// Notes for a twentieth of the bytes, long texts for another one, attachments of all sizes for the rest.
+/// Notes for a twentieth of the bytes, long texts for another twentieth, attachments of all sizes for the rest.
 fn generate(folder: &Path, megabytes: u64) -> Result<(), Failure> {
     let mut dice = StdRng::seed_from_u64(SEED);
     let words: Vec<String> = (0..20_000)
@@ -80,7 +79,7 @@ fn generate(folder: &Path, megabytes: u64) -> Result<(), Failure> {
             tables += content.len() as u64;
             (format!("Tables/table {number}.csv"), content)
         } else {
-            // Most are small, most bytes are in large ones.
+            // Most files are small, most bytes are in large files.
             let length = 1_000 << dice.random_range(0..14);
             let length = length + dice.random_range(0..length);
             let mut content = vec![0; length];
@@ -178,7 +177,7 @@ async fn measure(folder: &Path, url: &str, over_http: bool) -> Result<(), Failur
     );
     drop(vault);
     if let Some(mut process) = serving {
-        // Its input's end is its own.
+        // The end of its input ends it.
         drop(process.stdin.take());
         process.wait()?;
     }
@@ -206,7 +205,7 @@ fn tell(started: Instant) -> impl FnMut(Progress) + Send {
     }
 }
 
-/// Files that are equal in both folders; one that is not is an error.
+/// Number of files that are equal in both folders. A difference is an error.
 fn compare(one: &Path, other: &Path) -> Result<u64, Failure> {
     let (mut count, mut folders) = (0, vec![PathBuf::new()]);
     while let Some(folder) = folders.pop() {
@@ -235,7 +234,7 @@ fn size_of(folder: &Path) -> Result<u64, Failure> {
     Ok(size)
 }
 
-/// The most memory that this process had, and the server's.
+/// Peak memory of this process, and of the server.
 fn memory(serving: &Option<Child>) -> String {
     let peak = |process: &str| {
         let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
@@ -249,11 +248,11 @@ fn memory(serving: &Option<Child>) -> String {
     }
 }
 
-/// What this process and the server have used of processors: what a crowded machine does not change.
+/// Processor time of this process and of the server, which other load on the machine does not change.
 fn processor_seconds(serving: &Option<Child>) -> f64 {
     let used = |process: &str| -> f64 {
         let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-        // Behind the name, which may have spaces: user and system time, in hundredths.
+        // After the name, which may contain spaces: user and system time, in hundredths of a second.
         let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
         fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0
     };
@@ -337,7 +336,7 @@ async fn versions() -> Result<(), Failure> {
             }
             let length = dice.random_range(10..100);
             let mut sentence = note(&mut dice, &words, length + 21).split_off(21);
-            // As much goes as comes, so that the note keeps its size.
+            // As much is removed as is inserted, so the note keeps its size.
             let end = (at + sentence.len()..text.len()).find(|&end| text.is_char_boundary(end)).unwrap_or(text.len());
             changed += sentence.len() as u64;
             sentence.push('\n');

@@ -1,11 +1,12 @@
-//! How fast chunks are stored by 1 to 32 writers at once, how often they meet, and which document is written most.
+//! Measures how fast 1 to 32 concurrent writers store chunks, how often they conflict, and which document is
+//! written most.
 //!
 //! ```text
 //! cargo run --release -p chunks --example writers
 //! ```
 //!
-//! All write into one vault of 116,000 chunks in memory, each its own new chunks, in batches. A single document that
-//! all of them must touch would show as one that is written once for each batch.
+//! All write batches of their own new chunks into one vault of 116,000 chunks in memory. A document that all of
+//! them must touch would show as one that is written once for each batch.
 
 #[path = "vaults/processor.rs"]
 mod processor;
@@ -22,7 +23,7 @@ use processor::processor_seconds;
 use vaults::{Failure, Pieces};
 
 const VAULT: usize = 116_000;
-/// Chunks that are stored in each run, by all writers together.
+/// Number of chunks stored in each run, by all writers together.
 const TOTAL: usize = 3_200;
 const BATCHES: [usize; 2] = [10, 100];
 const WRITERS: [usize; 6] = [1, 2, 4, 8, 16, 32];
@@ -94,12 +95,12 @@ async fn measure(
 
 #[derive(Debug, Default)]
 struct Counts {
-    /// How often each document was written.
+    /// Number of writes of each document.
     written: HashMap<String, u64>,
     conflicts: u64,
 }
 
-/// A store that counts.
+/// A store that counts writes.
 #[derive(Debug)]
 struct Counted {
     inner: Arc<dyn DocumentStore>,

@@ -1,16 +1,16 @@
-//! What a chunk holds, and how a data document writes it down.
+//! The content of a chunk, and its form in a data document.
 //!
-//! LiveSync's own document of a chunk is `{"type":"leaf","data":"…"}`, with `"e_":true` where it is
-//! encrypted. `data` is a piece of text, or base64 of a piece of a binary file, or ciphertext. In a
-//! data document it is one string, whose first character says which:
+//! LiveSync's own document of a chunk is `{"type":"leaf","data":"…"}`, with `"e_":true` if it is encrypted. `data`
+//! is a piece of text, a piece of a binary file in base64, or ciphertext. In a data document it is one string,
+//! whose first character tells the form:
 //!
 //! | value | `data` |
 //! |---|---|
 //! | `ZnJvbS1hCg==` | text, in base64 |
-//! | `=iVBORw0K…` | what follows: it is made of base64's characters alone, and stands as it is |
-//! | `*%=Lx6Xqs…` | what follows, encrypted: opaque, never looked into |
+//! | `=iVBORw0K…` | what follows, which has base64 characters only |
+//! | `*%=Lx6Xqs…` | what follows, which is encrypted and opaque |
 //!
-//! Each form gives back the same string to the byte, so nothing hangs on which of them was chosen.
+//! Each form gives back the same string, byte by byte. Nothing depends on the choice.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -18,28 +18,28 @@ use serde_json::Value;
 
 use crate::store::Body;
 
-/// A chunk's content.
+/// Content of a chunk.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Chunk {
     /// The piece: text, base64 of bytes, or ciphertext.
     pub data: String,
-    /// Whether it is ciphertext. The same piece has as many ciphertexts as it has writers, all of them
-    /// right: they are never compared and never replaced.
+    /// Whether it is ciphertext. Each writer of a piece makes another ciphertext of it, and all are right.
+    /// Ciphertexts are never compared and never replaced.
     pub encrypted: bool,
 }
 
 impl Chunk {
-    /// A piece that is not encrypted.
+    /// A piece in clear.
     pub fn plain(data: impl Into<String>) -> Self {
         Chunk { data: data.into(), encrypted: false }
     }
 
-    /// A piece that is.
+    /// An encrypted piece.
     pub fn encrypted(data: impl Into<String>) -> Self {
         Chunk { data: data.into(), encrypted: true }
     }
 
-    /// The value in a data document.
+    /// The string in a data document.
     pub(crate) fn encode(&self) -> String {
         if self.encrypted {
             format!("*{}", self.data)
@@ -50,7 +50,7 @@ impl Chunk {
         }
     }
 
-    /// A value in a data document; `None` where it is none.
+    /// Parses a string of a data document; `None` for a malformed one.
     pub(crate) fn decode(value: &str) -> Option<Chunk> {
         if let Some(data) = value.strip_prefix('*') {
             return Some(Chunk::encrypted(data));
@@ -61,8 +61,8 @@ impl Chunk {
         String::from_utf8(STANDARD.decode(value).ok()?).ok().map(Chunk::plain)
     }
 
-    /// The chunk in a document of its own; `None` where the document has more or less to it than this
-    /// module could give back.
+    /// The chunk in a document of its own; `None` where the document has more or less than this module could
+    /// restore.
     pub(crate) fn from_document(body: &Body) -> Option<Chunk> {
         let data = body.get("data")?.as_str()?;
         let encrypted = match body.get("e_") {
@@ -75,7 +75,7 @@ impl Chunk {
         (is_leaf && body.len() == members).then(|| Chunk { data: data.to_owned(), encrypted })
     }
 
-    /// The document of its own that LiveSync has for it.
+    /// LiveSync's document of this chunk.
     pub(crate) fn to_document(&self) -> Body {
         let mut body = Body::new();
         body.insert("type".into(), "leaf".into());
@@ -91,8 +91,8 @@ fn is_base64(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() | matches!(byte, b'+' | b'/' | b'=')
 }
 
-/// Whether all bytes of a text are such. Block by block, without a branch for each byte: a quarter of the time
-/// of a push went into finding out that base64 is base64.
+/// Whether all bytes of a text satisfy a predicate. Works in blocks, without a branch for each byte: a quarter of
+/// the time of a push went into this check for base64.
 pub(crate) fn all_bytes(text: &str, is_such: impl Fn(u8) -> bool) -> bool {
     text.as_bytes().chunks(64).all(|block| block.iter().fold(true, |all, &byte| all & is_such(byte)))
 }

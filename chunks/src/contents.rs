@@ -1,5 +1,5 @@
-//! What is in a data document, without the chunks themselves: all that collection and indexes need to know,
-//! whether the chunks are in the document or in an object.
+//! The contents of a data document without the chunks' bytes: all that collections and indexes need, whether the
+//! chunks are in the document or in an object.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::store::{Body, Leaf};
 use crate::stub::{CHUNKS, SIZES, Stub};
 
-/// The ids of a data document's chunks, and what each takes up.
+/// The ids of a data document's chunks, with their sizes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Contents {
     sizes: BTreeMap<String, usize>,
@@ -35,7 +35,7 @@ impl Contents {
         Ok(contents)
     }
 
-    /// The union of a document's live leaves, the winner first; `None` where there are none.
+    /// The union of a document's live leaves, the winner first; `None` if there are none.
     ///
     /// # Errors
     /// [`Error::Malformed`](crate::Error::Malformed).
@@ -51,7 +51,7 @@ impl Contents {
         Ok(united)
     }
 
-    /// Adds a chunk, unless there is one of its id.
+    /// Adds a chunk, unless its id is there.
     pub(crate) fn add(&mut self, chunk: String, size: usize) {
         if let std::collections::btree_map::Entry::Vacant(place) = self.sizes.entry(chunk) {
             place.insert(size);
@@ -64,18 +64,18 @@ impl Contents {
         self.sizes.contains_key(chunk)
     }
 
-    /// The chunks, and what each takes up in a data document.
+    /// The chunks, with their sizes in a data document.
     pub(crate) fn sizes(&self) -> &BTreeMap<String, usize> {
         &self.sizes
     }
 
-    /// The size of a data document of these, as [`Data::bytes`] has it.
+    /// Size of a data document with these chunks, as in [`Data::bytes`].
     pub(crate) fn bytes(&self) -> usize {
         FRAME + self.bytes
     }
 }
 
-/// A leaf of a data document, to say which of its chunks can be read; of those in an object, which should be in it.
+/// The readable chunks of a leaf of a data document; for a stub, the chunks that should be in its object.
 pub(crate) enum Legible {
     Data(Data),
     Stub(Stub),
@@ -102,7 +102,7 @@ impl Legible {
     }
 }
 
-/// Whether a leaf of a data document has a chunk, going by its members alone.
+/// Whether a leaf of a data document has a chunk, judged by its members only.
 pub(crate) fn mentions(body: &Body, chunk: &str) -> bool {
     let has = |member: &str| body.get(member).and_then(Value::as_object).is_some_and(|all| all.contains_key(chunk));
     has(CHUNKS) || has(SIZES)

@@ -1,15 +1,15 @@
-//! Data documents: the chunks themselves.
+//! Data documents, which hold the chunks.
 //!
 //! ```json
 //! {"_id":"dat:3f-001-9c0de1b2","chunks":{"h:1ecijke328qp3":"ZnJvbS1hCg=="}}
 //! ```
 //!
-//! A data document only ever gains chunks, until a collection replaces it by another one: what it once
-//! held it holds as long as it lives. It takes more while it is small ([`OPEN_BELOW`]); after that nobody
-//! writes it again, so that a chunk's bytes are sent a bounded number of times.
+//! A data document only gains chunks, and keeps them until a collection replaces the document. It takes chunks
+//! while it is small ([`OPEN_BELOW`]). After that it is not written again, so each chunk is sent a bounded number
+//! of times.
 //!
-//! Its leaves are united as an index's are. Of two values under one id the winner's stands, and neither
-//! is looked into: ciphertexts of one piece differ, and each is right.
+//! Leaves are united like those of an index. Of two values under one id the winner's stays, and neither is
+//! examined: ciphertexts of one piece differ, and each is right.
 
 use std::collections::BTreeMap;
 
@@ -19,20 +19,20 @@ use crate::chunk::{Chunk, all_bytes};
 use crate::error::{Error, Result};
 use crate::store::{Body, Leaf};
 
-/// A data document below so many bytes takes more chunks.
+/// Size in bytes below which a data document takes more chunks.
 pub(crate) const OPEN_BELOW: usize = 32_000;
 
 const CHUNKS: &str = "chunks";
 /// `{"chunks":{}}`
 pub(crate) const FRAME: usize = 13;
 
-/// The content of a data document.
+/// Content of a data document.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Data {
-    /// Chunk id to encoded chunk.
+    /// Encoded chunks by id.
     chunks: BTreeMap<String, String>,
     bytes: usize,
-    /// Members of others, which are kept.
+    /// Unknown members, which are kept.
     rest: Body,
 }
 
@@ -58,7 +58,7 @@ impl Data {
         Ok(data)
     }
 
-    /// The union of a document's live leaves, the winner first; `None` where there are none.
+    /// The union of a document's live leaves, the winner first; `None` if there are none.
     ///
     /// # Errors
     /// [`Error::Malformed`].
@@ -81,17 +81,17 @@ impl Data {
         body
     }
 
-    /// The document's size in bytes of compact JSON, without members of others.
+    /// Size of the document in bytes of compact JSON, without unknown members.
     pub(crate) fn bytes(&self) -> usize {
         FRAME + self.bytes
     }
 
-    /// How many bytes a chunk takes up in a data document.
+    /// Size of a chunk in a data document, in bytes.
     pub(crate) fn cost(chunk: &str, value: &str) -> usize {
         quoted(chunk) + quoted(value) + 2
     }
 
-    /// Adds an encoded chunk, unless there is one of its id.
+    /// Adds an encoded chunk, unless its id is there.
     pub(crate) fn add(&mut self, chunk: String, value: String) {
         let cost = Data::cost(&chunk, &value);
         if let std::collections::btree_map::Entry::Vacant(place) = self.chunks.entry(chunk) {
@@ -110,12 +110,12 @@ impl Data {
         &self.chunks
     }
 
-    /// Members of others.
+    /// Unknown members.
     pub(crate) fn rest(&self) -> &Body {
         &self.rest
     }
 
-    /// Adds what is in another, unless it is here.
+    /// Adds the chunks of another one that are not here.
     pub(crate) fn join(&mut self, other: &Data) {
         for (chunk, value) in &other.chunks {
             if !self.has(chunk) {
@@ -127,13 +127,13 @@ impl Data {
         }
     }
 
-    /// A chunk; `None` where it is not here, or what is here is none.
+    /// A chunk; `None` if it is absent or malformed.
     pub(crate) fn get(&self, chunk: &str) -> Option<Chunk> {
         Chunk::decode(self.chunks.get(chunk)?)
     }
 }
 
-/// The bytes of a string in JSON.
+/// Length of a string in JSON, in bytes.
 fn quoted(text: &str) -> usize {
     if all_bytes(text, |byte| (byte >= 0x20) & (byte != b'"') & (byte != b'\\')) {
         return text.len() + 2;
@@ -155,7 +155,7 @@ mod tests {
         for (chunk, value) in [("h:a", "ZnJvbS1hCg=="), ("h:\"", "*\\\u{1}\u{fc}"), ("h:c", "")] {
             data.add(chunk.into(), value.into());
         }
-        // One comma too many is counted.
+        // The last comma is counted too.
         assert_eq!(Value::Object(data.write()).to_string().len(), data.bytes() - 1);
     }
 

@@ -1,4 +1,4 @@
-//! The handle that all operations on a database's chunks hang on, and its settings.
+//! The handle of a database's chunks, and the database's settings.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -17,35 +17,35 @@ use crate::settings::{LEAST_DATA_LIMIT, LEAST_GRACE_MS, Settings};
 use crate::store::{DocumentStore, Edit, IdRange, Leaf, Steady};
 use crate::write::refused;
 
-/// How often something is tried while others are faster.
+/// Number of attempts while other writers are faster.
 const ATTEMPTS: u32 = 24;
 
-/// The chunks of one database. A cheap handle; any number of them, in any number of processes and
-/// replicas, may be at work at the same time.
+/// The chunks of one database. A cheap handle. Any number of handles may work at the same time, in any number of
+/// processes and replicas.
 #[derive(Clone, Debug)]
 pub struct ChunkStore {
     pub(crate) store: Arc<dyn DocumentStore>,
     pub(crate) environment: Arc<dyn Environment>,
     pub(crate) attempts: u32,
-    /// The prefix length as last seen. It only grows, so an old one costs a look more and no error.
+    /// Last known prefix length. It only grows, so an old one costs an additional look and is no error.
     length: Arc<AtomicU8>,
     pub(crate) handles: Arc<Handles>,
     pub(crate) seen: Arc<Seen>,
-    /// What opens an encrypted vault, once it has been unlocked.
+    /// The key of an encrypted vault, once it is unlocked.
     pub(crate) key: Option<Arc<Key>>,
 }
 
 impl ChunkStore {
-    /// The chunks in `store`. Nothing is read yet.
+    /// The chunks in `store`. Reads nothing.
     ///
-    /// What fails in a way that passes (no answer, an overloaded server, a transaction that was too old) is
-    /// tried again for about half a minute, or a few times if the store has never answered; a write only where
-    /// reading shows that it was not done. The error after that says how often and how long.
+    /// Transient failures (no answer, an overloaded server, a transaction that was too old) are retried for about
+    /// half a minute, and only a few times if the store has never answered. A write is retried only if a read
+    /// shows that it was not done. The final error has the number of attempts and their duration.
     pub fn new(store: Arc<dyn DocumentStore>) -> Self {
         ChunkStore::with_environment(store, Arc::new(SystemEnvironment))
     }
 
-    /// The same, with time, randomness and pauses from elsewhere.
+    /// The same, with a source of time, randomness and pauses.
     pub fn with_environment(store: Arc<dyn DocumentStore>, environment: Arc<dyn Environment>) -> Self {
         let store = Arc::new(Steady::new(store, environment.clone()));
         let handles = Arc::new(Handles::new(default_connect()));
@@ -60,26 +60,26 @@ impl ChunkStore {
         }
     }
 
-    /// The same, reaching object stores another way than with the variables of this process.
+    /// The same, with another way to reach object stores than the variables of this process.
     #[must_use]
     pub fn with_connect(mut self, connect: Arc<dyn Connect>) -> Self {
         self.handles = Arc::new(Handles::new(connect));
         self
     }
 
-    /// The same, giving up after so many attempts at anything.
+    /// The same, with this number of attempts.
     #[must_use]
     pub fn with_attempts(mut self, attempts: u32) -> Self {
         self.attempts = attempts.max(1);
         self
     }
 
-    /// The documents, with what fails tried again.
+    /// The document store, with retries.
     pub fn store(&self) -> &Arc<dyn DocumentStore> {
         &self.store
     }
 
-    /// The database's settings; `None` where it has none, being without chunks.
+    /// The database's settings; `None` for a database without chunks.
     ///
     /// # Errors
     /// [`Error::Format`], [`Error::Malformed`]; the store's failures.
@@ -92,8 +92,8 @@ impl ChunkStore {
         Ok(settings)
     }
 
-    /// Prepares the database for so many chunks in all: prefixes become long enough, so that they need
-    /// not grow on the way. More chunks than said do no harm.
+    /// Prepares the database for this total number of chunks: prefixes become long enough in advance. A larger
+    /// number of chunks does no harm.
     ///
     /// # Errors
     /// As [`settings`](Self::settings); [`Error::Contended`].
@@ -102,14 +102,13 @@ impl ChunkStore {
         Ok(self.settings().await?.unwrap_or_default())
     }
 
-    /// Changes the settings of a database that has, or will have, so many chunks. The number counts where the prefix
-    /// length is another than the present one.
+    /// Changes the settings of a database with this number of chunks, present or future. The number matters if the
+    /// prefix length changes.
     ///
     /// # Errors
-    /// [`Error::Setting`], with the figures, for a new prefix length that would make more documents than
-    /// there are chunks, or indexes over 32 KB, or that is shorter than the present one; for a limit that the
-    /// server does not take or that is too small to be of use; for a grace under [`LEAST_GRACE_MS`].
-    /// [`Error::Contended`].
+    /// [`Error::Setting`], with the figures: for a new prefix length with more documents than chunks, with indexes
+    /// over 32 KB, or shorter than the present one; for a size limit above the server's or too small; for a grace
+    /// period under [`LEAST_GRACE_MS`]. [`Error::Contended`].
     pub async fn configure(&self, settings: Settings, chunks: u64) -> Result<()> {
         if self.settings().await?.is_none_or(|now| now.chunk_prefix_length != settings.chunk_prefix_length) {
             check_prefix_length(chunks, settings.chunk_prefix_length)?;
@@ -153,12 +152,12 @@ impl ChunkStore {
         Err(Error::Contended { what: format!("\"{SETTINGS_ID}\""), attempts: self.attempts })
     }
 
-    /// The prefix length as last seen.
+    /// The last known prefix length.
     pub(crate) fn length(&self) -> u8 {
         self.length.load(Ordering::Relaxed)
     }
 
-    /// Remembers the settings' prefix length; the longest seen.
+    /// Remembers the settings' prefix length. Returns the longest one seen.
     pub(crate) fn saw(&self, settings: Settings) -> u8 {
         self.length.fetch_max(settings.chunk_prefix_length, Ordering::Relaxed).max(settings.chunk_prefix_length)
     }
@@ -167,7 +166,7 @@ impl ChunkStore {
         Ok(self.store.leaves(&[SETTINGS_ID.to_owned()], false).await?.pop().unwrap_or_default())
     }
 
-    /// Writes settings on the winner and ends the other leaves; `false` where somebody else was faster.
+    /// Writes settings over the winner, and ends the other leaves; `false` if another writer was faster.
     pub(crate) async fn write_settings(&self, leaves: &[Leaf], settings: Settings) -> Result<bool> {
         self.write_settings_with(leaves, settings, &Places::read(leaves)?).await
     }
@@ -213,14 +212,14 @@ impl ChunkStore {
         Ok(false)
     }
 
-    /// The longest prefix that an index has: what the settings must say at least, should they be lost.
+    /// The longest prefix of an index: the least prefix length, should the settings be lost.
     pub(crate) async fn longest_index(&self) -> Result<u8> {
         let mut longest = 0;
         let mut range = Some(IdRange::prefix(INDEX_PREFIX));
         while let Some(next) = range {
             let page = self.store.list(&next).await?;
             let prefixes = page.rows.iter().filter_map(|row| index_prefix(&row.id));
-            // At most four digits.
+            // Four digits at most.
             longest = prefixes.map(|prefix| prefix.len() as u8).max().unwrap_or(0).max(longest);
             range = page.rest;
         }

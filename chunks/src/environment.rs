@@ -1,4 +1,4 @@
-//! Time, randomness and waiting, injected: a test decides all three.
+//! Time, randomness and waiting, injected for tests.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use model::SystemEnvironment;
 
-/// Where time, randomness and pauses come from.
+/// Source of time, randomness and pauses.
 ///
-/// [`now_ms`](model::Environment::now_ms) stamps chunks that are condemned. Clocks of those who collect
-/// may differ by a small part of the grace.
+/// [`now_ms`](model::Environment::now_ms) stamps condemned chunks. The clocks of collecting clients may differ by
+/// a small part of the grace period.
 pub trait Environment: model::Environment {
-    /// Is ready after `pause`.
+    /// Resolves after `pause`.
     fn sleep(&self, pause: Duration) -> BoxFuture<'static, ()>;
 }
 
@@ -28,8 +28,8 @@ pub(crate) fn random(environment: &dyn Environment) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Pauses between attempts: twice as long each time, up to a second, a random part of it each, so that
-/// those who collided do not meet again.
+/// Pauses before the next attempt: up to a second, doubled each time. A part is random, so that clients that
+/// collided do not collide again.
 pub(crate) async fn pause(environment: &dyn Environment, attempt: u32) {
     let longest = 10_u64.saturating_mul(1 << attempt.min(7)).min(1_000);
     let pause = 1 + random(environment) % longest;

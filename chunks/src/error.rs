@@ -1,79 +1,78 @@
-//! What can go wrong, as a person can act on it.
+//! Errors, with advice for people.
 
 use std::fmt;
 
 /// The result of an operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why an operation on chunks failed. Nothing that was stored is lost by any of these; every operation
-/// may be run again.
+/// Error of an operation on chunks. No error loses stored data, and every operation may be repeated.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The document store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Others were faster at every attempt.
+    /// Other writers were faster at every attempt.
     #[error("gave up on {what} after {attempts} attempts: others wrote there each time; try again when fewer do")]
     Contended {
-        /// What was to be written.
+        /// What should have been written.
         what: String,
-        /// How often it was tried.
+        /// Number of attempts.
         attempts: u32,
     },
-    /// A document is not what its id promises.
+    /// A document does not have the form that its id promises.
     #[error("the document \"{id}\" is damaged: {what}")]
     Malformed {
         /// Its id.
         id: String,
-        /// What is wrong with it.
+        /// What is wrong.
         what: String,
     },
-    /// The database's settings were written by a later version of this program.
+    /// A later version of this program wrote the database's settings.
     #[error("the chunks of this database have format {found}, and this program knows {known}; use a newer one")]
     Format {
-        /// The format that the settings name.
+        /// The format in the settings.
         found: u64,
-        /// The format that this program writes.
+        /// The latest format of this program.
         known: u64,
     },
-    /// Files of the database are cut in a way that this program does not know.
+    /// The files of the database are cut in an unknown way.
     #[error("the files of this database are cut as {found}, and this program cuts them as {known}; use a newer one")]
     Cutting {
-        /// How the settings say that they are cut.
+        /// The way of cutting in the settings.
         found: String,
-        /// How this program cuts.
+        /// This program's way of cutting.
         known: &'static str,
     },
-    /// A folder of this machine could not be used.
+    /// A local folder could not be used.
     #[error("{}: {what}", .path.display())]
     Folder {
         /// The folder.
         path: std::path::PathBuf,
-        /// What the system says.
+        /// The system's message.
         what: String,
     },
-    /// It cannot be read which chunks some files refer to.
+    /// The references of some files cannot be read.
     #[error("nothing was touched: of {files} files it cannot be read which chunks they refer to; {first}")]
     Unread {
-        /// How many files.
+        /// Number of files.
         files: u64,
-        /// The first of them, and why.
+        /// The first of them, with the reason.
         first: String,
     },
-    /// There is nothing to collect from.
+    /// There are no aggregated chunks to collect.
     #[error(
         "there are no aggregated chunks in this database: it was never migrated, and chunks that have documents of \
          their own are not collected; `chunks migrate` aggregates them"
     )]
     NotMigrated,
-    /// A passphrase that does not belong to the vault, or that cannot be used there. Nothing was written.
+    /// A passphrase that is wrong, or that cannot be used here. Nothing was written.
     #[error("{0}")]
     Passphrase(String),
-    /// A setting that cannot work, with the figures.
+    /// An impossible setting, with the figures.
     #[error("{0}")]
     Setting(String),
-    /// A document would be larger than the server takes.
+    /// A document would exceed the server's limit.
     #[error("the server refuses \"{id}\" as too large; lower data_doc_size_limit, or raise the server's own limit")]
     TooLarge {
         /// Its id.
@@ -82,7 +81,7 @@ pub enum Error {
     /// Chunks that are nowhere in the database.
     #[error("{} of the chunks are missing, \"{}\" among them", .0.len(), .0.first().map_or("", String::as_str))]
     Missing(Vec<String>),
-    /// What was read back is not what was written.
+    /// Data reads back differently from what was written.
     #[error("\"{id}\" reads back differently from what was stored; nothing was removed")]
     Differs {
         /// The chunk.
@@ -96,14 +95,14 @@ impl Error {
     }
 }
 
-/// How a document store failed.
+/// Kind of a document store's failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StoreErrorKind {
-    /// There is no such database.
+    /// The database does not exist.
     NoDatabase,
-    /// No answer, or one that says to try again. A write may have happened or not.
+    /// No answer, or one that asks for a retry. A write may have happened or not.
     Unavailable,
-    /// The request was refused, and will be refused again.
+    /// The request was refused, and a retry would be too.
     Refused,
     /// The answer makes no sense.
     Nonsense,
@@ -117,17 +116,17 @@ pub struct StoreError {
 }
 
 impl StoreError {
-    /// A failure of that kind, with a sentence for a person.
+    /// A failure with a sentence for people.
     pub fn new(kind: StoreErrorKind, sentence: impl Into<String>) -> Self {
         StoreError { kind, sentence: sentence.into() }
     }
 
-    /// What kind of failure this is.
+    /// Kind of the failure.
     pub fn kind(&self) -> StoreErrorKind {
         self.kind
     }
 
-    /// Whether trying again may help.
+    /// Whether a retry may help.
     pub fn is_transient(&self) -> bool {
         self.kind == StoreErrorKind::Unavailable
     }

@@ -1,7 +1,7 @@
 //! Files: documents whose `children` are chunks, in order.
 //!
-//! A file is written after its chunks, and while the receipt for them is fresh: a collection keeps what
-//! nobody refers to for the grace, and no longer.
+//! A file is written after its chunks, and while the receipt for them is fresh: a collection keeps unreferenced
+//! chunks for the grace period only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,31 +12,31 @@ use crate::settings::Settings;
 use crate::store::{Body, Edit, Refusal, Written};
 use crate::write::{Receipt, refused};
 
-/// Chunks looked for at a time.
+/// Number of chunks looked up at a time.
 const AT_ONCE: usize = 500;
 
-/// What a check of all files found.
+/// Result of a check of all files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
-    /// Files, at their live leaves, that can be read.
+    /// Number of readable files, each live leaf counted.
     pub files: u64,
-    /// Chunks that they refer to.
+    /// Number of chunks that they refer to.
     pub chunks: u64,
-    /// Chunks that are nowhere, each with the files that refer to it.
+    /// Missing chunks, each with the files that refer to it.
     pub missing: BTreeMap<String, Vec<String>>,
-    /// Data documents that should have some of these and cannot be read, or whose objects cannot.
+    /// Data documents that should have some of them and cannot be read, or whose objects cannot.
     pub damaged: Vec<String>,
-    /// Files of which it cannot be read which chunks they refer to, with the reason; they are not among `files`.
+    /// Files whose references cannot be read, with the reason. They are not among `files`.
     pub unread: Vec<String>,
 }
 
 impl ChunkStore {
-    /// Writes a file over its leaf `rev`, once all chunks in its `children` are known to be there. Those
-    /// that `receipt` does not have, or has had for long, are looked for first.
+    /// Writes a file over its leaf `rev`, once all chunks in its `children` are known to be there. Looks up those
+    /// that `receipt` does not cover, or covers no longer.
     ///
     /// # Errors
-    /// [`Error::Missing`] where chunks are not there: store them, and try again. [`Error::Contended`]
-    /// where `rev` is no leaf any more; the file is left as it is.
+    /// [`Error::Missing`] if chunks are missing: store them and try again. [`Error::Contended`] if `rev` is no
+    /// longer a leaf; the file is left as it is.
     pub async fn put_file(&self, id: &str, rev: Option<&str>, body: Body, receipt: &Receipt) -> Result<String> {
         let edit = Edit { id: id.to_owned(), rev: rev.map(str::to_owned), deleted: false, body };
         let mut failure = None;
@@ -49,12 +49,12 @@ impl ChunkStore {
         }
     }
 
-    /// Writes several files in one batch, each with an outcome of its own; no two of one id. Otherwise as
+    /// Writes several files in one batch, each with its own result. Ids must differ. Otherwise like
     /// [`put_file`](Self::put_file).
     ///
     /// # Errors
-    /// [`Error::Missing`] where chunks of any of them are not there, [`Error::Unread`] where it cannot be read which they
-    /// are; nothing was written then.
+    /// [`Error::Missing`] if chunks of any of them are missing, [`Error::Unread`] if its references cannot be
+    /// read. Nothing is written then.
     pub async fn put_files(&self, files: Vec<Edit>, receipt: &Receipt) -> Result<Vec<Written>> {
         let mut named = Vec::new();
         for edit in &files {
@@ -75,10 +75,10 @@ impl ChunkStore {
         Ok(self.store.write(files).await?)
     }
 
-    /// Looks for every chunk of every file, at all of the file's live leaves.
+    /// Looks up every chunk of every file, at all of the file's live leaves.
     ///
     /// # Errors
-    /// The store's failures. A chunk that is missing is none.
+    /// The store's errors. A missing chunk is no error.
     pub async fn verify(&self, mut progress: impl FnMut(u64) + Send) -> Result<Verified> {
         let mut verified = Verified::default();
         let mut wanted: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -89,7 +89,7 @@ impl ChunkStore {
                 None => verified.files += 1,
             }
             for entry in found.into_iter().flatten() {
-                // What LiveSync keeps in the file itself needs no chunk.
+                // Chunks inside the file's document need no data document.
                 for chunk in entry.children.into_iter().filter(|chunk| !entry.inline.contains(chunk)) {
                     let files = wanted.entry(chunk).or_default();
                     if files.last().is_none_or(|last| last != file) {
@@ -100,7 +100,7 @@ impl ChunkStore {
         })
         .await?;
         let mut ids: Vec<String> = wanted.keys().cloned().collect();
-        // Those of one index together.
+        // Chunks of one index together.
         ids.sort_by_key(|id| crate::id::Bucket::of(id));
         for some in ids.chunks(AT_ONCE) {
             for (id, found) in self.read_found(some).await? {
@@ -120,12 +120,12 @@ impl ChunkStore {
         Ok(verified)
     }
 
-    /// Brings chunks that are missing here from another database: the one of a client that was away for
-    /// longer than the grace, or a copy. Those whose data document is damaged, or its object, are stored in another
-    /// one. Gives those that are still missing: each that was brought is read back.
+    /// Copies missing chunks from another database: that of a client that was away for longer than the grace
+    /// period, or a copy. Chunks whose data document or object is damaged are stored in another document. Returns
+    /// the chunks that are still missing; each copied one is read back.
     ///
     /// # Errors
-    /// As [`put`](Self::put), and the failures of both stores.
+    /// As for [`put`](Self::put), and the errors of both stores.
     pub async fn repair(&self, missing: &[String], source: &ChunkStore) -> Result<(Receipt, Vec<String>)> {
         let (mut receipt, mut still) = (Receipt::default(), Vec::new());
         for some in missing.chunks(AT_ONCE) {

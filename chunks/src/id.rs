@@ -1,16 +1,16 @@
-//! Ids of chunks, as Self-hosted LiveSync makes them, and where a chunk belongs.
+//! Ids of chunks, as Self-hosted LiveSync makes them, and their buckets.
 
 use std::hash::Hasher;
 
 use twox_hash::XxHash64;
 
-/// What the ids of LiveSync's chunks begin with.
+/// Prefix of the ids of LiveSync's chunks.
 pub const CHUNK_PREFIX: &str = "h:";
 
-/// The id of a piece of a file: `h:`, then xxh64 (seed 0) of the piece, a hyphen and the piece's
-/// length in UTF-16 units, in base 36. For a binary file the piece is its bytes in base64.
+/// The id of a piece of a file: `h:`, then in base 36 the xxh64 (seed 0) of the piece, a hyphen and the piece's
+/// length in UTF-16 units. A piece of a binary file is its bytes in base64.
 ///
-/// The ids of encrypted chunks (`h:+…`) depend on a passphrase too.
+/// Ids of encrypted chunks (`h:+…`) also depend on a passphrase.
 ///
 /// ```
 /// assert_eq!(chunks::chunk_id("from-a\n"), "h:1ecijke328qp3");
@@ -19,7 +19,7 @@ pub fn chunk_id(piece: &str) -> String {
     hashed_id(CHUNK_PREFIX, piece, "")
 }
 
-/// The same with another beginning, and with more to hash before the length.
+/// The same with another prefix, and with more text to hash before the length.
 pub(crate) fn hashed_id(prefix: &str, piece: &str, more: &str) -> String {
     let length = if piece.is_ascii() { piece.len() } else { piece.encode_utf16().count() };
     let mut hash = XxHash64::with_seed(0);
@@ -40,10 +40,10 @@ pub(crate) fn base36(mut number: u64) -> String {
     }
 }
 
-/// Where a chunk belongs: a uniform hash of its id.
+/// The bucket of a chunk: a uniform hash of its id.
 ///
-/// Ids themselves will not do: in base 36 one first character holds a quarter of them, and those of
-/// encrypted chunks all begin alike.
+/// Ids themselves are not uniform: in base 36 a quarter of them share one first character, and those of encrypted
+/// chunks all begin alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Bucket(u64);
 
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn lengths_count_utf16_units() {
-        // One character beyond the first plane is two units, and four bytes.
+        // A character beyond the first plane is two units, and four bytes.
         assert_eq!(chunk_id("\u{1f600}"), format!("h:{}", base36(XxHash64::oneshot(0, "\u{1f600}-2".as_bytes()))));
     }
 
@@ -89,7 +89,7 @@ mod tests {
     fn skewed_ids_fall_evenly() {
         let mut counts = [0u32; 16];
         for number in 0..16_000u64 {
-            // Ids as they come: nine in ten begin with one of three characters.
+            // Realistic ids: nine in ten begin with one of three characters.
             let id = format!("h:{}{}", ["1", "2", "3"][(number % 3) as usize], base36(number * 7_919));
             let first = Bucket::of(&id).prefix(1);
             counts[usize::from_str_radix(&first, 16).unwrap()] += 1;

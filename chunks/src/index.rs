@@ -1,4 +1,4 @@
-//! Index documents: where each chunk of a prefix is.
+//! Index documents, which map each chunk of a prefix to its data document.
 //!
 //! ```json
 //! {"_id":"idx:3f",
@@ -8,17 +8,17 @@
 //!  "open":"dat:3f-001-9c0de1b2"}
 //! ```
 //!
-//! `chunks` is the index. `condemned` says since when (milliseconds since 1970) nobody refers to a chunk;
-//! `spare` since when a data document holds a copy that the index does not name; `open` is a hint at the
-//! data document that still takes chunks. All but `chunks` may be absent, and are this crate's own.
+//! `chunks` is the index. `condemned` has the times (milliseconds since 1970) since when no file refers to a
+//! chunk; `spare` the times since when a data document holds a copy that the index does not name. `open` is a hint
+//! at the data document that still takes chunks. All but `chunks` are optional, and known to this crate only.
 //!
 //! # Leaves are united
-//! Two clients that wrote apart leave two leaves. An index is read as the union of its leaves, and
-//! whoever writes it writes that union and ends the losing ones. An entry stays if any leaf has it, and a
-//! mark stays only if all have it: a mark leads to removal, so in doubt there is none.
+//! Two clients that wrote apart leave two leaves. An index is read as the union of its leaves. A writer writes
+//! that union and ends the losing leaves. An entry stays if any leaf has it. A mark stays only if all leaves have
+//! it: a mark leads to removal, so a doubtful one is dropped.
 //!
-//! An entry that not all leaves have, or that they have in different places, is *doubtful*: it may be
-//! one that a collection has removed since the other leaf was written. The data documents say (see
+//! An entry is *doubtful* if some leaf lacks it or has it in another place: a collection may have removed it since
+//! the other leaf was written. Then the data documents decide (see
 //! [`lookup`](crate::lookup)).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,21 +33,21 @@ const CONDEMNED: &str = "condemned";
 const SPARE: &str = "spare";
 const OPEN: &str = "open";
 
-/// Chunk id to a time in milliseconds since 1970.
+/// Times in milliseconds since 1970, by chunk id.
 pub(crate) type Marks = BTreeMap<String, u64>;
 
-/// The content of an index document.
+/// Content of an index document.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Index {
-    /// Chunk id to data document.
+    /// Data documents by chunk id.
     pub(crate) entries: BTreeMap<String, String>,
-    /// Since when nobody refers to a chunk.
+    /// Times since when no file refers to a chunk.
     pub(crate) condemned: Marks,
-    /// Data document to chunks: since when it holds a copy that `entries` does not name.
+    /// For data documents and their chunks: since when the document holds a copy that `entries` does not name.
     pub(crate) spare: BTreeMap<String, Marks>,
-    /// The data document that may take more.
+    /// The data document that may take more chunks.
     pub(crate) open: Option<String>,
-    /// Members of others, which are kept.
+    /// Unknown members, which are kept.
     rest: Body,
 }
 
@@ -96,30 +96,30 @@ impl Index {
         body
     }
 
-    /// The document's size in bytes of compact JSON.
+    /// Size of the document in bytes of compact JSON.
     pub(crate) fn bytes(&self) -> usize {
         Value::Object(self.write()).to_string().len()
     }
 
-    /// Whether there is nothing in it that anybody would miss.
+    /// Whether it could be deleted without a loss.
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.spare.is_empty() && self.rest.is_empty()
     }
 
-    /// Says that a chunk is in a data document, and alive.
+    /// Enters a chunk with its data document, and removes its marks.
     pub(crate) fn place(&mut self, chunk: &str, data: &str) {
         self.entries.insert(chunk.to_owned(), data.to_owned());
         self.condemned.remove(chunk);
         self.forget_spare(data, chunk);
     }
 
-    /// Takes a chunk out.
+    /// Removes a chunk.
     pub(crate) fn remove(&mut self, chunk: &str) {
         self.entries.remove(chunk);
         self.condemned.remove(chunk);
     }
 
-    /// Takes the mark of a copy away.
+    /// Removes the mark of a copy.
     pub(crate) fn forget_spare(&mut self, data: &str, chunk: &str) {
         if let Some(chunks) = self.spare.get_mut(data) {
             chunks.remove(chunk);
@@ -133,14 +133,14 @@ impl Index {
 /// The union of an index's live leaves.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct United {
-    /// The union. A doubtful entry is in the first of its places.
+    /// The union. A doubtful entry has the first of its places.
     pub(crate) index: Index,
-    /// The doubtful entries: each place that a leaf names, in order.
+    /// The doubtful entries: all places that leaves name, in order.
     pub(crate) doubtful: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl United {
-    /// Unites leaves; the winner comes first.
+    /// Unites leaves. The winner comes first.
     pub(crate) fn of(leaves: Vec<Index>) -> United {
         let Some(first) = leaves.first() else { return United::default() };
         if leaves.len() == 1 {
@@ -157,7 +157,7 @@ impl United {
             for (name, value) in &leaf.rest {
                 index.rest.entry(name.clone()).or_insert_with(|| value.clone());
             }
-            // Any hint is as good as the others, so long as all who unite take the same.
+            // Any hint will do, if all clients that unite choose the same.
             index.open = index.open.max(leaf.open.clone());
         }
         index.condemned = common_marks(leaves.iter().map(|leaf| &leaf.condemned));
@@ -182,7 +182,7 @@ impl United {
     }
 }
 
-/// The marks that are in all of these, each at its latest.
+/// The marks common to all, each with its latest time.
 fn common_marks<'m>(mut all: impl Iterator<Item = &'m Marks>) -> Marks {
     let Some(mut common) = all.next().cloned() else { return Marks::new() };
     for marks in all {
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(united.index.condemned, Marks::from([("a".to_owned(), 7)]));
         assert_eq!(united.index.spare, BTreeMap::from([("Z".to_owned(), Marks::from([("b".to_owned(), 9)]))]));
         assert_eq!(united.index.open.as_deref(), Some("Y"));
-        // Commutative, and idempotent: an index united with itself is itself, without a doubt.
+        // Commutative and idempotent: an index united with itself is itself, without doubtful entries.
         assert_eq!(United::of(vec![other, one.clone()]).index, united.index);
         assert_eq!(United::of(vec![one.clone(), one.clone()]), United { index: one, doubtful: BTreeMap::new() });
     }

@@ -1,27 +1,27 @@
 //! Content-addressed chunks of files, aggregated by prefix into few documents of a CouchDB database.
 //!
-//! Self-hosted LiveSync cuts files into chunks and stores each as a document of its own; a large vault has
-//! a hundred thousand of them. Here they are aggregated: index documents (`idx:{prefix}`) say which data
-//! document (`dat:{prefix}-{sequence}`) holds a chunk. Files, and the ids of chunks, stay as they are.
+//! Self-hosted LiveSync cuts files into chunks and stores each in a document of its own: a hundred thousand in a
+//! large vault. This crate aggregates them. Index documents (`idx:{prefix}`) map each chunk to a data document
+//! (`dat:{prefix}-{sequence}`), which holds it. Files, and the ids of chunks, do not change.
 //!
 //! ```text
 //!  Vault ─────── push, pull, verify     a folder of files
 //!      │
 //!  ChunkStore ── write, read, files     storing, reading, referring
-//!      │         collect                removing what no file refers to
+//!      │         collect                removing unreferenced chunks
 //!      │         migrate, reindex       from LiveSync's form and back; indexes from data alone
-//!      │         offload                sealed data documents to objects and back
+//!      │         offload                moving sealed data documents to objects and back
 //!      │   lookup: leaves of an index, united
-//!      │   index, data: what the documents hold    placement: which documents
+//!      │   index, data: contents of documents    placement: ids of documents
 //!      │   stub, contents, load: data documents whose chunks are in objects
 //!  DocumentStore ─┬─ ModelStore   a database of this process
 //!                 └─ HttpStore    any server that speaks CouchDB's protocol
 //!  Objects ───────── Bucket       S3's protocol, a directory, memory (feature `objects`)
 //! ```
 //!
-//! Any number of clients may be at work at the same time, on one server or on replicas that meet later.
-//! The order is always: data before index, chunks before the file that names them. Whoever is interrupted
-//! leaves nothing behind that misleads others, and goes on by doing the same again.
+//! Any number of clients may work at the same time, on one server or on replicas that meet later. Data is always
+//! written before its index, and chunks before a file that names them. An interrupted operation leaves nothing
+//! that misleads others, and is completed by repeating it.
 //!
 //! ```
 //! # use std::sync::Arc;

@@ -1,12 +1,12 @@
-//! Data documents with their chunks, wherever these are; and putting chunks into objects.
+//! Loads data documents with their chunks from wherever they are, and stores chunks in objects.
 //!
 //! ```text
-//!  stow:  object, under a name of its own ─► read back, compared ─► the stub to write
+//!  stow:  object under a unique name ─► read back, compared ─► the stub to write
 //!  load:  stub ─► the place in the settings ─► object, checked against the stub
 //! ```
 //!
-//! Two kinds of failure are kept apart: an object that is damaged or missing concerns its document alone, a
-//! store that cannot be reached, or is not the one that it should be, ends the operation.
+//! Two kinds of failure are kept apart: a damaged or missing object concerns its document only; a store that
+//! cannot be reached, or is not the right one, ends the operation.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,39 +24,39 @@ use crate::settings::Settings;
 use crate::store::Leaf;
 use crate::stub::{Stub, object_name};
 
-/// Objects under way at a time, each up to a data document's limit.
+/// Number of concurrent transfers of objects, each up to the size limit of a data document.
 pub(crate) const OBJECTS_AT_ONCE: usize = 8;
 
-/// An object is not removed for so long at least, whatever the grace, in milliseconds: its stub may be on
+/// Minimum age in milliseconds at which an object may be removed, whatever the grace period: its stub may be on
 /// its way.
 const LEAST_GRACE_MS: u64 = 600_000;
 
-/// How long an object that no stub names is kept, in milliseconds.
+/// Time for which an object without a stub is kept, in milliseconds.
 pub(crate) fn object_grace_ms(settings: Settings) -> u64 {
     settings.grace_ms.max(LEAST_GRACE_MS)
 }
 
-/// The object that says that a place is here.
+/// Name of the object that marks a place.
 pub(crate) fn place_object(place: &str) -> String {
     format!("{place}/place")
 }
 
 impl ChunkStore {
-    /// The places of objects that the settings name.
+    /// The places of objects in the settings.
     ///
     /// # Errors
-    /// As [`settings`](Self::settings).
+    /// As for [`settings`](Self::settings).
     pub(crate) async fn places(&self) -> Result<Places> {
         let leaves = self.settings_leaves().await?;
         Settings::read(&leaves)?;
         Places::read(&leaves)
     }
 
-    /// The store of a place and its location, once it is known that it is the one. `None` where the settings
-    /// name no such place.
+    /// The store and location of a place, after a check that it is the right one. `None` if the settings do not
+    /// name it.
     ///
     /// # Errors
-    /// The failures of both stores.
+    /// The errors of both stores.
     pub(crate) async fn objects(&self, place: &str) -> Result<Option<(String, Arc<dyn Objects>)>> {
         if let Some(opened) = self.handles.opened(place) {
             return Ok(Some(opened));
@@ -65,7 +65,7 @@ impl ChunkStore {
         let Some(location) = places.0.get(place) else { return Ok(None) };
         let objects = self.handles.connect.connect(location)?;
         if objects.get(&place_object(place)).await?.is_none() {
-            // A directory that is not mounted, another endpoint: all objects would seem to be lost.
+            // An unmounted directory or another endpoint. All objects would seem to be lost.
             return Err(Error::Store(StoreError::new(
                 StoreErrorKind::Refused,
                 format!(
@@ -77,11 +77,11 @@ impl ChunkStore {
         Ok(Some((location.clone(), objects)))
     }
 
-    /// The chunks of leaves of data documents, in order; several objects at a time. The inner error is of
-    /// one leaf alone: [`Error::Malformed`].
+    /// The chunks of leaves of data documents, in order. Reads several objects at a time. The inner error concerns
+    /// one leaf: [`Error::Malformed`].
     ///
     /// # Errors
-    /// The failures of both stores.
+    /// The errors of both stores.
     pub(crate) async fn data_of(&self, leaves: &[(&str, &Leaf)]) -> Result<Vec<Result<Arc<Data>>>> {
         let mut all: Vec<Option<Result<Arc<Data>>>> = Vec::with_capacity(leaves.len());
         let mut wanted = Vec::new();
@@ -106,15 +106,15 @@ impl ChunkStore {
                 loaded => all[place] = Some(loaded),
             }
         }
-        // Each was either read at once or loaded.
+        // Each leaf was read directly or loaded.
         Ok(all.into_iter().flatten().collect())
     }
 
-    /// The union of a data document's live leaves with their chunks; `None` where there are none. The inner
-    /// error is of this document alone.
+    /// The union of a data document's live leaves with their chunks; `None` if there are none. The inner error
+    /// concerns this document only.
     ///
     /// # Errors
-    /// The failures of both stores.
+    /// The errors of both stores.
     pub(crate) async fn united_data(&self, id: &str, leaves: &[Leaf]) -> Result<Result<Option<Data>>> {
         let live: Vec<(&str, &Leaf)> = leaves.iter().filter(|leaf| !leaf.deleted).map(|leaf| (id, leaf)).collect();
         let mut united: Option<Data> = None;
@@ -143,10 +143,10 @@ impl ChunkStore {
         Ok(data)
     }
 
-    /// Writes objects for data documents, and reads each back. The stubs to write, in order.
+    /// Writes objects for data documents, and reads each back. Returns the stubs to write, in order.
     ///
     /// # Errors
-    /// [`Error::Differs`] where an object reads back as something else; the failures of both stores.
+    /// [`Error::Differs`] if an object reads back differently; the errors of both stores.
     pub(crate) async fn stow(&self, place: &str, documents: &[(&str, &Data)]) -> Result<Vec<Stub>> {
         let Some((location, objects)) = self.objects(place).await? else {
             return Err(Error::Setting(format!("the settings do not name the place {place} any more")));
@@ -160,7 +160,7 @@ impl ChunkStore {
             async move {
                 let content = Bytes::from(content);
                 objects.put(&stub.object, content.clone()).await?;
-                // A length or a checksum would be the store's word for it.
+                // A length or a checksum would only be the store's claim.
                 match objects.get(&stub.object).await? {
                     Some(found) if found == content => Ok(stub),
                     _ => Err(Error::Differs { id: format!("{location}/{}", stub.object) }),
@@ -174,7 +174,7 @@ impl ChunkStore {
     /// Why data documents that indexes name for these chunks cannot be read.
     ///
     /// # Errors
-    /// The failures of both stores.
+    /// The errors of both stores.
     pub(crate) async fn damaged_places(&self, chunks: &[String]) -> Result<BTreeMap<String, Error>> {
         let mut damaged = BTreeMap::new();
         for (place, leaves) in self.named_places(chunks).await? {

@@ -1,4 +1,4 @@
-//! Index documents as they are found: all their leaves, united, and doubts settled by the data documents.
+//! Index documents as they are read: all leaves united, doubtful entries resolved by the data documents.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -8,39 +8,39 @@ use crate::error::{Error, Result};
 use crate::index::{Index, United};
 use crate::store::{Edit, Leaf};
 
-/// Data documents held at a time, each up to its limit of bytes.
+/// Number of data documents held at a time, each up to its size limit.
 pub(crate) const DATA_AT_ONCE: usize = 16;
 
 /// An index document, ready to be written again.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shelf {
-    /// The union of its leaves.
+    /// Union of its leaves.
     pub(crate) index: Index,
-    /// The leaf to write on; `None` where there is no live one.
+    /// The leaf to write over; `None` if there is no live one.
     pub(crate) rev: Option<String>,
-    /// The live leaves that lost, to be ended once the union is written.
+    /// Live leaves that lost, to be ended once the union is written.
     pub(crate) losers: Vec<String>,
-    /// What is wrong with a live leaf that cannot be read. It is in no union, and nobody but a rebuild ends it.
+    /// Error of an unreadable live leaf. It is in no union, and only a rebuild ends it.
     pub(crate) damage: Option<Error>,
 }
 
-/// What the leaves of a data document say of a chunk.
+/// What the leaves of a data document say about a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Claim {
-    /// It is not there, or the document is deleted.
+    /// It is absent, or the document is deleted.
     Refuted,
-    /// There is no such document yet, or it cannot be read: nobody knows.
+    /// Unknown: the document has not arrived, or cannot be read.
     Open,
     /// It is there.
     Confirmed,
 }
 
 impl ChunkStore {
-    /// Unites the leaves of index documents, for who removes something: a leaf that cannot be read may name what
-    /// seems to be of no use.
+    /// Unites the leaves of index documents, for an operation that removes something: an unreadable leaf may name
+    /// what seems to be garbage.
     ///
     /// # Errors
-    /// [`Error::Malformed`] for a leaf that is no index; the store's failures.
+    /// [`Error::Malformed`] for a leaf that is no index; the store's errors.
     pub(crate) async fn whole_shelves(&self, found: Vec<(String, Vec<Leaf>)>) -> Result<BTreeMap<String, Shelf>> {
         let shelves = self.shelves(found).await?;
         match shelves.values().find_map(|shelf| shelf.damage.clone()) {
@@ -49,10 +49,10 @@ impl ChunkStore {
         }
     }
 
-    /// The same for who adds something: it goes beside a leaf that cannot be read.
+    /// The same for an operation that adds something. It ignores an unreadable leaf beside a readable one.
     ///
     /// # Errors
-    /// [`Error::Malformed`] where none of an index's leaves can be read; the store's failures.
+    /// [`Error::Malformed`] if no leaf of an index can be read; the store's errors.
     pub(crate) async fn shelves(&self, found: Vec<(String, Vec<Leaf>)>) -> Result<BTreeMap<String, Shelf>> {
         let mut shelves = BTreeMap::new();
         for (id, leaves) in found {
@@ -80,9 +80,9 @@ impl ChunkStore {
         Ok(shelves)
     }
 
-    /// A doubtful entry stays where a data document has the chunk. Where that document has not arrived
-    /// here yet it stays too: those who rely on an entry look whether its document is there. Where it has
-    /// arrived and lacks the chunk, or is deleted, the entry is one that a collection has removed.
+    /// Resolves doubtful entries. An entry stays if a data document has the chunk, and also if the document has
+    /// not arrived yet: readers of an entry check that its document is there. If the document has arrived and
+    /// lacks the chunk, or is deleted, a collection has removed the entry.
     async fn settle_doubts(&self, index: &mut Index, doubtful: BTreeMap<String, BTreeSet<String>>) -> Result<()> {
         let mut by_place: BTreeMap<&String, Vec<&String>> = BTreeMap::new();
         for (chunk, places) in &doubtful {
@@ -105,7 +105,7 @@ impl ChunkStore {
                         Ok(None) => Claim::Refuted,
                         Err(_) => Claim::Open,
                     };
-                    // Of equal claims the first place stands: all who unite take the same.
+                    // Of equal claims the first place wins, so that all clients choose the same.
                     let known = best.entry(chunk).or_insert((claim, place));
                     if claim > known.0 {
                         *known = (claim, place);
@@ -123,8 +123,7 @@ impl ChunkStore {
         Ok(())
     }
 
-    /// Ends leaves whose content is in a union that has been written. One that is no leaf any more has
-    /// been ended by somebody else.
+    /// Ends leaves whose content is in a union that was written. A leaf that is gone was ended by another client.
     ///
     /// # Errors
     /// The store's failures.

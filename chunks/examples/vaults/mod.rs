@@ -1,4 +1,4 @@
-//! What the examples measure with: pieces of text, as many as it takes, and a database in memory.
+//! Shared by the examples: pieces of text, and a database in memory.
 
 use std::sync::Arc;
 
@@ -9,25 +9,25 @@ use model::{BodyFormat, CreateOptions, Layer, LayerOptions};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-// Most of the work of a database in memory is that of the allocator.
+// A database in memory mostly exercises the allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// New pieces of text, none twice.
+/// New pieces of text, each only once.
 pub(crate) struct Pieces {
     dice: StdRng,
     serial: u64,
 }
 
 impl Pieces {
-    /// From a seed; those of one `writer` are others than those of another.
+    /// Pieces from a seed. Different writers get different pieces.
     pub(crate) fn new(seed: u64, writer: u64) -> Self {
         Pieces { dice: StdRng::seed_from_u64(seed ^ writer << 40), serial: writer << 40 }
     }
 
-    /// So many: three in four of 128 to 256 bytes, the others up to 1,024; with the ids that LiveSync gives them.
+    /// The next `count` pieces, with LiveSync's ids: three in four have 128 to 256 bytes, the others up to 1,024.
     pub(crate) fn take(&mut self, count: usize) -> Vec<(String, Chunk)> {
         let pieces = (0..count).map(|_| {
             self.serial += 1;
@@ -44,7 +44,7 @@ impl Pieces {
     }
 }
 
-/// A new database in memory. Bodies are packed, which no figure of documents depends on.
+/// A new database in memory. Bodies are packed, which changes no figure about documents.
 pub(crate) async fn database() -> Result<Arc<dyn DocumentStore>, Failure> {
     let layer = Layer::open(MemDatabase::new(), LayerOptions::default()).await?;
     let documents = layer.create_database("vault", CreateOptions { format: Some(BodyFormat::Packed) }).await?;

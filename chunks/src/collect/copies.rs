@@ -1,4 +1,4 @@
-//! What a collection makes of each chunk in a data document.
+//! Classifies each chunk in a data document for a collection.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -11,36 +11,36 @@ use crate::placement::{candidates, index_id};
 use crate::store::Leaf;
 use crate::stub::Stub;
 
-/// What a copy of a chunk in a data document is.
+/// State of a chunk's copy in a data document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Copy {
-    /// The index names it. Whether its removal is due.
+    /// The index names it. `expired`: its removal is due.
     Named { expired: bool },
-    /// Files refer to it, and no index names a document that has it: it gets an entry. The documents that are
-    /// named, and do not have it.
+    /// Files refer to it, and no index names a document that has it: it gets an entry. `wrong`: the documents that
+    /// are named and do not have it.
     Stray { wrong: BTreeSet<String> },
-    /// Indexes of two lengths name a copy each. The shorter one (the first) forgets this one, and the
-    /// longer one remembers it as spare.
+    /// Indexes of two prefix lengths name a copy each. The shorter index forgets this copy, and the longer one
+    /// marks it as spare.
     Superseded { shorter: String, longer: String },
-    /// It goes: the index (this one) names another copy, or nobody refers to the chunk and no index names a
-    /// document that has it. Whether there is a mark that says so, and whether its removal is due. The documents
-    /// that are named, and do not have it.
+    /// The copy must go: `index` names another copy, or nobody refers to the chunk and no index names a document
+    /// that has it. `known`: it is marked as spare. `expired`: its removal is due. `wrong`: the documents that are
+    /// named and do not have it.
     Spare { index: String, known: bool, expired: bool, wrong: BTreeSet<String> },
 }
 
-/// A data document that is looked at.
+/// A data document in a collection.
 pub(crate) struct Held {
     pub(super) id: String,
     pub(super) contents: Contents,
     /// Its live leaves.
     pub(super) leaves: Vec<Leaf>,
-    /// Its object is not there: what it has is no copy of anything.
+    /// Whether its object is missing. Then it holds no copy of anything.
     pub(super) is_lost: bool,
     pub(super) copies: BTreeMap<String, Copy>,
 }
 
 impl Held {
-    /// The chunks that stay, and what each takes up.
+    /// The chunks that stay, with their sizes.
     pub(super) fn kept(&self) -> impl Iterator<Item = (&String, usize)> {
         self.contents.sizes().iter().filter(|(chunk, _)| !self.is_expired(chunk)).map(|(chunk, size)| (chunk, *size))
     }
@@ -50,7 +50,7 @@ impl Held {
         self.leaves.iter().map(|leaf| leaf.rev.clone()).collect()
     }
 
-    /// The objects that its leaves name.
+    /// The stubs among its leaves.
     pub(super) fn stubs(&self) -> impl Iterator<Item = Stub> {
         self.leaves.iter().filter_map(|leaf| Stub::read(&self.id, &leaf.body).ok().flatten())
     }
@@ -59,14 +59,14 @@ impl Held {
         matches!(self.copies.get(chunk), Some(Copy::Named { expired: true } | Copy::Spare { expired: true, .. }))
     }
 
-    /// Bytes whose removal is due.
+    /// Number of bytes whose removal is due.
     pub(super) fn expired_bytes(&self) -> usize {
         let expired = self.contents.sizes().iter().filter(|(chunk, _)| self.is_expired(chunk));
         expired.map(|(_, size)| size).sum()
     }
 
-    /// Whether it holds copies that must stay where they are until their marks expire. Of strays only one has become
-    /// the one that is named; the others are marked.
+    /// Whether it holds copies that must stay until their marks expire. Of several strays only one became the
+    /// named copy; the others are marked.
     pub(super) fn has_young_copies(&self) -> bool {
         let is_young = |copy: &Copy| {
             matches!(copy, Copy::Spare { expired: false, .. } | Copy::Superseded { .. } | Copy::Stray { .. })
@@ -83,12 +83,12 @@ impl Collection<'_> {
         chunks.flat_map(|chunk| candidates(chunk, length)).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// The index where a stray chunk gets its entry.
+    /// The index in which a stray chunk gets its entry.
     pub(super) fn home_of(&self, chunk: &str) -> String {
         index_id(&Bucket::of(chunk).prefix(self.chunks.length()))
     }
 
-    /// Says of each chunk what it is.
+    /// Classifies every chunk.
     pub(super) async fn classify(&mut self, held: &mut [Held], shelves: &BTreeMap<String, Shelf>) -> Result<()> {
         let elsewhere = self.copies_elsewhere(held, shelves).await?;
         let length = self.chunks.length();
@@ -109,14 +109,13 @@ impl Collection<'_> {
                     match index.entries.get(chunk) {
                         Some(place) if *place == held.id => {
                             let expired = !is_referenced && since.is_some_and(|since| self.is_expired(*since));
-                            // Of entries on two levels both must be due.
+                            // Entries in two indexes must both be due.
                             let (_, so_far) = named.unwrap_or((String::new(), true));
                             named = Some((id, so_far && expired));
                         }
                         Some(place) if elsewhere.get(place).is_some_and(|chunks| chunks.contains(chunk)) => {
                             is_dying &= since.is_some_and(|since| self.is_expired(*since));
-                            // The longest prefix counts, and only one that is not about to go itself can
-                            // take the place of another.
+                            // The longest prefix counts. Only an entry that stays can replace another one.
                             let stays = since.is_none();
                             let counts = named.is_none() || stays;
                             other = other.or_else(|| counts.then_some((id, named.is_none() && stays)));
@@ -136,9 +135,9 @@ impl Collection<'_> {
                         Copy::Spare { index, known: since.is_some(), expired, wrong: BTreeSet::new() }
                     }
                     (None, None) if is_referenced => Copy::Stray { wrong },
-                    // The copy that is named goes too, or there is none. Which index has the mark of this one does
-                    // not matter then. It gets no entry: its document may be about to be removed by somebody who
-                    // has taken the entry away, and a writer would rely upon it.
+                    // The named copy goes too, or there is none. Then it does not matter which index has the mark
+                    // of this copy. It gets no entry: another collection may have taken the entry away and be
+                    // about to remove the document, and a writer would rely on the entry.
                     (None, _) => match mark {
                         Some((index, expired)) => Copy::Spare { index, known: true, expired, wrong },
                         None => Copy::Spare { index: self.home_of(chunk), known: false, expired: false, wrong },
@@ -150,8 +149,8 @@ impl Collection<'_> {
         Ok(())
     }
 
-    /// Where indexes name another document for a chunk than the one it is found in, whether it is there
-    /// indeed: a copy is spare only beside another.
+    /// For chunks that indexes name in another document than this one: whether they are really there. A copy is
+    /// spare only if another one exists.
     async fn copies_elsewhere(
         &mut self,
         held: &[Held],

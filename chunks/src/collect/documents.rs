@@ -15,26 +15,26 @@ use crate::store::{Edit, IdRange, Leaf};
 use crate::stub::Stub;
 use crate::write::refused;
 
-/// So many small data documents of a prefix are put together. Fewer are left: they would be written
-/// again each time.
+/// Number of small data documents of a prefix that are packed together. Fewer are left alone, since they would be
+/// written again by each collection.
 const SMALL_TOGETHER: usize = 4;
 
-/// A change of an index, for a chunk in a data document.
+/// A change in an index, for a chunk in a data document.
 enum Entry<'h> {
-    /// Name this copy, unless another than these wrong ones is named.
+    /// Name this copy, unless the entry names a document outside `wrong`.
     Adopt { wrong: &'h BTreeSet<String> },
-    /// Take an entry away that names one of these.
+    /// Remove an entry that names one of `wrong`.
     Refute { wrong: &'h BTreeSet<String> },
-    /// Mark it as spare.
+    /// Mark the copy as spare.
     Spare,
-    /// Name it no longer.
+    /// Remove the entry.
     Forget,
 }
 
 impl Collection<'_> {
-    /// Goes through the data documents.
+    /// Goes through all data documents.
     pub(super) async fn sweep(&mut self, progress: &mut (impl FnMut(CollectStep) + Send)) -> Result<()> {
-        // Ids sort by prefix. Those that are made meanwhile need not be met.
+        // Ids sort by prefix. Documents created meanwhile may be missed.
         let mut range = Some(IdRange::prefix(DATA_PREFIX));
         let (mut group, mut done): (Vec<String>, u64) = (Vec::new(), 0);
         while let Some(next) = range {
@@ -57,7 +57,7 @@ impl Collection<'_> {
         Ok(())
     }
 
-    /// Data documents of one prefix.
+    /// Collects the data documents of one prefix.
     async fn sweep_group(&mut self, ids: Vec<String>) -> Result<()> {
         let held = self.look_at(&ids).await?;
         let limit = self.settings.data_doc_size_limit;
@@ -69,7 +69,7 @@ impl Collection<'_> {
                 let expired = held.expired_bytes();
                 let is_empty = held.kept().next().is_none();
                 let unused = expired * 100 >= usize::from(self.options.unused_percent) * held.contents.bytes();
-                // Two forks together can be more than a document holds.
+                // Two forks together can exceed the size of a document.
                 let is_split = held.leaves.len() > 1;
                 if held.is_lost && !is_empty {
                     return false;
@@ -81,8 +81,8 @@ impl Collection<'_> {
         if due.is_empty() { Ok(()) } else { self.replace(due).await }
     }
 
-    /// Reads data documents, settles their leaves, and sees to it that an index names each of their chunks.
-    /// Nothing where an index is damaged: what it may name is not touched.
+    /// Reads data documents, unites their leaves, and makes sure that an index names each of their chunks. Returns
+    /// nothing where an index is damaged, since it may name any chunk.
     pub(crate) async fn look_at(&mut self, ids: &[String]) -> Result<Vec<Held>> {
         if ids.is_empty() {
             return Ok(Vec::new());
@@ -109,7 +109,7 @@ impl Collection<'_> {
         let indexes = self.indexes_of(&held);
         let leaves = self.chunks.store.leaves(&indexes, false).await?;
         let shelves = match self.chunks.whole_shelves(indexes.into_iter().zip(leaves).collect()).await {
-            // It is named among the damaged ones already.
+            // It is already among the damaged documents.
             Err(Error::Malformed { .. }) => return Ok(Vec::new()),
             shelves => shelves?,
         };
@@ -118,8 +118,8 @@ impl Collection<'_> {
         Ok(held)
     }
 
-    /// Writes the union of data documents that have several leaves, where it is no larger than one may be,
-    /// and ends the losing leaves.
+    /// Writes the union of data documents with several leaves, if it is small enough for one document, and ends
+    /// the losing leaves.
     async fn settle(&mut self, held: &mut [Held]) -> Result<()> {
         if self.options.dry_run {
             return Ok(());
@@ -147,7 +147,7 @@ impl Collection<'_> {
         let written = self.chunks.store.write(edits).await?;
         let mut losers = Vec::new();
         for ((held, body), written) in split.into_iter().zip(bodies).zip(written) {
-            // Whoever was faster has written a union of his own; another collection will see it.
+            // A faster writer has written another union, which a later collection will see.
             if let Ok(rev) = written {
                 losers.push((held.id.clone(), held.revs().split_off(1)));
                 held.leaves = vec![Leaf { rev, deleted: false, body, ancestors: Vec::new() }];
@@ -156,7 +156,7 @@ impl Collection<'_> {
         self.chunks.end_losers(losers).await
     }
 
-    /// Gives an entry to strays that files refer to, and marks what is to go.
+    /// Gives entries to strays that files refer to, and marks copies that must go.
     async fn enter(&mut self, held: &[Held]) -> Result<()> {
         let mut changes: BTreeMap<String, Vec<(&str, &str, Entry<'_>)>> = BTreeMap::new();
         let length = self.chunks.length();
@@ -200,14 +200,14 @@ impl Collection<'_> {
                 for (chunk, place, change) in changes.get(id).into_iter().flatten() {
                     let entry = index.entries.get(*chunk).map(String::as_str);
                     match change {
-                        // An entry that was made since stands.
+                        // A newer entry stays.
                         Entry::Adopt { wrong } if entry.is_none_or(|entry| wrong.contains(entry)) => {
                             index.place(chunk, place);
                         }
                         Entry::Refute { wrong } if entry.is_some_and(|entry| wrong.contains(entry)) => {
                             index.remove(chunk);
                         }
-                        // Of two copies that no index named, the other was faster: this one is spare by now.
+                        // Of two copies without an entry, the other one was entered first. This one is spare now.
                         Entry::Adopt { .. } | Entry::Spare if entry.is_none_or(|entry| entry != *place) => {
                             let marks = index.spare.entry((*place).to_owned()).or_default();
                             marks.entry((*chunk).to_owned()).or_insert(now);
@@ -221,7 +221,7 @@ impl Collection<'_> {
         self.split_large(written).await
     }
 
-    /// Replaces data documents by new ones, without what is expired.
+    /// Replaces data documents by new ones without their expired chunks.
     async fn replace(&mut self, mut due: Vec<Held>) -> Result<()> {
         let values = if self.options.dry_run { HashMap::new() } else { self.values(&mut due).await? };
         let fresh = self.pack(&due);
@@ -238,7 +238,7 @@ impl Collection<'_> {
             self.report.data_documents_written += fresh.len() as u64;
             return Ok(());
         }
-        // 1. The new documents; objects before their stubs.
+        // 1. New documents. Objects come before their stubs.
         let mut filled = Vec::new();
         for (id, contents) in &fresh {
             let mut data = Data::default();
@@ -256,7 +256,7 @@ impl Collection<'_> {
             let written = self.chunks.store.write(edits).await?;
             for ((id, data), written) in filled.iter().zip(written) {
                 if refused(id, &written, &mut None)? {
-                    // Nobody knows whether it is there: everything stays where it is.
+                    // It is unknown whether it is there, so everything stays.
                     return Ok(());
                 }
                 moved.extend(data.chunks().keys().map(|chunk| (chunk.as_str(), id.as_str())));
@@ -279,16 +279,16 @@ impl Collection<'_> {
         }
         self.report.data_documents_written += fresh.len() as u64;
         self.report.removed_bytes += removed_bytes as u64;
-        // 3. The old ones, but for those that an index still names: what was to go has been revived.
+        // 3. Old documents, except those that an index still names because a chunk was revived.
         let named: BTreeSet<&String> = written.values().flat_map(|shelf| shelf.index.entries.values()).collect();
         let gone: Vec<&Held> = due.iter().filter(|held| !named.contains(&held.id)).collect();
         self.report.data_documents_removed += gone.len() as u64;
-        // Whoever wrote one meanwhile keeps it: the revision is another.
+        // A document that was written meanwhile stays: its revision has changed.
         self.chunks.end_losers(gone.iter().map(|held| (held.id.clone(), held.revs())).collect()).await
     }
 
-    /// The chunks that stay, of those data documents that can be read; the others are named and due no
-    /// more. Of a document that goes wholly nothing is read.
+    /// The chunks that stay, of the readable documents in `due`. Unreadable ones are reported and removed from
+    /// `due`. Documents without remaining chunks are not read.
     async fn values(&mut self, due: &mut Vec<Held>) -> Result<HashMap<String, String>> {
         let mut values = HashMap::new();
         let mut readable = Vec::new();
@@ -314,8 +314,8 @@ impl Collection<'_> {
         Ok(values)
     }
 
-    /// The edits that write new data documents: as objects and stubs where the old ones were such, and they
-    /// are sealed. `None` where that took too long to be safe.
+    /// The edits that write new data documents; as objects and stubs where the old ones were stubs and the new
+    /// ones are sealed. `None` where that took too long to be safe.
     async fn bodies(&self, due: &[Held], filled: &[(String, Data)]) -> Result<Option<Vec<Edit>>> {
         let place = due.iter().flat_map(Held::stubs).map(|stub| stub.place().to_owned()).next();
         let is_sealed = |data: &Data| data.bytes() >= OPEN_BELOW;
@@ -337,7 +337,7 @@ impl Collection<'_> {
         Ok(Some(edits.collect()))
     }
 
-    /// Distributes what stays over new documents.
+    /// Distributes the remaining chunks over new documents.
     fn pack(&self, due: &[Held]) -> Vec<(String, Contents)> {
         let Some((prefix, _)) = due.first().and_then(|held| data_parts(&held.id)) else { return Vec::new() };
         let sequences = due.iter().filter_map(|held| Some(data_parts(&held.id)?.1));
@@ -359,7 +359,8 @@ impl Collection<'_> {
         fresh
     }
 
-    /// Drops what is expired from an index, and moves the rest. How many chunks and copies went.
+    /// Removes expired entries from an index, and moves the others. Returns the numbers of removed chunks and
+    /// copies.
     fn move_entries(
         &self,
         index: &mut Index,
@@ -371,7 +372,7 @@ impl Collection<'_> {
         let Index { entries, condemned, spare, .. } = index;
         entries.retain(|chunk, place| {
             let Some(held) = old.get(place.as_str()) else { return true };
-            // As it is marked now: a writer may have revived it.
+            // The current mark: a writer may have revived the chunk.
             let since = condemned.get(chunk);
             if held.is_expired(chunk) && since.is_some_and(|since| self.is_expired(*since)) {
                 condemned.remove(chunk);

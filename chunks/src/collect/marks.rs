@@ -11,10 +11,10 @@ use crate::placement::{INDEX_PREFIX, MAX_PREFIX_LENGTH, index_id, index_prefix};
 use crate::store::IdRange;
 use crate::write::INDEX_LIMIT;
 
-/// Indexes written at a time.
+/// Number of indexes written at a time.
 const INDEXES_AT_ONCE: usize = 64;
 
-/// What became of an index's entries.
+/// Result of marking an index.
 #[derive(Clone, Copy, Debug, Default)]
 struct Marked {
     condemned: u64,
@@ -24,7 +24,7 @@ struct Marked {
 }
 
 impl Collection<'_> {
-    /// Condemns what nobody refers to, and reprieves what somebody does.
+    /// Condemns chunks that nobody refers to, and reprieves those that somebody does.
     pub(super) async fn mark(&mut self, progress: &mut (impl FnMut(CollectStep) + Send)) -> Result<()> {
         let mut range = Some(IdRange::prefix(INDEX_PREFIX).limit(INDEXES_AT_ONCE));
         let mut done = 0;
@@ -34,7 +34,7 @@ impl Collection<'_> {
                 page.rows.into_iter().map(|row| row.id).filter(|id| index_prefix(id).is_some()).collect();
             done += ids.len() as u64;
             match self.mark_some(ids.clone()).await {
-                // One by one, so that only the damaged one is left alone.
+                // One by one, so that only the damaged index is skipped.
                 Err(Error::Malformed { .. }) => {
                     for id in ids {
                         match self.mark_some(vec![id]).await {
@@ -72,7 +72,7 @@ impl Collection<'_> {
             let written = self
                 .chunks
                 .edit_indexes(ids, |id, index| {
-                    // The last time counts: it is what was written.
+                    // The last attempt counts, since it was written.
                     all.insert(id.to_owned(), self.mark_index(index, &gone, now));
                 })
                 .await?;
@@ -91,7 +91,7 @@ impl Collection<'_> {
         let mut marked = Marked::default();
         let Index { entries, condemned, spare, .. } = index;
         condemned.retain(|chunk, _| entries.contains_key(chunk));
-        // Where the document is gone there is no copy left; one that has not come yet has the grace for it.
+        // A deleted document has no copies left. One that has not arrived yet has the grace period for it.
         let is_over = |marks: &Marks| marks.values().all(|since| self.is_expired(*since));
         spare.retain(|place, marks| !(gone.contains(place) && is_over(marks)));
         spare.values_mut().flat_map(BTreeMap::values_mut).for_each(|since| *since = (*since).min(now));
@@ -104,7 +104,7 @@ impl Collection<'_> {
             }
             match condemned.get_mut(chunk) {
                 Some(since) if is_gone && self.is_expired(*since) => {
-                    // There is nothing left to remove but this.
+                    // Only this mark is left to remove.
                     condemned.remove(chunk);
                     marked.removed += 1;
                     return false;
@@ -131,8 +131,8 @@ impl Collection<'_> {
         Ok(())
     }
 
-    /// Moves the entries of an index that is too large, as the union of two forks can be, to those of a
-    /// longer prefix: there first, and then away from here what is still the same.
+    /// Moves the entries of an index that is too large, such as the union of two forks, to indexes of a longer
+    /// prefix. Writes them there first, then removes here those that have not changed.
     async fn split(&self, id: &str) -> Result<()> {
         let Some(length) = index_prefix(id).map(|prefix| prefix.len() as u8).filter(|&len| len < MAX_PREFIX_LENGTH)
         else {
@@ -172,7 +172,7 @@ impl Collection<'_> {
                         index.remove(chunk);
                     }
                 }
-                // Marks of copies are made again where their entries are; those of chunks that have none stay.
+                // Marks of copies are made again beside their entries. Marks of chunks without an entry stay.
                 let Index { entries, spare, .. } = index;
                 for chunks in spare.values_mut() {
                     chunks.retain(|chunk, _| entries.contains_key(chunk) || !parent.entries.contains_key(chunk));

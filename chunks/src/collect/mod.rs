@@ -1,25 +1,24 @@
-//! Removing what no file refers to, beside writers.
+//! Collection: removes chunks that no file refers to, while writers continue.
 //!
 //! ```text
-//!  scan of files ─► indexes: unmark what is referred to, condemn what is not
+//!  scan of files ─► indexes: reprieve referenced chunks, condemn the others
 //!                ─► data documents, prefix by prefix:
-//!                     in no index            gets an entry, if files refer to it
-//!                     a copy nobody names    is marked as spare; what is in no index is one
-//!                     expired                goes
-//!                     the others of its data document move to a new one
+//!                     in no index      gets an entry, if files refer to it
+//!                     an unnamed copy  is marked as spare; so is a chunk in no index
+//!                     expired          is removed
+//!                     the other chunks of its document move to a new one
 //! ```
 //!
-//! A mark is expired when it is as old as the grace at the *beginning* of the scan that found no
-//! reference. The order within a data document's replacement: the new document, then the indexes (one
-//! conditional write each, which drops what is expired and moves the rest), then the end of the old one,
-//! at the revisions that were read. Whoever writes meanwhile makes one of these fail, and what then
-//! remains twice is collected another time.
+//! A mark is expired when it was as old as the grace period at the *beginning* of the scan that found no
+//! reference. A data document is replaced in this order: first the new document, then the indexes (each by one
+//! conditional write, which removes expired entries and moves the others), then the end of the old document at the
+//! revisions that were read. A concurrent writer makes one of these writes fail. Copies that remain are collected
+//! later.
 //!
-//! Objects come last: one that no stub names is marked, once it is so old that its stub would have come, and
-//! removed when the mark is as old as the grace ([`objects`]).
+//! Objects come last. An object that no stub names is marked once it is so old that its stub would have arrived,
+//! and is removed when the mark is as old as the grace period ([`objects`]).
 //!
-//! There is no other state than the marks: a collection that was interrupted is not resumed but begun
-//! again, and goes on from them.
+//! The marks are the only state. An interrupted collection is not resumed; the next one continues from the marks.
 
 mod copies;
 mod documents;
@@ -44,13 +43,13 @@ use crate::write::refused;
 use objects::Inventory;
 use references::References;
 
-/// How to collect.
+/// Options of a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CollectOptions {
     /// Count, and change nothing.
     pub dry_run: bool,
-    /// How much of a data document may be expired before it is replaced, in per cent. What is left is
-    /// removed when more has expired.
+    /// Percentage of a data document's bytes that may be expired before it is replaced. Below it, expired chunks
+    /// stay.
     pub unused_percent: u8,
 }
 
@@ -60,80 +59,80 @@ impl Default for CollectOptions {
     }
 }
 
-/// What a collection is about.
+/// Step of a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CollectStep {
     /// Reading files.
     References,
-    /// Going through indexes; so many are done.
+    /// Going through indexes, with the number done.
     Indexes(u64),
-    /// Going through data documents; so many are done.
+    /// Going through data documents, with the number done.
     Documents(u64),
 }
 
-/// What a collection did, or would do.
+/// Result of a collection; of a dry run, what it would do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Collected {
-    /// Files that refer to chunks.
+    /// Number of files that refer to chunks.
     pub files: u64,
-    /// Chunks that they refer to.
+    /// Number of chunks that they refer to.
     pub referenced: u64,
-    /// Chunks that nobody refers to, condemned now.
+    /// Number of chunks condemned now: nobody refers to them.
     pub condemned: u64,
-    /// Condemned chunks that somebody refers to again.
+    /// Number of condemned chunks that somebody refers to again.
     pub reprieved: u64,
-    /// Chunks that were removed.
+    /// Number of removed chunks.
     pub removed: u64,
-    /// Bytes of data documents that went with them, and with copies.
+    /// Bytes removed from data documents, with chunks and copies.
     pub removed_bytes: u64,
-    /// Chunks that files refer to and that were in no index, and have an entry now.
+    /// Number of chunks that files refer to and that got a missing entry.
     pub adopted: u64,
-    /// Copies of chunks beside the one that the index names, and chunks in no index that nobody refers to, marked
-    /// now.
+    /// Number of copies marked now: copies beside the one that the index names, and chunks in no index that nobody
+    /// refers to.
     pub copies_marked: u64,
-    /// Those removed.
+    /// Number of copies removed.
     pub copies_removed: u64,
-    /// Data documents that were replaced or deleted.
+    /// Number of data documents replaced or deleted.
     pub data_documents_removed: u64,
-    /// Data documents that were written in their place.
+    /// Number of data documents written in their place.
     pub data_documents_written: u64,
-    /// Chunks that files refer to and whose data document is not there: [`ChunkStore::verify`] names them.
+    /// Number of chunks that files refer to and whose data document is missing: [`ChunkStore::verify`] names them.
     pub dangling: u64,
-    /// Objects that no data document names, marked now.
+    /// Number of objects marked now: no data document names them.
     pub objects_marked: u64,
-    /// Objects that were marked for the grace, and removed.
+    /// Number of objects removed, after a grace period with their mark.
     pub objects_removed: u64,
-    /// Bytes of these.
+    /// Bytes of the removed objects.
     pub object_bytes_removed: u64,
-    /// Documents that are damaged, and were left alone with all they concern.
+    /// Damaged documents, which were left alone with everything they concern.
     pub damaged: Vec<String>,
-    /// The database before.
+    /// Figures of the database before.
     pub before: Figures,
-    /// The database after.
+    /// Figures of the database after.
     pub after: Figures,
 }
 
-/// A collection under way.
+/// A collection in progress.
 pub(crate) struct Collection<'s> {
     chunks: &'s ChunkStore,
     options: CollectOptions,
     settings: Settings,
     references: References,
-    /// When the scan of the files began, in milliseconds since 1970.
+    /// Begin of the scan of the files, in milliseconds since 1970.
     began_ms: u64,
     objects: Inventory,
     report: Collected,
 }
 
 impl ChunkStore {
-    /// Collects once. What nobody refers to is condemned by one collection and removed by the first one
-    /// that begins after the grace.
+    /// Collects once. Chunks that nobody refers to are condemned by one collection, and removed by the first one
+    /// that begins after the grace period.
     ///
     /// # Errors
-    /// [`Error::NotMigrated`]; [`Error::Setting`] where there are aggregated chunks and no settings, [`Error::Malformed`] where the
-    /// settings are damaged: nothing is touched, since nobody knows for how long it must be kept.
-    /// [`Error::Unread`] where it cannot be read which chunks a file refers to: nothing is touched either.
-    /// [`Error::Contended`]; the store's failures. What was done until then stays, and is right.
+    /// [`Error::NotMigrated`]. [`Error::Setting`] if there are aggregated chunks and no settings, and
+    /// [`Error::Malformed`] if the settings are damaged: then the grace period is unknown, and nothing changes.
+    /// [`Error::Unread`] if a file's references cannot be read: nothing changes either. [`Error::Contended`], and
+    /// the store's errors: changes made before stay, and are right.
     pub async fn collect(
         &self,
         options: CollectOptions,
@@ -154,7 +153,7 @@ impl ChunkStore {
             }
             return Ok(Collected { before, after: before, ..Collected::default() });
         };
-        // On the way back there may be objects left to collect.
+        // After a migration back, objects may be left to collect.
         if places.0.is_empty() && !self.has_aggregated().await? && self.has_own_chunks().await? {
             return Err(Error::NotMigrated);
         }
@@ -173,13 +172,13 @@ impl ChunkStore {
         Ok(collection.report)
     }
 
-    /// Whether there are chunks that have documents of their own.
+    /// Whether any chunk has a document of its own.
     async fn has_own_chunks(&self) -> Result<bool> {
         Ok(!self.store.list(&IdRange::prefix(CHUNK_PREFIX).limit(1)).await?.rows.is_empty())
     }
 
-    /// Changes indexes, each by a conditional write that is tried again with what is there by then. The
-    /// shelves as they are in the end. An index that becomes empty is deleted.
+    /// Changes indexes, each by a conditional write that is repeated on the newer state. Returns the final
+    /// shelves. An index that becomes empty is deleted.
     pub(crate) async fn edit_indexes(
         &self,
         ids: Vec<String>,
@@ -239,7 +238,7 @@ impl ChunkStore {
 }
 
 impl<'s> Collection<'s> {
-    /// One that goes through data documents alone, and removes nothing.
+    /// A collection that only goes through data documents and removes nothing.
     pub(crate) fn for_reindex(chunks: &'s ChunkStore, settings: Settings, references: References) -> Self {
         Collection {
             chunks,
@@ -252,12 +251,12 @@ impl<'s> Collection<'s> {
         }
     }
 
-    /// What was done so far.
+    /// Results so far.
     pub(crate) fn report(&self) -> &Collected {
         &self.report
     }
 
-    /// Whether a mark is as old as the grace.
+    /// Whether a mark is as old as the grace period.
     fn is_expired(&self, since: u64) -> bool {
         self.began_ms.saturating_sub(since) >= self.settings.grace_ms
     }

@@ -1,19 +1,19 @@
-//! The third part of a collection: objects that no data document names any more, or ever did.
+//! The third part of a collection: objects that no data document names.
 //!
 //! ```text
 //!  PLACE/3f-001-9c0de1b2.00c0ffee9c0de1b2           an object
-//!  PLACE/unused/3f-001-9c0de1b2.00c0ffee9c0de1b2    its mark: since when nobody names it
+//!  PLACE/unused/3f-001-9c0de1b2.00c0ffee9c0de1b2    its mark: since when no document names it
 //! ```
 //!
-//! An object is named by one revision of one document, written soon after it, and never by another one: its
-//! name is new each time. So there are two times to wait for, each as long as the grace.
+//! An object is named by one revision of one document, written soon after it. No other one ever names it, since
+//! object names are never reused. So there are two times to wait for, each as long as the grace period.
 //!
-//! * Until the object is so old, its stub may still be on its way, from a replica that is offline. It is
-//!   not marked before. From then on what nobody names stays unnamed.
-//! * Until the mark is so old, a replica that is offline may still have the stub, and read the object.
+//! * A younger object may get a stub that is still on its way from an offline replica, so it is not marked. An
+//!   unnamed object of that age stays unnamed.
+//! * Under a younger mark, an offline replica may still have the stub, and read the object.
 //!
-//! Marks are objects themselves, so that every replica that shares the place sees them, and their age is by
-//! the same clock as that of the objects.
+//! Marks are objects too. So every replica that shares the place sees them, and the same clock gives their age and
+//! the age of the objects.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -27,15 +27,15 @@ use crate::objects::{Object, Places};
 use crate::store::Leaf;
 use crate::stub::{Stub, parts};
 
-/// The objects of a database, as they were when a collection began, and those that it has seen named.
+/// A database's objects as of the start of a collection, and those that it has found to be named.
 #[derive(Debug, Default)]
 pub(super) struct Inventory {
     places: Places,
-    /// Object to length; `None` where nobody has looked.
+    /// Lengths by object; `None` if they have not been listed.
     lengths: Option<HashMap<String, u64>>,
-    /// What stubs name that were there at any time since.
+    /// Objects that any stub has named since then.
     pub(super) named: HashSet<String>,
-    /// A data document could not be read, and may name any.
+    /// Whether some data document could not be read. It may name any object.
     pub(super) is_unsure: bool,
 }
 
@@ -77,7 +77,7 @@ impl Collection<'_> {
         Ok(false)
     }
 
-    /// Marks objects that nobody names, and removes those that have been marked for the grace.
+    /// Marks objects that no document names, and removes those whose marks have expired.
     pub(super) async fn remove_objects(&mut self) -> Result<()> {
         if self.objects.is_unsure {
             return Ok(());
@@ -121,7 +121,7 @@ impl Collection<'_> {
                     Some(_) | None => {}
                 }
             }
-            // Marks of objects that are gone: a collection was cut off between the two.
+            // Marks of objects that are gone: a collection was interrupted between the two removals.
             for name in marks.into_keys().filter(|name| parts(&format!("{place}/{name}")).is_some()) {
                 if !self.options.dry_run {
                     objects.delete(&mark_of(&name)).await?;
@@ -131,7 +131,7 @@ impl Collection<'_> {
         Ok(())
     }
 
-    /// Whether something was as old as the grace when this collection began.
+    /// Whether a time was a grace period ago when this collection began.
     fn is_old(&self, modified_ms: u64) -> bool {
         self.began_ms.saturating_sub(modified_ms) >= object_grace_ms(self.settings)
     }

@@ -1,11 +1,11 @@
-//! Which chunks files refer to.
+//! The chunks that files refer to.
 //!
-//! Every document with `children` refers to what is in them, at each of its live leaves, whether it is
-//! marked as deleted or not: LiveSync keeps such files, and their content can be had back. Where the list of any
-//! live leaf cannot be read, nobody knows what is garbage, and nothing is collected.
+//! A document with `children` refers to the chunks in them, at each of its live leaves, even if it is marked as
+//! deleted: LiveSync keeps such files, so that they can be restored. If the list of any live leaf cannot be read,
+//! garbage cannot be told apart, and nothing is collected.
 //!
-//! The feed of changes is read from its beginning to its end. A reference that moves from one file to
-//! another meanwhile is met at one of them, since the later write is later in the feed.
+//! The feed of changes is read from beginning to end. A reference that moves from one file to another meanwhile is
+//! met at one of them, since the later write is later in the feed.
 
 use std::collections::HashSet;
 
@@ -16,18 +16,17 @@ use crate::error::{Error, Result};
 use crate::livesync::Entry;
 use crate::placement::is_no_file;
 
-/// Rows of the feed, and files, read at a time.
+/// Number of rows of the feed, and of files, read at a time.
 const AT_ONCE: usize = 500;
 
 /// A live leaf of a file, or why it cannot be read.
 pub(crate) type Found = std::result::Result<Entry, String>;
 
-/// The chunks that are referred to. Eight bytes each, of a hash: where two meet, a chunk too many is
-/// kept, never one too few.
+/// The referenced chunks, as eight bytes of hash each. A collision keeps a chunk too many, never one too few.
 #[derive(Debug, Default)]
 pub(crate) struct References {
     hashes: HashSet<u64>,
-    /// Files that refer to any.
+    /// Number of files that refer to any chunk.
     pub(crate) files: u64,
 }
 
@@ -42,12 +41,12 @@ impl References {
 }
 
 fn hash(chunk: &str) -> u64 {
-    // Another seed than for buckets: all chunks of an index share the beginning of that one.
+    // A seed other than that of buckets: all chunks of an index share a prefix of that hash.
     XxHash64::oneshot(1, chunk.as_bytes())
 }
 
 impl ChunkStore {
-    /// Calls `visit` for every file, with each of its live leaves or the reason why that one cannot be read.
+    /// Calls `visit` for every file, with each of its live leaves or the reason why a leaf cannot be read.
     ///
     /// # Errors
     /// The store's failures.
@@ -77,8 +76,7 @@ impl ChunkStore {
     /// The chunks that files refer to.
     ///
     /// # Errors
-    /// [`Error::Unread`] where that cannot be said of any file: what it refers to would seem to be of no use to
-    /// anybody.
+    /// [`Error::Unread`] if any file's references cannot be read: its chunks would look like garbage.
     pub(crate) async fn references(&self) -> Result<References> {
         let mut references = References::default();
         let mut unread: Option<(u64, String)> = None;

@@ -1,12 +1,12 @@
-//! The document of a file: which chunks it refers to.
+//! The document of a file, and the chunks it refers to.
 //!
 //! ```text
 //!  in clear     {"path":"a.md","children":["h:…"],"size":7,…}
 //!  obfuscated   {"path":"/\\:%=…","children":[],"size":0,…}      the list is inside the ciphertext
 //! ```
 //!
-//! A list that cannot be read is an error here and never an empty list: who collects would take all of the file's
-//! chunks for garbage.
+//! A list that cannot be read is an error here and never an empty list: a collection would take the file's chunks
+//! for garbage.
 
 use std::borrow::Cow;
 
@@ -15,32 +15,33 @@ use serde_json::{Map, Value};
 use super::Key;
 use crate::store::Body;
 
-/// What a path begins with that stands for a whole encrypted entry.
+/// Prefix of a path that stands for a whole encrypted entry.
 const SEALED: &str = "/\\:";
-/// What the ids of files with obfuscated paths begin with.
+/// Prefix of the ids of files with obfuscated paths.
 const OBFUSCATED: &str = "f:";
-/// The digits behind the `%` of a path that LiveSync's first encryption obfuscated. It left the list in clear.
+/// Number of digits after the `%` of a path that LiveSync's first encryption obfuscated. That one left the list in
+/// clear.
 const FIRST_FORM_DIGITS: usize = 64;
 
-/// The members that are inside the ciphertext.
+/// Members inside the ciphertext.
 const HIDDEN: [&str; 5] = ["path", "mtime", "ctime", "size", "children"];
 /// The member of `eden` that stands for all of it, encrypted.
 const SEALED_EDEN: &str = "h:++encrypted-hkdf";
 
-/// A file, as far as its chunks are concerned.
+/// A file's chunks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// Its chunks, in order.
+    /// Ids of its chunks, in order.
     pub(crate) children: Vec<String>,
-    /// Those among them that are in the document itself.
+    /// Those that the document itself contains.
     pub(crate) inline: Vec<String>,
 }
 
 impl Entry {
-    /// Reads a live leaf of a document; `None` where it is no file.
+    /// Reads a live leaf of a document; `None` if it is no file.
     ///
     /// # Errors
-    /// Why its list of chunks cannot be read, to be said after the document's name.
+    /// Why its list of chunks cannot be read, as a predicate of the document.
     pub(crate) fn read(id: &str, body: &Body, key: Option<&Key>) -> Result<Option<Entry>, String> {
         let was_sealed = sealed_path(body).is_some();
         let body = in_clear(body, key)?;
@@ -68,10 +69,10 @@ pub(crate) fn sealed_path(body: &Body) -> Option<&str> {
     body.get("path").and_then(Value::as_str)?.strip_prefix(SEALED)
 }
 
-/// A document's members, those that are encrypted in clear.
+/// A document's members, with the encrypted ones decrypted.
 ///
 /// # Errors
-/// Why not, to be said after the document's name.
+/// Why not, as a predicate of the document.
 pub(crate) fn in_clear<'b>(body: &'b Body, key: Option<&Key>) -> Result<Cow<'b, Body>, String> {
     let mut clear = Cow::Borrowed(body);
     if let Some(sealed) = sealed_path(body) {
@@ -93,10 +94,10 @@ pub(crate) fn in_clear<'b>(body: &'b Body, key: Option<&Key>) -> Result<Cow<'b, 
     Ok(clear)
 }
 
-/// A document's members with those encrypted that LiveSync encrypts where paths are obfuscated.
+/// A document's members, encrypted like LiveSync's where paths are obfuscated.
 ///
 /// # Errors
-/// Those of `seal`.
+/// The errors of `seal`.
 pub(crate) fn sealed(mut body: Body, seal: impl FnOnce(&str) -> crate::Result<String>) -> crate::Result<Body> {
     let hidden: Body = HIDDEN.iter().filter_map(|name| Some(((*name).into(), body.get(*name)?.clone()))).collect();
     for name in ["mtime", "ctime", "size"] {

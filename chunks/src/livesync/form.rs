@@ -1,4 +1,4 @@
-//! In which form a vault's clients write files: what a push must do as well.
+//! The form in which a vault's clients write files. A push must use the same.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use crate::placement::{DATA_PREFIX, data_parts};
 use crate::store::{Body, IdRange};
 use crate::vault::{Listing, id_of};
 
-/// What LiveSync's clients say of themselves, and must agree on.
+/// The local document with the settings that LiveSync's clients must agree on.
 const MILESTONE: &str = "_local/obsydian_livesync_milestone";
 
-/// Data documents looked at in one go, or at all where files are in clear.
+/// Number of data documents examined at a time; where files are in clear, in all.
 const DATA_SAMPLES: usize = 4;
 
-/// The form of new files and chunks.
+/// Form of new files and chunks.
 #[derive(Clone, Debug)]
 pub(crate) struct Form {
     key: Option<Arc<Key>>,
@@ -28,12 +28,11 @@ pub(crate) struct Form {
 }
 
 impl ChunkStore {
-    /// The form in which files are to be written.
+    /// The form in which files must be written.
     ///
     /// # Errors
-    /// [`Error::Passphrase`] where the vault is encrypted and not unlocked, or the other way round, or where nothing
-    /// proves the passphrase;
-    /// [`Error::Setting`] where its clients write in a way that this program does not know.
+    /// [`Error::Passphrase`] if the vault is encrypted and locked, if it is in clear and was unlocked, or if
+    /// nothing proves the passphrase. [`Error::Setting`] if its clients write in an unknown way.
     pub(crate) async fn form(&self) -> Result<Form> {
         let milestone = self.store.local(MILESTONE).await?.unwrap_or_default();
         let agreed = milestone.get("tweak_values").and_then(|values| values.get("PREFERRED"));
@@ -76,11 +75,11 @@ impl ChunkStore {
         Ok(Form { key: self.key.clone(), obfuscates, environment: self.environment.clone() })
     }
 
-    /// Whether there is anything encrypted, where nobody says so. All files are looked at: one that was pushed in
-    /// clear by mistake must not have all others follow it.
+    /// Whether anything is encrypted, for a vault without a setting. Examines all files: one that was pushed in
+    /// clear by mistake must not lead to more.
     ///
     /// # Errors
-    /// [`Error::Passphrase`] where what is there cannot be read, so that nobody can tell; the store's failures.
+    /// [`Error::Passphrase`] if the documents cannot be read, so that it stays unknown; the store's errors.
     async fn looks_encrypted(&self) -> Result<bool> {
         for prefix in ["f:", ENCRYPTED_CHUNK] {
             if !self.store.list(&IdRange::prefix(prefix).limit(1)).await?.rows.is_empty() {
@@ -88,7 +87,7 @@ impl ChunkStore {
             }
         }
         let is_encrypted = |id: &String| id.starts_with(ENCRYPTED_CHUNK);
-        // Whether anything is known to be in clear, and why something may be encrypted after all.
+        // Whether anything is known to be in clear, and why something may be encrypted nevertheless.
         let (mut in_clear, mut doubt) = (false, None);
         let mut listing = Listing::new();
         while let Some(page) = listing.next(self).await? {
@@ -115,7 +114,7 @@ impl ChunkStore {
                     None => {}
                 }
             }
-            // Chunks alone say it only where no file does.
+            // Chunks decide only if no file does.
             range = page.rest.filter(|_| !files_in_clear);
         }
         match doubt {
@@ -131,7 +130,7 @@ impl Form {
     /// The id of a file's document.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why the path has no id.
     pub(crate) fn file_id(&self, path: &str) -> std::result::Result<String, String> {
         match &self.key {
             Some(_) if self.obfuscates && path.contains(':') => {
@@ -145,7 +144,7 @@ impl Form {
     /// A file's document.
     ///
     /// # Errors
-    /// [`Error::Passphrase`] where it cannot be encrypted.
+    /// [`Error::Passphrase`] if it cannot be encrypted.
     pub(crate) fn file(&self, body: Body) -> Result<Body> {
         match &self.key {
             Some(key) if self.obfuscates => sealed(body, |text| key.seal(text, &*self.environment)),
@@ -156,7 +155,7 @@ impl Form {
     /// A piece of a file as a chunk, with its id.
     ///
     /// # Errors
-    /// As [`file`](Self::file).
+    /// As for [`file`](Self::file).
     pub(crate) fn chunk(&self, piece: String) -> Result<(String, crate::Chunk)> {
         Ok(match &self.key {
             Some(key) => (key.chunk_id(&piece), crate::Chunk::encrypted(key.seal(&piece, &*self.environment)?)),

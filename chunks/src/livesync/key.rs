@@ -1,4 +1,4 @@
-//! The key that a passphrase makes, and what LiveSync does with it (its "E2EE V2").
+//! The key from a passphrase, and LiveSync's use of it ("E2EE V2").
 //!
 //! ```text
 //!  passphrase ─ PBKDF2-SHA-256, 310,000 rounds, the database's salt ─► master key
@@ -6,8 +6,8 @@
 //!  "%=" base64( iv 12 │ salt 32 │ ciphertext and tag )
 //! ```
 //!
-//! The database's salt is in a local document ([`SYNC_PARAMETERS`]), which no replication and no export carries.
-//! Ids of chunks and of files depend on the passphrase alone, so that all clients give a piece the same one.
+//! The database's salt is in a local document ([`SYNC_PARAMETERS`]), which neither replications nor exports carry.
+//! Ids of chunks and files depend on the passphrase only, so that all clients give a piece the same id.
 
 use std::fmt;
 
@@ -22,32 +22,32 @@ use crate::environment::Environment;
 use crate::error::Error;
 use crate::id::hashed_id;
 
-/// The local document with the database's salt.
+/// Local document with the database's salt.
 pub(crate) const SYNC_PARAMETERS: &str = "_local/obsidian_livesync_sync_parameters";
-/// What the ids of encrypted chunks begin with.
+/// Prefix of the ids of encrypted chunks.
 pub(crate) const ENCRYPTED_CHUNK: &str = "h:+";
 
-/// What a ciphertext begins with.
+/// Prefix of a ciphertext.
 pub(crate) const SEALED: &str = "%=";
 const ROUNDS: u32 = 310_000;
 const IV: usize = 12;
 const SALT: usize = 32;
-/// What LiveSync puts before the part of the passphrase that goes into ids.
+/// LiveSync's constant before the part of the passphrase that goes into ids.
 const ID_SALT: &str = "a83hrf7f\u{3}y7sa8g31";
 
-/// What a passphrase and a database's salt make. The passphrase itself is not kept.
+/// The keys from a passphrase and a database's salt. The passphrase itself is not kept.
 pub(crate) struct Key {
     master: [u8; 32],
-    /// What stands for the passphrase in the ids of chunks.
+    /// Stands for the passphrase in the ids of chunks.
     in_chunk_ids: String,
     /// The same in the ids of files with obfuscated paths.
     in_file_ids: String,
-    /// Whether it may be another than the vault's: there are files, and nothing was found to try it on.
+    /// Whether it may differ from the vault's key: there are files, and nothing was found to test it on.
     pub(crate) is_doubtful: bool,
 }
 
 impl Key {
-    /// Takes a noticeable part of a second.
+    /// Derives the keys, which takes a noticeable part of a second.
     pub(crate) fn derive(passphrase: &str, salt: &[u8]) -> Key {
         let master = pbkdf2::pbkdf2_hmac_array::<Sha256, 32>(passphrase.as_bytes(), salt, ROUNDS);
         let units: Vec<u16> = passphrase.encode_utf16().collect();
@@ -57,10 +57,10 @@ impl Key {
         Key { master, in_chunk_ids: mixed_hash(&hashed), in_file_ids: hex(passphrase), is_doubtful: false }
     }
 
-    /// A text as a ciphertext, another one each time.
+    /// Encrypts a text. The ciphertext differs each time.
     ///
     /// # Errors
-    /// [`Error::Passphrase`] where the cipher refuses it.
+    /// [`Error::Passphrase`] if the cipher refuses it.
     pub(crate) fn seal(&self, text: &str, environment: &dyn Environment) -> crate::Result<String> {
         let mut bytes = vec![0; IV + SALT];
         environment.random(&mut bytes);
@@ -73,10 +73,10 @@ impl Key {
         Ok(format!("{SEALED}{}", STANDARD.encode(bytes)))
     }
 
-    /// The text in a ciphertext.
+    /// Decrypts a ciphertext.
     ///
     /// # Errors
-    /// Why not, to be said after the ciphertext's name.
+    /// Why not, as a predicate of the ciphertext.
     pub(crate) fn open(&self, sealed: &str) -> Result<String, String> {
         let text = sealed.strip_prefix(SEALED);
         let text = text.ok_or("is encrypted in a way that this program does not know (only LiveSync's E2EE V2)")?;
@@ -115,8 +115,8 @@ fn hex(text: &str) -> String {
     Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// LiveSync's hash of a passphrase: one like murmur3 and FNV-1a over UTF-16 units, each in base 36. JavaScript
-/// multiplies doubles where murmur3 multiplies integers, so that low bits are lost; they must be lost here too.
+/// LiveSync's hash of a passphrase: variants of murmur3 and FNV-1a over UTF-16 units, each in base 36. Where
+/// murmur3 multiplies integers, JavaScript multiplies doubles and loses low bits, so they must be lost here too.
 fn mixed_hash(units: &[u16]) -> String {
     let length: Vec<u16> = units.len().to_string().encode_utf16().collect();
     let (mut murmur, mut fnv) = (1.0_f64, 0x811c_9dc5_u32);
@@ -131,7 +131,7 @@ fn mixed_hash(units: &[u16]) -> String {
     }
     let mut murmur = to_u32(murmur) ^ count;
     murmur = (murmur ^ murmur >> 16).wrapping_mul(0x85eb_ca6b);
-    // `h ^= h >>> 13` of a signed number shifts its unsigned form.
+    // In JavaScript, `h ^= h >>> 13` of a signed number shifts its unsigned form.
     murmur = (murmur ^ murmur >> 13).wrapping_mul(0xc2b2_ae35);
     murmur ^= murmur >> 16;
     crate::id::base36(u64::from(murmur)) + &crate::id::base36(u64::from(fnv))

@@ -1,4 +1,4 @@
-//! What Self-hosted LiveSync's own clients write beside chunks, and look at.
+//! The documents that Self-hosted LiveSync's clients write and check beside chunks.
 
 mod entry;
 mod form;

@@ -1,17 +1,17 @@
-//! Keeping LiveSync's clients away from a vault that they cannot read.
+//! Keeps LiveSync's clients away from a vault that they cannot read.
 //!
-//! A client that meets a vault whose chunks are aggregated would fetch the tombstones of all its chunks, and fail at
-//! each file. Before it replicates it looks at one document, and goes no further where the version there is later
-//! than its own: it says that the database is newer than it is. One that is replicating already stops when the
-//! document reaches it.
+//! A client that finds a vault with aggregated chunks would fetch the tombstones of all its chunks, and fail at
+//! each file. Before it replicates, a client reads one document, and stops if the version there is later than its
+//! own, with a message that the database is newer. A client in the middle of a replication stops when the document
+//! reaches it.
 //!
 //! ```json
 //! {"_id":"obsydian_livesync_version","type":"versioninfo","version":12}         as LiveSync has it
 //! {"_id":"obsydian_livesync_version","type":"versioninfo","version":1000012}    while chunks are aggregated
 //! ```
 //!
-//! The other thing that it looks at, the lock in `_local/obsydian_livesync_milestone`, lets those clients through
-//! that are accepted, and offers the others a button that unlocks it.
+//! Clients also check the lock in `_local/obsydian_livesync_milestone`. It admits clients that were accepted
+//! before, and offers the others a button to unlock it.
 
 use serde_json::{Value, json};
 
@@ -22,17 +22,17 @@ use crate::store::{Body, Edit};
 use crate::write::refused;
 
 const VERSION_ID: &str = "obsydian_livesync_version";
-/// What is added to the version. No version of LiveSync's comes near it.
+/// Added to the version. LiveSync's versions stay far below it.
 const STOPPED: u64 = 1_000_000;
 
 impl ChunkStore {
-    /// Has LiveSync's clients stop at this database.
+    /// Makes LiveSync's clients stop at this database.
     ///
     /// # Errors
     /// [`Error::Contended`]; the store's failures.
     pub(crate) async fn stop_clients(&self) -> Result<()> {
         self.edit_version(|version| match version {
-            // None of its clients has been here. One that comes would begin with its own version.
+            // No client has been here yet. A new one would start with its own version.
             None => Some(Some(STOPPED)),
             Some(version) if version < STOPPED => Some(Some(version + STOPPED)),
             Some(_) => None,
@@ -40,7 +40,7 @@ impl ChunkStore {
         .await
     }
 
-    /// Lets them in again.
+    /// Lets clients in again.
     ///
     /// # Errors
     /// [`Error::Contended`]; the store's failures.
@@ -53,21 +53,22 @@ impl ChunkStore {
         .await
     }
 
-    /// Whether clients of LiveSync have used this database and are not stopped.
+    /// Whether LiveSync's clients have used this database and are not stopped.
     pub(crate) async fn has_clients(&self) -> Result<bool> {
         let leaves = self.store.leaves(&[VERSION_ID.to_owned()], false).await?.pop().unwrap_or_default();
         let winner = leaves.first().filter(|leaf| !leaf.deleted);
         Ok(winner.and_then(|leaf| version_of(&leaf.body)).is_some_and(|version| version < STOPPED))
     }
 
-    /// Gives the version that `change` makes of the present one, if any; the inner `None` is no document.
+    /// Changes the version by `change`, which gets the present one and may leave it. An inner `None` is no
+    /// document.
     async fn edit_version(&self, change: impl Fn(Option<u64>) -> Option<Option<u64>>) -> Result<()> {
         let mut failure = None;
         for attempt in 0..self.attempts {
             let leaves = self.store.leaves(&[VERSION_ID.to_owned()], false).await?.pop().unwrap_or_default();
             let winner = leaves.into_iter().next().filter(|leaf| !leaf.deleted);
             let version = match &winner {
-                // A client stops at one that is damaged too.
+                // A client also stops at a damaged one.
                 Some(leaf) => match version_of(&leaf.body) {
                     None => return Ok(()),
                     version => version,

@@ -1,4 +1,4 @@
-//! From a passphrase to a vault that can be read: its key, proved on what the vault has.
+//! Unlocks a vault: derives the key from a passphrase, and tests it on the vault's contents.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,28 +14,27 @@ use crate::error::{Error, Result};
 use crate::store::IdRange;
 use crate::vault::Listing;
 
-/// Ciphertexts that a key is tried on; chunks looked at in one go.
+/// Number of ciphertexts that test a key, and of chunks read at a time.
 const SAMPLES: usize = 4;
-/// Chunks looked at, at most: they may be missing, or of LiveSync's first encryption.
+/// Maximum number of chunks examined: some may be missing, or of LiveSync's first encryption.
 const CANDIDATES: usize = 200;
 
-/// What a key can be tried on.
+/// Material to test a key on.
 #[derive(Default)]
 struct Samples {
-    /// Ciphertexts with their documents' or chunks' ids.
+    /// Ciphertexts with the ids of their documents or chunks.
     sealed: Vec<(String, String)>,
-    /// Whether there are files or chunks at all, as far as was looked.
+    /// Whether any files or chunks were found.
     has_files: bool,
 }
 
 impl ChunkStore {
-    /// The same vault, with the passphrase that its clients have encrypted it with: files and chunks can be read
-    /// then, and new ones are encrypted where the vault says so. Nothing is written. Where none of what was looked
-    /// at proves the passphrase, it can be used for reading alone.
+    /// The same vault with its clients' passphrase: files and chunks can be read, and new ones are encrypted where
+    /// the vault's setting asks for it. Writes nothing. If nothing in the vault proves the passphrase, it can only
+    /// be used for reading.
     ///
     /// # Errors
-    /// [`Error::Passphrase`] where it is not the one, or where the salt is not there that belongs to it; the
-    /// store's failures.
+    /// [`Error::Passphrase`] if it is wrong, or if the salt that belongs to it is missing; the store's errors.
     pub async fn unlock(mut self, passphrase: &str) -> Result<ChunkStore> {
         let refused = |what: String| Err(Error::Passphrase(what));
         let Some(parameters) = self.store.local(SYNC_PARAMETERS).await? else {
@@ -65,7 +64,7 @@ impl ChunkStore {
         Ok(self)
     }
 
-    /// What the vault has to try a key on.
+    /// Finds material to test a key on.
     async fn samples(&self) -> Result<Samples> {
         let mut samples = Samples::default();
         let files = self.store.list(&IdRange::prefix("f:").limit(SAMPLES).with_bodies()).await?;
@@ -99,7 +98,8 @@ impl ChunkStore {
         Ok(samples)
     }
 
-    /// Adds the ciphertexts of chunks, a few at a time until there are some; how many chunks it looked at.
+    /// Adds the ciphertexts of chunks, a few at a time until there are some. Returns the number of chunks
+    /// examined.
     async fn try_chunks(&self, ids: &[String], samples: &mut Samples) -> Result<usize> {
         let mut tried = 0;
         for some in ids.chunks(SAMPLES) {
@@ -109,7 +109,7 @@ impl ChunkStore {
             tried += some.len();
             let found = self.get(some).await?.into_iter();
             let encrypted = found.filter_map(|(id, chunk)| Some((id, chunk.filter(|chunk| chunk.encrypted)?.data)));
-            // What the first encryption wrote proves nothing of this one.
+            // Ciphertexts of the first encryption prove nothing about this one.
             samples.sealed.extend(encrypted.filter(|(_, sealed)| sealed.starts_with(SEALED)));
         }
         Ok(tried)
