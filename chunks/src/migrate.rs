@@ -1,21 +1,21 @@
-//! From a document for each chunk, as LiveSync has it, to the aggregated form, and back.
+//! Migrates from one document for each chunk, as in LiveSync, to the aggregated form, and back.
 //!
 //! ```text
 //!  there:  chunk documents, in the order of their buckets ─► data documents and indexes
 //!          ─► read back and compared, byte for byte ─► the chunk documents end
 //!  back:   data documents ─► chunk documents ─► read back and compared
-//!          ─► when all are back: data documents, indexes and settings end
+//!          ─► at the end: data documents, indexes and settings are deleted
 //! ```
 //!
-//! LiveSync's own clients cannot read the aggregated form: they are stopped before the first chunk moves, and let in
-//! again when all are back ([`livesync::stop`](crate::livesync)).
+//! LiveSync's own clients cannot read the aggregated form. They are stopped before the first chunk moves, and
+//! admitted again when all are back ([`livesync::stop`](crate::livesync)).
 //!
-//! Files are not touched: they refer to chunks by their ids, and those stay. Each batch is whole before
-//! the next begins, so an interrupted migration is gone on with by beginning it again. Readers find every
-//! chunk throughout, in one form or the other.
+//! Files are not touched: they refer to chunks by ids, which stay. Each batch is complete before the next begins,
+//! so an interrupted migration is completed by repeating it. Readers find every chunk at all times, in one form or
+//! the other.
 //!
-//! In the database a chunk's document leaves a tombstone, as every document does: what is live falls at
-//! once, what is stored when the database is compacted or copied.
+//! A chunk's document leaves a tombstone in the database. The live size falls at once, the stored size when the
+//! database is compacted or copied.
 
 use crate::ChunkStore;
 use crate::chunk::Chunk;
@@ -29,48 +29,48 @@ use crate::placement::{DATA_PREFIX, INDEX_PREFIX, SETTINGS_ID, data_parts, index
 use crate::settings::Settings;
 use crate::store::{Edit, Figures, IdRange, Leaf, Refusal};
 
-/// Chunk documents read at a time.
+/// Number of chunk documents read at a time.
 const READ_AT_ONCE: usize = 250;
-/// Chunks, and bytes of them, that make a batch.
+/// Number of chunks in a batch, and of their bytes.
 const BATCH_CHUNKS: usize = 4_000;
 const BATCH_BYTES: usize = 4 << 20;
 
-/// What a migration did, or would do.
+/// Result of a migration; of a dry run, what it would do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Migrated {
-    /// Chunks that changed their form.
+    /// Number of migrated chunks.
     pub chunks: u64,
     /// Bytes of their data.
     pub chunk_bytes: u64,
-    /// Documents that were left as they are, each with the reason: not of the form that a chunk has, too
-    /// large to share a document, or changed meanwhile.
+    /// Documents that were left as they are, with the reason: not of a chunk's form, too large to share a
+    /// document, or changed meanwhile.
     pub left: Vec<String>,
-    /// The database before.
+    /// Figures of the database before.
     pub before: Figures,
-    /// The database after.
+    /// Figures of the database after.
     pub after: Figures,
 }
 
-/// Chunk documents on their way.
+/// Chunk documents in progress.
 #[derive(Default)]
 struct Batch {
     chunks: Vec<(String, Chunk)>,
-    /// The leaves to end, of each.
+    /// For each, the leaves to end.
     revs: Vec<Vec<String>>,
     bytes: usize,
 }
 
 impl ChunkStore {
-    /// Aggregates the chunks that have documents of their own. `progress` is told how many of how many
-    /// have been looked at.
+    /// Aggregates the chunks that have documents of their own. `progress` gets the numbers of chunks done and in
+    /// all.
     ///
     /// # Errors
-    /// [`Error::Differs`] where a chunk is aggregated already and has another content, being no ciphertext;
-    /// nothing of its batch has been removed then. What [`put`](Self::put) may answer.
+    /// [`Error::Differs`] if a chunk in clear is aggregated already with another content: nothing of its batch has
+    /// been removed then. The errors of [`put`](Self::put).
     pub async fn migrate(&self, dry_run: bool, mut progress: impl FnMut(u64, u64) + Send) -> Result<Migrated> {
         let mut migrated = Migrated { before: self.store.figures().await?, ..Migrated::default() };
         let mut ids = self.ids(CHUNK_PREFIX).await?;
-        // A bucket's chunks together: each document is then written once or twice in all.
+        // Chunks of a bucket together, so each document is written only once or twice.
         ids.sort_by_cached_key(|id| Bucket::of(id));
         if !dry_run && (!ids.is_empty() || self.has_aggregated().await?) {
             self.stop_clients().await?;
@@ -129,9 +129,9 @@ impl ChunkStore {
                 Likeness::Different => return Err(Error::Differs { id: id.clone() }),
             }
         }
-        // Leaf by leaf: a document may have several.
+        // One leaf at a time: a document may have several.
         let rounds = batch.revs.iter().map(Vec::len).max().unwrap_or(0);
-        // What is to be ended: not the others.
+        // The leaves to end, and no others.
         let ending = whole.clone();
         for round in 0..rounds {
             let (mut places, mut edits) = (Vec::new(), Vec::new());
@@ -155,12 +155,12 @@ impl ChunkStore {
         Ok(())
     }
 
-    /// Gives every chunk a document of its own again and removes the aggregated form. To be run while
-    /// nobody writes aggregated chunks: what is written meanwhile stays as it is, and is named.
+    /// Gives every chunk a document of its own again and removes the aggregated form. Run it while nobody writes
+    /// aggregated chunks: those written meanwhile stay as they are, and are reported.
     ///
     /// # Errors
-    /// [`Error::Differs`] where a chunk has a document of its own already with another content, being no
-    /// ciphertext, or does not read back; [`Error::Malformed`]. Nothing has been removed then.
+    /// [`Error::Differs`] if a chunk in clear already has a document of its own with another content, or does not
+    /// read back; [`Error::Malformed`]. Nothing has been removed then.
     pub async fn migrate_back(&self, dry_run: bool, mut progress: impl FnMut(u64, u64) + Send) -> Result<Migrated> {
         let mut migrated = Migrated { before: self.store.figures().await?, ..Migrated::default() };
         let places: Vec<String> =
@@ -192,8 +192,8 @@ impl ChunkStore {
         Ok(migrated)
     }
 
-    /// Writes the chunks of a data document as documents of their own, and reads them back. Whether the document may
-    /// end: not where a chunk has a document of its own that nobody can compare.
+    /// Writes the chunks of a data document as documents of their own, and reads them back. Returns whether the
+    /// data document may end: not if a chunk has a document of its own that cannot be compared.
     async fn take_apart(&self, place: &str, data: &Data, dry_run: bool, migrated: &mut Migrated) -> Result<bool> {
         let (mut chunks, mut whole) = (Vec::new(), true);
         for id in data.chunks().keys() {
@@ -210,8 +210,8 @@ impl ChunkStore {
             if dry_run {
                 continue;
             }
-            // Its tombstone is there since the way hither: of a write that failed it does not say whether it came
-            // before or after. Writing the same content once more does no harm here.
+            // Its tombstone exists since the migration, so after a failed write it does not tell whether the write
+            // happened. Writing the same content again does no harm here.
             for attempt in 0..self.attempts {
                 if absent.is_empty() {
                     break;
@@ -223,7 +223,7 @@ impl ChunkStore {
                     body: chunk.to_document(),
                 });
                 let written = self.store.write(edits.collect()).await?;
-                // One that was refused does not read back.
+                // A refused one does not read back.
                 absent = absent
                     .into_iter()
                     .zip(written)
@@ -249,7 +249,7 @@ impl ChunkStore {
         Ok(whole)
     }
 
-    /// Removes indexes and settings, unless there are data documents. Whether there are none.
+    /// Removes indexes and settings, if there are no data documents. Returns whether there are none.
     async fn remove_indexes(&self, migrated: &mut Migrated) -> Result<bool> {
         let data = self.ids(DATA_PREFIX).await?;
         let data = data.into_iter().filter(|id| data_parts(id).is_some());
@@ -258,7 +258,7 @@ impl ChunkStore {
         if migrated.left.len() > before {
             return Ok(false);
         }
-        // Without the settings nobody would know of objects that are still there.
+        // Without the settings, objects that still exist would be forgotten.
         let mut kept = false;
         for (place, location) in &self.places().await?.0 {
             let objects = self.object_figures_of(place).await?.objects;
@@ -293,8 +293,8 @@ impl ChunkStore {
     }
 }
 
-/// The chunk that a document is, at each of its live leaves, since all of them will be ended: `None` where it is
-/// gone, or why it is left as it is.
+/// The chunk in a document, equal at each of its live leaves, since all of them will be ended. `None` if it is
+/// gone; an error says why it is left as it is.
 fn own_chunk(
     id: &str,
     leaves: &[Leaf],
@@ -320,10 +320,10 @@ fn own_chunk(
     Ok(Some(chunk))
 }
 
-/// Whether one content is as good as another.
+/// Whether two contents are interchangeable.
 enum Likeness {
     Same,
-    /// Both are ciphertexts, and are not known to be of one text, for this reason.
+    /// Both are ciphertexts, not known to be of the same text, for this reason.
     Doubtful(&'static str),
     Different,
 }

@@ -1,16 +1,15 @@
-//! Moving data documents to objects, and back.
+//! Moves data documents to objects, and back.
 //!
 //! ```text
 //!  there:  the place in the settings ─► object, read back and compared ─► stub over the document's revision
 //!  back:   object, checked ─► document over the stub's revision, read back and compared
-//!          ─► the object goes with a collection, after the grace
+//!          ─► a collection removes the object after the grace period
 //! ```
 //!
-//! Only sealed documents move: nobody but a collection writes them again. Writers go on writing documents,
-//! and need reach no object store for that. The stub is written on the revision that was read, so that it
-//! fails where a collection has replaced the document, or somebody has united leaves: the object is then one
-//! that no stub names, and is removed as such. There is no other state: what was interrupted is gone on with
-//! by beginning it again.
+//! Only sealed documents move: except for collections, nobody writes them again. Writers go on writing documents,
+//! and do not need the object store for that. The stub replaces the revision that was read, so it fails if a
+//! collection has replaced the document or a client has united leaves. The object then has no stub, and is removed
+//! as such. There is no other state: an interrupted move is completed by repeating it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,35 +27,35 @@ use crate::store::{Body, Edit, Figures, Leaf};
 use crate::stub::{Stub, parts, place_name};
 use crate::write::refused;
 
-/// What a move did, or would do.
+/// Result of a move; of a dry run, what it would do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offloaded {
-    /// Data documents that moved.
+    /// Number of data documents that moved.
     pub data_documents: u64,
     /// Their bytes, as data documents.
     pub bytes: u64,
-    /// Data documents that were left where they are, each with the reason.
+    /// Data documents that were left where they are, with the reason.
     pub left: Vec<String>,
-    /// The database before.
+    /// Figures of the database before.
     pub before: Figures,
-    /// The database after.
+    /// Figures of the database after.
     pub after: Figures,
-    /// The objects of this database before, in all places.
+    /// This database's objects before, in all places.
     pub objects_before: ObjectFigures,
-    /// The objects after: those whose chunks came back stay for the grace.
+    /// The objects after. Objects whose chunks came back stay for the grace period.
     pub objects_after: ObjectFigures,
 }
 
-/// Where data documents are to go.
+/// Destination of data documents.
 #[derive(Clone, Copy)]
 enum Target<'t> {
-    /// To objects of this place; `None` where there is none yet, in a dry run.
+    /// Objects at this place; `None` if it does not exist yet, in a dry run.
     Place(Option<&'t str>),
-    /// Into documents again, from this place or, if there is none, from all.
+    /// Documents again, from this place, or from all places.
     Documents(Option<&'t str>),
 }
 
-/// A data document on its way.
+/// A data document to move.
 struct Due {
     id: String,
     /// The live leaves.
@@ -65,13 +64,12 @@ struct Due {
 }
 
 impl ChunkStore {
-    /// Moves sealed data documents to objects at `location`, those too that are objects elsewhere. The
-    /// location is for all clients: it is kept in the settings. `progress` is told how many of how many data
-    /// documents have been looked at.
+    /// Moves sealed data documents to objects at `location`, also those that are objects elsewhere. The settings
+    /// keep the location, for all clients. `progress` gets the numbers of data documents done and in all.
     ///
     /// # Errors
-    /// The failures of both stores; [`Error::Differs`] where an object reads back as something else,
-    /// [`Error::Contended`]. What has moved until then is right; begun again, it goes on.
+    /// The errors of both stores; [`Error::Differs`] if an object reads back differently; [`Error::Contended`].
+    /// Documents that have moved stay moved. Repeating it continues.
     pub async fn offload(
         &self,
         location: &str,
@@ -80,7 +78,7 @@ impl ChunkStore {
     ) -> Result<Offloaded> {
         let objects = self.handles.connect.connect(location)?;
         let place = if dry_run {
-            // That it can be reached is what one wants to know beforehand.
+            // A dry run should tell whether the store can be reached.
             objects.get(&place_object(&place_name(0))).await?;
             self.places().await?.at(location).cloned()
         } else {
@@ -89,10 +87,10 @@ impl ChunkStore {
         self.move_all(Target::Place(place.as_deref()), dry_run, progress).await
     }
 
-    /// Brings data documents back from objects, those at `location` or, without one, all.
+    /// Brings data documents back from objects: those at `location`, or all.
     ///
     /// # Errors
-    /// As [`offload`](Self::offload).
+    /// As for [`offload`](Self::offload).
     pub async fn offload_back(
         &self,
         location: Option<&str>,
@@ -109,12 +107,12 @@ impl ChunkStore {
         self.move_all(Target::Documents(place.as_deref()), dry_run, progress).await
     }
 
-    /// Takes places without objects out of the settings. How many that were. Nobody may offload meanwhile, on
-    /// this replica or another: a stub that comes from there later would name a place that nobody knows, until
-    /// it is offloaded to again.
+    /// Removes places without objects from the settings. Returns their number. Nobody may offload meanwhile, on
+    /// this replica or another: a stub that arrives later would name an unknown place, until the location is used
+    /// again.
     ///
     /// # Errors
-    /// As [`offload`](Self::offload).
+    /// As for [`offload`](Self::offload).
     pub async fn forget_places(&self) -> Result<u64> {
         for attempt in 0..self.attempts {
             let leaves = self.settings_leaves().await?;
@@ -129,7 +127,7 @@ impl ChunkStore {
                 return Ok(0);
             }
             places.0.retain(|place, _| !gone.contains(place));
-            // The object that says that the place is here stays: settings of a replica may still name it.
+            // The object that marks the place stays: a replica's settings may still name it.
             if self.write_settings_with(&leaves, settings, &places).await? {
                 return Ok(gone.len() as u64);
             }
@@ -138,10 +136,10 @@ impl ChunkStore {
         Err(Error::Contended { what: format!("\"{SETTINGS_ID}\""), attempts: self.attempts })
     }
 
-    /// How much of this database is in objects, in all places; those too that are still to be removed.
+    /// This database's objects, in all places. Includes those that are still to be removed.
     ///
     /// # Errors
-    /// The failures of both stores.
+    /// The errors of both stores.
     pub async fn object_figures(&self) -> Result<ObjectFigures> {
         let mut figures = ObjectFigures::default();
         for place in self.places().await?.0.keys() {
@@ -163,7 +161,7 @@ impl ChunkStore {
         Ok(figures)
     }
 
-    /// The place at a location: the one that the settings name, or a new one.
+    /// The place at a location, from the settings or new.
     async fn place_at(&self, location: &str) -> Result<String> {
         for attempt in 0..self.attempts {
             let leaves = self.settings_leaves().await?;
@@ -179,7 +177,7 @@ impl ChunkStore {
             }
             let lost = self.lost_places_at(location, &places).await?;
             if lost.is_empty() {
-                // The place is there before anybody is told of it.
+                // The place is marked before it is announced.
                 self.handles.connect.connect(location)?.put(&place_object(&place), bytes::Bytes::new()).await?;
             }
             let place = lost.first().cloned().unwrap_or(place);
@@ -197,7 +195,7 @@ impl ChunkStore {
         Err(Error::Contended { what: format!("\"{SETTINGS_ID}\""), attempts: self.attempts })
     }
 
-    /// Places at a location that stubs name and the settings, being lost, do not.
+    /// Places at a location that stubs name and lost settings do not.
     async fn lost_places_at(&self, location: &str, places: &Places) -> Result<Vec<String>> {
         let mut unknown = BTreeSet::new();
         for some in self.ids(DATA_PREFIX).await?.chunks(DATA_AT_ONCE) {
@@ -284,7 +282,7 @@ impl ChunkStore {
         Err(Error::Contended { what: format!("{} data documents", open.len()), attempts: self.attempts })
     }
 
-    /// Whether a data document is to move.
+    /// Whether a data document must move.
     fn is_due(&self, id: &str, leaves: &[Leaf], target: Target<'_>, settings: Settings) -> Result<bool> {
         let Some(contents) = Contents::unite(id, leaves)? else { return Ok(false) };
         let mut stubs = Vec::new();
@@ -300,7 +298,7 @@ impl ChunkStore {
                 stubs.iter().flatten().any(|stub| place.is_none_or(|place| place == stub.place()))
             }
         };
-        // Two forks together can be more than a document holds. A single chunk may be, too.
+        // Two forks together can exceed the size limit. So can a single chunk.
         if is_due && leaves.len() > 1 && contents.bytes() > settings.data_doc_size_limit {
             return Err(Error::Setting(format!(
                 "\"{id}\" has conflicting leaves that are more than a document may hold: collect, which takes them apart"
@@ -309,7 +307,7 @@ impl ChunkStore {
         Ok(is_due)
     }
 
-    /// Objects, then stubs. Those where somebody else was faster.
+    /// Writes objects, then stubs. Returns the documents for which another writer was faster.
     async fn move_to(
         &self,
         place: &str,
@@ -320,19 +318,19 @@ impl ChunkStore {
         let began_ms = self.environment.now_ms();
         let documents: Vec<(&str, &Data)> = due.iter().map(|due| (due.id.as_str(), &due.data)).collect();
         let stubs = self.stow(place, &documents).await?;
-        // Objects without stubs are removed after the grace: what took so long may have lost its own.
+        // Objects without stubs are removed after the grace period, so a slow writer may have lost its own.
         if !self.is_fresh(began_ms, settings) {
             return Ok(due.into_iter().map(|due| due.id).collect());
         }
         Ok(self.write_over(due, stubs.iter().map(Stub::write).collect(), moved).await?.0)
     }
 
-    /// Whether objects that were begun to be written then are young enough for their stubs.
+    /// Whether objects whose writing began then are young enough for their stubs.
     pub(crate) fn is_fresh(&self, began_ms: u64, settings: Settings) -> bool {
         self.environment.now_ms().saturating_sub(began_ms) <= object_grace_ms(settings) / 4
     }
 
-    /// Documents, read back. Those where somebody else was faster.
+    /// Writes documents and reads them back. Returns those for which another writer was faster.
     async fn move_back(&self, due: Vec<Due>, moved: &mut Offloaded) -> Result<Vec<String>> {
         let wanted: BTreeMap<String, Data> = due.iter().map(|due| (due.id.clone(), due.data.clone())).collect();
         let bodies = due.iter().map(|due| due.data.write()).collect();
@@ -340,7 +338,7 @@ impl ChunkStore {
         let ids: Vec<String> = written.iter().map(|(id, _)| id.clone()).collect();
         let found = if ids.is_empty() { Vec::new() } else { self.store.leaves(&ids, false).await? };
         for ((id, rev), leaves) in written.iter().zip(found) {
-            // One that was written again since is another's.
+            // A document that has been written since belongs to another writer.
             let own = leaves.iter().find(|leaf| leaf.rev == *rev);
             let is_there = |leaf: &Leaf| Data::read(id, &leaf.body).is_ok_and(|found| wanted.get(id) == Some(&found));
             if own.is_some_and(|leaf| !is_there(leaf)) {
@@ -350,8 +348,8 @@ impl ChunkStore {
         Ok(again)
     }
 
-    /// Writes bodies over the leaves that were read, and ends the other leaves. Those where somebody else was
-    /// faster, and those that were written with their revisions.
+    /// Writes bodies over the leaves that were read, and ends the other leaves. Returns the documents for which
+    /// another writer was faster, and the written ones with their revisions.
     async fn write_over(
         &self,
         due: Vec<Due>,

@@ -1,4 +1,4 @@
-//! Which documents a chunk can be in, and how long prefixes should be.
+//! The documents that may hold a chunk, and the length of prefixes.
 //!
 //! ```text
 //!  chunk id ─ xxh64 ─► 3fa9c2…  ┬ idx:       prefix of no digits
@@ -8,46 +8,46 @@
 //!                                 dat:3f-001-9c0de1b2
 //! ```
 //!
-//! A database has one current length, which only grows: when it does, nothing is moved, since indexes
-//! of shorter prefixes stay valid and are looked at as well. There are at most five lengths, so a chunk is
-//! in one of five indexes, and a batch of chunks shares most of them.
+//! A database has one current length, which only grows. Growing moves nothing: indexes of shorter prefixes stay
+//! valid, and lookups include them. There are at most five lengths, so a chunk is in one of five indexes, and a
+//! batch of chunks shares most of them.
 
 use crate::error::{Error, Result};
 use crate::id::{Bucket, CHUNK_PREFIX};
 
-/// What index documents' ids begin with.
+/// Prefix of index documents' ids.
 pub const INDEX_PREFIX: &str = "idx:";
-/// What data documents' ids begin with.
+/// Prefix of data documents' ids.
 pub const DATA_PREFIX: &str = "dat:";
 /// The settings' id.
 pub const SETTINGS_ID: &str = "chunks:settings";
 
-/// The longest prefix, in hexadecimal digits: enough for 34 million chunks.
+/// Longest prefix, in hexadecimal digits: enough for 34 million chunks.
 pub const MAX_PREFIX_LENGTH: u8 = 4;
 
-/// Entries of an index document that a length is chosen for. The fullest of thousands has a fifth more,
-/// and at some 41 bytes an entry that is 26 KB.
+/// Average number of entries in an index document for which a length is chosen. The fullest of thousands has a
+/// fifth more, which is 26 KB at some 41 bytes an entry.
 const ENTRIES: u64 = 520;
 
-/// The length of prefix for a database of so many chunks.
+/// The prefix length for a database with this number of chunks.
 pub fn prefix_length_for(chunks: u64) -> u8 {
     (0..MAX_PREFIX_LENGTH).find(|&length| chunks <= ENTRIES << (4 * length)).unwrap_or(MAX_PREFIX_LENGTH)
 }
 
-/// About how many index and data documents there are with prefixes of that length: one of each for every
-/// prefix that has a chunk. Data documents that are full come on top.
+/// Approximate number of index and data documents with this prefix length: one of each for every prefix that has a
+/// chunk. Full data documents are not included.
 pub fn documents_for(chunks: u64, length: u8) -> u64 {
     let prefixes = 16f64.powi(i32::from(length));
     let empty = (1.0 - 1.0 / prefixes).powf(chunks as f64);
-    // Beyond 2^53 nobody counts.
+    // Precision beyond 2^53 does not matter.
     (2.0 * prefixes * (1.0 - empty)).round() as u64
 }
 
-/// Whether prefixes of that length make sense for a database of so many chunks.
+/// Checks that this prefix length makes sense for this number of chunks.
 ///
 /// # Errors
-/// [`Error::Setting`], with the figures, where there would be more documents than chunks, or index
-/// documents over 32 KB.
+/// [`Error::Setting`], with the figures, if there would be more documents than chunks, or index documents over 32
+/// KB.
 pub fn check_prefix_length(chunks: u64, length: u8) -> Result<()> {
     let advice = prefix_length_for(chunks);
     if length > MAX_PREFIX_LENGTH {
@@ -79,7 +79,7 @@ pub(crate) fn index_id(prefix: &str) -> String {
     format!("{INDEX_PREFIX}{prefix}")
 }
 
-/// The prefix of an index document; `None` where it is none of ours.
+/// The prefix of an index document; `None` for any other document.
 pub(crate) fn index_prefix(id: &str) -> Option<&str> {
     id.strip_prefix(INDEX_PREFIX).filter(|prefix| is_prefix(prefix))
 }
@@ -90,14 +90,14 @@ pub(crate) fn candidates(chunk: &str, longest: u8) -> impl Iterator<Item = Strin
     (0..=longest).rev().map(move |length| index_id(&bucket.prefix(length)))
 }
 
-/// A new data document's id. The sequence orders a prefix's data documents for a reader; the nonce keeps
-/// two clients that are at the same number from meaning one document by it.
+/// A new data document's id. The sequence orders a prefix's data documents for readers. The nonce distinguishes
+/// the documents of two clients that use the same sequence.
 pub(crate) fn data_id(prefix: &str, sequence: u64, nonce: u64) -> String {
     format!("{DATA_PREFIX}{prefix}-{sequence:03}-{:08x}", nonce as u32)
 }
 
-/// The prefix and the sequence of a data document; `None` where it is none of ours. Ids without a nonce
-/// are ours too. Anybody can write an id: a sequence that is too large counts as the largest.
+/// The prefix and the sequence of a data document; `None` for any other document. The nonce is optional. Anybody
+/// can write an id, so a sequence that is too large counts as the largest.
 pub(crate) fn data_parts(id: &str) -> Option<(&str, u64)> {
     let (prefix, rest) = id.strip_prefix(DATA_PREFIX)?.split_once('-')?;
     let sequence = rest.split_once('-').map_or(rest, |(sequence, _)| sequence);
@@ -109,7 +109,7 @@ fn is_prefix(text: &str) -> bool {
     text.len() <= usize::from(MAX_PREFIX_LENGTH) && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Whether a document is one of those that this crate makes, or a chunk: no file.
+/// Whether a document is this crate's or a chunk, and so no file.
 pub(crate) fn is_no_file(id: &str) -> bool {
     id.starts_with(CHUNK_PREFIX) || index_prefix(id).is_some() || data_parts(id).is_some() || id == SETTINGS_ID
 }

@@ -1,14 +1,13 @@
 //! Reading chunks.
 //!
-//! An index says where a chunk is. Where it does not, because it is behind the data documents (on a
-//! replica they arrive in any order), or was lost, the chunk is looked for until there is nowhere left:
-//!
+//! An index tells where a chunk is. It may lack a chunk, because it is behind the data documents (replication
+//! transfers documents in any order), or was lost. Then the search continues:
 //! 1. the indexes of all lengths up to the current one, and their data documents;
-//! 2. the same again, all lengths: a collection may have moved it meanwhile;
+//! 2. the same for all lengths, since a collection may have moved it meanwhile;
 //! 3. a document of its own, as LiveSync has it;
 //! 4. every data document of its prefixes.
 //!
-//! Damaged indexes are passed over here: reading is what remains when all else fails.
+//! Damaged indexes are skipped here: reading must work as long as anything does.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -23,16 +22,16 @@ use crate::lookup::DATA_AT_ONCE;
 use crate::placement::{DATA_PREFIX, MAX_PREFIX_LENGTH, candidates};
 use crate::store::{IdRange, Leaf};
 
-/// A chunk, and how it was found.
+/// A chunk, and where it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) chunk: Chunk,
-    /// It has a document of its own, and no other place.
+    /// Whether it has a document of its own, and no other place.
     pub(crate) in_own_document: bool,
 }
 
 impl ChunkStore {
-    /// Reads chunks; for each id asked for the chunk, or `None` where it is nowhere in the database.
+    /// Reads chunks. The result has each requested id, with `None` for a chunk that is nowhere in the database.
     ///
     /// # Errors
     /// The store's failures.
@@ -125,8 +124,8 @@ impl ChunkStore {
         Ok(())
     }
 
-    /// Takes those of the wanted chunks out of data documents that are not found yet. An object is read only
-    /// where one of them is in it; a damaged one spoils only itself.
+    /// Takes the wanted chunks that are not found yet out of data documents. Reads an object only if it has one of
+    /// them. A damaged document affects only itself.
     async fn take_from<'a, I>(
         &self,
         places: impl Iterator<Item = (&'a String, &'a [Leaf], I)>,
@@ -153,7 +152,7 @@ impl ChunkStore {
         Ok(())
     }
 
-    /// A chunk as a data document has it, whichever leaf.
+    /// A chunk as any leaf of a data document has it.
     pub(crate) async fn value_in(&self, place: &str, chunk: &str) -> Result<Option<String>> {
         let leaves = self.store.leaves(&[place.to_owned()], false).await?.pop().unwrap_or_default();
         let live: Vec<(&str, &Leaf)> = leaves.iter().filter(|leaf| !leaf.deleted).map(|leaf| (place, leaf)).collect();

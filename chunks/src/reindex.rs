@@ -1,9 +1,9 @@
-//! Building indexes again from the data documents alone.
+//! Rebuilds indexes from the data documents.
 //!
-//! Every chunk in a data document that a file refers to gets an entry, unless there is one that is right; one that no
-//! file refers to is marked for collection. A damaged index is replaced by an empty one first, damaged settings by
-//! what can be made out in them, lost ones by defaults. Nothing is removed, and nobody need stop: chunks are found
-//! throughout, and what a writer stores twice meanwhile is collected as a copy.
+//! Every chunk in a data document that a file refers to gets an entry, unless a right one exists. Other chunks are
+//! marked for collection. First, a damaged index is replaced by an empty one, damaged settings by their readable
+//! parts, lost settings by defaults. Nothing is removed, and clients may continue: chunks are found at all times,
+//! and a chunk that is stored twice meanwhile is collected as a copy.
 
 use crate::ChunkStore;
 use crate::collect::Collection;
@@ -16,32 +16,32 @@ use crate::settings::Settings;
 use crate::store::Edit;
 use crate::write::refused;
 
-/// Indexes read at a time.
+/// Number of indexes read at a time.
 const AT_ONCE: usize = 100;
 
-/// What a rebuild did.
+/// Result of a rebuild.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reindexed {
-    /// Data documents that were read.
+    /// Number of data documents read.
     pub data_documents: u64,
-    /// Chunks that files refer to and that had no entry, or a wrong one, and have one now.
+    /// Number of chunks that files refer to and that got a missing or corrected entry.
     pub entered: u64,
-    /// Copies of chunks beside the one that the index names, and chunks that no file refers to and no index names,
-    /// marked for collection.
+    /// Number of copies marked for collection: copies beside the one that the index names, and chunks that no file
+    /// refers to and no index names.
     pub copies: u64,
-    /// Damaged indexes, and settings, that were replaced.
+    /// Number of damaged indexes and settings that were replaced.
     pub replaced: u64,
-    /// Data documents that are damaged, with the reason; their chunks are not in the index.
+    /// Damaged data documents, with the reason. Their chunks are not in the index.
     pub damaged: Vec<String>,
 }
 
 impl ChunkStore {
-    /// Builds the indexes again. `progress` is told how many of how many data documents are done.
+    /// Rebuilds the indexes. `progress` gets the numbers of data documents done and in all.
     ///
     /// # Errors
-    /// [`Error::Unread`]; [`Error::Contended`]; the store's failures. Begun again, it goes on.
+    /// [`Error::Unread`]; [`Error::Contended`]; the store's errors. Repeating it continues.
     pub async fn reindex(&self, mut progress: impl FnMut(u64, u64) + Send) -> Result<Reindexed> {
-        // Before anything is written: what no file seems to refer to would be marked for collection.
+        // Before any write, since unreferenced chunks are marked for collection.
         let references = self.references().await?;
         let mut report = Reindexed { replaced: self.replace_settings().await?, ..Reindexed::default() };
         report.replaced += self.replace_damaged().await?;
@@ -50,7 +50,7 @@ impl ChunkStore {
         if places.is_empty() {
             return Ok(report);
         }
-        // Data documents lie under the prefixes that were current when they were made.
+        // Ids of data documents have the prefixes of the time of their creation.
         let longest = places.iter().filter_map(|id| data_parts(id)).map(|(prefix, _)| prefix.len() as u8).max();
         self.grow(longest.unwrap_or(0)).await?;
         let mut collection = Collection::for_reindex(self, self.settings().await?.unwrap_or_default(), references);
@@ -71,7 +71,7 @@ impl ChunkStore {
         Ok(report)
     }
 
-    /// Writes damaged settings anew.
+    /// Replaces damaged settings.
     async fn replace_settings(&self) -> Result<u64> {
         for attempt in 0..self.attempts {
             let leaves = self.settings_leaves().await?;
@@ -91,7 +91,7 @@ impl ChunkStore {
         Err(Error::Contended { what: format!("\"{SETTINGS_ID}\""), attempts: self.attempts })
     }
 
-    /// Ends the damaged leaves of indexes, and begins those anew that have no other.
+    /// Ends the damaged leaves of indexes, and creates those indexes anew that have no other leaf.
     async fn replace_damaged(&self) -> Result<u64> {
         let ids = self.ids(INDEX_PREFIX).await?;
         let ids: Vec<String> = ids.into_iter().filter(|id| index_prefix(id).is_some()).collect();
@@ -111,7 +111,7 @@ impl ChunkStore {
                     };
                     let mut failure = None;
                     for written in self.store.write(vec![edit]).await? {
-                        // One that somebody has changed since may be whole by now.
+                        // Another client may have repaired it meanwhile.
                         replaced += u64::from(!refused(id, &written, &mut failure)?);
                     }
                     if let Some(failure) = failure {

@@ -1,16 +1,16 @@
-//! Which chunks a revision of a data document has, once it was read or written.
+//! Remembers which chunks a revision of a data document has, after it was read or written.
 //!
-//! Who relies on an entry of an index looks whether the data document has the chunk. The chunks of one file are
-//! spread over all data documents, so that every round of a push asks for nearly all of them. A revision never
-//! changes: where the winner is one that was seen, its number is all that has to be read again.
+//! Before it relies on an index entry, a writer checks that the data document has the chunk. The chunks of one
+//! file are spread over all data documents, so every round of a push asks for nearly all of them. A revision never
+//! changes: if the winner is known, only its revision has to be read again.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The most chunks that are remembered: some tens of megabytes.
+/// Maximum number of remembered chunks: some tens of megabytes.
 const MOST_CHUNKS: usize = 500_000;
 
-/// What the handles of one database have seen.
+/// The memory shared by the handles of one database.
 #[derive(Debug, Default)]
 pub(crate) struct Seen(Mutex<Memory>);
 
@@ -18,7 +18,7 @@ pub(crate) struct Seen(Mutex<Memory>);
 struct Memory {
     /// By the ids of data documents.
     documents: HashMap<String, Revision>,
-    /// How many chunks they have together.
+    /// Number of chunks in all of them.
     chunks: usize,
 }
 
@@ -29,14 +29,14 @@ struct Revision {
 }
 
 impl Seen {
-    /// Whether this revision of a data document was seen and has all these chunks.
+    /// Whether this revision of a data document is known and has all these chunks.
     pub(crate) fn has_all(&self, id: &str, rev: &str, chunks: &[&String]) -> bool {
         let memory = self.memory();
         let revision = memory.documents.get(id).filter(|revision| revision.rev == rev);
         revision.is_some_and(|revision| chunks.iter().all(|chunk| revision.chunks.contains(*chunk)))
     }
 
-    /// Remembers a revision of a data document with its chunks, in place of one before it.
+    /// Remembers a revision of a data document with its chunks, and forgets an earlier one.
     pub(crate) fn remember(&self, id: &str, rev: &str, chunks: impl Iterator<Item = String>) {
         let chunks: HashSet<String> = chunks.collect();
         let mut memory = self.memory();

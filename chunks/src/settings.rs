@@ -1,12 +1,12 @@
-//! What all clients of a database must agree on: one document, replicated with the rest.
+//! The settings that all clients of a database share: one document, replicated with the rest.
 //!
 //! ```json
 //! {"_id":"chunks:settings","format":1,"chunk_prefix_length":2,"data_doc_size_limit":900000,"grace_ms":604800000}
 //! ```
 //!
-//! Two clients that changed it apart are united: the longer prefix, the smaller limit, the longer grace.
-//! Each is the safe one of the two, and a longer prefix costs nothing that is there. Where chunks are in
-//! objects too, the format is 2 and [`Places`] are named.
+//! Changes that two clients made apart are united: the longer prefix, the smaller limit, the longer grace period.
+//! Each is the safer choice, and a longer prefix costs nothing for existing chunks. If chunks are in objects too,
+//! the format is 2 and [`Places`] are named.
 
 use serde_json::json;
 
@@ -15,20 +15,19 @@ use crate::objects::Places;
 use crate::placement::{MAX_PREFIX_LENGTH, SETTINGS_ID};
 use crate::store::{Body, Leaf};
 
-/// The latest format that this program reads and writes: 2 says that chunks may be in objects, and is
-/// written where they may.
+/// The latest format that this program reads and writes. 2 means that chunks may be in objects, and is written
+/// only then.
 pub const FORMAT: u64 = 2;
 /// The format of a database without objects.
 const PLAIN_FORMAT: u64 = 1;
-/// The largest data document unless a setting says otherwise, in bytes: what every server takes, with
-/// room to spare.
+/// Default size limit of data documents, in bytes. Every server accepts such documents.
 pub const DEFAULT_DATA_LIMIT: usize = 900_000;
-/// What a data document must be able to hold.
+/// Smallest size limit of data documents, in bytes.
 pub const LEAST_DATA_LIMIT: usize = 64_000;
-/// How long a chunk that nobody refers to is kept, unless a setting says otherwise: a week.
+/// Default grace period of chunks that no file refers to, in milliseconds: a week.
 pub const DEFAULT_GRACE_MS: u64 = 7 * 24 * 60 * 60 * 1_000;
-/// The shortest grace that can be set: an hour. A file may be written up to a quarter of the grace after its
-/// chunks were looked for, and a write is tried again for ten minutes; clocks differ by minutes.
+/// Shortest grace period that can be set: an hour. A file may be written up to a quarter of it after its chunks
+/// were looked up, a write is retried for ten minutes, and clocks differ by minutes.
 pub const LEAST_GRACE_MS: u64 = 60 * 60 * 1_000;
 const _: () = assert!(crate::store::LONGEST_MS + 120_000 < LEAST_GRACE_MS / 4);
 
@@ -39,13 +38,13 @@ const GRACE: &str = "grace_ms";
 /// The settings of a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// How many hexadecimal digits the prefixes have that new entries go to. It only ever grows.
+    /// Number of hexadecimal digits in the prefixes of new entries. It only grows.
     pub chunk_prefix_length: u8,
-    /// The largest data document, in bytes of compact JSON, but for one that a single chunk fills.
+    /// Size limit of a data document, in bytes of compact JSON. A single chunk may exceed it.
     pub data_doc_size_limit: usize,
-    /// How long a chunk that nobody refers to is kept, in milliseconds. A client may be offline for half
-    /// of it, and no clock may be wrong by a noticeable part of it. At least [`LEAST_GRACE_MS`] to be set; what
-    /// is in the database already is taken as it is.
+    /// Time for which a chunk without references is kept, in milliseconds. A client may be offline for half of it,
+    /// and clocks may differ by a small part of it. At least [`LEAST_GRACE_MS`] when it is set; a value in the
+    /// database is used as it is.
     pub grace_ms: u64,
 }
 
@@ -56,7 +55,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The settings in live leaves; `None` where there are none.
+    /// The settings in live leaves; `None` if there are none.
     ///
     /// # Errors
     /// [`Error::Format`], [`Error::Malformed`].
@@ -69,11 +68,11 @@ impl Settings {
         Ok(united)
     }
 
-    /// The settings for who adds something: where one leaf at least can be read, what can be made out in the damaged
-    /// ones stands for them.
+    /// The settings for an operation that adds something: if at least one leaf can be read, the readable parts of
+    /// damaged leaves count too.
     ///
     /// # Errors
-    /// As [`read`](Self::read), where no leaf can be read.
+    /// As for [`read`](Self::read), if no leaf can be read.
     pub(crate) fn legible(leaves: &[Leaf]) -> Result<Option<Settings>> {
         let mut live = leaves.iter().filter(|leaf| !leaf.deleted);
         match Settings::read(leaves) {
@@ -84,10 +83,10 @@ impl Settings {
         }
     }
 
-    /// What can be made out in damaged leaves, with defaults for the rest; `None` where nothing is damaged.
+    /// The readable parts of damaged leaves, with defaults for the rest; `None` if nothing is damaged.
     ///
     /// # Errors
-    /// [`Error::Format`]: what a later version wrote is not damaged.
+    /// [`Error::Format`]: settings of a later version are not damaged.
     pub(crate) fn salvage(leaves: &[Leaf]) -> Result<Option<Settings>> {
         match Settings::read(leaves) {
             Ok(_) => return Ok(None),
@@ -136,7 +135,7 @@ impl Settings {
         }
     }
 
-    /// The document; members of others in `before` are kept.
+    /// The document. Unknown members in `before` are kept.
     pub(crate) fn write(&self, before: &Body, places: &Places) -> Body {
         let mut body = before.clone();
         body.insert("format".into(), json!(if places.0.is_empty() { PLAIN_FORMAT } else { FORMAT }));

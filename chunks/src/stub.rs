@@ -6,12 +6,12 @@
 //!  "bytes":899120,"sha256":"9f86…","sizes":{"h:1ecijke328qp3":38}}
 //! ```
 //!
-//! `chunks` names the object: the place, as the settings name it, and the object's own name, which no other
-//! object ever had or will have. A program that knows of no objects finds a string where it wants an object,
-//! and calls the document damaged, which it leaves alone. `sizes` says what is in it, and how much of a
-//! data document each chunk takes up, so that nobody need read an object to know that.
+//! `chunks` names the object: the place from the settings, and the object's own name, which is never used again. A
+//! program without objects finds a string in place of an object, calls the document damaged, and leaves it alone.
+//! `sizes` lists the chunks with their sizes in a data document, so that these are known without reading the
+//! object.
 //!
-//! The object itself is the data document, `{"_id":…,"chunks":{…}}`, as compact JSON with its ids in order.
+//! The object contains the data document, `{"_id":…,"chunks":{…}}`, as compact JSON with sorted ids.
 
 use std::collections::BTreeMap;
 
@@ -28,26 +28,26 @@ const BYTES: &str = "bytes";
 const SHA256: &str = "sha256";
 pub(crate) const SIZES: &str = "sizes";
 
-/// Digits of a place's name, and of what makes an object's name its own.
+/// Number of digits in a place's name, and in the unique part of an object's name.
 const DIGITS: usize = 16;
 
-/// What a data document says of its object.
+/// A data document's description of its object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Stub {
     /// Place and name.
     pub(crate) object: String,
-    /// The object's length.
+    /// Length of the object.
     pub(crate) bytes: u64,
-    /// The object's hash, in hexadecimal.
+    /// Hash of the object, in hexadecimal.
     pub(crate) sha256: String,
-    /// What each chunk takes up in a data document, in bytes.
+    /// Size of each chunk in a data document, in bytes.
     pub(crate) sizes: BTreeMap<String, usize>,
-    /// Members of others, which are kept.
+    /// Unknown members, which are kept.
     pub(crate) rest: Body,
 }
 
 impl Stub {
-    /// The stub that a body is; `None` where the chunks are in the document itself.
+    /// Reads a stub; `None` if the chunks are in the document itself.
     ///
     /// # Errors
     /// [`Error::Malformed`].
@@ -70,7 +70,7 @@ impl Stub {
         Ok(Some(Stub { object: object.clone(), bytes, sha256, sizes, rest }))
     }
 
-    /// The stub of this data in an object of that name, and the object.
+    /// The stub for this data in an object with that name, and the object's contents.
     pub(crate) fn of(id: &str, object: String, data: &Data) -> (Stub, Vec<u8>) {
         let content = json!({"_id": id, CHUNKS: data.chunks()}).to_string().into_bytes();
         let sizes = data.chunks().iter().map(|(chunk, value)| (chunk.clone(), Data::cost(chunk, value))).collect();
@@ -79,10 +79,10 @@ impl Stub {
         (stub, content)
     }
 
-    /// The data in an object that was read for this stub.
+    /// The data in the contents of this stub's object.
     ///
     /// # Errors
-    /// [`Error::Malformed`] where it is not the object that was written.
+    /// [`Error::Malformed`] if it is not the object that was written.
     pub(crate) fn open(&self, id: &str, content: &[u8]) -> Result<Data> {
         let damaged = |what: &str| Error::malformed(id, format!("its object {} {what}", self.object));
         if content.len() as u64 != self.bytes || hash(content) != self.sha256 {
@@ -111,7 +111,7 @@ impl Stub {
         body
     }
 
-    /// The place where the object is.
+    /// The object's place.
     pub(crate) fn place(&self) -> &str {
         parts(&self.object).map_or("", |(place, _)| place)
     }
@@ -127,12 +127,12 @@ pub(crate) fn place_name(nonce: u64) -> String {
     format!("{nonce:016x}")
 }
 
-/// Whether this may name a place: nothing else is ever part of a path.
+/// Whether this can be a place's name. Nothing else becomes part of a path.
 pub(crate) fn is_place(text: &str) -> bool {
     text.len() == DIGITS && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// The place of an object and its name there; `None` where it is none of ours.
+/// The place and the name of an object; `None` for objects that are not ours.
 pub(crate) fn parts(object: &str) -> Option<(&str, &str)> {
     let (place, name) = object.split_once('/')?;
     let (document, nonce) = name.split_once('.')?;
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(read, stub);
         assert_eq!(read.open(ID, &content).unwrap(), data());
         assert_eq!(Stub::read(ID, &data().write()).unwrap(), None);
-        // One who knows of no objects calls it damaged, and does not take it for an empty document.
+        // A program without objects calls it damaged, and does not take it for an empty document.
         let refused = Data::read(ID, &stub.write()).unwrap_err().to_string();
         assert!(refused.contains("\"chunks\" is no object"), "{refused}");
     }

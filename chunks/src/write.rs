@@ -1,17 +1,17 @@
 //! Storing chunks.
 //!
 //! ```text
-//!  attempt:  settings and indexes ─► what is new ─► data documents ─► indexes ─► done, or again
+//!  attempt:  settings and indexes ─► new chunks ─► data documents ─► indexes ─► done, or again
 //!            one read, all leaves                   one bulk write    one bulk write
 //! ```
 //!
-//! Invariants, on which collection relies:
+//! Invariants, on which collections rely:
 //! * An index names a data document only after the chunk is in it.
-//! * A chunk that is in a data document without being in an index is never put into an index by somebody
-//!   who found it there: it may be about to be removed. It is stored again, in another document.
-//! * An entry is relied upon only where its data document has the chunk.
-//! * An entry that is condemned is revived by writing its index, which conflicts with its removal; once
-//!   half of the grace is over it is not revived, the chunk is stored again.
+//! * A chunk that is in a data document and in no index never gets an entry from a writer that finds it, since it
+//!   may be about to be removed. The writer stores it again, in another document.
+//! * A writer relies on an entry only if the data document has the chunk.
+//! * A condemned entry is revived by writing its index, which conflicts with the removal. In the second half of
+//!   the grace period it is not revived; the chunk is stored again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -27,33 +27,33 @@ use crate::placement::{MAX_PREFIX_LENGTH, SETTINGS_ID, candidates, data_id, data
 use crate::settings::Settings;
 use crate::store::{Edit, Leaf, Refusal, Written};
 
-/// An index that would be larger, in bytes, makes prefixes longer.
+/// Size in bytes above which an index makes prefixes longer.
 pub(crate) const INDEX_LIMIT: usize = 30_000;
 
-/// What storing chunks took, and the proof that they are stored: what a file may refer to.
+/// Result of storing chunks, and proof that they are stored: a file may refer to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Receipt {
-    /// Chunks that were not there.
+    /// Number of chunks stored.
     pub new: u64,
-    /// Chunks that were.
+    /// Number of chunks that were there already.
     pub known: u64,
-    /// Those among them that were condemned, and are no longer.
+    /// Number of these that were condemned and are revived.
     pub revived: u64,
     /// Bytes of the new chunks' data.
     pub chunk_bytes: u64,
-    /// Bytes of all documents written for them, as compact JSON.
+    /// Bytes of all documents written, as compact JSON.
     pub document_bytes: u64,
-    /// How many documents that were.
+    /// Number of documents written.
     pub documents: u64,
-    /// How often anything had to be tried.
+    /// Maximum number of attempts at anything.
     pub attempts: u32,
-    /// When the first of the chunks was looked for, in milliseconds since 1970.
+    /// Time when the first of the chunks was looked up, in milliseconds since 1970.
     pub(crate) checked_ms: u64,
     pub(crate) ids: BTreeSet<String>,
 }
 
 impl Receipt {
-    /// Takes another receipt's chunks and figures in.
+    /// Adds another receipt's chunks and figures.
     pub fn merge(&mut self, other: Receipt) {
         self.checked_ms = if self.ids.is_empty() { other.checked_ms } else { self.checked_ms.min(other.checked_ms) };
         self.new += other.new;
@@ -67,27 +67,27 @@ impl Receipt {
     }
 }
 
-/// How an attempt ended.
+/// Result of an attempt.
 enum Attempt {
     Done,
-    /// Something that all attempts need has changed.
+    /// A precondition of all attempts has changed.
     Again,
-    /// Somebody else was faster somewhere.
+    /// Another writer was faster somewhere.
     Contended,
 }
 
-/// Chunks on their way.
+/// A put in progress.
 struct Put<'s> {
     chunks: &'s ChunkStore,
-    /// Encoded chunks; `None` where the chunk should be there and nobody has brought it.
+    /// Encoded chunks; `None` for a chunk that should exist, and whose content is not at hand.
     pending: BTreeMap<String, Option<String>>,
-    /// The data documents that this put has written chunks into.
+    /// The data documents into which this put has written chunks.
     placed: BTreeMap<String, String>,
-    /// Chunks that were found in a data document and in no index: their writer was given time.
+    /// Chunks that were found in a data document and in no index. Their writers were given time.
     waited: HashSet<String>,
-    /// Chunks without data that are in no index.
+    /// Chunks without content that are in no index.
     missing: BTreeSet<String>,
-    /// Data documents that are not relied upon, whatever indexes say.
+    /// Data documents that are ignored, whatever indexes say.
     damaged: HashSet<String>,
     last_failure: Option<StoreError>,
     receipt: Receipt,
@@ -110,20 +110,20 @@ struct Hit {
 }
 
 impl ChunkStore {
-    /// Stores chunks, those that are not there yet. Of two contents under one id the first that was
-    /// stored stands. Everything is written when this returns.
+    /// Stores those chunks that do not exist yet. Of two contents under one id the first one stays. Everything is
+    /// written when this returns.
     ///
     /// Memory: the chunks, their indexes, and one small data document for each prefix among them. Batches of some
-    /// thousand chunks or some megabytes do well.
+    /// thousands of chunks or some megabytes work well.
     ///
     /// # Errors
-    /// [`Error::Contended`] where others were faster at every attempt, [`Error::TooLarge`]. What was
-    /// stored until then stays; storing the same again goes on from there.
+    /// [`Error::Contended`] if other writers were faster at every attempt; [`Error::TooLarge`]. Stored chunks
+    /// stay, and repeating the call continues.
     pub async fn put(&self, chunks: impl IntoIterator<Item = (String, Chunk)>) -> Result<Receipt> {
         self.put_beside(chunks, HashSet::new()).await
     }
 
-    /// The same, as if these data documents were not there.
+    /// The same, ignoring these data documents.
     pub(crate) async fn put_beside(
         &self,
         chunks: impl IntoIterator<Item = (String, Chunk)>,
@@ -137,18 +137,18 @@ impl ChunkStore {
         Ok(receipt)
     }
 
-    /// Makes sure that chunks are there and stay: those that are condemned are revived or, late in
-    /// their grace, stored again from what is left of them. Gives the ids of those that are nowhere too.
+    /// Makes sure that chunks exist and stay: condemned chunks are revived or, late in their grace period, stored
+    /// again from their remaining copy. Also returns the ids of missing chunks.
     ///
     /// # Errors
-    /// As [`put`](Self::put).
+    /// As for [`put`](Self::put).
     pub async fn ensure(&self, ids: impl IntoIterator<Item = String>) -> Result<(Receipt, Vec<String>)> {
         let (mut receipt, unindexed) =
             self.run_put(ids.into_iter().map(|id| (id, None)).collect(), HashSet::new()).await?;
         if unindexed.is_empty() {
             return Ok((receipt, Vec::new()));
         }
-        // In no index. A data document may have them all the same, or a document of their own.
+        // In no index. A data document may have them nevertheless, or a document of their own.
         let (mut again, mut missing) = (Vec::new(), Vec::new());
         for (id, found) in self.read_found(&unindexed).await? {
             match found {
@@ -193,10 +193,10 @@ impl ChunkStore {
         })
     }
 
-    /// Makes prefixes at least so long.
+    /// Makes prefixes at least this long.
     ///
     /// # Errors
-    /// [`Error::Contended`], and what reading the settings may answer.
+    /// [`Error::Contended`], and the errors of reading the settings.
     pub(crate) async fn grow(&self, length: u8) -> Result<()> {
         for attempt in 0..self.attempts {
             let leaves = self.store.leaves(&[SETTINGS_ID.to_owned()], false).await?.pop().unwrap_or_default();
@@ -243,7 +243,7 @@ impl Put<'_> {
 
         let mut touched: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (shelf, id) in revived {
-            // An entry that somebody made meanwhile stands; what was stored here is a copy to be collected.
+            // A newer entry stays. What was stored here is a copy, which will be collected.
             self.placed.remove(&id);
             if let Some(shelf) = shelves.get_mut(&shelf) {
                 shelf.index.condemned.remove(&id);
@@ -275,7 +275,7 @@ impl Put<'_> {
         })
     }
 
-    /// Settles what is there already. Gives what must be stored, by index, and what must be revived.
+    /// Resolves chunks that exist already. Returns, by index, the chunks to store and those to revive.
     async fn classify(
         &mut self,
         shelves: &BTreeMap<String, Shelf>,
@@ -291,7 +291,7 @@ impl Put<'_> {
             places.into_iter().zip(live).filter_map(|(place, live)| live.then_some(place)).collect();
         let now = self.chunks.environment.now_ms();
         let is_late = |since: u64| now.saturating_sub(since) >= settings.grace_ms / 2;
-        // What this put stored so long ago, and could not enter since, may be about to be removed.
+        // Chunks that this put stored long ago and could not enter may be about to be removed.
         if is_late(self.receipt.checked_ms) {
             self.placed.clear();
         }
@@ -311,7 +311,7 @@ impl Put<'_> {
                 }
                 _ => {}
             }
-            // What was stored by an attempt before may have been moved by a collection since.
+            // A collection may have moved what an earlier attempt stored.
             if self.placed.get(&id).is_some_and(|place| live.contains(place)) {
                 continue;
             }
@@ -333,8 +333,8 @@ impl Put<'_> {
         Ok((fresh, revived))
     }
 
-    /// Those of the chunks that are in the data documents that indexes name for them. That such a document is there
-    /// says nothing of a chunk: an older leaf of it may have come, or a damaged one.
+    /// Those of the chunks that are really in the data documents that indexes name. The document may exist without
+    /// the chunk: an older leaf may have arrived, or a damaged one.
     async fn present(&self, hits: &BTreeMap<String, Hit>) -> Result<HashSet<String>> {
         let mut by_place: BTreeMap<&String, Vec<&String>> = BTreeMap::new();
         for (id, hit) in hits.iter().filter(|(_, hit)| !self.damaged.contains(&hit.place)) {
@@ -350,14 +350,14 @@ impl Put<'_> {
                     present.extend(ids.iter().map(|id| (*id).clone()));
                 }
                 Some(_) => unseen.push(place),
-                // No leaf is live where the winner is not.
+                // If the winner is not live, no leaf is.
                 None => {}
             }
         }
         for some in unseen.chunks(DATA_AT_ONCE) {
             for (place, leaves) in some.iter().zip(self.chunks.store.leaves(some, false).await?) {
                 for (number, leaf) in leaves.iter().filter(|leaf| !leaf.deleted).enumerate() {
-                    // One that cannot be read has none of them.
+                    // An unreadable leaf counts as empty.
                     let Ok(legible) = Legible::read(place, &leaf.body) else { continue };
                     let chunks: HashSet<&String> = legible.chunks().into_iter().collect();
                     let ids = by_place.get(place).into_iter().flatten();
@@ -371,14 +371,14 @@ impl Put<'_> {
         Ok(present)
     }
 
-    /// A chunk that somebody has stored.
+    /// Counts a chunk that another writer has stored.
     fn found(&mut self, id: &str) {
         self.pending.remove(id);
         self.receipt.ids.insert(id.to_owned());
         self.receipt.known += 1;
     }
 
-    /// Writes chunks into data documents. Whether somebody else was faster at one, and for each index the
+    /// Writes chunks into data documents. Returns whether another writer was faster at one, and for each index the
     /// data document that is open now.
     async fn write_data(
         &mut self,
@@ -442,7 +442,7 @@ impl Put<'_> {
         Ok((contended, opened))
     }
 
-    /// Distributes chunks over the open data document and as many new ones as they need.
+    /// Distributes chunks over the open data document and as many new ones as needed.
     #[expect(clippy::too_many_arguments, reason = "one step of write_data, apart for its length alone")]
     fn fill(
         &mut self,
@@ -460,7 +460,7 @@ impl Put<'_> {
             if !target.as_ref().is_some_and(|target| target.data.has(&id)) {
                 fit.push(id);
             } else if self.waited.insert(id.clone()) {
-                // Its writer may be about to name it in the index.
+                // Its writer may be about to enter it in the index.
                 *contended = true;
             } else {
                 apart.push(id);
@@ -492,7 +492,7 @@ impl Put<'_> {
         full
     }
 
-    /// Writes indexes, and settles what they say. Whether somebody else was faster at one.
+    /// Writes indexes, and resolves their chunks. Returns whether another writer was faster at one.
     async fn write_indexes(
         &mut self,
         shelves: &BTreeMap<String, Shelf>,
@@ -543,14 +543,14 @@ impl Put<'_> {
     }
 }
 
-/// The entry of a chunk: one that is not condemned if there is any, the longest prefix first.
+/// The entry of a chunk: preferably one that is not condemned, then the longest prefix.
 fn find(shelves: &BTreeMap<String, Shelf>, chunk: &str, length: u8) -> Option<Hit> {
     let mut best: Option<Hit> = None;
     for id in candidates(chunk, length) {
         let Some(shelf) = shelves.get(&id) else { continue };
         let Some(place) = shelf.index.entries.get(chunk) else { continue };
         let condemned = shelf.index.condemned.get(chunk).copied();
-        // The later it was condemned, the longer it lives.
+        // A later mark lives longer.
         let is_better = match &best {
             None => true,
             Some(best) => best.condemned.is_some_and(|known| condemned.is_none_or(|since| since > known)),
@@ -562,16 +562,16 @@ fn find(shelves: &BTreeMap<String, Shelf>, chunk: &str, length: u8) -> Option<Hi
     best
 }
 
-/// The open data document, if it is there and still small.
+/// The open data document, if it exists and is still small.
 fn open_target(id: &str, leaves: Vec<Leaf>) -> Option<Target> {
-    // One that cannot be read is left alone.
+    // An unreadable one is left alone.
     let data = Data::unite(id, &leaves).ok().flatten().filter(|data| data.bytes() < OPEN_BELOW)?;
     let mut revs = leaves.into_iter().filter(|leaf| !leaf.deleted).map(|leaf| leaf.rev);
     let rev = revs.next();
     Some(Target { id: id.to_owned(), data, rev, losers: revs.collect(), new: Vec::new() })
 }
 
-/// Whether an edit must be tried again.
+/// Whether an edit must be retried.
 pub(crate) fn refused(id: &str, written: &Written, last_failure: &mut Option<StoreError>) -> Result<bool> {
     match written {
         Ok(_) => Ok(false),

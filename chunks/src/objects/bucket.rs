@@ -1,4 +1,4 @@
-//! An object store of the `object_store` crate: S3's protocol, a directory, memory.
+//! An object store through the `object_store` crate: S3's protocol, a directory, memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::{Connect, Location, Object, Objects};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::StoreResult;
 
-/// How often a request is sent again, at most, and until when.
+/// Maximum number of retries of a request, and their time limit.
 const RETRIES: usize = 6;
 const RETRY_FOR: Duration = Duration::from_secs(60);
 
@@ -25,22 +25,22 @@ const RETRY_FOR: Duration = Duration::from_secs(60);
 pub struct Bucket {
     store: Arc<dyn ObjectStore>,
     root: Path,
-    /// As it is called in what goes wrong.
+    /// Name in error messages.
     name: String,
 }
 
 impl Bucket {
-    /// What is below `root` in a store, under a name for error messages.
+    /// The part of a store below `root`, with a name for error messages.
     ///
     /// # Errors
-    /// [`StoreErrorKind::Refused`] where `root` is no path.
+    /// [`StoreErrorKind::Refused`] if `root` is no valid path.
     pub fn new(store: Arc<dyn ObjectStore>, root: &str, name: &str) -> StoreResult<Self> {
         let root =
             Path::parse(root).map_err(|error| StoreError::new(StoreErrorKind::Refused, format!("{name}: {error}")))?;
         Ok(Bucket { store, root, name: name.to_owned() })
     }
 
-    /// An empty one in memory.
+    /// An empty store in memory.
     pub fn in_memory() -> Self {
         Bucket { store: Arc::new(InMemory::new()), root: Path::default(), name: "memory".to_owned() }
     }
@@ -55,7 +55,7 @@ impl Bucket {
             Error::Generic { .. } | Error::JoinError { .. } => StoreErrorKind::Unavailable,
             _ => StoreErrorKind::Refused,
         };
-        // Causes are part of what each says, and servers' answers may have several lines.
+        // Each error's text includes its causes, and a server's answer may have several lines.
         let said = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
         StoreError::new(kind, format!("the object store {}: {said}", self.name))
     }
@@ -71,7 +71,7 @@ impl Objects for Bucket {
 
     async fn get(&self, name: &str) -> StoreResult<Option<Bytes>> {
         let found = match self.store.get(&self.path(name)?).await {
-            // A bucket that is not there is another matter than an object that is not in it.
+            // A missing bucket is not the same as a missing object.
             Err(error @ Error::NotFound { .. }) if error.to_string().contains("NoSuchBucket") => {
                 return Err(self.failure(error));
             }
@@ -106,11 +106,11 @@ impl Objects for Bucket {
     }
 }
 
-/// Reaches what the settings name, with credentials and the endpoint from variables (`AWS_ACCESS_KEY_ID`,
-/// `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, `AWS_ENDPOINT` and whatever else `object_store` knows).
+/// Connects to the locations in the settings, with credentials and the endpoint from variables
+/// (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, `AWS_ENDPOINT` and all others that `object_store`
+/// knows).
 ///
-/// An endpoint that is not encrypted is taken on the loopback, and elsewhere only where `AWS_ALLOW_HTTP`
-/// is true.
+/// An unencrypted endpoint is accepted on the loopback interface; elsewhere only if `AWS_ALLOW_HTTP` is true.
 #[derive(Clone)]
 pub struct Connector {
     variables: Vec<(String, String)>,
@@ -165,11 +165,12 @@ impl Connect for Connector {
             Location::S3 { bucket, prefix } => Bucket::new(self.s3(&bucket, location)?, &prefix, location)?,
             Location::Directory(path) => {
                 let store = LocalFileSystem::new_with_prefix(&path).map_err(|error| {
-                    // One that is made here would hide that a disk is not mounted.
+                    // Creating it here would hide that a disk is not mounted.
                     let sentence = format!("the object store {location}: the directory must be there: {error}");
                     StoreError::new(StoreErrorKind::Refused, sentence)
                 })?;
-                // The chunks are nowhere else: an object is on the disk before its document lets go of them.
+                // The chunks have no other copy: an object must be on the disk before its document lets go of
+                // them.
                 Bucket::new(Arc::new(store.with_fsync(true)), "", location)?
             }
         };
@@ -177,7 +178,7 @@ impl Connect for Connector {
     }
 }
 
-/// Whether an endpoint is one of this machine.
+/// Whether an endpoint is on this machine.
 fn is_loopback(endpoint: &str) -> bool {
     let Ok(url) = reqwest::Url::parse(endpoint) else { return false };
     match url.host_str() {

@@ -1,4 +1,4 @@
-//! Object stores that were opened, and objects that were read: they never change.
+//! Opened object stores, and a cache of objects, which never change.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -8,10 +8,10 @@ use super::{Connect, Objects};
 use crate::data::Data;
 use crate::stub::Stub;
 
-/// Bytes of objects that are kept in memory.
+/// Size of the cache in bytes.
 const CACHE_BYTES: u64 = 32 << 20;
 
-/// What the handles of one database share.
+/// State shared by the handles of one database.
 pub(crate) struct Handles {
     pub(crate) connect: Arc<dyn Connect>,
     state: Mutex<State>,
@@ -21,7 +21,7 @@ pub(crate) struct Handles {
 struct State {
     open: HashMap<String, (String, Arc<dyn Objects>)>,
     read: HashMap<String, (Stub, Arc<Data>)>,
-    /// Their names, the oldest first.
+    /// Keys in the cache, the oldest first.
     order: VecDeque<String>,
     bytes: u64,
 }
@@ -32,11 +32,11 @@ impl Handles {
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
-        // What is kept here is right whoever panicked.
+        // The state is consistent after any panic.
         act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The store of a place and where it is.
+    /// The store and location of a place.
     pub(crate) fn opened(&self, place: &str) -> Option<(String, Arc<dyn Objects>)> {
         self.with(|state| state.open.get(place).cloned())
     }
@@ -45,7 +45,7 @@ impl Handles {
         self.with(|state| state.open.insert(place.to_owned(), (location.to_owned(), objects)));
     }
 
-    /// What was read for this very stub.
+    /// The cached object of this stub.
     pub(crate) fn read(&self, stub: &Stub) -> Option<Arc<Data>> {
         self.with(|state| state.read.get(&stub.object).filter(|(known, _)| known == stub).map(|(_, data)| data.clone()))
     }

@@ -1,4 +1,4 @@
-//! Where an object store is, as a person writes it and the settings keep it.
+//! The location of an object store, as people write it and the settings keep it.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,9 +6,9 @@ use std::str::FromStr;
 
 use crate::error::{StoreError, StoreErrorKind};
 
-/// Where an object store is: `s3://BUCKET/PREFIX`, or `file:PATH`.
+/// Location of an object store: `s3://BUCKET/PREFIX`, or `file:PATH`.
 ///
-/// There is never a credential in it, nor an endpoint: each client has its own, in its environment.
+/// Never contains a credential or an endpoint: each client has its own, in its environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
     /// A bucket, and a prefix in it, which may be empty.
@@ -18,7 +18,7 @@ pub enum Location {
         /// The prefix, without a slash at either end.
         prefix: String,
     },
-    /// A directory, which all clients see under the same absolute path.
+    /// A directory, at the same absolute path for all clients.
     Directory(PathBuf),
 }
 
@@ -53,7 +53,7 @@ impl FromStr for Location {
             return Err(refused("names no directory"));
         }
         let path = std::path::absolute(path).map_err(|error| refused(&error.to_string()))?;
-        // One form of each: without a slash at the end.
+        // A canonical form, without a slash at the end.
         Ok(Location::Directory(path.components().collect()))
     }
 }

@@ -1,8 +1,7 @@
-//! The small object store that sealed data documents may be moved to: [`Bucket`], over S3's protocol, a
-//! directory or memory.
+//! The small object store that holds moved data documents: [`Bucket`], over S3's protocol, a directory or memory.
 //!
-//! An object is written once, under a name that no other one has, and read until it is removed. Nothing here
-//! relies on more than that: no conditional writes, no versions, no renaming.
+//! An object is written once, under a name that is never used again, and read until it is removed. Nothing more is
+//! required of a store: no conditional writes, no versions, no renaming.
 
 #[cfg(feature = "objects")]
 mod bucket;
@@ -28,76 +27,75 @@ pub(crate) use places::Places;
 /// An object in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object {
-    /// Its whole name.
+    /// Full name.
     pub name: String,
     /// Its length in bytes.
     pub bytes: u64,
-    /// When it was written, in milliseconds since 1970, by the store's clock.
+    /// Time of the write, in milliseconds since 1970, by the store's clock.
     pub modified_ms: u64,
 }
 
-/// How much is in an object store.
+/// Size of an object store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ObjectFigures {
-    /// Objects of data documents.
+    /// Number of objects of data documents.
     pub objects: u64,
-    /// Their bytes.
+    /// Bytes of these objects.
     pub bytes: u64,
 }
 
-/// A part of an object store. An implementation is a cheap handle to it, and retries what may pass.
+/// A part of an object store. An implementation is a cheap handle, and retries transient failures.
 ///
-/// Names are of ASCII letters, digits, `-`, `.` and `/`.
+/// Names consist of ASCII letters, digits, `-`, `.` and `/`.
 #[async_trait]
 pub trait Objects: fmt::Debug + Send + Sync + 'static {
-    /// Writes an object; it is stored when this returns, or not at all.
+    /// Writes an object completely or not at all. It is stored when this returns.
     ///
     /// # Errors
-    /// The store's failures, which name the store; it may have been written then.
+    /// The store's errors, with its name; the object may have been written.
     async fn put(&self, name: &str, content: Bytes) -> StoreResult<()>;
 
-    /// Reads an object; `None` where there is none of that name.
+    /// Reads an object; `None` if there is none with that name.
     ///
     /// # Errors
-    /// The store's failures, which name the store.
+    /// The store's errors, with its name.
     async fn get(&self, name: &str) -> StoreResult<Option<Bytes>>;
 
-    /// Every object in a folder and below, as it is by now: one that was written before this is called
-    /// is among them.
+    /// Every object in a folder and below. An object written before the call is among them.
     ///
     /// # Errors
-    /// The store's failures, which name the store.
+    /// The store's errors, with its name.
     async fn list(&self, folder: &str) -> StoreResult<Vec<Object>>;
 
-    /// Removes an object. One that is not there is no error.
+    /// Removes an object. A missing one is no error.
     ///
     /// # Errors
-    /// The store's failures, which name the store.
+    /// The store's errors, with its name.
     async fn delete(&self, name: &str) -> StoreResult<()>;
 }
 
-/// How object stores are reached that the settings of a database name.
+/// Connects to the object stores in a database's settings.
 pub trait Connect: fmt::Debug + Send + Sync + 'static {
-    /// The store at this location. Nothing need be sent yet.
+    /// The store at this location. May send nothing yet.
     ///
     /// # Errors
-    /// [`StoreErrorKind::Refused`](crate::StoreErrorKind::Refused) where the location means nothing here.
+    /// [`StoreErrorKind::Refused`](crate::StoreErrorKind::Refused) if the location is unsupported.
     fn connect(&self, location: &str) -> StoreResult<Arc<dyn Objects>>;
 }
 
-/// How they are reached unless something else is said.
+/// The default connector.
 #[cfg(feature = "objects")]
 pub(crate) fn default_connect() -> Arc<dyn Connect> {
     Arc::new(Connector::from_env())
 }
 
-/// How they are reached unless something else is said.
+/// The default connector.
 #[cfg(not(feature = "objects"))]
 pub(crate) fn default_connect() -> Arc<dyn Connect> {
     Arc::new(Unconnected)
 }
 
-/// A build that knows no object store.
+/// The connector of a build without object stores.
 #[cfg(not(feature = "objects"))]
 #[derive(Debug)]
 struct Unconnected;

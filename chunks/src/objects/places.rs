@@ -1,12 +1,12 @@
-//! The places where objects of a database are, in its settings.
+//! Places: the locations of a database's objects, in its settings.
 //!
 //! ```json
 //! {"_id":"chunks:settings","format":2,"objects":{"5e1f0c9a7b3d2468":"s3://vaults/notes"},…}
 //! ```
 //!
-//! A place's name is random: two databases that are given one bucket have places of their own in it, and
-//! neither takes the other's objects for its own that nobody needs. Two clients that chose a place apart are
-//! united: both places stay, since there are objects in both.
+//! A place has a random name. So two databases with one bucket have places of their own in it, and neither takes
+//! the other's objects for garbage. When two clients choose a place apart, both places stay, since there are
+//! objects in both.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::stub::is_place;
 
 const OBJECTS: &str = "objects";
 
-/// Place to location.
+/// Locations by place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Places(pub(crate) BTreeMap<String, String>);
 
@@ -38,7 +38,7 @@ impl Places {
                 if !is_place(place) {
                     return Err(damaged("has a place whose name is none"));
                 }
-                // Whoever unites takes the same.
+                // All clients that unite choose the same.
                 let known = places.0.entry(place.clone()).or_insert_with(|| location.to_owned());
                 if location < known.as_str() {
                     *known = location.to_owned();
@@ -48,7 +48,7 @@ impl Places {
         Ok(places)
     }
 
-    /// Those that can be made out in damaged leaves.
+    /// The places that can be read in damaged leaves.
     pub(crate) fn salvage(leaves: &[Leaf]) -> Places {
         let mut places = Places::default();
         for leaf in leaves.iter().filter(|leaf| !leaf.deleted) {
@@ -61,7 +61,7 @@ impl Places {
         places
     }
 
-    /// Writes them into settings.
+    /// Writes the places into settings.
     pub(crate) fn write(&self, body: &mut Body) {
         match self.0.is_empty() {
             true => drop(body.remove(OBJECTS)),
@@ -69,7 +69,7 @@ impl Places {
         }
     }
 
-    /// The place at a location; the first where there are several.
+    /// The place at a location; the first one of several.
     pub(crate) fn at(&self, location: &str) -> Option<&String> {
         self.0.iter().find_map(|(place, known)| (known == location).then_some(place))
     }

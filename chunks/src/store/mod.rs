@@ -1,11 +1,11 @@
 //! The small document store that chunks need, and its two implementations: [`ModelStore`] in process,
 //! [`HttpStore`] for any server that speaks CouchDB's protocol.
 //!
-//! Requests are as large as their callers make them; an implementation cuts them up, and a batch is
-//! never atomic. What a batch wrote stays when a later part of it fails.
+//! Callers make requests of any size, and an implementation splits them. A batch is never atomic: what it wrote
+//! stays if a later part fails.
 //!
-//! An implementation need not try again what failed: a [`ChunkStore`](crate::ChunkStore) does that over every
-//! store, for reads and for those writes where it is safe.
+//! An implementation need not retry. [`ChunkStore`](crate::ChunkStore) does, over every store, for reads and for
+//! safe writes.
 
 mod http;
 mod model;
@@ -27,7 +27,7 @@ pub(crate) use steady::{LONGEST_MS, Steady};
 /// A document's members without those that begin with an underscore.
 pub type Body = Map<String, Value>;
 
-/// The result of asking a document store.
+/// Result of a document store.
 pub type StoreResult<T> = std::result::Result<T, StoreError>;
 
 /// A leaf of a document's revision tree.
@@ -37,9 +37,9 @@ pub struct Leaf {
     pub rev: String,
     /// Whether it is a tombstone.
     pub deleted: bool,
-    /// Its members.
+    /// Members of its body.
     pub body: Body,
-    /// The revisions before it, newest first, as far as they are known; empty unless asked for.
+    /// The known revisions before it, newest first; empty unless requested.
     pub ancestors: Vec<String>,
 }
 
@@ -58,18 +58,18 @@ impl Leaf {
 /// An edit on top of a leaf.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Edit {
-    /// The document.
+    /// Id of the document.
     pub id: String,
     /// The leaf that it replaces; `None` creates the document, over tombstones too.
     pub rev: Option<String>,
-    /// Whether the leaf ends here.
+    /// Whether it deletes the leaf.
     pub deleted: bool,
-    /// The members.
+    /// Members of the new body.
     pub body: Body,
 }
 
 impl Edit {
-    /// Ends a leaf.
+    /// Deletes a leaf.
     pub fn delete(id: impl Into<String>, rev: impl Into<String>) -> Self {
         Edit { id: id.into(), rev: Some(rev.into()), deleted: true, body: Body::new() }
     }
@@ -78,13 +78,13 @@ impl Edit {
 /// Why an edit was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The revision it names is no leaf any more, or the document exists already.
+    /// The named revision is no longer a leaf, or the document exists already.
     Conflict,
-    /// The document is larger than the store takes.
+    /// The document exceeds the store's limit.
     TooLarge,
-    /// The store could not say whether it was written: it may have been.
+    /// Unknown whether it was written.
     Unknown(String),
-    /// Anything else, in the store's words.
+    /// Any other reason, in the store's words.
     Other(String),
 }
 
@@ -98,24 +98,24 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// What became of an edit: the new revision, or why there is none.
+/// Result of an edit: the new revision, or why there is none.
 pub type Written = std::result::Result<String, Refusal>;
 
-/// A range of ids, in the order of their bytes.
+/// A range of ids, in byte order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdRange {
-    /// Where it begins, itself included.
+    /// First id.
     pub start: String,
-    /// Where it ends, itself excluded.
+    /// First id beyond the range.
     pub end: String,
-    /// At most this many rows a page.
+    /// Maximum number of rows in a page.
     pub limit: usize,
-    /// Whether the winners' bodies are wanted.
+    /// Whether to include the winners' bodies.
     pub bodies: bool,
 }
 
 impl IdRange {
-    /// Every id that begins with `prefix`, which must end in an ASCII character.
+    /// All ids that begin with `prefix`, which must end in an ASCII character.
     pub fn prefix(prefix: &str) -> Self {
         let mut end = prefix.to_owned();
         if let Some(last) = end.pop() {
@@ -124,14 +124,14 @@ impl IdRange {
         IdRange { start: prefix.to_owned(), end, limit: 1_000, bodies: false }
     }
 
-    /// At most `limit` rows a page.
+    /// Sets the maximum number of rows in a page.
     #[must_use]
     pub fn limit(mut self, limit: usize) -> Self {
         self.limit = limit;
         self
     }
 
-    /// With the winners' bodies.
+    /// Includes the winners' bodies.
     #[must_use]
     pub fn with_bodies(mut self) -> Self {
         self.bodies = true;
@@ -142,11 +142,11 @@ impl IdRange {
 /// A live document in a listing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Its id.
+    /// Id of the document.
     pub id: String,
-    /// Its winner.
+    /// Revision of the winner.
     pub rev: String,
-    /// The winner's members, if asked for.
+    /// Members of the winner, if requested.
     pub body: Option<Body>,
 }
 
@@ -162,7 +162,7 @@ pub struct Page {
 /// A document in the feed of changes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
-    /// Its id.
+    /// Id of the document.
     pub id: String,
     /// Whether the winner is a tombstone.
     pub deleted: bool,
@@ -171,95 +171,94 @@ pub struct Change {
 /// A page of the feed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Changes {
-    /// The rows, each document at its last change.
+    /// The rows; each document appears at its last change.
     pub rows: Vec<Change>,
-    /// Where to go on.
+    /// Sequence at which to continue.
     pub last_seq: String,
-    /// Whether there is more now.
+    /// Whether there is more at present.
     pub more: bool,
 }
 
-/// How large a database is.
+/// Size of a database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// Live documents.
+    /// Number of live documents.
     pub documents: u64,
-    /// Tombstones.
+    /// Number of tombstones.
     pub deleted: u64,
     /// Bytes of the documents, as compact JSON (CouchDB's `sizes.external`).
     pub document_bytes: u64,
-    /// Bytes on disk, where the store knows (CouchDB's `sizes.file`).
+    /// Bytes on disk, if the store knows them (CouchDB's `sizes.file`).
     pub file_bytes: Option<u64>,
 }
 
-/// One database of a document store. An implementation is a cheap handle to it.
+/// One database of a document store. An implementation is a cheap handle.
 #[async_trait]
 pub trait DocumentStore: fmt::Debug + Send + Sync + 'static {
-    /// All leaves of each document, in the order asked for, the winner first; none where there is no
-    /// such document. `with_ancestors` is for copying leaves elsewhere.
+    /// All leaves of each document, in the requested order, the winner first; none for a document that does not
+    /// exist. `with_ancestors` is for copying leaves to another store.
     ///
     /// # Errors
-    /// The store's failures.
+    /// The store's errors.
     async fn leaves(&self, ids: &[String], with_ancestors: bool) -> StoreResult<Vec<Vec<Leaf>>>;
 
-    /// A local document (`_local/…`), which is in no listing and no feed.
+    /// A local document (`_local/…`), which appears in no listing and no feed.
     ///
     /// # Errors
-    /// The store's failures.
+    /// The store's errors.
     async fn local(&self, id: &str) -> StoreResult<Option<Body>>;
 
-    /// The winner of each document, `None` where that is a tombstone or there is no such document; cheaper than
-    /// reading them.
+    /// The winner of each document, `None` for a tombstone or a document that does not exist. Cheaper than reading
+    /// it.
     ///
     /// # Errors
-    /// The store's failures.
+    /// The store's errors.
     async fn revs(&self, ids: &[String]) -> StoreResult<Vec<Option<String>>>;
 
-    /// Which of these documents are live.
+    /// Whether each of these documents is live.
     ///
     /// # Errors
-    /// The store's failures.
+    /// The store's errors.
     async fn live(&self, ids: &[String]) -> StoreResult<Vec<bool>> {
         Ok(self.revs(ids).await?.iter().map(Option::is_some).collect())
     }
 
-    /// Writes edits, each with an outcome of its own (`new_edits=true`). No two of a batch may be of one
-    /// document.
+    /// Writes edits, each with its own result (`new_edits=true`). Two edits of one document must not be in one
+    /// batch.
     ///
     /// # Errors
-    /// The store's failures; any part of the batch may have been written then.
+    /// The store's errors. Any part of the batch may have been written.
     async fn write(&self, edits: Vec<Edit>) -> StoreResult<Vec<Written>>;
 
-    /// Merges leaves that were written elsewhere, with their revisions and ancestors
-    /// (`new_edits=false`).
+    /// Merges leaves from another store, with their revisions and ancestors (`new_edits=false`).
     ///
     /// # Errors
-    /// The store's failures; any part of the batch may have been merged then.
+    /// The store's errors. Any part of the batch may have been merged.
     async fn graft(&self, leaves: Vec<(String, Leaf)>) -> StoreResult<()>;
 
     /// A page of the live documents of a range.
     ///
     /// # Errors
-    /// The store's failures.
+    /// The store's errors.
     async fn list(&self, range: &IdRange) -> StoreResult<Page>;
 
-    /// A page of the feed after `since`, from the beginning where that is `None`. No document that is in
-    /// the database throughout is missed.
+    /// A page of the feed after `since`, or from the beginning. Never misses a document that is in the database
+    /// all the time.
     ///
     /// # Errors
-    /// The store's failures.
+    /// The store's errors.
     async fn changes(&self, since: Option<&str>, limit: usize) -> StoreResult<Changes>;
 
-    /// How large the database is.
+    /// Figures of the database.
     ///
     /// # Errors
-    /// The store's failures.
+    /// The store's errors.
     async fn figures(&self) -> StoreResult<Figures>;
 
-    /// Whether the store takes a document of so many bytes. Nothing is written to find out.
+    /// Whether the store accepts a document of this size. Writes nothing.
     ///
     /// # Errors
-    /// The store's failures.
+    /// The store's errors.
     async fn takes(&self, bytes: usize) -> StoreResult<bool>;
 }
 

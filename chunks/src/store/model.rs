@@ -1,4 +1,4 @@
-//! A database of this process.
+//! A database in this process.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,15 +18,15 @@ use super::{
 };
 use crate::error::{StoreError, StoreErrorKind};
 
-/// Deeper documents are refused: `serde_json` walks its trees by recursion.
+/// Maximum depth of a document: `serde_json` walks trees by recursion.
 const MAX_DEPTH: usize = 128;
 
-/// Bytes of documents in one transaction, but for a document larger than that: a tenth of what one may affect.
+/// Bytes of documents in one transaction, except for a single larger document: a tenth of the limit.
 const BYTES_AT_ONCE: usize = 1 << 20;
-/// A transaction that takes longer than this was too large: a tenth of the time that a read version lives.
+/// A transaction that takes longer was too large: a tenth of the lifetime of a read version.
 const SLOW: Duration = Duration::from_millis(500);
 
-/// A database of this process, over any engine.
+/// A database in this process, over any engine.
 #[derive(Clone)]
 pub struct ModelStore<D> {
     documents: Documents<D>,
@@ -41,8 +41,8 @@ impl<D: Database> ModelStore<D> {
         ModelStore { documents, reading, writing }
     }
 
-    /// Writes edits in as many transactions as they need; what became of them, up to the first failure whose
-    /// outcome is unknown, and that failure.
+    /// Writes edits in as many transactions as they need. Returns the results up to the first failure with an
+    /// unknown outcome, and that failure.
     async fn write_parts(
         &self,
         edits: &[model::Edit],
@@ -88,7 +88,7 @@ impl<D: Database> DocumentStore for ModelStore<D> {
             let found = self.documents.get_many(requests, &options).await.map_err(failure)?;
             self.reading.took(some.len(), began.elapsed());
             for (_, opened) in found {
-                // A document that cannot be read is not one that is not there.
+                // A document that cannot be read does not count as missing.
                 let opened = opened.map_err(failure)?;
                 let mut leaves = Vec::with_capacity(opened.len());
                 for open in opened {
@@ -119,7 +119,7 @@ impl<D: Database> DocumentStore for ModelStore<D> {
             let request = AllDocsRequest { keys: Some(some.into()), ..AllDocsRequest::default() };
             let began = Instant::now();
             match self.documents.all_docs(&request).await {
-                // The model does not cut a listing of keys itself.
+                // The model does not split a listing of keys by itself.
                 Err(error) if count > 1 && is_undone(&error) => self.reading.failed(count),
                 Err(error) => return Err(failure(error)),
                 Ok(batch) if batch.rows.is_empty() => {
@@ -144,7 +144,7 @@ impl<D: Database> DocumentStore for ModelStore<D> {
         let mut outcomes: Vec<Option<Written>> = vec![None; edits.len()];
         let (mut places, mut fit) = (Vec::new(), Vec::new());
         for (place, edit) in edits.into_iter().enumerate() {
-            // A revision that is none can be no leaf's.
+            // A malformed revision is no leaf.
             let rev = edit.rev.map(|rev| RevId::parse(&rev));
             if let Some(Err(_)) = rev {
                 outcomes[place] = Some(Err(Refusal::Conflict));
@@ -166,7 +166,7 @@ impl<D: Database> DocumentStore for ModelStore<D> {
         for place in places {
             outcomes[place] = match (results.next(), &failed) {
                 (Some(result), _) => Some(result.map(|rev| rev.to_string()).map_err(refusal)),
-                // What comes behind the failure was not tried; who looks at the document finds that out.
+                // Later edits were not tried. A caller finds that out by reading the document.
                 (None, Some(error)) => Some(Err(refusal(error.clone()))),
                 (None, None) => None,
             };
@@ -210,7 +210,7 @@ impl<D: Database> DocumentStore for ModelStore<D> {
                     AllDocsEntry::Deleted { .. } | AllDocsEntry::Missing => {}
                 }
             }
-            // A batch may be empty and not the last.
+            // A batch may be empty without being the last.
             match batch.next {
                 Some(next) if rows.is_empty() => request = next,
                 next => return Ok(page(range, rows, next.is_some())),
@@ -225,7 +225,7 @@ impl<D: Database> DocumentStore for ModelStore<D> {
         };
         let request = ChangesRequest { since, limit: Some(limit), ..ChangesRequest::default() };
         let batch = self.documents.changes(&request).await.map_err(failure)?;
-        // A batch that the limit ended says that there is no more of what was asked for.
+        // A batch that ended at the limit may have more rows after it.
         let more = batch.more || batch.rows.len() == limit;
         let rows = batch.rows.into_iter().map(|row| Change { id: row.id, deleted: row.deleted }).collect();
         Ok(Changes { rows, last_seq: batch.last_seq.to_string(), more })
@@ -246,10 +246,10 @@ impl<D: Database> DocumentStore for ModelStore<D> {
     }
 }
 
-/// The page of these rows, and how the range goes on behind the last of them.
+/// The page of these rows, and the rest of the range after them.
 pub(super) fn page(range: &IdRange, rows: Vec<Row>, more: bool) -> Page {
     let is_full = rows.len() >= range.limit;
-    // The next possible id in the order of bytes.
+    // The next possible id in byte order.
     let next = rows.last().filter(|_| more || is_full).map(|row| format!("{}\0", row.id));
     let rest = next.map(|start| IdRange { start, ..range.clone() });
     Page { rows, rest }
@@ -301,12 +301,12 @@ fn refusal(error: model::Error) -> Refusal {
     }
 }
 
-/// Whether the store failed in a way that passes.
+/// Whether the store failed in a transient way.
 fn is_transient(error: &model::Error) -> bool {
     matches!(error.kind(), ErrorKind::Store(_)) && error.status() == 503
 }
 
-/// Whether it failed so, and certainly did nothing.
+/// Whether it failed in a transient way and certainly did nothing.
 fn is_undone(error: &model::Error) -> bool {
     matches!(error.kind(), ErrorKind::Store(store) if store.is_retryable_not_committed())
 }

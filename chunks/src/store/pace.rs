@@ -1,8 +1,9 @@
-//! How many documents go into one transaction or request: fewer while they take long, more while they do not.
+//! Adapts the number of documents in one transaction or request: fewer while they take long, more while they do
+//! not.
 //!
-//! A transaction that takes longer than the store keeps its read version fails whole. Whoever runs it repeats it
-//! with fewer documents, but its time is lost. So the count follows the time that the last ones took, far below
-//! that bound.
+//! A transaction that takes longer than the store keeps its read version fails as a whole. A retry has fewer
+//! documents, but the time is lost. So the number follows the duration of the last transactions, and stays far
+//! below that limit.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,18 +18,18 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Begins with `first` documents and never takes more than `most`; one that takes longer than `slow` was
-    /// too large.
+    /// Starts with `first` documents and never exceeds `most`. A transaction that takes longer than `slow` was too
+    /// large.
     pub(super) const fn new(first: usize, most: usize, slow: Duration) -> Self {
         Pace { at_once: AtomicUsize::new(first), most, slow }
     }
 
-    /// How many documents to take now; at least one.
+    /// Number of documents to take now; at least one.
     pub(super) fn at_once(&self) -> usize {
         self.at_once.load(Ordering::Relaxed).max(1)
     }
 
-    /// Waits for the answer to a request about so many documents, and learns from it.
+    /// Waits for the answer to a request for this number of documents, and adapts.
     pub(super) async fn keep<T, E>(
         &self,
         documents: usize,
@@ -43,7 +44,7 @@ impl Pace {
         answer
     }
 
-    /// So many documents took so long.
+    /// Records the duration of a request.
     pub(super) fn took(&self, documents: usize, time: Duration) {
         if time > self.slow {
             self.failed(documents);
@@ -52,7 +53,7 @@ impl Pace {
         }
     }
 
-    /// So many documents were too many.
+    /// Records that a request had too many documents.
     pub(super) fn failed(&self, documents: usize) {
         self.at_once.fetch_min((documents / 2).max(1), Ordering::Relaxed);
     }

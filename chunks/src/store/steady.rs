@@ -1,20 +1,19 @@
-//! A store over another that does not give up at the first failure.
+//! A store that retries failed operations of another one.
 //!
-//! Reads, and merges of leaves that exist already, are repeated as they are. Of a write nobody knows what was
-//! done; it is looked at, document by document:
+//! Reads and merges of existing leaves are simply repeated. A failed write may have happened, so each document is
+//! read first:
 //!
 //! ```text
 //!  found                                        then
-//!  the leaf that the edit replaces              it was not written: again
+//!  the leaf that the edit replaces              it was not written: retry
 //!  a leaf with the edit's content on top of it  it was written
-//!  other leaves directly on top of it           somebody was faster: a conflict
-//!  anything else                                it stays unknown, and the caller decides
+//!  other leaves directly on top of it           another writer was faster: a conflict
+//!  anything else                                unknown, for the caller to decide
 //! ```
 //!
-//! Repeating is safe because an edit names the leaf it replaces: should the first one arrive late after all,
-//! one of the two finds that leaf gone. An edit that creates a document names none. It is repeated only while
-//! there is no trace of the document, not even a tombstone: else one that was written and deleted since
-//! would come back.
+//! A retry is safe because an edit names the leaf it replaces: if the first attempt arrives late, one of the two
+//! finds the leaf gone. An edit that creates a document names no leaf. It is repeated only while there is no trace
+//! of the document, not even a tombstone. Otherwise a document that was written and deleted since could come back.
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,33 +27,33 @@ use super::{Body, Changes, DocumentStore, Edit, Figures, IdRange, Leaf, Page, Re
 use crate::environment::{Environment, random};
 use crate::error::{StoreError, StoreErrorKind};
 
-/// How often something is tried: for about half a minute, if each failure comes at once.
+/// Maximum number of attempts: about half a minute, if each fails at once.
 const ATTEMPTS: u32 = 12;
-/// The same, of a store that has never answered: most likely it is not there.
+/// Maximum number of attempts on a store that has never answered: most likely it does not exist.
 const FIRST_ATTEMPTS: u32 = 5;
-/// No attempt begins later than this after the first, in milliseconds. It must be well below a quarter of the
-/// least grace.
+/// No attempt begins later than this after the first one, in milliseconds. It must be well below a quarter of the
+/// shortest grace period.
 pub(crate) const LONGEST_MS: u64 = 10 * 60 * 1_000;
-/// The first pause and the longest, in milliseconds.
+/// First and longest pause, in milliseconds.
 const FIRST_PAUSE_MS: u64 = 50;
 const LONGEST_PAUSE_MS: u64 = 8_000;
 
-/// A store that tries again.
+/// A store with retries.
 #[derive(Clone)]
 pub(crate) struct Steady {
     inner: Arc<dyn DocumentStore>,
     environment: Arc<dyn Environment>,
-    /// Whether it has ever answered.
+    /// Whether the store has ever answered.
     has_answered: Arc<AtomicBool>,
 }
 
-/// What a failed edit turned out to be.
+/// State of a failed edit.
 enum Settled {
     Outcome(Written),
     Again,
 }
 
-/// Attempts at one thing.
+/// The attempts at one operation.
 struct Effort {
     attempts: u32,
     began_ms: u64,
@@ -69,7 +68,7 @@ impl Steady {
         Effort { attempts: 0, began_ms: self.environment.now_ms() }
     }
 
-    /// Pauses after a failure, or gives it back if there were enough of them.
+    /// Pauses after a failure, or returns it after too many.
     async fn pause(&self, effort: &mut Effort, failure: StoreError) -> StoreResult<()> {
         effort.attempts += 1;
         let most = if self.has_answered.load(Ordering::Relaxed) { ATTEMPTS } else { FIRST_ATTEMPTS };
@@ -80,14 +79,14 @@ impl Steady {
             return Err(StoreError::new(failure.kind(), sentence));
         }
         let longest = (FIRST_PAUSE_MS << (effort.attempts - 1).min(10)).min(LONGEST_PAUSE_MS);
-        // Half of it at least: a server that is overloaded needs the time. The rest by chance, so that those who
-        // failed together do not come back together.
+        // At least half: an overloaded server needs the time. The rest is random, so that clients that failed
+        // together do not return together.
         let pause = longest / 2 + random(&*self.environment) % (longest / 2 + 1);
         self.environment.sleep(Duration::from_millis(pause)).await;
         Ok(())
     }
 
-    /// Asks until there is an answer.
+    /// Repeats a request until there is an answer.
     async fn ask<'s, T>(&'s self, mut ask: impl FnMut() -> BoxFuture<'s, StoreResult<T>> + Send) -> StoreResult<T> {
         let mut effort = self.effort();
         loop {
@@ -183,14 +182,14 @@ impl DocumentStore for Steady {
     }
 }
 
-/// What became of an edit, by the leaves that are there after it.
+/// The result of an edit, from the leaves that are there after it.
 fn settle(edit: &Edit, leaves: &[Leaf], reason: &str) -> Settled {
     let unknown = || Settled::Outcome(Err(Refusal::Unknown(format!("it may have been written or not: {reason}"))));
     let is_it = |leaf: &&Leaf| leaf.deleted == edit.deleted && leaf.body == edit.body;
     let Some(rev) = &edit.rev else {
         let live = || leaves.iter().filter(|leaf| !leaf.deleted);
         return match live().find(is_it) {
-            // Whoever wrote it: it is there, as it should be.
+            // Whoever wrote it, it is there as it should be.
             Some(leaf) => Settled::Outcome(Ok(leaf.rev.clone())),
             None if leaves.is_empty() => Settled::Again,
             None if live().next().is_some() && leaves.iter().all(|leaf| leaf.ancestors.is_empty()) => {
@@ -200,7 +199,7 @@ fn settle(edit: &Edit, leaves: &[Leaf], reason: &str) -> Settled {
         };
     };
     if leaves.iter().any(|leaf| leaf.rev == *rev) {
-        // A tombstone is replaced by nobody.
+        // Nobody can replace a tombstone.
         let is_live = leaves.iter().any(|leaf| leaf.rev == *rev && !leaf.deleted);
         return if is_live { Settled::Again } else { Settled::Outcome(Err(Refusal::Conflict)) };
     }
@@ -254,7 +253,7 @@ mod tests {
         check(&edit, &[leaf("3-c", 7, &["2-b", "1-a"])], "3-c");
         check(&edit, &[leaf("3-d", 8, &["2-b", "1-a"])], "conflict");
         check(&edit, &[leaf("3-d", 8, &["2-b", "1-a"]), leaf("3-c", 7, &["2-b", "1-a"])], "3-c");
-        // Somebody went on from one of them, and nobody can say from whose.
+        // Another client continued from one of them, and it is unknown whose it was.
         check(&edit, &[leaf("4-e", 9, &["3-c", "2-b", "1-a"])], "unknown");
         check(&edit, &[leaf("2-x", 1, &["1-a"])], "unknown");
         check(&edit, &[leaf("2-x", 1, &["1-a"]), leaf("2-b", 1, &["1-a"])], "again");

@@ -1,12 +1,12 @@
-//! How the clients of a database agree on where files are cut: the member `cutting` of its settings.
+//! The clients' agreement on how files are cut: the member `cutting` of a database's settings.
 //!
 //! ```json
 //! {"_id":"chunks:settings","format":1,…,"cutting":"fastcdc-2020-a"}
 //! ```
 //!
-//! Nothing is wrong where they do not: any file can be read, however it was cut. But they would share no
-//! chunks, and each version that one of them pushes would be stored whole. So the first to push writes how it
-//! cuts, and a program that does not know that way refuses to push.
+//! Different cuts are not wrong, since any file can be read however it was cut. But clients with different cuts
+//! would share no chunks, and store each pushed version completely. So the first push writes its way of cutting,
+//! and a program that does not know that way refuses to push.
 
 use serde_json::Value;
 
@@ -22,10 +22,10 @@ use crate::write::refused;
 const MEMBER: &str = "cutting";
 
 impl ChunkStore {
-    /// Sees to it that the database's files are cut as this program cuts them.
+    /// Makes sure that the database's files are cut as this program cuts them.
     ///
     /// # Errors
-    /// [`Error::Cutting`] where they are cut otherwise; what reading and writing the settings may answer.
+    /// [`Error::Cutting`] if they are cut differently; the errors of reading and writing the settings.
     pub(crate) async fn agree_on_cutting(&self) -> Result<()> {
         let ids = [SETTINGS_ID.to_owned()];
         for attempt in 0..self.attempts {

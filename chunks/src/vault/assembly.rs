@@ -1,6 +1,6 @@
-//! Putting files together: their chunks are read in rounds, and given out in the files' order.
+//! Assembles files: reads their chunks in rounds, and outputs them in the order of the files.
 //!
-//! A round may hold many files, or a part of one. What a file cannot be put together for fails that file alone.
+//! A round may have many files, or a part of one. A failure affects its file only.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -17,35 +17,35 @@ use crate::error::Result;
 use crate::id::chunk_id;
 use crate::livesync::ENCRYPTED_CHUNK;
 
-/// Missing chunks of a file that are named; all are counted.
+/// Number of a file's missing chunks that are named. All are counted.
 const NAMED: usize = 3;
 
-/// Where files go.
+/// Destination of assembled files.
 pub(crate) trait Sink: Send {
-    /// A file begins. Refusing it is its end.
+    /// Starts a file. An error ends it.
     fn begin(&mut self, file: &FileDocument) -> std::result::Result<(), String>;
     /// The next bytes of the file.
     fn piece(&mut self, bytes: &[u8]) -> std::result::Result<(), String>;
-    /// That was all of it, and its size is right.
+    /// Ends a file. All bytes have come, and the size is right.
     fn end(&mut self, file: &FileDocument) -> std::result::Result<(), String>;
-    /// Nothing more comes of the file that began last.
+    /// Gives up the current file.
     fn abort(&mut self);
-    /// How a file came out. `bytes` is its size as its document says.
+    /// Reports the result of a file. Its size is the one in its document.
     fn outcome(&mut self, file: &FileDocument, outcome: std::result::Result<(), String>);
 }
 
-/// A file that is being put together.
+/// A file in progress.
 struct Job {
     file: FileDocument,
-    /// The next of its chunks.
+    /// Index of its next chunk.
     next: usize,
-    /// Whether it has begun, and not failed.
+    /// Whether it has begun and not failed.
     is_open: bool,
     decoder: Decoder,
     bytes: u64,
-    /// Chunks that are nowhere.
+    /// Its missing chunks.
     missing: Vec<String>,
-    /// Why it failed otherwise.
+    /// Any other error of it.
     failed: Option<String>,
 }
 
@@ -54,9 +54,9 @@ pub(crate) struct Assembly<S> {
     chunks: ChunkStore,
     sink: S,
     jobs: VecDeque<Job>,
-    /// What is waiting: chunks, and bytes as far as one can tell before they are read.
+    /// Numbers of waiting chunks and of their bytes; the latter are estimated.
     waiting: (usize, u64),
-    /// Whether chunks must be what their ids say.
+    /// Whether to check that chunks match their ids.
     check_ids: bool,
 }
 
@@ -69,7 +69,7 @@ impl<S: Sink> Assembly<S> {
         &mut self.sink
     }
 
-    /// Takes a file.
+    /// Adds a file.
     ///
     /// # Errors
     /// The store's failures.
@@ -92,7 +92,7 @@ impl<S: Sink> Assembly<S> {
         Ok(())
     }
 
-    /// Puts together what is left.
+    /// Assembles the remaining files.
     ///
     /// # Errors
     /// The store's failures.
@@ -103,13 +103,13 @@ impl<S: Sink> Assembly<S> {
         Ok(self.sink)
     }
 
-    /// Reads a round of chunks and gives them out.
+    /// Reads a round of chunks and outputs them.
     async fn round(&mut self) -> Result<()> {
-        // How far each job goes in this round.
+        // The end of each job in this round.
         let (mut wanted, mut ends, mut bytes) = (BTreeSet::new(), Vec::new(), 0);
         'jobs: for job in &self.jobs {
             let count = job.file.children.len();
-            // All of a file count alike: nobody knows their sizes yet.
+            // Chunk sizes are unknown yet, so all chunks of a file count alike.
             let each = job.file.size.div_ceil(count.max(1) as u64);
             let mut end = job.next;
             for id in job.file.children.get(job.next..).unwrap_or_default() {
@@ -142,7 +142,7 @@ impl<S: Sink> Assembly<S> {
             self.sink.outcome(&job.file, outcome);
         }
         if self.jobs.is_empty() {
-            // Shares were rounded.
+            // The shares were rounded.
             self.waiting = (0, 0);
         }
         Ok(())
@@ -186,7 +186,7 @@ impl<S: Sink> Assembly<S> {
         }
     }
 
-    /// A chunk's piece of the file.
+    /// The part of the file in a chunk.
     fn open<'c>(&self, id: &str, chunk: &'c Chunk) -> std::result::Result<Cow<'c, str>, String> {
         match (chunk.encrypted, &self.chunks.key) {
             (false, _) => Ok(chunk.data.as_str().into()),
@@ -228,11 +228,11 @@ impl<S: Sink> Assembly<S> {
     }
 }
 
-/// From chunks to bytes. The chunks of a binary file are each in base64, or parts of one text in base64 that was
-/// cut anywhere: clients have done both.
+/// Decodes chunks into bytes. A binary file's chunks are base64 each, or parts of one base64 text that was cut
+/// anywhere: clients have done both.
 struct Decoder {
     kind: Kind,
-    /// The beginning of a group of four.
+    /// The beginning of a group of four characters.
     held: String,
 }
 
@@ -280,7 +280,7 @@ mod tests {
             assert!(decoder.is_whole());
             assert_eq!(bytes, content, "pieces of {length}");
         }
-        // Each piece by itself, with padding in between.
+        // Each chunk separately encoded, with padding in between.
         let mut decoder = Decoder::new(Kind::Binary);
         let bytes: Vec<u8> =
             content.chunks(7).flat_map(|piece| decoder.decode(&STANDARD.encode(piece)).unwrap().into_owned()).collect();

@@ -1,10 +1,10 @@
-//! Where files are cut: at places that their content decides (FastCDC, 2020), so that the cuts before and
-//! behind a change stay where they are.
+//! Cuts files at places that depend on their content (FastCDC, 2020), so that the cuts around a change stay where
+//! they are.
 //!
 //! ```text
-//!  the quick brown fox jumps over the lazy dog         … cuts hang on the 64 bytes before them
+//!  the quick brown fox jumps over the lazy dog         … a cut depends on the 64 bytes before it
 //!  ├─ piece ─┼─── piece ───┼── piece ──┤
-//!  Xthe quick brown fox jumps over the lazy dog        … and are found again behind an insertion
+//!  Xthe quick brown fox jumps over the lazy dog        … and is found again after an insertion
 //!  ├─ piece' ─┼─── piece ───┼── piece ──┤
 //! ```
 //!
@@ -17,49 +17,49 @@
 //! | below 3 GiB | 32 Ki, 64 Ki, 256 Ki | the same |
 //! | more | 128, 256, 640 Ki | 128, 256, 640 Ki |
 //!
-//! Small pieces make new versions cheap, and cost an entry of an index each. So a note is cut as LiveSync cuts
-//! it, and what is larger into some thousand pieces. A file that grows past a limit is stored anew; the limits
-//! are a factor of sixteen apart, so that growing costs its size about once more, however slowly it grows. They
-//! are no round sizes, so that files that are made so large do not lie on them. The most is what a data
-//! document of the usual limit takes in base64.
+//! Small pieces make new versions cheap, and cost an index entry each. So a note is cut as LiveSync cuts it, and
+//! larger files into some thousands of pieces. A file that grows beyond a limit is stored anew. The limits are a
+//! factor of sixteen apart, so in all such a file is stored about twice, however slowly it grows. They are no
+//! round sizes, so that files of round sizes do not lie on them. The largest piece fits a data document of the
+//! default size limit in base64.
 //!
-//! Text is cut between characters: where a cut would fall into one it is made before it.
+//! Text is cut between characters: a cut inside a character moves in front of it.
 
 use std::io::{self, Read};
 
 use fastcdc::v2020::{MASKS, cut};
 
-/// This way of cutting, by the name that the settings of a database have it by. All who push to a database
-/// must cut alike, or they would share nothing: another table needs another name.
+/// Name of this way of cutting, as in a database's settings. All clients must cut alike, or they would share no
+/// chunks. A change of the table needs a new name.
 pub const CUTTING: &str = "fastcdc-2020-a";
 
-/// What a file is made of.
+/// Kind of a file's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Text in UTF-8: LiveSync's `plain`. Its pieces are text.
+    /// UTF-8 text: LiveSync's `plain`. Its pieces are text.
     Text,
     /// Anything else: LiveSync's `newnote`. Its pieces are bytes in base64.
     Binary,
 }
 
-/// How long pieces are, in bytes.
+/// Lengths of pieces, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sizes {
-    /// Of all but the last of a file; before characters three less.
+    /// Minimum of all pieces except a file's last one. Before a multi-byte character, up to three bytes less.
     pub(crate) least: usize,
-    /// Near which most are; a power of two.
+    /// Most pieces are near this length, a power of two.
     pub(crate) average: usize,
-    /// Of all.
+    /// Maximum.
     pub(crate) most: usize,
 }
 
 const KI: usize = 1 << 10;
 const NOTES_BELOW: u64 = 48 << 10;
-/// Limits are this factor apart.
+/// Factor between two limits.
 const STEP: u64 = 16;
 
 impl Sizes {
-    /// The sizes for a file of so many bytes.
+    /// The sizes for a file of this length.
     pub(crate) fn of(kind: Kind, bytes: u64) -> Sizes {
         let around = |average: usize| Sizes { least: average / 2, average, most: average * 4 };
         let largest = Sizes { least: 128 * KI, average: 256 * KI, most: 640 * KI };
@@ -74,39 +74,40 @@ impl Sizes {
     }
 }
 
-/// Reads a file piece by piece. Memory: a few pieces.
+/// Reads a file in pieces. Memory: a few pieces.
 #[derive(Debug)]
 pub(crate) struct Pieces<R> {
     source: R,
     sizes: Sizes,
-    /// Whether to cut between characters.
+    /// Whether to cut between characters only.
     text: bool,
     buffer: Vec<u8>,
-    /// What of the buffer is still to be given out.
+    /// Start of the unread part of the buffer.
     start: usize,
     end: usize,
     is_over: bool,
 }
 
 impl<R: Read> Pieces<R> {
-    /// The pieces of what `source` has, which should be so many bytes; of more, cuts are not where they should be.
+    /// The pieces of `source`, which should have this number of bytes. With a wrong number the cuts are not the
+    /// usual ones.
     pub(crate) fn new(source: R, kind: Kind, bytes: u64) -> Self {
         Pieces::with_sizes(source, kind, Sizes::of(kind, bytes), bytes)
     }
 
     fn with_sizes(source: R, kind: Kind, sizes: Sizes, bytes: u64) -> Self {
-        // A cut is decided, and a character's end seen, with so many bytes at hand.
+        // With this number of bytes at hand a cut can be decided, and the end of a character seen.
         let needed = sizes.most + 4;
-        // One more shows that there are no more.
+        // One more byte shows whether there are more.
         let whole = usize::try_from(bytes).unwrap_or(usize::MAX).saturating_add(1);
         let buffer = vec![0; whole.min((4 * needed).max(64 * KI))];
         Pieces { source, sizes, text: kind == Kind::Text, buffer, start: 0, end: 0, is_over: false }
     }
 
-    /// The next piece; `None` at the end. Pieces of text are text if the whole is.
+    /// The next piece; `None` at the end. Pieces of text are valid text if the whole is.
     ///
     /// # Errors
-    /// The source's.
+    /// The errors of the source.
     pub(crate) fn next(&mut self) -> io::Result<Option<&[u8]>> {
         if !self.is_over && self.end - self.start < self.sizes.most + 4 {
             self.fill()?;
@@ -123,7 +124,7 @@ impl<R: Read> Pieces<R> {
 
     fn length(&self, rest: &[u8]) -> usize {
         let Sizes { least, average, most } = self.sizes;
-        // FastCDC's normalization by one level: a bit more before the average, one less behind it.
+        // FastCDC's normalization, level one: a bit more before the average, one less after it.
         let bits = average.ilog2() as usize;
         let mask = |bits: usize| MASKS.get(bits).copied().unwrap_or(0);
         let (strict, loose) = (mask(bits + 1), mask(bits - 1));
@@ -133,7 +134,7 @@ impl<R: Read> Pieces<R> {
         }
         let is_inside = |at: usize| rest.get(at).is_some_and(|byte| byte & 0xc0 == 0x80);
         let before = (length.saturating_sub(3)..=length).rev().find(|&at| at > 0 && !is_inside(at));
-        // No text then: somebody else will notice.
+        // Not UTF-8. The caller will notice.
         before.unwrap_or(length)
     }
 
@@ -156,10 +157,10 @@ impl<R: Read> Pieces<R> {
     }
 }
 
-/// Whether what `source` has is text in UTF-8. Reads no further than to the first byte that is not.
+/// Determines whether `source` is UTF-8 text. Reads up to the first byte that is not.
 ///
 /// # Errors
-/// The source's.
+/// The errors of the source.
 pub(crate) fn kind_of(mut source: impl Read) -> io::Result<Kind> {
     let mut buffer = vec![0; 64 * KI];
     let mut held = 0;
@@ -179,7 +180,7 @@ pub(crate) fn kind_of(mut source: impl Read) -> io::Result<Kind> {
             Err(error) if error.error_len().is_some() => return Ok(Kind::Binary),
             Err(error) => error.valid_up_to(),
         };
-        // The beginning of a character that goes on.
+        // The beginning of an incomplete character.
         buffer.copy_within(valid..known, 0);
         held = known - valid;
     }
@@ -194,7 +195,7 @@ mod tests {
 
     use super::*;
 
-    /// A source that gives what it has in portions of its own.
+    /// A source that returns random portions.
     struct Portions<'b>(&'b [u8], StdRng);
 
     impl Read for Portions<'_> {
@@ -270,7 +271,7 @@ mod tests {
             assert!(pieces(b"", kind, Sizes::of(kind, 0), 1).is_empty());
             assert_eq!(pieces(b"x", kind, Sizes::of(kind, 1), 1), [b"x".to_vec()]);
         }
-        // The same byte throughout has no place to cut at; what is no text is given back all the same.
+        // Equal bytes have no place to cut at. Bytes that are no text are returned all the same.
         for content in [vec![b'a'; 10_000], vec![0x80; 10_000]] {
             let all = pieces(&content, Kind::Text, Sizes::of(Kind::Text, 10_000), 1);
             assert_eq!(all.concat(), content);

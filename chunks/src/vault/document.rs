@@ -5,8 +5,8 @@
 //!  "ctime":1795221368666,"mtime":1795221368666,"size":7,"type":"plain","eden":{}}
 //! ```
 //!
-//! Times are in milliseconds since 1970, the size in bytes. A file that was deleted may go on as a document
-//! with `"deleted":true`. `eden` may hold chunks of the file itself: `{"h:…":{"data":"…","epoch":1}}`.
+//! Times are in milliseconds since 1970, the size in bytes. A deleted file may stay as a document with
+//! `"deleted":true`. `eden` may have chunks of the file: `{"h:…":{"data":"…","epoch":1}}`.
 
 use std::collections::BTreeMap;
 
@@ -22,35 +22,35 @@ use crate::store::{Body, Leaf};
 pub(crate) struct FileDocument {
     /// Its path.
     pub(crate) path: String,
-    /// Its chunks, in order.
+    /// Ids of its chunks, in order.
     pub(crate) children: Vec<String>,
-    /// When it was made.
+    /// Time of its creation.
     pub(crate) ctime: u64,
-    /// When it was changed.
+    /// Time of its last change.
     pub(crate) mtime: u64,
-    /// Its bytes.
+    /// Size in bytes.
     pub(crate) size: u64,
-    /// How its chunks are to be read.
+    /// Kind of its content, which decides how chunks are decoded.
     pub(crate) kind: Kind,
-    /// Whether it is deleted, and kept.
+    /// Whether it is marked as deleted.
     pub(crate) deleted: bool,
-    /// Chunks that the document itself has.
+    /// Chunks inside the document.
     pub(crate) inline: BTreeMap<String, String>,
 }
 
-/// What a live leaf is.
+/// Meaning of a live leaf.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Meaning {
-    /// A file that can be read.
+    /// A readable file.
     File(FileDocument),
-    /// A file that this program cannot read, and why.
+    /// An unreadable file, with the reason.
     Closed(String),
-    /// No file, or one of LiveSync's own.
+    /// No file, or a document of LiveSync itself.
     Other,
 }
 
 impl Meaning {
-    /// What a leaf of the document `id` is, to who has that key.
+    /// Interprets a leaf of the document `id`, with the key if there is one.
     pub(crate) fn of(id: &str, leaf: &Leaf, key: Option<&Key>) -> Meaning {
         let body = match in_clear(&leaf.body, key) {
             Ok(body) => body,
@@ -126,7 +126,7 @@ impl FileDocument {
     }
 }
 
-/// JavaScript's clients have one kind of number; what stands behind a point is dropped.
+/// Numbers from JavaScript may have a fraction, which is dropped.
 fn number(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| value.as_f64().filter(|number| (0.0..9e15).contains(number)).map(|number| number as u64))
 }

@@ -1,4 +1,4 @@
-//! Ending files that have been marked as deleted for long. They keep their chunks until then.
+//! Deletes the documents of files that were marked as deleted long ago. Until then they keep their chunks.
 
 use super::document::Meaning;
 use super::listing::Listing;
@@ -6,18 +6,18 @@ use super::{Problem, Vault};
 use crate::error::Result;
 use crate::store::{Edit, Leaf};
 
-/// What was forgotten, or would be.
+/// Result; of a dry run, what it would do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Forgotten {
-    /// Deleted files whose documents were ended.
+    /// Number of deleted files whose documents were ended.
     pub files: u64,
-    /// Deleted files that stay, since they were deleted later.
+    /// Number of deleted files that stay, since they were deleted later.
     pub kept: u64,
-    /// Deleted files that stay, and why.
+    /// Deleted files that stay for another reason.
     pub problems: Vec<Problem>,
 }
 
-/// What is to become of a file.
+/// Decision about a file.
 enum Fate {
     NotDeleted,
     TooYoung,
@@ -26,7 +26,8 @@ enum Fate {
 
 impl Vault {
     /// Ends the documents of files that were marked as deleted at least `older_than_ms` ago, at each of their live
-    /// leaves. The next collections remove what nobody else refers to. With `dry_run` nothing is written.
+    /// leaves. Later collections remove their chunks, unless other files refer to them. With `dry_run` nothing is
+    /// written.
     ///
     /// # Errors
     /// The store's failures.
@@ -58,7 +59,7 @@ impl Vault {
         Ok(forgotten)
     }
 
-    /// What becomes of a file with these live leaves, the winner first.
+    /// Decides about a file with these live leaves, the winner first.
     fn fate(&self, id: &str, leaves: &[Leaf], before_ms: u64) -> std::result::Result<Fate, String> {
         let is_deleted = |leaf: &Leaf| leaf.body.get("deleted") == Some(&serde_json::Value::Bool(true));
         if !leaves.first().is_some_and(is_deleted) {
@@ -80,7 +81,7 @@ impl Vault {
         Ok(fate)
     }
 
-    /// Ends all leaves, the winner last; why not, if somebody was faster.
+    /// Ends all leaves, the winner last. Returns why not, if another client was faster.
     async fn end(&self, id: &str, leaves: Vec<Leaf>) -> Result<Option<String>> {
         for leaf in leaves.into_iter().rev() {
             for written in self.chunks.store.write(vec![Edit::delete(id, leaf.rev)]).await? {

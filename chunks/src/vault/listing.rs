@@ -1,4 +1,4 @@
-//! All files of a database, page by page, in the order of their ids.
+//! Lists all files of a database page by page, in the order of their ids.
 
 use super::document::Meaning;
 use crate::ChunkStore;
@@ -7,20 +7,20 @@ use crate::id::CHUNK_PREFIX;
 use crate::placement::{DATA_PREFIX, INDEX_PREFIX, SETTINGS_ID};
 use crate::store::{IdRange, Leaf};
 
-/// Ids in a page of the listing.
+/// Number of ids in a page of the listing.
 const IDS_AT_ONCE: usize = 1_000;
-/// Documents read at a time; one of a large file may have some hundred KB.
+/// Number of documents read at a time. That of a large file may have some hundred KB.
 const LEAVES_AT_ONCE: usize = 50;
 
-/// A document that is live, with all its live leaves, the winner first.
+/// A live document, with all its live leaves, the winner first.
 pub(crate) type Found = (String, Vec<Leaf>);
 
-/// Where a listing is. What is written meanwhile may be in it or not.
+/// State of a listing. It may have documents that are written meanwhile, or not.
 #[derive(Debug)]
 pub(crate) struct Listing {
-    /// Ranges to list, the last one first: all ids but those of chunks, indexes and data documents.
+    /// Ranges to list, the last one first: all ids except those of chunks, indexes and data documents.
     ranges: Vec<IdRange>,
-    /// Ids that have been listed and not been read.
+    /// Ids that are listed and not read yet.
     ids: std::vec::IntoIter<String>,
 }
 
@@ -36,7 +36,7 @@ impl Listing {
         Listing { ranges, ids: Vec::new().into_iter() }
     }
 
-    /// The next documents; `None` after the last one. There may be none in a page that is not the last.
+    /// The next documents; `None` after the last one. A page in between may be empty.
     ///
     /// # Errors
     /// The store's failures.
@@ -66,24 +66,24 @@ fn range(start: String, end: String) -> IdRange {
 /// A file in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Its document.
+    /// Id of its document.
     pub id: String,
     /// Its path.
     pub path: String,
-    /// Its bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// When it was changed, in milliseconds since 1970.
+    /// Time of the last change, in milliseconds since 1970.
     pub mtime: u64,
-    /// How many chunks it has.
+    /// Number of its chunks.
     pub chunks: u64,
-    /// Live leaves besides the winner: edits that nobody has settled.
+    /// Number of live leaves besides the winner: unresolved conflicts.
     pub conflicts: u64,
-    /// Why it cannot be read, if it cannot; what is above is then not known.
+    /// Why it cannot be read, if so. The fields above are then unknown.
     pub closed: Option<String>,
 }
 
 impl super::Vault {
-    /// Calls `visit` for every file, in the order of ids; files that are deleted are none.
+    /// Calls `visit` for every file, in the order of ids, without deleted files.
     ///
     /// # Errors
     /// The store's failures.

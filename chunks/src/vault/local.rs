@@ -1,7 +1,7 @@
 //! The files below a folder.
 //!
-//! Links are not followed: what they lead to is no part of the folder, or is found there itself. What cannot be
-//! a file of a vault is named, and left where it is.
+//! Links are not followed: their targets are outside the folder, or are found there anyway. Entries that cannot be
+//! files of a vault are reported, and left where they are.
 
 use std::collections::HashSet;
 use std::fs::{self, FileType, Metadata};
@@ -15,32 +15,32 @@ use super::path::{self, DRAFT_SUFFIX};
 /// A file on disk.
 #[derive(Clone, Debug)]
 pub(crate) struct LocalFile {
-    /// Relative to the folder, with `/` between its components.
+    /// Path relative to the folder, with `/` between its components.
     pub(crate) path: String,
-    /// Its document's id.
+    /// Id of its document.
     pub(crate) id: String,
     pub(crate) bytes: u64,
-    /// When it was changed, in milliseconds since 1970.
+    /// Time of the last change, in milliseconds since 1970.
     pub(crate) mtime: u64,
 }
 
-/// What there is below a folder.
+/// Contents of a folder.
 #[derive(Debug, Default)]
 pub(crate) struct Scan {
     /// The files, in the order of their ids.
     pub(crate) files: Vec<LocalFile>,
-    /// What was passed over, and why.
+    /// Skipped entries, with the reason.
     pub(crate) problems: Vec<Problem>,
-    /// The ids of all that is there, files that were passed over included.
+    /// Ids of all entries, skipped files included.
     pub(crate) present: HashSet<String>,
-    /// Folders that could not be read: nobody knows what is in them.
+    /// Number of folders that could not be read. Their contents are unknown.
     pub(crate) unread_folders: u64,
 }
 
-/// Looks at everything below `folder`. Memory: the names.
+/// Scans everything below `folder`. Memory: the names.
 ///
 /// # Errors
-/// Where `folder` itself cannot be read.
+/// If `folder` itself cannot be read.
 pub(crate) fn scan(folder: &Path) -> io::Result<Scan> {
     let mut scan = Scan::default();
     let mut folders = vec![(folder.to_owned(), String::new())];
@@ -86,7 +86,7 @@ impl Scan {
     fn take(&mut self, path: String, found: io::Result<(FileType, Metadata)>) {
         let id = path::id_of(&path);
         if path.ends_with(DRAFT_SUFFIX) {
-            // Of a pull that was interrupted; the next one goes on with it.
+            // Left by an interrupted pull. The next pull replaces it.
             return;
         }
         self.present.insert(id.clone());
@@ -106,7 +106,7 @@ impl Scan {
         self.problems.push(Problem::new(path, problem));
     }
 
-    /// Files whose paths differ in their letters' case alone would be one document: neither is taken.
+    /// Skips files whose paths differ only in the case of letters: they would share one document.
     fn set_namesakes_apart(&mut self) {
         let mut apart = Vec::with_capacity(self.files.len());
         let files = std::mem::take(&mut self.files);
@@ -125,12 +125,12 @@ impl Scan {
     }
 }
 
-/// When a file was changed, in milliseconds since 1970.
+/// Time of a file's last change, in milliseconds since 1970.
 pub(crate) fn mtime_of(metadata: &Metadata) -> u64 {
     metadata.modified().map_or(0, milliseconds)
 }
 
-/// When a file was made, where the system knows.
+/// Time of a file's creation, if the system knows it.
 pub(crate) fn ctime_of(metadata: &Metadata) -> Option<u64> {
     metadata.created().ok().map(milliseconds)
 }
@@ -139,7 +139,7 @@ fn milliseconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(0))
 }
 
-/// Where a file of the vault is below a folder.
+/// Path below a folder for a file of the vault.
 pub(crate) fn place(folder: &Path, path: &str) -> PathBuf {
     path.split('/').fold(folder.to_owned(), |place, name| place.join(name))
 }

@@ -1,17 +1,17 @@
-//! A folder of files in a database, and back: what LiveSync does for a vault, from a command line.
+//! Stores a folder of files in a database, and restores it, as LiveSync does for a vault.
 //!
 //! ```text
 //!  push:  folder ─ local ─► reader, cutting ─ pieces ─► round ─ chunks ─► documents of files
 //!  pull:  documents of files ─ listing ─► assembly ─ round ─► target ─► folder
 //! ```
 //!
-//! There is no state beside the folder and the database: each command compares the two as they are.
+//! There is no state besides the folder and the database: each command compares the two.
 //!
-//! * Chunks are stored before the document of the file that names them. What is interrupted leaves chunks that
-//!   nobody refers to, at worst, and is gone on with by doing the same again.
-//! * A push writes over a file's winner. Other leaves are left, and named.
-//! * A pull writes below its folder and nowhere else, and over nothing that differs unless it is told to.
-//! * Memory does not grow with the content: a round of chunks, and the names of all files.
+//! * Chunks are stored before the file's document that names them. An interruption leaves unreferenced chunks at
+//!   worst, and the operation is completed by repeating it.
+//! * A push replaces a file's winner. Other leaves are kept, and reported.
+//! * A pull writes below its folder only, and replaces a different file only if told to.
+//! * Memory does not grow with the content: it holds a round of chunks, and the names of all files.
 
 mod agreement;
 mod assembly;
@@ -51,7 +51,7 @@ pub struct Vault {
 }
 
 impl Vault {
-    /// The files whose chunks are in `chunks`. Nothing is read yet.
+    /// The files whose chunks are in `chunks`. Reads nothing.
     pub fn new(chunks: ChunkStore) -> Self {
         Vault { chunks }
     }
@@ -62,12 +62,12 @@ impl Vault {
     }
 }
 
-/// A file that something is to be said about.
+/// A message about a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Its path.
+    /// Path of the file.
     pub path: String,
-    /// What, to be read after the path.
+    /// The message, as a predicate of the path.
     pub what: String,
 }
 
@@ -84,13 +84,13 @@ impl fmt::Display for Problem {
     }
 }
 
-/// How far a command is.
+/// Progress of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes of files that are done with.
+    /// Number of bytes of finished files.
     pub bytes: u64,
-    /// Bytes of files in all, as far as they are known.
+    /// Number of bytes of all files, as far as known.
     pub total_bytes: u64,
-    /// Files that are done with.
+    /// Number of finished files.
     pub files: u64,
 }

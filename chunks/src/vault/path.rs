@@ -1,20 +1,20 @@
 //! Paths of files, and the ids of their documents.
 //!
-//! A path is relative to the vault's folder, in UTF-8, with `/` between its components. What is refused here
-//! is refused in both directions: nothing is pushed that could not be pulled again, and nothing that a
-//! document says leads out of the folder it is written to.
+//! A path is relative to the vault's folder, in UTF-8, with `/` between its components. The same paths are refused
+//! in both directions: nothing is pushed that could not be pulled again, and no document leads out of the folder
+//! that a pull writes.
 
-/// What the ids of documents begin with that are no files, or files of LiveSync's own: chunks, this crate's
+/// Prefixes of the ids of documents that are no files, or files of LiveSync itself: chunks, this crate's
 /// documents, obfuscated paths, hidden files, customizations.
 const RESERVED: [&str; 8] = ["h:", "idx:", "dat:", "chunks:", "f:", "i:", "ix:", "ps:"];
 
-/// What the names of files end with that a pull is still writing.
+/// Suffix of the names of files that a pull is still writing.
 pub(crate) const DRAFT_SUFFIX: &str = ".couch-layer-part";
 
-/// Why there can be no file of this path.
+/// Checks that there can be a file with this path.
 ///
 /// # Errors
-/// The reason, to be read after the path.
+/// The reason, as a predicate of the path.
 pub(crate) fn check(path: &str) -> Result<(), String> {
     let is_drive =
         path.as_bytes().first().is_some_and(u8::is_ascii_alphabetic) && path.as_bytes().get(1) == Some(&b':');
@@ -40,24 +40,24 @@ pub(crate) fn check(path: &str) -> Result<(), String> {
     Err(format!("its path cannot be a file's: {reason}"))
 }
 
-/// The id of a file's document, as LiveSync makes it by default: the path in lower case; `_`, which no id may
-/// begin with, becomes `/_`.
+/// The id of a file's document, with LiveSync's default rule: the path in lower case. A leading `_`, which no id
+/// may have, becomes `/_`.
 pub(crate) fn id_of(path: &str) -> String {
     let id = path.to_lowercase();
     if id.starts_with('_') { format!("/{id}") } else { id }
 }
 
-/// The path of a file whose document does not say it.
+/// The path of a file whose document has none.
 pub(crate) fn path_of(id: &str) -> &str {
     id.strip_prefix('/').filter(|rest| rest.starts_with('_')).unwrap_or(id)
 }
 
-/// The reserved beginning that an id has.
+/// The reserved prefix of an id.
 pub(crate) fn reserved(id: &str) -> Option<&'static str> {
     RESERVED.into_iter().find(|prefix| id.starts_with(prefix))
 }
 
-/// A path as it is shown to a person: no control character reaches a terminal.
+/// A path for display: control characters do not reach the terminal.
 pub fn shown(path: &str) -> String {
     if !path.chars().any(char::is_control) {
         return path.to_owned();

@@ -1,4 +1,4 @@
-//! From the database to a folder.
+//! Restores files from the database to a folder.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -10,39 +10,39 @@ use super::target::{DIFFERS, Draft, Placed, Present, Target, looks_equal};
 use super::{Problem, Progress, Vault};
 use crate::error::{Error, Result};
 
-/// How to pull.
+/// Options of a pull.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PullOptions {
-    /// Compare every file. Otherwise one whose size and time of change are those of its document is taken for
+    /// Whether to compare every file. Otherwise a file with its document's size and time of change counts as
     /// equal.
     pub checksum: bool,
-    /// Write over files that differ.
+    /// Whether to replace files that differ.
     pub force: bool,
 }
 
-/// What a pull did.
+/// Result of a pull.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pulled {
-    /// Files that were written.
+    /// Number of files written.
     pub written: u64,
-    /// Their bytes.
+    /// Bytes of these files.
     pub bytes_written: u64,
-    /// Files that were there already.
+    /// Number of files that were equal already.
     pub equal: u64,
-    /// Documents of files that are deleted, which were not written.
+    /// Number of deleted files, which were not written.
     pub deleted: u64,
-    /// What could not be written, and why.
+    /// Files that could not be written, with the reason.
     pub problems: Vec<Problem>,
-    /// What somebody should look at: files with conflicting revisions, of which the winner was written.
+    /// Files that need attention: those with conflicting revisions, of which the winner was written.
     pub notes: Vec<Problem>,
 }
 
 impl Vault {
-    /// Writes the files into `folder`, which is made if it is not there. What else is in it stays.
+    /// Writes the files into `folder`, which is created if needed. Other files in it stay.
     ///
     /// # Errors
-    /// [`Error::Folder`] where there can be no such folder; the store's failures. What one file alone is in the
-    /// way of is in [`Pulled::problems`].
+    /// [`Error::Folder`] if the folder cannot be used; the store's errors. Failures of single files are in
+    /// [`Pulled::problems`].
     pub async fn pull(
         &self,
         folder: &Path,
@@ -94,7 +94,7 @@ struct Write<P> {
 }
 
 impl<P: FnMut(Progress) + Send> Write<P> {
-    /// Whether a file's chunks must be read. If not, it has been dealt with.
+    /// Whether a file's chunks must be read. Otherwise the file is finished here.
     fn wants(&mut self, file: &FileDocument) -> bool {
         let PullOptions { checksum, force } = self.options;
         match self.target.look(&file.path) {

@@ -1,13 +1,14 @@
-//! From a folder to the database.
+//! Stores a folder in the database.
 //!
 //! ```text
-//!  scan ─► which differ (documents, 100 at a time) ─► read and cut, on a thread ─► rounds of chunks
+//!  scan ─► compare (documents, 100 at a time) ─► read and cut, on a thread ─► rounds of chunks
 //!                                                     ─► the documents of files whose chunks are all stored
 //! ```
 //!
-//! The last writer wins, and says so. What a file's document was is read before the file is; the new one is
-//! written over that leaf. Where somebody was faster, the document is read again: if it has the same content by
-//! then that is that, otherwise the new one goes on top of the winner, and is named. No other leaf is touched.
+//! The last writer wins, and reports it. A file's document is read before the file, and the new document replaces
+//! that leaf. If another client was faster, the document is read again. If it has the same content by then,
+//! nothing is left to do; otherwise the new one replaces the winner, and the file is reported. No other leaf is
+//! touched.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -25,60 +26,59 @@ use crate::livesync::{Form, Key, in_clear, sealed, sealed_path};
 use crate::store::{Body, Edit, Leaf, Refusal};
 use crate::write::Receipt;
 
-/// Documents read at a time.
+/// Number of documents read at a time.
 const READ_AT_ONCE: usize = 100;
-/// Documents of files written at a time, and chunks named in them.
+/// Number of files' documents written at a time, and of chunks named in them.
 const WRITE_AT_ONCE: usize = 200;
 const CHILDREN_AT_ONCE: usize = 50_000;
 
-/// How to push.
+/// Options of a push.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PushOptions {
-    /// Read every file. Otherwise one whose size and time of change are those of its document is taken for
+    /// Whether to read every file. Otherwise a file with its document's size and time of change counts as
     /// unchanged.
     pub checksum: bool,
-    /// Mark files as deleted that are not in the folder any more.
+    /// Whether to mark files as deleted that are no longer in the folder.
     pub delete: bool,
 }
 
-/// What a push did.
+/// Result of a push.
 #[derive(Clone, Debug, Default)]
 pub struct Pushed {
-    /// Files that got a new revision.
+    /// Number of files that got a new revision.
     pub written: u64,
-    /// Files that needed none.
+    /// Number of files that needed none.
     pub unchanged: u64,
-    /// Files that were marked as deleted.
+    /// Number of files marked as deleted.
     pub deleted: u64,
-    /// Bytes of files that were read.
+    /// Bytes of files read.
     pub bytes_read: u64,
-    /// Chunks that were not there.
+    /// Number of chunks stored.
     pub new_chunks: u64,
-    /// Chunks that were; a chunk may be counted again for each round that it is met in.
+    /// Number of chunks that were there already. A chunk may count once for each round.
     pub known_chunks: u64,
-    /// Bytes of the new chunks' data; in base64, where they are of binary files.
+    /// Bytes of the new chunks' data; for binary files in base64.
     pub chunk_bytes: u64,
-    /// Bytes of index and data documents that were written for them.
+    /// Bytes of the index and data documents written for them.
     pub document_bytes: u64,
-    /// What could not be pushed, and why.
+    /// Files that could not be pushed, with the reason.
     pub problems: Vec<Problem>,
-    /// What somebody should look at: leaves that were left beside the one that was written, edits that were
-    /// written over.
+    /// Files that need attention: other leaves beside the written one, edits that were replaced.
     pub notes: Vec<Problem>,
 }
 
-/// What a document says of a file, without its list of chunks.
+/// A document's description of a file, without its list of chunks.
 #[derive(Clone, Debug)]
 struct Known {
     rev: String,
     ctime: u64,
-    /// Of the file's content.
+    /// Hash of the file's content.
     content: u64,
     path: String,
     deleted: bool,
 }
 
-/// A file on its way.
+/// A file to be pushed.
 #[derive(Clone, Debug)]
 struct Outgoing {
     local: LocalFile,
@@ -94,12 +94,12 @@ struct Push<'v, P> {
 }
 
 impl Vault {
-    /// Stores the files below `folder`. `progress` is told how far it is.
+    /// Stores the files below `folder`. `progress` gets the progress.
     ///
     /// # Errors
-    /// [`Error::Folder`] where the folder cannot be read, [`Error::Cutting`]; [`Error::Passphrase`] where the vault is
-    /// encrypted and not unlocked: nothing was written then; what storing chunks may answer.
-    /// What one file alone is in the way of is in [`Pushed::problems`].
+    /// [`Error::Folder`] if the folder cannot be read; [`Error::Cutting`]; [`Error::Passphrase`] if the vault is
+    /// encrypted and locked, and then nothing is written; the errors of storing chunks. Failures of single files
+    /// are in [`Pushed::problems`].
     pub async fn push(
         &self,
         folder: &Path,
@@ -137,7 +137,7 @@ impl Vault {
 }
 
 impl<P: FnMut(Progress) + Send> Push<'_, P> {
-    /// The files that differ from their documents, or may.
+    /// The files that differ from their documents, or may differ.
     async fn compare(&mut self, files: Vec<LocalFile>, options: PushOptions) -> Result<Vec<Outgoing>> {
         let mut outgoing = Vec::new();
         let mut files = files.into_iter().peekable();
@@ -187,10 +187,10 @@ impl<P: FnMut(Progress) + Send> Push<'_, P> {
         let locals = outgoing.iter().map(|file| file.local.clone()).enumerate().collect();
         let mut events = read_files(folder.to_owned(), locals, self.form.clone()).map_err(&cannot)?;
         let (mut round, mut bytes) = (HashMap::<String, Chunk>::new(), 0);
-        // What the files refer to that wait, or are being read.
+        // The chunks that waiting and current files refer to.
         let mut receipt = Receipt::default();
         let (mut waiting, mut ended) = (Vec::<(usize, CutFile)>::new(), 0);
-        // How many chunks the files name that wait.
+        // Number of chunks that the waiting files name.
         let mut children = 0;
         while let Some(event) = events.recv().await {
             let is_inside = matches!(event, Event::Pieces(..));
@@ -219,7 +219,7 @@ impl<P: FnMut(Progress) + Send> Push<'_, P> {
                     self.step(0, 1);
                 }
             }
-            // Between two files if that can be: then what was stored for those before can be forgotten.
+            // Preferably between two files: then the receipts of the files before can be dropped.
             let is_full = bytes >= ROUND_BYTES
                 || round.len() >= ROUND_CHUNKS
                 || children >= 4 * ROUND_CHUNKS
@@ -237,7 +237,7 @@ impl<P: FnMut(Progress) + Send> Push<'_, P> {
         self.store(&mut round, &mut receipt).await?;
         self.write(&mut outgoing, waiting, &receipt).await?;
         if ended < outgoing.len() {
-            // The thread ended without a word.
+            // The thread ended unexpectedly.
             return Err(cannot(std::io::Error::other("reading the files ended before they were read")));
         }
         Ok(())
@@ -248,7 +248,7 @@ impl<P: FnMut(Progress) + Send> Push<'_, P> {
             return Ok(());
         }
         let chunks = &self.vault.chunks;
-        // Prefixes grow before they must; that many chunks there will be at least.
+        // Prefixes grow in advance: there will be at least this number of chunks.
         chunks.prepare(self.pushed.new_chunks + round.len() as u64).await?;
         let stored = round::store(chunks, round.drain()).await?;
         self.pushed.new_chunks += stored.new;
@@ -288,7 +288,7 @@ impl<P: FnMut(Progress) + Send> Push<'_, P> {
     ) -> Result<()> {
         let chunks = &self.vault.chunks;
         for attempt in 0..chunks.attempts {
-            // Those that have changed.
+            // The changed files.
             let (mut changed, mut edits) = (Vec::new(), Vec::new());
             for (number, cut) in some {
                 let Some(Outgoing { local, known }) = outgoing.get(number) else { continue };
@@ -360,7 +360,7 @@ impl<P: FnMut(Progress) + Send> Push<'_, P> {
         for (number, cut) in some.drain(..) {
             let (Some(file), Some(leaves)) = (outgoing.get_mut(number), found.next()) else { continue };
             let local = &file.local;
-            // Its other leaves have been named already.
+            // Its other leaves have been reported already.
             match look(&local.path, &local.id, &leaves, self.vault.chunks.key.as_deref(), &mut Vec::new()) {
                 Err(reason) => {
                     self.pushed.problems.push(Problem::new(local.path.as_str(), reason));
@@ -389,8 +389,7 @@ impl<P: FnMut(Progress) + Send> Push<'_, P> {
         Ok(())
     }
 
-    /// Marks files as deleted that are not in the folder. Their chunks and their documents stay, as LiveSync
-    /// leaves them.
+    /// Marks files that are not in the folder as deleted. Their chunks and documents stay, as in LiveSync.
     async fn delete(&mut self, present: &HashSet<String>) -> Result<()> {
         let chunks = &self.vault.chunks;
         let mut listing = Listing::new();
@@ -429,11 +428,11 @@ impl<P: FnMut(Progress) + Send> Push<'_, P> {
         Ok(())
     }
 
-    /// A file's document, marked as deleted; `None` where it cannot be read. Its time is inside the ciphertext if
-    /// there is one.
+    /// A file's document, marked as deleted; `None` if it cannot be read. In an encrypted vault the time is
+    /// encrypted too.
     ///
     /// # Errors
-    /// [`Error::Passphrase`] where it cannot be encrypted.
+    /// [`Error::Passphrase`] if it cannot be encrypted.
     fn deleted_body(&self, body: &Body) -> Result<Option<Body>> {
         let chunks = &self.vault.chunks;
         let Ok(deleted) = in_clear(body, chunks.key.as_deref()) else { return Ok(None) };
@@ -443,7 +442,7 @@ impl<P: FnMut(Progress) + Send> Push<'_, P> {
         if let (Some(_), Some(key)) = (sealed_path(body), &chunks.key) {
             deleted = sealed(deleted, |text| key.seal(text, &*chunks.environment))?;
         }
-        // As it was: encrypted, if it was.
+        // Unchanged: encrypted, if it was.
         if let Some(eden) = body.get("eden") {
             deleted.insert("eden".into(), eden.clone());
         }
@@ -459,7 +458,7 @@ impl<P: FnMut(Progress) + Send> Push<'_, P> {
     }
 }
 
-/// What the database has of a file: its winner, with its revision.
+/// The database's state of a file: its winner, with the revision.
 ///
 /// # Errors
 /// Why the file must not be written.
@@ -495,13 +494,13 @@ fn others(path: &str, live: usize) -> Problem {
 impl Known {
     fn of(file: &FileDocument, rev: String) -> Known {
         let content = content(&file.children, file.kind, file.size);
-        // What the document itself holds is no chunk of ours.
+        // Chunks inside the document are none of ours.
         let content = if file.inline.is_empty() { content } else { !content };
         Known { rev, ctime: file.ctime, content, path: file.path.clone(), deleted: file.deleted }
     }
 }
 
-/// A hash of what a file is made of: as unlikely to be that of another content as two chunks are to have one id.
+/// A hash of a file's content. Collisions are as unlikely as for ids of chunks.
 fn content(children: &[String], kind: super::Kind, bytes: u64) -> u64 {
     use std::hash::{Hash, Hasher};
     let mut hash = twox_hash::XxHash64::with_seed(0);

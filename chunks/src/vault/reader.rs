@@ -1,4 +1,4 @@
-//! Reading and cutting local files, on a thread of its own, while what it has cut is stored.
+//! Reads and cuts local files on a separate thread, while the pieces are stored.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Cursor, Read, Seek};
@@ -13,25 +13,25 @@ use super::local::{LocalFile, ctime_of, mtime_of, place};
 use crate::chunk::Chunk;
 use crate::livesync::Form;
 
-/// Pieces that go in one message, and their bytes, at most but for a piece larger than that.
+/// Maximum number of pieces in one message, and of their bytes. A single piece may be larger.
 const PIECES: usize = 1_024;
 const BYTES: usize = 1 << 20;
-/// Messages that wait. With [`BYTES`] they bound what the thread is ahead.
+/// Maximum number of waiting messages. With [`BYTES`] it limits how far the thread is ahead.
 const MESSAGES: usize = 8;
-/// Files up to here are held whole, and read once.
+/// Files up to this size are read at once, as a whole.
 const WHOLE: u64 = 1 << 20;
 
 /// A chunk with its id.
 pub(crate) type Piece = (String, Chunk);
 
-/// What has been read. Files come in the order they were asked for, their pieces before their end.
+/// Output of the reader. Files come in the requested order, pieces before the end of their file.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// Some pieces of the file that is being read, and how many bytes of it they are.
+    /// Pieces of the current file, with their number of bytes in the file.
     Pieces(Vec<Piece>, u64),
     /// The file has been read.
     Done(usize, CutFile),
-    /// It could not be, or changed meanwhile; its pieces are of no use.
+    /// The file could not be read, or changed meanwhile. Its pieces are useless.
     Failed(usize, String),
 }
 
@@ -45,10 +45,10 @@ pub(crate) struct CutFile {
     pub(crate) ctime: Option<u64>,
 }
 
-/// Reads these files; each `usize` is the caller's name for one. Ends early once nobody listens.
+/// Reads these files; each `usize` is the caller's number of a file. Ends early when the receiver is dropped.
 ///
 /// # Errors
-/// Where there can be no thread.
+/// If the thread cannot be started.
 pub(crate) fn read_files(folder: PathBuf, files: Vec<(usize, LocalFile)>, form: Form) -> io::Result<Receiver<Event>> {
     let (sender, receiver) = channel(MESSAGES);
     let work = move || {
@@ -88,7 +88,7 @@ fn read_file(folder: &Path, file: &LocalFile, form: &Form, sender: &Sender<Event
     }
     let (kind, children, bytes) = if before.len() <= WHOLE {
         let mut content = Vec::with_capacity(usize::try_from(before.len()).unwrap_or(0) + 1);
-        // A file that grows is not followed for ever.
+        // Limited: the file may be growing.
         (&mut open).take(WHOLE + 1).read_to_end(&mut content)?;
         let kind = if std::str::from_utf8(&content).is_ok() { Kind::Text } else { Kind::Binary };
         cut(Cursor::new(content), kind, before.len(), form, sender)?
@@ -119,7 +119,7 @@ fn cut(
     let (mut some, mut some_bytes) = (Vec::new(), 0);
     while let Some(piece) = pieces.next()? {
         let data = match kind {
-            // What was text a moment ago is none any more.
+            // The file was text a moment ago.
             Kind::Text => std::str::from_utf8(piece).map_err(|_| Failed::Changed)?.to_owned(),
             Kind::Binary => STANDARD.encode(piece),
         };

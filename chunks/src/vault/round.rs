@@ -1,9 +1,9 @@
-//! Many chunks at a time, in the order of their buckets.
+//! Rounds: many chunks at a time, in the order of their buckets.
 //!
-//! Each index, and each data document that is still open, is read and written again for every batch that
-//! touches it. The chunks of one file are everywhere; so those of many files are gathered first, and those that
-//! share an index go together: a round touches each document about once, however large the database is.
-//! Batches of a round that share no index are on their way at the same time.
+//! Each batch reads and writes its indexes and open data documents again, and the chunks of one file are spread
+//! over all of them. So chunks of many files are gathered first, and those that share an index go together: a
+//! round touches each document about once, however large the database is. Batches of a round that share no index
+//! run concurrently.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -16,22 +16,22 @@ use crate::error::Result;
 use crate::id::Bucket;
 use crate::write::Receipt;
 
-/// Chunks that make a round, and bytes of them: what is held in memory.
+/// Maximum number of chunks in a round, and of their bytes: both are in memory.
 pub(crate) const ROUND_CHUNKS: usize = 100_000;
 pub(crate) const ROUND_BYTES: usize = 32 << 20;
 
-/// Chunks in a batch, and bytes of them.
+/// Number of chunks in a batch, and of their bytes.
 const BATCH_CHUNKS: usize = 4_000;
 const BATCH_BYTES: usize = 4 << 20;
-/// Chunks read at a time.
+/// Number of chunks read at a time.
 const READ_AT_ONCE: usize = 1_000;
-/// Batches on their way at the same time.
+/// Number of concurrent batches.
 const BATCHES: usize = 3;
 
 /// Stores a round of chunks.
 ///
 /// # Errors
-/// As [`ChunkStore::put`].
+/// As for [`ChunkStore::put`].
 pub(crate) async fn store(chunks: &ChunkStore, round: impl IntoIterator<Item = Piece>) -> Result<Receipt> {
     let length = chunks.length();
     let mut sorted: Vec<(Bucket, Piece)> = round.into_iter().map(|piece| (Bucket::of(&piece.0), piece)).collect();
@@ -50,10 +50,10 @@ pub(crate) async fn store(chunks: &ChunkStore, round: impl IntoIterator<Item = P
     stored.buffer_unordered(BATCHES).try_fold(Receipt::default(), merge).await
 }
 
-/// Batches, those that share an index in one sequence, one after the other.
+/// Batches. Those that share an index form a sequence, which runs in order.
 fn sequences(sorted: Vec<(Bucket, Piece)>, length: u8) -> Vec<Vec<Vec<Piece>>> {
     let (mut sequences, mut batch, mut bytes) = (Vec::<Vec<Vec<Piece>>>::new(), Vec::new(), 0);
-    // Whether the batch goes on with the index of the one before it.
+    // Whether the batch continues with the index of the one before.
     let mut goes_on = false;
     let mut last: Option<String> = None;
     let mut push = |batch: Vec<Piece>, goes_on: bool| match sequences.last_mut() {
@@ -63,7 +63,7 @@ fn sequences(sorted: Vec<(Bucket, Piece)>, length: u8) -> Vec<Vec<Vec<Piece>>> {
     for (bucket, piece) in sorted {
         let prefix = bucket.prefix(length);
         let is_same_index = last.as_ref() == Some(&prefix);
-        // A full batch takes the rest of its index, so long as that is not too much.
+        // A full batch takes the rest of its index, within a limit.
         let most = if is_same_index { 2 } else { 1 };
         if batch.len() >= most * BATCH_CHUNKS || bytes >= most * BATCH_BYTES {
             push(std::mem::take(&mut batch), goes_on);
@@ -80,7 +80,7 @@ fn sequences(sorted: Vec<(Bucket, Piece)>, length: u8) -> Vec<Vec<Vec<Piece>>> {
     sequences
 }
 
-/// Reads a round of chunks; those that are nowhere are not in the answer.
+/// Reads a round of chunks. Missing chunks are not in the result.
 ///
 /// # Errors
 /// The store's failures.
@@ -114,7 +114,7 @@ mod tests {
                 let batches = sequence.iter().flatten();
                 let prefixes: BTreeSet<String> = batches.map(|(id, _)| Bucket::of(id).prefix(length)).collect();
                 count += sequence.iter().map(Vec::len).sum::<usize>();
-                // The last index of a sequence may be met again at the beginning of no other.
+                // The last index of a sequence must not be the first of another one.
                 assert!(prefixes.iter().all(|prefix| seen.insert(prefix.clone())), "length {length}");
                 assert!(sequence.iter().all(|batch| batch.len() <= 2 * BATCH_CHUNKS));
             }

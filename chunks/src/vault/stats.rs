@@ -1,4 +1,4 @@
-//! How large a vault is, and what its chunks save.
+//! Figures of a vault: its size, and what sharing chunks saves.
 
 use std::collections::HashSet;
 
@@ -12,54 +12,54 @@ use crate::placement::{DATA_PREFIX, INDEX_PREFIX};
 use crate::store::{Figures, IdRange};
 use crate::stub::Stub;
 
-/// Data documents read at a time.
+/// Number of data documents read at a time.
 const DATA_AT_ONCE: usize = 8;
 
 /// The figures of a vault.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stats {
-    /// Files, without those that are deleted.
+    /// Number of files, without deleted ones.
     pub files: u64,
-    /// Their bytes, as their documents say.
+    /// Bytes of the files, from their documents.
     pub bytes: u64,
-    /// Files that are deleted, and whose documents are kept.
+    /// Number of deleted files whose documents are kept.
     pub deleted_files: u64,
-    /// Files that cannot be read: encrypted, damaged, of another form.
+    /// Number of files that cannot be read: encrypted, damaged, or of an unknown form.
     pub closed_files: u64,
-    /// Files with leaves besides the winner.
+    /// Number of files with leaves besides the winner.
     pub conflicted_files: u64,
-    /// How often the files name a chunk, at their winners, deleted ones among them.
+    /// Number of references from files to chunks, at their winners, deleted files included.
     pub references: u64,
-    /// How many chunks those are.
+    /// Number of different chunks among them.
     pub referenced_chunks: u64,
-    /// Chunks in data documents.
+    /// Number of chunks in data documents.
     pub stored_chunks: u64,
-    /// Bytes that they take up there, with their ids, as compact JSON: text and bytes in base64.
+    /// Bytes of these chunks with their ids, as compact JSON: text, and binary data in base64.
     pub stored_bytes: u64,
-    /// Chunks in documents of their own.
+    /// Number of chunks in documents of their own.
     pub own_documents: u64,
-    /// Index documents.
+    /// Number of index documents.
     pub index_documents: u64,
-    /// Data documents.
+    /// Number of data documents.
     pub data_documents: u64,
-    /// Those among them whose chunks are in an object store.
+    /// Number of data documents whose chunks are in an object store.
     pub offloaded_documents: u64,
     /// Bytes of their objects.
     pub object_bytes: u64,
-    /// The database.
+    /// Figures of the database.
     pub database: Figures,
 }
 
 impl Stats {
-    /// How often a chunk is named; one without any.
+    /// Average number of references to a chunk; one if there are no chunks.
     pub fn references_to_a_chunk(&self) -> f64 {
         if self.referenced_chunks == 0 { 1.0 } else { self.references as f64 / self.referenced_chunks as f64 }
     }
 }
 
 impl Vault {
-    /// Counts. All data documents are read, since no index says how long a chunk is, and no objects. `progress` is told how
-    /// many documents have been looked at. Memory: eight bytes for each chunk.
+    /// Counts. Reads all data documents, since no index has the length of a chunk, and no objects. `progress` gets
+    /// the number of documents done. Memory: eight bytes for each chunk.
     ///
     /// # Errors
     /// The store's failures.
@@ -114,7 +114,7 @@ impl Vault {
             for some in ids.chunks(DATA_AT_ONCE) {
                 for (id, leaves) in some.iter().zip(self.chunks.store.leaves(some, false).await?) {
                     stats.data_documents += 1;
-                    // `chunks verify` names what is damaged.
+                    // `chunks verify` reports damaged documents.
                     let Ok(Some(contents)) = Contents::unite(id, &leaves) else { continue };
                     stats.stored_chunks += contents.sizes().len() as u64;
                     stats.stored_bytes += contents.bytes() as u64;

@@ -1,11 +1,10 @@
-//! Writing files below a folder, and nowhere else.
+//! Writes files below a folder, and nowhere else.
 //!
-//! A file is written under a name of its own (`.HASH.couch-layer-part`) beside where it goes, and renamed once it is
-//! whole: nobody ever sees half of one. What is left by an interruption is replaced by the next pull.
+//! A file is written under a separate name (`.HASH.couch-layer-part`) beside its place, and renamed when it is
+//! complete, so no partial file is ever seen. The next pull replaces what an interruption leaves.
 //!
-//! No link is followed: each folder on the way is looked at, and made if it is not there. Who may write into the
-//! folder while a pull is at work could still put a link there between the look and the write; that is not
-//! guarded against.
+//! No link is followed: each folder on the way is checked, and created if needed. A process that may write into
+//! the folder during a pull could put a link there between check and write. That is not prevented.
 
 use std::fs::{self, File, FileTimes, Metadata};
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -18,7 +17,7 @@ use super::path::{self, DRAFT_SUFFIX};
 
 type Outcome<T> = Result<T, String>;
 
-/// What is where a file goes.
+/// What is at a file's place.
 #[derive(Debug)]
 pub(crate) enum Present {
     /// Nothing.
@@ -33,7 +32,7 @@ pub(crate) struct Target {
     root: PathBuf,
 }
 
-/// A file that is being written.
+/// A file in progress.
 #[derive(Debug)]
 pub(crate) struct Draft {
     writer: BufWriter<File>,
@@ -41,26 +40,26 @@ pub(crate) struct Draft {
     place: PathBuf,
 }
 
-/// What became of a file that is whole.
+/// Result of placing a complete file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Placed {
-    /// It is where it goes.
+    /// It was written.
     Written,
-    /// The same was there.
+    /// An equal file was there.
     Equal,
 }
 
 impl Target {
-    /// The folder `root`, which is made if it is not there. It may be reached through links.
+    /// The folder `root`, which is created if needed. Its path may have links.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's errors.
     pub(crate) fn open(root: &Path) -> io::Result<Target> {
         fs::create_dir_all(root)?;
         Ok(Target { root: root.canonicalize()? })
     }
 
-    /// What is where a file goes.
+    /// Looks what is at a file's place.
     ///
     /// # Errors
     /// Why nothing can be written there.
@@ -88,7 +87,7 @@ impl Target {
         }
     }
 
-    /// Whether there is such a folder, without a link on the way; what is in its way is an error.
+    /// Whether the folder exists, without a link on the way. Anything else in its place is an error.
     fn is_folder(&self, folder: &str) -> Outcome<bool> {
         let shown = path::shown(folder);
         match fs::symlink_metadata(place(&self.root, folder)) {
@@ -102,7 +101,7 @@ impl Target {
         }
     }
 
-    /// Begins a file; its folders are made.
+    /// Starts a file, and creates its folders.
     ///
     /// # Errors
     /// Why it cannot be written.
@@ -116,7 +115,7 @@ impl Target {
             }
         }
         let place = place(&self.root, path);
-        // The same for each attempt at a file, and of no length that a name may not have.
+        // The same name for each attempt at a file, and never too long.
         let hash = twox_hash::XxHash64::oneshot(0, path.as_bytes());
         let name = place.with_file_name(format!(".{hash:016x}{DRAFT_SUFFIX}"));
         match fs::remove_file(&name) {
@@ -127,10 +126,10 @@ impl Target {
         Ok(Draft { writer: BufWriter::with_capacity(1 << 16, file), name, place })
     }
 
-    /// Puts a file that is whole where it goes: over what differs there only if `force` is given.
+    /// Moves a complete file to its place. Replaces a different file only with `force`.
     ///
     /// # Errors
-    /// Why it is not there; what was there is as it was.
+    /// Why it was not moved. The file there is unchanged.
     pub(crate) fn place(&self, draft: Draft, file: &FileDocument, force: bool) -> Outcome<Placed> {
         let name = draft.name.clone();
         let placed = self.try_place(draft, file, force);
@@ -147,7 +146,8 @@ impl Target {
         if let Present::File(metadata) = &present {
             let is_equal = metadata.len() == file.size && is_equal(&place, &name).map_err(|error| cannot(&error))?;
             if is_equal {
-                // So that the next pull sees it at once. Where that is refused, it compares again.
+                // So that the next pull sees at once that it is equal. If that fails, the next pull compares
+                // contents.
                 if let Ok(there) = File::options().write(true).open(&place) {
                     let _ = set_mtime(&there, file.mtime);
                 }
@@ -165,10 +165,10 @@ impl Target {
     }
 }
 
-/// Why a file that differs is left.
+/// Why a different file is kept.
 pub(crate) const DIFFERS: &str = "is different here, and is left; --force writes over it";
 
-/// Whether a file on disk is taken for the one that a document describes, without reading it.
+/// Whether a file on disk counts as equal to a document's without reading it.
 pub(crate) fn looks_equal(metadata: &Metadata, file: &FileDocument) -> bool {
     metadata.len() == file.size && mtime_of(metadata) == file.mtime
 }
@@ -178,10 +178,10 @@ impl Draft {
         self.writer.write_all(bytes).map_err(|error| cannot(&error))
     }
 
-    /// Takes it away.
+    /// Removes it.
     pub(crate) fn remove(self) {
         let name = self.name.clone();
-        // What it still holds is not wanted.
+        // The buffered rest is not wanted.
         drop(self.writer.into_parts());
         let _ = fs::remove_file(name);
     }

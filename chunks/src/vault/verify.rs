@@ -1,4 +1,4 @@
-//! Whether every file can be had back.
+//! Checks that every file can be restored.
 
 use super::assembly::{Assembly, Sink};
 use super::document::{FileDocument, Meaning};
@@ -6,23 +6,23 @@ use super::listing::Listing;
 use super::{Problem, Progress, Vault};
 use crate::error::Result;
 
-/// What putting all files together showed.
+/// Result of assembling all files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VerifiedFiles {
-    /// Files that can be had back, deleted ones that are kept and conflicting revisions among them.
+    /// Number of files that can be restored, including deleted ones that are kept and conflicting revisions.
     pub files: u64,
-    /// Their bytes.
+    /// Bytes of these files.
     pub bytes: u64,
-    /// What cannot be had back, and why.
+    /// Files that cannot be restored, with the reason.
     pub problems: Vec<Problem>,
 }
 
 impl Vault {
-    /// Puts every file together, at each of its live leaves: all its chunks are there, each has the content that
-    /// its id says, and together they have the size that its document says.
+    /// Assembles every file, at each of its live leaves. Checks that all chunks exist and match their ids, and
+    /// that the file has the size in its document.
     ///
     /// # Errors
-    /// The store's failures. A file that cannot be put together is none.
+    /// The store's errors. A file that cannot be restored is no error.
     pub async fn verify(&self, progress: impl FnMut(Progress) + Send) -> Result<VerifiedFiles> {
         let mut at = Progress::default();
         self.files(|file| at.total_bytes += file.size).await?;
@@ -62,7 +62,7 @@ impl<P: FnMut(Progress) + Send> Sink for Count<P> {
     }
     fn piece(&mut self, bytes: &[u8]) -> std::result::Result<(), String> {
         self.at.bytes += bytes.len() as u64;
-        // Deleted files and conflicting revisions are not in the total.
+        // The total does not include deleted files and conflicting revisions.
         self.at.total_bytes = self.at.total_bytes.max(self.at.bytes);
         (self.progress)(self.at);
         Ok(())
