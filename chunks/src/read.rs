@@ -2,6 +2,7 @@
 //!
 //! An index tells where a chunk is. It may lack a chunk, because it is behind the data documents (replication
 //! transfers documents in any order), or was lost. Then the search continues:
+//!
 //! 1. the indexes of all lengths up to the current one, and their data documents;
 //! 2. the same for all lengths, since a collection may have moved it meanwhile;
 //! 3. a document of its own, as LiveSync has it;

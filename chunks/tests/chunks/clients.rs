@@ -1,4 +1,4 @@
-//! What LiveSync's own clients are told, and deleted files that are forgotten.
+//! LiveSync's own clients are stopped, and deleted files are forgotten.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,12 +22,12 @@ crate::scenarios!(
 );
 
 const VERSION: &str = "obsydian_livesync_version";
-/// When the file of the vaults that is deleted was deleted, within minutes.
+/// Approximate time at which the deleted file of the vaults was deleted.
 const DELETED_MS: u64 = 1_795_365_600_000;
 const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
 const EAGER: CollectOptions = CollectOptions { dry_run: false, unused_percent: 0 };
 
-/// A clock that stands.
+/// A clock that stands still.
 #[derive(Debug)]
 struct At(u64);
 
@@ -59,10 +59,11 @@ async fn clients_are_stopped_before_the_first_chunk_goes_and_let_in_again(world:
     assert_eq!(version(&*store).await, Some(json!({"version": 12, "type": "versioninfo"})));
     for _ in 0..2 {
         chunks.migrate(false, |_, _| ()).await.unwrap();
-        // Later than any client: it says "Remote database is newer or corrupted", and replicates nothing.
+        // Later than any client's: the client says "Remote database is newer or corrupted", and replicates
+        // nothing.
         assert_eq!(version(&*store).await, Some(json!({"version": 1_000_012, "type": "versioninfo"})));
     }
-    // A client that replicates already meets it before the first tombstone.
+    // A client in the middle of a replication meets it before the first tombstone.
     let rows = store.changes(None, 10_000).await.unwrap().rows;
     let place = |is: &dyn Fn(&chunks::store::Change) -> bool| rows.iter().position(is).unwrap();
     assert!(place(&|row| row.id == VERSION) < place(&|row| row.deleted && row.id.starts_with("h:")));
@@ -70,7 +71,7 @@ async fn clients_are_stopped_before_the_first_chunk_goes_and_let_in_again(world:
     assert_eq!(version(&*store).await, Some(json!({"version": 12, "type": "versioninfo"})));
     assert_eq!(content(&*store).await, before);
 
-    // None of its clients has been there.
+    // No client has been there.
     let store = world.database("bare").await;
     let own = texts("own", 1).remove(0);
     let body = json!({"type": "leaf", "data": own.1.data}).as_object().unwrap().clone();
@@ -117,7 +118,7 @@ async fn deleted_files_are_forgotten_once_they_are_old(world: World) {
         assert_eq!(content(&*store).await.len(), before.len() - 1);
         chunks.migrate(false, |_, _| ()).await.unwrap();
         set_grace(&*store, DAY_MS).await;
-        // Three more than before: those that it alone refers to.
+        // Three more than before: the chunks that only this file refers to.
         assert_eq!(chunks.collect(EAGER, |_| ()).await.unwrap().condemned, 16);
     }
 }

@@ -1,4 +1,4 @@
-//! Two collectors and a writer, in the order that once lost a chunk: seed 500615 of the plays with an old fork.
+//! Two collections and a writer, in an order that once lost a chunk: seed 500615 of the plays with an old fork.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::hybrid::{Clock, GRACE, configure, large, store};
 use crate::support::{World, assert_read, ids, texts};
 use crate::watched::{BeforeWrite, Watched};
 
-/// Stands still before a data document is deleted, until it is told to go on.
+/// Pauses before a data document is deleted, until it is told to continue.
 #[derive(Clone, Debug, Default)]
 struct Slow {
     reached: Arc<Notify>,
@@ -33,7 +33,7 @@ async fn collect(chunks: &ChunkStore) -> Collected {
     chunks.collect(CollectOptions::default(), |_| ()).await.unwrap()
 }
 
-/// One collector has taken the entries of a data document away and is about to delete it; another one finds its
+/// One collection has removed the entries of a data document and is about to delete it; another one finds its
 /// chunks in no index; a writer needs them.
 async fn nobody_relies_on_what_is_about_to_be_removed(reindex: bool) {
     let world = World::in_process().await;
@@ -61,7 +61,7 @@ async fn nobody_relies_on_what_is_about_to_be_removed(reindex: bool) {
 
     assert_read(&chunks.get(&ids(&some)).await.unwrap(), &some);
     assert!(chunks.verify(|_| ()).await.unwrap().missing.is_empty());
-    // What the second one marked goes away too.
+    // What the second collection marked is removed too.
     clock.pass(GRACE);
     collect(&chunks).await;
     let indexes = documents.list(&IdRange::prefix("idx:").with_bodies()).await.unwrap().rows;
@@ -79,15 +79,15 @@ async fn a_slow_collector_takes_nothing_that_a_rebuild_found() {
     nobody_relies_on_what_is_about_to_be_removed(true).await;
 }
 
-/// Seed 500839 of the plays with an old fork: copies that were marked were put together in the same collection,
-/// and the marks were lost with their documents.
+/// Seed 500839 of the plays with an old fork: one collection marked copies and then repacked them, and the marks
+/// were lost with the old documents.
 #[tokio::test(flavor = "multi_thread")]
 async fn copies_in_no_index_are_gone_after_two_collections() {
     let world = World::in_process().await;
     let (documents, clock) = (world.database("db").await, Clock::new());
     let chunks = ChunkStore::with_environment(documents.clone(), Arc::new(clock.clone()));
     configure(&chunks).await;
-    // Too large to be put together with others.
+    // Too large to be packed with others.
     let some = large("note", 2);
     store(&chunks, "note.md", &some).await;
     let data = documents.list(&IdRange::prefix("dat:").with_bodies()).await.unwrap().rows.remove(0);

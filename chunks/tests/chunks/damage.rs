@@ -1,5 +1,5 @@
-//! What others left in a vault that no writer of this crate would have: it stops nobody, and is not taken for more
-//! than it is.
+//! States that no writer of this crate leaves in a vault: they stop nobody, and are not taken for more than they
+//! are.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ async fn live(store: &dyn DocumentStore, id: &str) -> Vec<Leaf> {
     leaves.into_iter().filter(|leaf| !leaf.deleted).collect()
 }
 
-/// Takes a chunk out of the only data document, which stays.
+/// Removes a chunk from the only data document, which stays.
 async fn drop_from_data(store: &dyn DocumentStore, chunk: &str) {
     let page = store.list(&IdRange::prefix("dat:").with_bodies()).await.unwrap();
     for row in page.rows {
@@ -54,7 +54,7 @@ async fn a_chunk_that_its_data_document_lacks_is_stored_again(world: World) {
     assert_eq!((receipt.new, receipt.known), (1, 2));
     assert_read(&chunks.get(&ids(&some)).await.unwrap(), &some);
 
-    // Who brings no data is told.
+    // A caller without the content gets an error.
     drop_from_data(&*store, &some[1].0).await;
     let (_, missing) = chunks.ensure(ids(&some)).await.unwrap();
     assert_eq!(missing, [some[1].0.clone()]);
@@ -83,17 +83,17 @@ async fn leaves_that_differ_are_not_ended_by_a_migration(world: World) {
     let (right, wrong) = ("from-a\n", "something else\n");
     let id = chunk_id(right);
     let body = |data: &str| json!({"type": "leaf", "data": data});
-    // The winner is not what the id says.
+    // The winner does not match its id.
     graft(&*store, &id, "1-ffff", body(wrong)).await;
     graft(&*store, &id, "1-0000", body(right)).await;
-    // Nobody can say without the passphrase whether these are the same.
+    // Without the passphrase nobody can tell whether these are equal.
     let secret = |data: &str| json!({"type": "leaf", "e_": true, "data": data});
     graft(&*store, "h:+secret", "1-aa", secret("%=one")).await;
     graft(&*store, "h:+secret", "1-bb", secret("%=two")).await;
     // A leaf that is no chunk beside one that is.
     graft(&*store, "h:odd", "1-aa", json!({"type": "leaf", "data": 7})).await;
     graft(&*store, "h:odd", "1-bb", body("odd")).await;
-    // These are the same.
+    // These are equal.
     graft(&*store, "h:same", "1-aa", body("same")).await;
     graft(&*store, "h:same", "1-bb", body("same")).await;
 
@@ -134,7 +134,7 @@ async fn the_highest_sequence_is_one_like_any_other(world: World) {
         chunks.put(new.clone()).await.unwrap();
         assert_read(&chunks.get(&ids(&new)).await.unwrap(), &new);
     }
-    // All of it goes, since nobody refers to it; and the same documents are packed anew on the way.
+    // Nobody refers to any of it, so all is removed; the same documents are repacked on the way.
     let kept = texts("kept", 1);
     let receipt = chunks.put(kept.clone()).await.unwrap();
     let body = json!({"children": ids(&kept), "type": "plain", "size": 1}).as_object().unwrap().clone();
@@ -161,7 +161,7 @@ async fn a_malformed_leaf_of_an_index_stops_no_writer(world: World) {
         let malformed = live(&*store, "idx:").await.into_iter().filter(|leaf| leaf.rev == rev).count();
         assert_eq!(malformed, 1, "nobody but `reindex` ends what cannot be read");
     }
-    // A collection cannot know what the malformed ones keep.
+    // A collection cannot know what the malformed leaves keep.
     set_grace(&*store, 0).await;
     for _ in 0..2 {
         let collected = chunks.collect(EAGER, |_| ()).await.unwrap();
@@ -183,6 +183,6 @@ async fn malformed_settings_beside_good_ones_stop_no_writer(world: World) {
     let new = texts("new", 2_000);
     chunks.put(new.clone()).await.unwrap();
     assert_read(&chunks.get(&ids(&new)).await.unwrap(), &new);
-    // What can be made out of the malformed ones counts, as `reindex` has it.
+    // The readable parts of the malformed ones count, as in `reindex`.
     assert_eq!(chunks.settings().await.unwrap().unwrap().grace_ms, 2_592_000_000);
 }

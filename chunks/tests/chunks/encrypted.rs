@@ -1,5 +1,5 @@
-//! Vaults that LiveSync wrote, encrypted ones among them: what cannot be read is not collected, and with the
-//! passphrase every file comes back to the byte.
+//! Vaults written by LiveSync, encrypted ones among them: files that cannot be read prevent collections, and with
+//! the passphrase every file is restored byte for byte.
 
 use chunks::store::Edit;
 use chunks::vault::{PullOptions, Vault};
@@ -39,7 +39,7 @@ async fn a_collection_that_cannot_read_references_collects_nothing(world: World)
     let refused = chunks.reindex(|_, _| ()).await.unwrap_err();
     assert!(matches!(refused, Error::Unread { files: 27, .. }), "{refused:?}");
     assert_eq!(content(&*store).await, before);
-    // Nor are all chunks there just because none is known to be referred to.
+    // Without known references it must not report that all chunks exist.
     let verified = chunks.verify(|_| ()).await.unwrap();
     assert_eq!((verified.files, verified.chunks, verified.unread.len()), (0, 0, 27));
 
@@ -99,7 +99,7 @@ async fn every_vault_comes_back_to_the_byte(world: World) {
         pulled_equals_the_vault(&chunks).await;
         assert_eq!(chunks.migrate_back(false, |_, _| ()).await.unwrap().chunks, 347);
         pulled_equals_the_vault(&chunks).await;
-        // Nothing is in another form than LiveSync left it, but the 13 are gone.
+        // Everything has the form that LiveSync gave it, except the 13 removed chunks.
         let after = content(&*store).await;
         let gone = before.iter().filter(|(id, _)| !after.contains_key(*id));
         assert_eq!(gone.filter(|(id, _)| id.starts_with("h:")).count(), 13);
@@ -115,13 +115,13 @@ async fn a_wrong_passphrase_is_refused_and_changes_nothing(world: World) {
         let refused = chunks.clone().unlock("correct donkey").await.unwrap_err().to_string();
         assert!(refused.contains("the passphrase is wrong"), "{refused}");
         assert_eq!(content(&*store).await, before);
-        // The same once the chunks have no documents of their own.
+        // The same when the chunks have no documents of their own.
         chunks.migrate(false, |_, _| ()).await.unwrap();
         let refused = chunks.clone().unlock("").await.unwrap_err().to_string();
         assert!(refused.contains("the passphrase is wrong"), "{refused}");
         chunks.unlock(PASSPHRASE).await.unwrap();
     }
-    // The salt stays behind where documents alone are copied.
+    // A copy of the documents alone lacks the salt.
     let store = Fixture::Obfuscated.load_without_local(&world, "export").await;
     let refused = ChunkStore::new(store).unlock(PASSPHRASE).await.unwrap_err().to_string();
     assert!(refused.contains("_local/obsidian_livesync_sync_parameters") && refused.contains("salt"), "{refused}");
@@ -148,7 +148,7 @@ async fn of_two_ciphertexts_none_ends_that_is_not_known_to_be_the_other(world: W
     let store = Fixture::Encrypted.load(&world, "vault").await;
     let locked = ChunkStore::new(store.clone());
     let unlocked = locked.clone().unlock(PASSPHRASE).await.unwrap();
-    // Two chunks have their ids swapped: the aggregated ciphertext is of another text than the own one.
+    // The ids of two chunks are swapped: the aggregated ciphertext and the chunk's own one have different texts.
     let prefix = chunks::store::IdRange::prefix("h:+").limit(2).with_bodies();
     let rows = store.list(&prefix).await.unwrap().rows;
     let [_, other]: [Chunk; 2] =
@@ -169,7 +169,7 @@ async fn of_two_ciphertexts_none_ends_that_is_not_known_to_be_the_other(world: W
         assert!(own().await && data.iter().any(held), "both are there");
     }
 
-    // Two ciphertexts of one text: whoever has the passphrase sees that.
+    // Two ciphertexts of one text. With the passphrase this can be seen.
     let store = Fixture::Encrypted.load(&world, "twins").await;
     let locked = ChunkStore::new(store.clone());
     let unlocked = locked.clone().unlock(PASSPHRASE).await.unwrap();

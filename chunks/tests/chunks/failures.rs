@@ -1,4 +1,4 @@
-//! Failures that pass: everything ends as if there had been none, or with a clear error at the bound.
+//! Transient failures: every operation ends as if there had been none, or with a clear error at the limit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::support::{World, assert_read, ids, set_grace, texts};
 
 const SEEDS: std::ops::Range<u64> = 0..6;
 
-/// A vault in the state in which an operation finds it.
+/// A vault in the state before an operation.
 async fn prepare(world: &World, name: &str, operation: Operation) -> (Arc<dyn DocumentStore>, Vec<(String, Chunk)>) {
     let (store, chunks) = vault_of(world, name, 60).await;
     let aggregated = ChunkStore::with_environment(store.clone(), Hasty::new(1));
@@ -63,7 +63,7 @@ async fn ends_rightly(operation: Operation) {
         assert_read(&ChunkStore::new(store.clone()).get(&ids(&chunks)).await.unwrap(), &chunks);
         let found = content(&*store).await;
         if operation == Operation::Collect {
-            // What is not known to be written stays as a copy, for another time.
+            // Chunks whose write was uncertain stay as copies, to be collected later.
             assert!(wanted.keys().all(|id| found.contains_key(id)), "seed {seed}");
             for _ in 0..2 {
                 operation.run(&flaky.chunks(seed)).await.unwrap();
@@ -97,7 +97,7 @@ async fn a_collection_ends_rightly() {
     ends_rightly(Operation::Collect).await;
 }
 
-/// Connections that are closed, servers that are busy, answers that are lost or cut off.
+/// Closed connections, busy servers, lost and truncated answers.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_hard_to_reach_is_worked_with() {
     let world = World::over_http().await;
@@ -134,7 +134,7 @@ async fn a_store_that_stays_away_is_given_up() {
     let world = World::in_process().await;
     let store = world.database("db").await;
     ChunkStore::new(store.clone()).put(texts("note", 5)).await.unwrap();
-    // One that has never answered.
+    // A store that has never answered.
     let gone = Flaky::new(store.clone(), 1, 0);
     let refused = gone.chunks(1).settings().await.unwrap_err().to_string();
     assert!(refused.starts_with("not done (given up after 5 attempts in"), "{refused}");
@@ -147,12 +147,12 @@ async fn a_store_that_stays_away_is_given_up() {
     let refused = chunks.put(texts("note", 5)).await.unwrap_err();
     assert!(matches!(&refused, Error::Store(failure) if failure.is_transient()), "{refused}");
     assert!(refused.to_string().contains("given up after 5 attempts"), "{refused}");
-    // Growing pauses, with a bound.
+    // Growing pauses, with a limit.
     let slept = environment.slept.load(Ordering::Relaxed);
     assert!((375..=750).contains(&slept), "{slept}");
 }
 
-/// A file whose write is in doubt is written once, or its writer is told of the doubt.
+/// A file whose write is uncertain is written once, or the writer is told that it is unknown.
 #[tokio::test]
 async fn a_file_in_doubt_is_settled() {
     let world = World::in_process().await;
@@ -189,7 +189,7 @@ async fn a_file_in_doubt_is_settled() {
     assert!(told < 4, "{told} of 40 were given up");
 }
 
-/// Time passes with every look at the clock, a tenth of a second each.
+/// Every look at the clock takes a tenth of a second.
 #[derive(Clone, Debug, Default)]
 struct Ticking(Arc<AtomicU64>);
 
@@ -220,7 +220,7 @@ impl model::Environment for Ticking {
     }
 }
 
-/// On a slow machine a transaction of a hundred documents is too old before it ends, each time.
+/// On a slow machine every transaction of a hundred documents becomes too old before it ends.
 #[tokio::test]
 async fn batches_are_cut_to_what_a_slow_store_does_in_a_transaction() {
     let clock = Ticking::default();

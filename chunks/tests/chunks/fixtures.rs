@@ -1,4 +1,4 @@
-//! Vaults that Self-hosted LiveSync itself wrote: `tests/fixtures/livesync`, with a README of what is in them.
+//! Vaults written by Self-hosted LiveSync: `tests/fixtures/livesync`, with a README.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use crate::support::World;
 
-/// The passphrase of the encrypted ones.
+/// Passphrase of the encrypted vaults.
 pub(crate) const PASSPHRASE: &str = "correct horse";
 
-/// One of the three vaults. They hold the same files.
+/// One of the three vaults. They have the same files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fixture {
     Plain,
@@ -70,7 +70,7 @@ fn read(name: &str) -> String {
     std::fs::read_to_string(folder().join(name)).unwrap()
 }
 
-/// What is below the folder of any of them.
+/// The files of every vault.
 pub(crate) fn files() -> BTreeMap<PathBuf, Vec<u8>> {
     crate::vault::content(&folder().join("vault"))
 }

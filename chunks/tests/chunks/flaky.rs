@@ -1,4 +1,4 @@
-//! Stores that fail now and then, by a seed: in process, and a proxy before a server.
+//! Stores that fail at random, from a seed: in process, and a proxy before a server.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,7 +51,7 @@ impl Environment for Hasty {
 pub(crate) struct Flaky {
     inner: Arc<dyn DocumentStore>,
     dice: Mutex<StdRng>,
-    /// One operation in so many fails before it is done, and one in so many after; zero for all of them.
+    /// One operation in `rate` fails before it is done, and one in `rate` afterwards; zero for all.
     rate: u64,
     pub(crate) failures: AtomicU64,
     pub(crate) operations: AtomicU64,
@@ -63,7 +63,7 @@ impl Flaky {
         Arc::new(Flaky { inner, dice, rate, failures: AtomicU64::new(0), operations: AtomicU64::new(0) })
     }
 
-    /// The chunks in it.
+    /// Its chunks.
     pub(crate) fn chunks(self: &Arc<Flaky>, seed: u64) -> ChunkStore {
         ChunkStore::with_environment(self.clone(), Hasty::new(seed))
     }
@@ -105,7 +105,7 @@ impl DocumentStore for Flaky {
         self.before()?;
         let done = |number: usize| match self.rate {
             0 => true,
-            // Single edits fail too: some of them were written, some were not.
+            // Single edits fail too: some were written, some were not.
             _ => !number.is_multiple_of(3) || !self.fails(),
         };
         let (mut some, mut places) = (Vec::new(), Vec::new());
@@ -151,7 +151,7 @@ impl DocumentStore for Flaky {
     }
 }
 
-/// A proxy before a server: one request in `rate` goes wrong, in one of four ways.
+/// A proxy before a server: one request in `rate` fails, in one of four ways.
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
     pub(crate) failures: Arc<AtomicU64>,
@@ -182,10 +182,10 @@ impl Drop for Proxy {
     }
 }
 
-/// One request. What goes wrong on the way to nobody is nobody's concern.
+/// One request. Errors towards a closed connection are ignored.
 async fn serve(mut client: TcpStream, server: SocketAddr, roll: u64) -> Option<()> {
     if roll == 0 {
-        // Closed before it was heard.
+        // Closed before it is read.
         return None;
     }
     let mut request = Vec::new();
@@ -215,9 +215,9 @@ async fn serve(mut client: TcpStream, server: SocketAddr, roll: u64) -> Option<(
     let mut answer = Vec::new();
     upstream.read_to_end(&mut answer).await.ok()?;
     match roll {
-        // Done, and nobody hears of it.
+        // Done, without an answer.
         2 => None,
-        // Cut off in the middle.
+        // Truncated in the middle.
         3 => client.write_all(&answer[..answer.len() * 2 / 3]).await.ok(),
         _ => client.write_all(&answer).await.ok(),
     }

@@ -1,5 +1,4 @@
-//! Vaults whose sealed data documents are in objects: in memory, in a directory, and on a server that speaks
-//! S3's protocol.
+//! Vaults whose sealed data documents are in objects: in memory, in a directory, and on an S3 server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +23,7 @@ crate::scenarios!(
 
 pub(crate) const GRACE: u64 = chunks::LEAST_GRACE_MS;
 
-/// Chunks of which three fill a data document.
+/// Chunks, three of which fill a data document.
 pub(crate) fn large(prefix: &str, count: usize) -> Vec<(String, Chunk)> {
     (0..count)
         .map(|number| {
@@ -51,7 +50,7 @@ async fn delete(store: &dyn DocumentStore, id: &str) {
     store.write(vec![Edit::delete(id, &leaves[0][0].rev)]).await.unwrap()[0].clone().unwrap();
 }
 
-/// The live data documents, and those among them that are stubs.
+/// The live data documents, and the stubs among them.
 pub(crate) async fn data_documents(store: &dyn DocumentStore) -> (Vec<String>, Vec<String>) {
     let rows = store.list(&IdRange::prefix("dat:").with_bodies()).await.unwrap().rows;
     let stubs = rows.iter().filter(|row| row.body.as_ref().unwrap()["chunks"].is_string());
@@ -99,7 +98,7 @@ impl Environment for Clock {
     }
 }
 
-/// There and back, with everything that works on a vault between the two.
+/// Moves to objects and back, with all other operations in between.
 async fn there_and_back(world: &World, connect: Arc<dyn Connect>, location: &str) {
     let database = world.database("db").await;
     let open = || ChunkStore::new(database.clone()).with_connect(connect.clone());
@@ -120,21 +119,21 @@ async fn there_and_back(world: &World, connect: Arc<dyn Connect>, location: &str
     assert!(moved.after.document_bytes * 3 < moved.before.document_bytes, "{moved:?}");
     assert_eq!(moved.objects_after.objects, moved.data_documents);
     assert_eq!(moved.objects_before.objects, 0);
-    // Done is done.
+    // Repeating it does nothing.
     assert_eq!(open().offload(location, false, |_, _| ()).await.unwrap().data_documents, 0);
 
     let everything = [first.clone(), second.clone()].concat();
     assert_read(&open().get(&ids(&everything)).await.unwrap(), &everything);
     let verified = open().verify(|_| ()).await.unwrap();
     assert_eq!((verified.chunks, verified.missing.len(), verified.damaged.len()), (14, 0, 0));
-    // What is there is known, and what is new goes beside it.
+    // Existing chunks are found, and new ones are stored beside them.
     let third = large("third", 5);
     let receipt = open().put([everything.clone(), third.clone()].concat()).await.unwrap();
     assert_eq!((receipt.new, receipt.known), (5, 14));
     store(&open(), "third.md", &third).await;
     let everything = [everything, third].concat();
 
-    // The index from stubs alone.
+    // Builds the index from stubs only.
     for row in database.list(&IdRange::prefix("idx:")).await.unwrap().rows {
         delete(&*database, &row.id).await;
     }
@@ -156,7 +155,7 @@ async fn there_and_back(world: &World, connect: Arc<dyn Connect>, location: &str
     }
     assert_read(&open().get(&ids(&everything)).await.unwrap(), &everything);
 
-    // There again, and all the way back to LiveSync's form.
+    // Moves again, then all the way back to LiveSync's form.
     open().offload(location, false, |_, _| ()).await.unwrap();
     let migrated = open().migrate_back(false, |_, _| ()).await.unwrap();
     assert_eq!(migrated.chunks, 19);
@@ -181,7 +180,7 @@ async fn a_vault_goes_to_a_bucket_and_comes_back(world: World) {
     assert!(s3.folder().join("vaults/notes/mine").is_dir());
 }
 
-/// Two replicas with one place: whatever one of them removes, the other can still read until it has heard.
+/// Two replicas with one place: what one removes, the other can still read until it has replicated.
 async fn replicas_share_a_bucket(world: World) {
     let clock = Clock::new();
     let objects = clock.dated();
@@ -203,12 +202,12 @@ async fn replicas_share_a_bucket(world: World) {
         let collected = replica.collect(CollectOptions::default(), |_| ()).await.unwrap();
         assert_eq!(collected.damaged, Vec::<String>::new());
     }
-    // Settled, and moved again; the two are one.
+    // United, and moved again: the two are one.
     one.offload("s3://vaults", false, |_, _| ()).await.unwrap();
     replicate(&*here, &*there).await;
     replicate(&*there, &*here).await;
 
-    // Here a file goes, its chunks are condemned, removed, and what they shared an object with moves.
+    // Here a file is deleted. Its chunks are condemned and removed, and the rest of their object moves.
     delete(&*here, "dropped.md").await;
     let everything_goes = CollectOptions { unused_percent: 0, ..CollectOptions::default() };
     one.collect(everything_goes, |_| ()).await.unwrap();
@@ -216,7 +215,7 @@ async fn replicas_share_a_bucket(world: World) {
     let removing = one.collect(everything_goes, |_| ()).await.unwrap();
     assert_eq!((removing.removed, removing.damaged.len()), (5, 0));
     assert!(removing.data_documents_written > 0, "{removing:?}");
-    // There nobody has heard of it. The old objects are marked, and stay.
+    // The other replica has not heard of it. The old objects are marked, and stay.
     clock.pass(GRACE / 2);
     one.collect(everything_goes, |_| ()).await.unwrap();
     let unaware = clock.chunks(there.clone(), objects.clone());
@@ -241,7 +240,7 @@ async fn replicas_share_a_bucket(world: World) {
     }
 }
 
-/// A vault in process, offloaded, with a clock.
+/// An offloaded vault in process, with a clock.
 async fn offloaded(world: &World) -> (Clock, Arc<Dated>, ChunkStore, Vec<(String, Chunk)>) {
     let clock = Clock::new();
     let objects = clock.dated();
@@ -253,7 +252,7 @@ async fn offloaded(world: &World) -> (Clock, Arc<Dated>, ChunkStore, Vec<(String
     (clock, objects, chunks, some)
 }
 
-/// The names of the objects of data documents.
+/// Names of the objects of data documents.
 async fn names(objects: &dyn Objects) -> Vec<String> {
     let all = objects.list("").await.unwrap();
     all.into_iter().map(|object| object.name).filter(|name| name.contains("/-") && !name.contains("/unused/")).collect()
@@ -268,7 +267,7 @@ async fn a_collection_reads_no_object_that_it_does_not_change() {
     fresh.collect(CollectOptions::default(), |_| ()).await.unwrap();
     fresh.reindex(|_, _| ()).await.unwrap();
     assert_eq!(objects.gets.load(Ordering::Relaxed) - before, 1, "only whether the place is there");
-    // And a reader reads each once, however often it comes.
+    // A reader reads each object once, however often it asks.
     for (id, chunk) in &some {
         assert_eq!(fresh.get(std::slice::from_ref(id)).await.unwrap()[id].as_ref(), Some(chunk));
     }
@@ -291,7 +290,7 @@ async fn damaged_and_missing_objects_are_named_and_repaired() {
     for (name, wanted) in [(&names[0], "is missing in s3://vaults"), (&names[1], "is not what was written")] {
         assert!(verified.damaged.iter().any(|line| line.contains(name) && line.contains(wanted)), "{verified:?}");
     }
-    // The others are read, and a collection leaves the two alone and names them.
+    // The others can be read. A collection reports the two and leaves them alone.
     let read = fresh().get(&ids(&some)).await.unwrap();
     assert_eq!(read.values().flatten().count(), 3);
     let everything_goes = CollectOptions { unused_percent: 0, ..CollectOptions::default() };
@@ -303,7 +302,7 @@ async fn damaged_and_missing_objects_are_named_and_repaired() {
     assert_eq!((receipt.new, still.len()), (6, 0));
     assert_read(&fresh().get(&ids(&some)).await.unwrap(), &some);
     assert_eq!(fresh().verify(|_| ()).await.unwrap().missing.len(), 0);
-    // What is left of the damaged ones goes with the time.
+    // The rest of the damaged ones is removed in time.
     for _ in 0..4 {
         fresh().collect(everything_goes, |_| ()).await.unwrap();
         clock.pass(GRACE);
@@ -313,7 +312,7 @@ async fn damaged_and_missing_objects_are_named_and_repaired() {
     assert_read(&fresh().get(&ids(&some)).await.unwrap(), &some);
 }
 
-/// An object that was written, and whose writer ended before its stub.
+/// An object whose writer ended before it wrote the stub.
 #[tokio::test]
 async fn orphans_go_after_the_grace_and_nothing_else_does() {
     let world = World::in_process().await;
@@ -343,7 +342,7 @@ async fn orphans_go_after_the_grace_and_nothing_else_does() {
     let removed = collect(false).await;
     assert_eq!((removed.objects_removed, removed.object_bytes_removed), (1, 1));
     assert!(!has(&orphan).await);
-    // Neither what others put there, nor another database's, nor what is in use.
+    // Neither foreign objects, nor another database's, nor those in use.
     for name in known.iter().map(String::as_str).chain([alien.as_str(), other]) {
         assert!(has(name).await, "{name}");
     }
@@ -351,7 +350,7 @@ async fn orphans_go_after_the_grace_and_nothing_else_does() {
     assert!(objects.list("").await.unwrap().iter().all(|object| !object.name.contains("/unused/")));
 }
 
-/// A replica that has not heard of objects marks them; one that names them takes the marks away.
+/// A replica without knowledge of objects marks them; one that names them removes the marks.
 #[tokio::test]
 async fn a_mark_is_taken_away_by_who_names_the_object() {
     let world = World::in_process().await;
@@ -403,7 +402,7 @@ async fn a_place_is_forgotten_once_it_is_empty() {
     assert!(matches!(&refused, Error::Setting(_)) && refused.to_string().contains("s3://elsewhere"), "{refused}");
 }
 
-/// Settings that are lost, or damaged, do not lose the objects.
+/// Lost or damaged settings do not lose the objects.
 #[tokio::test]
 async fn lost_places_are_found_again() {
     let world = World::in_process().await;
@@ -465,7 +464,7 @@ async fn data_moves_from_one_place_to_another() {
     drop(one);
     let fresh = ChunkStore::new(chunks.store().clone());
     assert_read(&fresh.get(&ids(&some)).await.unwrap(), &some);
-    // What must look at both places says which one is gone.
+    // An operation that needs both places reports the missing one.
     let refused = fresh.collect(CollectOptions::default(), |_| ()).await.unwrap_err().to_string();
     assert!(refused.contains("must be there"), "{refused}");
 }
@@ -488,21 +487,21 @@ async fn who_cannot_reach_the_objects_is_told_which() {
             assert!(refused.contains(wanted), "{refused}");
         }
     }
-    // Nobody is sent to a place that could not be reached.
+    // A place that could not be reached is not announced to anybody.
     assert_eq!(chunks.object_figures().await.unwrap().objects, 0);
     chunks.offload("s3://vaults/a", false, |_, _| ()).await.unwrap();
 
-    // A wrong secret; no object of this database where they should be; nobody there.
+    // A wrong secret; the wrong store; nobody there.
     let refused = open(s3.connector("key", "wrong")).get(&ids(&some)).await.unwrap_err().to_string();
     assert!(refused.contains("s3://vaults/a"), "{refused}");
     let empty = S3::start("vaults").await;
     let refused = open(empty.connector("key", "secret")).get(&ids(&some)).await.unwrap_err().to_string();
     assert!(refused.contains("s3://vaults/a") && refused.contains("is it the right one?"), "{refused}");
-    // Who needs none of them goes on: writers, and readers of what is in documents.
+    // Clients that need no objects continue: writers, and readers of chunks in documents.
     let lone = open(empty.connector("key", "secret"));
     assert_read(&lone.get(&ids(&small)).await.unwrap(), &small);
     assert_eq!(lone.put([some.clone(), large("new", 2)].concat()).await.unwrap().new, 2);
-    // Unencrypted beyond this machine.
+    // Unencrypted, beyond this machine.
     let variables =
         [("AWS_ENDPOINT", "http://192.0.2.1:9"), ("AWS_ACCESS_KEY_ID", "k"), ("AWS_SECRET_ACCESS_KEY", "s")];
     let far = Connector::with_variables(variables.map(|(name, value)| (name.to_owned(), value.to_owned())));

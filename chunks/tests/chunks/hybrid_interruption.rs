@@ -1,5 +1,5 @@
-//! Moving data to objects, back, and collecting beside them, interrupted at every single operation on documents
-//! and objects, and begun again: the end is the same, and no object is left over.
+//! Moving data to objects, back, and collecting beside them: interrupted at every single operation on documents
+//! and objects, and repeated. The end is the same, and no object is left over.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::objects::Dated;
 use crate::support::{World, assert_read, ids};
 
 const LOCATION: &str = "s3://vaults";
-/// How often one gives up, at most, before the operation counts as endless.
+/// Maximum number of operations, above which the test is considered endless.
 const MOST_OPERATIONS: i64 = 200;
 
-/// A vault, its objects and its time.
+/// A vault with its objects and its time.
 struct Vault {
     documents: Arc<dyn DocumentStore>,
     objects: Arc<Dated>,
@@ -41,7 +41,7 @@ impl Vault {
         self.clock.chunks(self.documents.clone(), self.objects.clone())
     }
 
-    /// The same, until so many operations are over.
+    /// The same, failing after this number of operations.
     fn ending(&self, left: i64) -> ChunkStore {
         let left = Arc::new(AtomicI64::new(left));
         let objects: Arc<dyn Objects> = self.objects.clone();
@@ -50,7 +50,7 @@ impl Vault {
         self.clock.chunks(Arc::new(documents), Arc::new(objects))
     }
 
-    /// Where each chunk is, and everything else but for names and times.
+    /// The place of each chunk, and everything else except names and times.
     async fn content(&self) -> BTreeMap<String, Value> {
         let mut content = BTreeMap::new();
         let everything = IdRange { start: "\u{20}".into(), end: "\u{7f}".into(), limit: 10_000, bodies: true };
@@ -73,7 +73,7 @@ impl Vault {
         content
     }
 
-    /// That after the grace, and once more, there is an object for each stub and nothing beside.
+    /// Checks that after two grace periods there is an object for each stub and no other.
     async fn check_objects(&self) {
         let everything = CollectOptions { unused_percent: 0, ..CollectOptions::default() };
         for _ in 0..5 {
@@ -128,7 +128,7 @@ async fn interrupt_everywhere(operation: Operation, prepare: impl AsyncFn(&Vault
         assert_read(&vault.chunks().get(&ids(&vault.wanted)).await.unwrap(), &vault.wanted);
         let found = vault.content().await;
         if operation == Operation::Collect {
-            // What was left twice is marked, and goes later; nothing else differs.
+            // Copies are marked, and removed later. Nothing else differs.
             assert!(wanted.keys().all(|id| found.contains_key(id)), "interrupted after {left} operations");
         } else {
             assert_eq!(found, wanted, "interrupted after {left} operations");
@@ -163,7 +163,7 @@ async fn an_offloaded_vault_is_given_back_its_documents() {
     .await;
 }
 
-/// Objects that are half empty are written anew, and one that nobody names goes.
+/// Half-empty objects are rewritten, and one without a stub is removed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collection_beside_objects_is_begun_again() {
     interrupt_everywhere(Operation::Collect, async |vault| {

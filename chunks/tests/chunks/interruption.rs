@@ -1,5 +1,5 @@
-//! Migration, its way back, collection and reindexing, interrupted at every single operation and begun
-//! again: the end is the same.
+//! Migration, migration back, collection and reindexing: interrupted at every single operation, and repeated. The
+//! end is the same.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 
 use crate::support::{World, assert_read, ids, set_grace, texts};
 
-/// A store that answers so many operations and then no more; the last one is done, and its answer lost.
-/// Documents and objects may share the count.
+/// A store that fails after a number of operations. The last one is done, and its answer lost. Documents and
+/// objects may share the count.
 #[derive(Debug)]
 pub(crate) struct Ending<S: ?Sized> {
     pub(crate) inner: Arc<S>,
@@ -31,7 +31,7 @@ impl<S: ?Sized> Ending<S> {
         if self.left.load(Ordering::Relaxed) <= 0 { Err(self.gone()) } else { Ok(()) }
     }
 
-    // Not one that is tried again: the process is gone.
+    // Not transient: the process is gone.
     fn gone(&self) -> StoreError {
         StoreError::new(StoreErrorKind::Refused, "interrupted")
     }
@@ -104,7 +104,7 @@ pub(crate) fn edit(id: &str, body: Value) -> Edit {
     Edit { id: id.into(), rev: None, deleted: false, body: body.as_object().unwrap().clone() }
 }
 
-/// A vault as LiveSync leaves it, with a few things that are no chunks.
+/// A vault as LiveSync leaves it, with some documents that are no chunks.
 pub(crate) async fn vault(world: &World, name: &str) -> (Arc<dyn DocumentStore>, Vec<(String, Chunk)>) {
     vault_of(world, name, 120).await
 }
@@ -134,7 +134,7 @@ pub(crate) async fn vault_of(
     (store, chunks)
 }
 
-/// Every live document but for the names of data documents, which differ from run to run.
+/// Every live document, without the names of data documents, which differ in each run.
 pub(crate) async fn content(store: &dyn DocumentStore) -> BTreeMap<String, Value> {
     let mut content = BTreeMap::new();
     let everything = IdRange { start: "\u{20}".into(), end: "\u{7f}".into(), limit: 10_000, bodies: true };
@@ -159,7 +159,7 @@ pub(crate) async fn content(store: &dyn DocumentStore) -> BTreeMap<String, Value
     content
 }
 
-/// How often one gives up, at most, before the operation counts as endless.
+/// Maximum number of operations, above which the test is considered endless.
 const MOST_OPERATIONS: i64 = 400;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -184,8 +184,8 @@ impl Operation {
     }
 }
 
-/// Runs an operation on copies of one state, interrupted after 0, 1, 2, … operations of the store, and then to
-/// its end; each copy must end as the one does that was not interrupted.
+/// Runs an operation on copies of one state, interrupted after 0, 1, 2, … operations of the store, and then
+/// completes it. Each copy must end like an uninterrupted one.
 async fn interrupt_everywhere(
     operation: Operation,
     prepare: impl AsyncFn(&World, &str) -> (Arc<dyn DocumentStore>, Vec<(String, Chunk)>),
@@ -208,7 +208,7 @@ async fn interrupt_everywhere(
         assert_read(&chunks.get(&ids(&wanted)).await.unwrap(), &wanted);
         let found = content(&*store).await;
         if operation == Operation::Collect {
-            // What was left twice is marked, and goes later; nothing else differs.
+            // Copies are marked, and removed later. Nothing else differs.
             assert!(whole.keys().all(|id| found.contains_key(id)), "interrupted after {left} operations");
         } else {
             assert_eq!(found, whole, "interrupted after {left} operations");
@@ -233,7 +233,7 @@ async fn a_migration_is_taken_back() {
         let before = content(&*store).await;
         ChunkStore::new(store.clone()).migrate(false, |_, _| ()).await.unwrap();
         if name == "whole" {
-            // There and back is where it was.
+            // Migrated and back, it is as before.
             let (copy, _) = vault(world, "copy").await;
             ChunkStore::new(copy.clone()).migrate(false, |_, _| ()).await.unwrap();
             ChunkStore::new(copy.clone()).migrate_back(false, |_, _| ()).await.unwrap();
@@ -268,7 +268,7 @@ async fn a_collection_is_begun_again() {
         let (store, chunks) = vault(world, name).await;
         let aggregated = ChunkStore::new(store.clone());
         aggregated.migrate(false, |_, _| ()).await.unwrap();
-        // No grace, and garbage that a collection has condemned.
+        // No grace period, and garbage that a collection has condemned.
         let rubbish = texts("rubbish", 60);
         let mut receipt = Receipt::default();
         for some in rubbish.chunks(20) {

@@ -1,5 +1,5 @@
-//! A vault as Self-hosted LiveSync leaves it, written by hand: it migrates, every file comes back to the byte,
-//! and the way back restores each document.
+//! A vault in LiveSync's form, written by hand: it migrates, every file is restored byte for byte, and migrating
+//! back restores each document.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ const BINARY: [&[u8]; 2] = [b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", b"\xff\x00\xfe\x01
 /// The bytes of files, by their ids.
 type Files = BTreeMap<&'static str, Vec<u8>>;
 
-/// The documents, by hand, and what is in the files that can be read without a passphrase.
+/// The documents, and the contents of the files that can be read without a passphrase.
 fn vault() -> (Vec<(String, Value)>, Files) {
     let binary = BINARY.map(|bytes| STANDARD.encode(bytes));
     let path = format!("%{}Y2lwaGVydGV4dA==", "0a".repeat(32));
@@ -42,13 +42,13 @@ fn vault() -> (Vec<(String, Value)>, Files) {
         // Deleted in LiveSync's way: a live document.
         "gone.md": {"path": "gone.md", "children": ["h:2mj7d2m7tephp"], "ctime": 1, "mtime": 3, "size": 5,
             "type": "plain", "deleted": true, "eden": {}},
-        // Young pieces are kept in the file itself.
+        // New pieces are inside the file's document.
         "young.md": {"path": "young.md", "children": ["h:1ecijke328qp3", "h:2young"], "ctime": 1, "mtime": 2, "size": 12,
             "type": "plain", "eden": {"h:2young": {"data": "inline", "epoch": 1}}},
         // Obfuscated paths and encrypted pieces, as LiveSync's first encryption left them: the list is in clear.
         "f:5d41402abc4b2a76b9719d911017c592": {"path": path, "children": ["h:+u3yj679xuo58"], "ctime": 0,
             "mtime": 0, "size": 0, "type": "plain", "eden": {}, "e_": true},
-        // No file: LiveSync's own.
+        // No file: a document of LiveSync itself.
         "obsydian_livesync_version": {"version": 12, "type": "versioninfo"},
     });
     let documents = documents.as_object().unwrap().iter().map(|(id, body)| (id.clone(), body.clone())).collect();
@@ -63,7 +63,7 @@ fn vault() -> (Vec<(String, Value)>, Files) {
     (documents, files)
 }
 
-/// The bytes of a file, put together as LiveSync does.
+/// The bytes of a file, assembled as in LiveSync.
 async fn read_file(chunks: &ChunkStore, id: &str) -> Vec<u8> {
     let file = chunks.store().leaves(&[id.to_owned()], false).await.unwrap().remove(0).remove(0).body;
     let children: Vec<String> =
@@ -111,16 +111,16 @@ async fn every_file_comes_back(world: World) {
     assert_eq!(count(&*store, "h:").await, 0);
     assert_files(&ChunkStore::new(store.clone()), &files).await;
     let verified = chunks.verify(|_| ()).await.unwrap();
-    // What is inline is no chunk that could be missing.
+    // Inline chunks cannot be missing.
     assert_eq!((verified.files, verified.chunks, verified.missing.len()), (7, 5, 0));
-    // Files are as they were, to the revision.
+    // Files are unchanged, revisions included.
     let after = content(&*store).await;
     let is_file = |id: &String| !id.starts_with("h:") && id != "obsydian_livesync_version";
     for (id, body) in documents.iter().filter(|(id, _)| is_file(id)) {
         assert_eq!(after.get(id), Some(body), "{id}");
     }
 
-    // A collection keeps what a file refers to that LiveSync calls deleted, and the pieces of encrypted ones.
+    // A collection keeps the chunks of files that LiveSync marks as deleted, and the pieces of encrypted ones.
     set_grace(&*store, 0).await;
     for _ in 0..2 {
         let collected =

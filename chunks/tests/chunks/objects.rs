@@ -1,5 +1,4 @@
-//! Object stores to test with: memory, a directory, a server that speaks S3's protocol; and one that fails,
-//! or keeps another time.
+//! Object stores for tests: memory, a directory, an S3 server, one that fails, and one with another clock.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +15,7 @@ use tokio::task::JoinHandle;
 
 type StoreResult<T> = Result<T, StoreError>;
 
-/// The same objects wherever one is told that they are.
+/// The same objects at every location.
 #[derive(Clone, Debug)]
 pub(crate) struct Always(pub(crate) Arc<dyn Objects>);
 
@@ -26,7 +25,7 @@ impl Connect for Always {
     }
 }
 
-/// Objects in memory, written at a time that the test decides.
+/// Objects in memory. The test decides when they were written.
 pub(crate) struct Dated {
     inner: Bucket,
     now_ms: Box<dyn Fn() -> u64 + Send + Sync>,
@@ -42,7 +41,7 @@ impl Dated {
 }
 
 impl Dated {
-    /// How many objects of data documents were ever written.
+    /// Number of data documents' objects ever written.
     pub(crate) fn written(&self) -> usize {
         self.times.lock().unwrap().keys().filter(|name| name.contains('.') && !name.contains("/unused/")).count()
     }
@@ -81,7 +80,7 @@ impl Objects for Dated {
     }
 }
 
-/// A server that speaks S3's protocol, over a directory of its own.
+/// An S3 server over a temporary directory.
 pub(crate) struct S3 {
     address: SocketAddr,
     folder: TempDir,
@@ -89,7 +88,7 @@ pub(crate) struct S3 {
 }
 
 impl S3 {
-    /// One with this bucket.
+    /// A server with this bucket.
     pub(crate) async fn start(bucket: &str) -> S3 {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join(bucket)).unwrap();
@@ -104,7 +103,7 @@ impl S3 {
                 tokio::spawn(async move {
                     let connection = hyper_util::server::conn::auto::Builder::new(hyper_util::rt::TokioExecutor::new());
                     let io = hyper_util::rt::TokioIo::new(socket);
-                    // A client that goes away is no failure of a test.
+                    // A closed connection is no failure of the test.
                     drop(connection.serve_connection(io, service).await);
                 });
             }
@@ -112,7 +111,7 @@ impl S3 {
         S3 { address, folder, task }
     }
 
-    /// Reaches it as a user would, with these credentials.
+    /// Connects like a user, with these credentials.
     pub(crate) fn connector(&self, key: &str, secret: &str) -> Connector {
         let variables = [
             ("AWS_ACCESS_KEY_ID", key.to_owned()),
@@ -122,7 +121,7 @@ impl S3 {
         Connector::with_variables(variables.map(|(name, value)| (name.to_owned(), value)))
     }
 
-    /// Where its objects are.
+    /// The directory of its objects.
     pub(crate) fn folder(&self) -> &std::path::Path {
         self.folder.path()
     }

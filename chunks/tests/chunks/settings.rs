@@ -1,4 +1,4 @@
-//! Settings that are lost, damaged or dangerous: nothing is collected by them.
+//! Lost, damaged or dangerous settings: nothing is collected with them.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ crate::scenarios!(
 const ID: &str = "chunks:settings";
 const EVERYTHING: CollectOptions = CollectOptions { dry_run: false, unused_percent: 0 };
 
-/// Garbage that the next collection removes, if it may.
+/// A store with garbage that the next collection would remove.
 async fn doomed(world: &World, name: &str) -> ChunkStore {
     let chunks = world.chunks(name).await;
     chunks.put(texts("rubbish", 30)).await.unwrap();
@@ -38,7 +38,7 @@ async fn without_settings_nothing_is_collected(world: World) {
     let edit = Edit::delete(ID, rev(&chunks).await);
     chunks.store().write(vec![edit]).await.unwrap().remove(0).unwrap();
     let before = content(&**chunks.store()).await;
-    // As it was opened, and as one that has never seen them.
+    // Once as it was opened, and once as a handle that has never seen settings.
     for chunks in [&chunks, &ChunkStore::new(chunks.store().clone())] {
         let refused = chunks.collect(EVERYTHING, |_| ()).await.unwrap_err();
         assert!(matches!(&refused, Error::Setting(_)) && refused.to_string().contains("chunks reindex"), "{refused}");
@@ -49,11 +49,11 @@ async fn without_settings_nothing_is_collected(world: World) {
     replicate(&**chunks.store(), &**replica.store()).await;
     assert!(replica.collect(EVERYTHING, |_| ()).await.is_err());
     assert_read(&chunks.get(&ids(&texts("rubbish", 30))).await.unwrap(), &texts("rubbish", 30));
-    // Made again they are safe: a week, and the marks are younger.
+    // New settings are safe: a week, and the marks are younger.
     chunks.reindex(|_, _| ()).await.unwrap();
     assert_eq!(chunks.settings().await.unwrap().unwrap().grace_ms, DEFAULT_GRACE_MS);
     assert_eq!(chunks.collect(EVERYTHING, |_| ()).await.unwrap().removed, 0);
-    // Where there is nothing, there is nothing to refuse.
+    // An empty database has nothing to refuse.
     assert_eq!(world.chunks("empty").await.collect(EVERYTHING, |_| ()).await.unwrap().removed, 0);
 }
 

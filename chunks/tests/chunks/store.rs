@@ -1,4 +1,4 @@
-//! What chunks expect of a document store.
+//! Requirements on a document store.
 
 use std::sync::Arc;
 
@@ -62,13 +62,13 @@ async fn leaves_travel_with_their_ancestors(world: World) {
     let leaves = one.leaves(&["x".to_owned()], true).await.unwrap().pop().unwrap();
     assert_eq!(leaves[0].ancestors.len(), 1);
     other.graft(leaves.iter().map(|leaf| ("x".to_owned(), leaf.clone())).collect()).await.unwrap();
-    // The history came along: the next edit of either side is known to follow.
+    // The history was copied too: the next edit on either side continues it.
     let next = store_one(&*other, Some(rev), 3).await;
     let back = other.leaves(&["x".to_owned()], true).await.unwrap().pop().unwrap();
     one.graft(back.into_iter().map(|leaf| ("x".to_owned(), leaf)).collect()).await.unwrap();
     let leaves = one.leaves(&["x".to_owned()], true).await.unwrap().pop().unwrap();
     assert_eq!((leaves.len(), &leaves[0].rev, leaves[0].ancestors.len()), (1, &next, 2));
-    // One that shares nothing is a leaf beside it, and tombstones are leaves too.
+    // A leaf without a common ancestor becomes a second leaf. Tombstones are leaves too.
     let alien = Leaf { rev: "1-00".into(), deleted: true, body: Body::new(), ancestors: Vec::new() };
     one.graft(vec![("x".into(), alien)]).await.unwrap();
     let leaves = one.leaves(&["x".to_owned()], false).await.unwrap().pop().unwrap();
@@ -126,7 +126,7 @@ async fn always(answer: &'static str) -> Arc<dyn DocumentStore> {
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             let mut request = [0; 4096];
-            // The requests of these tests are small: they come in one piece.
+            // The requests of these tests are small, and arrive in one piece.
             let _ = stream.read(&mut request).await;
             let length = answer.len();
             let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");

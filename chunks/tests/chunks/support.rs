@@ -1,8 +1,7 @@
-//! Databases to test with: in process, and the same kind behind a server of its own.
+//! Databases for tests: in process, and behind a server.
 //!
 //! `scenarios!` runs a scenario on the engine in memory. `on_every_engine!` runs it on every engine of the server:
-//! each engine on disk in a new folder, FoundationDB under a prefix of its own in the cluster that
-//! `FDB_CLUSTER_FILE` names.
+//! engines on disk in new folders, FoundationDB under a separate prefix in the cluster of `FDB_CLUSTER_FILE`.
 
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
@@ -17,14 +16,14 @@ use server::engine::{self, EngineError, IfMissing};
 use server::http::{Options, Server};
 use tempfile::TempDir;
 
-/// The largest document that the databases take, in bytes: tests of the limit need no large ones then.
+/// Size limit of the databases' documents, in bytes. Low, so that tests of the limit are quick.
 pub(crate) const DOCUMENT_LIMIT: usize = 1_000_000;
 
 /// Some databases, and what keeps them alive.
 pub(crate) struct World {
     layer: Layer<AnyDatabase>,
     server: Option<Server>,
-    /// Where an engine on disk keeps the databases. Removed last.
+    /// Folder of an engine on disk. Removed last.
     _folder: Option<TempDir>,
 }
 
@@ -39,7 +38,7 @@ impl World {
         World::over("mem", true).await
     }
 
-    /// Databases of the engine with this name, an engine on disk in a new folder.
+    /// Databases of the engine with this name. An engine on disk gets a new folder.
     pub(crate) async fn over(engine: &str, over_http: bool) -> World {
         let folder = (engine != "mem").then(|| tempfile::tempdir().unwrap());
         let path = folder.as_ref().map(|folder| folder.path().join("data").display().to_string());
@@ -75,7 +74,7 @@ impl World {
         documents.put_local(id, None, JsonText::from_serde(&Value::Object(body)).unwrap()).await.unwrap();
     }
 
-    /// Where the server listens, if there is one.
+    /// Address of the server, if there is one.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         self.server.as_ref().map(Server::address)
     }
@@ -104,7 +103,7 @@ macro_rules! scenarios {
     };
 }
 
-/// Makes a test of a scenario for each engine, and one over HTTP with the engine that new servers have.
+/// Makes a test of a scenario for each engine, and one over HTTP with the default engine of new servers.
 #[macro_export]
 macro_rules! on_every_engine {
     ($name:ident) => {
@@ -130,7 +129,7 @@ macro_rules! on_every_engine {
     };
 }
 
-/// Runs a scenario in the cluster of `FDB_CLUSTER_FILE`, and leaves the cluster as it was. Skipped without that
+/// Runs a scenario in the cluster of `FDB_CLUSTER_FILE`, and removes its keys afterwards. Skipped without that
 /// variable, and in a build without the engine (`--features server/fdb`).
 pub(crate) fn on_a_cluster<F: Future<Output = ()>>(scenario: &str, run: impl Fn(World) -> F) {
     let Ok(file) = std::env::var("FDB_CLUSTER_FILE") else {
@@ -138,7 +137,7 @@ pub(crate) fn on_a_cluster<F: Future<Output = ()>>(scenario: &str, run: impl Fn(
         return;
     };
     let folder = tempfile::tempdir().unwrap();
-    // Nobody else's.
+    // A prefix of its own.
     let own = folder.path().file_name().unwrap().to_str().unwrap();
     let url = format!("fdb:{file}?prefix=couch-layer%20tests/{own}/").parse().unwrap();
     let store = match engine::open(&url, IfMissing::Create) {
@@ -154,14 +153,14 @@ pub(crate) fn on_a_cluster<F: Future<Output = ()>>(scenario: &str, run: impl Fn(
     }));
     runtime.block_on(async {
         let transaction = store.begin().unwrap();
-        // The keys under the prefix, which is all that this store sees.
+        // The keys under the prefix: this database has no others.
         transaction.clear_range(b"", b"\xff");
         transaction.commit().await.unwrap();
     });
     ran.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
-/// Brings everything that `source` has to `target`, as a replicator does.
+/// Copies everything from `source` to `target`, as a replicator does.
 pub(crate) async fn replicate(source: &dyn DocumentStore, target: &dyn DocumentStore) {
     let mut since: Option<String> = None;
     loop {
@@ -177,7 +176,7 @@ pub(crate) async fn replicate(source: &dyn DocumentStore, target: &dyn DocumentS
     }
 }
 
-/// Chunks of text, with the ids that LiveSync gives them.
+/// Chunks of text, with LiveSync's ids.
 pub(crate) fn texts(prefix: &str, count: usize) -> Vec<(String, Chunk)> {
     (0..count)
         .map(|number| {
@@ -187,7 +186,7 @@ pub(crate) fn texts(prefix: &str, count: usize) -> Vec<(String, Chunk)> {
         .collect()
 }
 
-/// That all of these chunks read back as they are.
+/// Checks that all of these chunks were read unchanged.
 #[track_caller]
 pub(crate) fn assert_read(found: &std::collections::BTreeMap<String, Option<Chunk>>, wanted: &[(String, Chunk)]) {
     for (id, chunk) in wanted {
@@ -195,7 +194,7 @@ pub(crate) fn assert_read(found: &std::collections::BTreeMap<String, Option<Chun
     }
 }
 
-/// Sets a grace that `configure` would refuse, as a test needs it.
+/// Sets a grace period that `configure` would refuse.
 pub(crate) async fn set_grace(store: &dyn DocumentStore, grace_ms: u64) {
     let id = "chunks:settings".to_owned();
     let leaf = store.leaves(std::slice::from_ref(&id), false).await.unwrap().remove(0).remove(0);

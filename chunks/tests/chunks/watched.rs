@@ -1,4 +1,4 @@
-//! A store where something happens just before documents are written.
+//! A store that calls a hook just before documents are written.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use chunks::store::{Body, Changes, DocumentStore, Edit, Figures, IdRange, Leaf, Page, StoreResult, Written};
 
-/// What happens.
+/// The hook.
 #[async_trait]
 pub(crate) trait BeforeWrite: Debug + Send + Sync + 'static {
     async fn before_write(&self, inner: &dyn DocumentStore, edits: &[Edit]) -> StoreResult<()>;

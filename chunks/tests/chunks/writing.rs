@@ -1,4 +1,4 @@
-//! Chunks are stored, united and read.
+//! Storing, uniting and reading chunks.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ async fn listed(chunks: &ChunkStore, prefix: &str) -> Vec<String> {
     ids
 }
 
-/// How many live leaves documents have that are more than one.
+/// Number of surplus live leaves of all documents.
 async fn conflicts(chunks: &ChunkStore) -> usize {
     let mut ids = listed(chunks, "idx:").await;
     ids.extend(listed(chunks, "dat:").await);
@@ -72,7 +72,7 @@ async fn the_first_ciphertext_of_a_chunk_stands(world: World) {
     let late = one.put([(id.clone(), Chunk::encrypted("%=late"))]).await.unwrap();
     assert_eq!((late.new, late.known), (0, 1));
     assert_eq!(one.get(std::slice::from_ref(&id)).await.unwrap()[&id], Some(Chunk::encrypted("%=one")));
-    // Apart, both are first. United, one of them stands, the same on both sides.
+    // Apart, each is the first. After uniting, one of them stays, the same on both sides.
     other.put([(id.clone(), Chunk::encrypted("%=other"))]).await.unwrap();
     replicate(&**one.store(), &**other.store()).await;
     replicate(&**other.store(), &**one.store()).await;
@@ -115,7 +115,7 @@ async fn forks_that_come_back_are_united(world: World) {
     assert!(conflicts(&one).await > 0, "both wrote the same index and the same open data document");
     let all = [base, left, right].concat();
     assert_read(&one.get(&ids(&all)).await.unwrap(), &all);
-    // The next writer settles it, and knows the chunks of both.
+    // The next writer unites it, and knows the chunks of both.
     let again = one.put([all.clone(), texts("last", 1)].concat()).await.unwrap();
     assert_eq!((again.new, again.known), (1, 80));
     assert_eq!(conflicts(&one).await, 0);
@@ -172,10 +172,10 @@ async fn prefixes_grow_and_old_ones_stay(world: World) {
         assert!(Value::Object(leaves[0].body.clone()).to_string().len() <= 30_000);
     }
     assert_read(&chunks.get(&ids(&all)).await.unwrap(), &all);
-    // One who has not heard of it finds everything too, and stores nothing twice.
+    // A client that has not heard of it also finds everything, and stores nothing twice.
     assert_read(&ChunkStore::new(chunks.store().clone()).get(&ids(&all)).await.unwrap(), &all);
     assert_eq!(stale.put(all.clone()).await.unwrap().new, 0);
-    // Not even a lost document of settings hides anything.
+    // Even without the settings document nothing is hidden.
     let leaves = chunks.store().leaves(&["chunks:settings".to_owned()], false).await.unwrap();
     chunks.store().write(vec![Edit::delete("chunks:settings", &leaves[0][0].rev)]).await.unwrap();
     let late = ChunkStore::new(chunks.store().clone());
@@ -194,7 +194,7 @@ async fn damaged_documents_are_named_and_spoil_only_themselves(world: World) {
     chunks.store().write(vec![edit]).await.unwrap()[0].clone().unwrap();
     let refused = chunks.put(texts("more", 1)).await.unwrap_err();
     assert!(matches!(&refused, Error::Malformed { id, .. } if id == "idx:"), "{refused}");
-    // Readers find the chunks all the same.
+    // Readers find the chunks nevertheless.
     assert_read(&chunks.get(&ids(&some)).await.unwrap(), &some);
 }
 
@@ -207,7 +207,7 @@ async fn chunks_are_found_without_an_index(world: World) {
     for (id, leaves) in indexes.iter().zip(chunks.store().leaves(&indexes, false).await.unwrap()) {
         chunks.store().write(vec![Edit::delete(id, &leaves[0].rev)]).await.unwrap()[0].clone().unwrap();
     }
-    // And one that has a document of its own, as LiveSync stores it.
+    // And a chunk with a document of its own, as LiveSync stores it.
     let own = Edit {
         id: "h:own".into(),
         rev: None,
@@ -244,13 +244,13 @@ async fn a_limit_the_server_does_not_take_is_refused(world: World) {
 
 async fn writers_give_up_at_the_bound(world: World) {
     let chunks = world.chunks("db").await.with_attempts(1);
-    // The first attempt finds no settings, and there is no second one.
+    // The first attempt finds no settings, and there is no second attempt.
     let refused = chunks.put(texts("note", 1)).await.unwrap_err();
     assert!(matches!(refused, Error::Contended { attempts: 1, .. }), "{refused}");
     assert_eq!(chunks.put(texts("note", 1)).await.unwrap().new, 1);
 }
 
-/// Each batch of a push is spread over all data documents: one that was read is not read for the next batch.
+/// Each batch of a push is spread over all data documents: the next batch does not read them again.
 #[tokio::test]
 async fn known_chunks_take_one_look_at_each_data_document() {
     let engine = Counted::new(MemDatabase::new());

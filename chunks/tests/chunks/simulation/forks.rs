@@ -1,8 +1,9 @@
-//! A fork that was away for longer than the grace brings files whose chunks are gone. It is detected, and the
-//! chunks come back from the fork's own copy, if that happens before the fork takes over what was removed.
+//! A fork that was away for longer than the grace period returns with files whose chunks are gone. This is
+//! detected, and the chunks are restored from the fork's own copy, provided this happens before the fork
+//! replicates the removal.
 //!
-//! One that has also collected while it was away brings the end of chunks that others went on using: they come
-//! back from a replica that has not taken that over yet.
+//! A fork that has also collected while it was away removes chunks that others still use. They are restored from a
+//! replica that has not replicated the removal yet.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -13,17 +14,17 @@ use serde_json::Value;
 use super::{EPISODES, Fault, GRACE, Play, REPLICAS, Verdict, World, play_more};
 use crate::support::replicate;
 
-/// Seeds that are always played; those that failed once are kept here.
+/// Seeds that are always played, including all that failed once.
 const SEEDS: &[u64] = &[1, 2, 3, 4, 5, 20054, 500615, 500839];
-/// The replica that leaves.
+/// Index of the replica that leaves.
 const FORK: usize = REPLICAS - 1;
 
-/// The plays together have to miss more chunks than this, to prove anything of their repair.
+/// The plays together must miss more chunks than this, to prove anything about repairs.
 const ENOUGH: usize = 20;
 
-/// How a play with an old fork ended.
+/// Result of a play with an old fork.
 struct Ended {
-    /// Chunks that were missing when it came back, and were brought.
+    /// Number of chunks that were missing and repaired.
     missing: usize,
     trace: u64,
 }
@@ -34,7 +35,7 @@ impl Play {
             self.episode().await?;
             self.meet().await;
         }
-        // The fork and the others work on without each other.
+        // The fork and the others continue separately.
         let is_collecting = self.stage.roll(3) == 0;
         let mut away = 0;
         while away < 2 * GRACE {
@@ -43,7 +44,7 @@ impl Play {
             }
             for present in [(0..FORK).collect::<Vec<_>>(), vec![FORK]] {
                 self.collects.store(is_collecting || present != [FORK], Ordering::Relaxed);
-                // The others go over to other texts.
+                // The others switch to other texts.
                 self.first_piece.store(if present == [FORK] { 0 } else { 100 }, Ordering::Relaxed);
                 *self.present.lock().unwrap() = present;
                 self.episode().await?;
@@ -59,7 +60,7 @@ impl Play {
         self.collects.store(true, Ordering::Relaxed);
         *self.present.lock().unwrap() = (0..REPLICAS).collect();
 
-        // It brings what it has. What is missing then is named by `verify`, all of it and nothing else.
+        // The fork returns. `verify` must name exactly the missing chunks.
         replicate(&*self.replicas[FORK], &*self.replicas[0]).await;
         let server = self.chunks(0, None, Fault::None);
         let verified = server.verify(|_| ()).await.map_err(|error| error.to_string())?;
@@ -94,7 +95,7 @@ impl Play {
         Ok(Ended { missing: missing.len(), trace: self.stage.trace() })
     }
 
-    /// Somebody on the server deletes every file, so that what the fork refers to is left to the fork alone.
+    /// Somebody on the server deletes every file, so that only the fork refers to its chunks.
     async fn tidy_up(&self) {
         let store = &self.replicas[0];
         let ids: Vec<String> =
@@ -115,8 +116,8 @@ impl Play {
         }
     }
 
-    /// The chunks that files of a replica refer to, and those of them that no data document has: looked for in
-    /// the documents themselves, without this crate.
+    /// The chunks that files of a replica refer to, and those of them that no data document has. Reads the
+    /// documents directly, without this crate.
     async fn unreadable(&self, replica: usize) -> (BTreeSet<String>, BTreeSet<String>) {
         let store: &dyn DocumentStore = &*self.replicas[replica];
         let (mut referenced, mut held) = (BTreeSet::new(), BTreeSet::new());
@@ -144,7 +145,8 @@ async fn play_old_fork(world: &World, seed: u64) -> Result<Ended, String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn forks_older_than_the_grace_are_detected_and_repaired() {
     let (mut missing, mut first) = (0, None);
-    // How many are missing at a seed changes with each call of the store: more plays, until there were enough.
+    // The number of missing chunks at a seed changes with each call of the store. More plays, until there were
+    // enough.
     for (played, seed) in SEEDS.iter().copied().chain(6..36).enumerate() {
         if played >= SEEDS.len() && missing > ENOUGH {
             break;

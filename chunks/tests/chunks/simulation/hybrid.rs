@@ -1,5 +1,5 @@
-//! The same plays with data documents that go to objects and come back, in places that all replicas share.
-//! Beside what else must hold: when all is quiet there is an object for each stub, and none besides.
+//! The same plays, with data documents that move to objects and back, in places that all replicas share. Besides,
+//! at the end there is exactly one object for each stub.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -76,7 +76,7 @@ impl Play {
         Arc::new(Always(Arc::new(SteppedObjects { inner: objects, played: played.clone() })))
     }
 
-    /// How much larger pieces are, so that data documents become full.
+    /// Factor by which pieces are larger, so that data documents fill up.
     pub(super) fn size(&self) -> usize {
         if self.objects.is_some() { 4 } else { 1 }
     }
@@ -89,7 +89,7 @@ impl Play {
         }
     }
 
-    /// A play to its end, and how many objects there were in all.
+    /// Runs a play. Also returns the number of objects ever written.
     async fn run_with_objects(&self) -> Result<(u64, usize), String> {
         let trace = self.run().await?;
         let objects = self.objects.as_ref().unwrap();

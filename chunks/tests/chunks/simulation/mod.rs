@@ -1,13 +1,13 @@
-//! Many clients at once, from one seed: editors, deleters, collectors, a server and forks of it that write
-//! apart and come back by replication, failures and sudden ends. What must hold:
+//! Many concurrent clients from one seed: editors, deleters, collectors, a server and forks of it that write apart
+//! and return by replication, failures and sudden ends. What must hold:
 //!
-//! * Whenever all is quiet and replicas have met, every chunk of every file reads back, on all of them.
-//! * While nobody replicates it holds on each of them at any moment.
-//! * After quiet and two collections nothing remains that no file refers to.
+//! * When all is quiet and replicas have met, every chunk of every file can be read, on all of them.
+//! * While no replication runs, it holds on each of them at any moment.
+//! * After quiet and two collections, no garbage is left.
 //!
-//! Forks come back within half of the grace; [`forks`] has those that come later. `CHUNKS_SEEDS=N` plays N seeds
-//! from a random one (`CHUNKS_FIRST_SEED=S`: from that one), with a line now and then that says how far it is; a
-//! failing seed is printed and belongs into [`SEEDS`].
+//! Forks return within half of the grace period; [`forks`] has those that return later. `CHUNKS_SEEDS=N` plays N
+//! seeds from a random one (`CHUNKS_FIRST_SEED=S`: from that one), and reports progress. A failing seed is printed
+//! and must be added to [`SEEDS`].
 
 mod forks;
 mod hybrid;
@@ -27,7 +27,7 @@ use crate::objects::Dated;
 use crate::support::{World, replicate};
 use stepped::{Fault, Played, Stage, Stepped};
 
-/// Seeds that are always played; those that failed once are kept here.
+/// Seeds that are always played, including all that failed once.
 const SEEDS: &[u64] = &[1, 2, 5, 10108, 1795258078140];
 
 const GRACE: u64 = 1_000_000;
@@ -35,7 +35,7 @@ const EPISODES: usize = 12;
 const FILES: u64 = 12;
 const REPLICAS: usize = 3;
 
-/// A play: its databases, and what is known to be right.
+/// A play: its databases, and the expected contents.
 struct Play {
     stage: Arc<Stage>,
     fault: Fault,
@@ -43,17 +43,17 @@ struct Play {
     /// The contents that a chunk may have.
     contents: Mutex<BTreeMap<String, BTreeSet<String>>>,
     unused_percent: u8,
-    /// Replicas whose clients are at work now.
+    /// Replicas whose clients are active.
     present: Mutex<Vec<usize>>,
     /// Whether they collect.
     collects: AtomicBool,
-    /// Which pieces they write: this one and some after it.
+    /// The first of the pieces that they write.
     first_piece: AtomicU64,
-    /// Where data documents that are full go, if they do.
+    /// Destination of full data documents, if any.
     objects: Option<Arc<Dated>>,
 }
 
-/// Why a play has failed.
+/// The number of steps, or why a play has failed.
 type Verdict = Result<u64, String>;
 
 impl Play {
@@ -89,7 +89,7 @@ impl Play {
         play
     }
 
-    /// The chunks of a replica, as an actor sees them; `None` is nobody, whom nothing stops.
+    /// The chunks of a replica, as an actor sees them; `None` is an observer that nothing stops.
     fn chunks(&self, replica: usize, actor: Option<usize>, fault: Fault) -> ChunkStore {
         let played = Played { stage: self.stage.clone(), actor };
         let stepped =
@@ -98,7 +98,7 @@ impl Play {
         ChunkStore::with_environment(Arc::new(stepped), Arc::new(played)).with_connect(connect)
     }
 
-    /// A piece of a file. Few enough that most are there already; some are encrypted.
+    /// A piece of a file. There are so few that most exist already. Some are encrypted.
     fn piece(&self, actor: usize) -> (String, Chunk) {
         let number = self.first_piece.load(Ordering::Relaxed) + self.stage.roll(70);
         let text = format!("{number:04} ").repeat((20 + (number as usize * 37) % 900) * self.size());
@@ -112,11 +112,11 @@ impl Play {
         (id, chunk)
     }
 
-    /// Somebody with something to do, and whether it is to copy one replica to another.
+    /// A random actor, and whether it copies one replica to another.
     fn actor(&self, number: usize) -> (BoxFuture<'_, ()>, bool) {
         let present = self.present.lock().unwrap().clone();
         let count = present.len();
-        // The first of them, the server, has as much to do as all others together.
+        // The first replica, the server, has as much to do as all others together.
         let place = (self.stage.roll(2 * count as u64) as usize).saturating_sub(count - 1).min(count - 1);
         let replica = present[place];
         if self.objects.is_some() && self.stage.roll(4) == 0 {
@@ -142,14 +142,14 @@ impl Play {
         for _ in 0..1 + self.stage.roll(3) {
             let pieces: Vec<_> = (0..1 + self.stage.roll(8)).map(|_| self.piece(number)).collect();
             let file = format!("file-{}", self.stage.roll(FILES));
-            // Failures are what a client shows its user; what counts is that nothing is lost by them.
+            // Clients report failures to their users. All that matters is that nothing is lost.
             let Ok(receipt) = chunks.put(pieces.clone()).await else { continue };
             let Ok(leaves) = chunks.store().leaves(std::slice::from_ref(&file), false).await else { continue };
             let rev = leaves[0].iter().find(|leaf| !leaf.deleted).map(|leaf| leaf.rev.clone());
             let children: Vec<&String> = pieces.iter().map(|(id, _)| id).collect();
             let body = json!({"type": "plain", "path": file, "children": children, "by": number});
             let body = body.as_object().unwrap();
-            // Now and then without the receipt, as one who has forgotten it.
+            // Sometimes without the receipt, like a client that has lost it.
             let receipt = if self.stage.roll(4) == 0 { Receipt::default() } else { receipt };
             if let Err(Error::Missing(_)) = chunks.put_file(&file, rev.as_deref(), body.clone(), &receipt).await {
                 let Ok(receipt) = chunks.put(pieces).await else { continue };
@@ -167,7 +167,7 @@ impl Play {
             if live.is_empty() {
                 continue;
             }
-            // The winner or, as one who resolves a conflict, another leaf.
+            // The winner or, to resolve a conflict, another leaf.
             let leaf = live[self.stage.roll(live.len() as u64) as usize];
             drop(chunks.store().write(vec![Edit::delete(file, &leaf.rev)]).await);
         }
@@ -213,12 +213,12 @@ impl Play {
         }
     }
 
-    /// Several actors, one step after the other in an order that the dice decide.
+    /// Several actors, one step after the other in a random order.
     async fn episode(&self) -> Result<(), String> {
         let count = 2 + self.stage.roll(7) as usize;
         let (mut actors, copies): (Vec<Option<BoxFuture<'_, ()>>>, Vec<bool>) =
             (0..count).map(|number| self.actor(number)).map(|(doing, copies)| (Some(doing), copies)).unzip();
-        // In the middle of a replication a file may be there before its chunks.
+        // In the middle of a replication a file may arrive before its chunks.
         let is_copied = copies.contains(&true);
         self.stage.set_rough(self.stage.roll(2) == 0);
         let mut elapsed = 0;
@@ -226,7 +226,7 @@ impl Play {
             let number = self.stage.roll(count as u64) as usize;
             let Some(future) = &mut actors[number] else { continue };
             let is_over = self.stage.drive(number, future).await;
-            // Cut off: between two operations, or after one whose answer never came.
+            // Interrupted: between two operations, or after one without an answer.
             if is_over || self.stage.roll(400) == 0 {
                 actors[number] = None;
                 self.stage.forget(number);
@@ -245,7 +245,7 @@ impl Play {
         Ok(())
     }
 
-    /// All replicas that are present have everything.
+    /// Replicates between all active replicas.
     async fn meet(&self) {
         let present = self.present.lock().unwrap().clone();
         for _ in 0..2 {
@@ -256,7 +256,7 @@ impl Play {
         }
     }
 
-    /// That every chunk of every file reads back.
+    /// Checks that every chunk of every file can be read.
     async fn check(&self, replica: usize) -> Result<(), String> {
         let chunks = self.chunks(replica, None, Fault::None);
         let verified = chunks.verify(|_| ()).await.map_err(|error| error.to_string())?;
@@ -273,7 +273,7 @@ impl Play {
         Ok(())
     }
 
-    /// That nothing is left that no file refers to.
+    /// Checks that no garbage is left.
     async fn check_clean(&self) -> Result<(), String> {
         let store = &self.replicas[0];
         let (mut referenced, mut kept) = (BTreeSet::new(), BTreeSet::new());
@@ -318,7 +318,7 @@ impl Play {
         Ok(self.stage.trace())
     }
 
-    /// Two collections, a grace apart: everything that is referred to remains, and nothing else.
+    /// Two collections, a grace period apart: exactly the referenced chunks remain.
     async fn quiet(&self) -> Result<(), String> {
         let everything = CollectOptions { unused_percent: 0, ..CollectOptions::default() };
         let server = self.chunks(0, None, Fault::None);
@@ -348,7 +348,7 @@ async fn play_all(world: World, seeds: &[u64]) {
     }
 }
 
-/// The seeds that `CHUNKS_SEEDS` asks for.
+/// The seeds from `CHUNKS_SEEDS`.
 fn more_seeds() -> std::ops::Range<u64> {
     let Ok(count) = std::env::var("CHUNKS_SEEDS") else { return 0..0 };
     let first = match std::env::var("CHUNKS_FIRST_SEED") {
@@ -358,7 +358,7 @@ fn more_seeds() -> std::ops::Range<u64> {
     first..first + count.parse::<u64>().unwrap()
 }
 
-/// Plays the seeds that were asked for, each in a world of its own, so that none grows.
+/// Plays these seeds, each in a world of its own to limit memory.
 async fn play_more(what: &str, play_one: impl AsyncFn(&World, u64) -> Result<(), String>) {
     let seeds = more_seeds();
     for seed in seeds.clone() {
@@ -399,7 +399,7 @@ async fn one_seed_is_one_play() {
     assert_ne!(play(&one, seed + 100, Fault::None).await, play(&other, seed + 101, Fault::None).await);
 }
 
-/// A suite that finds nothing wrong with a store that is wrong proves nothing.
+/// A suite that passes a faulty store proves nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn planted_faults_are_caught() {
     for fault in [Fault::NoGrace, Fault::IndexFirst, Fault::LastWriterWins] {

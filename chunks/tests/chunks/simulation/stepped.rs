@@ -1,6 +1,6 @@
-//! A document store that moves when it is told to: every operation of every actor waits for its turn, so
-//! that one seed decides the order of all of them, whatever the engine below. It fails and is cut off where
-//! the seed says so, and can be wrong on purpose.
+//! A document store under control of a scheduler: every operation of every actor waits for its turn, so one seed
+//! decides the order of all of them, whatever the engine below. The seed also decides failures and interruptions.
+//! The store can have planted faults.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -17,12 +17,12 @@ use futures_util::future::BoxFuture;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// What a store does wrong on purpose.
+/// A planted fault of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// Nothing.
     None,
-    /// Collectors know no grace.
+    /// Collections without a grace period.
     NoGrace,
     /// Data documents are written after the indexes that name them.
     IndexFirst,
@@ -30,7 +30,7 @@ pub(crate) enum Fault {
     LastWriterWins,
 }
 
-/// What all actors share: the turn, the clock, the dice.
+/// State shared by all actors: whose turn it is, the clock, the dice.
 pub(crate) struct Stage {
     state: Mutex<State>,
 }
@@ -40,12 +40,12 @@ struct State {
     dice: StdRng,
     waiting: HashSet<usize>,
     turn: Option<usize>,
-    /// A hash of everything that happened, to compare runs by.
+    /// A hash of all events, to compare runs.
     trace: u64,
-    /// How often anybody moved.
+    /// Number of steps.
     steps: u64,
     is_rough: bool,
-    /// How many more operations of an actor fail: some failures pass at once, some outlast every patience.
+    /// Remaining failures of an actor: some end at once, some last longer than all retries.
     outages: HashMap<usize, u64>,
 }
 
@@ -90,7 +90,7 @@ impl Stage {
         self.with(|state| state.trace)
     }
 
-    /// How often anybody moved so far.
+    /// Number of steps so far.
     pub(crate) fn steps(&self) -> u64 {
         self.with(|state| state.steps)
     }
@@ -103,12 +103,12 @@ impl Stage {
         });
     }
 
-    /// Waits for the actor's turn. Outside of a play (`None`) it is always its turn.
+    /// Waits for the actor's turn. Outside a play (`None`) it never waits.
     pub(crate) async fn step(&self, actor: Option<usize>) {
         let Some(actor) = actor else { return };
         let mut asked = false;
         poll_fn(|context| {
-            // Several of an actor's requests may be under way. Whose turn it is, only asking tells.
+            // Several requests of an actor may be in progress. The next poll finds out whose turn it is.
             context.waker().wake_by_ref();
             self.with(|state| {
                 if asked && state.turn == Some(actor) {
@@ -124,7 +124,7 @@ impl Stage {
         .await;
     }
 
-    /// Lets one actor move until it waits again. Whether it has come to its end.
+    /// Lets one actor run until it waits again. Returns whether it has ended.
     pub(crate) async fn drive(&self, actor: usize, future: &mut BoxFuture<'_, ()>) -> bool {
         self.with(|state| {
             state.steps += 1;
@@ -167,7 +167,7 @@ impl Stage {
     }
 }
 
-/// The time and the dice of an actor.
+/// Time and dice of an actor.
 #[derive(Clone, Debug)]
 pub(crate) struct Played {
     pub(crate) stage: Arc<Stage>,
@@ -197,19 +197,19 @@ pub(crate) struct Stepped {
     pub(crate) inner: Arc<dyn DocumentStore>,
     pub(crate) played: Played,
     pub(crate) fault: Fault,
-    /// Data documents that are to be written late.
+    /// Data documents whose writes are delayed by a fault.
     pub(crate) held: Mutex<Vec<Edit>>,
 }
 
 impl Stepped {
-    /// Before an operation: the turn, and now and then no answer.
+    /// Before an operation: waits for the turn, and may fail.
     async fn before(&self, what: &str) -> StoreResult<()> {
         self.played.stage.step(self.played.actor).await;
         self.played.stage.note(what);
         self.fail("not done")
     }
 
-    /// After it: the actor may be cut off here, or not hear of what it did.
+    /// After an operation: the actor may be interrupted here, or get no answer.
     async fn after(&self) -> StoreResult<()> {
         self.played.stage.step(self.played.actor).await;
         self.fail("done, perhaps")

@@ -1,4 +1,4 @@
-//! Documents that others wrote: LiveSync's own form, what cannot be read, and what must not be written.
+//! Documents written by others: LiveSync's own form, unreadable ones, and those that must not be written.
 
 use serde_json::{Value, json};
 
@@ -30,7 +30,7 @@ async fn a_vault_in_livesyncs_form_is_pulled(world: World) {
         .put(vec![
             ("h:1ecijke328qp3", json!({"type": "leaf", "data": "from-a\n"})),
             ("h:2mj7d2m7tephp", json!({"type": "leaf", "data": "base\n"})),
-            // One text in base64, cut anywhere.
+            // One base64 text, cut anywhere.
             ("h:p1", json!({"type": "leaf", "data": "YWJjYWJ"})),
             ("h:p2", json!({"type": "leaf", "data": "jY"})),
             ("shared/from-a.txt", file("Shared/From-A.txt", json!(["h:1ecijke328qp3"]), 7)),
@@ -47,7 +47,7 @@ async fn a_vault_in_livesyncs_form_is_pulled(world: World) {
     let pulled = bench.pull(into.path()).await;
     let told = told(&pulled.problems);
     assert_eq!((pulled.written, pulled.deleted), (4, 1), "{told}");
-    // Nine characters of base64 are no bytes.
+    // Nine characters of base64 cannot be decoded.
     assert_eq!(told.lines().count(), 1, "{told}");
     assert!(told.contains("b.png: its last chunk ends in the middle"), "{told}");
     bench.put(vec![("h:p2", json!({"type": "leaf", "data": "j"}))]).await;
@@ -62,7 +62,7 @@ async fn a_vault_in_livesyncs_form_is_pulled(world: World) {
         ("eden.md", "from-a\n\u{fc}"),
     ];
     assert_eq!(found, expected.map(|(path, content)| (path.to_owned(), content.as_bytes().to_vec())));
-    // The same once the chunks have been aggregated.
+    // The same after the chunks have been aggregated.
     bench.vault.chunks().migrate(false, |_, _| ()).await.unwrap();
     let other = tempfile::tempdir().unwrap();
     assert_eq!(bench.pull(other.path()).await.written, 5);
@@ -138,7 +138,7 @@ async fn nothing_is_written_outside_the_folder(world: World) {
             assert!(told.contains(wanted), "{wanted}: {told}");
         }
         assert_eq!((pulled.written, pulled.equal), (0, 1), "{told}");
-        // `into/linked` is no folder of this tree's own: reading it would follow it.
+        // `into/linked` is no folder of this tree: reading it would follow the link.
         assert_eq!(content(&outside), [("precious.md".into(), b"precious".to_vec())].into());
         assert_eq!(content(root.path()), before);
     }
@@ -217,7 +217,7 @@ async fn what_is_closed_is_named_and_not_written_over(world: World) {
     }
     assert_eq!((pulled.written, pulled.problems.len()), (0, 4), "{named}");
 
-    // Its clients have agreed not to encrypt since.
+    // Its clients have since agreed not to encrypt.
     let milestone = json!({"tweak_values": {"PREFERRED": {"encrypt": false}}});
     world.put_local("vault", "_local/obsydian_livesync_milestone", milestone.as_object().unwrap().clone()).await;
     let revs = [bench.rev("secret.md").await, bench.rev("thing").await];

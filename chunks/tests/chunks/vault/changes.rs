@@ -1,4 +1,4 @@
-//! Others who write at the same time.
+//! Concurrent writers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -49,12 +49,12 @@ async fn conflicting_revisions_are_left_and_named(world: World) {
     assert_eq!(conflicts, 1);
 }
 
-/// Somebody else writes `a.md` just before it is written.
+/// Another client that writes `a.md` just before each write.
 #[derive(Debug)]
 struct Meddler {
-    /// How often.
+    /// Number of its writes.
     times: AtomicU32,
-    /// What; a deletion if it is null.
+    /// Body that it writes; null deletes the file.
     body: Value,
 }
 
@@ -77,7 +77,7 @@ impl BeforeWrite for Meddler {
     }
 }
 
-/// A vault with `a.md`, whose content is `before`; then somebody meddles with a push of `after`.
+/// A vault with `a.md`, whose content is `before`. Then another client interferes with a push of `after`.
 async fn meddle(world: &World, times: u32, body: Value) -> (Bench, chunks::vault::Pushed) {
     let bench = Bench::new(world, "vault").await;
     bench.write("a.md", "before");
@@ -102,10 +102,10 @@ async fn an_edit_meanwhile_is_written_over_and_named(world: World) {
     assert_eq!(pushed.notes.len(), 3);
     assert!(told(&pushed.notes).contains("a.md: was changed in the database meanwhile; this push goes on top of 2-"));
     let leaves = bench.store.leaves(&["a.md".to_owned()], true).await.unwrap().pop().unwrap();
-    // Each edit is in the history of the one that stands.
+    // Each edit is in the history of the current one.
     assert_eq!((leaves.len(), leaves[0].ancestors.len()), (1, 4));
     assert_eq!(leaves[0].body["children"], json!(["h:1ecijke328qp3"]));
-    // Somebody who is always faster has his way, and that is said.
+    // A client that is always faster wins, and that is reported.
     let world = World::in_process().await;
     let (_, pushed) = meddle(&world, 1_000, body(json!([]), 0)).await;
     assert_eq!(pushed.written, 1);

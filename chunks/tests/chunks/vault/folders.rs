@@ -1,4 +1,4 @@
-//! Folders that are pushed and pulled.
+//! Pushing and pulling folders.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -94,7 +94,7 @@ async fn what_is_there_already_is_left(world: World) {
     let pushed = bench.push().await;
     let revs = [bench.rev("a.md").await, bench.rev("b.bin").await];
     let figures = bench.store.figures().await.unwrap();
-    // By size and time; by content; after the file was written again with the same.
+    // By size and time; by content; after the file was rewritten with equal content.
     let quick = bench.push().await;
     assert_eq!((quick.written, quick.unchanged, quick.bytes_read), (0, 2, 0));
     let whole = bench.push_with(PushOptions { checksum: true, ..Default::default() }).await;
@@ -110,7 +110,7 @@ async fn what_is_there_already_is_left(world: World) {
     assert_eq!((again.written, again.equal), (0, 2));
     let again = bench.pull_with(into.path(), PullOptions { checksum: true, force: true }).await;
     assert_eq!((again.written, again.equal), (0, 2));
-    // Of another time: compared, and given the document's.
+    // With another time: compared, and given the document's time.
     let a = std::fs::File::options().write(true).open(into.path().join("a.md")).unwrap();
     a.set_modified(UNIX_EPOCH).unwrap();
     let again = bench.pull(into.path()).await;
@@ -167,7 +167,7 @@ async fn files_that_are_gone_are_deleted_only_if_asked(world: World) {
     let mut listed = 0;
     bench.vault.files(|_| listed += 1).await.unwrap();
     assert_eq!(listed, 2);
-    // Its content is kept, and it may come back.
+    // Its content is kept, and it may return.
     assert_eq!(bench.vault.verify(|_| ()).await.unwrap().files, 3);
     bench.write("b.md", "this is b.md");
     assert_eq!(bench.push().await.written, 1);
@@ -180,7 +180,7 @@ async fn files_that_differ_in_case_alone_are_both_left(world: World) {
     bench.write("notes/a.md", "lower");
     bench.write("notes/b.md", "b");
     if content(bench.root()).len() < 3 {
-        // A file system that does not tell them apart.
+        // A file system that ignores case.
         return;
     }
     let delete = PushOptions { delete: true, ..Default::default() };
@@ -189,8 +189,8 @@ async fn files_that_differ_in_case_alone_are_both_left(world: World) {
     assert!(told(&pushed.problems).contains("all of Notes/A.md, notes/a.md"), "{}", told(&pushed.problems));
     bench.remove("Notes/A.md");
     assert_eq!(bench.push().await.written, 1);
-    // One that was pushed before is not marked as deleted for being ambiguous now; and one that was renamed
-    // in its case alone is the same file, of another path.
+    // A file that was pushed before is not marked as deleted because it is ambiguous now. A file renamed only in
+    // its case is the same file, with another path.
     bench.write("Notes/A.md", "upper");
     assert_eq!(bench.push_with(delete).await.deleted, 0);
     bench.remove("notes/a.md");
@@ -255,7 +255,7 @@ async fn a_folder_whose_chunks_are_in_an_object_store_comes_back() {
     let into = tempfile::tempdir().unwrap();
     assert_eq!(bench.pull(into.path()).await.written, 2);
     assert_eq!(content(into.path()), content(bench.root()));
-    // What is there is not stored again.
+    // Existing chunks are not stored again.
     let again = bench.push_with(PushOptions { checksum: true, ..Default::default() }).await;
     assert_eq!((again.unchanged, again.new_chunks), (2, 0));
 }

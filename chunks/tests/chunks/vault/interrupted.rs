@@ -1,4 +1,4 @@
-//! A push that is cut off at every single operation of the store, and begun again; a pull too.
+//! A push that is interrupted at every single operation of the store, and repeated; a pull too.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
@@ -11,7 +11,7 @@ use super::{Bench, content, dice, noise, text, told};
 use crate::interruption::Ending;
 use crate::support::World;
 
-/// How many operations it may take at most.
+/// Maximum number of operations, above which the test is considered endless.
 const MOST_OPERATIONS: i64 = 200;
 
 fn fill(bench: &Bench) {
@@ -40,7 +40,7 @@ async fn a_push_is_gone_on_with() {
         let cut_off = Vault::new(ChunkStore::new(Arc::new(ending)));
         let outcome = cut_off.push(bench.root(), Default::default(), |_| ()).await;
         let vault = Vault::new(ChunkStore::new(store.clone()));
-        // What is there can be read: no file names a chunk that is not.
+        // All files can be read: none names a missing chunk.
         let verified = vault.verify(|_| ()).await.unwrap();
         assert!(verified.problems.is_empty(), "after {left}: {}", told(&verified.problems));
         let pushed = vault.push(bench.root(), Default::default(), |_| ()).await.unwrap();
@@ -66,7 +66,7 @@ async fn a_pull_is_gone_on_with() {
         let ending = Ending { inner: bench.store.clone(), left: AtomicI64::new(left).into() };
         let cut_off = Vault::new(ChunkStore::new(Arc::new(ending)));
         let outcome = cut_off.pull(into.path(), Default::default(), |_| ()).await;
-        // What is there is whole.
+        // All files there are complete.
         let whole = content(bench.root());
         assert!(content(into.path()).iter().all(|(path, content)| whole.get(path) == Some(content)));
         let pulled = bench.pull(into.path()).await;
@@ -80,7 +80,7 @@ async fn a_pull_is_gone_on_with() {
     panic!("it does not come to an end");
 }
 
-/// What the end of a process leaves of a file that was being written is replaced.
+/// A partial file, left by the end of a process, is replaced.
 #[tokio::test(flavor = "multi_thread")]
 async fn half_a_file_is_replaced() {
     let world = World::in_process().await;
@@ -89,7 +89,7 @@ async fn half_a_file_is_replaced() {
     bench.push().await;
     let into = tempfile::tempdir().unwrap();
     bench.pull(into.path()).await;
-    // The name of the draft is that of the file's path.
+    // The draft's name is made from the file's path.
     let hash = twox_hash::XxHash64::oneshot(0, b"notes/a.md");
     let draft = format!("notes/.{hash:016x}.couch-layer-part");
     std::fs::remove_file(into.path().join("notes/a.md")).unwrap();

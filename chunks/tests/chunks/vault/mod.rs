@@ -1,4 +1,4 @@
-//! A folder of files in a database, and back.
+//! Storing and restoring folders of files.
 
 mod alien;
 mod changes;
@@ -76,7 +76,7 @@ impl Bench {
         self.store.leaves(&[id.to_owned()], false).await.unwrap()[0][0].rev.clone()
     }
 
-    /// Writes documents as they are, over their winners.
+    /// Writes documents over their winners.
     async fn put(&self, documents: Vec<(&str, Value)>) {
         let mut edits = Vec::new();
         for (id, body) in documents {
@@ -94,7 +94,7 @@ fn write(root: &Path, path: &str, content: &[u8]) {
     std::fs::write(place, content).unwrap();
 }
 
-/// All files below a folder, with their content; of a link, what it says.
+/// All files below a folder with their contents. The content of a link is its target.
 pub(crate) fn content(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let (mut content, mut folders) = (BTreeMap::new(), vec![root.to_owned()]);
     while let Some(folder) = folders.pop() {
@@ -114,12 +114,12 @@ pub(crate) fn content(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     content
 }
 
-/// What is wrong with which file, as a person reads it.
+/// The problems as a person reads them.
 fn told(problems: &[chunks::vault::Problem]) -> String {
     problems.iter().map(|problem| format!("{problem}\n")).collect()
 }
 
-/// Text of some thousand words, with characters of one to four bytes.
+/// Random text of some thousand words, with characters of one to four bytes.
 fn text(dice: &mut StdRng, bytes: usize) -> String {
     let mut text = String::new();
     while text.len() < bytes {

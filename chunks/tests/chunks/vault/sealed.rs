@@ -18,7 +18,7 @@ crate::scenarios!(
     nothing_is_pushed_with_a_passphrase_that_nothing_proves,
 );
 
-/// A word that is in new files, and one that is in their names.
+/// A word in new files, and one in their names.
 const SECRETS: [&str; 2] = ["marmalade", "Zanzibar"];
 
 async fn unlocked(store: Arc<dyn DocumentStore>) -> Bench {
@@ -60,7 +60,7 @@ async fn what_is_pushed_into_an_encrypted_vault_is_encrypted(world: World) {
             let is_encrypted = |(at, _): (usize, &str)| quoted[at..].starts_with("\"h:+");
             assert!(quoted.match_indices("\"h:").all(is_encrypted), "{quoted}");
         }
-        // In either form all of it comes back.
+        // All of it is restored in either form.
         for _ in 0..2 {
             let into = tempfile::tempdir().unwrap();
             let pulled = bench.pull(into.path()).await;
@@ -80,7 +80,7 @@ async fn what_is_pushed_into_an_encrypted_vault_is_encrypted(world: World) {
 async fn nothing_is_pushed_in_clear_into_an_encrypted_vault(world: World) {
     for (number, fixture) in [Fixture::Encrypted, Fixture::Obfuscated].into_iter().enumerate() {
         let with = fixture.load(&world, &format!("with{number}")).await;
-        // Where nobody says that it is encrypted, its documents do; aggregated or not.
+        // Without a setting the documents show that it is encrypted, whether they are aggregated or not.
         let without = fixture.load_without_local(&world, &format!("without{number}")).await;
         for (store, migrates) in [(&with, false), (&with, true), (&without, false), (&without, true)] {
             if migrates {
@@ -100,7 +100,7 @@ async fn nothing_is_pushed_in_clear_into_an_encrypted_vault(world: World) {
     assert!(refused.contains("not encrypted"), "{refused}");
 }
 
-/// Gives the live documents with a prefix another body, or removes them.
+/// Replaces the bodies of the live documents with a prefix, or deletes them.
 async fn change_all(store: &dyn DocumentStore, prefix: &str, body: Option<&Body>) {
     let rows = store.list(&IdRange::prefix(prefix).limit(10_000)).await.unwrap().rows;
     assert!(!rows.is_empty());
@@ -116,7 +116,7 @@ async fn put(store: &dyn DocumentStore, id: &str, body: Value) {
     store.write(vec![edit]).await.unwrap().remove(0).unwrap();
 }
 
-/// A push of a new file is refused, and writes nothing.
+/// Checks that a push of a new file is refused, and writes nothing.
 async fn assert_refused(vault: Vault, why: &str) {
     let store = vault.chunks().store().clone();
     let before = documents(&*store).await;
@@ -147,14 +147,14 @@ async fn nothing_is_pushed_in_clear_where_chunks_tell_nothing(world: World) {
     put(&*store, "dat:", json!({"whatever": 1})).await;
     assert_refused(Vault::new(ChunkStore::new(store)), "encrypted").await;
 
-    // Chunks whose files have not come yet, the first of them in clear.
+    // Chunks whose files have not arrived yet, the first of them in clear.
     let store = world.database("chunks").await;
     let chunks = ChunkStore::new(store.clone());
     chunks.put([("h:plain".to_owned(), Chunk::plain("a"))]).await.unwrap();
     put(&*store, "dat:ffff-001-9c0de1b2", json!({"chunks": {"h:+a": "*%=x"}})).await;
     assert_refused(Vault::new(chunks), "encrypted").await;
 
-    // A damaged one alone: nobody can tell.
+    // Only a damaged one: it stays unknown.
     let store = world.database("alone").await;
     let chunks = ChunkStore::new(store.clone());
     chunks.put([("h:plain".to_owned(), Chunk::plain("a"))]).await.unwrap();
@@ -168,7 +168,7 @@ async fn nothing_is_pushed_with_a_passphrase_that_nothing_proves(world: World) {
         ChunkStore::new(store.clone()).migrate(false, |_, _| ()).await.unwrap();
         store
     };
-    // The first chunks that files refer to are nowhere; others prove it.
+    // The first referenced chunks are missing; others prove it.
     let store = migrated("some").await;
     let children: Vec<String> = (0..9).map(|number| format!("h:+missing{number}")).collect();
     put(&*store, "!first.md", json!({"path": "!first.md", "type": "plain", "children": children})).await;
@@ -176,14 +176,14 @@ async fn nothing_is_pushed_with_a_passphrase_that_nothing_proves(world: World) {
     assert!(refused.contains("the passphrase is wrong"), "{refused}");
     ChunkStore::new(store).unlock(PASSPHRASE).await.unwrap();
 
-    // None is there: files can be looked at, but nothing is written.
+    // All are missing: files can be listed, but nothing is written.
     let store = migrated("none").await;
     change_all(&*store, "dat:", None).await;
     for passphrase in ["correct donkey", PASSPHRASE] {
         let chunks = ChunkStore::new(store.clone()).unlock(passphrase).await.unwrap();
         assert_refused(Vault::new(chunks), "proves").await;
     }
-    // Where there is no file yet, any passphrase is the first one.
+    // Without any file, any passphrase is accepted as the first one.
     let all = IdRange { start: String::new(), end: "\u{10ffff}".into(), limit: 10_000, bodies: true };
     let rows = store.list(&all).await.unwrap().rows.into_iter();
     let files = rows.filter(|row| row.body.as_ref().unwrap().contains_key("children"));

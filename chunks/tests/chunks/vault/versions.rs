@@ -1,11 +1,11 @@
-//! What new versions of a file cost.
+//! The cost of new versions of a file.
 
 use rand::RngExt;
 
 use super::{Bench, dice, noise, text};
 use crate::support::World;
 
-/// Versions of a note grow by little more than what changed: an edit touches a piece or two of a quarter of a
+/// Versions of a note grow by little more than the change: an edit touches one or two pieces of a quarter of a
 /// kilobyte.
 #[tokio::test(flavor = "multi_thread")]
 async fn versions_of_a_note_cost_what_changed() {
@@ -20,7 +20,7 @@ async fn versions_of_a_note_cost_what_changed() {
     assert_eq!(stored, note.len() as u64);
     let (versions, mut written, mut changed) = (200, 0, 0);
     for _ in 0..versions {
-        // A sentence somewhere, now and then one taken out.
+        // Inserts a sentence, or sometimes removes one.
         let mut at = dice.random_range(0..note.len());
         while !note.is_char_boundary(at) {
             at -= 1;
@@ -43,13 +43,13 @@ async fn versions_of_a_note_cost_what_changed() {
     assert_eq!(written, versions);
     let each = (stored - 12_000) / versions;
     println!("seed {seed}: {versions} versions, {changed} bytes changed, {stored} stored, {each} for each version");
-    // Whole notes would have been 12,000 and more for each.
+    // Whole notes would have been 12,000 bytes and more each.
     assert!(each < 700, "{each} bytes for each version");
     let stats = bench.vault.stats(|_| ()).await.unwrap();
     assert_eq!((stats.files, stats.stored_chunks), (1, chunks));
 }
 
-/// One byte at the front of a large file: nearly all of its chunks are there already.
+/// One byte at the front of a large file: nearly all of its chunks exist already.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_byte_at_the_front_costs_a_chunk_or_two() {
     let world = World::in_process().await;
