@@ -144,6 +144,24 @@ macro_rules! __scenarios {
                 documents_purged_while_they_are_copied_do_not_arrive,
                 databases_without_purges_pay_nothing_for_them,
             }
+            "Jobs (RFC 007)" jobs {
+                jobs_are_added_accepted_and_finished,
+                jobs_come_by_priority_and_schedule,
+                waiters_for_jobs_wake,
+                a_job_is_taken_over_when_its_servers_lease_is_out,
+                a_transaction_that_began_before_a_takeover_cannot_commit,
+                what_a_server_gives_back_is_pending_at_once,
+                a_thousand_idle_jobs_commit_nothing,
+                stores_without_jobs_have_no_rows_of_them,
+                unknown_results_neither_lose_a_job_nor_run_it_twice,
+                a_takeover_that_breaks_off_is_gone_on_with,
+                jobs_that_cannot_be_read_hold_nothing_up,
+            }
+            "Races for jobs" job_races {
+                random_histories_of_jobs_agree_with_the_oracle,
+                of_two_runs_of_a_job_one_alone_writes,
+                servers_at_work_at_the_same_time_do_each_job,
+            }
             "Local documents and settings" local {
                 local_documents_have_no_history_and_are_in_no_feed,
                 settings_are_kept_and_bad_ones_are_refused,

@@ -21,6 +21,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
 
 use bytes::Bytes;
+use jobs::{Jobs, Registry};
 use kv_api::{Database, KeySelector, RangeRequest, Read, Transaction};
 
 use crate::body::BodyFormat;
@@ -176,6 +177,12 @@ impl<D: Database> Layer<D> {
     /// The store.
     pub fn engine(&self) -> &D {
         &self.shared.guard.engine
+    }
+
+    /// The registry of the store's long work in the background.
+    pub fn jobs(&self) -> Jobs<D> {
+        let guard = &self.shared.guard;
+        Jobs::new(guard.engine.clone(), Registry::new(Key::Jobs.under(&guard.root)))
     }
 
     /// Creates a database.

@@ -93,6 +93,9 @@ pub enum ErrorKind {
     /// A relocation that whoever watches its progress stopped. 503.
     #[error("The relocation was stopped; the same one begun again goes on from where it is.")]
     Stopped,
+    /// The run of a job that no longer has it. 503.
+    #[error("The job is no longer this run's.")]
+    JobLost,
     /// The store failed. 503 where trying again may help or the outcome is open, 500 otherwise.
     #[error("{}", store_reason(.0))]
     Store(kv_api::Error),
@@ -152,7 +155,11 @@ impl Error {
             ErrorKind::NotFound(_) => 404,
             ErrorKind::Conflict | ErrorKind::MissingRev => 409,
             ErrorKind::FileExists | ErrorKind::Relocation(_) | ErrorKind::MissingStub { .. } => 412,
-            ErrorKind::Moving | ErrorKind::Moved(_) | ErrorKind::Stopped | ErrorKind::UploadGone => 503,
+            ErrorKind::Moving
+            | ErrorKind::Moved(_)
+            | ErrorKind::Stopped
+            | ErrorKind::UploadGone
+            | ErrorKind::JobLost => 503,
             ErrorKind::DocumentTooLarge(_) | ErrorKind::AttachmentTooLarge(_) => 413,
             ErrorKind::Store(error) if error.is_retryable() || error.code() == kv_api::error::TRANSACTION_TIMED_OUT => {
                 503
@@ -180,9 +187,11 @@ impl Error {
             ErrorKind::DatabaseNameTooLong(_) => "database_name_too_long",
             ErrorKind::DocValidation(_) => "doc_validation",
             ErrorKind::Relocation(_) => "precondition_failed",
-            ErrorKind::Moving | ErrorKind::Moved(_) | ErrorKind::Stopped | ErrorKind::UploadGone => {
-                "service unavailable"
-            }
+            ErrorKind::Moving
+            | ErrorKind::Moved(_)
+            | ErrorKind::Stopped
+            | ErrorKind::UploadGone
+            | ErrorKind::JobLost => "service unavailable",
             ErrorKind::Store(_) if self.status() == 503 => "service unavailable",
             ErrorKind::Store(_)
             | ErrorKind::Corrupt(_)
@@ -271,6 +280,17 @@ impl From<ErrorKind> for Error {
 impl From<kv_api::Error> for Error {
     fn from(error: kv_api::Error) -> Self {
         Error::new(ErrorKind::Store(error))
+    }
+}
+
+impl From<jobs::Error> for Error {
+    fn from(error: jobs::Error) -> Self {
+        Error::new(match error {
+            jobs::Error::Store(error) => ErrorKind::Store(error),
+            jobs::Error::Lost => ErrorKind::JobLost,
+            jobs::Error::Corrupt(what) => ErrorKind::Corrupt(what),
+            jobs::Error::UnknownFormat(format) => ErrorKind::UnknownFormat(format!("a job's row in format {format}")),
+        })
     }
 }
 

@@ -11,6 +11,7 @@
 //!       ├ (5)                                    the store's identity
 //!       ├ (6, Name)                              databases that are being copied here
 //!       ├ (7, Deadline, Number, Store)           uploads that no edit names yet
+//!       ├ (8, …)                                 jobs: keys of the crate `jobs`
 //!       └ (4, Number) ┬ (0)                      instance: read by every transaction on the database
 //!         a database's│
 //!         prefix      ├ (1)                      security object
@@ -72,6 +73,8 @@ pub(crate) enum Key<'a> {
     Arrival(&'a str),
     /// An upload to the database of this number, kept until the deadline if no edit names it.
     Staging { deadline_ms: u64, database: u64, store: &'a StoreId },
+    /// The prefix of the jobs' registry.
+    Jobs,
 }
 
 impl Key<'_> {
@@ -83,6 +86,7 @@ impl Key<'_> {
     const IDENTITY: u64 = 5;
     const ARRIVAL: u64 = 6;
     const STAGING: u64 = 7;
+    const JOBS: u64 = 8;
 
     /// The bytes under `root`.
     pub(crate) fn under(self, root: &[u8]) -> Vec<u8> {
@@ -115,6 +119,7 @@ impl Key<'_> {
                 tuple::append_u64(&mut out, database);
                 tuple::append_bytes(&mut out, store);
             }
+            Key::Jobs => tuple::append_u64(&mut out, Self::JOBS),
         }
         out
     }
@@ -696,6 +701,7 @@ mod tests {
                 Key::Staging { deadline_ms: 70_000, database: 300, store: &[8; 16] }.under(b""),
                 pack(&(7, 70_000, 300, TupleBytes::from(&[8; 16][..]))),
             ),
+            (Key::Jobs.under(b""), pack(&(8,))),
         ] {
             assert_eq!(key, expected);
         }

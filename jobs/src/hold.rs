@@ -1,0 +1,165 @@
+//! The right of a run to its job.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use kv_api::{Database, Read, Runner, Transaction};
+
+use crate::error::{Error, Result};
+use crate::job::{Job, JobId, JobRow, Progress, Token};
+use crate::registry::{End, Jobs, RETRIES, Registry};
+
+/// The right of one run to its job. It is lost when the run ends, when the job is removed, and when another server takes
+/// it over.
+///
+/// Every transaction in which the job writes calls [`check`](Self::check), or one of the others, and fails with its
+/// error. The run's work on anything but this store is not fenced: it asks [`is_lost`](Self::is_lost) now and then.
+#[derive(Clone)]
+pub struct Hold {
+    registry: Registry,
+    id: JobId,
+    token: Token,
+    lease_is_lost: Arc<AtomicBool>,
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hold").field("id", &self.id).field("number", &self.token.number).finish_non_exhaustive()
+    }
+}
+
+impl Hold {
+    pub(crate) fn new(registry: Registry, id: JobId, token: Token, lease_is_lost: Arc<AtomicBool>) -> Self {
+        Hold { registry, id, token, lease_is_lost }
+    }
+
+    /// The job.
+    pub fn id(&self) -> &JobId {
+        &self.id
+    }
+
+    /// Whether this run had the job when it was read.
+    pub fn has(&self, job: &Job) -> bool {
+        let run = job.run.as_ref().filter(|_| job.id == self.id);
+        run.is_some_and(|run| (run.lease, run.number) == (self.token.lease, self.token.number))
+    }
+
+    /// Whether the server knows that its lease is gone, and the job with it.
+    pub fn is_lost(&self) -> bool {
+        self.lease_is_lost.load(Ordering::Acquire)
+    }
+
+    /// Makes sure that the job is still this run's, and will be when the transaction commits. The read is issued when
+    /// this is called, so that it costs no round trip beside others.
+    ///
+    /// # Errors
+    /// [`Error::Lost`]; the store's; a row that cannot be read.
+    pub fn check<T: Transaction>(&self, transaction: &T) -> impl Future<Output = Result<()>> + Send + use<T> {
+        let row = self.row(transaction);
+        async move { row.await.map(drop) }
+    }
+
+    fn row<T: Transaction>(&self, transaction: &T) -> impl Future<Output = Result<JobRow>> + Send + use<T> {
+        let row = self.registry.row(transaction, &self.id, Read::Serializable);
+        let token = self.token;
+        async move { row.await?.filter(|row| row.is_run_by(&token)).ok_or(Error::Lost) }
+    }
+
+    /// Says how far the run has come: a JSON object by convention, at most 90,000 bytes.
+    ///
+    /// # Errors
+    /// As those of [`check`](Self::check).
+    pub async fn update<T: Transaction>(&self, transaction: &T, progress: &[u8], now_ms: u64) -> Result<()> {
+        self.check(transaction).await?;
+        transaction.set(self.registry.keys.progress(&self.id), Progress::write(now_ms, progress));
+        Ok(())
+    }
+
+    /// Ends the run. The job stays, finished, unless it was added again meanwhile: then it is pending.
+    ///
+    /// # Errors
+    /// As those of [`check`](Self::check). After an unknown commit result [`Error::Lost`] may say that the run has
+    /// ended as it was told to.
+    pub async fn finish<T: Transaction>(&self, transaction: &T, progress: Option<&[u8]>, now_ms: u64) -> Result<()> {
+        let progress = progress.map(|bytes| (bytes, now_ms));
+        self.end(transaction, &End::Finished { progress }).await
+    }
+
+    /// Ends the run and removes the job, unless it was added again meanwhile: then it is pending.
+    ///
+    /// # Errors
+    /// As those of [`finish`](Self::finish).
+    pub async fn finish_and_remove<T: Transaction>(&self, transaction: &T) -> Result<()> {
+        self.end(transaction, &End::Removed).await
+    }
+
+    /// Ends the run. The job is pending again, not to be run before `scheduled_ms`, or when it was added for
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// As those of [`finish`](Self::finish).
+    pub async fn resubmit<T: Transaction>(&self, transaction: &T, scheduled_ms: u64) -> Result<()> {
+        self.end(transaction, &End::Again { scheduled_ms }).await
+    }
+
+    async fn end<T: Transaction>(&self, transaction: &T, end: &End<'_>) -> Result<()> {
+        let row = self.row(transaction).await?;
+        self.registry.end(transaction, &self.id, &row, end);
+        Ok(())
+    }
+}
+
+/// What a run does in transactions of their own, which know after an unknown commit result what they did.
+impl<D: Database> Jobs<D> {
+    /// [`Hold::update`].
+    ///
+    /// # Errors
+    /// As those of [`Hold::check`].
+    pub async fn update(&self, hold: &Hold, progress: &[u8], now_ms: u64) -> Result<()> {
+        let run = Runner::new(self.database()).option(RETRIES);
+        run.run(|transaction, _| async move { hold.update(&transaction, progress, now_ms).await }).await
+    }
+
+    /// [`Hold::finish`].
+    ///
+    /// # Errors
+    /// As those of [`Hold::check`].
+    pub async fn finish(&self, hold: &Hold, progress: Option<&[u8]>, now_ms: u64) -> Result<()> {
+        let progress = progress.map(|bytes| (bytes, now_ms));
+        self.end_run(hold, &End::Finished { progress }).await
+    }
+
+    /// [`Hold::finish_and_remove`].
+    ///
+    /// # Errors
+    /// As those of [`Hold::check`].
+    pub async fn finish_and_remove(&self, hold: &Hold) -> Result<()> {
+        self.end_run(hold, &End::Removed).await
+    }
+
+    /// [`Hold::resubmit`].
+    ///
+    /// # Errors
+    /// As those of [`Hold::check`].
+    pub async fn resubmit(&self, hold: &Hold, scheduled_ms: u64) -> Result<()> {
+        self.end_run(hold, &End::Again { scheduled_ms }).await
+    }
+
+    async fn end_run(&self, hold: &Hold, end: &End<'_>) -> Result<()> {
+        let run = Runner::new(self.database()).option(RETRIES);
+        run.run(|transaction, attempt| async move {
+            let row = self.registry().row(&transaction, &hold.id, Read::Serializable).await?;
+            match row {
+                Some(row) if row.is_run_by(&hold.token) => self.registry().end(&transaction, &hold.id, &row, end),
+                // By an attempt whose answer was lost.
+                Some(row) if attempt.maybe_committed && row.ended == Some(hold.token) => {}
+                None if attempt.maybe_committed && matches!(end, End::Removed) => {}
+                _ => return Err(Error::Lost),
+            }
+            Ok(())
+        })
+        .await
+    }
+}

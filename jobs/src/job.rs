@@ -1,0 +1,292 @@
+//! A job, and the row that says its state.
+//!
+//! ```text
+//!  (Format = 1, State, Priority, ScheduledMs, Attempts, IsResubmitted, EndedLease, EndedNumber)
+//!  (Format = 1, 1,     Priority, ScheduledMs, Attempts, IsResubmitted, EndedLease, EndedNumber, Lease, Number, StartedMs)
+//! ```
+//!
+//! `State` is 0 for pending, 1 for running, 2 for finished. `EndedLease` and `EndedNumber` name the run that ended the
+//! job last, so that it recognises its own doing after an unknown commit result; empty and 0 before the first.
+
+use bytes::Bytes;
+use foundationdb_tuple::pack;
+
+use crate::error::{Error, Result};
+use crate::keys::{LeaseId, Reader};
+
+/// A job's name: one job for each pair.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobId {
+    /// What sort of work it is; RFC 007's `JobType`.
+    pub kind: String,
+    /// Its id among those of its kind.
+    pub id: String,
+}
+
+impl JobId {
+    /// The job of this kind and id.
+    pub fn new(kind: impl Into<String>, id: impl Into<String>) -> JobId {
+        JobId { kind: kind.into(), id: id.into() }
+    }
+}
+
+/// What comes first of several jobs that are due.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Priority {
+    /// Before all others.
+    High,
+    /// In between.
+    #[default]
+    Normal,
+    /// When there is nothing else.
+    Low,
+}
+
+impl Priority {
+    /// From the first to the last.
+    pub(crate) const ALL: [Priority; 3] = [Priority::High, Priority::Normal, Priority::Low];
+
+    pub(crate) const fn number(self) -> u64 {
+        self as u64
+    }
+
+    fn read(number: u64) -> Result<Priority> {
+        let found = Priority::ALL.into_iter().find(|priority| priority.number() == number);
+        found.ok_or_else(|| Error::Corrupt(format!("there is no priority {number}")))
+    }
+}
+
+/// Where a job stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// It waits to be run.
+    Pending,
+    /// A server runs it, or did until its lease ran out.
+    Running,
+    /// It has run.
+    Finished,
+}
+
+/// A job as it is added.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NewJob {
+    /// What is asked of the run: a JSON object by convention. At most 90,000 bytes.
+    pub data: Bytes,
+    /// What comes first.
+    pub priority: Priority,
+    /// Not to be run before this time, in milliseconds since 1970. 0: at once.
+    pub scheduled_ms: u64,
+}
+
+/// A job as it is found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// Its name.
+    pub id: JobId,
+    /// Where it stands.
+    pub state: State,
+    /// What comes first.
+    pub priority: Priority,
+    /// Not to be run before this time, in milliseconds since 1970.
+    pub scheduled_ms: u64,
+    /// How often it was accepted since it was added or finished.
+    pub attempts: u64,
+    /// Whether it was added again while it runs: it will be pending again when the run ends.
+    pub is_resubmitted: bool,
+    /// What is asked of the run.
+    pub data: Bytes,
+    /// What the run said last.
+    pub progress: Option<Progress>,
+    /// Of a running job, the run.
+    pub run: Option<Run>,
+}
+
+/// What a run says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// When, in milliseconds since 1970, by the clock of the run's server.
+    pub updated_ms: u64,
+    /// A JSON object by convention.
+    pub bytes: Bytes,
+}
+
+/// A run of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// When it began, in milliseconds since 1970, by the clock of its server.
+    pub started_ms: u64,
+    /// Its number among the runs of its server.
+    pub number: u64,
+    pub(crate) lease: LeaseId,
+    /// The server's name; `None` where the server's lease was not looked up, or is gone.
+    pub server: Option<String>,
+}
+
+/// The right of one run to its job: the server's lease, and a number that the server gives once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Token {
+    pub(crate) lease: LeaseId,
+    pub(crate) number: u64,
+}
+
+/// A job's row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct JobRow {
+    pub(crate) state: RowState,
+    pub(crate) priority: Priority,
+    pub(crate) scheduled_ms: u64,
+    pub(crate) attempts: u64,
+    pub(crate) is_resubmitted: bool,
+    /// The run that ended the job last.
+    pub(crate) ended: Option<Token>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RowState {
+    Pending,
+    Running { token: Token, started_ms: u64 },
+    Finished,
+}
+
+const FORMAT: u64 = 1;
+const PENDING: u64 = 0;
+const RUNNING: u64 = 1;
+const FINISHED: u64 = 2;
+
+impl JobRow {
+    /// Whether this run has the job.
+    pub(crate) fn is_run_by(&self, token: &Token) -> bool {
+        matches!(&self.state, RowState::Running { token: running, .. } if running == token)
+    }
+
+    pub(crate) fn write(&self) -> Vec<u8> {
+        let state = match self.state {
+            RowState::Pending => PENDING,
+            RowState::Running { .. } => RUNNING,
+            RowState::Finished => FINISHED,
+        };
+        let (lease, number) = match &self.ended {
+            Some(token) => (&token.lease[..], token.number),
+            None => (&[][..], 0),
+        };
+        let lease = foundationdb_tuple::Bytes::from(lease);
+        let priority = self.priority.number();
+        let mut out =
+            pack(&(FORMAT, state, priority, self.scheduled_ms, self.attempts, self.is_resubmitted, lease, number));
+        if let RowState::Running { token, started_ms } = &self.state {
+            let lease = foundationdb_tuple::Bytes::from(&token.lease[..]);
+            out.extend_from_slice(&pack(&(lease, token.number, *started_ms)));
+        }
+        out
+    }
+
+    pub(crate) fn read(row: &[u8]) -> Result<JobRow> {
+        let mut reader = Reader::new(row);
+        reader.format(FORMAT)?;
+        let state: u64 = reader.take()?;
+        let priority = Priority::read(reader.take()?)?;
+        let (scheduled_ms, attempts, is_resubmitted) = (reader.take()?, reader.take()?, reader.take()?);
+        let lease: foundationdb_tuple::Bytes<'_> = reader.take()?;
+        let number = reader.take()?;
+        let ended = if lease.is_empty() { None } else { Some(Token { lease: crate::keys::lease_id(&lease)?, number }) };
+        let state = match state {
+            PENDING => RowState::Pending,
+            FINISHED => RowState::Finished,
+            RUNNING => {
+                let token = Token { lease: reader.lease()?, number: reader.take()? };
+                RowState::Running { token, started_ms: reader.take()? }
+            }
+            other => return Err(Error::Corrupt(format!("there is no state {other}"))),
+        };
+        reader.end()?;
+        Ok(JobRow { state, priority, scheduled_ms, attempts, is_resubmitted, ended })
+    }
+
+    /// The job of this row, without data and progress.
+    pub(crate) fn job(&self, id: JobId) -> Job {
+        let (state, run) = match self.state {
+            RowState::Pending => (State::Pending, None),
+            RowState::Finished => (State::Finished, None),
+            RowState::Running { token, started_ms } => {
+                let run = Run { started_ms, number: token.number, lease: token.lease, server: None };
+                (State::Running, Some(run))
+            }
+        };
+        Job {
+            id,
+            state,
+            priority: self.priority,
+            scheduled_ms: self.scheduled_ms,
+            attempts: self.attempts,
+            is_resubmitted: self.is_resubmitted,
+            data: Bytes::new(),
+            progress: None,
+            run,
+        }
+    }
+}
+
+impl Progress {
+    pub(crate) fn write(updated_ms: u64, bytes: &[u8]) -> Vec<u8> {
+        let mut out = pack(&(FORMAT, updated_ms));
+        out.extend_from_slice(bytes);
+        out
+    }
+
+    pub(crate) fn read(row: &Bytes) -> Result<Progress> {
+        let mut reader = Reader::new(row);
+        reader.format(FORMAT)?;
+        let updated_ms = reader.take()?;
+        Ok(Progress { updated_ms, bytes: row.slice_ref(reader.rest()) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows() -> Vec<JobRow> {
+        let token = |byte| Token { lease: [byte; 24], number: 1 << 40 };
+        let states = [
+            RowState::Pending,
+            RowState::Running { token: token(0), started_ms: u64::MAX },
+            RowState::Running { token: token(7), started_ms: 0 },
+            RowState::Finished,
+        ];
+        let mut rows = Vec::new();
+        for state in states {
+            for (priority, ended) in Priority::ALL.into_iter().zip([None, Some(token(0)), Some(token(255))]) {
+                let is_resubmitted = ended.is_some();
+                rows.push(JobRow { state, priority, scheduled_ms: 1 << 41, attempts: 3, is_resubmitted, ended });
+            }
+        }
+        rows
+    }
+
+    #[test]
+    fn rows_round_trip_and_torn_ones_are_errors() {
+        for row in rows() {
+            let bytes = row.write();
+            assert_eq!(JobRow::read(&bytes), Ok(row));
+            for cut in 0..bytes.len() {
+                assert!(matches!(JobRow::read(&bytes[..cut]), Err(Error::Corrupt(_))), "cut at {cut}");
+            }
+            assert!(matches!(JobRow::read(&[&bytes[..], &[0x14]].concat()), Err(Error::Corrupt(_))));
+        }
+    }
+
+    #[test]
+    fn rows_of_a_later_version_are_named_whatever_follows() {
+        assert_eq!(JobRow::read(&pack(&(2u64, "another", "shape"))), Err(Error::UnknownFormat(2)));
+        assert_eq!(Progress::read(&pack(&(9u64, "another")).into()), Err(Error::UnknownFormat(9)));
+    }
+
+    #[test]
+    fn progress_round_trips() {
+        for bytes in [&b""[..], b"{}", &[0xff; 300]] {
+            let row = Bytes::from(Progress::write(1 << 41, bytes));
+            let read = Progress::read(&row).unwrap();
+            assert_eq!((read.updated_ms, &read.bytes[..]), (1 << 41, bytes));
+        }
+    }
+}

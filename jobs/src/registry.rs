@@ -1,0 +1,377 @@
+//! Jobs added, removed, found, watched.
+
+use std::fmt;
+use std::future::Future;
+
+use bytes::Bytes;
+use futures_util::future::try_join_all;
+use kv_api::{
+    BoxFuture, Database, KeySelector, MutationType, RangeBatch, RangeRequest, Read, RetryError, Runner, Transaction,
+    TransactionExt, TransactionOption,
+};
+
+use crate::error::{Error, Result};
+use crate::job::{Job, JobId, JobRow, NewJob, Priority, Progress, RowState, State};
+use crate::keys::{self, Keys};
+use crate::server::Lease;
+
+/// Rows of a page, each in a transaction of its own.
+const PAGE: usize = 100;
+
+/// How often a transaction is tried that a caller repeats anyhow, or waits for.
+pub(crate) const RETRIES: TransactionOption = TransactionOption::RetryLimit(Some(50));
+
+/// The registry of a store, for transactions of one's own.
+#[derive(Clone, Debug)]
+pub struct Registry {
+    pub(crate) keys: Keys,
+}
+
+impl Registry {
+    /// The registry whose keys begin with `prefix`; nothing else's may.
+    pub fn new(prefix: impl Into<Bytes>) -> Self {
+        Registry { keys: Keys::new(prefix.into()) }
+    }
+
+    /// Adds a job. One that is new or finished becomes pending, one that is pending is replaced; one that is running
+    /// gets the new data, and becomes pending again when its run ends. Gives the state that it has now.
+    ///
+    /// # Errors
+    /// The store's; a row that cannot be read.
+    pub async fn add<T: Transaction>(&self, transaction: &T, id: &JobId, new: &NewJob) -> Result<State> {
+        let row = self.row(transaction, id, Read::Serializable).await?;
+        transaction.set(self.keys.data(id), new.data.clone());
+        let (priority, scheduled_ms) = (new.priority, new.scheduled_ms);
+        if let Some(row) = &row
+            && let RowState::Running { .. } = row.state
+        {
+            let row = JobRow { priority, scheduled_ms, is_resubmitted: true, ..row.clone() };
+            transaction.set(self.keys.job(id), row.write());
+            return Ok(State::Running);
+        }
+        if let Some(row) = &row {
+            transaction.clear(&self.keys.progress(id));
+            self.leave_queue(transaction, id, row);
+        }
+        let ended = row.and_then(|row| row.ended);
+        let state = RowState::Pending;
+        let row = JobRow { state, priority, scheduled_ms, attempts: 0, is_resubmitted: false, ended };
+        self.enqueue(transaction, id, &row);
+        Ok(State::Pending)
+    }
+
+    /// Removes a job, whatever its state; a run of it can write no more. Whether there was one.
+    ///
+    /// # Errors
+    /// The store's; a row that cannot be read.
+    pub async fn remove<T: Transaction>(&self, transaction: &T, id: &JobId) -> Result<bool> {
+        let Some(row) = self.row(transaction, id, Read::Serializable).await? else { return Ok(false) };
+        self.leave_queue(transaction, id, &row);
+        if let RowState::Running { token, .. } = &row.state {
+            transaction.clear(&self.keys.held(token));
+        }
+        self.clear(transaction, id);
+        Ok(true)
+    }
+
+    /// The job, if there is one. A serializable read makes the transaction conflict with every change of its state.
+    ///
+    /// # Errors
+    /// The store's; a row that cannot be read.
+    pub async fn get<T: Transaction>(&self, transaction: &T, id: &JobId, read: Read) -> Result<Option<Job>> {
+        let row = self.row(transaction, id, read);
+        let data = transaction.get(&self.keys.data(id), Read::Snapshot);
+        let progress = transaction.get(&self.keys.progress(id), Read::Snapshot);
+        let Some(row) = row.await? else { return Ok(None) };
+        let mut job = row.job(id.clone());
+        job.data = data.await?.unwrap_or_default();
+        job.progress = progress.await?.map(|row| Progress::read(&row)).transpose()?;
+        Ok(Some(job))
+    }
+
+    /// The job's row. The read is issued when this is called.
+    pub(crate) fn row<T: Transaction>(
+        &self,
+        transaction: &T,
+        id: &JobId,
+        read: Read,
+    ) -> impl Future<Output = Result<Option<JobRow>>> + Send + use<T> {
+        let row = transaction.get(&self.keys.job(id), read);
+        async move { row.await?.map(|row| JobRow::read(&row)).transpose() }
+    }
+
+    /// Writes the row of a job that is pending from now on.
+    pub(crate) fn enqueue<T: Transaction>(&self, transaction: &T, id: &JobId, row: &JobRow) {
+        transaction.set(self.keys.job(id), row.write());
+        transaction.set(self.keys.queued(id, row.priority, row.scheduled_ms), b"");
+        // The commit's versionstamp: another value each time. Nobody decides a write by it.
+        transaction.set_option(TransactionOption::NextWriteNoWriteConflictRange);
+        transaction.atomic_op(MutationType::SetVersionstampedValue, self.keys.news(&id.kind), &[0; 14]);
+    }
+
+    pub(crate) fn leave_queue<T: Transaction>(&self, transaction: &T, id: &JobId, row: &JobRow) {
+        if row.state == RowState::Pending {
+            transaction.clear(&self.keys.queued(id, row.priority, row.scheduled_ms));
+        }
+    }
+
+    pub(crate) fn clear<T: Transaction>(&self, transaction: &T, id: &JobId) {
+        transaction.clear(&self.keys.job(id));
+        transaction.clear(&self.keys.data(id));
+        transaction.clear(&self.keys.progress(id));
+    }
+
+    /// Ends a run: the job is pending again if it was added meanwhile, and else as `end` says.
+    pub(crate) fn end<T: Transaction>(&self, transaction: &T, id: &JobId, row: &JobRow, end: &End<'_>) {
+        let RowState::Running { token, .. } = row.state else { return };
+        transaction.clear(&self.keys.held(&token));
+        let (state, is_resubmitted, ended) = (RowState::Pending, false, Some(token));
+        let ended = JobRow { state, is_resubmitted, ended, ..row.clone() };
+        if row.is_resubmitted {
+            // Asked anew: the schedule of that request stands, and what this run said is of the former one.
+            transaction.clear(&self.keys.progress(id));
+            return self.enqueue(transaction, id, &JobRow { attempts: 0, ..ended });
+        }
+        match end {
+            End::Finished { progress } => {
+                if let Some((bytes, now_ms)) = progress {
+                    transaction.set(self.keys.progress(id), Progress::write(*now_ms, bytes));
+                }
+                let row = JobRow { state: RowState::Finished, attempts: 0, ..ended };
+                transaction.set(self.keys.job(id), row.write());
+            }
+            End::Removed => self.clear(transaction, id),
+            End::Again { scheduled_ms } => {
+                self.enqueue(transaction, id, &JobRow { scheduled_ms: *scheduled_ms, ..ended });
+            }
+        }
+    }
+
+    /// The first pending job that is due, of the highest priority that has one; or when the next will be.
+    pub(crate) async fn first_due<T: Transaction>(
+        &self,
+        transaction: &T,
+        kind: &str,
+        now_ms: u64,
+    ) -> Result<std::result::Result<(JobId, JobRow), Option<u64>>> {
+        // One round trip where nothing is due, or something is.
+        let firsts = Priority::ALL.map(|priority| {
+            let range = self.keys.queue(kind, priority).limit(1);
+            (transaction.get_range(&range, Read::Snapshot), range)
+        });
+        let mut next_ms: Option<u64> = None;
+        for (first, mut range) in firsts {
+            let mut batch = first.await?;
+            while let Some(found) = batch.rows.first() {
+                let queued = self.keys.read_queued(&found.key);
+                if let Ok((scheduled_ms, id)) = queued {
+                    if scheduled_ms > now_ms {
+                        next_ms = Some(next_ms.map_or(scheduled_ms, |next| next.min(scheduled_ms)));
+                        break;
+                    }
+                    match self.row(transaction, &id, Read::Serializable).await {
+                        Ok(Some(row)) if row.state == RowState::Pending => return Ok(Ok((id, row))),
+                        Err(Error::Store(error)) => return Err(error.into()),
+                        // It cannot be read, or is no pending job: it stays, and the others go on.
+                        _ => {}
+                    }
+                }
+                let Some(next) = next_page(&range, &batch) else { break };
+                range = next;
+                batch = transaction.get_range(&range, Read::Snapshot).await?;
+            }
+        }
+        Ok(Err(next_ms))
+    }
+}
+
+/// The range behind a page of it, as long a page again.
+pub(crate) fn next_page(range: &RangeRequest, page: &RangeBatch) -> Option<RangeRequest> {
+    let last = page.rows.last().filter(|_| page.more)?;
+    Some(RangeRequest { begin: KeySelector::first_greater_than(last.key.clone()), ..range.clone() })
+}
+
+/// How a run ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum End<'a> {
+    /// The job stays, finished, with what the run said at its end and when.
+    Finished { progress: Option<(&'a [u8], u64)> },
+    /// The job goes.
+    Removed,
+    /// The job is pending again.
+    Again { scheduled_ms: u64 },
+}
+
+/// The registry of a store, in transactions of its own.
+#[derive(Clone)]
+pub struct Jobs<D> {
+    database: D,
+    registry: Registry,
+}
+
+impl<D> fmt::Debug for Jobs<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Jobs").field("registry", &self.registry).finish_non_exhaustive()
+    }
+}
+
+impl<D: Database> Jobs<D> {
+    /// The registry of this prefix in a store.
+    pub fn new(database: D, registry: Registry) -> Self {
+        Jobs { database, registry }
+    }
+
+    /// The store.
+    pub fn database(&self) -> &D {
+        &self.database
+    }
+
+    /// The registry, for transactions of one's own.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// [`Registry::add`]. After an unknown commit result the job may be added twice, and run twice.
+    ///
+    /// # Errors
+    /// The store's; a row that cannot be read.
+    pub async fn add(&self, id: &JobId, new: &NewJob) -> Result<State> {
+        let run = Runner::new(&self.database);
+        run.run(|transaction, _| async move { self.registry.add(&transaction, id, new).await }).await
+    }
+
+    /// [`Registry::remove`].
+    ///
+    /// # Errors
+    /// The store's; a row that cannot be read.
+    pub async fn remove(&self, id: &JobId) -> Result<bool> {
+        let run = Runner::new(&self.database);
+        run.run(|transaction, attempt| async move {
+            Ok(self.registry.remove(&transaction, id).await? || attempt.maybe_committed)
+        })
+        .await
+    }
+
+    /// [`Registry::get`].
+    ///
+    /// # Errors
+    /// The store's; a row that cannot be read.
+    pub async fn get(&self, id: &JobId) -> Result<Option<Job>> {
+        self.read(|transaction| async move { self.registry.get(&transaction, id, Read::Snapshot).await }).await
+    }
+
+    /// All jobs of a kind, in the order of their ids. Those that cannot be read are left out.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn list(&self, kind: &str) -> Result<Vec<Job>> {
+        let mut jobs = Vec::new();
+        let mut next = Some(self.registry.keys.jobs(kind).limit(PAGE));
+        while let Some(range) = next {
+            let (page, rest) = self
+                .read(|transaction| {
+                    let range = range.clone();
+                    async move {
+                        let batch = transaction.get_range(&range, Read::Snapshot).await?;
+                        let ids = batch.rows.iter().filter_map(|row| self.registry.keys.read_job(&row.key).ok());
+                        Ok((self.look_up(&transaction, ids.collect()).await?, next_page(&range, &batch)))
+                    }
+                })
+                .await?;
+            jobs.extend(page);
+            next = rest;
+        }
+        Ok(jobs)
+    }
+
+    /// The jobs that run, with the names of their servers. Those that cannot be read are left out.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn running(&self) -> Result<Vec<Job>> {
+        let keys = &self.registry.keys;
+        let mut jobs = Vec::new();
+        let mut next = Some(keys.held_under(None).limit(PAGE));
+        while let Some(range) = next {
+            let (page, rest) = self
+                .read(|transaction| {
+                    let range = range.clone();
+                    async move {
+                        let batch = transaction.get_range(&range, Read::Snapshot).await?;
+                        if batch.rows.is_empty() {
+                            return Ok((Vec::new(), None));
+                        }
+                        let leases = transaction.get_all(keys.leases(), Read::Snapshot);
+                        let held = batch.rows.iter().filter_map(|row| {
+                            Some((keys.read_held(&row.key).ok()?.lease, keys::read_id(&row.value).ok()?))
+                        });
+                        let (held, ids): (Vec<_>, Vec<_>) = held.unzip();
+                        let jobs = self.look_up(&transaction, ids.clone()).await?;
+                        let leases = leases.await?;
+                        let name_of = |job: &Job| {
+                            let lease = keys.lease(&held[ids.iter().position(|id| *id == job.id)?]);
+                            let row = leases.iter().find(|row| row.key == lease)?;
+                            Lease::read(&row.value).ok().map(|lease| lease.server)
+                        };
+                        let named = jobs.into_iter().map(|mut job| {
+                            let server = name_of(&job);
+                            if let Some(run) = &mut job.run {
+                                run.server = server;
+                            }
+                            job
+                        });
+                        Ok((named.collect::<Vec<_>>(), next_page(&range, &batch)))
+                    }
+                })
+                .await?;
+            jobs.extend(page.into_iter().filter(|job| job.state == State::Running));
+            next = rest;
+        }
+        Ok(jobs)
+    }
+
+    /// Those of the jobs that are there and can be read.
+    async fn look_up(&self, transaction: &D::Transaction, ids: Vec<JobId>) -> Result<Vec<Job>> {
+        let jobs = ids.iter().map(|id| async move {
+            match self.registry.get(transaction, id, Read::Snapshot).await {
+                Err(Error::Store(error)) => Err(Error::Store(error)),
+                found => Ok(found.ok().flatten()),
+            }
+        });
+        Ok(try_join_all(jobs).await?.into_iter().flatten().collect())
+    }
+
+    /// The job as it is, and a future that completes when its state is another: it was accepted, taken over, added
+    /// again, ended or removed. What a run says is no change of its state.
+    ///
+    /// # Errors
+    /// The store's; a row that cannot be read.
+    pub async fn watch(&self, id: &JobId) -> Result<(Option<Job>, BoxFuture<kv_api::Result<()>>)> {
+        let run = Runner::new(&self.database);
+        run.run(|transaction, _| async move {
+            let job = self.registry.get(&transaction, id, Read::Snapshot);
+            let changed: BoxFuture<_> = Box::pin(transaction.watch(&self.registry.keys.job(id)));
+            Ok((job.await?, changed))
+        })
+        .await
+    }
+
+    /// Runs `body` in a transaction that is never committed.
+    pub(crate) async fn read<T, F, Fut>(&self, mut body: F) -> Result<T>
+    where
+        F: FnMut(D::Transaction) -> Fut,
+        Fut: Future<Output = Result<T>>,
+    {
+        let transaction = self.database.begin()?;
+        transaction.set_option(RETRIES);
+        loop {
+            match body(transaction.clone()).await {
+                Ok(value) => return Ok(value),
+                Err(failure) => match failure.kv_error().cloned() {
+                    Some(error) => transaction.on_error(error).await?,
+                    None => return Err(failure),
+                },
+            }
+        }
+    }
+}

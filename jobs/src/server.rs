@@ -1,0 +1,454 @@
+//! A server that runs jobs: it accepts them, renews its lease, and takes over from servers whose lease is out.
+//!
+//! ```text
+//!  lease   (5, Lease) = (Format = 1, IsAlive, Server, Beat, ForMs)
+//!
+//!   this server    no lease ── accept ──► alive ── renew: Beat + 1 ──► alive … ── renew, nothing held ──► no lease
+//!   another one                             │ seen with the same Beat for ForMs
+//!                                           └──► dead ── its jobs become pending ──► gone
+//! ```
+//!
+//! The row is made when the first job is accepted. A renewal that finds no job held removes it. A takeover marks the
+//! lease dead in its first transaction and removes it in its last, so that a takeover which breaks off is gone on with
+//! by whoever looks next. Accepting reads the row, so that nothing is accepted under a dead lease.
+//!
+//! An attempt to accept whose result is unknown is recognised by its held row: its key has the number that the next
+//! acceptance would get, and the next attempt reads it first.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use foundationdb_tuple::pack;
+use kv_api::{BoxFuture, Database, RangeRequest, Read, Runner, Transaction, TransactionExt};
+
+use crate::error::{Error, Result};
+use crate::hold::Hold;
+use crate::job::{Job, JobRow, RowState, Token};
+use crate::keys::{self, LeaseId, Reader};
+use crate::registry::{Jobs, RETRIES, Registry, next_page};
+
+const FORMAT: u64 = 1;
+
+/// Jobs that a transaction takes over.
+const TAKEN_AT_ONCE: usize = 100;
+
+/// A lease's row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Lease {
+    /// Whether nobody has begun to take over from it.
+    is_alive: bool,
+    /// Another number each time the row is written.
+    beat: u64,
+    /// How long it must be seen unchanged before it is out.
+    for_ms: u64,
+    /// The server's name.
+    pub(crate) server: String,
+}
+
+impl Lease {
+    fn write(&self) -> Vec<u8> {
+        pack(&(FORMAT, self.is_alive, &self.server, self.beat, self.for_ms))
+    }
+
+    pub(crate) fn read(row: &[u8]) -> Result<Lease> {
+        let mut reader = Reader::new(row);
+        reader.format(FORMAT)?;
+        let (is_alive, server) = (reader.take()?, reader.take()?);
+        let lease = Lease { is_alive, beat: reader.take()?, for_ms: reader.take()?, server };
+        reader.end()?;
+        Ok(lease)
+    }
+}
+
+/// How a server is set up.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// Its name, for whoever asks who runs a job.
+    pub name: String,
+    /// How long its lease holds after a renewal. Renew it, and look for others to take over from, three times as often.
+    pub lease: Duration,
+    /// Whether nobody else can have the store open. Then what others left is taken over at once.
+    pub is_alone: bool,
+}
+
+/// What [`Server::accept`] found.
+pub enum Accepted {
+    /// A job, which is this server's to run.
+    Job(Box<Job>, Hold),
+    /// No job is due.
+    Nothing {
+        /// When the next one will be, in milliseconds since 1970.
+        due_ms: Option<u64>,
+        /// Completes when a job of this kind becomes pending.
+        added: BoxFuture<kv_api::Result<()>>,
+    },
+}
+
+impl fmt::Debug for Accepted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Accepted::Job(job, _) => f.debug_tuple("Job").field(job).finish(),
+            Accepted::Nothing { due_ms, .. } => {
+                f.debug_struct("Nothing").field("due_ms", due_ms).finish_non_exhaustive()
+            }
+        }
+    }
+}
+
+/// A server that runs jobs.
+#[derive(Debug)]
+pub struct Server<D> {
+    jobs: Jobs<D>,
+    options: ServerOptions,
+    /// Sixteen bytes that no other server has.
+    id: [u8; 16],
+    /// How many leases it had before this one.
+    epoch: u64,
+    /// The number of the next job that is accepted under this lease.
+    next: u64,
+    /// The beat that the lease is written with next. Never one that it had before, even after it was removed.
+    beat: u64,
+    /// Whether the lease's row may be there.
+    may_have_lease: bool,
+    is_lost: Arc<AtomicBool>,
+    /// Leases of others: the row, and since when it has been seen so.
+    seen: HashMap<Bytes, (Bytes, Duration)>,
+    /// When it looked at them last.
+    looked: Option<Duration>,
+}
+
+/// What an attempt to accept comes to.
+enum Attempt {
+    Job(Box<Job>),
+    Nothing(Option<u64>, BoxFuture<kv_api::Result<()>>),
+    /// The lease was taken over.
+    LeaseLost,
+}
+
+/// What a transaction of a takeover comes to.
+enum Taken {
+    /// There is more, in this range.
+    More(RangeRequest),
+    /// The lease is gone, or was renewed; or what is left of it cannot be read.
+    Over,
+}
+
+impl<D: Database> Server<D> {
+    /// A server with an id of sixteen random bytes, drawn anew in each process.
+    pub fn new(jobs: Jobs<D>, id: [u8; 16], options: ServerOptions) -> Self {
+        Server {
+            jobs,
+            options,
+            id,
+            epoch: 0,
+            next: 0,
+            beat: 0,
+            may_have_lease: false,
+            is_lost: Arc::default(),
+            seen: HashMap::new(),
+            looked: None,
+        }
+    }
+
+    /// The registry.
+    pub fn jobs(&self) -> &Jobs<D> {
+        &self.jobs
+    }
+
+    fn registry(&self) -> &Registry {
+        self.jobs.registry()
+    }
+
+    fn lease_id(&self) -> LeaseId {
+        let mut lease = [0; 24];
+        lease[..16].copy_from_slice(&self.id);
+        lease[16..].copy_from_slice(&self.epoch.to_be_bytes());
+        lease
+    }
+
+    /// The row of a lease that is renewed now.
+    fn beat(&mut self) -> Vec<u8> {
+        self.beat += 1;
+        let for_ms = u64::try_from(self.options.lease.as_millis()).unwrap_or(u64::MAX);
+        Lease { is_alive: true, beat: self.beat, for_ms, server: self.options.name.clone() }.write()
+    }
+
+    /// Begins another lease: this one is gone, and all that was held under it.
+    fn end_lease(&mut self) {
+        self.is_lost.store(true, Ordering::Release);
+        self.is_lost = Arc::default();
+        self.epoch += 1;
+        self.next = 0;
+        self.may_have_lease = false;
+    }
+
+    /// The next job of a kind that is due, which is this server's to run from now on. `now_ms` is the time since 1970.
+    ///
+    /// # Errors
+    /// The store's. A job that was accepted and not answered is answered by the next call.
+    pub async fn accept(&mut self, kind: &str, now_ms: u64) -> Result<Accepted> {
+        loop {
+            let token = Token { lease: self.lease_id(), number: self.next };
+            let beat = self.beat();
+            let outcome = self.try_accept(kind, now_ms, token, beat).await;
+            // An error may be that of an acceptance which was committed.
+            self.may_have_lease |= matches!(outcome, Err(_) | Ok(Attempt::Job(_)));
+            match outcome? {
+                Attempt::Job(job) => {
+                    self.next += 1;
+                    let hold = Hold::new(self.registry().clone(), job.id.clone(), token, self.is_lost.clone());
+                    return Ok(Accepted::Job(job, hold));
+                }
+                Attempt::Nothing(due_ms, added) => return Ok(Accepted::Nothing { due_ms, added }),
+                Attempt::LeaseLost => self.end_lease(),
+            }
+        }
+    }
+
+    async fn try_accept(&self, kind: &str, now_ms: u64, token: Token, beat: Vec<u8>) -> Result<Attempt> {
+        let registry = self.registry();
+        let (lease_key, held_key) = (registry.keys.lease(&token.lease), registry.keys.held(&token));
+        let run = Runner::new(self.jobs.database()).option(RETRIES);
+        run.run(|transaction, _| {
+            let lease = transaction.get(&lease_key, Read::Serializable);
+            let held = transaction.get(&held_key, Read::Serializable);
+            let (lease_key, held_key, beat) = (&lease_key, &held_key, &beat);
+            async move {
+                if let Some(held) = held.await? {
+                    // By an attempt whose answer was lost.
+                    let id = keys::read_id(&held)?;
+                    let job = registry.get(&transaction, &id, Read::Serializable).await?;
+                    return job.map(|job| Attempt::Job(job.into())).ok_or_else(held_of_nothing);
+                }
+                let lease = lease.await?.map(|row| Lease::read(&row)).transpose()?;
+                let has_lease = match lease {
+                    Some(lease) if !lease.is_alive => return Ok(Attempt::LeaseLost),
+                    None if self.may_have_lease => return Ok(Attempt::LeaseLost),
+                    found => found.is_some(),
+                };
+                let (id, row) = match registry.first_due(&transaction, kind, now_ms).await? {
+                    Ok(found) => found,
+                    Err(due_ms) => {
+                        let added = transaction.watch(&registry.keys.news(kind));
+                        return Ok(Attempt::Nothing(due_ms, Box::pin(added)));
+                    }
+                };
+                registry.leave_queue(&transaction, &id, &row);
+                let (state, attempts) = (RowState::Running { token, started_ms: now_ms }, row.attempts + 1);
+                let row = JobRow { state, attempts, ..row };
+                transaction.set(registry.keys.job(&id), row.write());
+                transaction.set(held_key, keys::write_id(&id));
+                if !has_lease {
+                    transaction.set(lease_key, beat);
+                }
+                // Its own writes are seen.
+                let job = registry.get(&transaction, &id, Read::Snapshot).await?;
+                job.map(|job| Attempt::Job(job.into())).ok_or_else(held_of_nothing)
+            }
+        })
+        .await
+    }
+
+    /// Renews the lease, if there is one; removes it where no job is held under it.
+    ///
+    /// # Errors
+    /// The store's. The lease stands then as long as it did before.
+    pub async fn renew(&mut self) -> Result<()> {
+        if !self.may_have_lease {
+            return Ok(());
+        }
+        let beat = self.beat();
+        let lease = self.lease_id();
+        let registry = self.registry();
+        let (key, held) = (registry.keys.lease(&lease), registry.keys.held_under(Some(&lease)).limit(1));
+        let run = Runner::new(self.jobs.database()).option(RETRIES);
+        // `None`: removed, since nothing is held.
+        let is_alive: Option<bool> = run
+            .run(|transaction, attempt| {
+                let row = transaction.get(&key, Read::Serializable);
+                let held = transaction.get_range(&held, Read::Serializable);
+                let (key, beat) = (&key, &beat);
+                async move {
+                    let Some(row) = row.await? else {
+                        // Removed by an attempt whose answer was lost, or by a takeover of nothing.
+                        return Ok(if attempt.maybe_committed { None } else { Some(false) });
+                    };
+                    if !Lease::read(&row)?.is_alive {
+                        return Ok(Some(false));
+                    }
+                    if held.await?.rows.is_empty() {
+                        transaction.clear(key);
+                        return Ok(None);
+                    }
+                    transaction.set(key, beat);
+                    Ok::<_, Error>(Some(true))
+                }
+            })
+            .await?;
+        match is_alive {
+            Some(true) => {}
+            Some(false) => self.end_lease(),
+            None => self.may_have_lease = false,
+        }
+        Ok(())
+    }
+
+    /// Looks at the leases of others, and takes over from those that are out. To be called about three times in the time
+    /// that a lease holds. `now` is the time since any moment, by a clock that never goes back.
+    ///
+    /// # Errors
+    /// The store's. The next call goes on.
+    pub async fn take_over(&mut self, now: Duration) -> Result<()> {
+        let own = self.registry().keys.lease(&self.lease_id());
+        let range = self.registry().keys.leases();
+        let rows = self
+            .jobs
+            .read(|transaction| {
+                let rows = transaction.get_all(range.clone(), Read::Snapshot);
+                async move { Ok(rows.await?) }
+            })
+            .await?;
+        let paused = self.looked.replace(now).and_then(|looked| now.checked_sub(looked)).unwrap_or_default();
+        let (mut seen, mut out) = (HashMap::new(), Vec::new());
+        for row in rows.into_iter().filter(|row| row.key != own) {
+            // What cannot be read is left to a later version.
+            let (Ok(lease), Ok(id)) = (Lease::read(&row.value), self.registry().keys.read_lease(&row.key)) else {
+                continue;
+            };
+            let holds = Duration::from_millis(lease.for_ms);
+            let since = match self.seen.get(&row.key) {
+                // Whoever was not looking, because the store was out of reach or the machine asleep, knows nothing of
+                // the time between.
+                Some((value, since)) if *value == row.value && paused < holds => *since,
+                _ => now,
+            };
+            if !lease.is_alive || self.options.is_alone || now.saturating_sub(since) >= holds {
+                out.push((id, row.value.clone()));
+            }
+            seen.insert(row.key, (row.value, since));
+        }
+        self.seen = seen;
+        for (lease, row) in &out {
+            self.take_from(lease, row).await?;
+        }
+        Ok(())
+    }
+
+    /// Gives back all that this server holds, so that others need not wait for its lease. Nothing that it runs can
+    /// write any more.
+    ///
+    /// # Errors
+    /// The store's. Others take over when the lease is out.
+    pub async fn close(&mut self) -> Result<()> {
+        if !self.may_have_lease {
+            return Ok(());
+        }
+        let lease = self.lease_id();
+        let key = self.registry().keys.lease(&lease);
+        let row = self
+            .jobs
+            .read(|transaction| {
+                let row = transaction.get(&key, Read::Snapshot);
+                async move { Ok(row.await?) }
+            })
+            .await?;
+        if let Some(row) = row {
+            self.take_from(&lease, &row).await?;
+        }
+        self.end_lease();
+        Ok(())
+    }
+
+    /// Makes pending what is held under a lease that was seen as `seen`, and removes the lease.
+    async fn take_from(&self, lease: &LeaseId, seen: &Bytes) -> Result<()> {
+        let registry = self.registry();
+        let key = registry.keys.lease(lease);
+        let (mut range, mut left) = (registry.keys.held_under(Some(lease)).limit(TAKEN_AT_ONCE), false);
+        loop {
+            let run = Runner::new(self.jobs.database()).option(RETRIES);
+            let (taken, unreadable) = run
+                .run(|transaction, _| {
+                    let row = transaction.get(&key, Read::Serializable);
+                    let held = transaction.get_range(&range, Read::Serializable);
+                    let (key, range) = (&key, &range);
+                    async move {
+                        let Some(row) = row.await? else { return Ok((Taken::Over, false)) };
+                        let found = Lease::read(&row)?;
+                        if found.is_alive && row != *seen {
+                            return Ok((Taken::Over, false));
+                        }
+                        let batch = held.await?;
+                        let mut unreadable = false;
+                        for held in &batch.rows {
+                            let token = registry.keys.read_held(&held.key);
+                            match take_job(registry, &transaction, &token, &held.value).await {
+                                Err(Error::Store(error)) => return Err(error.into()),
+                                Err(_) => unreadable = true,
+                                Ok(()) => transaction.clear(&held.key),
+                            }
+                        }
+                        let taken = next_page(range, &batch).map_or(Taken::Over, Taken::More);
+                        if matches!(taken, Taken::Over) && !unreadable && !left {
+                            transaction.clear(key);
+                        } else if found.is_alive {
+                            transaction.set(key, Lease { is_alive: false, ..found }.write());
+                        }
+                        Ok::<_, Error>((taken, unreadable))
+                    }
+                })
+                .await?;
+            left |= unreadable;
+            match taken {
+                Taken::Over => return Ok(()),
+                Taken::More(rest) => range = rest,
+            }
+        }
+    }
+}
+
+/// Makes a job pending that a lost run held. The held row is the caller's to clear, where this does not fail.
+async fn take_job<T: Transaction>(
+    registry: &Registry,
+    transaction: &T,
+    token: &Result<Token>,
+    held: &[u8],
+) -> Result<()> {
+    let token = token.as_ref().map_err(Clone::clone)?;
+    let id = keys::read_id(held)?;
+    let row = registry.row(transaction, &id, Read::Serializable).await?;
+    let Some(row) = row.filter(|row| row.is_run_by(token)) else { return Err(held_of_nothing()) };
+    // `ended` stays: this is not what the run itself would have done.
+    let mut pending = JobRow { state: RowState::Pending, is_resubmitted: false, ..row };
+    if row.is_resubmitted {
+        transaction.clear(&registry.keys.progress(&id));
+        pending.attempts = 0;
+    }
+    registry.enqueue(transaction, &id, &pending);
+    Ok(())
+}
+
+fn held_of_nothing() -> Error {
+    Error::Corrupt("a job is held that nobody runs".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leases_round_trip_and_torn_ones_are_errors() {
+        for is_alive in [true, false] {
+            let lease = Lease { is_alive, beat: 0, for_ms: 30_000, server: "a\0b".into() };
+            let row = lease.write();
+            assert_eq!(Lease::read(&row), Ok(lease));
+            for cut in 0..row.len() {
+                assert!(matches!(Lease::read(&row[..cut]), Err(Error::Corrupt(_))), "cut at {cut}");
+            }
+        }
+        assert_eq!(Lease::read(&pack(&(2u64, "another"))), Err(Error::UnknownFormat(2)));
+    }
+}
