@@ -21,6 +21,9 @@ const MARK_FILE: &str = "couch-layer.json";
 const NEW_MARK_FILE: &str = "couch-layer.json.new";
 const LOCK_FILE: &str = "LOCK";
 
+/// The files that every folder of ours may have, whatever its engine.
+pub const COMMON_FILES: [&str; 3] = [MARK_FILE, NEW_MARK_FILE, LOCK_FILE];
+
 /// The content of a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
@@ -47,6 +50,12 @@ impl Mark {
             Error::new(error::FILE_CORRUPT)
                 .with_context(format!("{} is damaged: restore the folder from a backup", path.display()))
         })
+    }
+
+    /// Makes this the mark of a folder, durably. After an error the folder has the mark that it had, or none.
+    pub fn write(&self, folder: &Path) -> Result<()> {
+        write_mark(folder, self)
+            .map_err(|cause| io_error(format!("cannot write to the folder {}", folder.display()), &cause))
     }
 }
 
@@ -77,13 +86,13 @@ impl Folder {
         if known.is_none() {
             check_empty(path)?;
         }
-        let marked = match known {
+        match known {
             // The process that wrote it may have been killed before the name was durable. A loss of power could
             // then remove the mark and keep what is written from now on.
-            Some(format) if format == mark.format => sync_folder(path),
-            _ => write_mark(path, mark),
-        };
-        marked.map_err(|cause| io_error(format!("cannot write to the folder {}", path.display()), &cause))?;
+            Some(format) if format == mark.format => sync_folder(path)
+                .map_err(|cause| io_error(format!("cannot write to the folder {}", path.display()), &cause))?,
+            _ => mark.write(path)?,
+        }
         Ok(Folder { path: path.to_owned(), _lock: lock })
     }
 

@@ -15,12 +15,12 @@ fn is_nuls(key: &[u8]) -> bool {
 }
 
 /// The key as it is stored in a table.
-pub(crate) fn stored(key: &[u8]) -> Cow<'_, [u8]> {
+pub fn stored(key: &[u8]) -> Cow<'_, [u8]> {
     if is_nuls(key) { Cow::Owned(vec![0; key.len() + 1]) } else { Cow::Borrowed(key) }
 }
 
 /// The key that is stored as `stored`.
-pub(crate) fn ours(stored: &[u8]) -> &[u8] {
+pub fn ours(stored: &[u8]) -> &[u8] {
     match stored.split_first() {
         Some((_, rest)) if is_nuls(stored) => rest,
         _ => stored,

@@ -25,8 +25,8 @@
 
 mod compactor;
 mod error;
-mod keys;
-mod manifest;
+pub mod keys;
+pub mod manifest;
 mod prefixes;
 mod store;
 mod tables;

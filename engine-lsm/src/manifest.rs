@@ -19,7 +19,7 @@ use kv_api::Result;
 use crate::error::corrupt;
 
 /// Checks the manifest in `data`: 1522 if it is damaged or missing. Returns its version.
-pub(crate) fn check(data: &Path) -> Result<u64> {
+pub fn check(data: &Path) -> Result<u64> {
     let (version, checksum) = current(data)?;
     let manifest = data.join(format!("v{version}"));
     if twox_hash::XxHash3_128::oneshot(&read(&manifest)?) != checksum {

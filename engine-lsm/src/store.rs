@@ -102,6 +102,42 @@ fn open_tree(data: &Path, cache_bytes: u64, turns: Option<Arc<Turns>>) -> lsm_tr
     Ok(tree)
 }
 
+impl LsmStore {
+    /// Writes rows that come in key order, each key once, as one flush: for a store that is filled from another one. They
+    /// take no memory.
+    ///
+    /// # Errors
+    ///
+    /// The first error of `rows`, and what [`apply`](Store::apply) fails with. Nothing is written then.
+    pub fn fill(&self, rows: impl Iterator<Item = Result<(Bytes, Bytes)>>) -> Result<()> {
+        self.shared.make_room()?;
+        let rows = rows.map(|row| row.map(|(key, value)| (key, Some(value))));
+        self.shared.guarded(Writer::Flush, || self.write(rows)).map_err(ApplyError::into_error)
+    }
+
+    /// Writes tables of rows in key order, and makes them public.
+    fn write(&self, rows: impl Iterator<Item = Result<Point>>) -> Result<()> {
+        let mut rows = rows.peekable();
+        if rows.peek().is_none() {
+            return Ok(());
+        }
+        let failed = |failure| kv_error(&failure, "cannot write a table");
+        let mut table = self.shared.tree().ingestion().map_err(failed)?;
+        let mut prefixes = Collector::default();
+        for row in rows {
+            let (key, value) = row?;
+            let key = Slice::from(keys::stored(&key).as_ref());
+            prefixes.add(&key);
+            match value {
+                Some(value) => table.write(key, Slice::from(value.as_ref())),
+                None => table.write_tombstone(key),
+            }
+            .map_err(failed)?;
+        }
+        self.shared.publish(prefixes.finish(), || table.finish().map_err(failed))
+    }
+}
+
 impl Store for LsmStore {
     type View = LsmView;
 
@@ -112,27 +148,9 @@ impl Store for LsmStore {
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
         self.shared.make_room().map_err(ApplyError::NothingApplied)?;
         let (clears, rows) = batch.into_parts();
-        let shared = &self.shared;
-        shared.guarded(Writer::Flush, || {
-            let tables = shared.newest().tables();
-            let mut rows = with_tombstones(&tables, rows, &clears).peekable();
-            if rows.peek().is_none() {
-                return Ok(());
-            }
-            let failed = |failure| kv_error(&failure, "cannot write a table");
-            let mut table = shared.tree().ingestion().map_err(failed)?;
-            let mut prefixes = Collector::default();
-            for row in rows {
-                let (key, value) = row?;
-                let key = Slice::from(keys::stored(&key).as_ref());
-                prefixes.add(&key);
-                match value {
-                    Some(value) => table.write(key, Slice::from(value.as_ref())),
-                    None => table.write_tombstone(key),
-                }
-                .map_err(failed)?;
-            }
-            shared.publish(prefixes.finish(), || table.finish().map_err(failed))
+        self.shared.guarded(Writer::Flush, || {
+            let tables = self.shared.newest().tables();
+            self.write(with_tombstones(&tables, rows, &clears))
         })
     }
 

@@ -27,6 +27,7 @@ enum Command {
     Changes(cmd::changes::Changes),
     Check(cmd::check::Check),
     Chunks(cmd::chunks::Chunks),
+    Move(cmd::move_folder::MoveFolder),
     Relocate(cmd::relocate::Relocate),
     Vault(cmd::vault::VaultCommand),
 }
@@ -44,6 +45,7 @@ impl Cli {
             Command::Changes(changes) => cmd::block_on(changes.run()),
             Command::Check(check) => cmd::block_on(check.run()),
             Command::Chunks(chunks) => cmd::block_on(chunks.run()),
+            Command::Move(moving) => moving.run(),
             Command::Relocate(relocate) => cmd::block_on(relocate.run()),
             Command::Vault(vault) => cmd::block_on(vault.run()),
         }

@@ -9,18 +9,18 @@
 //! again: a new format gets new ones, by
 //! `MAKE_FORMER=ENGINE-FORMAT cargo test -p server --test former`, with the program whose format it is.
 
-#![cfg(all(feature = "lsm", feature = "redb", feature = "sled", feature = "fjall"))]
+#![cfg(all(feature = "lsm", feature = "redb", feature = "sled", feature = "fjall", feature = "former"))]
 
-use std::fs::{self, File};
-use std::io::{Read, Write};
+#[path = "../../former/tests/support/packed.rs"]
+mod packed;
+
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use flate2::Compression;
-use flate2::read::GzDecoder;
-use flate2::write::GzEncoder;
 use kv_api::AnyDatabase;
 use model::{BodyFormat, CreateOptions, Edit, GetOptions, JsonText, Layer, LayerOptions};
+use packed::{pack, unpack};
 use server::engine::{IfMissing, open};
 
 const DOCUMENTS: usize = 40;
@@ -87,7 +87,7 @@ async fn check(store: AnyDatabase, name: &str) {
 fn every_folder_that_was_left_opens_and_has_all_its_documents() {
     let mut names: Vec<PathBuf> = fs::read_dir(former()).unwrap().map(|entry| entry.unwrap().path()).collect();
     names.sort();
-    for engine in ["fjall-1", "lsm-1", "redb-3", "sled-1"] {
+    for engine in ["fjall-1", "lsm-1", "redb-3", "redb-4", "sled-1"] {
         for state in ["closed", "killed"] {
             let path = former().join(format!("{engine}-{state}.gz"));
             assert!(names.contains(&path), "{} is missing", path.display());
@@ -97,6 +97,10 @@ fn every_folder_that_was_left_opens_and_has_all_its_documents() {
         let folder = tempfile::tempdir().unwrap();
         unpack(&path, folder.path());
         // The second time it is as this program leaves it.
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if name.starts_with("redb") || name.starts_with("fjall") {
+            former::move_folder(folder.path(), |_| ()).unwrap();
+        }
         block_on(check(opened(folder.path()), &path.display().to_string()));
         block_on(async {
             let layer = Layer::open(opened(folder.path()), LayerOptions::default()).await.unwrap();
@@ -128,44 +132,5 @@ fn make() {
     assert!(!child.unwrap().status.success(), "the child is to be killed");
     for state in ["closed", "killed"] {
         pack(&folder.path().join(state), &former().join(format!("{name}-{state}.gz")));
-    }
-}
-
-fn files(folder: &Path, into: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() { files(&path, into) } else { into.push(path) }
-    }
-}
-
-fn pack(folder: &Path, to: &Path) {
-    let mut paths = Vec::new();
-    files(folder, &mut paths);
-    paths.sort();
-    let mut packed = GzEncoder::new(File::create(to).unwrap(), Compression::best());
-    for path in paths {
-        let name = path.strip_prefix(folder).unwrap().to_str().unwrap().replace('\\', "/");
-        let bytes = fs::read(&path).unwrap();
-        for part in [name.as_bytes(), &bytes] {
-            packed.write_all(&(part.len() as u64).to_be_bytes()).unwrap();
-            packed.write_all(part).unwrap();
-        }
-    }
-    packed.finish().unwrap();
-}
-
-fn unpack(from: &Path, folder: &Path) {
-    let mut packed = GzDecoder::new(File::open(from).unwrap());
-    let mut part = || -> Option<Vec<u8>> {
-        let mut length = [0; 8];
-        packed.read_exact(&mut length).ok()?;
-        let mut part = vec![0; u64::from_be_bytes(length) as usize];
-        packed.read_exact(&mut part).unwrap();
-        Some(part)
-    };
-    while let Some(name) = part() {
-        let path = folder.join(String::from_utf8(name).unwrap());
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, part().unwrap()).unwrap();
     }
 }

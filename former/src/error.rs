@@ -1,0 +1,31 @@
+//! Errors in the codes of the contract.
+
+use std::io::ErrorKind;
+
+use disk::folder::io_error;
+use kv_api::{Error, error};
+
+/// Damage, with what is wrong.
+pub(crate) fn corrupt(what: &str) -> Error {
+    Error::new(error::FILE_CORRUPT).with_context(format!("{what}; restore the folder from a backup"))
+}
+
+/// A failure of redb's, and its own words.
+pub(crate) fn redb_error(failure: impl Into<redb::Error>) -> Error {
+    match failure.into() {
+        redb::Error::Io(io) if io.kind() != ErrorKind::InvalidData => io_error("cannot read data.redb", &io),
+        failure => corrupt(&format!("cannot read data.redb: {failure}")),
+    }
+}
+
+/// A failure of `lsm-tree`'s. A table that is gone, or shorter than its manifest says, was changed by someone else.
+pub(crate) fn table_error(failure: lsm_tree::Error) -> Error {
+    use ErrorKind::{InvalidData, InvalidInput, NotFound, UnexpectedEof};
+    let tried = "cannot read a table";
+    match failure {
+        lsm_tree::Error::Io(io) if !matches!(io.kind(), InvalidData | UnexpectedEof | NotFound | InvalidInput) => {
+            io_error(tried, &io)
+        }
+        failure => corrupt(&format!("{tried}: {failure}")),
+    }
+}

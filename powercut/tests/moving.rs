@@ -1,0 +1,75 @@
+//! The move of a folder of a former engine, under losses of power and kills at each of its calls.
+#![cfg(all(target_os = "linux", target_pointer_width = "64"))]
+
+#[path = "../../former/tests/support/mod.rs"]
+mod support;
+
+use std::path::Path;
+
+use disk::folder::Mark;
+use engine_lsm::{LsmDatabase, LsmOptions};
+use kv_api::Result;
+use powercut::dice::Dice;
+use powercut::disk::{Image, Keep};
+use powercut::harness::{History, cut, record_recovery};
+use powercut::recorder::Recording;
+use powercut::trace::Event;
+use powercut::workload::FOLDER;
+use support::packed::unpack;
+use support::{Model, commits};
+
+/// A folder that is moved before it is opened.
+struct Moved;
+
+impl powercut::Engine for Moved {
+    type Database = LsmDatabase;
+    const NAME: &'static str = "a move";
+
+    fn open(folder: &Path) -> Result<LsmDatabase> {
+        if Mark::read(folder)?.is_some_and(|mark| former::is_former(&mark)) {
+            former::move_folder(folder, |_| ())?;
+        }
+        LsmDatabase::open(folder, LsmOptions::new().cache_bytes(200 << 10))
+    }
+
+    fn close(database: &LsmDatabase) -> Result<()> {
+        database.close()
+    }
+}
+
+/// The calls of a move, from a disk on which the folder is synced.
+fn record(name: &str) -> History {
+    let root = tempfile::tempdir().unwrap();
+    let folders = Path::new(env!("CARGO_MANIFEST_DIR")).join("../former/tests/folders");
+    unpack(&folders.join(format!("{name}.gz")), &root.path().join(FOLDER));
+    let mut model = Model::new();
+    commits(7, 150, false).iter().for_each(|commit| commit.apply(&mut model));
+    let mut trace = Image::read(root.path()).history();
+    trace.push(Event::Known(0));
+    let from = trace.events().len();
+    let recording = Recording::begin(root.path(), trace);
+    former::move_folder(&root.path().join(FOLDER), |_| ()).unwrap();
+    // The keys that are read are text: some of these are not.
+    model.retain(|key, _| key.as_ref() < b"\x7f".as_slice());
+    History { trace: recording.finish(), states: vec![model], from }
+}
+
+#[test]
+fn a_move_that_was_cut_off_is_made_again_or_goes_on_and_no_row_is_lost() {
+    for name in ["redb-4-killed", "fjall-1-killed"] {
+        let history = record(name);
+        for seed in 1..=3 {
+            let dice = &mut Dice::new(seed);
+            cut::<Moved>(&history, 60, dice).unwrap_or_else(|found| found.report(seed));
+            // What follows on a kill is cut again.
+            for keep in [Keep::Everything, Keep::Any(5)] {
+                let events = (history.trace.events().len() - history.from) as u64;
+                // Half of them amid the renames at the end.
+                let last = if dice.below(2) == 0 { events.min(40) } else { events };
+                let at = history.trace.events().len() - 1 - dice.below(last) as usize;
+                let recovery = record_recovery::<Moved>(&history, at, keep, dice);
+                cut::<Moved>(&recovery, 25, dice).unwrap_or_else(|found| found.report(seed));
+            }
+        }
+    }
+}

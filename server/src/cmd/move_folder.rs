@@ -1,0 +1,48 @@
+//! `couch-layer move`: moves a folder of an engine that this program only reads.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::progress::{self, Unit};
+use crate::cli::Failure;
+
+/// Move a data folder that a former version wrote with redb or fjall to the engine of today, once
+#[derive(Debug, Args)]
+#[command(name = "move")]
+pub(crate) struct MoveFolder {
+    /// The folder. No server may have it open. It takes as much room again: the old files are kept in `former` within it
+    #[arg(value_name = "FOLDER")]
+    folder: PathBuf,
+}
+
+impl MoveFolder {
+    #[cfg(feature = "former")]
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        use former::Step;
+
+        let counter = progress::counter(Unit::Rows);
+        let moved = former::move_folder(&self.folder, |step| {
+            let (message, rows) = match step {
+                Step::Writing(rows) => ("writing, rows:", rows),
+                Step::Comparing(rows) => ("comparing, rows:", rows),
+                Step::Renaming => return,
+            };
+            counter.set_message(message);
+            counter.set_position(rows);
+        });
+        counter.finish_and_clear();
+        let moved = moved.map_err(crate::engine::EngineError::from)?;
+        let folder = self.folder.display();
+        let rows = moved.rows.map_or_else(|| "an earlier try wrote its rows".to_owned(), |rows| format!("{rows} rows"));
+        progress::print(&format!("{folder} has moved: {rows}"))?;
+        progress::print(&format!("The old files are in {}: remove them once all is well.", moved.former.display()))?;
+        Ok(())
+    }
+
+    #[cfg(not(feature = "former"))]
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let _ = (self.folder, progress::counter as fn(Unit) -> _);
+        Err(crate::engine::EngineError::NotBuilt { engine: "former".into() }.into())
+    }
+}
