@@ -137,11 +137,11 @@ async fn admit_and_route(
         request.principal = found.principal;
         *renewal = found.renewal;
     }
-    let resource = routes::find(&segments)?;
+    let resource = routes::find(&segments, &request.method)?;
     authorize(request, &resource).await?;
     // While a database moves, its writes wait here for the moment in which they could fail.
     let _admitted = match resource.database() {
-        Some(db) if resource.waits_for_moves(&request.method) => request.app.relocations.admit(db).await,
+        Some(db) if resource.waits_for_moves() => request.app.relocations.admit(db).await,
         _ => None,
     };
     resource.answer(request, has_no_name).await
@@ -189,7 +189,7 @@ async fn authorize(request: &Request, resource: &Resource<'_>) -> Result<()> {
     if request.principal.is_server_admin() {
         return Ok(());
     }
-    match resource.who(&request.method) {
+    match resource.who() {
         Who::Public => Ok(()),
         Who::ServerAdmin => Err(ApiError::unauthorized("You are not a server admin.")),
         Who::DatabaseAdmin => Err(ApiError::unauthorized("You are not a server or db admin.")),

@@ -429,3 +429,60 @@ async fn large_attachments_are_streamed() {
     couch.attach("/db/other/a", "x/y", b"hello").await;
     assert_eq!(couch.get("/db/cut").await.status, 404);
 }
+
+/// An answer with contents is sent in pieces: a server that held all of them would need as much memory as a database.
+#[tokio::test(flavor = "multi_thread")]
+async fn contents_in_answers_are_sent_as_they_are_read() {
+    let couch = start().await;
+    let content = vec![b'x'; 4_000_000].leak();
+    let ids = ["a", "b", "c", "d"];
+    for id in ids {
+        couch.attach(&format!("/db/{id}/file"), "x/y", content).await;
+    }
+    let [left, right] = ["1-00", "1-ff"].map(|rev| {
+        let file = json!({"content_type": "x/y", "data": "eHh4".repeat(1_000_000)});
+        json!({"_id": "two", "_rev": rev, "_attachments": {"file": file}})
+    });
+    for leaf in [left, right] {
+        couch.json("POST", "/db/_bulk_docs", json!({"new_edits": false, "docs": [leaf]})).await;
+    }
+
+    let has_all = |documents: &[&serde_json::Value], size: usize| {
+        for document in documents {
+            assert_eq!(document["_attachments"]["file"]["data"].as_str().unwrap().len(), size.div_ceil(3) * 4);
+        }
+    };
+    let is_streamed = |answer: &Answer| {
+        assert_eq!((answer.status.as_u16(), answer.header("content-length")), (200, ""), "{:.200}", answer.text);
+    };
+    let listed = couch.get("/db/_all_docs?include_docs=true&attachments=true&limit=4").await;
+    is_streamed(&listed);
+    let listed = listed.json();
+    assert_eq!((&listed["total_rows"], &listed["offset"]), (&json!(5), &json!(0)));
+    let rows = listed["rows"].as_array().unwrap();
+    assert_eq!(rows.iter().map(|row| row["id"].as_str().unwrap()).collect::<Vec<_>>(), ids);
+    has_all(&rows.iter().map(|row| &row["doc"]).collect::<Vec<_>>(), content.len());
+
+    let keys = json!({"keys": ["d", "none", "a", "c", "b"]});
+    let keyed = couch.json("POST", "/db/_all_docs?include_docs=true&attachments=true", keys.clone()).await;
+    is_streamed(&keyed);
+    let rows = keyed.json()["rows"].as_array().unwrap().clone();
+    assert_eq!(
+        rows.iter().map(|row| &row["key"]).collect::<Vec<_>>(),
+        keys["keys"].as_array().unwrap().iter().collect::<Vec<_>>()
+    );
+    has_all(&[0, 2, 3, 4].map(|place: usize| &rows[place]["doc"]), content.len());
+
+    let docs: Vec<_> = ids.iter().map(|id| json!({"id": id})).collect();
+    let got = couch.json("POST", "/db/_bulk_get?attachments=true", json!({"docs": docs})).await;
+    is_streamed(&got);
+    let got = got.json();
+    let results = got["results"].as_array().unwrap();
+    assert_eq!(results.iter().map(|result| result["id"].as_str().unwrap()).collect::<Vec<_>>(), ids);
+    has_all(&results.iter().map(|result| &result["docs"][0]["ok"]).collect::<Vec<_>>(), content.len());
+
+    let revs = couch.get_with("/db/two?open_revs=all&attachments=true", &[("accept", "application/json")]).await;
+    is_streamed(&revs);
+    let revs = revs.json();
+    has_all(&[&revs[0]["ok"], &revs[1]["ok"]], 3_000_000);
+}

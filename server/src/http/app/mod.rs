@@ -136,14 +136,19 @@ impl App {
 
     /// Runs a page of a scan on threads for scans. Embedded engines read on the thread that calls them, and a cold
     /// page takes as long as the disk: heartbeats and small requests must not wait for it.
-    pub(crate) async fn scan<T, F>(self: &Arc<Self>, page: F) -> Result<T>
+    ///
+    /// The page is boxed at once. Futures of requests stay small with it, and they are copied before they run.
+    pub(crate) fn scan<T, F>(self: &Arc<Self>, page: F) -> impl Future<Output = Result<T>> + Send
     where
         F: Future<Output = model::Result<T>> + Send + 'static,
         T: Send + 'static,
     {
-        match self.scans.run(page).await {
-            Some(outcome) => outcome.map_err(ApiError::from),
-            None => Err(ApiError::internal()),
+        let page = Box::pin(page);
+        async move {
+            match self.scans.run(page).await {
+                Some(outcome) => outcome.map_err(ApiError::from),
+                None => Err(ApiError::internal()),
+            }
         }
     }
 

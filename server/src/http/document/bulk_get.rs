@@ -16,7 +16,7 @@ use crate::http::request::Request;
 use crate::http::wire::accept::takes;
 use crate::http::wire::multipart::writer::{Multipart, document_head, head};
 use crate::http::wire::params::parse_rev;
-use crate::http::wire::response::{self, BodyWriter, Response, Stop};
+use crate::http::wire::response::{self, BodyWriter, MOST_PAGE, Response, Stop};
 
 /// Documents that are read before any of them is sent.
 const PAGE: usize = 200;
@@ -72,17 +72,26 @@ pub(crate) async fn bulk_get(request: &mut Request, db: &str) -> Result<Response
         return in_multipart(kind, reader, first, pages);
     }
     let mut body = b"{\"results\":[".to_vec();
-    reader.write(first, &mut body).await?;
-    if pages.len() == 0 {
+    if pages.len() == 0 && !first.iter().any(Found::has_contents) {
+        for (place, found) in first.into_iter().enumerate() {
+            reader.write(place, found, &mut body).await?;
+        }
         body.extend_from_slice(b"]}");
         return Ok(response::json(StatusCode::OK, body));
     }
     let body = response::stream(|writer| async move {
-        writer.send(body).await?;
-        for page in pages {
-            let mut body = vec![b','];
-            reader.write(reader.find(page).await?, &mut body).await?;
-            writer.send(body).await?;
+        let (mut page, mut place) = (first, 0);
+        loop {
+            for found in page {
+                reader.write(place, found, &mut body).await?;
+                place += 1;
+                if body.len() > MOST_PAGE {
+                    writer.send(std::mem::take(&mut body)).await?;
+                }
+            }
+            writer.send(std::mem::take(&mut body)).await?;
+            let Some(next) = pages.next() else { break };
+            page = reader.find(next).await?;
         }
         Ok(writer.send("]}\n").await?)
     });
@@ -142,6 +151,12 @@ struct Part {
 }
 
 impl Found {
+    /// Whether contents of attachments are to be read for the answer.
+    fn has_contents(&self) -> bool {
+        let is_wanted = |leaf: &Leaf| matches!(leaf, Leaf::Document(document) if contents::are_wanted(document));
+        self.leaves.iter().any(is_wanted)
+    }
+
     fn parts(self) -> impl Iterator<Item = Part> {
         self.leaves.into_iter().map(move |leaf| Part { id: self.id.clone(), leaf })
     }
@@ -226,41 +241,39 @@ impl Reader {
         })
     }
 
-    /// Appends the results of a page, with commas between them.
-    async fn write(&self, page: Vec<Found>, body: &mut Vec<u8>) -> Result<()> {
-        for (place, Found { id, leaves }) in page.into_iter().enumerate() {
+    /// Appends what was found for the entry at this place, behind a comma where it is not the first.
+    async fn write(&self, place: usize, Found { id, leaves }: Found, body: &mut Vec<u8>) -> Result<()> {
+        if place > 0 {
+            body.push(b',');
+        }
+        let mut json = JsonWriter::new(body);
+        json.begin_object().name("id");
+        match &id {
+            Some(id) => json.str(id),
+            None => json.null(),
+        };
+        json.name("docs").begin_array();
+        for (place, leaf) in leaves.into_iter().enumerate() {
             if place > 0 {
                 body.push(b',');
             }
-            let mut json = JsonWriter::new(body);
-            json.begin_object().name("id");
-            match &id {
-                Some(id) => json.str(id),
-                None => json.null(),
+            let leaf = match leaf {
+                Leaf::Document(document) => self.load(*document).await?,
+                refused => refused,
             };
-            json.name("docs").begin_array();
-            for (place, leaf) in leaves.into_iter().enumerate() {
-                if place > 0 {
-                    body.push(b',');
+            match leaf {
+                Leaf::Document(document) => {
+                    body.extend_from_slice(b"{\"ok\":");
+                    document.write_json(body);
                 }
-                let leaf = match leaf {
-                    Leaf::Document(document) => self.load(*document).await?,
-                    refused => refused,
-                };
-                match leaf {
-                    Leaf::Document(document) => {
-                        body.extend_from_slice(b"{\"ok\":");
-                        document.write_json(body);
-                    }
-                    refused => {
-                        body.extend_from_slice(b"{\"error\":");
-                        write_error(body, id.as_deref(), &refused);
-                    }
+                refused => {
+                    body.extend_from_slice(b"{\"error\":");
+                    write_error(body, id.as_deref(), &refused);
                 }
-                body.push(b'}');
             }
-            body.extend_from_slice(b"]}");
+            body.push(b'}');
         }
+        body.extend_from_slice(b"]}");
         Ok(())
     }
 

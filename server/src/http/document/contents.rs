@@ -32,10 +32,15 @@ pub(crate) async fn send_all(app: &Arc<App>, mut contents: Contents, writer: &Bo
     Ok(())
 }
 
+/// Whether contents of a document's attachments are to be read for an answer in JSON.
+pub(crate) fn are_wanted(document: &Document) -> bool {
+    document.attachments.iter().any(|attachment| attachment.wanted)
+}
+
 /// The document with the contents of the attachments that are wanted, for an answer in JSON; `None` where its leaf was
 /// replaced or removed meanwhile.
 pub(crate) async fn load(app: &Arc<App>, database: &Documents, mut document: Document) -> Result<Option<Document>> {
-    if !document.attachments.iter().any(|attachment| attachment.wanted) {
+    if !are_wanted(&document) {
         return Ok(Some(document));
     }
     let database = database.clone();

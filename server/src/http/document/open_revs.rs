@@ -18,9 +18,12 @@
 //! ```
 //! Source: `send_docs_multipart` of CouchDB's `chttpd_db.erl`.
 
+use std::sync::Arc;
+
 use hyper::StatusCode;
 use model::{GetOptions, JsonWriter, OpenRev, OpenRevs, RevId};
 
+use crate::http::app::App;
 use crate::http::app::stores::Documents;
 use crate::http::document::contents;
 use crate::http::document::related::Related;
@@ -28,7 +31,7 @@ use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
 use crate::http::wire::accept::takes;
 use crate::http::wire::multipart::writer::{Multipart, head};
-use crate::http::wire::response::{self, Response};
+use crate::http::wire::response::{self, MOST_PAGE, Response};
 
 pub(crate) async fn open_revs(
     request: &Request,
@@ -48,28 +51,51 @@ pub(crate) async fn open_revs(
     if in_parts {
         return multipart(request, database, found);
     }
-    let mut body = vec![b'['];
-    for (index, one) in found.into_iter().enumerate() {
-        if index > 0 {
-            body.push(b',');
+    let has_contents = |one: &OpenRev| matches!(one, OpenRev::Found(document) if contents::are_wanted(document));
+    let streams = found.iter().any(has_contents);
+    let app = request.app.clone();
+    if !streams {
+        let mut body = vec![b'['];
+        for (index, one) in found.into_iter().enumerate() {
+            write(&app, &database, index, one, &mut body).await?;
         }
-        match one {
-            OpenRev::Found(document) => {
-                let rev = document.rev.clone();
-                match contents::load(&request.app, &database, document).await? {
-                    Some(document) => {
-                        body.extend_from_slice(b"{\"ok\":");
-                        document.write_json(&mut body);
-                        body.push(b'}');
-                    }
-                    None => body.extend_from_slice(&missing(&rev)),
-                }
-            }
-            OpenRev::Missing(rev) => body.extend_from_slice(&missing(&rev)),
-        }
+        body.push(b']');
+        return Ok(response::json(StatusCode::OK, body));
     }
-    body.push(b']');
-    Ok(response::json(StatusCode::OK, body))
+    let body = response::stream(|writer| async move {
+        let mut body = vec![b'['];
+        for (index, one) in found.into_iter().enumerate() {
+            write(&app, &database, index, one, &mut body).await?;
+            if body.len() > MOST_PAGE {
+                writer.send(std::mem::take(&mut body)).await?;
+            }
+        }
+        body.extend_from_slice(b"]\n");
+        Ok(writer.send(body).await?)
+    });
+    Ok(response::with_json(StatusCode::OK, body))
+}
+
+/// Appends the revision at this place, behind a comma where it is not the first.
+async fn write(app: &Arc<App>, database: &Documents, place: usize, one: OpenRev, body: &mut Vec<u8>) -> Result<()> {
+    if place > 0 {
+        body.push(b',');
+    }
+    match one {
+        OpenRev::Found(document) => {
+            let rev = document.rev.clone();
+            match contents::load(app, database, document).await? {
+                Some(document) => {
+                    body.extend_from_slice(b"{\"ok\":");
+                    document.write_json(body);
+                    body.push(b'}');
+                }
+                None => body.extend_from_slice(&missing(&rev)),
+            }
+        }
+        OpenRev::Missing(rev) => body.extend_from_slice(&missing(&rev)),
+    }
+    Ok(())
 }
 
 /// `{"missing":"1-…"}`

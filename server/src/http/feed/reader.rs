@@ -15,9 +15,7 @@ use crate::http::app::stores::Documents;
 use crate::http::document::contents;
 use crate::http::error::Result;
 use crate::http::feed::plan::{FeedKind, Filter, Plan};
-
-/// Bytes of a page after which no row is added to it.
-const MOST_PAGE: usize = 8 << 20;
+use crate::http::wire::response::MOST_PAGE;
 
 /// How often a database may move while a page of it is read.
 const MOST_MOVES: usize = 16;

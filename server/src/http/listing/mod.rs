@@ -7,6 +7,7 @@ mod query;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::vec;
 
 use hyper::StatusCode;
 use model::{AllDocsEntry, AllDocsRequest, AllDocsRow, JsonText, JsonWriter, LocalRow, Seq};
@@ -19,9 +20,9 @@ pub(crate) use crate::http::listing::query::Namespace;
 use crate::http::listing::query::{Query, before, fetch, range};
 use crate::http::request::Request;
 use crate::http::wire::body::array_member;
-use crate::http::wire::response::{self, BodyWriter, Response, Stop};
+use crate::http::wire::response::{self, BodyWriter, MOST_PAGE, Response, Stop};
 
-/// Keys that are looked up before any of their rows is sent.
+/// Keys that are looked up before any of their rows is sent, where only revisions are asked for.
 const PAGE_KEYS: usize = 500;
 
 /// What is still to be listed.
@@ -38,6 +39,8 @@ struct Lister {
     namespace: Namespace,
     query: Query,
     rest: Rest,
+    /// Rows that are read and not written.
+    read: vec::IntoIter<AllDocsRow>,
     /// Whether the next row is not the first.
     comma: bool,
 }
@@ -66,7 +69,15 @@ impl Lister {
                 Rest::Keys(keys.into_iter().skip(skip).take(limit).collect())
             }
         };
-        Lister { app: app.clone(), database: database.clone(), namespace, query, rest, comma: false }
+        Lister {
+            app: app.clone(),
+            database: database.clone(),
+            namespace,
+            query,
+            rest,
+            read: Vec::new().into_iter(),
+            comma: false,
+        }
     }
 
     /// Writes what stands before the rows, and the first page of them.
@@ -119,33 +130,46 @@ impl Lister {
     }
 
     fn is_done(&self) -> bool {
-        match &self.rest {
-            Rest::Range(next) => next.is_none(),
-            Rest::Keys(keys) => keys.is_empty(),
-        }
+        self.read.len() == 0
+            && match &self.rest {
+                Rest::Range(next) => next.is_none(),
+                Rest::Keys(keys) => keys.is_empty(),
+            }
     }
 
     /// Writes the rows of the next page.
     async fn page(&mut self, out: &mut Vec<u8>) -> Result<Head> {
+        if self.read.len() > 0 {
+            self.write_read(out, MOST_PAGE).await?;
+            return Ok(Head::default());
+        }
         match &mut self.rest {
             Rest::Range(next) => {
                 // Without a range there are no rows, but still their count.
                 let request = next.take().unwrap_or_else(|| AllDocsRequest { limit: Some(0), ..fetch(&self.query) });
-                let (head, next) = self.fetch_and_write(request, out).await?;
+                let (head, next) = self.fetch_and_write(request, out, MOST_PAGE).await?;
                 self.rest = Rest::Range(next);
                 Ok(head)
             }
             Rest::Keys(keys) => {
-                let chunk: Vec<JsonText> = keys.drain(..keys.len().min(PAGE_KEYS)).collect();
+                // Documents are large, and contents of attachments may make one row as large as a page.
+                let most = match &self.query {
+                    query if query.attachments => 1,
+                    query if query.include_docs => PAGE_KEYS / 8,
+                    _ => PAGE_KEYS,
+                };
+                let chunk: Vec<JsonText> = keys.drain(..keys.len().min(most)).collect();
                 self.keyed_page(&chunk, out).await
             }
         }
     }
 
+    /// Reads rows and writes them, as long as `out` has at most so many bytes. The others are written with the next page.
     async fn fetch_and_write(
         &mut self,
         request: AllDocsRequest,
         out: &mut Vec<u8>,
+        most: usize,
     ) -> Result<(Head, Option<AllDocsRequest>)> {
         let database = self.database.clone();
         if self.namespace == Namespace::Local {
@@ -158,7 +182,17 @@ impl Lister {
         }
         let found = self.app.scan(async move { database.all_docs(&request).await }).await?;
         let (total_rows, rows) = (Some(found.total_rows), found.rows.len());
-        for mut row in found.rows {
+        self.read = found.rows.into_iter();
+        self.write_read(out, most).await?;
+        let head = Head { total_rows, offset: None, update_seq: found.update_seq, rows };
+        Ok((head, found.next))
+    }
+
+    /// Writes rows that are read, as long as `out` has at most so many bytes.
+    async fn write_read(&mut self, out: &mut Vec<u8>, most: usize) -> Result<()> {
+        while out.len() <= most
+            && let Some(mut row) = self.read.next()
+        {
             if let AllDocsEntry::Live { rev, doc: Some(document) } = &mut row.entry {
                 document.att_encoding_info = self.query.att_encoding_info;
                 if self.query.attachments {
@@ -169,8 +203,7 @@ impl Lister {
             self.separate(out);
             write_row(out, &row, self.query.include_docs);
         }
-        let head = Head { total_rows, offset: None, update_seq: found.update_seq, rows };
-        Ok((head, found.next))
+        Ok(())
     }
 
     /// Rows for keys, in their order. Keys that can be no id of this listing are not found.
@@ -193,7 +226,7 @@ impl Lister {
             Some(head) => Ok(head),
             None => {
                 let request = AllDocsRequest { limit: Some(0), ..fetch(&self.query) };
-                Ok(self.fetch_and_write(request, out).await?.0)
+                Ok(self.fetch_and_write(request, out, usize::MAX).await?.0)
             }
         }
     }
@@ -208,7 +241,7 @@ impl Lister {
         let mut head = None;
         let mut next = Some(request);
         while let Some(request) = next.take() {
-            let (found, rest) = self.fetch_and_write(request, out).await?;
+            let (found, rest) = self.fetch_and_write(request, out, usize::MAX).await?;
             head.get_or_insert(found);
             next = rest;
         }

@@ -90,7 +90,7 @@ fn example(pattern: &str) -> String {
 /// The pattern of a path, and what its placeholders stand for.
 fn meaning(path: &str) -> (&'static str, String) {
     let segments = join_ids(crate::http::wire::params::segments(path).unwrap().0);
-    let resource = find(&segments).unwrap();
+    let resource = find(&segments, &Method::GET).unwrap();
     (resource.path(), resource.names.join(" "))
 }
 
@@ -151,7 +151,7 @@ fn names_with_a_slash_are_one_document() {
 fn requests_need_what_they_need_in_couchdb() {
     let who = |method: Method, path: &str| {
         let segments = join_ids(crate::http::wire::params::segments(path).unwrap().0);
-        find(&segments).unwrap().who(&method)
+        find(&segments, &method).unwrap().who()
     };
     for (method, path, expected) in [
         (Method::GET, "/", Public),

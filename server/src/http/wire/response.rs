@@ -134,6 +134,9 @@ impl From<model::Error> for Stop {
     }
 }
 
+/// Bytes of an answer that are written before they are sent. One row more may be added to them.
+pub(crate) const MOST_PAGE: usize = 8 << 20;
+
 /// A body that `write` writes, on a task of its own, while it is sent. When that fails on the way, the body ends with
 /// CouchDB's error line in the middle of the answer (`send_chunked_error`): the answer cannot be read as a whole, as it
 /// must be.
