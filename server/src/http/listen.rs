@@ -21,6 +21,7 @@ use model::Layer;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use tokio_io_timeout::TimeoutStream;
 
 use crate::http::app::{App, Identity, Options};
 use crate::http::serve::serve;
@@ -169,15 +170,17 @@ async fn connection(
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a connection without TCP_NODELAY");
     }
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(app.options.write_patience));
     let length = BodyLength::default();
-    let stream = Quotes::new(stream, length.clone());
+    let stream = Quotes::new(Box::pin(stream), length.clone());
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         length.tell(request.body());
         serve(app.clone(), request, peer)
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEADER_PATIENCE);
-    builder.max_buf_size(MAX_HEADER_BYTES).max_headers(MAX_HEADERS).pipeline_flush(true);
+    builder.max_buf_size(MAX_HEADER_BYTES).max_headers(MAX_HEADERS);
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
     let ended = tokio::select! {

@@ -216,3 +216,52 @@ async fn stopping_ends_feeds_with_their_last_sequence_and_finishes_requests() {
     database.get("late", &model::GetOptions::default()).await.unwrap();
     drop(idle);
 }
+
+/// Whether the server has closed its side of the connection. What is on its way already keeps the client from seeing it.
+#[cfg(target_os = "linux")]
+fn is_closed(stream: &TcpStream) -> bool {
+    let port = format!(":{:04X}", stream.local_addr().unwrap().port());
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let of_server = |line: &&str| line.split_whitespace().nth(2).is_some_and(|remote| remote.ends_with(&port));
+    // 01 is an established connection.
+    table.lines().find(of_server).is_none_or(|line| line.split_whitespace().nth(3) != Some("01"))
+}
+
+/// What is prepared for a client that reads nothing is held for a while, not for ever.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_stops_reading_is_cut_off() {
+    let couch = Couch::with(Options { write_patience: Duration::from_millis(100), ..Options::default() }).await;
+    couch.database("db").await;
+    // More than the buffers of a connection hold.
+    let content = vec![b'x'; 64 << 20];
+    assert_eq!(couch.raw("PUT", "/db/doc/file", content).await.status, 201);
+    let mut stream = connect(&couch).await;
+    stream.write_all(b"GET /db/doc/file HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    let closed = async {
+        while !is_closed(&stream) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), closed).await.expect("the connection is still open");
+}
+
+/// A client may send its next requests while it reads a long answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn long_answers_to_requests_sent_at_once_come_whole() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    let content = vec![b'x'; 20 << 20];
+    assert_eq!(couch.raw("PUT", "/db/doc/file", content.clone()).await.status, 201);
+    let mut stream = connect(&couch).await;
+    let request = "GET /db/doc/file HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(3) + "\r\n";
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut read = 0;
+    let mut buffer = vec![0; 1 << 20];
+    while read < 3 * content.len() {
+        let some = tokio::time::timeout(Duration::from_secs(20), stream.read(&mut buffer)).await;
+        let some = some.unwrap_or_else(|_| panic!("nothing comes behind {read} bytes")).unwrap();
+        assert!(some > 0, "the connection ended behind {read} bytes");
+        read += some;
+    }
+}

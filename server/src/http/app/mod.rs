@@ -8,6 +8,7 @@ pub(crate) mod stores;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kv_api::AnyDatabase;
 use model::limits::DEFAULT_MAX_DOCUMENT_SIZE;
@@ -42,6 +43,8 @@ pub struct Options {
     pub max_document_size: usize,
     /// The largest attachment in the stores that databases are moved to, in bytes as it arrives.
     pub max_attachment_size: u64,
+    /// How long a client may leave an answer unread before its connection ends.
+    pub write_patience: Duration,
     /// Threads that may share the processor's work of one request; in the stores that databases are moved to as well.
     pub threads: usize,
 }
@@ -56,6 +59,7 @@ impl Default for Options {
             store: None,
             max_document_size: DEFAULT_MAX_DOCUMENT_SIZE,
             max_attachment_size: u64::MAX,
+            write_patience: Duration::from_secs(300),
             threads: std::thread::available_parallelism().map_or(1, usize::from),
         }
     }

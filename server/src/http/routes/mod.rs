@@ -221,8 +221,8 @@ enum Part {
 /// `GET` of a document.
 struct Pattern {
     parts: Vec<Part>,
-    /// The first part that is a name, with its place. No other check refuses as many paths.
-    name: Option<(usize, &'static str)>,
+    /// Whether one of the first two parts is a name such as `_changes`. Paths of documents have none and pass these by.
+    has_underscore: bool,
     rows: &'static [Route],
 }
 
@@ -234,22 +234,25 @@ static PATTERNS: LazyLock<Vec<Pattern>> = LazyLock::new(|| {
         "{db}" | "{docid}" | "{view}" => Part::Any,
         name => Part::Name(name),
     };
-    let pattern = |rows: &'static [Route]| {
-        let parts: Vec<Part> = rows[0].path.split('/').filter(|part| !part.is_empty()).map(part).collect();
-        let name = parts.iter().enumerate().find_map(|(place, part)| match part {
-            Part::Name(name) => Some((place, *name)),
-            _ => None,
-        });
-        Pattern { parts, name, rows }
+    let pattern = |rows: &'static [Route]| Pattern {
+        parts: rows[0].path.split('/').filter(|part| !part.is_empty()).map(part).collect(),
+        has_underscore: has_underscore(rows[0].path.split('/').filter(|part| !part.is_empty())),
+        rows,
     };
     ROUTES.chunk_by(|one, next| one.path == next.path).map(pattern).collect()
 });
+
+fn has_underscore<'a>(mut parts: impl Iterator<Item = &'a str>) -> bool {
+    parts.next().is_some_and(|part| part.starts_with('_')) || parts.next().is_some_and(|part| part.starts_with('_'))
+}
 
 /// The resource of a path, whose ids are joined, for this method.
 pub(crate) fn find<'a>(segments: &'a [String], method: &Method) -> Result<Resource<'a>> {
     let mut names = Vec::with_capacity(segments.len());
     // The last rows fit every path.
-    let fitting = PATTERNS.iter().find(|pattern| pattern.fits(segments, &mut names));
+    let may_have_underscore = has_underscore(segments.iter().map(String::as_str));
+    let mut patterns = PATTERNS.iter().filter(|pattern| may_have_underscore || !pattern.has_underscore);
+    let fitting = patterns.find(|pattern| pattern.fits(segments, &mut names));
     let rows = fitting.ok_or_else(|| ApiError::not_found("missing"))?.rows;
     let row = rows.iter().find(|row| row.has(method.as_str()));
     Ok(Resource { rows, row, names })
@@ -258,9 +261,6 @@ pub(crate) fn find<'a>(segments: &'a [String], method: &Method) -> Result<Resour
 impl Pattern {
     /// Whether the pattern fits a path; `names` is what its placeholders stand for.
     fn fits<'a>(&self, path: &'a [String], names: &mut Vec<&'a str>) -> bool {
-        if self.name.is_some_and(|(place, name)| path.get(place).is_none_or(|found| found != name)) {
-            return false;
-        }
         names.clear();
         let mut path = path.iter().map(String::as_str);
         for part in &self.parts {
