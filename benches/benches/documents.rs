@@ -1,5 +1,5 @@
-//! Documents through the model beside the same rows on the raw store, on each engine, in both formats.
-//! The works are those of the report.
+//! Benchmarks of documents through the model, beside the same rows on the raw store, on each engine, in both
+//! layouts.
 
 mod support;
 

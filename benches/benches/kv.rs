@@ -1,5 +1,4 @@
-//! Keys and values through transactions beside the raw store, on each engine.
-//! The works are those of the report.
+//! Benchmarks of keys and values through transactions, beside the raw store, on each engine.
 
 mod support;
 

@@ -1,8 +1,8 @@
 //! Instructions of hot operations, compared with committed figures.
 //!
-//! A time differs from run to run, a count of instructions hardly does: callgrind counts those of one
-//! function alone, [`counted`], on one thread. CI fails if an operation takes more than a tenth above its
-//! figure. It may always take fewer. Counts belong to a compiler and its target; the file says which.
+//! Times vary from run to run, counts of instructions hardly do. Callgrind counts those of one function,
+//! [`counted`], on one thread. CI fails if an operation takes over a tenth more than its figure; fewer is always
+//! right. Counts depend on the compiler and its target, which the file names.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -47,17 +47,17 @@ pub(crate) struct Options {
 /// The committed figures: instructions for one unit of each operation.
 #[derive(Default, Serialize, Deserialize)]
 struct Figures {
-    /// Whose code was counted.
+    /// Compiler and target of the counted code.
     compiler: String,
     instructions: BTreeMap<String, u64>,
 }
 
-/// Gives back what is not to be counted when it goes, such as a database with all that it keeps.
+/// An operation. It returns values whose drop must not be counted, such as a database with its data.
 type Prepared = Box<dyn FnOnce() -> Result<Box<dyn Any>>>;
 
 struct Operation {
     name: &'static str,
-    /// How many units one run does: the count is divided by it.
+    /// Number of units in one run, by which the count is divided.
     units: u64,
     prepare: fn(u64) -> Result<Prepared>,
 }
@@ -66,7 +66,7 @@ const OPERATIONS: &[Operation] = &[
     Operation { name: "commit of 10 rows", units: 500, prepare: commit::<Mem> },
     #[cfg(feature = "redb")]
     Operation { name: "commit of 10 rows, redb", units: 200, prepare: commit::<Redb> },
-    // What the log before redb puts off.
+    // Work that redb's log delays.
     #[cfg(feature = "redb")]
     Operation { name: "row into redb, 10,000 at once", units: 10_000, prepare: below },
     Operation { name: "get of a row", units: 5_000, prepare: get },
@@ -115,13 +115,13 @@ const OPERATIONS: &[Operation] = &[
     Operation { name: "row of changes", units: 2_000, prepare: changes },
 ];
 
-/// The one function whose instructions, and those of all it calls, are counted.
+/// The function whose instructions, with those of all calls from it, are counted.
 #[inline(never)]
 fn counted(work: Prepared) -> Result<Box<dyn Any>> {
     black_box(work)()
 }
 
-/// What callgrind is told to look for: the function above, whatever the compiler adds to its name.
+/// Pattern for callgrind: the function above, with the compiler's additions to its name.
 const COUNTED: &str = "*counts*counted*";
 
 pub(crate) fn run(options: Options) -> Result<()> {
@@ -178,7 +178,7 @@ fn compiler() -> Result<String> {
     Ok(format!("{} on {}", String::from_utf8_lossy(&output.stdout).trim(), std::env::consts::ARCH))
 }
 
-/// Runs an operation under callgrind; instructions for one unit.
+/// Runs an operation under callgrind. Returns the instructions for one unit.
 fn count(operation: &Operation) -> Result<u64> {
     let folder = tempfile::tempdir()?;
     let out = folder.path().join("callgrind.out");
@@ -202,7 +202,7 @@ fn count(operation: &Operation) -> Result<u64> {
 }
 
 fn row(n: u64) -> (Bytes, Bytes) {
-    // Scattered keys: the multiplier is odd, so none comes twice.
+    // Scattered keys. The multiplier is odd, so none is repeated.
     let key = format!("{:016x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     (Bytes::from(key), Bytes::from(vec![n as u8; 100]))
 }
@@ -288,7 +288,7 @@ fn insert<E: Engine>(units: u64, together: usize, format: BodyFormat) -> Result<
     let (first, calls) = (edits(1, 1_000)?, edits(2, units as usize)?);
     let calls: Vec<Vec<_>> = calls.chunks(together).map(<[_]>::to_vec).collect();
     let documents = create(E::database(folder.path(), Syncing::Synced), format)?;
-    // Right before what is counted: a second without a commit, and the log before a store lets go of it.
+    // Directly before the counted part: after a second without a commit, the log of a store is flushed.
     store(&documents, first)?;
     Ok(Box::new(move || {
         for call in calls {
@@ -318,7 +318,7 @@ fn read_all<D: Database>(documents: &Documents<D>, ids: &[String]) -> Result<()>
     Ok(())
 }
 
-/// What has left the log, from pages in memory.
+/// Reads rows that have left the log, from pages in memory.
 #[cfg(feature = "redb")]
 fn read_below(units: u64, format: BodyFormat) -> Result<Prepared> {
     let folder = folder()?;

@@ -1,9 +1,9 @@
-//! The documents that travel: small ones, about 200 bytes and eleven leaves, as records often are.
+//! The documents of the benchmarks: small ones, about 200 bytes and eleven leaves, like typical records.
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// A source of documents that gives the same ones in every run.
+/// A source of documents, the same in every run.
 pub struct Documents {
     random: StdRng,
 }
@@ -14,12 +14,12 @@ impl Documents {
         Documents { random: StdRng::seed_from_u64(seed) }
     }
 
-    /// A fresh id: random, as clients make them, so that writes do not run in key order.
+    /// A new random id, like a client's, so that writes do not run in key order.
     pub fn id(&mut self) -> String {
         format!("{:016x}{:016x}", self.random.random::<u64>(), self.random.random::<u64>())
     }
 
-    /// The members of a document, without braces, so that an id can be put before them.
+    /// The members of a document without braces. The caller can put an id before them.
     pub fn members(&mut self) -> String {
         let n: u32 = self.random.random_range(0..1_000_000);
         format!(

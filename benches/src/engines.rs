@@ -1,4 +1,4 @@
-//! The engines that are measured: each as a whole database, and as the raw store under it.
+//! The measured engines: each as a database, and as the raw store below it.
 
 use std::path::Path;
 
@@ -7,36 +7,36 @@ use disk::DiskStore;
 use kv_api::{Database, Durability};
 use occ::store::Store;
 
-/// What an acknowledged write waits for. Work of the processor is compared without syncing on both
-/// sides, acknowledged writes with syncing on both.
+/// What an acknowledged write waits for. Processor work is compared without syncs on both sides, acknowledged
+/// writes with syncs on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syncing {
-    /// The engine's default: the disk has it.
+    /// The sync to the disk, the engine's default.
     Synced,
-    /// Nothing: the operating system or the process may lose it.
+    /// Nothing: the operating system or the process may lose the write.
     Unsynced,
 }
 
-/// The page cache of an engine on disk, in bytes: its default.
+/// Size of an engine's page cache, in bytes: the default.
 #[cfg(any(feature = "redb", feature = "lsm", feature = "fjall", feature = "sled"))]
 const CACHE: u64 = disk::DEFAULT_CACHE_BYTES;
 
-/// An engine that can be opened in a fresh folder.
+/// An engine that can be opened in a new folder.
 pub trait Engine {
-    /// Its name in tables, URLs and features.
+    /// Name in tables, URLs and features.
     const NAME: &'static str;
-    /// The whole engine.
+    /// Database of the engine.
     type Database: Database;
-    /// The store under it.
+    /// Store below the database.
     type Store: Store;
 
-    /// Opens the whole engine.
+    /// Opens the database.
     fn database(folder: &Path, syncing: Syncing) -> Self::Database;
 
     /// Opens the store alone.
     fn store(folder: &Path, syncing: Syncing) -> Self::Store;
 
-    /// What a write survives once it is acknowledged.
+    /// Durability of an acknowledged write.
     fn durability(syncing: Syncing) -> Durability;
 }
 

@@ -1,6 +1,6 @@
-//! Figures of one kind of work: their median and how far they are apart.
+//! Figures of one kind of work: their median and spread.
 
-/// What the rounds of one kind of work gave on one side, in units of work a second.
+/// Figures of the rounds of one kind of work on one side, in units of work a second.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Figures(Vec<f64>);
 

@@ -1,5 +1,5 @@
-//! How the figures change as things grow: documents in a database, branches of a document, bytes of a
-//! document, writers at once.
+//! Measures how the figures change with growth: documents in a database, branches of a document, bytes of a
+//! document, concurrent writers.
 
 use std::path::Path;
 use std::thread;
@@ -50,7 +50,7 @@ pub(crate) enum What {
 impl What {
     pub(crate) const ALL: [What; 4] = [What::Documents, What::Branches, What::Bytes, What::Writers];
 
-    /// The name on the command line, which heads the first column too.
+    /// The name on the command line and in the first column.
     pub(crate) fn name(self) -> &'static str {
         match self {
             What::Documents => "documents",
@@ -69,7 +69,7 @@ impl What {
         }
     }
 
-    /// The sizes at which it is measured.
+    /// The measured sizes.
     fn steps(self, until: usize) -> Vec<usize> {
         let (first, factors): (usize, &[usize]) = match self {
             What::Documents => (10_000, &[1, 3]),
@@ -107,15 +107,15 @@ impl From<Layout> for BodyFormat {
 /// The figures at one size.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Step {
-    /// How large it is.
+    /// The size.
     pub(crate) size: usize,
-    /// Documents written a second, on the way from the step before.
+    /// Documents written a second, since the step before.
     pub(crate) writes: f64,
     /// Documents read a second, at this size.
     pub(crate) reads: f64,
-    /// What the process has in memory, in bytes, where the system says.
+    /// Resident memory of the process in bytes, if the system tells.
     pub(crate) resident: Option<u64>,
-    /// What the folder takes on the disk, in bytes.
+    /// Size of the folder on disk, in bytes.
     pub(crate) disk: u64,
 }
 
@@ -150,7 +150,7 @@ pub(crate) fn run(options: Options) -> Result<()> {
     }
 }
 
-/// Reads at each step.
+/// Number of reads at each step.
 const READS: usize = 2_000;
 
 fn grow<E: Engine>(
@@ -170,7 +170,7 @@ fn grow<E: Engine>(
             What::Documents => {
                 let more = edits(size as u64, size - before)?;
                 ids.extend(more.iter().map(|edit| edit.id.clone()));
-                // Making them is not counted.
+                // Their creation is not counted.
                 let begun = Instant::now();
                 store(&documents, more)?;
                 rate(size - before, begun.elapsed())
@@ -235,14 +235,14 @@ fn grow<E: Engine>(
     Ok(())
 }
 
-/// A document of that many bytes as JSON: the largest is one that is allowed, names and quotes included.
+/// A JSON document of that many bytes. The largest is the largest allowed, with names and quotes.
 fn of_size(bytes: usize) -> String {
     let around = r#"{"text":""}"#.len();
     let text = bytes.saturating_sub(around);
     serde_json::json!({ "text": "lorem ipsum dolor sit amet ".repeat(text / 27 + 1)[..text] }).to_string()
 }
 
-/// What this process has in memory.
+/// Resident memory of this process.
 fn resident() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

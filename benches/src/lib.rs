@@ -1,5 +1,5 @@
-//! What the measurements share: the engines, the documents they move, a store that remembers what a
-//! layer wrote, so that the same can be written raw, and what is made of the figures.
+//! Shared by all measurements: the engines, the documents, a store that records a layer's operations so that they
+//! can be repeated raw, and statistics.
 
 pub mod documents;
 pub mod engines;

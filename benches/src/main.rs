@@ -1,7 +1,7 @@
-//! Speed, measured beside something: `cargo run -p benches --release -- <command>`.
+//! Benchmarks with comparisons: `cargo run -p benches --release -- <command>`.
 //!
-//! Machines differ and are noisy, so every figure is a ratio of two medians taken in turns in one
-//! run. Nothing here passes or fails; what must hold is in the tests.
+//! Machines differ and are noisy, so every figure is a ratio of two medians, measured in turns in one run. Nothing
+//! here passes or fails: requirements are in the tests.
 
 mod counts;
 #[cfg(feature = "fdb")]
@@ -39,7 +39,7 @@ enum Command {
 
 fn main() -> anyhow::Result<()> {
     let cli = Cli::parse();
-    // One thread: the load must leave the machine to the servers.
+    // One thread: the servers need the rest of the machine.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match cli.command {
         Command::Http(options) => runtime.block_on(http::run(options)),

@@ -1,5 +1,4 @@
-//! A store that remembers what was asked of it: what a layer's work comes to, so that the same can be
-//! done raw.
+//! A store that records its operations, so that a layer's work can be repeated raw.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,17 +15,17 @@ pub enum RawRead {
     Range {
         /// The first key.
         begin: Bytes,
-        /// The first key that no longer belongs.
+        /// The first key beyond the range.
         end: Bytes,
-        /// Which way.
+        /// Direction of the read.
         direction: Direction,
-        /// How many times a row was asked for.
+        /// Number of rows that were requested.
         asked: usize,
     },
 }
 
 impl RawRead {
-    /// Does the read on a snapshot; the bytes of keys and values that came.
+    /// Repeats the read on a snapshot. Returns the bytes of the returned keys and values.
     pub fn replay<V: View>(&self, view: &V) -> Result<usize> {
         match self {
             RawRead::Get(key) => Ok(view.get(key)?.map_or(0, |value| key.len() + value.len())),
@@ -39,7 +38,7 @@ impl RawRead {
     }
 }
 
-/// What was asked of a store.
+/// Recorded operations of a store.
 #[derive(Debug, Default)]
 pub struct Log {
     batches: Mutex<Vec<Batch>>,
@@ -62,7 +61,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Passes everything on to a store, and remembers it.
+/// Passes all operations to a store, and records them.
 #[derive(Debug)]
 pub struct Recording<S> {
     inner: S,
@@ -70,7 +69,7 @@ pub struct Recording<S> {
 }
 
 impl<S: Store> Recording<S> {
-    /// Records what is asked of `inner`.
+    /// Records the operations on `inner`.
     pub fn new(inner: S) -> (Self, Arc<Log>) {
         let log = Arc::new(Log::default());
         (Recording { inner, log: log.clone() }, log)

@@ -1,6 +1,6 @@
-//! What documents take in a store, and what writing and reading one moves.
+//! Sizes of documents in a store, and the bytes that a write and a read of one move.
 //!
-//! Nothing is timed: the figures are counted, on the engine in memory, and hold on every engine.
+//! Nothing is timed: the figures are counts on the engine in memory, and hold on every engine.
 
 use anyhow::{Context, Result};
 use benches::documents::Documents as Source;
@@ -12,7 +12,7 @@ use model::{BodyFormat, CreateOptions, Documents, Edit, JsonText, Layer, LayerOp
 #[derive(Args)]
 pub(crate) struct Options {}
 
-/// A document of a kind: a name, its text, and the same with one number changed.
+/// A document: a name, its text, and the same text with one number changed.
 struct Sample {
     name: &'static str,
     first: String,
@@ -45,14 +45,14 @@ fn samples() -> Vec<Sample> {
     ]
 }
 
-/// What the store holds of everything: rows, and bytes of keys and values.
+/// Number of all rows in the store, and bytes of their keys and values.
 async fn stored(engine: &Counted<MemDatabase>) -> Result<(u64, u64)> {
     let transaction = engine.begin()?;
     let rows = transaction.get_all(RangeRequest::keys("", vec![0xff]), Read::Snapshot).await?;
     Ok((rows.len() as u64, rows.iter().map(|row| (row.key.len() + row.value.len()) as u64).sum()))
 }
 
-/// The counts of the one transaction that a write takes.
+/// Counts of the one transaction of a write.
 async fn of_one(
     engine: &Counted<MemDatabase>,
     documents: &Documents<Counted<MemDatabase>>,
@@ -82,7 +82,7 @@ async fn row(sample: &Sample, layout: &str, format: BodyFormat) -> Result<()> {
     let engine = Counted::new(MemDatabase::new());
     let layer = Layer::open(engine.clone(), LayerOptions::default()).await?;
     let documents = layer.create_database("sizes", CreateOptions { format: Some(format) }).await?;
-    // The first document of a database sets rows that the others share.
+    // The first document of a database sets rows that all share.
     documents.put(Edit::new("before", JsonText::parse(b"{}")?)).await?;
     let before = stored(&engine).await?;
     let id = Source::seeded(1).id();

@@ -1,14 +1,14 @@
-//! The works of the report as criterion's benchmarks: the time for one unit.
+//! The work of the report as criterion's benchmarks: the time for one unit.
 
 use std::time::Duration;
 
 use benches::work::Work;
 use criterion::{Criterion, SamplingMode, Throughput};
 
-/// How much of a work one sample does: samples are many, and each prepares anew.
+/// Part of a work that one sample does. There are many samples, each with its own preparation.
 const SCALE: f64 = 0.25;
 
-/// Few samples, since each is a whole run over fresh data.
+/// Few samples, since each is a whole run on new data.
 pub(crate) fn config() -> Criterion {
     Criterion::default()
         .sample_size(10)
@@ -16,7 +16,7 @@ pub(crate) fn config() -> Criterion {
         .measurement_time(Duration::from_secs(2))
 }
 
-/// Measures each work, and beside it what it is measured against.
+/// Measures each work and its comparison.
 pub(crate) fn measure(criterion: &mut Criterion, works: Vec<Work>) {
     for work in works {
         let format = work.format.map(|format| format!("/{format}")).unwrap_or_default();

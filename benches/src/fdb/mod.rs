@@ -1,9 +1,9 @@
-//! The layer on a FoundationDB cluster, through the library and over HTTP, beside FoundationDB's crate
-//! doing the same rows.
+//! Measures the layer on a FoundationDB cluster, through the library and over HTTP, beside FoundationDB's crate
+//! with the same rows.
 //!
-//! `raw` is the crate alone: the reads that the layer makes for a document, issued together, then the
-//! rows that it writes for one, set in one transaction. What they are was recorded from the layer on the
-//! engine in memory. So the ratio is what the layer itself costs, and HTTP on top of it.
+//! `raw` is the crate alone. It makes the layer's reads for a document together, then sets the layer's rows in one
+//! transaction; both were recorded from the layer on the engine in memory. So the ratio is the cost of the layer,
+//! and of HTTP above it.
 
 mod raw;
 
@@ -25,10 +25,10 @@ use crate::http::work::{self, Target, scaled, split};
 
 use raw::Raw;
 
-/// How many documents the reads choose from.
+/// Number of documents from which the reads choose.
 const STORED: usize = 2_000;
 
-/// Documents in a round for each number of clients: about as many seconds' worth.
+/// Numbers of clients, with the documents of a round: about the same number of seconds each.
 const LOADS: [(usize, usize); 3] = [(1, 300), (16, 3_000), (128, 8_000)];
 
 #[derive(Args)]
@@ -47,7 +47,7 @@ pub(crate) struct Options {
     scale: f64,
 }
 
-/// What is done on each of the three sides.
+/// Work that is done on each of the three sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Work {
     Write,
@@ -58,12 +58,12 @@ enum Work {
 struct Sides {
     raw: Raw,
     library: Documents<FdbDatabase>,
-    /// Documents of `library`, written before.
+    /// Documents of `library` that exist already.
     stored: Vec<String>,
     http: Address,
     http_database: work::Database,
     http_stored: Vec<String>,
-    /// Different ids in each round.
+    /// Seed of the ids of a round.
     seed: u64,
 }
 
@@ -73,7 +73,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
     let nanos = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos();
     let prefix = format!("couch-layer bench/{nanos:x}/");
     let measured = measure(&options, engine.clone(), &prefix).await;
-    // Also when it failed: a cluster is shared.
+    // Also after a failure: the cluster is shared.
     clear(&engine, &prefix).await.with_context(|| format!("{prefix} stays in the cluster"))?;
     measured
 }
@@ -93,7 +93,7 @@ async fn measure(options: &Options, engine: FdbDatabase, prefix: &str) -> Result
             let count = scaled(if work == Work::Read { 4 * count } else { count }, options.scale);
             let mut figures = [Figures::default(), Figures::default(), Figures::default()];
             for round in 0..options.rounds as usize {
-                // In turns, and each first once in a while.
+                // In turns, and each side is first in some rounds.
                 for turn in 0..3 {
                     let side = (round + turn) % 3;
                     let took = sides.run(side, work, clients, count).await?;
@@ -146,7 +146,7 @@ impl Sides {
 
     async fn run(&mut self, side: usize, work: Work, clients: usize, count: usize) -> Result<Duration> {
         self.seed += 1;
-        // A stride that is prime to the number of documents visits them all in scattered order.
+        // The stride is coprime to the number of documents, so it visits all of them in scattered order.
         let scattered = |n: usize| n * 7_919 % STORED;
         match (side, work) {
             (0, Work::Write) => self.raw.write(self.seed, clients, count).await,
@@ -184,7 +184,7 @@ impl Sides {
         }
     }
 
-    /// Does the library's work, each client's items one after the other, all clients at once.
+    /// Runs the items of each client one after the other, and all clients at once.
     async fn each<T: 'static>(
         &self,
         loads: Vec<Vec<T>>,

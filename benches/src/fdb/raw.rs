@@ -1,4 +1,4 @@
-//! FoundationDB's crate alone, doing what the layer does.
+//! FoundationDB's crate alone, with the layer's reads and writes.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use occ::store::Batch;
 use super::edits;
 use crate::http::work::split;
 
-/// A document's transaction: what it reads, then what it writes.
+/// A document's transaction: its reads, then its writes.
 struct Write {
     reads: Vec<RawRead>,
     batches: Vec<Batch>,
@@ -29,14 +29,14 @@ struct Write {
 /// The crate's side.
 pub(super) struct Raw {
     engine: FdbDatabase,
-    /// What every key begins with.
+    /// Prefix of every key.
     prefix: Arc<[u8]>,
-    /// What reading each of the stored documents comes to.
+    /// The reads for each stored document.
     reads: Vec<Arc<Vec<RawRead>>>,
 }
 
 impl Raw {
-    /// Stores as many documents' rows, and knows what reading each comes to.
+    /// Stores the rows of `stored` documents, and records the reads for each.
     pub(super) async fn prepare(engine: FdbDatabase, prefix: String, stored: usize) -> Result<Raw> {
         let Recorded { database, writes, reads } = record(edits(1, stored)?).await?;
         let raw = Raw { engine, prefix: prefix.into_bytes().into(), reads };
@@ -45,7 +45,7 @@ impl Raw {
         Ok(raw)
     }
 
-    /// Writes new documents' rows; the time it took.
+    /// Writes the rows of new documents. Returns the duration.
     pub(super) async fn write(&self, seed: u64, clients: usize, count: usize) -> Result<Duration> {
         let writes = record(edits(seed, count)?).await?.writes;
         self.write_all(split(writes, clients)).await
@@ -63,7 +63,7 @@ impl Raw {
         Ok(begun.elapsed())
     }
 
-    /// Reads stored documents' rows; the time it took.
+    /// Reads the rows of stored documents. Returns the duration.
     pub(super) async fn read(&self, clients: usize, documents: Vec<usize>) -> Result<Duration> {
         let begun = Instant::now();
         let clients = split(documents, clients).into_iter().map(|load| async move {
@@ -79,13 +79,13 @@ impl Raw {
     }
 }
 
-/// What documents come to in a store.
+/// Recorded operations of documents.
 struct Recorded {
-    /// The rows of their database.
+    /// Rows of their database.
     database: Vec<Batch>,
-    /// Writing each.
+    /// The write of each.
     writes: Vec<Write>,
-    /// Reading each afterwards.
+    /// The later read of each.
     reads: Vec<Arc<Vec<RawRead>>>,
 }
 
@@ -114,8 +114,8 @@ async fn record(edits: Vec<Edit>) -> Result<Recorded> {
     Ok(Recorded { database, writes, reads })
 }
 
-/// Leaves out the reads of keys that every document sets, the counters: on the engine in memory `occ`
-/// makes them, to apply an atomic addition, and on a cluster nobody does.
+/// Removes the reads of keys that every document sets, the counters: on the engine in memory `occ` makes them, to
+/// apply an atomic addition; on a cluster nobody does.
 fn forget_shared(writes: &mut [Write]) {
     let set = |write: &Write| -> HashSet<Bytes> {
         let rows = write.batches.iter().flat_map(Batch::rows);
@@ -150,7 +150,7 @@ async fn write_one(database: &Database, prefix: &[u8], write: &Write) -> FdbResu
     }
 }
 
-/// Issues all reads, then waits for them; the bytes that came.
+/// Issues all reads, then waits for them. Returns the bytes read.
 async fn read_all(transaction: &Transaction, prefix: &[u8], reads: &[RawRead], snapshot: bool) -> FdbResult<usize> {
     let issued = reads.iter().map(|read| match read {
         RawRead::Get(key) => {

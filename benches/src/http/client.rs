@@ -1,5 +1,5 @@
-//! One keep-alive connection to a server: light, since it shares the machine with what it measures. A general
-//! client took a third of the processor's time of a read.
+//! One keep-alive connection to a server. It is light, since it shares the machine with the server: a general
+//! client took a third of the processor time of a read.
 
 use std::fmt;
 use std::io::Write;
@@ -11,7 +11,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Where a server listens, and the administrator's name and password where it has one.
+/// Address of a server, with the administrator's name and password if there is one.
 #[derive(Clone, Debug)]
 pub(crate) struct Address {
     host: String,
@@ -42,18 +42,18 @@ impl fmt::Display for Address {
     }
 }
 
-/// Written and read by whoever asks: no task of its own stands between it and the server.
+/// The caller's task reads and writes the connection, without a task in between.
 pub(crate) struct Client {
     stream: TcpStream,
     host: String,
     authorization: Option<String>,
-    /// The request on its way.
+    /// Buffer of the current request.
     request: Vec<u8>,
-    /// What was read and not used yet.
+    /// Bytes that were read and not used yet.
     read: BytesMut,
 }
 
-/// An answer's head: its status, how long its head is, and how its body ends.
+/// Head of a response: its status, its length, and how the body ends.
 struct Head {
     status: u16,
     length: usize,
@@ -74,7 +74,7 @@ impl Client {
         Ok(Client { stream, host: address.host.clone(), authorization, request, read })
     }
 
-    /// Sends a request and reads its whole answer; an answer of 400 and above is an error.
+    /// Sends a request and reads the whole response. A status of 400 and above is an error.
     pub(crate) async fn request(&mut self, method: &str, path: &str, body: impl Into<Bytes>) -> Result<Bytes> {
         let body = body.into();
         self.request.clear();
@@ -141,7 +141,7 @@ impl Client {
     }
 }
 
-/// The head of the answer that `read` begins with, once it is there as a whole.
+/// The head at the beginning of `read`, once it is complete.
 fn head(read: &[u8]) -> Result<Option<Head>> {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut response = httparse::Response::new(&mut headers);
@@ -173,7 +173,7 @@ mod tests {
         assert!("localhost:5984".parse::<Address>().is_err());
     }
 
-    /// Whatever pieces an answer comes in.
+    /// A response may arrive in any pieces.
     #[tokio::test]
     async fn answers_are_read_to_their_end() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,8 +1,8 @@
 //! The server beside a rival: the same requests to both, in turns.
 //!
-//! Each row of the table is one kind of work. A round is the work done once on each server, ours and
-//! the rival's in alternating order, so that a machine that slows down slows both; the figure is the
-//! median over the rounds, the ratio that of the medians.
+//! Each row of the table is one kind of work. A round does the work once on each server, in alternating order, so
+//! that a slow phase of the machine slows both. The figure is the median of the rounds, the ratio is that of the
+//! medians.
 
 pub(crate) mod client;
 pub(crate) mod server;
@@ -75,7 +75,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// How many times the rival's rate one of ours is.
+    /// Factor between one of our rates and the rival's.
     pub(crate) fn ratio(&self, ours: &Figures) -> Option<f64> {
         self.rival.as_ref().map(|rival| ours.median() / rival.median())
     }
@@ -119,7 +119,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
     Ok(())
 }
 
-/// Does a work on ours in each layout and on the rival, in turns.
+/// Runs a work on ours in each layout and on the rival, in turns.
 pub(crate) async fn measure(
     work: &Work,
     ours: &Address,
@@ -134,7 +134,7 @@ pub(crate) async fn measure(
     let mut figures = vec![Figures::default(); sides.len()];
     for round in 0..rounds {
         for turn in 0..sides.len() {
-            // Every other round goes backwards, so that a machine that slows down slows all alike.
+            // Every other round is backwards, so that a slow phase of the machine slows all alike.
             let side = if round % 2 == 0 { turn } else { sides.len() - 1 - turn };
             let rate = work.run(&sides[side], scale).await;
             figures[side].push(rate.with_context(|| format!("{} on {}", work.name, sides[side].address))?);

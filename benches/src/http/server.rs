@@ -1,4 +1,4 @@
-//! Our server, started on a free port and a fresh folder, or on the store of a URL.
+//! Starts our server on a free port, in a new folder or on the store of a URL.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -47,7 +47,7 @@ impl Spawned {
         })
         .await
         .context("the server did not say where it listens")??;
-        // Whatever it prints from here on is read and dropped, so that it never blocks on a full pipe.
+        // Later output is read and dropped, so that the server never blocks on a full pipe.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         Ok(Spawned { address, child, _folder: folder })
     }

@@ -1,4 +1,4 @@
-//! The kinds of work, each against a fresh database of the server it is given.
+//! The kinds of work over HTTP, each on a new database.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use super::client::{Address, Client};
 use benches::documents::Documents;
 
-/// How many documents the reading works find in their database.
+/// Number of documents in the database for reads.
 const DOCUMENTS: usize = 20_000;
 
 /// A request of a load: method, path, body.
@@ -20,20 +20,20 @@ type Figure<'a> = Pin<Box<dyn Future<Output = Result<f64>> + Send + 'a>>;
 
 pub(crate) struct Work {
     pub(crate) name: &'static str,
-    /// What is counted for each second.
+    /// Unit of the rate.
     pub(crate) unit: &'static str,
     run: fn(&Target, f64) -> Figure<'_>,
 }
 
 impl Work {
-    /// Does the work once and gives its rate.
+    /// Does the work once and returns its rate.
     pub(crate) async fn run(&self, target: &Target, scale: f64) -> Result<f64> {
         (self.run)(target, scale).await
     }
 }
 
-/// Between filling a database and reading it, on both sides: what a server still does with what it was given is
-/// not to be counted against reads.
+/// Pause between filling and reading a database, on both sides: background work after the writes must not be
+/// counted against the reads.
 const REST: Duration = Duration::from_secs(3);
 
 /// All kinds, in the order of the table.
@@ -64,15 +64,15 @@ pub(crate) fn scaled(count: usize, scale: f64) -> usize {
     ((count as f64 * scale) as usize).max(1)
 }
 
-/// A server, and how its databases are to be made.
+/// A server, and the options of its databases.
 pub(crate) struct Target {
     pub(crate) address: Address,
-    /// The layout of bodies, for a server that has a choice.
+    /// Layout of bodies, for a server with a choice.
     pub(crate) format: Option<&'static str>,
 }
 
-/// A database that is made for one piece of work. It stays: what a server does in the background after
-/// one is dropped would be counted against the next work.
+/// A database for one piece of work. It is not dropped: a server's background work after a drop would be counted
+/// against the next work.
 pub(crate) struct Database {
     name: String,
     address: Address,
@@ -106,7 +106,7 @@ impl Database {
     }
 }
 
-/// Sends each client's requests one after the other, all clients at once, and gives the time it took.
+/// Sends each client's requests one after the other, all clients at once. Returns the duration.
 pub(crate) async fn send(address: &Address, loads: Vec<Load>) -> Result<Duration> {
     let mut clients = Vec::with_capacity(loads.len());
     for _ in &loads {
@@ -153,7 +153,7 @@ async fn get(target: &Target, clients: usize, count: usize) -> Result<f64> {
     let database = Database::create(target).await?;
     let ids = database.fill(DOCUMENTS).await?;
     tokio::time::sleep(REST).await;
-    // A stride that is prime to the number of documents visits them all in scattered order.
+    // The stride is coprime to the number of documents, so it visits all of them in scattered order.
     let load: Load =
         (0..count).map(|n| ("GET", database.path(&format!("/{}", ids[n * 7_919 % ids.len()])), Bytes::new())).collect();
     let took = send(&target.address, split(load, clients)).await?;
@@ -170,7 +170,7 @@ async fn bulk(target: &Target, clients: usize, size: usize, count: usize) -> Res
     Ok((requests * size) as f64 / took.as_secs_f64())
 }
 
-/// Reads a whole listing a few times over, and counts its rows by `mark`, which each has once.
+/// Reads a whole listing several times. Counts its rows by `mark`, which each row has once.
 async fn list(target: &Target, listing: &str, mark: &str, times: usize) -> Result<f64> {
     let database = Database::create(target).await?;
     database.fill(DOCUMENTS).await?;

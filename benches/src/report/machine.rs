@@ -1,4 +1,4 @@
-//! The machine, the versions, and what each engine promises: what a figure means nothing without.
+//! The machine, the versions and each engine's durability, without which a figure means nothing.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 #[derive(Default, Serialize)]
 pub(crate) struct Machine {
-    /// A name and what is known of it, in the order of the page.
+    /// Names and values, in the order of the page.
     pub(crate) facts: Vec<(String, String)>,
 }
 

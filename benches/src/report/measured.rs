@@ -1,4 +1,4 @@
-//! What was measured.
+//! The measured figures.
 
 use benches::figures::Figures;
 use serde::Serialize;
@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::machine::Machine;
 use crate::growth::Step;
 
-/// Everything that is on the page.
+/// Everything on the page.
 #[derive(Default, Serialize)]
 pub(crate) struct Report {
     pub(crate) machine: Machine,
@@ -17,7 +17,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// The table of this title, begun where there is none yet.
+    /// The table with this title, created if needed.
     pub(crate) fn table(&mut self, title: &str, explanation: &str) -> &mut Table {
         let at = self.tables.iter().position(|table| table.title == title).unwrap_or_else(|| {
             self.tables.push(Table { title: title.into(), explanation: explanation.into(), rows: Vec::new() });
@@ -43,12 +43,12 @@ pub(crate) struct Row {
     pub(crate) format: Option<String>,
     /// Rates, one for each round.
     pub(crate) ours: Figures,
-    /// What it was measured beside: a name, and its rates.
+    /// Name and rates of the comparison.
     pub(crate) beside: Option<(String, Figures)>,
 }
 
 impl Row {
-    /// How many times the other side's rate ours is.
+    /// Factor between our rate and the other side's.
     pub(crate) fn ratio(&self) -> Option<f64> {
         self.beside.as_ref().map(|(_, beside)| self.ours.median() / beside.median())
     }
@@ -59,7 +59,7 @@ impl Row {
     }
 }
 
-/// How an engine's figures change as one thing grows.
+/// An engine's figures over the growth of one size.
 #[derive(Serialize)]
 pub(crate) struct Growth {
     pub(crate) what: String,

@@ -1,7 +1,7 @@
-//! One page with everything: what was measured, on what, and how it came out.
+//! One page with all figures and the conditions of their measurement.
 //!
-//! Measuring and showing are apart: [`measured`] holds the figures, [`page`] writes them. Growth is
-//! measured in a process of its own for each engine, so that memory is that engine's.
+//! [`measured`] holds the figures, [`page`] writes them. Growth is measured in a separate process for each engine,
+//! so that the memory is that engine's.
 
 mod machine;
 mod measured;
@@ -152,7 +152,7 @@ fn of<E: Engine + 'static>() -> impl Iterator<Item = Work> {
     kv::works::<E>().into_iter().chain(documents::works::<E>())
 }
 
-/// Does both sides of a work in turns.
+/// Measures both sides of a work in turns.
 fn measure(work: &Work, options: &Options) -> Result<Row> {
     let (mut ours, mut beside) = (Figures::default(), Figures::default());
     for round in 0..options.rounds {

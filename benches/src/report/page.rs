@@ -1,4 +1,4 @@
-//! The page: one file, nothing loaded from elsewhere.
+//! The page: one file that loads nothing else.
 
 use std::fmt::Write as _;
 
@@ -74,7 +74,7 @@ fn write_table(page: &mut String, table: &Table) -> Result<()> {
     Ok(())
 }
 
-/// A column of a growth's table: its heading, and its figure.
+/// A column of a growth table: its heading and its figure.
 type Column = (&'static str, fn(&Step) -> Option<f64>);
 
 const COLUMNS: [Column; 4] = [

@@ -9,7 +9,7 @@ pub(crate) type Series = (String, Vec<(f64, f64)>);
 const COLOURS: [RGBColor; 4] =
     [RGBColor(31, 119, 180), RGBColor(214, 90, 30), RGBColor(44, 140, 60), RGBColor(120, 80, 160)];
 
-/// A plot of lines over logarithmic axes, as an `<svg>` element. None where there is nothing to draw.
+/// A plot of lines over logarithmic axes, as an `<svg>` element; `None` without data.
 pub(crate) fn lines(title: &str, across: &str, up: &str, series: &[Series]) -> Result<Option<String>> {
     let points = || series.iter().flat_map(|(_, points)| points).filter(|(x, y)| *x > 0.0 && *y > 0.0);
     let least = |axis: fn(&(f64, f64)) -> f64| points().map(axis).fold(f64::INFINITY, f64::min);
@@ -20,7 +20,7 @@ pub(crate) fn lines(title: &str, across: &str, up: &str, series: &[Series]) -> R
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, (560, 300)).into_drawing_area();
-        // A point alone, or a level line, still needs a range around it.
+        // A single point or a level line needs a range around it.
         let xs = (least(|point| point.0) * 0.9..greatest(|point| point.0) * 1.1).log_scale();
         let ys = (least(|point| point.1) * 0.7..greatest(|point| point.1) * 1.4).log_scale();
         let mut chart = ChartBuilder::on(&area)
@@ -59,7 +59,7 @@ pub(crate) fn lines(title: &str, across: &str, up: &str, series: &[Series]) -> R
     Ok(Some(svg))
 }
 
-/// 1,500,000 as 1.5M: axes have little room.
+/// 1,500,000 as 1.5M, since axes are short.
 fn short(number: f64) -> String {
     let (scaled, unit) = match number {
         millions if millions >= 1e6 => (number / 1e6, "M"),

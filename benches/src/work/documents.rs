@@ -1,6 +1,6 @@
 //! Documents through the model, beside the same rows in the same batches on the raw store.
 //!
-//! The rows are found by doing the work once on a store that remembers what it was asked.
+//! The rows come from doing the work once on a store that records them.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -23,16 +23,16 @@ use crate::documents::Documents as Source;
 use crate::engines::{Engine, Syncing};
 use crate::recording::{RawRead, Recording};
 
-/// Documents that are read, at the usual scale.
+/// Number of documents that are read, at scale 1.
 const STORED: usize = 10_000;
 
-/// Feeds that wait for one change, at the usual scale.
+/// Number of feeds that wait for one change, at scale 1.
 const FEEDS: usize = 10_000;
 
 /// The two layouts of a document's body, by the names that databases are created with.
 pub const FORMATS: [(&str, BodyFormat); 2] = [("exploded", BodyFormat::Exploded), ("packed", BodyFormat::Packed)];
 
-/// The works of an engine.
+/// The work of an engine.
 pub fn works<E: Engine + 'static>() -> Vec<Work> {
     let mut works = Vec::new();
     for (format_name, format) in FORMATS {
@@ -71,7 +71,7 @@ pub fn works<E: Engine + 'static>() -> Vec<Work> {
     works
 }
 
-/// A fresh database named `bench`.
+/// A new database named `bench`.
 pub fn create<D: Database>(engine: D, format: BodyFormat) -> Result<Documents<D>> {
     block_on(async {
         let layer = Layer::open(engine, LayerOptions::default()).await?;
@@ -79,7 +79,7 @@ pub fn create<D: Database>(engine: D, format: BodyFormat) -> Result<Documents<D>
     })
 }
 
-/// New documents, the same for a seed.
+/// New documents, the same for each seed.
 pub fn edits(seed: u64, count: usize) -> Result<Vec<Edit>> {
     let mut source = Source::seeded(seed);
     (0..count)
@@ -94,7 +94,7 @@ fn body(source: &mut Source) -> Result<JsonText> {
     Ok(JsonText::parse(source.document().as_bytes())?)
 }
 
-/// Writes documents a thousand at a time, and gives their revisions.
+/// Writes documents a thousand at a time. Returns their revisions.
 pub fn store<D: Database>(documents: &Documents<D>, edits: Vec<Edit>) -> Result<Vec<RevId>> {
     let mut revisions = Vec::with_capacity(edits.len());
     let mut edits = edits.into_iter().peekable();
@@ -114,13 +114,13 @@ enum Writing {
     Update,
     Delete,
     Bulk(usize),
-    /// A revision made elsewhere, on top of the winner.
+    /// A revision from elsewhere, on top of the winner.
     Replicate,
-    /// A revision made elsewhere, beside the winner, that loses.
+    /// A losing revision from elsewhere, beside the winner.
     LosingBranch,
 }
 
-/// What is written, in calls.
+/// The edits, by call.
 struct Calls {
     calls: Vec<Vec<Edit>>,
     mode: WriteMode,
@@ -169,7 +169,7 @@ impl Writing {
                 Writing::Update => edit.over(first),
                 Writing::Delete => Edit::new(edit.id, JsonText::parse(b"{}")?).over(first).deleting(),
                 Writing::Replicate => edit.with_history(history(0xff, Some(&first))?),
-                // Any hash is above that of sixteen NULs.
+                // Any hash is greater than sixteen NULs.
                 Writing::LosingBranch => edit.with_history(history(0, None)?),
                 Writing::Insert | Writing::Bulk(_) => bail!("prepared above"),
             });
@@ -182,7 +182,7 @@ impl Writing {
     }
 }
 
-/// The history of a revision whose hash is this byte sixteen times, over `parent`.
+/// The history of a revision over `parent`, whose hash is this byte sixteen times.
 fn history(byte: u8, parent: Option<&RevId>) -> Result<RevHistory> {
     let mut ids = vec![RevHash::from_bytes(&[byte; 16])?];
     ids.extend(parent.map(|parent| parent.hash().clone()));
@@ -190,7 +190,7 @@ fn history(byte: u8, parent: Option<&RevId>) -> Result<RevHistory> {
 }
 
 impl Calls {
-    /// Writes it all, and gives how many documents that were.
+    /// Writes all documents. Returns their number.
     fn run<D: Database>(self, documents: &Documents<D>) -> Result<usize> {
         let mut written = 0;
         for call in self.calls {
@@ -257,13 +257,13 @@ impl Reading {
         }
     }
 
-    /// Reads `STORED` documents, in JSON where it reads bodies, and gives how many they were.
+    /// Reads `STORED` documents, as JSON where it reads bodies. Returns their number.
     fn run<D: Database>(self, documents: &Documents<D>, stored: &[(String, RevId)]) -> Result<usize> {
         let mut read = 0;
         match self {
             Reading::Get | Reading::GetRevision => {
                 for n in 0..stored.len() {
-                    // In scattered order: the stride is prime to their number.
+                    // In scattered order: the stride is coprime to their number.
                     let (id, rev) = &stored[n * 7_919 % stored.len()];
                     let mut options = GetOptions::default();
                     if let Reading::GetRevision = self {
@@ -348,7 +348,7 @@ fn read_raw<E: Engine>(task: Reading, format: BodyFormat, scale: f64) -> Result<
     Ok(rate(read, begun.elapsed()))
 }
 
-/// How many waiting feeds a second one change wakes.
+/// Number of waiting feeds that one change wakes, a second.
 fn wake<E: Engine>(scale: f64) -> Result<f64> {
     let folder = folder()?;
     let documents = create(E::database(folder.path(), Syncing::Unsynced), BodyFormat::Exploded)?;

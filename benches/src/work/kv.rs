@@ -1,4 +1,4 @@
-//! Keys and values: what a transaction costs over its store, and what many committers share.
+//! Keys and values: the cost of a transaction over its store, and what concurrent commits share.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -19,15 +19,15 @@ use rand::{RngExt, SeedableRng};
 use super::{Group, Side, Work, folder, rate, scaled};
 use crate::engines::{Engine, Syncing};
 
-/// Rows that are there before the work begins, at the usual scale.
+/// Number of rows that exist before the work, at scale 1.
 const STORED: usize = 50_000;
 
 const VALUE_BYTES: usize = 100;
 
-/// Rows that a scan reads.
+/// Number of rows in a scan.
 const SCANNED: usize = 100;
 
-/// Reads of one transaction or view.
+/// Number of reads in one transaction or view.
 const READS: usize = 100;
 
 type Row = (Bytes, Bytes);
@@ -47,7 +47,7 @@ fn rows(seed: u64, count: usize) -> Vec<Row> {
     (0..count).map(|_| row(&mut random)).collect()
 }
 
-/// The works of an engine.
+/// The work of an engine.
 pub fn works<E: Engine + 'static>() -> Vec<Work> {
     let mut works = Vec::new();
     for keys in [1, 10, 100] {
@@ -104,7 +104,7 @@ fn commit_rows<D: Database>(database: &D, rows: &[Row]) -> Result<()> {
     Ok(block_on(transaction.commit())?)
 }
 
-/// Batches of a store that is written raw, with rising versions.
+/// Batches for a raw store, with rising versions.
 struct Batches(i64);
 
 impl Batches {
@@ -142,13 +142,13 @@ fn commit_raw<E: Engine>(keys: usize, scale: f64) -> Result<f64> {
     let begun = Instant::now();
     for rows in rows.chunks(keys) {
         batches.apply(&store, rows)?;
-        // What the engine asks for at each commit, durable as it is: on sled, that it has left the process.
+        // As the engine does at each commit. On sled, unsynced data must have left the process.
         store.sync()?;
     }
     Ok(rate(rows.len(), begun.elapsed()))
 }
 
-/// The stored keys in scattered order: the stride is prime to their number.
+/// The stored keys in scattered order: the stride is coprime to their number.
 fn scattered(rows: &[Row], count: usize) -> impl Iterator<Item = &Bytes> {
     (0..count).map(|n| &rows[n * 7_919 % rows.len()].0)
 }
@@ -187,7 +187,7 @@ fn get_raw<E: Engine>(scale: f64) -> Result<f64> {
     Ok(rate(count, begun.elapsed()))
 }
 
-/// Where user keys end.
+/// The end of user keys.
 const END: &[u8] = b"\xff";
 
 fn range<E: Engine>(scale: f64) -> Result<f64> {
@@ -223,8 +223,7 @@ fn range_raw<E: Engine>(scale: f64) -> Result<f64> {
     Ok(rate(read, begun.elapsed()))
 }
 
-/// Runs `body` on this many threads at once, and gives the time from the first's beginning to the
-/// last's end.
+/// Runs `body` on this many threads at once. Returns the time from the first start to the last end.
 fn threads(count: usize, body: impl Fn(usize) -> Result<()> + Sync) -> Result<Duration> {
     let barrier = Barrier::new(count + 1);
     thread::scope(|scope| {
@@ -249,7 +248,7 @@ fn threads(count: usize, body: impl Fn(usize) -> Result<()> + Sync) -> Result<Du
     })
 }
 
-/// Adds one to a counter by reading and writing it, from many threads: all to one, or each to its own.
+/// Increments counters by reading and writing them, from many threads: one for all, or one for each.
 fn count<E: Engine>(writers: usize, shared: bool, scale: f64) -> Result<f64> {
     let folder = folder()?;
     let database = E::database(folder.path(), Syncing::Unsynced);
@@ -272,7 +271,7 @@ fn count<E: Engine>(writers: usize, shared: bool, scale: f64) -> Result<f64> {
     Ok(rate(writers * each, took))
 }
 
-/// Commits of one row, each acknowledged once the disk has it, by tasks of one thread.
+/// Commits of one row, each synced before its acknowledgement, from tasks on one thread.
 fn synced<E: Engine>(writers: usize, scale: f64) -> Result<f64> {
     let folder = folder()?;
     let database = E::database(folder.path(), Syncing::Synced);
@@ -282,7 +281,7 @@ fn synced<E: Engine>(writers: usize, scale: f64) -> Result<f64> {
     Ok(rate(rows.iter().map(Vec::len).sum(), begun.elapsed()))
 }
 
-/// The same by a thread for each: how fast the system changes threads is a part of it.
+/// The same from one thread each. Includes the system's thread switches.
 fn synced_by_threads<E: Engine>(writers: usize, scale: f64) -> Result<f64> {
     let folder = folder()?;
     let database = E::database(folder.path(), Syncing::Synced);
@@ -305,7 +304,7 @@ async fn write_each<D: Database>(database: &D, rows: &[Row]) -> Result<()> {
     Ok(())
 }
 
-/// The same by one writer on the raw store.
+/// The same from one writer on the raw store.
 fn synced_raw<E: Engine>(scale: f64) -> Result<f64> {
     let folder = folder()?;
     let store = E::store(folder.path(), Syncing::Synced);
@@ -319,7 +318,7 @@ fn synced_raw<E: Engine>(scale: f64) -> Result<f64> {
     Ok(rate(rows.len(), begun.elapsed()))
 }
 
-/// What the disk can do: a row's bytes are appended to a file, and synced.
+/// The speed of the disk: appends a row's bytes to a file, and syncs.
 fn append_and_sync(scale: f64) -> Result<f64> {
     let folder = folder()?;
     let mut file = File::create(folder.path().join("log"))?;

@@ -1,8 +1,8 @@
-//! The kinds of work that are measured in process, each a pair of sides: the engine through our layers,
-//! and what it is measured beside.
+//! The kinds of work that are measured in process, each with two sides: the engine through our layers, and a
+//! comparison.
 //!
-//! A side prepares a fresh folder, does the work once, and gives its rate. What is prepared is not
-//! counted. Both sides of a pair move the same rows, from the same seeds.
+//! A side prepares a new folder, does the work once, and returns its rate. Preparation is not counted. Both sides
+//! move the same rows, from the same seeds.
 
 pub mod documents;
 pub mod kv;
@@ -12,33 +12,33 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
-/// Does the work once, at this scale (1.0 is the usual amount), and gives units a second.
+/// Does the work once, at this scale (1.0 is the usual amount). Returns units a second.
 pub type Side = Box<dyn Fn(f64) -> Result<f64>>;
 
 /// One kind of work on one engine.
 pub struct Work {
     /// The table it belongs to.
     pub group: Group,
-    /// What is done.
+    /// Name of the work.
     pub name: String,
-    /// On which engine.
+    /// Name of the engine.
     pub engine: &'static str,
-    /// How bodies are stored, where it matters.
+    /// Layout of bodies, where it matters.
     pub format: Option<&'static str>,
-    /// What is counted each second.
+    /// Unit of the rate.
     pub unit: &'static str,
-    /// Through our layers.
+    /// Our side.
     pub ours: Side,
-    /// What it is measured beside, and its name.
+    /// Name and side of the comparison.
     pub beside: Option<(&'static str, Side)>,
 }
 
-/// The tables of a report, in their order.
+/// Tables of a report, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Group {
     /// Transactions of keys and values, not synced.
     KeysAndValues,
-    /// Commits that the disk has, from many threads.
+    /// Synced commits, from many threads.
     Synced,
     /// Documents through the model, not synced.
     Documents,
@@ -54,7 +54,7 @@ impl Group {
         }
     }
 
-    /// What its figures mean.
+    /// Meaning of its figures.
     pub fn explanation(self) -> &'static str {
         match self {
             Group::KeysAndValues => {
@@ -70,12 +70,12 @@ impl Group {
     }
 }
 
-/// A fresh folder that is removed with the value.
+/// A new folder, which is removed with the value.
 pub fn folder() -> Result<TempDir> {
     tempfile::Builder::new().prefix("couch-layer-bench").tempdir().context("a temporary folder")
 }
 
-/// How often something is done at a scale: at least once.
+/// The number at a scale: at least one.
 pub(crate) fn scaled(count: usize, scale: f64) -> usize {
     ((count as f64 * scale) as usize).max(1)
 }
