@@ -1,4 +1,4 @@
-// What a database holds, read over HTTP in a form that two databases can be compared by.
+// Reads a database over HTTP, in a form in which two databases can be compared.
 
 import assert from 'node:assert/strict';
 
@@ -27,7 +27,7 @@ export async function allDocs(url, { page = 5_000, query = '' } = {}) {
   }
 }
 
-/** Every revision that a database has as a leaf: `id -> sorted revisions`, deleted ones marked. */
+/** All leaf revisions of a database: `id -> sorted revisions`, deleted ones marked. */
 export async function leaves(url) {
   const rows = await allChanges(url);
   const found = new Map();
@@ -38,7 +38,7 @@ export async function leaves(url) {
   return found;
 }
 
-/** Fails unless both databases hold the same documents, revision for revision and member for member. */
+/** Fails unless both databases have the same documents, with equal revisions and members. */
 export async function assertSame(left, right) {
   const [leftLeaves, rightLeaves] = [await leaves(left), await leaves(right)];
   assert.equal(rightLeaves.size, leftLeaves.size, 'documents in _changes');

@@ -1,6 +1,6 @@
-// Which engine the tests run on that are about any: the usual one of each test, or the one of E2E_ENGINE.
+// The engine of tests that work on any engine: each test's usual one, or the one in E2E_ENGINE.
 //
-//   E2E_ENGINE=fdb    the FoundationDB cluster of FDB_CLUSTER_FILE, each store under a prefix of its own;
+//   E2E_ENGINE=fdb    the FoundationDB cluster of FDB_CLUSTER_FILE, each store under a separate prefix;
 //                     the binary is built with `--features fdb`, and fdbcli is on PATH, or in FDBCLI
 
 import { execFile } from 'node:child_process';
@@ -15,10 +15,10 @@ const CHOSEN = process.env.E2E_ENGINE;
 
 const prefixes = [];
 
-/** The engines of a test that runs on several: `usual`, or the chosen one. */
+/** The engines of a test for several engines: `usual`, or the selected one. */
 export const engines = (...usual) => (CHOSEN ? [CHOSEN] : usual);
 
-/** The URL of an empty store for the test `t`: on the engine `usual`, or on the chosen one. */
+/** The URL of an empty store for the test `t`: on the engine `usual`, or on the selected one. */
 export async function store(t, usual = 'sled') {
   const engine = CHOSEN ?? usual;
   switch (engine) {
@@ -36,10 +36,10 @@ function cluster() {
   return `fdb:${file}?prefix=${encodeURIComponent(prefix)}`;
 }
 
-// When every server of the file has ended, and writes nothing more.
+// After all servers of the file have ended, and write no more.
 after(async () => {
   for (const prefix of prefixes) {
-    // A slash is the last byte, and '0' the byte after it.
+    // The prefix ends in a slash, and '0' is the next byte.
     const command = `writemode on; clearrange "${prefix}" "${prefix.slice(0, -1)}0"`;
     const { stdout } = await promisify(execFile)(process.env.FDBCLI ?? 'fdbcli', ['--timeout', '30', '--exec', command]);
     if (!stdout.includes('Committed')) throw new Error(`${prefix} stays in the cluster: ${stdout}`);

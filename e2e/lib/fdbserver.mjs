@@ -1,5 +1,4 @@
-// A FoundationDB server of a test's own: one process on a free port of the loopback interface, ended by
-// its process id. `fdbserver` and `fdbcli` come from FDBSERVER and FDBCLI, or from PATH.
+// A FoundationDB server for one test: a process on a free loopback port, ended by its process id. `fdbserver` and `fdbcli` come from FDBSERVER and FDBCLI, or from PATH.
 
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -21,7 +20,7 @@ function execute(program, args) {
 }
 
 export class FdbServer {
-  /** Starts a server with an empty database; undefined, with the test skipped, where that cannot be. */
+  /** Starts a server with an empty database. Returns undefined and skips the test if that is impossible. */
   static async start(t) {
     const reason = await whyNot();
     if (reason && REQUIRED) throw new Error(reason);
@@ -38,7 +37,7 @@ export class FdbServer {
     return server;
   }
 
-  /** Starts the process, on what it left. */
+  /** Starts the process again on the same data. */
   restart() {
     const file = (name) => path.join(this.folder, name);
     this.child = spawn(SERVER, [
@@ -47,14 +46,14 @@ export class FdbServer {
     ], { stdio: 'ignore' });
   }
 
-  /** Ends the process as a power switch would. */
+  /** Kills the process without a warning. */
   async kill() {
     if (this.child.exitCode !== null || this.child.signalCode !== null) return;
     this.child.kill('SIGKILL');
     await once(this.child, 'exit');
   }
 
-  /** Waits until clients find the database. */
+  /** Waits until clients can use the database. */
   async available() {
     await this.#says('status minimal', 'The database is available');
   }

@@ -1,4 +1,4 @@
-// PouchDB as its users have it: leveldb on disk, or in memory.
+// PouchDB with leveldb on disk, or in memory.
 
 import PouchDB from 'pouchdb-node';
 import memoryAdapter from 'pouchdb-adapter-memory';
@@ -7,7 +7,7 @@ PouchDB.plugin(memoryAdapter);
 
 export default PouchDB;
 
-/** Replicates once and fails on any document that could not be written. */
+/** Replicates once. Fails if any document could not be written. */
 export async function replicate(source, target, options = {}) {
   const result = await PouchDB.replicate(source, target, { batch_size: 1_000, batches_limit: 4, ...options });
   if (!result.ok || result.doc_write_failures > 0 || result.errors.length > 0) {

@@ -10,12 +10,12 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 
-/** The folder of these tests, which may be a copy outside the repository. */
+/** Folder of these tests, possibly a copy outside the repository. */
 export const E2E = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '..');
 export const ROOT = process.env.COUCH_LAYER_ROOT ?? path.dirname(E2E);
 export const BINARY = process.env.COUCH_LAYER_BIN ?? path.join(ROOT, 'target/release/couch-layer');
 
-// Nothing of the caller's own set-up reaches the binary.
+// The binary gets none of the caller's settings.
 const ENVIRONMENT = Object.fromEntries(
   Object.entries(process.env).filter(([name]) => !name.startsWith('COUCH')),
 );
@@ -36,7 +36,7 @@ export async function freePort() {
   return port;
 }
 
-/** Runs the binary to its end. Never throws for its exit code. */
+/** Runs the binary until it ends. Never throws because of its exit code. */
 export function run(args, { env = {}, input, wrapper = [], ...options } = {}) {
   const [program, ...rest] = [...wrapper, BINARY, ...args];
   return new Promise((resolve) => {
@@ -83,7 +83,7 @@ export class Server {
     throw new Error(`the server does not answer: ${this.output}`);
   }
 
-  /** Signals the server itself, which a wrapper such as strace has below it. */
+  /** Signals the server itself, which may run below a wrapper such as strace. */
   #signal(signal) {
     const { pid } = this.child;
     if (this.wrapped) {
@@ -95,7 +95,7 @@ export class Server {
     }
   }
 
-  /** Ends the server politely and says how it ended. */
+  /** Ends the server with SIGTERM. Resolves to its exit code and signal. */
   async stop() {
     this.#signal('SIGTERM');
     const end = await Promise.race([this.ended, sleep(60_000, null, { ref: false })]);
@@ -106,13 +106,13 @@ export class Server {
     return end;
   }
 
-  /** Ends the server as a power switch would. */
+  /** Kills the server without a warning. */
   async kill() {
     this.#signal('SIGKILL');
     return this.ended;
   }
 
-  /** Ends the server when the test `t` ends, whatever it came to. */
+  /** Ends the server when the test `t` ends, whatever its result. */
   endWith(t) {
     t.after(async () => {
       if (this.child.exitCode === null && this.child.signalCode === null) await this.kill();
@@ -144,7 +144,7 @@ export async function expectOk(url, options) {
   return answer.body;
 }
 
-/** A test that cannot run here says so where nobody overlooks it. */
+/** Reports visibly that a test cannot run here. */
 export function skipLoudly(t, reason) {
   console.error(`\n*** SKIPPED: ${t.name}: ${reason}\n`);
   t.skip(reason);

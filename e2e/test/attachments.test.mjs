@@ -1,5 +1,5 @@
-// A working day with attachments: PouchDB and nano write, read, replace and remove them; replication carries them both
-// ways, and to a second server; every byte is the same on all sides.
+// Attachments: PouchDB and nano write, read, replace and remove them, and replicate them both ways and to a second
+// server. All bytes are equal on all sides.
 
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
@@ -22,7 +22,7 @@ const FILES = new Map([
   ['folder/ä b+c.json', ['application/json', Buffer.from('{"n":1}')]],
 ]);
 
-/** Fails unless the document has exactly these files, with their types. */
+/** Fails unless the document has exactly these attachments, with their types. */
 async function assertFiles(db, id, files) {
   const { _attachments: stubs = {} } = await db.get(id);
   assert.deepEqual(Object.keys(stubs).sort(), [...files.keys()].sort());
@@ -116,7 +116,7 @@ test('nano writes and reads attachments, in parts too', { timeout: 60_000 }, asy
   const files = [...FILES].map(([name, [content_type, data]]) => ({ name, content_type, data }));
   const written = await alice.multipart.insert({ title: 'parts' }, files, 'rabbit');
   for (const [name, [, bytes]] of FILES) {
-    // nano puts the name into the URL as it is, and makes text and JSON of what says that it is.
+    // nano puts the name into the URL unescaped, and decodes text and JSON by their types.
     const got = await alice.attachment.get('rabbit', encodeURIComponent(name));
     assert.ok(bytes.equals(Buffer.from(got instanceof Buffer || typeof got === 'string' ? got : JSON.stringify(got))), name);
   }

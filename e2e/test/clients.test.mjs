@@ -1,4 +1,4 @@
-// Clients that were written for CouchDB, used as their manuals say.
+// Clients written for CouchDB, used as in their manuals.
 
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
@@ -55,7 +55,7 @@ test('nano', async (t) => {
   await assert.rejects(alice.get('rabbit'), (error) => error.statusCode === 404 && error.reason === 'deleted');
   assert.equal((await alice.info()).doc_del_count, 1);
 
-  // The cookie of a session opens what the password does.
+  // The cookie of a session gives the same access as the password.
   const stranger = nano(server.url);
   await assert.rejects(stranger.use('alice').get('a'), (error) => error.statusCode === 401);
   await stranger.auth('anna', 'secret word');

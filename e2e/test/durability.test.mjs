@@ -1,9 +1,8 @@
-// Each acknowledgement follows a sync of its data, seen from outside with strace.
+// Each acknowledgement follows a sync of its data, as observed with strace.
 //
-// Every request carries a mark of its own. In the trace, the mark is found where it was written to a
-// file; then, before the 201 for it goes out to the socket, an fsync or fdatasync of that very file
-// must have been entered after the write and have returned. A file opened with O_SYNC or O_DSYNC would
-// do as well, and is accepted.
+// Every request contains a unique mark. The trace shows the write of the mark to a file. An fsync or fdatasync of
+// that file must start after the write and return before the 201 goes to the socket. A file opened with O_SYNC or
+// O_DSYNC is accepted too.
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
@@ -25,7 +24,7 @@ function straceWorks() {
   }
 }
 
-/** The calls of a trace in order: `{ pid, name, text, start, end }`, with interrupted ones put together. */
+/** The calls of a trace in order: `{ pid, name, text, start, end }`. Interrupted calls are joined. */
 export function parseTrace(text) {
   const calls = [];
   const open = new Map();
@@ -59,7 +58,7 @@ export function parseTrace(text) {
 const WRITES_TO = /^(?:write|pwrite64|writev|pwritev2?|sendto|sendmsg)\((\d+)<([^>]*(?:>[^,>]*)*)>,/;
 const SYNCS = /^(?:fsync|fdatasync)\((\d+)<(.*)>\) += /;
 
-/** For each mark: how it was found, or what is wrong. */
+/** For each mark: how its sync was found, or what is wrong. */
 export function acknowledgements(calls, marks) {
   const writes = [];
   const syncs = [];

@@ -1,5 +1,5 @@
-// Searches: pouchdb-find over HTTP, beside the same search in a PouchDB of its own, and the examples of CouchDB's
-// manual with the answers that stand there. Indexes are not there yet.
+// Searches: pouchdb-find over HTTP, compared with a local PouchDB, and the examples of CouchDB's manual with their
+// answers. Indexes are not there yet.
 
 import assert from 'node:assert/strict';
 import test from 'node:test';

@@ -1,5 +1,5 @@
-// What is wrong with a data folder is said in a sentence, nothing in it is changed, and writes that
-// were acknowledged survive.
+// A problem with a data folder is reported in a sentence, nothing in the folder changes, and acknowledged writes
+// survive.
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
@@ -13,7 +13,7 @@ import { allDocs } from '../lib/database.mjs';
 
 const isRoot = process.getuid() === 0;
 
-/** Every file below `folder`, by a digest of its content. */
+/** Digests of all files below `folder`. */
 async function fingerprint(folder) {
   const found = {};
   for (const entry of await readdir(folder, { recursive: true, withFileTypes: true })) {
@@ -24,7 +24,7 @@ async function fingerprint(folder) {
   return found;
 }
 
-/** A server that must refuse: its one sentence. */
+/** The error sentence of a server that must refuse to start. */
 async function refused(engine, { command = 'serve' } = {}) {
   const args = command === 'serve' ? ['serve', '--listen', `127.0.0.1:${await freePort()}`] : [command, 'db'];
   const { code, stdout, stderr } = await run([...args, '--engine', engine], { timeout: 30_000 });
@@ -36,7 +36,7 @@ async function refused(engine, { command = 'serve' } = {}) {
   return lines[0];
 }
 
-/** A folder with a database of ten documents, closed. */
+/** A closed folder with a database of ten documents. */
 async function filled(folder) {
   const engine = `sled:${folder}`;
   const server = await Server.start(engine);
@@ -125,7 +125,7 @@ test('commands other than serve and import do not make a folder', async (t) => {
   await assert.rejects(readdir(folder));
 });
 
-/** Mounts, runs, unmounts; false where mounting is not allowed. */
+/** Mounts, runs, unmounts. Returns false if mounting is not allowed. */
 async function mounted(t, args, where, body) {
   if (!isRoot) return skipLoudly(t, 'mounting takes root');
   try {
@@ -148,7 +148,7 @@ test('a read-only disk is refused in a sentence', async (t) => {
   const readOnly = path.join(folder, 'read-only');
   await mkdir(readOnly);
   await mounted(t, ['--bind', '-o', 'ro', data], readOnly, async () => {
-    // Old kernels take two steps to make a bind mount read-only.
+    // Old kernels need two steps for a read-only bind mount.
     execFileSync('mount', ['-o', 'remount,bind,ro', readOnly], { stdio: 'pipe' });
     assert.match(await refused(`sled:${readOnly}`), /read-only|cannot be (?:used|opened|written)/i);
     assert.match(await refused(`sled:${path.join(readOnly, 'new')}`), /read-only|cannot be (?:used|opened|written)/i);
@@ -172,7 +172,7 @@ test('a folder without permission is refused in a sentence', async (t) => {
     assert.deepEqual(await fingerprint(data), before);
     return;
   }
-  // Permissions do not bind root; the server is started as nobody, from a place that nobody can read.
+  // Root ignores permissions, so the server runs as nobody, from a folder that nobody can read.
   let wrapper;
   try {
     execFileSync('setpriv', ['--reuid=65534', '--regid=65534', '--clear-groups', 'true'], { stdio: 'pipe' });
@@ -205,7 +205,7 @@ test('a full disk is answered, and acknowledged writes survive it', { timeout: 1
     const acknowledged = [];
     let failure;
     for (let n = 0; n < 2_000 && !failure; n++) {
-      // Random text, so that nothing makes it smaller.
+      // Random text, which does not compress.
       const body = { n, text: Buffer.from(Array.from({ length: 24_000 }, () => Math.random() * 256)).toString('base64') };
       let answer;
       try {
@@ -224,7 +224,7 @@ test('a full disk is answered, and acknowledged writes survive it', { timeout: 1
     assert.doesNotMatch(server.output, /panicked|a bug, please report/, server.output);
     await server.kill();
 
-    // More room, as an administrator would make.
+    // An administrator makes room.
     execFileSync('mount', ['-o', 'remount,size=96m', disk], { stdio: 'pipe' });
     server = (await Server.start(engine)).endWith(t);
     const docs = new Map((await allDocs(`${server.url}/db`, { page: 50 })).map((row) => [row.id, row.value.rev]));

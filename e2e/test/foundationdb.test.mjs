@@ -1,5 +1,5 @@
-// SIGKILL of the FoundationDB server below a couch-layer that goes on serving: what was acknowledged is
-// there, no document stands in `_changes` twice, and open feeds go on without a new request.
+// SIGKILL of the FoundationDB server below a running couch-layer: acknowledged writes are there, no document is in
+// `_changes` twice, and open feeds continue without a new request.
 
 import assert from 'node:assert/strict';
 import test from 'node:test';
@@ -13,7 +13,7 @@ const KILLS = 3;
 const WRITERS = 8;
 const FEEDS = 20;
 
-/** Reads a continuous feed up to the document `last`: its rows. */
+/** Rows of a continuous feed, up to the document `last`. */
 async function follow(url) {
   const rows = [];
   const response = await fetch(`${url}/_changes?feed=continuous&since=0&heartbeat=1000`);
@@ -66,7 +66,7 @@ test(`${KILLS} kills of the FoundationDB server below a running couch-layer`, { 
   for (const [id, rev] of acknowledged) assert.equal(found.get(id), rev, id);
   for (const id of found.keys()) assert.ok(acknowledged.has(id) || inDoubt.has(id), `${id} was never written`);
 
-  // The feeds, which were open all the time, have all of it.
+  // The feeds, open all the time, have all of it.
   await expectOk(`${url}/last`, { method: 'PUT', body: {} });
   for (const read of await Promise.all(feeds)) {
     assert.equal(new Set(read.map((row) => row.id)).size, read.length, 'a document came twice in one feed');

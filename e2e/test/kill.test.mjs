@@ -1,8 +1,7 @@
-// SIGKILL under concurrent writes, again and again: whatever was acknowledged is there after the
-// restart, each document stands in `_changes` once, and the database agrees with itself.
+// Repeated SIGKILL under concurrent writes: acknowledged writes are there after the restart, each document is in
+// `_changes` once, and the database is consistent.
 //
-// A kill does not empty the page cache. That each acknowledgement follows a sync of its data is
-// durability.test.mjs's to prove.
+// A kill does not empty the page cache. durability.test.mjs proves that each acknowledgement follows a sync.
 
 import assert from 'node:assert/strict';
 import test from 'node:test';
@@ -15,7 +14,7 @@ import { allChanges, allDocs } from '../lib/database.mjs';
 const KILLS = 10;
 const WRITERS = 16;
 
-/** A small generator of known seed, so that a failure can be had again. */
+/** A small generator with a given seed, so that a failure can be repeated. */
 function random(seed) {
   let state = seed >>> 0;
   return () => {
@@ -25,8 +24,8 @@ function random(seed) {
 }
 
 /**
- * Writes until `stopped` says so: new documents, updates and deletions, single and in bulk. What was
- * acknowledged stands in `log` (id -> { rev, deleted, n }); what was sent and not answered, in `open`.
+ * Writes until `stopped` is true: new documents, updates and deletions, single and in bulk. Acknowledged writes are
+ * in `log` (id -> { rev, deleted, n }), unanswered ones in `open`.
  */
 async function write(url, writer, round, log, open, stopped, next) {
   const own = [...log.keys()].filter((id) => id.startsWith(`w${writer}-`));
@@ -106,7 +105,7 @@ for (const name of engines('lsm', 'sled', 'redb', 'fjall')) test(`${KILLS} kills
     }
     for (const [id, row] of byId) {
       assert.ok(log.has(id) || open.has(id), `${id} was never written`);
-      // What was on its way has been written once or not at all; either way it is known from now on.
+      // A write in progress happened once or not at all; the result is known from now on.
       if (open.has(id)) log.set(id, { rev: row.changes[0].rev, deleted: Boolean(row.deleted), n: open.get(id).n });
     }
     const docs = new Map((await allDocs(`${again.url}/db`)).map((row) => [row.id, row.doc]));

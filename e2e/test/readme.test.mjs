@@ -1,4 +1,4 @@
-// What the README tells its reader to type is typed, as it stands there.
+// Runs the commands of the README literally.
 //
 // Blocks of `sh` that use curl are run against a server on the README's own port, in order, in one
 // shell with `set -e`; a comment `# {...}` or `# HTTP ...` below a command is what its output must
@@ -27,7 +27,7 @@ function execute(program, args, options) {
   });
 }
 
-/** `text` with what differs from run to run taken out: `...` in the README stands for anything. */
+/** `text` without the parts that vary between runs: `...` in the README stands for anything. */
 function pattern(expected) {
   return new RegExp(expected.trim().split('...').map((part) => part.replace(/[\\^$*+?.()|[\]{}]/g, '\\$&')).join('[\\s\\S]*?'));
 }
@@ -40,7 +40,7 @@ test('the curl samples', async (t) => {
   const state = path.join(await temporaryFolder(t), 'variables');
   await writeFile(state, '');
   for (const block of samples) {
-    // A command goes on while its line ends in a backslash or its quotes are open.
+    // A command continues while its line ends in a backslash or its quotes are open.
     const lines = block.replaceAll('http://127.0.0.1:5984', server.url).split('\n');
     for (let at = 0; at < lines.length;) {
       let command = lines[at++];
@@ -75,7 +75,7 @@ test('the library sample is the example that is compiled and tested', async () =
   const example = await readFile(path.join(ROOT, 'model/examples/notes.rs'), 'utf8');
   const samples = blocks('rust');
   assert.equal(samples.length, 1);
-  // Line for line and in order; what the README leaves out is what a reader need not see.
+  // Line by line and in order. The README may leave lines out.
   let rest = example.split('\n').map((line) => line.trim());
   for (const line of samples[0].split('\n').map((one) => one.trim()).filter(Boolean)) {
     assert.ok(rest.includes(line), `model/examples/notes.rs does not have: ${line}`);

@@ -1,5 +1,5 @@
-// A database moves to another store under a PouchDB that replicates live with it, under kills of the
-// server, and offline: nothing is missed, nothing is done twice, and checkpoints are honoured afterwards.
+// A database moves to another store during a live replication with PouchDB, under kills of the server, and offline:
+// no change is lost or repeated, and checkpoints stay valid.
 
 import assert from 'node:assert/strict';
 import path from 'node:path';
@@ -12,7 +12,7 @@ import PouchDB, { replicate } from '../lib/pouch.mjs';
 
 const USER = { COUCHDB_USER: 'admin', COUCHDB_PASSWORD: 'secret' };
 
-/** The server's URL with its administrator in it, as PouchDB and the command take it. */
+/** The server's URL with the administrator's credentials, for PouchDB and the command. */
 const withUser = (server) => server.url.replace('http://', 'http://admin:secret@');
 
 const headers = { authorization: `Basic ${Buffer.from('admin:secret').toString('base64')}` };
@@ -29,7 +29,7 @@ async function fill(server, count) {
   }
 }
 
-/** Waits until `holds` does. */
+/** Waits until `holds` returns true. */
 async function until(what, holds) {
   for (const deadline = Date.now() + 120_000; Date.now() < deadline; await sleep(50)) if (await holds()) return;
   assert.fail(`${what} within two minutes`);
@@ -42,7 +42,7 @@ test('a PouchDB in the middle of a feed goes on in the other store', { timeout: 
   await fill(server, 3_000);
   const local = new PouchDB(path.join(folder, 'pouch'));
   const remote = new PouchDB(`${withUser(server)}/db`);
-  // Without `retry`: an answer that is an error ends it, and the test.
+  // Without `retry`, an error response ends it, and the test.
   const failures = [];
   const sync = PouchDB.sync(local, remote, { live: true, batch_size: 200 });
   sync.on('error', (error) => failures.push(error)).on('denied', (error) => failures.push(error));
@@ -95,7 +95,7 @@ test('a PouchDB in the middle of a feed goes on in the other store', { timeout: 
   const checked = await run(['check', 'db', '--url', withUser(server)]);
   assert.equal(checked.code, 0, checked.stdout + checked.stderr);
 
-  // After a restart the server knows where it is; PouchDB's checkpoints hold, so that nothing old is read.
+  // After a restart the server finds it; PouchDB's checkpoints are valid, so nothing old is read again.
   await server.stop();
   for (const store of [own, target]) {
     const agreed = await run(['check', 'db', '--engine', store]);
@@ -108,7 +108,7 @@ test('a PouchDB in the middle of a feed goes on in the other store', { timeout: 
   assert.ok((await local.get('after'))._rev);
   await again.stop();
 
-  // The store it moved to, served alone, is the same to it.
+  // Serving the new store alone makes no difference to it.
   const alone = (await Server.start(target, { port: server.port, env: USER })).endWith(t);
   await expectOk(`${alone.url}/db/alone`, { method: 'PUT', headers, body: {} });
   const there = await replicate(remote, local);
@@ -146,7 +146,7 @@ test('a server that is killed while a database moves loses nothing', { timeout: 
     round++;
   }
   const moved = await run(['relocate', 'db', '--url', withUser(server), '--to', target, '--verify']);
-  // It may have moved in a round before: then it is there already.
+  // It may have moved in an earlier round.
   assert.ok(moved.code === 0 || /already/.test(moved.stderr), moved.stdout + moved.stderr);
   for (const [id, rev] of acknowledged) {
     const { body } = await request(`${server.url}/db/${id}`, { headers });

@@ -41,7 +41,7 @@ test(`${COUNT} cities go out to PouchDB and come back`, { timeout: 600_000 }, as
   const rows = await allDocs(`${server.url}/cities`);
   assert.deepEqual(rows.map((row) => text(row.doc)).sort(), cities.map(text).sort());
 
-  // Some of them get a history, and some go.
+  // Some of them are edited, and some are deleted.
   for (const { doc } of rows.slice(0, 20)) {
     let rev = doc._rev;
     for (const visits of [1, 2]) {
@@ -72,7 +72,7 @@ test(`${COUNT} cities go out to PouchDB and come back`, { timeout: 600_000 }, as
   const ids = rows.slice(0, 60).map((row) => row.id);
   assert.deepEqual(await withRevisions(`${server.url}/back`, ids), await withRevisions(`${server.url}/cities`, ids));
 
-  // The feed a replication starts from is stable: the same again finds nothing to do.
+  // Checkpoints are stable: a repeated replication finds nothing to do.
   const again = await replicate(local, `${server.url}/back`);
   assert.equal(again.docs_written, 0);
 
@@ -91,7 +91,7 @@ test('export and import carry a database over, revisions included', async (t) =>
     { _id: '_design/x', language: 'none' },
     { key: 7, nested: { a: [1, [2, []], {}], 0: 'zero' } },
   ].map((record) => JSON.stringify(record));
-  // Members and numbers as written: the order, 1.0, and more digits than a double has.
+  // Members and numbers are unchanged: the order, 1.0, and more digits than a double has.
   records.push('{"key":8,"z":1.0,"a":123456789012345678901234567890}');
   const input = `${records.join('\n')}\n\n{"broken\n[1]\n`;
   const imported = await run(['import', 'one', '-', '--url', server.url, '--json'], { input });

@@ -1,4 +1,4 @@
-// A folder that `vault push` put into a database, read as LiveSync reads a vault: by its documents alone.
+// A folder from `vault push`, read like LiveSync reads a vault, from its documents only.
 
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
@@ -45,7 +45,7 @@ test('what is pushed is a vault to others, and what they write is pulled', async
   assert.equal(picture.type, 'newnote');
   assert.deepEqual(Buffer.concat((await pieces(picture)).map((piece) => Buffer.from(piece, 'base64'))), image);
 
-  // As LiveSync writes a file: its chunk, then its document.
+  // In LiveSync's order: the chunk, then the file's document.
   await vault.bulk({ docs: [{ _id: 'h:1ecijke328qp3', type: 'leaf', data: 'from-a\n' }] });
   const times = { ctime: 1795221368666, mtime: 1795221368666 };
   await vault.insert({ ...times, path: 'From A.md', children: ['h:1ecijke328qp3'], size: 7, type: 'plain', eden: {} }, 'from a.md');
