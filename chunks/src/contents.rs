@@ -40,15 +40,13 @@ impl Contents {
     /// # Errors
     /// [`Error::Malformed`](crate::Error::Malformed).
     pub(crate) fn unite(id: &str, leaves: &[Leaf]) -> Result<Option<Contents>> {
-        let mut united: Option<Contents> = None;
-        for leaf in leaves.iter().filter(|leaf| !leaf.deleted) {
-            let contents = Contents::read(id, &leaf.body)?;
-            match &mut united {
-                None => united = Some(contents),
-                Some(united) => contents.sizes.into_iter().for_each(|(chunk, size)| united.add(chunk, size)),
-            }
-        }
-        Ok(united)
+        let live = leaves.iter().filter(|leaf| !leaf.deleted).map(|leaf| Contents::read(id, &leaf.body));
+        let joined = live.reduce(|united, contents| {
+            let mut united = united?;
+            contents?.sizes.into_iter().for_each(|(chunk, size)| united.add(chunk, size));
+            Ok(united)
+        });
+        joined.transpose()
     }
 
     /// Adds a chunk, unless its id is there.

@@ -63,15 +63,13 @@ impl Data {
     /// # Errors
     /// [`Error::Malformed`].
     pub(crate) fn unite(id: &str, leaves: &[Leaf]) -> Result<Option<Data>> {
-        let mut united: Option<Data> = None;
-        for leaf in leaves.iter().filter(|leaf| !leaf.deleted) {
-            let data = Data::read(id, &leaf.body)?;
-            match &mut united {
-                None => united = Some(data),
-                Some(united) => united.join(&data),
-            }
-        }
-        Ok(united)
+        let live = leaves.iter().filter(|leaf| !leaf.deleted).map(|leaf| Data::read(id, &leaf.body));
+        let joined = live.reduce(|united, data| {
+            let mut united = united?;
+            united.join(&data?);
+            Ok(united)
+        });
+        joined.transpose()
     }
 
     /// The document.

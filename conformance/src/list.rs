@@ -357,24 +357,24 @@ macro_rules! __scenarios {
 /// conformance::suite!(MemHarness);
 ///
 /// mod prefixed {
-///     conformance::suite!(conformance::wrappers::Under(super::MemHarness));
+///     conformance::suite!(conformance::wrappers::prefixed(super::MemHarness));
 /// }
 /// ```
 #[macro_export]
 macro_rules! suite {
     ($harness:expr) => {
-        $crate::__scenarios! { __tests ($harness) }
+        $crate::__scenarios! { __tests ($crate::run, $harness) }
     };
 }
 
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __tests {
-    (($harness:expr) $($clause:literal $module:ident { $($name:ident,)* })*) => {
+    (($run:path, $harness:expr) $($clause:literal $module:ident { $($name:ident,)* })*) => {
         $($(
             #[test]
             fn $name() {
-                $crate::run(&$harness, stringify!($name));
+                $run(&$harness, stringify!($name));
             }
         )*)*
     };

@@ -144,25 +144,14 @@ impl Space {
         candidates: &str,
         reads: impl AsyncFn(&Tx) -> Result<()>,
     ) -> Result<String> {
-        let mut conflicting = String::new();
-        for candidate in candidates.chars() {
-            self.write(|tx| {
-                tx.clear_range("", "\x7f");
-                seed.iter().for_each(|(key, value)| tx.set(key, value));
-            })
-            .await?;
+        let reader = async |candidate: &str| {
             let tx = self.tx();
             tx.raw.get_read_version().await?;
             reads(&tx).await?;
-            self.put(&[(&candidate.to_string(), "written by another")]).await?;
-            tx.set("~own", "");
-            match tx.commit().await {
-                Ok(()) => {}
-                Err(error) if error.code() == NOT_COMMITTED => conflicting.push(candidate),
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(conflicting)
+            self.put(&[(candidate, "written by another")]).await?;
+            Ok(tx)
+        };
+        self.refused(seed, candidates, reader).await
     }
 
     /// Those keys in `candidates` whose readers fail with 1020 when another transaction commits `writes`. The rows
@@ -173,26 +162,41 @@ impl Space {
         candidates: &str,
         writes: impl AsyncFn(&Tx) -> Result<()>,
     ) -> Result<String> {
-        let mut conflicting = String::new();
+        let reader = async |candidate: &str| {
+            let reader = self.tx();
+            reader.get(candidate).await?;
+            let writer = self.tx();
+            writes(&writer).await?;
+            writer.commit().await?;
+            Ok(reader)
+        };
+        self.refused(seed, candidates, reader).await
+    }
+
+    /// Those keys in `candidates` for which the commit of the transaction from `reader` fails with 1020. The rows of
+    /// `seed` are written before each try.
+    async fn refused(
+        &self,
+        seed: &[(&str, &str)],
+        candidates: &str,
+        reader: impl AsyncFn(&str) -> Result<Tx>,
+    ) -> Result<String> {
+        let mut refused = String::new();
         for candidate in candidates.chars() {
             self.write(|tx| {
                 tx.clear_range("", "\x7f");
                 seed.iter().for_each(|(key, value)| tx.set(key, value));
             })
             .await?;
-            let reader = self.tx();
-            reader.get(candidate.to_string()).await?;
-            let writer = self.tx();
-            writes(&writer).await?;
-            writer.commit().await?;
-            reader.set("~own", "");
-            match reader.commit().await {
+            let tx = reader(&candidate.to_string()).await?;
+            tx.set("~own", "");
+            match tx.commit().await {
                 Ok(()) => {}
-                Err(error) if error.code() == NOT_COMMITTED => conflicting.push(candidate),
+                Err(error) if error.code() == NOT_COMMITTED => refused.push(candidate),
                 Err(error) => return Err(error),
             }
         }
-        Ok(conflicting)
+        Ok(refused)
     }
 
     /// Runs `work` on this many real threads. Returns their results in the order of their numbers.

@@ -2,99 +2,66 @@
 //!
 //! ```ignore
 //! mod prefixed {
-//!     conformance::suite!(conformance::wrappers::Under(super::MemHarness));
+//!     conformance::suite!(conformance::wrappers::prefixed(super::MemHarness));
 //! }
 //! ```
 
-use kv_api::{AnyDatabase, Counted, Prefixed};
+use kv_api::{AnyDatabase, Counted, Database, Prefixed};
 
 use crate::chaos::{Chaos, Rates};
 use crate::mirror::Mirror;
-use crate::{Fixture, Harness, Missing, scenarios};
+use crate::{Fixture, Harness, Keyspace, Missing, scenarios};
 
-/// The engine under a prefix: [`Prefixed`].
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Under<H>(pub H);
+/// A harness that puts a wrapper around each database of another harness.
+#[derive(Clone, Copy, Debug)]
+pub struct Wrapped<H: Harness, D> {
+    inner: H,
+    how: &'static str,
+    wrap: fn(Fixture<H::Database>) -> Fixture<D>,
+}
 
-impl<H: Harness> Harness for Under<H> {
-    type Database = Prefixed<H::Database>;
+impl<H: Harness, D: Database> Harness for Wrapped<H, D> {
+    type Database = D;
 
     fn engine(&self) -> String {
-        format!("{} under a prefix", self.0.engine())
+        format!("{}, {}", self.inner.engine(), self.how)
     }
 
     fn missing(&self) -> Option<Missing> {
-        self.0.missing()
+        self.inner.missing()
     }
 
-    fn open(&self, scenario: &str) -> Fixture<Self::Database> {
-        let fixture = self.0.open(scenario);
+    fn open(&self, scenario: &str) -> Fixture<D> {
+        (self.wrap)(self.inner.open(scenario))
+    }
+}
+
+/// The engine under a prefix: [`Prefixed`].
+pub fn prefixed<H: Harness>(inner: H) -> Wrapped<H, Prefixed<H::Database>> {
+    let wrap = |fixture: Fixture<H::Database>| {
         // Inside a keyspace that may be shared, and with the largest byte that a prefix can end with.
         let prefix = [&fixture.subspace, b"under\xfe".as_slice()].concat();
         let mut fixture = fixture.map(|database| Prefixed::new(database, prefix));
-        fixture.keyspace = crate::Keyspace::Own;
+        fixture.keyspace = Keyspace::Own;
         fixture
-    }
+    };
+    Wrapped { inner, how: "under a prefix", wrap }
 }
 
 /// The engine, counted: [`Counted`].
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Counting<H>(pub H);
-
-impl<H: Harness> Harness for Counting<H> {
-    type Database = Counted<H::Database>;
-
-    fn engine(&self) -> String {
-        format!("{}, counted", self.0.engine())
-    }
-
-    fn missing(&self) -> Option<Missing> {
-        self.0.missing()
-    }
-
-    fn open(&self, scenario: &str) -> Fixture<Self::Database> {
-        self.0.open(scenario).map(Counted::new)
-    }
+pub fn counted<H: Harness>(inner: H) -> Wrapped<H, Counted<H::Database>> {
+    Wrapped { inner, how: "counted", wrap: |fixture| fixture.map(Counted::new) }
 }
 
 /// The engine behind a second [`AnyDatabase`].
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Boxed<H>(pub H);
-
-impl<H: Harness> Harness for Boxed<H> {
-    type Database = AnyDatabase;
-
-    fn engine(&self) -> String {
-        format!("{}, boxed", self.0.engine())
-    }
-
-    fn missing(&self) -> Option<Missing> {
-        self.0.missing()
-    }
-
-    fn open(&self, scenario: &str) -> Fixture<Self::Database> {
-        self.0.open(scenario).map(AnyDatabase::new)
-    }
+pub fn boxed<H: Harness>(inner: H) -> Wrapped<H, AnyDatabase> {
+    Wrapped { inner, how: "boxed", wrap: |fixture| fixture.map(AnyDatabase::new) }
 }
 
 /// The engine in [`Chaos`] at rate zero.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Calm<H>(pub H);
-
-impl<H: Harness> Harness for Calm<H> {
-    type Database = Chaos<H::Database>;
-
-    fn engine(&self) -> String {
-        format!("{} in chaos at rate zero", self.0.engine())
-    }
-
-    fn missing(&self) -> Option<Missing> {
-        self.0.missing()
-    }
-
-    fn open(&self, scenario: &str) -> Fixture<Self::Database> {
-        self.0.open(scenario).map(|database| Chaos::new(database, 0, Rates::default()))
-    }
+pub fn calm<H: Harness>(inner: H) -> Wrapped<H, Chaos<H::Database>> {
+    let wrap = |fixture: Fixture<H::Database>| fixture.map(|database| Chaos::new(database, 0, Rates::default()));
+    Wrapped { inner, how: "in chaos at rate zero", wrap }
 }
 
 /// Two engines as one: [`Mirror`]. It runs the scenarios of [`run_on_one_thread`].

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
-use std::ops::Bound;
 use std::panic::catch_unwind;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,8 +11,8 @@ use conformance::durability::{self, DiskHarness, Point, Reached};
 use disk::folder::io_error;
 use disk::synced::Synced;
 use disk::{DiskOptions, DiskStore, OnDisk};
-use kv_api::{Bytes, Direction, Durability, Error, Result, error};
-use occ::store::{ApplyError, Batch, Store, View};
+use kv_api::{Bytes, Durability, Error, Result, error};
+use occ::store::{ApplyError, Batch, MapView, Store};
 use occ::{KeyRange, OccDatabase};
 
 type Rows = BTreeMap<Bytes, Bytes>;
@@ -121,10 +120,10 @@ impl<const WRONG: u8> DiskStore for Log<WRONG> {
 }
 
 impl<const WRONG: u8> Store for Log<WRONG> {
-    type View = Snapshot;
+    type View = MapView;
 
-    fn view(&self) -> Result<Snapshot> {
-        Ok(Snapshot(locked(&self.head).clone()))
+    fn view(&self) -> Result<MapView> {
+        Ok(MapView(locked(&self.head).clone()))
     }
 
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
@@ -148,26 +147,6 @@ impl<const WRONG: u8> Store for Log<WRONG> {
 
     fn durability(&self) -> Durability {
         Durability::Disk
-    }
-}
-
-#[derive(Clone)]
-struct Snapshot(Arc<Rows>);
-
-impl View for Snapshot {
-    type Range<'a> = std::vec::IntoIter<Result<(Bytes, Bytes)>>;
-
-    fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        Ok(self.0.get(key).cloned())
-    }
-
-    fn range<'a>(&'a self, begin: &[u8], end: &[u8], direction: Direction) -> Self::Range<'a> {
-        let bounds: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Included(begin), Bound::Excluded(end));
-        let mut found: Vec<_> = self.0.range::<[u8], _>(bounds).map(|(k, v)| Ok((k.clone(), v.clone()))).collect();
-        if direction == Direction::Reverse {
-            found.reverse();
-        }
-        found.into_iter()
     }
 }
 

@@ -2,7 +2,6 @@
 //!
 //! Some faults are planted in `occ` (its feature `faults`), others are in a store that breaks its contract.
 
-use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -11,7 +10,7 @@ use conformance::serializability::{Workload, check, record};
 use conformance::tape::{self, Run};
 use conformance::{Fixture, Harness};
 use kv_api::{Bytes, Database, DatabaseExt, Direction, Durability, Error, Read, Result, Transaction};
-use occ::store::{ApplyError, Batch, Store, View};
+use occ::store::{ApplyError, Batch, MapView, Store, View};
 use occ::{Fault, OccBuilder, OccDatabase, Point, ShiftedClock};
 
 type Rows = std::collections::BTreeMap<Bytes, Bytes>;
@@ -58,7 +57,7 @@ impl Store for Fragile {
     type View = FragileView;
 
     fn view(&self) -> Result<FragileView> {
-        let rows = locked(&self.head).clone();
+        let rows = MapView(locked(&self.head).clone());
         let live = (self.broken == Broken::Snapshots).then(|| self.head.clone());
         Ok(FragileView { rows, live })
     }
@@ -88,13 +87,13 @@ impl Store for Fragile {
 
 #[derive(Clone, Debug)]
 struct FragileView {
-    rows: Arc<Rows>,
+    rows: MapView,
     live: Option<Arc<Mutex<Arc<Rows>>>>,
 }
 
 impl FragileView {
-    fn rows(&self) -> Arc<Rows> {
-        self.live.as_ref().map_or_else(|| self.rows.clone(), |live| locked(live).clone())
+    fn rows(&self) -> MapView {
+        self.live.as_ref().map_or_else(|| self.rows.clone(), |live| MapView(locked(live).clone()))
     }
 }
 
@@ -102,17 +101,11 @@ impl View for FragileView {
     type Range<'a> = std::vec::IntoIter<Result<(Bytes, Bytes)>>;
 
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        Ok(self.rows().get(key).cloned())
+        self.rows().get(key)
     }
 
     fn range<'a>(&'a self, begin: &[u8], end: &[u8], direction: Direction) -> Self::Range<'a> {
-        let bounds: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Included(begin), Bound::Excluded(end));
-        let rows = self.rows();
-        let mut found: Vec<_> = rows.range::<[u8], _>(bounds).map(|(k, v)| Ok((k.clone(), v.clone()))).collect();
-        if direction == Direction::Reverse {
-            found.reverse();
-        }
-        found.into_iter()
+        self.rows().range(begin, end, direction).collect::<Vec<_>>().into_iter()
     }
 }
 

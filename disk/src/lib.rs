@@ -28,6 +28,8 @@ pub mod folder;
 pub mod panics;
 pub mod purge;
 pub mod synced;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod wal;
 
 pub use on_disk::{DiskStore, OnDisk, older};

@@ -10,7 +10,7 @@
 mod support;
 
 use conformance::mirror::Mirror;
-use conformance::wrappers::{Boxed, Calm, Counting, Under, run_on_one_thread};
+use conformance::wrappers::run_on_one_thread;
 use conformance::{Fixture, Harness, Missing};
 use engine_fdb::FdbDatabase;
 use engine_mem::MemDatabase;
@@ -21,19 +21,19 @@ use support::{FdbHarness, Subspace, cluster};
 conformance::suite!(FdbHarness);
 
 mod prefixed {
-    conformance::suite!(super::Under(super::FdbHarness));
+    conformance::suite!(conformance::wrappers::prefixed(super::FdbHarness));
 }
 
 mod counted {
-    conformance::suite!(super::Counting(super::FdbHarness));
+    conformance::suite!(conformance::wrappers::counted(super::FdbHarness));
 }
 
 mod boxed {
-    conformance::suite!(super::Boxed(super::FdbHarness));
+    conformance::suite!(conformance::wrappers::boxed(super::FdbHarness));
 }
 
 mod chaos_at_rate_zero {
-    conformance::suite!(super::Calm(super::FdbHarness));
+    conformance::suite!(conformance::wrappers::calm(super::FdbHarness));
 }
 
 /// The cluster and the engine in memory as one. Both use the same prefix, so each has only the scenario's keys and

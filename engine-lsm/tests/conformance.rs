@@ -1,8 +1,9 @@
-//! The conformance suite on lsm, in a fresh folder for each scenario.
+//! The conformance suite on lsm, in a new folder for each scenario.
 
-mod support;
+use disk::testing::SuiteHarness;
+use engine_lsm::LsmDatabase;
 
-use support::LsmHarness;
+const LSM: SuiteHarness<LsmDatabase> = SuiteHarness::new();
 
-conformance::suite!(LsmHarness);
-conformance::tape!(LsmHarness, 40);
+conformance::suite!(LSM);
+conformance::tape!(LSM, 40);

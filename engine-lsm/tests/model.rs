@@ -1,8 +1,9 @@
-//! The document model's suite, on lsm.
+//! The document model's suite on lsm.
 
-mod support;
+use disk::testing::SuiteHarness;
+use engine_lsm::LsmDatabase;
 
-use support::LsmHarness;
+const LSM: SuiteHarness<LsmDatabase> = SuiteHarness::new();
 
-model_suite::suite!(LsmHarness);
-model_suite::tape!(LsmHarness, 2);
+model_suite::suite!(LSM);
+model_suite::tape!(LSM, 2);

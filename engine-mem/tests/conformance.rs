@@ -2,7 +2,7 @@
 
 mod support;
 
-use conformance::wrappers::{Boxed, Calm, Counting, Mirrored, Under, run_on_one_thread};
+use conformance::wrappers::{Mirrored, run_on_one_thread};
 
 use support::MemHarness;
 
@@ -10,19 +10,19 @@ conformance::suite!(MemHarness);
 conformance::tape!(MemHarness, 600);
 
 mod prefixed {
-    conformance::suite!(super::Under(super::MemHarness));
+    conformance::suite!(conformance::wrappers::prefixed(super::MemHarness));
 }
 
 mod counted {
-    conformance::suite!(super::Counting(super::MemHarness));
+    conformance::suite!(conformance::wrappers::counted(super::MemHarness));
 }
 
 mod boxed {
-    conformance::suite!(super::Boxed(super::MemHarness));
+    conformance::suite!(conformance::wrappers::boxed(super::MemHarness));
 }
 
 mod chaos_at_rate_zero {
-    conformance::suite!(super::Calm(super::MemHarness));
+    conformance::suite!(conformance::wrappers::calm(super::MemHarness));
 }
 
 #[test]

@@ -1,8 +1,9 @@
-//! The conformance suite on sled, in a fresh folder for each scenario.
+//! The conformance suite on sled, in a new folder for each scenario.
 
-mod support;
+use disk::testing::SuiteHarness;
+use engine_sled::SledDatabase;
 
-use support::SledHarness;
+const SLED: SuiteHarness<SledDatabase> = SuiteHarness::new();
 
-conformance::suite!(SledHarness);
-conformance::tape!(SledHarness, 40);
+conformance::suite!(SLED);
+conformance::tape!(SLED, 40);

@@ -1,8 +1,9 @@
-//! The document model's suite, on sled.
+//! The document model's suite on sled.
 
-mod support;
+use disk::testing::SuiteHarness;
+use engine_sled::SledDatabase;
 
-use support::SledHarness;
+const SLED: SuiteHarness<SledDatabase> = SuiteHarness::new();
 
-model_suite::suite!(SledHarness);
-model_suite::tape!(SledHarness, 2);
+model_suite::suite!(SLED);
+model_suite::tape!(SLED, 2);

@@ -28,5 +28,7 @@ mod scenarios;
 mod stage;
 pub mod tape;
 
+#[doc(hidden)]
+pub use conformance::__tests;
 pub use list::scenarios;
 pub use scenario::{Scenario, run};

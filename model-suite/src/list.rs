@@ -199,20 +199,7 @@ macro_rules! __scenarios {
 #[macro_export]
 macro_rules! suite {
     ($harness:expr) => {
-        $crate::__scenarios! { __tests ($harness) }
-    };
-}
-
-#[doc(hidden)]
-#[macro_export]
-macro_rules! __tests {
-    (($harness:expr) $($subject:literal $module:ident { $($name:ident,)* })*) => {
-        $($(
-            #[test]
-            fn $name() {
-                $crate::run(&$harness, stringify!($name));
-            }
-        )*)*
+        $crate::__scenarios! { __tests ($crate::run, $harness) }
     };
 }
 

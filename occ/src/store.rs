@@ -12,6 +12,8 @@
 //! A view is read only after its newest batch is synced.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use kv_api::{Direction, Durability, Error, KeyValue, RangeBatch, Result};
@@ -243,5 +245,26 @@ pub trait View: Clone + Send + Sync + 'static {
     fn estimate(&self, begin: &[u8], end: &[u8]) -> Option<u64> {
         let _ = (begin, end);
         None
+    }
+}
+
+/// The view of a store that keeps its rows in a map, as stores of tests do.
+#[derive(Clone, Debug, Default)]
+pub struct MapView(pub Arc<BTreeMap<Bytes, Bytes>>);
+
+impl View for MapView {
+    type Range<'a> = Box<dyn Iterator<Item = Result<(Bytes, Bytes)>> + 'a>;
+
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        Ok(self.0.get(key).cloned())
+    }
+
+    fn range<'a>(&'a self, begin: &[u8], end: &[u8], direction: Direction) -> Self::Range<'a> {
+        let rows = self.0.range::<[u8], _>((Bound::Included(begin), Bound::Excluded(end)));
+        let rows = rows.map(|(key, value)| Ok((key.clone(), value.clone())));
+        match direction {
+            Direction::Forward => Box::new(rows),
+            Direction::Reverse => Box::new(rows.rev()),
+        }
     }
 }

@@ -1,19 +1,17 @@
 //! The write-ahead log before the simplest possible store, a map in a file that is written in full. An error found
 //! here is in the log or the folder.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
-use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use disk::folder::{io_error, sync_folder};
 use disk::wal::WalStore;
 use disk::{DiskOptions, DiskStore, OnDisk};
-use kv_api::{Bytes, Direction, Durability, Error, Result, error};
+use kv_api::{Bytes, Durability, Error, Result, error};
 use occ::OccDatabase;
-use occ::store::{ApplyError, Batch, Store, View};
+use occ::store::{ApplyError, Batch, MapView, Store};
 use powercut::Rows;
 
 #[derive(Debug)]
@@ -48,10 +46,10 @@ impl DiskStore for Tree {
 }
 
 impl Store for Tree {
-    type View = Snapshot;
+    type View = MapView;
 
-    fn view(&self) -> Result<Snapshot> {
-        Ok(Snapshot(self.rows.lock().unwrap().clone()))
+    fn view(&self) -> Result<MapView> {
+        Ok(MapView(self.rows.lock().unwrap().clone()))
     }
 
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
@@ -82,26 +80,6 @@ impl Store for Tree {
 
     fn durability(&self) -> Durability {
         Durability::Disk
-    }
-}
-
-#[derive(Clone, Debug)]
-struct Snapshot(Arc<BTreeMap<Bytes, Bytes>>);
-
-impl View for Snapshot {
-    type Range<'a> = Box<dyn Iterator<Item = Result<(Bytes, Bytes)>> + 'a>;
-
-    fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        Ok(self.0.get(key).cloned())
-    }
-
-    fn range<'a>(&'a self, begin: &[u8], end: &[u8], direction: Direction) -> Self::Range<'a> {
-        let rows = self.0.range::<[u8], _>((Bound::Included(begin), Bound::Excluded(end)));
-        let rows = rows.map(|(key, value)| Ok((key.clone(), value.clone())));
-        match direction {
-            Direction::Forward => Box::new(rows),
-            Direction::Reverse => Box::new(rows.rev()),
-        }
     }
 }
 

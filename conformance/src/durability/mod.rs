@@ -34,7 +34,7 @@ pub use child::child;
 pub use damage::{a_copy_that_is_older, damaged_files};
 pub use full_disk::full_disk;
 pub use kills::{kills_amid_clears, kills_at_points, kills_at_random};
-pub use reopen::{a_log_of_many_records, histories_over_a_reopen, versions_over_a_reopen};
+pub use reopen::{a_large_clear, a_log_of_many_records, histories_over_a_reopen, versions_over_a_reopen};
 
 /// Opens databases of an engine on disk.
 pub trait DiskHarness: Send + Sync + 'static {
@@ -125,6 +125,11 @@ macro_rules! durability {
         #[test]
         fn a_copy_of_the_data_that_is_older_is_refused() {
             $crate::durability::a_copy_that_is_older(&$harness);
+        }
+
+        #[test]
+        fn a_large_clear_is_seen_at_once_and_over_a_restart() {
+            $crate::durability::a_large_clear(&$harness);
         }
 
         #[test]

@@ -1,8 +1,8 @@
-//! What must hold when a folder is opened again: versions, and one serial order over all openings.
+//! What must hold when a folder is opened again: versions, clears, and one serial order over all openings.
 
 use std::path::Path;
 
-use kv_api::{ConflictRange, Database, MutationType, Read, Result, Transaction, error};
+use kv_api::{ConflictRange, Database, MutationType, RangeRequest, Read, Result, Transaction, TransactionExt, error};
 use tempfile::TempDir;
 
 use super::DiskHarness;
@@ -48,6 +48,52 @@ pub fn versions_over_a_reopen<H: DiskHarness>(harness: &H) {
     let blind = begin();
     blind.set(b"b", b"");
     assert_eq!(code(block_on(blind.commit())), 0, "it has read nothing");
+}
+
+/// Many rows are cleared at once. A transaction from before the clear sees all of them, and later ones none, also after the
+/// folder is opened again. Rows that are set after the clear stay.
+pub fn a_large_clear<H: DiskHarness>(harness: &H) {
+    const ROWS: usize = 12_000;
+    let folder = temporary();
+    let database = open(harness, folder.path());
+    for first in (0..ROWS).step_by(1_000) {
+        let fill = |tx: &<H::Database as Database>::Transaction| {
+            (first..first + 1_000).for_each(|at| tx.set(format!("m/{at:06}").into_bytes(), b"row"));
+        };
+        must("a commit", commit(&database, fill));
+    }
+    let around = |tx: &<H::Database as Database>::Transaction| {
+        ["a", "z"].iter().for_each(|key| tx.set(key.as_bytes(), b"around"))
+    };
+    must("a commit", commit(&database, around));
+    let earlier = must("it begins", database.begin());
+    must("a read version", block_on(earlier.get_read_version()));
+    let clear = |tx: &<H::Database as Database>::Transaction| {
+        tx.set(b"m/000005", b"cleared with the others");
+        tx.clear_range(b"m/", b"m0");
+        tx.set(b"m/000007", b"new");
+    };
+    must("a commit", commit(&database, clear));
+    let all = RangeRequest::keys("", "\u{7f}");
+    let keys = |database: &H::Database, request: RangeRequest| {
+        let tx = must("it begins", database.begin());
+        let rows = must("a read", block_on(tx.get_all(request, Read::Snapshot)));
+        rows.iter().map(|row| String::from_utf8_lossy(&row.key).into_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(keys(&database, all.clone()), ["a", "m/000007", "z"]);
+    assert_eq!(keys(&database, all.clone().reverse()), ["z", "m/000007", "a"]);
+    let cleared = must("it begins", database.begin());
+    assert_eq!(must("a read", block_on(cleared.get(b"m/000005", Read::Snapshot))), None);
+    assert_eq!(must("a read", block_on(earlier.get_all(all.clone(), Read::Snapshot))).len(), ROWS + 2);
+    drop((earlier, cleared));
+
+    must("a commit", commit(&database, |tx| tx.set(b"m/003000", b"new too")));
+    must("a commit", commit(&database, |tx| tx.clear(b"m/000007")));
+    drop(database);
+    let database = open(harness, folder.path());
+    assert_eq!(keys(&database, all.clone()), ["a", "m/003000", "z"]);
+    must("a commit", commit(&database, |tx| tx.set(b"m/009000", b"and this")));
+    assert_eq!(keys(&database, all), ["a", "m/003000", "m/009000", "z"]);
 }
 
 /// Threads append to lists and read them. The database is closed, opened again, and used further.

@@ -1,6 +1,5 @@
 use std::collections::BTreeMap;
 use std::fs;
-use std::ops::Bound;
 use std::path::PathBuf;
 
 use bytes::Bytes;
@@ -11,7 +10,7 @@ use super::*;
 use crate::on_disk::OnDisk;
 use occ::KeyRange;
 use occ::Random;
-use occ::store::{Most, View};
+use occ::store::{MapView, Most, View};
 
 type Rows = BTreeMap<Bytes, Bytes>;
 
@@ -43,10 +42,10 @@ impl DiskStore for Tree {
 }
 
 impl Store for Tree {
-    type View = Snapshot;
+    type View = MapView;
 
-    fn view(&self) -> Result<Snapshot> {
-        Ok(Snapshot(self.rows().clone()))
+    fn view(&self) -> Result<MapView> {
+        Ok(MapView(self.rows().clone()))
     }
 
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
@@ -68,26 +67,6 @@ impl Store for Tree {
 
     fn durability(&self) -> Durability {
         Durability::Disk
-    }
-}
-
-#[derive(Clone, Debug)]
-struct Snapshot(Arc<Rows>);
-
-impl View for Snapshot {
-    type Range<'a> = Box<dyn Iterator<Item = Result<(Bytes, Bytes)>> + 'a>;
-
-    fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        Ok(self.0.get(key).cloned())
-    }
-
-    fn range<'a>(&'a self, begin: &[u8], end: &[u8], direction: Direction) -> Self::Range<'a> {
-        let rows = self.0.range::<[u8], _>((Bound::Included(begin), Bound::Excluded(end)));
-        let rows = rows.map(|(key, value)| Ok((key.clone(), value.clone())));
-        match direction {
-            Direction::Forward => Box::new(rows),
-            Direction::Reverse => Box::new(rows.rev()),
-        }
     }
 }
 
@@ -153,7 +132,7 @@ fn it_is_a_map_at_each_version_through_flushes_crashes_and_closes() {
         let folder = tempfile::tempdir().unwrap();
         let mut store = open(folder.path()).unwrap();
         let mut model = Rows::new();
-        let mut views: Vec<(WalView<Snapshot>, Rows)> = Vec::new();
+        let mut views: Vec<(WalView<MapView>, Rows)> = Vec::new();
         for version in 1..250 {
             let batch = batch(version, &random);
             batch.clone().apply_to(&mut model);

@@ -173,23 +173,10 @@ fn is_sampled(hash: u32, bytes: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-
-    #[derive(Clone, Debug, Default)]
-    struct Rows(BTreeMap<Bytes, Bytes>);
-
-    impl View for Rows {
-        type Range<'a> = Box<dyn Iterator<Item = Result<(Bytes, Bytes)>> + 'a>;
-
-        fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
-            Ok(self.0.get(key).cloned())
-        }
-
-        fn range<'a>(&'a self, begin: &[u8], end: &[u8], _: Direction) -> Self::Range<'a> {
-            let rows = self.0.range::<[u8], _>((Bound::Included(begin), Bound::Excluded(end)));
-            Box::new(rows.map(|(key, value)| Ok((key.clone(), value.clone()))))
-        }
-    }
+    use crate::store::MapView;
 
     fn empty() -> Sample {
         Sample { rows: BTreeMap::new(), largest: 0, complete: true, marked: true, kept: true }
@@ -275,7 +262,7 @@ mod tests {
 
     #[test]
     fn what_keeps_it_in_the_store_brings_it_back() {
-        let mut store = Rows::default();
+        let mut store = MapView::default();
         let mut sample = Sample::open(&store, true).unwrap();
         let batches = [
             (0..3_000).map(|n| set(n, 1 + 40 * n as usize % 70_000 + key(n).len())).collect::<Vec<_>>(),
@@ -284,7 +271,7 @@ mod tests {
             vec![Op::Clear(2_999)],
         ];
         for ops in batches {
-            write(&mut sample, ops).apply_to(&mut store.0);
+            write(&mut sample, ops).apply_to(Arc::make_mut(&mut store.0));
         }
         let opened = Sample::open(&store, true).unwrap();
         assert!(opened.complete && !opened.rows.is_empty());
@@ -293,14 +280,14 @@ mod tests {
 
     #[test]
     fn a_store_that_was_written_without_a_sample_has_none() {
-        let mut store = Rows::default();
-        batch([set(1, 100)]).apply_to(&mut store.0);
+        let mut store = MapView::default();
+        batch([set(1, 100)]).apply_to(Arc::make_mut(&mut store.0));
         let sample = Sample::open(&store, true).unwrap();
         assert_eq!(sample.bytes(b"", END), None);
         let mut large = batch([set(2, 100_000)]);
         sample.observe(&mut large);
         assert_eq!(large.row_count(), 1, "a sample of a part of the store would be wrong");
-        store.0.insert(sample_key(b"k"), Bytes::from_static(b"short"));
+        Arc::make_mut(&mut store.0).insert(sample_key(b"k"), Bytes::from_static(b"short"));
         assert_eq!(Sample::open(&store, true).unwrap_err().code(), error::FILE_CORRUPT);
     }
 }

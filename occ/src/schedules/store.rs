@@ -4,12 +4,11 @@
 //! over, since a commit catches panics. [`Disk::check`] reports it at the end.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
 
 use bytes::Bytes;
 use kv_api::{Direction, Durability, Error, Result, error};
 
-use crate::store::{ApplyError, Batch, Store, View};
+use crate::store::{ApplyError, Batch, MapView, Store, View};
 use crate::sync::{Arc, Mutex, MutexGuard, Weak, lock, thread};
 
 pub(super) type Map = BTreeMap<Bytes, Bytes>;
@@ -126,7 +125,7 @@ impl Store for Disk {
 
     fn view(&self) -> Result<DiskView> {
         let mut files = self.files();
-        let seen = Arc::new(Seen(files.head()));
+        let seen = Arc::new(Seen(MapView(files.head())));
         files.views.push(Arc::downgrade(&seen));
         Ok(DiskView(seen))
     }
@@ -189,7 +188,7 @@ impl Store for Disk {
 }
 
 #[derive(Debug)]
-struct Seen(Arc<Map>);
+struct Seen(MapView);
 
 #[derive(Clone, Debug)]
 pub(super) struct DiskView(Arc<Seen>);
@@ -198,15 +197,10 @@ impl View for DiskView {
     type Range<'a> = Box<dyn Iterator<Item = Result<(Bytes, Bytes)>> + 'a>;
 
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        Ok(self.0.0.get(key).cloned())
+        self.0.0.get(key)
     }
 
     fn range<'a>(&'a self, begin: &[u8], end: &[u8], direction: Direction) -> Self::Range<'a> {
-        let rows = self.0.0.range::<[u8], _>((Bound::Included(begin), Bound::Excluded(end)));
-        let row = |(key, value): (&Bytes, &Bytes)| Ok((key.clone(), value.clone()));
-        match direction {
-            Direction::Forward => Box::new(rows.map(row)),
-            Direction::Reverse => Box::new(rows.rev().map(row)),
-        }
+        self.0.0.range(begin, end, direction)
     }
 }

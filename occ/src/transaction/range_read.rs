@@ -48,17 +48,11 @@ pub(crate) fn read<V: View>(
     }
     let off = |edge| resolved_begin.off == Some(edge) || resolved_end.off == Some(edge);
     // A batch that was stopped by a limit has not reached its far end.
-    let (to_begin, through_end) = (off(Edge::Begin), off(Edge::End));
-    let conflict = match request.direction {
-        Direction::Forward => {
-            let ends = Ends { to_begin, through_end: through_end && !batch.more };
-            forward_conflict(&begin, &end, ends, &batch, max_key)
-        }
-        Direction::Reverse => {
-            let ends = Ends { to_begin: to_begin && !batch.more, through_end };
-            reverse_conflict(&begin, &end, ends, &batch, max_key)
-        }
+    let ends = Ends {
+        to_begin: off(Edge::Begin) && !(request.direction == Direction::Reverse && batch.more),
+        through_end: off(Edge::End) && !(request.direction == Direction::Forward && batch.more),
     };
+    let conflict = conflict(request.direction, &begin, &end, ends, &batch, max_key);
     Ok(RangeRead { batch, conflict: Some(conflict) })
 }
 
@@ -105,60 +99,41 @@ struct Ends {
     through_end: bool,
 }
 
-fn forward_conflict(
+/// The conflict range of a serializable read: what it returned, and what its selectors walked over.
+fn conflict(
+    direction: Direction,
     begin: &KeySelector,
     end: &KeySelector,
     ends: Ends,
     batch: &RangeBatch,
     max_key: &[u8],
 ) -> KeyRange {
-    let (mut from, mut until) = if begin.key < end.key {
-        // The end was found going forward: nothing beyond a stopped batch can change it.
-        (begin.key.clone(), if end.offset > 0 && batch.more { begin.key.clone() } else { end.key.clone() })
-    } else {
-        (end.key.clone(), begin.key.clone())
-    };
+    let (mut from, mut until) = (begin.key.clone(), end.key.clone());
+    if from >= until {
+        std::mem::swap(&mut from, &mut until);
+    } else if batch.more {
+        // A stopped batch does not depend on keys beyond it, unless the selector of its far end walked over them.
+        match direction {
+            Direction::Forward if end.offset > 0 => until = from.clone(),
+            Direction::Reverse if begin.offset <= 1 => from = until.clone(),
+            _ => {}
+        }
+    }
     if ends.to_begin && begin.offset <= 0 {
         from = Bytes::new();
     }
     if ends.through_end && end.offset > 0 {
         until = Bytes::copy_from_slice(max_key);
     }
-    if let (Some(first), Some(last)) = (batch.rows.first(), batch.rows.last()) {
-        if begin.offset <= 0 && first.key < from {
-            from = first.key.clone();
-        }
-        if until <= last.key {
-            until = key_after(&last.key);
-        }
-    }
-    KeyRange { begin: from, end: until }
-}
-
-fn reverse_conflict(
-    begin: &KeySelector,
-    end: &KeySelector,
-    ends: Ends,
-    batch: &RangeBatch,
-    max_key: &[u8],
-) -> KeyRange {
-    let (mut from, mut until) = if begin.key < end.key {
-        // The begin was found without going forward: nothing before a stopped batch can change it.
-        (if begin.offset <= 1 && batch.more { end.key.clone() } else { begin.key.clone() }, end.key.clone())
-    } else {
-        (end.key.clone(), begin.key.clone())
+    let (lowest, highest) = match direction {
+        Direction::Forward => (batch.rows.first(), batch.rows.last()),
+        Direction::Reverse => (batch.rows.last(), batch.rows.first()),
     };
-    if ends.to_begin && begin.offset <= 0 {
-        from = Bytes::new();
-    }
-    if ends.through_end && end.offset > 0 {
-        until = Bytes::copy_from_slice(max_key);
-    }
-    if let (Some(highest), Some(lowest)) = (batch.rows.first(), batch.rows.last()) {
-        if lowest.key < from {
+    if let (Some(lowest), Some(highest)) = (lowest, highest) {
+        if (direction == Direction::Reverse || begin.offset <= 0) && lowest.key < from {
             from = lowest.key.clone();
         }
-        if end.offset > 0 && until <= highest.key {
+        if (direction == Direction::Forward || end.offset > 0) && until <= highest.key {
             until = key_after(&highest.key);
         }
     }
