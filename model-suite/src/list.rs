@@ -105,6 +105,7 @@ macro_rules! __scenarios {
                 differences_are_found_before_the_target_is_published,
                 databases_move_on_and_come_back,
                 writers_at_work_lose_nothing_while_their_database_moves,
+                indexes_are_built_anew_where_their_database_moved,
             }
             "Attachments" attachments {
                 attachments_are_written_inline_and_read_back,
@@ -161,6 +162,18 @@ macro_rules! __scenarios {
                 random_histories_of_jobs_agree_with_the_oracle,
                 of_two_runs_of_a_job_one_alone_writes,
                 servers_at_work_at_the_same_time_do_each_job,
+            }
+            "Indexes (RFC 006, RFC 008)" indexes {
+                random_edits_and_indexes_agree_with_a_scan,
+                an_index_is_built_beside_writers,
+                an_edit_of_a_design_document_makes_and_removes_indexes,
+                a_database_keeps_so_many_indexes_and_no_more,
+                an_index_made_by_another_version_is_made_anew_or_refuses_writes,
+                faults_of_indexes_are_found_and_mended,
+                a_repair_of_a_document_mends_its_rows,
+                indexes_cost_what_they_keep_and_nothing_elsewhere,
+                index_pages_keep_to_ranges_and_limits,
+                definitions_are_read_once,
             }
             "Local documents and settings" local {
                 local_documents_have_no_history_and_are_in_no_feed,

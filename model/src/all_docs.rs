@@ -260,7 +260,7 @@ impl<D: Database> Documents<D> {
 
     /// Adds the documents of the first rows, as many as a batch holds, `at_once` of them at the same time; how many
     /// rows are whole then.
-    async fn add_docs(
+    pub(crate) async fn add_docs(
         &self,
         transaction: &D::Transaction,
         request: &AllDocsRequest,

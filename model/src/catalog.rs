@@ -29,7 +29,8 @@ use crate::documents::Documents;
 use crate::environment::{Environment, SystemEnvironment};
 use crate::error::{Error, ErrorKind, NotFound, Result};
 use crate::feed::Feed;
-use crate::instance::{self, Access, Instance, State};
+use crate::indexes::Definitions;
+use crate::instance::{self, Access, Indexes, Instance, State};
 use crate::keys::{DatabaseKey, DatabaseKeys, Key};
 use crate::limits::{DEFAULT_MAX_DOCUMENT_SIZE, DEFAULT_REVS_LIMIT, HIGHEST_MAX_DOCUMENT_SIZE, check_database_name};
 use crate::reading;
@@ -115,6 +116,7 @@ pub(crate) struct Shared<D> {
     pub(crate) threads: usize,
     /// One for each database that somebody waits for.
     pub(crate) feeds: Mutex<HashMap<Bytes, Weak<Feed>>>,
+    pub(crate) indexes: Definitions,
 }
 
 impl<D: Database> Layer<D> {
@@ -166,6 +168,7 @@ impl<D: Database> Layer<D> {
                 max_attachment_size: options.max_attachment_size,
                 threads: options.threads,
                 feeds: Mutex::default(),
+                indexes: Definitions::default(),
             }),
         })
     }
@@ -201,6 +204,7 @@ impl<D: Database> Layer<D> {
             format: options.format.unwrap_or(self.shared.default_format),
             revs_limit: DEFAULT_REVS_LIMIT,
             created_ms: guard.environment.now_ms(),
+            indexes: Indexes::default(),
             state: State::Open,
         };
         let number = guard

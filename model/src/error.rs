@@ -23,6 +23,8 @@ pub enum NotFound {
     Database,
     /// The attachment of a document that is there.
     Attachment,
+    /// The index, or it is not built yet.
+    Index,
 }
 
 /// What went wrong, with what is needed to say so.
@@ -44,6 +46,7 @@ pub enum ErrorKind {
         NotFound::Deleted => "deleted",
         NotFound::Database => "Database does not exist.",
         NotFound::Attachment => "Document is missing attachment",
+        NotFound::Index => "Index does not exist.",
     })]
     NotFound(NotFound),
     /// The database exists already. 412.

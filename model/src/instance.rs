@@ -7,6 +7,9 @@
 //!  arriving   (2, InstanceId, Incarnation, BodyFormat, RevsLimit, CreatedMs, 3)
 //! ```
 //!
+//! A database that has or had indexes is in format 3, whose rows have `NextIndex, Count, (Index, Active) …` behind
+//! `CreatedMs`, and then the state, if it is not open.
+//!
 //! It is read with a conflict range by whatever writes, and dropping the database clears it: so no late
 //! writer fills the range of a database that is gone. What a write must know of the database stands in
 //! it, so that it costs no read of its own.
@@ -27,6 +30,9 @@ const FORMAT: u64 = 1;
 /// The version of the row of a database in any other state: a program that does not know these reads
 /// none of it.
 const FORMAT_WITH_STATE: u64 = 2;
+
+/// The version of the row of a database that has or had indexes.
+const FORMAT_WITH_INDEXES: u64 = 3;
 
 const CLOSING: u64 = 1;
 const MOVED: u64 = 2;
@@ -76,7 +82,48 @@ pub(crate) struct Instance {
     pub(crate) revs_limit: u32,
     /// When it was created.
     pub(crate) created_ms: u64,
+    /// Its indexes.
+    pub(crate) indexes: Indexes,
     pub(crate) state: State,
+}
+
+/// Which indexes the edits of a database keep.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Indexes {
+    /// The number of the next one. None is given twice: what is left of an index that is gone is never taken for another's.
+    pub(crate) next: u64,
+    /// Those that are kept, in the order of their numbers.
+    pub(crate) kept: Vec<Kept>,
+}
+
+/// An index that is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kept {
+    pub(crate) number: u64,
+    /// Whether it has the rows of all documents.
+    pub(crate) active: bool,
+}
+
+impl Indexes {
+    /// The same, without rows.
+    pub(crate) fn to_build(&self) -> Indexes {
+        Indexes { next: self.next, kept: self.kept.iter().map(|one| Kept { active: false, ..*one }).collect() }
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        tuple::append_u64(out, self.next);
+        tuple::append_u64(out, self.kept.len() as u64);
+        for one in &self.kept {
+            tuple::append_u64(out, one.number);
+            tuple::append_bool(out, one.active);
+        }
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Indexes> {
+        let (next, count) = (reader.int()?, reader.int()?);
+        let kept = (0..count).map(|_| Ok(Kept { number: reader.int()?, active: reader.bool()? }));
+        Ok(Indexes { next, kept: kept.collect::<Result<_>>()? })
+    }
 }
 
 impl Instance {
@@ -98,7 +145,13 @@ impl Instance {
 
     pub(crate) fn write(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(48);
-        tuple::append_u64(&mut out, if self.state == State::Open { FORMAT } else { FORMAT_WITH_STATE });
+        let has_indexes = self.indexes != Indexes::default();
+        let format = match (&self.state, has_indexes) {
+            (_, true) => FORMAT_WITH_INDEXES,
+            (State::Open, false) => FORMAT,
+            (_, false) => FORMAT_WITH_STATE,
+        };
+        tuple::append_u64(&mut out, format);
         tuple::append_bytes(&mut out, &self.id);
         tuple::append_u64(&mut out, u64::from(self.incarnation));
         tuple::append_u64(
@@ -110,6 +163,9 @@ impl Instance {
         );
         tuple::append_u64(&mut out, u64::from(self.revs_limit));
         tuple::append_u64(&mut out, self.created_ms);
+        if has_indexes {
+            self.indexes.write(&mut out);
+        }
         match &self.state {
             State::Open => {}
             State::Closing { to, run } => {
@@ -128,9 +184,10 @@ impl Instance {
 
     pub(crate) fn read(value: &[u8]) -> Result<Instance> {
         let mut reader = Reader::new(value);
-        let has_state = match reader.int()? {
-            FORMAT => false,
-            FORMAT_WITH_STATE => true,
+        let (has_indexes, has_state) = match reader.int()? {
+            FORMAT => (false, Some(false)),
+            FORMAT_WITH_STATE => (false, Some(true)),
+            FORMAT_WITH_INDEXES => (true, None),
             other => return Err(Error::unknown_format(format!("a database in format {other}"))),
         };
         let (id, incarnation) = (reader.bytes()?, reader.int()?);
@@ -144,9 +201,11 @@ impl Instance {
         let revs_limit =
             u32::try_from(reader.int()?).map_err(|_| Error::corrupt("an impossible limit on revisions"))?;
         let created_ms = reader.int()?;
+        let indexes = if has_indexes { Indexes::read(&mut reader)? } else { Indexes::default() };
+        let has_state = has_state.unwrap_or(!reader.rest().is_empty());
         let state = if has_state { read_state(&mut reader)? } else { State::Open };
         reader.end()?;
-        Ok(Instance { id, incarnation, format, revs_limit, created_ms, state })
+        Ok(Instance { id, incarnation, format, revs_limit, created_ms, indexes, state })
     }
 }
 
@@ -183,11 +242,20 @@ mod tests {
         ];
         for (format, state) in states {
             let (revs_limit, created_ms) = (4_000, 1 << 41);
-            let instance = Instance { id: [0; 16], incarnation: 255, format, revs_limit, created_ms, state };
-            let row = instance.write();
-            assert_eq!(Instance::read(&row).unwrap(), instance);
-            for cut in 0..row.len() {
-                assert!(Instance::read(&row[..cut]).is_err(), "cut at {cut}");
+            let kept = vec![Kept { number: 1, active: false }, Kept { number: 299, active: true }];
+            for indexes in [Indexes::default(), Indexes { next: 3, kept: Vec::new() }, Indexes { next: 300, kept }] {
+                let (id, state) = ([0; 16], state.clone());
+                let open =
+                    Instance { id, incarnation: 255, format, revs_limit, created_ms, indexes, state: State::Open };
+                let open_len = open.write().len();
+                let instance = Instance { state, ..open };
+                let row = instance.write();
+                assert_eq!(Instance::read(&row).unwrap(), instance);
+                // Of a row with indexes the state is what follows.
+                let whole = |cut: usize| instance.indexes.next > 0 && cut == open_len;
+                for cut in (0..row.len()).filter(|&cut| !whole(cut)) {
+                    assert!(Instance::read(&row[..cut]).is_err(), "cut at {cut}");
+                }
             }
         }
     }
@@ -225,7 +293,8 @@ mod tests {
         ] {
             let what = format!("{state:?}, {access:?}, {read:?}");
             let (format, revs_limit) = (BodyFormat::Packed, 1);
-            let instance = Instance { id, incarnation: 0, format, revs_limit, created_ms: 0, state };
+            let (created_ms, indexes) = (0, Indexes::default());
+            let instance = Instance { id, incarnation: 0, format, revs_limit, created_ms, indexes, state };
             let admitted = instance.clone().admit(id, access, read).map(drop).map_err(|error| error.kind().clone());
             assert_eq!(admitted, expected, "{what}");
             assert!(instance.admit([2; 16], access, read).is_err(), "another database, {what}");

@@ -25,6 +25,9 @@
 //!                     ├ (9, Sha256, Length)                                 contents of attachments
 //!                     ├ (10, Store, Part)                                   their bytes
 //!                     ├ (11, Sha256, Length, DocID, NotDeleted, RevPosition, RevHash)   who refers to them
+//!                     ├ (12, Index)                                         definitions of indexes
+//!                     ├ (13, Index[, Key, DocID])                           their rows, and how far one is built
+//!                     ├ (14, DocID)                                         which rows a document has
 //!                     ├ (15, …)                                             purges
 //!                     └ (24 to 27, …)                                       rows of 4 to 7 that a repair moved
 //! ```
@@ -189,12 +192,15 @@ pub(crate) enum Subspace {
     Contents,
     Chunks,
     References,
-    Purges = 15,
+    Indexes,
+    IndexRows,
+    Indexed,
+    Purges,
 }
 
 impl Subspace {
     /// All of them, in the order of their keys.
-    pub(crate) const ALL: [Subspace; 13] = [
+    pub(crate) const ALL: [Subspace; 16] = [
         Subspace::Instance,
         Subspace::Security,
         Subspace::Last,
@@ -207,6 +213,9 @@ impl Subspace {
         Subspace::Contents,
         Subspace::Chunks,
         Subspace::References,
+        Subspace::Indexes,
+        Subspace::IndexRows,
+        Subspace::Indexed,
         Subspace::Purges,
     ];
 
@@ -215,6 +224,9 @@ impl Subspace {
         self as u64
     }
 }
+
+/// The key and the document of a row of an index.
+pub(crate) type IndexPlace = (Vec<u8>, String);
 
 /// A key of one database, before its bytes. Holes at the end (a document without revision, say) are
 /// the shorter variants, which are prefixes of the longer ones.
@@ -269,6 +281,16 @@ pub(crate) enum DatabaseKey<'a> {
     ReferencesTo(&'a ContentId),
     /// That a revision refers to a content.
     Reference(&'a ContentId, &'a str, &'a Leaf),
+    /// The definition of an index.
+    Index(u64),
+    /// All rows of an index. The row at the key itself says how far it is built.
+    IndexRows(u64),
+    /// The rows of an index with one key.
+    IndexKey(u64, &'a [u8]),
+    /// The row of a document.
+    IndexRow(u64, &'a [u8], &'a str),
+    /// Which rows a document has.
+    Indexed(&'a str),
     /// How many purges are remembered.
     PurgesKept,
     /// The sequence of the purge with this name.
@@ -292,6 +314,9 @@ const LOCAL: u64 = Subspace::Local.number();
 const CONTENTS: u64 = Subspace::Contents.number();
 const CHUNKS: u64 = Subspace::Chunks.number();
 const REFERENCES: u64 = Subspace::References.number();
+const INDEXES: u64 = Subspace::Indexes.number();
+const INDEX_ROWS: u64 = Subspace::IndexRows.number();
+const INDEXED: u64 = Subspace::Indexed.number();
 const PURGES: u64 = Subspace::Purges.number();
 
 /// A database's prefix, and the keys under it.
@@ -375,6 +400,26 @@ impl DatabaseKeys {
                 tuple::append_str(out, cut(id, MAX_ID_BYTES));
                 push_leaf(out, leaf);
             }
+            DatabaseKey::Index(index) => {
+                tuple::append_u64(out, INDEXES);
+                tuple::append_u64(out, index);
+            }
+            DatabaseKey::IndexRows(index) => {
+                tuple::append_u64(out, INDEX_ROWS);
+                tuple::append_u64(out, index);
+            }
+            DatabaseKey::IndexKey(index, key) => {
+                tuple::append_u64(out, INDEX_ROWS);
+                tuple::append_u64(out, index);
+                tuple::append_bytes(out, key);
+            }
+            DatabaseKey::IndexRow(index, key, id) => {
+                tuple::append_u64(out, INDEX_ROWS);
+                tuple::append_u64(out, index);
+                tuple::append_bytes(out, key);
+                tuple::append_str(out, cut(id, MAX_ID_BYTES));
+            }
+            DatabaseKey::Indexed(id) => push_id(out, INDEXED, id),
             DatabaseKey::PurgesKept => tuple::append_u64(out, PURGES),
             DatabaseKey::PurgeOf(uuid) => {
                 tuple::append_u64(out, PURGES);
@@ -524,6 +569,26 @@ impl DatabaseKeys {
         let leaf = read_leaf(&mut reader)?;
         reader.end()?;
         Ok((content, id, leaf))
+    }
+
+    /// The index in the key of a row, and the row's key and document; `None` for the row that says how far it is built.
+    pub(crate) fn read_index_row(&self, key: &[u8]) -> Result<(u64, Option<IndexPlace>)> {
+        let mut reader = self.inside(key, INDEX_ROWS)?;
+        let index = reader.int()?;
+        if reader.rest().is_empty() {
+            return Ok((index, None));
+        }
+        let (key, id) = (reader.bytes()?.into_owned(), reader.str()?.into_owned());
+        reader.end()?;
+        Ok((index, Some((key, id))))
+    }
+
+    /// The document in a key that says which rows it has.
+    pub(crate) fn read_indexed(&self, key: &[u8]) -> Result<String> {
+        let mut reader = self.inside(key, INDEXED)?;
+        let id = reader.str()?.into_owned();
+        reader.end()?;
+        Ok(id)
     }
 
     /// The purges from this sequence on. The rows with their names sort before them.
@@ -685,6 +750,11 @@ mod tests {
                 keys.key(DatabaseKey::Reference(&content, id, &leaf)),
                 pack(&(4, 300, 11, &sha256, 300, id, true, 1, &hash)),
             ),
+            (keys.key(DatabaseKey::Index(70_000)), pack(&(4, 300, 12, 70_000))),
+            (keys.key(DatabaseKey::IndexRows(1)), pack(&(4, 300, 13, 1))),
+            (keys.key(DatabaseKey::IndexKey(1, b"k\0")), pack(&(4, 300, 13, 1, TupleBytes::from(&b"k\0"[..])))),
+            (keys.key(DatabaseKey::IndexRow(1, b"k\0", id)), pack(&(4, 300, 13, 1, TupleBytes::from(&b"k\0"[..]), id))),
+            (keys.key(DatabaseKey::Indexed(id)), pack(&(4, 300, 14, id))),
             (keys.key(DatabaseKey::PurgesKept), pack(&(4, 300, 15))),
             (keys.key(DatabaseKey::PurgeOf(&[8; 16])), pack(&(4, 300, 15, TupleBytes::from(&[8; 16][..])))),
             (keys.key(DatabaseKey::Purge(70_000)), pack(&(4, 300, 15, 70_000))),
@@ -745,8 +815,7 @@ mod tests {
 
     #[test]
     fn subspaces_are_numbered_in_their_order() {
-        // The numbers from 12 to 14 are those of indexes.
-        for (at, subspace) in (0u64..12).chain(15..).zip(Subspace::ALL) {
+        for (at, subspace) in (0u64..).zip(Subspace::ALL) {
             assert_eq!(subspace.number(), at);
         }
         assert_eq!(Subspace::ALL.last(), Some(&Subspace::Purges), "the last one of the enum");

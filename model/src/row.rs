@@ -96,6 +96,11 @@ impl<'a> Reader<'a> {
         Ok(stamp)
     }
 
+    /// Takes bytes that are no element.
+    pub(crate) fn raw(&mut self, len: u64) -> Result<&'a [u8]> {
+        self.take(usize::try_from(len).unwrap_or(usize::MAX))
+    }
+
     pub(crate) fn end(&self) -> Result<()> {
         if self.rest.is_empty() { Ok(()) } else { Err(malformed("something follows its last element")) }
     }

@@ -10,6 +10,7 @@ pub(crate) mod contents;
 pub(crate) mod costs;
 pub(crate) mod damage;
 pub(crate) mod feed;
+pub(crate) mod indexes;
 pub(crate) mod job_races;
 pub(crate) mod jobs;
 pub(crate) mod listing;

@@ -633,3 +633,32 @@ pub(crate) async fn writers_at_work_lose_nothing_while_their_database_moves(stag
     }
     assert_sound(&there).await;
 }
+
+pub(crate) async fn indexes_are_built_anew_where_their_database_moved(stage: Stage) {
+    let (source, target) = (at(&stage.engine(), "a").await, at(&stage.engine(), "b").await);
+    let documents = source.create_database("db", CreateOptions::default()).await.unwrap();
+    let view = r#"{"map":{"fields":{"n":"asc"},"partial_filter_selector":{}},"reduce":"_count","options":{"def":{}}}"#;
+    let design = format!(r#"{{"language":"query","views":{{"n":{view}}}}}"#);
+    documents.put(edit("_design/gone", &design)).await.unwrap();
+    documents.put(edit("_design/gone", "{}").over(get(&documents, "_design/gone").await.rev).deleting()).await.unwrap();
+    documents.put(edit("_design/x", &design)).await.unwrap();
+    let edits: Vec<Edit> = (0..30).map(|n| edit(&format!("doc-{n:03}"), &format!(r#"{{"n":{n}}}"#))).collect();
+    documents.write(edits, WriteMode::Interactive).await.unwrap();
+    documents.build_indexes_batch(10).await.unwrap();
+    for is_active in [false, true] {
+        let known: Vec<_> = documents.indexes().await.unwrap().iter().map(|info| (info.number, info.active)).collect();
+        assert_eq!(known, [(1, is_active)]);
+        documents.build_indexes(|_| ()).await.unwrap();
+    }
+    run(&source, &target, options(true), go_on).await.unwrap();
+    let moved = target.database("db").await.unwrap();
+    let known: Vec<_> = moved.indexes().await.unwrap().iter().map(|info| (info.number, info.active)).collect();
+    assert_eq!(known, [(1, false)], "with its number, and to be built");
+    assert_sound(&moved).await;
+    moved.put(edit("doc-new", r#"{"n":7}"#)).await.unwrap();
+    moved.build_indexes(|_| ()).await.unwrap();
+    assert_sound(&moved).await;
+    let all = model::IndexRequest { number: 1, end: vec![0xff], ..model::IndexRequest::default() };
+    assert_eq!(moved.index_rows(&all).await.unwrap().rows.len(), 31);
+    assert_sound(&source.remains("db").await.unwrap().unwrap()).await;
+}

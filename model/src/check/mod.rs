@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Lists of attachments are compared with contents and references, and these with them: see
-//! [`attachments`]. Purges and their names are compared with each other: see [`purges`].
+//! [`attachments`]; winners with the rows of indexes, and these with them: see [`indexes`]. Purges and their names are
+//! compared with each other: see [`purges`].
 //!
 //! Pages follow each other without gaps, so rows of documents that are not in `revisions` are met too.
 //! Then the changes are walked: each row is the row of its document, so that each document has one.
@@ -20,6 +21,7 @@
 //! says if it did.
 
 mod attachments;
+mod indexes;
 mod purges;
 mod repair;
 
@@ -44,6 +46,7 @@ use crate::seq::Seq;
 pub use repair::{Repair, RepairReport};
 
 use attachments::BadAttachment;
+use indexes::BadIndexed;
 
 /// Rows of `revisions` or `changes` in a page.
 const PAGE_ROWS: usize = 100;
@@ -148,6 +151,8 @@ struct Page {
     changes: BTreeMap<String, Option<kv_api::Bytes>>,
     /// Attachments whose rows do not agree.
     attachments: Vec<BadAttachment>,
+    /// Documents whose rows in indexes are not those of their winners.
+    indexed: Vec<BadIndexed>,
     /// The last id in it; `None` for the last page.
     upto: Option<String>,
 }
@@ -187,6 +192,14 @@ impl<D: Database> Documents<D> {
                     progress(CheckProgress { documents: report.documents, changes: report.changes, expected });
                 }
                 Subspace::Contents => drop(self.check_contents(&mut report).await?),
+                Subspace::Indexes => {
+                    if instance.indexes.next > 0 {
+                        self.check_definitions(&mut report).await?;
+                        self.stray_index_rows(&mut report).await?;
+                    }
+                }
+                // Walked with the revisions, and with the definitions.
+                Subspace::IndexRows | Subspace::Indexed => {}
                 Subspace::Purges => self.check_purges(&mut report).await?,
             }
         }
@@ -239,7 +252,7 @@ impl<D: Database> Documents<D> {
         let request =
             self.after(DatabaseKey::All(Subspace::Revisions), DatabaseKey::RevisionsOf, after, None).limit(rows);
         let mut revisions = transaction.get_range(&request, Read::Snapshot).await?;
-        instance.await?;
+        let instance = instance.await?;
         if let Some(fit) = self.fitting(&revisions.rows) {
             revisions.rows.truncate(fit);
             revisions.more = true;
@@ -278,7 +291,9 @@ impl<D: Database> Documents<D> {
             rows.insert(id, row.await?);
         }
         let attachments = self.bad_attachments(&transaction, &docs).await?;
-        Ok(Page { revisions: revisions.rows, docs, all_docs, changes: rows, attachments, upto })
+        let indexed =
+            self.bad_indexed(&transaction, &instance, &revisions.rows, &docs, (after, upto.as_deref())).await?;
+        Ok(Page { revisions: revisions.rows, docs, all_docs, changes: rows, attachments, indexed, upto })
     }
 
     /// How many of these rows are those of the first documents whose bodies fit into a batch; `None` for all.
@@ -319,6 +334,9 @@ impl<D: Database> Documents<D> {
             document.check(&id, change.map(AsRef::as_ref), report, sums);
         }
         for bad in &page.attachments {
+            report.add(Some(&bad.id), bad.what.clone());
+        }
+        for bad in &page.indexed {
             report.add(Some(&bad.id), bad.what.clone());
         }
     }

@@ -14,21 +14,25 @@
 //!                    (28 to 31, …) and so on                 where other values were moved from the same keys before
 //! ```
 //!
+//! Rows of indexes are made anew from the documents, and removed where they belong to nobody.
+//!
 //! A document with rows in a format that this version does not know is left as it is, and so is one that does not
 //! fit into a transaction. Then a change of which nobody knows whose it is stays: it might be that document's. The counters are put right last, if nobody wrote meanwhile.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kv_api::{Database, KeyValue, MutationType, Read, Transaction, TransactionExt};
 
 use super::{BadAttachment, CheckReport, PAGE_ROWS, Sums};
-use crate::all_docs::read_winner;
+use crate::all_docs::{AllDocsRequest, read_winner};
 use crate::branch::Branch;
 use crate::changes::ChangeRow;
 use crate::documents::Documents;
 use crate::error::{Error, ErrorKind, Result, alone};
+use crate::indexes::{Source, Touched};
 use crate::info::Stats;
 use crate::keys::{DatabaseKey, DatabaseKeys, Leaf};
+use crate::limits::DESIGN_PREFIX;
 use crate::read::decode;
 use crate::seq::Seq;
 use crate::txids::Outcome;
@@ -105,6 +109,10 @@ impl<D: Database> Documents<D> {
                     progress(&repair);
                 }
             }
+            let indexed: BTreeSet<String> = page.indexed.into_iter().map(|bad| bad.id).collect();
+            for id in indexed {
+                self.note_indexed(id, &mut report, &mut progress).await?;
+            }
             after = page.upto;
             if after.is_none() {
                 break;
@@ -113,9 +121,57 @@ impl<D: Database> Documents<D> {
         let some_left = report.left > 0;
         self.repair_changes(some_left, &mut report, &mut progress).await?;
         self.repair_contents(&mut report, &mut progress).await?;
+        self.repair_indexes(&mut report, &mut progress).await?;
         self.repair_totals().await?;
         report.after = self.check(|_| ()).await?;
         Ok(report)
+    }
+
+    async fn note_indexed(
+        &self,
+        id: String,
+        report: &mut RepairReport,
+        progress: &mut impl FnMut(&Repair),
+    ) -> Result<()> {
+        let outcome = settled(self.repair_indexed(&id).await)?;
+        let repair = Repair { document: Some(id), outcome };
+        report.note(&repair);
+        progress(&repair);
+        Ok(())
+    }
+
+    /// Makes the definitions those of the design documents, and removes rows that belong to no index or no document.
+    /// They hold nothing that the documents do not.
+    async fn repair_indexes(&self, report: &mut RepairReport, progress: &mut impl FnMut(&Repair)) -> Result<()> {
+        let wrong = self.check_definitions(&mut CheckReport::default()).await?;
+        let mut designs: BTreeSet<String> = wrong.iter().flatten().cloned().collect();
+        if wrong.iter().any(Option::is_none) {
+            // Of one that cannot be read nobody knows where it stands.
+            designs.extend(self.design_ids().await?);
+        }
+        for id in designs {
+            self.note_indexed(id, report, progress).await?;
+        }
+        for key in self.stray_index_rows(&mut CheckReport::default()).await? {
+            let repair = Repair { document: None, outcome: settled(self.remove_stray(&key).await)? };
+            report.note(&repair);
+            progress(&repair);
+        }
+        Ok(())
+    }
+
+    /// The ids of all live design documents.
+    async fn design_ids(&self) -> Result<Vec<String>> {
+        // '0' comes behind '/'.
+        let (start, end) = (Some(DESIGN_PREFIX.to_owned()), Some("_design0".to_owned()));
+        let mut next = Some(AllDocsRequest { start, end, ..AllDocsRequest::default() });
+        let mut ids = Vec::new();
+        while let Some(request) = next {
+            let batch = self.all_docs(&request).await?;
+            ids.extend(batch.rows.into_iter().map(|row| row.id));
+            next = batch.next;
+        }
+        Ok(ids)
     }
 
     /// Removes contents, references and chunks that belong to nobody, if every document could be read: a list that was
@@ -157,11 +213,18 @@ impl<D: Database> Documents<D> {
                 {
                     moved.push(KeyValue { key: listed_key.to_vec().into(), value });
                 }
+                let winner = kept.iter().map(|branch| &branch.leaf).max().filter(|leaf| leaf.not_deleted);
+                let touched = Touched { id, had_rows: true, winner: winner.map(|leaf| (leaf, Source::Stored)) };
+                let mut indexing = self.index(&transaction, &instance, &[touched], true).await?;
+                if let Some((_, error)) = indexing.refused.pop() {
+                    return Err(error);
+                }
                 let (begin, end) = keys.bounds(DatabaseKey::RevisionsOf(id));
                 transaction.clear_range(&begin, &end);
                 transaction.clear(listed_key);
                 move_away(&transaction, keys, &moved).await?;
                 write_kept(&transaction, keys, &instance, id, kept);
+                indexing.write(&transaction);
                 Ok(Outcome::Write(moved.len() as u64))
             })
             .await

@@ -236,7 +236,9 @@ impl<D: Database> Arriving<D> {
         let guard = self.layer.guard();
         let catalog = Key::Catalog(&self.name).under(&guard.root);
         let incarnation = instance.incarnation + 1;
-        let published = Instance { incarnation, state: State::Open, ..instance.clone() };
+        // Definitions were copied, rows were not.
+        let indexes = instance.indexes.to_build();
+        let published = Instance { incarnation, indexes, state: State::Open, ..instance.clone() };
         let place = Place::new(self.arrival.number, instance.id);
         let key = self.documents.keys().key(DatabaseKey::Instance);
         Runner::new(&guard.engine)

@@ -176,6 +176,9 @@ impl<D: Database> Departing<D> {
             | Subspace::Contents
             | Subspace::Chunks
             | Subspace::References
+            | Subspace::Indexes
+            | Subspace::IndexRows
+            | Subspace::Indexed
             | Subspace::Purges => true,
         };
         let ranges = Subspace::ALL.into_iter().filter(goes).map(|subspace| keys.bounds(DatabaseKey::All(subspace)));

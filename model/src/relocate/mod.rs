@@ -401,7 +401,7 @@ where
                 Subspace::Revisions | Subspace::Changes | Subspace::Docs | Subspace::AllDocs => {}
                 // Those of purges have been followed by now; what is left is what was purged and forgotten meanwhile.
                 Subspace::Purges if phase != RelocatePhase::Finishing => {}
-                Subspace::Security | Subspace::Local | Subspace::References | Subspace::Purges => {
+                Subspace::Security | Subspace::Local | Subspace::References | Subspace::Indexes | Subspace::Purges => {
                     let (source, key) = (&self.departing.documents, DatabaseKey::All(subspace));
                     let ranges = mirror::Ranges::whole(source, &self.arriving.documents, key);
                     let mut cursor = Some(ranges.begin());
@@ -413,6 +413,8 @@ where
                 Subspace::Contents => self.copy_contents(phase).await?,
                 // They come with the contents.
                 Subspace::Chunks => {}
+                // Made anew at the target, from the documents and the definitions.
+                Subspace::IndexRows | Subspace::Indexed => {}
             }
         }
         Ok(())

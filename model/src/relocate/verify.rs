@@ -186,12 +186,15 @@ impl<S: Database, T: Database> Comparison<S, T> {
                 | Subspace::Local
                 | Subspace::Contents
                 | Subspace::References
+                | Subspace::Indexes
                 | Subspace::Purges => {
                     if let Some(what) = self.first_difference(DatabaseKey::All(subspace)).await? {
                         self.differs(None, what);
                     }
                 }
                 Subspace::Chunks => self.contents(true).await?,
+                // The target builds its own.
+                Subspace::IndexRows | Subspace::Indexed => {}
             }
         }
         Ok(())

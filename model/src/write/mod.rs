@@ -19,6 +19,7 @@ mod apply;
 mod attachments;
 mod draft;
 mod group;
+mod indexes;
 mod interactive;
 mod join;
 mod merge;
@@ -333,6 +334,10 @@ impl<D: Database> Documents<D> {
                 }
             }
         }
+        let mut indexing = None;
+        if indexes::concern(instance, &decided) {
+            indexing = Some(Box::pin(self.index_edits(transaction, instance, drafts, &mut decided)).await?);
+        }
         if let Some(prepared) = prepared {
             Box::pin(self.write_attachments(transaction, prepared, &decided)).await?;
         }
@@ -348,6 +353,9 @@ impl<D: Database> Documents<D> {
             }
         }
         let written = writer.finish();
+        if let Some(indexing) = indexing.filter(|_| written > 0) {
+            indexing.write(transaction);
+        }
         Ok((decided, written))
     }
 

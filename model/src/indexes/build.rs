@@ -1,0 +1,322 @@
+//! Building indexes over the documents that are there.
+//!
+//! ```text
+//!  all_docs      a  b  c  d  e  f  g  h …
+//!                └──────────┘└────────┘
+//!                 built up to d  this batch: winners read, rows set, built up to h, in one transaction
+//! ```
+//!
+//! A document that is written meanwhile is indexed by its writer, whether the walk has passed it or not. What is there
+//! when the walk meets it gets its rows again or for the first time, which is the same.
+//!
+//! A batch reads each winner's row with a conflict range and writes the rows that name a document's keys with one: of a
+//! builder and a writer that meet at a document, the second looks again. Two builders conflict at how far the index is
+//! built, and lose nothing but time. So anybody may go on at any time, on any server; there is nothing to take over.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use json::JsonText;
+use kv_api::error::{TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD};
+use kv_api::{
+    ConflictRange, Database, KeySelector, RangeRequest, Read, RetryError, Runner, Transaction, TransactionOption,
+};
+use mango::Index;
+
+use crate::all_docs::read_winner;
+use crate::batch::{BODIES_AT_ONCE, Batch};
+use crate::document::Document;
+use crate::documents::Documents;
+use crate::error::{Error, Result, alone};
+use crate::instance::{Instance, Kept};
+use crate::keys::{DatabaseKey, DatabaseKeys, Leaf};
+use crate::limits::DESIGN_PREFIX;
+use crate::read::{body_of, body_or_empty};
+use crate::row::Reader;
+use crate::tuple;
+use crate::txids::Unguarded;
+
+use super::edit::rows_of;
+use super::{Definition, FORMAT, Indexed, values_of};
+
+/// The most documents of a batch.
+const DOCUMENTS_AT_ONCE: usize = 1_000;
+
+/// About how many bytes of rows a batch writes, as FoundationDB counts them.
+const WRITTEN_BYTES: usize = 2_000_000;
+
+/// What a row takes in a transaction beside its key and value.
+const ROW_BYTES: usize = 150;
+
+/// How often a batch is tried before its error ends the building.
+const RETRIES: TransactionOption = TransactionOption::RetryLimit(Some(50));
+
+/// How far the building has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BuildProgress {
+    /// The numbers of the indexes that are being built together.
+    pub indexes: Vec<u64>,
+    /// Documents looked at so far.
+    pub documents: u64,
+    /// Documents in the database.
+    pub expected: u64,
+    /// Whether these indexes are done.
+    pub done: bool,
+}
+
+/// How far an index is built.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Built {
+    /// The last document looked at.
+    pub(crate) upto: Option<String>,
+    /// Documents looked at.
+    pub(super) documents: u64,
+}
+
+impl Built {
+    fn write(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(64);
+        tuple::append_u64(&mut out, FORMAT);
+        tuple::append_str(&mut out, self.upto.as_deref().unwrap_or_default());
+        tuple::append_u64(&mut out, self.documents);
+        out
+    }
+
+    pub(crate) fn read(row: Option<&[u8]>) -> Result<Built> {
+        let Some(row) = row else { return Ok(Built::default()) };
+        let mut reader = Reader::new(row);
+        match reader.int()? {
+            FORMAT => {}
+            other => return Err(Error::unknown_format(format!("a progress of an index in format {other}"))),
+        }
+        let (upto, documents) = (reader.str()?.into_owned(), reader.int()?);
+        reader.end()?;
+        Ok(Built { upto: Some(upto).filter(|upto| !upto.is_empty()), documents })
+    }
+}
+
+/// A document of a batch.
+struct Found<I, B> {
+    id: String,
+    leaf: Leaf,
+    indexed: I,
+    body: B,
+}
+
+impl<D: Database> Documents<D> {
+    /// Builds the indexes that are not active yet, in batches of one transaction each. `progress` is called after each
+    /// batch. Where it is interrupted, the next call goes on; several at the same time do no harm.
+    ///
+    /// A document that cannot be read has no rows until it is repaired.
+    ///
+    /// # Errors
+    /// 404 where the database is gone, and the store's errors.
+    pub async fn build_indexes(&self, mut progress: impl FnMut(&BuildProgress)) -> Result<()> {
+        while let Some(done) = self.build_indexes_batch(usize::MAX).await? {
+            progress(&done);
+        }
+        Ok(())
+    }
+
+    /// Builds one batch, of at most so many documents; `None` where every index is active.
+    ///
+    /// # Errors
+    /// As [`build_indexes`](Self::build_indexes).
+    pub async fn build_indexes_batch(&self, most: usize) -> Result<Option<BuildProgress>> {
+        let at_once = AtomicUsize::new(most.clamp(1, DOCUMENTS_AT_ONCE));
+        loop {
+            let fewer = || at_once.store((at_once.load(Ordering::Relaxed) / 2).max(1), Ordering::Relaxed);
+            let batch = Runner::new(self.engine())
+                .option(RETRIES)
+                .run(|transaction, _| {
+                    let most = at_once.load(Ordering::Relaxed);
+                    async move {
+                        let done = self.build_batch(&transaction, most).await;
+                        if let Err(error) = &done
+                            && error.kv_error().is_some_and(|error| error.code() == TRANSACTION_TOO_OLD)
+                        {
+                            fewer();
+                        }
+                        done
+                    }
+                })
+                .await;
+            match batch {
+                Err(error) if error.kv_error().is_some_and(is_too_much) && at_once.load(Ordering::Relaxed) > 1 => {
+                    fewer();
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// One batch, as a transaction to be committed; `None` where there is nothing to build.
+    async fn build_batch(&self, transaction: &D::Transaction, most: usize) -> Result<Option<BuildProgress>> {
+        let keys = self.keys();
+        let stats = transaction.get(&keys.key(DatabaseKey::Stats), Read::Snapshot);
+        let instance = self.instance(transaction, Read::Serializable).await?;
+        let definitions = self.definitions(transaction, &instance).await?;
+        if definitions.iter().any(|(_, definition)| matches!(definition, Definition::Outdated(_))) {
+            // They get new numbers first.
+            self.index(transaction, &instance, &[], false).await?.write(transaction);
+            return Ok(Some(BuildProgress { indexes: Vec::new(), documents: 0, expected: 0, done: false }));
+        }
+        let kept = definitions.iter().map(|(kept, definition)| (*kept, definition.index().clone()));
+        let waiting: Vec<(Kept, Arc<Index>)> = kept.filter(|(kept, _)| !kept.active).collect();
+        let reads: Vec<_> = waiting
+            .iter()
+            .map(|(kept, _)| transaction.get(&keys.key(DatabaseKey::IndexRows(kept.number)), Read::Serializable))
+            .collect();
+        let mut built = Vec::with_capacity(waiting.len());
+        for ((kept, index), read) in waiting.into_iter().zip(reads) {
+            built.push((Built::read(read.await?.as_deref())?, (kept, index)));
+        }
+        // Those that are as far as the one that is least far are built together.
+        let Some(least) = built.iter().map(|(built, _)| built.clone()).min() else { return Ok(None) };
+        let together: Vec<(Kept, Arc<Index>)> =
+            built.into_iter().filter(|(built, _)| built.upto == least.upto).map(|(_, one)| one).collect();
+
+        let (next, more) = self.build_documents(transaction, &instance, &together, &least, most).await?;
+        for (kept, _) in &together {
+            let key = keys.key(DatabaseKey::IndexRows(kept.number));
+            if more {
+                transaction.set(key, next.write());
+            } else {
+                transaction.clear(&key);
+            }
+        }
+        if !more {
+            let mut changed = instance.clone();
+            let is_built = |number: u64| together.iter().any(|(kept, _)| kept.number == number);
+            changed.indexes.kept.iter_mut().for_each(|kept| kept.active |= is_built(kept.number));
+            transaction.set(keys.key(DatabaseKey::Instance), changed.write());
+        }
+        let expected = crate::info::Stats::read(stats.await?.as_deref())?.doc_count;
+        Ok(Some(BuildProgress {
+            indexes: together.iter().map(|(kept, _)| kept.number).collect(),
+            documents: next.documents,
+            expected: u64::try_from(expected).unwrap_or(0),
+            done: !more,
+        }))
+    }
+
+    /// Writes the rows of the next documents; how far that is, and whether there may be more.
+    async fn build_documents(
+        &self,
+        transaction: &D::Transaction,
+        instance: &Instance,
+        together: &[(Kept, Arc<Index>)],
+        built: &Built,
+        most: usize,
+    ) -> Result<(Built, bool)> {
+        let keys = self.keys();
+        let (first, beyond) = keys.bounds(DatabaseKey::AllDocs);
+        let begin = match &built.upto {
+            Some(id) => KeySelector::first_greater_than(keys.key(DatabaseKey::AllDoc(id))),
+            None => KeySelector::first_greater_or_equal(first),
+        };
+        let range = RangeRequest::selectors(begin, KeySelector::first_greater_or_equal(beyond)).limit(most);
+        let listed = transaction.get_range(&range, Read::Snapshot).await?;
+        let (mut next, mut batch, mut written) = (built.clone(), Batch::of(listed.rows.len()), 0);
+        for some in listed.rows.chunks(BODIES_AT_ONCE) {
+            let mut found = Vec::with_capacity(some.len());
+            for row in some {
+                let id = keys.read_all_doc(&row.key)?;
+                // A listing that cannot be read is a repair's to mend, with the rows of the document.
+                let winner = read_winner(&row.value).ok().filter(|_| !id.starts_with(DESIGN_PREFIX));
+                let one = winner.map(|rev| {
+                    let leaf = Leaf { not_deleted: true, rev };
+                    let indexed = transaction.get(&keys.key(DatabaseKey::Indexed(&id)), Read::Snapshot);
+                    let body = body_of(transaction, keys, &id, &leaf);
+                    Found { id: id.clone(), leaf, indexed, body }
+                });
+                found.push((id, one));
+            }
+            for (id, one) in found {
+                if batch.is_full() || written >= WRITTEN_BYTES {
+                    return Ok((next, true));
+                }
+                let mut bytes = 0;
+                if let Some(Found { id, leaf, indexed, body }) = one {
+                    guard(transaction, keys, &id, &leaf);
+                    let indexed = indexed.await?;
+                    if let Ok(body) = alone(body.await.and_then(|body| body_or_empty(&leaf, body)))? {
+                        bytes = body.bytes_read();
+                        let document = Document::new(id.clone(), leaf.rev, false, body).to_text();
+                        written +=
+                            build_rows(transaction, keys, instance, &id, &document, indexed.as_deref(), together)?;
+                    }
+                }
+                batch.add(bytes);
+                next.documents += 1;
+                next.upto = Some(id);
+            }
+        }
+        Ok((next, listed.more))
+    }
+}
+
+/// Whoever writes the document from now on conflicts.
+fn guard<T: Transaction>(transaction: &T, keys: &DatabaseKeys, id: &str, leaf: &Leaf) {
+    let begin = keys.key(DatabaseKey::Revision(id, leaf));
+    let mut end = begin.clone();
+    end.push(0);
+    transaction.add_conflict_range(&begin, &end, ConflictRange::Read);
+}
+
+/// Sets the rows of a document in these indexes; about how many bytes that writes.
+fn build_rows<T: Transaction>(
+    transaction: &T,
+    keys: &DatabaseKeys,
+    instance: &Instance,
+    id: &str,
+    document: &JsonText,
+    indexed: Option<&[u8]>,
+    together: &[(Kept, Arc<Index>)],
+) -> Result<usize> {
+    let rows = rows_of(document, together.iter());
+    if rows.is_empty() {
+        return Ok(0);
+    }
+    let indexed = match indexed.map(Indexed::read).transpose() {
+        Ok(indexed) => indexed.unwrap_or_default(),
+        // Damaged: a check says so, and a repair mends it.
+        Err(damage) => return alone(Err::<(), _>(damage)).map(|_| 0),
+    };
+    let mut written = 0;
+    let mut has = indexed;
+    has.0.retain(|(number, _)| instance.indexes.kept.iter().any(|kept| kept.number == *number));
+    has.0.retain(|(number, _)| rows.iter().all(|(new, _)| new != number));
+    for (number, row) in rows {
+        let (key, value) = (keys.key(DatabaseKey::IndexRow(number, &row.key, id)), values_of(&row));
+        written += 2 * key.len() + value.len() + row.key.len() + ROW_BYTES;
+        transaction.set_unguarded(key, value);
+        has.0.push((number, row.key));
+    }
+    let (key, value) = (keys.key(DatabaseKey::Indexed(id)), has.write());
+    written += key.len() + value.len() + ROW_BYTES;
+    transaction.set(key, value);
+    Ok(written)
+}
+
+/// Whether fewer documents may go where these do not.
+fn is_too_much(error: &kv_api::Error) -> bool {
+    matches!(error.code(), TRANSACTION_TOO_LARGE | TRANSACTION_TOO_OLD)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_round_trip_and_torn_ones_are_errors() {
+        for built in [Built::default(), Built { upto: Some("a\0b".to_owned()), documents: 1 << 40 }] {
+            let row = built.write();
+            assert_eq!(Built::read(Some(&row)).unwrap(), built);
+            for cut in 0..row.len() {
+                assert!(Built::read(Some(&row[..cut])).is_err(), "cut at {cut}");
+            }
+        }
+        assert_eq!(Built::read(None).unwrap(), Built::default());
+    }
+}

@@ -1,0 +1,332 @@
+//! What a transaction that changes winners does to the indexes.
+//!
+//! ```text
+//!  documents ─┬─ design documents ─► definitions: which indexes stay, go and come ─► instance, definitions
+//!             └─ others ─► the rows they have (14, DocID)
+//!                          the rows they are to have, of their new winners ────────► rows, (14, DocID)
+//! ```
+//!
+//! The winner is mostly the leaf that the edit brings. Where it is another branch's, after a deletion for example, its
+//! body is read. An index that comes with this transaction gets no rows from it: it is built later, from what has been
+//! committed.
+//!
+//! Rows of indexes are written without conflict ranges: whoever writes those of a document has read or written its
+//! winner's row with one. Only a builder writes them without a new winner, and while there may be one, writers read the
+//! document's row with a conflict range, which the builder writes with one.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use json::JsonText;
+use kv_api::{Database, Read, Transaction};
+use mango::Index;
+
+use crate::attachments::Attachment;
+use crate::batch::BODIES_AT_ONCE;
+use crate::document::{Body, Document};
+use crate::documents::Documents;
+use crate::error::{Error, ErrorKind, Result, alone};
+use crate::instance::{Indexes, Instance, Kept};
+use crate::keys::{DatabaseKey, DatabaseKeys, Leaf, Subspace};
+use crate::limits::DESIGN_PREFIX;
+use crate::read::{body_of, body_or_empty};
+use crate::txids::Unguarded;
+
+use super::{Definition, Indexed, MAX_INDEXES, definition_row, values_of};
+
+/// A document whose winner changes.
+pub(crate) struct Touched<'d> {
+    pub(crate) id: &'d str,
+    /// Whether it may have rows.
+    pub(crate) had_rows: bool,
+    /// Its new winner, if that is live.
+    pub(crate) winner: Option<(&'d Leaf, Source<'d>)>,
+}
+
+/// Where the body of a winner is.
+pub(crate) enum Source<'d> {
+    /// The edit brings it.
+    Brought(&'d JsonText, Option<Arc<[Attachment]>>),
+    /// In the store.
+    Stored,
+}
+
+/// What a transaction writes to the indexes.
+#[derive(Default)]
+pub(crate) struct Indexing {
+    /// Those of the touched documents, by their places, that cannot be indexed, because rows of theirs are damaged.
+    pub(crate) refused: Vec<(usize, Error)>,
+    cleared_ranges: Vec<(Vec<u8>, Vec<u8>)>,
+    cleared: Vec<Vec<u8>>,
+    set: Vec<(Vec<u8>, Bytes)>,
+    /// The instance, where it knows other indexes now.
+    instance: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Indexing {
+    pub(crate) fn write<T: Transaction>(mut self, transaction: &T) {
+        if let Some((key, row)) = self.instance {
+            transaction.set(key, row);
+        }
+        for (begin, end) in self.cleared_ranges {
+            transaction.clear_range(&begin, &end);
+        }
+        for key in self.cleared {
+            transaction.clear_unguarded(&key);
+        }
+        // In the order of their keys, as a transaction takes them fastest.
+        self.set.sort_unstable();
+        for (key, value) in self.set {
+            transaction.set_unguarded(key, value);
+        }
+    }
+
+    /// Makes the rows of a document those of `rows`, given what it has. `stays` says which indexes are kept.
+    pub(super) fn put(
+        &mut self,
+        keys: &DatabaseKeys,
+        id: &str,
+        had: Option<&Indexed>,
+        rows: Vec<(u64, mango::Row)>,
+        stays: impl Fn(u64) -> bool,
+    ) {
+        for (index, key) in had.into_iter().flat_map(|had| &had.0) {
+            // What this names of an index that is gone is left out from now on.
+            if stays(*index) && rows.iter().all(|(number, row)| number != index || row.key != *key) {
+                self.cleared.push(keys.key(DatabaseKey::IndexRow(*index, key, id)));
+            }
+        }
+        for (index, row) in &rows {
+            self.set.push((keys.key(DatabaseKey::IndexRow(*index, &row.key, id)), values_of(row)));
+        }
+        let has = Indexed(rows.into_iter().map(|(index, row)| (index, row.key)).collect());
+        let key = keys.key(DatabaseKey::Indexed(id));
+        if !has.0.is_empty() {
+            self.set.push((key, has.write().into()));
+        } else if had.is_some() {
+            self.cleared.push(key);
+        }
+    }
+}
+
+/// The indexes of a database while a transaction changes them.
+struct Changing {
+    kept: Vec<(Kept, Arc<Index>)>,
+    gone: Vec<u64>,
+    come: Vec<(u64, Vec<u8>)>,
+    next: u64,
+}
+
+impl Changing {
+    fn new(instance: &Instance, definitions: Vec<(Kept, Definition)>) -> Changing {
+        let kept = definitions.iter().map(|(kept, definition)| (*kept, definition.index().clone())).collect();
+        let mut changing = Changing { kept, gone: Vec::new(), come: Vec::new(), next: instance.indexes.next };
+        for (kept, definition) in definitions {
+            if let Definition::Outdated(index) = definition {
+                changing.remove(kept.number);
+                changing.add(index);
+            }
+        }
+        changing
+    }
+
+    fn remove(&mut self, number: u64) {
+        self.kept.retain(|(kept, _)| kept.number != number);
+        self.come.retain(|(come, _)| *come != number);
+        self.gone.push(number);
+    }
+
+    fn add(&mut self, index: Arc<Index>) {
+        let row = definition_row(&index).filter(|_| self.kept.len() < MAX_INDEXES);
+        if let Some(row) = row {
+            self.kept.push((Kept { number: self.next, active: false }, index));
+            self.come.push((self.next, row));
+            self.next += 1;
+        }
+    }
+
+    /// Makes the indexes of a design document these.
+    fn define(&mut self, design_id: &str, indexes: Vec<Index>) {
+        let mut new: Vec<Index> = indexes;
+        let mut gone = Vec::new();
+        for (kept, index) in self.kept.iter().filter(|(_, index)| index.design_id() == design_id) {
+            let same = |new: &Index| new.name() == index.name() && new.definition() == index.definition();
+            match new.iter().position(same) {
+                Some(at) => drop(new.remove(at)),
+                None => gone.push(kept.number),
+            }
+        }
+        gone.into_iter().for_each(|number| self.remove(number));
+        new.into_iter().for_each(|index| self.add(Arc::new(index)));
+    }
+}
+
+impl<D: Database> Documents<D> {
+    /// What becomes of the indexes when the winners of these documents change. `mends` says that a row that cannot be
+    /// read is replaced.
+    pub(crate) async fn index(
+        &self,
+        transaction: &D::Transaction,
+        instance: &Instance,
+        touched: &[Touched<'_>],
+        mends: bool,
+    ) -> Result<Indexing> {
+        let keys = self.keys();
+        let mut indexing = Indexing::default();
+        let (mut definitions, mut damaged) = (Vec::new(), Vec::new());
+        for (kept, definition) in self.each_definition(transaction, instance).await? {
+            match definition {
+                Ok(definition) => definitions.push((kept, definition)),
+                Err(damage) if mends && !matches!(damage.kind(), ErrorKind::UnknownFormat(_)) => {
+                    damaged.push(kept.number)
+                }
+                Err(damage) => return Err(damage),
+            }
+        }
+        let mut changing = Changing::new(instance, definitions);
+        changing.gone.extend(damaged);
+        for (at, design) in touched.iter().enumerate().filter(|(_, one)| one.id.starts_with(DESIGN_PREFIX)) {
+            let indexes = match &design.winner {
+                None => Vec::new(),
+                Some((leaf, source)) => {
+                    let stored = source.read(transaction, keys, design.id, leaf);
+                    match alone(source.text(design.id, leaf, stored).await)? {
+                        Ok(text) => Index::all_in(design.id, text.root()),
+                        Err(damage) => {
+                            indexing.refused.push((at, damage.of_document(design.id)));
+                            continue;
+                        }
+                    }
+                }
+            };
+            changing.define(design.id, indexes);
+        }
+        // Those that come with this transaction are built later.
+        let is_new = |number: u64| changing.come.iter().any(|(come, _)| *come == number);
+        let stay: Vec<&(Kept, Arc<Index>)> = changing.kept.iter().filter(|(kept, _)| !is_new(kept.number)).collect();
+        if !stay.is_empty() {
+            self.index_rows_of(transaction, touched, &stay, mends, &mut indexing).await?;
+        }
+        changing.write(keys, instance, &mut indexing);
+        Ok(indexing)
+    }
+
+    async fn index_rows_of(
+        &self,
+        transaction: &D::Transaction,
+        touched: &[Touched<'_>],
+        stay: &[&(Kept, Arc<Index>)],
+        mends: bool,
+        indexing: &mut Indexing,
+    ) -> Result<()> {
+        let keys = self.keys();
+        // Beside a builder, which writes the same row.
+        let read = if stay.iter().all(|(kept, _)| kept.active) { Read::Snapshot } else { Read::Serializable };
+        let documents: Vec<_> =
+            touched.iter().enumerate().filter(|(_, one)| !one.id.starts_with(DESIGN_PREFIX)).collect();
+        for some in documents.chunks(BODIES_AT_ONCE) {
+            let reads: Vec<_> = some
+                .iter()
+                .map(|(_, one)| {
+                    let had = one.had_rows.then(|| transaction.get(&keys.key(DatabaseKey::Indexed(one.id)), read));
+                    let winner = one.winner.as_ref();
+                    (had, winner.and_then(|(leaf, source)| source.read(transaction, keys, one.id, leaf)))
+                })
+                .collect();
+            for ((at, one), (had, stored)) in some.iter().zip(reads) {
+                let had = match had {
+                    Some(had) => had.await?.map(|row| Indexed::read(&row)),
+                    None => None,
+                };
+                let had = match had.transpose() {
+                    Ok(had) => had,
+                    Err(damage) if mends && !matches!(damage.kind(), ErrorKind::UnknownFormat(_)) => {
+                        // Rows that it named are nobody's now, and are removed as such.
+                        Some(Indexed::default())
+                    }
+                    Err(damage) => {
+                        indexing.refused.push((*at, damage.of_document(one.id)));
+                        continue;
+                    }
+                };
+                let mut rows = Vec::new();
+                if let Some((leaf, source)) = &one.winner {
+                    match alone(source.text(one.id, leaf, stored).await)? {
+                        Ok(text) => rows.extend(rows_of(&text, stay.iter().copied())),
+                        Err(damage) => {
+                            indexing.refused.push((*at, damage.of_document(one.id)));
+                            continue;
+                        }
+                    }
+                }
+                let stays = |number: u64| stay.iter().any(|(kept, _)| kept.number == number);
+                indexing.put(keys, one.id, had.as_ref(), rows, stays);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Changing {
+    fn write(self, keys: &DatabaseKeys, instance: &Instance, indexing: &mut Indexing) {
+        if self.gone.is_empty() && self.come.is_empty() {
+            return;
+        }
+        for number in self.gone {
+            for key in [DatabaseKey::Index(number), DatabaseKey::IndexRows(number)] {
+                indexing.cleared_ranges.push(keys.bounds(key));
+            }
+        }
+        if self.kept.is_empty() {
+            // Nobody reads them any more.
+            indexing.cleared_ranges.push(keys.bounds(DatabaseKey::All(Subspace::Indexed)));
+        }
+        for (number, row) in self.come {
+            indexing.set.push((keys.key(DatabaseKey::Index(number)), row.into()));
+        }
+        let kept = self.kept.into_iter().map(|(kept, _)| kept).collect();
+        let indexes = Indexes { next: self.next, kept };
+        let changed = Instance { indexes, ..instance.clone() };
+        indexing.instance = Some((keys.key(DatabaseKey::Instance), changed.write()));
+    }
+}
+
+impl Source<'_> {
+    /// Reads the body that the edit does not bring; the first read is issued by the call.
+    fn read<T: Transaction>(
+        &self,
+        transaction: &T,
+        keys: &DatabaseKeys,
+        id: &str,
+        leaf: &Leaf,
+    ) -> Option<impl Future<Output = Result<Option<Body>>> + Send + use<T>> {
+        matches!(self, Source::Stored).then(|| body_of(transaction, keys, id, leaf))
+    }
+
+    /// The document as a plain read gives it.
+    async fn text(
+        &self,
+        id: &str,
+        leaf: &Leaf,
+        stored: Option<impl Future<Output = Result<Option<Body>>>>,
+    ) -> Result<JsonText> {
+        let body = match (self, stored) {
+            (Source::Brought(text, attachments), _) => {
+                let attachments = attachments.as_deref().unwrap_or_default().to_vec();
+                Body { text: (*text).clone(), attachments }
+            }
+            (Source::Stored, Some(stored)) => body_or_empty(leaf, stored.await?)?,
+            (Source::Stored, None) => return Err(Error::corrupt("a body that was not read")),
+        };
+        Ok(Document::new(id.to_owned(), leaf.rev.clone(), false, body).to_text())
+    }
+}
+
+/// The rows of a document in these indexes.
+pub(crate) fn rows_of<'i>(
+    document: &JsonText,
+    indexes: impl Iterator<Item = &'i (Kept, Arc<Index>)>,
+) -> Vec<(u64, mango::Row)> {
+    indexes.filter_map(|(kept, index)| Some((kept.number, index.row(document.root())?))).collect()
+}

@@ -1,0 +1,254 @@
+//! Mango's indexes: their definitions, and the rows that every edit keeps.
+//!
+//! ```text
+//!  (0)                        instance     …, NextIndex, Count, (Index, Active) …
+//!  (12, Index)                definition   (Format, Version, DesignID, Name, Definition)
+//!  (13, Index)                how far an index is built that is not active: (Format, DocID, Documents)
+//!  (13, Index, Key, DocID)    rows         the values as JSON, or nothing where they are too long
+//!  (14, DocID)                which rows a document has: Format, and for each Index, Length, Key
+//! ```
+//!
+//! Invariants:
+//! * A live document that is no design document has, in each active index, the row that [`mango::Index::row`] makes of
+//!   its winner, or none where that makes none; in an index that is being built, if its id is not above what is built.
+//!   Nothing else has rows. Its row of `(14, DocID)` names the same rows, and may name some of indexes that are gone.
+//! * A number is given once, and its definition never changes. So a process reads each definition once.
+//! * Every writer reads the instance with a conflict range, and so knows the indexes that it has to keep.
+//! * A database that has no index has no row of these, and its writers read none.
+//!
+//! | file | |
+//! |---|---|
+//! | [`edit`] | what a transaction that changes winners does to the rows, and to the definitions |
+//! | [`build`] | adding the rows of documents that were there before the index |
+//! | [`read`] | reading a range of rows |
+//!
+//! Sources: RFC 006, and RFC 008 for the row of each document; [0028](../../docs/adr/0028-indexes-inside-the-edit.md).
+
+mod build;
+mod edit;
+mod read;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use json::JsonText;
+use kv_api::{Database, Read, Transaction};
+use mango::Index;
+
+use crate::documents::Documents;
+use crate::error::{Error, Result};
+use crate::instance::{Instance, Kept};
+use crate::keys::DatabaseKey;
+use crate::row::Reader;
+use crate::tuple;
+
+pub use build::BuildProgress;
+pub use read::{IndexInfo, IndexPage, IndexRequest, IndexRow};
+
+pub(crate) use build::Built;
+pub(crate) use edit::{Indexing, Source, Touched};
+
+/// The most indexes that a database keeps. The row of a document's keys fits into a value: each of them has at most
+/// [`mango::MAX_KEY`] bytes.
+pub const MAX_INDEXES: usize = 64;
+
+/// The most bytes of a definition with the names around it. An index whose names are longer is not kept.
+const MAX_DEFINITION_ROW: usize = 90_000;
+
+const FORMAT: u64 = 1;
+
+/// What is known of an index that is kept.
+#[derive(Clone, Debug)]
+pub(crate) enum Definition {
+    /// Its rows are those that this program makes.
+    Current(Arc<Index>),
+    /// An earlier program made its rows in another way: they are to be made anew.
+    Outdated(Arc<Index>),
+}
+
+impl Definition {
+    pub(crate) fn index(&self) -> &Arc<Index> {
+        match self {
+            Definition::Current(index) | Definition::Outdated(index) => index,
+        }
+    }
+}
+
+/// Writes the row of a definition; `None` where that is too long.
+fn definition_row(index: &Index) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(64 + index.definition().len());
+    tuple::append_u64(&mut out, FORMAT);
+    tuple::append_u64(&mut out, mango::INDEX_VERSION);
+    tuple::append_str(&mut out, index.design_id());
+    tuple::append_str(&mut out, index.name());
+    tuple::append_str(&mut out, index.definition().as_str());
+    (out.len() <= MAX_DEFINITION_ROW).then_some(out)
+}
+
+fn read_definition(row: &[u8]) -> Result<Definition> {
+    let mut reader = Reader::new(row);
+    let (format, version) = (reader.int()?, reader.int()?);
+    if format != FORMAT || version > mango::INDEX_VERSION {
+        return Err(Error::unknown_format(format!("an index in format {format}, version {version}")));
+    }
+    let (design_id, name, definition) = (reader.str()?, reader.str()?, reader.str()?);
+    reader.end()?;
+    let definition = JsonText::parse(definition.as_bytes()).map_err(|_| Error::corrupt("an index that is no JSON"))?;
+    let index = Index::parse(&design_id, &name, &definition);
+    let index = Arc::new(index.ok_or_else(|| Error::corrupt(format!("the definition of the index {name:?}")))?);
+    Ok(if version == mango::INDEX_VERSION { Definition::Current(index) } else { Definition::Outdated(index) })
+}
+
+/// Which rows a document has: the indexes by number, and its key in each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Indexed(pub(crate) Vec<(u64, Vec<u8>)>);
+
+impl Indexed {
+    /// The keys are raw: as elements of a tuple 64 of them might not fit into a value.
+    fn write(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(2 + self.0.iter().map(|(_, key)| key.len() + 8).sum::<usize>());
+        tuple::append_u64(&mut out, FORMAT);
+        for (index, key) in &self.0 {
+            tuple::append_u64(&mut out, *index);
+            tuple::append_u64(&mut out, key.len() as u64);
+            out.extend_from_slice(key);
+        }
+        out
+    }
+
+    pub(crate) fn read(row: &[u8]) -> Result<Indexed> {
+        let mut reader = Reader::new(row);
+        match reader.int()? {
+            FORMAT => {}
+            other => return Err(Error::unknown_format(format!("rows of indexes in format {other}"))),
+        }
+        let mut rows = Vec::new();
+        while !reader.rest().is_empty() {
+            let (index, len) = (reader.int()?, reader.int()?);
+            rows.push((index, reader.raw(len)?.to_vec()));
+        }
+        Ok(Indexed(rows))
+    }
+
+    pub(crate) fn key(&self, index: u64) -> Option<&[u8]> {
+        self.0.iter().find(|(number, _)| *number == index).map(|(_, key)| key.as_slice())
+    }
+}
+
+/// The value of a row.
+pub(crate) fn values_of(row: &mango::Row) -> Bytes {
+    row.values.clone().map_or_else(Bytes::new, JsonText::into_bytes)
+}
+
+/// The definitions that this process has read, by the numbers of their databases and their own.
+#[derive(Default)]
+pub(crate) struct Definitions(Mutex<HashMap<(u64, u64), Arc<Index>>>);
+
+impl Definitions {
+    /// How many are remembered.
+    const MOST: usize = 1_000;
+
+    fn get(&self, database: u64, index: u64) -> Option<Arc<Index>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&(database, index)).cloned()
+    }
+
+    fn put(&self, database: u64, index: u64, definition: Arc<Index>) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= Self::MOST {
+            known.clear();
+        }
+        known.insert((database, index), definition);
+    }
+}
+
+impl<D: Database> Documents<D> {
+    /// The definitions of the indexes that are kept. Those not known yet are read, in one round trip.
+    pub(crate) async fn definitions(
+        &self,
+        transaction: &D::Transaction,
+        instance: &Instance,
+    ) -> Result<Vec<(Kept, Definition)>> {
+        let each = self.each_definition(transaction, instance).await?;
+        each.into_iter().map(|(kept, definition)| Ok((kept, definition?))).collect()
+    }
+
+    /// The same, with what is wrong with each.
+    async fn each_definition(
+        &self,
+        transaction: &D::Transaction,
+        instance: &Instance,
+    ) -> Result<Vec<(Kept, Result<Definition>)>> {
+        let (keys, known) = (self.keys(), &self.shared.indexes);
+        let reads: Vec<_> = instance
+            .indexes
+            .kept
+            .iter()
+            .map(|&kept| match known.get(keys.number(), kept.number) {
+                Some(index) => (kept, Ok(index)),
+                None => (kept, Err(transaction.get(&keys.key(DatabaseKey::Index(kept.number)), Read::Snapshot))),
+            })
+            .collect();
+        let mut definitions = Vec::with_capacity(reads.len());
+        for (kept, read) in reads {
+            let definition = match read {
+                Ok(index) => Ok(Definition::Current(index)),
+                Err(row) => {
+                    let missing = || Error::corrupt(format!("there is no definition of the index {}", kept.number));
+                    row.await?.ok_or_else(missing).and_then(|row| read_definition(&row))
+                }
+            };
+            if let Ok(Definition::Current(index)) = &definition {
+                known.put(keys.number(), kept.number, index.clone());
+            }
+            definitions.push((kept, definition));
+        }
+        Ok(definitions)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_round_trip_and_torn_ones_are_errors() {
+        let indexed = Indexed(vec![(0, Vec::new()), (3, vec![0; 1_000]), (70_000, vec![0xff, 0, 1])]);
+        let row = indexed.write();
+        assert_eq!(Indexed::read(&row).unwrap(), indexed);
+        let ends: Vec<Vec<u8>> = (0..3).map(|count| Indexed(indexed.0[..count].to_vec()).write()).collect();
+        for cut in (0..row.len()).filter(|&cut| ends.iter().all(|end| end.len() != cut)) {
+            assert!(Indexed::read(&row[..cut]).is_err(), "cut at {cut}");
+        }
+
+        let full = Indexed((0..MAX_INDEXES as u64).map(|at| (1 << 40 | at, vec![0; mango::MAX_KEY])).collect());
+        assert!(full.write().len() <= 100_000, "it fits into a value");
+    }
+
+    #[test]
+    fn definitions_round_trip_and_later_ones_are_refused() {
+        let view = br#"{"map":{"fields":{"a":"asc"},"partial_filter_selector":{}},"reduce":"_count","options":{"def":{"fields":["a"]}}}"#;
+        let definition = JsonText::parse(view).unwrap();
+        let index = Index::parse("_design/x", "by a", &definition).unwrap();
+        let row = definition_row(&index).unwrap();
+        let Definition::Current(found) = read_definition(&row).unwrap() else { panic!("of this version") };
+        assert_eq!((found.design_id(), found.name(), found.definition()), ("_design/x", "by a", &definition));
+        for cut in 0..row.len() {
+            assert!(read_definition(&row[..cut]).is_err(), "cut at {cut}");
+        }
+
+        let of_version = |version: u64| {
+            let mut other = Vec::new();
+            tuple::append_u64(&mut other, FORMAT);
+            tuple::append_u64(&mut other, version);
+            other.extend_from_slice(&row[4..]);
+            read_definition(&other)
+        };
+        assert!(matches!(of_version(mango::INDEX_VERSION).unwrap(), Definition::Current(_)));
+        assert!(matches!(of_version(0).unwrap(), Definition::Outdated(_)));
+        assert!(of_version(mango::INDEX_VERSION + 1).is_err());
+
+        let long = Index::parse("_design/x", &"n".repeat(MAX_DEFINITION_ROW), &definition).unwrap();
+        assert!(definition_row(&long).is_none());
+    }
+}

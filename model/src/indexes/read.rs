@@ -1,0 +1,216 @@
+//! Which indexes there are, and reading a range of one's rows.
+//!
+//! A call reads one batch, in one transaction; the answer says how to go on. Documents are read in the transaction of
+//! their rows, so that both say the same.
+
+use std::sync::Arc;
+
+use json::JsonText;
+use kv_api::{Database, KeySelector, RangeRequest, Read, Transaction};
+use mango::Index;
+
+use crate::all_docs::{AllDocsEntry, AllDocsRequest, AllDocsRow, read_winner};
+use crate::batch::BODIES_AT_ONCE;
+use crate::documents::Documents;
+use crate::error::{Error, NotFound, Result};
+use crate::keys::{DatabaseKey, DatabaseKeys};
+
+use super::Definition;
+use super::build::Built;
+
+/// The most rows of a batch.
+const ROWS_AT_ONCE: usize = 2_000;
+
+/// The most of them whose documents are read.
+const DOCUMENTS_AT_ONCE: usize = 500;
+
+/// An index that a database keeps.
+#[derive(Clone, Debug)]
+pub struct IndexInfo {
+    /// Its number in the database, by which it is read.
+    pub number: u64,
+    /// Its definition.
+    pub index: Arc<Index>,
+    /// Whether it has the rows of all documents. Otherwise it is being built, or waits for it.
+    pub active: bool,
+    /// Documents looked at so far, of one that is not active.
+    pub documents: u64,
+}
+
+/// Which rows to read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IndexRequest {
+    /// The index.
+    pub number: u64,
+    /// The lowest key.
+    pub start: Vec<u8>,
+    /// The first key beyond.
+    pub end: Vec<u8>,
+    /// Go on behind the row with this key and id, in the direction of reading.
+    pub after: Option<(Vec<u8>, String)>,
+    /// From the last row to the first.
+    pub descending: bool,
+    /// At most this many rows.
+    pub limit: Option<usize>,
+    /// With the documents.
+    pub include_docs: bool,
+    /// With the documents' live losing leaves.
+    pub conflicts: bool,
+}
+
+/// A row of an index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexRow {
+    /// The key, as [`mango::Row`] has it.
+    pub key: Vec<u8>,
+    /// The document.
+    pub id: String,
+    /// The values of the index's fields; `None` where they are too long.
+    pub values: Option<JsonText>,
+    /// The document, if asked for.
+    pub entry: Option<AllDocsEntry>,
+}
+
+/// A batch of rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexPage {
+    /// The rows. A batch may be empty and not the last.
+    pub rows: Vec<IndexRow>,
+    /// The request for the rest; `None` after the last batch.
+    pub next: Option<IndexRequest>,
+}
+
+impl IndexRequest {
+    /// `None` where there can be no row.
+    fn range(&self, keys: &DatabaseKeys) -> Option<RangeRequest> {
+        let at = |key: &[u8]| KeySelector::first_greater_or_equal(keys.key(DatabaseKey::IndexKey(self.number, key)));
+        let (mut low, mut high) = (at(&self.start), at(&self.end));
+        if let Some((key, id)) = &self.after {
+            let after = keys.key(DatabaseKey::IndexRow(self.number, key, id));
+            if self.descending {
+                if after.as_slice() < high.key.as_ref() {
+                    high = KeySelector::first_greater_or_equal(after);
+                }
+            } else if after.as_slice() >= low.key.as_ref() {
+                low = KeySelector::first_greater_than(after);
+            }
+        }
+        let is_empty = high.key <= low.key;
+        let range = RangeRequest::selectors(low, high);
+        Some(if self.descending { range.reverse() } else { range }).filter(|_| !is_empty)
+    }
+
+    fn after_rows(&self, rows: &[IndexRow], more: bool) -> Option<IndexRequest> {
+        let limit = self.limit.map(|limit| limit.saturating_sub(rows.len()));
+        if !more || limit == Some(0) {
+            return None;
+        }
+        let last = rows.last()?;
+        Some(IndexRequest { after: Some((last.key.clone(), last.id.clone())), limit, ..self.clone() })
+    }
+}
+
+impl<D: Database> Documents<D> {
+    /// The indexes that the database keeps, in the order of their numbers.
+    ///
+    /// # Errors
+    /// 404 where the database is gone.
+    pub async fn indexes(&self) -> Result<Vec<IndexInfo>> {
+        self.read(|transaction| async move {
+            let instance = self.instance(&transaction, Read::Snapshot).await?;
+            let definitions = self.definitions(&transaction, &instance).await?;
+            let mut found = Vec::with_capacity(definitions.len());
+            for (kept, definition) in definitions {
+                let active = kept.active && matches!(definition, Definition::Current(_));
+                let key = self.keys().key(DatabaseKey::IndexRows(kept.number));
+                let built = if kept.active { None } else { transaction.get(&key, Read::Snapshot).await? };
+                found.push(IndexInfo {
+                    number: kept.number,
+                    index: definition.index().clone(),
+                    active,
+                    documents: Built::read(built.as_deref())?.documents,
+                });
+            }
+            Ok(found)
+        })
+        .await
+    }
+
+    /// The first batch of rows of an index; go on with its `next`.
+    ///
+    /// # Errors
+    /// 404 where the database is gone, or the index, or where that is not built yet.
+    pub async fn index_rows(&self, request: &IndexRequest) -> Result<IndexPage> {
+        self.read_batch(DOCUMENTS_AT_ONCE, |transaction, at_once| self.index_page(transaction, request, at_once)).await
+    }
+
+    async fn index_page(
+        &self,
+        transaction: D::Transaction,
+        request: &IndexRequest,
+        at_once: usize,
+    ) -> Result<IndexPage> {
+        let keys = self.keys();
+        let most = if request.include_docs { at_once } else { ROWS_AT_ONCE };
+        let wanted = request.limit.unwrap_or(usize::MAX).min(most);
+        let range = request.range(keys).filter(|_| wanted > 0);
+        let rows = range.map(|range| transaction.get_range(&range.limit(wanted), Read::Snapshot));
+        let instance = self.instance(&transaction, Read::Snapshot).await?;
+        let kept = instance.indexes.kept.iter().find(|kept| kept.number == request.number && kept.active);
+        let Some(rows) = rows.filter(|_| kept.is_some()) else {
+            return match kept {
+                Some(_) => Ok(IndexPage { rows: Vec::new(), next: None }),
+                None => Err(Error::not_found(NotFound::Index)),
+            };
+        };
+        let batch = rows.await?;
+        let mut found = Vec::with_capacity(batch.rows.len());
+        for row in &batch.rows {
+            let (_, place) = keys.read_index_row(&row.key)?;
+            let (key, id) = place.ok_or_else(|| Error::corrupt("a row of an index without a document"))?;
+            let values = (!row.value.is_empty()).then(|| JsonText::from_normalised(row.value.clone()));
+            let values = match values {
+                Some(None) => return Err(Error::corrupt("values of an index that are not UTF-8")),
+                values => values.flatten(),
+            };
+            found.push(IndexRow { key, id, values, entry: None });
+        }
+        let whole = self.add_entries(&transaction, request, &mut found, at_once).await?;
+        let more = batch.more || whole < found.len();
+        found.truncate(whole);
+        Ok(IndexPage { next: request.after_rows(&found, more), rows: found })
+    }
+
+    /// Adds the documents of the first rows, as many as a batch holds; how many rows are whole then.
+    async fn add_entries(
+        &self,
+        transaction: &D::Transaction,
+        request: &IndexRequest,
+        rows: &mut [IndexRow],
+        at_once: usize,
+    ) -> Result<usize> {
+        if !request.include_docs {
+            return Ok(rows.len());
+        }
+        let keys = self.keys();
+        let listed: Vec<_> =
+            rows.iter().map(|row| transaction.get(&keys.key(DatabaseKey::AllDoc(&row.id)), Read::Snapshot)).collect();
+        let mut entries = Vec::with_capacity(rows.len());
+        for (row, listed) in rows.iter().zip(listed) {
+            let entry = match listed.await?.map(|value| read_winner(&value)) {
+                Some(Ok(rev)) => AllDocsEntry::Live { rev, doc: None },
+                Some(Err(error)) => AllDocsEntry::Damaged { error: error.of_document(&row.id) },
+                None => AllDocsEntry::Damaged {
+                    error: Error::corrupt("an index has a row of a document that is not there").of_document(&row.id),
+                },
+            };
+            entries.push(AllDocsRow { id: row.id.clone(), entry });
+        }
+        let docs = AllDocsRequest { include_docs: true, conflicts: request.conflicts, ..AllDocsRequest::default() };
+        let whole = self.add_docs(transaction, &docs, &mut entries, at_once.min(BODIES_AT_ONCE)).await?;
+        for (row, entry) in rows.iter_mut().zip(entries) {
+            row.entry = Some(entry.entry);
+        }
+        Ok(whole)
+    }
+}

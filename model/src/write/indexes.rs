@@ -1,0 +1,71 @@
+//! The indexes of the documents that a transaction edits.
+
+use kv_api::Database;
+
+use crate::documents::Documents;
+use crate::error::Result;
+use crate::indexes::{Indexing, Source, Touched};
+use crate::instance::Instance;
+use crate::limits::DESIGN_PREFIX;
+
+use super::Decided;
+use super::draft::Draft;
+use super::plan::Plan;
+
+/// Whether edits, or purges, touch the indexes: those of a database that has some, and those of design documents.
+pub(super) fn concern(instance: &Instance, decided: &[Decided<'_>]) -> bool {
+    !instance.indexes.kept.is_empty() || decided.iter().any(|one| one.id.starts_with(DESIGN_PREFIX))
+}
+
+/// What the plan of a document means to the indexes; `None` where its winner stays.
+pub(crate) fn touched<'d>(id: &'d str, edits: &'d [Draft<'_>], plan: &'d Plan) -> Result<Option<Touched<'d>>> {
+    let before = plan.before.as_ref().map(|(leaf, _)| leaf);
+    let had_rows = before.is_some_and(|leaf| leaf.not_deleted);
+    let winner = plan.winner.as_ref().filter(|leaf| leaf.not_deleted);
+    if before == plan.winner.as_ref() || !had_rows && winner.is_none() {
+        return Ok(None);
+    }
+    let winner = match winner {
+        None => None,
+        Some(leaf) => {
+            let brings = plan.added.iter().find(|new| new.leaf == *leaf).and_then(|new| edits.get(new.edit));
+            let source = match brings {
+                None => Source::Stored,
+                Some(draft) if draft.edit.attachments.is_empty() => Source::Brought(&draft.edit.body, None),
+                Some(draft) => Source::Brought(&draft.edit.body, Some(draft.attachments()?)),
+            };
+            Some((leaf, source))
+        }
+    };
+    Ok(Some(Touched { id, had_rows, winner }))
+}
+
+impl<D: Database> Documents<D> {
+    /// What the edits do to the indexes. A document whose rows there are damaged is refused alone.
+    pub(super) async fn index_edits(
+        &self,
+        transaction: &D::Transaction,
+        instance: &Instance,
+        drafts: &[Draft<'_>],
+        decided: &mut [Decided<'_>],
+    ) -> Result<Indexing> {
+        let (mut documents, mut places) = (Vec::new(), Vec::new());
+        for (place, one) in decided.iter().enumerate() {
+            if let Ok(Some(plan)) = &one.plan {
+                let edits = &drafts[one.drafts.clone()];
+                if let Some(touched) = touched(one.id, edits, plan)? {
+                    documents.push(touched);
+                    places.push(place);
+                }
+            }
+        }
+        if documents.is_empty() {
+            return Ok(Indexing::default());
+        }
+        let mut indexing = self.index(transaction, instance, &documents, false).await?;
+        for (at, error) in std::mem::take(&mut indexing.refused) {
+            decided[places[at]].plan = Err(error);
+        }
+        Ok(indexing)
+    }
+}
