@@ -1,4 +1,4 @@
-//! How much one transaction reads or writes.
+//! The size of one transaction's reads or writes.
 //!
 //! A transaction has about five seconds and ten megabytes. Work on a long list is therefore cut into
 //! batches of one transaction each. A batch is full at a number of items or at [`BATCH_BYTES`],
@@ -30,8 +30,8 @@ impl Batch {
         Batch { most, items: 0, bytes: 0 }
     }
 
-    /// Adds an item; `false` where it does not fit and the batch is as it was. For items whose size is known
-    /// before they are read or written.
+    /// Adds an item; `false` if it does not fit, and the batch is unchanged. For items whose size is known before
+    /// they are read or written.
     pub(crate) fn take(&mut self, bytes: usize) -> bool {
         let fits = self.items == 0 || (self.items < self.most && self.bytes.saturating_add(bytes) <= BATCH_BYTES);
         if fits {
@@ -46,12 +46,12 @@ impl Batch {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    /// Whether it holds as many items or bytes as it may.
+    /// Whether it has the maximum number of items or bytes.
     pub(crate) fn is_full(&self) -> bool {
         self.items >= self.most.max(1) || self.bytes >= BATCH_BYTES
     }
 
-    /// How many items it holds.
+    /// Number of items.
     pub(crate) fn items(&self) -> usize {
         self.items
     }

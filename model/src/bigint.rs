@@ -1,18 +1,18 @@
 //! Integers of any length between decimal text and bytes.
 
-/// The largest power of ten in a 64-bit limb, and how many digits it stands for.
+/// Largest power of ten in a 64-bit limb, and its number of digits.
 const CHUNK: u64 = 10_000_000_000_000_000_000;
 const CHUNK_DIGITS: usize = 19;
 
-/// How many chunks are read at once before joining begins.
+/// Number of chunks that are converted directly, before joining begins.
 const BLOCK_CHUNKS: usize = 64;
 const BLOCK_DIGITS: usize = BLOCK_CHUNKS * CHUNK_DIGITS;
 
-/// From how many limbs on multiplying by halves is quicker.
+/// Number of limbs from which Karatsuba's method is faster.
 const KARATSUBA_LIMBS: usize = 40;
 
-/// The magnitude that `digits` (decimal, no sign) stands for, least significant byte first, without
-/// leading zeros; zero is empty.
+/// The magnitude of `digits` (decimal, no sign), least significant byte first, without leading zeros. Zero is
+/// empty.
 pub(crate) fn decimal_to_le_bytes(digits: &str) -> Vec<u8> {
     let mut bytes: Vec<u8> = decimal_to_limbs(digits.as_bytes()).iter().flat_map(|limb| limb.to_le_bytes()).collect();
     while bytes.last() == Some(&0) {
@@ -23,15 +23,15 @@ pub(crate) fn decimal_to_le_bytes(digits: &str) -> Vec<u8> {
 
 /// Least significant limb first.
 ///
-/// Blocks of digits are read one by one, then joined in pairs, pairs of pairs, and so on, so that
-/// the time is that of the multiplications: a document may hold integers of a million digits, and
-/// the schoolbook's quadratic time would be seconds for each.
+/// Blocks of digits are converted directly, then joined in pairs, pairs of pairs, and so on. The time is that of
+/// the multiplications: a document may have integers of a million digits, for which schoolbook conversion takes
+/// seconds.
 fn decimal_to_limbs(digits: &[u8]) -> Vec<u64> {
     let mut blocks: Vec<Vec<u64>> = digits.rchunks(BLOCK_DIGITS).map(block_to_limbs).collect();
     if blocks.len() < 2 {
         return blocks.pop().unwrap_or_default();
     }
-    // What the upper one of two neighbouring blocks is to be multiplied with.
+    // Factor for the upper one of two neighbouring blocks.
     let mut power = multiply(&[CHUNK], &[1]);
     for _ in 1..BLOCK_CHUNKS {
         power = multiply(&power, &[CHUNK]);
@@ -55,7 +55,7 @@ fn decimal_to_limbs(digits: &[u8]) -> Vec<u64> {
     }
 }
 
-/// Schoolbook, chunk by chunk.
+/// Schoolbook conversion, chunk by chunk.
 fn block_to_limbs(digits: &[u8]) -> Vec<u64> {
     let mut limbs: Vec<u64> = Vec::with_capacity(digits.len() / CHUNK_DIGITS + 1);
     let (first, rest) = digits.split_at(digits.len() % CHUNK_DIGITS);
@@ -73,8 +73,8 @@ fn block_to_limbs(digits: &[u8]) -> Vec<u64> {
     limbs
 }
 
-/// The product, `left.len() + right.len()` limbs long; by Karatsuba's method where that pays. It
-/// recurses once for each halving of the length.
+/// The product, with `left.len() + right.len()` limbs. Uses Karatsuba's method if that is faster, with one level
+/// of recursion for each halving of the length.
 fn multiply(left: &[u64], right: &[u64]) -> Vec<u64> {
     let (long, short) = if left.len() >= right.len() { (left, right) } else { (right, left) };
     let mut product = vec![0; long.len() + short.len()];
@@ -117,8 +117,7 @@ fn sum(left: &[u64], right: &[u64]) -> Vec<u64> {
     sum
 }
 
-/// Adds `other`, shifted up by `at` limbs. The sum fits `number`; what of `other` lies beyond it is
-/// zeros.
+/// Adds `other`, shifted up by `at` limbs. The sum must fit `number`; limbs of `other` beyond it are zeros.
 fn add_at(number: &mut [u64], other: &[u64], at: usize) {
     let mut carry = false;
     for (index, limb) in number.iter_mut().skip(at).enumerate() {
@@ -146,7 +145,7 @@ fn subtract(number: &mut [u64], other: &[u64]) {
 
 /// Appends the decimal text of a magnitude, most significant byte first.
 ///
-/// The time is quadratic in the length: for the at most 255 bytes of an integer in a tuple.
+/// The time is quadratic in the length. For integers in tuples, of at most 255 bytes.
 pub(crate) fn append_decimal(out: &mut Vec<u8>, magnitude: impl Iterator<Item = u8>) {
     // Limbs in base 10^19, least significant first.
     let mut limbs: Vec<u64> = Vec::new();

@@ -5,16 +5,16 @@
 //!  other   (RevFormat,                                           Size, [ParentRev, GrandparentRev, …])
 //! ```
 //!
-//! The sequence stands on the winner alone, so that every edit of a document writes the winner's row
-//! and two edits at the same time conflict. `Size` is this layer's addition: the bytes of the leaf's
-//! body, which the counters need without reading the body; zero says that a tombstone has no body.
+//! Only the winner has the sequence, so that every edit of a document writes the winner's row, and two concurrent
+//! edits conflict. `Size` is not in the RFC: the bytes of the leaf's body, which the counters need without reading
+//! the body. Zero means that a tombstone has no body.
 //!
-//! The ancestors stand last, so that an edit moves them from row to row without taking them apart.
-//! Where their tuple would pass the limit on values (identifiers full of zero bytes double in length),
-//! `RevFormat` 2 holds them raw: a length byte, then that many bytes, to the end of the row.
+//! The ancestors are last, so that an edit moves them from row to row without decoding them. If their tuple would
+//! exceed the limit on values (zero bytes in identifiers double in length), `RevFormat` 2 has them raw: a length
+//! byte, then that many bytes, up to the end of the row.
 //!
-//! Formats 3 and 4 are 1 and 2 of a leaf with attachments: whoever removes the leaf has to look for them, and whoever
-//! removes another has nothing to look for.
+//! Formats 3 and 4 are 1 and 2 for a leaf with attachments. So an edit that removes a leaf knows whether to look
+//! for attachments.
 
 use std::collections::HashSet;
 
@@ -31,26 +31,26 @@ use crate::tuple;
 const FORMAT_TUPLE: u64 = 1;
 /// Ancestors length-prefixed.
 const FORMAT_RAW: u64 = 2;
-/// What a format is more for a leaf with attachments.
+/// Added to the format of a leaf with attachments.
 const WITH_ATTACHMENTS: u64 = 2;
 
-/// The most bytes ancestors may take in a row: the limit on values less what stands before them.
+/// Maximum size of the ancestors in a row: the limit on values less the elements before them.
 const MAX_ANCESTOR_BYTES: usize = 100_000 - 64;
 
-/// What only the winner's row has.
+/// Elements of the winner's row only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Crown {
     /// The sequence of the document's last change.
     pub(crate) seq: Seq,
-    /// How many branches the document has.
+    /// Number of the document's branches.
     pub(crate) branches: u64,
 }
 
-/// The crown that a transaction gives, before its commit.
+/// The crown that a transaction writes, before its commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PendingCrown {
     pub(crate) incarnation: u8,
-    /// The edit's place in its transaction.
+    /// Order of the edit in its transaction.
     pub(crate) edit: u16,
     pub(crate) branches: u64,
 }
@@ -64,24 +64,24 @@ pub(crate) struct Branch {
     pub(crate) ancestors: Ancestors,
     /// Whether the leaf has attachments.
     pub(crate) attachments: bool,
-    /// Present on the winner.
+    /// Present in the winner.
     pub(crate) crown: Option<Crown>,
 }
 
 impl Branch {
-    /// A leaf of which nothing but the body is known.
+    /// A leaf of which only the body is known.
     pub(crate) fn bare(leaf: Leaf, size: u64) -> Branch {
         Branch { leaf, size, ancestors: Ancestors::EMPTY, attachments: false, crown: None }
     }
 
-    /// The branch in a row.
+    /// Parses the branch in a row.
     pub(crate) fn read(leaf: Leaf, value: &Bytes) -> Result<Branch> {
         let mut reader = Reader::new(value);
         let written = reader.int()?;
         let attachments = written > WITH_ATTACHMENTS;
         let format = if attachments { written - WITH_ATTACHMENTS } else { written };
         if format != FORMAT_TUPLE && format != FORMAT_RAW {
-            // Before anything else of the row: what follows may mean anything.
+            // Checked first: the rest of the row may have any meaning.
             return Err(Error::unknown_format(format!("a revision in format {written}")));
         }
         let crown = if reader.peek() == Some(NESTED) {
@@ -146,7 +146,7 @@ impl Branch {
         }
     }
 
-    /// About how many bytes its row takes.
+    /// Approximate size of its row in bytes.
     pub(crate) fn row_bytes(&self) -> usize {
         const REST: usize = 100;
         REST + self.ancestors.len()
@@ -175,8 +175,8 @@ impl Branch {
     }
 }
 
-/// Those of `wanted` that are leaves of these branches or known ancestors. Takes about as long as the branches and
-/// `wanted` are together.
+/// Those of `wanted` that are leaves of these branches or known ancestors. Takes time in proportion to the
+/// branches and `wanted` together.
 pub(crate) fn known<'r>(
     branches: &[Branch],
     wanted: impl IntoIterator<Item = &'r RevId>,
@@ -186,7 +186,7 @@ pub(crate) fn known<'r>(
     let Some(lowest) = wanted.iter().map(|rev| rev.position()).min() else { return Ok(known) };
     for branch in branches {
         known.extend(wanted.get(&branch.leaf.rev));
-        // Older ancestors than the oldest revision wanted need no look.
+        // Ancestors older than the oldest wanted revision are skipped.
         let positions = (lowest..branch.leaf.rev.position()).rev();
         for (position, hash) in positions.zip(branch.ancestors.iter()) {
             if let Ok(rev) = RevId::new(position, hash?) {
@@ -197,7 +197,7 @@ pub(crate) fn known<'r>(
     Ok(known)
 }
 
-/// The ancestors of a leaf, parent first, as they stand in a row.
+/// The ancestors of a leaf, parent first, as in a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ancestors {
     format: u64,
@@ -208,17 +208,17 @@ impl Ancestors {
     /// None.
     pub(crate) const EMPTY: Ancestors = Ancestors { format: FORMAT_TUPLE, raw: Bytes::new() };
 
-    /// The bytes they take in a row.
+    /// Size in a row, in bytes.
     pub(crate) fn len(&self) -> usize {
         self.raw.len()
     }
 
-    /// The format of a row with them.
+    /// Format of a row with these ancestors.
     fn row_format(&self, attachments: bool) -> u64 {
         if attachments { self.format + WITH_ATTACHMENTS } else { self.format }
     }
 
-    /// These, parent first; as many of the newest as a row can hold.
+    /// These ancestors, parent first; as many of the newest as fit in a row.
     pub(crate) fn from_hashes(hashes: &[RevHash]) -> Ancestors {
         let mut raw = Vec::with_capacity(hashes.len() * 18);
         for hash in hashes {
@@ -368,7 +368,8 @@ mod tests {
             assert_eq!(read[..], hashes[..read.len()]);
             assert_eq!(read.len(), hashes.len().min(2_437));
 
-            // Behind another row, as a document's rows are encoded: the stamp's place is that in its own row.
+            // After another row, since a document's rows are encoded into one buffer: the stamp's offset is
+            // relative to its own row.
             let begin = out.len();
             let crown = PendingCrown { incarnation: 1, edit: 5, branches: 9 };
             Branch::append_winner(&mut out, crown, 300, &ancestors, true);
@@ -393,7 +394,7 @@ mod tests {
         let child = Ancestors::of_child(&parent, 3_999).unwrap();
         assert_eq!(child.to_vec().unwrap().len(), 3_999);
         assert_eq!(child.to_vec().unwrap()[0], hash(1));
-        // And back, when stemming makes it short enough.
+        // And back to a tuple, when stemming makes it short enough.
         assert_eq!(Ancestors::of_child(&parent, 10).unwrap().format, FORMAT_TUPLE);
     }
 

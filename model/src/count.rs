@@ -18,11 +18,11 @@ use crate::seq::Seq;
 const COUNTED: std::ops::RangeInclusive<usize> = 100..=1_000;
 
 impl<D: Database> Documents<D> {
-    /// How many changes are behind this sequence, or before it with `descending`: exact up to `exact` (a hundred at
-    /// least, a thousand at most), an estimate above.
+    /// Number of changes after this sequence, or before it with `descending`: exact up to `exact` (at least a
+    /// hundred, at most a thousand), an estimate above.
     ///
     /// # Errors
-    /// 404 where the database is gone.
+    /// 404 if the database is gone.
     pub async fn pending(&self, seq: Seq, descending: bool, exact: usize) -> Result<u64> {
         let keys = self.keys();
         let (first, beyond) = keys.bounds(DatabaseKey::Changes);
@@ -37,11 +37,11 @@ impl<D: Database> Documents<D> {
         self.count(range, exact, |stats| stats.doc_count + stats.doc_del_count).await
     }
 
-    /// How many live documents are in the range of a listing: exact up to `exact` (a hundred at least, a thousand at
-    /// most), an estimate above. Only `start` and `end` are heeded, and what is said of them.
+    /// Number of live documents in the range of a listing: exact up to `exact` (at least a hundred, at most a
+    /// thousand), an estimate above. Uses only `start` and `end`, with their options.
     ///
     /// # Errors
-    /// 404 where the database is gone.
+    /// 404 if the database is gone.
     pub async fn count_docs(&self, request: &AllDocsRequest, exact: usize) -> Result<u64> {
         match request.range(self.keys()) {
             Some(range) => self.count(range, exact, |stats| stats.doc_count).await,
@@ -49,7 +49,7 @@ impl<D: Database> Documents<D> {
         }
     }
 
-    /// Counts a range; `whole` is the number of rows that it is a part of.
+    /// Counts a range, which is a part of `whole` rows.
     async fn count(&self, range: RangeRequest, exact: usize, whole: impl Fn(Stats) -> i64) -> Result<u64> {
         let stats_key = self.keys().key(DatabaseKey::Stats);
         let exact = exact.clamp(*COUNTED.start(), *COUNTED.end());
@@ -65,7 +65,7 @@ impl<D: Database> Documents<D> {
                     let read = batch.await?;
                     counted += read.rows.len();
                     bytes += read.rows.iter().map(|row| row.key.len() + row.value.len()).sum::<usize>();
-                    // Without a rest this was all.
+                    // Without a rest this was the whole range.
                     let Some(rest) = range.after(&read) else { return Ok(counted as u64) };
                     range = rest;
                     if counted >= exact {

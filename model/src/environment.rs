@@ -1,15 +1,15 @@
-//! Time and randomness, injected: a test decides both, and the same seed gives the same run.
+//! Time and randomness, injected: tests control both, and one seed gives one run.
 
 use std::fmt;
 
-/// Where the layer takes time and randomness from.
+/// Source of time and randomness.
 pub trait Environment: fmt::Debug + Send + Sync + 'static {
-    /// Milliseconds since 1970-01-01 UTC. Stamps transaction ids, whose age decides when they are swept;
+    /// Milliseconds since 1970-01-01 UTC. Stamps transaction ids, whose age decides when they are swept. The
     /// clocks of processes that share a store may differ by less than a minute.
     fn now_ms(&self) -> u64;
 
-    /// Fills `bytes` with randomness that no other process will draw: it names transactions and
-    /// databases.
+    /// Fills `bytes` with randomness for names of transactions and databases. No other process may get the same
+    /// bytes.
     fn random(&self, bytes: &mut [u8]);
 }
 

@@ -1,4 +1,4 @@
-//! Waiting for a database to change: one watch of the store for a database and process, however many
+//! Waits for a database to change, with one watch of the store for each database and process, however many clients
 //! wait.
 //!
 //! ```text
@@ -8,11 +8,11 @@
 //!             │                it goes on at once                         at `last` of the next epoch
 //! ```
 //!
-//! Nothing is spawned and no executor is needed: an epoch is a shared future, driven by whichever
-//! waiter is polled, and taken over by another when that one is dropped.
+//! Nothing is spawned, and no executor is needed: an epoch is a shared future, driven by any waiter that is
+//! polled. When that one is dropped, another takes over.
 //!
-//! No wake-up is lost: a waiter says which sequence it has seen, and waits only on an epoch whose
-//! transaction read just that, and whose watch fires on any change after.
+//! No wake-up is lost: a waiter states the sequence it has seen, and waits only on an epoch whose transaction read
+//! exactly that sequence. The epoch's watch fires on any later change.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,10 +31,10 @@ use crate::seq::Seq;
 type Fired = Shared<BoxFuture<'static, kv_api::Result<()>>>;
 type Arming = Shared<BoxFuture<'static, Result<Armed>>>;
 
-/// A watch that is in place.
+/// An armed watch.
 #[derive(Clone)]
 struct Armed {
-    /// The last sequence when it was put there.
+    /// The last sequence when it was armed.
     last: Seq,
     fired: Fired,
 }
@@ -45,7 +45,7 @@ struct Epoch {
     arming: Arming,
 }
 
-/// What the waiters of a database share.
+/// State shared by the waiters of a database.
 #[derive(Default)]
 pub(crate) struct Feed {
     state: Mutex<State>,
@@ -68,7 +68,7 @@ impl Feed {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The epoch under way, or a new one.
+    /// The current epoch, or a new one.
     fn epoch<D: Database>(&self, documents: &Documents<D>) -> Epoch {
         let mut state = self.state();
         if let Some(epoch) = &state.current {
@@ -80,7 +80,7 @@ impl Feed {
         epoch
     }
 
-    /// Ends an epoch, unless another has begun.
+    /// Ends an epoch, unless another one has begun.
     fn end(&self, number: u64) {
         let mut state = self.state();
         if state.current.as_ref().is_some_and(|epoch| epoch.number == number) {
@@ -89,7 +89,7 @@ impl Feed {
     }
 }
 
-/// Puts a watch on the database's last sequence.
+/// Arms a watch on the database's last sequence.
 async fn arm<D: Database>(documents: Documents<D>) -> Result<Armed> {
     let transaction = documents.engine().begin()?;
     let key = documents.keys().key(DatabaseKey::Last);
@@ -125,12 +125,13 @@ pub struct Watcher<D> {
 }
 
 impl<D: Database> Watcher<D> {
-    /// Says that everything up to `seq` has been read: only later changes are waited for.
+    /// Records that everything up to `seq` has been read: only later changes end the wait.
     pub fn saw(&mut self, seq: Seq) {
         self.seen = self.seen.max(seq);
     }
 
-    /// Waits until the database's last sequence is beyond what was seen; gives it, and counts it as seen.
+    /// Waits until the database's last sequence is beyond the one seen. Returns the sequence, which counts as
+    /// seen.
     ///
     /// Cancel-safe: a call that is dropped leaves the watcher as it was.
     ///
@@ -150,14 +151,14 @@ impl<D: Database> Watcher<D> {
             };
             if armed.last > self.seen {
                 self.seen = armed.last;
-                // The watch stands on a value that has been seen by now; it is left to those who wait.
+                // The watch is on a value that has been seen by now. It is left for other waiters.
                 return Ok(armed.last);
             }
             let fired = armed.fired.await;
             self.feed.end(epoch.number);
             match fired {
                 Err(error) if error.code() != WATCH_CANCELLED && !error.is_retryable() => return Err(error.into()),
-                // A watch that the store dropped tells its waiters to look again, as a change does.
+                // If the store drops a watch, its waiters look again, as after a change.
                 Ok(()) | Err(_) => {}
             }
         }
@@ -165,11 +166,11 @@ impl<D: Database> Watcher<D> {
 }
 
 impl<D: Database> Documents<D> {
-    /// A watcher that has seen everything up to `seen`. Take what a [`changes`](Self::changes) call
-    /// read up to, and no change after it is missed.
+    /// A watcher that has seen everything up to `seen`. With the last sequence of a [`changes`](Self::changes)
+    /// call, no later change is missed.
     pub fn watch_changes(&self, seen: Seq) -> Watcher<D> {
         let mut feeds = self.shared.feeds.lock().unwrap_or_else(PoisonError::into_inner);
-        // By where it is: a database that moved away and came back is at another place.
+        // By the key prefix: a database that moved away and came back has another one.
         let place = self.keys().prefix();
         let known = feeds.get(place).and_then(std::sync::Weak::upgrade);
         let feed = known.unwrap_or_else(|| {

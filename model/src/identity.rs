@@ -1,4 +1,4 @@
-//! Random bytes that belong to a store: what a server signs sessions with and is known by.
+//! Random bytes that belong to a store: a server signs sessions with them, and is identified by them.
 
 use kv_api::{Database, Read, Transaction};
 
@@ -6,22 +6,22 @@ use crate::catalog::Layer;
 use crate::error::{Error, Result};
 use crate::keys::Key;
 
-/// How many bytes a store's identity has.
+/// Length of a store's identity in bytes.
 pub const IDENTITY_BYTES: usize = 48;
 
 impl<D: Database> Layer<D> {
-    /// The store's identity: drawn at the first call, the same ever after, whoever asks. It is a
+    /// The store's identity. It is chosen at the first call, and then stays the same for all processes. It is a
     /// secret.
     ///
     /// # Errors
-    /// The store's.
+    /// The store's errors.
     pub async fn identity(&self) -> Result<[u8; IDENTITY_BYTES]> {
         let mut drawn = [0; IDENTITY_BYTES];
         self.guard().environment.random(&mut drawn);
         self.identity_or(drawn).await
     }
 
-    /// The store's identity, which is `drawn` from now on if there was none.
+    /// The store's identity, which becomes `drawn` if there is none.
     pub(crate) async fn identity_or(&self, drawn: [u8; IDENTITY_BYTES]) -> Result<[u8; IDENTITY_BYTES]> {
         let guard = self.guard();
         let key = Key::Identity.under(&guard.root);

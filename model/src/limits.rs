@@ -1,4 +1,4 @@
-//! What is refused before anything is read or written, with CouchDB's reasons.
+//! Checks that need no read, with CouchDB's reasons.
 //!
 //! Sources: `couch_doc:validate_docid/1`, `couch_db:validate_dbname/1`; RFC 001 and RFC 004, "Limits".
 
@@ -12,19 +12,19 @@ pub const MAX_ID_BYTES: usize = 2_048;
 /// The longest database name, in bytes.
 pub const MAX_DATABASE_NAME_BYTES: usize = 238;
 
-/// The largest document body unless a setting says otherwise, in bytes of compact JSON. CouchDB's default, so
-/// that what replicates from there fits; RFC 004 has 1,000,000.
+/// Default size limit of a document's body, in bytes of compact JSON. It is CouchDB's default, so documents
+/// replicated from there fit. RFC 004 has 1,000,000.
 pub const DEFAULT_MAX_DOCUMENT_SIZE: usize = 8_000_000;
 
-/// The most that setting may say: beyond it a document would not fit into one transaction.
+/// Highest value of that setting: a larger document would not fit in one transaction.
 pub const HIGHEST_MAX_DOCUMENT_SIZE: usize = 8_000_000;
 
-/// The longest name of an attachment, and the longest content type, in bytes of UTF-8. Every reader of a document reads
+/// Longest name of an attachment, and longest content type, in bytes of UTF-8. Every read of a document reads
 /// them.
 pub const MAX_ATTACHMENT_NAME_BYTES: usize = 4_096;
 
-/// How many attachments a document with this id may have: so many that one transaction can take them away. For each it
-/// reads and clears a reference, whose key holds the id, and may clear the content, with the conflict ranges of all that.
+/// Maximum number of attachments of a document with this id: one transaction must be able to remove all. For each
+/// it reads and clears a reference, whose key has the id, and may clear the content, all with conflict ranges.
 pub fn max_attachments(id: &str) -> usize {
     const TRANSACTION_BYTES: usize = 8_000_000;
     const ATTACHMENT_BYTES: usize = 1_200;
@@ -32,22 +32,22 @@ pub fn max_attachments(id: &str) -> usize {
     TRANSACTION_BYTES / (ATTACHMENT_BYTES + KEYS * id.len())
 }
 
-/// How many revisions a branch may be told to remember (RFC 001, "Limits").
+/// Allowed values of `_revs_limit` (RFC 001, "Limits").
 pub const REVS_LIMITS: RangeInclusive<u32> = 1..=4_000;
 
-/// How many revisions a branch remembers unless told otherwise.
+/// Default of `_revs_limit`.
 pub const DEFAULT_REVS_LIMIT: u32 = 1_000;
 
-/// The prefix of local documents' ids, which are never replicated.
+/// Prefix of the ids of local documents, which are never replicated.
 pub const LOCAL_PREFIX: &str = "_local/";
 
-/// The prefix of design documents' ids.
+/// Prefix of the ids of design documents.
 pub const DESIGN_PREFIX: &str = "_design/";
 
-/// The names with an underscore at the front that CouchDB knows.
+/// CouchDB's database names with a leading underscore.
 const SYSTEM_DATABASES: [&str; 3] = ["_users", "_replicator", "_global_changes"];
 
-/// Whether a document may have this id.
+/// Checks that a document may have this id.
 ///
 /// # Errors
 /// `illegal_docid` with CouchDB's reason.
@@ -65,7 +65,7 @@ pub fn check_document_id(id: &str) -> Result<()> {
     Err(ErrorKind::IllegalDocId(reason.into()).into())
 }
 
-/// Whether a database may have this name: `^[a-z][a-z0-9_$()+/-]*$`, or one of CouchDB's own.
+/// Checks that a database may have this name: `^[a-z][a-z0-9_$()+/-]*$`, or one of CouchDB's own.
 ///
 /// # Errors
 /// `illegal_database_name`, `database_name_too_long`.
@@ -82,17 +82,17 @@ pub fn check_database_name(name: &str) -> Result<()> {
     }
 }
 
-/// Whether a body of this size fits; the id names the document in the answer.
+/// Checks the size of a body. The id is for the error.
 pub(crate) fn check_document_size(id: &str, bytes: usize, limit: usize) -> Result<()> {
     if bytes > limit { Err(ErrorKind::DocumentTooLarge(id.to_owned()).into()) } else { Ok(()) }
 }
 
-/// Whether a document may have so many attachments; the id names it in the answer.
+/// Checks the number of a document's attachments. The id is for the error.
 pub(crate) fn check_attachment_count(id: &str, count: usize) -> Result<()> {
     if count > max_attachments(id) { Err(ErrorKind::DocumentTooLarge(id.to_owned()).into()) } else { Ok(()) }
 }
 
-/// Whether `_revs_limit` may be this.
+/// Checks a value of `_revs_limit`.
 pub(crate) fn check_revs_limit(limit: u32) -> Result<()> {
     if REVS_LIMITS.contains(&limit) {
         Ok(())

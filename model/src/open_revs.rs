@@ -1,14 +1,14 @@
-//! Reading leaves by their revisions, of one document or of many, all reads of a batch together.
+//! Reads leaves by their revisions, of one document or of many, with all reads of a batch together.
 //!
 //! ```text
-//!  first round trip, for each revision asked for   its body, as a live leaf
+//!  first round trip, for each requested revision   its body, as a live leaf
 //!                                                  its row, as a tombstone     (and as a live leaf: `revs`)
 //!                    or for each document          all branches                (`latest`, or all leaves)
 //!  second, where needed                            bodies of tombstones and of the leaves of these branches
 //! ```
 //!
-//! A batch ends at a number of requests or of bytes; the requests that did not fit are read in the next transaction.
-//! Where the leaves of a single document do not fit, the rest of their bodies is read in transactions of their own.
+//! A batch ends at a number of requests or of bytes. Requests that do not fit are read in the next transaction. If
+//! the leaves of a single document do not fit, the rest of their bodies is read in further transactions.
 //!
 //! Source: `couch_db:open_doc_revs_int/3` and `couch_key_tree:get_key_leafs/2` of CouchDB.
 
@@ -27,17 +27,17 @@ use crate::limits::check_document_id;
 use crate::read::{Tree, body_of, body_or_empty, history};
 use crate::revid::RevId;
 
-/// Documents read in one transaction of a bulk get.
+/// Number of documents read in one transaction of a bulk get.
 const DOCUMENTS_AT_ONCE: usize = 200;
 
-/// Bodies read in one transaction, for each document that may be read in it: those of a document with many leaves.
+/// Number of bodies read in one transaction for each of its documents, for documents with many leaves.
 const BODIES_OF_ONE: usize = 10;
 
-/// The reads of one request's first round trip.
+/// The reads of one request in the first round trip.
 enum First<B, G, T> {
-    /// All branches, and the revisions asked for; `None` for all leaves.
+    /// All branches, and the requested revisions; `None` for all leaves.
     Tree { tree: T, revs: Option<Vec<RevId>> },
-    /// Each revision asked for.
+    /// Each requested revision.
     Ones(Vec<One<B, G>>),
 }
 
@@ -45,7 +45,7 @@ struct One<B, G> {
     rev: RevId,
     live_body: B,
     tombstone: G,
-    /// Its row as a live leaf, where its ancestors are asked for.
+    /// Its row as a live leaf, if its ancestors are requested.
     live: Option<G>,
 }
 
@@ -56,20 +56,20 @@ struct Opened {
 }
 
 impl Opened {
-    /// How many bytes of a body are still to be read.
+    /// Number of bytes of the body that are not read yet.
     fn unread(&self) -> usize {
         if self.body.is_some() { 0 } else { usize::try_from(self.branch.size).unwrap_or(usize::MAX) }
     }
 }
 
-/// What became of one revision asked for.
+/// Result for one requested revision.
 enum Answer {
     Leaf(Opened),
     Missing(RevId),
 }
 
 impl Answer {
-    /// The leaf, if its body is still to be read.
+    /// The leaf, if its body is not read completely.
     fn unread(&mut self) -> Option<&mut Opened> {
         match self {
             Answer::Leaf(opened) if opened.unread() > 0 => Some(opened),
@@ -79,14 +79,14 @@ impl Answer {
 }
 
 impl<D: Database> Documents<D> {
-    /// Leaves of a document, in the order asked for; all of them are given best first. Of `options`,
-    /// `latest` and `revs` are heeded.
+    /// Leaves of a document, in the requested order; if all leaves are requested, the best first. Of `options`
+    /// only `latest` and `revs` count.
     ///
     /// # Errors
-    /// 404 where the database is gone. A leaf that is not there is an answer, no error.
+    /// 404 if the database is gone. A missing leaf is an answer and no error.
     pub async fn open_revs(&self, id: &str, which: &OpenRevs, options: &GetOptions) -> Result<Vec<OpenRev>> {
         check_document_id(id)?;
-        // Without `latest` each revision is a request of its own: so their bodies need not fit into one transaction.
+        // Without `latest` each revision is a separate request, so their bodies need not fit in one transaction.
         let split: Vec<OpenRevs> = match which {
             OpenRevs::These(revs) if !options.latest => {
                 revs.iter().map(|rev| OpenRevs::These(vec![rev.clone()])).collect()
@@ -101,11 +101,11 @@ impl<D: Database> Documents<D> {
         Ok(all)
     }
 
-    /// Leaves of many documents: for each request its id and what [`open_revs`](Self::open_revs) gives. A request for
-    /// a document whose rows are damaged fails alone.
+    /// Leaves of many documents: for each request its id and the result of [`open_revs`](Self::open_revs). A
+    /// request for a damaged document fails alone.
     ///
     /// # Errors
-    /// As there; an id that no document may have is one that is not there.
+    /// As there. An id that no document may have is a missing one.
     pub async fn get_many(
         &self,
         requests: Vec<BulkGet>,
@@ -143,8 +143,8 @@ impl<D: Database> Documents<D> {
         Ok(opened)
     }
 
-    /// Answers the first requests, as many as a batch holds and at least one. Only of that one, where it is alone,
-    /// bodies may be left unread.
+    /// Answers the first requests: as many as fit in a batch, and at least one. If that one is alone, bodies may
+    /// be left unread.
     async fn open_some(
         &self,
         transaction: D::Transaction,
@@ -196,7 +196,7 @@ impl<D: Database> Documents<D> {
             for (place, answer) in found.iter_mut().enumerate() {
                 let Some(opened) = answer.unread() else { continue };
                 if !batch.take(opened.unread()) {
-                    // What was not read of this one is read by itself, or it is answered by a later batch.
+                    // The unread bodies of this one are read separately, or a later batch answers it.
                     answers.truncate(request.max(1));
                     break 'requests;
                 }
@@ -218,8 +218,8 @@ impl<D: Database> Documents<D> {
         Ok(answers)
     }
 
-    /// Reads the bodies that did not fit into the transaction of their trees, in transactions of their own. A leaf
-    /// that was replaced since then is missing.
+    /// Reads the bodies that did not fit in the transaction of their trees, in further transactions. A leaf that
+    /// was replaced since then counts as missing.
     async fn read_unread(&self, id: &str, answers: &mut [Answer]) -> Result<()> {
         loop {
             let leaves: Vec<Leaf> =

@@ -21,8 +21,8 @@ where
     run_batch(engine, 1, |transaction, _| body(transaction)).await
 }
 
-/// The same for a batch: `body` gets the number of items that it may read, `most` at first. Each time the read version
-/// grows too old, the number is halved, so that the retry gets through.
+/// The same for a batch. `body` gets the number of items that it may read, `most` at first. Each time the read
+/// version becomes too old, the number is halved, so that a retry succeeds.
 pub(crate) async fn run_batch<D, T, F, Fut>(engine: &D, most: usize, mut body: F) -> Result<T>
 where
     D: Database,

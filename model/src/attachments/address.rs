@@ -1,4 +1,4 @@
-//! Contents: what their address is, what their row says, and those that are on their way.
+//! Contents of attachments: their addresses, their rows, and uploaded contents.
 //!
 //! ```text
 //!  (9, Sha256, Length) = (Format = 1, Store, ChunkBytes, Md5)
@@ -18,13 +18,13 @@ use crate::tuple;
 
 const FORMAT: u64 = 1;
 
-/// Bytes of a part, unless the store's values are shorter.
+/// Size of a part in bytes, unless the store allows only shorter values.
 const CHUNK_BYTES: usize = 90_000;
 
-/// The name of the chunks of one content: randomness, drawn when they were first written.
+/// Name of the chunks of one content: random bytes, chosen when they are first written.
 pub(crate) type StoreId = [u8; 16];
 
-/// The address of a content in its database.
+/// Address of a content in its database.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ContentId {
     pub(crate) sha256: [u8; 32],
@@ -40,16 +40,16 @@ impl fmt::Debug for ContentId {
     }
 }
 
-/// How many bytes a part has in a store with this limit on values.
+/// Size of a part in a store with this limit on values.
 pub(super) fn chunk_bytes(max_value_bytes: usize) -> usize {
     CHUNK_BYTES.min(max_value_bytes).max(1)
 }
 
-/// What a content's row says.
+/// Value of a content's row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ContentRow {
     pub(crate) store: StoreId,
-    /// Bytes of each part but the last.
+    /// Size of each part except the last.
     pub(crate) chunk_bytes: u64,
     pub(crate) md5: [u8; 16],
 }
@@ -82,7 +82,7 @@ impl ContentRow {
     }
 }
 
-/// The hashes of bytes that come in pieces.
+/// Hashes of bytes that arrive in pieces.
 #[derive(Clone, Default)]
 pub(crate) struct Hashes {
     md5: Md5,
@@ -102,8 +102,8 @@ impl Hashes {
     }
 }
 
-/// A content that was uploaded: what a revision needs to know of it, and where it lies until an edit names it. A cheap
-/// handle; edits of the same database may name it any number of times.
+/// An uploaded content: its properties for a revision, and its place until an edit names it. A cheap handle. Edits
+/// of the same database may name it any number of times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Content(Arc<Uploaded>);
 
@@ -113,17 +113,17 @@ pub(super) struct Uploaded {
     pub(super) md5: [u8; 16],
     pub(super) length: u64,
     pub(super) encoding: Encoding,
-    /// Bytes of each part but the last.
+    /// Size of each part except the last.
     pub(super) chunk_bytes: u64,
     pub(super) place: Place,
 }
 
-/// Where the bytes of an upload are.
+/// Place of an upload's bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Here: the edit writes them.
+    /// In memory: the edit writes them.
     Memory(Bytes),
-    /// In the store already, and swept after this time if no edit names them.
+    /// In the store already. Swept after this time if no edit names them.
     Staged { store: StoreId, deadline_ms: u64 },
 }
 
@@ -141,17 +141,17 @@ impl Content {
         self.0.md5
     }
 
-    /// How many bytes it has, unpacked; those that are stored where they came packed.
+    /// Length in bytes, uncompressed; of a content that arrived compressed, the stored length.
     pub fn length(&self) -> u64 {
         self.0.length
     }
 
-    /// How many bytes are stored.
+    /// Length in bytes as stored.
     pub fn encoded_length(&self) -> u64 {
         self.0.id.length
     }
 
-    /// How these are packed.
+    /// Compression of the stored bytes.
     pub fn encoding(&self) -> Encoding {
         self.0.encoding
     }
@@ -160,7 +160,7 @@ impl Content {
         self.0.id
     }
 
-    /// How many bytes an edit that names it has to write.
+    /// Number of bytes that an edit that names it has to write.
     pub(crate) fn bytes_in_memory(&self) -> usize {
         match &self.0.place {
             Place::Memory(bytes) => bytes.len(),

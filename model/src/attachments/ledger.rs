@@ -1,17 +1,17 @@
-//! What the edits of one transaction do to contents.
+//! The effects of one transaction's edits on contents.
 //!
 //! ```text
-//!  first round trip    of leaves that go: the lists of their attachments
-//!                      of attachments that come: the contents' rows, and the rows of uploads        serializable
-//!  written             references of leaves that go are cleared, those of leaves that come are set
-//!                      contents that are new
+//!  first round trip    of removed leaves: the lists of their attachments
+//!                      of added attachments: the rows of contents and uploads        serializable
+//!  written             references of removed leaves are cleared, those of added leaves are set
+//!                      new contents are set
 //!  second round trip   of contents that lost a reference: the first reference left, and the row     serializable
-//!  written             contents to which nobody refers are cleared
+//!  written             contents without references are cleared
 //! ```
 //!
-//! Rows of `references` and `contents` take write conflict ranges: of two edits that take the last two references to a
-//! content away the second fails, looks again, and finds that its own was the last; one that adds a reference to a
-//! content which is about to go fails, or makes the one that would remove it fail.
+//! Rows of `references` and `contents` take write conflict ranges. If two edits remove the last two references to
+//! a content, the second one fails, retries, and finds that its own is the last. If an edit adds a reference to a
+//! content that another edit is about to remove, one of the two fails.
 
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
@@ -27,20 +27,20 @@ use crate::error::{Error, ErrorKind, Result, alone};
 use crate::keys::{DatabaseKey, DatabaseKeys, Key, Leaf};
 use crate::txids::Unguarded;
 
-/// What the edits of one document do.
+/// Effects of the edits of one document.
 pub(crate) struct Change<'e> {
     pub(crate) id: &'e str,
-    /// Leaves with attachments that go.
+    /// Removed leaves with attachments.
     pub(crate) removed: Vec<Leaf>,
-    /// Leaves with attachments that come.
+    /// Added leaves with attachments.
     pub(crate) added: Vec<Added<'e>>,
 }
 
-/// A leaf with attachments that comes.
+/// An added leaf with attachments.
 pub(crate) struct Added<'e> {
     pub(crate) leaf: Leaf,
     pub(crate) attachments: Arc<[Attachment]>,
-    /// What the edit says of each of them.
+    /// The edit's description of each attachment.
     pub(crate) sources: &'e [AttachmentEdit],
 }
 
@@ -50,22 +50,21 @@ impl<'e> Added<'e> {
     }
 }
 
-/// The contents of each leaf that goes.
+/// The contents of each removed leaf.
 type Removed = Vec<(Leaf, HashSet<ContentId>)>;
 
-/// What was read for the changes of one transaction.
+/// The rows that were read for the changes of one transaction.
 #[derive(Default)]
 pub(crate) struct Ledger {
-    /// The row of each content that is referred to, if it is there; an error where it cannot be read.
+    /// The row of each content that is referred to, if it exists; an error if it cannot be read.
     contents: HashMap<ContentId, Result<Option<ContentRow>>>,
-    /// The keys of the uploads that are there.
+    /// The keys of the existing uploads.
     staged: HashSet<Vec<u8>>,
-    /// For each change, the contents of each leaf that goes; an error where a list of them cannot be read.
+    /// For each change, the contents of each removed leaf; an error if one of their lists cannot be read.
     removed: Vec<Result<Removed>>,
 }
 
-/// Reads the rows of a leaf's attachments; the read is issued by the call. The rows go with the leaf, which is what
-/// conflicts.
+/// Reads the rows of a leaf's attachments. The call issues the read. The leaf's own row provides the conflict.
 pub(crate) fn list_of<T: Transaction>(
     transaction: &T,
     keys: &DatabaseKeys,
@@ -82,7 +81,7 @@ pub(crate) fn list_of<T: Transaction>(
 }
 
 impl Ledger {
-    /// Reads what the changes need, and says of each whether it can be done.
+    /// Reads the rows for the changes, and decides whether each change is possible.
     pub(crate) async fn read<T: Transaction>(
         transaction: &T,
         root: &[u8],
@@ -131,7 +130,7 @@ impl Ledger {
             }
         }
         let possible = changes.iter().zip(&ledger.removed).map(|(change, removed)| {
-            // The list of a leaf that goes is cleared with it. Nothing would know its contents any more.
+            // The list of a removed leaf is cleared with it. Nothing would remember its contents.
             removed.as_ref().map_err(Error::clone)?;
             ledger.is_possible(root, keys, change)
         });
@@ -142,7 +141,7 @@ impl Ledger {
         Ok((ledger, possible))
     }
 
-    /// Whether each content of a change that comes is there, or can be written.
+    /// Whether every content that a change adds exists or can be written.
     fn is_possible(&self, root: &[u8], keys: &DatabaseKeys, change: &Change<'_>) -> Result<()> {
         for (attachment, source) in change.added.iter().flat_map(Added::each) {
             match self.contents.get(&attachment.content) {
@@ -156,7 +155,7 @@ impl Ledger {
                     Some(key) if self.staged.contains(&key) => {}
                     Some(_) => return Err(ErrorKind::UploadGone.into()),
                 },
-                // The leaf that had it is not there any more.
+                // The leaf with it is gone.
                 AttachmentSource::Same(_) => {
                     let (id, name) = (change.id.to_owned(), attachment.name.clone());
                     return Err(ErrorKind::MissingStub { id, name }.into());
@@ -167,7 +166,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Writes changes that are possible; `which` says of each whether it is made.
+    /// Writes the possible changes; `which` tells which are made.
     pub(crate) async fn write<T: Transaction>(
         mut self,
         transaction: &T,
@@ -211,7 +210,7 @@ impl Ledger {
             .collect();
         for (key, references, row) in left {
             let (references, row) = (references.await?, row.await?);
-            // A row that cannot be read stays, and so do the chunks that it would name.
+            // A row that cannot be read stays, and so do the chunks that it may name.
             if let (true, Some(Ok(row))) = (references.rows.is_empty(), row.map(|row| ContentRow::read(&row))) {
                 clear_content(transaction, keys, &key, &row);
             }
@@ -219,7 +218,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Sees to it that an uploaded content is there, once.
+    /// Makes sure that an uploaded content is stored, once.
     fn place<T: Transaction>(
         &mut self,
         transaction: &T,
@@ -232,13 +231,13 @@ impl Ledger {
         let there = match self.contents.get(&uploaded.id) {
             None => None,
             Some(Ok(there)) => *there,
-            // Seen before: such a change is not made.
+            // Checked before: such a change is not made.
             Some(Err(_)) => return,
         };
         let staged = staging_key(root, keys, content).filter(|key| self.staged.remove(key));
         if let Some(there) = there {
             if let (Place::Staged { store, .. }, Some(staged)) = (&uploaded.place, staged) {
-                // The same content came before: these chunks are not needed, unless they are its own.
+                // The same content exists already. These chunks are not needed, unless they are its own.
                 if there.store == *store {
                     transaction.clear(&staged);
                 } else {
@@ -249,7 +248,7 @@ impl Ledger {
         }
         let store = match (&uploaded.place, staged) {
             (Place::Memory(bytes), _) => {
-                // Chunks of a store never change, also where a content is removed and comes again.
+                // Chunks under one store id never change, even if a content is removed and added again.
                 let store = new_store(environment);
                 let chunk_bytes = usize::try_from(uploaded.chunk_bytes).unwrap_or(usize::MAX);
                 for (key, value) in chunk_rows(keys, &store, 0, bytes, chunk_bytes) {
@@ -261,7 +260,7 @@ impl Ledger {
                 transaction.clear(&staged);
                 *store
             }
-            // Seen to be possible before.
+            // Checked before.
             (Place::Staged { .. }, None) => return,
         };
         let row = ContentRow { store, chunk_bytes: uploaded.chunk_bytes, md5: uploaded.md5 };
@@ -270,14 +269,14 @@ impl Ledger {
     }
 }
 
-/// Clears a content and its chunks, as part of a transaction that has read that nobody refers to it.
+/// Clears a content and its chunks. The transaction must have read that nobody refers to it.
 pub(crate) fn clear_content<T: Transaction>(transaction: &T, keys: &DatabaseKeys, key: &[u8], row: &ContentRow) {
     let (begin, end) = keys.bounds(DatabaseKey::ChunksOf(&row.store));
     transaction.clear(key);
     transaction.clear_range_unguarded(&begin, &end);
 }
 
-/// The key of an upload that was staged.
+/// The key of a staged upload.
 fn staging_key(root: &[u8], keys: &DatabaseKeys, content: &Content) -> Option<Vec<u8>> {
     let uploaded = content.uploaded();
     match &uploaded.place {

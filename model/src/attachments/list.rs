@@ -1,4 +1,4 @@
-//! The list of a leaf's attachments, the last of its rows in `docs`.
+//! The list of a leaf's attachments: the last of its rows in `docs`.
 //!
 //! ```text
 //!  key     (6, DocID, NotDeleted, RevPosition, RevHash, true, Part)
@@ -20,7 +20,7 @@ const FORMAT: u64 = 1;
 const IDENTITY: u64 = 0;
 const GZIP: u64 = 1;
 
-/// The rows of a leaf's attachments, of values up to a limit.
+/// The rows of a leaf's attachments, with values up to a limit.
 pub(crate) fn list_rows(
     keys: &DatabaseKeys,
     id: &str,
@@ -56,8 +56,8 @@ pub(crate) fn list_rows(
     parts.collect()
 }
 
-/// Takes the rows of attachments from the end of a leaf's rows, whose keys share a prefix of so many bytes. Looks at
-/// the last row alone where there are none.
+/// Separates the rows of attachments at the end of a leaf's rows, whose keys share a prefix of this length. Looks
+/// at the last row only if there are none.
 pub(crate) fn split_rows(prefix_len: usize, rows: &[KeyValue]) -> (&[KeyValue], &[KeyValue]) {
     let is_list = |row: &KeyValue| row.key.get(prefix_len) == Some(&keys::ATTACHMENTS);
     match rows.last() {
@@ -66,7 +66,7 @@ pub(crate) fn split_rows(prefix_len: usize, rows: &[KeyValue]) -> (&[KeyValue], 
     }
 }
 
-/// The attachments in their rows; none where there are no rows.
+/// The attachments in these rows; none without rows.
 pub(crate) fn read_list(prefix_len: usize, rows: &[KeyValue]) -> Result<Vec<Attachment>> {
     let mut list = Vec::with_capacity(rows.iter().map(|row| row.value.len()).sum());
     for (part, row) in (0u64..).zip(rows) {

@@ -1,4 +1,4 @@
-//! Reading a content in pieces, each in a short transaction of its own.
+//! Reads a content in pieces, each in a short transaction of its own.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,18 +18,18 @@ use crate::documents::Documents;
 use crate::error::{Error, ErrorKind, NotFound, Result};
 use crate::keys::DatabaseKey;
 
-/// Parts that are read in one transaction.
+/// Number of parts that are read in one transaction.
 const CHUNKS_AT_ONCE: u64 = 8;
 
-/// Packed bytes that are unpacked at a time: they may become a thousand times as many.
+/// Number of compressed bytes that are decompressed at a time: they may become a thousand times as many.
 const UNPACKED_AT_ONCE: usize = 1_024;
 
-/// Bytes that the attachments of a document may have, unpacked, beyond those that they say. A client's gzip may say less
-/// than it is, and a few megabytes of it may be gigabytes.
+/// Number of bytes that a document's attachments may have, decompressed, beyond their stated lengths. A client may
+/// state a wrong length, and a few megabytes of gzip may become gigabytes.
 const UNSAID_BYTES: u64 = 1 << 30;
 
 impl<D: Database> Documents<D> {
-    /// A reader of an attachment of a document that was read. Nothing is read yet.
+    /// A reader of an attachment of a document. Reads nothing yet.
     pub fn attachment_reader(&self, attachment: &Attachment) -> AttachmentReader<D> {
         AttachmentReader {
             documents: self.clone(),
@@ -42,7 +42,7 @@ impl<D: Database> Documents<D> {
         }
     }
 
-    /// A reader of a content by itself.
+    /// A reader of a content.
     pub(crate) fn content_reader(&self, id: &ContentId, row: &ContentRow) -> AttachmentReader<D> {
         self.attachment_reader(&Attachment {
             name: String::new(),
@@ -58,10 +58,11 @@ impl<D: Database> Documents<D> {
         })
     }
 
-    /// Reads the contents of all attachments of a document that are wanted, all of them into memory.
+    /// Reads the contents of all requested attachments of a document into memory.
     ///
     /// # Errors
-    /// As [`AttachmentReader::next`]; 413 where what came packed is a gigabyte more than it says, all together.
+    /// As for [`AttachmentReader::next`]; 413 if contents that arrived compressed exceed their stated lengths by a
+    /// gigabyte in all.
     pub async fn load_attachments(&self, document: &mut Document) -> Result<()> {
         let mut left = UNSAID_BYTES;
         for attachment in document.attachments.iter_mut().filter(|attachment| attachment.wanted) {
@@ -79,11 +80,11 @@ impl<D: Database> Documents<D> {
         Ok(())
     }
 
-    /// Reads the contents of all attachments of a winner. Where another writer takes one of them away meanwhile, the
-    /// document becomes the winner that there is then.
+    /// Reads the contents of all attachments of a winner. If another writer removes one of them meanwhile, the
+    /// document becomes the new winner.
     ///
     /// # Errors
-    /// As [`load_attachments`](Self::load_attachments); 404 where the document was deleted meanwhile.
+    /// As for [`load_attachments`](Self::load_attachments); 404 if the document was deleted meanwhile.
     pub async fn load_all_attachments(&self, document: &mut Document) -> Result<()> {
         loop {
             document.want_attachments();
@@ -105,10 +106,10 @@ impl<D: Database> Documents<D> {
         }
     }
 
-    /// Reads the contents of all wanted attachments of a leaf; whether the leaf was still there.
+    /// Reads the contents of all requested attachments of a leaf. Returns whether the leaf still existed.
     ///
     /// # Errors
-    /// As [`load_attachments`](Self::load_attachments).
+    /// As for [`load_attachments`](Self::load_attachments).
     pub async fn load_attachments_of_leaf(&self, document: &mut Document) -> Result<bool> {
         match self.load_attachments(document).await {
             Err(error) if *error.kind() == ErrorKind::NotFound(NotFound::Attachment) => {
@@ -128,12 +129,12 @@ pub struct AttachmentReader<D> {
     documents: Documents<D>,
     attachment: Attachment,
     row: Option<ContentRow>,
-    /// Stored bytes that are still to be read.
+    /// The rest of the stored bytes.
     range: Range<u64>,
-    /// Of the stored bytes, where all of them are read.
+    /// Hash of the stored bytes, if all of them are read.
     md5: Option<Md5>,
     unpacker: Option<MultiGzDecoder<Vec<u8>>>,
-    /// What was read and not unpacked yet.
+    /// Bytes that were read and not decompressed yet.
     packed: VecDeque<Bytes>,
 }
 
@@ -145,12 +146,12 @@ impl<D> fmt::Debug for AttachmentReader<D> {
 }
 
 impl<D: Database> AttachmentReader<D> {
-    /// What is read.
+    /// The attachment.
     pub fn attachment(&self) -> &Attachment {
         &self.attachment
     }
 
-    /// The same content, unpacked.
+    /// The same content, decompressed.
     #[must_use]
     pub fn unpacked(mut self) -> Self {
         if self.attachment.encoding == Encoding::Gzip {
@@ -159,7 +160,7 @@ impl<D: Database> AttachmentReader<D> {
         self
     }
 
-    /// A part of the stored bytes; what of it is beyond their end is left out. Not of what is unpacked.
+    /// A part of the stored bytes, up to their end. Not for decompressed contents.
     #[must_use]
     pub fn range(mut self, bytes: Range<u64>) -> Self {
         let end = self.attachment.encoded_length;
@@ -170,11 +171,11 @@ impl<D: Database> AttachmentReader<D> {
         self
     }
 
-    /// The next bytes, up to about a megabyte; `None` at the end. The last of a whole content are given only if its
-    /// digest is the one that is said.
+    /// The next bytes, up to about a megabyte; `None` at the end. The last bytes of a whole content are returned
+    /// only if its digest is right.
     ///
     /// # Errors
-    /// 404 where the attachment was removed meanwhile, or the database; damage; the store's.
+    /// 404 if the attachment or the database was removed meanwhile; damage; the store's errors.
     pub async fn next(&mut self) -> Result<Option<Bytes>> {
         if self.unpacker.is_none() {
             return self.stored().await;
@@ -195,7 +196,7 @@ impl<D: Database> AttachmentReader<D> {
         }
     }
 
-    /// Unpacks some of what was read.
+    /// Decompresses some of the bytes that were read.
     fn unpack(&mut self) -> Result<Option<Bytes>> {
         const ENOUGH: usize = 64 * 1024;
         while let Some(piece) = self.packed.front_mut() {
@@ -234,7 +235,7 @@ impl<D: Database> AttachmentReader<D> {
         Ok(Some(bytes))
     }
 
-    /// Reads some parts, from the one on in which the range begins.
+    /// Reads some parts, beginning with the one in which the range begins.
     async fn read(&self) -> Result<(ContentRow, Bytes)> {
         let (documents, keys, content) = (&self.documents, self.documents.keys(), self.attachment.content);
         let key = keys.key(DatabaseKey::Content(&content));
@@ -242,7 +243,7 @@ impl<D: Database> AttachmentReader<D> {
         documents
             .read(|transaction| {
                 let instance = documents.instance(&transaction, Read::Snapshot);
-                // Its store is another where the content was removed meanwhile and came again.
+                // Its store id differs if the content was removed meanwhile and added again.
                 let row = transaction.get(key, Read::Snapshot);
                 async move {
                     instance.await?;
@@ -279,7 +280,7 @@ impl<D: Database> AttachmentReader<D> {
     }
 }
 
-/// How many bytes a part of a content has.
+/// Number of bytes in a part of a content.
 fn part_bytes(content: &ContentId, row: &ContentRow, part: u64) -> u64 {
     content.length.saturating_sub(part.saturating_mul(row.chunk_bytes)).min(row.chunk_bytes)
 }

@@ -1,4 +1,4 @@
-//! From what an edit says of its attachments to those of the leaf that it makes.
+//! Computes the attachments of a new leaf from an edit.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ impl AttachmentEdit {
         self.source == AttachmentSource::Stub
     }
 
-    /// How many bytes of content the edit has to write.
+    /// Number of bytes of content that the edit has to write.
     pub(crate) fn bytes_in_memory(&self) -> usize {
         match &self.source {
             AttachmentSource::Content(content) => content.bytes_in_memory(),
@@ -21,14 +21,14 @@ impl AttachmentEdit {
     }
 }
 
-/// The attachments of the leaf that `edit` makes, in its order. `replaced` are those of the leaf that it replaces, in
-/// which its stubs are looked up.
+/// The attachments of the leaf that `edit` makes, in the edit's order. Stubs are looked up in `replaced`, the
+/// attachments of the replaced leaf.
 ///
 /// # Errors
-/// `missing_stub` where one names nothing, or an attachment with another `revpos`. `bad_request` for data that was not
-/// uploaded.
+/// `missing_stub` if a stub names nothing, or an attachment with another `revpos`. `bad_request` for data that was
+/// not uploaded.
 pub(crate) fn resolve(edit: &Edit, mode: WriteMode, replaced: &[Attachment]) -> Result<Vec<Attachment>> {
-    // As in CouchDB: the position behind the revision that the edit names, and 1 where it names none.
+    // As in CouchDB: the position after the named revision, and 1 without one.
     let made = edit.rev.as_ref().map_or(0, RevId::position).saturating_add(1);
     let replaced: HashMap<&str, &Attachment> = replaced.iter().map(|other| (other.name.as_str(), other)).collect();
     let resolved = edit.attachments.iter().map(|attachment| {

@@ -1,4 +1,4 @@
-//! Chunks that no content names yet.
+//! Staged uploads: chunks that no content names yet.
 //!
 //! ```text
 //!  transaction 1   (7, Deadline, Number, Store)  set          (10, Store, 0…21)
@@ -9,9 +9,9 @@
 //!  a sweep         read, cleared                              (10, Store, …) cleared
 //! ```
 //!
-//! Each step reads the upload's row with a conflict range and clears it. So an upload is either taken over by an edit or
-//! swept, whoever of the two is first. Clocks of processes that share a store differ by far less than the time that an
-//! upload is given.
+//! Each step reads the upload's row with a conflict range and clears it. So either an edit takes an upload over or
+//! a sweep removes it, whichever is first. The clocks of processes that share a store must differ by far less than
+//! an upload's deadline.
 
 use bytes::Bytes;
 use kv_api::{Database, RangeRequest, Read, Runner, Transaction, TransactionOption};
@@ -24,17 +24,17 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::keys::{DatabaseKey, DatabaseKeys, Key};
 use crate::txids::{Outcome, Unguarded};
 
-/// How long an upload is kept after its last bytes came, in milliseconds: a day. The first part of a multipart body waits
-/// that long for the last, which may be large and come slowly.
+/// Time for which an upload is kept after its last bytes, in milliseconds: a day. The first part of a multipart
+/// body waits that long for the last one, which may be large and slow.
 const KEPT_FOR_MS: u64 = 86_400_000;
 
-/// Parts that one transaction writes: a fifth of what it may affect.
+/// Number of parts that one transaction writes: a fifth of its limit.
 const CHUNKS_AT_ONCE: usize = 22;
 
-/// Uploads that one sweep clears.
+/// Number of uploads that one sweep clears.
 const SWEPT_AT_ONCE: usize = 100;
 
-/// How often a sweep is tried. The next one does what it left.
+/// Maximum number of retries of a sweep. The next sweep does the rest.
 const SWEEP_RETRIES: u32 = 5;
 
 /// Writes the chunks of one upload.
@@ -42,9 +42,9 @@ pub(super) struct Stager<D> {
     documents: Documents<D>,
     pub(super) store: StoreId,
     pub(super) chunk_bytes: usize,
-    /// Parts that were written.
+    /// Number of parts written.
     parts: u64,
-    /// Until when these are kept.
+    /// Deadline of the written parts.
     pub(super) deadline_ms: Option<u64>,
 }
 
@@ -55,19 +55,19 @@ impl<D: Database> Stager<D> {
         Stager { documents: documents.clone(), store, chunk_bytes, parts: 0, deadline_ms: None }
     }
 
-    /// How many bytes make a transaction worth its while.
+    /// Number of bytes that fill a transaction.
     pub(super) fn bytes_at_once(&self) -> usize {
         CHUNKS_AT_ONCE * self.chunk_bytes
     }
 
-    /// Writes bytes behind those that were written: whole parts, except at the end.
+    /// Appends bytes to those written: whole parts, except at the end.
     ///
     /// # Errors
-    /// 404 where the database is gone, 503 where the upload took too long, the store's errors.
+    /// 404 if the database is gone, 503 if the upload took too long, the store's errors.
     pub(super) async fn write(&mut self, bytes: &Bytes) -> Result<()> {
         let guard = &self.documents.shared.guard;
         if self.deadline_ms.is_none() {
-            // Whoever adds to what may be left behind takes something of it away.
+            // A writer that may leave an upload behind also sweeps old ones.
             sweep(&guard.engine, &guard.root, guard.environment.now_ms()).await;
         }
         let at_once = self.bytes_at_once();
@@ -115,14 +115,14 @@ impl<D: Database> Stager<D> {
     }
 }
 
-/// A store that was never there.
+/// A new store id.
 pub(super) fn new_store(environment: &dyn Environment) -> StoreId {
     let mut store = [0; 16];
     environment.random(&mut store);
     store
 }
 
-/// The rows of bytes in parts, from this part on.
+/// The rows of these bytes, from this part on.
 pub(super) fn chunk_rows<'a>(
     keys: &'a DatabaseKeys,
     store: &'a StoreId,
@@ -137,7 +137,7 @@ pub(super) fn chunk_rows<'a>(
     })
 }
 
-/// Clears an upload's row, and its chunks, as part of a transaction that has read the row.
+/// Clears an upload's row and chunks. The transaction must have read the row.
 pub(super) fn clear_staged<T: Transaction>(transaction: &T, keys: &DatabaseKeys, row: &[u8], store: &StoreId) {
     let (begin, end) = keys.bounds(DatabaseKey::ChunksOf(store));
     transaction.clear(row);
@@ -160,7 +160,7 @@ pub(super) async fn discard<D: Database>(documents: &Documents<D>, store: &Store
         .await
 }
 
-/// Removes the first uploads, in all databases, whose deadline is over. What fails is left to the next sweep.
+/// Removes the first expired uploads, in all databases. The next sweep removes those that fail.
 pub(crate) async fn sweep<D: Database>(engine: &D, root: &[u8], now_ms: u64) {
     let (begin, end) = Key::stagings(root, Some(now_ms));
     let Ok(transaction) = engine.begin() else { return };
@@ -168,7 +168,7 @@ pub(crate) async fn sweep<D: Database>(engine: &D, root: &[u8], now_ms: u64) {
     if first.is_ok_and(|first| first.rows.is_empty()) {
         return;
     }
-    // Sweeping twice is sweeping once: this run needs no id.
+    // A sweep can be repeated, so this run needs no transaction id.
     let swept: Result<()> = Runner::new(engine)
         .option(TransactionOption::RetryLimit(Some(SWEEP_RETRIES)))
         .run(|transaction, _| async move {
@@ -178,7 +178,7 @@ pub(crate) async fn sweep<D: Database>(engine: &D, root: &[u8], now_ms: u64) {
                 let rows = transaction.get_range(&expired, Read::Serializable).await?.rows;
                 let mut is_done = rows.is_empty();
                 for row in &rows {
-                    // A row that cannot be read stays, and what it names.
+                    // A row that cannot be read stays, with the chunks that it names.
                     if let Ok((database, store)) = Key::read_staging(root, &row.key) {
                         clear_staged(&transaction, &DatabaseKeys::new(root, database), &row.key, &store);
                         is_done = true;

@@ -1,4 +1,4 @@
-//! Uploading a content in pieces, before the edit that names it.
+//! Uploads a content in pieces, before the edit that names it.
 //!
 //! ```text
 //!  pieces ─► limit ─► packed, or proved to be gzip ─► hashed ─► held, up to 2 MB ─► staged, 2 MB a transaction
@@ -23,44 +23,44 @@ use super::{AttachmentEdit, AttachmentSource, Content, Encoding, Follows};
 use crate::documents::Documents;
 use crate::error::{Error, ErrorKind, Result};
 
-/// A content up to this length is written by the edit that names it.
+/// Size up to which the edit that names a content writes it.
 const MEMORY_BYTES: usize = 1_000_000;
 
-/// Bytes that are packed and hashed at a time.
+/// Number of bytes that are compressed and hashed at a time.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// How the bytes of an upload are to be taken.
+/// Form of an upload's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UploadAs<'a> {
-    /// As they are. They are packed here if they are of a type that CouchDB packs.
+    /// Uncompressed. They are compressed here if CouchDB compresses their type.
     Plain {
         /// The content type.
         content_type: &'a str,
     },
-    /// As gzip, which they are already.
+    /// Compressed by gzip already.
     Gzip {
-        /// What the sender says they are unpacked; `None` where the attachment's length is that of the packed bytes,
-        /// as CouchDB has it for a `PUT` with `Content-Encoding: gzip`.
+        /// Stated length after decompression. With `None` the attachment has the compressed length, as in CouchDB
+        /// for a `PUT` with `Content-Encoding: gzip`.
         length: Option<u64>,
     },
 }
 
-/// A content on its way. Bytes are taken as fast as [`write`](Upload::write) is awaited, and about 2 MB of them are held.
-/// One that is dropped leaves rows behind, which are swept after a day.
+/// An upload in progress. It accepts bytes as fast as [`write`](Upload::write) is awaited, and holds about 2 MB of
+/// them. A dropped upload leaves rows, which are swept after a day.
 pub struct Upload<D> {
-    /// For errors.
+    /// Name of the attachment, for errors.
     name: String,
     limit: u64,
     received: u64,
-    /// Whether a piece was begun and not taken: it failed, or whoever waited for it gave up. What is held then may lack
-    /// bytes that were hashed.
+    /// Whether a step was started and not finished: it failed, or its future was dropped. Then bytes that were
+    /// hashed may be missing.
     is_torn: bool,
-    /// What a part of a multipart body has to be, and its hash so far.
+    /// Expected properties of a part of a multipart body, and its hash so far.
     expected: Option<(Follows, Md5)>,
     pack: Pack,
-    /// Of the stored bytes.
+    /// Hashes of the stored bytes.
     hashes: Hashes,
-    /// Stored bytes that are not in the store yet.
+    /// Bytes to store that are not in the store yet.
     held: Vec<u8>,
     stager: Stager<D>,
 }
@@ -72,11 +72,11 @@ impl<D> fmt::Debug for Upload<D> {
 }
 
 enum Pack {
-    /// Nothing is packed.
+    /// Nothing is compressed.
     Plain,
-    /// Bytes are packed here.
+    /// Bytes are compressed here.
     Packing(GzEncoder<Vec<u8>>),
-    /// Bytes came packed.
+    /// Bytes arrived compressed.
     Packed { proof: Proof, length: Option<u64> },
 }
 
@@ -93,7 +93,7 @@ impl Pack {
 }
 
 impl<D: Database> Documents<D> {
-    /// Begins an upload of an attachment of this name, which only errors say. Nothing is read or written yet.
+    /// Starts an upload of an attachment with this name, which is used in errors only. Reads and writes nothing.
     pub fn upload(&self, name: &str, how: UploadAs<'_>) -> Upload<D> {
         Upload {
             name: name.to_owned(),
@@ -108,7 +108,7 @@ impl<D: Database> Documents<D> {
         }
     }
 
-    /// Begins the upload of a part of a multipart body, for an attachment that follows.
+    /// Starts the upload of a part of a multipart body, for an attachment that follows.
     ///
     /// # Errors
     /// `bad_request` for an attachment that does not follow.
@@ -125,10 +125,10 @@ impl<D: Database> Documents<D> {
         Ok(upload)
     }
 
-    /// Removes an upload that no edit has named. It would go by itself, a day after its last bytes came.
+    /// Removes an upload that no edit has named. Otherwise it is swept a day after its last bytes.
     ///
     /// # Errors
-    /// The store's.
+    /// The store's errors.
     pub async fn discard(&self, content: Content) -> Result<()> {
         let uploaded = content.uploaded();
         match &uploaded.place {
@@ -137,11 +137,11 @@ impl<D: Database> Documents<D> {
         }
     }
 
-    /// The same content, in the store where it was in memory until now. An upload of up to a megabyte stays in memory, so
-    /// whoever collects many of them stages some.
+    /// Moves a content from memory into the store. Uploads of up to a megabyte stay in memory, so a caller with
+    /// many of them stages some.
     ///
     /// # Errors
-    /// 404 where the database is gone; the store's.
+    /// 404 if the database is gone; the store's errors.
     pub async fn staged(&self, content: &Content) -> Result<Content> {
         let uploaded = content.uploaded();
         let Place::Memory(bytes) = &uploaded.place else { return Ok(content.clone()) };
@@ -150,7 +150,7 @@ impl<D: Database> Documents<D> {
         Ok(Content::new(Uploaded { place: place(&stager, Bytes::new()), ..*uploaded }))
     }
 
-    /// The content of these bytes, all of them here.
+    /// The content of these bytes.
     pub(crate) async fn content_of(&self, name: &str, content_type: &str, bytes: &[u8]) -> Result<Content> {
         let mut upload = self.upload(name, UploadAs::Plain { content_type });
         for piece in bytes.chunks(PIECE_BYTES) {
@@ -171,11 +171,11 @@ fn place<D>(stager: &Stager<D>, held: Bytes) -> Place {
 }
 
 impl<D: Database> Upload<D> {
-    /// Takes the next bytes, any number of them.
+    /// Accepts the next bytes, any number of them.
     ///
     /// # Errors
-    /// 413 `attachment_too_large`; 400 where they are more than was said, or no gzip; 404 where the database is gone;
-    /// 503 where the upload took too long; the store's. An upload that failed is given up.
+    /// 413 `attachment_too_large`; 400 if they are more than stated, or not gzip; 404 if the database is gone; 503
+    /// if the upload took too long; the store's errors. A failed upload cannot be continued.
     pub async fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.begin()?;
         for piece in bytes.chunks(PIECE_BYTES) {
@@ -192,19 +192,19 @@ impl<D: Database> Upload<D> {
         Ok(())
     }
 
-    /// Begins a step. One that does not get to its end leaves the upload torn.
+    /// Starts a step. A step that is not finished leaves the upload torn.
     fn begin(&mut self) -> Result<()> {
         if std::mem::replace(&mut self.is_torn, true) { Err(ErrorKind::UploadGone.into()) } else { Ok(()) }
     }
 
-    /// Ends it.
+    /// Ends the upload.
     ///
     /// # Errors
-    /// As [`write`](Self::write), and 400 where the bytes are fewer than was said, or others.
+    /// As for [`write`](Self::write), and 400 if the bytes are fewer than stated, or wrong.
     pub async fn finish(mut self) -> Result<Content> {
         self.begin()?;
         if let Err(error) = self.close() {
-            // Bad bytes are known to be of no use. What cannot be removed now is swept later.
+            // The chunks are useless. If they cannot be removed now, they are swept later.
             drop(self.stager.discard().await);
             return Err(error);
         }
@@ -227,7 +227,7 @@ impl<D: Database> Upload<D> {
         Content::new(Uploaded { id, md5, length, encoding, chunk_bytes, place })
     }
 
-    /// Packs and hashes a piece.
+    /// Compresses and hashes a piece.
     fn take(&mut self, piece: &[u8]) -> Result<()> {
         self.received += piece.len() as u64;
         self.check_limit(self.received)?;
@@ -263,7 +263,7 @@ impl<D: Database> Upload<D> {
         self.held.extend_from_slice(stored);
     }
 
-    /// Ends the packing, and compares with what was said.
+    /// Ends the compression, and compares with the stated properties.
     fn close(&mut self) -> Result<()> {
         if let Some((follows, md5)) = self.expected.take() {
             if self.received < follows.length {
@@ -285,7 +285,7 @@ impl<D: Database> Upload<D> {
                 proof.finish().map_err(|error| no_gzip(&self.name, &error))?;
                 let (unpacked, length) = (proof.unpacked(), *length);
                 self.check_limit(unpacked)?;
-                // CouchDB gives the packed length for what a client packed.
+                // CouchDB states the compressed length for data that a client compressed.
                 if length.is_some_and(|length| length != unpacked && length != self.received) {
                     let reason = format!("The length of the attachment {} is another", self.name);
                     return Err(Error::bad_request(reason));
@@ -296,8 +296,7 @@ impl<D: Database> Upload<D> {
     }
 }
 
-/// Gives the thread back for a moment after a whole piece: packing it takes a millisecond, and unpacking it up to a
-/// hundred.
+/// Yields after each whole piece: compressing one takes a millisecond, decompressing one up to a hundred.
 async fn let_others_run(piece: &[u8]) {
     let mut is_over = piece.len() < PIECE_BYTES;
     poll_fn(|context| {

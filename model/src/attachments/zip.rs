@@ -1,8 +1,8 @@
-//! Packing as CouchDB packs: gzip, and every byte of it.
+//! Compresses exactly as CouchDB does, byte for byte.
 //!
-//! Digests, and with them revision identifiers, are those of the packed bytes. So they have to be the bytes that CouchDB
-//! stores: zlib's own deflate at level 8, below a header without name, time or system but Unix. Another implementation
-//! of deflate finds other matches and gives other revisions.
+//! Digests, and therefore revision identifiers, are those of the compressed bytes. So these must equal CouchDB's:
+//! zlib's own deflate at level 8, with a header without name and time, for Unix. Another implementation of deflate
+//! finds other matches, and would give other revisions.
 //!
 //! Source: `compressible_types` and `compression_level` of CouchDB's `default.ini`; `zlib:deflateInit/6` in
 //! `couch_stream.erl`.
@@ -15,10 +15,11 @@ use flate2::{Compression, GzBuilder};
 /// CouchDB's `compression_level`.
 const LEVEL: u32 = 8;
 
-/// Unix, in the header.
+/// Unix, in gzip's header.
 const SYSTEM: u8 = 3;
 
-/// Whether CouchDB packs attachments of this type: `text/*, application/javascript, application/json, application/xml`.
+/// Whether CouchDB compresses attachments of this type: `text/*, application/javascript, application/json,
+/// application/xml`.
 pub(super) fn is_compressible(content_type: &str) -> bool {
     let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match essence.split_once('/') {
@@ -28,17 +29,17 @@ pub(super) fn is_compressible(content_type: &str) -> bool {
     }
 }
 
-/// Packs what is written to it.
+/// A writer that compresses.
 pub(super) fn packer(out: Vec<u8>) -> GzEncoder<Vec<u8>> {
     GzBuilder::new().operating_system(SYSTEM).write(out, Compression::new(LEVEL))
 }
 
-/// Unpacks what is written to it.
+/// A writer that decompresses.
 pub(super) fn unpacker<W: Write>(out: W) -> MultiGzDecoder<W> {
     MultiGzDecoder::new(out)
 }
 
-/// Proves that what is written to it is gzip, and keeps nothing of it but how many bytes there are, unpacked.
+/// A writer that checks that its input is gzip, and keeps only the decompressed length.
 pub(super) struct Proof(MultiGzDecoder<Count>);
 
 struct Count(u64);
@@ -63,7 +64,7 @@ impl Proof {
         self.0.write_all(piece)
     }
 
-    /// How many bytes there were, unpacked.
+    /// Decompressed length in bytes.
     pub(super) fn unpacked(&self) -> u64 {
         self.0.get_ref().0
     }
@@ -89,7 +90,7 @@ mod tests {
         }
     }
 
-    /// Contents of several kinds, the same for every run. `tests/gzip.py` makes the same.
+    /// Contents of several kinds, the same in every run. `tests/gzip.py` makes the same.
     fn sample(kind: &str, length: usize) -> Vec<u8> {
         let mut state = 0x2545_f491u32;
         let mut next = || {

@@ -1,4 +1,4 @@
-//! The `RevisionMetadata` of RFC 004: how a body is laid out and how to know it is whole.
+//! The `RevisionMetadata` of RFC 004: the layout of a body, and the means to check that it is complete.
 //!
 //! ```text
 //! exploded: {1, leaves, text bytes, checksum}          members sorted as their keys are
@@ -16,24 +16,24 @@ use crate::tuple::{self, Element};
 const EXPLODED: u64 = 1;
 const PACKED: u64 = 2;
 
-/// What the metadata of a stored body say.
+/// Metadata of a stored body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RevisionMetadata<'a> {
     format: BodyFormat,
     leaves: u64,
     text_bytes: u64,
     checksum: u32,
-    /// Exploded: the order, empty if it is that of the keys. Packed: the beginning of the text.
+    /// Exploded: the order, empty if it equals that of the keys. Packed: the beginning of the text.
     payload: Cow<'a, [u8]>,
 }
 
 impl<'a> RevisionMetadata<'a> {
-    /// For an exploded body whose order is that of its keys.
+    /// Metadata of an exploded body whose order equals that of its keys.
     pub(super) fn exploded(text: &[u8], leaves: u64) -> RevisionMetadata<'a> {
         RevisionMetadata { format: BodyFormat::Exploded, leaves, ..RevisionMetadata::packed(text) }
     }
 
-    /// For a packed body of which nothing stands in the metadata.
+    /// Metadata of a packed body whose text is outside the metadata.
     pub(super) fn packed(text: &[u8]) -> RevisionMetadata<'a> {
         RevisionMetadata {
             format: BodyFormat::Packed,
@@ -52,7 +52,7 @@ impl<'a> RevisionMetadata<'a> {
     /// Reads the value of a metadata row.
     ///
     /// # Errors
-    /// [`CorruptDocument`] if it is none that this version knows.
+    /// [`CorruptDocument`] if it is malformed, or in an unknown layout.
     pub fn read(value: &'a [u8]) -> Result<RevisionMetadata<'a>, CorruptDocument> {
         let corrupt = CorruptDocument::new("its metadata cannot be read");
         let mut rest = value;
@@ -79,7 +79,7 @@ impl<'a> RevisionMetadata<'a> {
         Ok(RevisionMetadata { format, leaves, text_bytes, checksum, payload })
     }
 
-    /// The length of the value of the metadata's row, if the payload holds no NUL.
+    /// Length of the metadata row's value, if the payload has no NUL.
     pub(super) fn len(&self) -> usize {
         let format = match self.format {
             BodyFormat::Exploded => tuple::u64_len(EXPLODED) + tuple::u64_len(self.leaves),
@@ -105,22 +105,22 @@ impl<'a> RevisionMetadata<'a> {
         }
     }
 
-    /// How the body is laid out.
+    /// Layout of the body.
     pub fn format(&self) -> BodyFormat {
         self.format
     }
 
-    /// How many leaves an exploded body has; 0 for a packed one.
+    /// Number of leaves of an exploded body; 0 for a packed one.
     pub fn leaves(&self) -> u64 {
         self.leaves
     }
 
-    /// The length of the body's text in bytes.
+    /// Length of the body's text in bytes.
     pub fn text_bytes(&self) -> u64 {
         self.text_bytes
     }
 
-    /// The CRC-32 of the body's text.
+    /// CRC-32 of the body's text.
     pub fn checksum(&self) -> u32 {
         self.checksum
     }

@@ -1,19 +1,17 @@
-//! The order of a document's leaves where it is not the order of their keys.
+//! The order of a document's leaves where it differs from the order of their keys.
 //!
-//! Stores sort members by name; users of CouchDB expect them as they wrote them, and the order
-//! enters the revision. It is held as the rank in key order of each leaf in document order, in runs
-//! of consecutive ranks:
+//! Stores sort members by name. Users of CouchDB expect their own order, which also enters the revision. It is
+//! stored as the rank in key order of each leaf in document order, in runs of consecutive ranks:
 //!
 //! ```text
 //! {"b":1,"c":[true,false],"a":2}     document order   b  c.0  c.1  a
 //!                                    rank             1   2    3   0
 //!                                    runs             +1, 3 long; -4, 1 long
 //! ```
-//! A run is a varint: the distance of its first rank from the one that would have gone on (zigzag),
-//! shifted by one, with the lowest bit set where a second varint follows, the length less 2.
+//! A run is a varint: the distance of its first rank from the next consecutive one (zigzag), shifted left by one,
+//! with the lowest bit set if a second varint follows, the length less 2.
 
-/// The first eight bytes of a path as a number, filled up with zeros: of two paths the lesser never has the
-/// greater one.
+/// The first eight bytes of a path as a number, padded with zeros. A lesser path never has the greater number.
 pub(super) fn head(path: &[u8]) -> u64 {
     match path.first_chunk() {
         Some(eight) => u64::from_be_bytes(*eight),
@@ -40,8 +38,8 @@ pub(super) fn encode(ranks: &[u32]) -> Vec<u8> {
     out
 }
 
-/// Decodes the ranks of `leaves` leaves. `None` if these are not that many ranks, all of them below
-/// that number; that none occurs twice is left to the caller.
+/// Decodes the ranks of `leaves` leaves. `None` unless there are that many ranks, all below that number. The
+/// caller checks that none occurs twice.
 pub(super) fn decode(mut code: &[u8], leaves: usize) -> Option<Vec<u32>> {
     let mut ranks = Vec::with_capacity(leaves);
     let mut expected = 0i64;

@@ -1,17 +1,17 @@
-//! Contents of attachments, and who refers to them.
+//! Checks contents of attachments and the references to them.
 //!
 //! ```text
-//!  lists       with each page of documents: the content and the reference of each attachment are there
+//!  lists       with each page of documents: each attachment has its content and its reference
 //!  references  each names a leaf whose list has the content
-//!  chunks      all stores are collected; then those of uploads and of contents are taken out: nobody owns the rest
-//!  contents    somebody refers to each; its bytes have the hashes that it says
+//!  chunks      all store ids are collected; those of uploads and contents are removed; nobody owns the rest
+//!  contents    each has a reference; its bytes have the right hashes
 //! ```
 //!
-//! Each statement is made of rows that one transaction read. A store of chunks goes from an upload to a content, in this
-//! order, so that reading the uploads first misses none.
+//! Each statement is based on rows that one transaction read. A store id moves from an upload to a content and
+//! never back, so reading the uploads first misses none.
 //!
-//! Where a repair has moved rows of `docs` that could not be read, these may be lists: then nothing is said of contents
-//! and references that seem to belong to nobody, and all of them are kept.
+//! If a repair has moved unreadable rows of `docs`, these may be lists. Then contents and references without an
+//! owner are not reported, and all of them are kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,22 +24,22 @@ use crate::error::{Error, ErrorKind, NotFound, Result, alone};
 use crate::keys::{ATTACHMENTS, DatabaseKey, Key, Leaf, Subspace, end_of};
 use crate::txids::{Outcome, Unguarded};
 
-/// An attachment whose rows do not agree.
+/// An attachment with inconsistent rows.
 pub(super) struct BadAttachment {
     pub(super) id: String,
     pub(super) leaf: Leaf,
     pub(super) content: ContentId,
     pub(super) what: String,
-    /// Whether the reference alone is missing.
+    /// Whether only the reference is missing.
     pub(super) lacks_reference: bool,
 }
 
-/// What was found beside the documents.
+/// Rows that belong to no document.
 #[derive(Default)]
 pub(super) struct Unowned {
     /// References of leaves that do not have the content.
     pub(super) references: Vec<(ContentId, String, Leaf)>,
-    /// Contents to which nobody refers.
+    /// Contents without references.
     pub(super) contents: Vec<ContentId>,
     /// Chunks of no content and no upload.
     pub(super) chunks: Vec<StoreId>,
@@ -63,7 +63,7 @@ impl<D: Database> Documents<D> {
         }
         let mut reads = Vec::new();
         for ((id, leaf), (prefix, rows)) in lists {
-            // A list that cannot be read is the body's problem.
+            // An unreadable list is reported with the body.
             for Attachment { name, digest, content, .. } in read_list(prefix, &rows).unwrap_or_default() {
                 let row = transaction.get(&keys.key(DatabaseKey::Content(&content)), Read::Snapshot);
                 let reference =
@@ -87,7 +87,7 @@ impl<D: Database> Documents<D> {
         Ok(bad)
     }
 
-    /// Walks contents, chunks and references.
+    /// Checks contents, chunks and references.
     pub(super) async fn check_contents(&self, report: &mut CheckReport) -> Result<Unowned> {
         let mut unowned = Unowned::default();
         let mut stores = self.chunk_stores().await?;
@@ -134,7 +134,7 @@ impl<D: Database> Documents<D> {
         Ok(unowned)
     }
 
-    /// Reads a content; what is wrong with it.
+    /// Reads a content. Returns what is wrong with it.
     async fn verify_content(&self, id: &ContentId, row: &ContentRow) -> Result<Option<String>> {
         let mut reader = self.content_reader(id, row);
         let mut hashes = Hashes::default();
@@ -151,7 +151,7 @@ impl<D: Database> Documents<D> {
         Ok((hashes.finish() != (*id, row.md5)).then(|| "its hashes are others".to_owned()))
     }
 
-    /// Contents after a key, each with whether anybody refers to it, and the last key; `None` behind the last.
+    /// Contents after a key, each with whether it has references, and the last key; `None` after the last content.
     async fn contents_page(&self, after: Option<Bytes>) -> Result<Option<(Vec<(Bytes, Bytes, bool)>, Bytes)>> {
         let keys = self.keys();
         let request = self.behind(Subspace::Contents, after);
@@ -208,7 +208,7 @@ impl<D: Database> Documents<D> {
                         let holds = match (&reference, list) {
                             (Ok((content, ..)), Some(list)) => {
                                 let list = alone(list.await)?;
-                                // A list that cannot be read may have it.
+                                // An unreadable list may have it.
                                 list.map_or(true, |list| list.iter().any(|one| one.content == *content))
                             }
                             _ => true,
@@ -239,7 +239,7 @@ impl<D: Database> Documents<D> {
         }
     }
 
-    /// The stores of all chunks.
+    /// The store ids of all chunks.
     pub(crate) async fn chunk_stores(&self) -> Result<BTreeSet<StoreId>> {
         let keys = self.keys();
         let (mut from, end) = keys.bounds(DatabaseKey::All(Subspace::Chunks));
@@ -281,7 +281,8 @@ impl<D: Database> Documents<D> {
         Ok(!self.has_rows(self.keys().range(DatabaseKey::All(subspace)).limit(1)).await?)
     }
 
-    /// Whether a repair moved rows of `docs`, which may be lists. The first from each key go to one subspace.
+    /// Whether a repair moved rows of `docs`, which may be lists. The first row moved from a key goes to one
+    /// subspace.
     async fn some_moved(&self) -> Result<bool> {
         let Some(begin) = self.keys().moved(&self.keys().key(DatabaseKey::All(Subspace::Docs)), 0) else {
             return Ok(true);
@@ -298,7 +299,7 @@ impl<D: Database> Documents<D> {
         .await
     }
 
-    /// The stores of uploads to this database that no edit has named.
+    /// The store ids of uploads to this database that no edit has named.
     async fn staged_stores(&self) -> Result<Vec<StoreId>> {
         let root = &self.shared.guard.root;
         let (begin, end) = Key::stagings(root, None);
@@ -324,7 +325,7 @@ impl<D: Database> Documents<D> {
         RangeRequest::selectors(begin, KeySelector::first_greater_or_equal(beyond))
     }
 
-    /// Puts right what can be: see [`repair`](Self::repair). How many rows were written or removed.
+    /// Repairs what can be repaired: see [`repair`](Self::repair). Returns the number of rows written or removed.
     pub(super) async fn repair_attachment(&self, bad: &BadAttachment) -> Result<u64> {
         if !bad.lacks_reference {
             return Err(Error::corrupt(bad.what.clone()));
@@ -350,7 +351,7 @@ impl<D: Database> Documents<D> {
             .await
     }
 
-    /// Removes what nobody owns, each in a transaction that reads that nobody does; how many there were.
+    /// Removes rows that nobody owns, each in a transaction that has read so. Returns their number.
     pub(super) async fn remove_unowned(&self, unowned: &Unowned) -> Result<u64> {
         let (keys, guard) = (self.keys(), &self.shared.guard);
         let mut removed = 0;
@@ -401,7 +402,7 @@ impl<D: Database> Documents<D> {
             removed += guard
                 .run(|transaction| async move {
                     self.instance(&transaction, Read::Serializable).await?;
-                    // A store's name is drawn once: what belongs to nobody will never belong to anybody.
+                    // Store ids are never reused: chunks without an owner will never get one.
                     transaction.clear_range_unguarded(begin, end);
                     Ok(Outcome::Write(1))
                 })

@@ -1,13 +1,13 @@
-//! Copying contents of attachments.
+//! Copies contents of attachments.
 //!
 //! ```text
 //!  for each content whose row is another at the target     1. its chunks are mirrored, 250 kB a step
 //!                                                          2. its row is set
-//!  behind the fence                                        3. chunks at the target that are of no content are cleared
+//!  after the fence                                         3. chunks at the target without a content are cleared
 //! ```
 //!
-//! So a content that has its row at the target has all its bytes there. Chunks never change: what was copied before the
-//! fence is not read again behind it. Uploads that no edit has named stay behind.
+//! So a content that has its row at the target has all its bytes there. Chunks never change: those copied before
+//! the fence are not read again. Uploads that no edit has named are not copied.
 
 use kv_api::{Bytes, Database};
 
@@ -20,8 +20,8 @@ use crate::txids::Unguarded;
 use super::arrival::Arriving;
 use super::mirror::{self, Cursor, Difference, Ranges};
 
-/// Copies the contents that differ in a step of their range; where to go on, `None` at the end. `on` is called between
-/// any two transactions.
+/// Copies the differing contents in one step of their range. Returns where to continue, `None` at the end. Calls
+/// `on` between any two transactions.
 pub(super) async fn copy<S: Database, T: Database>(
     source: &Documents<S>,
     target: &Arriving<T>,
@@ -51,7 +51,7 @@ pub(super) async fn copy<S: Database, T: Database>(
     Ok(next)
 }
 
-/// Sets a content's row at the target, or clears it.
+/// Sets or clears a content's row at the target.
 async fn set<T: Database>(target: &Arriving<T>, key: &Bytes, value: Option<Bytes>) -> Result<()> {
     let key = [target.documents.keys().prefix().as_ref(), key].concat();
     target
@@ -65,7 +65,7 @@ async fn set<T: Database>(target: &Arriving<T>, key: &Bytes, value: Option<Bytes
         .await
 }
 
-/// Clears chunks at the target that are of no content of the source, which is closed.
+/// Clears chunks at the target that belong to no content of the source, which is closed.
 pub(super) async fn tidy<S: Database, T: Database>(source: &Documents<S>, target: &Arriving<T>) -> Result<()> {
     let mut stores = target.documents.chunk_stores().await?;
     if stores.is_empty() {
