@@ -20,6 +20,9 @@ const DEFINITIONS: u8 = 12;
 const ROWS: u8 = 13;
 const INDEXED: u8 = 14;
 
+/// What a row is replaced by.
+type Changed = Option<Vec<u8>>;
+
 /// Views of design documents: an index's name, its fields and its partial filter.
 const VIEWS: [(&str, &str, &str); 6] = [
     ("a", r#"{"a":"asc"}"#, "{}"),
@@ -48,8 +51,13 @@ async fn whole<D: Database>(
     descending: bool,
     limit: usize,
 ) -> Vec<(Vec<u8>, String, Option<String>)> {
-    let all =
-        IndexRequest { number, end: vec![0xff], descending, include_docs: limit % 2 == 0, ..IndexRequest::default() };
+    let all = IndexRequest {
+        number,
+        end: vec![0xff],
+        descending,
+        include_docs: limit.is_multiple_of(2),
+        ..IndexRequest::default()
+    };
     let (mut found, mut next) = (Vec::new(), Some(all));
     while let Some(mut request) = next {
         request.limit = Some(limit);
@@ -361,7 +369,7 @@ pub(crate) async fn faults_of_indexes_are_found_and_mended(stage: Stage) {
     of_another[at + 4] = b'Z';
     let stray = [&definition.key[..5], &[0x15, 8]].concat();
     let design_id = [&indexed.key[..5], &[2][..], &b"gone"[..], &[0]].concat();
-    let faults: Vec<(&str, Vec<u8>, Option<Vec<u8>>)> = vec![
+    let faults: Vec<(&str, Vec<u8>, Changed)> = vec![
         ("a row is gone", row.key.to_vec(), None),
         ("a row has other values", row.key.to_vec(), Some(b"[7]".to_vec())),
         ("a row of no index", of_none, Some(Vec::new())),
