@@ -3,9 +3,9 @@
 //! Sources: `parse_rev`, `parse_revid` and `revid_to_str` of CouchDB's `couch_doc.erl`; RFC 001,
 //! "Detailed Description".
 //!
-//! As text a revision is `position-hash`. A hash of 32 characters is hexadecimal and stands for 16
-//! bytes; any other keeps its own bytes, since replicators do send such ones. Sixteen bytes print as
-//! 32 lower-case digits, wherever they came from.
+//! As text a revision is `position-hash`. A hash of 32 characters is hexadecimal and means 16 bytes. Any other
+//! hash means its own bytes, since replicators do send such hashes. Sixteen bytes print as 32 lower-case digits,
+//! whatever their origin.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -14,19 +14,18 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// The longest hash in bytes.
+/// Maximum length of a hash in bytes.
 pub const MAX_REV_HASH_BYTES: usize = 255;
 
-/// A text is no revision identifier. CouchDB answers 400 `bad_request` with this reason.
+/// The error for a text that is no revision identifier. CouchDB answers 400 `bad_request` with this reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("Invalid rev format")]
 pub struct InvalidRev;
 
-/// The hash of a revision: up to [`MAX_REV_HASH_BYTES`] bytes, compared as bytes. None at all is a hash too, as
-/// in CouchDB.
+/// The hash of a revision: up to [`MAX_REV_HASH_BYTES`] bytes, compared as bytes. It may be empty, as in CouchDB.
 ///
-/// Sixteen bytes, which is what all but foreign revisions have, are held inline: a branch of a
-/// thousand ancestors is one allocation.
+/// Sixteen bytes, the length of all but foreign revisions, are stored inline: a branch of a thousand ancestors is
+/// one allocation.
 #[derive(Clone)]
 pub struct RevHash(Repr);
 
@@ -51,7 +50,7 @@ impl RevHash {
         Ok(RevHash(Repr::Other(bytes.into())))
     }
 
-    /// The hash that a text without its position means, as in `_revisions.ids`.
+    /// Parses a hash without its position, as in `_revisions.ids`.
     ///
     /// # Errors
     /// [`InvalidRev`] if it is too long, or has 32 bytes that are not hexadecimal.
@@ -144,8 +143,8 @@ impl Hash for RevHash {
     }
 }
 
-/// A revision: its position in the edit branch, from 1, then its hash. Sorts by position, then by
-/// the bytes of the hash, as winners are told apart.
+/// A revision: its position in the edit branch, from 1, and its hash. Sorts by position, then by the bytes of the
+/// hash, like winners.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RevId {
     position: u64,
@@ -153,7 +152,7 @@ pub struct RevId {
 }
 
 impl RevId {
-    /// The revision of that hash at that position.
+    /// The revision with this hash at this position.
     ///
     /// # Errors
     /// [`InvalidRev`] if the position is 0.
@@ -171,12 +170,12 @@ impl RevId {
         &self.hash
     }
 
-    /// The hash, by itself.
+    /// The hash, owned.
     pub fn into_hash(self) -> RevHash {
         self.hash
     }
 
-    /// Reads `position-hash`. What follows the first hyphen is the hash, further hyphens included.
+    /// Parses `position-hash`. Everything after the first hyphen is the hash, further hyphens included.
     ///
     /// # Errors
     /// [`InvalidRev`] for anything else.
@@ -196,10 +195,10 @@ impl FromStr for RevId {
 
 impl fmt::Display for RevId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        /// Digits of the greatest position.
+        /// Number of digits of the greatest position.
         const DIGITS: usize = 20;
         let Repr::Md5(bytes) = &self.hash.0 else { return write!(f, "{}-{}", self.position, self.hash) };
-        // Every answer has some of these: as one piece they take a third of the time.
+        // Every response prints some of these: one buffer takes a third of the time.
         let mut text = [b'-'; DIGITS + 1 + 32];
         let (mut begin, mut position) = (DIGITS, self.position);
         while begin == DIGITS || position > 0 {
@@ -233,7 +232,7 @@ mod tests {
         }
         assert_eq!(RevId::parse("1-abc").unwrap().hash().as_bytes(), b"abc");
         assert_eq!(RevId::parse("1-967A00DFF5E02ADD41819138ABB3284D").unwrap().hash().as_bytes()[0], 0x96);
-        // Sixteen characters are sixteen bytes, and those print as digits: CouchDB does the same.
+        // Sixteen characters are sixteen bytes, which print as digits, as in CouchDB.
         assert_eq!(RevId::parse("1-abcdefghijklmnop").unwrap().to_string(), "1-6162636465666768696a6b6c6d6e6f70");
     }
 

@@ -1,4 +1,4 @@
-//! Which revisions a replicator need not send: `_revs_diff`.
+//! `_revs_diff`: finds the revisions that a replicator need not send.
 //!
 //! Source: `couch_db:get_missing_revs/2` and `possible_ancestors/2` of CouchDB.
 
@@ -13,26 +13,26 @@ use crate::error::{Result, alone};
 use crate::read::Tree;
 use crate::revid::RevId;
 
-/// Documents read in one transaction.
+/// Number of documents read in one transaction.
 const DOCUMENTS_AT_ONCE: usize = 500;
 
-/// What is missing of a document.
+/// Missing revisions of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RevsDiff {
-    /// The document.
+    /// Id of the document.
     pub id: String,
-    /// Revisions asked about that are not known, in the order asked; never empty.
+    /// Unknown revisions among the requested ones, in the requested order; never empty.
     pub missing: Vec<RevId>,
-    /// Leaves that may be ancestors of missing ones: those of a lesser position, in their order.
+    /// Leaves that may be ancestors of missing revisions: those of a lower position, in their order.
     pub possible_ancestors: Vec<RevId>,
 }
 
 impl<D: Database> Documents<D> {
-    /// Of the revisions asked about, those that are not known here; documents of which all are known
-    /// are left out. Of a document whose rows are damaged none is known: whoever sends them then is told.
+    /// The unknown revisions among the given ones, without documents of which all are known. Of a damaged document
+    /// none counts as known: a client that sends them then gets the error.
     ///
     /// # Errors
-    /// 404 where the database is gone.
+    /// 404 if the database is gone.
     pub async fn revs_diff(&self, wanted: Vec<(String, Vec<RevId>)>) -> Result<Vec<RevsDiff>> {
         let (mut diffs, mut rest) = (Vec::new(), wanted.as_slice());
         while !rest.is_empty() {

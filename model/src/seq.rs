@@ -15,8 +15,8 @@ use crate::row::STAMP_LEN;
 ///   └─────────────┴───────────────────────┴───────┴───────┘
 /// ```
 ///
-/// `order` is the transaction's place in its commit batch, `edit` the edit's place in the transaction.
-/// Written as 26 hexadecimal digits, which sort as the value does (RFC 003).
+/// `order` is the transaction's order in its commit batch, `edit` the edit's order in the transaction. The text
+/// form has 26 hexadecimal digits, which sort like the value (RFC 003).
 ///
 /// ```
 /// use model::Seq;
@@ -29,7 +29,7 @@ use crate::row::STAMP_LEN;
 pub struct Seq([u8; Seq::LEN]);
 
 impl Seq {
-    /// Its length, in bytes.
+    /// Length in bytes.
     pub const LEN: usize = 1 + STAMP_LEN;
 
     /// Before every edit.
@@ -51,12 +51,12 @@ impl Seq {
         Seq(bytes)
     }
 
-    /// How often the database had moved between stores when the edit was made.
+    /// Number of times that the database had moved between stores when the edit was made.
     pub fn incarnation(&self) -> u8 {
         self.0[0]
     }
 
-    /// After every edit of the incarnations before this one, and before every edit of it.
+    /// After every edit of earlier incarnations, and before every edit of this one.
     pub(crate) fn beginning_of(incarnation: u8) -> Seq {
         Seq::new(incarnation, &[0; STAMP_LEN])
     }

@@ -1,10 +1,10 @@
-//! Tuple elements written and read in place, byte for byte as the `foundationdb-tuple` crate does.
+//! Writes and reads tuple elements in place, with the same bytes as the `foundationdb-tuple` crate.
 //!
 //! Source: `design/tuple.md` of FoundationDB.
 //!
-//! The crate packs a tuple that exists as a value; a document's rows are thousands of paths that
-//! differ in their last element, and integers longer than the crate's own, so elements are appended
-//! one at a time here and read without allocating. A test holds the two together.
+//! The crate packs a tuple that exists as a value. A document's rows are thousands of paths that differ in their
+//! last element, and have longer integers than the crate's. So elements are appended one at a time here, and read
+//! without allocating. A test compares the two.
 
 use std::borrow::Cow;
 
@@ -17,10 +17,10 @@ const POSITIVE_BIG: u8 = 0x1d;
 const DOUBLE: u8 = 0x21;
 pub(crate) const FALSE: u8 = 0x26;
 pub(crate) const TRUE: u8 = 0x27;
-/// Behind a NUL: it does not end the run.
+/// After a NUL: the NUL does not end the run.
 pub(crate) const ESCAPE: u8 = 0xff;
 
-/// The longest magnitude that an integer element can have, in bytes.
+/// Maximum length of an integer element's magnitude, in bytes.
 pub(crate) const MAX_INT_BYTES: usize = 255;
 
 pub(crate) fn append_null(out: &mut Vec<u8>) {
@@ -31,7 +31,7 @@ pub(crate) fn append_bool(out: &mut Vec<u8>, value: bool) {
     out.push(if value { TRUE } else { FALSE });
 }
 
-/// Appends a double. Every bit survives, the sign of zero included.
+/// Appends a double with all its bits, the sign of zero included.
 pub(crate) fn append_double(out: &mut Vec<u8>, value: f64) {
     let bits = value.to_bits();
     let sortable = if bits >> 63 == 1 { !bits } else { bits | 1 << 63 };
@@ -51,13 +51,13 @@ pub(crate) fn append_i64(out: &mut Vec<u8>, value: i64) {
     append_integer(out, value < 0, &magnitude.to_le_bytes()[..8 - magnitude.leading_zeros() as usize / 8]);
 }
 
-/// The length of an unsigned integer's element.
+/// Length of an unsigned integer's element.
 pub(crate) fn u64_len(value: u64) -> usize {
     9 - value.leading_zeros() as usize / 8
 }
 
-/// Appends an integer by its magnitude, least significant byte first and without leading zeros, at
-/// most [`MAX_INT_BYTES`] of them.
+/// Appends an integer from its magnitude: least significant byte first, without leading zeros, at most
+/// [`MAX_INT_BYTES`] bytes.
 pub(crate) fn append_integer(out: &mut Vec<u8>, negative: bool, magnitude: &[u8]) {
     debug_assert!(magnitude.len() <= MAX_INT_BYTES && magnitude.last() != Some(&0));
     let length = magnitude.len() as u8;
@@ -83,7 +83,7 @@ pub(crate) fn append_bytes(out: &mut Vec<u8>, value: &[u8]) {
     end_run(out);
 }
 
-/// Begins a string whose contents come in several [runs](append_run), until [`end_run`].
+/// Begins a string whose contents are appended in several [runs](append_run), until [`end_run`].
 pub(crate) fn begin_str(out: &mut Vec<u8>) {
     out.push(STRING);
 }
@@ -98,8 +98,8 @@ pub(crate) fn append_run(out: &mut Vec<u8>, run: &[u8]) {
     out.extend_from_slice(rest);
 }
 
-/// Where the first NUL stands. Most runs are names and short strings, for which a vector's way of looking
-/// takes longer to begin than to look: their first words are looked at one by one.
+/// Position of the first NUL. Most runs are names and short strings, for which a vectorised search takes long to
+/// start: their first words are checked one by one.
 pub(crate) fn find_nul(bytes: &[u8]) -> Option<usize> {
     const WORDS: usize = 5;
     const ONES: u64 = 0x0101_0101_0101_0101;
@@ -107,7 +107,7 @@ pub(crate) fn find_nul(bytes: &[u8]) -> Option<usize> {
     let (words, rest) = bytes.as_chunks::<8>();
     for (number, word) in words.iter().take(WORDS).enumerate() {
         let word = u64::from_le_bytes(*word);
-        // The lowest flag is exact: a borrow only spoils those above a true one.
+        // The lowest flag is exact: a borrow can only spoil the flags above a true one.
         let nuls = word.wrapping_sub(ONES) & !word & HIGH;
         if nuls != 0 {
             return Some(number * 8 + nuls.trailing_zeros() as usize / 8);
@@ -123,24 +123,24 @@ pub(crate) fn end_run(out: &mut Vec<u8>) {
     out.push(NULL);
 }
 
-/// The length of a string or byte element that holds `contents`.
+/// Length of a string or byte element with these contents.
 pub(crate) fn encoded_len(contents: &[u8]) -> usize {
     contents.len() + memchr::memchr_iter(NULL, contents).count() + 2
 }
 
-/// One element as it was read.
+/// An element that was read.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Element<'a> {
     Null,
     Bool(bool),
     Double(f64),
     Integer(Integer<'a>),
-    /// UTF-8, which is not looked at.
+    /// UTF-8, unchecked.
     Str(Cow<'a, [u8]>),
     Bytes(Cow<'a, [u8]>),
 }
 
-/// An integer of up to [`MAX_INT_BYTES`] bytes as it stands in its element.
+/// An integer of up to [`MAX_INT_BYTES`] bytes, in its stored form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Integer<'a> {
     negative: bool,
@@ -170,8 +170,8 @@ impl Integer<'_> {
     }
 }
 
-/// Reads the element at the front of `input`: it and what follows it. `None` if that is no element
-/// of the kinds that documents are made of.
+/// Reads the element at the front of `input`. Returns it and the rest. `None` if it is malformed, or of a kind
+/// that documents do not have.
 pub(crate) fn read(input: &[u8]) -> Option<(Element<'_>, &[u8])> {
     let (&code, rest) = input.split_first()?;
     let element = match code {
@@ -207,7 +207,7 @@ pub(crate) fn read(input: &[u8]) -> Option<(Element<'_>, &[u8])> {
     Some((element, rest))
 }
 
-/// Where the element at the front of `input` ends, without reading what it holds.
+/// Length of the element at the front of `input`, found without decoding it.
 pub(crate) fn element_len(input: &[u8]) -> Option<usize> {
     match *input.first()? {
         BYTES | STRING => run_end(input.get(1..)?).map(|end| end + 2),
@@ -215,7 +215,7 @@ pub(crate) fn element_len(input: &[u8]) -> Option<usize> {
     }
 }
 
-/// Where the NUL stands that ends a run.
+/// Position of the NUL that ends a run.
 fn run_end(input: &[u8]) -> Option<usize> {
     let mut from = 0;
     loop {
@@ -227,7 +227,7 @@ fn run_end(input: &[u8]) -> Option<usize> {
     }
 }
 
-/// Reads the contents of a string or byte element, whose code was read: they and what follows the element.
+/// Reads the contents of a string or byte element, after its type code. Returns them and the rest.
 pub(crate) fn read_run(input: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
     let end = find_nul(input)?;
     if input.get(end + 1) != Some(&ESCAPE) {
@@ -316,7 +316,7 @@ mod tests {
             for at in (0..length).rev() {
                 bytes[at] = NULL;
                 assert_eq!(find_nul(&bytes), Some(at), "of {length}");
-                // What a borrow out of the NUL below would flag.
+                // A borrow from the NUL below could flag this byte.
                 if let Some(next) = bytes.get_mut(at + 1) {
                     *next = 1;
                 }
@@ -331,7 +331,7 @@ mod tests {
                 let magnitude: Vec<u8> = (0..length).map(|byte| byte as u8 ^ 0x5a | 1).collect();
                 let encoded = written(|out| append_integer(out, negative, &magnitude));
                 if length <= 16 {
-                    // As far as the crate goes without a library for long integers.
+                    // The limit of the crate without a library for long integers.
                     let value = magnitude.iter().rev().fold(0u128, |value, &byte| value << 8 | u128::from(byte));
                     let value = value as i128;
                     let (value, fits) = if negative { (value.wrapping_neg(), value > 0) } else { (value, value >= 0) };

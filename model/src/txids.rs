@@ -1,8 +1,9 @@
-//! Transactions that know what became of them (RFC 003, "Handling of Unknown Commit Results", option 3).
+//! Transaction ids, which make transactions with an unknown result repeatable (RFC 003, "Handling of Unknown
+//! Commit Results", option 3).
 //!
-//! Rows that take the commit's versionstamp are not idempotent: doing a transaction again whose outcome
-//! is unknown (1021) would write a second changes row, or find its own first edit in its way and call
-//! it a conflict. So every run has an id, written beside what it writes:
+//! Rows with the commit's versionstamp are not idempotent. Repeating a transaction with an unknown outcome (1021)
+//! would write a second changes row, or find its own first edit and report a conflict. So every run has an id,
+//! which it writes with its rows:
 //!
 //! ```text
 //!  attempt 1   reads, writes, id = 1, commit ── 1021 ──┐
@@ -11,14 +12,14 @@
 //!                                      unless the deadline is over: the id may have been cleared
 //! ```
 //!
-//! The id is read with a conflict range: should an attempt land after all, the next one fails and looks
-//! again. Its row holds the attempt's number, since attempts may differ in their results.
+//! The id is read with a conflict range: if an attempt still lands, the next one fails and reads again. The id's
+//! row has the attempt's number, since attempts may have different results.
 //!
-//! Ids carry the time their run began. A run gives up [`DEADLINE_MS`] after that. Ids that are older than
-//! [`EXPIRED_AFTER_MS`] have expired: no run asks for them any more. Every [`RUNS_BETWEEN_CLEARING`] runs one clears
-//! expired ids in its own transaction, up to [`CLEARED_AT_ONCE`] of them, which is more than came in between. So
-//! whoever writes tidies up, and nobody has to be started for it. The same runs first sweep uploads that nobody named
-//! ([`attachments`](crate::attachments)), in a transaction of their own.
+//! An id contains the time when its run began. A run gives up [`DEADLINE_MS`] later. Ids older than
+//! [`EXPIRED_AFTER_MS`] have expired: no run reads them any more. Every [`RUNS_BETWEEN_CLEARING`]th run clears up
+//! to [`CLEARED_AT_ONCE`] expired ids in its own transaction, which is more than the new ones. So writers clean
+//! up, and no background task is needed. The same runs first sweep abandoned uploads
+//! ([`attachments`](crate::attachments)), in a separate transaction.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -34,24 +35,24 @@ use crate::keys::Key;
 use crate::row::Reader;
 use crate::tuple;
 
-/// How long a run goes on trying, in milliseconds from its beginning.
+/// Time for which a run keeps trying, in milliseconds from its beginning.
 pub(crate) const DEADLINE_MS: u64 = 60_000;
 
-/// How old an id is when it expires, in milliseconds: the deadline, the window of a read version, and minutes by
-/// which clocks may differ.
+/// Age at which an id expires, in milliseconds: the deadline, the window of a read version, and minutes for
+/// differing clocks.
 const EXPIRED_AFTER_MS: u64 = 600_000;
 
-/// How many runs there are from one that clears expired ids to the next. The first of a process is one.
+/// Number of runs between two that clear expired ids. The first run of a process is one.
 const RUNS_BETWEEN_CLEARING: u64 = 1_000;
 
-/// The most ids that a run clears.
+/// Maximum number of ids that a run clears.
 const CLEARED_AT_ONCE: usize = 2_000;
 
-/// What an attempt comes to.
+/// Result of an attempt.
 pub(crate) enum Outcome<T> {
     /// It wrote: commit it.
     Write(T),
-    /// It wrote nothing: its answer stands as it was read.
+    /// It wrote nothing: its answer is final.
     ReadOnly(T),
 }
 
@@ -61,12 +62,12 @@ pub(crate) struct Guard<D> {
     pub(crate) root: Bytes,
     pub(crate) environment: Arc<dyn Environment>,
     nonces: Nonces,
-    /// How many runs were begun.
+    /// Number of runs so far.
     runs: AtomicU64,
 }
 
-/// Names of runs: randomness drawn once, and counted on from. So a run costs no call of the system, and
-/// two layers share a name only if the half of it that is not counted is drawn twice.
+/// Names of runs: random bytes, chosen once, with a counter. So a run needs no system call, and two layers share a
+/// name only if the random half is equal.
 struct Nonces {
     drawn: [u8; 8],
     next: AtomicU64,
@@ -94,10 +95,10 @@ impl<D: Database> Guard<D> {
         Guard { engine, root, environment, nonces, runs: AtomicU64::new(0) }
     }
 
-    /// Runs `body` until it commits, gives an answer without writing, or fails for good; what it wrote
-    /// is written once, and its answer is that of the attempt which wrote it.
+    /// Runs `body` until it commits, answers without writing, or fails for good. Its writes happen once, and the
+    /// answer is that of the attempt that wrote.
     ///
-    /// `body` may run any number of times and must have no effects but through its transaction.
+    /// `body` may run any number of times and must have no effects outside its transaction.
     pub(crate) async fn run<T, F, Fut>(&self, body: F) -> Result<T>
     where
         F: FnMut(D::Transaction) -> Fut,
@@ -106,8 +107,7 @@ impl<D: Database> Guard<D> {
         self.run_unless(|_| false, body).await
     }
 
-    /// The same, but an error for which `hopeless` holds is given back at once, where it is certain that nothing was
-    /// written.
+    /// The same, but an error for which `hopeless` is true is returned at once, if certainly nothing was written.
     pub(crate) async fn run_unless<T, F, Fut>(
         &self,
         hopeless: impl Fn(&kv_api::Error) -> bool,
@@ -120,26 +120,26 @@ impl<D: Database> Guard<D> {
         let began = self.environment.now_ms();
         let clears = self.runs.fetch_add(1, Ordering::Relaxed).is_multiple_of(RUNS_BETWEEN_CLEARING);
         if clears {
-            // Not behind the commit: whoever gives up waiting then would not know of it.
+            // Not after the commit: a caller that gives up waiting would not know of the commit.
             Box::pin(sweep(&self.engine, &self.root, began)).await;
         }
         let id = Key::Transaction { time_ms: began, nonce: self.nonces.next() }.under(&self.root);
 
         let transaction = self.engine.begin()?;
         let mut attempt: u64 = 1;
-        // Results of attempts that may have committed, by their numbers.
+        // Results of attempts that may have committed, by attempt number.
         let mut unknown: Vec<(u64, T)> = Vec::new();
         let mut row = Vec::with_capacity(9);
-        // Whether one of them may still land: only 1021 says that it cannot.
+        // Whether one of them may still land. Only 1021 excludes that.
         let mut may_land = false;
         let is_late = || self.environment.now_ms().saturating_sub(began) > DEADLINE_MS;
         loop {
-            // Whether it is certain that nothing was written.
+            // Whether certainly nothing was written.
             let mut unwritten = unknown.is_empty();
             let failure = 'attempt: {
                 if !unwritten {
                     match transaction.get(&id, Read::Serializable).await {
-                        // It was there and has expired, for all that this says.
+                        // It may have existed and expired.
                         Ok(None) if is_late() => {
                             let context = "an earlier attempt, of which it is too late to ask";
                             return Err(kv_api::Error::new(error::COMMIT_UNKNOWN_RESULT).with_context(context).into());
@@ -189,10 +189,10 @@ impl<D: Database> Guard<D> {
         }
     }
 
-    /// Clears the oldest ids that have expired, as part of a transaction.
+    /// Clears the oldest expired ids, in the same transaction.
     async fn clear_expired(&self, transaction: &D::Transaction, now_ms: u64) -> kv_api::Result<()> {
         let (begin, end) = Key::transactions_before(&self.root, now_ms.saturating_sub(EXPIRED_AFTER_MS));
-        // Nobody decides anything by these rows: they take no conflict ranges.
+        // No decision depends on these rows, so they take no conflict ranges.
         let oldest = RangeRequest::keys(begin.clone(), end).limit(CLEARED_AT_ONCE);
         let expired = transaction.get_range(&oldest, Read::Snapshot).await?;
         if let Some(last) = expired.rows.last() {
@@ -208,8 +208,7 @@ fn answer_of<T>(landed: &[u8], unknown: Vec<(u64, T)>) -> Result<T> {
     found.map(|(_, value)| value).ok_or_else(|| Error::corrupt("a transaction id of an attempt that never was"))
 }
 
-/// Writes that need no conflict range: rows that another one guards, so that nobody who reads them
-/// decides a write by it.
+/// Writes without a conflict range, for rows that another row guards: no write depends on reading them.
 pub(crate) trait Unguarded: Transaction {
     /// Sets a key without a write conflict range.
     fn set_unguarded(&self, key: impl IntoBytes, value: impl IntoBytes) {

@@ -28,16 +28,16 @@ use super::rows::{DocumentRows, Page, without_prefix};
 /// About how many bytes a transaction writes, as FoundationDB counts them: a tenth of its limit.
 const TRANSACTION_BYTES: usize = 1_000_000;
 
-/// What is copied at a time.
+/// A part of a page that is copied at a time.
 pub(super) enum Part {
     /// Whole documents.
     Some(Vec<DocumentRows>),
-    /// One that takes several transactions, by its sequence.
+    /// A document that takes several transactions, with its sequence.
     Large(Seq, String),
 }
 
 impl Part {
-    /// How many documents are in it.
+    /// Number of its documents.
     pub(super) fn documents(&self) -> u64 {
         match self {
             Part::Some(documents) => documents.len() as u64,
@@ -46,7 +46,7 @@ impl Part {
     }
 }
 
-/// A page in parts of a transaction each, in its order.
+/// Splits a page into parts of one transaction each, in order.
 pub(super) fn parts(page: Page) -> Vec<Part> {
     let (mut parts, mut some, mut bytes) = (Vec::new(), Vec::new(), 0);
     for document in page.documents {
@@ -72,7 +72,7 @@ pub(super) fn parts(page: Page) -> Vec<Part> {
     parts
 }
 
-/// Copies a part, and moves the checkpoint behind it.
+/// Copies a part, and moves the checkpoint after it.
 pub(super) async fn copy<S: Database, T: Database>(
     source: &Documents<S>,
     target: &mut Arriving<T>,
@@ -129,7 +129,7 @@ async fn copy_large<S: Database, T: Database>(
     id: &str,
 ) -> Result<()> {
     let next = target.arrival.after(seq, 1);
-    // One that was edited meanwhile comes again, and may be left as it is until then.
+    // A document that was edited meanwhile comes again later, and may stay incomplete until then.
     if let Some(last) = last_rows(source, seq, id).await? {
         take_crown(target, id).await?;
         let (from, to) = (source, &target.documents);
@@ -171,7 +171,7 @@ struct LastRows {
     listed: Option<KeyValue>,
 }
 
-/// Reads them; `None` where the document's last change is another by now.
+/// Reads these rows; `None` if the document's last change differs by now.
 async fn last_rows<D: Database>(documents: &Documents<D>, seq: Seq, id: &str) -> Result<Option<LastRows>> {
     let keys = documents.keys();
     let winner = keys.range(DatabaseKey::RevisionsOf(id)).reverse().limit(1);
@@ -197,7 +197,7 @@ async fn last_rows<D: Database>(documents: &Documents<D>, seq: Seq, id: &str) ->
         .await
 }
 
-/// Takes the document's winner away at the target, and what says that it is one.
+/// Removes the document's winner at the target, with the rows that name it.
 async fn take_crown<T: Database>(target: &Arriving<T>, id: &str) -> Result<()> {
     let keys = target.documents.keys().clone();
     target
@@ -223,7 +223,7 @@ fn clear<T: Transaction>(transaction: &T, keys: &DatabaseKeys, key: DatabaseKey<
     transaction.clear_range_unguarded(&begin, &end);
 }
 
-/// Sets rows that come without their prefix.
+/// Sets rows whose keys have no prefix.
 pub(super) fn set<'r, T: Transaction>(
     transaction: &T,
     keys: &DatabaseKeys,

@@ -1,8 +1,8 @@
-//! All rows of documents, as they are copied and compared.
+//! Reads all rows of documents, for copying and comparing.
 //!
-//! A page of them is read in one transaction, so that each document is whole and as of one moment. Rows go
-//! without their database's prefix: those of the same document are the same bytes in every store. A document
-//! whose rows do not fit into a page is named in it and read by itself, range by range.
+//! One transaction reads a page of documents, so each document is complete and as of one moment. Rows have no
+//! database prefix: a document's rows have the same bytes in every store. A document whose rows do not fit in a
+//! page is named in it, and read separately, range by range.
 
 use std::future::Future;
 
@@ -15,24 +15,24 @@ use crate::keys::{DatabaseKey, DatabaseKeys};
 use crate::read::Tree;
 use crate::seq::Seq;
 
-/// Documents in a page.
+/// Maximum number of documents in a page.
 const PAGE_DOCUMENTS: usize = 200;
 
-/// Documents whose rows are asked for at a time.
+/// Number of documents whose rows are requested at a time.
 const AT_ONCE: usize = 50;
 
-/// A page ends with the documents that reach this many bytes.
+/// Size in bytes at which a page ends.
 const PAGE_BYTES: usize = 2_000_000;
 
-/// The most bytes of revisions, and of bodies, of a document that is read with others.
+/// Maximum size of the revisions, and of the bodies, of a document that is read with others.
 const DOCUMENT_BYTES: usize = 64_000;
 
 /// A document's rows.
 pub(super) struct DocumentRows {
-    /// The sequence of its last change.
+    /// Sequence of its last change.
     pub(super) seq: Seq,
     pub(super) id: String,
-    /// Its rows without their prefix, in the order of their keys. `None` where there are too many.
+    /// Its rows without their prefix, in key order. `None` if there are too many.
     pub(super) rows: Option<Vec<KeyValue>>,
 }
 
@@ -45,13 +45,13 @@ impl DocumentRows {
 /// Documents in the order of the feed.
 pub(super) struct Page {
     pub(super) documents: Vec<DocumentRows>,
-    /// The last sequence in it.
+    /// The last sequence in the page.
     pub(super) reached: Option<Seq>,
-    /// Whether the feed goes on.
+    /// Whether the feed has more.
     pub(super) more: bool,
 }
 
-/// What a page reads of a document.
+/// The reads of a document for a page.
 struct Pieces {
     revisions: RangeBatch,
     docs: RangeBatch,
@@ -59,7 +59,7 @@ struct Pieces {
 }
 
 impl Pieces {
-    /// Reads them; the reads are issued by the call.
+    /// Issues the reads.
     fn read<T: Transaction>(
         transaction: &T,
         keys: &DatabaseKeys,
@@ -72,7 +72,7 @@ impl Pieces {
         async move { Ok(Pieces { revisions: revisions.await?, docs: docs.await?, listed: listed.await? }) }
     }
 
-    /// All rows, if these are all.
+    /// All rows, if the reads have returned all.
     fn rows(self, keys: &DatabaseKeys, id: &str, seq: Seq, change: Option<Bytes>) -> Option<Vec<KeyValue>> {
         if self.revisions.more || self.docs.more {
             return None;
@@ -85,7 +85,7 @@ impl Pieces {
     }
 }
 
-/// A row whose key goes without its database's prefix.
+/// A row whose key has no database prefix.
 pub(super) fn without_prefix(keys: &DatabaseKeys, row: KeyValue) -> KeyValue {
     KeyValue { key: row.key.slice(keys.prefix().len()..), value: row.value }
 }
@@ -130,7 +130,7 @@ impl<D: Database> Documents<D> {
         .await
     }
 
-    /// These documents, in their order; `None` for one that is not there.
+    /// These documents, in order; `None` for one that does not exist.
     pub(super) async fn rows_of(&self, ids: &[&str]) -> Result<Vec<Option<DocumentRows>>> {
         let keys = self.keys();
         self.read(|transaction| async move {

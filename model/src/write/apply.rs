@@ -1,23 +1,22 @@
-//! A plan becomes writes.
+//! Writes a plan.
 //!
 //! For one document, in the common case of one branch:
 //!
 //! ```text
-//!  revisions   clear the row extended         set the new winner's, with the pending versionstamp
-//!  docs        clear the body extended        set the new body's rows, and those of its attachments
+//!  revisions   clear the extended row         set the new winner's, with the pending versionstamp
+//!  docs        clear the extended body        set the new body's rows, and those of its attachments
 //!  changes     clear the document's old row   set the new one, its key with the pending versionstamp
 //!  all_docs    set the winner, or clear it
 //! ```
 //!
-//! and once for a transaction: `last`, with the versionstamp of its last document, and the counters.
+//! and once in a transaction: `last`, with the versionstamp of its last document, and the counters.
 //!
-//! Clears go to the transaction at once. Rows are encoded into one piece of memory for each document and
-//! handed over together at the end, in the order of their keys, which is how a transaction takes them fastest.
-//! So every clear comes before every set: those of one document anyway, and different documents have different
-//! keys.
+//! Clears go to the transaction at once. Rows of one document are encoded into one buffer, and all rows are passed
+//! on at the end in key order, in which a transaction accepts them fastest. So every clear comes before every set.
+//! That is right within a document, and different documents have different keys.
 //!
-//! Only rows of `revisions` take write conflict ranges: every edit of a document reads and writes its
-//! winner's row, and nobody decides a write by any of the others.
+//! Only rows of `revisions` take write conflict ranges: every edit of a document reads and writes its winner's
+//! row, and no write depends on any of the others.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -42,25 +41,25 @@ pub(super) struct Writer<'a, T> {
     transaction: &'a T,
     keys: &'a DatabaseKeys,
     instance: &'a Instance,
-    /// Reused for every clear.
+    /// Buffer for keys of clears.
     begin: Vec<u8>,
     end: Vec<u8>,
-    /// The bodies of all added leaves; those of one document stand together, in the order of the leaves.
+    /// Bodies of all added leaves; those of one document are adjacent, in the order of the leaves.
     bodies: Vec<Arc<StoredBody>>,
-    /// The rows of `revisions`; those of one document stand together.
+    /// Rows of `revisions`; those of one document are adjacent.
     revisions: Vec<Encoded>,
-    /// The rows of documents, by their places, which are in the order of their ids.
+    /// Rows of documents, by their places, which are in the order of their ids.
     written: Vec<Option<Written>>,
-    /// The rows of `changes`, which sort as the documents are numbered.
+    /// Rows of `changes`, which sort in the order in which documents are numbered.
     changes: Vec<Row>,
-    /// How many plans were written.
+    /// Number of plans written.
     plans: usize,
     stats: Stats,
 }
 
-/// The rows of one document but for that of `changes`.
+/// Rows of one document, without that of `changes`.
 struct Written {
-    /// The memory of the rows.
+    /// Buffer with the rows.
     memory: Bytes,
     /// The rows of `revisions`, in [`Writer::revisions`]: the added leaves and the branches that change.
     revisions: Range<usize>,
@@ -72,7 +71,7 @@ struct Written {
 }
 
 impl<'a, T: Transaction> Writer<'a, T> {
-    /// A writer for so many documents at most, which have these bodies.
+    /// A writer for at most this many documents, with these bodies.
     pub(super) fn new(
         transaction: &'a T,
         keys: &'a DatabaseKeys,
@@ -95,9 +94,8 @@ impl<'a, T: Transaction> Writer<'a, T> {
         }
     }
 
-    /// Writes the plan of the document at this place, below how many there are at most. They are numbered as they
-    /// come. `bodies` says which are those of the added leaves that have one, in their order; `lists` are the rows of
-    /// their attachments.
+    /// Writes the plan of the document at this place. Documents are numbered in the order of the calls. `bodies`
+    /// are those of the added leaves that have one, in order; `lists` are the rows of their attachments.
     pub(super) fn apply(
         &mut self,
         place: usize,
@@ -114,7 +112,7 @@ impl<'a, T: Transaction> Writer<'a, T> {
             self.transaction.clear_unguarded(&self.begin);
         }
 
-        // A transaction has far fewer documents than sixteen bits count.
+        // A transaction has far fewer documents than sixteen bits can count.
         let edit = self.plans as u16;
         self.plans += 1;
         let crown = PendingCrown { incarnation: self.instance.incarnation, edit, branches: plan.branches };
@@ -183,7 +181,7 @@ impl<'a, T: Transaction> Writer<'a, T> {
         self.stats.external -= plan.removed.iter().map(|branch| branch.size as i64).sum::<i64>();
     }
 
-    /// Hands the rows over, and what stands once in a transaction; how many documents were written.
+    /// Passes the rows on, with those that a transaction writes once. Returns the number of documents.
     pub(super) fn finish(mut self) -> usize {
         if self.plans == 0 {
             return 0;
@@ -255,14 +253,14 @@ impl Row {
     }
 }
 
-/// Rows of one document on their way into one piece of memory.
+/// Rows of one document while they are encoded.
 struct Rows<'a> {
     keys: &'a DatabaseKeys,
     id: &'a str,
     memory: Vec<u8>,
 }
 
-/// Where a row stands in that piece: its key, and its value after it.
+/// Position of a row in the buffer: its key, followed by its value.
 #[derive(Clone, Copy)]
 struct Encoded {
     operation: Option<MutationType>,
@@ -283,7 +281,7 @@ impl<'a> Rows<'a> {
         Rows { keys, id, memory: Vec::with_capacity(room) }
     }
 
-    /// With room for the rows of a plan, exactly in the common case of one branch and a short history.
+    /// Has room for the rows of a plan: exactly enough in the common case of one branch and a short history.
     fn for_plan(keys: &'a DatabaseKeys, id: &'a str, plan: &Plan) -> Self {
         const REVISION: usize = 58;
         const CHANGE_AND_ALL_DOCS: usize = 80;
@@ -311,7 +309,7 @@ impl<'a> Rows<'a> {
         Encoded { operation, key: begin, value: value_at, end: self.memory.len() }
     }
 
-    /// The row of a branch, which is the winner if it has a crown.
+    /// The row of a branch, the winner if it has a crown.
     fn branch(
         &mut self,
         leaf: &Leaf,

@@ -1,20 +1,20 @@
-//! Interactive edits: the client names the leaf it replaces, the layer makes the revision.
+//! Interactive edits: the client names the leaf to replace, and the layer makes the revision.
 //!
-//! RFC 001, "Update Path". What each edit reads, all edits of a transaction together:
+//! RFC 001, "Update Path". Reads of each edit, issued together for all edits of a transaction:
 //!
 //! ```text
 //!                        first round trip                          second
-//!  no revision named     the last branch                           –
-//!  extend                the branch named                          if it is no winner: the last branch
-//!  delete                the branch named and the one before it    if it is no winner: the last branch
+//!  no named revision     the last branch                           –
+//!  extend                the named branch                          if it is no winner: the last branch
+//!  delete                the named branch and the one before it    if it is no winner: the last branch
 //! ```
 //!
-//! The named branch is looked for among the live ones only, so an edit that names an unknown revision,
-//! an ancestor or a tombstone finds nothing and conflicts.
+//! The named branch is searched among live branches only. So an edit that names an unknown revision, an ancestor
+//! or a tombstone finds nothing, and conflicts.
 //!
-//! A second edit cannot make a revision that is there already, since revisions hold their parent's; but
-//! one replicated without its ancestors may stand there as a branch of its own. Where that is possible
-//! (a losing branch, a tombstone) its key is read too, which costs no row as a rule.
+//! A second edit cannot make an existing revision, since the hash of a revision covers its parent. But a
+//! replicated revision without ancestors may exist as a separate branch. Where that is possible (a losing branch,
+//! a tombstone) its key is read too, which usually returns no row.
 
 use std::future::Future;
 
@@ -33,11 +33,11 @@ use crate::keys::{DatabaseKey, DatabaseKeys, Leaf};
 pub(super) enum First<G, R> {
     /// The last branch.
     Last(R),
-    /// The branch named.
+    /// The named branch.
     Named { target: Leaf, row: G },
-    /// The branch named and the one before it, and the tombstone to be made, should it be there.
+    /// The named branch and the one before it, and the tombstone to be made, if it exists.
     NamedAndBefore { target: Leaf, made: Leaf, rows: R, same: G },
-    /// None: the edit is wrong in itself.
+    /// None: the edit is invalid.
     Refused(Error),
 }
 
@@ -76,13 +76,13 @@ fn last(keys: &DatabaseKeys, id: &str) -> RangeRequest {
     keys.range(DatabaseKey::RevisionsOf(id)).reverse().limit(1)
 }
 
-/// What an edit's first reads found. The edit is decided unless it is on a losing branch.
+/// Result of an edit's first reads. The edit is decided unless it is on a losing branch.
 pub(super) enum Found {
     Decided(Result<Plan>),
     Losing { target: Branch, made: Leaf },
 }
 
-/// Waits for an edit's first reads and decides what can be decided.
+/// Waits for an edit's first reads and decides the edit if possible.
 pub(super) async fn look<G, R>(
     keys: &DatabaseKeys,
     instance: &Instance,
@@ -108,7 +108,7 @@ where
                 Err(error) => return Ok(Found::Decided(Err(error))),
             };
             if target.crown.is_some() {
-                // Live, and one position beyond the winner: nobody can be greater.
+                // Live, and one position beyond the winner: no branch can be greater.
                 Found::Decided(Ok(extend(instance, edit, target, made, Vec::new())?))
             } else {
                 Found::Losing { target, made }
@@ -131,7 +131,7 @@ where
     })
 }
 
-/// The reads of an edit's second round trip, for one on a losing branch.
+/// The reads of the second round trip, for an edit on a losing branch.
 pub(super) struct Second<G, R> {
     target: Branch,
     made: Leaf,
@@ -171,7 +171,7 @@ where
     extend(instance, edit, second.target, second.made, others)
 }
 
-/// Adds the branch whose leaf is the revision about to be made, if it stands there.
+/// Adds the branch whose leaf is the revision to be made, if it exists.
 fn add_same(others: &mut Vec<Branch>, made: &Leaf, row: Option<Bytes>) -> Result<()> {
     if let Some(row) = row
         && others.iter().all(|branch| branch.leaf != *made)
@@ -181,11 +181,11 @@ fn add_same(others: &mut Vec<Branch>, made: &Leaf, row: Option<Bytes>) -> Result
     Ok(())
 }
 
-/// An edit that names no revision: it creates, or goes on from the winning tombstone.
+/// An edit without a revision: creates the document, or continues the winning tombstone.
 fn create(instance: &Instance, draft: &Draft<'_>, winner: Option<Branch>) -> Result<Result<Plan>> {
     let edit = draft.edit;
-    // Without a revision nothing is replaced but a tombstone, and that not by another (CouchDB allows
-    // a deletion without a revision only for a document that never was).
+    // Without a revision only a tombstone can be replaced, and not by another tombstone. (CouchDB allows a
+    // deletion without a revision only for a document that never existed.)
     if winner.as_ref().is_some_and(|winner| winner.leaf.not_deleted || edit.deleted) {
         return Ok(Err(Error::conflict()));
     }
@@ -215,12 +215,12 @@ fn extend(instance: &Instance, edit: &Edit, target: Branch, leaf: Leaf, others: 
     Plan::new(known.collect(), vec![new])
 }
 
-/// The leaf that the edit at this place brings.
+/// The new leaf of the edit at this place.
 pub(super) fn new_leaf(edit: &Edit, leaf: Leaf, ancestors: Ancestors, place: usize) -> NewLeaf {
     NewLeaf { leaf, ancestors, size: stored_size(edit), attachments: !edit.attachments.is_empty(), edit: place }
 }
 
-/// Bytes of the body that is stored: a tombstone without members and attachments has none.
+/// Size of the stored body. A tombstone without members and attachments has none.
 pub(super) fn stored_size(edit: &Edit) -> u64 {
     if edit.deleted && edit.body.len() <= 2 && edit.attachments.is_empty() { 0 } else { edit.body.len() as u64 }
 }

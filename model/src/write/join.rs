@@ -1,17 +1,17 @@
-//! What paths of one document know of each other.
+//! Joins the paths of one document into a tree.
 //!
-//! Each branch is stored as a path of its own, and paths arrive stemmed and cut short, in any order. What
-//! they say together is one tree:
+//! Each branch is stored as a separate path, and paths arrive stemmed and truncated, in any order. Together they
+//! describe one tree:
 //!
 //! ```text
 //!  stored     5-e ─ 4-d              4-d is a leaf, and an ancestor of 5-e: no leaf of the tree
-//!             4-d ─ 3-c ─ 2-b        and 5-e goes on where 4-d does
-//!  arrives    3-x ─ 2-b ─ 1-a        so does 4-d where 3-x does
+//!             4-d ─ 3-c ─ 2-b        so 5-e continues like 4-d
+//!  arrives    3-x ─ 2-b ─ 1-a        and 4-d continues like 3-x
 //!
 //!  the tree   5-e ─ 4-d ─ 3-c ─ 2-b ─ 1-a ,  3-x ─ 2-b ─ 1-a
 //! ```
 //!
-//! CouchDB stores the tree itself, and joins its parts as `couch_key_tree:merge/2` and `stem/2` meet them.
+//! CouchDB stores the tree itself, and joins its parts in `couch_key_tree:merge/2` and `stem/2`.
 
 use std::collections::{HashMap, HashSet};
 
@@ -20,40 +20,40 @@ use crate::revid::RevHash;
 /// A leaf and its ancestors, parent first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Path {
-    /// The leaf's position.
+    /// Position of the leaf.
     pub(super) position: u64,
-    /// The leaf's hash, then its ancestors'. Never empty, and no longer than the position.
+    /// Hash of the leaf, then of its ancestors. Never empty, and no longer than the position.
     pub(super) ids: Vec<RevHash>,
 }
 
 impl Path {
-    /// The position of its oldest revision.
+    /// Position of its oldest revision.
     fn end(&self) -> u64 {
         self.position - (self.ids.len() as u64 - 1)
     }
 
-    /// Whether something is known to be missing below it.
+    /// Whether it lacks ancestors.
     fn is_cut_short(&self) -> bool {
         self.end() > 1
     }
 }
 
-/// A revision that others are asked about.
+/// A revision that is looked up in other paths.
 #[derive(Default)]
 struct Asked {
-    /// Paths whose leaf it is.
+    /// Paths with this leaf.
     leaf_of: Vec<usize>,
-    /// Paths whose oldest it is.
+    /// Paths with this oldest revision.
     end_of: Vec<usize>,
-    /// Where it stands on paths that go on below it.
+    /// Its places on paths that continue below it.
     seen: Vec<(usize, usize)>,
 }
 
-/// Lengthens each path by what the others know below its oldest revision; which of them end in a
-/// revision that is an ancestor on another, and so are no branches.
+/// Extends each path by the others' knowledge below its oldest revision. Returns which of the paths end in an
+/// ancestor of another path, and so are no branches.
 ///
-/// Takes about as long as the paths are together, and hardly any time where none is cut short and
-/// all leaves have one position.
+/// Takes time in proportion to all paths together, and hardly any if none is truncated and all leaves have one
+/// position.
 pub(super) fn join(paths: &mut [Path]) -> Vec<bool> {
     let mut inner = vec![false; paths.len()];
     let highest = paths.iter().map(|path| path.position).max().unwrap_or(0);
@@ -84,7 +84,7 @@ pub(super) fn join(paths: &mut [Path]) -> Vec<bool> {
             }
         }
     }
-    // The deepest first, so that what lengthens another is as long as it gets.
+    // The deepest first, so that a path that extends another one is complete.
     let mut ends: Vec<(u64, Asked)> = asked.into_iter().map(|((position, _), asked)| (position, asked)).collect();
     ends.retain(|(_, asked)| !asked.end_of.is_empty() && !asked.seen.is_empty());
     ends.sort_by_key(|(position, _)| *position);
@@ -107,7 +107,7 @@ mod tests {
         Path { position: position.parse().unwrap(), ids: ids.split(' ').map(|id| id.parse().unwrap()).collect() }
     }
 
-    /// The paths after joining; those that are no branches in brackets.
+    /// The paths after joining. Those that are no branches are in brackets.
     fn joined(texts: &[&str]) -> Vec<String> {
         let mut paths: Vec<Path> = texts.iter().map(|text| path(text)).collect();
         let inner = join(&mut paths);

@@ -1,4 +1,4 @@
-//! Replicated edits: revisions come with their ancestors and are merged into the document's tree.
+//! Replicated edits: revisions arrive with their ancestors and are merged into the document's tree.
 //!
 //! ```text
 //!            3-c            the path 4-x, 3-c, 2-b    extends the leaf 3-c
@@ -7,13 +7,13 @@
 //!                           the path 5-z              shares nothing: a new branch
 //! ```
 //!
-//! RFC 001, "Update Path": all branches are read, in one round trip. All edits of a document that a transaction
-//! holds are merged together, as CouchDB merges those of one `_bulk_docs`; histories are stemmed afterwards.
+//! RFC 001, "Update Path": all branches are read, in one round trip. All edits of a document in a transaction are
+//! merged together, as CouchDB merges those of one `_bulk_docs`. Histories are stemmed afterwards.
 //!
 //! Invariant, in any order of arrival: after a merge a leaf is a known revision without known children, and a
-//! branch remembers the newest of what all of them together know of its history. An interactive edit reads two
-//! branches at most, so that it may make a revision which is an ancestor elsewhere, on a branch that came
-//! without the edit's parent: the next merge joins the two.
+//! branch remembers the newest part of its history that all branches together know. An interactive edit reads at
+//! most two branches, so it may make a revision that is an ancestor elsewhere, on a branch that arrived without
+//! the edit's parent. The next merge joins the two.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -29,7 +29,7 @@ use super::interactive::new_leaf;
 use super::join::{Path, join};
 use super::plan::{Fate, Fates, Plan};
 
-/// A revision that an edit brings.
+/// A revision of an edit.
 pub(super) struct Incoming<'e> {
     pub(super) edit: &'e Edit,
     /// Its place among the edits of its document.
@@ -38,7 +38,7 @@ pub(super) struct Incoming<'e> {
     pub(super) history: Cow<'e, RevHistory>,
 }
 
-/// Merges edits of a document into the branches that it has; `None` where all their revisions are known.
+/// Merges edits of a document into its branches; `None` if all their revisions are known.
 pub(super) fn merge(instance: &Instance, incoming: Vec<Incoming<'_>>, known: Vec<Branch>) -> Result<Option<Plan>> {
     let mut new = unknown(incoming, &known)?;
     if new.is_empty() {
@@ -53,8 +53,8 @@ pub(super) fn merge(instance: &Instance, incoming: Vec<Incoming<'_>>, known: Vec
         [path] if extends_all(path, &known, limit) => known.into_iter().map(|branch| (branch, Fate::Removed)).collect(),
         _ => {
             let (known, inner) = meet(&mut paths, known, limit)?;
-            // Of several revisions that arrive one may be an ancestor of another: then it is no leaf. Of equal ones the
-            // first has the body. The history of each has been joined with the others by now.
+            // One of several new revisions may be an ancestor of another, and so no leaf. Of equal ones the first
+            // has the body. All histories are joined by now.
             let mut seen = HashSet::with_capacity(new.len());
             let added: Vec<bool> =
                 new.iter().zip(inner).map(|(one, inner)| !inner && seen.insert(one.rev.clone())).collect();
@@ -73,7 +73,7 @@ pub(super) fn merge(instance: &Instance, incoming: Vec<Incoming<'_>>, known: Vec
     Plan::new(known, added.collect()).map(Some)
 }
 
-/// Those whose revisions are not in the tree.
+/// The edits whose revisions are not in the tree.
 fn unknown<'e>(mut incoming: Vec<Incoming<'e>>, known: &[Branch]) -> Result<Vec<Incoming<'e>>> {
     let in_tree = branch::known(known, incoming.iter().map(|incoming| &incoming.rev))?;
     let in_tree: HashSet<RevId> = in_tree.into_iter().cloned().collect();
@@ -81,7 +81,7 @@ fn unknown<'e>(mut incoming: Vec<Incoming<'e>>, known: &[Branch]) -> Result<Vec<
     Ok(incoming)
 }
 
-/// The leaves of these branches that a history goes through.
+/// The leaves of these branches through which a history goes.
 pub(super) fn branches_on<'b>(known: &'b [Branch], history: &RevHistory) -> impl Iterator<Item = &'b Leaf> {
     known.iter().map(|branch| &branch.leaf).filter(move |leaf| {
         let back = history.position.checked_sub(leaf.rev.position());
@@ -89,7 +89,7 @@ pub(super) fn branches_on<'b>(known: &'b [Branch], history: &RevHistory) -> impl
     })
 }
 
-/// Whether a path by itself says all there is to say: it needs nothing of the branches and goes on from each.
+/// Whether a path is complete by itself: it needs nothing of the branches, and continues each of them.
 fn extends_all(path: &Path, known: &[Branch], limit: usize) -> bool {
     let is_on = |branch: &Branch| {
         let back = path.position.checked_sub(branch.leaf.rev.position());
