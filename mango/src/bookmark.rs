@@ -13,6 +13,9 @@ use crate::error::Error;
 pub struct Bookmark {
     /// Its id.
     pub id: String,
+    /// The number of the index that was read, and the key of its row there before it was cut, as far as the order
+    /// depends on it; `None` where documents were read by id.
+    pub row: Option<(u64, Vec<u8>)>,
 }
 
 impl Bookmark {
@@ -21,9 +24,15 @@ impl Bookmark {
 
     /// The bookmark as a word.
     pub fn encode(&self) -> String {
-        let mut json = Vec::new();
-        JsonWriter::new(&mut json).begin_object().name("startkey_docid").str(&self.id).end_object();
-        URL_SAFE_NO_PAD.encode(json)
+        let mut out = Vec::new();
+        let mut json = JsonWriter::new(&mut out);
+        json.begin_object().name("startkey_docid").str(&self.id);
+        if let Some((index, key)) = &self.row {
+            json.name("index").u64(*index);
+            json.name("startkey").str(&URL_SAFE_NO_PAD.encode(key));
+        }
+        json.end_object();
+        URL_SAFE_NO_PAD.encode(out)
     }
 
     /// Reads a word that a client sent.
@@ -31,10 +40,20 @@ impl Bookmark {
     /// # Errors
     /// `invalid_bookmark` where [`encode`](Self::encode) has not written it.
     pub fn decode(word: &str) -> Result<Self, Error> {
-        let json = URL_SAFE_NO_PAD.decode(word.trim_end_matches('=')).ok();
-        let json = json.and_then(|json| JsonText::parse(&json).ok());
-        let id = json.as_ref().and_then(|json| json.get("startkey_docid")?.as_str());
-        id.map(|id| Bookmark { id: id.into_owned() }).ok_or_else(|| Error::invalid_bookmark(word))
+        let read = || {
+            let json = URL_SAFE_NO_PAD.decode(word.trim_end_matches('=')).ok()?;
+            let json = JsonText::parse(&json).ok()?;
+            let id = json.get("startkey_docid")?.as_str()?.into_owned();
+            let row = match json.get("index") {
+                None => None,
+                Some(index) => {
+                    let key = json.get("startkey")?.as_str()?;
+                    Some((index.as_u64()?, URL_SAFE_NO_PAD.decode(&*key).ok()?))
+                }
+            };
+            Some(Bookmark { id, row })
+        };
+        read().ok_or_else(|| Error::invalid_bookmark(word))
     }
 }
 
@@ -45,11 +64,21 @@ mod tests {
     #[test]
     fn bookmarks_are_read_back_and_others_are_refused() {
         for id in ["a", "", "ä/\"\\\0", &"x".repeat(2_048)] {
-            let bookmark = Bookmark { id: id.to_owned() };
-            assert_eq!(Bookmark::decode(&bookmark.encode()), Ok(bookmark));
+            for row in [None, Some((7, Vec::new())), Some((u64::MAX, vec![0, 0xff, b'"']))] {
+                let bookmark = Bookmark { id: id.to_owned(), row };
+                assert_eq!(Bookmark::decode(&bookmark.encode()), Ok(bookmark));
+            }
         }
         // CouchDB's own are Erlang's terms.
-        for word in ["nil", "x", "ä", "g1AAAAA", &URL_SAFE_NO_PAD.encode("{}"), &URL_SAFE_NO_PAD.encode("[1]")] {
+        for word in [
+            "nil",
+            "x",
+            "ä",
+            "g1AAAAA",
+            &URL_SAFE_NO_PAD.encode("{}"),
+            &URL_SAFE_NO_PAD.encode("[1]"),
+            &URL_SAFE_NO_PAD.encode(r#"{"startkey_docid":"a","index":1,"startkey":"*"}"#),
+        ] {
             let error = Bookmark::decode(word).unwrap_err();
             assert_eq!((error.status(), error.error()), (400, "invalid_bookmark"), "{word}");
         }

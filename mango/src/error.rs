@@ -71,7 +71,8 @@ impl Error {
         Self { error, reason: format!("{says}{}", echo(value)) }
     }
 
-    pub(crate) fn invalid_bookmark(word: &str) -> Self {
+    /// `invalid_bookmark`: nothing can go on from this word.
+    pub fn invalid_bookmark(word: &str) -> Self {
         Self { error: "invalid_bookmark", reason: format!("Invalid bookmark value: {}", echo(&quoted(word))) }
     }
 

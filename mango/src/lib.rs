@@ -28,7 +28,7 @@ pub use collate::{COLLATION_VERSION, append_key, compare};
 pub use error::Error;
 pub use index::{
     Candidate, Choice, INDEX_VERSION, Index, KeyRange, MAX_COLUMNS, MAX_DEFINITION, MAX_KEY, MAX_VALUES, NewIndex,
-    Plan, Purpose, Row, Scan,
+    Plan, Purpose, Row, Scan, parse_bulk_delete,
 };
 pub use projection::Projection;
 pub use query::{Direction, Query};

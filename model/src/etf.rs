@@ -58,6 +58,13 @@ pub struct AttachmentDigest<'a> {
     pub md5: [u8; 16],
 }
 
+/// The Erlang term of a JSON value in external form, without the version before it.
+pub fn erlang_term(value: &JsonText) -> Vec<u8> {
+    let mut term = Term::default();
+    term.json(value);
+    term.bytes
+}
+
 /// An edit as far as it enters the revision that it makes.
 #[derive(Clone, Copy, Debug)]
 pub struct RevisionTerm<'a> {

@@ -19,8 +19,8 @@ use crate::selector::Selector;
 /// An index to be made, checked.
 #[derive(Clone, Debug)]
 pub struct NewIndex {
-    /// The id of the design document; `None` where one is to be thought of.
-    pub design_id: Option<String>,
+    /// The design document as the client names it; `None` where a name is to be thought of.
+    pub ddoc: Option<String>,
     /// Its name there; `None` where one is to be thought of.
     pub name: Option<String>,
     /// Whether it is to have rows for each partition apart; `None` where the client does not say.
@@ -46,17 +46,8 @@ impl NewIndex {
             kind.as_str().map(|kind| kind.into_owned()).ok_or_else(wrong)
         })?;
         let name = root.get("name").map(name).transpose()?;
-        let design = root.get("ddoc").map(self::name).transpose()?;
-        let copies = match root.get("w") {
-            None => 2,
-            Some(w) if w.kind() == JsonKind::Integer && w.as_u64() != Some(0) && !w.text().starts_with('-') => {
-                w.as_u64().unwrap_or(u64::MAX)
-            }
-            Some(w) => {
-                let reason = format!("{} is not an integer greater than zero", echo(w.text()));
-                return Err(Error::plain("invalid_pos_integer", &reason));
-            }
-        };
+        let ddoc = root.get("ddoc").map(self::name).transpose()?;
+        let copies = copies(root)?;
         let partitioned = root.get("partitioned").map(|partitioned| {
             let says = "Invalid value for partitioned: ";
             let wrong = || Error::bad_value("invalid_partitioned_value", says, partitioned.text());
@@ -88,18 +79,7 @@ impl NewIndex {
             Some(filter) => Selector::parse(&body.slice_ref(filter))?.to_json(),
         };
         no_others(def, &["fields", "partial_filter_selector"])?;
-        let index = NewIndex {
-            design_id: design.map(|design| match design.strip_prefix("_design/") {
-                Some(_) => design,
-                None => format!("_design/{design}"),
-            }),
-            name,
-            partitioned,
-            copies,
-            def: body.slice_ref(def),
-            fields,
-            filter,
-        };
+        let index = NewIndex { ddoc, name, partitioned, copies, def: body.slice_ref(def), fields, filter };
         if index.view().len() > MAX_DEFINITION {
             return Err(Error::invalid_index(format!("An index is defined by at most {MAX_DEFINITION} bytes.")));
         }
@@ -177,8 +157,40 @@ impl NewIndex {
     }
 }
 
+/// Reads the body of a request that deletes many indexes: the names of their design documents.
+///
+/// # Errors
+/// [`Error`] names the first member that is wrong.
+pub fn parse_bulk_delete(body: &JsonText) -> Result<Vec<String>, Error> {
+    let root = body.root();
+    let ids = root.get("docids").ok_or_else(|| missing("docids"))?;
+    let wrong = || {
+        let says = "Bulk Delete requires an array of non-null docids. Docids: ";
+        Error::bad_value("invalid_bulk_docs", says, ids.text())
+    };
+    if !ids.is_array() {
+        return Err(wrong());
+    }
+    copies(root)?;
+    no_others(root, &["docids", "w"])?;
+    ids.elements().map(|id| id.as_str().map(|id| id.into_owned()).ok_or_else(wrong)).collect()
+}
+
 fn missing(key: &str) -> Error {
     Error::plain("missing_required_key", &format!("Missing required key: {key}"))
+}
+
+fn copies(root: JsonRef<'_>) -> Result<u64, Error> {
+    match root.get("w") {
+        None => Ok(2),
+        Some(w) if w.kind() == JsonKind::Integer && w.as_u64() != Some(0) && !w.text().starts_with('-') => {
+            Ok(w.as_u64().unwrap_or(u64::MAX))
+        }
+        Some(w) => {
+            let reason = format!("{} is not an integer greater than zero", echo(w.text()));
+            Err(Error::plain("invalid_pos_integer", &reason))
+        }
+    }
 }
 
 fn name(value: JsonRef<'_>) -> Result<String, Error> {

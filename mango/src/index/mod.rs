@@ -25,7 +25,7 @@ use json::{JsonRef, JsonText, JsonWriter};
 use md5::{Digest, Md5};
 
 pub use candidates::Candidate;
-pub use definition::NewIndex;
+pub use definition::{NewIndex, parse_bulk_delete};
 pub use plan::{Choice, KeyRange, Plan, Purpose, Scan};
 
 use crate::collate::{COLLATION_VERSION, Order};

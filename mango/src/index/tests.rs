@@ -35,7 +35,7 @@ fn an_index_becomes_the_design_document_that_couchdb_writes() {
         r#"{"index": {"fields": ["foo", {"a.b": "asc"}]}, "ddoc": "d", "name": "foo-index", "type": "json"}"#,
     ))
     .unwrap();
-    assert_eq!((new.design_id.as_deref(), new.name.as_deref()), (Some("_design/d"), Some("foo-index")));
+    assert_eq!((new.ddoc.as_deref(), new.name.as_deref()), (Some("d"), Some("foo-index")));
     let design = new.add_to("_design/d", "foo-index", None).unwrap().unwrap();
     assert_eq!(
         design.as_str(),
@@ -130,6 +130,20 @@ fn bad_definitions_are_refused_in_couchdbs_words() {
     assert_eq!(NewIndex::parse(&text(&long)).unwrap_err().error(), "invalid_index");
     let many = format!(r#"{{"index": {{"fields": [{}"x"]}}}}"#, "\"y\",".repeat(MAX_COLUMNS));
     assert_eq!(NewIndex::parse(&text(&many)).unwrap_err().error(), "invalid_index");
+}
+
+#[test]
+fn what_is_to_be_deleted_is_a_list_of_names() {
+    assert_eq!(parse_bulk_delete(&text(r#"{"docids": ["a", "_design/b"], "w": 3}"#)).unwrap(), ["a", "_design/b"]);
+    for (body, error) in [
+        ("{}", "missing_required_key"),
+        (r#"{"docids": "a"}"#, "invalid_bulk_docs"),
+        (r#"{"docids": [null]}"#, "invalid_bulk_docs"),
+        (r#"{"docids": [], "w": -1}"#, "invalid_pos_integer"),
+        (r#"{"docids": [], "x": 1}"#, "invalid_key"),
+    ] {
+        assert_eq!(parse_bulk_delete(&text(body)).unwrap_err().error(), error, "{body}");
+    }
 }
 
 #[test]

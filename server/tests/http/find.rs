@@ -1,4 +1,4 @@
-//! `_find` and `_explain`, as CouchDB 3.5 answers them where no index is there.
+//! `_find` and `_explain`, as CouchDB 3.5 answers them where no index is there. `indexes.rs` has those where one is.
 
 use conformance::random::Random;
 use kv_api::{AnyDatabase, Counted};

@@ -15,6 +15,7 @@ mod databases;
 mod documents;
 mod feeds;
 mod find;
+mod indexes;
 mod listings;
 mod relocating;
 mod replication;

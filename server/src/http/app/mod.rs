@@ -24,6 +24,7 @@ use crate::http::app::relocations::Relocations;
 use crate::http::app::scans::Scans;
 use crate::http::app::stores::Stores;
 use crate::http::error::{ApiError, Result};
+use crate::http::find::builds::Builds;
 use crate::http::ids::{RequestIds, Uuids, hex};
 
 /// How a server behaves.
@@ -98,6 +99,7 @@ pub(crate) struct App {
     pub(crate) layer: Layer<AnyDatabase>,
     pub(crate) databases: Databases,
     pub(crate) relocations: Relocations,
+    pub(crate) builds: Builds,
     pub(crate) options: Options,
     pub(crate) auth: Auth,
     uuids: Uuids,
@@ -128,6 +130,7 @@ impl App {
             layer,
             databases: Databases::new(stores),
             relocations: Relocations::default(),
+            builds: Builds::default(),
             options,
             auth,
             uuids: Uuids::default(),

@@ -2,8 +2,8 @@
 //!
 //! Source: `mango_cursor:explain/1`, `mango_cursor_view:explain/1`.
 
-use mango::{Bookmark, Query};
-use model::JsonWriter;
+use mango::{Bookmark, Candidate, Choice, Index, Query};
+use model::{JsonText, JsonWriter};
 
 use crate::http::find::plan::Plan;
 use crate::http::find::write_names;
@@ -11,13 +11,14 @@ use crate::http::find::write_names;
 /// Writes the members into the object that is open.
 pub(crate) fn write(json: &mut JsonWriter<'_>, db: &str, plan: &Plan) {
     let query = &plan.query;
-    let is_usable = plan.unusable.is_empty();
     json.name("dbname").str(db);
     json.name("index");
-    if is_usable {
-        write_all_docs(json);
-    } else {
-        json.null();
+    match &plan.chosen.choice {
+        Choice::Nothing => {
+            json.null();
+        }
+        Choice::AllDocs => write_index(json, None),
+        Choice::Scan(scan) => write_index(json, Some(&scan.index)),
     }
     json.name("partitioned").bool(false);
     json.name("selector").text(&query.selector.to_json());
@@ -27,38 +28,57 @@ pub(crate) fn write(json: &mut JsonWriter<'_>, db: &str, plan: &Plan) {
     json.name("skip").u64(query.skip);
     write_names(json.name("fields"), query.fields.names());
     json.name("index_candidates").begin_array();
-    if !is_usable {
-        json.begin_object().name("index");
-        write_all_docs(json);
-        json.name("analysis").begin_object();
-        json.name("usable").bool(false);
-        json.name("reasons").begin_array();
-        if let Some(reason) = plan.unusable.first() {
-            json.begin_object().name("name").str(reason).end_object();
-        }
-        json.end_array();
-        json.name("ranking").u64(1);
-        json.name("covering").null();
-        json.end_object().end_object();
-    }
+    plan.chosen.candidates.iter().for_each(|candidate| write_candidate(json, candidate));
     json.end_array();
     write_hints(json.name("selector_hints"), query);
-    if is_usable {
+    if !matches!(plan.chosen.choice, Choice::Nothing) {
         write_arguments(json, plan);
-        json.name("covering").bool(false);
+        json.name("covering").bool(plan.scan().is_some_and(|scan| scan.is_covering));
     }
 }
 
-/// The documents by id, as an index.
-fn write_all_docs(json: &mut JsonWriter<'_>) {
+fn write_candidate(json: &mut JsonWriter<'_>, candidate: &Candidate) {
+    json.begin_object().name("index");
+    write_index(json, candidate.index.as_deref());
+    json.name("analysis").begin_object();
+    json.name("usable").bool(candidate.is_usable);
+    json.name("reasons").begin_array();
+    json.begin_object().name("name").str(candidate.reason).end_object();
+    json.end_array();
+    json.name("ranking").u64(candidate.ranking as u64);
+    match candidate.is_covering {
+        Some(is_covering) => json.name("covering").bool(is_covering),
+        None => json.name("covering").null(),
+    };
+    json.end_object().end_object();
+}
+
+/// Writes an index, or the documents by id as one.
+fn write_index(json: &mut JsonWriter<'_>, index: Option<&Index>) {
     json.begin_object();
-    json.name("ddoc").null();
-    json.name("name").str("_all_docs");
-    json.name("type").str("special");
-    json.name("def").begin_object().name("fields").begin_array();
-    json.begin_object().name("_id").str("asc").end_object();
-    json.end_array().end_object();
+    write_index_members(json, index);
     json.end_object();
+}
+
+/// The same into the object that is open.
+pub(super) fn write_index_members(json: &mut JsonWriter<'_>, index: Option<&Index>) {
+    match index {
+        None => {
+            json.name("ddoc").null();
+            json.name("name").str("_all_docs");
+            json.name("type").str("special");
+            json.name("def").begin_object().name("fields").begin_array();
+            json.begin_object().name("_id").str("asc").end_object();
+            json.end_array().end_object();
+        }
+        Some(index) => {
+            json.name("ddoc").str(index.design_id());
+            json.name("name").str(index.name());
+            json.name("type").str("json");
+            json.name("partitioned").bool(false);
+            index.write_def(json.name("def"));
+        }
+    }
 }
 
 fn write_options(json: &mut JsonWriter<'_>, query: &Query) {
@@ -100,24 +120,45 @@ fn write_hints(json: &mut JsonWriter<'_>, query: &Query) {
     json.end_object().end_array();
 }
 
-/// The arguments of the listing, as those of a view.
+/// The arguments of the view that would be read.
 fn write_arguments(json: &mut JsonWriter<'_>, plan: &Plan) {
     let query = &plan.query;
-    let listing = plan.listing(None);
+    let descending = plan.is_descending();
     json.name("mrargs").begin_object();
-    json.name("include_docs").bool(query.r == 1);
+    json.name("include_docs").bool(query.r == 1 && !plan.scan().is_some_and(|scan| scan.is_covering));
     json.name("view_type").str("map");
     json.name("reduce").bool(false);
     json.name("partition").null();
-    // The lowest of all keys is null, and the highest has no text.
-    let edges = if listing.descending { [Some("<MAX>"), None] } else { [None, Some("<MAX>")] };
-    for (name, bound, edge) in [("start_key", &listing.start, edges[0]), ("end_key", &listing.end, edges[1])] {
-        match bound.as_deref().or(edge).filter(|_| !plan.finds_nothing()) {
-            Some(id) => json.name(name).str(id),
-            None => json.name(name).null(),
+    if plan.finds_nothing() {
+        json.name("start_key").null().name("end_key").null();
+    } else if let Some(scan) = plan.scan() {
+        let mut bound = |name: &str, values: &[JsonText], is_highest: bool| {
+            json.name(name).begin_array();
+            values.iter().for_each(|value| {
+                json.text(value);
+            });
+            if is_highest {
+                // It has no text.
+                json.str("<MAX>");
+            }
+            json.end_array();
         };
+        let (low, high) = (&scan.low[..], &scan.high[..]);
+        let (start, end) = if descending { (high, low) } else { (low, high) };
+        bound("start_key", start, descending);
+        bound("end_key", end, !descending);
+    } else {
+        let listing = plan.listing(None);
+        // The lowest of all keys is null, and the highest has no text.
+        let edges = if descending { [Some("<MAX>"), None] } else { [None, Some("<MAX>")] };
+        for (name, bound, edge) in [("start_key", &listing.start, edges[0]), ("end_key", &listing.end, edges[1])] {
+            match bound.as_deref().or(edge) {
+                Some(id) => json.name(name).str(id),
+                None => json.name(name).null(),
+            };
+        }
     }
-    json.name("direction").str(if listing.descending { "rev" } else { "fwd" });
+    json.name("direction").str(if descending { "rev" } else { "fwd" });
     json.name("stable").bool(query.stable || query.stale);
     json.name("update").bool(query.update && !query.stale);
     json.name("conflicts");

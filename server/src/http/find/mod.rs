@@ -1,22 +1,27 @@
-//! `_find` and `_explain`: documents by selector.
+//! `_find`, `_explain` and `_index`: documents by selector, and the indexes that make it fast.
 //!
 //! ```text
 //!   body ── Query ── Plan ─┬─ _explain: what would be done
-//!                          └─ Search: pages of documents by id, each a transaction ── rows as they are found
+//!                          └─ Search: pages of rows or documents, each a transaction ── rows as they are found
+//!
+//!   body ── NewIndex ── a design document ── written as any other, and the rows with it
 //! ```
 //!
-//! There are no indexes: a search goes through the documents in the order of their ids, between those ids that the
-//! selector allows, and warns as CouchDB does. Matching is done on the threads for scans, a page at a time, so that
-//! a search takes bounded memory and no transaction grows old.
+//! A search reads a range of an index, or the documents in the order of their ids, between those ids that the selector
+//! allows, and warns as CouchDB does. Matching is done on the threads for scans, a page at a time, so that a search
+//! takes bounded memory and no transaction grows old.
 //!
 //! Source: `mango_httpd.erl`, `mango_cursor.erl`, `mango_cursor_view.erl`.
 
+pub(crate) mod builds;
 mod explain;
+pub(crate) mod indexes;
+mod names;
 mod plan;
 mod search;
 
 use hyper::StatusCode;
-use mango::Query;
+use mango::{Purpose, Query};
 use model::JsonWriter;
 
 use crate::http::error::{ApiError, Result};
@@ -29,20 +34,14 @@ use crate::http::wire::response::{self, Response, Stop};
 /// `POST /{db}/_find`
 pub(crate) async fn find(request: &mut Request, db: &str) -> Result<Response> {
     let database = request.fresh_database(db).await?;
-    let plan = Plan::of(query(request).await?)?;
-    if !plan.unusable.is_empty() {
-        return Err(ApiError::new(
-            StatusCode::BAD_REQUEST,
-            "no_usable_index",
-            "No index exists for this sort, try indexing by the sort fields.",
-        ));
-    }
+    let query = query(request).await?;
+    let plan = Plan::of(query, Purpose::Find, &request.app, db, &database).await?;
     let mut body = b"{\"docs\":[".to_vec();
     if plan.finds_nothing() {
         body.extend_from_slice(b"\r\n]}\r");
         return Ok(response::json(StatusCode::OK, body));
     }
-    let mut search = Search::new(&request.app, database, plan)?;
+    let mut search = Search::new(&request.app, database, plan);
     search.page(&mut body).await?;
     if search.is_done() {
         search.write_end(&mut body);
@@ -70,8 +69,9 @@ pub(crate) async fn find(request: &mut Request, db: &str) -> Result<Response> {
 
 /// `POST /{db}/_explain`
 pub(crate) async fn explain(request: &mut Request, db: &str) -> Result<Response> {
-    request.fresh_database(db).await?;
-    let plan = Plan::of(query(request).await?)?;
+    let database = request.fresh_database(db).await?;
+    let query = query(request).await?;
+    let plan = Plan::of(query, Purpose::Explain, &request.app, db, &database).await?;
     Ok(response::object(|json| explain::write(json, db, &plan)))
 }
 
@@ -99,11 +99,6 @@ fn write_names<'n>(json: &mut JsonWriter<'_>, names: impl IntoIterator<Item = &'
         json.str(name);
     });
     json.end_array();
-}
-
-/// The name of a design document without what all their ids begin with.
-fn design_name(id: &str) -> &str {
-    id.strip_prefix("_design/").unwrap_or(id)
 }
 
 impl From<mango::Error> for ApiError {

@@ -1,62 +1,94 @@
 //! How a query is answered.
 //!
-//! Source: `mango_cursor:create/4`, `mango_idx_special:is_usable/3`.
+//! The choice among the indexes is mango's. Here it meets those that the database keeps: an index that is being built is
+//! not used, unless nothing else can answer; then the query waits for it, as CouchDB's queries do.
 
-use hyper::StatusCode;
-use mango::{Bookmark, Direction, IdRange, Query};
-use model::AllDocsRequest;
+use std::sync::Arc;
 
-use crate::http::error::{ApiError, Result};
-use crate::http::find::design_name;
+use mango::{Bookmark, Choice, Direction, IdRange, Purpose, Query, Scan};
+use model::{AllDocsRequest, IndexInfo, IndexRequest};
 
-/// A query, and how it is answered: from the documents by id.
+use crate::http::app::App;
+use crate::http::app::stores::Documents;
+use crate::http::error::Result;
+
+/// A query, and how it is answered.
 pub(crate) struct Plan {
     pub(crate) query: Query,
+    /// From what.
+    pub(crate) chosen: mango::Plan,
+    /// Where the last answer ended.
+    pub(crate) bookmark: Option<Bookmark>,
+    /// The number of the index that was chosen.
+    number: u64,
     /// The ids between which every match is.
-    pub(crate) ids: IdRange,
-    /// Why documents by id cannot answer it, in CouchDB's words; nothing where they can.
-    pub(crate) unusable: Vec<&'static str>,
+    ids: IdRange,
 }
 
 impl Plan {
     /// # Errors
-    /// `invalid_index` where the client insists on another index.
-    pub(crate) fn of(query: Query) -> Result<Plan> {
-        let mut unusable = Vec::new();
-        if !query.sort.is_empty() {
-            if !query.selector.indexable_fields().iter().any(|field| field == "_id") {
-                unusable.push("field_mismatch");
-            }
-            if !matches!(&query.sort[..], [(field, _)] if field == "_id") {
-                unusable.push("sort_order_mismatch");
+    /// Those of the query's bookmark, and `no_usable_index` and `invalid_index` as [`mango::Plan::of`] has them.
+    pub(crate) async fn of(
+        query: Query,
+        purpose: Purpose,
+        app: &Arc<App>,
+        name: &str,
+        database: &Documents,
+    ) -> Result<Plan> {
+        let word = query.bookmark.as_deref().filter(|_| purpose == Purpose::Find);
+        let bookmark = word.map(Bookmark::decode).transpose()?;
+        let mut known = database.indexes().await?;
+        let mut chosen = choose(&query, bookmark.as_ref(), &known, purpose);
+        if known.iter().any(|index| !index.active) {
+            if chosen.is_err() && purpose == Purpose::Find {
+                app.builds.build(name, database).await?;
+                known = database.indexes().await?;
+                chosen = choose(&query, bookmark.as_ref(), &known, purpose);
+            } else {
+                app.builds.begin(app, name, database);
             }
         }
-        if !query.allow_fallback {
-            let reason = match &query.use_index[..] {
-                [] => "You must specify an index with the `use_index` parameter.".to_owned(),
-                [design, rest @ ..] => {
-                    let name: String = rest.iter().map(|name| format!(", {name}")).collect();
-                    let design = design_name(design);
-                    format!("_design/{design}{name} specified by `use_index` could not be found or it is not suitable.")
-                }
-            };
-            return Err(ApiError::new(StatusCode::BAD_REQUEST, "invalid_index", reason));
-        }
+        let (chosen, number) = chosen?;
         let ids = query.selector.id_range();
-        Ok(Plan { query, ids, unusable })
+        Ok(Plan { query, chosen, bookmark, number, ids })
+    }
+
+    /// The rows of the index that was chosen.
+    pub(crate) fn scan(&self) -> Option<&Scan> {
+        match &self.chosen.choice {
+            Choice::Scan(scan) => Some(scan),
+            Choice::AllDocs | Choice::Nothing => None,
+        }
     }
 
     /// Whether there is nothing to search: CouchDB then answers without a bookmark.
     pub(crate) fn finds_nothing(&self) -> bool {
-        self.ids.is_empty || self.query.selector.is_empty_combination()
+        match self.scan() {
+            Some(scan) => scan.is_empty,
+            None => self.ids.is_empty || self.query.selector.is_empty_combination(),
+        }
     }
 
     pub(crate) fn is_descending(&self) -> bool {
         self.query.sort.first().is_some_and(|(_, direction)| *direction == Direction::Descending)
     }
 
-    /// The documents to look at, behind a bookmark where there is one.
-    pub(crate) fn listing(&self, bookmark: Option<&Bookmark>) -> AllDocsRequest {
+    /// The rows to look at, from the beginning.
+    pub(crate) fn rows(&self, scan: &Scan) -> IndexRequest {
+        IndexRequest {
+            number: self.number,
+            start: scan.range.start.clone(),
+            end: scan.range.end.clone(),
+            after: None,
+            descending: self.is_descending(),
+            limit: None,
+            include_docs: !scan.is_covering,
+            conflicts: self.query.conflicts,
+        }
+    }
+
+    /// The documents to look at, behind an id where there is one.
+    pub(crate) fn listing(&self, after: Option<&str>) -> AllDocsRequest {
         let descending = self.is_descending();
         let (from, to) = if descending { (&self.ids.high, &self.ids.low) } else { (&self.ids.low, &self.ids.high) };
         let part = |bound: &Option<(String, bool)>| match bound {
@@ -65,11 +97,11 @@ impl Plan {
         };
         let (mut start, mut inclusive_start) = part(from);
         let (end, inclusive_end) = part(to);
-        if let Some(Bookmark { id }) = bookmark {
-            // One from another query may lie before the range.
-            let is_within = start.as_ref().is_none_or(|start| if descending { id <= start } else { id >= start });
+        if let Some(id) = after {
+            // A bookmark from another query may lie before the range.
+            let is_within = start.as_deref().is_none_or(|start| if descending { id <= start } else { id >= start });
             if is_within {
-                (start, inclusive_start) = (Some(id.clone()), false);
+                (start, inclusive_start) = (Some(id.to_owned()), false);
             }
         }
         let (include_docs, conflicts) = (true, self.query.conflicts);
@@ -84,19 +116,30 @@ impl Plan {
             ..AllDocsRequest::default()
         }
     }
+}
 
-    /// What CouchDB says about an index that was asked for and is not there.
-    pub(crate) fn index_warning(&self) -> Option<String> {
-        match &self.query.use_index[..] {
-            [] => None,
-            [design] => Some(format!(
-                "_design/{} was not used because it does not contain a valid index for this query.",
-                design_name(design)
-            )),
-            [design, name, ..] => Some(format!(
-                "_design/{}, {name} was not used because it is not a valid index for this query.",
-                design_name(design)
-            )),
-        }
+/// Chooses among the indexes that are built, and gives the number of the one chosen. A search that goes on does so from
+/// where it began: only there does its bookmark mean something.
+fn choose(
+    query: &Query,
+    bookmark: Option<&Bookmark>,
+    known: &[IndexInfo],
+    purpose: Purpose,
+) -> std::result::Result<(mango::Plan, u64), mango::Error> {
+    let began = |info: &&IndexInfo| match bookmark {
+        None => true,
+        Some(bookmark) => bookmark.row.as_ref().is_some_and(|(number, _)| *number == info.number),
+    };
+    let known: Vec<&IndexInfo> = known.iter().filter(|info| info.active).filter(began).collect();
+    let indexes: Vec<_> = known.iter().map(|info| info.index.clone()).collect();
+    let plan = mango::Plan::of(query, &indexes, purpose)?;
+    let chosen = match &plan.choice {
+        Choice::Scan(scan) => known.iter().find(|info| Arc::ptr_eq(&info.index, &scan.index)),
+        Choice::AllDocs | Choice::Nothing => None,
+    };
+    if bookmark.is_some_and(|bookmark| bookmark.row.is_some() != chosen.is_some()) {
+        return Err(mango::Error::invalid_bookmark(query.bookmark.as_deref().unwrap_or_default()));
     }
+    let number = chosen.map_or(0, |info| info.number);
+    Ok((plan, number))
 }

@@ -1,14 +1,26 @@
-//! A search through the documents by id, page by page.
+//! A search, page by page: through the rows of an index, or through the documents by id.
+//!
+//! ```text
+//!   Rest::Rows ─────── rows of an index, up to one whose key was cut, where an order is asked for
+//!     │    ▲
+//!     ▼    │
+//!   Rest::Alike ────── all rows with that cut key, sorted by their whole keys
+//!
+//!   Rest::Documents ── documents by id
+//! ```
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use mango::Bookmark;
-use model::{AllDocsEntry, AllDocsRequest, AllDocsRow, JsonWriter};
+use mango::{Bookmark, MAX_KEY};
+use model::{
+    AllDocsEntry, AllDocsRequest, ErrorKind, GetOptions, IndexPage, IndexRequest, JsonText, JsonWriter, NotFound,
+};
 
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
-use crate::http::error::Result;
+use crate::http::error::{ApiError, Result};
 use crate::http::find::plan::Plan;
 
 /// The most documents of a page. The first page is as long as its answer may be, and each is this many times as
@@ -19,13 +31,15 @@ const GROWTH: usize = 4;
 /// A page of answers ends behind the document with which it has more bytes than these.
 const PAGE_BYTES: usize = 1_000_000;
 
+/// How many bytes of documents with one cut key are sorted at a time.
+const ALIKE_BYTES: usize = 16_000_000;
+
 /// How many documents are matched before other searches have their turn.
 const ROWS_IN_A_TURN: usize = 50;
 
 /// Above how many documents for each result a search warns, as in CouchDB.
 const MANY_DOCUMENTS: u64 = 10;
 
-const NO_INDEX: &str = "No matching index found, create an index to optimize query time.";
 const TOO_MANY: &str = "The number of documents examined is high in proportion to the number of results returned. Consider adding a more specific index to improve this.";
 
 /// A search on its way.
@@ -34,10 +48,24 @@ pub(crate) struct Search {
     database: Documents,
     plan: Arc<Plan>,
     /// What is still to be looked at.
-    rest: Option<AllDocsRequest>,
+    rest: Option<Rest>,
     page_rows: usize,
     tally: Tally,
     began: Instant,
+}
+
+/// What is still to be looked at.
+enum Rest {
+    Documents(AllDocsRequest),
+    Rows(IndexRequest),
+    /// Rows with one cut key, and those behind them.
+    Alike {
+        key: Vec<u8>,
+        /// The whole key and the id of the last one that was given back.
+        after: Option<(Vec<u8>, String)>,
+        /// The rows behind them are those of this request.
+        rows: IndexRequest,
+    },
 }
 
 /// What has been found so far.
@@ -53,26 +81,23 @@ struct Tally {
     /// Documents that cannot be read.
     damaged: u64,
     /// The last one that was given back.
-    last: Option<String>,
+    last: Option<Bookmark>,
 }
 
 impl Search {
-    /// # Errors
-    /// `invalid_bookmark`
-    pub(crate) fn new(app: &Arc<App>, database: Documents, plan: Plan) -> Result<Search> {
+    pub(crate) fn new(app: &Arc<App>, database: Documents, plan: Plan) -> Search {
         let query = &plan.query;
-        let bookmark = query.bookmark.as_deref().map(Bookmark::decode).transpose()?;
         let tally = Tally { skip: query.skip, left: query.limit, ..Tally::default() };
         let wanted = usize::try_from(query.skip.saturating_add(query.limit)).unwrap_or(usize::MAX);
-        Ok(Search {
+        Search {
             app: app.clone(),
             database,
-            rest: Some(plan.listing(bookmark.as_ref())).filter(|_| query.limit > 0),
+            rest: Some(Rest::of(&plan)).filter(|_| query.limit > 0),
             plan: Arc::new(plan),
             page_rows: wanted.clamp(1, PAGE_ROWS),
             tally,
             began: Instant::now(),
-        })
+        }
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -81,36 +106,21 @@ impl Search {
 
     /// Writes what matches of the next page.
     pub(crate) async fn page(&mut self, out: &mut Vec<u8>) -> Result<()> {
-        let Some(mut request) = self.rest.take() else { return Ok(()) };
+        let Some(rest) = self.rest.take() else { return Ok(()) };
         let rows = self.page_rows;
-        request.limit = Some(rows);
-        let (database, plan, mut tally) = (self.database.clone(), self.plan.clone(), std::mem::take(&mut self.tally));
+        let (database, plan, tally) = (self.database.clone(), self.plan.clone(), std::mem::take(&mut self.tally));
         let (found, next, tally) = self
             .app
             .scan(async move {
-                let mut page = database.all_docs(&request).await?;
-                let mut found = Vec::new();
-                let mut read = page.rows.len();
-                for (at, row) in page.rows.iter().enumerate() {
-                    tally.examine(&plan, row, &mut found);
-                    if tally.left == 0 || found.len() > PAGE_BYTES {
-                        read = at + 1;
-                        break;
-                    }
-                    // Others have their turn, and a search whose client is gone ends here.
-                    if at % ROWS_IN_A_TURN == ROWS_IN_A_TURN - 1 {
-                        tokio::task::yield_now().await;
-                    }
-                }
-                let next = if read < page.rows.len() {
-                    page.rows.truncate(read);
-                    after(request, read, &page.rows)
-                } else {
-                    page.next.or_else(|| after(request, rows, &page.rows))
+                let mut page = Page { database, plan, tally, found: Vec::new() };
+                let next = match rest {
+                    Rest::Documents(request) => page.documents(request, rows).await,
+                    Rest::Rows(request) => page.rows(request, rows).await,
+                    Rest::Alike { key, after, rows } => page.alike(key, after, rows).await,
                 };
-                Ok((found, next, tally))
+                Ok(next.map(|next| (page.found, next, page.tally)))
             })
-            .await?;
+            .await??;
         out.extend_from_slice(&found);
         self.rest = next.filter(|_| tally.left > 0);
         self.tally = tally;
@@ -123,7 +133,7 @@ impl Search {
         let (tally, query) = (&self.tally, &self.plan.query);
         out.extend_from_slice(b"\r\n],\r\n\"bookmark\": ");
         let bookmark = match &tally.last {
-            Some(id) => Bookmark { id: id.clone() }.encode(),
+            Some(last) => last.encode(),
             None => query.bookmark.clone().unwrap_or_else(|| Bookmark::NIL.to_owned()),
         };
         JsonWriter::new(out).str(&bookmark);
@@ -140,56 +150,248 @@ impl Search {
             json.name("execution_time_ms").f64((self.began.elapsed().as_secs_f64() * 1e6).round() / 1e3);
             json.end_object();
         }
-        out.extend_from_slice(b",\r\n\"warning\": ");
-        JsonWriter::new(out).str(&self.warning());
+        let warnings = self.warnings();
+        if !warnings.is_empty() {
+            out.extend_from_slice(b",\r\n\"warning\": ");
+            JsonWriter::new(out).str(&warnings);
+        }
         out.extend_from_slice(b"}\r");
     }
 
-    fn warning(&self) -> String {
+    fn warnings(&self) -> String {
         let tally = &self.tally;
-        let many = tally.documents > MANY_DOCUMENTS.saturating_mul(tally.returned.max(1));
-        let damaged = format!("{} documents cannot be read and were left out.", tally.damaged);
-        let warnings = [
-            self.plan.index_warning(),
-            Some(NO_INDEX.to_owned()),
-            many.then(|| TOO_MANY.to_owned()),
-            (tally.damaged > 0).then_some(damaged),
-        ];
-        warnings.into_iter().flatten().collect::<Vec<_>>().join("\n")
+        let mut warnings = self.plan.chosen.warnings.clone();
+        if tally.documents > MANY_DOCUMENTS.saturating_mul(tally.returned.max(1)) {
+            warnings.push(TOO_MANY.to_owned());
+        }
+        if tally.damaged > 0 {
+            warnings.push(format!("{} documents cannot be read and were left out.", tally.damaged));
+        }
+        warnings.join("\n")
     }
 }
 
-/// The request for what comes after a page that was to have `limit` rows: where it has, the listing may go on.
-fn after(request: AllDocsRequest, limit: usize, rows: &[AllDocsRow]) -> Option<AllDocsRequest> {
-    let last = rows.last().filter(|_| rows.len() >= limit)?;
-    Some(AllDocsRequest { start: Some(last.id.clone()), inclusive_start: false, ..request })
+impl Rest {
+    /// All of it, or what stands behind the bookmark.
+    fn of(plan: &Plan) -> Rest {
+        let bookmark = plan.bookmark.as_ref();
+        let Some(scan) = plan.scan() else {
+            return Rest::Documents(plan.listing(bookmark.map(|bookmark| bookmark.id.as_str())));
+        };
+        let mut rows = plan.rows(scan);
+        let Some(Bookmark { id, row: Some((_, whole)) }) = bookmark else { return Rest::Rows(rows) };
+        let key = whole[..whole.len().min(MAX_KEY)].to_vec();
+        if !plan.query.sort.is_empty() && key.len() == MAX_KEY {
+            return Rest::Alike { key, after: Some((whole.clone(), id.clone())), rows };
+        }
+        rows.after = Some((key, id.clone()));
+        Rest::Rows(rows)
+    }
 }
 
-impl Tally {
-    fn examine(&mut self, plan: &Plan, row: &AllDocsRow, out: &mut Vec<u8>) {
-        self.keys += 1;
-        let document = match &row.entry {
-            AllDocsEntry::Live { doc: Some(document), .. } => document,
-            AllDocsEntry::Damaged { .. } => {
-                self.damaged += 1;
-                return;
+/// A page on its way.
+struct Page {
+    database: Documents,
+    plan: Arc<Plan>,
+    tally: Tally,
+    found: Vec<u8>,
+}
+
+impl Page {
+    fn is_full(&self) -> bool {
+        self.tally.left == 0 || self.found.len() > PAGE_BYTES
+    }
+
+    /// Documents by id.
+    async fn documents(&mut self, mut request: AllDocsRequest, rows: usize) -> Result<Option<Rest>> {
+        request.limit = Some(rows);
+        let page = self.database.all_docs(&request).await?;
+        let mut last = None;
+        for (at, row) in page.rows.iter().enumerate() {
+            self.tally.keys += 1;
+            // Design documents are never found.
+            if let Some(text) = self.examine(&row.entry).filter(|_| !row.id.starts_with("_design/")) {
+                self.take(Bookmark { id: row.id.clone(), row: None }, &text);
             }
-            _ => return,
+            last = Some(&row.id);
+            if self.is_full() && at + 1 < page.rows.len() {
+                break;
+            }
+            pause(at).await;
+        }
+        let is_whole = last == page.rows.last().map(|row| &row.id);
+        let next = page.next.filter(|_| is_whole).or_else(|| {
+            let start = last.filter(|_| !is_whole || page.rows.len() >= rows)?.clone();
+            Some(AllDocsRequest { start: Some(start), inclusive_start: false, ..request })
+        });
+        Ok(next.map(Rest::Documents))
+    }
+
+    /// Rows of an index.
+    async fn rows(&mut self, mut request: IndexRequest, rows: usize) -> Result<Option<Rest>> {
+        request.limit = Some(rows);
+        let page = self.read(&request).await?;
+        let mut after = None;
+        let count = page.rows.len();
+        for (at, row) in page.rows.into_iter().enumerate() {
+            if row.key.len() == MAX_KEY && !self.plan.query.sort.is_empty() {
+                return Ok(Some(Rest::Alike { key: row.key, after: None, rows: request }));
+            }
+            self.tally.keys += 1;
+            let text = match (row.values, row.entry) {
+                (_, Some(entry)) => self.examine(&entry),
+                (Some(values), None) => self.derive(&row.id, &values),
+                // The values are too long to stand in a row.
+                (None, None) => self.open(&row.id).await?,
+            };
+            if let Some(text) = text {
+                self.take(Bookmark { id: row.id.clone(), row: Some((request.number, row.key.clone())) }, &text);
+            }
+            after = Some((row.key, row.id));
+            if self.is_full() && at + 1 < count {
+                return Ok(Some(Rest::Rows(IndexRequest { after, ..request })));
+            }
+            pause(at).await;
+        }
+        let next = page.next.or_else(|| {
+            let after = after.filter(|_| count >= rows);
+            after.map(|after| IndexRequest { after: Some(after), ..request })
+        });
+        Ok(next.map(Rest::Rows))
+    }
+
+    /// Rows with one cut key: the best of them, by their whole keys.
+    async fn alike(
+        &mut self,
+        key: Vec<u8>,
+        after: Option<(Vec<u8>, String)>,
+        rows: IndexRequest,
+    ) -> Result<Option<Rest>> {
+        let plan = self.plan.clone();
+        let Some(scan) = plan.scan() else { return Ok(None) };
+        let descending = rows.descending;
+        let wanted = usize::try_from(self.tally.skip.saturating_add(self.tally.left)).unwrap_or(usize::MAX);
+        let above = [&key[..], &[0]].concat();
+        let mut best: BTreeMap<(Vec<u8>, String), Vec<u8>> = BTreeMap::new();
+        let (mut bytes, mut are_all) = (0, true);
+        let mut next = Some(IndexRequest {
+            start: key.clone(),
+            end: above.clone(),
+            after: None,
+            limit: None,
+            include_docs: true,
+            ..rows.clone()
+        });
+        while let Some(request) = next {
+            let page = self.read(&request).await?;
+            for (at, row) in page.rows.into_iter().enumerate() {
+                pause(at).await;
+                self.tally.keys += 1;
+                let text = row.entry.and_then(|entry| self.examine(&entry));
+                let Some((whole, text)) = text.and_then(|text| Some((scan.index.whole_key(text.root())?, text))) else {
+                    continue;
+                };
+                let place = (whole, row.id);
+                let is_new =
+                    after.as_ref().is_none_or(|after| if descending { place < *after } else { place > *after });
+                if !is_new {
+                    continue;
+                }
+                let mut out = Vec::new();
+                plan.query.fields.write(text.root(), &mut out);
+                bytes += place.0.len() + out.len();
+                best.insert(place, out);
+                while best.len() > wanted || (bytes > ALIKE_BYTES && best.len() > 1) {
+                    let worst = if descending { best.pop_first() } else { best.pop_last() };
+                    bytes -= worst.map_or(0, |((whole, _), out)| whole.len() + out.len());
+                    are_all = false;
+                }
+            }
+            next = page.next;
+        }
+        let mut last = None;
+        let in_order: Vec<_> = if descending { best.into_iter().rev().collect() } else { best.into_iter().collect() };
+        for ((whole, id), out) in in_order {
+            last = Some((whole.clone(), id.clone()));
+            self.give(Bookmark { id, row: Some((rows.number, whole)) }, &out);
+        }
+        Ok(Some(match last {
+            Some(last) if !are_all => Rest::Alike { key, after: Some(last), rows },
+            _ if descending => Rest::Rows(IndexRequest { end: key, after: None, ..rows }),
+            _ => Rest::Rows(IndexRequest { start: above, after: None, ..rows }),
+        }))
+    }
+
+    async fn read(&self, request: &IndexRequest) -> Result<IndexPage> {
+        self.database.index_rows(request).await.map_err(|error| match error.kind() {
+            ErrorKind::NotFound(NotFound::Index) => {
+                ApiError::unavailable("The index was deleted or changed while it was read. Try again.")
+            }
+            _ => error.into(),
+        })
+    }
+
+    /// A document as it was read with its row, where it matches.
+    fn examine(&mut self, entry: &AllDocsEntry) -> Option<JsonText> {
+        match entry {
+            AllDocsEntry::Live { doc: Some(document), .. } => {
+                self.tally.documents += 1;
+                Some(document.to_text()).filter(|text| self.plan.query.selector.matches(text.root()))
+            }
+            AllDocsEntry::Damaged { .. } => {
+                self.tally.damaged += 1;
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// What a row tells of its document, where that matches.
+    fn derive(&self, id: &str, values: &JsonText) -> Option<JsonText> {
+        let text = self.plan.scan()?.index.document(id, values)?;
+        self.plan.query.selector.matches(text.root()).then_some(text)
+    }
+
+    /// A document by its id, where it matches. It may be gone since its row was read.
+    async fn open(&mut self, id: &str) -> Result<Option<JsonText>> {
+        let options = GetOptions { conflicts: self.plan.query.conflicts, ..GetOptions::default() };
+        let document = match self.database.get(id, &options).await {
+            Ok(document) => document,
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound(NotFound::Missing | NotFound::Deleted)) => {
+                return Ok(None);
+            }
+            Err(error) => return Err(error.into()),
         };
-        self.documents += 1;
-        let text = document.to_text();
-        // Design documents are never found.
-        if row.id.starts_with("_design/") || !plan.query.selector.matches(text.root()) {
+        self.tally.documents += 1;
+        Ok(Some(document.to_text()).filter(|text| self.plan.query.selector.matches(text.root())))
+    }
+
+    /// Takes a match.
+    fn take(&mut self, place: Bookmark, text: &JsonText) {
+        let mut out = Vec::new();
+        if self.tally.skip == 0 {
+            self.plan.query.fields.write(text.root(), &mut out);
+        }
+        self.give(place, &out);
+    }
+
+    /// Gives back what was asked for of a match, or leaves it out.
+    fn give(&mut self, place: Bookmark, out: &[u8]) {
+        if self.tally.skip > 0 {
+            self.tally.skip -= 1;
             return;
         }
-        if self.skip > 0 {
-            self.skip -= 1;
-            return;
-        }
-        out.extend_from_slice(if self.returned == 0 { b"\r\n" } else { b",\r\n" });
-        plan.query.fields.write(text.root(), out);
-        self.left -= 1;
-        self.returned += 1;
-        self.last = Some(row.id.clone());
+        self.found.extend_from_slice(if self.tally.returned == 0 { b"\r\n" } else { b",\r\n" });
+        self.found.extend_from_slice(out);
+        self.tally.left -= 1;
+        self.tally.returned += 1;
+        self.tally.last = Some(place);
+    }
+}
+
+/// Others have their turn, and a search whose client is gone ends here.
+async fn pause(at: usize) {
+    if at % ROWS_IN_A_TURN == ROWS_IN_A_TURN - 1 {
+        tokio::task::yield_now().await;
     }
 }

@@ -63,7 +63,6 @@ use Who::{DatabaseAdmin, Public, Reader, ServerAdmin, Writer};
 const REPLICATIONS: &str = "replications that the server runs itself";
 const NODES: &str = "nodes and clusters";
 const VIEWS: &str = "views";
-const MANGO: &str = "Mango indexes";
 const PURGES: &str = "purges";
 const SHARDS: &str = "shards and their settings";
 const FUNCTIONS: &str = "functions of design documents (views, shows, lists, updates, rewrites)";
@@ -124,7 +123,10 @@ static ROUTES: &[Route] = &[
     row("/{db}/_temp_view", "*", Reader, |_, _| missing(VIEWS)),
     row("/{db}/_find", "POST", Reader, |r, n| Box::pin(find::find(r, n[0]))),
     row("/{db}/_explain", "POST", Reader, |r, n| Box::pin(find::explain(r, n[0]))),
-    row("/{db}/_index/*", "*", Writer, |_, _| missing(MANGO)),
+    row("/{db}/_index", "GET,HEAD", Reader, |r, n| Box::pin(find::indexes::list(r, n[0]))),
+    row("/{db}/_index", "POST", Writer, |r, n| Box::pin(find::indexes::create(r, n[0]))),
+    row("/{db}/_index/_bulk_delete", "POST", Writer, |r, n| Box::pin(find::indexes::bulk_delete(r, n[0]))),
+    row("/{db}/_index/*", "DELETE", Writer, |r, n| Box::pin(find::indexes::delete(r, n[0], &n[1..]))),
     row("/{db}/_purge/*", "*", ServerAdmin, |_, _| missing(PURGES)),
     row("/{db}/_purged_infos_limit/*", "*", ServerAdmin, |_, _| missing(PURGES)),
     row("/{db}/_purged_infos/*", "*", Reader, |_, _| missing(PURGES)),
