@@ -217,13 +217,6 @@ impl Document {
         json.end_object();
     }
 
-    /// The document as [`write_json_following`](Self::write_json_following) writes it.
-    pub fn to_json_following(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(self.body.len() + self.id.len() + 96 + self.attachments.len() * 200);
-        self.write_json_following(&mut out);
-        out
-    }
-
     /// The document as [`write_json`](Self::write_json) writes it.
     pub fn to_json(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.body.len() + self.id.len() + 96);

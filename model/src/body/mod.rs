@@ -213,11 +213,6 @@ impl StoredBody {
     pub fn cost(&self) -> usize {
         self.cost
     }
-
-    /// The length of the longest key in bytes, prefix included.
-    pub fn longest_key(&self) -> usize {
-        self.rows.iter().map(|row| row.value - row.key).max().unwrap_or(0)
-    }
 }
 
 /// Puts a body together again from all rows below its prefix, in the order of their keys, the
