@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chunks::ChunkStore;
-use chunks::store::{DocumentStore, HttpStore, ModelStore};
+use chunks::store::{DocumentStore, PeerStore};
 use chunks::vault::{Progress, PushOptions, Vault};
 use engine_mem::MemDatabase;
 use model::{CreateOptions, Layer, LayerOptions};
@@ -117,10 +117,10 @@ async fn measure(folder: &Path, url: &str, over_http: bool) -> Result<(), Failur
     let store: Arc<dyn DocumentStore> = if over_http {
         let (process, address) = start(url)?;
         serving = Some(process);
-        Arc::new(HttpStore::new(&format!("http://{address}/vault"), None)?)
+        Arc::new(PeerStore::http(&format!("http://{address}/vault"), None)?)
     } else {
         let layer = Layer::open(engine::open(&url.parse()?, IfMissing::Create)?, LayerOptions::default()).await?;
-        Arc::new(ModelStore::new(layer.create_database("vault", CreateOptions::default()).await?))
+        Arc::new(PeerStore::local(layer.create_database("vault", CreateOptions::default()).await?))
     };
     let vault = Vault::new(ChunkStore::new(store));
     let way = if over_http { "over HTTP" } else { "in process" };
@@ -287,7 +287,7 @@ async fn serve(url: &str) -> Result<(), Failure> {
 async fn in_memory() -> Result<(Vault, tempfile::TempDir), Failure> {
     let layer = Layer::open(MemDatabase::new(), LayerOptions::default()).await?;
     let documents = layer.create_database("vault", CreateOptions::default()).await?;
-    Ok((Vault::new(ChunkStore::new(Arc::new(ModelStore::new(documents)))), tempfile::tempdir()?))
+    Ok((Vault::new(ChunkStore::new(Arc::new(PeerStore::local(documents)))), tempfile::tempdir()?))
 }
 
 async fn cuts() -> Result<(), Failure> {

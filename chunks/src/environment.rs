@@ -1,32 +1,9 @@
-//! Time, randomness and waiting, injected for tests.
+//! Pauses between attempts.
 
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
-use model::SystemEnvironment;
-
-/// Source of time, randomness and pauses.
-///
-/// [`now_ms`](model::Environment::now_ms) stamps condemned chunks. The clocks of collecting clients may differ by
-/// a small part of the grace period.
-pub trait Environment: model::Environment {
-    /// Resolves after `pause`.
-    fn sleep(&self, pause: Duration) -> BoxFuture<'static, ()>;
-}
-
-impl Environment for SystemEnvironment {
-    fn sleep(&self, pause: Duration) -> BoxFuture<'static, ()> {
-        futures_timer::Delay::new(pause).boxed()
-    }
-}
-
-/// A random number.
-pub(crate) fn random(environment: &dyn Environment) -> u64 {
-    let mut bytes = [0; 8];
-    environment.random(&mut bytes);
-    u64::from_le_bytes(bytes)
-}
+pub use peer::Environment;
+pub(crate) use peer::random;
 
 /// Pauses before the next attempt: up to a second, doubled each time. A part is random, so that clients that
 /// collided do not collide again.

@@ -1,6 +1,6 @@
 //! Errors, with advice for people.
 
-use std::fmt;
+pub use peer::{Error as StoreError, ErrorKind as StoreErrorKind};
 
 /// The result of an operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -94,48 +94,3 @@ impl Error {
         Error::Malformed { id: id.to_owned(), what: what.into() }
     }
 }
-
-/// Kind of a document store's failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum StoreErrorKind {
-    /// The database does not exist.
-    NoDatabase,
-    /// No answer, or one that asks for a retry. A write may have happened or not.
-    Unavailable,
-    /// The request was refused, and a retry would be too.
-    Refused,
-    /// The answer makes no sense.
-    Nonsense,
-}
-
-/// A document store's failure.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoreError {
-    kind: StoreErrorKind,
-    sentence: String,
-}
-
-impl StoreError {
-    /// A failure with a sentence for people.
-    pub fn new(kind: StoreErrorKind, sentence: impl Into<String>) -> Self {
-        StoreError { kind, sentence: sentence.into() }
-    }
-
-    /// Kind of the failure.
-    pub fn kind(&self) -> StoreErrorKind {
-        self.kind
-    }
-
-    /// Whether a retry may help.
-    pub fn is_transient(&self) -> bool {
-        self.kind == StoreErrorKind::Unavailable
-    }
-}
-
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.sentence)
-    }
-}
-
-impl std::error::Error for StoreError {}

@@ -14,8 +14,7 @@
 //!      │   lookup: leaves of an index, united
 //!      │   index, data: contents of documents    placement: ids of documents
 //!      │   stub, contents, load: data documents whose chunks are in objects
-//!  DocumentStore ─┬─ ModelStore   a database of this process
-//!                 └─ HttpStore    any server that speaks CouchDB's protocol
+//!  DocumentStore ─── PeerStore    a database of this process, or behind any server that speaks CouchDB's protocol
 //!  Objects ───────── Bucket       S3's protocol, a directory, memory (feature `objects`)
 //! ```
 //!

@@ -29,7 +29,7 @@ pub const DEFAULT_GRACE_MS: u64 = 7 * 24 * 60 * 60 * 1_000;
 /// Shortest grace period that can be set: an hour. A file may be written up to a quarter of it after its chunks
 /// were looked up, a write is retried for ten minutes, and clocks differ by minutes.
 pub const LEAST_GRACE_MS: u64 = 60 * 60 * 1_000;
-const _: () = assert!(crate::store::LONGEST_MS + 120_000 < LEAST_GRACE_MS / 4);
+const _: () = assert!(peer::LONGEST_MS + 120_000 < LEAST_GRACE_MS / 4);
 
 const LENGTH: &str = "chunk_prefix_length";
 const LIMIT: &str = "data_doc_size_limit";

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use chunks::store::{DocumentStore, ModelStore};
+use chunks::store::{DocumentStore, PeerStore};
 use chunks::{Chunk, chunk_id};
 use engine_mem::MemDatabase;
 use model::{BodyFormat, CreateOptions, Layer, LayerOptions};
@@ -48,5 +48,5 @@ impl Pieces {
 pub(crate) async fn database() -> Result<Arc<dyn DocumentStore>, Failure> {
     let layer = Layer::open(MemDatabase::new(), LayerOptions::default()).await?;
     let documents = layer.create_database("vault", CreateOptions { format: Some(BodyFormat::Packed) }).await?;
-    Ok(Arc::new(ModelStore::new(documents)))
+    Ok(Arc::new(PeerStore::local(documents)))
 }

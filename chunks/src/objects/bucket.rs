@@ -180,7 +180,7 @@ impl Connect for Connector {
 
 /// Whether an endpoint is on this machine.
 fn is_loopback(endpoint: &str) -> bool {
-    let Ok(url) = reqwest::Url::parse(endpoint) else { return false };
+    let Ok(url) = peer::Url::parse(endpoint) else { return false };
     match url.host_str() {
         Some("localhost") => true,
         Some(host) => {

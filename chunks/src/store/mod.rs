@@ -1,5 +1,4 @@
-//! The small document store that chunks need, and its two implementations: [`ModelStore`] in process,
-//! [`HttpStore`] for any server that speaks CouchDB's protocol.
+//! The small document store that chunks need, and its implementation over any [`Peer`](peer::Peer): [`PeerStore`].
 //!
 //! Callers make requests of any size, and an implementation splits them. A batch is never atomic: what it wrote
 //! stays if a later part fails.
@@ -7,9 +6,7 @@
 //! An implementation need not retry. [`ChunkStore`](crate::ChunkStore) does, over every store, for reads and for
 //! safe writes.
 
-mod http;
-mod model;
-mod pace;
+mod peer;
 mod steady;
 
 use std::cmp::Ordering;
@@ -20,9 +17,8 @@ use serde_json::{Map, Value};
 
 use crate::error::StoreError;
 
-pub use http::HttpStore;
-pub use model::ModelStore;
-pub(crate) use steady::{LONGEST_MS, Steady};
+pub use peer::PeerStore;
+pub(crate) use steady::Steady;
 
 /// A document's members without those that begin with an underscore.
 pub type Body = Map<String, Value>;

@@ -17,34 +17,19 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::future::BoxFuture;
+use peer::Retry;
 
 use super::{Body, Changes, DocumentStore, Edit, Figures, IdRange, Leaf, Page, Refusal, StoreResult, Written};
-use crate::environment::{Environment, random};
+use crate::environment::Environment;
 use crate::error::{StoreError, StoreErrorKind};
-
-/// Maximum number of attempts: about half a minute, if each fails at once.
-const ATTEMPTS: u32 = 12;
-/// Maximum number of attempts on a store that has never answered: most likely it does not exist.
-const FIRST_ATTEMPTS: u32 = 5;
-/// No attempt begins later than this after the first one, in milliseconds. It must be well below a quarter of the
-/// shortest grace period.
-pub(crate) const LONGEST_MS: u64 = 10 * 60 * 1_000;
-/// First and longest pause, in milliseconds.
-const FIRST_PAUSE_MS: u64 = 50;
-const LONGEST_PAUSE_MS: u64 = 8_000;
 
 /// A store with retries.
 #[derive(Clone)]
 pub(crate) struct Steady {
     inner: Arc<dyn DocumentStore>,
-    environment: Arc<dyn Environment>,
-    /// Whether the store has ever answered.
-    has_answered: Arc<AtomicBool>,
+    retry: Retry,
 }
 
 /// State of a failed edit.
@@ -53,52 +38,9 @@ enum Settled {
     Again,
 }
 
-/// The attempts at one operation.
-struct Effort {
-    attempts: u32,
-    began_ms: u64,
-}
-
 impl Steady {
     pub(crate) fn new(inner: Arc<dyn DocumentStore>, environment: Arc<dyn Environment>) -> Self {
-        Steady { inner, environment, has_answered: Arc::default() }
-    }
-
-    fn effort(&self) -> Effort {
-        Effort { attempts: 0, began_ms: self.environment.now_ms() }
-    }
-
-    /// Pauses after a failure, or returns it after too many.
-    async fn pause(&self, effort: &mut Effort, failure: StoreError) -> StoreResult<()> {
-        effort.attempts += 1;
-        let most = if self.has_answered.load(Ordering::Relaxed) { ATTEMPTS } else { FIRST_ATTEMPTS };
-        let elapsed = self.environment.now_ms().saturating_sub(effort.began_ms);
-        if effort.attempts >= most || elapsed >= LONGEST_MS {
-            let seconds = elapsed.div_ceil(1_000);
-            let sentence = format!("{failure} (given up after {} attempts in {seconds} s)", effort.attempts);
-            return Err(StoreError::new(failure.kind(), sentence));
-        }
-        let longest = (FIRST_PAUSE_MS << (effort.attempts - 1).min(10)).min(LONGEST_PAUSE_MS);
-        // At least half: an overloaded server needs the time. The rest is random, so that clients that failed
-        // together do not return together.
-        let pause = longest / 2 + random(&*self.environment) % (longest / 2 + 1);
-        self.environment.sleep(Duration::from_millis(pause)).await;
-        Ok(())
-    }
-
-    /// Repeats a request until there is an answer.
-    async fn ask<'s, T>(&'s self, mut ask: impl FnMut() -> BoxFuture<'s, StoreResult<T>> + Send) -> StoreResult<T> {
-        let mut effort = self.effort();
-        loop {
-            match ask().await {
-                Err(failure) if failure.is_transient() => self.pause(&mut effort, failure).await?,
-                Err(failure) => return Err(failure),
-                Ok(answer) => {
-                    self.has_answered.store(true, Ordering::Relaxed);
-                    return Ok(answer);
-                }
-            }
-        }
+        Steady { inner, retry: Retry::new(environment) }
     }
 }
 
@@ -111,26 +53,26 @@ impl fmt::Debug for Steady {
 #[async_trait]
 impl DocumentStore for Steady {
     async fn leaves(&self, ids: &[String], with_ancestors: bool) -> StoreResult<Vec<Vec<Leaf>>> {
-        self.ask(|| self.inner.leaves(ids, with_ancestors)).await
+        self.retry.ask(|| self.inner.leaves(ids, with_ancestors)).await
     }
 
     async fn local(&self, id: &str) -> StoreResult<Option<Body>> {
-        self.ask(|| self.inner.local(id)).await
+        self.retry.ask(|| self.inner.local(id)).await
     }
 
     async fn revs(&self, ids: &[String]) -> StoreResult<Vec<Option<String>>> {
-        self.ask(|| self.inner.revs(ids)).await
+        self.retry.ask(|| self.inner.revs(ids)).await
     }
 
     async fn write(&self, edits: Vec<Edit>) -> StoreResult<Vec<Written>> {
         let mut outcomes: Vec<Option<Written>> = vec![None; edits.len()];
         let mut open: Vec<usize> = (0..edits.len()).collect();
-        let mut effort = self.effort();
+        let mut effort = self.retry.effort();
         while !open.is_empty() {
             let some: Vec<Edit> = open.iter().filter_map(|&place| edits.get(place).cloned()).collect();
             let (unknown, failure) = match self.inner.write(some).await {
                 Ok(written) => {
-                    self.has_answered.store(true, Ordering::Relaxed);
+                    self.retry.answered();
                     let (mut unknown, mut failure) = (Vec::new(), None);
                     for (place, written) in open.drain(..).zip(written) {
                         match written {
@@ -148,7 +90,7 @@ impl DocumentStore for Steady {
                 Err(failure) => return Err(failure),
             };
             let reason = failure.to_string();
-            self.pause(&mut effort, failure).await?;
+            self.retry.pause(&mut effort, failure).await?;
             let ids: Vec<String> = unknown.iter().map(|&place| edits[place].id.clone()).collect();
             for (place, leaves) in unknown.into_iter().zip(self.leaves(&ids, true).await?) {
                 match settle(&edits[place], &leaves, &reason) {
@@ -162,23 +104,23 @@ impl DocumentStore for Steady {
     }
 
     async fn graft(&self, leaves: Vec<(String, Leaf)>) -> StoreResult<()> {
-        self.ask(|| self.inner.graft(leaves.clone())).await
+        self.retry.ask(|| self.inner.graft(leaves.clone())).await
     }
 
     async fn list(&self, range: &IdRange) -> StoreResult<Page> {
-        self.ask(|| self.inner.list(range)).await
+        self.retry.ask(|| self.inner.list(range)).await
     }
 
     async fn changes(&self, since: Option<&str>, limit: usize) -> StoreResult<Changes> {
-        self.ask(|| self.inner.changes(since, limit)).await
+        self.retry.ask(|| self.inner.changes(since, limit)).await
     }
 
     async fn figures(&self) -> StoreResult<Figures> {
-        self.ask(|| self.inner.figures()).await
+        self.retry.ask(|| self.inner.figures()).await
     }
 
     async fn takes(&self, bytes: usize) -> StoreResult<bool> {
-        self.ask(|| self.inner.takes(bytes)).await
+        self.retry.ask(|| self.inner.takes(bytes)).await
     }
 }
 

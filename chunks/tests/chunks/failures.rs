@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use chunks::store::{DocumentStore, Edit, HttpStore, ModelStore};
+use chunks::store::{DocumentStore, Edit, PeerStore};
 use chunks::{Chunk, ChunkStore, CollectOptions, Error, Receipt, Settings};
 use engine_mem::MemDatabase;
 use futures_util::FutureExt;
@@ -107,7 +107,7 @@ async fn a_server_that_is_hard_to_reach_is_worked_with() {
         let (store, chunks) = vault_of(&world, &name, 200).await;
         let before = content(&*store).await;
         let proxy = Proxy::start(server, seed, 5).await;
-        let far = HttpStore::new(&format!("http://{}/{name}", proxy.address), None).unwrap();
+        let far = PeerStore::http(&format!("http://{}/{name}", proxy.address), None).unwrap();
         let aggregated = ChunkStore::with_environment(Arc::new(far), Hasty::new(seed));
         let migrated = aggregated.migrate(false, |_, _| ()).await.unwrap();
         assert_eq!((migrated.chunks, migrated.left.len()), (202, 1), "seed {seed}: {:?}", migrated.left);
@@ -141,7 +141,7 @@ async fn a_store_that_stays_away_is_given_up() {
     assert_eq!(gone.operations.load(Ordering::Relaxed), 5);
     // Nobody listens there.
     let nobody = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let nobody = HttpStore::new(&format!("http://{nobody}/db"), None).unwrap();
+    let nobody = PeerStore::http(&format!("http://{nobody}/db"), None).unwrap();
     let environment = Hasty::new(1);
     let chunks = ChunkStore::with_environment(Arc::new(nobody), environment.clone());
     let refused = chunks.put(texts("note", 5)).await.unwrap_err();
@@ -228,7 +228,7 @@ async fn batches_are_cut_to_what_a_slow_store_does_in_a_transaction() {
     let options = LayerOptions { environment: Arc::new(clock), ..LayerOptions::default() };
     let layer = Layer::open(engine, options).await.unwrap();
     let documents = layer.create_database("db", CreateOptions::default()).await.unwrap();
-    let store: Arc<dyn DocumentStore> = Arc::new(ModelStore::new(documents));
+    let store: Arc<dyn DocumentStore> = Arc::new(PeerStore::local(documents));
     let ids: Vec<String> = (0..300).map(|n| format!("doc-{n}")).collect();
     let edits = ids.iter().map(|id| edit(id, json!({"n": id})));
     let written = store.write(edits.collect()).await.unwrap();

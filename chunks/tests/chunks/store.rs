@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use chunks::store::{Body, DocumentStore, Edit, HttpStore, IdRange, Leaf, Refusal};
+use chunks::store::{Body, DocumentStore, Edit, IdRange, Leaf, PeerStore, Refusal};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -133,7 +133,7 @@ async fn always(answer: &'static str) -> Arc<dyn DocumentStore> {
             let _ = stream.write_all(format!("{head}{answer}").as_bytes()).await;
         }
     });
-    Arc::new(HttpStore::new(&format!("http://{address}/db"), None).unwrap())
+    Arc::new(PeerStore::http(&format!("http://{address}/db"), None).unwrap())
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use chunks::store::{Body, DocumentStore, Edit, HttpStore, ModelStore};
+use chunks::store::{Body, DocumentStore, Edit, PeerStore};
 use chunks::{Chunk, ChunkStore};
 use kv_api::{AnyDatabase, Database, Transaction};
 use model::{CreateOptions, JsonText, Layer, LayerOptions};
@@ -63,8 +63,8 @@ impl World {
     pub(crate) async fn database(&self, name: &str) -> Arc<dyn DocumentStore> {
         let documents = self.layer.create_database(name, CreateOptions::default()).await.unwrap();
         match &self.server {
-            Some(server) => Arc::new(HttpStore::new(&format!("http://{}/{name}", server.address()), None).unwrap()),
-            None => Arc::new(ModelStore::new(documents)),
+            Some(server) => Arc::new(PeerStore::http(&format!("http://{}/{name}", server.address()), None).unwrap()),
+            None => Arc::new(PeerStore::local(documents)),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use chunks::store::{Body, Edit, IdRange, Leaf, ModelStore};
+use chunks::store::{Body, Edit, IdRange, Leaf, PeerStore};
 use chunks::{Chunk, ChunkStore, Error, Settings};
 use engine_mem::MemDatabase;
 use kv_api::Counted;
@@ -256,7 +256,7 @@ async fn known_chunks_take_one_look_at_each_data_document() {
     let engine = Counted::new(MemDatabase::new());
     let layer = Layer::open(engine.clone(), LayerOptions::default()).await.unwrap();
     let documents = layer.create_database("db", CreateOptions::default()).await.unwrap();
-    let store = Arc::new(ModelStore::new(documents));
+    let store = Arc::new(PeerStore::local(documents));
     let some: Vec<(String, Chunk)> =
         (0..1_000).map(|n| (format!("h:{n}"), Chunk::plain(format!("{n} ").repeat(500)))).collect();
     ChunkStore::new(store.clone()).put(some.clone()).await.unwrap();

@@ -1,11 +1,19 @@
 //! `couch-layer changes`: the feed of a database, a row a line.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
 use clap::Args;
+use peer::{ChangesRequest, Peer};
 
 use super::source::{IfNoDatabase, SourceArgs};
 use crate::cli::Failure;
+
+/// Rows of the feed that are asked for at a time.
+const ROWS: usize = 1_000;
+
+/// How long a feed is held open that has nothing to say. A server that went away without a word is noticed soon after.
+const WAIT: Duration = Duration::from_secs(30);
 
 /// Print the changes of a database, a row of JSON a line
 #[derive(Debug, Args)]
@@ -26,13 +34,13 @@ pub(crate) struct Changes {
 impl Changes {
     pub(crate) async fn run(self) -> Result<(), Failure> {
         let source = self.source.open(&self.database, IfNoDatabase::Fail).await?;
-        let mut since = self.since;
-        let mut at_end = false;
+        let peer = source.peer();
+        let mut request = ChangesRequest { since: Some(self.since), limit: ROWS, ..ChangesRequest::default() };
         loop {
-            let rows = if at_end { source.next_changes(&since).await? } else { source.changes(&since).await? };
+            let page = peer.changes(&request).await?;
             let mut lines = Vec::new();
-            for row in rows.rows {
-                lines.extend_from_slice(&row);
+            for row in page.rows {
+                row.write_json(&mut lines);
                 lines.push(b'\n');
             }
             let mut out = io::stdout().lock();
@@ -41,11 +49,11 @@ impl Changes {
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
                 printed => printed?,
             }
-            since = rows.last_seq;
-            at_end = !rows.more;
-            if at_end && !self.follow {
+            if !page.more && !self.follow {
                 return Ok(());
             }
+            request.since = Some(page.last_seq);
+            request.wait = (!page.more).then_some(WAIT);
         }
     }
 }

@@ -121,7 +121,7 @@ impl Chunks {
 
 async fn open(source: &SourceArgs, database: &str) -> Result<ChunkStore, Failure> {
     let source = source.open(database, IfNoDatabase::Fail).await?;
-    Ok(ChunkStore::new(source.document_store()?))
+    Ok(ChunkStore::new(source.document_store()))
 }
 
 impl Migrate {
@@ -170,7 +170,7 @@ impl Migrate {
 impl Gc {
     async fn run(self) -> Result<(), Failure> {
         let source = self.source.open(&self.database, IfNoDatabase::Fail).await?;
-        let chunks = self.passphrase.unlock(ChunkStore::new(source.document_store()?)).await?;
+        let chunks = self.passphrase.unlock(ChunkStore::new(source.document_store())).await?;
         if let Some(settings) = chunks.settings().await?.filter(|settings| settings.grace_ms < LEAST_GRACE_MS) {
             progress::remark(&format!(
                 "the grace of {} is {} s: a writer that is slow, or whose clock differs, may lose chunks to this",

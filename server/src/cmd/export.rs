@@ -13,6 +13,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use peer::{Docs, IdRange, Peer};
 
 use super::progress::{self, Unit};
 use super::source::{IfNoDatabase, Source, SourceArgs, failure};
@@ -56,24 +57,23 @@ impl Export {
     }
 
     async fn write(&self, source: &Source, mut out: impl Write) -> Result<u64, Failure> {
-        let progress = progress::bar(source.count().await?, Unit::Documents);
+        let peer = source.peer();
+        let progress = progress::bar(peer.info().await?.documents, Unit::Documents);
         progress.set_message(self.database.clone());
         let (mut written, mut bytes) = (0u64, 0u64);
-        let mut limit = 16;
-        let mut after: Option<String> = None;
-        loop {
-            let page = source.page(after.as_deref(), limit).await?;
-            for document in page.documents {
-                out.write_all(&document)?;
+        let mut range = Some(IdRange { docs: Docs::WithAttachments, limit: 16, ..IdRange::default() });
+        while let Some(wanted) = range {
+            let page = peer.list(&wanted).await?;
+            for document in page.rows.into_iter().filter_map(|row| row.doc) {
+                out.write_all(document.as_bytes())?;
                 out.write_all(b"\n")?;
                 written += 1;
                 bytes += document.len() as u64;
             }
             progress.set_position(written);
-            let Some(last) = page.last_id else { break };
-            after = Some(last);
             // As many as the documents so far let expect to fit.
-            limit = (PAGE_BYTES / (bytes / written.max(1)).max(1)).clamp(8, 1_000);
+            let limit = usize::try_from((PAGE_BYTES / (bytes / written.max(1)).max(1)).clamp(8, 1_000))?;
+            range = page.rest.map(|rest| IdRange { limit, ..rest });
         }
         out.flush()?;
         progress.finish_and_clear();

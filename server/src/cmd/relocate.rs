@@ -11,9 +11,10 @@ use clap::Args;
 use indicatif::ProgressBar;
 use kv_api::{AnyDatabase, Database, Durability};
 use model::{ErrorKind, Layer, LayerOptions};
+use peer::Address;
 
 use super::progress::{self, Unit};
-use super::source::{IfNoDatabase, Remote, ServerUrl, failure};
+use super::source::{IfNoDatabase, Remote, failure};
 use crate::cli::Failure;
 use crate::engine::{self, EngineUrl, IfMissing};
 use crate::relocation::{Asked, Outcome, Status, phase_name};
@@ -34,7 +35,7 @@ pub(crate) struct Relocate {
     /// Let a running server do it, while it serves the database: http://HOST:PORT, or
     /// http://USER:PASSWORD@HOST:PORT. Without a user in it, COUCHDB_USER and COUCHDB_PASSWORD are sent
     #[arg(long, value_name = "URL")]
-    url: Option<ServerUrl>,
+    url: Option<Address>,
     /// The store that it moves to; a folder is made where there is none. With --url it is one of the
     /// server's machine, by its absolute path
     #[arg(long, value_name = "URL")]

@@ -177,7 +177,7 @@ async fn open(
     if_none: IfNoDatabase,
 ) -> Result<Vault, Failure> {
     let source = source.open(database, if_none).await?;
-    Ok(Vault::new(passphrase.unlock(ChunkStore::new(source.document_store()?)).await?))
+    Ok(Vault::new(passphrase.unlock(ChunkStore::new(source.document_store())).await?))
 }
 
 impl Push {

@@ -10,7 +10,7 @@ use super::{SHOWN, bytes, unread_files};
 use crate::cli::Failure;
 use crate::cmd::passphrase::PassphraseArgs;
 use crate::cmd::progress::{self, Unit};
-use crate::cmd::source::{IfNoDatabase, Remote, SourceArgs, failure};
+use crate::cmd::source::{IfNoDatabase, Remote, Source, SourceArgs, failure};
 use crate::engine::EngineUrl;
 
 /// Bring chunks that files refer to and that are missing, from other databases.
@@ -38,7 +38,7 @@ pub(super) struct Repair {
 impl Repair {
     pub(super) async fn run(self) -> Result<(), Failure> {
         let source = self.source.open(&self.database, IfNoDatabase::Fail).await?;
-        let chunks = self.passphrase.unlock(ChunkStore::new(source.document_store()?)).await?;
+        let chunks = self.passphrase.unlock(ChunkStore::new(source.document_store())).await?;
         let mut sources = Vec::new();
         for from in &self.from {
             let other = if from.starts_with("http://") {
@@ -47,11 +47,11 @@ impl Repair {
                     .filter(|(server, _)| server.len() > "http://".len())
                     .ok_or_else(|| failure(format!("{from} names no database: write http://HOST:PORT/DB")))?;
                 let name = percent_decode_str(name).decode_utf8()?;
-                Remote::open(&server.parse()?, &name, IfNoDatabase::Fail).await?.document_store()?
+                Source::from(Remote::open(&server.parse()?, &name, IfNoDatabase::Fail).await?).document_store()
             } else if let Some(engine) = &self.from_engine {
-                SourceArgs::in_store(engine).open(from, IfNoDatabase::Fail).await?.document_store()?
+                SourceArgs::in_store(engine).open(from, IfNoDatabase::Fail).await?.document_store()
             } else {
-                source.beside(from).await?.document_store()?
+                source.beside(from).await?.document_store()
             };
             sources.push((from, ChunkStore::new(other)));
         }

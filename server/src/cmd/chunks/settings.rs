@@ -40,7 +40,7 @@ pub(super) struct Show {
 impl Show {
     pub(super) async fn run(self) -> Result<(), Failure> {
         let source = self.source.open(&self.database, IfNoDatabase::Fail).await?;
-        let chunks = ChunkStore::new(source.document_store()?);
+        let chunks = ChunkStore::new(source.document_store());
         if let (Some(count), None) = (self.chunks, self.chunk_prefix_length) {
             chunks.prepare(count).await?;
         }

@@ -10,16 +10,16 @@ mod remote;
 use std::fmt;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use chunks::store::DocumentStore;
+use chunks::store::{DocumentStore, PeerStore};
 use clap::Args;
-use model::{JsonText, LayerOptions};
+use model::{Edit, JsonText, LayerOptions, SystemEnvironment, WriteMode};
+use peer::{Address, Peer, Steady};
 
 use crate::cli::Failure;
 use crate::engine::{EngineUrl, IfMissing};
 use crate::report::Checked;
 
-pub(crate) use remote::{Remote, ServerUrl};
+pub(crate) use remote::Remote;
 
 /// As for `serve`.
 const ENGINE_VARIABLE: &str = "COUCH_LAYER_ENGINE";
@@ -36,7 +36,7 @@ pub(crate) struct SourceArgs {
     /// Use a running server instead: http://HOST:PORT, or http://USER:PASSWORD@HOST:PORT. Without
     /// a user in it, COUCHDB_USER and COUCHDB_PASSWORD are sent if they are set
     #[arg(long, value_name = "URL")]
-    url: Option<ServerUrl>,
+    url: Option<Address>,
     /// With --engine, the largest document in bytes of compact JSON, as for `serve`
     #[arg(long, value_name = "BYTES", env = "COUCH_LAYER_MAX_DOCUMENT_SIZE", default_value_t = 8_000_000,
           value_parser = clap::value_parser!(u32).range(1..=8_000_000))]
@@ -54,7 +54,7 @@ impl SourceArgs {
     /// Opens the database `name`.
     pub(crate) async fn open(&self, name: &str, if_none: IfNoDatabase) -> Result<Source, Failure> {
         Ok(match &self.url {
-            Some(url) => Source::Remote(remote::Remote::open(url, name, if_none).await?),
+            Some(url) => remote::Remote::open(url, name, if_none).await?.into(),
             None => {
                 let if_missing = match if_none {
                     IfNoDatabase::Create => IfMissing::Create,
@@ -62,7 +62,7 @@ impl SourceArgs {
                 };
                 let max_document_size = usize::try_from(self.max_document_size)?;
                 let options = LayerOptions { max_document_size, ..LayerOptions::default() };
-                Source::Local(local::Local::open(&self.engine()?, if_missing, options, name, if_none).await?)
+                local::Local::open(&self.engine()?, if_missing, options, name, if_none).await?.into()
             }
         })
     }
@@ -81,7 +81,7 @@ impl SourceArgs {
         }
         let max_document_size = usize::try_from(self.max_document_size)?;
         let options = LayerOptions { max_document_size, ..LayerOptions::default() };
-        Ok(Source::Local(local::Local::open_or_remains(&self.engine()?, options, name).await?))
+        Ok(local::Local::open_or_remains(&self.engine()?, options, name).await?.into())
     }
 
     /// The store that was named. The environment names it for `serve`, so that it must not stand in the
@@ -97,7 +97,14 @@ impl SourceArgs {
 
 /// One database.
 #[derive(Clone)]
-pub(crate) enum Source {
+pub(crate) struct Source {
+    peer: Arc<dyn Peer>,
+    place: Place,
+}
+
+/// Where it is, for what only one of them can do.
+#[derive(Clone)]
+enum Place {
     Local(local::Local),
     Remote(remote::Remote),
 }
@@ -113,112 +120,95 @@ pub(crate) struct NewDocument {
     pub(crate) has_revision: bool,
 }
 
-/// A page of a listing.
-pub(crate) struct Page {
-    /// Whole documents, in the order of their ids.
-    pub(crate) documents: Vec<Bytes>,
-    /// The id to go on after; `None` when that was all.
-    pub(crate) last_id: Option<String>,
+impl From<local::Local> for Source {
+    fn from(local: local::Local) -> Self {
+        Source { peer: local.peer(), place: Place::Local(local) }
+    }
 }
 
-/// Rows of a feed.
-pub(crate) struct Rows {
-    /// Each row as `_changes` has it.
-    pub(crate) rows: Vec<Bytes>,
-    /// Where to go on.
-    pub(crate) last_seq: String,
-    /// Whether there is more to read at once.
-    pub(crate) more: bool,
+impl From<remote::Remote> for Source {
+    fn from(remote: remote::Remote) -> Self {
+        Source { peer: remote.peer(), place: Place::Remote(remote) }
+    }
 }
 
 impl Source {
+    /// The database as a peer, asked again where that is safe.
+    pub(crate) fn peer(&self) -> Steady {
+        Steady::new(self.peer.clone(), Arc::new(SystemEnvironment))
+    }
+
     /// Writes documents, and says for each why it could not be, if it could not.
     pub(crate) async fn write(&self, documents: Vec<NewDocument>) -> Result<Vec<Option<String>>, Failure> {
-        match self {
-            Source::Local(local) => local.write(documents).await,
-            Source::Remote(remote) => remote.write(documents).await,
+        let mut problems = vec![None; documents.len()];
+        for (has_revision, mode) in [(false, WriteMode::Interactive), (true, WriteMode::Replicated)] {
+            let (mut indexes, mut edits) = (Vec::new(), Vec::new());
+            for (index, document) in documents.iter().enumerate() {
+                if document.has_revision != has_revision {
+                    continue;
+                }
+                match Edit::from_json(Some(&document.id), &document.json, mode) {
+                    Ok(edit) => {
+                        indexes.push(index);
+                        edits.push(edit);
+                    }
+                    Err(error) => problems[index] = Some(error.to_string()),
+                }
+            }
+            if edits.is_empty() {
+                continue;
+            }
+            for (index, result) in indexes.into_iter().zip(self.peer().write(edits, mode).await?) {
+                problems[index] = result.err().map(|error| error.to_string());
+            }
         }
-    }
-
-    /// How many documents there are.
-    pub(crate) async fn count(&self) -> Result<u64, Failure> {
-        match self {
-            Source::Local(local) => local.count().await,
-            Source::Remote(remote) => remote.count().await,
-        }
-    }
-
-    /// At most `limit` documents after the id `after`.
-    pub(crate) async fn page(&self, after: Option<&str>, limit: u64) -> Result<Page, Failure> {
-        match self {
-            Source::Local(local) => local.page(after, limit).await,
-            Source::Remote(remote) => remote.page(after, limit).await,
-        }
-    }
-
-    /// Rows of the feed after `since`.
-    pub(crate) async fn changes(&self, since: &str) -> Result<Rows, Failure> {
-        match self {
-            Source::Local(local) => local.changes(since).await,
-            Source::Remote(remote) => remote.changes(since).await,
-        }
-    }
-
-    /// As [`Source::changes`], and waits until there is a row.
-    pub(crate) async fn next_changes(&self, since: &str) -> Result<Rows, Failure> {
-        match self {
-            Source::Local(local) => local.next_changes(since).await,
-            Source::Remote(remote) => remote.next_changes(since).await,
-        }
+        Ok(problems)
     }
 
     /// The same database, for what works on chunks.
-    pub(crate) fn document_store(&self) -> Result<Arc<dyn DocumentStore>, Failure> {
-        match self {
-            Source::Local(local) => Ok(local.document_store()),
-            Source::Remote(remote) => remote.document_store(),
-        }
+    pub(crate) fn document_store(&self) -> Arc<dyn DocumentStore> {
+        Arc::new(PeerStore::new(self.peer.clone()))
     }
 
     /// Another database of the same store or server.
     pub(crate) async fn beside(&self, name: &str) -> Result<Source, Failure> {
-        Ok(match self {
-            Source::Local(local) => Source::Local(local.beside(name).await?),
-            Source::Remote(remote) => Source::Remote(remote.beside(name)?),
+        Ok(match &self.place {
+            Place::Local(local) => local.beside(name).await?.into(),
+            Place::Remote(remote) => remote.beside(name).into(),
         })
     }
 
     /// Bytes on disk: of the database, as its server says; of the whole data folder where this process has it
     /// open; `None` where there is no such thing.
     pub(crate) async fn disk_bytes(&self) -> Result<Option<u64>, Failure> {
-        match self {
-            Source::Local(local) => Ok(local.disk_bytes()?),
-            Source::Remote(remote) => remote.disk_bytes().await,
+        match &self.place {
+            Place::Local(local) => Ok(local.disk_bytes()?),
+            Place::Remote(_) => Ok(self.peer.info().await?.file_bytes),
         }
     }
 
     /// Has the server compact the database, and waits for the end of it. Engines of this process tidy their
     /// files by themselves.
     pub(crate) async fn compact(&self) -> Result<(), Failure> {
-        match self {
-            Source::Local(_) => Ok(()),
-            Source::Remote(remote) => remote.compact().await,
+        match &self.place {
+            Place::Local(_) => Ok(()),
+            Place::Remote(remote) => remote.compact().await,
         }
     }
 
     /// Walks the whole database and reports where its parts disagree.
     pub(crate) async fn check(&self, progress: impl FnMut(u64) + Send) -> Result<Checked, Failure> {
-        match self {
-            Source::Local(local) => local.check(progress).await,
-            Source::Remote(remote) => remote.check().await,
+        match &self.place {
+            Place::Local(local) => local.check(progress).await,
+            Place::Remote(remote) => remote.check().await,
         }
     }
 
     /// Repairs what a check complains of; what a check says then.
     pub(crate) async fn repair(&self) -> Result<Checked, Failure> {
-        match self {
-            Source::Local(local) => local.repair().await,
-            Source::Remote(_) => Err(failure("a repair works on the store itself: stop the server and use --engine")),
+        match &self.place {
+            Place::Local(local) => local.repair().await,
+            Place::Remote(_) => Err(failure("a repair works on the store itself: stop the server and use --engine")),
         }
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// The pace of one kind of operation of a store.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(crate) struct Pace {
     at_once: AtomicUsize,
     most: usize,
     slow: Duration,
@@ -20,17 +20,17 @@ pub(super) struct Pace {
 impl Pace {
     /// Starts with `first` documents and never exceeds `most`. A transaction that takes longer than `slow` was too
     /// large.
-    pub(super) const fn new(first: usize, most: usize, slow: Duration) -> Self {
+    pub(crate) const fn new(first: usize, most: usize, slow: Duration) -> Self {
         Pace { at_once: AtomicUsize::new(first), most, slow }
     }
 
     /// Number of documents to take now; at least one.
-    pub(super) fn at_once(&self) -> usize {
+    pub(crate) fn at_once(&self) -> usize {
         self.at_once.load(Ordering::Relaxed).max(1)
     }
 
     /// Waits for the answer to a request for this number of documents, and adapts.
-    pub(super) async fn keep<T, E>(
+    pub(crate) async fn keep<T, E>(
         &self,
         documents: usize,
         request: impl Future<Output = Result<T, E>> + Send,
@@ -45,7 +45,7 @@ impl Pace {
     }
 
     /// Records the duration of a request.
-    pub(super) fn took(&self, documents: usize, time: Duration) {
+    pub(crate) fn took(&self, documents: usize, time: Duration) {
         if time > self.slow {
             self.failed(documents);
         } else if time < self.slow / 4 && documents >= self.at_once() {
@@ -54,7 +54,7 @@ impl Pace {
     }
 
     /// Records that a request had too many documents.
-    pub(super) fn failed(&self, documents: usize) {
+    pub(crate) fn failed(&self, documents: usize) {
         self.at_once.fetch_min((documents / 2).max(1), Ordering::Relaxed);
     }
 }

@@ -1,0 +1,213 @@
+//! Any [`Peer`] as a store of documents, whose members are maps.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use kv_api::Database;
+use model::{BulkGet, Documents, JsonText, RevHash, RevHistory, RevId, WriteMode};
+use peer::{Address, ChangesRequest, Docs, Http, Local, Peer, ReadOptions, Revision};
+use serde_json::Value;
+
+use super::{
+    Body, Change, Changes, DocumentStore, Edit, Figures, IdRange, Leaf, Page, Refusal, Row, StoreResult, Written, sort,
+};
+use crate::error::{StoreError, StoreErrorKind};
+
+/// Deeper documents are refused: `serde_json` walks its trees by recursion.
+const MAX_DEPTH: usize = 128;
+
+/// A database of this process, or one behind a server.
+#[derive(Clone)]
+pub struct PeerStore(Arc<dyn Peer>);
+
+impl PeerStore {
+    /// The database behind this peer.
+    pub fn new(peer: Arc<dyn Peer>) -> Self {
+        PeerStore(peer)
+    }
+
+    /// A database of this process, over any engine.
+    pub fn local<D: Database>(documents: Documents<D>) -> Self {
+        PeerStore(Arc::new(Local::new(documents)))
+    }
+
+    /// The database at this address (`http://HOST:PORT/NAME`), as `user` (name and password) if there is
+    /// one. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// [`StoreErrorKind::Refused`] where the address cannot be used.
+    pub fn http(database: &str, user: Option<(String, String)>) -> StoreResult<Self> {
+        let address: Result<Address, _> = database.parse();
+        let address = address.map_err(|error| refused(format!("{database}: {error}")))?;
+        Ok(PeerStore(Arc::new(Http::new(address.with_user(user))?)))
+    }
+}
+
+impl fmt::Debug for PeerStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[async_trait]
+impl DocumentStore for PeerStore {
+    async fn leaves(&self, ids: &[String], with_ancestors: bool) -> StoreResult<Vec<Vec<Leaf>>> {
+        let wanted: Vec<BulkGet> = ids.iter().map(|id| BulkGet { id: id.clone(), rev: None }).collect();
+        let options = ReadOptions { ancestors: with_ancestors, latest: false };
+        let mut all = Vec::with_capacity(ids.len());
+        for found in self.0.read(&wanted, options).await? {
+            // A document that cannot be read is not one that is not there.
+            let mut leaves = found?.into_iter().map(leaf).collect::<StoreResult<Vec<Leaf>>>()?;
+            sort(&mut leaves);
+            all.push(leaves);
+        }
+        Ok(all)
+    }
+
+    async fn local(&self, id: &str) -> StoreResult<Option<Body>> {
+        self.0.get_local(id).await?.map(|found| body(&found.body)).transpose()
+    }
+
+    async fn revs(&self, ids: &[String]) -> StoreResult<Vec<Option<String>>> {
+        let winners = self.0.winners(ids).await?;
+        Ok(winners.into_iter().map(|rev| rev.map(|rev| rev.to_string())).collect())
+    }
+
+    async fn write(&self, edits: Vec<Edit>) -> StoreResult<Vec<Written>> {
+        let mut outcomes: Vec<Written> = vec![Err(Refusal::Unknown("no outcome".into())); edits.len()];
+        let (mut places, mut fit) = (Vec::new(), Vec::new());
+        for (place, edit) in edits.into_iter().enumerate() {
+            // A revision that is none can be no leaf's.
+            let rev = edit.rev.map(|rev| RevId::parse(&rev));
+            if let Some(Err(_)) = rev {
+                outcomes[place] = Err(Refusal::Conflict);
+                continue;
+            }
+            let made = model::Edit::new(edit.id, text(edit.body)?);
+            let made = if edit.deleted { made.deleting() } else { made };
+            places.push(place);
+            fit.push(match rev {
+                Some(Ok(rev)) => made.over(rev),
+                _ => made,
+            });
+        }
+        let results = self.0.write(fit, WriteMode::Interactive).await?;
+        for (place, result) in places.into_iter().zip(results) {
+            outcomes[place] = result.map(|rev| rev.to_string()).map_err(|error| refusal(&error));
+        }
+        Ok(outcomes)
+    }
+
+    async fn graft(&self, leaves: Vec<(String, Leaf)>) -> StoreResult<()> {
+        let mut edits = Vec::with_capacity(leaves.len());
+        for (id, leaf) in leaves {
+            let edit = model::Edit::new(id, text(leaf.body)?).with_history(history(&leaf.rev, &leaf.ancestors)?);
+            edits.push(if leaf.deleted { edit.deleting() } else { edit });
+        }
+        let results = self.0.write(edits, WriteMode::Replicated).await?;
+        results.into_iter().try_for_each(|result| result.map(drop))
+    }
+
+    async fn list(&self, range: &IdRange) -> StoreResult<Page> {
+        let asked = peer::IdRange {
+            start: range.start.clone(),
+            end: Some(range.end.clone()),
+            limit: range.limit,
+            docs: if range.bodies { Docs::Bodies } else { Docs::Revs },
+        };
+        let page = self.0.list(&asked).await?;
+        let row = |row: peer::Row| {
+            let body = row.doc.as_ref().map(body).transpose()?;
+            Ok(Row { id: row.id, rev: row.rev.to_string(), body })
+        };
+        let rows = page.rows.into_iter().map(row).collect::<StoreResult<Vec<Row>>>()?;
+        Ok(Page { rows, rest: page.rest.map(|rest| IdRange { start: rest.start, ..range.clone() }) })
+    }
+
+    async fn changes(&self, since: Option<&str>, limit: usize) -> StoreResult<Changes> {
+        let request = ChangesRequest { since: since.map(str::to_owned), limit, ..ChangesRequest::default() };
+        let page = self.0.changes(&request).await?;
+        let rows = page.rows.into_iter().map(|row| Change { id: row.id, deleted: row.deleted }).collect();
+        Ok(Changes { rows, last_seq: page.last_seq, more: page.more })
+    }
+
+    async fn figures(&self) -> StoreResult<Figures> {
+        let info = self.0.info().await?;
+        let unsaid = || StoreError::new(StoreErrorKind::Nonsense, "the database does not say its size");
+        Ok(Figures {
+            documents: info.documents,
+            deleted: info.deleted,
+            document_bytes: info.external_bytes.ok_or_else(unsaid)?,
+            file_bytes: info.file_bytes,
+        })
+    }
+
+    async fn takes(&self, bytes: usize) -> StoreResult<bool> {
+        // A database looks at the size before it looks for the revision, which is one of no document.
+        const FRAME: usize = r#"{"pad":""}"#.len();
+        let mut body = Body::new();
+        body.insert("pad".into(), "x".repeat(bytes.saturating_sub(FRAME)).into());
+        let rev = Some("1-00000000000000000000000000000000".to_owned());
+        let probe = Edit { id: "chunks:probe".into(), rev, deleted: false, body };
+        match self.write(vec![probe]).await?.pop() {
+            Some(Err(Refusal::Conflict)) => Ok(true),
+            Some(Err(Refusal::TooLarge)) => Ok(false),
+            outcome => {
+                let sentence = format!("the database says {outcome:?} of an edit that replaces nothing");
+                Err(StoreError::new(StoreErrorKind::Nonsense, sentence))
+            }
+        }
+    }
+}
+
+fn leaf(revision: Revision) -> StoreResult<Leaf> {
+    let ancestors = revision.history.into_iter().flat_map(|history| {
+        let position = history.position;
+        let known = history.ids.into_iter().enumerate().skip(1);
+        known.map(move |(back, hash)| format!("{}-{hash}", position.saturating_sub(back as u64)))
+    });
+    let (rev, ancestors) = (revision.rev.to_string(), ancestors.collect());
+    Ok(Leaf { rev, deleted: revision.deleted, body: body(&revision.body)?, ancestors })
+}
+
+/// A document's members without the special ones.
+fn body(text: &JsonText) -> StoreResult<Body> {
+    let nonsense = |sentence: String| StoreError::new(StoreErrorKind::Nonsense, sentence);
+    match text.to_serde(MAX_DEPTH) {
+        Ok(Value::Object(mut members)) => {
+            members.retain(|name, _| !name.starts_with('_'));
+            Ok(members)
+        }
+        Ok(_) => Err(nonsense("a document is no object".into())),
+        Err(error) => Err(nonsense(error.to_string())),
+    }
+}
+
+fn text(body: Body) -> StoreResult<JsonText> {
+    JsonText::from_serde(&Value::Object(body)).map_err(|error| refused(error.to_string()))
+}
+
+fn history(rev: &str, ancestors: &[String]) -> StoreResult<RevHistory> {
+    let parse = |rev: &str| RevId::parse(rev).map_err(|error| refused(format!("{rev}: {error}")));
+    let leaf = parse(rev)?;
+    let position = leaf.position();
+    let mut ids: Vec<RevHash> = vec![leaf.into_hash()];
+    for ancestor in ancestors {
+        ids.push(parse(ancestor)?.into_hash());
+    }
+    Ok(RevHistory { position, ids })
+}
+
+fn refused(sentence: String) -> StoreError {
+    StoreError::new(StoreErrorKind::Refused, sentence)
+}
+
+fn refusal(error: &StoreError) -> Refusal {
+    match error.kind() {
+        StoreErrorKind::Conflict => Refusal::Conflict,
+        StoreErrorKind::TooLarge => Refusal::TooLarge,
+        StoreErrorKind::Unavailable => Refusal::Unknown(error.to_string()),
+        _ => Refusal::Other(error.to_string()),
+    }
+}

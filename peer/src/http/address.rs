@@ -1,0 +1,167 @@
+//! Where a server or a database is, and who asks.
+
+use std::fmt;
+use std::str::FromStr;
+
+use percent_encoding::percent_decode_str;
+use reqwest::Url;
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+
+/// The address of a server or of a database, with or without a user. What it prints has no credentials.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Address {
+    url: Url,
+    user: Option<(String, String)>,
+    headers: HeaderMap,
+}
+
+/// Why an address cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AddressError {
+    /// It cannot be read; the reason.
+    NoUrl(String),
+    /// It begins with another scheme than `http`.
+    NotHttp,
+    /// A user or a password that is no text.
+    NotUtf8,
+    /// A header that cannot be sent; its name.
+    BadHeader(String),
+}
+
+impl fmt::Display for AddressError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AddressError::NoUrl(why) => write!(f, "it is no URL: {why}; write http://HOST:PORT"),
+            AddressError::NotHttp => {
+                f.write_str("only http:// is spoken; put a proxy that ends TLS in front of the server, or a tunnel")
+            }
+            AddressError::NotUtf8 => f.write_str("the user or the password is not UTF-8"),
+            AddressError::BadHeader(name) => write!(f, "the header {name} cannot be sent"),
+        }
+    }
+}
+
+impl std::error::Error for AddressError {}
+
+impl FromStr for Address {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let mut url = Url::parse(text).map_err(|error| AddressError::NoUrl(error.to_string()))?;
+        if url.scheme() != "http" {
+            return Err(AddressError::NotHttp);
+        }
+        let decode =
+            |text: &str| percent_decode_str(text).decode_utf8().map(String::from).map_err(|_| AddressError::NotUtf8);
+        let user = match url.username() {
+            "" => None,
+            user => Some((decode(user)?, decode(url.password().unwrap_or_default())?)),
+        };
+        // They go into a header, never into a message.
+        let _ = url.set_username("");
+        let _ = url.set_password(None);
+        url.set_query(None);
+        url.set_fragment(None);
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty();
+        }
+        Ok(Address { url, user, headers: HeaderMap::new() })
+    }
+}
+
+impl Address {
+    /// The same address, asked as this user (name and password).
+    #[must_use]
+    pub fn with_user(mut self, user: Option<(String, String)>) -> Self {
+        self.user = user.or(self.user);
+        self
+    }
+
+    /// The same address, with a header in every request.
+    ///
+    /// # Errors
+    /// [`AddressError::BadHeader`].
+    pub fn with_header(mut self, name: &str, value: &str) -> Result<Self, AddressError> {
+        let bad = || AddressError::BadHeader(name.to_owned());
+        let mut value = HeaderValue::from_str(value).map_err(|_| bad())?;
+        value.set_sensitive(true);
+        self.headers.append(HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad())?, value);
+        Ok(self)
+    }
+
+    /// A database of the server with this address.
+    #[must_use]
+    pub fn database(mut self, name: &str) -> Self {
+        if let Ok(mut segments) = self.url.path_segments_mut() {
+            segments.pop_if_empty().push(name);
+        }
+        self
+    }
+
+    /// Another database beside this one.
+    #[must_use]
+    pub fn beside(&self, name: &str) -> Self {
+        let mut other = self.clone();
+        if let Ok(mut segments) = other.url.path_segments_mut() {
+            segments.pop().push(name);
+        }
+        other
+    }
+
+    /// The address without the user.
+    pub fn url(&self) -> &Url {
+        &self.url
+    }
+
+    /// The user's name and password.
+    pub fn user(&self) -> Option<&(String, String)> {
+        self.user.as_ref()
+    }
+
+    /// The headers of every request.
+    pub fn headers(&self) -> &HeaderMap {
+        &self.headers
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.url.as_str())
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Address").field(&self.url.as_str()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_in_the_address_is_taken_out_of_it() {
+        let server: Address = "http://anna:p%40ss%20word@localhost:5984/".parse().unwrap();
+        assert_eq!(server.user(), Some(&("anna".into(), "p@ss word".into())));
+        assert_eq!(server.url.as_str(), "http://localhost:5984/");
+        assert!(!format!("{server:?} {server}").contains("p@ss"));
+        assert_eq!("http://localhost:5984".parse::<Address>().unwrap().user(), None);
+        for bad in ["localhost:5984", "https://localhost", "", "http://"] {
+            assert!(bad.parse::<Address>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn databases_lie_below_a_server_and_beside_each_other() {
+        let server: Address = "http://localhost:5984/couch/".parse().unwrap();
+        let one = server.database("a/b");
+        assert_eq!(one.to_string(), "http://localhost:5984/couch/a%2Fb");
+        assert_eq!(one.beside("c").to_string(), "http://localhost:5984/couch/c");
+        let given: Address = "http://localhost/db/".parse().unwrap();
+        assert_eq!(given.to_string(), "http://localhost/db");
+        let with = given.with_header("Authorization", "Bearer secret").unwrap();
+        assert!(!format!("{with:?} {:?}", with.headers()).contains("secret"));
+        assert!(with.with_header("a b", "").is_err());
+    }
+}

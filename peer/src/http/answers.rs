@@ -1,0 +1,145 @@
+//! What a server's answers mean.
+
+use std::borrow::Cow;
+
+use model::{AttachmentSource, Edit, Encoding, JsonRef, JsonText, JsonWriter, RevId, WriteMode};
+
+use super::problem;
+use crate::error::{Error, ErrorKind, Result};
+use crate::types::{Attachment, Change, Revision};
+
+/// A member that is text.
+pub(super) fn text<'a>(value: JsonRef<'a>, name: &str) -> Option<Cow<'a, str>> {
+    value.get(name).and_then(JsonRef::as_str)
+}
+
+/// A member that is a list.
+pub(super) fn list<'a>(value: JsonRef<'a>, name: &str) -> Result<Vec<JsonRef<'a>>> {
+    let list = value.get(name).filter(|list| list.is_array());
+    let list = list.ok_or_else(|| Error::nonsense(format!("the server's answer has no {name}")))?;
+    Ok(list.elements().collect())
+}
+
+/// A sequence: text, or in older servers a number.
+pub(super) fn seq(value: JsonRef<'_>) -> String {
+    value.as_str().map_or_else(|| value.text().to_owned(), Cow::into_owned)
+}
+
+pub(super) fn rev(text: &str) -> Result<RevId> {
+    RevId::parse(text).map_err(|error| Error::nonsense(format!("\"{text}\": {error}")))
+}
+
+/// A row of `_changes`.
+pub(super) fn change(row: JsonRef<'_>) -> Result<Change> {
+    let id = text(row, "id").ok_or_else(|| Error::nonsense("a row of the server's _changes has no id"))?;
+    let revs = row.get("changes").map(JsonRef::elements).into_iter().flatten();
+    Ok(Change {
+        seq: row.get("seq").map(seq).unwrap_or_default(),
+        id: id.into_owned(),
+        revs: revs.filter_map(|rev| text(rev, "rev")).map(Cow::into_owned).collect(),
+        deleted: row.get("deleted").and_then(JsonRef::as_bool) == Some(true),
+        error: text(row, "error")
+            .map(|error| (error.into_owned(), text(row, "reason").unwrap_or_default().into_owned())),
+    })
+}
+
+/// A document as a leaf.
+pub(super) fn revision(id: &str, document: &JsonText) -> Result<Revision> {
+    let edit = Edit::from_json(Some(id), document, WriteMode::Replicated);
+    let edit = edit.map_err(|error| Error::nonsense(format!("the document \"{id}\" is none: {error}")))?;
+    let rev = edit.rev.ok_or_else(|| Error::nonsense(format!("the document \"{id}\" comes without a revision")))?;
+    let details = document.get("_attachments");
+    let mut attachments = Vec::with_capacity(edit.attachments.len());
+    for made in edit.attachments {
+        if matches!(made.source, AttachmentSource::Data(_)) {
+            return Err(Error::nonsense(format!("\"{id}\" comes with attachments that nobody asked for")));
+        }
+        let details = details.and_then(|details| details.get(&made.name));
+        let number = |name| details.and_then(|details| details.get(name)).and_then(JsonRef::as_u64);
+        let no_length = || Error::nonsense(format!("an attachment of \"{id}\" has no length"));
+        let length = number("length").ok_or_else(no_length)?;
+        let is_gzip = details.and_then(|details| text(details, "encoding")).as_deref() == Some("gzip");
+        // Without the packed length it is asked for unpacked.
+        let packed = number("encoded_length").filter(|_| is_gzip);
+        attachments.push(Attachment {
+            name: made.name,
+            content_type: made.content_type,
+            revpos: made.revpos.unwrap_or(0),
+            length,
+            encoding: if packed.is_some() { Encoding::Gzip } else { Encoding::Identity },
+            encoded_length: packed.unwrap_or(length),
+        });
+    }
+    Ok(Revision { id: id.to_owned(), rev, deleted: edit.deleted, body: edit.body, history: edit.history, attachments })
+}
+
+/// What a row of `_bulk_docs` or the like says is wrong.
+pub(super) fn refusal(row: JsonRef<'_>) -> Option<Error> {
+    let name = text(row, "error")?;
+    let kind = match name.as_ref() {
+        "conflict" => ErrorKind::Conflict,
+        "document_too_large" | "attachment_too_large" | "too_large" => ErrorKind::TooLarge,
+        "service unavailable" | "internal_server_error" | "timeout" | "unknown_error" => ErrorKind::Unavailable,
+        _ => ErrorKind::Refused,
+    };
+    let status = match name.as_ref() {
+        "unauthorized" => Some(401),
+        "forbidden" => Some(403),
+        _ => None,
+    };
+    let error = Error::new(kind, problem(row).unwrap_or_default());
+    Some(status.map_or(error.clone(), |status| error.with_status(status)))
+}
+
+/// A document as a client sends it. Its attachments are data or stubs.
+pub(super) fn document(edit: &Edit) -> Result<Vec<u8>> {
+    use base64::Engine as _;
+    let mut out = Vec::with_capacity(edit.body.len() + edit.id.len() + 100);
+    let mut json = JsonWriter::new(&mut out);
+    begin_document(&mut json, edit);
+    if !edit.attachments.is_empty() {
+        json.name("_attachments").begin_object();
+        for attachment in &edit.attachments {
+            json.name(&attachment.name).begin_object().name("content_type").str(&attachment.content_type);
+            if let Some(revpos) = attachment.revpos {
+                json.name("revpos").u64(revpos);
+            }
+            match &attachment.source {
+                AttachmentSource::Data(bytes) => {
+                    let data = base64::engine::general_purpose::STANDARD.encode(bytes);
+                    json.name("data").str(&data);
+                }
+                AttachmentSource::Stub => {
+                    json.name("stub").bool(true);
+                }
+                _ => {
+                    let name = &attachment.name;
+                    return Err(Error::refused(format!("the attachment {name} is in another store, and is not sent")));
+                }
+            }
+            json.end_object();
+        }
+        json.end_object();
+    }
+    json.end_object();
+    Ok(out)
+}
+
+/// Everything of a document but its attachments.
+pub(super) fn begin_document(json: &mut JsonWriter<'_>, edit: &Edit) {
+    json.begin_object().name("_id").str(&edit.id);
+    if let Some(rev) = &edit.rev {
+        json.name("_rev").display(rev);
+    }
+    json.members_of(&edit.body);
+    if edit.deleted {
+        json.name("_deleted").bool(true);
+    }
+    if let Some(history) = &edit.history {
+        json.name("_revisions").begin_object().name("start").u64(history.position).name("ids").begin_array();
+        for hash in &history.ids {
+            json.display(hash);
+        }
+        json.end_array().end_object();
+    }
+}

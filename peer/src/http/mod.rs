@@ -1,0 +1,212 @@
+//! A database behind a server that speaks CouchDB's protocol: the one HTTP client.
+
+mod address;
+mod answers;
+mod documents;
+mod peer;
+mod related;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::{JsonRef, JsonText};
+use reqwest::header::CONTENT_TYPE;
+use reqwest::{Body, Client, Response};
+
+pub use address::{Address, AddressError};
+
+pub use reqwest::{Method, Url};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::pace::Pace;
+
+/// Documents asked for in one request, and sent in one, at first and at most.
+const READ_AT_ONCE: (usize, usize) = (200, 1_000);
+const SENT_AT_ONCE: (usize, usize) = (200, 2_000);
+/// A request that takes longer was too large: servers and what stands before them give up after a minute.
+const SLOW: Duration = Duration::from_secs(5);
+/// How long a connection may take to come about.
+const CONNECTING: Duration = Duration::from_secs(10);
+/// Without a byte for so long a server counts as gone.
+const SILENCE: Duration = Duration::from_secs(120);
+
+/// A database behind a server.
+#[derive(Clone)]
+pub struct Http {
+    client: Client,
+    address: Address,
+    reading: Arc<Pace>,
+    writing: Arc<Pace>,
+}
+
+impl Http {
+    /// The database at this address. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Refused`] where the system has no client.
+    pub fn new(address: Address) -> Result<Self> {
+        let client = Client::builder().no_proxy().connect_timeout(CONNECTING).read_timeout(SILENCE);
+        let client = client.build().map_err(|error| Error::refused(error.to_string()))?;
+        let [reading, writing] =
+            [READ_AT_ONCE, SENT_AT_ONCE].map(|(first, most)| Arc::new(Pace::new(first, most, SLOW)));
+        Ok(Http { client, address, reading, writing })
+    }
+
+    /// Another database of the same server.
+    #[must_use]
+    pub fn beside(&self, name: &str) -> Self {
+        Http { address: self.address.beside(name), ..self.clone() }
+    }
+
+    /// Where it is.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Creates the database, with CouchDB's parameters (`q`, `n`); `false` where there is one.
+    ///
+    /// # Errors
+    /// The server's.
+    pub async fn create(&self, parameters: &[(&str, String)]) -> Result<bool> {
+        const EXISTS: u16 = 412;
+        let answer = self.send(Method::PUT, &[], parameters, None).await?;
+        match answer.status {
+            EXISTS => Ok(false),
+            _ => answer.into_json().map(|_| true),
+        }
+    }
+
+    /// Sends a request below the database, and reads the answer. An answer that is no success is a failure.
+    ///
+    /// # Errors
+    /// The server's.
+    pub async fn ask(
+        &self,
+        method: Method,
+        path: &[&str],
+        query: &[(&str, String)],
+        body: Option<Vec<u8>>,
+    ) -> Result<JsonText> {
+        self.send(method, path, query, body).await?.into_json()
+    }
+
+    /// As [`ask`](Self::ask), whatever the answer is.
+    async fn send(
+        &self,
+        method: Method,
+        path: &[&str],
+        query: &[(&str, String)],
+        body: Option<Vec<u8>>,
+    ) -> Result<Answer> {
+        let url = self.url(path, query);
+        let mut request = self.request(method, &url);
+        if let Some(body) = body {
+            request = request.header(CONTENT_TYPE, "application/json").body(body);
+        }
+        let response = request.send().await.map_err(|error| self.unreachable(&error))?;
+        self.read(response).await
+    }
+
+    /// Sends a body that comes in pieces, of a length that is known.
+    async fn send_stream(&self, url: Url, content_type: String, length: u64, body: Body) -> Result<Answer> {
+        let request = self.request(Method::PUT, &url).header(CONTENT_TYPE, content_type);
+        let request = request.header(reqwest::header::CONTENT_LENGTH, length).body(body);
+        let response = request.send().await.map_err(|error| self.unreachable(&error))?;
+        self.read(response).await
+    }
+
+    fn url(&self, path: &[&str], query: &[(&str, String)]) -> Url {
+        let mut url = self.address.url().clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.extend(path);
+        }
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        url
+    }
+
+    fn request(&self, method: Method, url: &Url) -> reqwest::RequestBuilder {
+        let mut request = self.client.request(method, url.clone());
+        if let Some((user, password)) = self.address.user() {
+            request = request.basic_auth(user, Some(password));
+        }
+        for (name, value) in self.address.headers() {
+            request = request.header(name, value);
+        }
+        request
+    }
+
+    async fn read(&self, response: Response) -> Result<Answer> {
+        let (status, path) = (response.status().as_u16(), response.url().path().to_owned());
+        let body = response.bytes().await.map_err(|error| self.unreachable(&error))?;
+        Ok(Answer { status, path, body: body.to_vec() })
+    }
+
+    /// A failure below HTTP, in one line with its causes. It names no address: that may have credentials in it.
+    fn unreachable(&self, error: &reqwest::Error) -> Error {
+        let mut sentence = format!("no answer from {}", self.address.url().origin().ascii_serialization());
+        let mut cause = std::error::Error::source(error);
+        while let Some(source) = cause {
+            sentence = format!("{sentence}: {source}");
+            cause = source.source();
+        }
+        Error::new(ErrorKind::Unavailable, sentence)
+    }
+}
+
+impl fmt::Debug for Http {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Http").field(&self.address.url().as_str()).finish()
+    }
+}
+
+/// An answer that was read to its end.
+struct Answer {
+    status: u16,
+    path: String,
+    body: Vec<u8>,
+}
+
+impl Answer {
+    /// The body of a success; the server's own words otherwise.
+    fn into_json(self) -> Result<JsonText> {
+        let path = &self.path;
+        match JsonText::parse(&self.body) {
+            Ok(json) if is_success(self.status) => Ok(json),
+            Ok(json) => {
+                let problem = problem(json.root()).unwrap_or_default();
+                Err(refusal(self.status, format!("the server answered {} to {path}: {problem}", self.status)))
+            }
+            Err(_) if self.status >= 500 => {
+                Err(refusal(self.status, format!("the server answered {} to {path}", self.status)))
+            }
+            Err(error) => Err(Error::nonsense(format!("the server's answer ({}) to {path} is {error}", self.status))
+                .with_status(self.status)),
+        }
+    }
+}
+
+fn is_success(status: u16) -> bool {
+    (200..300).contains(&status)
+}
+
+/// The failure that a status stands for.
+fn refusal(status: u16, sentence: String) -> Error {
+    let kind = match status {
+        404 => ErrorKind::NoDatabase,
+        408 | 425 | 429 | 500 | 502..=599 => ErrorKind::Unavailable,
+        409 => ErrorKind::Conflict,
+        413 => ErrorKind::TooLarge,
+        _ => ErrorKind::Refused,
+    };
+    Error::new(kind, sentence).with_status(status)
+}
+
+/// `error: reason` of an answer or of a row of one, if it has them.
+pub fn problem(row: JsonRef<'_>) -> Option<String> {
+    let error = row.get("error")?.as_str()?;
+    let reason = row.get("reason").and_then(JsonRef::as_str).unwrap_or_default();
+    Some(format!("{error}: {reason}"))
+}

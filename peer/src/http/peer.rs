@@ -1,0 +1,331 @@
+//! CouchDB's endpoints as a peer.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use model::{BulkGet, Edit, Encoding, JsonRef, JsonText, JsonWriter, RevId, RevsDiff, WriteMode};
+use reqwest::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
+
+use super::answers::{change, document, list, rev, seq, text};
+use super::related::Related;
+use super::{Http, Method, refusal};
+use crate::error::{Error, ErrorKind, Result};
+use crate::types::{
+    Attachment, Changes, ChangesRequest, Docs, Filter, IdRange, Info, LocalDocument, Page, ReadOptions, Revision, Row,
+};
+use crate::{ByteStream, Peer};
+
+/// How much longer than it was asked to wait a server may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+impl Http {
+    async fn feed(&self, request: &ChangesRequest) -> Result<Changes> {
+        let mut query =
+            vec![("since", request.since.clone().unwrap_or("0".to_owned())), ("limit", request.limit.to_string())];
+        if request.all_leaves {
+            query.push(("style", "all_docs".to_owned()));
+        }
+        if let Some(wait) = request.wait {
+            query.extend([("feed", "longpoll".to_owned()), ("timeout", wait.as_millis().to_string())]);
+        }
+        let mut body = Vec::new();
+        let mut json = JsonWriter::new(&mut body);
+        let answer = match &request.filter {
+            Filter::None => self.ask(Method::GET, &["_changes"], &query, None).await?,
+            Filter::Function { name, params } => {
+                query.push(("filter", name.clone()));
+                query.extend(params.iter().map(|(name, value)| (name.as_str(), value.clone())));
+                self.ask(Method::GET, &["_changes"], &query, None).await?
+            }
+            Filter::DocIds(ids) => {
+                query.push(("filter", "_doc_ids".to_owned()));
+                json.begin_object().name("doc_ids").begin_array();
+                for id in ids {
+                    json.str(id);
+                }
+                json.end_array().end_object();
+                self.ask(Method::POST, &["_changes"], &query, Some(body)).await?
+            }
+            Filter::Selector(selector) => {
+                query.push(("filter", "_selector".to_owned()));
+                json.begin_object().name("selector").text(selector).end_object();
+                self.ask(Method::POST, &["_changes"], &query, Some(body)).await?
+            }
+        };
+        let rows = list(answer.root(), "results")?.into_iter().map(change).collect::<Result<Vec<_>>>()?;
+        let last_seq = answer.get("last_seq").filter(|seq| !seq.is_null()).map(seq);
+        let last_seq = last_seq.ok_or_else(|| Error::nonsense("the server's _changes has no last_seq"))?;
+        let pending = answer.get("pending").and_then(JsonRef::as_u64);
+        let more = rows.len() >= request.limit && pending != Some(0);
+        Ok(Changes { rows, last_seq, more, pending })
+    }
+
+    /// Asks for the bytes of an attachment.
+    async fn open(self, id: String, rev: RevId, attachment: Attachment) -> Result<ByteStream> {
+        let mut path: Vec<&str> = id_path(&id);
+        path.push(&attachment.name);
+        let url = self.url(&path, &[("rev", rev.to_string())]);
+        let packed = if attachment.encoding == Encoding::Gzip { "gzip" } else { "identity" };
+        let request = self.request(Method::GET, &url).header(ACCEPT_ENCODING, packed);
+        let response = request.send().await.map_err(|error| self.unreachable(&error))?;
+        if !response.status().is_success() {
+            let status = response.status().as_u16();
+            let name = &attachment.name;
+            return Err(refusal(status, format!("the server answered {status} to the attachment {name} of \"{id}\"")));
+        }
+        let is_packed = response.headers().get(CONTENT_ENCODING).is_some_and(|coding| coding.as_bytes() == b"gzip");
+        if is_packed != (attachment.encoding == Encoding::Gzip) {
+            return Err(Error::nonsense(format!(
+                "the attachment {} is packed in another way than it says",
+                attachment.name
+            )));
+        }
+        let bytes = response.bytes_stream().map_err(move |error| self.unreachable(&error));
+        Ok(whole(bytes.boxed(), attachment.encoded_length))
+    }
+}
+
+/// The segments of a document's path. The slash of `_design/` and `_local/` stands as it is.
+fn id_path(id: &str) -> Vec<&str> {
+    match id.split_once('/') {
+        Some((prefix @ ("_design" | "_local"), name)) => vec![prefix, name],
+        _ => vec![id],
+    }
+}
+
+/// Fails where there are fewer bytes than were promised, or more.
+fn whole(bytes: ByteStream, length: u64) -> ByteStream {
+    let cut = || Error::new(ErrorKind::Unavailable, "an attachment came in another length than it says");
+    let step = move |(mut bytes, left): (ByteStream, u64)| async move {
+        match bytes.try_next().await? {
+            Some(piece) => {
+                let left = left.checked_sub(piece.len() as u64).ok_or_else(cut)?;
+                Ok(Some((piece, (bytes, left))))
+            }
+            None if left == 0 => Ok(None),
+            None => Err(cut()),
+        }
+    };
+    stream::try_unfold((bytes, length), step).boxed()
+}
+
+#[async_trait]
+impl Peer for Http {
+    async fn info(&self) -> Result<Info> {
+        let info = self.ask(Method::GET, &[], &[], None).await?;
+        let number = |value: JsonRef<'_>| value.as_u64();
+        let size = |name| info.get("sizes").and_then(|sizes| sizes.get(name)).and_then(number);
+        let count = |name| {
+            let count = info.get(name).and_then(number);
+            count.ok_or_else(|| Error::nonsense("the database does not say how many documents it has"))
+        };
+        Ok(Info {
+            documents: count("doc_count")?,
+            deleted: info.get("doc_del_count").and_then(number).unwrap_or_default(),
+            update_seq: info.get("update_seq").map(seq).unwrap_or_default(),
+            external_bytes: size("external"),
+            file_bytes: size("file"),
+            is_compacting: info.get("compact_running").and_then(JsonRef::as_bool).unwrap_or_default(),
+        })
+    }
+
+    async fn changes(&self, request: &ChangesRequest) -> Result<Changes> {
+        let Some(wait) = request.wait else { return self.feed(request).await };
+        let (feed, late) = (std::pin::pin!(self.feed(request)), futures_timer::Delay::new(wait + PATIENCE));
+        match futures_util::future::select(feed, late).await {
+            futures_util::future::Either::Left((answer, _)) => answer,
+            futures_util::future::Either::Right(_) => {
+                let waited = wait + PATIENCE;
+                let sentence = format!("{} has not answered for {waited:?}", self.address());
+                Err(Error::new(ErrorKind::Unavailable, sentence))
+            }
+        }
+    }
+
+    async fn list(&self, range: &IdRange) -> Result<Page> {
+        let quoted = |id: &str| {
+            let mut key = Vec::new();
+            JsonWriter::new(&mut key).str(id);
+            String::from_utf8_lossy(&key).into_owned()
+        };
+        let mut query = vec![("limit", range.limit.to_string())];
+        if !range.start.is_empty() {
+            query.push(("startkey", quoted(&range.start)));
+        }
+        if let Some(end) = &range.end {
+            query.extend([("endkey", quoted(end)), ("inclusive_end", "false".to_owned())]);
+        }
+        if range.docs != Docs::Revs {
+            query.push(("include_docs", "true".to_owned()));
+        }
+        if range.docs == Docs::WithAttachments {
+            query.push(("attachments", "true".to_owned()));
+        }
+        let answer = self.ask(Method::GET, &["_all_docs"], &query, None).await?;
+        let found = list(answer.root(), "rows")?;
+        let reached = found.last().filter(|_| found.len() >= range.limit).and_then(|row| text(*row, "id"));
+        let reached = reached.map(|id| id.into_owned());
+        let mut rows = Vec::with_capacity(found.len());
+        for row in found {
+            let known = row.get("value").and_then(|value| text(value, "rev"));
+            let (Some(id), Some(known)) = (text(row, "id"), known) else {
+                return Err(Error::nonsense("a row of the server's _all_docs has no id or no revision"));
+            };
+            let doc = match row.get("doc") {
+                _ if range.docs == Docs::Revs => None,
+                Some(doc) if doc.is_object() => Some(answer.slice_ref(doc)),
+                // Deleted between the listing and the reading.
+                Some(doc) if doc.is_null() => continue,
+                _ => return Err(Error::nonsense(format!("the server did not send the document \"{id}\""))),
+            };
+            rows.push(Row { rev: rev(&known)?, id: id.into_owned(), doc });
+        }
+        Ok(range.page(rows, reached))
+    }
+
+    async fn winners(&self, ids: &[String]) -> Result<Vec<Option<RevId>>> {
+        let mut revs = Vec::with_capacity(ids.len());
+        while revs.len() < ids.len() {
+            let some: Vec<&String> = ids[revs.len()..].iter().take(self.reading.at_once()).collect();
+            let mut body = Vec::new();
+            let mut json = JsonWriter::new(&mut body);
+            json.begin_object().name("keys").begin_array();
+            for id in &some {
+                json.str(id);
+            }
+            json.end_array().end_object();
+            let answer = self.ask(Method::POST, &["_all_docs"], &[], Some(body));
+            let answer = self.reading.keep(some.len(), answer).await?;
+            let rows = list(answer.root(), "rows")?;
+            if rows.len() != some.len() {
+                return Err(Error::nonsense("the server's _all_docs has rows that nobody asked for"));
+            }
+            for (id, row) in some.into_iter().zip(rows) {
+                // A document that cannot be read is not one that is not there.
+                if text(row, "error").is_some_and(|error| error != "not_found") {
+                    let problem = super::problem(row).unwrap_or_default();
+                    return Err(Error::nonsense(format!("\"{id}\" cannot be read: {problem}")));
+                }
+                let value = row.get("value");
+                let is_deleted = value.and_then(|value| value.get("deleted")?.as_bool()) == Some(true);
+                let known = value.and_then(|value| text(value, "rev")).filter(|_| !is_deleted);
+                revs.push(known.map(|known| rev(&known)).transpose()?);
+            }
+        }
+        Ok(revs)
+    }
+
+    async fn read(&self, wanted: &[BulkGet], options: ReadOptions) -> Result<Vec<Result<Vec<Revision>>>> {
+        self.bulk_get(wanted, options).await
+    }
+
+    fn attachment(&self, id: &str, rev: &RevId, attachment: &Attachment) -> ByteStream {
+        let opening = self.clone().open(id.to_owned(), rev.clone(), attachment.clone());
+        stream::once(opening).try_flatten().boxed()
+    }
+
+    async fn revs_diff(&self, wanted: Vec<(String, Vec<RevId>)>) -> Result<Vec<RevsDiff>> {
+        let mut body = Vec::new();
+        let mut json = JsonWriter::new(&mut body);
+        json.begin_object();
+        for (id, revs) in &wanted {
+            json.name(id).begin_array();
+            for rev in revs {
+                json.display(rev);
+            }
+            json.end_array();
+        }
+        json.end_object();
+        let answer = self.ask(Method::POST, &["_revs_diff"], &[], Some(body)).await?;
+        let mut diffs = Vec::new();
+        for (id, diff) in answer.root().members() {
+            let revs = |name| -> Result<Vec<RevId>> {
+                let revs = diff.get(name).map(JsonRef::elements).into_iter().flatten();
+                revs.filter_map(|found| found.as_str()).map(|found| rev(&found)).collect()
+            };
+            let (missing, possible_ancestors) = (revs("missing")?, revs("possible_ancestors")?);
+            if !missing.is_empty() {
+                diffs.push(RevsDiff { id: id.into_owned(), missing, possible_ancestors });
+            }
+        }
+        Ok(diffs)
+    }
+
+    async fn write(&self, edits: Vec<Edit>, mode: WriteMode) -> Result<Vec<Result<RevId>>> {
+        let interactive = mode == WriteMode::Interactive;
+        let mut docs = Vec::with_capacity(edits.len());
+        for edit in &edits {
+            docs.push((edit.id.clone(), document(edit)?));
+        }
+        let (said, failed) = self.bulk(docs, interactive).await;
+        if let Some(failure) = failed.clone().filter(|failure| said.is_empty() || !failure.is_transient()) {
+            return Err(failure);
+        }
+        // Rows of one document come in the order of its edits. Of several leaves that were made elsewhere, rows do not
+        // say which is refused; the first ones are taken for it.
+        let mut outcomes: HashMap<String, VecDeque<Result<Option<RevId>>>> = HashMap::new();
+        for (id, outcome) in said {
+            outcomes.entry(id).or_default().push_back(outcome);
+        }
+        let unsaid = || match &failed {
+            Some(failure) => Err(failure.clone()),
+            None => Err(Error::new(ErrorKind::Unavailable, "the server said nothing of it")),
+        };
+        let outcome = |edit: Edit| match (outcomes.get_mut(&edit.id).and_then(VecDeque::pop_front), edit.rev) {
+            (Some(Err(error)), _) => Err(error),
+            (Some(Ok(Some(made))), _) if interactive => Ok(made),
+            // Of what was made elsewhere only failures are said.
+            (_, Some(own)) if !interactive && failed.is_none() => Ok(own),
+            _ => unsaid(),
+        };
+        Ok(edits.into_iter().map(outcome).collect())
+    }
+
+    async fn put(&self, revision: &Revision, contents: Vec<Option<ByteStream>>) -> Result<()> {
+        let mut random = [0; 16];
+        getrandom::fill(&mut random).map_err(|error| Error::refused(error.to_string()))?;
+        let boundary: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let related = Related::new(revision, contents, &boundary);
+        let url = self.url(&id_path(&revision.id), &[("new_edits", "false".to_owned())]);
+        let answer = self.send_stream(url, related.content_type, related.length, related.body).await?;
+        answer.into_json().map(drop)
+    }
+
+    async fn get_local(&self, id: &str) -> Result<Option<LocalDocument>> {
+        let answer = self.send(Method::GET, &id_path(id), &[], None).await?;
+        if answer.is_missing() {
+            return Ok(None);
+        }
+        let answer = answer.into_json()?;
+        let rev = text(answer.root(), "_rev").unwrap_or_default().into_owned();
+        let mut body = Vec::with_capacity(answer.len());
+        let mut json = JsonWriter::new(&mut body);
+        json.begin_object();
+        for (name, value) in answer.root().members().filter(|(name, _)| !name.starts_with('_')) {
+            json.name(&name).value(value);
+        }
+        json.end_object();
+        let body = JsonText::parse(&body).map_err(|error| Error::nonsense(error.to_string()))?;
+        Ok(Some(LocalDocument { rev, body }))
+    }
+
+    async fn put_local(&self, id: &str, rev: Option<&str>, body: &JsonText) -> Result<String> {
+        let mut sent = Vec::with_capacity(body.len() + id.len() + 60);
+        let mut json = JsonWriter::new(&mut sent);
+        json.begin_object().name("_id").str(id);
+        if let Some(rev) = rev {
+            json.name("_rev").str(rev);
+        }
+        json.members_of(body).end_object();
+        let answer = self.ask(Method::PUT, &id_path(id), &[], Some(sent)).await?;
+        let made = text(answer.root(), "rev");
+        Ok(made.ok_or_else(|| Error::nonsense("the server's answer has no rev"))?.into_owned())
+    }
+
+    async fn commit(&self) -> Result<String> {
+        let answer = self.ask(Method::POST, &["_ensure_full_commit"], &[], Some(b"{}".to_vec())).await?;
+        Ok(text(answer.root(), "instance_start_time").unwrap_or_default().into_owned())
+    }
+}

@@ -1,0 +1,130 @@
+//! A peer over another that does not give up at the first failure.
+//!
+//! Reads are repeated as they are, and so are writes of revisions that were made elsewhere: a revision that is there
+//! is not written again. A local document is read before it is written again. Edits that make new revisions are sent
+//! once: after a failure nobody knows whether they were written.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use model::{BulkGet, Edit, JsonText, RevId, RevsDiff, WriteMode};
+
+use crate::environment::Environment;
+use crate::error::{Error, ErrorKind, Result};
+use crate::retry::Retry;
+use crate::types::{Attachment, Changes, ChangesRequest, IdRange, Info, LocalDocument, Page, ReadOptions, Revision};
+use crate::{ByteStream, Peer};
+
+/// A peer that is asked again.
+#[derive(Clone, Debug)]
+pub struct Steady {
+    inner: Arc<dyn Peer>,
+    retry: Retry,
+}
+
+impl Steady {
+    /// Asks `inner` again where that is safe.
+    pub fn new(inner: Arc<dyn Peer>, environment: Arc<dyn Environment>) -> Self {
+        Steady { inner, retry: Retry::new(environment) }
+    }
+}
+
+#[async_trait]
+impl Peer for Steady {
+    async fn info(&self) -> Result<Info> {
+        self.retry.ask(|| self.inner.info()).await
+    }
+
+    async fn changes(&self, request: &ChangesRequest) -> Result<Changes> {
+        self.retry.ask(|| self.inner.changes(request)).await
+    }
+
+    async fn list(&self, range: &IdRange) -> Result<Page> {
+        self.retry.ask(|| self.inner.list(range)).await
+    }
+
+    async fn winners(&self, ids: &[String]) -> Result<Vec<Option<RevId>>> {
+        self.retry.ask(|| self.inner.winners(ids)).await
+    }
+
+    async fn read(&self, wanted: &[BulkGet], options: ReadOptions) -> Result<Vec<Result<Vec<Revision>>>> {
+        self.retry.ask(|| self.inner.read(wanted, options)).await
+    }
+
+    /// Asked once: whoever sends the bytes on begins again as a whole.
+    fn attachment(&self, id: &str, rev: &RevId, attachment: &Attachment) -> ByteStream {
+        self.inner.attachment(id, rev, attachment)
+    }
+
+    async fn revs_diff(&self, wanted: Vec<(String, Vec<RevId>)>) -> Result<Vec<RevsDiff>> {
+        self.retry.ask(|| self.inner.revs_diff(wanted.clone())).await
+    }
+
+    async fn write(&self, edits: Vec<Edit>, mode: WriteMode) -> Result<Vec<Result<RevId>>> {
+        if mode == WriteMode::Interactive {
+            return self.inner.write(edits, mode).await;
+        }
+        let mut outcomes: Vec<Option<Result<RevId>>> = vec![None; edits.len()];
+        let mut open: Vec<usize> = (0..edits.len()).collect();
+        let mut effort = self.retry.effort();
+        while !open.is_empty() {
+            let some = open.iter().map(|&place| edits[place].clone()).collect();
+            let failure = match self.inner.write(some, mode).await {
+                Ok(written) => {
+                    self.retry.answered();
+                    let mut failure = None;
+                    let mut left = Vec::new();
+                    for (place, outcome) in open.drain(..).zip(written) {
+                        match outcome {
+                            Err(error) if error.is_transient() => {
+                                failure = Some(error);
+                                left.push(place);
+                            }
+                            outcome => outcomes[place] = Some(outcome),
+                        }
+                    }
+                    open = left;
+                    failure
+                }
+                Err(error) if error.is_transient() => Some(error),
+                Err(error) => return Err(error),
+            };
+            match failure {
+                Some(failure) => self.retry.pause(&mut effort, failure).await?,
+                None => break,
+            }
+        }
+        let unsaid = || Err(Error::new(ErrorKind::Unavailable, "the peer said nothing of it"));
+        Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(unsaid)).collect())
+    }
+
+    /// Sent once: its bytes cannot be read a second time.
+    async fn put(&self, revision: &Revision, contents: Vec<Option<ByteStream>>) -> Result<()> {
+        self.inner.put(revision, contents).await
+    }
+
+    async fn get_local(&self, id: &str) -> Result<Option<LocalDocument>> {
+        self.retry.ask(|| self.inner.get_local(id)).await
+    }
+
+    async fn put_local(&self, id: &str, rev: Option<&str>, body: &JsonText) -> Result<String> {
+        let mut effort = self.retry.effort();
+        loop {
+            match self.inner.put_local(id, rev, body).await {
+                Err(failure) if failure.is_transient() => self.retry.pause(&mut effort, failure).await?,
+                Err(failure) if failure.kind() == ErrorKind::Conflict => {
+                    // It may be ours: written, with an answer that was lost.
+                    return match self.get_local(id).await? {
+                        Some(found) if found.body == *body => Ok(found.rev),
+                        _ => Err(failure),
+                    };
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn commit(&self) -> Result<String> {
+        self.retry.ask(|| self.inner.commit()).await
+    }
+}
