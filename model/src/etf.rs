@@ -139,15 +139,60 @@ struct OpenList {
     all_small: bool,
 }
 
-/// A term on its way: what was written of it, and the lists that are open.
+/// A term of Erlang in external form, on its way: what was written of it, and the lists that are open.
 #[derive(Debug, Default)]
-pub(crate) struct Term {
+pub struct Term {
     bytes: Vec<u8>,
     open: Vec<OpenList>,
 }
 
 impl Term {
-    fn json(&mut self, value: &JsonText) {
+    /// A new term.
+    pub fn new() -> Self {
+        Term { bytes: vec![VERSION], open: Vec::new() }
+    }
+
+    /// Begins a tuple of so many elements, which follow.
+    pub fn tuple(&mut self, elements: u8) -> &mut Self {
+        self.bytes.extend_from_slice(&[SMALL_TUPLE, elements]);
+        self
+    }
+
+    /// A list of so many elements, which `write` writes.
+    pub fn list(&mut self, elements: u32, write: impl FnOnce(&mut Self)) -> &mut Self {
+        if elements > 0 {
+            self.bytes.push(LIST);
+            self.length(elements);
+            write(self);
+        }
+        self.bytes.push(NIL);
+        self
+    }
+
+    /// Text as Erlang's strings have it: a list of bytes.
+    pub fn text(&mut self, text: &str) -> &mut Self {
+        match u16::try_from(text.len()) {
+            Ok(0) => self.bytes.push(NIL),
+            Ok(length) => {
+                self.bytes.push(STRING);
+                self.bytes.extend_from_slice(&length.to_be_bytes());
+                self.bytes.extend_from_slice(text.as_bytes());
+            }
+            Err(_) => {
+                let bytes = text.as_bytes();
+                self.list(bytes.len() as u32, |term| bytes.iter().for_each(|byte| term.unsigned(u64::from(*byte))));
+            }
+        }
+        self
+    }
+
+    /// The MD5 of the whole.
+    pub fn md5(&self) -> [u8; 16] {
+        Md5::digest(&self.bytes).into()
+    }
+
+    /// JSON as CouchDB has it in Erlang's terms.
+    pub fn json(&mut self, value: &JsonText) {
         self.open.clear();
         for token in value.scan() {
             let start = self.bytes.len();
@@ -212,13 +257,15 @@ impl Term {
         self.bytes.extend_from_slice(&length.to_be_bytes());
     }
 
-    fn atom(&mut self, name: &str) {
+    /// An atom.
+    pub fn atom(&mut self, name: &str) {
         self.bytes.push(ATOM);
         self.bytes.extend_from_slice(&(name.len() as u16).to_be_bytes());
         self.bytes.extend_from_slice(name.as_bytes());
     }
 
-    fn binary(&mut self, bytes: &[u8]) {
+    /// A binary.
+    pub fn binary(&mut self, bytes: &[u8]) {
         let [a, b, c, d] = (bytes.len() as u32).to_be_bytes();
         self.bytes.extend_from_slice(&[BINARY, a, b, c, d]);
         self.bytes.extend_from_slice(bytes);
@@ -255,7 +302,8 @@ impl Term {
         self.big(negative, &decimal_to_le_bytes(magnitude));
     }
 
-    fn unsigned(&mut self, value: u64) {
+    /// An integer.
+    pub fn unsigned(&mut self, value: u64) {
         if let Ok(value) = u8::try_from(value) {
             self.bytes.extend_from_slice(&[SMALL_INTEGER, value]);
         } else if let Ok(value) = i32::try_from(value) {

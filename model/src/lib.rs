@@ -50,7 +50,7 @@ pub use body::{
     BodyError, BodyFormat, BodyLimits, CorruptDocument, RevisionMetadata, StoredBody, decode_body, decode_rows,
     row_cost,
 };
-pub use etf::{AttachmentDigest, RevisionTerm, erlang_term};
+pub use etf::{AttachmentDigest, RevisionTerm, Term, erlang_term};
 pub use json::{
     Elements, Event, Events, FromSerdeError, JsonError, JsonErrorKind, JsonKind, JsonRef, JsonStr, JsonText,
     JsonWriter, MAX_INPUT_BYTES, Members, ParseOptions, SplitObject, TooDeepForSerde,

@@ -29,6 +29,7 @@ enum Command {
     Chunks(cmd::chunks::Chunks),
     Move(cmd::move_folder::MoveFolder),
     Relocate(cmd::relocate::Relocate),
+    Replicate(cmd::replicate::Replicate),
     Vault(cmd::vault::VaultCommand),
 }
 
@@ -47,6 +48,7 @@ impl Cli {
             Command::Chunks(chunks) => cmd::block_on(chunks.run()),
             Command::Move(moving) => moving.run(),
             Command::Relocate(relocate) => cmd::block_on(relocate.run()),
+            Command::Replicate(replicate) => cmd::block_on(replicate.run()),
             Command::Vault(vault) => cmd::block_on(vault.run()),
         }
     }

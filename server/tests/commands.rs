@@ -54,6 +54,29 @@ fn lines(text: &str) -> Vec<Value> {
 }
 
 #[test]
+fn a_database_is_replicated_to_another_of_the_folder() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let mut records: Vec<String> = (0..700).map(|n| format!(r#"{{"_id":"n{n:05}","n":{n}}}"#)).collect();
+    records
+        .push(r#"{"_id":"att","_attachments":{"f.txt":{"content_type":"text/plain","data":"aGVsbG8="}}}"#.to_owned());
+    succeed(couch_layer(folder, &["import", "one", "-"], &records.join("\n")));
+    let refused = couch_layer(folder, &["replicate", "one", "two"], "");
+    assert!(err(&refused).contains("there is no database two"), "{}", err(&refused));
+    let told = succeed(couch_layer(folder, &["replicate", "one", "two", "--create-target"], ""));
+    assert_eq!(told.trim(), "701 read, 701 written, 0 failed");
+    let [one, two] = ["one", "two"].map(|name| succeed(couch_layer(folder, &["export", name], "")));
+    assert_eq!(one, two);
+    let again = lines(&succeed(couch_layer(folder, &["replicate", "one", "two", "--json"], ""))).remove(0);
+    let history = again["history"].as_array().expect("sessions");
+    assert_eq!((history.len(), &history[0]["docs_written"]), (1, &Value::from(701)));
+    let some = ["replicate", "one", "some", "--create-target", "--selector", r#"{"n":{"$lt":3}}"#];
+    assert_eq!(succeed(couch_layer(folder, &some, "")).trim(), "3 read, 3 written, 0 failed");
+    let some = ["replicate", "one", "few", "--create-target", "--doc-ids", "att,n00001,none"];
+    assert_eq!(succeed(couch_layer(folder, &some, "")).trim(), "2 read, 2 written, 0 failed");
+}
+
+#[test]
 fn what_is_imported_is_exported_again() {
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path();

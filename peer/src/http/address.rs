@@ -9,7 +9,10 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
 /// The address of a server or of a database, with or without a user. What it prints has no credentials.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Address {
+pub struct Address(Box<Parts>);
+
+#[derive(Clone, PartialEq, Eq)]
+struct Parts {
     url: Url,
     user: Option<(String, String)>,
     headers: HeaderMap,
@@ -65,7 +68,7 @@ impl FromStr for Address {
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty();
         }
-        Ok(Address { url, user, headers: HeaderMap::new() })
+        Ok(Address(Box::new(Parts { url, user, headers: HeaderMap::new() })))
     }
 }
 
@@ -73,7 +76,7 @@ impl Address {
     /// The same address, asked as this user (name and password).
     #[must_use]
     pub fn with_user(mut self, user: Option<(String, String)>) -> Self {
-        self.user = user.or(self.user);
+        self.0.user = user.or(self.0.user);
         self
     }
 
@@ -85,14 +88,14 @@ impl Address {
         let bad = || AddressError::BadHeader(name.to_owned());
         let mut value = HeaderValue::from_str(value).map_err(|_| bad())?;
         value.set_sensitive(true);
-        self.headers.append(HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad())?, value);
+        self.0.headers.append(HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad())?, value);
         Ok(self)
     }
 
     /// A database of the server with this address.
     #[must_use]
     pub fn database(mut self, name: &str) -> Self {
-        if let Ok(mut segments) = self.url.path_segments_mut() {
+        if let Ok(mut segments) = self.0.url.path_segments_mut() {
             segments.pop_if_empty().push(name);
         }
         self
@@ -102,7 +105,7 @@ impl Address {
     #[must_use]
     pub fn beside(&self, name: &str) -> Self {
         let mut other = self.clone();
-        if let Ok(mut segments) = other.url.path_segments_mut() {
+        if let Ok(mut segments) = other.0.url.path_segments_mut() {
             segments.pop().push(name);
         }
         other
@@ -110,29 +113,29 @@ impl Address {
 
     /// The address without the user.
     pub fn url(&self) -> &Url {
-        &self.url
+        &self.0.url
     }
 
     /// The user's name and password.
     pub fn user(&self) -> Option<&(String, String)> {
-        self.user.as_ref()
+        self.0.user.as_ref()
     }
 
     /// The headers of every request.
     pub fn headers(&self) -> &HeaderMap {
-        &self.headers
+        &self.0.headers
     }
 }
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.url.as_str())
+        f.write_str(self.0.url.as_str())
     }
 }
 
 impl fmt::Debug for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Address").field(&self.url.as_str()).finish()
+        f.debug_tuple("Address").field(&self.0.url.as_str()).finish()
     }
 }
 
@@ -144,7 +147,7 @@ mod tests {
     fn a_user_in_the_address_is_taken_out_of_it() {
         let server: Address = "http://anna:p%40ss%20word@localhost:5984/".parse().unwrap();
         assert_eq!(server.user(), Some(&("anna".into(), "p@ss word".into())));
-        assert_eq!(server.url.as_str(), "http://localhost:5984/");
+        assert_eq!(server.0.url.as_str(), "http://localhost:5984/");
         assert!(!format!("{server:?} {server}").contains("p@ss"));
         assert_eq!("http://localhost:5984".parse::<Address>().unwrap().user(), None);
         for bad in ["localhost:5984", "https://localhost", "", "http://"] {

@@ -85,6 +85,7 @@ pub(super) fn refusal(row: JsonRef<'_>) -> Option<Error> {
     let status = match name.as_ref() {
         "unauthorized" => Some(401),
         "forbidden" => Some(403),
+        "internal_server_error" => Some(500),
         _ => None,
     };
     let error = Error::new(kind, problem(row).unwrap_or_default());

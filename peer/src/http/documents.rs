@@ -127,10 +127,13 @@ fn leaves(id: &str, answer: &JsonText, result: JsonRef<'_>) -> Result<Vec<Revisi
             continue;
         }
         let problem = doc.get("error");
-        let error = problem.and_then(|problem| text(problem, "error")).unwrap_or_default();
-        if error != "not_found" {
-            return Err(Error::new(ErrorKind::Unavailable, format!("\"{id}\" cannot be read: {error}")));
+        if problem.and_then(|problem| text(problem, "error")).as_deref() == Some("not_found") {
+            continue;
         }
+        let sentence = format!("\"{id}\" cannot be read: {}", problem.and_then(super::problem).unwrap_or_default());
+        let error = Error::new(ErrorKind::Unavailable, sentence);
+        let status = problem.and_then(refusal).and_then(|error| error.status());
+        return Err(status.map_or(error.clone(), |status| error.with_status(status)));
     }
     Ok(leaves)
 }

@@ -10,6 +10,7 @@ mod passphrase;
 mod progress;
 mod records;
 pub(crate) mod relocate;
+pub(crate) mod replicate;
 pub mod serve;
 mod source;
 pub(crate) mod vault;

@@ -12,6 +12,7 @@ use super::{IfNoDatabase, failure};
 use crate::cli::Failure;
 use crate::cmd::progress::remark;
 use crate::engine::{self, EngineUrl, IfMissing};
+use crate::http::app::Identity;
 use crate::report::Checked;
 
 /// A database in a store of this process.
@@ -72,13 +73,22 @@ impl Local {
         Ok(Local { layer, documents, folder: engine.folder().map(Path::to_owned) })
     }
 
+    /// The store's own uuid.
+    pub(super) async fn uuid(&self) -> Result<String, Failure> {
+        Ok(Identity::load(&self.layer).await?.uuid)
+    }
+
     /// The database as a peer.
     pub(super) fn peer(&self) -> Arc<dyn Peer> {
         Arc::new(peer::Local::new(self.documents.clone()))
     }
 
-    pub(super) async fn beside(&self, name: &str) -> Result<Self, Failure> {
+    pub(super) async fn beside(&self, name: &str, if_none: IfNoDatabase) -> Result<Self, Failure> {
         match self.layer.database(name).await {
+            Err(error) if error.status() == 404 && if_none == IfNoDatabase::Create => {
+                let documents = self.layer.create_database(name, CreateOptions::default()).await?;
+                Ok(Local { documents, ..self.clone() })
+            }
             Err(error) if error.status() == 404 => Err(failure(format!("there is no database {name} beside it"))),
             found => Ok(Local { documents: found?, ..self.clone() }),
         }

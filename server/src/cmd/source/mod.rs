@@ -19,7 +19,7 @@ use crate::cli::Failure;
 use crate::engine::{EngineUrl, IfMissing};
 use crate::report::Checked;
 
-pub(crate) use remote::Remote;
+pub(crate) use remote::{Remote, with_own_user};
 
 /// As for `serve`.
 const ENGINE_VARIABLE: &str = "COUCH_LAYER_ENGINE";
@@ -71,7 +71,12 @@ impl SourceArgs {
 impl SourceArgs {
     /// That store, with a server's usual limits.
     pub(crate) fn in_store(engine: &EngineUrl) -> Self {
-        SourceArgs { engine: Some(engine.clone()), url: None, max_document_size: 8_000_000 }
+        Self::in_store_or_default(Some(engine))
+    }
+
+    /// The same; without a name the store that commands use where they are told none.
+    pub(crate) fn in_store_or_default(engine: Option<&EngineUrl>) -> Self {
+        SourceArgs { engine: engine.cloned(), url: None, max_document_size: 8_000_000 }
     }
 
     /// Opens the database `name` to look at its rows, or at what is left of one that moved away.
@@ -172,10 +177,23 @@ impl Source {
 
     /// Another database of the same store or server.
     pub(crate) async fn beside(&self, name: &str) -> Result<Source, Failure> {
+        self.beside_or_new(name, IfNoDatabase::Fail).await
+    }
+
+    /// The same; where there is none in this process, it may be created.
+    pub(crate) async fn beside_or_new(&self, name: &str, if_none: IfNoDatabase) -> Result<Source, Failure> {
         Ok(match &self.place {
-            Place::Local(local) => local.beside(name).await?.into(),
+            Place::Local(local) => local.beside(name, if_none).await?.into(),
             Place::Remote(remote) => remote.beside(name).into(),
         })
+    }
+
+    /// The uuid of the store, where this process has it open.
+    pub(crate) async fn uuid(&self) -> Result<String, Failure> {
+        match &self.place {
+            Place::Local(local) => local.uuid().await,
+            Place::Remote(_) => Err(failure("the store is not open here")),
+        }
     }
 
     /// Bytes on disk: of the database, as its server says; of the whole data folder where this process has it

@@ -26,7 +26,12 @@ impl Remote {
         if server.url().cannot_be_a_base() {
             return Err(failure(format!("{server} cannot have a database")));
         }
-        let remote = Remote(Arc::new(Http::new(with_own_user(server.clone().database(name)))?));
+        Self::at(with_own_user(server.clone().database(name)), if_none).await
+    }
+
+    /// The database at this address.
+    pub(crate) async fn at(address: Address, if_none: IfNoDatabase) -> Result<Self, Failure> {
+        let remote = Remote(Arc::new(Http::new(address)?));
         if if_none == IfNoDatabase::Create {
             remote.0.create(&[]).await?;
         }

@@ -1,0 +1,208 @@
+//! The records of a replication on both sides, and what they have in common.
+//!
+//! Source: `compare_replication_logs` and `do_checkpoint` of `couch_replicator_scheduler_job.erl`.
+
+use std::time::{Duration, SystemTime};
+
+use model::{JsonRef, JsonText, JsonWriter};
+use peer::{LocalDocument, Peer, Result};
+
+use crate::id::VERSION;
+use crate::progress::Figures;
+
+/// Sessions that a record remembers.
+const MOST_SESSIONS: usize = 50;
+
+/// The records of both sides.
+#[derive(Debug)]
+pub(crate) struct Checkpoint {
+    /// `_local/ID`.
+    id: String,
+    source: Option<LocalDocument>,
+    target: Option<LocalDocument>,
+}
+
+/// What both sides remember.
+#[derive(Debug, Default)]
+pub(crate) struct Common {
+    /// Where to go on; `None` at the beginning.
+    pub(crate) since: Option<String>,
+    /// The sessions up to there.
+    pub(crate) history: Vec<JsonText>,
+}
+
+/// A session of a replication, as far as it enters its records.
+#[derive(Clone, Debug)]
+pub(crate) struct Session {
+    pub(crate) id: String,
+    pub(crate) began_ms: u64,
+    pub(crate) ended_ms: u64,
+    pub(crate) start_seq: String,
+    pub(crate) end_seq: String,
+    pub(crate) figures: Figures,
+    pub(crate) by_doc_ids: bool,
+}
+
+impl Checkpoint {
+    pub(crate) async fn read(id: &str, source: &dyn Peer, target: &dyn Peer) -> Result<Self> {
+        let id = format!("_local/{id}");
+        let source = source.get_local(&id).await?;
+        let target = target.get_local(&id).await?;
+        Ok(Checkpoint { id, source, target })
+    }
+
+    /// What both sides remember. Where they remember nothing in common the replication begins at the beginning.
+    pub(crate) fn common(&self) -> Common {
+        match (&self.source, &self.target) {
+            (Some(source), Some(target)) => compare(source.body.root(), target.body.root(), &source.body, &target.body),
+            _ => Common::default(),
+        }
+    }
+
+    /// The record of the source.
+    pub(crate) fn record(&self) -> JsonText {
+        self.source.as_ref().map_or_else(JsonText::empty_object, |source| source.body.clone())
+    }
+
+    /// Writes the same record on both sides.
+    pub(crate) async fn write(&mut self, source: &dyn Peer, target: &dyn Peer, record: JsonText) -> Result<()> {
+        for (peer, known) in [(source, &mut self.source), (target, &mut self.target)] {
+            let rev = known.as_ref().map(|known| known.rev.as_str());
+            let rev = peer.put_local(&self.id, rev, &record).await?;
+            *known = Some(LocalDocument { rev, body: record.clone() });
+        }
+        Ok(())
+    }
+}
+
+impl Session {
+    /// The record with this session in front of the others.
+    pub(crate) fn record(&self, history: &[JsonText]) -> JsonText {
+        let date = |ms: u64| httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_millis(ms));
+        let mut out = Vec::new();
+        let mut json = JsonWriter::new(&mut out);
+        json.begin_object().name("session_id").str(&self.id).name("source_last_seq").str(&self.end_seq);
+        json.name("replication_id_version").u64(VERSION);
+        if self.by_doc_ids {
+            json.name("start_time").str(&date(self.began_ms)).name("end_time").str(&date(self.ended_ms));
+            json.name("docs_read").u64(self.figures.docs_read).name("docs_written").u64(self.figures.docs_written);
+            json.name("doc_write_failures").u64(self.figures.doc_write_failures);
+        }
+        json.name("history").begin_array().begin_object();
+        json.name("session_id").str(&self.id);
+        json.name("start_time").str(&date(self.began_ms)).name("end_time").str(&date(self.ended_ms));
+        json.name("start_last_seq").str(&self.start_seq).name("end_last_seq").str(&self.end_seq);
+        json.name("recorded_seq").str(&self.end_seq);
+        self.figures.write(&mut json);
+        json.end_object();
+        for session in history.iter().take(MOST_SESSIONS - 1) {
+            json.text(session);
+        }
+        json.end_array().end_object();
+        JsonText::parse(&out).unwrap_or_else(|_| JsonText::empty_object())
+    }
+}
+
+/// A sequence: text, or in older servers a number. 0 is the beginning.
+fn seq(record: JsonRef<'_>, name: &str) -> Option<String> {
+    let value = record.get(name).filter(|value| !value.is_null())?;
+    let seq = value.as_str().map_or_else(|| value.text().to_owned(), |text| text.into_owned());
+    Some(seq).filter(|seq| seq != "0")
+}
+
+fn session<'a>(record: JsonRef<'a>) -> Option<std::borrow::Cow<'a, str>> {
+    record.get("session_id").and_then(JsonRef::as_str)
+}
+
+fn sessions(record: JsonRef<'_>) -> Vec<JsonRef<'_>> {
+    record.get("history").map(JsonRef::elements).into_iter().flatten().collect()
+}
+
+fn compare(source: JsonRef<'_>, target: JsonRef<'_>, source_text: &JsonText, target_text: &JsonText) -> Common {
+    let keep = |text: &JsonText, sessions: &[JsonRef<'_>]| sessions.iter().map(|one| text.slice_ref(*one)).collect();
+    let (ours, theirs) = (sessions(source), sessions(target));
+    if session(source).is_some() && session(source) == session(target) {
+        return Common { since: seq(source, "source_last_seq"), history: keep(source_text, &ours) };
+    }
+    let (mut ours, mut theirs) = (ours.as_slice(), theirs.as_slice());
+    let has = |id: &Option<std::borrow::Cow<'_, str>>, sessions: &[JsonRef<'_>]| {
+        id.is_some() && sessions.iter().any(|one| session(*one) == *id)
+    };
+    while let ([one, our_rest @ ..], [other, their_rest @ ..]) = (ours, theirs) {
+        if has(&session(*one), theirs) {
+            return Common { since: seq(*one, "recorded_seq"), history: keep(source_text, our_rest) };
+        }
+        if has(&session(*other), our_rest) {
+            return Common { since: seq(*other, "recorded_seq"), history: keep(target_text, their_rest) };
+        }
+        (ours, theirs) = (our_rest, their_rest);
+    }
+    Common::default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(last: &str, sessions: &[(&str, &str)]) -> LocalDocument {
+        let history: Vec<String> =
+            sessions.iter().map(|(id, seq)| format!(r#"{{"session_id":"{id}","recorded_seq":{seq}}}"#)).collect();
+        let (id, history) = (sessions.first().map_or("", |one| one.0), history.join(","));
+        let body = format!(r#"{{"session_id":"{id}","source_last_seq":{last},"history":[{history}]}}"#);
+        LocalDocument { rev: "0-1".into(), body: JsonText::parse(body.as_bytes()).unwrap() }
+    }
+
+    fn common(source: Option<LocalDocument>, target: Option<LocalDocument>) -> (Option<String>, usize) {
+        let common = Checkpoint { id: "_local/x".into(), source, target }.common();
+        (common.since, common.history.len())
+    }
+
+    #[test]
+    fn records_of_one_session_say_where_to_go_on() {
+        let one = || record("\"9-x\"", &[("a", "\"9-x\""), ("b", "\"5-x\"")]);
+        assert_eq!(common(Some(one()), Some(one())), (Some("9-x".into()), 2));
+        // Older servers count.
+        let old = || record("9", &[("a", "9")]);
+        assert_eq!(common(Some(old()), Some(old())), (Some("9".into()), 1));
+        assert_eq!(common(Some(one()), None), (None, 0));
+        assert_eq!(common(None, None), (None, 0));
+    }
+
+    #[test]
+    fn records_that_differ_meet_at_the_newest_session_of_both() {
+        let source = record("9", &[("d", "9"), ("b", "5"), ("a", "2")]);
+        let target = record("7", &[("c", "7"), ("b", "5"), ("a", "2")]);
+        assert_eq!(common(Some(source.clone()), Some(target)), (Some("5".into()), 1));
+        // The source was written and the target was not.
+        let behind = record("5", &[("b", "5"), ("a", "2")]);
+        assert_eq!(common(Some(source.clone()), Some(behind.clone())), (Some("5".into()), 1));
+        assert_eq!(common(Some(behind), Some(source.clone())), (Some("5".into()), 1));
+        let other = record("7", &[("x", "7")]);
+        assert_eq!(common(Some(source), Some(other)), (None, 0));
+    }
+
+    #[test]
+    fn a_record_has_what_couchdbs_has() {
+        let session = Session {
+            id: "s".into(),
+            began_ms: 0,
+            ended_ms: 1_000,
+            start_seq: "0".into(),
+            end_seq: "9-x".into(),
+            figures: Figures {
+                missing_checked: 4,
+                missing_found: 3,
+                docs_read: 3,
+                docs_written: 2,
+                doc_write_failures: 1,
+            },
+            by_doc_ids: false,
+        };
+        let old: Vec<JsonText> = (0..60).map(|_| JsonText::empty_object()).collect();
+        let record = session.record(&old);
+        assert!(record.as_str().starts_with(
+            r#"{"session_id":"s","source_last_seq":"9-x","replication_id_version":4,"history":[{"session_id":"s","start_time":"Thu, 01 Jan 1970 00:00:00 GMT","end_time":"Thu, 01 Jan 1970 00:00:01 GMT","start_last_seq":"0","end_last_seq":"9-x","recorded_seq":"9-x","missing_checked":4,"missing_found":3,"docs_read":3,"docs_written":2,"doc_write_failures":1},{}"#
+        ));
+        assert_eq!(sessions(record.root()).len(), MOST_SESSIONS);
+    }
+}

@@ -1,0 +1,156 @@
+//! The id of a replication, as CouchDB 3 makes it.
+//!
+//! ```text
+//!  md5(term_to_binary([Uuid, Source, Target | Filter ++ Options], [{minor_version, 1}]))
+//!  Source, Target = {remote, User, Host, Port | default, Path, Headers, undefined}
+//! ```
+//! CouchDB 3 knows no local endpoints. Here one is `{local, Name}`, as in CouchDB 2.
+//!
+//! Source: `replication_id/2`, version 4, of `couch_replicator_ids.erl`.
+
+use std::collections::BTreeMap;
+
+use model::{JsonRef, JsonText, JsonWriter, Term};
+use peer::{Address, Filter};
+use percent_encoding::percent_decode_str;
+
+/// The version of these ids.
+pub(crate) const VERSION: u64 = 4;
+
+/// One side of a replication, as far as it enters the id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// A database behind a server.
+    Remote(Address),
+    /// One of this process.
+    Local(String),
+}
+
+/// What makes one replication another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Who runs it: the server's uuid.
+    pub uuid: String,
+    /// Where it reads.
+    pub source: Endpoint,
+    /// Where it writes.
+    pub target: Endpoint,
+}
+
+impl Identity {
+    /// The id, in hexadecimal. `function` is the text of the function that filters, where one does.
+    pub(crate) fn id(&self, filter: &Filter, function: Option<&str>, winners: bool, since: Option<&str>) -> String {
+        let mut term = Term::new();
+        let filters = match filter {
+            Filter::None => 0,
+            Filter::DocIds(_) | Filter::Selector(_) => 1,
+            Filter::Function { .. } => 2,
+        };
+        let elements = 3 + filters + u32::from(winners) + u32::from(since.is_some());
+        term.list(elements, |term| {
+            term.binary(self.uuid.as_bytes());
+            self.source.write(term);
+            self.target.write(term);
+            match filter {
+                Filter::None => {}
+                Filter::DocIds(ids) => {
+                    let mut ids = ids.clone();
+                    ids.sort();
+                    ids.dedup();
+                    term.list(ids.len() as u32, |term| ids.iter().for_each(|id| term.binary(id.as_bytes())));
+                }
+                Filter::Selector(selector) => term.json(&sorted(selector.root())),
+                Filter::Function { name, params } => {
+                    term.binary(function.unwrap_or(name).trim().as_bytes());
+                    term.json(&object(params));
+                }
+            }
+            if winners {
+                term.binary(b"winning_revs_only");
+            }
+            if let Some(since) = since {
+                term.binary(since.as_bytes());
+            }
+        });
+        term.md5().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+impl Endpoint {
+    fn write(&self, term: &mut Term) {
+        let address = match self {
+            Endpoint::Local(name) => {
+                term.tuple(2).atom("local");
+                term.binary(name.as_bytes());
+                return;
+            }
+            Endpoint::Remote(address) => address,
+        };
+        let url = address.url();
+        term.tuple(7).atom("remote");
+        match address.user() {
+            Some((user, _)) => drop(term.text(user)),
+            None => term.atom("undefined"),
+        }
+        term.text(url.host_str().unwrap_or_default());
+        match url.port_or_known_default() {
+            Some(80 | 443 | 5984) | None => term.atom("default"),
+            Some(port) => term.unsigned(u64::from(port)),
+        }
+        term.text(&format!("{}/", url.path().trim_end_matches('/')));
+        let headers: Vec<_> = address.headers().iter().collect();
+        term.list(headers.len() as u32, |term| {
+            for (name, value) in headers {
+                term.tuple(2).text(name.as_str()).text(value.to_str().unwrap_or_default());
+            }
+        });
+        term.atom("undefined");
+    }
+}
+
+/// The names of the documents that CouchDB takes percent-encoded ones for, each once.
+pub(crate) fn doc_ids(ids: &[String]) -> Vec<String> {
+    let mut ids: Vec<String> = ids.iter().map(|id| percent_decode_str(id).decode_utf8_lossy().into_owned()).collect();
+    ids.sort();
+    ids.dedup();
+    ids
+}
+
+fn object(params: &[(String, String)]) -> JsonText {
+    let params: BTreeMap<&str, &str> = params.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let mut out = Vec::new();
+    let mut json = JsonWriter::new(&mut out);
+    json.begin_object();
+    for (name, value) in params {
+        json.name(name).str(value);
+    }
+    json.end_object();
+    JsonText::parse(&out).unwrap_or_else(|_| JsonText::empty_object())
+}
+
+/// The same value, the members of each object in the order of their names.
+fn sorted(value: JsonRef<'_>) -> JsonText {
+    fn write(value: JsonRef<'_>, json: &mut JsonWriter<'_>) {
+        if value.is_object() {
+            let mut members: Vec<_> = value.members().collect();
+            members.sort_by(|(one, _), (other, _)| one.cmp(other));
+            json.begin_object();
+            for (name, value) in members {
+                json.name(&name);
+                write(value, json);
+            }
+            json.end_object();
+        } else if value.is_array() {
+            json.begin_array();
+            for element in value.elements() {
+                write(element, json);
+            }
+            json.end_array();
+        } else {
+            json.value(value);
+        }
+    }
+    let mut out = Vec::new();
+    write(value, &mut JsonWriter::new(&mut out));
+    JsonText::parse(&out).unwrap_or_else(|_| JsonText::empty_object())
+}

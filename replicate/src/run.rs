@@ -1,0 +1,258 @@
+//! The replication from its beginning to its end.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::{JsonText, JsonWriter, SystemEnvironment};
+use peer::{ChangesRequest, Environment, Filter, Peer, Result, Steady};
+
+use crate::checkpoint::{Checkpoint, Common, Session};
+use crate::id::{Identity, doc_ids};
+use crate::progress::{Figures, Progress, Report};
+use crate::transfer::Transfer;
+
+/// How long a feed that has nothing to say is held open.
+const WAIT: Duration = Duration::from_secs(30);
+
+/// How a replication is run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Go on with what changes later, without end.
+    pub continuous: bool,
+    /// Which documents. Ids may be percent-encoded, as for CouchDB.
+    pub filter: Filter,
+    /// Begin after this sequence of the source, whatever the checkpoint says.
+    pub since_seq: Option<String>,
+    /// Only the winners, without what conflicts with them.
+    pub winning_revs_only: bool,
+    /// Whether to remember on both sides how far it came.
+    pub use_checkpoints: bool,
+    /// How often to remember it.
+    pub checkpoint_interval: Duration,
+    /// Rows of the feed that are worked on at a time.
+    pub batch_size: usize,
+    /// Groups of documents on their way at the same time.
+    pub workers: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            continuous: false,
+            filter: Filter::None,
+            since_seq: None,
+            winning_revs_only: false,
+            use_checkpoints: true,
+            checkpoint_interval: Duration::from_secs(30),
+            batch_size: 500,
+            workers: 4,
+        }
+    }
+}
+
+type OnProgress = Arc<dyn Fn(&Progress) + Send + Sync>;
+
+/// A replication that can be run.
+#[derive(Clone)]
+pub struct Replication {
+    source: Arc<dyn Peer>,
+    target: Arc<dyn Peer>,
+    identity: Identity,
+    options: Options,
+    environment: Arc<dyn Environment>,
+    on_progress: OnProgress,
+}
+
+impl fmt::Debug for Replication {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replication")
+            .field("source", &self.source)
+            .field("target", &self.target)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A replication from `source` to `target`; nothing is asked yet. Its checkpoints are found again by `identity`.
+pub fn replicate(source: Arc<dyn Peer>, target: Arc<dyn Peer>, identity: Identity) -> Replication {
+    Replication {
+        source,
+        target,
+        identity,
+        options: Options::default(),
+        environment: Arc::new(SystemEnvironment),
+        on_progress: Arc::new(|_| {}),
+    }
+}
+
+impl Replication {
+    /// Goes on with what changes later, without end.
+    #[must_use]
+    pub fn continuous(mut self) -> Self {
+        self.options.continuous = true;
+        self
+    }
+
+    /// With these options in place of the usual ones.
+    #[must_use]
+    pub fn with_options(mut self, options: Options) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// With this clock and these pauses.
+    #[must_use]
+    pub fn with_environment(mut self, environment: Arc<dyn Environment>) -> Self {
+        self.environment = environment;
+        self
+    }
+
+    /// Calls this whenever some more has arrived.
+    #[must_use]
+    pub fn on_progress(mut self, on_progress: impl Fn(&Progress) + Send + Sync + 'static) -> Self {
+        self.on_progress = Arc::new(on_progress);
+        self
+    }
+
+    /// Runs until all is there that was there at some moment after the beginning; a continuous one until it fails.
+    /// Dropping the future stops it.
+    ///
+    /// # Errors
+    /// Those of the peers that do not pass. What arrived stays, and the next run goes on behind the last checkpoint.
+    pub async fn run(&self) -> Result<Report> {
+        let source: Arc<dyn Peer> = Arc::new(Steady::new(self.source.clone(), self.environment.clone()));
+        let target: Arc<dyn Peer> = Arc::new(Steady::new(self.target.clone(), self.environment.clone()));
+        let mut filter = self.options.filter.clone();
+        if let Filter::DocIds(ids) = &mut filter {
+            *ids = doc_ids(ids);
+        }
+        source.info().await?;
+        target.info().await?;
+        let function = self.function(&*source, &filter).await?;
+        let (winners, since) = (self.options.winning_revs_only, self.options.since_seq.as_deref());
+        let id = self.identity.id(&filter, function.as_deref(), winners, since);
+        let checkpoint = match self.options.use_checkpoints {
+            true => Some(Checkpoint::read(&id, &*source, &*target).await?),
+            false => None,
+        };
+        let common = checkpoint.as_ref().map(Checkpoint::common).unwrap_or_default();
+        let since = self.options.since_seq.clone().filter(|_| common.since.is_none()).or(common.since.clone());
+        let start = since.clone().unwrap_or_else(|| "0".to_owned());
+        let mut session = [0; 16];
+        self.environment.random(&mut session);
+        let mut run = Run {
+            session: Session {
+                id: session.iter().map(|byte| format!("{byte:02x}")).collect(),
+                began_ms: self.environment.now_ms(),
+                ended_ms: 0,
+                start_seq: start.clone(),
+                end_seq: start.clone(),
+                figures: Figures::default(),
+                by_doc_ids: matches!(filter, Filter::DocIds(_)),
+            },
+            transfer: Transfer::new(source.clone(), target.clone(), self.environment.clone(), self.options.workers),
+            source,
+            target,
+            record: None,
+            saved_seq: start.clone(),
+            saved_ms: self.environment.now_ms(),
+            checkpoint,
+            common,
+            progress: Progress { through_seq: start, ..Progress::default() },
+        };
+        let mut request =
+            ChangesRequest { since, limit: self.options.batch_size.max(1), all_leaves: !winners, filter, wait: None };
+        loop {
+            let page = run.source.changes(&request).await?;
+            let moved = page.last_seq != run.progress.through_seq;
+            let step = run.transfer.page(&page.rows).await?;
+            run.progress.figures.add(step.figures);
+            run.progress.bytes += step.bytes;
+            run.progress.failed = step.failed;
+            run.progress.through_seq.clone_from(&page.last_seq);
+            run.progress.pending = page.pending.or((!page.more).then_some(0));
+            if moved {
+                (self.on_progress)(&run.progress);
+            }
+            run.progress.failed.clear();
+            let is_over = !page.more && !self.options.continuous;
+            let since_saved = Duration::from_millis(self.environment.now_ms().saturating_sub(run.saved_ms));
+            let left = self.options.checkpoint_interval.saturating_sub(since_saved);
+            if is_over || left.is_zero() {
+                run.save(&*self.environment).await?;
+            }
+            if is_over {
+                return Ok(run.report());
+            }
+            request.since = Some(page.last_seq);
+            // What is not remembered yet is remembered while nothing changes.
+            let unsaved = run.saved_seq != run.progress.through_seq && !left.is_zero();
+            request.wait = (!page.more).then_some(if unsaved { left.min(WAIT) } else { WAIT });
+        }
+    }
+
+    /// The text of the function that filters, which enters the id.
+    async fn function(&self, source: &dyn Peer, filter: &Filter) -> Result<Option<String>> {
+        let Filter::Function { name, .. } = filter else { return Ok(None) };
+        let Some((design, function)) = name.split_once('/') else { return Ok(None) };
+        let wanted = model::BulkGet { id: format!("_design/{design}"), rev: None };
+        let found = source.read(&[wanted], peer::ReadOptions::default()).await?.pop();
+        let leaf = found.transpose()?.and_then(|leaves| leaves.into_iter().find(|leaf| !leaf.deleted));
+        let text = leaf.and_then(|leaf| {
+            let filters = leaf.body.get("filters")?;
+            filters.get(function)?.as_str().map(|text| text.into_owned())
+        });
+        let missing = || peer::Error::new(peer::ErrorKind::Refused, format!("the source has no filter {name}"));
+        text.map(Some).ok_or_else(missing)
+    }
+}
+
+/// A replication under way.
+struct Run {
+    source: Arc<dyn Peer>,
+    target: Arc<dyn Peer>,
+    transfer: Transfer,
+    session: Session,
+    checkpoint: Option<Checkpoint>,
+    common: Common,
+    /// What was remembered last.
+    record: Option<JsonText>,
+    saved_seq: String,
+    saved_ms: u64,
+    progress: Progress,
+}
+
+impl Run {
+    /// Remembers on both sides how far it came. The target has everything up to there by then.
+    async fn save(&mut self, environment: &dyn Environment) -> Result<()> {
+        self.saved_ms = environment.now_ms();
+        if self.saved_seq == self.progress.through_seq {
+            return Ok(());
+        }
+        let Some(checkpoint) = &mut self.checkpoint else { return Ok(()) };
+        self.target.commit().await?;
+        self.source.commit().await?;
+        self.session.ended_ms = self.saved_ms;
+        self.session.end_seq.clone_from(&self.progress.through_seq);
+        self.session.figures = self.progress.figures;
+        let record = self.session.record(&self.common.history);
+        checkpoint.write(&*self.source, &*self.target, record.clone()).await?;
+        self.saved_seq.clone_from(&self.progress.through_seq);
+        self.record = Some(record);
+        Ok(())
+    }
+
+    fn report(self) -> Report {
+        let figures = self.progress.figures;
+        let Some(checkpoint) = &self.checkpoint else {
+            let mut out = Vec::new();
+            JsonWriter::new(&mut out).begin_object().name("use_checkpoints").bool(false).end_object();
+            let record = JsonText::parse(&out).unwrap_or_else(|_| JsonText::empty_object());
+            return Report { figures, no_changes: false, record };
+        };
+        match self.record {
+            Some(record) => Report { figures, no_changes: false, record },
+            None => Report { figures, no_changes: true, record: checkpoint.record() },
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! What the target lacks of a page of the feed, brought there.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+use model::{BulkGet, RevId, RevsDiff, WriteMode};
+use peer::{ByteStream, Change, Environment, Error, ErrorKind, Peer, ReadOptions, Result, Retry, Revision};
+
+use crate::progress::{Failed, Figures};
+
+/// About how many bytes of documents a group may have.
+const GROUP_BYTES: u64 = 2 << 20;
+/// Leaves in a group, at most.
+const GROUP: u64 = 250;
+/// The size that documents are taken for before any of them was seen.
+const FIRST_BYTES: u64 = 64 << 10;
+/// What the target says of an attachment that it was thought to have.
+const MISSING_STUB: u16 = 412;
+
+/// Brings leaves from one peer to another.
+pub(crate) struct Transfer {
+    source: Arc<dyn Peer>,
+    target: Arc<dyn Peer>,
+    retry: Retry,
+    workers: usize,
+    /// The size of a document, as the last groups had it.
+    usual_bytes: AtomicU64,
+}
+
+/// What was done.
+#[derive(Debug, Default)]
+pub(crate) struct Step {
+    pub(crate) figures: Figures,
+    pub(crate) bytes: u64,
+    pub(crate) failed: Vec<Failed>,
+}
+
+/// A leaf that is missing, and what the target has of its document.
+struct Missing {
+    wanted: BulkGet,
+    known: Arc<Vec<RevId>>,
+}
+
+impl Step {
+    fn fail(&mut self, id: &str, rev: &str, reason: impl Into<String>) {
+        self.figures.doc_write_failures += 1;
+        self.failed.push(Failed { id: id.to_owned(), rev: rev.to_owned(), reason: reason.into() });
+    }
+
+    fn wrote(&mut self, bytes: u64) {
+        self.figures.docs_written += 1;
+        self.bytes += bytes;
+    }
+
+    fn add(&mut self, other: Step) {
+        self.figures.add(other.figures);
+        self.bytes += other.bytes;
+        self.failed.extend(other.failed);
+    }
+}
+
+impl Transfer {
+    pub(crate) fn new(
+        source: Arc<dyn Peer>,
+        target: Arc<dyn Peer>,
+        environment: Arc<dyn Environment>,
+        workers: usize,
+    ) -> Self {
+        let retry = Retry::new(environment);
+        // Both have answered by now.
+        retry.answered();
+        Transfer { source, target, retry, workers: workers.max(1), usual_bytes: AtomicU64::new(FIRST_BYTES) }
+    }
+
+    /// Brings what the target lacks of these rows.
+    pub(crate) async fn page(&self, rows: &[Change]) -> Result<Step> {
+        let mut step = Step::default();
+        let mut asked = Vec::with_capacity(rows.len());
+        for row in rows {
+            let mut revs = Vec::with_capacity(row.revs.len());
+            for rev in &row.revs {
+                step.figures.missing_checked += 1;
+                match RevId::parse(rev) {
+                    Ok(rev) => revs.push(rev),
+                    Err(error) => step.fail(&row.id, rev, error.to_string()),
+                }
+            }
+            if !revs.is_empty() {
+                asked.push((row.id.clone(), revs));
+            }
+        }
+        if asked.is_empty() {
+            return Ok(step);
+        }
+        let mut missing = Vec::new();
+        for RevsDiff { id, missing: revs, possible_ancestors } in self.target.revs_diff(asked).await? {
+            step.figures.missing_found += revs.len() as u64;
+            let known = Arc::new(possible_ancestors);
+            let one = |rev| Missing { wanted: BulkGet { id: id.clone(), rev: Some(rev) }, known: known.clone() };
+            missing.extend(revs.into_iter().map(one));
+        }
+        let usual = self.usual_bytes.load(Ordering::Relaxed).max(1);
+        let size = usize::try_from((GROUP_BYTES / usual).clamp(1, GROUP)).unwrap_or(1);
+        let mut groups: Vec<&[Missing]> = Vec::new();
+        let mut rest = missing.as_slice();
+        while !rest.is_empty() {
+            // Leaves of one document stay together: of them the same may be found twice.
+            let mut end = size.min(rest.len());
+            while end < rest.len() && rest[end].wanted.id == rest[end - 1].wanted.id && end < 4 * size {
+                end += 1;
+            }
+            let (group, left) = rest.split_at(end);
+            groups.push(group);
+            rest = left;
+        }
+        let mut steps = stream::iter(groups).map(|group| self.group(group)).buffered(self.workers);
+        while let Some(done) = steps.try_next().await? {
+            step.add(done);
+        }
+        Ok(step)
+    }
+
+    /// Brings these leaves.
+    async fn group(&self, group: &[Missing]) -> Result<Step> {
+        let mut step = Step::default();
+        let wanted: Vec<BulkGet> = group.iter().map(|missing| missing.wanted.clone()).collect();
+        let options = ReadOptions { ancestors: true, latest: true };
+        let (mut together, mut seen, mut bytes, mut leaves) = (Vec::new(), HashSet::new(), 0, 0);
+        for (missing, found) in group.iter().zip(self.source.read(&wanted, options).await?) {
+            let found = match found {
+                Err(error) if error.is_transient() => self.read_one(&missing.wanted, options).await?,
+                found => found,
+            };
+            let found = match found {
+                Ok(found) => found,
+                Err(error) => {
+                    let rev = missing.wanted.rev.as_ref().map(ToString::to_string).unwrap_or_default();
+                    step.fail(&missing.wanted.id, &rev, error.to_string());
+                    continue;
+                }
+            };
+            for revision in found {
+                // Leaves that were replaced since are found as those that replaced them.
+                if !seen.insert((revision.id.clone(), revision.rev.clone())) {
+                    continue;
+                }
+                step.figures.docs_read += 1;
+                bytes += revision.body.len() as u64;
+                leaves += 1;
+                if revision.attachments.is_empty() {
+                    together.push(revision);
+                } else {
+                    self.with_attachments(&revision, &missing.known, &mut step).await?;
+                }
+            }
+        }
+        if let Some(usual) = bytes.checked_div(leaves) {
+            self.usual_bytes.store(usual.max(1), Ordering::Relaxed);
+        }
+        let sizes: Vec<u64> = together.iter().map(|revision| revision.body.len() as u64).collect();
+        let edits: Vec<model::Edit> = together.into_iter().map(Revision::into_edit).collect();
+        let names: Vec<(String, String)> = edits
+            .iter()
+            .map(|edit| (edit.id.clone(), edit.rev.as_ref().map(ToString::to_string).unwrap_or_default()))
+            .collect();
+        if edits.is_empty() {
+            return Ok(step);
+        }
+        let outcomes = self.target.write(edits, WriteMode::Replicated).await?;
+        for ((outcome, (id, rev)), bytes) in outcomes.into_iter().zip(names).zip(sizes) {
+            match outcome {
+                Ok(_) => step.wrote(bytes),
+                Err(error) if ends(&error) => return Err(error),
+                Err(error) => step.fail(&id, &rev, error.to_string()),
+            }
+        }
+        Ok(step)
+    }
+
+    /// Reads a document again that could not be read for a moment. What stays unreadable is that document's failure,
+    /// unless the source says that it is busy.
+    async fn read_one(&self, wanted: &BulkGet, options: ReadOptions) -> Result<Result<Vec<Revision>>> {
+        const DAMAGED: u16 = 500;
+        let wanted = std::slice::from_ref(wanted);
+        let read = self.retry.ask(|| async {
+            let found = self.source.read(wanted, options).await?.pop();
+            found.unwrap_or_else(|| Ok(Vec::new()))
+        });
+        match read.await {
+            Err(error) if error.is_transient() && error.status() != Some(DAMAGED) => Err(error),
+            found => Ok(found),
+        }
+    }
+
+    /// Brings a leaf with attachments. Those that came before a revision which the target has are not sent.
+    async fn with_attachments(&self, revision: &Revision, known: &[RevId], step: &mut Step) -> Result<()> {
+        let newest = newest_known(revision, known);
+        let mut sent = self.put(revision, newest).await;
+        if newest > 0 && matches!(&sent, Ok(Err(error)) if error.status() == Some(MISSING_STUB)) {
+            // The leaf that has them was replaced there.
+            sent = self.put(revision, 0).await;
+        }
+        match sent? {
+            Ok(bytes) => step.wrote(bytes + revision.body.len() as u64),
+            Err(error) if ends(&error) => return Err(error),
+            Err(error) => {
+                // A leaf that was replaced lost its attachments; the feed has what replaced it.
+                let wanted = BulkGet { id: revision.id.clone(), rev: Some(revision.rev.clone()) };
+                let there = self.source.read(&[wanted], ReadOptions::default()).await?.pop();
+                if matches!(there, Some(Ok(leaves)) if !leaves.is_empty()) {
+                    step.fail(&revision.id, &revision.rev.to_string(), error.to_string());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends a leaf with those of its attachments that are newer than this position; how many bytes they had. The outer
+    /// error is that of a peer that stayed away.
+    async fn put(&self, revision: &Revision, newer_than: u64) -> Result<Result<u64>> {
+        let sent = self.retry.ask(|| async {
+            let failure: Arc<Mutex<Option<Error>>> = Arc::default();
+            let mut bytes = 0;
+            let contents = revision.attachments.iter().map(|attachment| {
+                (attachment.revpos > newer_than || newer_than == 0).then(|| {
+                    bytes += attachment.encoded_length;
+                    watched(self.source.attachment(&revision.id, &revision.rev, attachment), failure.clone())
+                })
+            });
+            let contents: Vec<Option<ByteStream>> = contents.collect();
+            let outcome = self.target.put(revision, contents).await;
+            // What the source did not send is no fault of the target's, which only sees a body that ends early.
+            let of_source = failure.lock().unwrap_or_else(PoisonError::into_inner).take();
+            match (of_source, outcome) {
+                (_, Ok(())) => Ok(bytes),
+                (Some(error), _) if error.kind() == ErrorKind::NoDatabase => {
+                    Err(Error::new(ErrorKind::Refused, error.to_string()))
+                }
+                (Some(error), _) | (None, Err(error)) => Err(error),
+            }
+        });
+        match sent.await {
+            Err(error) if error.is_transient() => Err(error),
+            sent => Ok(sent),
+        }
+    }
+}
+
+/// The bytes of an attachment; a failure to read them is kept.
+fn watched(bytes: ByteStream, failure: Arc<Mutex<Option<Error>>>) -> ByteStream {
+    let keep = move |error: &Error| {
+        *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
+    };
+    bytes.inspect_err(keep).boxed()
+}
+
+/// Whether a failure of one document is one of all.
+fn ends(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::NoDatabase | ErrorKind::Unavailable)
+}
+
+/// The position of the newest ancestor of a leaf that the target has; 0 where it has none.
+fn newest_known(revision: &Revision, known: &[RevId]) -> u64 {
+    let Some(history) = &revision.history else { return 0 };
+    let known: HashMap<u64, Vec<&RevId>> = known.iter().fold(HashMap::new(), |mut known, rev| {
+        known.entry(rev.position()).or_default().push(rev);
+        known
+    });
+    let positions = (1..=history.position).rev().zip(&history.ids);
+    let has = |(position, hash): &(u64, &model::RevHash)| {
+        known.get(position).is_some_and(|revs| revs.iter().any(|rev| rev.hash() == *hash))
+    };
+    positions.into_iter().find(has).map_or(0, |(position, _)| position)
+}

@@ -1,0 +1,232 @@
+//! Peers that fail by a seed, and replications that end anywhere.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, StreamExt, stream};
+use model::{BulkGet, Edit, JsonText, RevId, RevsDiff, WriteMode};
+use peer::{
+    Attachment, ByteStream, Changes, ChangesRequest, Environment, Error, ErrorKind, IdRange, Info, LocalDocument, Page,
+    Peer, ReadOptions, Result, Revision,
+};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use replicate::{Options, replicate};
+
+use crate::support::{World, contents, fill, identity};
+
+/// Pauses that take no time.
+#[derive(Debug)]
+struct Hasty(Mutex<StdRng>, AtomicU64);
+
+impl model::Environment for Hasty {
+    fn now_ms(&self) -> u64 {
+        1_795_000_000_000 + self.1.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn random(&self, bytes: &mut [u8]) {
+        self.0.lock().unwrap().fill(bytes);
+    }
+}
+
+impl Environment for Hasty {
+    fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
+        std::future::ready(()).boxed()
+    }
+}
+
+fn hasty(seed: u64) -> Arc<dyn Environment> {
+    Arc::new(Hasty(Mutex::new(StdRng::seed_from_u64(seed)), AtomicU64::new(0)))
+}
+
+/// A peer that drops requests and answers, answers 503, delays, does things twice and cuts attachments off.
+#[derive(Debug)]
+struct Faulty {
+    inner: Arc<dyn Peer>,
+    dice: Arc<Mutex<StdRng>>,
+    /// One operation in so many goes wrong.
+    rate: u64,
+    /// After so many operations every one is refused.
+    left: AtomicU64,
+    faults: AtomicU64,
+    operations: AtomicU64,
+}
+
+impl Faulty {
+    fn new(inner: Arc<dyn Peer>, seed: u64, rate: u64, left: u64) -> Arc<Faulty> {
+        let dice = Arc::new(Mutex::new(StdRng::seed_from_u64(seed)));
+        let (faults, operations) = (AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Faulty { inner, dice, rate, left: AtomicU64::new(left), faults, operations })
+    }
+
+    fn rolls(&self) -> bool {
+        let rolls = self.dice.lock().unwrap().random_range(0..self.rate) == 0;
+        self.faults.fetch_add(u64::from(rolls), Ordering::Relaxed);
+        rolls
+    }
+
+    async fn before(&self) -> Result<()> {
+        self.operations.fetch_add(1, Ordering::Relaxed);
+        let ended = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_err();
+        if ended {
+            return Err(Error::new(ErrorKind::Refused, "killed"));
+        }
+        if self.rolls() {
+            tokio::task::yield_now().await;
+        }
+        self.after("not done")
+    }
+
+    fn after(&self, sentence: &str) -> Result<()> {
+        if self.rolls() { Err(Error::new(ErrorKind::Unavailable, sentence).with_status(503)) } else { Ok(()) }
+    }
+}
+
+#[async_trait]
+impl Peer for Faulty {
+    async fn info(&self) -> Result<Info> {
+        self.before().await?;
+        self.inner.info().await
+    }
+
+    async fn changes(&self, request: &ChangesRequest) -> Result<Changes> {
+        self.before().await?;
+        let changes = self.inner.changes(request).await?;
+        self.after("lost").map(|()| changes)
+    }
+
+    async fn list(&self, range: &IdRange) -> Result<Page> {
+        self.before().await?;
+        self.inner.list(range).await
+    }
+
+    async fn winners(&self, ids: &[String]) -> Result<Vec<Option<RevId>>> {
+        self.before().await?;
+        self.inner.winners(ids).await
+    }
+
+    async fn read(&self, wanted: &[BulkGet], options: ReadOptions) -> Result<Vec<Result<Vec<Revision>>>> {
+        self.before().await?;
+        let mut found = self.inner.read(wanted, options).await?;
+        if self.rolls() {
+            let place = self.dice.lock().unwrap().random_range(0..found.len());
+            found[place] = Err(Error::new(ErrorKind::Unavailable, "one of them is busy"));
+        }
+        Ok(found)
+    }
+
+    fn attachment(&self, id: &str, rev: &RevId, attachment: &Attachment) -> ByteStream {
+        let bytes = self.inner.attachment(id, rev, attachment);
+        if !self.rolls() {
+            return bytes;
+        }
+        let cut = stream::once(async { Err(Error::new(ErrorKind::Unavailable, "cut off")) });
+        bytes.take(1).chain(cut).boxed()
+    }
+
+    async fn revs_diff(&self, wanted: Vec<(String, Vec<RevId>)>) -> Result<Vec<RevsDiff>> {
+        self.before().await?;
+        self.inner.revs_diff(wanted).await
+    }
+
+    async fn write(&self, edits: Vec<Edit>, mode: WriteMode) -> Result<Vec<Result<RevId>>> {
+        self.before().await?;
+        if self.rolls() {
+            // Half of them, or all of them twice.
+            let some = if self.rolls() { edits.len() } else { edits.len() / 2 };
+            self.inner.write(edits[..some].to_vec(), mode).await?;
+        }
+        let mut written = self.inner.write(edits, mode).await?;
+        self.after("done, perhaps")?;
+        if self.rolls() && !written.is_empty() {
+            written[0] = Err(Error::new(ErrorKind::Unavailable, "done, perhaps"));
+        }
+        Ok(written)
+    }
+
+    async fn put(&self, revision: &Revision, contents: Vec<Option<ByteStream>>) -> Result<()> {
+        self.before().await?;
+        self.inner.put(revision, contents).await?;
+        self.after("done, perhaps")
+    }
+
+    async fn get_local(&self, id: &str) -> Result<Option<LocalDocument>> {
+        self.before().await?;
+        self.inner.get_local(id).await
+    }
+
+    async fn put_local(&self, id: &str, rev: Option<&str>, body: &JsonText) -> Result<String> {
+        self.before().await?;
+        let written = self.inner.put_local(id, rev, body).await?;
+        self.after("done, perhaps").map(|()| written)
+    }
+
+    async fn commit(&self) -> Result<String> {
+        self.before().await?;
+        self.inner.commit().await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ends_are_equal_whatever_fails_on_the_way() {
+    let mut faults = 0;
+    for seed in 0..6 {
+        println!("seed {seed}");
+        let world = World::new().await;
+        fill(&world.create("one").await, &mut StdRng::seed_from_u64(seed), 150).await;
+        world.create("other").await;
+        let (one, other) = match seed % 2 {
+            0 => (world.local("one").await, world.local("other").await),
+            _ => (world.far("one").await, world.far("other").await),
+        };
+        let source = Faulty::new(one.clone(), seed, 6, u64::MAX);
+        let target = Faulty::new(other.clone(), seed + 100, 6, u64::MAX);
+        let options = Options { batch_size: 20, checkpoint_interval: Duration::ZERO, ..Options::default() };
+        let replication = replicate(source.clone(), target.clone(), identity());
+        let report = replication.with_options(options).with_environment(hasty(seed)).run().await.unwrap();
+        assert_eq!(report.figures.doc_write_failures, 0, "seed {seed}");
+        assert!(contents(&*one).await == contents(&*other).await, "seed {seed}");
+        faults += source.faults.load(Ordering::Relaxed) + target.faults.load(Ordering::Relaxed);
+        // Nothing is doubled: a clean run finds nothing to bring.
+        let clean = Options { use_checkpoints: false, ..Options::default() };
+        let again = replicate(one, other, identity()).with_options(clean).run().await.unwrap();
+        assert_eq!((again.figures.missing_found, again.figures.docs_read), (0, 0));
+    }
+    assert!(faults > 100, "{faults}");
+}
+
+/// Killed after each number of operations of the target, a replication goes on where its checkpoint says.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_is_killed_goes_on_behind_its_checkpoint() {
+    let world = World::new().await;
+    fill(&world.create("one").await, &mut StdRng::seed_from_u64(7), 120).await;
+    let one = world.local("one").await;
+    let expected = contents(&*one).await;
+    let options = Options { batch_size: 25, checkpoint_interval: Duration::ZERO, ..Options::default() };
+    let whole = {
+        world.create("whole").await;
+        let counted = Faulty::new(world.local("whole").await, 0, u64::MAX, u64::MAX);
+        replicate(one.clone(), counted.clone(), identity()).with_options(options.clone()).run().await.unwrap();
+        counted.operations.load(Ordering::Relaxed)
+    };
+    let (mut resumed, mut ended) = (0, 0);
+    for left in 0..whole {
+        let name = format!("other-{left}");
+        world.create(&name).await;
+        let other = world.local(&name).await;
+        let killed = Faulty::new(other.clone(), left, u64::MAX, left);
+        let run = replicate(one.clone(), killed, identity()).with_options(options.clone());
+        ended += u64::from(run.run().await.is_err());
+        let report =
+            replicate(one.clone(), other.clone(), identity()).with_options(options.clone()).run().await.unwrap();
+        resumed += u64::from(report.figures.missing_checked < expected.len() as u64);
+        assert_eq!(report.figures.doc_write_failures, 0);
+        assert!(contents(&*other).await == expected, "killed after {left} operations");
+        world.layer.delete_database(&name).await.unwrap();
+    }
+    assert_eq!(ended, whole);
+    assert!(resumed > whole / 2, "{resumed} of {whole} went on behind a checkpoint");
+}

@@ -1,0 +1,216 @@
+//! What a replication brings, and what it remembers.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use model::{AttachmentEdit, Edit, WriteMode};
+use peer::{ErrorKind, Filter, Peer};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use replicate::{Figures, Options, replicate};
+
+use crate::support::{World, contents, fill, identity, json, leaf};
+
+/// Both ways, each once, and then again with nothing to do.
+async fn meet(one: Arc<dyn Peer>, other: Arc<dyn Peer>) {
+    let report = replicate(one.clone(), other.clone(), identity()).run().await.unwrap();
+    let Figures { missing_found, docs_read, docs_written, doc_write_failures, .. } = report.figures;
+    assert!(docs_read > 0 && docs_read == docs_written && missing_found == docs_read, "{:?}", report.figures);
+    assert_eq!((doc_write_failures, report.no_changes), (0, false));
+    let back = replicate(other.clone(), one.clone(), identity()).run().await.unwrap();
+    assert_eq!(back.figures.doc_write_failures, 0);
+    let (left, right) = (contents(&*one).await, contents(&*other).await);
+    assert_eq!(left.len(), right.len());
+    assert!(left == right, "{:?}", left.iter().zip(&right).find(|(left, right)| left != right));
+    // What came back moved nothing in `one`, so that the first record still says everything.
+    let again = replicate(one, other, identity()).run().await.unwrap();
+    assert_eq!(again.figures.docs_read, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn local_and_far_databases_become_the_same() {
+    for (seed, source_is_far, target_is_far) in [(1, false, false), (2, false, true), (3, true, false), (4, true, true)]
+    {
+        println!("seed {seed}");
+        let world = World::new().await;
+        let dice = &mut StdRng::seed_from_u64(seed);
+        fill(&world.create("one").await, dice, 120).await;
+        fill(&world.create("other").await, dice, 30).await;
+        let one = if source_is_far { world.far("one").await } else { world.local("one").await };
+        let other = if target_is_far { world.far("other").await } else { world.local("other").await };
+        meet(one, other).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_goes_on_behind_its_checkpoint() {
+    let world = World::new().await;
+    let documents = world.create("one").await;
+    world.create("other").await;
+    for number in 0..50 {
+        documents.put(Edit::new(format!("{number}"), json("{}"))).await.unwrap();
+    }
+    let (one, other) = (world.local("one").await, world.far("other").await);
+    let first = replicate(one.clone(), other.clone(), identity()).run().await.unwrap();
+    assert_eq!(first.figures.docs_written, 50);
+    documents.put(Edit::new("new", json("{}"))).await.unwrap();
+    let second = replicate(one.clone(), other.clone(), identity()).run().await.unwrap();
+    assert_eq!((second.figures.missing_checked, second.figures.docs_written), (1, 1));
+    assert_eq!(second.record.get("history").unwrap().elements().count(), 2);
+    assert_eq!(second.record.get("replication_id_version").unwrap().as_u64(), Some(4));
+    let third = replicate(one.clone(), other.clone(), identity()).run().await.unwrap();
+    assert!(third.no_changes);
+    assert_eq!(third.record, second.record, "the record of the last session that did something");
+    // Both sides have the same record, under one id.
+    let locals = |name: &'static str| {
+        let layer = world.layer.clone();
+        async move {
+            let documents = layer.database(name).await.unwrap();
+            let request = model::AllDocsRequest { include_docs: true, ..Default::default() };
+            let rows = documents.local_docs(&request).await.unwrap().rows;
+            assert_eq!(rows.len(), 1);
+            (rows[0].id.clone(), rows[0].body.clone().unwrap())
+        }
+    };
+    assert_eq!(locals("one").await, locals("other").await);
+    // Without its record on one side it begins at the beginning, and writes nothing twice.
+    let (id, _) = locals("other").await;
+    world.layer.database("other").await.unwrap().delete_local(&id).await.unwrap();
+    let anew = replicate(one.clone(), other.clone(), identity()).run().await.unwrap();
+    assert_eq!((anew.figures.missing_checked, anew.figures.docs_written), (51, 0));
+    let options = Options { use_checkpoints: false, ..Options::default() };
+    let forgetful = replicate(one, other, identity()).with_options(options).run().await.unwrap();
+    assert_eq!(forgetful.figures.missing_checked, 51);
+    assert_eq!(forgetful.record.as_str(), r#"{"use_checkpoints":false}"#);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn filters_pass_what_they_name() {
+    for is_far in [false, true] {
+        let world = World::new().await;
+        let documents = world.create("one").await;
+        for number in 0..40 {
+            documents.put(Edit::new(format!("d{number} x"), json(&format!(r#"{{"n":{number}}}"#)))).await.unwrap();
+        }
+        // Of its leaves the one that lost matches.
+        let dice = &mut StdRng::seed_from_u64(1);
+        documents.put(Edit::new("both", json(r#"{"n":1}"#))).await.unwrap();
+        let lost = vec![leaf("both", 1, r#"{"n":39}"#, dice), leaf("both", 3, r#"{"n":2}"#, dice)];
+        documents.write(lost, WriteMode::Replicated).await.unwrap();
+        let one = if is_far { world.far("one").await } else { world.local("one").await };
+        let ids = Filter::DocIds(vec!["d1%20x".into(), "d2 x".into(), "none".into()]);
+        let selector = Filter::Selector(json(r#"{"n":{"$gt":35}}"#));
+        for (place, (filter, leaves)) in [(ids, 2), (selector, 5)].into_iter().enumerate() {
+            world.create(&format!("t{place}")).await;
+            let target = world.local(&format!("t{place}")).await;
+            let options = Options { filter, batch_size: 7, ..Options::default() };
+            let replication = replicate(one.clone(), target.clone(), identity()).with_options(options);
+            let report = replication.run().await.unwrap();
+            assert_eq!(report.figures.docs_written, leaves, "far: {is_far}");
+            assert_eq!(replication.run().await.unwrap().figures.missing_checked, 0);
+        }
+        world.create("winners").await;
+        let options = Options { winning_revs_only: true, ..Options::default() };
+        let target = world.local("winners").await;
+        let report = replicate(one.clone(), target, identity()).with_options(options).run().await.unwrap();
+        assert_eq!((report.figures.missing_checked, report.figures.docs_written), (41, 41));
+        let function = Filter::Function { name: "x/y".into(), params: Vec::new() };
+        let options = Options { filter: function, ..Options::default() };
+        let refused = replicate(one, world.local("winners").await, identity()).with_options(options).run().await;
+        assert_eq!(refused.unwrap_err().to_string(), "the source has no filter x/y");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_document_that_is_refused_is_named_and_the_rest_goes_on() {
+    for is_far in [false, true] {
+        let (world, small) = (World::new().await, World::new().await);
+        let documents = world.create("one").await;
+        small.create("other").await;
+        for number in 0..10 {
+            documents.put(Edit::new(format!("{number}"), json("{}"))).await.unwrap();
+        }
+        // No database takes it as a document of its own: it is larger than the target's limit.
+        let wide = model::Layer::open(
+            server::engine::open(&"mem:".parse().unwrap(), server::engine::IfMissing::Create).unwrap(),
+            model::LayerOptions::default(),
+        );
+        let wide = wide.await.unwrap().create_database("wide", model::CreateOptions::default()).await.unwrap();
+        wide.put(Edit::new("large", json(&format!(r#"{{"x":"{}"}}"#, "x".repeat(200_000))))).await.unwrap();
+        wide.put(Edit::new("small", json("{}"))).await.unwrap();
+        let source: Arc<dyn Peer> = Arc::new(peer::Local::new(wide));
+        let target = if is_far { small.far("other").await } else { small.local("other").await };
+        let failed = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let told = failed.clone();
+        let replication = replicate(source, target.clone(), identity());
+        let replication = replication.on_progress(move |progress| told.lock().unwrap().extend(progress.failed.clone()));
+        let report = replication.run().await.unwrap();
+        assert_eq!((report.figures.docs_written, report.figures.doc_write_failures), (1, 1));
+        let failed = failed.lock().unwrap().clone();
+        assert_eq!((failed.len(), failed[0].id.as_str()), (1, "large"));
+        assert!(failed[0].reason.contains("too_large"), "{}", failed[0].reason);
+        assert_eq!(contents(&*target).await.len(), 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn attachments_that_are_there_are_not_sent_again() {
+    for is_far in [false, true] {
+        let world = World::new().await;
+        let documents = world.create("one").await;
+        world.create("other").await;
+        let mut upload = documents.upload("a", model::UploadAs::Plain { content_type: "image/png" });
+        upload.write(&vec![7; 500_000]).await.unwrap();
+        let mut edit = Edit::new("x", json("{}"));
+        edit.attachments.push(AttachmentEdit::new("a", "image/png", upload.finish().await.unwrap()));
+        let rev = documents.put(edit).await.unwrap();
+        let one = if is_far { world.far("one").await } else { world.local("one").await };
+        let other = if is_far { world.far("other").await } else { world.local("other").await };
+        let bytes = Arc::new(AtomicU64::new(0));
+        let run = || {
+            let bytes = bytes.clone();
+            let replication = replicate(one.clone(), other.clone(), identity());
+            replication.on_progress(move |progress| bytes.store(progress.bytes, Ordering::Relaxed))
+        };
+        run().run().await.unwrap();
+        assert!(bytes.load(Ordering::Relaxed) > 500_000);
+        let mut edit = Edit::new("x", json(r#"{"n":2}"#)).over(rev);
+        edit.attachments.push(AttachmentEdit::stub("a"));
+        documents.put(edit).await.unwrap();
+        assert_eq!(run().run().await.unwrap().figures.docs_written, 1);
+        assert!(bytes.load(Ordering::Relaxed) < 1_000);
+        assert!(contents(&*one).await == contents(&*other).await);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_continuous_one_follows() {
+    for is_far in [false, true] {
+        let world = World::new().await;
+        let documents = world.create("one").await;
+        world.create("other").await;
+        let one = if is_far { world.far("one").await } else { world.local("one").await };
+        let other = world.local("other").await;
+        let replication = replicate(one, other, identity()).continuous();
+        let running = tokio::spawn(async move { replication.run().await });
+        let arrived = world.layer.database("other").await.unwrap();
+        let mut seen = arrived.watch_changes(arrived.last_seq().await.unwrap());
+        for number in 0..5 {
+            documents.put(Edit::new(format!("{number}"), json("{}"))).await.unwrap();
+            while arrived.info().await.unwrap().doc_count <= number {
+                seen.changed().await.unwrap();
+            }
+        }
+        assert!(!running.is_finished());
+        running.abort();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_is_not_there_is_said() {
+    let world = World::new().await;
+    world.create("one").await;
+    let (one, none) = (world.local("one").await, world.far("none").await);
+    let refused = replicate(one, none, identity()).run().await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::NoDatabase);
+}
