@@ -154,3 +154,53 @@ fn sorted(value: JsonRef<'_>) -> JsonText {
     write(value, &mut JsonWriter::new(&mut out));
     JsonText::parse(&out).unwrap_or_else(|_| JsonText::empty_object())
 }
+
+#[cfg(test)]
+mod tests {
+    use md5::{Digest, Md5};
+
+    use super::*;
+
+    fn identity(source: &str) -> Identity {
+        let source = Endpoint::Remote(source.parse().unwrap());
+        Identity { uuid: "u1".into(), source, target: Endpoint::Local("db".into()) }
+    }
+
+    /// The term as Erlang writes it, by hand.
+    fn id_of(elements: u8, source: &[u8], more: &[u8]) -> String {
+        let mut term = vec![131, 108, 0, 0, 0, elements, 109, 0, 0, 0, 2, b'u', b'1', 104, 7];
+        term.extend_from_slice(b"d\0\x06remote");
+        term.extend_from_slice(source);
+        term.extend_from_slice(b"d\0\x09undefined");
+        term.extend_from_slice(b"h\x02d\0\x05localm\0\0\0\x02db");
+        term.extend_from_slice(more);
+        term.push(106);
+        Md5::digest(&term).iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    #[test]
+    fn ids_are_those_of_erlangs_terms() {
+        let plain = identity("http://host:5984/a");
+        let source = b"d\0\x09undefinedk\0\x04hostd\0\x07defaultk\0\x03/a/j";
+        assert_eq!(plain.id(&Filter::None, None, false, None), id_of(3, source, b""));
+        assert_eq!(plain, identity("http://host:5984/a/"), "with its slash or without");
+        let more = b"m\0\0\0\x11winning_revs_onlym\0\0\0\x037-x";
+        assert_eq!(plain.id(&Filter::None, None, true, Some("7-x")), id_of(5, source, more));
+        let ids = Filter::DocIds(doc_ids(&["b".into(), "a%20c".into(), "b".into()]));
+        let more = b"l\0\0\0\x02m\0\0\0\x03a cm\0\0\0\x01bj";
+        assert_eq!(plain.id(&ids, None, false, None), id_of(4, source, more));
+        let selector = Filter::Selector(JsonText::parse(br#"{"b":1,"a":{"z":[true],"y":null}}"#).unwrap());
+        let more = b"h\x01l\0\0\0\x02h\x02m\0\0\0\x01ah\x01l\0\0\0\x02h\x02m\0\0\0\x01yd\0\x04nullh\x02m\0\0\0\x01zl\0\0\0\x01d\0\x04truejjh\x02m\0\0\0\x01ba\x01j";
+        assert_eq!(plain.id(&selector, None, false, None), id_of(4, source, more));
+        // The user enters the id, and the password does not.
+        let user = b"k\0\x02mek\0\x04hostb\0\0\x1f\x90k\0\x03/a/j";
+        let known = identity("http://me:one@host:8080/a");
+        assert_eq!(known.id(&Filter::None, None, false, None), id_of(3, user, b""));
+        let changed = identity("http://me:two@host:8080/a");
+        assert_eq!(changed.id(&Filter::None, None, false, None), known.id(&Filter::None, None, false, None));
+        // A filter's function enters by its text, so that a new one is another replication.
+        let function = Filter::Function { name: "d/f".into(), params: vec![("k".into(), "v".into())] };
+        let more = b"m\0\0\0\x02fnh\x01l\0\0\0\x01h\x02m\0\0\0\x01km\0\0\0\x01vj";
+        assert_eq!(plain.id(&function, Some(" fn "), false, None), id_of(5, source, more));
+    }
+}

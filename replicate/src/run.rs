@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use model::{JsonText, JsonWriter, SystemEnvironment};
 use peer::{ChangesRequest, Environment, Filter, Peer, Result, Steady};
 
@@ -119,7 +121,11 @@ impl Replication {
     ///
     /// # Errors
     /// Those of the peers that do not pass. What arrived stays, and the next run goes on behind the last checkpoint.
-    pub async fn run(&self) -> Result<Report> {
+    pub fn run(&self) -> BoxFuture<'_, Result<Report>> {
+        self.run_all().boxed()
+    }
+
+    async fn run_all(&self) -> Result<Report> {
         let source: Arc<dyn Peer> = Arc::new(Steady::new(self.source.clone(), self.environment.clone()));
         let target: Arc<dyn Peer> = Arc::new(Steady::new(self.target.clone(), self.environment.clone()));
         let mut filter = self.options.filter.clone();

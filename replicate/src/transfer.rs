@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 use model::{BulkGet, RevId, RevsDiff, WriteMode};
 use peer::{ByteStream, Change, Environment, Error, ErrorKind, Peer, ReadOptions, Result, Retry, Revision};
 
@@ -103,19 +103,21 @@ impl Transfer {
         }
         let usual = self.usual_bytes.load(Ordering::Relaxed).max(1);
         let size = usize::try_from((GROUP_BYTES / usual).clamp(1, GROUP)).unwrap_or(1);
-        let mut groups: Vec<&[Missing]> = Vec::new();
-        let mut rest = missing.as_slice();
-        while !rest.is_empty() {
-            // Leaves of one document stay together: of them the same may be found twice.
-            let mut end = size.min(rest.len());
-            while end < rest.len() && rest[end].wanted.id == rest[end - 1].wanted.id && end < 4 * size {
-                end += 1;
+        let mut groups: Vec<Vec<Missing>> = Vec::new();
+        for one in missing {
+            match groups.last_mut() {
+                // Leaves of one document stay together: of them the same may be found twice.
+                Some(group)
+                    if group.len() < size
+                        || group.len() < 4 * size
+                            && group.last().is_some_and(|last| last.wanted.id == one.wanted.id) =>
+                {
+                    group.push(one);
+                }
+                _ => groups.push(vec![one]),
             }
-            let (group, left) = rest.split_at(end);
-            groups.push(group);
-            rest = left;
         }
-        let mut steps = stream::iter(groups).map(|group| self.group(group)).buffered(self.workers);
+        let mut steps = stream::iter(groups).map(|group| self.group(group).boxed()).buffered(self.workers);
         while let Some(done) = steps.try_next().await? {
             step.add(done);
         }
@@ -123,7 +125,7 @@ impl Transfer {
     }
 
     /// Brings these leaves.
-    async fn group(&self, group: &[Missing]) -> Result<Step> {
+    async fn group(&self, group: Vec<Missing>) -> Result<Step> {
         let mut step = Step::default();
         let wanted: Vec<BulkGet> = group.iter().map(|missing| missing.wanted.clone()).collect();
         let options = ReadOptions { ancestors: true, latest: true };

@@ -176,7 +176,7 @@ async fn ends_are_equal_whatever_fails_on_the_way() {
     for seed in 0..6 {
         println!("seed {seed}");
         let world = World::new().await;
-        fill(&world.create("one").await, &mut StdRng::seed_from_u64(seed), 150).await;
+        fill(&world.create("one").await, &mut StdRng::seed_from_u64(seed), 150, &[10, 70_000, 1_500_000]).await;
         world.create("other").await;
         let (one, other) = match seed % 2 {
             0 => (world.local("one").await, world.local("other").await),
@@ -202,7 +202,7 @@ async fn ends_are_equal_whatever_fails_on_the_way() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_is_killed_goes_on_behind_its_checkpoint() {
     let world = World::new().await;
-    fill(&world.create("one").await, &mut StdRng::seed_from_u64(7), 120).await;
+    fill(&world.create("one").await, &mut StdRng::seed_from_u64(7), 120, &[10, 20_000]).await;
     let one = world.local("one").await;
     let expected = contents(&*one).await;
     let options = Options { batch_size: 25, checkpoint_interval: Duration::ZERO, ..Options::default() };

@@ -34,8 +34,8 @@ async fn local_and_far_databases_become_the_same() {
         println!("seed {seed}");
         let world = World::new().await;
         let dice = &mut StdRng::seed_from_u64(seed);
-        fill(&world.create("one").await, dice, 120).await;
-        fill(&world.create("other").await, dice, 30).await;
+        fill(&world.create("one").await, dice, 120, &[10, 70_000, 3_000_000]).await;
+        fill(&world.create("other").await, dice, 30, &[5_000]).await;
         let one = if source_is_far { world.far("one").await } else { world.local("one").await };
         let other = if target_is_far { world.far("other").await } else { world.local("other").await };
         meet(one, other).await;

@@ -67,8 +67,9 @@ pub(crate) fn leaf(id: &str, length: u64, body: &str, dice: &mut StdRng) -> Edit
     Edit::new(id, json(body)).with_history(RevHistory { position: length, ids })
 }
 
-/// Documents, edits, deletions, conflicts of live and dead leaves, attachments small and large, long histories.
-pub(crate) async fn fill(documents: &Documents<AnyDatabase>, dice: &mut StdRng, count: usize) {
+/// Documents, edits, deletions, conflicts of live and dead leaves, a long history, and documents with two attachments
+/// of so many bytes.
+pub(crate) async fn fill(documents: &Documents<AnyDatabase>, dice: &mut StdRng, count: usize, files: &[usize]) {
     let prefix = dice.random_range(0..1_000_000);
     for number in 0..count {
         let id = match number % 9 {
@@ -97,7 +98,7 @@ pub(crate) async fn fill(documents: &Documents<AnyDatabase>, dice: &mut StdRng, 
     }
     let long = leaf(&format!("long-{prefix}"), 1_200, r#"{"long":true}"#, dice);
     documents.write(vec![long], WriteMode::Replicated).await.unwrap();
-    for (number, length) in [10, 70_000, 3_000_000].into_iter().enumerate() {
+    for (number, &length) in files.iter().enumerate() {
         let mut bytes = vec![0; length];
         dice.fill_bytes(&mut bytes);
         let mut edit = Edit::new(format!("file-{prefix}-{number}"), json(r#"{"file":true}"#));

@@ -44,5 +44,6 @@ mod wire;
 
 pub use access::auth::Administrator;
 pub use access::cors::CorsOptions;
+pub(crate) use app::Identity;
 pub use app::Options;
 pub use listen::{Server, StartError};

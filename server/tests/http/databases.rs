@@ -201,7 +201,7 @@ async fn what_is_missing_is_named() {
     for (method, path, word) in [
         ("GET", "/db/_design/d/_view/v", "views"),
         ("POST", "/db/_purge", "purges"),
-        ("POST", "/_replicate", "replications"),
+        ("GET", "/_scheduler/jobs", "replications"),
         ("GET", "/db/_changes?filter=_view", "views"),
         ("GET", "/db/_changes?filter=d/f", "filter functions"),
     ] {

@@ -18,5 +18,6 @@ mod find;
 mod indexes;
 mod listings;
 mod relocating;
+mod replicate;
 mod replication;
 mod support;

@@ -12,7 +12,7 @@ use super::{IfNoDatabase, failure};
 use crate::cli::Failure;
 use crate::cmd::progress::remark;
 use crate::engine::{self, EngineUrl, IfMissing};
-use crate::http::app::Identity;
+use crate::http::Identity;
 use crate::report::Checked;
 
 /// A database in a store of this process.

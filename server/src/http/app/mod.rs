@@ -151,12 +151,16 @@ impl App {
         T: Send + 'static,
     {
         let page = Box::pin(page);
-        async move {
-            match self.scans.run(page).await {
-                Some(outcome) => outcome.map_err(ApiError::from),
-                None => Err(ApiError::internal()),
-            }
-        }
+        async move { self.aside(page).await?.map_err(ApiError::from) }
+    }
+
+    /// Runs work that reads much on the threads for scans, and stops it when nobody waits for it any more.
+    pub(crate) async fn aside<T, F>(&self, work: F) -> Result<T>
+    where
+        F: Future<Output = T> + Send + 'static,
+        T: Send + 'static,
+    {
+        self.scans.run(work).await.ok_or_else(ApiError::internal)
     }
 
     /// Starts long work on the threads for scans. It goes on when the client that asked for it is gone. `None` when

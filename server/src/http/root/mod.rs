@@ -1,6 +1,7 @@
-//! Endpoints of the server itself: `/`, `/_up`, `/_uuids`, `/_active_tasks`.
+//! Endpoints of the server itself: `/`, `/_up`, `/_uuids`, `/_active_tasks`, `/_replicate`.
 
 pub(crate) mod databases;
+pub(crate) mod replicate;
 pub(crate) mod session;
 
 use hyper::StatusCode;

@@ -24,7 +24,7 @@ use crate::http::document::{attachment, bulk_docs, bulk_get, local, read, revs_d
 use crate::http::error::{ApiError, Result};
 use crate::http::listing::Namespace;
 use crate::http::request::Request;
-use crate::http::root::{self, databases, session};
+use crate::http::root::{self, databases, replicate, session};
 use crate::http::wire::response::Response;
 use crate::http::{feed, find, listing};
 
@@ -60,7 +60,7 @@ pub(crate) struct Route {
 
 use Who::{DatabaseAdmin, Public, Reader, ServerAdmin, Writer};
 
-const REPLICATIONS: &str = "replications that the server runs itself";
+const REPLICATIONS: &str = "replications that go on by themselves (_replicator, _scheduler)";
 const NODES: &str = "nodes and clusters";
 const VIEWS: &str = "views";
 const PURGES: &str = "purges";
@@ -81,7 +81,7 @@ static ROUTES: &[Route] = &[
     row("/_dbs_info", "GET,HEAD", ServerAdmin, |r, _| Box::pin(databases::dbs_info(r))),
     row("/_dbs_info", "POST", ServerAdmin, |r, _| Box::pin(databases::named_dbs_info(r))),
     row("/_active_tasks", "GET,HEAD", ServerAdmin, |r, _| now(root::active_tasks(r))),
-    row("/_replicate", "*", ServerAdmin, |_, _| missing(REPLICATIONS)),
+    row("/_replicate", "POST", ServerAdmin, |r, _| Box::pin(replicate::replicate(r))),
     row("/_scheduler/*", "*", ServerAdmin, |_, _| missing(REPLICATIONS)),
     row("/_node/*", "*", ServerAdmin, |_, _| missing(NODES)),
     row("/_reshard/*", "*", ServerAdmin, |_, _| missing(NODES)),
@@ -344,8 +344,26 @@ impl Resource<'_> {
         outcome
     }
 
+    /// Whether this writes a document that is a replication in CouchDB. Design documents are none, and what is there may
+    /// be deleted.
+    fn is_job(&self, method: &Method) -> bool {
+        if !self.database().is_some_and(replicate::has_jobs) {
+            return false;
+        }
+        let id = self.names.get(1).copied().unwrap_or_default();
+        match self.path() {
+            "/{db}" | "/{db}/_bulk_docs" => *method == Method::POST,
+            "/{db}/{docid}" | "/{db}/{docid}/*" => {
+                matches!(method.as_str(), "PUT" | "COPY") && !id.starts_with("_design/")
+            }
+            _ => false,
+        }
+    }
+
     async fn handle(&self, row: Option<&Route>, request: &mut Request) -> Result<Response> {
         match row {
+            // Stored, such a document would say that a replication runs.
+            Some(_) if self.is_job(&request.method) => Err(ApiError::not_implemented(REPLICATIONS)),
             Some(row) => (row.handler)(request, &self.names).await,
             None => Err(ApiError::method_not_allowed(&self.allow())),
         }

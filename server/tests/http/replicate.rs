@@ -1,0 +1,87 @@
+//! Replications that the server runs.
+
+use model::{BulkGet, GetOptions};
+use serde_json::{Value, json};
+
+use crate::support::Couch;
+
+async fn replicate(couch: &Couch, body: Value) -> crate::support::Answer {
+    couch.json("POST", "/_replicate", body).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replication_is_answered_with_its_record() {
+    let (near, far) = (Couch::start().await, Couch::with_administrator().await);
+    near.database("here").await;
+    for number in 0..30 {
+        near.put(&format!("/here/{number}"), json!({"n": number})).await;
+    }
+    let address = far.base.replace("http://", "http://adm:pass%20word@");
+    let there = format!("{address}/there");
+    let refused = replicate(&near, json!({"source": "here", "target": there})).await;
+    refused.refused(404, "db_not_found", &format!("could not open {}/there", far.base));
+    let push = json!({"source": "here", "target": there, "create_target": true});
+    let answer = replicate(&near, push.clone()).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    assert!(!answer.text.contains("pass"), "{}", answer.text);
+    let first = answer.json();
+    let session = &first["history"][0];
+    assert_eq!((&first["ok"], &first["replication_id_version"]), (&json!(true), &json!(4)));
+    assert_eq!((&session["docs_written"], &session["session_id"]), (&json!(30), &first["session_id"]));
+    assert_eq!((&session["recorded_seq"], first.get("no_changes")), (&first["source_last_seq"], None));
+    let again = replicate(&near, push).await.json();
+    assert_eq!((&again["no_changes"], &again["session_id"]), (&json!(true), &first["session_id"]));
+    // Back, as an object with credentials, into a new database, by name and by selector.
+    let source = json!({"url": format!("{}/there", far.base),
+        "auth": {"basic": {"username": "adm", "password": "pass word"}}});
+    let pull = json!({"source": source, "target": "back", "create_target": true, "selector": {"n": {"$gte": 20}}});
+    assert_eq!(replicate(&near, pull).await.json()["history"][0]["docs_written"], 10);
+    let local = json!({"source": "here", "target": "copy", "create_target": true, "doc_ids": ["1", "2", "x"]});
+    assert_eq!(replicate(&near, local).await.json()["docs_written"], 2);
+    assert_eq!(near.get("/copy").await.json()["doc_count"], 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_replicated_is_said_without_credentials() {
+    let (near, far) = (Couch::start().await, Couch::with_administrator().await);
+    near.database("here").await;
+    replicate(&near, json!({"source": "here", "target": "none"})).await.refused(
+        404,
+        "db_not_found",
+        "could not open none",
+    );
+    let stranger = json!({"source": "here", "target": format!("{}/x", far.base.replace("//", "//adm:geheim@"))});
+    let refused = replicate(&near, stranger).await;
+    let reason = format!("unauthorized to access or create database {}/x", far.base);
+    refused.refused(401, "unauthorized", &reason);
+    let address = {
+        let nobody = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        nobody.local_addr().unwrap()
+    };
+    let gone = replicate(&near, json!({"source": "here", "target": format!("http://adm:geheim@{address}/x")})).await;
+    assert_eq!((gone.status.as_u16(), &gone.json()["error"]), (500, &json!("replication_failed")));
+    assert!(!gone.text.contains("geheim"), "{}", gone.text);
+    let by_stranger = far.json("POST", "/_replicate", json!({"source": "a", "target": "b"})).await;
+    assert_eq!(by_stranger.status, 401);
+}
+
+/// A document of `_replicator` would say that a replication runs.
+#[tokio::test(flavor = "multi_thread")]
+async fn documents_of_the_replicator_are_not_stored() {
+    let couch = Couch::start().await;
+    couch.database("_replicator").await;
+    let document = json!({"source": "a", "target": "b"});
+    for (method, path, body) in [
+        ("PUT", "/_replicator/x", document.clone()),
+        ("POST", "/_replicator", document.clone()),
+        ("POST", "/_replicator/_bulk_docs", json!({"docs": [{"_id": "x", "source": "a"}]})),
+    ] {
+        let refused = couch.json(method, path, body).await;
+        assert_eq!((refused.status.as_u16(), &refused.json()["error"]), (501, &json!("not_implemented")), "{path}");
+    }
+    assert_eq!(couch.put("/_replicator/_design/x", json!({})).await.split('-').next(), Some("1"));
+    assert_eq!(couch.get("/_replicator").await.json()["doc_count"], 1);
+    let documents = couch.layer.database("_replicator").await.unwrap();
+    let found = documents.get_many(vec![BulkGet { id: "x".into(), rev: None }], &GetOptions::default()).await.unwrap();
+    assert!(found[0].1.as_ref().unwrap().is_empty());
+}
