@@ -1,4 +1,4 @@
-//! What a check of a database found, as the command prints it and the server answers it.
+//! The result of a database's check, for the command and for the server.
 
 use model::JsonWriter;
 
@@ -8,9 +8,9 @@ pub(crate) struct Checked {
     pub(crate) documents: u64,
     pub(crate) revisions: u64,
     pub(crate) changes: u64,
-    /// How many places there are where parts of the database disagree.
+    /// Number of inconsistencies.
     pub(crate) problem_count: u64,
-    /// A sentence for each of the first of them.
+    /// A sentence for each of the first inconsistencies.
     pub(crate) problems: Vec<String>,
     /// Whether the database changed meanwhile, so that its counts could not be compared.
     pub(crate) changed_meanwhile: bool,

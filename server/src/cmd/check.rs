@@ -1,6 +1,6 @@
-//! `couch-layer check`: proves that the parts of a database agree, and makes them agree where it is told to.
+//! `couch-layer check`: checks that the parts of a database are consistent, and repairs them if told to.
 //!
-//! With `--repair` it says first what is wrong, then repairs, then says what is left.
+//! With `--repair` it first reports the problems, then repairs, then reports what is left.
 
 use clap::Args;
 

@@ -1,11 +1,10 @@
 //! `couch-layer import`: documents from JSON lines or one JSON array.
 //!
-//! The file is read as a stream, and what has been read is written in batches, a few of them at a time:
-//! memory does not grow with the file. A record that cannot be stored is reported with its line and
-//! spoils nothing but itself.
+//! The file is read as a stream and written in a few concurrent batches, so memory does not grow with the file. A
+//! record that cannot be stored is reported with its line, and affects no other.
 //!
-//! A record with a `_rev` keeps it, as in a replication, so that what `export` wrote comes back as it
-//! was, and importing the same file twice changes nothing. A record without one is a new document.
+//! A record with a `_rev` keeps it, as in a replication. So the output of `export` is restored exactly, and
+//! importing a file twice changes nothing. A record without a `_rev` is a new document.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -23,13 +22,13 @@ use super::records::{Position, Records};
 use super::source::{IfNoDatabase, NewDocument, Source, SourceArgs, failure};
 use crate::cli::Failure;
 
-/// A batch is written when it has so many documents,
+/// Maximum number of documents in a batch.
 const BATCH_DOCUMENTS: usize = 500;
-/// or so many bytes of them.
+/// Maximum number of bytes in a batch.
 const BATCH_BYTES: usize = 1 << 20;
-/// Batches on their way at the same time.
+/// Number of concurrent batches.
 const BATCHES: usize = 4;
-/// Failures that are shown one by one; all are counted.
+/// Number of failures that are shown one by one. All are counted.
 const SHOWN_FAILURES: u64 = 100;
 
 /// Import documents from a file of JSON lines or of one JSON array
@@ -94,7 +93,7 @@ impl Import {
     }
 }
 
-/// A batch that has been sent off: where its records stood, and what became of each.
+/// A batch in progress: the positions of its records, and their results.
 type Sent = (Vec<Position>, Vec<String>, Result<Vec<Option<String>>, Failure>);
 
 struct Importer {
@@ -108,7 +107,7 @@ struct Importer {
     positions: Vec<Position>,
     batch_bytes: usize,
     sending: JoinSet<Sent>,
-    /// The ids in the batches that are on their way.
+    /// The ids in the batches in progress.
     ids_sent: HashSet<String>,
 }
 
@@ -149,7 +148,7 @@ impl Importer {
     }
 
     async fn add(&mut self, position: Position, document: NewDocument) -> Result<(), Failure> {
-        // Of two records with one id the first in the file is stored; so they never travel side by side.
+        // Of two records with one id the first in the file is stored, so they are never written concurrently.
         if self.ids_sent.contains(&document.id) {
             self.settle().await?;
         }
@@ -162,7 +161,7 @@ impl Importer {
         Ok(())
     }
 
-    /// Sends the batch off, once there is room for it.
+    /// Sends the batch when there is room for it.
     async fn send(&mut self) -> Result<(), Failure> {
         if self.batch.is_empty() {
             return Ok(());
@@ -183,7 +182,7 @@ impl Importer {
         Ok(())
     }
 
-    /// Waits for everything that has been sent off.
+    /// Waits for all batches in progress.
     async fn settle(&mut self) -> Result<(), Failure> {
         while !self.sending.is_empty() {
             self.join_one().await?;
@@ -213,12 +212,12 @@ impl Importer {
             failed if failed == SHOWN_FAILURES + 1 => "further failures are only counted".to_owned(),
             _ => return,
         };
-        // A bar that is on the screen must step aside.
+        // A visible progress bar must be hidden first.
         self.progress.suspend(|| progress::remark(&line));
     }
 }
 
-/// A record as the document that it is to become, or why it cannot become one.
+/// The document for a record, or why there is none.
 fn document(record: &[u8], id_field: Option<&str>, ids: &mut Ids) -> Result<NewDocument, String> {
     let json = JsonText::parse(record).map_err(|error| error.to_string())?;
     if json.kind() != JsonKind::Object {
@@ -246,8 +245,8 @@ fn document(record: &[u8], id_field: Option<&str>, ids: &mut Ids) -> Result<NewD
     Ok(NewDocument { id, json, has_revision })
 }
 
-/// New ids as CouchDB's `sequential` algorithm makes them: 26 random hexadecimal digits, then six that
-/// count, so that documents that are imported together lie together.
+/// New ids, as in CouchDB's `sequential` algorithm: 26 random hexadecimal digits, then a counter of six digits, so
+/// that documents imported together are adjacent.
 struct Ids {
     prefix: String,
     next: u32,
@@ -261,7 +260,7 @@ impl Ids {
     fn next(&mut self) -> String {
         self.next += 1;
         if self.next > 0xff_ffff {
-            // Without randomness the next prefix is the next in order, which is as good.
+            // Without randomness the prefix is incremented, which is as good.
             self.prefix = random_prefix().unwrap_or_else(|_| format!("{:026x}", self.next));
             self.next = 0;
         }

@@ -1,4 +1,4 @@
-//! The passphrase of an encrypted vault, from a file: never from the command line, where others could read it.
+//! The passphrase of an encrypted vault, from a file: others could read the command line.
 
 use std::path::PathBuf;
 

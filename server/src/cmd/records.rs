@@ -1,20 +1,20 @@
-//! Records out of a file that is JSON lines or one JSON array, read as a stream.
+//! Reads records from a file of JSON lines or of one JSON array, as a stream.
 //!
-//! Which of the two it is, the first character says: `[` begins an array. Nothing is parsed here: a
-//! record is the bytes between two line ends, or between two commas of the outermost array, and
-//! whether they are JSON is the business of whoever takes them. So one bad record spoils only itself.
+//! The first character decides: `[` begins an array. Nothing is parsed here: a record is the bytes between two
+//! line ends, or between two commas of the outermost array. The caller parses them, so a bad record affects no
+//! other.
 //!
-//! Memory: one record, at most [`Records::MAX_BYTES`] long, and the reader's buffer.
+//! Memory: one record of at most [`Records::MAX_BYTES`], and the reader's buffer.
 
 use std::fmt;
 use std::io::{self, BufRead};
 
-/// Where a record begins.
+/// Position of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Position {
     /// The line it begins on, from 1.
     pub(crate) line: u64,
-    /// Its number in the array, from 1; none among lines, where the line says it all.
+    /// Its number in the array, from 1; `None` for JSON lines.
     pub(crate) record: Option<u64>,
 }
 
@@ -28,7 +28,7 @@ impl fmt::Display for Position {
     }
 }
 
-/// One record, or why there is none at its place.
+/// A record, or why it cannot be read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) position: Position,
@@ -52,11 +52,11 @@ enum Shape {
     Array {
         is_first: bool,
     },
-    /// Behind the array's end.
+    /// After the end of the array.
     Ended,
 }
 
-/// How far into a record of an array the reader is.
+/// Nesting of the reader in a record of an array.
 #[derive(Default)]
 struct Nesting {
     depth: usize,
@@ -65,15 +65,15 @@ struct Nesting {
 }
 
 impl<R: BufRead> Records<R> {
-    /// The longest record, in bytes; longer ones are passed over and reported. Several times the
-    /// largest document that a setting allows.
+    /// Maximum length of a record in bytes. Longer ones are skipped and reported. Several times the largest
+    /// document that a setting allows.
     pub(crate) const MAX_BYTES: usize = 64 << 20;
 
     pub(crate) fn new(input: R) -> Self {
         Records { input, shape: Shape::Unknown, line: 1, records: 0, bytes: 0, limit: Self::MAX_BYTES }
     }
 
-    /// How many bytes have been read.
+    /// Number of bytes read.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -100,7 +100,7 @@ impl<R: BufRead> Records<R> {
                     if self.first_character()?.is_none() {
                         return Ok(None);
                     }
-                    // Once is enough; what follows is no record.
+                    // Reported once: the rest is no record.
                     self.shape = Shape::Lines;
                     let position = self.position(None);
                     while self.fill()? > 0 {
@@ -147,13 +147,13 @@ impl<R: BufRead> Records<R> {
             record.add(&buffer[..length]);
             self.take(length);
             if is_end {
-                // The line's end itself is skipped, and counted, with the next record.
+                // The next record skips and counts the line end.
                 return Ok(Some(record.at(position)));
             }
         }
     }
 
-    /// The next element; `None` where the array ends, and then the shape has changed.
+    /// The next element; `None` at the end of the array, which changes the shape.
     fn next_element(&mut self, is_first: bool) -> io::Result<Option<Record>> {
         if self.first_character()? == Some(b']') && is_first {
             self.take(1);
@@ -196,9 +196,9 @@ impl<R: BufRead> Records<R> {
         self.bytes += length as u64;
     }
 
-    /// Takes bytes that may have line ends in them.
+    /// Consumes bytes that may contain line ends.
     fn take_counting(&mut self, length: usize) {
-        // What is in the buffer is still there: nothing has been consumed since it was filled.
+        // The buffer still has them: nothing was consumed since it was filled.
         if let Ok(buffer) = self.input.fill_buf() {
             self.line += memchr::memchr_iter(b'\n', &buffer[..length.min(buffer.len())]).count() as u64;
         }
@@ -207,7 +207,7 @@ impl<R: BufRead> Records<R> {
 }
 
 impl Nesting {
-    /// Whether `byte` ends the element, being a comma or a bracket of the outermost array.
+    /// Whether `byte` ends the element: a comma or bracket of the outermost array.
     fn ends_at(&mut self, byte: u8) -> bool {
         if self.in_string {
             match byte {
@@ -265,7 +265,7 @@ mod tests {
 
     use super::*;
 
-    /// Reads `text` through buffers of several sizes, which must make no difference.
+    /// Reads `text` through buffers of several sizes. The size must make no difference.
     fn read(text: &str) -> Vec<(String, Result<String, &'static str>)> {
         let mut results = [1, 2, 3, 7, 8192].map(|capacity| {
             let mut records =

@@ -1,7 +1,7 @@
-//! What a refused request is answered with: CouchDB's status, `error` and `reason`.
+//! Responses to refused requests: CouchDB's status, `error` and `reason`.
 //!
-//! The pairs are those of `error_info` in CouchDB's `chttpd.erl`. Nothing that the store or the
-//! operating system said reaches a client through here, except where it is the answer (507, 503).
+//! The pairs are those of `error_info` in CouchDB's `chttpd.erl`. Messages of the store or the operating system do
+//! not reach clients through here, except where they are the answer (507, 503).
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use model::{ErrorKind, JsonWriter, NotFound};
 /// The result of handling a request.
 pub(crate) type Result<T, E = ApiError> = std::result::Result<T, E>;
 
-/// A refusal. Small, since most results carry one: the parts are behind one pointer.
+/// A refusal. It is one pointer in size, since most results contain one.
 #[derive(Debug)]
 pub(crate) struct ApiError(Box<Parts>);
 
@@ -24,7 +24,7 @@ struct Parts {
     headers: HeaderMap,
     no_database: bool,
     moved: bool,
-    /// Whether a handle of the database said so, which may be from before.
+    /// Whether a handle of the database reported it, which may be stale.
     by_handle: bool,
 }
 
@@ -43,7 +43,7 @@ impl ApiError {
         Self::new(StatusCode::BAD_REQUEST, "bad_request", reason)
     }
 
-    /// The value of a parameter that takes none such.
+    /// An invalid value of a parameter.
     pub(crate) fn query_parse(reason: impl Into<Cow<'static, str>>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "query_parse_error", reason)
     }
@@ -79,7 +79,7 @@ impl ApiError {
         Self::new(StatusCode::PRECONDITION_FAILED, "precondition_failed", reason)
     }
 
-    /// What may be there again in a moment.
+    /// For something that may be available again in a moment.
     pub(crate) fn unavailable(reason: impl Into<Cow<'static, str>>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "service unavailable", reason)
     }
@@ -88,14 +88,14 @@ impl ApiError {
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "bad_content_type", reason)
     }
 
-    /// A body over the limit on requests. The rest of it is not read, so the connection ends.
+    /// A body over the limit. The rest of it is not read, so the connection ends.
     pub(crate) fn too_large() -> Self {
         let reason = "the request entity is too large";
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", reason)
             .with_header(CONNECTION, HeaderValue::from_static("close"))
     }
 
-    /// Something CouchDB has and this server has not, by name.
+    /// A feature of CouchDB that this server lacks, by name.
     pub(crate) fn not_implemented(what: &str) -> Self {
         let reason = format!("{what} are not implemented by couch-layer yet");
         Self::new(StatusCode::NOT_IMPLEMENTED, "not_implemented", reason)
@@ -122,12 +122,12 @@ impl ApiError {
         self.0.moved
     }
 
-    /// Whether a handle from before may be to blame.
+    /// Whether a stale handle may be the cause.
     pub(crate) fn is_stale_handle(&self) -> bool {
         self.0.by_handle && (self.is_no_database() || self.is_moved())
     }
 
-    /// The same, but found by looking the database up just now.
+    /// The same error, found by looking up the database just now.
     pub(crate) fn looked_up(mut self) -> Self {
         self.0.by_handle = false;
         self
@@ -145,13 +145,13 @@ impl ApiError {
         &self.0.reason
     }
 
-    /// The members `error` and `reason`, into the object that is open.
+    /// Writes the members `error` and `reason` into the open object.
     pub(crate) fn write_members(&self, json: &mut JsonWriter<'_>) {
         json.name("error").str(self.error());
         json.name("reason").str(self.reason());
     }
 
-    /// The headers that the answer has besides.
+    /// The additional headers of the response.
     pub(crate) fn into_headers(self) -> HeaderMap {
         self.0.headers
     }
@@ -165,9 +165,9 @@ impl From<model::Error> for ApiError {
             tracing::error!(%error, "the store failed");
         }
         let reason = match error.kind() {
-            // Its context is about this machine, its paths and its system: for the log above.
+            // Its context has paths and messages of this machine, which belong in the log above.
             ErrorKind::Store(store) => model::Error::from(kv_api::Error::new(store.code())).reason().into_owned(),
-            // It is a path of this machine, as a rule.
+            // Usually a path on this machine.
             ErrorKind::Moved(_) => "The database has moved to another store.".to_owned(),
             _ => error.reason().into_owned(),
         };

@@ -1,4 +1,4 @@
-//! Fresh document ids, by CouchDB's `sequential` algorithm (`couch_uuids.erl`).
+//! New document ids, by CouchDB's `sequential` algorithm (`couch_uuids.erl`).
 //!
 //! ```text
 //!   9f2c…(26 digits, random)  00a31f
@@ -6,8 +6,8 @@
 //!                     grows by a random step of 1..=0xffe
 //! ```
 //!
-//! Ids that are made one after another sort one after another, which keeps writes of new documents
-//! close together in an ordered store. They are unique, not secret.
+//! Successive ids sort in order, which keeps writes of new documents close together in an ordered store. They are
+//! unique, not secret.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -45,14 +45,14 @@ impl State {
     }
 }
 
-/// Tells requests in a log apart: ten hexadecimal digits each, counted on from a random beginning by a step
-/// that comes to every number before it repeats one. So a request costs no call of the system.
+/// Ids of requests in the log: ten hexadecimal digits each, counted from a random number with a step that reaches
+/// every number before it repeats one. So a request needs no system call.
 #[derive(Debug)]
 pub(crate) struct RequestIds(AtomicU64);
 
 impl RequestIds {
     pub(crate) fn new() -> Self {
-        // Without randomness they begin where those of another server may.
+        // Without randomness they may start like those of another server.
         RequestIds(AtomicU64::new(getrandom::u64().unwrap_or_default()))
     }
 

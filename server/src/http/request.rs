@@ -1,4 +1,4 @@
-//! A request, taken apart.
+//! A parsed request.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::http::error::{ApiError, Result};
 use crate::http::wire::body::RequestBody;
 use crate::http::wire::params::{self, Params};
 
-/// A request, taken apart. `HEAD` is `GET` here: only the body of the answer is left out, which `serve` does.
+/// A parsed request. `HEAD` appears as `GET`: `serve` leaves out the body of the response.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) app: Arc<App>,
@@ -35,12 +35,12 @@ impl Request {
         self.app.databases.with(name, work).await
     }
 
-    /// The database, looked up just now. For work that would not notice that its handle is old.
+    /// The database, looked up just now, for work that would not notice a stale handle.
     pub(crate) async fn fresh_database(&self, name: &str) -> Result<Documents> {
         self.app.databases.stores.database(name).await
     }
 
-    /// The body as a JSON object, from a client that says that it is one.
+    /// The body as a JSON object. The client must declare it as JSON.
     pub(crate) async fn json_object(&mut self) -> Result<JsonText> {
         self.body.json_object(&self.headers).await
     }
@@ -55,7 +55,7 @@ impl Request {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// The revision that an edit names in its query (`rev`), its `If-Match`, or both alike.
+    /// The revision that an edit names in its query (`rev`), in `If-Match`, or equally in both.
     pub(crate) fn named_rev(&self) -> Result<Option<RevId>> {
         let explicit = self.params.rev("rev")?;
         let matched = match self.headers.get(IF_MATCH) {

@@ -1,4 +1,4 @@
-//! `couch-layer chunks offload`: data documents that are full, in an object store.
+//! `couch-layer chunks offload`: moves full data documents to an object store.
 
 use chunks::Offloaded;
 use chunks::objects::{Location, ObjectFigures};

@@ -1,13 +1,12 @@
-//! Who a request comes from, and whether that one may.
+//! Authentication and authorisation of a request.
 //!
-//! There is one administrator, or none. Without one every request is the administrator's ("admin
-//! party"), which is why such a server listens on loopback only. With one it is CouchDB 3 with an
-//! administrator and no users: databases are closed to everyone else until their `_security` opens
-//! them.
+//! There is one administrator, or none. Without one every request is the administrator's ("admin party"), so such
+//! a server listens on loopback only. With one the server behaves like CouchDB 3 with an administrator and no
+//! users: databases are closed to everyone else until their `_security` opens them.
 //!
-//! Cookies are CouchDB's: base64url of `name:time:signature`, `time` in hexadecimal seconds. The
-//! signature is HMAC-SHA256 under the store's secret over name, time and a digest of the password, so
-//! that a changed password ends every session and a restart ends none.
+//! Cookies are CouchDB's: base64url of `name:time:signature`, with `time` in hexadecimal seconds. The signature is
+//! HMAC-SHA256 with the store's secret over name, time and a digest of the password. So a changed password ends
+//! every session, and a restart ends none.
 //!
 //! Sources: CouchDB's `couch_httpd_auth.erl` and `chttpd_auth_request.erl`.
 
@@ -25,12 +24,12 @@ use crate::http::access::principal::{Principal, Proof};
 use crate::http::error::{ApiError, Result};
 use crate::http::ids::hex;
 
-/// How long a session lasts, in seconds. Renewed by requests in its last nine tenths.
+/// Duration of a session in seconds. Requests in its last nine tenths renew it.
 const SESSION_SECONDS: u64 = 600;
 
 const COOKIE_NAME: &str = "AuthSession";
 
-/// Bytes of the secret under which cookies are signed.
+/// Length of the secret for signing cookies, in bytes.
 pub(crate) const SECRET_BYTES: usize = 32;
 
 /// The administrator's name and password. Its `Debug` shows no password.
@@ -48,7 +47,7 @@ impl fmt::Debug for Administrator {
     }
 }
 
-/// Who a request comes from, and the cookie that renews the session when it is due.
+/// The client of a request, and the cookie that renews the session when it is due.
 #[derive(Debug)]
 pub(crate) struct Authenticated {
     pub(crate) principal: Principal,
@@ -82,14 +81,14 @@ impl Auth {
         let mut mac =
             Hmac::<Sha256>::new_from_slice(&self.secret).unwrap_or_else(|_| Hmac::<Sha256>::new(&Default::default()));
         for part in parts {
-            // The length first, so that no two lists of parts are signed alike.
+            // The length first, so that no two lists of parts have one signature.
             mac.update(&(part.len() as u64).to_be_bytes());
             mac.update(part);
         }
         mac
     }
 
-    /// Who has this name and this password.
+    /// The principal with this name and password.
     pub(crate) async fn login(&self, name: &str, password: &str, proof: Proof) -> Result<Principal> {
         if self.knows(name, password) {
             return Ok(Principal::administrator(name, proof));
@@ -97,8 +96,8 @@ impl Auth {
         Err(ApiError::unauthorized("Name or password is incorrect."))
     }
 
-    /// Whether these are the administrator's name and password. A wrong password takes as long as the right one,
-    /// however much of it is right.
+    /// Whether these are the administrator's name and password. Takes equally long for right, wrong and partly
+    /// right passwords.
     fn knows(&self, name: &str, password: &str) -> bool {
         let Some(administrator) = &self.administrator else { return false };
         let expected = self.mac(&[b"login", administrator.name.as_bytes(), administrator.password.as_bytes()]);
@@ -106,8 +105,7 @@ impl Auth {
         given.verify(&expected.finalize().into_bytes()).is_ok()
     }
 
-    /// Who the request comes from. A wrong password is refused. A cookie that has expired or is forged proves
-    /// nothing.
+    /// The client of the request. A wrong password is refused. An expired or forged cookie proves nothing.
     pub(crate) async fn authenticate(&self, headers: &HeaderMap) -> Result<Authenticated> {
         if let Some(found) = self.session(headers)? {
             return Ok(found);
@@ -125,7 +123,7 @@ impl Auth {
         let malformed = || ApiError::bad_request("Malformed AuthSession cookie. Please clear your cookies.");
         let decoded = URL_SAFE_NO_PAD.decode(cookie.trim_end_matches('=')).map_err(|_| malformed())?;
         let text = String::from_utf8(decoded).map_err(|_| malformed())?;
-        // The name may hold colons; time and signature do not.
+        // The name may contain colons; time and signature do not.
         let mut parts = text.rsplitn(3, ':');
         let (Some(signature), Some(time), Some(name)) = (parts.next(), parts.next(), parts.next()) else {
             return Err(malformed());
@@ -162,7 +160,7 @@ impl Auth {
         let time = format!("{now:X}");
         let signature = hex(&self.session_mac(administrator, &time).finalize().into_bytes());
         let value = URL_SAFE_NO_PAD.encode(format!("{}:{time}:{signature}", administrator.name));
-        // CouchDB says when a session ends in both ways, and nano reads only this one.
+        // CouchDB states the end of a session in both ways, and nano reads only this one.
         let end = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(now + SESSION_SECONDS));
         let lifetime = format!("Expires={end}; Max-Age={SESSION_SECONDS}");
         HeaderValue::try_from(format!("{COOKIE_NAME}={value}; Version=1; {lifetime}; Path=/; HttpOnly")).ok()
@@ -192,7 +190,7 @@ fn cookie_value(headers: &HeaderMap) -> Option<&str> {
     pairs.filter(|(name, _)| *name == COOKIE_NAME).map(|(_, value)| value.trim_matches('"')).next()
 }
 
-/// The name and password of `Authorization: Basic`. What is malformed is as if it were not there.
+/// The name and password of `Authorization: Basic`. A malformed header is ignored.
 fn basic_credentials(headers: &HeaderMap) -> Option<(String, String)> {
     let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
     let (scheme, encoded) = value.split_once(' ')?;

@@ -1,4 +1,4 @@
-//! Who asks: passwords and sessions, and which web pages may.
+//! Access control: passwords, sessions, and requests from web pages.
 
 pub(crate) mod auth;
 pub(crate) mod cors;

@@ -1,20 +1,20 @@
-//! Who a request comes from.
+//! The client of a request.
 
 /// The role of a server administrator.
 pub(crate) const SERVER_ADMIN: &str = "_admin";
 
-/// How a request proved who it comes from.
+/// How a request proved its identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Proof {
     /// Not at all: an anonymous request.
     Nothing,
-    /// None was asked for: the server has no administrator, so everyone is one.
+    /// No proof is needed: the server has no administrator, so everyone is one.
     Party,
     Cookie,
     Basic,
 }
 
-/// Who a request comes from: a name and roles, as CouchDB's `userCtx` has them.
+/// The client of a request: a name and roles, as in CouchDB's `userCtx`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Principal {
     pub(crate) name: Option<String>,
@@ -27,7 +27,7 @@ impl Principal {
         Principal { name: None, roles: Vec::new(), proof: Proof::Nothing }
     }
 
-    /// Everyone, where there is no administrator.
+    /// Everyone, on a server without an administrator.
     pub(crate) fn party() -> Self {
         Principal { name: None, roles: vec![SERVER_ADMIN.to_owned()], proof: Proof::Party }
     }

@@ -1,4 +1,4 @@
-//! Handles of databases: kept between requests, renewed when they are old.
+//! Handles of databases, kept between requests and renewed when stale.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -7,15 +7,15 @@ use std::sync::{Mutex, PoisonError};
 use crate::http::app::stores::{Documents, Stores};
 use crate::http::error::Result;
 
-/// Handles that are kept at a time.
+/// Maximum number of cached handles.
 const MOST_KNOWN: usize = 1000;
 
 /// The databases of this server.
 #[derive(Debug)]
 pub(crate) struct Databases {
-    /// The server's own store, and those that databases moved to.
+    /// The server's own store, and the stores to which databases have moved.
     pub(crate) stores: Stores,
-    /// Handles of databases that were used lately.
+    /// Handles of recently used databases.
     known: Mutex<HashMap<String, Documents>>,
 }
 

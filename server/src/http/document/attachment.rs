@@ -25,7 +25,7 @@ use crate::http::wire::multipart::writer::{Multipart, range_head};
 use crate::http::wire::range::{self, Wanted};
 use crate::http::wire::response::{self, Body, Response};
 
-/// The name of an attachment, from what stands behind the document in the path. Its slashes may be escaped or not.
+/// The name of an attachment, from the path after the document. Its slashes may be escaped or not.
 fn name_of(rest: &[&str]) -> String {
     rest.join("/")
 }
@@ -66,7 +66,7 @@ pub(crate) async fn read(request: &Request, db: &str, id: &str, rest: &[&str]) -
     }
     headers.insert(ACCEPT_RANGES, HeaderValue::from_static(if packed { "none" } else { "bytes" }));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("must-revalidate"));
-    // A page that somebody attached must not act as a page of this server.
+    // An attached page must not act as a page of this server.
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
     let unknown = HeaderValue::from_static("application/octet-stream");
     let own = || HeaderValue::try_from(&*attachment.content_type).unwrap_or(unknown);
@@ -74,11 +74,11 @@ pub(crate) async fn read(request: &Request, db: &str, id: &str, rest: &[&str]) -
     Ok(response)
 }
 
-/// In which form a content is sent.
+/// Form in which a content is sent.
 struct Form {
-    /// Whether it is unpacked on the way.
+    /// Whether it is decompressed on the way.
     unpacks: bool,
-    /// Bytes that are sent. `None`: not known, since nobody said how many a packed content is unpacked.
+    /// Number of bytes sent. `None` if unknown: the decompressed length of a compressed content was not stated.
     length: Option<u64>,
 }
 
@@ -104,7 +104,7 @@ fn unsatisfiable() -> ApiError {
     ApiError::new(StatusCode::RANGE_NOT_SATISFIABLE, error, reason)
 }
 
-/// Whether the client has the content with this tag already. Tags stand in quotes, weak or strong.
+/// Whether the client already has the content with this tag. Tags are quoted, weak or strong.
 fn has_tag(headers: &HeaderMap, tag: &str) -> bool {
     let quoted = format!("\"{tag}\"");
     let values = headers.get_all(IF_NONE_MATCH).into_iter().filter_map(|value| value.to_str().ok());
@@ -114,9 +114,9 @@ fn has_tag(headers: &HeaderMap, tag: &str) -> bool {
     })
 }
 
-/// An answer that is a content, of `length` bytes where that is known.
+/// A response with a content, of `length` bytes if that is known.
 async fn whole(app: &Arc<App>, contents: Contents, length: Option<u64>) -> Result<Response> {
-    // The first piece is read before the status is sent, so that an error has its own status.
+    // Reads the first piece before it sends the status, so that an error has its own status.
     let (first, rest) = next_piece(app, contents).await?;
     let Some(first) = first else { return Ok(Response::new(Body::Whole(None))) };
     let app = app.clone();
@@ -160,14 +160,14 @@ fn parts(app: &Arc<App>, database: Documents, attachment: &Attachment, ranges: V
     Ok(response)
 }
 
-/// Sets a header. What cannot stand in one is left out.
+/// Sets a header. Characters that a header cannot have are left out.
 fn set(response: &mut Response, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::try_from(value) {
         response.headers_mut().insert(name, value);
     }
 }
 
-/// `PUT`: the body becomes the attachment while it is read.
+/// `PUT`: the body is uploaded while it is read.
 pub(crate) async fn put(request: &mut Request, db: &str, id: &str, rest: &[&str]) -> Result<Response> {
     require_writable(request, id)?;
     let name = name_of(rest);
@@ -185,7 +185,7 @@ pub(crate) async fn put(request: &mut Request, db: &str, id: &str, rest: &[&str]
         coding if coding.eq_ignore_ascii_case("gzip") => UploadAs::Gzip { length: None },
         _ => return Err(ApiError::bad_content_type("Only gzip and identity content-encodings are supported")),
     };
-    // A body can be read only once, so the handle must not turn out to be old behind it.
+    // A body can be read only once, so the handle must not be stale.
     let database = request.fresh_database(db).await?;
     let mut upload = database.upload(&name, how);
     while let Some(piece) = request.body.piece().await? {
@@ -198,7 +198,7 @@ pub(crate) async fn put(request: &mut Request, db: &str, id: &str, rest: &[&str]
         Err(refused) => {
             let refused = ApiError::from(refused);
             if refused.status().is_client_error() {
-                // It goes by itself later, if not now.
+                // Otherwise it is swept later.
                 let _ = database.discard(content).await;
             }
             return Err(refused);

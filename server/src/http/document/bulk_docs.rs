@@ -1,7 +1,7 @@
 //! `_bulk_docs`: many documents written in one request.
 //!
-//! A request that is wrong in itself is refused whole, before anything is written; what is wrong with
-//! an edit in its place (a conflict, a document too large) is said in that place.
+//! An invalid request is refused as a whole, before anything is written. An error of one edit (a conflict, a
+//! document that is too large) is reported at its place.
 
 use std::sync::Arc;
 
@@ -16,27 +16,27 @@ use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response};
 
-/// Up to this many edits are written where the request is served.
+/// Maximum number of edits that are written on the serving thread.
 const FEW_EDITS: usize = 16;
 
-/// A place in the answer.
+/// A place in the response.
 struct Place {
     id: String,
-    /// The revision that a replicated edit brought.
+    /// The revision of a replicated edit.
     brought: Option<String>,
-    /// What became of the edit; `None` where the database says so, in order.
+    /// Result of the edit; `None` if the database returns it, in order.
     outcome: Option<Result<String>>,
 }
 
-/// What a request asks for.
+/// Contents of a request.
 struct Asked {
     mode: WriteMode,
     all_or_nothing: bool,
-    /// One for each document, in their order.
+    /// One place for each document, in order.
     places: Vec<Place>,
-    /// Those of documents, in the order of their places.
+    /// The edits of documents, in the order of their places.
     edits: Vec<Edit>,
-    /// Those of local documents, each with its place.
+    /// The edits of local documents, with their places.
     locals: Vec<(usize, LocalEdit)>,
 }
 
@@ -69,10 +69,10 @@ pub(crate) async fn bulk_docs(request: &mut Request, db: &str) -> Result<Respons
     Ok(response::json(StatusCode::CREATED, answer(&places, mode)))
 }
 
-/// Reads what is asked for.
+/// Reads the request.
 async fn read(request: &mut Request) -> Result<Asked> {
     let json = request.json_object().await?;
-    // In one pass: looking a member up by its name walks over all the documents.
+    // In one pass: looking up a member by name would walk over all documents.
     let (mut docs, mut new_edits, mut all_or_nothing) = (None, Some(true), false);
     for (name, value) in json.root().members() {
         match name.as_ref() {
@@ -160,7 +160,7 @@ fn answer(places: &[Place], mode: WriteMode) -> Vec<u8> {
                 }
                 match refused {
                     Some(Err(error)) => error.write_members(&mut json),
-                    // The database answers for every edit; if it did not, silence would be a lie.
+                    // The database returns a result for every edit. Silence would be wrong if it did not.
                     _ => ApiError::internal().write_members(&mut json),
                 }
             }

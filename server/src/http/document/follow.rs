@@ -1,7 +1,7 @@
 //! Reads a document and the attachments that follow it, a `PUT` in `multipart/related`.
 //!
-//! As in CouchDB, the attachments come in the order in which the document names them, whatever the heads of the parts
-//! say. Each is uploaded while it is read, so that no attachment is held in memory.
+//! As in CouchDB, the attachments arrive in the order in which the document names them, whatever the parts' heads
+//! say. Each is uploaded while it is read, so no attachment is held in memory.
 
 use bytes::{Bytes, BytesMut};
 use hyper::header::CONTENT_ENCODING;
@@ -13,14 +13,14 @@ use crate::http::request::Request;
 use crate::http::wire::body::{RequestBody, parse_json};
 use crate::http::wire::multipart::splitter::{Event, Malformed, Splitter};
 
-/// The most bytes of small attachments that one request holds in memory. What comes after them is stored at once.
+/// Maximum number of bytes of small attachments that a request holds in memory. Further ones are stored at once.
 const MOST_HELD: u64 = 2_000_000;
 
 /// The parts of a request's body.
 struct Parts<'a> {
     body: &'a mut RequestBody,
     splitter: Splitter,
-    /// Whether the part that was begun last has not been read to its end.
+    /// Whether the current part has not been read to its end.
     is_within: bool,
 }
 
@@ -41,7 +41,7 @@ impl Parts<'_> {
         }
     }
 
-    /// Begins the first part. `false`: there is none.
+    /// Starts the first part. `false` if there is none.
     async fn first(&mut self) -> Result<bool> {
         Ok(self.event().await? == Event::Part)
     }
@@ -55,7 +55,7 @@ impl Parts<'_> {
     }
 }
 
-/// The edit that the request asks for. Its attachments that followed are uploaded.
+/// The edit of the request. Its attachments that follow are uploaded.
 pub(crate) async fn edit(
     request: &mut Request,
     database: &Documents,
@@ -99,19 +99,19 @@ pub(crate) async fn edit(
         }
         attachment.source = AttachmentSource::Content(content);
     }
-    // Parts that nobody asked for, and the epilogue. A client that still sends does not read the answer.
+    // Further parts and the epilogue. A client that is still sending does not read the response.
     while request.body.piece().await?.is_some() {}
     Ok(edit)
 }
 
-/// Gives up the uploads of an edit that was refused.
+/// Discards the uploads of an edit that was refused.
 pub(crate) async fn discard(request: &Request, db: &str, edit: Edit) {
     for attachment in edit.attachments {
         let AttachmentSource::Content(content) = attachment.source else { continue };
         let content = &content;
         let discard = |database: Documents| async move { Ok(database.discard(content.clone()).await?) };
         if let Err(error) = request.with_database(db, discard).await {
-            // It goes by itself later.
+            // Otherwise it is swept later.
             tracing::debug!(?error, "an upload could not be given up");
         }
     }

@@ -1,4 +1,4 @@
-//! `_changes`: the feed, as it goes over the wire.
+//! `_changes`: sends the feed to the client.
 //!
 //! ```text
 //!   normal, longpoll   {"results":[⏎ row ,⏎ row ⏎],⏎"last_seq":"…","pending":0}
@@ -6,19 +6,19 @@
 //!   eventsource        data: row⏎id: seq⏎⏎ …
 //! ```
 //!
-//! The reader fetches bounded pages on the threads for scans. This task sends them. It also sends heartbeats, which
-//! go on while a cold page is read. A feed that has nothing to send waits on the database's watch.
+//! The reader fetches bounded pages on the threads for scans. This task sends them, and heartbeats, which continue
+//! while a cold page is read. A feed with nothing to send waits on the database's watch.
 //!
-//! The watcher is told what has been read *after* it was read, and fires for everything beyond. So nothing that is
-//! committed in between is missed.
+//! The watcher is told what was read *after* the read, and fires for everything beyond. So no commit in between is
+//! missed.
 //!
-//! A feed whose database moves to another store goes on there, from the same sequence.
+//! A feed continues in the other store when its database moves there, from the same sequence.
 //!
-//! A feed ends well when its limit is reached, when its timeout passes, when the server stops, or when the database is
-//! dropped. It ends with the sequence from which the client can go on. A list of changes has a fixed end, so it breaks
-//! off when its database is dropped.
+//! A feed ends when its limit is reached, when its timeout passes, when the server stops, or when the database is
+//! dropped. It ends with the sequence from which the client can continue. A list of changes has a fixed end, so it
+//! breaks off when its database is dropped.
 //!
-//! `pending` stands at the end of an answer. If it is not known by then, it is counted there.
+//! `pending` is at the end of a response. If it is not known by then, it is counted there.
 
 mod plan;
 mod reader;
@@ -41,7 +41,7 @@ pub(crate) async fn changes(request: &Request, db: &str) -> Result<Response> {
     respond(request, db, &plan::plan(request, None)?).await
 }
 
-/// `POST /{db}/_changes`: the filter may stand in the body.
+/// `POST /{db}/_changes`: the filter may be in the body.
 pub(crate) async fn changes_posted(request: &mut Request, db: &str) -> Result<Response> {
     require_json(&request.headers)?;
     let body = if request.body.is_absent() { None } else { Some(request.json_object().await?) };
@@ -50,7 +50,7 @@ pub(crate) async fn changes_posted(request: &mut Request, db: &str) -> Result<Re
 
 async fn respond(request: &Request, db: &str, plan: &Plan) -> Result<Response> {
     let kind = plan.kind;
-    // The first page is read before the status is sent, so that an error has its own status.
+    // Reads the first page before it sends the status, so that an error has its own status.
     let begin = |database: Documents| async move {
         let since = match plan.since {
             Some(since) => since,
@@ -87,7 +87,7 @@ async fn respond(request: &Request, db: &str, plan: &Plan) -> Result<Response> {
 enum Woken {
     /// There may be something to read.
     Changed,
-    /// It is over: the timeout, the end of the server or of the database.
+    /// It is over: the timeout, or the end of the server or of the database.
     Over,
 }
 
@@ -106,7 +106,7 @@ impl Feed {
         feed
     }
 
-    /// Sets the alarm anew.
+    /// Sets the alarm again.
     fn wind(&mut self) {
         let (Idle::Timeout(pause) | Idle::Heartbeat(pause)) = self.reader.plan.idle;
         self.alarm = Instant::now() + pause;
@@ -164,7 +164,7 @@ impl Feed {
         };
         let kind = self.reader.plan.kind;
         let sign = kind.heartbeat();
-        // A list that breaks off must not look like a whole one; a feed has no whole.
+        // A list that breaks off must not look complete. A feed is never complete.
         let ends_anywhere = !kind.is_array() || (kind == FeedKind::Longpoll && self.reader.sent == 0);
         let reading = self.reader.page();
         tokio::pin!(reading);
@@ -196,7 +196,7 @@ impl Feed {
                 changed = &mut changed => return match changed {
                     Ok(_) => Ok(Woken::Changed),
                     Err(error) if error.status() == 404 => Ok(Woken::Over),
-                    // The next page is read where it is now.
+                    // The next page is read from the database's new place.
                     Err(error) if matches!(error.kind(), ErrorKind::Moved(_)) => Ok(Woken::Changed),
                     Err(error) => Err(error.into()),
                 },

@@ -1,4 +1,4 @@
-//! What a client asks of a feed.
+//! Parameters of a feed.
 
 use std::time::Duration;
 
@@ -9,15 +9,15 @@ use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
 use crate::http::wire::params;
 
-/// The longest pause of a feed, and the one it makes when the client names none.
+/// Maximum pause of a feed, and the default.
 const DEFAULT_PAUSE: Duration = Duration::from_secs(60);
 
-/// How a feed is framed, and whether it ends.
+/// Framing of a feed, and whether it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FeedKind {
-    /// What there is, then the end.
+    /// The present changes, then the end.
     Normal,
-    /// As normal; where there is nothing, it waits for something.
+    /// Like normal; without changes, it waits for some.
     Longpoll,
     /// A line for each change, without end.
     Continuous,
@@ -26,12 +26,12 @@ pub(crate) enum FeedKind {
 }
 
 impl FeedKind {
-    /// Whether the rows are elements of one JSON answer.
+    /// Whether the rows are elements of one JSON response.
     pub(crate) fn is_array(self) -> bool {
         matches!(self, FeedKind::Normal | FeedKind::Longpoll)
     }
 
-    /// What is sent so that the connection is not taken for dead.
+    /// Sent so that the connection does not look dead.
     pub(crate) fn heartbeat(self) -> &'static str {
         match self {
             FeedKind::EventSource => "event: heartbeat\ndata: \n\n",
@@ -40,7 +40,7 @@ impl FeedKind {
     }
 }
 
-/// Which changes pass.
+/// Selects changes.
 #[derive(Clone, Debug)]
 pub(crate) enum Filter {
     All,
@@ -50,16 +50,16 @@ pub(crate) enum Filter {
     Selector(Box<Selector>),
 }
 
-/// What a feed does while there is nothing to send.
+/// Behaviour while there is nothing to send.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Idle {
-    /// It ends after this long.
+    /// Ends after this time.
     Timeout(Duration),
-    /// It shows that it is alive, this often, and goes on for ever.
+    /// Sends a heartbeat at this interval, for ever.
     Heartbeat(Duration),
 }
 
-/// What a client asks for.
+/// Parameters of the client.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) kind: FeedKind,
@@ -77,7 +77,7 @@ pub(crate) struct Plan {
     pub(crate) idle: Idle,
 }
 
-/// Reads what the client asks for.
+/// Reads the client's parameters.
 pub(crate) fn plan(request: &Request, body: Option<&JsonText>) -> Result<Plan> {
     let mut kind = FeedKind::Normal;
     let mut since = None;
@@ -95,7 +95,7 @@ pub(crate) fn plan(request: &Request, body: Option<&JsonText>) -> Result<Plan> {
                 let count: i64 = value
                     .parse()
                     .map_err(|_| ApiError::bad_request("The limit parameter should be a non-negative integer"))?;
-                // As in CouchDB, one below 0 is none.
+                // As in CouchDB, a limit below 0 is no limit.
                 limit = u64::try_from(count).ok();
             }
             "style" => {
@@ -106,7 +106,7 @@ pub(crate) fn plan(request: &Request, body: Option<&JsonText>) -> Result<Plan> {
                 }
             }
             "heartbeat" if value == "true" => heartbeat = Some(DEFAULT_PAUSE),
-            // What CouchDB's `list_to_integer` refuses too; PouchDB sends `false` for none.
+            // CouchDB's `list_to_integer` refuses the same. PouchDB sends `false` for no heartbeat.
             "heartbeat" if value == "false" => heartbeat = None,
             "heartbeat" => match value.parse::<u64>() {
                 Ok(ms) if ms > 0 => heartbeat = Some(Duration::from_millis(ms).min(DEFAULT_PAUSE)),
@@ -137,7 +137,7 @@ pub(crate) fn plan(request: &Request, body: Option<&JsonText>) -> Result<Plan> {
     if kind == FeedKind::EventSource
         && let Some(last) = request.header("last-event-id")
     {
-        // A browser that reconnects.
+        // Sent by a browser that reconnects.
         since = Some(last.to_owned());
     }
     let filter = configure(filter, request, body)?;
@@ -150,7 +150,7 @@ pub(crate) fn plan(request: &Request, body: Option<&JsonText>) -> Result<Plan> {
         Some(every) => Idle::Heartbeat(every),
         None => Idle::Timeout(timeout.unwrap_or(DEFAULT_PAUSE)),
     };
-    // Only an answer that ends can go backwards.
+    // Only a response that ends can be in descending order.
     let descending = descending && kind == FeedKind::Normal;
     Ok(Plan {
         kind,

@@ -1,4 +1,4 @@
-//! Bytes of the wire: what every endpoint needs to read a request and to write an answer.
+//! Reading requests and writing responses: shared by all endpoints.
 
 pub(crate) mod accept;
 pub(crate) mod body;

@@ -1,8 +1,8 @@
 //! The parts of a URL: path segments and the query's parameters, decoded.
 //!
-//! A segment is split off before it is decoded, so that `%2F` is a slash inside a name. As in
-//! CouchDB (`decode_plus_to_space`), `+` is a space, in the path too; empty segments (a trailing
-//! slash) do not count; of a parameter that is repeated the last one counts.
+//! A segment is split off before it is decoded, so `%2F` is a slash inside a name. As in CouchDB
+//! (`decode_plus_to_space`), `+` is a space, in the path too; empty segments (a trailing slash) do not count; of a
+//! repeated parameter the last one counts.
 
 use std::borrow::Cow;
 use std::str::FromStr;
@@ -12,8 +12,8 @@ use percent_encoding::percent_decode_str;
 
 use crate::http::error::{ApiError, Result};
 
-/// Splits and decodes a path. The flag says that a name within a database is not UTF-8. Nothing can have such
-/// a name: reads answer 404 and writes 400.
+/// Splits and decodes a path. The flag reports that a name within a database is not UTF-8. Nothing can have such a
+/// name: reads return 404 and writes 400.
 pub(crate) fn segments(path: &str) -> Result<(Vec<String>, bool)> {
     let mut segments = Vec::new();
     let mut is_no_name = false;
@@ -41,8 +41,8 @@ fn has_valid_escapes(text: &str) -> bool {
     true
 }
 
-/// Decodes percent signs; 400 for one that is followed by anything but two hexadecimal digits, and
-/// for text that is not UTF-8.
+/// Decodes percent signs. 400 for one that is not followed by two hexadecimal digits, and for text that is not
+/// UTF-8.
 pub(crate) fn decode(text: &str) -> Result<Cow<'_, str>> {
     if !has_valid_escapes(text) {
         return Err(ApiError::bad_request("invalid_url_encoding"));
@@ -86,7 +86,7 @@ impl Params {
         self.0.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// Whether the parameter is `true`. Anything else is no, as CouchDB has it for documents and feeds.
+    /// Whether the parameter is `true`. Any other value counts as false, as in CouchDB for documents and feeds.
     pub(crate) fn is_true(&self, name: &str) -> bool {
         self.get(name) == Some("true")
     }

@@ -1,13 +1,13 @@
-//! `Range`: which bytes of an answer a client wants.
+//! `Range`: the part of a content that a client requests.
 //!
 //! Source: `parse_ranges` in CouchDB's `chttpd_db.erl`, and `parse_range_request` of mochiweb.
 
 use std::ops::Range;
 
-/// With as many ranges or more the whole is sent.
+/// Number of ranges from which the whole content is sent.
 const TOO_MANY: usize = 10;
 
-/// What is sent.
+/// The part to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     Whole,
@@ -20,13 +20,13 @@ pub(crate) enum Wanted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unsatisfiable;
 
-/// Reads the header for a content of `length` bytes. A header that is no list of ranges is ignored.
+/// Parses the header for a content of `length` bytes. A malformed header is ignored.
 pub(crate) fn parse(header: Option<&str>, length: u64) -> Result<Wanted, Unsatisfiable> {
     let Some(specs) = header.and_then(specs) else { return Ok(Wanted::Whole) };
     let mut ranges = Vec::new();
     for spec in specs {
         let (from, last) = match spec {
-            // From the first byte on: the whole, whatever else is asked for.
+            // From the first byte to the end: the whole, whatever else is requested.
             (Some(0), None) => return Ok(Wanted::Whole),
             (Some(from), Some(last)) if last < from => return Err(Unsatisfiable),
             (Some(from), last) => (from, last.unwrap_or(u64::MAX)),

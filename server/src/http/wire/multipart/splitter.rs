@@ -1,7 +1,7 @@
-//! Splits a multipart body into its parts, as its bytes come.
+//! Splits a multipart body into parts while its bytes arrive.
 //!
-//! It holds back no more than could be the beginning of a delimiter, and the head of a part. Heads are skipped, as in
-//! CouchDB: what a part is follows from the document before it.
+//! It holds back only possible beginnings of a delimiter, and the head of a part. Heads are skipped, as in
+//! CouchDB: the document before them describes the parts.
 //!
 //! ```text
 //!   Preamble ─► Delimiter ─► Head ─► Data ─► Delimiter ─► … ─► Over
@@ -32,7 +32,7 @@ pub(crate) struct Malformed(pub(crate) &'static str);
 enum State {
     /// Before the first delimiter.
     Preamble,
-    /// Behind a delimiter.
+    /// After a delimiter.
     Delimiter,
     /// In the head of a part.
     Head,
@@ -53,7 +53,7 @@ pub(crate) struct Splitter {
 impl Splitter {
     pub(crate) fn new(boundary: &str) -> Self {
         let delimiter = [b"\r\n--", boundary.as_bytes()].concat();
-        // The first delimiter may begin the body. This is the CRLF that it lacks there.
+        // The first delimiter may begin the body, without its CRLF. This supplies it.
         Splitter { delimiter, buffer: BytesMut::from("\r\n"), state: State::Preamble, has_ended: false }
     }
 
@@ -64,12 +64,12 @@ impl Splitter {
         }
     }
 
-    /// Says that the body has ended.
+    /// Records that the body has ended.
     pub(crate) fn end(&mut self) {
         self.has_ended = true;
     }
 
-    /// What comes next; `None`: it needs more bytes.
+    /// The next event; `None` if it needs more bytes.
     pub(crate) fn next(&mut self) -> Result<Option<Event>, Malformed> {
         loop {
             match self.state {
@@ -122,7 +122,7 @@ impl Splitter {
         }
     }
 
-    /// How many bytes are data for certain, and whether a whole delimiter follows them.
+    /// Number of bytes that are certainly data, and whether a complete delimiter follows them.
     fn find_delimiter(&self) -> (usize, bool) {
         if let Some(at) = memmem::find(&self.buffer, &self.delimiter) {
             return (at, true);
@@ -130,14 +130,14 @@ impl Splitter {
         if self.has_ended {
             return (self.buffer.len(), false);
         }
-        // What could be the beginning of a delimiter waits for the bytes behind it.
+        // A possible beginning of a delimiter waits for more bytes.
         let from = self.buffer.len().saturating_sub(self.delimiter.len() - 1);
         let tail = &self.buffer[from..];
         let held = memchr::memchr_iter(b'\r', tail).find(|&at| self.delimiter.starts_with(&tail[at..]));
         (held.map_or(self.buffer.len(), |at| from + at), false)
     }
 
-    /// Steps over the delimiter with which the buffer begins.
+    /// Skips the delimiter at the beginning of the buffer.
     fn pass_delimiter(&mut self) {
         self.buffer.advance(self.delimiter.len());
         self.state = State::Delimiter;
@@ -148,7 +148,7 @@ impl Splitter {
 mod tests {
     use super::*;
 
-    /// The parts of a body that comes in these pieces.
+    /// The parts of a body that arrives in these pieces.
     fn split(boundary: &str, pieces: &[&[u8]]) -> Result<Vec<Vec<u8>>, Malformed> {
         let mut splitter = Splitter::new(boundary);
         let mut parts: Vec<Vec<u8>> = Vec::new();

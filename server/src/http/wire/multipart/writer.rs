@@ -5,13 +5,13 @@
 use crate::http::error::{ApiError, Result};
 use crate::http::ids::random_hex;
 
-/// What stands between the parts of one body.
+/// The delimiters of one body.
 #[derive(Clone, Debug)]
 pub(crate) struct Multipart {
     boundary: String,
 }
 
-/// What the head of an attachment's part says.
+/// Properties in the head of an attachment's part.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PartHead<'a> {
     pub(crate) name: &'a str,
@@ -22,7 +22,7 @@ pub(crate) struct PartHead<'a> {
 }
 
 impl Multipart {
-    /// With a new boundary: random, so that no part holds it.
+    /// With a new random boundary, which no part contains.
     pub(crate) fn new() -> Result<Self> {
         let boundary = random_hex::<16>().map_err(|_| ApiError::internal())?;
         Ok(Multipart { boundary })
@@ -33,17 +33,17 @@ impl Multipart {
         format!("multipart/{kind}; boundary=\"{}\"", self.boundary)
     }
 
-    /// What begins the body. A head follows.
+    /// Beginning of the body. A head follows.
     pub(crate) fn begin(&self) -> String {
         format!("--{}", self.boundary)
     }
 
-    /// What ends a part. The head of the next one follows, or the end.
+    /// End of a part. The next head or the end follows.
     pub(crate) fn next(&self) -> String {
         format!("\r\n--{}", self.boundary)
     }
 
-    /// What ends the body, behind the last part's end.
+    /// End of the body, after the end of the last part.
     pub(crate) const END: &'static str = "--";
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn range_head(content_type: &str, content_range: &str) -> String {
     format!("\r\nContent-Type: {}\r\nContent-Range: {content_range}\r\n\r\n", header_text(content_type))
 }
 
-/// The head of a part that is a document with attachments, among others.
+/// The head of a part with a document that has attachments, in a response with several parts.
 pub(crate) fn document_head(id: &str, rev: &str, content_type: &str) -> String {
     format!("\r\nX-Doc-Id: {}\r\nX-Rev-Id: {rev}{}", header_text(id), head(content_type))
 }
@@ -74,7 +74,7 @@ impl PartHead<'_> {
     }
 }
 
-/// Text that cannot end the header it stands in: an attachment may have any name. As browsers write names in forms.
+/// Text that cannot end its header: an attachment may have any name. Escaped like names in browsers' forms.
 fn header_text(text: &str) -> String {
     text.replace('\r', "%0D").replace('\n', "%0A").replace('\0', "%00")
 }
