@@ -1,5 +1,6 @@
 //! What all requests share.
 
+mod builds;
 pub(crate) mod databases;
 pub(crate) mod relocations;
 mod scans;
@@ -19,12 +20,12 @@ use tokio::task::JoinHandle;
 use crate::engine::EngineUrl;
 use crate::http::access::auth::{Administrator, Auth, SECRET_BYTES};
 use crate::http::access::cors::CorsOptions;
+pub(crate) use crate::http::app::builds::Builds;
 use crate::http::app::databases::Databases;
 use crate::http::app::relocations::Relocations;
 use crate::http::app::scans::Scans;
 use crate::http::app::stores::Stores;
 use crate::http::error::{ApiError, Result};
-use crate::http::find::builds::Builds;
 use crate::http::ids::{RequestIds, Uuids, hex};
 
 /// How a server behaves.

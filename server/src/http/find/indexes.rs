@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use hyper::StatusCode;
 use mango::NewIndex;
-use model::{Document, Edit, ErrorKind, GetOptions, JsonText, MAX_INDEXES, NotFound};
+use model::{BuildProgress, Document, Edit, ErrorKind, GetOptions, JsonText, JsonWriter, MAX_INDEXES, NotFound};
 
+use crate::http::app::Builds;
 use crate::http::app::stores::Documents;
 use crate::http::document::write::require_design_admin;
 use crate::http::error::{ApiError, Result};
@@ -140,6 +141,16 @@ pub(crate) async fn bulk_delete(request: &mut Request, db: &str) -> Result<Respo
         }
         json.end_array();
     }))
+}
+
+/// Writes a task for each database whose indexes are being built by this process.
+pub(crate) fn write_tasks(builds: &Builds, json: &mut JsonWriter<'_>) {
+    for (name, BuildProgress { documents, expected, .. }) in builds.running() {
+        json.begin_object().name("type").str("indexer").name("database").str(&name);
+        json.name("changes_done").u64(documents).name("total_changes").u64(expected.max(documents));
+        json.name("progress").u64((documents * 100).checked_div(expected).unwrap_or(0).min(100));
+        json.end_object();
+    }
 }
 
 /// Takes indexes out of their design document.

@@ -13,7 +13,6 @@
 //!
 //! Source: `mango_httpd.erl`, `mango_cursor.erl`, `mango_cursor_view.erl`.
 
-pub(crate) mod builds;
 mod explain;
 pub(crate) mod indexes;
 mod names;

@@ -10,6 +10,7 @@ use model::JsonWriter;
 
 use crate::http::database::relocate;
 use crate::http::error::{ApiError, Result};
+use crate::http::find::indexes;
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response};
 
@@ -44,6 +45,7 @@ pub(crate) fn active_tasks(request: &Request) -> Result<Response> {
     let mut json = JsonWriter::new(&mut body);
     json.begin_array();
     relocate::write_tasks(&request.app.relocations, &mut json);
+    indexes::write_tasks(&request.app.builds, &mut json);
     json.end_array();
     Ok(response::json(StatusCode::OK, body))
 }
