@@ -2,10 +2,8 @@
 
 mod support;
 
-#[cfg(feature = "fjall")]
-use benches::engines::Fjall;
-#[cfg(feature = "redb")]
-use benches::engines::Redb;
+#[cfg(feature = "lsm")]
+use benches::engines::Lsm;
 #[cfg(feature = "sled")]
 use benches::engines::Sled;
 use benches::engines::{Engine, Mem};
@@ -18,10 +16,8 @@ fn engine<E: Engine + 'static>(criterion: &mut Criterion) {
 
 fn all(criterion: &mut Criterion) {
     engine::<Mem>(criterion);
-    #[cfg(feature = "redb")]
-    engine::<Redb>(criterion);
-    #[cfg(feature = "fjall")]
-    engine::<Fjall>(criterion);
+    #[cfg(feature = "lsm")]
+    engine::<Lsm>(criterion);
     #[cfg(feature = "sled")]
     engine::<Sled>(criterion);
 }

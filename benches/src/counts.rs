@@ -11,8 +11,6 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-#[cfg(feature = "redb")]
-use benches::engines::Redb;
 use benches::engines::{Engine, Mem, Syncing};
 use benches::work::documents::{create, edits, store};
 use benches::work::folder;
@@ -22,10 +20,6 @@ use engine_mem::MemDatabase;
 use futures_executor::block_on;
 use kv_api::{Database, RangeRequest, Read, Transaction};
 use model::{BodyFormat, ChangesRequest, Documents, GetOptions, JsonText, WriteMode};
-#[cfg(feature = "redb")]
-use model::{Layer, LayerOptions};
-#[cfg(feature = "redb")]
-use occ::store::{ApplyError, Batch, Store};
 use serde::{Deserialize, Serialize};
 
 #[derive(Args)]
@@ -64,11 +58,6 @@ struct Operation {
 
 const OPERATIONS: &[Operation] = &[
     Operation { name: "commit of 10 rows", units: 500, prepare: commit::<Mem> },
-    #[cfg(feature = "redb")]
-    Operation { name: "commit of 10 rows, redb", units: 200, prepare: commit::<Redb> },
-    // Work that redb's log delays.
-    #[cfg(feature = "redb")]
-    Operation { name: "row into redb, 10,000 at once", units: 10_000, prepare: below },
     Operation { name: "get of a row", units: 5_000, prepare: get },
     Operation { name: "row of a range", units: 5_000, prepare: range },
     Operation { name: "JSON text parsed", units: 1_000, prepare: parse },
@@ -88,30 +77,8 @@ const OPERATIONS: &[Operation] = &[
         units: 500,
         prepare: |n| insert::<Mem>(n, 100, BodyFormat::Packed),
     },
-    #[cfg(feature = "redb")]
-    Operation {
-        name: "document in a bulk of 10, exploded, redb",
-        units: 300,
-        prepare: |n| insert::<Redb>(n, 10, BodyFormat::Exploded),
-    },
-    #[cfg(feature = "redb")]
-    Operation {
-        name: "document in a bulk of 1,000, exploded, redb",
-        units: 3_000,
-        prepare: |n| insert::<Redb>(n, 1_000, BodyFormat::Exploded),
-    },
-    #[cfg(feature = "redb")]
-    Operation {
-        name: "document in a bulk of 1,000, packed, redb",
-        units: 3_000,
-        prepare: |n| insert::<Redb>(n, 1_000, BodyFormat::Packed),
-    },
     Operation { name: "document read, exploded", units: 500, prepare: |n| read(n, BodyFormat::Exploded) },
     Operation { name: "document read, packed", units: 500, prepare: |n| read(n, BodyFormat::Packed) },
-    #[cfg(feature = "redb")]
-    Operation { name: "document read, exploded, redb", units: 500, prepare: |n| read_below(n, BodyFormat::Exploded) },
-    #[cfg(feature = "redb")]
-    Operation { name: "document read, packed, redb", units: 500, prepare: |n| read_below(n, BodyFormat::Packed) },
     Operation { name: "row of changes", units: 2_000, prepare: changes },
 ];
 
@@ -232,20 +199,6 @@ fn commit<E: Engine>(units: u64) -> Result<Prepared> {
     }))
 }
 
-#[cfg(feature = "redb")]
-fn below(units: u64) -> Result<Prepared> {
-    let folder = folder()?;
-    let store = Redb::store(folder.path(), Syncing::Synced);
-    let batch = |version, rows: std::ops::Range<u64>| Batch::of_rows(version, rows.map(row));
-    let apply = |store: &<Redb as Engine>::Store, batch| store.apply(batch).map_err(ApplyError::into_error);
-    apply(&store, batch(1, 0..units))?;
-    let next = batch(2, units..2 * units);
-    Ok(Box::new(move || {
-        apply(&store, next)?;
-        Ok(Box::new((store, folder)))
-    }))
-}
-
 fn get(units: u64) -> Result<Prepared> {
     let database = filled(MemDatabase::new(), 10_000)?;
     let keys: Vec<_> = (0..units).map(|n| row(n).0).collect();
@@ -316,22 +269,6 @@ fn read_all<D: Database>(documents: &Documents<D>, ids: &[String]) -> Result<()>
         black_box(block_on(documents.get(id, &GetOptions::default()))?.to_json());
     }
     Ok(())
-}
-
-/// Reads rows that have left the log, from pages in memory.
-#[cfg(feature = "redb")]
-fn read_below(units: u64, format: BodyFormat) -> Result<Prepared> {
-    let folder = folder()?;
-    let stored = edits(1, units as usize)?;
-    let ids: Vec<String> = stored.iter().map(|edit| edit.id.clone()).collect();
-    store(&create(Redb::database(folder.path(), Syncing::Synced), format)?, stored)?;
-    let layer = block_on(Layer::open(Redb::database(folder.path(), Syncing::Synced), LayerOptions::default()))?;
-    let documents = block_on(layer.database("bench"))?;
-    read_all(&documents, &ids)?;
-    Ok(Box::new(move || {
-        read_all(&documents, &ids)?;
-        Ok(Box::new((documents, folder)))
-    }))
 }
 
 fn changes(units: u64) -> Result<Prepared> {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-#[cfg(any(feature = "redb", feature = "lsm", feature = "fjall", feature = "sled"))]
+#[cfg(any(feature = "lsm", feature = "sled"))]
 use disk::DiskStore;
 use kv_api::{Database, Durability};
 use occ::store::Store;
@@ -18,7 +18,7 @@ pub enum Syncing {
 }
 
 /// Size of an engine's page cache, in bytes: the default.
-#[cfg(any(feature = "redb", feature = "lsm", feature = "fjall", feature = "sled"))]
+#[cfg(any(feature = "lsm", feature = "sled"))]
 const CACHE: u64 = disk::DEFAULT_CACHE_BYTES;
 
 /// An engine that can be opened in a new folder.
@@ -61,33 +61,6 @@ impl Engine for Mem {
     }
 }
 
-/// `engine-redb`.
-#[cfg(feature = "redb")]
-pub struct Redb;
-
-#[cfg(feature = "redb")]
-impl Engine for Redb {
-    const NAME: &'static str = "redb";
-    type Database = engine_redb::RedbDatabase;
-    type Store = engine_redb::RedbStore;
-
-    fn database(folder: &Path, syncing: Syncing) -> Self::Database {
-        let options = engine_redb::RedbOptions::new().durability(Self::durability(syncing));
-        engine_redb::RedbDatabase::open(folder, options).expect("a fresh folder")
-    }
-
-    fn store(folder: &Path, syncing: Syncing) -> Self::Store {
-        engine_redb::RedbStore::open(folder, CACHE, Self::durability(syncing)).expect("a fresh folder")
-    }
-
-    fn durability(syncing: Syncing) -> Durability {
-        match syncing {
-            Syncing::Synced => Durability::Disk,
-            Syncing::Unsynced => Durability::Process,
-        }
-    }
-}
-
 /// `engine-lsm`.
 #[cfg(feature = "lsm")]
 pub struct Lsm;
@@ -111,33 +84,6 @@ impl Engine for Lsm {
         match syncing {
             Syncing::Synced => Durability::Disk,
             Syncing::Unsynced => Durability::Process,
-        }
-    }
-}
-
-/// `engine-fjall`.
-#[cfg(feature = "fjall")]
-pub struct Fjall;
-
-#[cfg(feature = "fjall")]
-impl Engine for Fjall {
-    const NAME: &'static str = "fjall";
-    type Database = engine_fjall::FjallDatabase;
-    type Store = engine_fjall::FjallStore;
-
-    fn database(folder: &Path, syncing: Syncing) -> Self::Database {
-        let options = engine_fjall::FjallOptions::new().durability(Self::durability(syncing));
-        engine_fjall::FjallDatabase::open(folder, options).expect("a fresh folder")
-    }
-
-    fn store(folder: &Path, syncing: Syncing) -> Self::Store {
-        engine_fjall::FjallStore::open(folder, CACHE, Self::durability(syncing)).expect("a fresh folder")
-    }
-
-    fn durability(syncing: Syncing) -> Durability {
-        match syncing {
-            Syncing::Synced => Durability::Disk,
-            Syncing::Unsynced => Durability::OperatingSystem,
         }
     }
 }

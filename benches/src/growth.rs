@@ -20,7 +20,7 @@ pub(crate) struct Options {
     /// What grows
     #[arg(value_enum)]
     what: What,
-    /// The engine: mem, lsm, redb, fjall or sled
+    /// The engine: mem, lsm or sled
     #[arg(long, default_value = "lsm")]
     engine: String,
     /// The layout of bodies
@@ -138,12 +138,8 @@ pub(crate) fn run(options: Options) -> Result<()> {
     };
     match options.engine.as_str() {
         "mem" => grow::<Mem>(options.what, options.format.into(), until, print),
-        #[cfg(feature = "redb")]
-        "redb" => grow::<benches::engines::Redb>(options.what, options.format.into(), until, print),
         #[cfg(feature = "lsm")]
         "lsm" => grow::<benches::engines::Lsm>(options.what, options.format.into(), until, print),
-        #[cfg(feature = "fjall")]
-        "fjall" => grow::<benches::engines::Fjall>(options.what, options.format.into(), until, print),
         #[cfg(feature = "sled")]
         "sled" => grow::<benches::engines::Sled>(options.what, options.format.into(), until, print),
         other => bail!("there is no engine {other} in this build"),

@@ -1,7 +1,7 @@
 //! Plays random tapes on an engine for any length of time, and compares the engine with the oracle:
 //!
 //! ```text
-//! cargo run -p conformance --release --example tape -- --engine redb --instructions 10000000
+//! cargo run -p conformance --release --example tape -- --engine lsm --instructions 10000000
 //! ```
 //!
 //! Prints the seed, the number of instructions and the rate. Exits with 1 at the first difference, and prints the
@@ -17,8 +17,7 @@ use std::time::{Duration, Instant};
 use clap::{Parser, ValueEnum};
 use conformance::Harness;
 use conformance::tape::{Run, run_long};
-use engine_fjall::FjallDatabase;
-use engine_redb::RedbDatabase;
+use engine_lsm::LsmDatabase;
 use engine_sled::SledDatabase;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -47,8 +46,7 @@ struct Arguments {
 #[derive(Clone, Copy, ValueEnum)]
 enum Engine {
     Mem,
-    Fjall,
-    Redb,
+    Lsm,
     Sled,
 }
 
@@ -100,8 +98,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match arguments.engine {
         Engine::Mem => play(&InMemory, &arguments),
-        Engine::Fjall => play(&InFolder::<FjallDatabase>::new(), &arguments),
-        Engine::Redb => play(&InFolder::<RedbDatabase>::new(), &arguments),
+        Engine::Lsm => play(&InFolder::<LsmDatabase>::new(), &arguments),
         Engine::Sled => play(&InFolder::<SledDatabase>::new(), &arguments),
     }
 }

@@ -3,8 +3,7 @@
 mod engines;
 
 use conformance::wrappers::{Mirrored, run_on_one_thread};
-use engine_fjall::FjallDatabase;
-use engine_redb::RedbDatabase;
+use engine_lsm::LsmDatabase;
 use engine_sled::SledDatabase;
 
 use engines::{InFolder, InMemory};
@@ -13,16 +12,12 @@ fn sled_and_memory() -> Mirrored<InFolder<SledDatabase>, InMemory> {
     Mirrored(InFolder::new(), InMemory)
 }
 
-fn redb_and_memory() -> Mirrored<InFolder<RedbDatabase>, InMemory> {
+fn lsm_and_memory() -> Mirrored<InFolder<LsmDatabase>, InMemory> {
     Mirrored(InFolder::new(), InMemory)
 }
 
-fn redb_and_sled() -> Mirrored<InFolder<RedbDatabase>, InFolder<SledDatabase>> {
+fn lsm_and_sled() -> Mirrored<InFolder<LsmDatabase>, InFolder<SledDatabase>> {
     Mirrored(InFolder::new(), InFolder::new())
-}
-
-fn fjall_and_memory() -> Mirrored<InFolder<FjallDatabase>, InMemory> {
-    Mirrored(InFolder::new(), InMemory)
 }
 
 #[test]
@@ -31,32 +26,23 @@ fn sled_and_memory_pass_what_one_thread_can_ask() {
 }
 
 #[test]
-fn redb_and_memory_pass_what_one_thread_can_ask() {
-    run_on_one_thread(&redb_and_memory());
+fn lsm_and_memory_pass_what_one_thread_can_ask() {
+    run_on_one_thread(&lsm_and_memory());
 }
 
 #[test]
-fn redb_and_sled_pass_what_one_thread_can_ask() {
-    run_on_one_thread(&redb_and_sled());
-}
-
-#[test]
-fn fjall_and_memory_pass_what_one_thread_can_ask() {
-    run_on_one_thread(&fjall_and_memory());
+fn lsm_and_sled_pass_what_one_thread_can_ask() {
+    run_on_one_thread(&lsm_and_sled());
 }
 
 mod tape_of_sled_and_memory {
     conformance::tape!(super::sled_and_memory(), 20);
 }
 
-mod tape_of_redb_and_memory {
-    conformance::tape!(super::redb_and_memory(), 20);
+mod tape_of_lsm_and_memory {
+    conformance::tape!(super::lsm_and_memory(), 20);
 }
 
-mod tape_of_fjall_and_memory {
-    conformance::tape!(super::fjall_and_memory(), 20);
-}
-
-mod tape_of_redb_and_sled {
-    conformance::tape!(super::redb_and_sled(), 10);
+mod tape_of_lsm_and_sled {
+    conformance::tape!(super::lsm_and_sled(), 10);
 }

@@ -3,8 +3,8 @@
 use kv_api::{Durability, Limits};
 use occ::{Clock, OccBuilder};
 
-/// Default size of a store's cache: 96 MiB. The process takes more, up to four times that with redb under full
-/// load, for writes in progress and for the allocator. A server stays below 512 MB after loading a million
+/// Default size of a store's cache: 96 MiB. The process takes more under full load, for writes in
+/// progress and for the allocator. A server stays below 512 MB after loading a million
 /// small documents.
 pub const DEFAULT_CACHE_BYTES: u64 = 96 << 20;
 

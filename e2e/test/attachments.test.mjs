@@ -33,7 +33,7 @@ async function assertFiles(db, id, files) {
   }
 }
 
-for (const engine of engines('redb', 'mem')) {
+for (const engine of engines('lsm', 'mem')) {
   test(`a day with attachments on ${engine}`, { timeout: 180_000 }, async (t) => {
     const url = await store(t, engine);
     let server = (await Server.start(url)).endWith(t);

@@ -95,7 +95,7 @@ ${sync}
   assert.match(judge('11 sync_file_range(7</d/db>, 0, 10, SYNC_FILE_RANGE_WRITE) = 0'), /answered before/);
 });
 
-for (const engine of ['lsm', 'sled', 'redb', 'fjall']) test(`every acknowledgement follows a sync of its data on ${engine}`, { timeout: 300_000 }, async (t) => {
+for (const engine of ['lsm', 'sled']) test(`every acknowledgement follows a sync of its data on ${engine}`, { timeout: 300_000 }, async (t) => {
   if (!straceWorks()) return skipLoudly(t, 'strace is absent or may not trace here');
   const folder = await temporaryFolder(t);
   const trace = path.join(folder, 'trace');

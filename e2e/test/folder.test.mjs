@@ -110,9 +110,9 @@ test('a folder of another engine is refused, and opened by its name alone', asyn
   const folder = path.join(await temporaryFolder(t), 'data');
   await filled(folder);
   const before = await fingerprint(folder);
-  const sentence = await refused(`redb:${folder}`);
+  const sentence = await refused(`lsm:${folder}`);
   assert.match(sentence, /sled/);
-  assert.match(sentence, /redb/);
+  assert.match(sentence, /lsm/);
   assert.deepEqual(await fingerprint(folder), before);
   await holdsTen(t, folder);
 });

@@ -394,9 +394,9 @@ mod tests {
         let place = Place::new(300, [0; 16]);
         assert_eq!(Place::read(&place.write()).unwrap(), place);
         // Cut within an escape a name with a NUL is a shorter name.
-        let odd = Place { moved_to: Some("redb:/x\0y".to_owned()), ..place.clone() };
+        let odd = Place { moved_to: Some("lsm:/x\0y".to_owned()), ..place.clone() };
         assert_eq!(Place::read(&odd.write()).unwrap(), odd);
-        let moved = Place { moved_to: Some("redb:/x y".to_owned()), ..place.clone() };
+        let moved = Place { moved_to: Some("lsm:/x y".to_owned()), ..place.clone() };
         let row = moved.write();
         assert_eq!(Place::read(&row).unwrap(), moved);
         for cut in (0..row.len()).filter(|&cut| cut != place.write().len()) {

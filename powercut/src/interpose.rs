@@ -1,4 +1,4 @@
-//! Intercepts the C library's file calls of the whole process: Rust's standard library, redb, sled, fjall.
+//! Intercepts the C library's file calls of the whole process: Rust's standard library, and those of stores.
 //!
 //! The linker prefers the executable's symbols to those of a shared library, so these definitions replace the C
 //! library's. Each asks the recorder. The recorder makes the call itself where the file lies below a recorded

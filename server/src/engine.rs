@@ -4,8 +4,6 @@
 //! |---|---|
 //! | `mem:` | memory; gone when the process ends |
 //! | `lsm:FOLDER` | a log and sorted tables in that folder |
-//! | `redb:FOLDER` | a redb file in that folder |
-//! | `fjall:FOLDER` | fjall's journals and tables in that folder |
 //! | `sled:FOLDER` | a sled tree in that folder |
 //! | `FOLDER` | the engine that the folder's mark names ([`disk::folder`]); lsm for a new one |
 //! | `fdb:` | the FoundationDB cluster of `FDB_CLUSTER_FILE`, or of the client's default cluster file |
@@ -15,6 +13,9 @@
 //! A folder has one owner at a time, and is opened by its mark: one of another engine or format, and
 //! one that is not ours, is refused and left as it was. A cluster has any number of users, who must
 //! keep out of each other's keys: without a prefix the layer takes the whole of it.
+//!
+//! `redb:FOLDER` and `fjall:FOLDER` mean `lsm:FOLDER`: former versions had those engines, and `couch-layer move` makes a
+//! folder of lsm of one of theirs.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -33,29 +34,24 @@ pub enum Engine {
     Lsm,
     /// A sled tree in a folder.
     Sled,
-    /// A redb file in a folder.
-    Redb,
-    /// fjall's journals and tables in a folder.
-    Fjall,
     /// A FoundationDB cluster.
     Fdb,
 }
+
+/// Engines of former versions, whose folders are only moved.
+const FORMER: [&str; 2] = ["redb", "fjall"];
 
 impl Engine {
     /// What new folders are made with. A build without the usual engine makes them with the one it has.
     const NEW: Engine = if cfg!(feature = "lsm") {
         Engine::Lsm
-    } else if cfg!(feature = "redb") {
-        Engine::Redb
     } else if cfg!(feature = "sled") {
         Engine::Sled
-    } else if cfg!(feature = "fjall") {
-        Engine::Fjall
     } else {
         Engine::Lsm
     };
 
-    const ALL: [Engine; 6] = [Engine::Mem, Engine::Lsm, Engine::Sled, Engine::Redb, Engine::Fjall, Engine::Fdb];
+    const ALL: [Engine; 4] = [Engine::Mem, Engine::Lsm, Engine::Sled, Engine::Fdb];
 
     /// The engine's name in URLs, marks and features.
     pub const fn name(self) -> &'static str {
@@ -63,13 +59,13 @@ impl Engine {
             Engine::Mem => "mem",
             Engine::Lsm => "lsm",
             Engine::Sled => "sled",
-            Engine::Redb => "redb",
-            Engine::Fjall => "fjall",
             Engine::Fdb => "fdb",
         }
     }
 
     fn from_name(name: &str) -> Option<Self> {
+        // Scripts name folders that have moved since, and so do the markers of databases that moved there.
+        let name = if FORMER.contains(&name) { Engine::Lsm.name() } else { name };
         Self::ALL.into_iter().find(|engine| engine.name() == name)
     }
 }
@@ -221,7 +217,7 @@ impl fmt::Display for EngineUrl {
 pub enum EngineError {
     /// The URL's scheme names no engine.
     #[error(
-        "there is no engine \"{name}\"; a store is named lsm:FOLDER, redb:FOLDER, fjall:FOLDER, sled:FOLDER, fdb:CLUSTER_FILE, mem:, or by its folder alone"
+        "there is no engine \"{name}\"; a store is named lsm:FOLDER, sled:FOLDER, fdb:CLUSTER_FILE, mem:, or by its folder alone"
     )]
     UnknownEngine {
         /// What it names.
@@ -231,7 +227,7 @@ pub enum EngineError {
     #[error("mem: takes no path; it keeps everything in memory until the process ends")]
     MemWithPath,
     /// An engine on disk without a folder.
-    #[error("\"{url}\" names no folder; write lsm:FOLDER, redb:FOLDER, fjall:FOLDER or sled:FOLDER")]
+    #[error("\"{url}\" names no folder; write lsm:FOLDER or sled:FOLDER")]
     NoPath {
         /// The URL.
         url: String,
@@ -255,6 +251,18 @@ pub enum EngineError {
     NotBuilt {
         /// The engine's name.
         engine: String,
+    },
+    /// A folder of a former version.
+    #[error(
+        "the folder {} is {state}: run `couch-layer move {}` once; it keeps the old files",
+        folder.display(),
+        folder.display()
+    )]
+    Former {
+        /// What it is, for a sentence.
+        state: String,
+        /// The folder.
+        folder: PathBuf,
     },
     /// There is no store, and none was to be created.
     #[error("there is no data folder at {}", folder.display())]
@@ -327,19 +335,25 @@ fn open_folder(
     if mark.is_none() && if_missing == IfMissing::Fail {
         return Err(EngineError::Missing { folder: folder.into() });
     }
+    if let Some(Mark { engine, .. }) = &mark {
+        let state = match engine.as_str() {
+            engine if FORMER.contains(&engine) => format!("of {engine}, which this program only reads"),
+            "moving" => "half moved".to_owned(),
+            _ => String::new(),
+        };
+        if !state.is_empty() {
+            return Err(EngineError::Former { state, folder: folder.into() });
+        }
+    }
     match (engine, mark) {
         (None, None) => open_folder(Some(Engine::NEW), folder, if_missing, cache_bytes),
         // Where the mark names another one, the engine says so itself.
         (Some(Engine::Lsm), _) => open_lsm(folder, cache_bytes),
         (Some(Engine::Sled), _) => open_sled(folder, cache_bytes),
-        (Some(Engine::Redb), _) => open_redb(folder, cache_bytes),
-        (Some(Engine::Fjall), _) => open_fjall(folder, cache_bytes),
         (Some(engine), _) => Err(EngineError::NotBuilt { engine: engine.name().into() }),
         (None, Some(mark)) => match Engine::from_name(&mark.engine) {
             Some(Engine::Lsm) => open_lsm(folder, cache_bytes),
             Some(Engine::Sled) => open_sled(folder, cache_bytes),
-            Some(Engine::Redb) => open_redb(folder, cache_bytes),
-            Some(Engine::Fjall) => open_fjall(folder, cache_bytes),
             // No folder of this program's says that.
             Some(Engine::Mem | Engine::Fdb) | None => Err(EngineError::NotBuilt { engine: mark.engine }),
         },
@@ -382,34 +396,6 @@ fn open_lsm(folder: &Path, cache_bytes: Option<u64>) -> Result<AnyDatabase, Engi
 #[cfg(not(feature = "lsm"))]
 fn open_lsm(_folder: &Path, _cache_bytes: Option<u64>) -> Result<AnyDatabase, EngineError> {
     Err(EngineError::NotBuilt { engine: Engine::Lsm.name().into() })
-}
-
-#[cfg(feature = "redb")]
-fn open_redb(folder: &Path, cache_bytes: Option<u64>) -> Result<AnyDatabase, EngineError> {
-    let mut options = engine_redb::RedbOptions::new();
-    if let Some(bytes) = cache_bytes {
-        options = options.cache_bytes(bytes);
-    }
-    Ok(AnyDatabase::new(engine_redb::RedbDatabase::open(folder, options)?))
-}
-
-#[cfg(not(feature = "redb"))]
-fn open_redb(_folder: &Path, _cache_bytes: Option<u64>) -> Result<AnyDatabase, EngineError> {
-    Err(EngineError::NotBuilt { engine: Engine::Redb.name().into() })
-}
-
-#[cfg(feature = "fjall")]
-fn open_fjall(folder: &Path, cache_bytes: Option<u64>) -> Result<AnyDatabase, EngineError> {
-    let mut options = engine_fjall::FjallOptions::new();
-    if let Some(bytes) = cache_bytes {
-        options = options.cache_bytes(bytes);
-    }
-    Ok(AnyDatabase::new(engine_fjall::FjallDatabase::open(folder, options)?))
-}
-
-#[cfg(not(feature = "fjall"))]
-fn open_fjall(_folder: &Path, _cache_bytes: Option<u64>) -> Result<AnyDatabase, EngineError> {
-    Err(EngineError::NotBuilt { engine: Engine::Fjall.name().into() })
 }
 
 #[cfg(feature = "fdb")]
@@ -527,11 +513,11 @@ mod tests {
         assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 1);
     }
 
-    #[cfg(all(feature = "lsm", feature = "redb", feature = "sled", feature = "fjall"))]
+    #[cfg(all(feature = "lsm", feature = "sled"))]
     #[test]
     fn a_new_folder_is_opened_by_its_name_alone_afterwards() {
         let root = tempfile::tempdir().unwrap();
-        for (engine, other) in [("sled", "redb"), ("redb", "lsm"), ("lsm", "fjall"), ("fjall", "sled")] {
+        for (engine, other) in [("sled", "lsm"), ("lsm", "sled")] {
             let folder = root.path().join(engine);
             let with = |engine: &str| url(&format!("{engine}:{}", folder.display())).unwrap();
             drop(open(&with(engine), IfMissing::Create).unwrap());
@@ -542,5 +528,26 @@ mod tests {
         let unnamed = root.path().join("new");
         drop(open(&url(&unnamed.display().to_string()).unwrap(), IfMissing::Create).unwrap());
         assert_eq!(Mark::read(&unnamed).unwrap().unwrap().engine, "lsm");
+    }
+
+    #[cfg(feature = "lsm")]
+    #[test]
+    fn a_folder_of_a_former_engine_is_refused_with_the_command_that_moves_it() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().canonicalize().unwrap();
+        for engine in ["redb", "fjall", "moving"] {
+            Mark { engine: engine.into(), format: 1 }.write(&folder).unwrap();
+            for name in ["", "lsm:", "redb:", "fjall:"] {
+                let named = url(&format!("{name}{}", folder.display())).unwrap();
+                let refused = open(&named, IfMissing::Create).unwrap_err().to_string();
+                assert!(refused.contains(&format!("`couch-layer move {}`", folder.display())), "{refused}");
+                assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "nothing was made");
+            }
+        }
+        // As it is once it has moved.
+        Mark { engine: "lsm".into(), format: 1 }.write(&folder).unwrap();
+        let named = url(&format!("redb:{}", folder.display())).unwrap();
+        assert_eq!(named.absolute().unwrap().to_string(), format!("lsm:{}", folder.display()));
+        drop(open(&named, IfMissing::Fail).unwrap());
     }
 }

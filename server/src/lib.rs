@@ -9,16 +9,9 @@
 //!                 engine                   an engine from a URL; a folder says which one it holds
 //! ```
 
-#[cfg(not(any(
-    feature = "mem",
-    feature = "sled",
-    feature = "redb",
-    feature = "lsm",
-    feature = "fjall",
-    feature = "fdb"
-)))]
+#[cfg(not(any(feature = "mem", feature = "sled", feature = "lsm", feature = "fdb")))]
 compile_error!(
-    "couch-layer needs at least one engine: build with the default features, or with one of `--features lsm`, `redb`, `sled`, `fjall` or `mem`"
+    "couch-layer needs at least one engine: build with the default features, or with one of `--features lsm`, `sled` or `mem`"
 );
 
 pub mod cli;

@@ -243,7 +243,7 @@ mod tests {
             json.end_object();
             assert_eq!(Status::from_json(&JsonText::parse(&text).unwrap()), Some(status));
         }
-        let asked = Asked { to: "redb:/x".to_owned(), verify: true, delete_source: false };
+        let asked = Asked { to: "lsm:/x".to_owned(), verify: true, delete_source: false };
         assert_eq!(Asked::from_json(&JsonText::parse(&asked.to_json()).unwrap()), Some(asked));
         for wrong in ["{}", r#"{"to":1}"#, r#"{"to":"a","verify":"yes"}"#] {
             assert_eq!(Asked::from_json(&JsonText::parse(wrong.as_bytes()).unwrap()), None);

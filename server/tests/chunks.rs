@@ -1,6 +1,6 @@
 //! The commands on chunks, as processes, beside a server that owns the data.
 
-#![cfg(all(feature = "mem", feature = "redb"))]
+#![cfg(all(feature = "mem", feature = "lsm"))]
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -199,7 +199,7 @@ fn missing_chunks_are_brought_from_other_databases() {
     let other = Server::start();
     let there = ["--url", other.url.as_str()];
     let folder = tempfile::tempdir().expect("a folder");
-    let engine = format!("redb:{}", folder.path().join("data").display());
+    let engine = format!("lsm:{}", folder.path().join("data").display());
     succeed(&["import", "backup", "-", "--engine", &engine], &chunk("h:third", "third"));
     succeed(&[&["import", "vault2", "-"][..], &there].concat(), &chunk("h:2mj7d2m7tephp", "base\n"));
     let from = format!("{}/vault2", other.url);
@@ -218,7 +218,7 @@ fn missing_chunks_are_brought_from_other_databases() {
 fn a_database_is_repaired_from_its_neighbour() {
     let folder = tempfile::tempdir().expect("a folder");
     let data: &Path = &folder.path().join("data");
-    let engine = ["--engine", &format!("redb:{}", data.display())].map(str::to_owned);
+    let engine = ["--engine", &format!("lsm:{}", data.display())].map(str::to_owned);
     let on = |arguments: &[&str], input: &str| {
         let engine = engine.each_ref().map(String::as_str);
         succeed(&[arguments, &engine].concat(), input)

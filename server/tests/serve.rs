@@ -1,6 +1,6 @@
 //! The program `couch-layer serve`, as a process.
 
-#![cfg(all(feature = "mem", feature = "lsm", feature = "redb", feature = "sled", feature = "fjall"))]
+#![cfg(all(feature = "mem", feature = "lsm", feature = "sled"))]
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -85,7 +85,7 @@ fn sled(folder: &Path) -> String {
 
 #[tokio::test]
 async fn what_was_written_is_there_after_a_restart() {
-    for engine in ["lsm", "sled", "redb", "fjall"] {
+    for engine in ["lsm", "sled"] {
         write_and_restart(engine).await;
     }
 }

@@ -27,10 +27,8 @@ pub(crate) fn describe() -> Machine {
         add("memory", memory);
     }
     promise::<Mem>(&mut facts);
-    #[cfg(feature = "redb")]
-    promise::<benches::engines::Redb>(&mut facts);
-    #[cfg(feature = "fjall")]
-    promise::<benches::engines::Fjall>(&mut facts);
+    #[cfg(feature = "lsm")]
+    promise::<benches::engines::Lsm>(&mut facts);
     #[cfg(feature = "sled")]
     promise::<benches::engines::Sled>(&mut facts);
     Machine { facts }

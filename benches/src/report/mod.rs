@@ -33,7 +33,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "PATH")]
     json: Option<PathBuf>,
     /// Engines, of those compiled in
-    #[arg(long, value_delimiter = ',', default_value = "mem,redb,fjall,sled")]
+    #[arg(long, value_delimiter = ',', default_value = "mem,lsm,sled")]
     engines: Vec<String>,
     /// Only works whose name contains this
     #[arg(long)]
@@ -131,13 +131,9 @@ fn works(options: &Options) -> Vec<Work> {
     if options.engines.iter().any(|engine| engine == Mem::NAME) {
         works.extend(of::<Mem>());
     }
-    #[cfg(feature = "redb")]
-    if options.engines.iter().any(|engine| engine == benches::engines::Redb::NAME) {
-        works.extend(of::<benches::engines::Redb>());
-    }
-    #[cfg(feature = "fjall")]
-    if options.engines.iter().any(|engine| engine == benches::engines::Fjall::NAME) {
-        works.extend(of::<benches::engines::Fjall>());
+    #[cfg(feature = "lsm")]
+    if options.engines.iter().any(|engine| engine == benches::engines::Lsm::NAME) {
+        works.extend(of::<benches::engines::Lsm>());
     }
     #[cfg(feature = "sled")]
     if options.engines.iter().any(|engine| engine == benches::engines::Sled::NAME) {

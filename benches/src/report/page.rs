@@ -164,16 +164,15 @@ mod tests {
         report.table("Documents", "explained").rows.push(Row {
             work: "insert".into(),
             unit: "documents".into(),
-            engine: "redb".into(),
+            engine: "lsm".into(),
             format: Some("packed".into()),
             ours: figures(&[9_000.0, 12_345.0, 13_000.0]),
             beside: Some(("raw store".into(), figures(&[20_000.0, 24_690.0, 25_000.0]))),
         });
         let step = Step { size: 10_000, writes: 7_654.0, reads: 1.0, resident: Some(12_000_000), disk: 0 };
-        report.growths.push(Growth {
-            what: "documents".into(),
-            curves: vec![Curve { engine: "redb".into(), steps: vec![step] }],
-        });
+        report
+            .growths
+            .push(Growth { what: "documents".into(), curves: vec![Curve { engine: "lsm".into(), steps: vec![step] }] });
         let page = html(&report).unwrap();
         for text in
             ["12,345", "24,690", "0.50", "1.44", "a &lt; b &amp; &quot;c&quot;", "7,654", "10,000", "12.0", "<svg"]

@@ -76,16 +76,16 @@ mod tests {
 
     #[test]
     fn a_plot_names_its_series_and_axes() {
-        let series = [("redb".to_owned(), vec![(10.0, 5.0), (100.0, 7.0)]), ("sled".to_owned(), vec![(10.0, 3.0)])];
+        let series = [("lsm".to_owned(), vec![(10.0, 5.0), (100.0, 7.0)]), ("sled".to_owned(), vec![(10.0, 3.0)])];
         let svg = lines("Growth", "documents", "writes/s", &series).unwrap().unwrap();
-        for text in ["<svg", "Growth", "documents", "writes/s", "redb", "sled"] {
+        for text in ["<svg", "Growth", "documents", "writes/s", "lsm", "sled"] {
             assert!(svg.contains(text), "{text}");
         }
     }
 
     #[test]
     fn nothing_to_draw_is_no_plot() {
-        assert!(lines("Growth", "x", "y", &[("redb".to_owned(), vec![(0.0, 0.0)])]).unwrap().is_none());
+        assert!(lines("Growth", "x", "y", &[("lsm".to_owned(), vec![(0.0, 0.0)])]).unwrap().is_none());
     }
 
     #[test]

@@ -105,16 +105,10 @@ mod tests {
         both_sides_work::<Mem>();
     }
 
-    #[cfg(feature = "redb")]
+    #[cfg(feature = "lsm")]
     #[test]
-    fn every_work_can_be_done_on_redb() {
-        both_sides_work::<crate::engines::Redb>();
-    }
-
-    #[cfg(feature = "fjall")]
-    #[test]
-    fn every_work_can_be_done_on_fjall() {
-        both_sides_work::<crate::engines::Fjall>();
+    fn every_work_can_be_done_on_lsm() {
+        both_sides_work::<crate::engines::Lsm>();
     }
 
     #[cfg(feature = "sled")]

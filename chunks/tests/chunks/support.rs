@@ -107,7 +107,7 @@ macro_rules! scenarios {
 #[macro_export]
 macro_rules! on_every_engine {
     ($name:ident) => {
-        $crate::on_every_engine!($name on mem sled redb lsm fjall);
+        $crate::on_every_engine!($name on mem sled lsm);
     };
     ($name:ident on $($engine:ident)*) => {
         mod $name {

@@ -4,12 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::progress::{self, Unit};
 use crate::cli::Failure;
 
 /// Move a data folder that a former version wrote with redb or fjall to the engine of today, once
 #[derive(Debug, Args)]
-#[command(name = "move")]
 pub(crate) struct MoveFolder {
     /// The folder. No server may have it open. It takes as much room again: the old files are kept in `former` within it
     #[arg(value_name = "FOLDER")]
@@ -19,9 +17,11 @@ pub(crate) struct MoveFolder {
 impl MoveFolder {
     #[cfg(feature = "former")]
     pub(crate) fn run(self) -> Result<(), Failure> {
+        use super::progress::{self, Unit};
+        use crate::engine::EngineError;
         use former::Step;
 
-        let counter = progress::counter(Unit::Rows);
+        let counter = progress::counter(Unit::Documents);
         let moved = former::move_folder(&self.folder, |step| {
             let (message, rows) = match step {
                 Step::Writing(rows) => ("writing, rows:", rows),
@@ -32,17 +32,19 @@ impl MoveFolder {
             counter.set_position(rows);
         });
         counter.finish_and_clear();
-        let moved = moved.map_err(crate::engine::EngineError::from)?;
-        let folder = self.folder.display();
+        let moved = moved.map_err(EngineError::from)?;
         let rows = moved.rows.map_or_else(|| "an earlier try wrote its rows".to_owned(), |rows| format!("{rows} rows"));
-        progress::print(&format!("{folder} has moved: {rows}"))?;
-        progress::print(&format!("The old files are in {}: remove them once all is well.", moved.former.display()))?;
+        progress::print(&format!(
+            "{} has moved: {rows}\nThe old files are in {}: remove them once all is well.",
+            self.folder.display(),
+            moved.former.display()
+        ))?;
         Ok(())
     }
 
     #[cfg(not(feature = "former"))]
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let _ = (self.folder, progress::counter as fn(Unit) -> _);
-        Err(crate::engine::EngineError::NotBuilt { engine: "former".into() }.into())
+        let folder = self.folder.display();
+        Err(format!("this build cannot read {folder}: build couch-layer again with `--features former`").into())
     }
 }

@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 pub(crate) fn bar(total: u64, unit: Unit) -> ProgressBar {
     let template = match unit {
         Unit::Bytes => "{msg} [{bar:40}] {bytes}/{total_bytes}, {eta} left",
-        Unit::Documents | Unit::Rows => "{msg} [{bar:40}] {human_pos}/{human_len}, {eta} left",
+        Unit::Documents => "{msg} [{bar:40}] {human_pos}/{human_len}, {eta} left",
     };
     styled(ProgressBar::new(total), template)
 }
@@ -21,7 +21,7 @@ pub(crate) fn bar(total: u64, unit: Unit) -> ProgressBar {
 pub(crate) fn counter(unit: Unit) -> ProgressBar {
     let template = match unit {
         Unit::Bytes => "{spinner} {msg} {bytes}",
-        Unit::Documents | Unit::Rows => "{spinner} {msg} {human_pos}",
+        Unit::Documents => "{spinner} {msg} {human_pos}",
     };
     styled(ProgressBar::new_spinner(), template)
 }
@@ -31,8 +31,6 @@ pub(crate) fn counter(unit: Unit) -> ProgressBar {
 pub(crate) enum Unit {
     Bytes,
     Documents,
-    /// Of a store, whatever they are for.
-    Rows,
 }
 
 fn styled(bar: ProgressBar, template: &str) -> ProgressBar {

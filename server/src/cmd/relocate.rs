@@ -28,7 +28,7 @@ pub(crate) struct Relocate {
     /// The database
     #[arg(value_name = "DB")]
     database: String,
-    /// The store that it is in: lsm:FOLDER, redb:FOLDER, fjall:FOLDER, sled:FOLDER, a folder that says itself which
+    /// The store that it is in: lsm:FOLDER, sled:FOLDER, a folder that says itself which
     /// engine it holds, or fdb:CLUSTER_FILE. No server may have a folder open
     #[arg(long, value_name = "URL", required_unless_present = "url", conflicts_with = "url")]
     from: Option<EngineUrl>,

@@ -16,7 +16,7 @@ use crate::http::{Administrator, CorsOptions, Options, Server};
 #[derive(Debug, Args)]
 pub struct Serve {
     /// Where the data is: a folder, which says itself which engine it holds (lsm for a new one),
-    /// lsm:FOLDER, redb:FOLDER, fjall:FOLDER, sled:FOLDER, mem:, or fdb:CLUSTER_FILE, fdb: for the default cluster
+    /// lsm:FOLDER, sled:FOLDER, mem:, or fdb:CLUSTER_FILE, fdb: for the default cluster
     /// file, with ?prefix=TEXT where others have keys too
     #[arg(long, value_name = "URL", env = "COUCH_LAYER_ENGINE", default_value = "./couch-data")]
     engine: EngineUrl,

@@ -1,6 +1,6 @@
 //! A database moves to another store while it is served.
 
-#![cfg(feature = "redb")]
+#![cfg(feature = "lsm")]
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,8 +29,8 @@ async fn serve(store: &str) -> Couch {
     couch
 }
 
-fn redb(folder: &Path, name: &str) -> String {
-    format!("redb:{}", folder.canonicalize().unwrap().join(name).display())
+fn lsm(folder: &Path, name: &str) -> String {
+    format!("lsm:{}", folder.canonicalize().unwrap().join(name).display())
 }
 
 /// Waits for the end of the relocation; its status.
@@ -126,7 +126,7 @@ async fn feeds_and_writers_go_on_while_their_database_moves() {
             })
         })
         .collect();
-    let to = redb(folder.path(), "new");
+    let to = lsm(folder.path(), "new");
     relocate(&couch, &to).await;
     tokio::time::sleep(Duration::from_millis(100)).await;
     is_over.store(true, Ordering::Relaxed);
@@ -172,8 +172,7 @@ async fn feeds_and_writers_go_on_while_their_database_moves() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_knows_after_a_restart_where_its_databases_are() {
     let folder = tempfile::tempdir().unwrap();
-    let (own, second, third) =
-        (redb(folder.path(), "own"), redb(folder.path(), "second"), redb(folder.path(), "third"));
+    let (own, second, third) = (lsm(folder.path(), "own"), lsm(folder.path(), "second"), lsm(folder.path(), "third"));
     let couch = serve(&own).await;
     fill(&couch, 20).await;
     couch.put("/db/before", json!({})).await;
@@ -220,7 +219,7 @@ async fn a_server_knows_after_a_restart_where_its_databases_are() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_done_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let (own, other) = (redb(folder.path(), "own"), redb(folder.path(), "other"));
+    let (own, other) = (lsm(folder.path(), "own"), lsm(folder.path(), "other"));
     let couch = serve(&own).await;
     fill(&couch, 3).await;
     let refused = async |body: Value, status: u16| {
@@ -229,13 +228,13 @@ async fn what_cannot_be_done_is_refused() {
         answer.json()["reason"].as_str().unwrap().to_owned()
     };
     assert!(refused(json!({}), 400).await.contains("`to`"));
-    assert!(refused(json!({"to": "redb:x"}), 400).await.contains("whole path"));
+    assert!(refused(json!({"to": "lsm:x"}), 400).await.contains("whole path"));
     assert!(refused(json!({"to": "mem:"}), 400).await.contains("mem:"));
     assert!(refused(json!({"to": "ftp:x"}), 400).await.contains("no engine"));
     assert!(refused(json!({"to": &own}), 412).await.contains("already"));
     std::fs::create_dir(folder.path().join("photos")).unwrap();
     std::fs::write(folder.path().join("photos/cat.txt"), "meow").unwrap();
-    assert!(refused(json!({"to": redb(folder.path(), "photos")}), 412).await.contains("holds other things"));
+    assert!(refused(json!({"to": lsm(folder.path(), "photos")}), 412).await.contains("holds other things"));
     assert_eq!(couch.raw("POST", RELOCATE, "{").await.status, 400);
     assert_eq!(couch.json("POST", "/none/_couch_layer/relocate", json!({"to": &other})).await.status, 404);
     assert_eq!(couch.json("PUT", RELOCATE, json!({})).await.status, 405);
@@ -269,7 +268,7 @@ async fn what_cannot_be_done_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_relocation_is_stopped_gone_on_with_and_abandoned() {
     let folder = tempfile::tempdir().unwrap();
-    let (own, other) = (redb(folder.path(), "own"), redb(folder.path(), "other"));
+    let (own, other) = (lsm(folder.path(), "own"), lsm(folder.path(), "other"));
     let couch = serve(&own).await;
     fill(&couch, 3_000).await;
     let begin = json!({"to": &other});

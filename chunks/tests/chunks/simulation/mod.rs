@@ -386,7 +386,7 @@ async fn nothing_is_lost_over_http() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_lost_on_disk() {
-    for engine in ["sled", "redb", "lsm", "fjall"] {
+    for engine in ["sled", "lsm"] {
         play_all(World::over(engine, false).await, &SEEDS[1..2]).await;
     }
 }

@@ -28,8 +28,7 @@ const DEFAULT_ENGINE: &str = "./couch-data";
 /// The options by which a command is told where its database is.
 #[derive(Debug, Args)]
 pub(crate) struct SourceArgs {
-    /// Open this store: a folder, which says itself which engine it holds, lsm:FOLDER, redb:FOLDER, fjall:FOLDER,
-    /// sled:FOLDER, or fdb:CLUSTER_FILE
+    /// Open this store: a folder, which says itself which engine it holds, lsm:FOLDER,     /// sled:FOLDER, or fdb:CLUSTER_FILE
     /// [default: COUCH_LAYER_ENGINE if it is set, ./couch-data otherwise]
     #[arg(long, value_name = "URL", conflicts_with = "url")]
     engine: Option<EngineUrl>,
