@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The store records its pending intervals in a row, in the batch that changes them. A
-//! [`Purger`](crate::purge::Purger) removes the rows.
+//! thread of the store removes the rows.
 
 use bytes::Bytes;
 use kv_api::{Error, Result, error};

@@ -68,30 +68,26 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Opens the folder at `path`, which has this mark or a format in `former`. Creates it if it does not exist,
-    /// and takes it if it is empty. A folder of a former format gets the new mark.
+    /// Opens the folder at `path`, which has this mark. Creates it if it does not exist, and takes it if it is empty.
     ///
     /// 1529 when another process has it open; 2108 for another engine or format; 2000 when it is not ours: no
     /// folder, or one with other files in it; 1514 when it cannot be written; 1522 when its mark is damaged. Each
     /// error says what to do.
-    pub fn open(path: &Path, mark: &Mark, former: &[u32]) -> Result<Folder> {
-        let known = check_mark(path, mark, former)?;
-        if known.is_none() {
+    pub fn open(path: &Path, mark: &Mark) -> Result<Folder> {
+        if !check_mark(path, mark)? {
             create(path).map_err(|cause| io_error(format!("cannot create the folder {}", path.display()), &cause))?;
             check_empty(path)?;
         }
         let lock = lock(path)?;
         // The process that held the lock until now may have written a mark.
-        let known = check_mark(path, mark, former)?;
-        if known.is_none() {
-            check_empty(path)?;
-        }
-        match known {
+        if check_mark(path, mark)? {
             // The process that wrote it may have been killed before the name was durable. A loss of power could
             // then remove the mark and keep what is written from now on.
-            Some(format) if format == mark.format => sync_folder(path)
-                .map_err(|cause| io_error(format!("cannot write to the folder {}", path.display()), &cause))?,
-            _ => mark.write(path)?,
+            sync_folder(path)
+                .map_err(|cause| io_error(format!("cannot write to the folder {}", path.display()), &cause))?;
+        } else {
+            check_empty(path)?;
+            mark.write(path)?;
         }
         Ok(Folder { path: path.to_owned(), _lock: lock })
     }
@@ -102,10 +98,9 @@ impl Folder {
     }
 }
 
-/// The format of a folder with this mark or a former one; `None` if it has no mark. Fails if it has another
-/// one.
-fn check_mark(path: &Path, mark: &Mark, former: &[u32]) -> Result<Option<u32>> {
-    let Some(found) = Mark::read(path)? else { return Ok(None) };
+/// Whether a folder has this mark: `false` if it has none. Fails if it has another one.
+fn check_mark(path: &Path, mark: &Mark) -> Result<bool> {
+    let Some(found) = Mark::read(path)? else { return Ok(false) };
     if found.engine != mark.engine {
         return Err(Error::new(error::UNSUPPORTED_OPERATION).with_context(format!(
             "the folder {} holds a database of the engine {}, not {}: open it with that engine, or choose another folder",
@@ -114,7 +109,7 @@ fn check_mark(path: &Path, mark: &Mark, former: &[u32]) -> Result<Option<u32>> {
             mark.engine
         )));
     }
-    if found.format != mark.format && !former.contains(&found.format) {
+    if found.format != mark.format {
         return Err(Error::new(error::UNSUPPORTED_OPERATION).with_context(format!(
             "the folder {} is of format {}, this program reads format {}: open it with the version of this program that wrote it",
             path.display(),
@@ -122,7 +117,7 @@ fn check_mark(path: &Path, mark: &Mark, former: &[u32]) -> Result<Option<u32>> {
             mark.format
         )));
     }
-    Ok(Some(found.format))
+    Ok(true)
 }
 
 /// Fails unless the folder is empty. The files of an interrupted creation do not count.
@@ -242,7 +237,7 @@ mod tests {
     }
 
     fn code(path: &Path, mark: &Mark) -> i32 {
-        Folder::open(path, mark, &[]).map_or_else(|error| error.code(), |_| 0)
+        Folder::open(path, mark).map_or_else(|error| error.code(), |_| 0)
     }
 
     /// Every file of a folder, with its bytes.
@@ -257,9 +252,9 @@ mod tests {
     fn a_new_folder_becomes_ours_and_has_one_owner() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("deep/data");
-        let first = Folder::open(&path, &mark(), &[]).unwrap();
+        let first = Folder::open(&path, &mark()).unwrap();
         assert_eq!(Mark::read(&path).unwrap(), Some(mark()));
-        let refused = Folder::open(&path, &mark(), &[]).unwrap_err();
+        let refused = Folder::open(&path, &mark()).unwrap_err();
         assert_eq!(refused.code(), 1529);
         assert!(refused.to_string().contains("another process"), "{refused}");
         drop(first);
@@ -270,7 +265,7 @@ mod tests {
     fn what_is_not_ours_is_refused_and_left_as_it_is() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("data");
-        drop(Folder::open(&path, &mark(), &[]).unwrap());
+        drop(Folder::open(&path, &mark()).unwrap());
         let before = files(&path);
         assert_eq!(code(&path, &Mark { format: 4, ..mark() }), 2108);
         assert_eq!(code(&path, &Mark { engine: "other".into(), ..mark() }), 2108);
@@ -280,7 +275,7 @@ mod tests {
         fs::create_dir(&other).unwrap();
         fs::write(other.join("cat.jpg"), "meow").unwrap();
         let before = files(&other);
-        let refused = Folder::open(&other, &mark(), &[]).unwrap_err();
+        let refused = Folder::open(&other, &mark()).unwrap_err();
         assert_eq!(refused.code(), 2000);
         assert!(refused.to_string().contains("cat.jpg"), "{refused}");
         assert_eq!(files(&other), before);
@@ -290,17 +285,6 @@ mod tests {
         assert_eq!(Mark::read(&root.path().join("nowhere")).unwrap(), None);
         fs::write(path.join(MARK_FILE), "{").unwrap();
         assert_eq!(code(&path, &mark()), 1522);
-    }
-
-    #[test]
-    fn a_folder_of_a_former_format_gets_the_new_mark() {
-        let root = tempfile::tempdir().unwrap();
-        drop(Folder::open(root.path(), &mark(), &[]).unwrap());
-        let newer = Mark { format: 5, ..mark() };
-        assert_eq!(Folder::open(root.path(), &newer, &[2, 4]).unwrap_err().code(), 2108);
-        drop(Folder::open(root.path(), &newer, &[3, 4]).unwrap());
-        assert_eq!(Mark::read(root.path()).unwrap(), Some(newer));
-        assert_eq!(code(root.path(), &mark()), 2108, "older programs refuse it");
     }
 
     #[test]

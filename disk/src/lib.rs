@@ -26,7 +26,6 @@ mod options;
 pub mod clears;
 pub mod folder;
 pub mod panics;
-pub mod purge;
 pub mod synced;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -24,10 +24,6 @@ pub trait DiskStore: Store + Sized {
     /// The version of the store's format. Folders of other formats are refused.
     const FORMAT: u32;
 
-    /// Older formats that this store can read. When such a folder is opened, it is marked with
-    /// [`FORMAT`](Self::FORMAT), and older programs refuse it from then on.
-    const FORMER: &'static [u32] = &[];
-
     /// Durabilities that the engine offers. [`Durability::Disk`] is the default of [`DiskOptions`].
     const DURABILITIES: &'static [Durability];
 
@@ -64,7 +60,7 @@ impl<S: DiskStore> OnDisk<S> {
                 S::DURABILITIES
             )));
         }
-        let folder = Folder::open(path, &Mark { engine: S::ENGINE.into(), format: S::FORMAT }, S::FORMER)?;
+        let folder = Folder::open(path, &Mark { engine: S::ENGINE.into(), format: S::FORMAT })?;
         let cannot = |doing: &str, cause| io_error(format!("cannot {doing} {}", path.display()), &cause);
         let mut synced =
             Synced::open(&path.join("synced")).map_err(|cause| cannot("open the side file `synced` in", cause))?;

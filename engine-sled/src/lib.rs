@@ -16,6 +16,7 @@ mod blobs;
 mod clears;
 mod error;
 mod images;
+mod purge;
 mod range;
 mod store;
 

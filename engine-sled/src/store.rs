@@ -12,7 +12,6 @@ use disk::DiskStore;
 use disk::clears::{decode, encode, uncovered};
 use disk::folder::{io_error, sync_folder};
 use disk::panics::{Panicked, silently};
-use disk::purge::{Purger, Step};
 use kv_api::{Direction, Durability, Error, Result, error};
 use occ::store::{ApplyError, Batch, Store, View};
 use occ::{KeyRange, RangeSet};
@@ -22,6 +21,7 @@ use crate::blobs::Blobs;
 use crate::clears::{BULK, Clears, RECORD_KEY, STEP};
 use crate::error::{caught, sled_error};
 use crate::images::{Image, Images, Snapshot};
+use crate::purge::{Purger, Step};
 use crate::range::SledRange;
 
 /// sled's threads may hold its lock for a moment after a database was closed.

@@ -94,7 +94,7 @@ pub fn move_folder(folder: &Path, mut report: impl FnMut(Step)) -> Result<Moved>
             folder.display()
         ))
     })?;
-    let _owned = Folder::open(folder, &mark, &[])?;
+    let _owned = Folder::open(folder, &mark)?;
     let rows = match mark.engine == MOVING {
         true => None,
         false => {

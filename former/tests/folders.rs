@@ -125,7 +125,7 @@ fn a_folder_that_is_open_or_half_moved_or_no_former_one_is_left_as_it_is() {
     unpacked("redb-4-killed", &folder);
     let before = contents(&folder);
     let code = || move_folder(&folder, |_| ()).unwrap_err().code();
-    let owned = Folder::open(&folder, &Mark::read(&folder).unwrap().unwrap(), &[]).unwrap();
+    let owned = Folder::open(&folder, &Mark::read(&folder).unwrap().unwrap()).unwrap();
     assert_eq!(code(), error::LOCK_FILE_FAILURE);
     drop(owned);
     // What is in the way of the old files.

@@ -16,7 +16,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use kv_api::{Direction, Durability, Error, KeyValue, RangeBatch, Result};
+use kv_api::{Direction, Durability, Error, Result};
 
 use crate::key_map::KeyMap;
 use crate::{KeyRange, RangeSet};
@@ -191,38 +191,6 @@ pub trait Store: Send + Sync + 'static {
     }
 }
 
-/// Limits of a range read. The read ends with the row that reaches one of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Most {
-    /// Number of rows.
-    pub rows: usize,
-    /// Bytes of keys and values.
-    pub bytes: usize,
-}
-
-impl Most {
-    /// Takes rows until one of the limits is reached.
-    pub fn take(self, rows: impl Iterator<Item = Result<(Bytes, Bytes)>>) -> Result<RangeBatch> {
-        /// Initial capacity, enough for the rows of most documents.
-        const FEW: usize = 16;
-        let mut taken = RangeBatch::default();
-        let mut bytes = 0;
-        for row in rows {
-            let (key, value) = row?;
-            if taken.rows.is_empty() {
-                taken.rows.reserve(self.rows.min(FEW));
-            }
-            bytes += key.len() + value.len();
-            taken.rows.push(KeyValue { key, value });
-            taken.more = taken.rows.len() >= self.rows || bytes >= self.bytes;
-            if taken.more {
-                break;
-            }
-        }
-        Ok(taken)
-    }
-}
-
 /// A snapshot of a [`Store`]. It never changes.
 pub trait View: Clone + Send + Sync + 'static {
     /// Rows of a range, in the direction asked for.
@@ -234,18 +202,6 @@ pub trait View: Clone + Send + Sync + 'static {
     /// The rows from `begin` up to, not including, `end`; `begin` is less than `end`. Rows are read as the
     /// iterator advances: dropping it early costs nothing more.
     fn range<'a>(&'a self, begin: &[u8], end: &[u8], direction: Direction) -> Self::Range<'a>;
-
-    /// The rows of a range up to the limits of `most`. For stores that read many rows at once faster than one
-    /// after the other.
-    fn read(&self, begin: &[u8], end: &[u8], direction: Direction, most: Most) -> Result<RangeBatch> {
-        most.take(self.range(begin, end, direction))
-    }
-
-    /// Bytes of keys and values in the range, roughly; `None` if the store cannot tell without walking it.
-    fn estimate(&self, begin: &[u8], end: &[u8]) -> Option<u64> {
-        let _ = (begin, end);
-        None
-    }
 }
 
 /// The view of a store that keeps its rows in a map, as stores of tests do.

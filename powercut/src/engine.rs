@@ -14,9 +14,6 @@ pub trait Engine {
     /// Name of the engine.
     const NAME: &'static str;
 
-    /// Whether a store that is opened again after a failed sync distrusts what this sync should have written.
-    const DISTRUSTS_FAILED_SYNCS: bool = true;
-
     /// Opens a folder, which may not exist yet. Limits are so low that some tens of commits cause several flushes.
     ///
     /// # Errors

@@ -73,9 +73,9 @@ mod tests {
         for seed in FAILED_BEFORE.into_iter().chain(first..first + rounds as u64) {
             let dice = &mut Dice::new(seed);
             let (of, after) = match dice.below(3) {
-                0 if E::DISTRUSTS_FAILED_SYNCS => ("the store", dice.below(20)),
+                0 => ("the store", dice.below(20)),
                 // The first of them create the database.
-                1 if E::DISTRUSTS_FAILED_SYNCS => ("the folder", 3 + dice.below(7)),
+                1 => ("the folder", 3 + dice.below(7)),
                 _ => ("the log", dice.below(50)),
             };
             let after = after as usize;
@@ -155,7 +155,7 @@ mod tests {
                 let (meets, mut passed) = (met.clone(), 0);
                 let of = move |kind: Kind, path: &str| {
                     let class = class(path);
-                    if !fault.meets(kind) || !(E::DISTRUSTS_FAILED_SYNCS || class == "the log") {
+                    if !fault.meets(kind) {
                         return false;
                     }
                     passed += 1;

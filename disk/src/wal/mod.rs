@@ -321,7 +321,6 @@ impl<S: DiskStore> Drop for WalStore<S> {
 impl<S: DiskStore> DiskStore for WalStore<S> {
     const ENGINE: &'static str = S::ENGINE;
     const FORMAT: u32 = S::FORMAT;
-    const FORMER: &'static [u32] = S::FORMER;
     const DURABILITIES: &'static [Durability] = S::DURABILITIES;
 
     fn open(folder: &Path, cache_bytes: u64, durability: Durability) -> Result<Self> {

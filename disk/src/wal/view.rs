@@ -11,11 +11,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use kv_api::{Direction, RangeBatch, Result};
+use kv_api::{Direction, Result};
 
 use super::run::{Found, Run};
 use crate::clears::uncovered;
-use occ::store::{Most, View};
+use occ::store::View;
 use occ::{KeyRange, RangeSet};
 
 /// A snapshot of a [`WalStore`](super::WalStore).
@@ -48,21 +48,6 @@ impl<V: View> View for WalView<V> {
         match sources.is_empty() {
             true => WalRange(Rows::Below(self.below.range(begin, end, direction))),
             false => self.merged(sources, begin, end, direction),
-        }
-    }
-
-    fn read(&self, begin: &[u8], end: &[u8], direction: Direction, most: Most) -> Result<RangeBatch> {
-        let sources = self.sources(begin, end);
-        match sources.is_empty() {
-            true => self.below.read(begin, end, direction, most),
-            false => most.take(self.merged(sources, begin, end, direction)),
-        }
-    }
-
-    fn estimate(&self, begin: &[u8], end: &[u8]) -> Option<u64> {
-        match self.runs.is_empty() {
-            true => self.below.estimate(begin, end),
-            false => None,
         }
     }
 }

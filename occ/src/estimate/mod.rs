@@ -1,5 +1,5 @@
 //! Sizes of ranges, and keys that split them. Small ranges are counted row by row. The size of a large one
-//! comes from the byte sample, unless the store has an estimate.
+//! comes from the byte sample, if there is one.
 
 pub(crate) mod sample;
 
@@ -25,9 +25,6 @@ pub(crate) fn range_size<V: View>(
 ) -> Result<u64> {
     if begin >= end {
         return Ok(0);
-    }
-    if let Some(estimate) = overlay.view.estimate(begin, end) {
-        return Ok(estimate);
     }
     let mut bytes = 0;
     for (counted, row) in overlay.scan(begin, end, Direction::Forward).enumerate() {

@@ -12,9 +12,10 @@ use bytes::Bytes;
 use kv_api::keys::key_after;
 use kv_api::{Direction, Error, KeySelector, RangeBatch, Result, error};
 
+use super::range_read::Most;
 use super::write_map::{Known, Stack, Unreadable, WriteMap};
 use crate::key_map;
-use crate::store::{Most, View};
+use crate::store::View;
 use crate::sync::Arc;
 
 impl From<Unreadable> for Error {
@@ -65,7 +66,7 @@ impl<'a, V: View> Overlay<'a, V> {
     /// The rows from `begin` up to, not including, `end`, up to the limits of `most`.
     pub(crate) fn read(&self, begin: &[u8], end: &[u8], direction: Direction, most: Most) -> Result<RangeBatch> {
         match self.some_writes() {
-            None if begin < end => self.view.read(begin, end, direction, most),
+            None if begin < end => most.take(self.view.range(begin, end, direction)),
             _ => most.take(self.scan(begin, end, direction)),
         }
     }

@@ -18,7 +18,7 @@ const EARLY_PAUSE: Duration = Duration::from_millis(200);
 
 /// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub(crate) enum Step {
     /// Rows were removed; there may be more.
     Removed,
     /// Snapshots from before a clear still need the rows.
@@ -31,7 +31,7 @@ pub enum Step {
 
 /// A thread that takes steps until it is stopped.
 #[derive(Debug)]
-pub struct Purger {
+pub(crate) struct Purger {
     name: &'static str,
     signal: Arc<Signal>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -45,12 +45,12 @@ struct Signal {
 
 impl Purger {
     /// A purger without a thread yet, which will be called `name`.
-    pub fn new(name: &'static str) -> Self {
+    pub(crate) fn new(name: &'static str) -> Self {
         Purger { name, signal: Arc::default(), thread: Mutex::default() }
     }
 
     /// Starts the thread, or wakes it.
-    pub fn wake(&self, step: impl Fn() -> Step + Send + 'static) {
+    pub(crate) fn wake(&self, step: impl Fn() -> Step + Send + 'static) {
         let mut thread = self.thread.lock();
         if thread.is_none() {
             let signal = self.signal.clone();
@@ -62,7 +62,7 @@ impl Purger {
     }
 
     /// Ends the thread for good, after the step in progress.
-    pub fn stop(&self) {
+    pub(crate) fn stop(&self) {
         *self.signal.stopped.lock() = true;
         self.signal.changed.notify_all();
         let thread = self.thread.lock().take();
@@ -80,7 +80,6 @@ impl Drop for Purger {
 }
 
 impl Signal {
-    #[expect(clippy::disallowed_methods, reason = "rests as long as steps take; no outcome depends on it")]
     fn run(&self, step: impl Fn() -> Step) {
         let mut stopped = self.stopped.lock();
         while !*stopped {
