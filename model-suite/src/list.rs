@@ -174,6 +174,7 @@ macro_rules! __scenarios {
                 indexes_cost_what_they_keep_and_nothing_elsewhere,
                 index_pages_keep_to_ranges_and_limits,
                 definitions_are_read_once,
+                indexes_that_an_earlier_program_stored_are_taken_on,
             }
             "Local documents and settings" local {
                 local_documents_have_no_history_and_are_in_no_feed,

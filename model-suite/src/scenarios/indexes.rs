@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use conformance::chaos::{Chaos, Rates};
 use conformance::random::Random;
-use kv_api::{Counted, Database};
+use kv_api::{Counted, Database, Read, Transaction};
 use mango::Index;
 use model::{
     AllDocsEntry, AllDocsRequest, CreateOptions, Documents, Edit, ErrorKind, GetOptions, IndexInfo, IndexRequest,
     NotFound, Purge, WriteMode,
 };
 
+use super::attachments::inline;
 use super::damage::{put as put_rows, rows};
 use crate::stage::*;
 
@@ -24,13 +25,14 @@ const INDEXED: u8 = 14;
 type Changed = Option<Vec<u8>>;
 
 /// Views of design documents: an index's name, its fields and its partial filter.
-const VIEWS: [(&str, &str, &str); 6] = [
+const VIEWS: [(&str, &str, &str); 7] = [
     ("a", r#"{"a":"asc"}"#, "{}"),
     ("a", r#"{"a":"desc","b":"desc"}"#, "{}"),
     ("ba", r#"{"b":"asc","a":"asc"}"#, "{}"),
     ("c.0", r#"{"c.0":"asc"}"#, "{}"),
     ("some", r#"{"a":"asc"}"#, r#"{"b":{"$gt":3}}"#),
     ("id", r#"{"_id":"asc","b":"asc"}"#, "{}"),
+    ("f", r#"{"_attachments.f.length":"asc"}"#, "{}"),
 ];
 
 fn design(views: &[(&str, &str, &str)]) -> String {
@@ -213,7 +215,10 @@ async fn random_steps<D: Database>(documents: &Documents<D>, random: &mut Random
             }
             _ => {
                 let id = format!("doc-{}", random.below(12));
-                let (edit, mode) = random_edit(documents, random, &id).await;
+                let (mut edit, mode) = random_edit(documents, random, &id).await;
+                if !edit.deleted && random.chance(0.2) {
+                    edit.attachments = vec![inline("f", "text/plain", "x".repeat(random.below(50) as usize))];
+                }
                 write(documents, vec![edit], mode, what).await;
             }
         }
@@ -500,6 +505,25 @@ pub(crate) async fn index_pages_keep_to_ranges_and_limits(stage: Stage) {
     let with_docs = IndexRequest { start: Vec::new(), end: vec![0xff], include_docs: true, ..all };
     let (ids, pages) = read(with_docs).await;
     assert!(ids.len() == 1_150 && pages > 2, "{pages}");
+}
+
+pub(crate) async fn indexes_that_an_earlier_program_stored_are_taken_on(stage: Stage) {
+    let engine = stage.engine();
+    let documents = stage.documents().await;
+    documents.put(edit("doc", r#"{"a":1}"#)).await.unwrap();
+    documents.put(edit("_design/js", r#"{"views":{"v":{"map":"function(doc) {}"}}}"#)).await.unwrap();
+    documents.build_indexes(|_| panic!("there is nothing to build")).await.unwrap();
+    let instance = [0x15, 4, 0x14, 0x14];
+    let before = engine.begin().unwrap().get(&instance, Read::Snapshot).await.unwrap().unwrap();
+    documents.put(edit("_design/x", &design(&VIEWS[1..3]))).await.unwrap();
+    let definitions = rows(&engine, DEFINITIONS, "").await;
+    let mut as_it_was = vec![(instance.as_slice(), Some(before.as_ref()))];
+    as_it_was.extend(definitions.iter().map(|row| (row.key.as_ref(), None)));
+    put_rows(&engine, &as_it_was).await;
+    let later = stage.layer().await.database("db").await.unwrap();
+    assert!(later.indexes().await.unwrap().is_empty());
+    assert_sound(&later).await;
+    assert_eq!(assert_agrees(&later, "taken on").await.len(), 2);
 }
 
 /// Whoever shares a definition gets the same one.

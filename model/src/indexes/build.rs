@@ -19,7 +19,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use json::JsonText;
 use kv_api::error::{TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD};
 use kv_api::{
-    ConflictRange, Database, KeySelector, RangeRequest, Read, RetryError, Runner, Transaction, TransactionOption,
+    ConflictRange, Database, KeySelector, RangeRequest, Read, RetryError, Runner, Transaction, TransactionExt,
+    TransactionOption,
 };
 use mango::Index;
 
@@ -36,7 +37,7 @@ use crate::row::Reader;
 use crate::tuple;
 use crate::txids::Unguarded;
 
-use super::edit::rows_of;
+use super::edit::{Source, Touched, rows_of};
 use super::{Definition, FORMAT, Indexed, values_of};
 
 /// The most documents of a batch.
@@ -104,7 +105,8 @@ struct Found<I, B> {
 }
 
 impl<D: Database> Documents<D> {
-    /// Builds the indexes that are not active yet, in batches of one transaction each. `progress` is called after each
+    /// Builds the indexes that are not active yet, and in a database that has none those that its design documents have
+    /// from an earlier version of this program, in batches of one transaction each. `progress` is called after each
     /// batch. Where it is interrupted, the next call goes on; several at the same time do no harm.
     ///
     /// A document that cannot be read has no rows until it is repaired.
@@ -155,10 +157,17 @@ impl<D: Database> Documents<D> {
         let keys = self.keys();
         let stats = transaction.get(&keys.key(DatabaseKey::Stats), Read::Snapshot);
         let instance = self.instance(transaction, Read::Serializable).await?;
+        if instance.indexes.next == 0 && !self.adopt(transaction, &instance).await? {
+            return Ok(None);
+        }
         let definitions = self.definitions(transaction, &instance).await?;
-        if definitions.iter().any(|(_, definition)| matches!(definition, Definition::Outdated(_))) {
-            // They get new numbers first.
-            self.index(transaction, &instance, &[], false).await?.write(transaction);
+        if instance.indexes.next == 0
+            || definitions.iter().any(|(_, definition)| matches!(definition, Definition::Outdated(_)))
+        {
+            // They get new numbers first, or were just given the first ones.
+            if instance.indexes.next > 0 {
+                self.index(transaction, &instance, &[], false).await?.write(transaction);
+            }
             return Ok(Some(BuildProgress { indexes: Vec::new(), documents: 0, expected: 0, done: false }));
         }
         let kept = definitions.iter().map(|(kept, definition)| (*kept, definition.index().clone()));
@@ -198,6 +207,29 @@ impl<D: Database> Documents<D> {
             expected: u64::try_from(expected).unwrap_or(0),
             done: !more,
         }))
+    }
+
+    /// Takes on the indexes of design documents that an earlier program stored, in a database that never had any;
+    /// whether there are some.
+    async fn adopt(&self, transaction: &D::Transaction, instance: &Instance) -> Result<bool> {
+        let keys = self.keys();
+        // '0' comes behind '/'.
+        let (begin, end) = (DatabaseKey::AllDoc(DESIGN_PREFIX), DatabaseKey::AllDoc("_design0"));
+        let listed = RangeRequest::keys(keys.key(begin), keys.key(end));
+        let mut designs = Vec::new();
+        for row in transaction.get_all(listed, Read::Snapshot).await? {
+            if let (Ok(id), Ok(rev)) = (keys.read_all_doc(&row.key), read_winner(&row.value)) {
+                let leaf = Leaf { not_deleted: true, rev };
+                guard(transaction, keys, &id, &leaf);
+                designs.push((id, leaf));
+            }
+        }
+        let stored = |(id, leaf)| Touched { id, had_rows: false, winner: Some((leaf, Source::Stored)) };
+        let touched: Vec<Touched<'_>> = designs.iter().map(|(id, leaf)| (id.as_str(), leaf)).map(stored).collect();
+        let indexing = self.index(transaction, instance, &touched, false).await?;
+        let adopts = indexing.changes_instance();
+        indexing.write(transaction);
+        Ok(adopts)
     }
 
     /// Writes the rows of the next documents; how far that is, and whether there may be more.

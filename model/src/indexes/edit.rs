@@ -65,6 +65,11 @@ pub(crate) struct Indexing {
 }
 
 impl Indexing {
+    /// Whether there are other indexes afterwards.
+    pub(super) fn changes_instance(&self) -> bool {
+        self.instance.is_some()
+    }
+
     pub(crate) fn write<T: Transaction>(mut self, transaction: &T) {
         if let Some((key, row)) = self.instance {
             transaction.set(key, row);

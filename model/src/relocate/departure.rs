@@ -187,14 +187,18 @@ impl<D: Database> Departing<D> {
             .option(RETRIES)
             .run(|transaction, _| {
                 let row = transaction.get(&key, Read::Serializable);
-                let ranges = &ranges;
+                let (ranges, key) = (&ranges, &key);
                 async move {
-                    let instance = own(row.await?.as_deref(), self.place.instance_id)?;
+                    let mut instance = own(row.await?.as_deref(), self.place.instance_id)?;
                     if !matches!(instance.state, State::Moved { .. }) {
                         return Err(Error::relocation("The database has not left: nothing of it is deleted."));
                     }
                     for (begin, end) in ranges {
                         transaction.clear_range(begin, end);
+                    }
+                    if !instance.indexes.kept.is_empty() {
+                        instance.indexes.kept.clear();
+                        transaction.set(key, instance.write());
                     }
                     Ok(())
                 }

@@ -70,6 +70,11 @@ pub(crate) async fn list(request: &mut Request, db: &str) -> Result<Response> {
     let (limit, skip) = (number("limit", 1)?, number("skip", 0)?);
     let database = request.fresh_database(db).await?;
     let mut indexes = database.indexes().await?;
+    if indexes.is_empty() {
+        // Those of design documents that an earlier version stored are taken on.
+        request.app.builds.begin_and_wait(&request.app, db, &database, WAIT).await;
+        indexes = database.indexes().await?;
+    }
     if indexes.iter().any(|info| !info.active) {
         request.app.builds.begin(&request.app, db, &database);
     }
