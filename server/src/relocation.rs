@@ -1,6 +1,6 @@
 //! What is asked of a relocation and what is told of it: on the command line, over HTTP, and between the two.
 
-use model::{JsonRef, JsonText, JsonWriter, RelocateOptions, RelocatePhase, RelocateProgress, RelocateReport};
+use model::{JsonRef, JsonText, JsonWriter, RelocateOptions, RelocatePhase, RelocateReport};
 
 use crate::engine::EngineUrl;
 
@@ -163,14 +163,10 @@ pub(crate) enum Status {
         expected: u64,
     },
     Ended(Outcome),
+    /// It was given up; whether there was anything to give up.
+    Abandoned(bool),
     /// A sentence.
     Failed(String),
-}
-
-impl From<RelocateProgress> for Status {
-    fn from(at: RelocateProgress) -> Self {
-        Status::Running { phase: phase_name(at.phase), documents: at.documents, expected: at.expected }
-    }
 }
 
 impl Status {
@@ -189,25 +185,31 @@ impl Status {
                 outcome.write(json);
                 json.end_object();
             }
+            Status::Abandoned(abandoned) => {
+                json.name("state").str("abandoned").name("abandoned").bool(*abandoned);
+            }
             Status::Failed(reason) => {
                 json.name("state").str("failed").name("reason").str(reason);
             }
         }
     }
 
-    pub(crate) fn from_json(json: &JsonText) -> Option<Status> {
+    /// The phase of this name.
+    pub(crate) fn phase(name: &str) -> Option<&'static str> {
         const PHASES: [RelocatePhase; 4] =
             [RelocatePhase::Copying, RelocatePhase::Verifying, RelocatePhase::Finishing, RelocatePhase::Leaving];
+        PHASES.into_iter().map(phase_name).find(|phase| *phase == name)
+    }
+
+    pub(crate) fn from_json(json: &JsonText) -> Option<Status> {
         match json.get("state")?.as_str()?.as_ref() {
             "none" => Some(Status::None),
-            "running" => {
-                let phase = json.get("phase")?.as_str()?;
-                Some(Status::Running {
-                    phase: PHASES.into_iter().map(phase_name).find(|name| *name == phase)?,
-                    documents: json.get("documents")?.as_u64()?,
-                    expected: json.get("expected")?.as_u64()?,
-                })
-            }
+            "running" => Some(Status::Running {
+                phase: Status::phase(json.get("phase")?.as_str()?.as_ref())?,
+                documents: json.get("documents")?.as_u64()?,
+                expected: json.get("expected")?.as_u64()?,
+            }),
+            "abandoned" => Some(Status::Abandoned(json.get("abandoned")?.as_bool()?)),
             "ended" => Outcome::read(json.get("outcome")?).map(Status::Ended),
             "failed" => Some(Status::Failed(json.get("reason")?.as_str()?.into_owned())),
             _ => None,
@@ -235,6 +237,7 @@ mod tests {
             Status::Ended(Outcome { verified: None, ..outcome.clone() }),
             Status::Ended(outcome),
             Status::Failed("a \"reason\"\n".to_owned()),
+            Status::Abandoned(true),
         ] {
             let mut text = Vec::new();
             let mut json = JsonWriter::new(&mut text);

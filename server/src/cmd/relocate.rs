@@ -137,7 +137,9 @@ impl Relocate {
                 Status::Running { phase, documents, expected } => show(&bar, phase, documents, expected),
                 Status::Ended(outcome) => break Ok(outcome),
                 Status::Failed(reason) => break Err(failure(reason)),
-                Status::None => break Err(failure("the server was restarted; run this again to go on")),
+                Status::None | Status::Abandoned(_) => {
+                    break Err(failure("the server was restarted; run this again to go on"));
+                }
             }
             tokio::time::sleep(POLL).await;
         };

@@ -26,6 +26,7 @@ use tokio_io_timeout::TimeoutStream;
 use crate::http::app::{App, Identity, Options};
 use crate::http::serve::serve;
 use crate::http::wire::quotes::{BodyLength, Quotes};
+use crate::http::work;
 
 /// How long a connection may be idle, or take to send its headers.
 const HEADER_PATIENCE: Duration = Duration::from_secs(75);
@@ -76,7 +77,7 @@ pub struct Server {
     address: SocketAddr,
     stop: watch::Sender<bool>,
     accepting: JoinHandle<()>,
-    app: Arc<App>,
+    working: JoinHandle<()>,
 }
 
 impl Server {
@@ -103,8 +104,9 @@ impl Server {
         let (stop, stopping) = watch::channel(false);
         let app = App::new(layer, identity, options, stopping.clone()).map_err(StartError::Threads)?;
         let app = Arc::new(app);
-        let accepting = tokio::spawn(accept(listener, app.clone(), stopping));
-        Ok(Server { address, stop, accepting, app })
+        let working = work::start(app.clone(), format!("couch-layer@{address}"));
+        let accepting = tokio::spawn(accept(listener, app, stopping));
+        Ok(Server { address, stop, accepting, working })
     }
 
     /// Where it listens; the port that was given when port 0 was asked for.
@@ -116,11 +118,8 @@ impl Server {
     /// within a grace period.
     pub async fn stop(self) {
         self.stop.send_replace(true);
-        // Each stops between two transactions, and ends where the next one begun goes on.
-        if tokio::time::timeout(GRACE, self.app.relocations.end()).await.is_err() {
-            tracing::warn!("a relocation that was still under way is cut off");
-        }
-        // It does not panic; if it did, it has stopped as well.
+        // Neither panics; if it did, it has stopped as well.
+        let _ = self.working.await;
         let _ = self.accepting.await;
     }
 }

@@ -1,7 +1,7 @@
 //! CouchDB's HTTP API.
 //!
 //! ```text
-//!   listen ──── one task for each connection (hyper)
+//!   listen ──── one task for each connection (hyper); beside it work, the jobs that this server runs
 //!      │
 //!   serve ───── one request: who asks, may they, what answers
 //!      │
@@ -11,7 +11,7 @@
 //!      │
 //!   request ─── a request, as handlers see it
 //!      │
-//!   app ─────── what all requests share: handles of databases, stores, relocations, threads for scans
+//!   app ─────── what all requests share: handles of databases, stores, threads for scans, runs of jobs
 //!      │
 //!   access ──── who asks: sessions, passwords, origins
 //!      │
@@ -41,6 +41,7 @@ mod root;
 mod routes;
 mod serve;
 mod wire;
+mod work;
 
 pub use access::auth::Administrator;
 pub use access::cors::CorsOptions;

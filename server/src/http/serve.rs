@@ -141,7 +141,7 @@ async fn admit_and_route(
     authorize(request, &resource).await?;
     // While a database moves, its writes wait here for the moment in which they could fail.
     let _admitted = match resource.database() {
-        Some(db) if resource.waits_for_moves() => request.app.relocations.admit(db).await,
+        Some(db) if resource.waits_for_moves() => request.app.gates.admit(db).await,
         _ => None,
     };
     resource.answer(request, has_no_name).await

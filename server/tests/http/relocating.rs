@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use jobs::{Accepted, JobId, NewJob, ServerOptions};
+use model::{Layer, LayerOptions};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Client, Response};
 use serde_json::{Value, json};
@@ -278,24 +280,85 @@ async fn a_relocation_is_stopped_gone_on_with_and_abandoned() {
     drop(layer);
     server.stop().await;
 
+    // Started again, it goes on by itself.
     let couch = serve(&own).await;
-    if couch.get(RELOCATE).await.json()["state"] == "none" && couch.layer.database("db").await.is_ok() {
-        let abandoned = couch.call("DELETE", &format!("{RELOCATE}?to={other}")).await;
-        assert_eq!(abandoned.status, 200, "{}", abandoned.text);
-        couch.put("/db/more", json!({})).await;
-        assert_eq!(couch.json("POST", RELOCATE, begin.clone()).await.status, 202);
-        let tasks = couch.get("/_active_tasks").await.json();
-        if let Some(task) = tasks.as_array().unwrap().first() {
-            assert_eq!(
-                (&task["type"], &task["database"], &task["target"]),
-                (&json!("relocation"), &json!("db"), &json!(other))
-            );
-        }
-        assert_eq!(ended(&couch).await["outcome"]["documents"], 3_001);
-    }
+    let status = ended(&couch).await;
+    assert_eq!((&status["state"], &status["outcome"]["moved"]), (&json!("ended"), &json!(true)), "{status}");
     assert_eq!(couch.get("/_active_tasks").await.json(), json!([]));
     assert_eq!(couch.call("DELETE", &format!("{RELOCATE}?to={other}")).await.status, 412, "it has moved");
     // Asked for again, it is in that store already.
     assert_eq!(couch.json("POST", RELOCATE, begin).await.status, 412);
-    assert!(couch.get("/db").await.json()["doc_count"].as_u64().unwrap() >= 3_000);
+    assert_eq!(couch.get("/db").await.json()["doc_count"], 3_000);
+
+    // Given up while it is under way, unless it was faster.
+    let third = lsm(folder.path(), "third");
+    assert_eq!(couch.json("POST", RELOCATE, json!({"to": &third})).await.status, 202);
+    let abandoned = couch.call("DELETE", &format!("{RELOCATE}?to={third}")).await;
+    if abandoned.status == 200 {
+        assert_eq!(abandoned.json()["ok"], true);
+        assert_eq!(couch.get(RELOCATE).await.json(), json!({"state": "none"}));
+        // Nothing of it is left, so there is nothing more to give up.
+        let again = couch.call("DELETE", &format!("{RELOCATE}?to={third}")).await;
+        assert_eq!(again.json(), json!({"ok": true, "abandoned": false}));
+    } else {
+        assert_eq!(abandoned.status, 412, "{}", abandoned.text);
+    }
+    couch.put("/db/more", json!({})).await;
+    assert_eq!(couch.get("/db").await.json()["doc_count"], 3_001);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_server_left_is_gone_on_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let (own, other) = (lsm(folder.path(), "own"), lsm(folder.path(), "other"));
+    let couch = serve(&own).await;
+    fill(&couch, 20).await;
+    let Couch { server, layer, .. } = couch;
+    drop(layer);
+    server.stop().await;
+
+    // A server that accepted the job and is no more.
+    let engine = open(&own.parse().unwrap(), IfMissing::Fail).unwrap();
+    let jobs = Layer::open(engine, LayerOptions::default()).await.unwrap().jobs();
+    let task = json!({"database": "db", "target": other});
+    let data =
+        json!({"task": task, "from": own, "to": other, "verify": true, "delete_source": false, "abandon": false});
+    let new = NewJob { data: data.to_string().into(), ..NewJob::default() };
+    jobs.add(&JobId::new("relocation", "db"), &new).await.unwrap();
+    let options = ServerOptions { name: "gone".into(), lease: Duration::from_secs(3_600), is_alone: false };
+    let mut gone = jobs::Server::new(jobs, [1; 16], options);
+    assert!(matches!(gone.accept("relocation", 0).await.unwrap(), Accepted::Job(..)));
+    drop(gone);
+
+    let couch = serve(&own).await;
+    let status = ended(&couch).await;
+    assert_eq!((&status["state"], &status["to"]), (&json!("ended"), &json!(other)), "{status}");
+    assert_eq!((&status["outcome"]["moved"], &status["outcome"]["documents"]), (&json!(true), &json!(20)), "{status}");
+    assert_eq!(couch.get("/db").await.json()["doc_count"], 20);
+}
+
+#[tokio::test]
+async fn active_tasks_are_the_jobs_that_run() {
+    let couch = Couch::start().await;
+    let jobs = couch.layer.jobs();
+    let data = json!({"task": {"database": "db", "design_document": "_design/x"}, "other": "not shown"});
+    let new = NewJob { data: data.to_string().into(), ..NewJob::default() };
+    // Of a kind that this server does not run; another one does.
+    jobs.add(&JobId::new("sorting", "a"), &new).await.unwrap();
+    assert_eq!(couch.get("/_active_tasks").await.json(), json!([]), "it is pending");
+    let options = ServerOptions { name: "elsewhere".into(), lease: Duration::from_secs(3_600), is_alone: false };
+    let mut elsewhere = jobs::Server::new(jobs.clone(), [1; 16], options);
+    let Accepted::Job(_, hold) = elsewhere.accept("sorting", 1_700_000_000_999).await.unwrap() else { panic!("a job") };
+    let mut expected = json!({
+        "node": "elsewhere", "pid": "<0.0.0>", "type": "sorting", "started_on": 1_700_000_000, "updated_on": 1_700_000_000,
+        "database": "db", "design_document": "_design/x",
+    });
+    assert_eq!(couch.get("/_active_tasks").await.json(), json!([expected]));
+    jobs.update(&hold, br#"{"changes_done":3,"progress":30}"#, 1_700_000_005_500).await.unwrap();
+    expected["updated_on"] = json!(1_700_000_005);
+    expected["changes_done"] = json!(3);
+    expected["progress"] = json!(30);
+    assert_eq!(couch.get("/_active_tasks").await.json(), json!([expected]));
+    jobs.finish(&hold, None, 0).await.unwrap();
+    assert_eq!(couch.get("/_active_tasks").await.json(), json!([]));
 }

@@ -2,6 +2,7 @@
 
 mod builds;
 pub(crate) mod databases;
+pub(crate) mod jobs;
 pub(crate) mod relocations;
 mod scans;
 pub(crate) mod stores;
@@ -22,7 +23,7 @@ use crate::http::access::auth::{Administrator, Auth, SECRET_BYTES};
 use crate::http::access::cors::CorsOptions;
 pub(crate) use crate::http::app::builds::Builds;
 use crate::http::app::databases::Databases;
-use crate::http::app::relocations::Relocations;
+use crate::http::app::relocations::Gates;
 use crate::http::app::scans::Scans;
 use crate::http::app::stores::Stores;
 use crate::http::error::{ApiError, Result};
@@ -99,7 +100,7 @@ pub(crate) struct App {
     /// The server's own store, which has the catalog of all databases.
     pub(crate) layer: Layer<AnyDatabase>,
     pub(crate) databases: Databases,
-    pub(crate) relocations: Relocations,
+    pub(crate) gates: Gates,
     pub(crate) builds: Builds,
     pub(crate) options: Options,
     pub(crate) auth: Auth,
@@ -130,7 +131,7 @@ impl App {
         Ok(App {
             layer,
             databases: Databases::new(stores),
-            relocations: Relocations::default(),
+            gates: Gates::default(),
             builds: Builds::default(),
             options,
             auth,
@@ -166,7 +167,10 @@ impl App {
 
     /// Starts long work on the threads for scans. It goes on when the client that asked for it is gone. `None` when
     /// the server is shutting down.
-    pub(crate) fn spawn_scan(&self, work: impl Future<Output = ()> + Send + 'static) -> Option<JoinHandle<()>> {
+    pub(crate) fn spawn_scan<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Option<JoinHandle<T>> {
         self.scans.spawn(work)
     }
 

@@ -60,6 +60,11 @@ impl Stores {
         Stores { own: Store { url, layer: own }, opened: Mutex::default(), options }
     }
 
+    /// The server's own.
+    pub(crate) fn own(&self) -> Store {
+        self.own.clone()
+    }
+
     /// The store of this name, opened if it is not.
     pub(crate) async fn open(&self, url: &EngineUrl, if_missing: IfMissing) -> Result<Store, StoreError> {
         let mut opened = self.opened.lock().await;

@@ -6,6 +6,10 @@
 //!   DELETE  stops it, and removes the copy          ?to=lsm:/srv/new
 //! ```
 //!
+//! A relocation is a job of the server's own store ([`jobs`]), and so is giving one up: the one order replaces the
+//! other, so that no two runs are at work on one database. A server that is started again goes on with what it left,
+//! and so does another one of the same cluster.
+//!
 //! Requests that write wait at a gate while the last step is done, a moment as a rule, and go on at the new
 //! place; feeds that wait are woken and go on there by themselves.
 //!
@@ -14,20 +18,96 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::StatusCode;
-use model::{ErrorKind, JsonWriter, RelocatePhase, RelocateProgress};
-use tokio::sync::OwnedRwLockWriteGuard;
+use jobs::{Job, JobId, NewJob, State};
+use kv_api::{Read, Runner};
+use model::{ErrorKind, JsonText, JsonWriter, RelocatePhase, RelocateProgress};
+use tokio::sync::{OwnedRwLockWriteGuard, watch};
 
 use crate::engine::{EngineUrl, IfMissing};
 use crate::http::app::App;
-use crate::http::app::relocations::{Relocation, Relocations};
+use crate::http::app::jobs::{End, Run};
 use crate::http::app::stores::Store;
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
 use crate::http::wire::body::require_json;
 use crate::http::wire::response::{self, Response};
-use crate::relocation::{Asked, Status};
+use crate::relocation::{Asked, Status, phase_name};
+
+/// The kind of these jobs; their ids are the names of the databases.
+pub(crate) const KIND: &str = "relocation";
+
+/// What a job is asked to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Order {
+    /// Where the database is; `None` for the server's own store where nobody said its name.
+    from: Option<String>,
+    asked: Asked,
+    /// Whether the relocation is to be given up.
+    abandons: bool,
+}
+
+impl Order {
+    fn write(&self, name: &str) -> Vec<u8> {
+        let mut text = Vec::new();
+        let mut json = JsonWriter::new(&mut text);
+        json.begin_object();
+        json.name("task").begin_object().name("database").str(name).name("target").str(&self.asked.to).end_object();
+        if let Some(from) = &self.from {
+            json.name("from").str(from);
+        }
+        json.name("to").str(&self.asked.to).name("verify").bool(self.asked.verify);
+        json.name("delete_source").bool(self.asked.delete_source).name("abandon").bool(self.abandons).end_object();
+        text
+    }
+
+    fn read(data: &[u8]) -> Option<Order> {
+        let json = JsonText::parse(data).ok()?;
+        let from = json.get("from").and_then(|from| Some(from.as_str()?.into_owned()));
+        Some(Order { from, asked: Asked::from_json(&json)?, abandons: json.get("abandon")?.as_bool()? })
+    }
+}
+
+/// What a run says at its end, and how far it is before.
+fn said(write: impl FnOnce(&mut JsonWriter<'_>)) -> Vec<u8> {
+    let mut text = Vec::new();
+    let mut json = JsonWriter::new(&mut text);
+    json.begin_object();
+    write(&mut json);
+    json.end_object();
+    text
+}
+
+/// How far a run is, as `_active_tasks` shows it.
+fn progress(at: RelocateProgress) -> Vec<u8> {
+    said(|json| {
+        let total = at.expected.max(at.documents);
+        json.name("phase").str(phase_name(at.phase)).name("changes_done").u64(at.documents);
+        json.name("total_changes").u64(total);
+        json.name("progress").u64((at.documents * 100).checked_div(total).unwrap_or(0));
+    })
+}
+
+/// How far a job has come, or what it came to.
+fn status_of(job: &Job) -> Status {
+    let said = job.progress.as_ref().and_then(|said| JsonText::parse(&said.bytes).ok());
+    if job.state == State::Finished {
+        return said.and_then(|said| Status::from_json(&said)).unwrap_or(Status::None);
+    }
+    let number = |name| said.as_ref()?.get(name)?.as_u64();
+    let phase = said.as_ref().and_then(|said| Status::phase(said.get("phase")?.as_str()?.as_ref()));
+    Status::Running {
+        phase: phase.unwrap_or(phase_name(RelocatePhase::Copying)),
+        documents: number("changes_done").unwrap_or_default(),
+        expected: number("total_changes").unwrap_or_default(),
+    }
+}
+
+async fn job_of(app: &App, name: &str) -> Result<Option<Job>> {
+    Ok(app.layer.jobs().get(&JobId::new(KIND, name)).await.map_err(model::Error::from)?)
+}
 
 /// Refuses requests of everyone where everyone is the administrator.
 fn require_administrator(request: &Request) -> Result<()> {
@@ -42,16 +122,17 @@ fn require_administrator(request: &Request) -> Result<()> {
 
 pub(crate) async fn status(request: &Request, name: &str) -> Result<Response> {
     require_administrator(request)?;
-    let relocation = request.app.relocations.of(name);
-    if relocation.is_none() {
+    let job = job_of(&request.app, name).await?;
+    if job.is_none() {
         request.fresh_database(name).await?;
     }
-    Ok(response::object(|json| match &relocation {
-        Some(relocation) => {
-            json.name("to").str(&relocation.asked.to);
-            relocation.status().write(json);
+    let order = job.as_ref().and_then(|job| Order::read(&job.data)).filter(|order| !order.abandons);
+    Ok(response::object(|json| match (&job, order) {
+        (Some(job), Some(order)) => {
+            json.name("to").str(&order.asked.to);
+            status_of(job).write(json);
         }
-        None => Status::None.write(json),
+        _ => Status::None.write(json),
     }))
 }
 
@@ -71,110 +152,158 @@ pub(crate) async fn begin(request: &mut Request, name: &str) -> Result<Response>
     if from == to {
         return Err(ApiError::precondition_failed("The database is in that store already."));
     }
-    let asked = Asked { to: to.to_string(), ..asked };
-    let begun = app.relocations.begin(name, asked.clone(), |relocation| {
-        app.spawn_scan(run(app.clone(), relocation, name.to_owned(), source, from, target, to))
+    let order = Order { from: Some(from.to_string()), asked: Asked { to: to.to_string(), ..asked }, abandons: false };
+    let (jobs, id) = (app.layer.jobs(), JobId::new(KIND, name));
+    let new = NewJob { data: order.write(name).into(), ..NewJob::default() };
+    // Needs no look at earlier attempts: what one of them added is joined.
+    let is_joined = Runner::new(jobs.database()).run(|transaction, _| {
+        let (registry, id, new) = (jobs.registry(), &id, &new);
+        async move {
+            match registry.get(&transaction, id, Read::Serializable).await? {
+                Some(job) if job.state != State::Finished => Ok::<_, jobs::Error>(job.data == new.data),
+                _ => registry.add(&transaction, id, new).await.map(|_| true),
+            }
+        }
     });
-    match begun.await {
-        Err(running) if running != asked => {
-            Err(ApiError::precondition_failed("Another relocation of the database is under way."))
-        }
-        _ => Ok(response::ok(StatusCode::ACCEPTED)),
+    if is_joined.await.map_err(model::Error::from)? {
+        Ok(response::ok(StatusCode::ACCEPTED))
+    } else {
+        Err(ApiError::precondition_failed("Another relocation of the database is under way."))
     }
 }
 
-/// Marks a relocation as failed when its task ends without a status.
-struct CutOff(Arc<Relocation>);
-
-impl Drop for CutOff {
-    fn drop(&mut self) {
-        if self.0.is_running() {
-            self.0.set_status(Status::Failed("it was cut off; begun again it goes on from where it is".into()));
-        }
+/// Runs a job.
+pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
+    let name = &run.job.id.id;
+    let outcome = match Order::read(&run.job.data) {
+        None => Ok(Some(Status::Failed("what was asked for cannot be read".to_owned()))),
+        Some(order) if order.abandons => abandon_here(&app, name, &order).await.map(Some),
+        Some(order) => relocate_here(&app, &run, name, &order).await,
+    };
+    match outcome {
+        Ok(None) => End::Again(Duration::ZERO),
+        Ok(Some(status)) => End::Finished(said(|json| status.write(json))),
+        Err(error) => End::Finished(said(|json| Status::Failed(error.reason().to_owned()).write(json))),
     }
 }
 
-async fn run(
-    app: Arc<App>,
-    relocation: Arc<Relocation>,
-    name: String,
-    source: Store,
-    from: EngineUrl,
-    target: Store,
-    to: EngineUrl,
-) {
-    let _cut_off = CutOff(relocation.clone());
+/// Moves the database. `None`: it was stopped, and is to be gone on with.
+async fn relocate_here(app: &Arc<App>, run: &Run, name: &str, order: &Order) -> Result<Option<Status>> {
+    let source = source(app, order).await?;
+    let target = store(app, &order.asked.to, IfMissing::Create).await?;
+    let (Some(from), Some(to)) = (&source.url, &target.url) else {
+        return Err(ApiError::not_implemented("relocations from or to a store without a name"));
+    };
     tracing::info!(database = %name, %from, %to, "a relocation begins");
-    let options = relocation.asked.options(&from, &to);
+    let options = order.asked.options(from, to);
+    let gate = app.gates.set_up(name);
     let mut held: Option<OwnedRwLockWriteGuard<()>> = None;
     let mut gate_was_tried = false;
-    let progress = |at: RelocateProgress| {
-        relocation.set_status(at.into());
+    let (say, heard) = watch::channel(Vec::new());
+    let on_progress = |at: RelocateProgress| {
+        say.send_replace(progress(at));
         if matches!(at.phase, RelocatePhase::Finishing | RelocatePhase::Leaving) {
             // Nothing breaks it off any more: that would leave the database closed.
             if !std::mem::replace(&mut gate_was_tried, true) {
-                held = relocation.close_gate();
+                held = gate.close();
             }
-        } else if relocation.is_stopped() || app.is_stopping() {
+        } else if run.should_stop() || app.is_stopping() {
             return ControlFlow::Break(());
         }
         ControlFlow::Continue(())
     };
-    let moved = model::relocate(&source.layer, &target.layer, &name, &options, progress).await;
+    let moved = tokio::select! {
+        moved = model::relocate(&source.layer, &target.layer, name, &options, on_progress) => moved,
+        never = run.report(heard) => match never {},
+    };
     // Before the gate opens: whoever waited there must not find the old handle.
-    app.databases.forget(&name);
-    let status = match moved {
+    app.databases.forget(name);
+    drop(held);
+    match moved {
         Ok(report) => {
             tracing::info!(database = %name, moved = report.moved, documents = report.documents, "a relocation ends");
-            Status::Ended(report.into())
+            Ok(Some(Status::Ended(report.into())))
         }
+        Err(error) if *error.kind() == ErrorKind::Stopped => Ok(None),
         Err(error) => {
             tracing::warn!(database = %name, %error, "a relocation ends");
-            Status::Failed(match error.kind() {
+            Ok(Some(Status::Failed(match error.kind() {
                 ErrorKind::FileExists => "there is another database of this name in the target already".to_owned(),
-                ErrorKind::Stopped => "it was stopped; begun again it goes on from where it is".to_owned(),
                 // An administrator reads this, who named the store.
                 _ => error.reason().into_owned(),
-            })
+            })))
         }
-    };
-    relocation.set_status(status);
-    drop(held);
+    }
+}
+
+/// Gives the relocation up.
+async fn abandon_here(app: &App, name: &str, order: &Order) -> Result<Status> {
+    let source = source(app, order).await?;
+    let target = store(app, &order.asked.to, IfMissing::Fail).await?;
+    Ok(Status::Abandoned(model::abandon_relocation(&source.layer, &target.layer, name).await?))
+}
+
+/// Where the database is, or was when it was asked for.
+async fn source(app: &App, order: &Order) -> Result<Store> {
+    let own = app.databases.stores.own();
+    match &order.from {
+        Some(from) if own.url.as_ref().map(ToString::to_string).as_ref() != Some(from) => {
+            store(app, from, IfMissing::Fail).await
+        }
+        _ => Ok(own),
+    }
 }
 
 pub(crate) async fn abandon(request: &Request, name: &str) -> Result<Response> {
     require_administrator(request)?;
     let app = &request.app;
-    let relocation = app.relocations.of(name);
-    let to = match (request.params.get("to"), &relocation) {
+    let job = job_of(app, name).await?;
+    let under_way = job.as_ref().and_then(|job| Order::read(&job.data));
+    let to = match (request.params.get("to"), &under_way) {
         (Some(to), _) => to.to_owned(),
-        (None, Some(relocation)) => relocation.asked.to.clone(),
+        (None, Some(order)) => order.asked.to.clone(),
         (None, None) => return Err(ApiError::bad_request("`to` must be the URL of the store that it was to move to")),
     };
     let target = store(app, &to, IfMissing::Fail).await?;
-    if let Some(relocation) = relocation {
-        if Some(&relocation.asked.to) != target.url.as_ref().map(ToString::to_string).as_ref()
-            && relocation.is_running()
-        {
-            return Err(ApiError::precondition_failed("The relocation under way goes to another store."));
-        }
-        relocation.stop().await;
+    let to = target.url.as_ref().map(ToString::to_string);
+    let is_over = job.is_none_or(|job| job.state == State::Finished);
+    if under_way.is_some_and(|order| !is_over && Some(&order.asked.to) != to.as_ref()) {
+        return Err(ApiError::precondition_failed("The relocation under way goes to another store."));
     }
     let source = match app.databases.stores.home(name).await {
         // Dropped under its copy, which is left.
-        Err(error) if error.is_no_database() => app.layer.clone(),
-        found => {
-            let source = found?;
-            if source.url == target.url {
-                return Err(ApiError::precondition_failed("The database has moved already."));
-            }
-            source.layer
-        }
+        Err(error) if error.is_no_database() => app.databases.stores.own(),
+        found => found?,
     };
-    let abandoned = model::abandon_relocation(&source, &target.layer, name).await?;
-    Ok(response::object(|json| {
-        json.name("ok").bool(true).name("abandoned").bool(abandoned);
-    }))
+    if source.url == target.url {
+        return Err(ApiError::precondition_failed("The database has moved already."));
+    }
+    let asked = Asked { to: to.unwrap_or_default(), verify: false, delete_source: false };
+    let order = Order { from: source.url.as_ref().map(ToString::to_string), asked, abandons: true };
+    let (jobs, id) = (app.layer.jobs(), JobId::new(KIND, name));
+    let new = NewJob { data: order.write(name).into(), ..NewJob::default() };
+    jobs.add(&id, &new).await.map_err(model::Error::from)?;
+    loop {
+        let (job, changed) = jobs.watch(&id).await.map_err(model::Error::from)?;
+        match job {
+            Some(job) if job.data == new.data && job.state != State::Finished => {}
+            Some(job) if job.data == new.data => {
+                return match status_of(&job) {
+                    Status::Abandoned(abandoned) => Ok(response::object(|json| {
+                        json.name("ok").bool(true).name("abandoned").bool(abandoned);
+                    })),
+                    Status::Failed(reason) => Err(ApiError::precondition_failed(reason)),
+                    _ => Err(ApiError::internal()),
+                };
+            }
+            _ => return Err(ApiError::precondition_failed("Another relocation of the database is under way.")),
+        }
+        tokio::select! {
+            () = app.stopping() => return Err(ApiError::unavailable("The server is stopping.")),
+            // Whatever woke it, it looks again.
+            _ = changed => {}
+        }
+    }
 }
 
 /// The store that a client names.
@@ -195,15 +324,19 @@ async fn store(app: &App, url: &str, if_missing: IfMissing) -> Result<Store> {
     })
 }
 
-/// What `_active_tasks` says of them, into the array that is open.
-pub(crate) fn write_tasks(relocations: &Relocations, json: &mut JsonWriter<'_>) {
-    for (name, relocation) in relocations.running() {
-        let to = &relocation.asked.to;
-        let Status::Running { phase, documents, expected } = relocation.status() else { continue };
-        json.begin_object().name("type").str("relocation").name("database").str(&name).name("target").str(to);
-        json.name("phase").str(phase).name("changes_done").u64(documents);
-        json.name("total_changes").u64(expected.max(documents));
-        json.name("progress").u64((documents * 100).checked_div(expected).unwrap_or(0).min(100));
-        json.end_object();
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_job_is_asked_is_read_back() {
+        for (from, abandons) in [(None, true), (Some("lsm:/a \"b\"".to_owned()), false)] {
+            let asked = Asked { to: "lsm:/c".to_owned(), verify: true, delete_source: false };
+            let order = Order { from, asked, abandons };
+            assert_eq!(Order::read(&order.write("db")), Some(order));
+        }
+        for wrong in [&b""[..], b"{}", b"[1]", br#"{"to":1,"abandon":true}"#, br#"{"to":"a"}"#] {
+            assert_eq!(Order::read(wrong), None);
+        }
     }
 }

@@ -6,9 +6,9 @@ pub(crate) mod session;
 
 use hyper::StatusCode;
 use hyper::header::{CACHE_CONTROL, EXPIRES, HeaderValue, PRAGMA};
-use model::JsonWriter;
+use jobs::Job;
+use model::{JsonText, JsonWriter};
 
-use crate::http::database::relocate;
 use crate::http::error::{ApiError, Result};
 use crate::http::find::indexes;
 use crate::http::request::Request;
@@ -40,14 +40,39 @@ pub(crate) fn up() -> Result<Response> {
     }))
 }
 
-pub(crate) fn active_tasks(request: &Request) -> Result<Response> {
+pub(crate) async fn active_tasks(request: &Request) -> Result<Response> {
     let mut body = Vec::new();
     let mut json = JsonWriter::new(&mut body);
     json.begin_array();
-    relocate::write_tasks(&request.app.relocations, &mut json);
+    for job in request.app.layer.jobs().running().await.map_err(model::Error::from)? {
+        write_task(&job, &mut json);
+    }
     indexes::write_tasks(&request.app.builds, &mut json);
     json.end_array();
     Ok(response::json(StatusCode::OK, body))
+}
+
+/// A running job: what its data says of the task, and what its run says.
+fn write_task(job: &Job, json: &mut JsonWriter<'_>) {
+    let Some(run) = &job.run else { return };
+    let seconds = |ms: u64| ms / 1000;
+    json.begin_object().name("node").str(run.server.as_deref().unwrap_or("nonode@nohost"));
+    // As CouchDB writes a process: a number that tells the runs of a node apart.
+    json.name("pid").str(&format!("<0.{}.0>", run.number)).name("type").str(&job.id.kind);
+    json.name("started_on").u64(seconds(run.started_ms));
+    let updated_ms = job.progress.as_ref().map_or(0, |progress| progress.updated_ms);
+    json.name("updated_on").u64(seconds(updated_ms.max(run.started_ms)));
+    let task = JsonText::parse(&job.data).ok();
+    if let Some(task) = task.as_ref().and_then(|data| data.get("task")) {
+        for (name, value) in task.members() {
+            json.name(&name).value(value);
+        }
+    }
+    let progress = job.progress.as_ref().and_then(|progress| JsonText::parse(&progress.bytes).ok());
+    if let Some(progress) = progress {
+        json.members_of(&progress);
+    }
+    json.end_object();
 }
 
 pub(crate) fn uuids(request: &Request) -> Result<Response> {

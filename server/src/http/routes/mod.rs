@@ -80,7 +80,7 @@ static ROUTES: &[Route] = &[
     row("/_all_dbs", "GET,HEAD", ServerAdmin, |r, _| Box::pin(databases::all_dbs(r))),
     row("/_dbs_info", "GET,HEAD", ServerAdmin, |r, _| Box::pin(databases::dbs_info(r))),
     row("/_dbs_info", "POST", ServerAdmin, |r, _| Box::pin(databases::named_dbs_info(r))),
-    row("/_active_tasks", "GET,HEAD", ServerAdmin, |r, _| now(root::active_tasks(r))),
+    row("/_active_tasks", "GET,HEAD", ServerAdmin, |r, _| Box::pin(root::active_tasks(r))),
     row("/_replicate", "POST", ServerAdmin, |r, _| Box::pin(replicate::replicate(r))),
     row("/_scheduler/*", "*", ServerAdmin, |_, _| missing(REPLICATIONS)),
     row("/_node/*", "*", ServerAdmin, |_, _| missing(NODES)),

@@ -1,0 +1,233 @@
+//! The jobs that this server runs.
+//!
+//! ```text
+//!   accept ──► supervise ─┬─ run, on the threads for scans ──► finished, or to be run again
+//!     ▲                   └─ watch the job's row: tell the run when it should stop
+//!     └ a job became pending, is due, or a run ended
+//!
+//!   every ten seconds   renew the lease, if it has one; look for servers whose lease is out
+//!   stop                runs stop between two steps; what is left is given back
+//! ```
+//!
+//! The registry is that of the server's own store ([`jobs`]), so that servers of one cluster share the work.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, select_all};
+use jobs::{Accepted, Error, Hold, Job, Jobs, ServerOptions};
+use kv_api::AnyDatabase;
+use model::{Environment, SystemEnvironment};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, MissedTickBehavior};
+
+use crate::engine::EngineUrl;
+use crate::http::app::App;
+use crate::http::app::jobs::{End, Run, now_ms};
+use crate::http::database::relocate;
+
+/// How long this server's lease holds after a renewal.
+const LEASE: Duration = Duration::from_secs(30);
+
+/// The time from one renewal to the next.
+const BEAT: Duration = Duration::from_secs(10);
+
+/// How long runs may take to stop when the server does.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// The pause after an error of the store.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The longest pause before a job whose run panicked is run again.
+const LONGEST_BACKOFF: Duration = Duration::from_secs(300);
+
+/// A kind of job. **A new kind of work in the background starts here.**
+struct Kind {
+    name: &'static str,
+    /// How many this server runs at once.
+    at_once: usize,
+    run: fn(Arc<App>, Arc<Run>) -> BoxFuture<'static, End>,
+}
+
+const KINDS: [Kind; 1] = [Kind { name: relocate::KIND, at_once: 16, run: |app, run| relocate::run(app, run).boxed() }];
+
+/// A kind, and what this server waits for before it asks for the next job of it.
+struct Slot {
+    kind: &'static Kind,
+    permits: Arc<Semaphore>,
+    /// Whether there may be a job to accept.
+    should_look: bool,
+    added: Option<kv_api::BoxFuture<kv_api::Result<()>>>,
+    due: Option<Instant>,
+}
+
+/// Runs jobs until the server stops. `name` is the server's.
+pub(crate) fn start(app: Arc<App>, name: String) -> JoinHandle<()> {
+    tokio::spawn(work(app, name))
+}
+
+async fn work(app: Arc<App>, name: String) {
+    let mut id = [0; 16];
+    SystemEnvironment.random(&mut id);
+    // What is no cluster has one owner at a time.
+    let is_alone = matches!(&app.options.store, Some(url) if !matches!(url, EngineUrl::Cluster { .. }));
+    let options = ServerOptions { name, lease: LEASE, is_alone };
+    let mut server = jobs::Server::new(app.layer.jobs(), id, options);
+    let began = Instant::now();
+    let mut beat = tokio::time::interval(BEAT);
+    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut slots = KINDS.each_ref().map(|kind| Slot {
+        kind,
+        permits: Arc::new(Semaphore::new(kind.at_once)),
+        should_look: true,
+        added: None,
+        due: None,
+    });
+    let mut runs = JoinSet::new();
+    loop {
+        for slot in slots.iter_mut().filter(|slot| slot.should_look) {
+            slot.fill(&app, &mut server, &mut runs).await;
+        }
+        let due = slots.iter().filter_map(|slot| slot.due).min();
+        tokio::select! {
+            () = app.stopping() => break,
+            _ = beat.tick() => {
+                // Errors of the store pass, or are met again at the next beat.
+                if let Err(error) = server.renew().await {
+                    tracing::warn!(%error, "the lease on this server's jobs cannot be renewed");
+                }
+                if let Err(error) = server.take_over(began.elapsed()).await {
+                    tracing::warn!(%error, "the jobs of other servers cannot be looked at");
+                }
+            }
+            Some(_) = runs.join_next() => slots.iter_mut().for_each(|slot| slot.should_look = true),
+            () = one_was_added(&mut slots) => {}
+            () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                let now = Instant::now();
+                slots.iter_mut().for_each(|slot| slot.should_look |= slot.due.is_some_and(|due| due <= now));
+            }
+        }
+    }
+    let ended = async { while runs.join_next().await.is_some() {} };
+    if tokio::time::timeout(GRACE, ended).await.is_err() {
+        tracing::warn!("jobs that were still running are cut off");
+    }
+    if let Err(error) = server.close().await {
+        tracing::warn!(%error, "this server's jobs cannot be given back; another server takes them over in time");
+    }
+}
+
+/// Waits until a job of some kind was added, and marks the kind.
+async fn one_was_added(slots: &mut [Slot]) {
+    let waiting = slots.iter_mut().enumerate().filter_map(|(at, slot)| {
+        let added = slot.added.as_mut()?;
+        Some(added.map(move |woken| (at, woken)).boxed())
+    });
+    let waiting: Vec<_> = waiting.collect();
+    if waiting.is_empty() {
+        return std::future::pending().await;
+    }
+    let ((at, woken), _, others) = select_all(waiting).await;
+    drop(others);
+    let slot = &mut slots[at];
+    slot.added = None;
+    match woken {
+        Ok(()) => slot.should_look = true,
+        Err(error) => {
+            tracing::debug!(kind = slot.kind.name, %error, "a watch for jobs failed");
+            slot.due = Some(Instant::now() + PAUSE);
+        }
+    }
+}
+
+impl Slot {
+    /// Accepts jobs as long as there are any, and room for them.
+    async fn fill(&mut self, app: &Arc<App>, server: &mut jobs::Server<AnyDatabase>, runs: &mut JoinSet<()>) {
+        (self.should_look, self.added, self.due) = (false, None, None);
+        while let Ok(permit) = self.permits.clone().try_acquire_owned() {
+            match server.accept(self.kind.name, now_ms()).await {
+                Ok(Accepted::Job(job, hold)) => {
+                    runs.spawn(supervise(app.clone(), *job, hold, permit));
+                }
+                Ok(Accepted::Nothing { due_ms, added }) => {
+                    self.added = Some(added);
+                    self.due = due_ms.map(|due| Instant::now() + Duration::from_millis(due.saturating_sub(now_ms())));
+                    return;
+                }
+                Err(error) => {
+                    tracing::warn!(kind = self.kind.name, %error, "jobs cannot be accepted");
+                    self.due = Some(Instant::now() + PAUSE);
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Runs a job to the end of its run, and says so in the registry.
+async fn supervise(app: Arc<App>, job: Job, hold: Hold, _permit: OwnedSemaphorePermit) {
+    let jobs = app.layer.jobs();
+    // Not always of the kind that was asked for: an acceptance whose answer was lost is answered by the next.
+    let Some(kind) = KINDS.iter().find(|kind| kind.name == job.id.kind) else { return };
+    let (stop, should_stop) = watch::channel(false);
+    let run = Arc::new(Run::new(job, hold, jobs.clone(), should_stop));
+    tracing::info!(job = ?run.job.id, attempt = run.job.attempts, "a job begins");
+    let Some(mut task) = app.spawn_scan((kind.run)(app.clone(), run.clone())) else { return };
+    let ended = tokio::select! {
+        ended = &mut task => ended,
+        never = follow(&jobs, &run, &stop) => match never {},
+    };
+    let end = ended.unwrap_or_else(|error| {
+        tracing::error!(job = ?run.job.id, %error, "a job's run broke off");
+        End::Again(backoff(run.job.attempts))
+    });
+    loop {
+        match run.end(&end).await {
+            Ok(()) | Err(Error::Lost) => return,
+            Err(error) => tracing::warn!(job = ?run.job.id, %error, "the end of a job cannot be stored"),
+        }
+        tokio::select! {
+            () = app.stopping() => return,
+            () = tokio::time::sleep(PAUSE) => {}
+        }
+    }
+}
+
+/// Tells a run when it has lost its job, or the job was added again. It never ends.
+async fn follow(jobs: &Jobs<AnyDatabase>, run: &Run, stop: &watch::Sender<bool>) -> Infallible {
+    loop {
+        match jobs.watch(&run.job.id).await {
+            Ok((job, changed)) => {
+                let is_asked_again = job.as_ref().is_some_and(|job| job.is_resubmitted);
+                if is_asked_again || !job.is_some_and(|job| run.hold.has(&job)) {
+                    stop.send_replace(true);
+                    return std::future::pending().await;
+                }
+                if changed.await.is_ok() {
+                    continue;
+                }
+            }
+            Err(error) => tracing::debug!(job = ?run.job.id, %error, "a job cannot be watched"),
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// The pause before a job is run again whose run panicked.
+fn backoff(attempts: u64) -> Duration {
+    Duration::from_secs(1 << attempts.min(10)).min(LONGEST_BACKOFF)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_their_limit() {
+        let pauses: Vec<u64> = [1, 2, 3, 9, u64::MAX].map(|attempts| backoff(attempts).as_secs()).into();
+        assert_eq!(pauses, [2, 4, 8, 300, 300]);
+    }
+}
