@@ -20,6 +20,7 @@ mod error;
 mod events;
 mod number;
 mod parse;
+mod patch;
 #[cfg(test)]
 mod random;
 mod scan;
@@ -37,6 +38,7 @@ pub use error::{JsonError, JsonErrorKind};
 pub use events::{Event, Events};
 pub use number::{FloatText, append_u64};
 pub use parse::{MAX_INPUT_BYTES, ParseOptions};
+pub use patch::{Patch, PatchError};
 pub use scan::{RawStr, Scan, Token};
 pub use serde::{FromSerdeError, TooDeepForSerde};
 pub use split::SplitObject;

@@ -40,6 +40,12 @@ pub enum ErrorKind {
     /// The edit names a revision that is not a live leaf, or lost the race. 409.
     #[error("Document update conflict.")]
     Conflict,
+    /// A patch that does not fit the document, and why. 409.
+    #[error("{0}")]
+    PatchConflict(String),
+    /// A patch whose operations would touch too many bytes. 413.
+    #[error("The patch takes too much work.")]
+    PatchTooMuch,
     /// 404.
     #[error("{}", match .0 {
         NotFound::Missing => "missing",
@@ -156,14 +162,14 @@ impl Error {
             | ErrorKind::BadRequest(_)
             | ErrorKind::DocValidation(_) => 400,
             ErrorKind::NotFound(_) => 404,
-            ErrorKind::Conflict | ErrorKind::MissingRev => 409,
+            ErrorKind::Conflict | ErrorKind::PatchConflict(_) | ErrorKind::MissingRev => 409,
             ErrorKind::FileExists | ErrorKind::Relocation(_) | ErrorKind::MissingStub { .. } => 412,
             ErrorKind::Moving
             | ErrorKind::Moved(_)
             | ErrorKind::Stopped
             | ErrorKind::UploadGone
             | ErrorKind::JobLost => 503,
-            ErrorKind::DocumentTooLarge(_) | ErrorKind::AttachmentTooLarge(_) => 413,
+            ErrorKind::DocumentTooLarge(_) | ErrorKind::AttachmentTooLarge(_) | ErrorKind::PatchTooMuch => 413,
             ErrorKind::Store(error) if error.is_retryable() || error.code() == kv_api::error::TRANSACTION_TIMED_OUT => {
                 503
             }
@@ -181,7 +187,8 @@ impl Error {
             ErrorKind::IllegalDocId(_) => "illegal_docid",
             ErrorKind::DocumentTooLarge(_) => "document_too_large",
             ErrorKind::BadRequest(_) => "bad_request",
-            ErrorKind::Conflict => "conflict",
+            ErrorKind::Conflict | ErrorKind::PatchConflict(_) => "conflict",
+            ErrorKind::PatchTooMuch => "too_large",
             ErrorKind::NotFound(_) | ErrorKind::MissingRev => "not_found",
             ErrorKind::AttachmentTooLarge(_) => "attachment_too_large",
             ErrorKind::MissingStub { .. } => "missing_stub",

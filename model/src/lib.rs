@@ -53,7 +53,7 @@ pub use body::{
 pub use etf::{AttachmentDigest, RevisionTerm, Term, erlang_term};
 pub use json::{
     Elements, Event, Events, FromSerdeError, JsonError, JsonErrorKind, JsonKind, JsonRef, JsonStr, JsonText,
-    JsonWriter, MAX_INPUT_BYTES, Members, ParseOptions, SplitObject, TooDeepForSerde,
+    JsonWriter, MAX_INPUT_BYTES, Members, ParseOptions, Patch, PatchError, SplitObject, TooDeepForSerde,
 };
 pub use revid::{InvalidRev, MAX_REV_HASH_BYTES, RevHash, RevId};
 

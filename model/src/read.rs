@@ -74,12 +74,7 @@ impl<D: Database> Documents<D> {
         let tree = Tree::wanted_by(options).map(|wanted| wanted.read(&transaction, keys, id));
         instance.await?;
         let Some((leaf, body)) = live.await? else {
-            let winner = Tree::Winner.read(&transaction, keys, id).await?;
-            return Err(Error::not_found(match winner.first() {
-                None => NotFound::Missing,
-                Some(branch) if !branch.leaf.not_deleted => NotFound::Deleted,
-                Some(branch) => return Err(Error::corrupt(format!("there is no body at {}", branch.leaf.rev))),
-            }));
+            return Err(why_not_live(&transaction, keys, id).await?);
         };
         let mut document = Document::new(id.to_owned(), leaf.rev, false, body);
         let tree = match tree {
@@ -96,7 +91,7 @@ impl<D: Database> Documents<D> {
 }
 
 /// Reads the last live leaf of a document with its body; the first read is issued by the call.
-fn last_live<T: Transaction>(
+pub(crate) fn last_live<T: Transaction>(
     transaction: &T,
     keys: &DatabaseKeys,
     id: &str,
@@ -119,6 +114,16 @@ fn last_live<T: Transaction>(
         let body = decode(&prefix, &rows)?;
         Ok(Some((leaf, body)))
     }
+}
+
+/// Why a document has no live leaf.
+pub(crate) async fn why_not_live<T: Transaction>(transaction: &T, keys: &DatabaseKeys, id: &str) -> Result<Error> {
+    let winner = Tree::Winner.read(transaction, keys, id).await?;
+    Ok(Error::not_found(match winner.first() {
+        None => NotFound::Missing,
+        Some(branch) if !branch.leaf.not_deleted => NotFound::Deleted,
+        Some(branch) => return Err(Error::corrupt(format!("there is no body at {}", branch.leaf.rev))),
+    }))
 }
 
 /// Puts a body together from its rows, and reads the attachments in the last of them.

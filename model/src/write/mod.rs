@@ -23,6 +23,7 @@ mod indexes;
 mod interactive;
 mod join;
 mod merge;
+mod patch;
 mod plan;
 mod purge;
 

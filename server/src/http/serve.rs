@@ -102,7 +102,7 @@ async fn answer(app: &Arc<App>, parts: Parts, incoming: Incoming) -> Response {
 /// `GET` for `HEAD`, and what a `POST` from a client that knows only `GET` and `POST` stands for.
 fn effective_method(method: Method, headers: &HeaderMap) -> Method {
     let method = match headers.get("x-http-method-override").and_then(|value| value.to_str().ok()) {
-        Some(meant @ ("GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "COPY")) if method == Method::POST => {
+        Some(meant @ ("GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "COPY" | "PATCH")) if method == Method::POST => {
             Method::from_bytes(meant.as_bytes()).unwrap_or(method)
         }
         _ => method,

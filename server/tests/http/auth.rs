@@ -168,7 +168,7 @@ async fn pages_of_named_origins_may_ask() {
     assert!(yes.header("access-control-allow-methods").contains("COPY"));
     for (origin, method, headers) in [
         ("https://evil.example", "PUT", "content-type"),
-        ("https://app.example", "PATCH", "content-type"),
+        ("https://app.example", "LOCK", "content-type"),
         ("https://app.example", "PUT", "x-strange"),
     ] {
         let no = couch.send(preflight(origin, method, headers)).await;

@@ -135,7 +135,7 @@ fn cases() -> Vec<Case> {
         case(("PATCH", "/"), "", (405, "method_not_allowed", "Only GET,HEAD allowed")),
         case(("POST", "/_all_dbs"), "", (405, "method_not_allowed", "Only GET,HEAD allowed")),
         case(("PATCH", "/db"), "", (405, "method_not_allowed", "Only DELETE,GET,HEAD,POST")),
-        case(("PATCH", "/db/x"), "", (405, "method_not_allowed", "Only DELETE,GET,HEAD,POST,PUT,COPY allowed")),
+        case(("LOCK", "/db/x"), "", (405, "method_not_allowed", "Only DELETE,GET,HEAD,POST,PUT,COPY,PATCH allowed")),
         case(("GET", "/db/_bulk_docs"), "", (405, "method_not_allowed", "Only POST allowed")),
         case(("GET", "/db/_bulk_get"), "", (405, "method_not_allowed", "Only POST allowed")),
         case(("GET", "/db/_revs_diff"), "", (405, "method_not_allowed", "Only POST allowed")),

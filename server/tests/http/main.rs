@@ -17,6 +17,8 @@ mod feeds;
 mod find;
 mod indexes;
 mod listings;
+mod patches;
+mod purges;
 mod relocating;
 mod replicate;
 mod replication;

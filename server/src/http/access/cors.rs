@@ -12,7 +12,7 @@ use hyper::{Method, StatusCode};
 
 use crate::http::wire::response::{self, Response};
 
-const METHODS: &str = "GET, HEAD, POST, PUT, DELETE, COPY, OPTIONS";
+const METHODS: &str = "GET, HEAD, POST, PUT, DELETE, COPY, PATCH, OPTIONS";
 const HEADERS: &[&str] = &[
     "accept",
     "accept-language",

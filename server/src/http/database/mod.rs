@@ -1,5 +1,6 @@
 //! `/{db}`: create a database, drop it, describe it.
 
+pub(crate) mod purge;
 pub(crate) mod relocate;
 pub(crate) mod settings;
 pub(crate) mod upkeep;
@@ -54,7 +55,7 @@ pub(crate) async fn info(request: &Request, name: &str) -> Result<Response> {
 pub(crate) fn write_info(json: &mut JsonWriter<'_>, name: &str, info: &DatabaseInfo) {
     json.name("instance_start_time").display(info.created_ms / 1000);
     json.name("db_name").str(name);
-    json.name("purge_seq").str("0");
+    json.name("purge_seq").display(info.purge_seq);
     json.name("update_seq").display(info.update_seq);
     json.name("sizes").begin_object();
     json.name("file").u64(info.sizes.active);

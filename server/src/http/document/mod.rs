@@ -7,6 +7,7 @@ pub(crate) mod contents;
 mod follow;
 pub(crate) mod local;
 mod open_revs;
+pub(crate) mod patch;
 pub(crate) mod read;
 mod related;
 pub(crate) mod revs_diff;

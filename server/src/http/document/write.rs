@@ -62,7 +62,7 @@ async fn write_one(database: Documents, edit: Edit, mode: WriteMode) -> Result<R
 }
 
 /// The answer to a write.
-fn written(id: &str, rev: &RevId, status: StatusCode, batch: bool) -> Response {
+pub(crate) fn written(id: &str, rev: &RevId, status: StatusCode, batch: bool) -> Response {
     let status = if batch { StatusCode::ACCEPTED } else { status };
     let mut response = response::object_with(status, |json| {
         json.name("ok").bool(true);

@@ -19,8 +19,8 @@ use model::GetOptions;
 use model::limits::LOCAL_PREFIX;
 
 use crate::http::app::stores::Documents;
-use crate::http::database::{self, relocate, settings, upkeep};
-use crate::http::document::{attachment, bulk_docs, bulk_get, local, read, revs_diff, write};
+use crate::http::database::{self, purge, relocate, settings, upkeep};
+use crate::http::document::{attachment, bulk_docs, bulk_get, local, patch, read, revs_diff, write};
 use crate::http::error::{ApiError, Result};
 use crate::http::listing::Namespace;
 use crate::http::request::Request;
@@ -63,7 +63,6 @@ use Who::{DatabaseAdmin, Public, Reader, ServerAdmin, Writer};
 const REPLICATIONS: &str = "replications that go on by themselves (_replicator, _scheduler)";
 const NODES: &str = "nodes and clusters";
 const VIEWS: &str = "views";
-const PURGES: &str = "purges";
 const SHARDS: &str = "shards and their settings";
 const FUNCTIONS: &str = "functions of design documents (views, shows, lists, updates, rewrites)";
 
@@ -127,9 +126,10 @@ static ROUTES: &[Route] = &[
     row("/{db}/_index", "POST", Writer, |r, n| Box::pin(find::indexes::create(r, n[0]))),
     row("/{db}/_index/_bulk_delete", "POST", Writer, |r, n| Box::pin(find::indexes::bulk_delete(r, n[0]))),
     row("/{db}/_index/*", "DELETE", Writer, |r, n| Box::pin(find::indexes::delete(r, n[0], &n[1..]))),
-    row("/{db}/_purge/*", "*", ServerAdmin, |_, _| missing(PURGES)),
-    row("/{db}/_purged_infos_limit/*", "*", ServerAdmin, |_, _| missing(PURGES)),
-    row("/{db}/_purged_infos/*", "*", Reader, |_, _| missing(PURGES)),
+    row("/{db}/_purge", "POST", ServerAdmin, |r, n| Box::pin(purge::purge(r, n[0]))),
+    row("/{db}/_purged_infos_limit", "PUT", ServerAdmin, |r, n| Box::pin(purge::set_limit(r, n[0]))),
+    row("/{db}/_purged_infos_limit", "GET", ServerAdmin, |r, n| Box::pin(purge::limit(r, n[0]))),
+    row("/{db}/_purged_infos", "GET", Reader, |r, n| Box::pin(purge::infos(r, n[0]))),
     row("/{db}/_partition/*", "*", Reader, |_, _| missing("partitions")),
     row("/{db}/_sync_shards/*", "*", ServerAdmin, |_, _| missing(SHARDS)),
     row("/{db}/_shards/*", "*", Reader, |_, _| missing(SHARDS)),
@@ -151,6 +151,7 @@ static ROUTES: &[Route] = &[
     row("/{db}/{docid}", "POST", Writer, |r, _| now(write::post_form(r))),
     row("/{db}/{docid}", "PUT", Writer, |r, n| Box::pin(write::put(r, n[0], n[1]))),
     row("/{db}/{docid}", "COPY", Writer, |r, n| Box::pin(write::copy(r, n[0], n[1]))),
+    row("/{db}/{docid}", "PATCH", Writer, |r, n| Box::pin(patch::patch(r, n[0], n[1]))),
     row("/{db}/{docid}/*", "DELETE", Writer, |r, n| Box::pin(attachment::delete(r, n[0], n[1], &n[2..]))),
     row("/{db}/{docid}/*", "GET,HEAD", Reader, |r, n| Box::pin(attachment::read(r, n[0], n[1], &n[2..]))),
     row("/{db}/{docid}/*", "PUT", Writer, |r, n| Box::pin(attachment::put(r, n[0], n[1], &n[2..]))),

@@ -47,12 +47,12 @@ async fn each_endpoint_has_the_methods_of_its_rows_and_no_other() {
             assert!(!matches!(status, 405 | 500 | 501), "{method} {path}: {status}");
         }
         walk.send("PUT", "/db", None).await;
-        let refused = walk.send("PATCH", path, None).await;
+        let refused = walk.send("LOCK", path, None).await;
         let allow = rows.iter().map(|row| row.methods).collect::<Vec<_>>().join(",");
         assert_eq!((refused.status().as_u16(), refused.headers()["allow"].to_str().unwrap()), (405, &*allow));
         if path.starts_with("/{db}") {
             walk.send("DELETE", "/db", None).await;
-            assert_eq!(walk.send("PATCH", path, None).await.status(), 404, "{path}");
+            assert_eq!(walk.send("LOCK", path, None).await.status(), 404, "{path}");
         }
     }
     walk.server.stop().await;
@@ -174,6 +174,8 @@ fn requests_need_what_they_need_in_couchdb() {
         (Method::POST, "/db/_compact", DatabaseAdmin),
         (Method::POST, "/db/_compact/d", DatabaseAdmin),
         (Method::POST, "/db/_purge", ServerAdmin),
+        (Method::PUT, "/db/_purged_infos_limit", ServerAdmin),
+        (Method::GET, "/db/_purged_infos", Reader),
         (Method::GET, "/db/_couch_layer/check", Reader),
         (Method::GET, "/db/_couch_layer/relocate", ServerAdmin),
     ] {

@@ -1,0 +1,110 @@
+//! A patch: an edit whose body is made of the one that it replaces.
+//!
+//! ```text
+//!  in one transaction    the leaf and its body    read together, as of one moment
+//!                        the patch is applied     to the document as a client reads it
+//!                        the result               is an edit over that leaf, decided and written like any other
+//! ```
+//!
+//! The edit reads its leaf's row with a conflict range, and every edit of a document writes the winner's row. So what
+//! was written since the body was read makes the transaction fail, and the patch is applied to what is there then: of two
+//! patches of different members neither is lost. The revision is that of a `PUT` of the result.
+
+use kv_api::error::TRANSACTION_TOO_LARGE;
+use kv_api::{Database, Read, RetryError};
+
+use super::Turn;
+use super::draft::{Draft, DraftMemory};
+use crate::attachments::AttachmentSource;
+use crate::document::{Body, Document};
+use crate::documents::Documents;
+use crate::edit::{Edit, WriteMode};
+use crate::error::{Error, ErrorKind, Result};
+use crate::keys::Leaf;
+use crate::limits::check_document_id;
+use crate::read::{body_of, last_live, why_not_live};
+use crate::revid::RevId;
+use crate::txids::Outcome;
+use json::{Patch, PatchError};
+
+impl<D: Database> Documents<D> {
+    /// Applies a patch to a document's winner, or to the live leaf `rev` where one is named; the revision that this makes.
+    ///
+    /// The patch sees the document as [`Document::to_json`] writes it: `_id`, `_rev`, the members, and `_attachments` as
+    /// stubs. It may take attachments away, and may delete the document by `_deleted`. It cannot bring data.
+    ///
+    /// # Errors
+    /// 404 where the document is missing or deleted; 409 where `rev` is no live leaf, where the result has another
+    /// `_rev`, and where the patch does not fit; 400 for a malformed patch, and for a result that is no document; 413.
+    pub async fn patch(&self, id: &str, rev: Option<&RevId>, patch: &Patch) -> Result<RevId> {
+        check_document_id(id)?;
+        let patched = self.shared.guard.run(|transaction| self.patch_once(transaction, id, rev, patch)).await;
+        match patched {
+            Err(error) if error.kv_error().is_some_and(|error| error.code() == TRANSACTION_TOO_LARGE) => {
+                Err(ErrorKind::DocumentTooLarge(id.to_owned()).into())
+            }
+            Err(error) => Err(error.of_document(id)),
+            patched => patched,
+        }
+    }
+
+    async fn patch_once(
+        &self,
+        transaction: D::Transaction,
+        id: &str,
+        rev: Option<&RevId>,
+        patch: &Patch,
+    ) -> Result<Outcome<RevId>> {
+        let instance = self.instance(&transaction, Read::Serializable);
+        let (base, body) = self.base(&transaction, id, rev).await?;
+        instance.await?;
+        let document = Document::new(id.to_owned(), base.clone(), false, body);
+        let edit = Edit::from_json(Some(id), &patch.apply(&document.to_text())?, WriteMode::Interactive)?;
+        if edit.rev.as_ref() != Some(&base) {
+            return Err(Error::conflict());
+        }
+        if edit.attachments.iter().any(|attachment| !matches!(attachment.source, AttachmentSource::Stub)) {
+            return Err(Error::bad_request("A patch brings no data of attachments."));
+        }
+        self.check_edit(&edit)?;
+        let (turn, mut memory) = (Turn { turn: 0, edit: &edit }, DraftMemory::default());
+        let drafts = [Draft::new(turn, WriteMode::Interactive, self.place(), self.format_seen(), &mut memory)];
+        let (instance, decided) = self.decide(&transaction, &drafts, WriteMode::Interactive).await?;
+        let missing = || Err(Error::corrupt("an edit without a result"));
+        Ok(match self.carry_out(&transaction, &instance, &drafts, decided, false).await? {
+            Outcome::Write(mut made) => Outcome::Write(made.pop().unwrap_or_else(missing)?),
+            Outcome::ReadOnly(mut made) => Outcome::ReadOnly(made.pop().unwrap_or_else(missing)?),
+        })
+    }
+
+    /// The live leaf that is patched, with its body.
+    async fn base(&self, transaction: &D::Transaction, id: &str, rev: Option<&RevId>) -> Result<(RevId, Body)> {
+        let keys = self.keys();
+        if let Some(rev) = rev {
+            let leaf = Leaf { not_deleted: true, rev: rev.clone() };
+            let live = last_live(transaction, keys, id);
+            if let Some(body) = body_of(transaction, keys, id, &leaf).await? {
+                return Ok((leaf.rev, body));
+            }
+            // A document that is missing goes before a revision that is none of its leaves.
+            return Err(match live.await? {
+                Some(_) => Error::conflict(),
+                None => why_not_live(transaction, keys, id).await?,
+            });
+        }
+        match last_live(transaction, keys, id).await? {
+            Some((leaf, body)) => Ok((leaf.rev, body)),
+            None => Err(why_not_live(transaction, keys, id).await?),
+        }
+    }
+}
+
+impl From<PatchError> for Error {
+    fn from(error: PatchError) -> Self {
+        match error {
+            PatchError::Malformed(why) => Error::bad_request(why),
+            PatchError::Failed(why) => ErrorKind::PatchConflict(why).into(),
+            PatchError::TooMuch => ErrorKind::PatchTooMuch.into(),
+        }
+    }
+}

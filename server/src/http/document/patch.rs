@@ -1,0 +1,40 @@
+//! `PATCH /{db}/{docid}`: a document changed by what is different. CouchDB has none.
+//!
+//! The type of the body says which kind of patch it is: a JSON Merge Patch (RFC 7396) or a JSON Patch (RFC 6902). Without
+//! `rev` and `If-Match` it is applied to the winner, whatever that is by then.
+
+use hyper::StatusCode;
+use hyper::header::{HeaderName, HeaderValue};
+use model::Patch;
+
+use crate::http::app::stores::Documents;
+use crate::http::document::write::{is_batch, require_design_admin, written};
+use crate::http::error::{ApiError, Result};
+use crate::http::request::Request;
+use crate::http::wire::body::content_type_is;
+use crate::http::wire::response::{self, Response};
+
+const MERGE: &str = "application/merge-patch+json";
+const OPERATIONS: &str = "application/json-patch+json";
+
+/// RFC 5789: the kinds that are taken.
+const ACCEPT_PATCH: HeaderName = HeaderName::from_static("accept-patch");
+const KINDS: HeaderValue = HeaderValue::from_static("application/merge-patch+json, application/json-patch+json");
+
+pub(crate) async fn patch(request: &mut Request, db: &str, id: &str) -> Result<Response> {
+    require_design_admin(request, id)?;
+    let is_merge = content_type_is(&request.headers, MERGE);
+    if !is_merge && !content_type_is(&request.headers, OPERATIONS) {
+        let refusal = ApiError::bad_content_type(format!("Content-Type must be {MERGE} or {OPERATIONS}"));
+        return Err(refusal.with_header(ACCEPT_PATCH, KINDS));
+    }
+    let named = &request.named_rev()?;
+    let json = request.json().await?;
+    let patch = if is_merge { Patch::merge(json) } else { Patch::operations(&json).map_err(model::Error::from)? };
+    let patch = &patch;
+    let apply = |database: Documents| async move { Ok(database.patch(id, named.as_ref(), patch).await?) };
+    let rev = request.with_database(db, apply).await?;
+    let mut response = written(id, &rev, StatusCode::CREATED, is_batch(&request.params));
+    response::set_location(&mut response, request.absolute(&[db, id]));
+    Ok(response)
+}

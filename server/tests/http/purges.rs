@@ -1,0 +1,131 @@
+//! `_purge`, `_purged_infos` and `_purged_infos_limit`, as CouchDB 3.5.2 was seen to answer.
+
+use serde_json::json;
+
+use crate::support::Couch;
+
+/// A document with the leaves `3-d` and `3-c` and the tombstone `2-e`.
+async fn conflicted(couch: &Couch, id: &str) {
+    let doc = |start: u64, ids: &[&str], deleted: bool| json!({"_id": id, "_revisions": {"start": start, "ids": ids}, "n": start, "_deleted": deleted});
+    let docs = [doc(3, &["d", "b", "a"], false), doc(3, &["c", "b", "a"], false), doc(2, &["e", "a"], true)];
+    let written = couch.json("POST", "/db/_bulk_docs", json!({"new_edits": false, "docs": docs})).await;
+    assert_eq!((written.status.as_u16(), written.json()), (201, json!([])));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leaves_are_purged() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    assert_eq!(couch.get("/db").await.json()["purge_seq"], json!("0"));
+    conflicted(&couch, "a").await;
+    couch.put("/db/b", json!({})).await;
+    let since = couch.get("/db/_changes").await.json()["last_seq"].clone();
+    let body = json!({"a": ["3-d", "2-b"], "nobody": ["1-x"], "b": []});
+    let purged = couch.json("POST", "/db/_purge", body).await;
+    assert_eq!(purged.status.as_u16(), 201);
+    assert_eq!(purged.text.trim_end(), r#"{"purge_seq":null,"purged":{"a":["3-d"],"b":[],"nobody":[]}}"#);
+    let read = couch.get("/db/a?conflicts=true&deleted_conflicts=true").await.json();
+    assert_eq!(
+        (&read["_rev"], &read["_conflicts"], &read["_deleted_conflicts"]),
+        (&json!("3-c"), &json!(null), &json!(["2-e"]))
+    );
+    let changes = couch.get(&format!("/db/_changes?since={}", since.as_str().unwrap())).await.json();
+    let rows = changes["results"].as_array().unwrap();
+    assert_eq!((rows.len(), &rows[0]["id"], &rows[0]["changes"]), (1, &json!("a"), &json!([{"rev": "3-c"}])));
+    assert_eq!(couch.get("/db").await.json()["purge_seq"], json!("3"));
+
+    // All of it: as if it had never been.
+    let purged = couch.json("POST", "/db/_purge", json!({"a": ["3-c", "2-e"]})).await;
+    assert_eq!(purged.json()["purged"], json!({"a": ["2-e", "3-c"]}));
+    couch.get("/db/a").await.refused(404, "not_found", "missing");
+    couch.get("/db/a?rev=3-c").await.refused(404, "not_found", "missing");
+    let changes = couch.get("/db/_changes").await.json();
+    assert_eq!((&changes["results"][0]["id"], &changes["results"][1]), (&json!("b"), &json!(null)));
+    assert_eq!(couch.get("/db/_all_docs").await.json()["total_rows"], json!(1));
+    let info = couch.get("/db").await.json();
+    assert_eq!((&info["doc_count"], &info["doc_del_count"], &info["purge_seq"]), (&json!(1), &json!(0), &json!("4")));
+    assert!(couch.put("/db/a", json!({})).await.starts_with("1-"));
+
+    // Nothing moves without a document; the same purge again is one entry.
+    assert_eq!(couch.json("POST", "/db/_purge", json!({})).await.json()["purged"], json!({}));
+    assert_eq!(couch.get("/db").await.json()["purge_seq"], json!("4"));
+    couch.json("POST", "/db/_purge", json!({"nobody": ["1-x"]})).await;
+    assert_eq!(couch.get("/db").await.json()["purge_seq"], json!("5"));
+    let infos = json!({"purged_infos": [
+        {"id": "a", "revs": ["2-b", "3-d"]},
+        {"id": "b", "revs": []},
+        {"id": "nobody", "revs": ["1-x"]},
+        {"id": "a", "revs": ["2-e", "3-c"]},
+    ]});
+    assert_eq!(couch.get("/db/_purged_infos").await.json(), infos);
+    assert_eq!(couch.get("/db/_couch_layer/check").await.json()["problem_count"], json!(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_purges_are_refused() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    for (body, reason) in [
+        ("[]", "Request body must be a JSON object"),
+        (r#"{"a": "1-x"}"#, "Invalid list of revisions"),
+        (r#"{"a": {}}"#, "Invalid list of revisions"),
+        (r#"{"a": ["x"]}"#, "Invalid rev format"),
+        (r#"{"a": [1]}"#, "Invalid rev format"),
+    ] {
+        couch.raw("POST", "/db/_purge", body).await.refused(400, "bad_request", reason);
+    }
+    let untyped = couch.send(couch.request("POST", "/db/_purge").body("{}")).await;
+    untyped.refused(415, "bad_content_type", "Content-Type must be application/json");
+    couch.get("/db/_purge").await.refused(405, "method_not_allowed", "Only POST allowed");
+    couch.json("POST", "/db/_purged_infos", json!({})).await.refused(405, "method_not_allowed", "Only GET allowed");
+    for body in [json!({}), json!({"a": ["1-x"]})] {
+        couch.json("POST", "/none/_purge", body).await.refused(404, "not_found", "Database does not exist.");
+    }
+    // Any id is taken.
+    let ids = json!({"_design/d": [], "_local/x": ["1-x"], "": [], "_odd": [], "x".repeat(3_000): ["1-x"]});
+    let purged = couch.json("POST", "/db/_purge", ids.clone()).await;
+    assert_eq!(purged.status.as_u16(), 201);
+    assert_eq!(purged.json()["purged"].as_object().unwrap().len(), 5);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_number_of_purges_remembered_is_set() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    assert_eq!(couch.get("/db/_purged_infos_limit").await.text.trim_end(), "1000");
+    for wrong in ["0", "-1", "1.5", "\"5\"", "{}"] {
+        let refused = couch.raw("PUT", "/db/_purged_infos_limit", wrong).await;
+        refused.refused(400, "bad_request", "`purged_infos_limit` must be positive integer");
+    }
+    assert_eq!(couch.raw("PUT", "/db/_purged_infos_limit", "2").await.text.trim_end(), r#"{"ok":true}"#);
+    assert_eq!(couch.get("/db/_purged_infos_limit").await.text.trim_end(), "2");
+    for id in ["a", "b", "c"] {
+        couch.json("POST", "/db/_purge", json!({id: ["1-x"]})).await;
+    }
+    let infos = couch.get("/db/_purged_infos").await.json();
+    let ids: Vec<&str> =
+        infos["purged_infos"].as_array().unwrap().iter().map(|info| info["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["b", "c"]);
+    let refused = couch.json("DELETE", "/db/_purged_infos_limit", json!({})).await;
+    assert_eq!(refused.status.as_u16(), 405);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_document_is_said_in_its_place() {
+    use kv_api::{Database, RangeRequest, Read, Transaction, TransactionExt};
+
+    let engine = server::engine::open(&"mem:".parse().unwrap(), server::engine::IfMissing::Create).unwrap();
+    let couch = Couch::over(engine.clone(), server::http::Options::default()).await;
+    couch.database("db").await;
+    let (a, b) = (couch.put("/db/a", json!({})).await, couch.put("/db/b", json!({})).await);
+    let transaction = engine.begin().unwrap();
+    let range = RangeRequest::prefix(&[0x15, 4, 0x14, 0x15, 4, 2, b'a']);
+    let row = transaction.get_all(range, Read::Serializable).await.unwrap().remove(0);
+    transaction.set(&row.key, &row.value[..3]);
+    transaction.commit().await.unwrap();
+    let purged = couch.json("POST", "/db/_purge", json!({"a": [a], "b": [&b]})).await;
+    assert_eq!(purged.status.as_u16(), 500);
+    let purged = purged.json()["purged"].clone();
+    assert!(purged["a"]["error"].is_string() && purged["a"]["reason"].is_string(), "{purged}");
+    assert_eq!(purged["b"], json!([b]));
+}
