@@ -222,7 +222,16 @@ fn damage_is_an_error_or_does_no_harm() {
 
 #[test]
 fn a_file_of_fjall_that_is_gone_is_an_error() {
-    for gone in ["version", "keyspaces", "keyspaces/0", "keyspaces/1", "keyspaces/0/current", "keyspaces/1/current"] {
+    const PARTS: [&str; 7] = [
+        "version",
+        "keyspaces",
+        "keyspaces/0",
+        "keyspaces/1",
+        "keyspaces/0/current",
+        "keyspaces/1/current",
+        "keyspaces/1/tables",
+    ];
+    for gone in PARTS {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("data");
         unpacked("fjall-1-closed", &folder);

@@ -85,7 +85,12 @@ fn link(tree: &Path, scratch: &Path, version: u64) -> io::Result<()> {
     for file in ["current".to_owned(), format!("v{version}")] {
         fs::copy(tree.join(&file), scratch.join(&file))?;
     }
-    for table in fs::read_dir(tree.join("tables"))? {
+    // Without tables a backup may have no folder of them. If the manifest lists any, the tree does not open.
+    let tables = match fs::read_dir(tree.join("tables")) {
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(()),
+        tables => tables?,
+    };
+    for table in tables {
         let table = table?;
         let link = scratch.join("tables").join(table.file_name());
         // Some file systems have no links.
