@@ -22,7 +22,8 @@ const SHOWN_FAILURES: u64 = 100;
 /// Replicate a database to another, as CouchDB does
 #[derive(Debug, Args)]
 pub(crate) struct Replicate {
-    /// Where to read: http://[USER:PASSWORD@]HOST:PORT/DB, or the name of a database in the store
+    /// Where to read: `http://HOST:PORT/DB`, with `USER:PASSWORD@` before HOST where it needs one, or the name of a
+    /// database in the store
     source: String,
     /// Where to write: the same
     target: String,

@@ -20,7 +20,7 @@ async fn leaves_are_purged() {
     conflicted(&couch, "a").await;
     couch.put("/db/b", json!({})).await;
     let since = couch.get("/db/_changes").await.json()["last_seq"].clone();
-    let body = json!({"a": ["3-d", "2-b"], "nobody": ["1-x"], "b": []});
+    let body = json!({"a": ["3-d", "2-b"], "b": [], "nobody": ["1-x"]});
     let purged = couch.json("POST", "/db/_purge", body).await;
     assert_eq!(purged.status.as_u16(), 201);
     assert_eq!(purged.text.trim_end(), r#"{"purge_seq":null,"purged":{"a":["3-d"],"b":[],"nobody":[]}}"#);
