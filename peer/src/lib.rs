@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Requests are as large as their callers make them. A peer cuts them up by the time that its answers take
-//! ([`Pace`](pace)), and a batch is never atomic: what a part of it wrote stays when a later part fails.
+//! (`Pace`), and a batch is never atomic: what a part of it wrote stays when a later part fails.
 //!
 //! [`Local`] and [`Http`] ask once. [`Retry`] is the loop that asks again: [`Steady`] runs it over a whole peer, and the
 //! chunk store over its documents, where it looks what became of an edit before it sends it again.

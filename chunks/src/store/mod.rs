@@ -1,4 +1,4 @@
-//! The small document store that chunks need, and its implementation over any [`Peer`](peer::Peer): [`PeerStore`].
+//! The small document store that chunks need, and its implementation over any [`Peer`](::peer::Peer): [`PeerStore`].
 //!
 //! Callers make requests of any size, and an implementation splits them. A batch is never atomic: what it wrote
 //! stays if a later part fails.
