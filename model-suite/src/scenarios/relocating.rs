@@ -216,8 +216,8 @@ async fn at_every_stop<D: Database>(engine: &D, chaos: Option<u64>, verify: bool
         let here = filled(&source, BodyFormat::Packed, 3).await;
         merge(&here, large(0)).await;
         let faults = |side: u64| match chaos {
-            // A page reads dozens of rows in an attempt, and each may fail. Twice the rate uses up all attempts of a page in
-            // about one run of a thousand, and there are a hundred here.
+            // A page reads dozens of rows in each attempt, and each read may fail. At twice this rate, all attempts of one
+            // page failed for one of the seeds.
             Some(seed) => {
                 Chaos::new(engine.clone(), seed.wrapping_mul(1_000) + 2 * stop + side, Rates::retryable(0.01))
             }

@@ -146,7 +146,7 @@ impl App {
     /// Runs a page of a scan on threads for scans. Embedded engines read on the thread that calls them, and a cold
     /// page takes as long as the disk: heartbeats and small requests must not wait for it.
     ///
-    /// The page is boxed at once. Futures of requests stay small with it, and they are copied before they run.
+    /// The page is boxed at once: the future of the request, which is copied before it runs, would otherwise contain it.
     pub(crate) fn scan<T, F>(self: &Arc<Self>, page: F) -> impl Future<Output = Result<T>> + Send
     where
         F: Future<Output = model::Result<T>> + Send + 'static,
