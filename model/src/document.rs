@@ -1,6 +1,6 @@
-//! A document as it is read, and what a reader may ask for.
+//! A document as a reader gets it, and the options of a read.
 //!
-//! Source: CouchDB's `couch_doc:to_json_obj/2`, whose order of members this keeps.
+//! Source: CouchDB's `couch_doc:to_json_obj/2`. The order of members is the same.
 
 use crate::attachments::{Attachment, JsonForm, write_attachments};
 use crate::edit::RevHistory;
@@ -9,11 +9,11 @@ use crate::revid::RevId;
 use crate::seq::Seq;
 use json::{JsonText, JsonWriter};
 
-/// What a reader asks for beyond the body. CouchDB's `meta=true` is `revs_info`, `conflicts` and
+/// What a reader requests beyond the body. CouchDB's `meta=true` means `revs_info`, `conflicts` and
 /// `deleted_conflicts`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GetOptions {
-    /// This revision instead of the winner. It must be a leaf: bodies of others are not kept.
+    /// This revision instead of the winner. It must be a leaf: only leaves have bodies.
     pub rev: Option<RevId>,
     /// With `rev`: the newest leaf that descends from it.
     pub latest: bool,
@@ -29,26 +29,26 @@ pub struct GetOptions {
     pub local_seq: bool,
     /// The contents of all attachments: each is [wanted](Attachment::wanted).
     pub attachments: bool,
-    /// The contents of the attachments that are newer than the newest of these revisions which the leaf descends from;
-    /// of all where it descends from none. Goes before `attachments`.
+    /// The contents of the attachments that are newer than the newest of these revisions in the leaf's history; of all
+    /// attachments if none is in it. Overrides `attachments`.
     pub atts_since: Option<Vec<RevId>>,
-    /// How the attachments that are packed are packed, in JSON.
+    /// How compressed attachments are encoded, in their JSON.
     pub att_encoding_info: bool,
 }
 
 /// Whether a revision's body can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RevStatus {
-    /// Yes.
+    /// It can.
     Available,
-    /// No: only leaves' bodies are kept.
+    /// It cannot: it is no leaf, and only leaves have bodies.
     Missing,
     /// It is a tombstone.
     Deleted,
 }
 
 impl RevStatus {
-    /// The word CouchDB has for it.
+    /// CouchDB's word for it.
     pub const fn as_str(self) -> &'static str {
         match self {
             RevStatus::Available => "available",
@@ -58,7 +58,7 @@ impl RevStatus {
     }
 }
 
-/// A line of `_revs_info`.
+/// An entry of `_revs_info`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RevInfo {
     /// The revision.
@@ -67,7 +67,7 @@ pub struct RevInfo {
     pub status: RevStatus,
 }
 
-/// A document, at one of its leaves.
+/// A document at one of its leaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Document {
     /// Its id.
@@ -76,25 +76,25 @@ pub struct Document {
     pub rev: RevId,
     /// Whether the leaf is a tombstone.
     pub deleted: bool,
-    /// The members without the special ones.
+    /// Its members, without the special ones such as `_id`.
     pub body: JsonText,
-    /// The leaf and its known ancestors, if asked for.
+    /// The leaf and its known ancestors, if requested.
     pub revisions: Option<RevHistory>,
-    /// The same with what can be read, if asked for.
+    /// The leaf and its known ancestors with their status, if requested.
     pub revs_info: Option<Vec<RevInfo>>,
-    /// The live leaves that lost, best first, if asked for and there are any.
+    /// The live leaves that lost, best first; only if requested and if there are any.
     pub conflicts: Option<Vec<RevId>>,
-    /// The tombstones that lost, best first, if asked for and there are any.
+    /// The tombstones that lost, best first; only if requested and if there are any.
     pub deleted_conflicts: Option<Vec<RevId>>,
-    /// The sequence of the document's last change, if asked for.
+    /// The sequence of the document's last change, if requested.
     pub local_seq: Option<Seq>,
-    /// Its attachments, in their order.
+    /// Its attachments, in order.
     pub attachments: Vec<Attachment>,
-    /// Whether JSON says how attachments are packed.
+    /// Whether JSON tells how compressed attachments are encoded.
     pub att_encoding_info: bool,
 }
 
-/// What is stored of a leaf beside its row in `revisions`.
+/// The body and the attachments of a leaf.
 #[derive(Clone, Debug)]
 pub(crate) struct Body {
     pub(crate) text: JsonText,
@@ -102,12 +102,12 @@ pub(crate) struct Body {
 }
 
 impl Body {
-    /// That of a tombstone without one.
+    /// The body of a tombstone that stores none.
     pub(crate) fn empty() -> Body {
         Body { text: JsonText::empty_object(), attachments: Vec::new() }
     }
 
-    /// About how many bytes were read for it.
+    /// Approximate number of bytes that were read for it.
     pub(crate) fn bytes_read(&self) -> usize {
         const ATTACHMENT_BYTES: usize = 200;
         let bytes = |one: &Attachment| ATTACHMENT_BYTES + one.name.len() + one.content_type.len();
@@ -133,14 +133,14 @@ impl Document {
         }
     }
 
-    /// Marks all attachments as wanted, for documents of listings and feeds.
+    /// Marks all attachments as wanted, in documents of listings and feeds.
     pub fn want_attachments(&mut self) {
         for attachment in &mut self.attachments {
             attachment.wanted = true;
         }
     }
 
-    /// Marks the attachments whose contents are asked for; `history` gives the leaf and its ancestors.
+    /// Marks the attachments whose contents are requested. `history` returns the leaf and its ancestors.
     pub(crate) fn mark_wanted(
         &mut self,
         options: &GetOptions,
@@ -161,14 +161,13 @@ impl Document {
         Ok(())
     }
 
-    /// Appends the document as CouchDB writes it: `_id`, `_rev`, the body's members, then the other
-    /// special ones. Attachments have their data, where that was [loaded](crate::Documents::load_attachments), and are
-    /// stubs otherwise.
+    /// Appends the document as CouchDB writes it: `_id`, `_rev`, the body's members, then the other special members.
+    /// Attachments have their data if it was [loaded](crate::Documents::load_attachments); otherwise they are stubs.
     pub fn write_json(&self, out: &mut Vec<u8>) {
         self.write_json_as(out, JsonForm::Inline { encoding_info: self.att_encoding_info });
     }
 
-    /// The same for the first part of a multipart body: the attachments that are wanted follow.
+    /// The same for the first part of a multipart body. The wanted attachments follow in the other parts.
     pub fn write_json_following(&self, out: &mut Vec<u8>) {
         self.write_json_as(out, JsonForm::Follows);
     }
@@ -217,29 +216,29 @@ impl Document {
         json.end_object();
     }
 
-    /// The document as [`write_json`](Self::write_json) writes it.
+    /// The JSON that [`write_json`](Self::write_json) writes.
     pub fn to_json(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.body.len() + self.id.len() + 96);
         self.write_json(&mut out);
         out
     }
 
-    /// The same as a value: what is written is normalised, so that nothing is parsed again.
+    /// The same as a JSON value. The writer's output is normalised, so it is not parsed again.
     pub fn to_text(&self) -> JsonText {
         JsonText::from_normalised(self.to_json()).unwrap_or_else(JsonText::empty_object)
     }
 }
 
-/// Which leaves to open.
+/// The leaves to open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OpenRevs {
     /// All of them.
     All,
-    /// Those that are these revisions or, with [`GetOptions::latest`], descend from them.
+    /// The leaves that are these revisions or, with [`GetOptions::latest`], descend from them.
     These(Vec<RevId>),
 }
 
-/// One answer to `open_revs`.
+/// One result of `open_revs`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OpenRev {
     /// The leaf.
@@ -253,7 +252,7 @@ pub enum OpenRev {
 pub struct BulkGet {
     /// The document.
     pub id: String,
-    /// The leaf; all leaves without one, as in CouchDB.
+    /// The leaf. Without it all leaves are read, as in CouchDB.
     pub rev: Option<RevId>,
 }
 

@@ -1,6 +1,6 @@
 //! An edit of a document, as a client submits it.
 //!
-//! Source: CouchDB's `couch_doc:from_json_obj/2`, whose answers to bad input these are.
+//! Source: CouchDB's `couch_doc:from_json_obj/2`. Bad input gets the same errors.
 
 use std::borrow::Cow;
 
@@ -10,36 +10,35 @@ use crate::limits::check_document_id;
 use crate::revid::{RevHash, RevId};
 use json::{JsonKind, JsonRef, JsonText, SplitObject};
 
-/// How edits find their place in a document's revision tree.
+/// How an edit finds its place in the document's revision tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WriteMode {
-    /// The edit names the leaf it replaces and the layer makes its revision; a wrong name is a
-    /// conflict.
+    /// The edit names the leaf that it replaces, and the layer computes the new revision. An edit that names no current
+    /// leaf is a conflict.
     Interactive,
-    /// The edit brings its revision and its ancestors (`new_edits=false`) and is merged; there are no
-    /// conflicts.
+    /// The edit has its revision and ancestors (`new_edits=false`) and is merged into the tree. It is never a conflict.
     Replicated,
 }
 
-/// What became of an edit: the revision it made or brought, or why it was refused.
+/// The result of an edit: its revision, or the reason why it was refused.
 pub type EditResult = Result<RevId>;
 
 /// A revision and its known ancestors: `_revisions`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RevHistory {
-    /// The position of the first of `ids`.
+    /// Position of the first of `ids`.
     pub position: u64,
-    /// The hash of the revision, then those of its ancestors, parent first.
+    /// Hash of the revision, then those of its ancestors, parent first.
     pub ids: Vec<RevHash>,
 }
 
 impl RevHistory {
-    /// The revision at the front, if there is one at a possible position.
+    /// The revision itself, if there is one with a valid position.
     pub fn leaf(&self) -> Option<RevId> {
         RevId::new(self.position, self.ids.first()?.clone()).ok()
     }
 
-    /// The position of the newest of its revisions that is one of these.
+    /// Position of the newest revision in the history that is one of these.
     pub(crate) fn newest_of(&self, revs: &[RevId]) -> Option<u64> {
         let positions = (0..=self.position).rev().zip(&self.ids);
         let is_one =
@@ -53,40 +52,39 @@ impl RevHistory {
 pub struct Edit {
     /// The document.
     pub id: String,
-    /// Interactive: the leaf that is replaced, if any. Replicated: the revision itself, where
-    /// `history` does not say.
+    /// Interactive: the leaf that is replaced, if any. Replicated: the revision itself, if there is no `history`.
     pub rev: Option<RevId>,
-    /// Whether the document is deleted by this.
+    /// Whether the edit deletes the document.
     pub deleted: bool,
-    /// The members without the special ones; with one of those the edit is refused.
+    /// The members without the special ones. An edit whose body has a special member is refused.
     pub body: JsonText,
     /// Replicated: the revision and its ancestors.
     pub history: Option<RevHistory>,
-    /// The attachments, in their order. An edit without an attachment of the leaf that it replaces removes it.
+    /// The attachments, in order. An attachment of the replaced leaf that is missing here is removed.
     pub attachments: Vec<AttachmentEdit>,
 }
 
 impl Edit {
-    /// An edit that creates a document, or recreates it over tombstones.
+    /// An edit that creates a document, or creates it again after a deletion.
     pub fn new(id: impl Into<String>, body: JsonText) -> Self {
         Edit { id: id.into(), rev: None, deleted: false, body, history: None, attachments: Vec::new() }
     }
 
-    /// The same edit, on top of the leaf `rev`.
+    /// The same edit, replacing the leaf `rev`.
     #[must_use]
     pub fn over(mut self, rev: RevId) -> Self {
         self.rev = Some(rev);
         self
     }
 
-    /// The same edit, as a deletion.
+    /// The same edit as a deletion.
     #[must_use]
     pub fn deleting(mut self) -> Self {
         self.deleted = true;
         self
     }
 
-    /// The same edit as one that was made elsewhere, with its revision and ancestors.
+    /// The same edit as one made elsewhere, with its revision and ancestors.
     #[must_use]
     pub fn with_history(mut self, history: RevHistory) -> Self {
         self.rev = history.leaf();
@@ -94,13 +92,12 @@ impl Edit {
         self
     }
 
-    /// Takes the special members of a document out of its JSON. `id` is the one that the request
-    /// names elsewhere (in its path), if any; it goes before the document's own.
+    /// Separates the special members of a document from its body. `id` is the id from the request's path, if any. It
+    /// overrides the id in the document.
     ///
     /// # Errors
-    /// `bad_request` where it is no object, a revision is none, or a replicated edit has no
-    /// revision, or an attachment has no data; `illegal_docid`; `doc_validation` for members with an underscore that
-    /// CouchDB does not know.
+    /// `bad_request` if the document is no object, a revision is invalid, a replicated edit has no revision, or an
+    /// attachment has no data; `illegal_docid`; `doc_validation` for unknown members that start with an underscore.
     pub fn from_json(id: Option<&str>, json: &JsonText, mode: WriteMode) -> Result<Edit> {
         let split = json.split_top(is_special);
         let SplitObject { special, rest: body } =
@@ -117,7 +114,7 @@ impl Edit {
                 }
                 "_revisions" => history = Some(read_history(value)?),
                 "_attachments" => attachments = Some(value),
-                // What a read adds and a client may send back.
+                // Reads add these members, and clients may send them back.
                 "_revs_info" | "_local_seq" | "_conflicts" | "_deleted_conflicts" => {}
                 other => return Err(bad_member(other)),
             }
@@ -129,13 +126,13 @@ impl Edit {
         };
         let attachments = attachments.map_or(Ok(Vec::new()), |value| read_attachments(&id, value))?;
         if mode == WriteMode::Replicated {
-            // `_revisions` goes before `_rev`, as in CouchDB.
+            // `_revisions` overrides `_rev`, as in CouchDB.
             rev = history.as_ref().and_then(RevHistory::leaf).or(rev);
             if rev.is_none() {
                 return Err(missing_revision());
             }
         } else if let Some(history) = history.take() {
-            // CouchDB takes the first of them as the revision that is replaced.
+            // CouchDB takes the first of `_revisions` as the replaced leaf.
             rev = history.leaf();
         }
         Ok(Edit { id, rev, deleted, body, history, attachments })
@@ -154,8 +151,8 @@ impl Edit {
     }
 }
 
-/// Whether a member is no part of a document's body. Those that CouchDB keeps in the body in spite of their
-/// underscore are its replicator's.
+/// Whether a member is no part of a document's body. Some members of CouchDB's replicator are, despite their
+/// underscore.
 fn is_special(name: &str) -> bool {
     const KEPT: [&str; 6] = [
         "_access",
@@ -168,15 +165,15 @@ fn is_special(name: &str) -> bool {
     name.starts_with('_') && !KEPT.contains(&name)
 }
 
-/// Whether this may be a body: an object without special members, which a reader would meet twice.
+/// Checks that this can be a body: an object without special members. A reader would see those twice.
 ///
 /// # Errors
-/// 400, as [`Edit::from_json`] has them.
+/// 400, like [`Edit::from_json`].
 pub(crate) fn check_body(body: &JsonText) -> Result<()> {
     if body.kind() != JsonKind::Object {
         return Err(Error::bad_request("Document must be a JSON object"));
     }
-    // Few bodies have such a name at any depth, and only those are walked.
+    // Few bodies have such a name at any depth. Only the members of those are checked.
     if memchr::memmem::find(body.as_bytes(), b"\"_").is_some()
         && let Some((name, _)) = body.root().members().find(|(name, _)| is_special(name))
     {

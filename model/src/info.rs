@@ -1,12 +1,12 @@
-//! What a database says about itself, and the counters behind it.
+//! Information about a database, and its counters.
 //!
 //! ```text
 //!  (3) = doc_count ‖ doc_del_count ‖ external     three u64, little-endian
 //! ```
 //!
-//! The counters are one number of 24 bytes to the store: an edit adds its differences in one atomic
-//! operation, without reading and without conflicts. A negative difference borrows from the fields
-//! above it, which is undone wherever the sum is taken, since no field of the sum is negative.
+//! The store sees the counters as one number of 24 bytes. An edit adds its differences in one atomic operation, without
+//! a read and without a conflict. A negative difference borrows from the fields above it. The sum undoes that, since no
+//! field of the sum is negative.
 
 use kv_api::{Database, Read, Transaction};
 
@@ -23,11 +23,11 @@ const FIELD_BYTES: usize = 8;
 /// A database's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stats {
-    /// Documents whose winner is live.
+    /// Number of documents whose winner is live.
     pub(crate) doc_count: i64,
-    /// Documents whose winner is a tombstone.
+    /// Number of documents whose winner is a tombstone.
     pub(crate) doc_del_count: i64,
-    /// Bytes of the leaves' bodies, as compact JSON.
+    /// Size of all leaves' bodies in bytes, as compact JSON.
     pub(crate) external: i64,
 }
 
@@ -36,7 +36,7 @@ impl Stats {
         [self.doc_count, self.doc_del_count, self.external]
     }
 
-    /// The operand that adds these differences.
+    /// The operand of the atomic addition.
     pub(crate) fn operand(self) -> [u8; FIELDS * FIELD_BYTES] {
         let mut operand = [0; FIELDS * FIELD_BYTES];
         let mut borrow = 0i128;
@@ -48,7 +48,7 @@ impl Stats {
         operand
     }
 
-    /// The counters in a row; a database without edits has none.
+    /// Reads the counters' row. A database without edits has none.
     pub(crate) fn read(value: Option<&[u8]>) -> Result<Stats> {
         let Some(value) = value else { return Ok(Stats::default()) };
         let fields = value.as_chunks::<FIELD_BYTES>();
@@ -63,7 +63,7 @@ impl Stats {
     }
 }
 
-/// The last sequence in its row.
+/// Reads the row of the last sequence.
 pub(crate) fn read_last(value: Option<&[u8]>) -> Result<Seq> {
     let value = value.ok_or_else(|| Error::corrupt("the last sequence is missing"))?;
     value.try_into().map(Seq::from_bytes).map_err(|_| Error::corrupt("a last sequence of wrong length"))
@@ -72,41 +72,41 @@ pub(crate) fn read_last(value: Option<&[u8]>) -> Result<Seq> {
 /// Sizes of a database, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// The bodies of all leaves as compact JSON. Exact.
+    /// Size of all leaves' bodies as compact JSON. Exact.
     pub external: u64,
-    /// All of the database's rows. The store's estimate.
+    /// Size of all rows of the database. Estimated by the store.
     pub active: u64,
 }
 
-/// What a database says about itself.
+/// Information about a database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatabaseInfo {
     /// Its name.
     pub name: String,
-    /// Documents whose winner is live.
+    /// Number of documents whose winner is live.
     pub doc_count: u64,
-    /// Documents whose winner is a tombstone.
+    /// Number of documents whose winner is a tombstone.
     pub doc_del_count: u64,
     /// The last sequence.
     pub update_seq: Seq,
-    /// The sequence of the last purge; 0 where nothing was purged.
+    /// The sequence of the last purge; 0 if nothing was purged.
     pub purge_seq: u64,
     /// Its sizes.
     pub sizes: Sizes,
-    /// How often it moved between stores.
+    /// Number of times that it moved to another store.
     pub incarnation: u8,
-    /// When it was created, in milliseconds since 1970.
+    /// Time of its creation, in milliseconds since 1970.
     pub created_ms: u64,
-    /// Tells it from others of its name.
+    /// An id that distinguishes it from other databases with its name.
     pub instance_id: [u8; 16],
-    /// The layout of bodies written next.
+    /// The layout of new bodies.
     pub format: BodyFormat,
-    /// How many revisions a branch remembers.
+    /// Maximum number of revisions that a branch remembers.
     pub revs_limit: u32,
 }
 
 impl<D: Database> Documents<D> {
-    /// What the database says about itself, all as of one moment but for the estimate.
+    /// Reads information about the database, all as of one moment except the estimate.
     ///
     /// # Errors
     /// 404.

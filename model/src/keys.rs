@@ -1,7 +1,7 @@
-//! Every key the layer writes, in one place.
+//! All keys that the layer writes, in one place.
 //!
-//! Keys are tuples (`design/tuple.md` of FoundationDB) under an optional root. Subspaces are small
-//! integers rather than names, so that they cost two bytes in each key.
+//! Keys are tuples (`design/tuple.md` of FoundationDB) under an optional root. Subspaces are small integers, not names,
+//! so each costs only two bytes in a key.
 //!
 //! ```text
 //!  root ┬ (0)                                    format version of the layer
@@ -32,9 +32,8 @@
 //!                     └ (24 to 27, …)                                       rows of 4 to 7 that a repair moved
 //! ```
 //!
-//! Invariants: `revisions` of a document sort so that the last one is the winner; `docs` of a document
-//! sort in the same order; `changes` sort by sequence. `docs/keyspace.md` draws the bytes, values
-//! included.
+//! Invariants: the rows of a document in `revisions` sort so that the last one is the winner. Its rows in `docs` sort
+//! in the same order. `changes` sort by sequence. `docs/keyspace.md` draws the bytes of keys and values.
 
 use bytes::Bytes;
 use kv_api::{KeySelector, RangeRequest};
@@ -47,34 +46,33 @@ use crate::row::{self, Reader, STAMP_LEN};
 use crate::seq::Seq;
 use crate::tuple;
 
-/// A leaf of a document's revision tree. Sorts as its keys do: the greatest of a document's leaves is
-/// the winner.
+/// A leaf of a document's revision tree. Sorts like its keys: the greatest of a document's leaves is the winner.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Leaf {
-    /// Whether it is a live revision, no tombstone. Live ones win over tombstones.
+    /// Whether it is a live revision and no tombstone. Live revisions win over tombstones.
     pub not_deleted: bool,
-    /// The revision. The higher position wins, then the greater bytes.
+    /// The revision. The higher position wins, then the greater hash.
     pub rev: RevId,
 }
 
-/// A key of the layer, before its bytes.
+/// A key of the layer, before it is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Key<'a> {
     /// The layer's format version.
     Format,
-    /// Where the database of this name is.
+    /// The prefix of the database with this name.
     Catalog(&'a str),
     /// The next database's number.
     Allocator,
-    /// The id of a transaction that began at this time.
+    /// The id of a transaction that started at this time.
     Transaction { time_ms: u64, nonce: [u8; 16] },
-    /// A database's own keys.
+    /// The prefix of the database with this number.
     Database(u64),
     /// The store's identity.
     Identity,
-    /// How far the database of this name has been copied here.
+    /// The progress of copying the database with this name to this store.
     Arrival(&'a str),
-    /// An upload to the database of this number, kept until the deadline if no edit names it.
+    /// An upload to the database with this number. It is kept until the deadline if no edit names it.
     Staging { deadline_ms: u64, database: u64, store: &'a StoreId },
     /// The prefix of the jobs' registry.
     Jobs,
@@ -91,7 +89,7 @@ impl Key<'_> {
     const STAGING: u64 = 7;
     const JOBS: u64 = 8;
 
-    /// The bytes under `root`.
+    /// The encoded key under `root`.
     pub(crate) fn under(self, root: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(root.len() + 32);
         out.extend_from_slice(root);
@@ -127,7 +125,7 @@ impl Key<'_> {
         out
     }
 
-    /// The keys of all databases' catalog rows.
+    /// The range of all catalog rows.
     pub(crate) fn catalog_range(root: &[u8]) -> (Vec<u8>, Vec<u8>) {
         let mut begin = root.to_vec();
         tuple::append_u64(&mut begin, Self::CATALOG);
@@ -144,7 +142,7 @@ impl Key<'_> {
         Ok(name)
     }
 
-    /// The keys of all transaction ids older than `time_ms`.
+    /// The range of all transaction ids older than `time_ms`.
     pub(crate) fn transactions_before(root: &[u8], time_ms: u64) -> (Vec<u8>, Vec<u8>) {
         let mut begin = root.to_vec();
         tuple::append_u64(&mut begin, Self::TRANSACTION);
@@ -153,7 +151,7 @@ impl Key<'_> {
         (begin, end)
     }
 
-    /// The keys of all uploads, and of those whose deadline is before `time_ms`.
+    /// The range of all uploads, or of those whose deadline is before `before_ms`.
     pub(crate) fn stagings(root: &[u8], before_ms: Option<u64>) -> (Vec<u8>, Vec<u8>) {
         let mut begin = root.to_vec();
         tuple::append_u64(&mut begin, Self::STAGING);
@@ -165,7 +163,7 @@ impl Key<'_> {
         (begin, end)
     }
 
-    /// The database's number and the store in the key of an upload.
+    /// The database's number and the upload's store in the key of an upload.
     pub(crate) fn read_staging(root: &[u8], key: &[u8]) -> Result<(u64, StoreId)> {
         let mut reader = Reader::new(key.strip_prefix(root).ok_or_else(|| misplaced(key))?);
         let (_, _deadline) = (reader.int()?, reader.int()?);
@@ -176,8 +174,8 @@ impl Key<'_> {
     }
 }
 
-/// What the rows of a database are of. Whoever walks, copies or deletes a whole database matches it exhaustively, so
-/// that a new kind of row is forgotten nowhere.
+/// The kinds of rows of a database. Code that walks, copies or deletes a whole database matches them exhaustively, so a
+/// new kind cannot be forgotten there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Subspace {
     Instance,
@@ -199,7 +197,7 @@ pub(crate) enum Subspace {
 }
 
 impl Subspace {
-    /// All of them, in the order of their keys.
+    /// All subspaces, in key order.
     pub(crate) const ALL: [Subspace; 16] = [
         Subspace::Instance,
         Subspace::Security,
@@ -219,20 +217,20 @@ impl Subspace {
         Subspace::Purges,
     ];
 
-    /// The first element of its keys.
+    /// The first element of the subspace's keys.
     const fn number(self) -> u64 {
         self as u64
     }
 }
 
-/// The key and the document of a row of an index.
+/// The key and the document of an index row.
 pub(crate) type IndexPlace = (Vec<u8>, String);
 
-/// A key of one database, before its bytes. Holes at the end (a document without revision, say) are
-/// the shorter variants, which are prefixes of the longer ones.
+/// A key of one database, before it is encoded. Shorter variants, for example a document without a revision, are
+/// prefixes of the longer ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DatabaseKey<'a> {
-    /// Read by every transaction on the database.
+    /// The row that every transaction on the database reads.
     Instance,
     /// The security object, in parts.
     Security,
@@ -246,18 +244,18 @@ pub(crate) enum DatabaseKey<'a> {
     Revision(&'a str, &'a Leaf),
     /// All changes.
     Changes,
-    /// The changes row of a sequence.
+    /// The row of a sequence in `changes`.
     Change(Seq),
-    /// The changes row whose commit version and order are not known yet; its incarnation, and the
-    /// edit's place in the transaction.
+    /// The row in `changes` of an edit that is not committed, so its commit version is unknown. Has the incarnation and
+    /// the edit's number in the transaction.
     PendingChange { incarnation: u8, edit: u16 },
-    /// All documents' rows.
+    /// The rows of all bodies.
     Docs,
-    /// All revisions' rows of a document.
+    /// The bodies of all revisions of a document.
     DocsOf(&'a str),
-    /// The rows of a document's live leaves, or those of its tombstones.
+    /// The bodies of a document's live leaves, or those of its tombstones.
     DocsOfKind(&'a str, bool),
-    /// The rows of one revision, and the first of them.
+    /// The body of one revision. The key of a packed body's first row.
     Doc(&'a str, &'a Leaf),
     /// All winners.
     AllDocs,
@@ -265,41 +263,41 @@ pub(crate) enum DatabaseKey<'a> {
     AllDoc(&'a str),
     /// All local documents.
     Locals,
-    /// A local document; the parts of its body stand below it.
+    /// A local document. The parts of its body are below this key.
     Local(&'a str),
-    /// Everything of a subspace.
+    /// All rows of a subspace.
     All(Subspace),
-    /// The attachments of one revision, in parts below it: the last of the revision's rows.
+    /// The attachments of one revision, in parts below this key. They are the last of the revision's rows.
     Attachments(&'a str, &'a Leaf),
-    /// A content.
+    /// A content of attachments.
     Content(&'a ContentId),
-    /// The bytes of a content, in parts.
+    /// The bytes of a content, in chunks.
     ChunksOf(&'a StoreId),
-    /// One part of them.
+    /// One chunk of a content.
     Chunk(&'a StoreId, u64),
-    /// Who refers to a content.
+    /// All references to a content.
     ReferencesTo(&'a ContentId),
-    /// That a revision refers to a content.
+    /// The reference of a revision to a content.
     Reference(&'a ContentId, &'a str, &'a Leaf),
     /// The definition of an index.
     Index(u64),
-    /// All rows of an index. The row at the key itself says how far it is built.
+    /// All rows of an index. The row at the key itself tells how far the index is built.
     IndexRows(u64),
-    /// The rows of an index with one key.
+    /// The rows of an index that have this key.
     IndexKey(u64, &'a [u8]),
-    /// The row of a document.
+    /// The row of a document in an index.
     IndexRow(u64, &'a [u8], &'a str),
-    /// Which rows a document has.
+    /// The id row of a document: the rows that it has in indexes.
     Indexed(&'a str),
-    /// How many purges are remembered.
+    /// The number of purges that are remembered.
     PurgesKept,
-    /// The sequence of the purge with this name.
+    /// The sequence of the purge with this UUID.
     PurgeOf(&'a [u8; 16]),
     /// The purge with this sequence.
     Purge(u64),
 }
 
-/// How much higher the subspace is where a repair moves a row that cannot be read.
+/// Distance in subspaces by which a repair moves a row that cannot be read.
 const MOVED: u8 = 20;
 
 const INSTANCE: u64 = Subspace::Instance.number();
@@ -336,7 +334,7 @@ impl DatabaseKeys {
         self.number
     }
 
-    /// Writes `key` into `out`, replacing what was there: one buffer serves many keys.
+    /// Writes `key` to `out`, replacing its content. So one buffer serves many keys.
     pub(crate) fn write(&self, out: &mut Vec<u8>, key: DatabaseKey<'_>) {
         out.clear();
         self.append(out, key);
@@ -432,59 +430,59 @@ impl DatabaseKeys {
         }
     }
 
-    /// The bytes of `key`.
+    /// The encoded `key`.
     pub(crate) fn key(&self, key: DatabaseKey<'_>) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.prefix.len() + 80);
         self.append(&mut out, key);
         out
     }
 
-    /// `key` itself and every key below it, as first key and first key beyond.
+    /// `key` itself and every key below it: the first key, and the first key after them.
     pub(crate) fn bounds(&self, key: DatabaseKey<'_>) -> (Vec<u8>, Vec<u8>) {
         let begin = self.key(key);
         let end = end_of(&begin);
         (begin, end)
     }
 
-    /// `key` itself and every key below it.
+    /// The range of `key` itself and every key below it.
     pub(crate) fn range(&self, key: DatabaseKey<'_>) -> RangeRequest {
         let mut end = self.key(key);
         end.push(BEYOND);
-        // One piece of memory: what begins the range begins its end too.
+        // One allocation for both keys: the begin is a slice of the end.
         let end = Bytes::from(end);
         RangeRequest::keys(end.slice(..end.len() - 1), end)
     }
 
-    /// A document's branches up to `leaf`, it included, from the last to the first: `leaf` and the
-    /// one that would win without it.
+    /// A document's branches up to and including `leaf`, in reverse order: `leaf`, then the branch that would win
+    /// without it.
     pub(crate) fn revisions_down_from(&self, id: &str, leaf: &Leaf) -> RangeRequest {
         let begin = KeySelector::first_greater_or_equal(self.key(DatabaseKey::RevisionsOf(id)));
         let end = KeySelector::first_greater_than(self.key(DatabaseKey::Revision(id, leaf)));
         RangeRequest::selectors(begin, end).reverse()
     }
 
-    /// What all of the database's keys begin with.
+    /// The prefix of all keys of the database.
     pub(crate) fn prefix(&self) -> &Bytes {
         &self.prefix
     }
 
-    /// All of the database's keys, as first key and first key beyond.
+    /// All keys of the database: the first key, and the first key after them.
     pub(crate) fn everything(&self) -> (Bytes, Vec<u8>) {
         (self.prefix.clone(), end_of(&self.prefix))
     }
 
-    /// Where a repair moves the row of `revisions`, `changes`, `docs` or `all_docs` at `key`: 20 subspaces on, so that
-    /// the key is no longer than it was, and four more for each of the `earlier` rows that were moved from there.
-    /// `None` beyond the last subspace.
+    /// The key to which a repair moves the row of `revisions`, `changes`, `docs` or `all_docs` at `key`. It is 20
+    /// subspaces higher, so the key does not become longer, and 4 more for each of the `earlier` rows that were moved
+    /// from there. `None` beyond the last subspace.
     pub(crate) fn moved(&self, key: &[u8], earlier: u8) -> Option<Vec<u8>> {
         let mut moved = key.to_vec();
-        // Behind the code of an integer of one byte.
+        // The byte after the type code of a one-byte integer.
         let subspace = moved.get_mut(self.prefix.len() + 1)?;
         *subspace = subspace.checked_add(MOVED)?.checked_add(earlier.checked_mul(4)?)?;
         Some(moved)
     }
 
-    /// The elements of a key after the database's prefix and the subspace, if that is `subspace`.
+    /// A reader of a key's elements after the database's prefix and the subspace. Fails if the subspace is another one.
     fn inside<'k>(&self, key: &'k [u8], subspace: u64) -> Result<Reader<'k>> {
         let mut reader = Reader::new(key.strip_prefix(self.prefix.as_ref()).ok_or_else(|| misplaced(key))?);
         if reader.int()? == subspace { Ok(reader) } else { Err(misplaced(key)) }
@@ -499,12 +497,12 @@ impl DatabaseKeys {
         Ok((id, leaf))
     }
 
-    /// The document in a key of `revisions` whose leaf may be damaged.
+    /// The document in a key of `revisions`. The leaf in the key may be damaged.
     pub(crate) fn read_revision_id(&self, key: &[u8]) -> Result<String> {
         Ok(self.inside(key, REVISIONS)?.str()?.into_owned())
     }
 
-    /// The leaf in a key of `revisions`, of a document whose prefix is `document_len` bytes long.
+    /// The leaf in a key of `revisions`; the document's prefix is `document_len` bytes long.
     pub(crate) fn read_leaf(key: &[u8], document_len: usize) -> Result<Leaf> {
         let mut reader = Reader::new(key.get(document_len..).ok_or_else(|| misplaced(key))?);
         let leaf = read_leaf(&mut reader)?;
@@ -512,7 +510,7 @@ impl DatabaseKeys {
         Ok(leaf)
     }
 
-    /// The document and the leaf in a key of `docs`, and how many bytes of the key they take.
+    /// The document and the leaf in a key of `docs`, and the length of the key up to the leaf's end.
     pub(crate) fn read_doc(&self, key: &[u8]) -> Result<(String, Leaf, usize)> {
         let mut reader = self.inside(key, DOCS)?;
         let id = reader.str()?.into_owned();
@@ -520,8 +518,8 @@ impl DatabaseKeys {
         Ok((id, leaf, key.len() - reader.rest().len()))
     }
 
-    /// The leaf in a key of `docs` of a document whose prefix is `document_len` bytes long, and how
-    /// many bytes of the key they take.
+    /// The leaf in a key of `docs`, and the length of the key up to the leaf's end; the document's prefix is
+    /// `document_len` bytes long.
     pub(crate) fn read_doc_leaf(key: &[u8], document_len: usize) -> Result<(Leaf, usize)> {
         let mut reader = Reader::new(key.get(document_len..).ok_or_else(|| misplaced(key))?);
         let leaf = read_leaf(&mut reader)?;
@@ -552,7 +550,7 @@ impl DatabaseKeys {
         Ok(content)
     }
 
-    /// The store and the part in a key of `chunks`.
+    /// The upload's store and the chunk's number in a key of `chunks`.
     pub(crate) fn read_chunk(&self, key: &[u8]) -> Result<(StoreId, u64)> {
         let mut reader = self.inside(key, CHUNKS)?;
         let store = StoreId::try_from(reader.bytes()?.as_ref()).map_err(|_| misplaced(key))?;
@@ -571,7 +569,8 @@ impl DatabaseKeys {
         Ok((content, id, leaf))
     }
 
-    /// The index in the key of a row, and the row's key and document; `None` for the row that says how far it is built.
+    /// The index in the key of an index row, and the row's key and document; `None` for the row that tells how far the
+    /// index is built.
     pub(crate) fn read_index_row(&self, key: &[u8]) -> Result<(u64, Option<IndexPlace>)> {
         let mut reader = self.inside(key, INDEX_ROWS)?;
         let index = reader.int()?;
@@ -583,7 +582,7 @@ impl DatabaseKeys {
         Ok((index, Some((key, id))))
     }
 
-    /// The document in a key that says which rows it has.
+    /// The document in the key of an id row.
     pub(crate) fn read_indexed(&self, key: &[u8]) -> Result<String> {
         let mut reader = self.inside(key, INDEXED)?;
         let id = reader.str()?.into_owned();
@@ -591,7 +590,7 @@ impl DatabaseKeys {
         Ok(id)
     }
 
-    /// The purges from this sequence on. The rows with their names sort before them.
+    /// The purges from this sequence on. The rows of their UUIDs sort before them.
     pub(crate) fn purges_from(&self, seq: u64) -> RangeRequest {
         RangeRequest::keys(self.key(DatabaseKey::Purge(seq)), self.bounds(DatabaseKey::All(Subspace::Purges)).1)
     }
@@ -604,7 +603,7 @@ impl DatabaseKeys {
         Ok(seq)
     }
 
-    /// The name in the key of a purge's name.
+    /// The UUID in the key of a purge's UUID.
     pub(crate) fn read_purge_of(&self, key: &[u8]) -> Result<[u8; 16]> {
         let mut reader = self.inside(key, PURGES)?;
         let uuid = reader.bytes()?.as_ref().try_into().map_err(|_| misplaced(key))?;
@@ -612,7 +611,7 @@ impl DatabaseKeys {
         Ok(uuid)
     }
 
-    /// The local document in a key, and the part, if it is one of a body's.
+    /// The id in the key of a local document, and the part's number if it is a part of the body.
     pub(crate) fn read_local(&self, key: &[u8]) -> Result<(String, Option<u64>)> {
         let mut reader = self.inside(key, LOCAL)?;
         let id = reader.str()?.into_owned();
@@ -622,23 +621,23 @@ impl DatabaseKeys {
     }
 }
 
-/// Whether `key`, of a layer without a root, is a database's instance key: what every transaction
-/// reads, and what counts of rows set apart (`kv_api::Counted::apart`).
+/// Whether `key`, of a layer without a root, is the instance key of a database. Every transaction on the database reads
+/// it, so counts of rows list it separately (`kv_api::Counted::apart`).
 pub fn is_instance_key(key: &[u8]) -> bool {
     let mut reader = Reader::new(key);
     let parts = (|| Ok::<_, Error>((reader.int()?, reader.int()?, reader.int()?, reader.end()?)))();
     matches!(parts, Ok((Key::DATABASE, _, INSTANCE, ())))
 }
 
-/// Appends a subspace and a document's id. Ids to be looked for come from outside and may be of any
-/// length: one that is too long is cut to a key that sorts in its place and that no document has.
+/// Appends a subspace and a document's id. Ids in requests may have any length. An id that is too long is cut to a key
+/// that sorts in the same place and that no document has.
 fn push_id(out: &mut Vec<u8>, subspace: u64, id: &str) {
     tuple::append_u64(out, subspace);
     tuple::append_str(out, cut(id, MAX_ID_BYTES));
 }
 
-/// The beginning of a text, longer than `limit` only if the text is. It sorts among texts within the
-/// limit as the whole text does.
+/// The beginning of a text, longer than `limit` only if the text is. Among texts within the limit it sorts like the
+/// whole text.
 fn cut(text: &str, limit: usize) -> &str {
     if text.len() <= limit { text } else { &text[..text.ceil_char_boundary(limit + 1)] }
 }
@@ -684,15 +683,16 @@ pub(crate) fn read_seq(reader: &mut Reader<'_>) -> Result<Seq> {
     Ok(Seq::new(incarnation, &reader.stamp()?))
 }
 
-/// What stands for a transaction's stamp until it commits, with the edit's place in the transaction.
+/// The placeholder for a transaction's versionstamp until the commit, with the edit's number in the transaction.
 pub(crate) fn pending_stamp(edit: u16) -> [u8; STAMP_LEN] {
     let mut stamp = [0xff; STAMP_LEN];
     stamp[STAMP_LEN - 2..].copy_from_slice(&edit.to_be_bytes());
     stamp
 }
 
-/// The first key beyond `key` and everything below it. Elements begin with type codes far below the
-/// byte appended here, and a longer string that begins with this key's last one goes on with just it.
+/// The first key after `key` and everything below it. The byte appended here is far above the type codes that elements
+/// begin with. A longer string that continues the last element of `key` with a NUL has exactly this byte next, so its
+/// keys are not included.
 pub(crate) fn end_of(key: &[u8]) -> Vec<u8> {
     let mut end = Vec::with_capacity(key.len() + 1);
     end.extend_from_slice(key);
@@ -700,11 +700,11 @@ pub(crate) fn end_of(key: &[u8]) -> Vec<u8> {
     end
 }
 
-/// The element, `true`, that follows a leaf's in the keys of its attachments. Bodies have strings, integers or nothing
-/// there, which all sort before it.
+/// The element, `true`, that follows the leaf in the keys of its attachments. Bodies have strings, integers or nothing
+/// there, which all sort before `true`.
 pub(crate) const ATTACHMENTS: u8 = 0x27;
 
-/// What [`end_of`] appends.
+/// The byte that [`end_of`] appends.
 pub(crate) const BEYOND: u8 = 0xff;
 
 fn misplaced(key: &[u8]) -> Error {
@@ -879,7 +879,7 @@ mod tests {
         assert!(leaves.is_sorted_by_key(|leaf| keys.key(DatabaseKey::Revision("x", leaf))));
     }
 
-    /// The bytes in the documentation's drawings, without what is drawn around them.
+    /// Whether these bytes are in the documentation's drawings.
     fn is_drawn(bytes: &[u8]) -> bool {
         let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         DRAWN.lines().any(|line| line.split_whitespace().collect::<String>() == digits)

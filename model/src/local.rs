@@ -1,7 +1,7 @@
-//! Local documents: replicators' checkpoints and the like, which are never replicated.
+//! Local documents, such as checkpoints of replicators. They are never replicated.
 //!
-//! They have no revision tree, no row in `changes` and no counters. Their revision is `0-N`; as in
-//! CouchDB 3 it is what the writer says plus one, and nobody conflicts.
+//! They have no revision tree, no row in `changes` and no counters. Their revision is `0-N`. As in CouchDB 3, it is the
+//! revision that the writer names plus one, and there are no conflicts.
 //!
 //! Source: `couch_db:increment_local_doc_revs/1` of CouchDB.
 
@@ -34,23 +34,23 @@ pub struct LocalDocument {
 pub struct LocalRow {
     /// The id, `_local/` included.
     pub id: String,
-    /// The `N` of its revision `0-N`; `None` where there is no document, and the id was asked for.
+    /// The `N` of its revision `0-N`; `None` if the id was requested and no such document exists.
     pub rev: Option<u64>,
-    /// The body, if asked for.
+    /// The body, if requested.
     pub body: Option<JsonText>,
 }
 
 /// A batch of a listing of local documents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalDocs {
-    /// The rows. A batch may be empty and not the last.
+    /// The rows. A batch may be empty and not be the last one.
     pub rows: Vec<LocalRow>,
     /// The request for the rest; `None` after the last batch.
     pub next: Option<AllDocsRequest>,
 }
 
 impl<D: Database> Documents<D> {
-    /// A local document. `id` has `_local/` at its front, here and below.
+    /// Reads a local document. `id` starts with `_local/`, here and in the methods below.
     ///
     /// # Errors
     /// 404 `missing`; `illegal_docid`.
@@ -71,11 +71,10 @@ impl<D: Database> Documents<D> {
         Ok(LocalDocument { id: id.to_owned(), rev: head.rev, body })
     }
 
-    /// Writes a local document over whatever is there; the `N` of its new revision, one more than
-    /// `rev`.
+    /// Writes a local document, whatever is stored. Returns the `N` of its new revision: `rev` plus one.
     ///
     /// # Errors
-    /// `illegal_docid`, 413, 400 for a body that is no object or has special members.
+    /// `illegal_docid`; 413; 400 for a body that is no object or has special members.
     pub async fn put_local(&self, id: &str, rev: Option<u64>, body: JsonText) -> Result<u64> {
         check_local_id(id)?;
         check_document_size(id, body.len(), self.max_document_size())?;
@@ -119,11 +118,11 @@ impl<D: Database> Documents<D> {
             .await
     }
 
-    /// The first batch of a listing of local documents; go on with its `next`. Ids have `_local/` at
-    /// their front, in the request too. `conflicts` and `update_seq` mean nothing here.
+    /// The first batch of a listing of local documents. Continue with its `next`. Ids start with `_local/`, in the
+    /// request too. `conflicts` and `update_seq` are ignored.
     ///
     /// # Errors
-    /// 404 where the database is gone.
+    /// 404 if the database is gone.
     pub async fn local_docs(&self, request: &AllDocsRequest) -> Result<LocalDocs> {
         self.read_batch(BODIES_AT_ONCE, |transaction, at_once| async move {
             let instance = self.instance(&transaction, Read::Snapshot);
@@ -168,8 +167,8 @@ impl<D: Database> Documents<D> {
         .await
     }
 
-    /// The ids of the first local documents of a range, and whether there may be more. Each is found by a key of its
-    /// own, so that no body is read.
+    /// The ids of the first local documents in a range, and whether there may be more. Each id is found with a key
+    /// selector of its own, so no body is read.
     async fn local_ids(
         &self,
         transaction: &D::Transaction,
@@ -205,7 +204,7 @@ impl<D: Database> Documents<D> {
         Ok((ids, low < high))
     }
 
-    /// The rows of these documents, and whether each has all that was asked for: bodies as many as a batch holds.
+    /// The rows of these documents, and whether each row is complete. The batch's size limits the number of bodies.
     async fn local_rows(
         &self,
         transaction: &D::Transaction,

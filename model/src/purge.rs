@@ -1,21 +1,21 @@
-//! Purges: leaves that go as if they had never been.
+//! Purges: they remove leaves as if these had never existed.
 //!
 //! ```text
-//!  (15)           = (Limit)                                              how many purges are remembered; 1,000 without it
-//!  (15, Uuid)     = (PurgeSeq)                                           where the purge of this name is
-//!  (15, PurgeSeq) = (Format = 1, Uuid, DocID, [Rev, …], [Purged, …])     what was asked for, and what went
+//!  (15)           = (Limit)                                              number of purges remembered; 1,000 without it
+//!  (15, Uuid)     = (PurgeSeq)                                           the sequence of the purge with this UUID
+//!  (15, PurgeSeq) = (Format = 1, Uuid, DocID, [Rev, …], [Purged, …])     revisions requested, and those removed
 //! ```
 //!
-//! A purge removes leaves, whatever their descent: their rows in `revisions` and `docs`, and contents of attachments that
-//! nobody else has. What is left of the document gets a new sequence; of a document without leaves nothing is left, and
-//! the feed never tells. All of it is a plan like that of an edit, so that whatever follows edits follows purges too.
-//! What is left of a purge is its row here. The oldest rows go as new ones come.
+//! Unlike a deletion, a purge adds no tombstone. It removes leaves: their rows in `revisions` and `docs`, and contents
+//! of attachments that no other leaf refers to. If other leaves remain, the document gets a new sequence. Otherwise all
+//! its rows are removed, and the feed does not show the removal. A purge is a plan like that of an edit, so code that
+//! follows edits follows purges too. The only trace of a purge is its row here. New rows replace the oldest ones.
 //!
-//! `PurgeSeq` counts documents that were named in purges, also those of which nothing was there. The last row stays
-//! always, and is the database's purge sequence. It is read with a conflict range: purges follow each other.
+//! `PurgeSeq` counts the documents that purges named, including those that did not exist. The last row always stays:
+//! its sequence is the database's purge sequence. A purge reads it with a conflict range, so purges are serialised.
 //!
-//! A purge whose name is there already is not done again, and is answered as it was then. So a caller who does not know
-//! what became of a purge may ask again without removing what has come since.
+//! A purge whose UUID is remembered is not repeated: it returns the first result. So after an unknown result a client
+//! can repeat a purge without removing newer leaves.
 
 use kv_api::{Bytes, Database, KeyValue, RangeRequest, Read, RetryError, Transaction};
 
@@ -28,19 +28,19 @@ use crate::row::{NESTED, Reader};
 use crate::tuple;
 use crate::txids::Outcome;
 
-/// How many purges are remembered where nothing else was said.
+/// Number of purges that are remembered by default.
 pub const DEFAULT_PURGED_INFOS_LIMIT: u64 = 1_000;
 
 const FORMAT: u64 = 1;
 
-/// About how many bytes of revisions a row holds; a purge of more takes several rows.
+/// Approximate maximum size of the revisions in a row. A larger purge takes several rows.
 const ROW_BYTES: usize = 40_000;
 
-/// Purges that a transaction does, and the bytes of their revisions.
+/// Maximum number of purges in a transaction, and of the bytes of their revisions.
 const GROUP: usize = 100;
 const GROUP_BYTES: usize = 100_000;
 
-/// Rows of purges that are read at a time.
+/// Number of purge rows read at a time.
 const PAGE: usize = 200;
 
 /// A purge of leaves of a document.
@@ -48,31 +48,31 @@ const PAGE: usize = 200;
 pub struct Purge {
     /// The document.
     pub id: String,
-    /// The leaves. Others are passed over.
+    /// The leaves to remove. Other revisions are ignored.
     pub revs: Vec<RevId>,
-    /// The purge's name; one is drawn where there is none. A purge whose name is remembered is not done again.
+    /// The purge's UUID; `None` for a random one. A purge whose UUID is remembered is not repeated.
     pub uuid: Option<[u8; 16]>,
 }
 
 impl Purge {
-    /// A purge without a name of its own.
+    /// A purge with a random UUID.
     pub fn new(id: impl Into<String>, revs: Vec<RevId>) -> Self {
         Purge { id: id.into(), revs, uuid: None }
     }
 }
 
-/// What is remembered of a purge.
+/// A purge that is remembered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PurgeInfo {
     /// Its place among the database's purges.
     pub seq: u64,
-    /// Its name.
+    /// Its UUID.
     pub uuid: [u8; 16],
     /// The document.
     pub id: String,
-    /// The revisions that were to be purged.
+    /// The requested revisions.
     pub revs: Vec<RevId>,
-    /// Those of them that were leaves, and went.
+    /// Those of them that were leaves and were removed.
     pub purged: Vec<RevId>,
 }
 
@@ -117,7 +117,7 @@ fn read_revs(reader: &mut Reader<'_>) -> Result<Vec<RevId>> {
     Ok(revs)
 }
 
-/// The sequence in the row of a purge's name.
+/// Reads the row of a purge's UUID.
 pub(crate) fn read_seq(value: &[u8]) -> Result<u64> {
     let mut reader = Reader::new(value);
     let seq = reader.int()?;
@@ -125,28 +125,28 @@ pub(crate) fn read_seq(value: &[u8]) -> Result<u64> {
     Ok(seq)
 }
 
-/// How many purges are remembered, as the row says.
+/// Reads the row with the number of purges that are remembered.
 pub(crate) fn read_kept(value: Option<&[u8]>) -> Result<u64> {
     value.map_or(Ok(DEFAULT_PURGED_INFOS_LIMIT), read_seq)
 }
 
-/// The last purge.
+/// The request for the last purge.
 pub(crate) fn newest(keys: &DatabaseKeys) -> RangeRequest {
     keys.purges_from(0).reverse().limit(1)
 }
 
-/// The sequence in the last purge's row; 0 where nothing was purged.
+/// The sequence of the last purge; 0 if nothing was purged.
 pub(crate) fn seq_of(keys: &DatabaseKeys, newest: &[KeyValue]) -> Result<u64> {
     newest.first().map_or(Ok(0), |row| keys.read_purge(&row.key))
 }
 
-/// A part of a purge that is remembered in one row.
+/// A purge, or a part of a large one: what one row remembers.
 pub(crate) struct Unit<'p> {
     pub(crate) id: &'p str,
-    /// In their order, each once.
+    /// Sorted, without duplicates.
     pub(crate) revs: Vec<RevId>,
     pub(crate) uuid: [u8; 16],
-    /// The place of its purge among those it came with.
+    /// Index of its purge in the request.
     turn: usize,
 }
 
@@ -156,12 +156,13 @@ impl Unit<'_> {
     }
 }
 
-/// About how many bytes a revision takes: each of its own may be a zero, which takes two.
+/// Approximate size of a revision in a row. Each byte of a hash may be zero, which takes two bytes.
 fn rev_bytes(rev: &RevId) -> usize {
     2 * rev.hash().as_bytes().len() + 12
 }
 
-/// Units of a transaction each, the last ones first. Those of one document, or of one name, go to different ones.
+/// Groups units into transactions, the last group first. Units with the same document or the same UUID go to different
+/// groups.
 fn groups(units: Vec<Unit<'_>>) -> Vec<Vec<Unit<'_>>> {
     let mut groups: Vec<Vec<Unit<'_>>> = Vec::new();
     let mut bytes = 0;
@@ -187,15 +188,15 @@ fn groups(units: Vec<Unit<'_>>) -> Vec<Vec<Unit<'_>>> {
 }
 
 impl<D: Database> Documents<D> {
-    /// Removes leaves with all that is stored of them; for each purge those that went, in their order. A revision that
-    /// is not there, or no leaf, is passed over. The rest of the document goes on with a new sequence; a document
-    /// without leaves is gone, as if it had never been. A replica that has it brings it back.
+    /// Removes leaves with all that is stored of them. Returns for each purge the leaves that were removed. Other
+    /// revisions are ignored. If leaves remain, the document gets a new sequence. Otherwise it is gone as if it had
+    /// never existed, until a replica that has it brings it back.
     ///
-    /// Many purges take several transactions: what one of them removed stays so when a later one fails. A document whose
-    /// rows cannot be read is left as it is, and is its purge's error.
+    /// Many purges take several transactions. What one of them removed stays removed if a later one fails. A document
+    /// whose rows cannot be read stays unchanged, and its purge returns the error.
     ///
     /// # Errors
-    /// 404 where the database is gone; the store's where nothing was done.
+    /// 404 if the database is gone; the store's errors if nothing was removed.
     pub async fn purge(&self, purges: &[Purge]) -> Result<Vec<Result<Vec<RevId>>>> {
         let mut results: Vec<Result<Vec<RevId>>> = purges.iter().map(|_| Ok(Vec::new())).collect();
         let mut groups = groups(self.units(purges));
@@ -230,7 +231,7 @@ impl<D: Database> Documents<D> {
     fn units<'p>(&self, purges: &'p [Purge]) -> Vec<Unit<'p>> {
         let mut units = Vec::with_capacity(purges.len());
         for (turn, Purge { id, revs, uuid }) in purges.iter().enumerate() {
-            // No document has such an id, and none is remembered.
+            // No document can have such an id, and such a purge is not remembered.
             if id.len() > MAX_ID_BYTES {
                 continue;
             }
@@ -257,7 +258,7 @@ impl<D: Database> Documents<D> {
                 }
             }
             units.extend((0u128..).zip(parts).map(|(part, revs)| {
-                // Each part has a name of its own, which is the same whenever the purge is asked for again.
+                // Each part has its own UUID, which is the same if the purge is repeated.
                 let uuid = (u128::from_be_bytes(first) ^ part).to_be_bytes();
                 Unit { id, revs, uuid, turn }
             }));
@@ -265,10 +266,10 @@ impl<D: Database> Documents<D> {
         units
     }
 
-    /// The purges that are remembered and come after this sequence, in their order: some of them, none at the end.
+    /// The remembered purges after this sequence, in order. Returns at most one page of them; empty at the end.
     ///
     /// # Errors
-    /// 404 where the database is gone; damage.
+    /// 404 if the database is gone; an error for a damaged row.
     pub async fn purged_infos(&self, after: u64) -> Result<Vec<PurgeInfo>> {
         let request = self.keys().purges_from(after.saturating_add(1)).limit(PAGE);
         self.read(|transaction| {
@@ -283,10 +284,10 @@ impl<D: Database> Documents<D> {
         .await
     }
 
-    /// The sequence of the last purge; 0 where nothing was purged.
+    /// The sequence of the last purge; 0 if nothing was purged.
     ///
     /// # Errors
-    /// 404 where the database is gone.
+    /// 404 if the database is gone.
     pub async fn purge_seq(&self) -> Result<u64> {
         let request = newest(self.keys());
         self.read(|transaction| {
@@ -300,10 +301,10 @@ impl<D: Database> Documents<D> {
         .await
     }
 
-    /// How many purges are remembered.
+    /// Number of purges that are remembered.
     ///
     /// # Errors
-    /// 404 where the database is gone.
+    /// 404 if the database is gone.
     pub async fn purged_infos_limit(&self) -> Result<u64> {
         let key = self.keys().key(DatabaseKey::PurgesKept);
         self.read(|transaction| {
@@ -317,10 +318,10 @@ impl<D: Database> Documents<D> {
         .await
     }
 
-    /// Sets how many purges are remembered, at least one. The next purges let those go that are too many.
+    /// Sets the number of purges that are remembered, at least one. Later purges remove the rows that are too many.
     ///
     /// # Errors
-    /// 400 for 0.
+    /// 400 for 0; 404 if the database is gone.
     pub async fn set_purged_infos_limit(&self, limit: u64) -> Result<()> {
         if limit == 0 {
             return Err(Error::bad_request("`purged_infos_limit` must be positive integer"));

@@ -1,19 +1,19 @@
-//! Reading a document at its winner.
+//! Reads a document at its winner.
 //!
-//! RFC 004, "CRUD Operations", names two ways: read the winner from `revisions` and then its body, or
-//! read the document's bodies from the last one backwards and stop at another revision. The last live leaf in
-//! `docs` is the winner, since live leaves always have rows there and win over tombstones. So:
+//! RFC 004, "CRUD Operations", describes two ways: read the winner from `revisions` and then its body, or read the
+//! document's bodies in reverse order and stop at another revision. This module uses that a live leaf always has rows
+//! in `docs` and sorts after tombstones. So the last live leaf there is the winner:
 //!
 //! ```text
-//!  first round trip    the last row below the document's live leaves: its key names the winner
-//!  second              the rows of the winner before that one; none where the body is a single row
+//!  first round trip    the last row of the document's live leaves: its key names the winner
+//!  second              the other rows of the winner; skipped if the body is a single row
 //! ```
 //!
-//! No row of `revisions` is read, whose ancestors may be longer than the document, and none of another branch's
-//! body, of which a conflicted document may have thousands.
+//! So no row of `revisions` is read, whose ancestors may be longer than the document. And no other branch's body is
+//! read: a document with conflicts may have thousands.
 //!
-//! Only where there is no live leaf is `revisions` asked, to tell a deleted document from one that never
-//! was. What is asked for beyond the body (`revs`, `conflicts`, …) is read in the first round trip.
+//! Only if there is no live leaf, `revisions` is read too. It distinguishes a deleted document from one that never
+//! existed. What is requested beyond the body (`revs`, `conflicts`, …) is read in the first round trip.
 
 use std::future::Future;
 
@@ -33,24 +33,24 @@ use crate::revid::RevId;
 use crate::write::branches;
 
 impl<D: Database> Documents<D> {
-    /// The document, at its winner or at `options.rev`.
+    /// Reads the document at its winner or at `options.rev`.
     ///
-    /// Beside a revision that is named, only `revs` and `latest` are heeded, as in CouchDB. The latest of a
-    /// revision that is not there is the winner.
+    /// If a revision is named, only `revs`, `latest` and the options of attachments apply, as in CouchDB. With
+    /// `latest`, the winner is returned for a revision that does not exist.
     ///
     /// # Errors
-    /// 404: `missing` where the document or the leaf is not there, `deleted` where the winner is a
-    /// tombstone; a tombstone that is named is found.
+    /// 404: `missing` if the document or the leaf does not exist, `deleted` if the winner is a tombstone. A tombstone
+    /// can be read by its revision.
     pub async fn get(&self, id: &str, options: &GetOptions) -> Result<Document> {
         check_document_id(id)?;
         let Some(rev) = &options.rev else {
             let found = self.read(|transaction| self.winner(transaction, id, options)).await;
             return found.map_err(|error| error.of_document(id));
         };
-        // Boxed: it would make every other read move its many bytes.
+        // Boxed: otherwise the large future makes every other read slower.
         let these = OpenRevs::These(vec![rev.clone()]);
         let mut found = Box::pin(self.open_revs(id, &these, options)).await?;
-        // The newest of several leaves is the first.
+        // The first of several leaves is the newest.
         match found.drain(..).next() {
             Some(OpenRev::Found(document)) => Ok(document),
             _ if options.latest => {
@@ -90,14 +90,14 @@ impl<D: Database> Documents<D> {
     }
 }
 
-/// Reads the last live leaf of a document with its body; the first read is issued by the call.
+/// Reads the last live leaf of a document with its body. The call issues the first read.
 pub(crate) fn last_live<T: Transaction>(
     transaction: &T,
     keys: &DatabaseKeys,
     id: &str,
 ) -> impl Future<Output = Result<Option<(Leaf, Body)>>> + Send + use<T> {
     let (begin, end) = keys.bounds(DatabaseKey::DocsOfKind(id, true));
-    // The flag of live leaves is one byte behind the document's own prefix.
+    // The flag of live leaves is one byte, after the document's own prefix.
     let document = begin.len() - 1;
     let last = transaction.get_range(&RangeRequest::keys(begin, end).reverse().limit(1), Read::Snapshot);
     let transaction = transaction.clone();
@@ -116,7 +116,7 @@ pub(crate) fn last_live<T: Transaction>(
     }
 }
 
-/// Why a document has no live leaf.
+/// The error that tells why a document has no live leaf.
 pub(crate) async fn why_not_live<T: Transaction>(transaction: &T, keys: &DatabaseKeys, id: &str) -> Result<Error> {
     let winner = Tree::Winner.read(transaction, keys, id).await?;
     Ok(Error::not_found(match winner.first() {
@@ -126,7 +126,7 @@ pub(crate) async fn why_not_live<T: Transaction>(transaction: &T, keys: &Databas
     }))
 }
 
-/// Puts a body together from its rows, and reads the attachments in the last of them.
+/// Builds a body from its rows, and reads the attachments in the last of them.
 pub(crate) fn decode(prefix: &[u8], rows: &[KeyValue]) -> Result<Body> {
     let (rows, list) = split_rows(prefix.len(), rows);
     let pairs = rows.iter().map(|row| (row.key.as_ref(), row.value.as_ref()));
@@ -137,8 +137,8 @@ pub(crate) fn decode(prefix: &[u8], rows: &[KeyValue]) -> Result<Body> {
     Ok(Body { text, attachments: read_list(prefix.len(), list)? })
 }
 
-/// Reads the body of a leaf; the first read is issued by the call, and is as long as one of many that are read
-/// together may be. `None` where the body has no rows.
+/// Reads the body of a leaf. The call issues the first read, which is limited in bytes like all bodies of a batch.
+/// `None` if the body has no rows.
 pub(crate) fn body_of<T: Transaction>(
     transaction: &T,
     keys: &DatabaseKeys,
@@ -160,7 +160,7 @@ pub(crate) fn body_of<T: Transaction>(
     }
 }
 
-/// The body of a leaf whose rows were read: a tombstone without rows has an empty one.
+/// The body of a leaf whose rows were read. A tombstone without rows has an empty body.
 pub(crate) fn body_or_empty(leaf: &Leaf, body: Option<Body>) -> Result<Body> {
     match body {
         Some(body) => Ok(body),
@@ -169,7 +169,7 @@ pub(crate) fn body_or_empty(leaf: &Leaf, body: Option<Body>) -> Result<Body> {
     }
 }
 
-/// How much of a document's tree a reader needs.
+/// The part of a document's tree that a reader needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tree {
     /// The winner.
@@ -189,7 +189,7 @@ impl Tree {
         }
     }
 
-    /// Reads the branches, the winner first; the first read is issued by the call.
+    /// Reads the branches, the winner first. The call issues the first read.
     pub(crate) fn read<T: Transaction>(
         self,
         transaction: &T,
@@ -203,17 +203,17 @@ impl Tree {
     }
 }
 
-/// The branch as `_revisions`.
+/// The branch's history, as in `_revisions`.
 pub(crate) fn history(branch: &Branch) -> Result<RevHistory> {
     Ok(RevHistory { position: branch.leaf.rev.position(), ids: branch.path()? })
 }
 
-/// The same of a branch that must be there.
+/// The same for a branch that must exist.
 pub(crate) fn history_of(branch: Option<&Branch>) -> Result<RevHistory> {
     branch.map_or_else(|| Err(Error::corrupt("there is a body and no revision")), history)
 }
 
-/// Adds what was asked for; `branches` begin with the winner.
+/// Adds what was requested. The first of `branches` is the winner.
 pub(crate) fn add_meta(document: &mut Document, branches: &[Branch], options: &GetOptions) -> Result<()> {
     let Some((winner, losers)) = branches.split_first() else {
         return Err(Error::corrupt("there is a body and no revision"));
