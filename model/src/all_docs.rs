@@ -1,13 +1,13 @@
 //! Listing documents by id: `_all_docs`.
 //!
-//! The rows of `all_docs` hold the winners of live documents and nothing else, so a listing reads
-//! neither ancestors nor bodies it was not asked for. One call reads one batch, in one transaction; the
-//! answer says how to go on, so that a listing of any length takes bounded memory and no transaction
-//! grows too old.
+//! The rows of `all_docs` hold the winners of live documents and nothing else. So a listing reads no ancestors, and
+//! only requested bodies. One call reads one batch in one transaction, and returns the request for the rest. So a
+//! listing of any length takes bounded memory, and no transaction grows too old.
 //!
-//! Ids are listed in the order of their bytes, as in CouchDB.
+//! Ids are listed in byte order, as in CouchDB.
 //!
-//! A document whose rows are damaged has a row that says so ([`AllDocsEntry::Damaged`]); the listing goes on behind it.
+//! A document with damaged rows has a row with the error ([`AllDocsEntry::Damaged`]), and the listing continues after
+//! it.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -26,36 +26,36 @@ use crate::revid::RevId;
 use crate::row::Reader;
 use crate::seq::Seq;
 
-/// The most rows of one batch.
+/// Maximum number of rows in a batch.
 const ROWS_AT_ONCE: usize = 2_000;
 
-/// The most rows that are skipped in one transaction.
+/// Maximum number of rows skipped in one transaction.
 const SKIPPED_AT_ONCE: usize = 20_000;
 
-/// What to list.
+/// The rows to list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllDocsRequest {
-    /// These ids, in this order, instead of a range; repeated ones are repeated.
+    /// These ids, in this order, instead of a range. Repeated ids are listed repeatedly.
     pub keys: Option<Arc<[String]>>,
-    /// Where to begin; with `descending` the highest id.
+    /// The first id; with `descending` the highest.
     pub start: Option<String>,
     /// Whether `start` itself is listed.
     pub inclusive_start: bool,
-    /// Where to end; with `descending` the lowest id.
+    /// The last id; with `descending` the lowest.
     pub end: Option<String>,
     /// Whether `end` itself is listed.
     pub inclusive_end: bool,
-    /// From the last to the first.
+    /// In descending order of ids.
     pub descending: bool,
-    /// At most this many rows.
+    /// Maximum number of rows.
     pub limit: Option<usize>,
-    /// Leave out this many rows first.
+    /// Number of rows to skip first.
     pub skip: usize,
-    /// With the documents.
+    /// Include the documents.
     pub include_docs: bool,
-    /// With the documents' live losing leaves.
+    /// Include the live losing leaves in the documents.
     pub conflicts: bool,
-    /// With the last sequence.
+    /// Include the last sequence.
     pub update_seq: bool,
 }
 
@@ -80,32 +80,32 @@ impl Default for AllDocsRequest {
 /// A row of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllDocsRow {
-    /// The id, which is the row's key too.
+    /// The id, which is also the row's key.
     pub id: String,
-    /// What is there.
+    /// The document's state.
     pub entry: AllDocsEntry,
 }
 
-/// What is there under an id.
+/// What a listing finds for an id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AllDocsEntry {
     /// A live document.
     Live {
         /// Its winner.
         rev: RevId,
-        /// The document, if asked for.
+        /// The document, if requested.
         doc: Option<Box<Document>>,
     },
-    /// A deleted one; only where its id was asked for.
+    /// A deleted document; only if its id was requested.
     Deleted {
         /// The winning tombstone.
         rev: RevId,
     },
-    /// Nothing; only where the id was asked for.
+    /// No document; only if the id was requested.
     Missing,
-    /// Something that cannot be read.
+    /// A document that cannot be read.
     Damaged {
-        /// What is wrong with it.
+        /// The reason.
         error: Error,
     },
 }
@@ -113,33 +113,33 @@ pub enum AllDocsEntry {
 /// A batch of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllDocs {
-    /// Live documents in the database.
+    /// Number of live documents in the database.
     pub total_rows: u64,
-    /// How many rows of the database stand before the first; `None` where that is not known.
+    /// Number of rows before the first one in the whole listing; `None` if unknown.
     pub offset: Option<u64>,
-    /// The last sequence, if asked for.
+    /// The last sequence, if requested.
     pub update_seq: Option<Seq>,
-    /// The rows. A batch may be empty and not the last.
+    /// The rows. A batch may be empty and not be the last one.
     pub rows: Vec<AllDocsRow>,
     /// The request for the rest; `None` after the last batch.
     pub next: Option<AllDocsRequest>,
 }
 
-/// The rows of a batch, and where it ended.
+/// The rows of a batch, and its end.
 struct Page {
     rows: Vec<AllDocsRow>,
-    /// Rows left out.
+    /// Number of rows that were skipped.
     skipped: usize,
-    /// The last id read, and whether there may be more.
+    /// The last id that was read, and whether there may be more.
     last: Option<String>,
     more: bool,
 }
 
 impl<D: Database> Documents<D> {
-    /// The first batch of a listing; go on with its `next`.
+    /// Reads the first batch of a listing. Continue with its `next`.
     ///
     /// # Errors
-    /// 404 where the database is gone.
+    /// 404 if the database is gone.
     pub async fn all_docs(&self, request: &AllDocsRequest) -> Result<AllDocs> {
         let keys = self.keys();
         let (last_key, stats_key) = (keys.key(DatabaseKey::Last), keys.key(DatabaseKey::Stats));
@@ -232,7 +232,7 @@ impl<D: Database> Documents<D> {
         for winner in winners {
             entries.push(winner.await?.map(|row| read_winner(&row)));
         }
-        // Those that are not live: deleted, or never there.
+        // The requested documents that are deleted or never existed.
         let trees: Vec<_> = some
             .iter()
             .zip(&entries)
@@ -254,12 +254,12 @@ impl<D: Database> Documents<D> {
         let whole = self.add_docs(transaction, request, &mut rows, at_once).await?;
         rows.truncate(whole);
         let more = request.skip + rows.len() < ids.len();
-        // The rest skips what was given, too.
+        // The request for the rest skips the returned rows too, so nothing is counted as skipped here.
         Ok(Page { skipped: 0, last: None, more, rows })
     }
 
-    /// Adds the documents of the first rows, as many as a batch holds, `at_once` of them at the same time; how many
-    /// rows are whole then.
+    /// Adds documents to the first rows, as many as a batch holds, reading `at_once` of them at the same time. Returns
+    /// the number of rows that are complete.
     pub(crate) async fn add_docs(
         &self,
         transaction: &D::Transaction,
@@ -300,7 +300,7 @@ impl<D: Database> Documents<D> {
                         row.entry = entry;
                         batch.add(bytes);
                     }
-                    // What was read before the read version grew too old is as good as ever.
+                    // The read version grew too old. The rows read before that are valid.
                     Err(error) if error.is_retryable() && batch.items() > 0 => return Ok(batch.items()),
                     Err(error) => return Err(error),
                 }
@@ -310,7 +310,7 @@ impl<D: Database> Documents<D> {
     }
 }
 
-/// What is listed of a live document with its body, and how many bytes were read for it.
+/// The entry of a live document with its body, and the number of bytes that were read.
 async fn document(
     id: &str,
     leaf: Leaf,
@@ -338,7 +338,7 @@ async fn document(
 }
 
 impl AllDocsRequest {
-    /// The rows asked for; `None` where the range is inverted.
+    /// The range of rows; `None` if it is inverted.
     pub(crate) fn range(&self, keys: &keys::DatabaseKeys) -> Option<RangeRequest> {
         let (first, beyond) = keys.bounds(DatabaseKey::AllDocs);
         let at = |id: &String| KeySelector::first_greater_or_equal(keys.key(DatabaseKey::AllDoc(id)));
@@ -363,7 +363,7 @@ impl AllDocsRequest {
         Some(range).filter(|_| !inverted)
     }
 
-    /// The request for what comes after a batch of this one.
+    /// The request for the rows after this batch.
     fn after(&self, batch: &Page) -> Option<AllDocsRequest> {
         let limit = self.limit.map(|limit| limit.saturating_sub(batch.rows.len()));
         if !batch.more || limit == Some(0) {

@@ -1,4 +1,4 @@
-//! Small things of any length: a row that says what it is, and its text in parts.
+//! Texts of any length in a database, such as the security object: a head row, then the text in parts.
 //!
 //! ```text
 //!  key          = (Format, Rev, Bytes)
@@ -16,24 +16,24 @@ use json::JsonText;
 const FORMAT: u64 = 1;
 const PART_BYTES: usize = 90_000;
 
-/// What the first row says.
+/// The head row: the revision, and the length of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) rev: u64,
     pub(crate) bytes: u64,
 }
 
-/// All rows of the thing at `key`.
+/// All rows of the text at `key`.
 pub(crate) fn range(key: &[u8]) -> RangeRequest {
     RangeRequest::keys(key.to_vec(), keys::end_of(key))
 }
 
-/// Removes the thing at `key`.
+/// Removes the text at `key`.
 pub(crate) fn clear<T: Transaction>(transaction: &T, key: &[u8]) {
     transaction.clear_range(key, &keys::end_of(key));
 }
 
-/// Replaces the thing at `key`.
+/// Replaces the text at `key`.
 pub(crate) fn set<T: Transaction>(transaction: &T, key: &[u8], rev: u64, text: &JsonText) {
     clear(transaction, key);
     let mut head = Vec::with_capacity(24);
@@ -60,7 +60,7 @@ pub(crate) fn read_head(value: &[u8]) -> Result<Head> {
     Ok(head)
 }
 
-/// The thing in these rows; `None` where there are none.
+/// Reads the text in these rows; `None` if there are no rows.
 pub(crate) fn read(rows: &[KeyValue]) -> Result<Option<(Head, JsonText)>> {
     let Some((head, parts)) = rows.split_first() else { return Ok(None) };
     let head = read_head(&head.value)?;

@@ -1,20 +1,20 @@
-//! The databases in a store: created, found, listed, dropped.
+//! The databases in a store: creates, finds, lists and drops them.
 //!
 //! ```text
-//!  (1, Name)   = (Number, InstanceId)      where a database is
-//!              = (Number, InstanceId, To)  which store it moved to, and what is left of it here
+//!  (1, Name)   = (Number, InstanceId)      the database's number
+//!              = (Number, InstanceId, To)  the store it moved to, and the number of its remains
 //!  (2)         = next number
 //!  (4, Number) …                           the database's own keys
 //! ```
 //!
 //! Invariants:
-//! * A number is given once. A database that is created after another of its name was dropped has
-//!   fresh keys and another instance id.
-//! * Dropping clears the catalog's row and all of the database's keys in one transaction. A writer that
-//!   read the instance before fails with a conflict and then finds nothing; so nothing is left behind
-//!   and no list of drops under way is needed. (Engines make clearing a large range cheap.)
-//! * Both are guarded by transaction ids: after an unknown commit result neither answers "exists" nor
-//!   "does not exist" about its own doing.
+//! * A number is used only once. A database that is created after another of its name was dropped has other keys and
+//!   another instance id.
+//! * Dropping clears the catalog's row and all keys of the database in one transaction. A writer that read the instance
+//!   before fails with a conflict, and its retry finds no database. So no keys are left, and there is no list of drops
+//!   in progress. (Clearing a large range is cheap on every engine.)
+//! * Transaction ids guard both. After an unknown commit result, a retry of its own creation does not fail with
+//!   "exists", nor a retry of its own drop with "does not exist".
 
 use std::collections::HashMap;
 use std::fmt;
@@ -42,22 +42,21 @@ use crate::txids::{Guard, Outcome};
 /// The version of the layer's keys that this program reads and writes.
 pub const FORMAT_VERSION: u64 = 1;
 
-/// How a layer is set up.
+/// Options of a layer.
 #[derive(Clone, Debug)]
 pub struct LayerOptions {
-    /// All keys of the layer begin with this; nothing else in the store may. Empty by default.
+    /// Prefix of all keys of the layer. No other keys in the store may have it. Empty by default.
     pub prefix: Bytes,
-    /// Time and randomness.
+    /// Source of time and randomness.
     pub environment: Arc<dyn Environment>,
-    /// How bodies are laid out in databases created without saying so.
+    /// Layout of bodies in new databases, unless [`CreateOptions`] says otherwise.
     pub default_format: BodyFormat,
-    /// The largest document body, in bytes of compact JSON; at most
-    /// [`HIGHEST_MAX_DOCUMENT_SIZE`], which is what a higher one counts as.
+    /// Maximum size of a document's body, in bytes of compact JSON. Capped at [`HIGHEST_MAX_DOCUMENT_SIZE`].
     pub max_document_size: usize,
-    /// The largest attachment, in bytes as they arrive. Unlimited by default, as in CouchDB.
+    /// Maximum size of an attachment, in bytes as received. Unlimited by default, as in CouchDB.
     pub max_attachment_size: u64,
-    /// Threads that may share the processor's work of one bulk write, its own among them. 1 by default: nothing
-    /// starts threads unasked.
+    /// Maximum number of threads that work on one bulk write, including the caller's. 1 by default: the layer starts no
+    /// threads unless told to.
     pub threads: usize,
 }
 
@@ -74,29 +73,29 @@ impl Default for LayerOptions {
     }
 }
 
-/// How a database is created.
+/// Options of a new database.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CreateOptions {
-    /// How bodies are laid out; the layer's default where it is `None`.
+    /// Layout of bodies; `None` for the layer's default.
     pub format: Option<BodyFormat>,
 }
 
-/// Which names to list.
+/// The database names to list.
 #[derive(Clone, Debug, Default)]
 pub struct NameRange {
-    /// Where to begin, itself included; with `descending` the highest name.
+    /// The first name, inclusive; with `descending` the highest.
     pub start: Option<String>,
-    /// Where to end, itself included; with `descending` the lowest name.
+    /// The last name, inclusive; with `descending` the lowest.
     pub end: Option<String>,
-    /// From the last to the first.
+    /// In descending order.
     pub descending: bool,
-    /// At most this many.
+    /// Maximum number of names.
     pub limit: Option<usize>,
-    /// Leave out this many first.
+    /// Number of names to skip first.
     pub skip: usize,
 }
 
-/// All databases in one key-value store. A cheap handle.
+/// A handle of all databases in one key-value store. Cheap to clone.
 #[derive(Clone)]
 pub struct Layer<D> {
     shared: Arc<Shared<D>>,
@@ -114,18 +113,17 @@ pub(crate) struct Shared<D> {
     pub(crate) max_document_size: usize,
     pub(crate) max_attachment_size: u64,
     pub(crate) threads: usize,
-    /// One for each database that somebody waits for.
+    /// The feeds that clients wait for, by database.
     pub(crate) feeds: Mutex<HashMap<Bytes, Weak<Feed>>>,
     pub(crate) indexes: Definitions,
 }
 
 impl<D: Database> Layer<D> {
-    /// Opens the layer in `engine`. A store without anything under the prefix is marked with the
-    /// layer's format version.
+    /// Opens the layer in `engine`. If the store has nothing under the prefix, this writes the layer's format version.
     ///
     /// # Errors
-    /// [`ErrorKind::Format`] for another version, [`ErrorKind::NotOurs`] where the prefix holds something
-    /// else; nothing is changed then.
+    /// [`ErrorKind::Format`] for another version; [`ErrorKind::NotOurs`] if the prefix has other keys. Nothing is
+    /// changed then.
     pub async fn open(engine: D, options: LayerOptions) -> Result<Self> {
         let root = options.prefix.clone();
         let key = Key::Format.under(&root);
@@ -135,7 +133,7 @@ impl<D: Database> Layer<D> {
             RangeRequest::prefix(&root)
         };
         let anything = anything.limit(1);
-        // Opening twice is opening once: this run needs no id.
+        // Opening twice has the same effect as opening once, so this needs no transaction id.
         kv_api::Runner::new(&engine)
             .run(|transaction, _| {
                 let (version, first) =
@@ -182,7 +180,7 @@ impl<D: Database> Layer<D> {
         &self.shared.guard.engine
     }
 
-    /// The registry of the store's long work in the background.
+    /// The registry of jobs: the long work in the background of this store.
     pub fn jobs(&self) -> Jobs<D> {
         let guard = &self.shared.guard;
         Jobs::new(guard.engine.clone(), Registry::new(Key::Jobs.under(&guard.root)))
@@ -226,8 +224,8 @@ impl<D: Database> Layer<D> {
         Ok(self.documents(name, &Place::new(number, id), Access::Living))
     }
 
-    /// Drops a database and all it holds; of one that moved to another store what is left here, and the
-    /// marker that says where it went.
+    /// Drops a database with all its rows. Of a database that moved to another store, drops the remains and the marker
+    /// that names that store.
     ///
     /// # Errors
     /// 404; [`ErrorKind::Moving`] in the last step of a relocation.
@@ -256,10 +254,10 @@ impl<D: Database> Layer<D> {
             .await
     }
 
-    /// The database of this name.
+    /// The database with this name.
     ///
     /// # Errors
-    /// 404; [`ErrorKind::Moved`] where it moved to another store.
+    /// 404; [`ErrorKind::Moved`] if it moved to another store.
     pub async fn database(&self, name: &str) -> Result<Documents<D>> {
         let place = self.place(name).await?;
         match &place.moved_to {
@@ -268,8 +266,8 @@ impl<D: Database> Layer<D> {
         }
     }
 
-    /// What is left here of a database that moved to another store, as it was when it left: for reading
-    /// and checking. `None` for one that lives here.
+    /// The remains of a database that moved to another store, as they were at the move, for reading and checking.
+    /// `None` for a database that is in this store.
     ///
     /// # Errors
     /// 404.
@@ -278,7 +276,7 @@ impl<D: Database> Layer<D> {
         Ok(place.moved_to.is_some().then(|| self.documents(name, &place, Access::Remains)))
     }
 
-    /// Where the database of this name is, or was.
+    /// The catalog row of the database with this name.
     pub(crate) async fn place(&self, name: &str) -> Result<Place> {
         let key = Key::Catalog(name).under(&self.shared.guard.root);
         let place = reading::run(self.engine(), |transaction| {
@@ -289,7 +287,7 @@ impl<D: Database> Layer<D> {
         Place::read(&place)
     }
 
-    /// The names of the databases, in the order of their bytes.
+    /// The names of the databases, in byte order.
     pub async fn database_names(&self, range: &NameRange) -> Result<Vec<String>> {
         let root = &self.shared.guard.root;
         let (begin, end) = Key::catalog_range(root);
@@ -309,7 +307,7 @@ impl<D: Database> Layer<D> {
         }
         let wanted = range.limit.unwrap_or(usize::MAX);
         let (mut names, mut skip) = (Vec::new(), range.skip);
-        // Each batch in a transaction of its own: the list may be longer than one can read.
+        // Each batch is read in its own transaction: the list may be too long for one.
         let mut next = Some(request);
         while let Some(request) = next.take().filter(|_| names.len() < wanted) {
             let batch = reading::run(self.engine(), |transaction| {
@@ -335,7 +333,7 @@ impl<D: Database> Layer<D> {
     }
 }
 
-/// Takes the next number, which `next` says.
+/// Takes the number in `next`, the allocator's row, and increments the row.
 pub(crate) fn allocate<T: Transaction>(transaction: &T, allocator: &[u8], next: Option<&[u8]>) -> Result<u64> {
     let number = next.map_or(Ok(0), |next| Reader::new(next).int())?;
     let mut row = Vec::new();
@@ -344,10 +342,10 @@ pub(crate) fn allocate<T: Transaction>(transaction: &T, allocator: &[u8], next: 
     Ok(number)
 }
 
-/// Writes what a database has from its beginning.
+/// Writes the rows of a new database.
 pub(crate) fn set_new<T: Transaction>(transaction: &T, keys: &DatabaseKeys, instance: &Instance) {
     transaction.set(keys.key(DatabaseKey::Instance), instance.write());
-    // There from the beginning, so that dropping the database wakes whoever watches it.
+    // This row exists from the start, so dropping the database wakes those who watch it.
     transaction.set(keys.key(DatabaseKey::Last), Seq::ZERO.as_bytes());
 }
 
@@ -356,7 +354,7 @@ pub(crate) fn set_new<T: Transaction>(transaction: &T, keys: &DatabaseKeys, inst
 pub(crate) struct Place {
     pub(crate) number: u64,
     pub(crate) instance_id: [u8; 16],
-    /// The store that the database moved to.
+    /// The store that the database moved to, if it did.
     pub(crate) moved_to: Option<String>,
 }
 
@@ -393,7 +391,7 @@ mod tests {
     fn rows_round_trip_and_torn_ones_are_errors() {
         let place = Place::new(300, [0; 16]);
         assert_eq!(Place::read(&place.write()).unwrap(), place);
-        // Cut within an escape a name with a NUL is a shorter name.
+        // A name with a NUL that is cut within the escape is a valid shorter name.
         let odd = Place { moved_to: Some("lsm:/x\0y".to_owned()), ..place.clone() };
         assert_eq!(Place::read(&odd.write()).unwrap(), odd);
         let moved = Place { moved_to: Some("lsm:/x y".to_owned()), ..place.clone() };

@@ -1,8 +1,8 @@
-//! A database: the handle that all its operations hang on.
+//! The handle of a database. All operations on documents are its methods.
 //!
-//! Each operation is in a file of its own; here is what they share: the keys, and the instance that
-//! every transaction reads in its first round trip. A handle outlives its database; it then answers 404
-//! and never reaches a successor of the same name.
+//! Each operation has a file of its own. This file has what they share: the keys, and the instance row that every
+//! transaction reads in its first round trip. A handle may outlive its database. It then returns 404, and never reaches
+//! another database of the same name.
 
 use std::fmt;
 use std::future::Future;
@@ -18,7 +18,7 @@ use crate::instance::{Access, Instance};
 use crate::keys::{DatabaseKey, DatabaseKeys};
 use crate::limits::DEFAULT_REVS_LIMIT;
 
-/// One database. A cheap handle.
+/// A handle of one database. Cheap to clone.
 #[derive(Clone)]
 pub struct Documents<D> {
     pub(crate) shared: Arc<Shared<D>>,
@@ -31,7 +31,7 @@ impl<D> fmt::Debug for Documents<D> {
     }
 }
 
-/// Where a database is.
+/// The identity and the keys of a database.
 #[derive(Debug)]
 pub(crate) struct Home {
     pub(crate) name: String,
@@ -39,9 +39,9 @@ pub(crate) struct Home {
     pub(crate) instance_id: [u8; 16],
     pub(crate) access: Access,
     instance_key: Vec<u8>,
-    /// Whether bodies were packed when last seen: a guess, for what is done before the instance is read.
+    /// Whether bodies were packed when the instance was last read. A guess, for work that is done before reading it.
     packed: AtomicBool,
-    /// How many revisions a branch remembered when that was last seen: another guess.
+    /// Maximum number of revisions of a branch when the instance was last read. Also a guess.
     revs_limit: AtomicU32,
 }
 
@@ -73,17 +73,17 @@ impl<D: Database> Documents<D> {
         &self.home.name
     }
 
-    /// What tells the database from others of the same name, before or after it.
+    /// The id that distinguishes the database from earlier and later ones with its name.
     pub fn instance_id(&self) -> [u8; 16] {
         self.home.instance_id
     }
 
-    /// The largest body a document may have here, in bytes of compact JSON.
+    /// Maximum size of a document's body, in bytes of compact JSON.
     pub fn max_document_size(&self) -> usize {
         self.shared.max_document_size
     }
 
-    /// The largest attachment that is taken here, in bytes as they arrive.
+    /// Maximum size of an attachment, in bytes as received.
     pub fn max_attachment_size(&self) -> u64 {
         self.shared.max_attachment_size
     }
@@ -96,12 +96,12 @@ impl<D: Database> Documents<D> {
         &self.shared.guard.engine
     }
 
-    /// How bodies were laid out when that was last seen.
+    /// The layout of bodies when the instance was last read.
     pub(crate) fn format_seen(&self) -> BodyFormat {
         if self.home.packed.load(Ordering::Relaxed) { BodyFormat::Packed } else { BodyFormat::Exploded }
     }
 
-    /// How many revisions a branch remembered when that was last seen.
+    /// Maximum number of revisions of a branch when the instance was last read.
     pub(crate) fn revs_limit_seen(&self) -> usize {
         self.home.revs_limit.load(Ordering::Relaxed) as usize
     }
@@ -111,8 +111,8 @@ impl<D: Database> Documents<D> {
         self.home.revs_limit.store(instance.revs_limit, Ordering::Relaxed);
     }
 
-    /// Reads the instance; the read is issued by the call, serializable if the transaction writes. 404
-    /// where the database is gone, and [`Instance::admit`]'s errors where it is on its way elsewhere.
+    /// Reads the instance row. The call issues the read, which is serializable if the transaction writes. Fails with
+    /// 404 if the database is gone, and with the errors of [`Instance::admit`] during a relocation.
     pub(crate) fn instance(
         &self,
         transaction: &D::Transaction,

@@ -1,8 +1,7 @@
-//! The layer's error: rich inside, CouchDB's `error` and `reason` outside.
+//! The layer's error. Inside it is detailed; outside it has CouchDB's `error` and `reason`.
 //!
-//! Errors of the store keep their code and their predicates ([`ErrorKind::Store`]), so that a caller
-//! can still tell "certainly not committed" from "nobody knows". Statuses, names and reasons are those
-//! of CouchDB's `chttpd:error_info/1`.
+//! Errors of the store keep their code and their predicates ([`ErrorKind::Store`]). So a caller can still distinguish
+//! "certainly not committed" from "unknown". Statuses, names and reasons are those of CouchDB's `chttpd:error_info/1`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,35 +11,35 @@ use kv_api::RetryError;
 /// The result of an operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What is not there.
+/// The thing that was not found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NotFound {
-    /// The document, or the revision asked for, was never there or is no longer kept.
+    /// The document or the revision: it never existed, or is no longer stored.
     Missing,
     /// The document was deleted.
     Deleted,
     /// The database.
     Database,
-    /// The attachment of a document that is there.
+    /// The attachment, of a document that exists.
     Attachment,
-    /// The index, or it is not built yet.
+    /// The index. It does not exist, or is not built yet.
     Index,
 }
 
-/// What went wrong, with what is needed to say so.
+/// The kind of an error, with its details.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// An id that no document may have; the reason. 400.
+    /// A document id that is not allowed, with the reason. 400.
     #[error("{0}")]
     IllegalDocId(Cow<'static, str>),
     /// The document with this id is over the database's limit. 413.
     #[error("{0}")]
     DocumentTooLarge(String),
-    /// The edit names a revision that is not a live leaf, or lost the race. 409.
+    /// The edit names a revision that is no live leaf, or another edit was faster. 409.
     #[error("Document update conflict.")]
     Conflict,
-    /// A patch that does not fit the document, and why. 409.
+    /// A patch that does not fit the document, with the reason. 409.
     #[error("{0}")]
     PatchConflict(String),
     /// A patch whose operations would touch too many bytes. 413.
@@ -58,25 +57,25 @@ pub enum ErrorKind {
     /// The database exists already. 412.
     #[error("The database could not be created, the file already exists.")]
     FileExists,
-    /// A name that no database may have; the name. 400.
+    /// A database name that is not allowed. 400.
     #[error(
         "Name: '{0}'. Only lowercase characters (a-z), digits (0-9), and any of the characters \
          _, $, (, ), +, -, and / are allowed. Must begin with a letter."
     )]
     IllegalDatabaseName(String),
-    /// A name over the limit; the name. 400.
+    /// A database name that is too long. 400.
     #[error("At least one path segment of `{0}` is too long.")]
     DatabaseNameTooLong(String),
-    /// A request that makes no sense; the reason. 400.
+    /// An invalid request, with the reason. 400.
     #[error("{0}")]
     BadRequest(Cow<'static, str>),
-    /// A document that is not one; the reason. 400.
+    /// An invalid document, with the reason. 400.
     #[error("{0}")]
     DocValidation(Cow<'static, str>),
-    /// An attachment over the limit; its name. 413.
+    /// An attachment that is too large, with its name. 413.
     #[error("{0}")]
     AttachmentTooLarge(String),
-    /// An attachment of an edit stands for one that the replaced leaf does not have, or has from another revision. 412.
+    /// An edit has a stub for an attachment that the replaced leaf does not have, or has with another position. 412.
     #[error("Invalid attachment stub in {id} for {name}")]
     MissingStub {
         /// The document.
@@ -84,42 +83,43 @@ pub enum ErrorKind {
         /// The attachment.
         name: String,
     },
-    /// The leaf whose attachment is to be changed is not there. 409.
+    /// The leaf whose attachment is to be changed does not exist. 409.
     #[error("missing_rev")]
     MissingRev,
-    /// An upload that was given up, or took too long, before an edit named it. 503.
+    /// An upload that was abandoned, or took too long, before an edit named it. 503.
     #[error("The upload is no longer there; send it again.")]
     UploadGone,
-    /// The database is in the last step of a relocation: read, and not written until that is done. 503.
+    /// The database is in the last step of a relocation. It can be read, and cannot be written until the step is done.
+    /// 503.
     #[error("The database is about to move to another store and takes no writes for a moment; try again.")]
     Moving,
-    /// The database moved to another store; which one, as the relocation was told. 503.
+    /// The database moved to another store, which is named as the relocation's request named it. 503.
     #[error("The database has moved to {0}.")]
     Moved(String),
-    /// A relocation that cannot be done, and why. 412.
+    /// A relocation that cannot be done, with the reason. 412.
     #[error("{0}")]
     Relocation(Cow<'static, str>),
-    /// A relocation that whoever watches its progress stopped. 503.
+    /// A relocation that its observer stopped. 503.
     #[error("The relocation was stopped; the same one begun again goes on from where it is.")]
     Stopped,
-    /// The run of a job that no longer has it. 503.
+    /// A job's run that no longer holds the job. 503.
     #[error("The job is no longer this run's.")]
     JobLost,
-    /// The store failed. 503 where trying again may help or the outcome is open, 500 otherwise.
+    /// An error of the store. 503 if a retry may help or the outcome is unknown, 500 otherwise.
     #[error("{}", store_reason(.0))]
     Store(kv_api::Error),
-    /// Rows that cannot be what this layer wrote. 500.
+    /// Rows that this layer cannot have written. 500.
     #[error("Damaged data: {0}")]
     Corrupt(String),
-    /// Rows in a format that a later version of this layer writes. 500.
+    /// Rows in a format of a later version of this layer. 500.
     #[error("Written by a later version of this program, and left untouched: {0}")]
     UnknownFormat(String),
-    /// The store holds data under the layer's prefix, but not the layer's. 500.
+    /// The store has keys under the layer's prefix that are not the layer's. 500.
     #[error(
         "The store holds data that is not this layer's; it is left untouched. Beside others, the layer needs a prefix of its own."
     )]
     NotOurs,
-    /// The store holds another version of the layer's format; found and expected. 500.
+    /// The store has another version of the layer's format. 500.
     #[error("The store holds format version {found}, this program reads version {expected}.")]
     Format {
         /// The version in the store.
@@ -138,7 +138,7 @@ fn store_reason(error: &kv_api::Error) -> String {
     }
 }
 
-/// The layer's error. Small to carry; what it is about is behind [`kind`](Error::kind).
+/// The layer's error. Small; the details are in its [`kind`](Error::kind).
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error(Box<ErrorKind>);
 
@@ -148,12 +148,12 @@ impl Error {
         Error(Box::new(kind))
     }
 
-    /// What went wrong.
+    /// The kind.
     pub fn kind(&self) -> &ErrorKind {
         &self.0
     }
 
-    /// The HTTP status CouchDB answers with.
+    /// CouchDB's HTTP status.
     pub fn status(&self) -> u16 {
         match self.kind() {
             ErrorKind::IllegalDocId(_)
@@ -250,7 +250,7 @@ impl Error {
         Error::new(ErrorKind::UnknownFormat(what.into()))
     }
 
-    /// The same error with the document named, where it is about a document's rows.
+    /// The same error, with the document's id if it is about a document's rows.
     pub(crate) fn of_document(mut self, id: &str) -> Self {
         let name = format!("{id:?}: ");
         if let ErrorKind::Corrupt(what) | ErrorKind::UnknownFormat(what) = &mut *self.0
@@ -261,19 +261,19 @@ impl Error {
         self
     }
 
-    /// Whether rows cannot be read, which concerns the document they belong to and no other.
+    /// Whether the error is about rows that cannot be read. Such an error concerns only the document that has the rows.
     pub(crate) fn is_damage(&self) -> bool {
         matches!(self.kind(), ErrorKind::Corrupt(_) | ErrorKind::UnknownFormat(_))
     }
 
-    /// Whether running the read again, in a new transaction, may help.
+    /// Whether the same read may succeed in a new transaction.
     pub(crate) fn is_retryable(&self) -> bool {
         self.kv_error().is_some_and(kv_api::Error::is_retryable)
     }
 }
 
-/// Keeps what is wrong with one document apart from what is wrong with the store: the outer error ends the work on
-/// all documents, the inner one is that document's answer.
+/// Separates errors of one document from errors of the store. The outer error ends the work on all documents; the inner
+/// one is the result for this document.
 pub(crate) fn alone<T>(result: Result<T>) -> Result<Result<T>> {
     match result {
         Err(error) if !error.is_damage() => Err(error),

@@ -1,4 +1,4 @@
-//! CouchDB's deterministic revision: the MD5 of an Erlang term.
+//! CouchDB's deterministic revision: the MD5 hash of an Erlang term.
 //!
 //! Sources: `new_revid` of CouchDB's `couch_db.erl`; "External Term Format" of Erlang's ERTS guide;
 //! `enc_term` of Erlang's `external.c`.
@@ -6,8 +6,8 @@
 //! ```text
 //! md5(term_to_binary([Deleted, OldPos, OldRev | 0, Body, Attachments], [{minor_version, 1}]))
 //! ```
-//! The same edit made in two places gets the same revision and replicates without a conflict, with
-//! CouchDB itself too. So every byte counts:
+//! The same edit made in two places gets the same revision, and so replicates without a conflict, even between CouchDB
+//! and this layer. So every byte counts:
 //!
 //! | JSON | term | bytes |
 //! |---|---|---|
@@ -22,8 +22,8 @@
 //! | other arrays | list | 108, length in 4 bytes, the elements, 106 |
 //! | object | `{[{Key, Value}, …]}` | 104 1, the list of 104 2 key value |
 //!
-//! The lengths of containers are known only at their end, so they are patched in afterwards; one
-//! buffer, no recursion.
+//! The length of a container is known only at its end, so it is filled in afterwards. There is one buffer and no
+//! recursion.
 
 use md5::{Digest, Md5};
 
@@ -44,10 +44,10 @@ const BINARY: u8 = 109;
 const SMALL_BIG: u8 = 110;
 const LARGE_BIG: u8 = 111;
 
-/// The longest list of bytes that is written as a string.
+/// Maximum length of a list of bytes that is written as a string.
 const MAX_STRING: u32 = 65_535;
 
-/// An attachment as far as it enters the revision.
+/// The part of an attachment that the revision depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct AttachmentDigest<'a> {
     /// Its name.
@@ -58,37 +58,37 @@ pub struct AttachmentDigest<'a> {
     pub md5: [u8; 16],
 }
 
-/// The Erlang term of a JSON value in external form, without the version before it.
+/// The Erlang term of a JSON value in external term format, without the version byte.
 pub fn erlang_term(value: &JsonText) -> Vec<u8> {
     let mut term = Term::default();
     term.json(value);
     term.bytes
 }
 
-/// An edit as far as it enters the revision that it makes.
+/// The part of an edit that its revision depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct RevisionTerm<'a> {
     /// Whether the edit deletes the document.
     pub deleted: bool,
-    /// The revision that it replaces. For a document that is made anew over tombstones, the winning
+    /// The revision that the edit replaces. For a document that is created again after a deletion: the winning
     /// tombstone.
     pub parent: Option<&'a RevId>,
-    /// The body as submitted, members in their order, without the special members (`_id`, `_rev`, …).
+    /// The body as submitted, with its members in order and without special members (`_id`, `_rev`, …).
     pub body: &'a JsonText,
     /// The attachments in the order of the document.
     pub attachments: &'a [AttachmentDigest<'a>],
 }
 
 impl RevisionTerm<'_> {
-    /// The revision that this edit makes.
+    /// The revision of this edit.
     ///
     /// # Errors
-    /// [`InvalidRev`] if the parent's position is the greatest there is.
+    /// [`InvalidRev`] if the parent has the highest possible position.
     pub fn revision(&self) -> Result<RevId, InvalidRev> {
         self.revision_in(&mut Term::default())
     }
 
-    /// The same, with memory that was used before.
+    /// The same, reusing memory.
     pub(crate) fn revision_in(&self, memory: &mut Term) -> Result<RevId, InvalidRev> {
         let old_position = self.parent.map_or(0, RevId::position);
         let position = old_position.checked_add(1).ok_or(InvalidRev)?;
@@ -97,7 +97,7 @@ impl RevisionTerm<'_> {
         RevId::new(position, RevHash::from(hash))
     }
 
-    /// Writes the term in external form.
+    /// Writes the term in external term format.
     fn write(&self, term: &mut Term) {
         term.bytes.clear();
         term.bytes.reserve(self.body.len() * 2 + 64);
@@ -128,18 +128,18 @@ impl RevisionTerm<'_> {
     }
 }
 
-/// A list whose end has not come yet: an array, or the members of an object.
+/// A list that is not complete: an array, or the members of an object.
 #[derive(Debug)]
 struct OpenList {
-    /// Where its tag stands; its length follows.
+    /// Position of its tag. Its length comes after the tag.
     start: usize,
     count: u32,
     is_array: bool,
-    /// Whether all elements so far are small integers, each of two bytes.
+    /// Whether all elements so far are small integers of two bytes each.
     all_small: bool,
 }
 
-/// A term of Erlang in external form, on its way: what was written of it, and the lists that are open.
+/// An Erlang term in external term format, while it is written.
 #[derive(Debug, Default)]
 pub struct Term {
     bytes: Vec<u8>,
@@ -152,13 +152,13 @@ impl Term {
         Term { bytes: vec![VERSION], open: Vec::new() }
     }
 
-    /// Begins a tuple of so many elements, which follow.
+    /// Begins a tuple of this number of elements, which follow.
     pub fn tuple(&mut self, elements: u8) -> &mut Self {
         self.bytes.extend_from_slice(&[SMALL_TUPLE, elements]);
         self
     }
 
-    /// A list of so many elements, which `write` writes.
+    /// Appends a list of this number of elements, which `write` appends.
     pub fn list(&mut self, elements: u32, write: impl FnOnce(&mut Self)) -> &mut Self {
         if elements > 0 {
             self.bytes.push(LIST);
@@ -169,7 +169,7 @@ impl Term {
         self
     }
 
-    /// Text as Erlang's strings have it: a list of bytes.
+    /// Appends text as Erlang's strings are: a list of bytes.
     pub fn text(&mut self, text: &str) -> &mut Self {
         match u16::try_from(text.len()) {
             Ok(0) => self.bytes.push(NIL),
@@ -186,12 +186,12 @@ impl Term {
         self
     }
 
-    /// The MD5 of the whole.
+    /// The MD5 hash of the term.
     pub fn md5(&self) -> [u8; 16] {
         Md5::digest(&self.bytes).into()
     }
 
-    /// JSON as CouchDB has it in Erlang's terms.
+    /// Appends JSON as CouchDB represents it in Erlang terms.
     pub fn json(&mut self, value: &JsonText) {
         self.open.clear();
         for token in value.scan() {
@@ -240,7 +240,7 @@ impl Term {
             self.bytes.truncate(list.start);
             self.bytes.push(NIL);
         } else if list.all_small && list.count <= MAX_STRING {
-            // Each element's value moves forward over its own tag and the shorter length.
+            // Each value moves to the front, over the tags of the elements and the shorter header.
             self.bytes[list.start] = STRING;
             self.bytes[list.start + 1..list.start + 3].copy_from_slice(&(list.count as u16).to_be_bytes());
             for index in 0..list.count as usize {
@@ -257,14 +257,14 @@ impl Term {
         self.bytes.extend_from_slice(&length.to_be_bytes());
     }
 
-    /// An atom.
+    /// Appends an atom.
     pub fn atom(&mut self, name: &str) {
         self.bytes.push(ATOM);
         self.bytes.extend_from_slice(&(name.len() as u16).to_be_bytes());
         self.bytes.extend_from_slice(name.as_bytes());
     }
 
-    /// A binary.
+    /// Appends a binary.
     pub fn binary(&mut self, bytes: &[u8]) {
         let [a, b, c, d] = (bytes.len() as u32).to_be_bytes();
         self.bytes.extend_from_slice(&[BINARY, a, b, c, d]);
@@ -302,7 +302,7 @@ impl Term {
         self.big(negative, &decimal_to_le_bytes(magnitude));
     }
 
-    /// An integer.
+    /// Appends an integer.
     pub fn unsigned(&mut self, value: u64) {
         if let Ok(value) = u8::try_from(value) {
             self.bytes.extend_from_slice(&[SMALL_INTEGER, value]);

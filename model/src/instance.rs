@@ -1,4 +1,4 @@
-//! The row that every transaction on a database reads first.
+//! The instance row, which every transaction on a database reads first.
 //!
 //! ```text
 //!  open       (1, InstanceId, Incarnation, BodyFormat, RevsLimit, CreatedMs)
@@ -7,15 +7,15 @@
 //!  arriving   (2, InstanceId, Incarnation, BodyFormat, RevsLimit, CreatedMs, 3)
 //! ```
 //!
-//! A database that has or had indexes is in format 3, whose rows have `NextIndex, Count, (Index, Active) …` behind
-//! `CreatedMs`, and then the state, if it is not open.
+//! A database that has or had indexes is in format 3. Its row has `NextIndex, Count, (Index, Active) …` after
+//! `CreatedMs`, and then the state if the database is not open.
 //!
-//! It is read with a conflict range by whatever writes, and dropping the database clears it: so no late
-//! writer fills the range of a database that is gone. What a write must know of the database stands in
-//! it, so that it costs no read of its own.
+//! Transactions that write read the row with a conflict range, and dropping the database clears it. So a late writer
+//! never writes keys of a dropped database. The row has all that a write must know about the database, so that takes no
+//! other read.
 //!
-//! It is the fence of a relocation too ([`relocate`](mod@crate::relocate)): whoever writes reads the state in
-//! the same read, so that closing a database costs its writers nothing and leaves none behind.
+//! The row is also the fence of a relocation ([`relocate`](mod@crate::relocate)). A write gets the state with the same
+//! read. So closing a database costs its writers nothing, and no write is missed.
 
 use kv_api::Read;
 
@@ -24,79 +24,79 @@ use crate::error::{Error, ErrorKind, NotFound, Result};
 use crate::row::Reader;
 use crate::tuple;
 
-/// The version of the row of an open database.
+/// Format of the row of an open database.
 const FORMAT: u64 = 1;
 
-/// The version of the row of a database in any other state: a program that does not know these reads
-/// none of it.
+/// Format of the row in any other state. An older program, which does not know the states, refuses to read it.
 const FORMAT_WITH_STATE: u64 = 2;
 
-/// The version of the row of a database that has or had indexes.
+/// Format of the row of a database that has or had indexes.
 const FORMAT_WITH_INDEXES: u64 = 3;
 
 const CLOSING: u64 = 1;
 const MOVED: u64 = 2;
 const ARRIVING: u64 = 3;
 
-/// How far a database has come on its way between two stores.
+/// The state of a database with respect to relocations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// It lives here.
+    /// It is in this store.
     Open,
-    /// It is about to leave: read, and written no more.
+    /// It is about to move. It can be read, and no longer written.
     Closing {
-        /// Where it goes, as the marker will say.
+        /// The store it moves to, as the marker will name it.
         to: String,
         /// The run of the relocation that closed it.
         run: [u8; 16],
     },
-    /// It lives elsewhere. What is left here is what it was when it left.
+    /// It is in another store. Its rows here are those at the time of the move.
     Moved {
-        /// Where it went.
+        /// The store it moved to.
         to: String,
     },
-    /// It is being copied here, and seen by nobody yet.
+    /// It is being copied to this store, and clients cannot see it yet.
     Arriving,
 }
 
-/// What a handle is for.
+/// The purpose of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Working with the database.
+    /// Working with an open database.
     Living,
-    /// Reading what is left of one that moved away.
+    /// Reading the remains of a database that moved away.
     Remains,
-    /// Comparing one that is being copied here.
+    /// Comparing a database that is being copied to this store.
     Arriving,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Instance {
-    /// Tells a database from another of the same name, before or after it.
+    /// The id that distinguishes the database from earlier and later ones with its name.
     pub(crate) id: [u8; 16],
-    /// How often the database moved between stores (RFC 001, "Terminology").
+    /// Number of times that the database moved to another store (RFC 001, "Terminology").
     pub(crate) incarnation: u8,
-    /// The layout of bodies written next.
+    /// The layout of new bodies.
     pub(crate) format: BodyFormat,
-    /// How many revisions a branch remembers.
+    /// Maximum number of revisions that a branch remembers.
     pub(crate) revs_limit: u32,
-    /// When it was created.
+    /// Time of its creation, in milliseconds since 1970.
     pub(crate) created_ms: u64,
     /// Its indexes.
     pub(crate) indexes: Indexes,
     pub(crate) state: State,
 }
 
-/// Which indexes the edits of a database keep.
+/// The indexes that edits of a database maintain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Indexes {
-    /// The number of the next one. None is given twice: what is left of an index that is gone is never taken for another's.
+    /// The number of the next index. Numbers are never reused, so rows of a dropped index cannot be taken for rows of
+    /// another one.
     pub(crate) next: u64,
-    /// Those that are kept, in the order of their numbers.
+    /// The indexes, in the order of their numbers.
     pub(crate) kept: Vec<Kept>,
 }
 
-/// An index that is kept.
+/// An index that edits maintain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kept {
     pub(crate) number: u64,
@@ -105,7 +105,7 @@ pub(crate) struct Kept {
 }
 
 impl Indexes {
-    /// The same, without rows.
+    /// The same indexes, none of them built.
     pub(crate) fn to_build(&self) -> Indexes {
         Indexes { next: self.next, kept: self.kept.iter().map(|one| Kept { active: false, ..*one }).collect() }
     }
@@ -127,8 +127,8 @@ impl Indexes {
 }
 
 impl Instance {
-    /// The instance, if it is this database's and in a state in which such a handle may do this: a
-    /// serializable read is that of somebody who writes.
+    /// The instance, if it is this database's and its state allows this access. A serializable read means that the
+    /// transaction writes.
     pub(crate) fn admit(self, id: [u8; 16], access: Access, read: Read) -> Result<Instance> {
         let writes = read == Read::Serializable;
         match (access, &self.state) {
@@ -209,7 +209,7 @@ impl Instance {
     }
 }
 
-/// Reads an instance's id, or another sixteen bytes.
+/// Reads an instance id, or another id of sixteen bytes.
 pub(crate) fn read_id(reader: &mut Reader<'_>) -> Result<[u8; 16]> {
     sixteen(&reader.bytes()?)
 }
@@ -251,7 +251,7 @@ mod tests {
                 let instance = Instance { state, ..open };
                 let row = instance.write();
                 assert_eq!(Instance::read(&row).unwrap(), instance);
-                // Of a row with indexes the state is what follows.
+                // A row with indexes is complete without a state, so this cut is not an error.
                 let whole = |cut: usize| instance.indexes.next > 0 && cut == open_len;
                 for cut in (0..row.len()).filter(|&cut| !whole(cut)) {
                     assert!(Instance::read(&row[..cut]).is_err(), "cut at {cut}");

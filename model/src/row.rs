@@ -1,8 +1,7 @@
-//! Rows taken apart: tuples read element by element, each with the type that belongs there.
+//! Reads rows: tuples whose elements have known types.
 //!
-//! The format is FoundationDB's (`design/tuple.md`); [`mod@crate::tuple`] has the appenders and
-//! untyped elements, this module what rows of this layer need beyond them. Rows come from the store, so
-//! every step can fail, and damage is an error that says so.
+//! The format is FoundationDB's (`design/tuple.md`). [`mod@crate::tuple`] appends elements and reads untyped ones. This
+//! module adds what this layer's rows need. Rows come from the store, so every step can fail, and damage is an error.
 
 use std::borrow::Cow;
 
@@ -12,7 +11,7 @@ use crate::tuple::{BYTES, FALSE, STRING, TRUE, ZERO, read_run};
 pub(crate) const NESTED: u8 = 0x05;
 const STAMP: u8 = 0x33;
 
-/// Bytes of a versionstamp element without its type code: the commit's ten and two of the user's.
+/// Length of a versionstamp element without its type code: ten bytes of the commit, two of the user.
 pub(crate) const STAMP_LEN: usize = 12;
 
 pub(crate) fn append_stamp(out: &mut Vec<u8>, stamp: &[u8; STAMP_LEN]) {
@@ -20,7 +19,7 @@ pub(crate) fn append_stamp(out: &mut Vec<u8>, stamp: &[u8; STAMP_LEN]) {
     out.extend_from_slice(stamp);
 }
 
-/// Takes a tuple apart from the front.
+/// Reads a tuple, element by element.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
@@ -31,7 +30,7 @@ impl<'a> Reader<'a> {
         Reader { rest: bytes }
     }
 
-    /// What has not been taken yet.
+    /// The part that is not read yet.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -96,7 +95,7 @@ impl<'a> Reader<'a> {
         Ok(stamp)
     }
 
-    /// Takes bytes that are no element.
+    /// Reads bytes that are no element.
     pub(crate) fn raw(&mut self, len: u64) -> Result<&'a [u8]> {
         self.take(usize::try_from(len).unwrap_or(usize::MAX))
     }

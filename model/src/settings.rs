@@ -1,4 +1,4 @@
-//! What can be set on a database: how many revisions a branch remembers, and the security object.
+//! The settings of a database: the number of revisions that a branch remembers, and the security object.
 
 use kv_api::{Database, Read, Transaction, TransactionExt};
 
@@ -10,24 +10,23 @@ use crate::limits::{check_document_size, check_revs_limit};
 use crate::txids::Outcome;
 use json::{JsonKind, JsonText};
 
-/// What CouchDB 3 gives a new database.
+/// CouchDB 3's security object of a new database.
 fn default_security() -> JsonText {
     let text = br#"{"members":{"roles":["_admin"]},"admins":{"roles":["_admin"]}}"#;
     JsonText::parse(text).unwrap_or_else(|_| JsonText::empty_object())
 }
 
 impl<D: Database> Documents<D> {
-    /// How many revisions a branch remembers, the leaf included.
+    /// Maximum number of revisions that a branch remembers, including the leaf.
     ///
     /// # Errors
-    /// 404 where the database is gone.
+    /// 404 if the database is gone.
     pub async fn revs_limit(&self) -> Result<u32> {
         let instance = self.read(|transaction| self.instance(&transaction, Read::Snapshot)).await?;
         Ok(instance.revs_limit)
     }
 
-    /// Sets how many revisions a branch remembers: from 1 to 4,000. A branch is stemmed when it is
-    /// written next.
+    /// Sets the number of revisions that a branch remembers: 1 to 4,000. A branch is stemmed at its next write.
     ///
     /// # Errors
     /// 400 for any other limit.
@@ -49,11 +48,11 @@ impl<D: Database> Documents<D> {
             .await
     }
 
-    /// The security object; until one is set that of CouchDB 3, which opens a database to server
-    /// administrators only.
+    /// The security object. Until one is set it is CouchDB 3's default, which lets only server administrators use the
+    /// database.
     ///
     /// # Errors
-    /// 404 where the database is gone.
+    /// 404 if the database is gone.
     pub async fn security(&self) -> Result<JsonText> {
         let key = self.keys().key(DatabaseKey::Security);
         self.read(|transaction| {
@@ -70,7 +69,7 @@ impl<D: Database> Documents<D> {
     /// Sets the security object.
     ///
     /// # Errors
-    /// 400 where it is no object, 413 where it is larger than a document may be.
+    /// 400 if it is no object, 413 if it is larger than a document may be.
     pub async fn set_security(&self, object: JsonText) -> Result<()> {
         if object.kind() != JsonKind::Object {
             return Err(Error::bad_request("Request body must be a JSON object"));
