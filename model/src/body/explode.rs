@@ -1,8 +1,7 @@
-//! From text to one row for each leaf.
+//! Encodes text as one row for each leaf.
 //!
-//! The path of the value at hand is one buffer that grows and shrinks with the nesting; each leaf
-//! copies it behind the prefix into the arena. Which containers turn out empty, and so need a row of
-//! their own, is known when they end.
+//! The path of the current value is one buffer that grows and shrinks with the nesting. Each leaf copies it, after the
+//! prefix, to the arena. Whether a container is empty, and so needs its own row, is known when it ends.
 
 use super::metadata::RevisionMetadata;
 use super::{BodyFormat, BodyLimits, Row, StoredBody, order, row_cost};
@@ -10,33 +9,33 @@ use crate::bigint::decimal_to_le_bytes;
 use crate::tuple::{self, MAX_INT_BYTES};
 use json::{JsonText, RawStr, Token};
 
-/// A container that is open.
+/// An open container.
 struct Level {
-    /// The length of its own path.
+    /// Length of its own path.
     path_len: usize,
     is_array: bool,
-    /// How many values it has had.
+    /// Number of its values so far.
     count: u64,
 }
 
-/// Exploding stopped: the rows cost more than is allowed, or one does not fit the store's limits.
+/// The rows cost more than is allowed, or one does not fit the store's limits.
 struct DoesNotFit;
 
-/// What one body after the other is exploded in.
+/// Memory that is reused for one body after the other.
 #[derive(Default)]
 pub(crate) struct Memory {
     path: Vec<u8>,
     levels: Vec<Level>,
     rows: Vec<Row>,
-    /// The first row of each leaf.
+    /// Index of each leaf's first row.
     leaves: Vec<u32>,
-    /// The leaves in the order of their keys, with the [heads](order::head) of their paths.
+    /// The leaves in key order, with the [heads](order::head) of their paths.
     by_key: Vec<(u64, u32)>,
     ranks: Vec<u32>,
 }
 
 impl Memory {
-    /// Makes room for a body of so many leaves.
+    /// Makes room for a body of this number of leaves.
     fn begin(&mut self, leaves: usize) {
         self.path.clear();
         self.path.reserve(64);
@@ -55,19 +54,19 @@ struct Exploder<'a> {
     limits: &'a BodyLimits,
     memory: &'a mut Memory,
     arena: Vec<u8>,
-    /// Whether the leaves so far are in the order of their keys.
+    /// Whether the leaves so far are in key order.
     sorted: bool,
     cost: usize,
 }
 
-/// Lays a body out exploded; `None` where it has to be packed.
+/// Lays out an exploded body; `None` if it must be packed.
 pub(super) fn explode(
     body: &JsonText,
     key_prefix: &[u8],
     limits: &BodyLimits,
     memory: &mut Memory,
 ) -> Option<StoredBody> {
-    // As many leaves as commas and one more, but for commas in strings and for empty containers.
+    // The number of commas plus one, an upper bound: strings have commas too. Empty containers count as leaves.
     let leaves = memchr::memchr_iter(b',', body.as_bytes()).count() + 1;
     let leaves = leaves.min(limits.max_exploded_cost / row_cost(key_prefix.len(), 0));
     let arena = (leaves + 1) * (key_prefix.len() + 24) + body.len();
@@ -122,7 +121,7 @@ impl Exploder<'_> {
     }
 
     fn string(&mut self, text: RawStr<'_>) -> Result<(), DoesNotFit> {
-        // An escape is at least as long as what it encodes to, so this settles it for most strings.
+        // An escape is at least as long as the character's encoding, so this check suffices for most strings.
         if text.raw_len() + 2 <= self.limits.value_bytes() {
             return self.leaf(|out| append_json_str(out, text));
         }
@@ -138,7 +137,7 @@ impl Exploder<'_> {
             Some(magnitude) => (true, magnitude),
             None => (false, digits),
         };
-        // 255 bytes hold any number of 614 digits and some of 615.
+        // 255 bytes hold any number of 614 digits, and some of 615.
         if magnitude.len() <= 615 {
             let magnitude = decimal_to_le_bytes(magnitude);
             if magnitude.len() <= MAX_INT_BYTES {
@@ -156,7 +155,7 @@ impl Exploder<'_> {
         self.row(None, value)
     }
 
-    /// A leaf in several rows.
+    /// Writes a leaf in several rows.
     fn parts(&mut self, mut rest: &str, value: impl Fn(&mut Vec<u8>, &str)) -> Result<(), DoesNotFit> {
         self.begin_leaf();
         for number in 0..=u16::MAX {
@@ -174,7 +173,7 @@ impl Exploder<'_> {
         self.memory.leaves.push(self.memory.rows.len() as u32);
     }
 
-    /// Writes one row of the leaf that was begun last, at the path at hand.
+    /// Writes one row of the current leaf, at the current path.
     fn row(&mut self, part: Option<u16>, value: impl FnOnce(&mut Vec<u8>)) -> Result<(), DoesNotFit> {
         let key = self.arena.len();
         self.arena.extend_from_slice(self.prefix);
@@ -203,7 +202,7 @@ impl Exploder<'_> {
         if self.cost > self.limits.max_exploded_cost { Err(DoesNotFit) } else { Ok(()) }
     }
 
-    /// Writes the metadata's row, which is the first.
+    /// Writes the metadata's row, which is the first in key order.
     fn finish(mut self, body: &JsonText) -> Result<StoredBody, DoesNotFit> {
         let order = if self.sorted { Vec::new() } else { self.sort() };
         let key = self.arena.len();
@@ -224,7 +223,7 @@ impl Exploder<'_> {
         Ok(StoredBody { format: BodyFormat::Exploded, arena: self.arena.into(), rows, cost: self.cost })
     }
 
-    /// Finds the order of the leaves' keys; what it is of the document's leaves.
+    /// Sorts the leaves by key. Returns the order of the document's leaves for the metadata.
     fn sort(&mut self) -> Vec<u8> {
         let Memory { rows, leaves, by_key, ranks, .. } = &mut *self.memory;
         let path = |leaf: u32| {
@@ -233,7 +232,7 @@ impl Exploder<'_> {
         };
         by_key.clear();
         by_key.extend((0..leaves.len() as u32).map(|leaf| (order::head(path(leaf)), leaf)));
-        // The first bytes of a path as a number tell most of them apart.
+        // The first bytes of a path, as a number, distinguish most paths.
         by_key.sort_unstable_by(|(head, left), (other, right)| {
             head.cmp(other).then_with(|| path(*left).cmp(path(*right)))
         });
@@ -245,7 +244,7 @@ impl Exploder<'_> {
         order::encode(ranks)
     }
 
-    /// The rows in the order of their keys.
+    /// The rows in key order.
     fn rows_by_key(&self) -> Vec<Row> {
         let Memory { rows, leaves, by_key, .. } = &*self.memory;
         if self.sorted {
@@ -271,8 +270,7 @@ fn append_json_str(out: &mut Vec<u8>, text: RawStr<'_>) {
     tuple::end_run(out);
 }
 
-/// The length of the longest beginning of `text` whose element fits `limit` bytes, cut between
-/// characters.
+/// Length of the longest prefix of `text` whose element fits in `limit` bytes, cut between characters.
 fn part_len(text: &str, limit: usize) -> usize {
     let mut room = limit.saturating_sub(2);
     let mut end = 0;

@@ -1,8 +1,8 @@
-//! From one row for each leaf back to text.
+//! Builds text from one row for each leaf.
 //!
-//! Rows come in the order of the keys, which is the document's order or is brought into it by the
-//! metadata. Either way one stack of open containers suffices: each leaf shares a beginning of its
-//! path with the leaf before it, closes what is not shared and opens what is new.
+//! The leaves come in the document's order: it is key order, or the metadata restore it. So one stack of open
+//! containers suffices. Each leaf shares a prefix of its path with the leaf before it, closes the containers that are
+//! not shared, and opens new ones.
 
 use super::metadata::RevisionMetadata;
 use super::{CorruptDocument, MAX_RESERVE, order};
@@ -16,7 +16,7 @@ const NOT_A_TREE: CorruptDocument = CorruptDocument { reason: "its paths make no
 const PART_MISSING: CorruptDocument = CorruptDocument { reason: "a part of a leaf is missing" };
 const LEAVES_MISSING: CorruptDocument = CorruptDocument { reason: "it does not have as many leaves as were written" };
 
-/// A row: where its leaf is, which part of the leaf it holds, and the value.
+/// A row: the path of its leaf, the number of the part in it, and the value.
 #[derive(Clone, Copy)]
 struct LeafRow<'a> {
     path: &'a [u8],
@@ -30,7 +30,7 @@ impl LeafRow<'_> {
     }
 }
 
-/// Puts the text of an exploded body together.
+/// Builds the text of an exploded body.
 pub(super) fn implode<'a>(
     metadata: &RevisionMetadata<'_>,
     rows: impl Iterator<Item = (&'a [u8], &'a [u8])>,
@@ -66,9 +66,9 @@ pub(super) fn implode<'a>(
     text.finish()
 }
 
-/// Takes the number of the part, if there is one, off the end of a suffix.
+/// Splits the number of the part, if there is one, from the end of a suffix.
 fn leaf_row<'a>(suffix: &'a [u8], value: &'a [u8]) -> Result<LeafRow<'a>, CorruptDocument> {
-    // Few have a part. Its number is a byte element of two bytes, each of which may be an escaped NUL.
+    // Few leaves have parts. A part's number is a byte element of two bytes, each of which may be an escaped NUL.
     const LONGEST_NUMBER: usize = 6;
     let end = &suffix[suffix.len().saturating_sub(LONGEST_NUMBER)..];
     let mut rest = if end.contains(&tuple::BYTES) { suffix } else { &[] };
@@ -89,26 +89,26 @@ fn leaf_row<'a>(suffix: &'a [u8], value: &'a [u8]) -> Result<LeafRow<'a>, Corrup
     Ok(LeafRow { path: suffix, part: None, value })
 }
 
-/// A container that is open; the root is the first.
+/// An open container. The root is the first.
 struct Open {
     is_array: bool,
-    /// How many children it has had, the one at hand included.
+    /// Number of its children, including the current one.
     count: u64,
-    /// Where the element of the child at hand ends in the path.
+    /// Position in the path where the current child's element ends.
     child_end: usize,
 }
 
-/// A leaf whose parts are still coming.
+/// A leaf whose next parts are expected.
 struct OpenLeaf {
     next_part: u32,
     is_string: bool,
 }
 
-/// The text as far as it is written.
+/// The text written so far.
 struct Text<'a> {
     out: Vec<u8>,
     open: Vec<Open>,
-    /// The path of the leaf that was written last.
+    /// The path of the last leaf.
     path: &'a [u8],
     parts: Option<OpenLeaf>,
     leaves: u64,
@@ -148,13 +148,13 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// Closes the containers that `path` does not share with the leaf before, and opens its own.
+    /// Closes the containers that `path` does not share with the last leaf, and opens its own.
     fn descend(&mut self, path: &[u8]) -> Result<(), CorruptDocument> {
         let mut at = 0;
         let mut shared = 0;
         for open in &self.open {
             let end = open.child_end;
-            // The same element, unless it goes on here behind what ended it there.
+            // The same element, unless here an escape follows the byte that ends the element there.
             let is_shared = end > 0 && path.get(at..end) == self.path.get(at..end);
             if !is_shared || path.get(end) == Some(&tuple::ESCAPE) {
                 break;
@@ -239,7 +239,7 @@ impl<'a> Text<'a> {
         Ok(())
     }
 
-    /// Goes on with the leaf whose parts are coming.
+    /// Continues the leaf whose parts are expected.
     fn next_part(&mut self, row: LeafRow<'a>) -> Result<(), CorruptDocument> {
         let leaf = self.parts.as_mut().ok_or(PART_MISSING)?;
         if row.part.map(u32::from) != Some(leaf.next_part) || row.path != self.path {
@@ -253,7 +253,7 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// Writes a part of a string, or of the digits of an integer.
+    /// Writes a part of a string, or of an integer's digits.
     fn part(&mut self, element: Element<'_>, is_string: bool) -> Result<(), CorruptDocument> {
         match element {
             Element::Str(text) if is_string => append_escaped(&mut self.out, &text),

@@ -1,4 +1,4 @@
-//! Bodies of documents as rows of the `docs` subspace, and back.
+//! Encodes documents' bodies as rows of the `docs` subspace, and decodes them.
 //!
 //! Source: RFC 004, "Document Subspace and Versioning", with the extensions drawn below.
 //!
@@ -8,28 +8,28 @@
 //!   suffix                       value
 //!   (nothing)                    RevisionMetadata, see `metadata`
 //!
-//! exploded: one row for each leaf, its path in the key
+//! exploded: one row for each leaf, with its path in the key
 //!   {"foo", "bar"}               {123}          numbers, strings, true, false, null as tuple elements
 //!   {"states", 0}                {"MA"}         indexes of arrays are integers, names are strings
-//!   {"empty"}                    {b"{}"}        a BYTES value is the JSON text of what no element
-//!   {"none"}                     {b"[]"}        stands for: empty containers and integers of
-//!   {"huge"}                     {b"1000…"}     over 255 bytes
-//!   {"long", b"\0\0"}            {"first part"} a BYTES element at the end of a path numbers the
-//!   {"long", b"\0\1"}            {"second"}     parts of one leaf that is too long for one value
+//!   {"empty"}                    {b"{}"}        a BYTES value is JSON text that has no tuple element:
+//!   {"none"}                     {b"[]"}        empty containers, and integers of more than 255 bytes
+//!   {"huge"}                     {b"1000…"}
+//!   {"long", b"\0\0"}            {"first part"} a BYTES element at the end of a path is the number of a
+//!   {"long", b"\0\1"}            {"second"}     part of a leaf that is too long for one value
 //!
-//! packed: the text itself, begun in the metadata and gone on with where it does not fit
+//! packed: the text itself, which begins in the metadata's row and continues in these
 //!   {1}                          {b"…text"}
 //!   {2}                          {b"…text"}
 //! ```
 //!
 //! # Invariants
-//! * `decode(encode(body)) == body`, text for text: members keep their order. Where that is not the
-//!   order of the keys, the metadata say what it is (see `order`).
-//! * The metadata carry the length and the checksum of the text; a document that lost a row, or holds
-//!   a foreign one, is [`CorruptDocument`], never a wrong answer.
+//! * `decode(encode(body)) == body`, byte for byte: members keep their order. If it is not key order, the metadata
+//!   describe it (see `order`).
+//! * The metadata have the length and the checksum of the text. A document with a missing or foreign row is
+//!   [`CorruptDocument`], never a wrong body.
 //! * An exploded body costs at most [`BodyLimits::max_exploded_cost`] and has no key longer than
-//!   [`BodyLimits::max_key_bytes`]; any other is packed, whatever was asked for.
-//! * Nothing recurses. Nothing that is read from a store can panic.
+//!   [`BodyLimits::max_key_bytes`]. Any other body is packed, even if exploded is preferred.
+//! * There is no recursion. No content of a store can cause a panic.
 
 mod explode;
 mod implode;
@@ -44,34 +44,32 @@ use json::{JsonKind, JsonText};
 
 pub use metadata::RevisionMetadata;
 
-/// How a body is laid out in rows. It is recorded with every revision; databases choose it for what
-/// is written next.
+/// The layout of a body in rows. It is stored with every revision; the database's setting applies to new ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum BodyFormat {
-    /// One row for each leaf, as RFC 004 has it.
+    /// One row for each leaf, as in RFC 004.
     #[default]
     Exploded,
-    /// The text in as few rows as fit, the alternative that RFC 004 names.
+    /// The text in as few rows as possible, an alternative in RFC 004.
     Packed,
 }
 
-/// How many bytes are reserved at most on the word of the metadata alone, which may be corrupt.
+/// Maximum number of bytes to allocate because of the metadata alone, which may be corrupt.
 const MAX_RESERVE: u64 = 16 << 20;
 
-/// What the rows of one body may measure. The defaults are FoundationDB's.
+/// Limits on the rows of a body. The defaults are FoundationDB's.
 #[derive(Clone, Copy, Debug)]
 pub struct BodyLimits {
-    /// The longest key in bytes, prefix included.
+    /// Maximum length of a key in bytes, including the prefix.
     pub max_key_bytes: usize,
-    /// The longest value in bytes; at least [`BodyLimits::MIN_VALUE_BYTES`], less counts as that.
+    /// Maximum length of a value in bytes. A limit below [`BodyLimits::MIN_VALUE_BYTES`] is raised to that.
     pub max_value_bytes: usize,
-    /// The largest sum of [`row_cost`] for which a body is exploded.
+    /// Maximum sum of [`row_cost`] of an exploded body.
     pub max_exploded_cost: usize,
 }
 
 impl BodyLimits {
-    /// The least limit on values that this layout works with: room for the longest integer element
-    /// and for the metadata.
+    /// Minimum of the limit on values: room for the longest integer element, and for the metadata.
     pub const MIN_VALUE_BYTES: usize = 512;
 
     fn value_bytes(&self) -> usize {
@@ -81,17 +79,17 @@ impl BodyLimits {
 
 impl Default for BodyLimits {
     fn default() -> BodyLimits {
-        // 4 MB of the 10 MB of a transaction: the rest is for the rows of the revision that is
-        // replaced, for indexes, and for other documents of the same transaction.
+        // 4 MB of a transaction's 10 MB. The rest is for rows of the replaced revision, for indexes, and for other
+        // documents of the same transaction.
         BodyLimits { max_key_bytes: 10_000, max_value_bytes: 100_000, max_exploded_cost: 4_000_000 }
     }
 }
 
-/// What one row takes of a transaction's size, as FoundationDB counts a `set`: the mutation (40
-/// bytes, key and value) and its write conflict range (32 bytes, the key twice and one byte more).
+/// Part of a transaction's size that one row takes, as FoundationDB counts a `set`: the mutation (40 bytes, key and
+/// value) and its write conflict range (32 bytes, the key twice and one byte more).
 ///
-/// Document rows go without their conflict range, yet are counted with it: whoever writes them in
-/// another way must not fail for it. At the usual length of keys this is about 200 bytes a row.
+/// Document rows are written without a conflict range, but are counted with it: a program that writes them with one
+/// must not exceed the limit either. With typical keys this is about 200 bytes a row.
 pub fn row_cost(key_bytes: usize, value_bytes: usize) -> usize {
     const MUTATION: usize = 40;
     const CONFLICT_RANGE: usize = 32;
@@ -101,29 +99,29 @@ pub fn row_cost(key_bytes: usize, value_bytes: usize) -> usize {
 /// A body that cannot be stored.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BodyError {
-    /// The body is JSON, but no object.
+    /// The body is JSON but no object.
     #[error("Document must be a JSON object")]
     NotAnObject,
-    /// What all of the body's keys begin with is too long by itself.
+    /// The common prefix of the body's keys is too long.
     #[error("the key takes {bytes} bytes, {limit} are allowed")]
     KeyTooLong {
-        /// What the key would take, in bytes.
+        /// Length of the key in bytes.
         bytes: usize,
-        /// What it may take.
+        /// Maximum length.
         limit: usize,
     },
 }
 
-/// Rows in a store that are not what was written.
+/// Rows in the store that this layer did not write in this form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the stored document is corrupt: {reason}")]
 pub struct CorruptDocument {
-    /// What does not fit.
+    /// The reason.
     pub reason: &'static str,
 }
 
 impl CorruptDocument {
-    /// Its layout is one of a later version.
+    /// The layout is that of a later version.
     pub const UNKNOWN_FORMAT: CorruptDocument = CorruptDocument { reason: "its format is not known to this version" };
 
     fn new(reason: &'static str) -> CorruptDocument {
@@ -131,7 +129,7 @@ impl CorruptDocument {
     }
 }
 
-/// Where a row's key begins and ends in the arena, and where its value ends, which begins there.
+/// Positions of a row in the arena: of its key, of its value, which begins where the key ends, and of its end.
 #[derive(Clone, Copy, Debug)]
 struct Row {
     key: usize,
@@ -139,28 +137,28 @@ struct Row {
     end: usize,
 }
 
-/// What one body after the other is laid out in.
+/// Memory that is reused for one body after the other.
 pub(crate) use explode::Memory as BodyMemory;
 
-/// A body as rows, all in one buffer.
+/// A body as rows, in one buffer.
 #[derive(Clone, Debug)]
 pub struct StoredBody {
     format: BodyFormat,
     arena: Bytes,
-    /// The metadata's row is the first.
+    /// In key order: the metadata's row is the first.
     rows: Vec<Row>,
     cost: usize,
 }
 
 impl StoredBody {
-    /// Lays `body`, a JSON object without its special members, out in rows below `key_prefix` (which
-    /// ends with the revision's hash).
+    /// Lays out `body`, a JSON object without special members, in rows below `key_prefix`, which ends with the
+    /// revision's hash.
     ///
-    /// `preferred` is heeded unless the body would cost too much exploded, a path in it is too long for a key, or
-    /// its order does not fit the metadata: then it is packed.
+    /// The layout is `preferred`, except that a body is packed if it would cost too much exploded, if one of its paths
+    /// is too long for a key, or if its order does not fit in the metadata.
     ///
     /// # Errors
-    /// [`BodyError::NotAnObject`]; [`BodyError::KeyTooLong`] where the prefix alone is too long.
+    /// [`BodyError::NotAnObject`]; [`BodyError::KeyTooLong`] if the prefix alone is too long.
     pub fn encode(
         body: &JsonText,
         key_prefix: &[u8],
@@ -170,7 +168,7 @@ impl StoredBody {
         Self::encode_in(body, key_prefix, preferred, limits, &mut BodyMemory::default())
     }
 
-    /// The same, with memory that was used before.
+    /// The same, reusing memory.
     pub(crate) fn encode_in(
         body: &JsonText,
         key_prefix: &[u8],
@@ -189,22 +187,22 @@ impl StoredBody {
         packed::pack(body, key_prefix, limits)
     }
 
-    /// Which layout was chosen.
+    /// The layout that was chosen.
     pub fn format(&self) -> BodyFormat {
         self.format
     }
 
-    /// The rows, keys with their prefix, in the order of the keys: the metadata come first.
+    /// The rows in key order, with full keys. The metadata's row is the first.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> {
         self.rows.iter().map(|row| (&self.arena[row.key..row.value], &self.arena[row.value..row.end]))
     }
 
-    /// The same rows, which share the body's memory.
+    /// The same rows, sharing the body's memory.
     pub(crate) fn shared_rows(&self) -> impl ExactSizeIterator<Item = (Bytes, Bytes)> {
         self.rows.iter().map(|row| (self.arena.slice(row.key..row.value), self.arena.slice(row.value..row.end)))
     }
 
-    /// How many rows there are, the metadata's included.
+    /// Number of rows, including the metadata's.
     pub fn row_count(&self) -> usize {
         self.rows.len()
     }
@@ -215,8 +213,8 @@ impl StoredBody {
     }
 }
 
-/// Puts a body together again from all rows below its prefix, in the order of their keys, the
-/// metadata first. `prefix_len` is the length of the prefix that the keys share.
+/// Builds a body from all rows below its prefix, in key order, the metadata first. `prefix_len` is the length of the
+/// keys' common prefix.
 ///
 /// # Errors
 /// [`CorruptDocument`] if these are not exactly the rows that were written for one body.
@@ -232,11 +230,11 @@ pub fn decode_rows<'a>(
     decode_body(metadata, rows.map(|(key, value)| (key.get(prefix_len..).unwrap_or_default(), value)))
 }
 
-/// Puts a body together again from the value of its metadata row and the other rows, in the order of
-/// their keys, each as the suffix of its key behind the prefix, and its value.
+/// Builds a body from the value of its metadata row and the other rows, in key order. Each row is the suffix of its key
+/// after the prefix, and its value.
 ///
 /// # Errors
-/// As [`decode_rows`].
+/// Like [`decode_rows`].
 pub fn decode_body<'a>(
     metadata: &[u8],
     rows: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,

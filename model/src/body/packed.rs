@@ -1,16 +1,16 @@
-//! The packed layout: the text itself in as few rows as fit.
+//! The packed layout: the text itself, in as few rows as possible.
 //!
-//! Normalised text holds no NUL, so a BYTES element costs two bytes more than what it holds.
+//! Normalised text has no NUL, so a BYTES element takes only two bytes more than its content.
 
 use super::metadata::RevisionMetadata;
 use super::{BodyError, BodyFormat, BodyLimits, CorruptDocument, MAX_RESERVE, Row, StoredBody, row_cost};
 use crate::tuple::{self, Element};
 use json::JsonText;
 
-/// The code and the end of a BYTES element.
+/// Size of a BYTES element's type code and end.
 const ELEMENT_FRAME: usize = 2;
 
-/// Lays a body out packed.
+/// Lays out a packed body.
 pub(super) fn pack(body: &JsonText, key_prefix: &[u8], limits: &BodyLimits) -> Result<StoredBody, BodyError> {
     let text = body.as_bytes();
     let metadata = RevisionMetadata::packed(text);
@@ -19,7 +19,7 @@ pub(super) fn pack(body: &JsonText, key_prefix: &[u8], limits: &BodyLimits) -> R
     let metadata = metadata.with_payload(beginning);
 
     let parts = rest.len().div_ceil(limits.value_bytes() - ELEMENT_FRAME);
-    // The number of a part takes nine bytes at most.
+    // A part's number takes at most nine bytes.
     let frames = parts * (key_prefix.len() + 9 + ELEMENT_FRAME);
     let mut arena = Vec::with_capacity(key_prefix.len() + metadata.len() + rest.len() + frames);
     let (mut rows, mut cost) = (Vec::with_capacity(1 + parts), 0);

@@ -1,8 +1,8 @@
-//! What edits with attachments need beyond others. Edits without do none of it.
+//! Additional steps of edits with attachments. Other edits skip them.
 //!
 //! ```text
-//!  before the transaction   inline data is packed and hashed; much of it is staged
-//!  first, in the attempt    stubs are looked up in the leaf that is replaced, on which the revision depends
+//!  before the transaction   inline data is compressed and hashed; if it is large, it is staged
+//!  first in each attempt    stubs are looked up in the replaced leaf: the revision depends on them
 //!  before rows are written  contents and references: see `Ledger`
 //! ```
 
@@ -22,21 +22,22 @@ use crate::edit::{Edit, WriteMode};
 use crate::error::{Error, ErrorKind, Result, alone};
 use crate::keys::{DatabaseKey, Leaf};
 
-/// Contents up to this many bytes together are written by the edit that names them, if its body leaves room for them.
+/// Maximum total size of contents that an edit writes itself, if its body leaves room for them. Larger contents are
+/// staged.
 const MEMORY_BYTES: usize = 2_000_000;
 
 /// The reads and the changes of a transaction's attachments.
 pub(super) struct Prepared<'e> {
     ledger: Ledger,
-    /// For each document; empty ones are not made.
+    /// The changes of each document, some of them empty.
     changes: Vec<Change<'e>>,
 }
 
 impl<D: Database> Documents<D> {
-    /// Makes contents of the data of an edit.
+    /// Turns the inline data of an edit into contents.
     ///
     /// # Errors
-    /// 413 for an attachment that is too large, 400 for one whose content did not come; the store's.
+    /// 413 for an attachment that is too large, 400 for one whose content did not follow; the store's errors.
     pub(super) async fn upload_data(&self, edit: &mut Edit) -> Result<()> {
         for attachment in &mut edit.attachments {
             match &attachment.source {
@@ -62,7 +63,7 @@ impl<D: Database> Documents<D> {
         Ok(())
     }
 
-    /// Looks up the stubs of interactive edits, each in the leaf that it names.
+    /// Looks up the stubs of interactive edits in the leaves that the edits name.
     pub(super) async fn look_up_stubs(&self, transaction: &D::Transaction, drafts: &[Draft<'_>]) -> Result<()> {
         let keys = self.keys();
         let reads: Vec<_> = drafts
@@ -72,7 +73,7 @@ impl<D: Database> Documents<D> {
                 let id = &draft.edit.id;
                 let target = draft.edit.rev.as_ref().map(|rev| {
                     let leaf = Leaf { not_deleted: true, rev: rev.clone() };
-                    // A live leaf always has this row.
+                    // Every live leaf has this row.
                     let there = transaction.get(&keys.key(DatabaseKey::Doc(id, &leaf)), Read::Snapshot);
                     (there, list_of(transaction, keys, id, &leaf))
                 });
@@ -96,8 +97,8 @@ impl<D: Database> Documents<D> {
         Ok(())
     }
 
-    /// Looks up the stubs of replicated edits, each in the nearest ancestor that is a leaf. `known` are the branches
-    /// of each draft's document.
+    /// Looks up the stubs of replicated edits, each in the nearest ancestor that is a leaf. `known` are the branches of
+    /// each draft's document.
     pub(super) async fn look_up_replicated_stubs(
         &self,
         transaction: &D::Transaction,
@@ -126,10 +127,10 @@ impl<D: Database> Documents<D> {
         Ok(())
     }
 
-    /// Looks up the stubs of edits that take several transactions, before the first of them.
+    /// Looks up the stubs of a batch that takes several transactions, before the first of these.
     ///
     /// # Errors
-    /// `missing_stub`; the store's.
+    /// `missing_stub`; the store's errors.
     pub(super) async fn check_stubs(&self, edits: &[Edit], groups: &[Vec<usize>], mode: WriteMode) -> Result<()> {
         for group in groups {
             let has_stubs = |edit: &Edit| edit.attachments.iter().any(AttachmentEdit::is_stub);
@@ -165,7 +166,7 @@ impl<D: Database> Documents<D> {
         Ok(())
     }
 
-    /// Reads what the plans do to contents. A plan for which something is missing is refused.
+    /// Reads what the plans need of contents and references. A plan for which something is missing is refused.
     pub(super) async fn prepare_attachments<'e>(
         &self,
         transaction: &D::Transaction,
@@ -198,7 +199,7 @@ impl<D: Database> Documents<D> {
         Ok(Prepared { ledger, changes })
     }
 
-    /// Writes contents and references of the plans that are carried out.
+    /// Writes the contents and references of the plans that were not refused.
     pub(super) async fn write_attachments(
         &self,
         transaction: &D::Transaction,
@@ -212,14 +213,14 @@ impl<D: Database> Documents<D> {
     }
 }
 
-/// Fails where a stub stands for nothing: as in CouchDB, that fails the whole request.
+/// Fails if a stub has no attachment. As in CouchDB, this fails the whole request.
 pub(super) fn no_missing_stub(decided: &[Decided<'_>]) -> Result<()> {
     let errors = decided.iter().filter_map(|decided| decided.plan.as_ref().err());
     let missing = errors.into_iter().find(|error| matches!(error.kind(), ErrorKind::MissingStub { .. }));
     missing.map_or(Ok(()), |missing| Err(missing.clone()))
 }
 
-/// The leaves with attachments that a plan adds.
+/// The added leaves of a plan that have attachments.
 fn added<'e>(edits: &[Draft<'e>], plan: &Plan) -> Result<Vec<Added<'e>>> {
     let added = plan.added.iter().filter(|new| new.attachments).map(|new| {
         let draft = &edits[new.edit];
@@ -228,7 +229,7 @@ fn added<'e>(edits: &[Draft<'e>], plan: &Plan) -> Result<Vec<Added<'e>>> {
     added.collect()
 }
 
-/// The rows of the attachments of the leaves that a plan adds.
+/// The rows of attachments of the leaves that a plan adds.
 pub(super) fn lists(edits: &[Draft<'_>], plan: &Plan, place: Place<'_>) -> Result<Vec<(Bytes, Bytes)>> {
     let mut rows = Vec::new();
     for new in plan.added.iter().filter(|new| new.attachments) {

@@ -1,15 +1,15 @@
-//! What an edit needs nothing of the store for: the revision it makes, and its body in rows.
+//! A draft of an edit: the work that needs no read, which is its revision and the layout of its body in rows.
 //!
 //! ```text
-//!  drafted ─► attempt 1: reads ─► plan ─► rows that were laid out ─► commit
-//!                                  └ another parent, another layout: drafted again, and kept
-//!             attempt 2: …
+//!  draft ─► attempt 1: reads ─► plan ─► rows of the draft ─► commit
+//!                                 └ other parent or layout: drafted again, and kept
+//!           attempt 2: …
 //! ```
 //!
-//! A body of some megabytes takes its time, and a read version lives for five seconds. So a draft is
-//! made before the transaction reads anything, for what is likely: that the edit goes on from the
-//! revision it names, and that bodies are laid out as they were last. One that has to be made again is
-//! kept for the next attempt, which so loses no time with it.
+//! A body of some megabytes takes time, and a read version lasts five seconds. So the draft is made before the
+//! transaction's first read, from a guess: that the edit extends the revision it names, and that the layout of bodies
+//! has not changed. If the guess was wrong, the draft is made again and kept for the next attempt, which then loses no
+//! time.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -24,19 +24,19 @@ use crate::revid::RevId;
 use super::Turn;
 use super::interactive::stored_size;
 
-/// An edit on its way, with what was drafted of it.
+/// An edit with its draft.
 pub(super) struct Draft<'e> {
     pub(super) edit: &'e Edit,
-    /// Its turn among those it came with.
+    /// Its index in the request.
     pub(super) turn: usize,
     mode: WriteMode,
-    /// The attachments of the leaf; `None` until its stubs are looked up, and where there are none.
+    /// The attachments of the new leaf; `None` until stubs are looked up, and if there are none.
     attachments: Mutex<Option<Result<Arc<[Attachment]>>>>,
     made: Mutex<Option<Made>>,
     body: Mutex<Option<Body>>,
 }
 
-/// The leaf that the edit makes over a parent, or by itself where it brings its revision along.
+/// The leaf that an edit makes over a parent, or the leaf that a replicated edit has.
 struct Made {
     parent: Option<RevId>,
     leaf: Result<Leaf>,
@@ -48,14 +48,14 @@ struct Body {
     rows: Result<Option<Arc<StoredBody>>>,
 }
 
-/// Where bodies go, and how much of them.
+/// The keys and the size limits of bodies.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'k> {
     pub(super) keys: &'k DatabaseKeys,
     pub(super) limits: BodyLimits,
 }
 
-/// What one draft after the other is made in.
+/// Memory that is reused for one draft after the other.
 #[derive(Default)]
 pub(super) struct DraftMemory {
     term: etf::Term,
@@ -64,7 +64,7 @@ pub(super) struct DraftMemory {
 }
 
 impl<'e> Draft<'e> {
-    /// Drafts `edit` for a database that probably lays bodies out in `format`.
+    /// Drafts `edit`. `format` is the probable layout of the database's bodies.
     pub(super) fn new(
         Turn { turn, edit }: Turn<'e>,
         mode: WriteMode,
@@ -75,7 +75,7 @@ impl<'e> Draft<'e> {
         let draft =
             Draft { edit, turn, mode, attachments: Mutex::new(None), made: Mutex::new(None), body: Mutex::new(None) };
         if draft.has_stubs() && mode == WriteMode::Interactive {
-            // Its revision depends on what they stand for.
+            // The revision depends on the attachments that the stubs refer to.
             return draft;
         }
         if !edit.attachments.is_empty() && !draft.has_stubs() {
@@ -90,17 +90,17 @@ impl<'e> Draft<'e> {
         Draft { made: Mutex::new(Some(made)), body: Mutex::new(body), ..draft }
     }
 
-    /// Whether attachments of the leaf that is replaced have to be looked up.
+    /// Whether attachments of the replaced leaf must be looked up.
     pub(super) fn has_stubs(&self) -> bool {
         self.edit.attachments.iter().any(AttachmentEdit::is_stub)
     }
 
-    /// Looks up stubs in the attachments of the leaf that is replaced.
+    /// Looks up stubs in the attachments of the replaced leaf.
     pub(super) fn resolve(&self, replaced: &[Attachment]) {
         self.set_attachments(resolve(self.edit, self.mode, replaced).map(Arc::from));
     }
 
-    /// Says that there is no leaf in which stubs could be looked up, or why it cannot be read.
+    /// Records that stubs cannot be looked up, with the reason.
     pub(super) fn refuse_attachments(&self, error: Error) {
         self.set_attachments(Err(error));
     }
@@ -112,7 +112,7 @@ impl<'e> Draft<'e> {
         }
     }
 
-    /// The attachments of the leaf that the edit makes.
+    /// The attachments of the new leaf.
     pub(super) fn attachments(&self) -> Result<Arc<[Attachment]>> {
         let missing = || Err(Error::corrupt("attachments that were not looked up"));
         lock(&self.attachments).clone().unwrap_or_else(missing)
@@ -145,13 +145,13 @@ impl<'e> Draft<'e> {
         made.insert(Made { parent: parent.cloned(), leaf }).leaf.clone()
     }
 
-    /// The leaf that the edit was last drafted to make, or brings along.
+    /// The leaf of the last draft.
     pub(super) fn leaf(&self) -> Result<Leaf> {
         let missing = || Err(Error::corrupt("an edit that was not drafted"));
         lock(&self.made).as_ref().map_or_else(missing, |made| made.leaf.clone())
     }
 
-    /// The rows of the body at `leaf`; `None` for a tombstone without one.
+    /// The rows of the body at `leaf`; `None` for a tombstone that stores none.
     pub(super) fn rows(&self, leaf: &Leaf, place: Place<'_>, format: BodyFormat) -> Result<Option<Arc<StoredBody>>> {
         let mut body = lock(&self.body);
         let fits = |body: &&Body| body.leaf == *leaf && body.format == format;
@@ -199,7 +199,7 @@ fn revision(
     Ok(Leaf { not_deleted: !edit.deleted, rev })
 }
 
-/// The leaf that `edit` brings along.
+/// The leaf that a replicated edit has.
 fn incoming(edit: &Edit) -> Result<Leaf> {
     let rev = edit.incoming()?.leaf().ok_or_else(|| Error::bad_request("Invalid rev format"))?;
     Ok(Leaf { not_deleted: !edit.deleted, rev })
@@ -226,7 +226,7 @@ mod tests {
         let rows = |leaf: &Leaf, format| draft.rows(leaf, place, format).unwrap().unwrap();
         assert!(Arc::ptr_eq(&rows(&leaf, BodyFormat::Exploded), &drafted));
 
-        // Over a tombstone after all, and packed: drafted again, once.
+        // Now over a tombstone, and packed: drafted again, once.
         let tombstone: RevId = "2-abc".parse().unwrap();
         let other = draft.made_over(Some(&tombstone)).unwrap();
         assert_eq!((leaf.rev.position(), other.rev.position()), (1, 3));

@@ -1,32 +1,33 @@
-//! Which edits share a transaction.
+//! Divides edits into groups, one transaction each.
 //!
-//! Invariants: a group of interactive edits has at most one edit of a document; edits of one document are in
-//! groups in their order; a group's rows are estimated at well under the 10 MB a transaction may affect.
+//! Invariants: A group of interactive edits has at most one edit of each document. The edits of a document are in
+//! groups in their order. The estimated size of a group's rows is well below the 10 MB that a transaction may affect.
 
 use std::collections::HashMap;
 
 use crate::batch::{BATCH_BYTES, Batch};
 use crate::edit::{Edit, WriteMode};
 
-/// The edits at which it is: their places in the transaction are 16 bits of the sequence, and reads
-/// under way are memory.
+/// Maximum number of edits in a group. Their numbers in the transaction are 16 bits of the sequence, and reads in
+/// flight take memory.
 const GROUP_EDITS: usize = 2_000;
 
-/// What an edit takes beside its body: revisions, changes, all_docs, with their conflict ranges.
+/// Estimated size of an edit without its body: revisions, changes, all_docs, with their conflict ranges.
 const EDIT_BYTES: usize = 1_000;
 
-/// What a row takes beside its value.
+/// Estimated size of a row without its value.
 const ROW_BYTES: usize = 150;
 
-/// What an attachment takes beside its content: its place in the list, its reference, with the conflict ranges.
+/// Estimated size of an attachment without its content: its entry in the list and its reference, with their conflict
+/// ranges.
 const ATTACHMENT_BYTES: usize = 1_500;
 
-/// What an ancestor takes in a row of `revisions`, as a rule.
+/// Typical size of an ancestor in a row of `revisions`.
 const ANCESTOR_BYTES: usize = 18;
 
-/// The indexes `fit` of `edits`, which ascend, in groups, in the order in which these are to be written. Within a
-/// group they are in the order of their ids, in which the store is read and written fastest. `revs_limit` is how
-/// many revisions a branch probably remembers.
+/// Divides the edits with the ascending indexes `fit` into groups, in the order in which the groups are written. Within
+/// a group the edits are sorted by id: the store reads and writes that order fastest. `revs_limit` is the probable
+/// number of revisions that a branch remembers.
 pub(super) fn groups(edits: &[Edit], fit: Vec<usize>, mode: WriteMode, revs_limit: usize) -> Vec<Vec<usize>> {
     if fit.len() == 1 {
         return vec![fit];
@@ -66,7 +67,7 @@ pub(super) fn groups(edits: &[Edit], fit: Vec<usize>, mode: WriteMode, revs_limi
     groups
 }
 
-/// A group that turned out too large, in two: its earlier and its later edits.
+/// Splits a group that proved too large into its earlier and its later edits.
 pub(super) fn halves(edits: &[Edit], mut group: Vec<usize>) -> (Vec<usize>, Vec<usize>) {
     group.sort_unstable();
     let mut later = group.split_off(group.len() / 2);
@@ -75,7 +76,7 @@ pub(super) fn halves(edits: &[Edit], mut group: Vec<usize>) -> (Vec<usize>, Vec<
     (group, later)
 }
 
-/// Edits of one document stay in their order.
+/// Sorts by id. Edits of one document stay in their order.
 fn sort_by_id(edits: &[Edit], indexes: &mut [usize]) {
     let order = |one: &usize, other: &usize| edits[*one].id.cmp(&edits[*other].id).then(one.cmp(other));
     if !indexes.is_sorted_by(|one, other| order(one, other).is_le()) {
@@ -83,7 +84,7 @@ fn sort_by_id(edits: &[Edit], indexes: &mut [usize]) {
     }
 }
 
-/// Each document's first edit, each one's second, and so on.
+/// Rounds: the first edit of each document, then the second of each, and so on.
 fn rounds(edits: &[Edit], fit: Vec<usize>) -> Vec<Vec<usize>> {
     let mut seen: HashMap<&str, usize> = HashMap::with_capacity(fit.len());
     let mut rounds: Vec<Vec<usize>> = Vec::new();
@@ -98,8 +99,8 @@ fn rounds(edits: &[Edit], fit: Vec<usize>) -> Vec<Vec<usize>> {
     rounds
 }
 
-/// About what an edit affects, exploded: every comma of its text may stand for a row. The ancestors go from the
-/// row of the branch that is extended to the new one, or come with the edit.
+/// Estimates the bytes that an edit affects if its body is exploded: every comma of the text may mean a row. The
+/// ancestors are moved from the row of the extended branch to the new row, or come with the edit.
 fn estimate(edit: &Edit, revs_limit: usize) -> usize {
     let text = edit.body.as_bytes();
     let rows = memchr::memchr_iter(b',', text).count() + 1;

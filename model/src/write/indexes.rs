@@ -1,4 +1,4 @@
-//! The indexes of the documents that a transaction edits.
+//! Maintains the indexes in transactions that write documents.
 
 use kv_api::Database;
 
@@ -12,12 +12,12 @@ use super::Decided;
 use super::draft::Draft;
 use super::plan::Plan;
 
-/// Whether edits, or purges, touch the indexes: those of a database that has some, and those of design documents.
+/// Whether edits or purges affect indexes: the database has indexes, or there are edits of design documents.
 pub(super) fn concern(instance: &Instance, decided: &[Decided<'_>]) -> bool {
     !instance.indexes.kept.is_empty() || decided.iter().any(|one| one.id.starts_with(DESIGN_PREFIX))
 }
 
-/// What the plan of a document means to the indexes; `None` where its winner stays.
+/// How a plan affects the document's rows in indexes; `None` if the live winner stays the same.
 pub(crate) fn touched<'d>(id: &'d str, edits: &'d [Draft<'_>], plan: &'d Plan) -> Result<Option<Touched<'d>>> {
     let before = plan.before.as_ref().map(|(leaf, _)| leaf);
     let had_rows = before.is_some_and(|leaf| leaf.not_deleted);
@@ -41,7 +41,8 @@ pub(crate) fn touched<'d>(id: &'d str, edits: &'d [Draft<'_>], plan: &'d Plan) -
 }
 
 impl<D: Database> Documents<D> {
-    /// What the edits do to the indexes. A document whose rows there are damaged is refused alone.
+    /// Decides the changes of the indexes. A document whose rows there are damaged is refused, without affecting the
+    /// others.
     pub(super) async fn index_edits(
         &self,
         transaction: &D::Transaction,

@@ -7,11 +7,10 @@
 //!                                  plans ─► rows ─► commit
 //! ```
 //!
-//! Interactive edits of one document go to different groups and are done in their order, each on top of the one
-//! before it. Replicated edits of one document are merged together and make one [plan](plan::Plan). A group holds
-//! as many edits as fit well into a transaction; one that turns out too large or too slow is done in halves. Each
-//! edit has a result of its own; one that is refused leaves its neighbours alone, and so does a document whose rows
-//! are damaged.
+//! Interactive edits of one document go to different groups and are done in order, each on top of the one before it.
+//! Replicated edits of one document are merged together and make one [plan](plan::Plan). A group holds as many edits as
+//! should fit into a transaction. A group that proves too large or too slow is done in halves. Each edit has its own
+//! result. A refused edit does not affect the other edits, nor does a document with damaged rows.
 //!
 //! Sources: RFC 001 and RFC 003; `fabric2_db:update_docs/3` of CouchDB's FoundationDB branch.
 
@@ -53,41 +52,41 @@ use plan::Plan;
 
 pub(crate) use interactive::branches;
 
-/// A document's branches come in as few batches as can be: reading them is one round trip.
+/// Target size of a batch of branches. It is large, so that a document's branches usually take one round trip.
 const TARGET_BYTES: usize = 8_000_000;
 
-/// An edit, and its turn among those it came with.
+/// An edit, and its index in the request.
 #[derive(Clone, Copy)]
 struct Turn<'e> {
     turn: usize,
     edit: &'e Edit,
 }
 
-/// What becomes of a document's edits in a transaction.
+/// The decision about a document's edits in a transaction.
 struct Decided<'e> {
     /// The document.
     id: &'e str,
-    /// The edits, as places of their drafts; none where it is purged.
+    /// Indexes of the edits' drafts; empty for a purge.
     drafts: Range<usize>,
-    /// `None` where their revisions are known already.
+    /// `None` if the revisions of all edits exist already.
     plan: Result<Option<Plan>>,
 }
 
 impl<D: Database> Documents<D> {
-    /// Writes edits; their results, in their order. An edit that is refused (a conflict, a bad id, a
-    /// body too large) fails alone.
+    /// Writes edits. Returns their results in order. A refused edit (a conflict, a bad id, a body that is too large)
+    /// does not affect the others.
     ///
-    /// Large batches take several transactions: what one of them wrote stays when a later one fails.
-    /// An edit whose transaction failed has the store's error as its result.
+    /// Large batches take several transactions. What one of them wrote stays written if a later one fails. An edit
+    /// whose transaction failed has the store's error as its result.
     ///
-    /// Within a batch, edits of different documents may be done in another order than theirs; interactive edits of
-    /// one document are not. Replicated edits of one document that fit into a transaction are merged together:
-    /// their order is of no matter, but that of two bodies for one revision the first is kept.
+    /// Edits of different documents may be written in another order than they have in the batch; interactive edits of
+    /// one document may not. Replicated edits of one document that fit into a transaction are merged together. Their
+    /// order does not matter, except that the first of two bodies for one revision is stored.
     ///
     /// # Errors
-    /// 404 where the database is gone, the store's error where nothing was written for it. As in CouchDB, one bad
-    /// attachment fails them all: `missing_stub`, `attachment_too_large`. Only a stub that is missing since another
-    /// transaction of the batch, or another writer, took its attachment away is the result of its edit alone.
+    /// 404 if the database is gone; the store's error if nothing was written. As in CouchDB, one bad attachment fails
+    /// the whole batch: `missing_stub`, `attachment_too_large`. But if another transaction of the batch, or another
+    /// writer, removed the attachment of a stub meanwhile, only that edit fails.
     pub async fn write(&self, mut edits: Vec<Edit>, mode: WriteMode) -> Result<Vec<EditResult>> {
         let mut results: Vec<Option<EditResult>> =
             edits.iter().map(|edit| self.check_edit(edit).err().map(Err)).collect();
@@ -97,7 +96,7 @@ impl<D: Database> Documents<D> {
                 Box::pin(self.upload_data(&mut edits[index])).await?;
             }
         }
-        // The last group is done first: groups that turn out too large come back in halves.
+        // The last group is done first, so the halves of a group can be pushed to the end.
         let mut groups = group::groups(&edits, fit, mode, self.revs_limit_seen());
         groups.reverse();
         if groups.len() > 1 {
@@ -134,10 +133,10 @@ impl<D: Database> Documents<D> {
         Ok(results.into_iter().map(|result| result.unwrap_or_else(missing)).collect())
     }
 
-    /// Writes one interactive edit; the revision it made.
+    /// Writes one interactive edit. Returns the new revision.
     ///
     /// # Errors
-    /// 409, and what [`write`](Self::write) may answer for an edit.
+    /// 409, and the errors that [`write`](Self::write) returns for an edit.
     pub async fn put(&self, edit: Edit) -> Result<crate::RevId> {
         let result = self.write(vec![edit], WriteMode::Interactive).await?.pop();
         result.unwrap_or_else(|| Err(Error::corrupt("an edit without a result")))
@@ -153,15 +152,15 @@ impl<D: Database> Documents<D> {
         check_body(&edit.body)
     }
 
-    /// Writes edits in one transaction; their results in the same order. Edits of one document stand next to each
-    /// other; interactive ones are of different documents. `wrote` says whether edits that came with these were written.
+    /// Writes edits in one transaction. Returns their results in order. Edits of one document are adjacent; interactive
+    /// edits are of different documents. `wrote` tells whether other edits of the same batch were written.
     async fn write_group(&self, edits: &[Turn<'_>], mode: WriteMode, wrote: bool) -> Result<Vec<EditResult>> {
         let (place, format) = (self.place(), self.format_seen());
         let drafts = parallel::map(self.shared.threads, edits, DraftMemory::default, |memory, edit| {
             Draft::new(*edit, mode, place, format, memory)
         });
         let drafts = drafts.as_slice();
-        // A transaction that grew too old is done in halves, if there is more than one edit in it.
+        // A transaction of several edits that grew too old is not retried, but done in halves.
         let hopeless = |error: &kv_api::Error| edits.len() > 1 && is_too_much(error);
         self.shared
             .guard
@@ -172,7 +171,7 @@ impl<D: Database> Documents<D> {
             .await
     }
 
-    /// What becomes of the documents of edits.
+    /// Decides the edits, document by document.
     async fn decide<'e>(
         &self,
         transaction: &D::Transaction,
@@ -261,7 +260,7 @@ impl<D: Database> Documents<D> {
         for (edits, known) in documents.into_iter().zip(known) {
             let drafts = &drafts[edits.clone()];
             let id = drafts[0].edit.id.as_str();
-            // An edit that brings no revision is refused by itself.
+            // An edit without a valid revision is left out: its own result is the error.
             let incoming = drafts.iter().enumerate().filter_map(|(place, draft)| {
                 let (rev, history) = (draft.leaf().ok()?.rev, draft.edit.incoming().ok()?);
                 Some(Incoming { edit: draft.edit, place, rev, history })
@@ -272,7 +271,7 @@ impl<D: Database> Documents<D> {
         Ok((instance, decided))
     }
 
-    /// Writes what was planned; the results of the edits.
+    /// Writes the plans. Returns the results of the edits.
     async fn carry_out(
         &self,
         transaction: &D::Transaction,
@@ -297,8 +296,8 @@ impl<D: Database> Documents<D> {
         })
     }
 
-    /// Writes what was planned; the plans, some of which may have been refused, and how many were written. `wrote` says
-    /// whether edits that came with these were written.
+    /// Writes the plans. Returns them, some of them refused now, and the number of plans written. `wrote` tells whether
+    /// other edits of the same batch were written.
     async fn apply<'e>(
         &self,
         transaction: &D::Transaction,
@@ -321,7 +320,7 @@ impl<D: Database> Documents<D> {
         for (place, Decided { drafts: edits, plan, .. }) in decided.iter_mut().enumerate() {
             let edits = &drafts[edits.clone()];
             if let Ok(Some(planned)) = plan {
-                // The one step that may still refuse an edit comes before anything of it is written.
+                // The last step that can refuse an edit comes before its first write.
                 let first = bodies.len();
                 let turn = self.bodies(instance, edits, planned, &mut bodies);
                 let lists =
@@ -342,7 +341,7 @@ impl<D: Database> Documents<D> {
         if let Some(prepared) = prepared {
             Box::pin(self.write_attachments(transaction, prepared, &decided)).await?;
         }
-        // Sequences are given in the order in which the edits came.
+        // Sequences follow the order of the edits in the batch.
         if !ready.is_sorted_by_key(|(turn, ..)| *turn) {
             ready.sort_unstable_by_key(|(turn, ..)| *turn);
         }
@@ -360,7 +359,7 @@ impl<D: Database> Documents<D> {
         Ok((decided, written))
     }
 
-    /// Adds the bodies of the leaves that a plan adds; the turn of the last of their edits.
+    /// Appends the bodies of the leaves that a plan adds. Returns the greatest index of their edits in the batch.
     fn bodies(
         &self,
         instance: &Instance,
@@ -385,9 +384,9 @@ impl<D: Database> Documents<D> {
     }
 }
 
-/// Writes the rows of a document that has these branches and no others, as part of a transaction: the winner with a new
-/// sequence, its change and its listing. Its former rows must have been cleared, but for bodies. The counters are not
-/// those of before and after: whoever calls this puts them right.
+/// Writes the rows of a document that has exactly these branches, as part of a transaction: the winner with a new
+/// sequence, its change and its listing. Its previous rows must be cleared, except bodies. This does not adjust the
+/// counters: the caller must.
 pub(crate) fn write_kept<T: Transaction>(
     transaction: &T,
     keys: &DatabaseKeys,
@@ -406,7 +405,7 @@ pub(crate) fn write_kept<T: Transaction>(
     writer.finish();
 }
 
-/// Whether half of the transaction may go where the whole does not: it affects too many bytes, or takes too long.
+/// Whether half of the transaction may succeed: the whole affects too many bytes, or takes too long.
 pub(crate) fn is_too_much(error: &kv_api::Error) -> bool {
     matches!(error.code(), TRANSACTION_TOO_LARGE | TRANSACTION_TOO_OLD)
 }

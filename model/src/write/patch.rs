@@ -1,14 +1,15 @@
-//! A patch: an edit whose body is made of the one that it replaces.
+//! A patch: an edit whose body is computed from the body that it replaces.
 //!
 //! ```text
-//!  in one transaction    the leaf and its body    read together, as of one moment
-//!                        the patch is applied     to the document as a client reads it
-//!                        the result               is an edit over that leaf, decided and written like any other
+//!  in one transaction    read the leaf and its body, as of one moment
+//!                        apply the patch to the document as clients read it
+//!                        decide and write the result like any other edit of that leaf
 //! ```
 //!
-//! The edit reads its leaf's row with a conflict range, and every edit of a document writes the winner's row. So what
-//! was written since the body was read makes the transaction fail, and the patch is applied to what is there then: of two
-//! patches of different members neither is lost. The revision is that of a `PUT` of the result.
+//! The edit reads its leaf's row with a conflict range, and every edit of a document writes the winner's row. So if
+//! another edit was written after the body was read, the transaction fails, and the patch is applied to the new
+//! document. So of two patches of different members neither is lost. The revision is the same as that of a `PUT` of the
+//! result.
 
 use kv_api::error::TRANSACTION_TOO_LARGE;
 use kv_api::{Database, Read, RetryError};
@@ -28,14 +29,15 @@ use crate::txids::Outcome;
 use json::{Patch, PatchError};
 
 impl<D: Database> Documents<D> {
-    /// Applies a patch to a document's winner, or to the live leaf `rev` where one is named; the revision that this makes.
+    /// Applies a patch to a document's winner, or to the live leaf `rev` if it is given. Returns the new revision.
     ///
-    /// The patch sees the document as [`Document::to_json`] writes it: `_id`, `_rev`, the members, and `_attachments` as
-    /// stubs. It may take attachments away, and may delete the document by `_deleted`. It cannot bring data.
+    /// The patch sees the document as [`Document::to_json`] writes it: `_id`, `_rev`, the members, and `_attachments`
+    /// as stubs. It may remove attachments, and may delete the document by setting `_deleted`. It cannot add
+    /// attachments.
     ///
     /// # Errors
-    /// 404 where the document is missing or deleted; 409 where `rev` is no live leaf, where the result has another
-    /// `_rev`, and where the patch does not fit; 400 for a malformed patch, and for a result that is no document; 413.
+    /// 404 if the document is missing or deleted; 409 if `rev` is no live leaf, if the patch changes `_rev`, or if it
+    /// does not fit the document; 400 for a malformed patch, or if the result is no valid document; 413.
     pub async fn patch(&self, id: &str, rev: Option<&RevId>, patch: &Patch) -> Result<RevId> {
         check_document_id(id)?;
         let patched = self.shared.guard.run(|transaction| self.patch_once(transaction, id, rev, patch)).await;
@@ -77,7 +79,7 @@ impl<D: Database> Documents<D> {
         })
     }
 
-    /// The live leaf that is patched, with its body.
+    /// The live leaf to patch, and its body.
     async fn base(&self, transaction: &D::Transaction, id: &str, rev: Option<&RevId>) -> Result<(RevId, Body)> {
         let keys = self.keys();
         if let Some(rev) = rev {
@@ -86,7 +88,7 @@ impl<D: Database> Documents<D> {
             if let Some(body) = body_of(transaction, keys, id, &leaf).await? {
                 return Ok((leaf.rev, body));
             }
-            // A document that is missing goes before a revision that is none of its leaves.
+            // If the document is missing, that is the error, and not that `rev` is none of its leaves.
             return Err(match live.await? {
                 Some(_) => Error::conflict(),
                 None => why_not_live(transaction, keys, id).await?,

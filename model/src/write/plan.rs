@@ -1,72 +1,73 @@
-//! What a transaction does to a document, decided from the branches it read, before anything is written.
+//! The plan of a document's changes in a transaction. It is made from the branches that were read, before anything is
+//! written.
 //!
-//! RFC 001, "Update Path". A plan says which branches go, which leaves come and who wins then:
+//! RFC 001, "Update Path". A plan has the branches to remove, the leaves to add, and the new winner:
 //!
 //! ```text
 //!  branches after = branches before − removed + added
-//!  winner after   = the greatest of the added leaves and the known branches that stay; none where all go
+//!  winner after   = the greatest of the added leaves and the known branches that stay; none if all are removed
 //! ```
 //!
 //! A [purge](super::purge) is a plan that only removes.
 //!
-//! The branches that were read need not be all of the document's: those named in
-//! [`interactive`](super::interactive) are enough to know the next winner.
+//! The known branches need not be all branches of the document. Those that [`interactive`](super::interactive) reads
+//! suffice to find the next winner.
 
 use crate::branch::{Ancestors, Branch, Crown};
 use crate::error::{Error, Result};
 use crate::keys::Leaf;
 
-/// A leaf that is added.
+/// A leaf to add.
 #[derive(Clone, Debug)]
 pub(crate) struct NewLeaf {
     pub(crate) leaf: Leaf,
     pub(crate) ancestors: Ancestors,
-    /// Bytes of its body; zero for a tombstone without one.
+    /// Size of its body in bytes; zero for a tombstone that stores none.
     pub(crate) size: u64,
     /// Whether it has attachments.
     pub(crate) attachments: bool,
-    /// Which of the document's edits brings it and has its body.
+    /// Index of the edit that adds it, among the document's edits.
     pub(crate) edit: usize,
 }
 
-/// What becomes of a branch that is there.
+/// What happens to an existing branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// Nothing, unless it gains or loses the crown.
+    /// It stays. Its row changes only if it gains or loses the crown.
     Stays,
-    /// It remembers more ancestors than it did.
+    /// It stays, with more ancestors than before.
     Lengthened,
-    /// A new leaf extends or equals it, or it turned out to be an ancestor of another.
+    /// It is removed: a new leaf extends or replaces it, it is an ancestor of another leaf, or it is purged.
     Removed,
 }
 
-/// Branches that were read, and what becomes of each.
+/// The branches that were read, with their fates.
 pub(crate) type Fates = Vec<(Branch, Fate)>;
 
-/// What a transaction does to a document.
+/// The changes of a document in a transaction.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// Branches that are no more: the one extended, as a rule.
+    /// Branches to remove. Usually the extended one.
     pub(crate) removed: Vec<Branch>,
-    /// New leaves, in the order of their keys.
+    /// Leaves to add, in key order.
     pub(crate) added: Vec<NewLeaf>,
-    /// Branches that stay and whose rows change: they gain, keep or lose the crown, or remember more.
+    /// Branches that stay and whose rows change: they gain, keep or lose the crown, or get more ancestors.
     pub(crate) changed: Vec<Branch>,
-    /// The winner afterwards; `None` where nothing is left of the document.
+    /// The new winner; `None` if no leaf remains.
     pub(crate) winner: Option<Leaf>,
-    /// How many branches there are afterwards.
+    /// The new number of branches.
     pub(crate) branches: u64,
-    /// The winner before.
+    /// The previous winner.
     pub(crate) before: Option<(Leaf, Crown)>,
 }
 
 impl Plan {
-    /// Whether leaves with attachments come or go.
+    /// Whether the plan adds or removes leaves with attachments.
     pub(crate) fn has_attachments(&self) -> bool {
         self.removed.iter().any(|branch| branch.attachments) || self.added.iter().any(|new| new.attachments)
     }
 
-    /// Decides. `known` holds the winner, if there is one, and whoever may win next.
+    /// Makes the plan. `known` has the winner, if there is one, and all branches that may win next.
     pub(crate) fn new(known: Fates, mut added: Vec<NewLeaf>) -> Result<Plan> {
         let before = known.iter().find_map(|(branch, _)| branch.crown.map(|crown| (branch.leaf.clone(), crown)));
         if let (None, Some((branch, _))) = (&before, known.first()) {
@@ -83,7 +84,7 @@ impl Plan {
         let best = stay.iter().map(|(branch, _)| &branch.leaf).max();
         if let Some((branch, _)) = stay.iter().find(|(branch, _)| branch.crown.is_some() && Some(&branch.leaf) != best)
         {
-            // The winner before is the greatest of all that were there.
+            // The previous winner must be the greatest of the known branches.
             return Err(Error::corrupt(format!("{} had the winner's row and is not the winner", branch.leaf.rev)));
         }
         let winner = best.max(added.last().map(|new| &new.leaf)).cloned();

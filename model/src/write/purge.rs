@@ -1,10 +1,10 @@
-//! What a transaction does to documents of which leaves are purged.
+//! The transaction of a group of purges.
 //!
 //! ```text
-//!  read      the names of the purges, the last purge, how many are remembered      one round trip
+//!  reads     the rows of the purges' UUIDs, the last purge, the number to remember  one round trip
 //!            all branches of each document
-//!  plans     the branches named go, nothing comes; carried out as those of edits
-//!  written   a row for each purge, and one for its name; the oldest that are too many are cleared
+//!  plans     remove the named leaves and add none; written like those of edits
+//!  writes    a row for each purge, and one for its UUID; clears the oldest ones beyond the limit
 //! ```
 
 use std::collections::HashSet;
@@ -22,12 +22,12 @@ use crate::revid::RevId;
 use crate::tuple;
 use crate::txids::Outcome;
 
-/// The most purges that a transaction forgets, and about how many bytes of them.
+/// Maximum number of purges that a transaction forgets, and approximate maximum of their bytes.
 const FORGOTTEN: usize = 1_000;
 const FORGOTTEN_BYTES: usize = 1_000_000;
 
 impl<D: Database> Documents<D> {
-    /// Does purges of different documents in one transaction; what went of each.
+    /// Carries out purges of different documents in one transaction. Returns the leaves that each removed.
     pub(crate) async fn purge_group(&self, units: &[Unit<'_>]) -> Result<Vec<Result<Vec<RevId>>>> {
         let hopeless = |error: &kv_api::Error| units.len() > 1 && is_too_much(error);
         let run = |transaction: D::Transaction| async move {
@@ -89,21 +89,21 @@ impl<D: Database> Documents<D> {
         self.shared.guard.run_unless(hopeless, run).await
     }
 
-    /// What went by a purge that was done before.
+    /// The leaves that a remembered purge removed.
     async fn purged_before(&self, transaction: &D::Transaction, seq: u64) -> Result<Vec<RevId>> {
         let row = transaction.get(&self.keys().key(DatabaseKey::Purge(seq)), Read::Serializable).await?;
         let row = row.ok_or_else(|| Error::corrupt(format!("the purge {seq} has a name and no row")))?;
         Ok(PurgeInfo::read(seq, &row)?.purged)
     }
 
-    /// Clears the oldest purges up to this one. What cannot be read of them stays.
+    /// Forgets the oldest purges up to this sequence. Rows that cannot be read stay.
     async fn forget_purges(&self, transaction: &D::Transaction, upto: u64) -> Result<()> {
         if upto == 0 {
             return Ok(());
         }
         let keys = self.keys();
         let oldest = keys.purges_from(0).limit(FORGOTTEN).target_bytes(FORGOTTEN_BYTES);
-        // Purges follow each other: nobody else clears any of these.
+        // Purges are serialised, so no other transaction clears these rows.
         for row in transaction.get_range(&oldest, Read::Snapshot).await?.rows {
             let Ok(seq) = keys.read_purge(&row.key) else { continue };
             if seq > upto {
@@ -118,7 +118,7 @@ impl<D: Database> Documents<D> {
     }
 }
 
-/// The leaves that go, in the order of `revs`, and what that does to the document; `None` where none of them is one.
+/// The leaves to remove, in the order of `revs`, and the plan; `None` if none of `revs` is a leaf.
 fn plan(known: Vec<Branch>, revs: &[RevId]) -> Result<(Vec<RevId>, Option<Plan>)> {
     let leaves: HashSet<&RevId> = known.iter().map(|branch| &branch.leaf.rev).collect();
     let purged: Vec<RevId> = revs.iter().filter(|rev| leaves.contains(rev)).cloned().collect();
