@@ -1,7 +1,6 @@
-//! Attachments in a document's JSON, both ways.
+//! Attachments in a document's JSON: reading and writing them.
 //!
-//! Source: `couch_att:from_json/2` and `to_json/4` of CouchDB, whose answers to bad input and order of members these
-//! are.
+//! Source: `couch_att:from_json/2` and `to_json/4` of CouchDB. Errors and the order of members are the same.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -16,10 +15,10 @@ use crate::error::{Error, Result};
 use crate::limits::check_attachment_count;
 use json::{JsonRef, JsonWriter};
 
-/// What CouchDB takes an attachment for that says nothing of its type.
+/// CouchDB's content type of an attachment that has none.
 const DEFAULT_TYPE: &str = "application/octet-stream";
 
-/// Erlang's `base64:decode/1`: padding is needed, bits behind the last byte are of no matter.
+/// As Erlang's `base64:decode/1`: padding is required, and bits after the last byte are ignored.
 const BASE_64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new()
@@ -27,10 +26,11 @@ const BASE_64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// The attachments of `_attachments` in the document `id`, in their order. A member that is no object is dropped, as in CouchDB.
+/// Reads the `_attachments` of the document `id`, in order. A member that is no object is dropped, as in CouchDB.
 ///
 /// # Errors
-/// 413 for too many; `doc_validation` where it is no object; `bad_request` for data that is none, and for what follows without a length.
+/// 413 for too many; `doc_validation` if `_attachments` is no object; `bad_request` for invalid data, and for a
+/// following attachment without a length.
 pub(crate) fn read_attachments(id: &str, value: JsonRef<'_>) -> Result<Vec<AttachmentEdit>> {
     if !value.is_object() {
         return Err(Error::doc_validation("Bad special document member: _attachments"));
@@ -39,7 +39,7 @@ pub(crate) fn read_attachments(id: &str, value: JsonRef<'_>) -> Result<Vec<Attac
     for (name, value) in value.members().filter(|(_, value)| value.is_object()) {
         check_attachment_name(&name)?;
         let attachment = read_one(&name, value)?;
-        // Of two of one name, the later.
+        // Of two attachments with one name, the later counts.
         match places.entry(name) {
             Entry::Occupied(place) => attachments[*place.get()] = attachment,
             Entry::Vacant(place) => {
@@ -114,15 +114,15 @@ fn read_follows(name: &str, value: JsonRef<'_>) -> Result<Follows> {
     Ok(Follows { length, encoding, unpacked, digest })
 }
 
-/// How a document's JSON has its attachments.
+/// The form of attachments in a document's JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JsonForm {
-    /// With their data, where that was loaded; as stubs otherwise.
+    /// With their data if it was loaded; otherwise as stubs.
     Inline {
-        /// Whether packed ones say so.
+        /// Whether compressed ones have their encoding.
         encoding_info: bool,
     },
-    /// Those that are wanted as following.
+    /// The wanted ones as following parts.
     Follows,
 }
 

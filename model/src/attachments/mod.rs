@@ -3,28 +3,28 @@
 //! ```text
 //!  docs         (6, DocID, NotDeleted, RevPosition, RevHash, true, Part)      the list of a leaf's attachments
 //!                    │ names a content by its address
-//!  contents     (9, Sha256, Length) = (Format, Store, ChunkBytes, Md5)        one for each content of the database
+//!  contents     (9, Sha256, Length) = (Format, Store, ChunkBytes, Md5)        a row for each content of the database
 //!                    │ names the store of its bytes
 //!  chunks       (10, Store, Part) = bytes                                     up to ChunkBytes each
-//!  references   (11, Sha256, Length, DocID, NotDeleted, RevPosition, RevHash) every leaf that has the content
+//!  references   (11, Sha256, Length, DocID, NotDeleted, RevPosition, RevHash) a row for each leaf that has the content
 //!
 //!  staging      (7, Deadline, Number, Store), outside the database            chunks that no content names yet
 //! ```
 //!
-//! A content is what is stored: packed bytes, where the attachment is packed. Its address is their SHA-256 and length,
-//! so that a content which is replicated, copied or edited again is stored once; CouchDB's digest is an MD5, of which
-//! different contents may have the same.
+//! A content is the stored bytes: compressed, if the attachment is. Its address is their SHA-256 hash and their length.
+//! So a content that is replicated, copied or edited again is stored only once. CouchDB's digest is an MD5 hash, which
+//! different contents may share.
 //!
 //! # Invariants
-//! * The attachments' list is part of a leaf's rows: it is written, read and removed with the body. The row of the leaf
-//!   in `revisions` says whether there is one (its format), so that an edit of a document without attachments reads
+//! * The list of attachments is part of a leaf's rows: it is written, read and removed with the body. The format of the
+//!   leaf's row in `revisions` tells whether there is a list. So an edit of a document without attachments reads
 //!   nothing for them.
-//! * Each content that a leaf's list names exists, and has a row in `references` for that leaf. Rows, not a counter:
-//!   two edits that refer to one content do not conflict.
-//! * A content goes only in a transaction that reads, serializably, that nobody refers to it any more. An edit that
-//!   refers to it reads the content's row, serializably. So one of the two fails and looks again.
-//! * Chunks belong to a content or to an upload. An upload's row in `staging` is read by whoever makes a content of it,
-//!   and cleared in the same transaction; whoever sweeps after the deadline reads and clears it as well.
+//! * Each content that a leaf's list names exists, and has a row in `references` for that leaf. These are rows and no
+//!   counter, so two edits that refer to one content do not conflict.
+//! * A content is removed only in a transaction that reads, serializably, that no leaf refers to it. An edit that
+//!   refers to it reads the content's row serializably. So one of the two conflicts and is retried.
+//! * Chunks belong to a content or to an upload. The transaction that makes a content of an upload reads and clears its
+//!   row in `staging`. So does the transaction that removes the upload after the deadline.
 
 mod address;
 mod json;
@@ -53,17 +53,17 @@ pub use upload::{Upload, UploadAs};
 use crate::error::{Error, Result};
 use crate::limits::{MAX_ATTACHMENT_NAME_BYTES, check_attachment_count};
 
-/// How the stored bytes of an attachment are packed.
+/// The compression of an attachment's stored bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Encoding {
-    /// Not at all.
+    /// None.
     Identity,
-    /// As gzip.
+    /// Gzip.
     Gzip,
 }
 
 impl Encoding {
-    /// The word CouchDB and HTTP have for it.
+    /// The word for it in CouchDB and HTTP.
     pub const fn as_str(self) -> &'static str {
         match self {
             Encoding::Identity => "identity",
@@ -79,30 +79,30 @@ pub struct Attachment {
     pub name: String,
     /// Its content type.
     pub content_type: String,
-    /// The position of the revision that it came with.
+    /// Position of the revision that added or replaced it.
     pub revpos: u64,
-    /// The MD5 of the stored bytes.
+    /// The MD5 hash of the stored bytes.
     pub digest: [u8; 16],
-    /// How many bytes it has, unpacked; those that are stored where a client sent them packed.
+    /// Its length in bytes, uncompressed. If a client sent it compressed, the length of the stored bytes.
     pub length: u64,
-    /// How many bytes are stored.
+    /// Number of stored bytes.
     pub encoded_length: u64,
-    /// How these are packed.
+    /// The compression of the stored bytes.
     pub encoding: Encoding,
-    /// Whether the reader asked for its content.
+    /// Whether the reader requested its content.
     pub wanted: bool,
-    /// The content, unpacked, where it was [loaded](crate::Documents::load_attachments).
+    /// The uncompressed content, if it was [loaded](crate::Documents::load_attachments).
     pub data: Option<Bytes>,
     pub(crate) content: ContentId,
 }
 
 impl Attachment {
-    /// The digest as JSON has it: `md5-…`.
+    /// The digest as in JSON: `md5-…`.
     pub fn digest_text(&self) -> String {
         format!("md5-{}", self.etag())
     }
 
-    /// The digest in base 64, which is what an `ETag` holds between its quotes.
+    /// The digest in Base64, as in the quotes of an `ETag`.
     pub fn etag(&self) -> String {
         use base64::Engine as _;
         base64::engine::general_purpose::STANDARD.encode(self.digest)
@@ -114,23 +114,23 @@ impl Attachment {
 pub struct AttachmentEdit {
     /// Its name.
     pub name: String,
-    /// Its content type. A stub's is that of what it stands for.
+    /// Its content type. Ignored for a stub, which keeps that of the replaced leaf's attachment.
     pub content_type: String,
-    /// The position of the revision that it came with. A replicated edit's is kept, 0 where there is none; an
-    /// interactive edit's is made here, and a stub's only compared.
+    /// Position of the revision that added or replaced it. Replicated edits keep it, or 0 without one. Interactive
+    /// edits get a new one; that of a stub is only compared.
     pub revpos: Option<u64>,
-    /// Where its content comes from.
+    /// The source of its content.
     pub source: AttachmentSource,
 }
 
 impl AttachmentEdit {
-    /// An attachment with a content that was uploaded.
+    /// An attachment with an uploaded content.
     pub fn new(name: impl Into<String>, content_type: impl Into<String>, content: Content) -> Self {
         let source = AttachmentSource::Content(content);
         AttachmentEdit { name: name.into(), content_type: content_type.into(), revpos: None, source }
     }
 
-    /// An attachment as another leaf of the same database has it, its `revpos` included.
+    /// An attachment that another leaf of the same database has, with its `revpos`.
     pub fn same(attachment: Attachment) -> Self {
         AttachmentEdit {
             name: attachment.name.clone(),
@@ -140,41 +140,41 @@ impl AttachmentEdit {
         }
     }
 
-    /// What the replaced leaf has under this name.
+    /// The attachment that the replaced leaf has under this name.
     pub fn stub(name: impl Into<String>) -> Self {
         AttachmentEdit { name: name.into(), content_type: String::new(), revpos: None, source: AttachmentSource::Stub }
     }
 }
 
-/// Where the content of an edit's attachment comes from.
+/// The source of the content of an edit's attachment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttachmentSource {
-    /// It is here.
+    /// These bytes.
     Data(Bytes),
-    /// It is what the replaced leaf has under the same name.
+    /// The content that the replaced leaf has under the same name.
     Stub,
-    /// It follows the document in a multipart body. Whoever reads that puts an uploaded content in its place.
+    /// A part after the document in a multipart body. The reader of the body replaces this by the uploaded content.
     Follows(Follows),
-    /// It was uploaded.
+    /// An uploaded content.
     Content(Content),
-    /// It is that of an attachment of any leaf of the same database.
+    /// The content of an attachment of any leaf of the same database.
     Same(Box<Attachment>),
 }
 
-/// What a part of a multipart body has to be.
+/// The announced properties of a part of a multipart body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Follows {
-    /// How many bytes the part has.
+    /// Number of bytes in the part.
     pub length: u64,
-    /// How they are packed.
+    /// Their compression.
     pub encoding: Encoding,
-    /// How many they are unpacked, as the sender says.
+    /// Number of uncompressed bytes, according to the sender.
     pub unpacked: u64,
-    /// The MD5 of the part, where the sender says it.
+    /// The MD5 hash of the part, if the sender has it.
     pub digest: Option<[u8; 16]>,
 }
 
-/// Whether an attachment may have this name.
+/// Checks that an attachment may have this name.
 ///
 /// # Errors
 /// `bad_request`, with CouchDB's reason.
@@ -189,10 +189,10 @@ pub fn check_attachment_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whether a document may have these attachments; the id names it in the answer.
+/// Checks that a document may have these attachments. The id is for the error.
 ///
 /// # Errors
-/// 413 where they are too many; `bad_request` for a name or a content type that no attachment may have.
+/// 413 if there are too many; `bad_request` for an invalid name or content type.
 pub(crate) fn check_attachments(id: &str, attachments: &[AttachmentEdit]) -> Result<()> {
     check_attachment_count(id, attachments.len())?;
     for attachment in attachments {

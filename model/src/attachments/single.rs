@@ -1,4 +1,4 @@
-//! One attachment of a document, by its name.
+//! Reads and writes one attachment of a document, by its name.
 //!
 //! Source: `db_attachment_req/4` of CouchDB's `chttpd_db.erl`.
 
@@ -13,7 +13,8 @@ use crate::revid::RevId;
 use json::JsonText;
 
 impl<D: Database> Documents<D> {
-    /// An attachment of the winner, or of the leaf `rev`: that leaf's revision, and a reader of the content.
+    /// Reads an attachment of the winner, or of the leaf `rev`. Returns that leaf's revision, and a reader of the
+    /// content.
     ///
     /// # Errors
     /// 404: the document or the leaf is `missing` or `deleted`, or has no such attachment.
@@ -23,12 +24,13 @@ impl<D: Database> Documents<D> {
         Ok((document.rev.clone(), self.attachment_reader(attachment)))
     }
 
-    /// Gives a document an attachment, in front of the others and in the place of one of that name; the revision that
-    /// this makes. Without `rev` the document is made, or made again over a tombstone.
+    /// Adds an attachment to a document, in front of the others, or replaces the one with its name. Returns the new
+    /// revision. Without `rev`, creates the document, or creates it again after a deletion.
     ///
     /// # Errors
-    /// 409: [`ErrorKind::MissingRev`] where there is no leaf `rev`, a conflict where it is no live one any more or none
-    /// was named; 400 for a name that no attachment may have; what [`write`](Self::write) may answer for an edit.
+    /// 409: [`ErrorKind::MissingRev`] if there is no leaf `rev`; a conflict if it is no live leaf any more, or if no
+    /// revision was given for a live document; 400 for an invalid name; the errors that [`write`](Self::write) returns
+    /// for an edit.
     pub async fn put_attachment(
         &self,
         id: &str,
@@ -46,10 +48,10 @@ impl<D: Database> Documents<D> {
         self.put(edit).await
     }
 
-    /// Takes an attachment from a document; the revision that this makes.
+    /// Removes an attachment from a document. Returns the new revision.
     ///
     /// # Errors
-    /// 404 where there is no such attachment; 409 as for [`put_attachment`](Self::put_attachment).
+    /// 404 if there is no such attachment; 409 as for [`put_attachment`](Self::put_attachment).
     pub async fn delete_attachment(&self, id: &str, rev: Option<&RevId>, name: &str) -> Result<RevId> {
         let Some(rev) = rev else {
             let document = self.get(id, &GetOptions::default()).await?;
@@ -75,7 +77,7 @@ fn find<'d>(document: &'d Document, name: &str) -> Result<&'d Attachment> {
     found.ok_or_else(|| Error::not_found(NotFound::Attachment))
 }
 
-/// The edit of a leaf that has another attachment of this name, or none.
+/// The edit of a leaf that replaces the attachment with this name, or removes it.
 fn replacing(document: Document, name: &str, new: Option<AttachmentEdit>) -> Edit {
     let others = document.attachments.into_iter().filter(|attachment| attachment.name != name);
     let attachments = new.into_iter().chain(others.map(|other| AttachmentEdit::stub(other.name))).collect();

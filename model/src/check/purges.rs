@@ -1,4 +1,4 @@
-//! Purges that are remembered, and their names: each has the other.
+//! Checks the rows of purges and of their UUIDs: each has the other.
 
 use kv_api::{Bytes, Database, KeySelector, KeyValue, RangeRequest, Read, Transaction};
 
@@ -8,25 +8,25 @@ use crate::error::Result;
 use crate::keys::{DatabaseKey, Subspace};
 use crate::purge::{PurgeInfo, read_kept, read_seq};
 
-/// A row of the subspace, and the row that must stand beside it.
+/// A row of the subspace, and the row that belongs to it.
 struct Pair {
     row: KeyValue,
     what: Result<What>,
     other: Option<Bytes>,
 }
 
-/// What a row says.
+/// The content of a row.
 enum What {
-    /// How many purges are remembered.
+    /// The number of purges that are remembered.
     Kept,
-    /// A purge, whose name's row is the other.
+    /// A purge. The other row is that of its UUID.
     Info(PurgeInfo),
-    /// The name of the purge in the other row, with its sequence.
+    /// A UUID and the sequence of its purge, which is in the other row.
     Name([u8; 16], u64),
 }
 
 impl<D: Database> Documents<D> {
-    /// Walks purges and their names.
+    /// Checks all purges and their UUIDs.
     pub(super) async fn check_purges(&self, report: &mut CheckReport) -> Result<()> {
         let mut reached = None;
         loop {

@@ -1,17 +1,17 @@
-//! Building indexes over the documents that are there.
+//! Builds indexes over existing documents.
 //!
 //! ```text
 //!  all_docs      a  b  c  d  e  f  g  h …
 //!                └──────────┘└────────┘
-//!                 built up to d  this batch: winners read, rows set, built up to h, in one transaction
+//!                 built up to d  this batch: reads winners, sets rows and the progress h, in one transaction
 //! ```
 //!
-//! A document that is written meanwhile is indexed by its writer, whether the walk has passed it or not. What is there
-//! when the walk meets it gets its rows again or for the first time, which is the same.
+//! An edit indexes its document, whether the build has passed it or not. When the build reaches a document, it writes
+//! the rows of the current winner, which may exist already.
 //!
-//! A batch reads each winner's row with a conflict range and writes the rows that name a document's keys with one: of a
-//! builder and a writer that meet at a document, the second looks again. Two builders conflict at how far the index is
-//! built, and lose nothing but time. So anybody may go on at any time, on any server; there is nothing to take over.
+//! A batch reads each winner's row with a conflict range, and writes the id rows with one. So if a builder and an edit
+//! meet at a document, the second to commit conflicts and reads again. Two builders conflict at the progress, and lose
+//! nothing but time. So any server may continue a build at any time, and there is nothing to take over.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -40,37 +40,37 @@ use crate::txids::Unguarded;
 use super::edit::{Source, Touched, rows_of};
 use super::{Definition, FORMAT, Indexed, values_of};
 
-/// The most documents of a batch.
+/// Maximum number of documents in a batch.
 const DOCUMENTS_AT_ONCE: usize = 1_000;
 
-/// About how many bytes of rows a batch writes, as FoundationDB counts them.
+/// Approximate size of rows that a batch writes, as FoundationDB counts bytes.
 const WRITTEN_BYTES: usize = 2_000_000;
 
-/// What a row takes in a transaction beside its key and value.
+/// Size of a row in a transaction, without its key and value.
 const ROW_BYTES: usize = 150;
 
-/// How often a batch is tried before its error ends the building.
+/// Maximum number of retries of a batch. After that, its error ends the build.
 const RETRIES: TransactionOption = TransactionOption::RetryLimit(Some(50));
 
-/// How far the building has come.
+/// The progress of a build.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BuildProgress {
-    /// The numbers of the indexes that are being built together.
+    /// Numbers of the indexes that are built together.
     pub indexes: Vec<u64>,
-    /// Documents looked at so far.
+    /// Number of documents processed so far.
     pub documents: u64,
-    /// Documents in the database.
+    /// Number of documents in the database.
     pub expected: u64,
-    /// Whether these indexes are done.
+    /// Whether these indexes are complete.
     pub done: bool,
 }
 
-/// How far an index is built.
+/// The progress of an index, as stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Built {
-    /// The last document looked at.
+    /// The last document processed.
     pub(crate) upto: Option<String>,
-    /// Documents looked at.
+    /// Number of documents processed.
     pub(super) documents: u64,
 }
 
@@ -105,14 +105,14 @@ struct Found<I, B> {
 }
 
 impl<D: Database> Documents<D> {
-    /// Builds the indexes that are not active yet, and in a database that has none those that its design documents have
-    /// from an earlier version of this program, in batches of one transaction each. `progress` is called after each
-    /// batch. Where it is interrupted, the next call goes on; several at the same time do no harm.
+    /// Builds the indexes that are not active, in batches of one transaction each. In a database without indexes, adds
+    /// those of design documents that an earlier version of this program stored. `progress` is called after each batch.
+    /// If a build is interrupted, the next call continues it. Several calls at the same time do no harm.
     ///
     /// A document that cannot be read has no rows until it is repaired.
     ///
     /// # Errors
-    /// 404 where the database is gone, and the store's errors.
+    /// 404 if the database is gone; the store's errors.
     pub async fn build_indexes(&self, mut progress: impl FnMut(&BuildProgress)) -> Result<()> {
         while let Some(done) = self.build_indexes_batch(usize::MAX).await? {
             progress(&done);
@@ -120,10 +120,10 @@ impl<D: Database> Documents<D> {
         Ok(())
     }
 
-    /// Builds one batch, of at most so many documents; `None` where every index is active.
+    /// Builds one batch, of at most `most` documents. `None` if every index is active.
     ///
     /// # Errors
-    /// As [`build_indexes`](Self::build_indexes).
+    /// Like [`build_indexes`](Self::build_indexes).
     pub async fn build_indexes_batch(&self, most: usize) -> Result<Option<BuildProgress>> {
         let at_once = AtomicUsize::new(most.clamp(1, DOCUMENTS_AT_ONCE));
         loop {
@@ -152,7 +152,7 @@ impl<D: Database> Documents<D> {
         }
     }
 
-    /// One batch, as a transaction to be committed; `None` where there is nothing to build.
+    /// Writes one batch in a transaction that the caller commits. `None` if there is nothing to build.
     async fn build_batch(&self, transaction: &D::Transaction, most: usize) -> Result<Option<BuildProgress>> {
         let keys = self.keys();
         let stats = transaction.get(&keys.key(DatabaseKey::Stats), Read::Snapshot);
@@ -164,7 +164,7 @@ impl<D: Database> Documents<D> {
         if instance.indexes.next == 0
             || definitions.iter().any(|(_, definition)| matches!(definition, Definition::Outdated(_)))
         {
-            // They get new numbers first, or were just given the first ones.
+            // Outdated indexes get new numbers in this batch. Adopted ones just got their first numbers.
             if instance.indexes.next > 0 {
                 self.index(transaction, &instance, &[], false).await?.write(transaction);
             }
@@ -180,7 +180,7 @@ impl<D: Database> Documents<D> {
         for ((kept, index), read) in waiting.into_iter().zip(reads) {
             built.push((Built::read(read.await?.as_deref())?, (kept, index)));
         }
-        // Those that are as far as the one that is least far are built together.
+        // The indexes with the least progress are built together.
         let Some(least) = built.iter().map(|(built, _)| built.clone()).min() else { return Ok(None) };
         let together: Vec<(Kept, Arc<Index>)> =
             built.into_iter().filter(|(built, _)| built.upto == least.upto).map(|(_, one)| one).collect();
@@ -209,11 +209,11 @@ impl<D: Database> Documents<D> {
         }))
     }
 
-    /// Takes on the indexes of design documents that an earlier program stored, in a database that never had any;
+    /// Adds the indexes of design documents that an earlier program stored, in a database that never had any. Returns
     /// whether there are some.
     async fn adopt(&self, transaction: &D::Transaction, instance: &Instance) -> Result<bool> {
         let keys = self.keys();
-        // '0' comes behind '/'.
+        // '0' is the character after '/'.
         let (begin, end) = (DatabaseKey::AllDoc(DESIGN_PREFIX), DatabaseKey::AllDoc("_design0"));
         let listed = RangeRequest::keys(keys.key(begin), keys.key(end));
         let mut designs = Vec::new();
@@ -232,7 +232,7 @@ impl<D: Database> Documents<D> {
         Ok(adopts)
     }
 
-    /// Writes the rows of the next documents; how far that is, and whether there may be more.
+    /// Writes the rows of the next documents. Returns the new progress, and whether there may be more documents.
     async fn build_documents(
         &self,
         transaction: &D::Transaction,
@@ -254,7 +254,7 @@ impl<D: Database> Documents<D> {
             let mut found = Vec::with_capacity(some.len());
             for row in some {
                 let id = keys.read_all_doc(&row.key)?;
-                // A listing that cannot be read is a repair's to mend, with the rows of the document.
+                // A repair mends a listing that cannot be read, and writes the document's rows.
                 let winner = read_winner(&row.value).ok().filter(|_| !id.starts_with(DESIGN_PREFIX));
                 let one = winner.map(|rev| {
                     let leaf = Leaf { not_deleted: true, rev };
@@ -288,7 +288,7 @@ impl<D: Database> Documents<D> {
     }
 }
 
-/// Whoever writes the document from now on conflicts.
+/// Makes the transaction conflict with every later write of the document.
 fn guard<T: Transaction>(transaction: &T, keys: &DatabaseKeys, id: &str, leaf: &Leaf) {
     let begin = keys.key(DatabaseKey::Revision(id, leaf));
     let mut end = begin.clone();
@@ -296,7 +296,7 @@ fn guard<T: Transaction>(transaction: &T, keys: &DatabaseKeys, id: &str, leaf: &
     transaction.add_conflict_range(&begin, &end, ConflictRange::Read);
 }
 
-/// Sets the rows of a document in these indexes; about how many bytes that writes.
+/// Sets the rows of a document in these indexes. Returns the approximate number of bytes written.
 fn build_rows<T: Transaction>(
     transaction: &T,
     keys: &DatabaseKeys,
@@ -312,7 +312,7 @@ fn build_rows<T: Transaction>(
     }
     let indexed = match indexed.map(Indexed::read).transpose() {
         Ok(indexed) => indexed.unwrap_or_default(),
-        // Damaged: a check says so, and a repair mends it.
+        // Damaged: a check reports it, and a repair mends it.
         Err(damage) => return alone(Err::<(), _>(damage)).map(|_| 0),
     };
     let mut written = 0;
@@ -331,7 +331,7 @@ fn build_rows<T: Transaction>(
     Ok(written)
 }
 
-/// Whether fewer documents may go where these do not.
+/// Whether a batch of fewer documents may succeed.
 fn is_too_much(error: &kv_api::Error) -> bool {
     matches!(error.code(), TRANSACTION_TOO_LARGE | TRANSACTION_TOO_OLD)
 }

@@ -1,18 +1,18 @@
-//! What a transaction that changes winners does to the indexes.
+//! Changes indexes in a transaction that changes winners.
 //!
 //! ```text
-//!  documents ─┬─ design documents ─► definitions: which indexes stay, go and come ─► instance, definitions
-//!             └─ others ─► the rows they have (14, DocID)
-//!                          the rows they are to have, of their new winners ────────► rows, (14, DocID)
+//!  documents ─┬─ design documents ─► definitions: indexes that stay, go and come ─► instance, definitions
+//!             └─ others ─► their rows so far, from their id rows
+//!                          the rows of their new winners ─────────────────────────► rows, id rows
 //! ```
 //!
-//! The winner is mostly the leaf that the edit brings. Where it is another branch's, after a deletion for example, its
-//! body is read. An index that comes with this transaction gets no rows from it: it is built later, from what has been
-//! committed.
+//! The new winner is usually the leaf that the edit adds. If it is another one, after a deletion for example, its body
+//! is read. An index that is added by this transaction gets no rows from it: it is built later, from committed
+//! documents.
 //!
-//! Rows of indexes are written without conflict ranges: whoever writes those of a document has read or written its
-//! winner's row with one. Only a builder writes them without a new winner, and while there may be one, writers read the
-//! document's row with a conflict range, which the builder writes with one.
+//! Index rows are written without conflict ranges: every transaction that writes those of a document has read or
+//! written its winner's row with one. The exception is a builder, which writes index rows without a new winner. While
+//! an index is being built, writers read the id row with a conflict range, and the builder writes it with one.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -38,34 +38,34 @@ use super::{Definition, Indexed, MAX_INDEXES, definition_row, values_of};
 /// A document whose winner changes.
 pub(crate) struct Touched<'d> {
     pub(crate) id: &'d str,
-    /// Whether it may have rows.
+    /// Whether it may have index rows.
     pub(crate) had_rows: bool,
     /// Its new winner, if that is live.
     pub(crate) winner: Option<(&'d Leaf, Source<'d>)>,
 }
 
-/// Where the body of a winner is.
+/// The source of a winner's body.
 pub(crate) enum Source<'d> {
-    /// The edit brings it.
+    /// The edit has it.
     Brought(&'d JsonText, Option<Arc<[Attachment]>>),
-    /// In the store.
+    /// It is in the store.
     Stored,
 }
 
-/// What a transaction writes to the indexes.
+/// The changes of the indexes in a transaction.
 #[derive(Default)]
 pub(crate) struct Indexing {
-    /// Those of the touched documents, by their places, that cannot be indexed, because rows of theirs are damaged.
+    /// Indexes of those touched documents that cannot be indexed because their rows are damaged, with the errors.
     pub(crate) refused: Vec<(usize, Error)>,
     cleared_ranges: Vec<(Vec<u8>, Vec<u8>)>,
     cleared: Vec<Vec<u8>>,
     set: Vec<(Vec<u8>, Bytes)>,
-    /// The instance, where it knows other indexes now.
+    /// Key and row of the instance, if the set of indexes changes.
     instance: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Indexing {
-    /// Whether there are other indexes afterwards.
+    /// Whether the set of indexes changes.
     pub(super) fn changes_instance(&self) -> bool {
         self.instance.is_some()
     }
@@ -80,14 +80,14 @@ impl Indexing {
         for key in self.cleared {
             transaction.clear_unguarded(&key);
         }
-        // In the order of their keys, as a transaction takes them fastest.
+        // Sorted by key: a transaction takes sorted rows fastest.
         self.set.sort_unstable();
         for (key, value) in self.set {
             transaction.set_unguarded(key, value);
         }
     }
 
-    /// Makes the rows of a document those of `rows`, given what it has. `stays` says which indexes are kept.
+    /// Replaces the rows of a document by `rows`; `had` are those so far. `stays` tells whether an index remains.
     pub(super) fn put(
         &mut self,
         keys: &DatabaseKeys,
@@ -97,7 +97,7 @@ impl Indexing {
         stays: impl Fn(u64) -> bool,
     ) {
         for (index, key) in had.into_iter().flat_map(|had| &had.0) {
-            // What this names of an index that is gone is left out from now on.
+            // Rows of dropped indexes are cleared with the index, so they are left out here.
             if stays(*index) && rows.iter().all(|(number, row)| number != index || row.key != *key) {
                 self.cleared.push(keys.key(DatabaseKey::IndexRow(*index, key, id)));
             }
@@ -115,7 +115,7 @@ impl Indexing {
     }
 }
 
-/// The indexes of a database while a transaction changes them.
+/// The set of indexes while a transaction changes it.
 struct Changing {
     kept: Vec<(Kept, Arc<Index>)>,
     gone: Vec<u64>,
@@ -151,7 +151,7 @@ impl Changing {
         }
     }
 
-    /// Makes the indexes of a design document these.
+    /// Sets the indexes of a design document.
     fn define(&mut self, design_id: &str, indexes: Vec<Index>) {
         let mut new: Vec<Index> = indexes;
         let mut gone = Vec::new();
@@ -168,8 +168,8 @@ impl Changing {
 }
 
 impl<D: Database> Documents<D> {
-    /// What becomes of the indexes when the winners of these documents change. `mends` says that a row that cannot be
-    /// read is replaced.
+    /// Computes the changes of indexes if the winners of these documents change. With `mends`, rows that cannot be read
+    /// are replaced.
     pub(crate) async fn index(
         &self,
         transaction: &D::Transaction,
@@ -207,7 +207,7 @@ impl<D: Database> Documents<D> {
             };
             changing.define(design.id, indexes);
         }
-        // Those that come with this transaction are built later.
+        // Indexes that this transaction adds are built later.
         let is_new = |number: u64| changing.come.iter().any(|(come, _)| *come == number);
         let stay: Vec<&(Kept, Arc<Index>)> = changing.kept.iter().filter(|(kept, _)| !is_new(kept.number)).collect();
         if !stay.is_empty() {
@@ -226,7 +226,7 @@ impl<D: Database> Documents<D> {
         indexing: &mut Indexing,
     ) -> Result<()> {
         let keys = self.keys();
-        // Beside a builder, which writes the same row.
+        // If an index is being built, its builder writes the same row.
         let read = if stay.iter().all(|(kept, _)| kept.active) { Read::Snapshot } else { Read::Serializable };
         let documents: Vec<_> =
             touched.iter().enumerate().filter(|(_, one)| !one.id.starts_with(DESIGN_PREFIX)).collect();
@@ -247,7 +247,7 @@ impl<D: Database> Documents<D> {
                 let had = match had.transpose() {
                     Ok(had) => had,
                     Err(damage) if mends && !matches!(damage.kind(), ErrorKind::UnknownFormat(_)) => {
-                        // Rows that it named are nobody's now, and are removed as such.
+                        // A repair removes the rows that this id row named, as rows without a document.
                         Some(Indexed::default())
                     }
                     Err(damage) => {
@@ -284,7 +284,7 @@ impl Changing {
             }
         }
         if self.kept.is_empty() {
-            // Nobody reads them any more.
+            // Without indexes, no reader needs the id rows.
             indexing.cleared_ranges.push(keys.bounds(DatabaseKey::All(Subspace::Indexed)));
         }
         for (number, row) in self.come {
@@ -298,7 +298,7 @@ impl Changing {
 }
 
 impl Source<'_> {
-    /// Reads the body that the edit does not bring; the first read is issued by the call.
+    /// Reads the body if the edit does not have it. The call issues the first read.
     fn read<T: Transaction>(
         &self,
         transaction: &T,
@@ -309,7 +309,7 @@ impl Source<'_> {
         matches!(self, Source::Stored).then(|| body_of(transaction, keys, id, leaf))
     }
 
-    /// The document as a plain read gives it.
+    /// The document as a plain read returns it.
     async fn text(
         &self,
         id: &str,

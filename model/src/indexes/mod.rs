@@ -1,28 +1,30 @@
-//! Mango's indexes: their definitions, and the rows that every edit keeps.
+//! Mango's indexes: their definitions, and their rows, which every edit maintains.
 //!
 //! ```text
 //!  (0)                        instance     …, NextIndex, Count, (Index, Active) …
 //!  (12, Index)                definition   (Format, Version, DesignID, Name, Definition)
-//!  (13, Index)                how far an index is built that is not active: (Format, DocID, Documents)
-//!  (13, Index, Key, DocID)    rows         the values as JSON, or nothing where they are too long
-//!  (14, DocID)                which rows a document has: Format, and for each Index, Length, Key
+//!  (13, Index)                progress of an index that is being built: (Format, DocID, Documents)
+//!  (13, Index, Key, DocID)    rows         the values as JSON; empty if they are too long
+//!  (14, DocID)                id row       the document's rows: Format, and for each row Index, Length, Key
 //! ```
 //!
 //! Invariants:
-//! * A live document that is no design document has, in each active index, the row that [`mango::Index::row`] makes of
-//!   its winner, or none where that makes none; in an index that is being built, if its id is not above what is built.
-//!   Nothing else has rows. Its row of `(14, DocID)` names the same rows, and may name some of indexes that are gone.
-//! * A number is given once, and its definition never changes. So a process reads each definition once.
-//! * Every writer reads the instance with a conflict range, and so knows the indexes that it has to keep.
-//! * A database that has no index has no row of these, and its writers read none.
+//! * In each active index, a live document that is no design document has the row that [`mango::Index::row`] makes of
+//!   its winner, or none if that makes none. In an index that is being built, this holds for documents up to the
+//!   progress. No other document has rows. The document's id row names the same rows, and may also name rows of dropped
+//!   indexes.
+//! * The number of an index is used only once, and its definition never changes. So a process reads each definition
+//!   once.
+//! * Every writer reads the instance with a conflict range, and so knows the indexes to maintain.
+//! * A database without indexes has none of these rows, and its writers read none.
 //!
 //! | file | |
 //! |---|---|
-//! | [`edit`] | what a transaction that changes winners does to the rows, and to the definitions |
-//! | [`build`] | adding the rows of documents that were there before the index |
-//! | [`read`] | reading a range of rows |
+//! | [`edit`] | changes rows and definitions in transactions that change winners |
+//! | [`build`] | adds the rows of documents that are older than the index |
+//! | [`read`] | reads a range of rows |
 //!
-//! Sources: RFC 006, and RFC 008 for the row of each document; [0028](../../docs/adr/0028-indexes-inside-the-edit.md).
+//! Sources: RFC 006, and RFC 008 for the id row; [0028](../../docs/adr/0028-indexes-inside-the-edit.md).
 
 mod build;
 mod edit;
@@ -49,21 +51,21 @@ pub use read::{IndexInfo, IndexPage, IndexRequest, IndexRow};
 pub(crate) use build::Built;
 pub(crate) use edit::{Indexing, Source, Touched};
 
-/// The most indexes that a database keeps. The row of a document's keys fits into a value: each of them has at most
+/// Maximum number of indexes of a database. An id row fits into a value: each of its keys has at most
 /// [`mango::MAX_KEY`] bytes.
 pub const MAX_INDEXES: usize = 64;
 
-/// The most bytes of a definition with the names around it. An index whose names are longer is not kept.
+/// Maximum size of a definition's row. An index with longer names is not maintained.
 const MAX_DEFINITION_ROW: usize = 90_000;
 
 const FORMAT: u64 = 1;
 
-/// What is known of an index that is kept.
+/// The definition of an index that edits maintain.
 #[derive(Clone, Debug)]
 pub(crate) enum Definition {
-    /// Its rows are those that this program makes.
+    /// Its rows are in this program's format.
     Current(Arc<Index>),
-    /// An earlier program made its rows in another way: they are to be made anew.
+    /// Its rows are in the format of an earlier program, and must be built again.
     Outdated(Arc<Index>),
 }
 
@@ -75,7 +77,7 @@ impl Definition {
     }
 }
 
-/// Writes the row of a definition; `None` where that is too long.
+/// The row of a definition; `None` if it is too long.
 fn definition_row(index: &Index) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(64 + index.definition().len());
     tuple::append_u64(&mut out, FORMAT);
@@ -100,12 +102,12 @@ fn read_definition(row: &[u8]) -> Result<Definition> {
     Ok(if version == mango::INDEX_VERSION { Definition::Current(index) } else { Definition::Outdated(index) })
 }
 
-/// Which rows a document has: the indexes by number, and its key in each.
+/// An id row: the indexes by number, and the document's key in each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Indexed(pub(crate) Vec<(u64, Vec<u8>)>);
 
 impl Indexed {
-    /// The keys are raw: as elements of a tuple 64 of them might not fit into a value.
+    /// The keys are stored raw. As tuple elements, 64 of them might not fit into a value.
     fn write(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(2 + self.0.iter().map(|(_, key)| key.len() + 8).sum::<usize>());
         tuple::append_u64(&mut out, FORMAT);
@@ -136,17 +138,17 @@ impl Indexed {
     }
 }
 
-/// The value of a row.
+/// The value of an index row.
 pub(crate) fn values_of(row: &mango::Row) -> Bytes {
     row.values.clone().map_or_else(Bytes::new, JsonText::into_bytes)
 }
 
-/// The definitions that this process has read, by the numbers of their databases and their own.
+/// The definitions that this process has read, by the numbers of database and index.
 #[derive(Default)]
 pub(crate) struct Definitions(Mutex<HashMap<(u64, u64), Arc<Index>>>);
 
 impl Definitions {
-    /// How many are remembered.
+    /// Maximum number of remembered definitions.
     const MOST: usize = 1_000;
 
     fn get(&self, database: u64, index: u64) -> Option<Arc<Index>> {
@@ -163,7 +165,7 @@ impl Definitions {
 }
 
 impl<D: Database> Documents<D> {
-    /// The definitions of the indexes that are kept. Those not known yet are read, in one round trip.
+    /// The definitions of the database's indexes. Unknown ones are read in one round trip.
     pub(crate) async fn definitions(
         &self,
         transaction: &D::Transaction,
@@ -173,7 +175,7 @@ impl<D: Database> Documents<D> {
         each.into_iter().map(|(kept, definition)| Ok((kept, definition?))).collect()
     }
 
-    /// The same, with what is wrong with each.
+    /// The same, with an error for each definition that cannot be read.
     async fn each_definition(
         &self,
         transaction: &D::Transaction,

@@ -1,7 +1,7 @@
-//! Which indexes there are, and reading a range of one's rows.
+//! Lists the indexes of a database, and reads ranges of their rows.
 //!
-//! A call reads one batch, in one transaction; the answer says how to go on. Documents are read in the transaction of
-//! their rows, so that both say the same.
+//! A call reads one batch in one transaction, and returns the request for the rest. Documents are read in the same
+//! transaction as their rows, so the two agree.
 
 use std::sync::Arc;
 
@@ -18,70 +18,70 @@ use crate::keys::{DatabaseKey, DatabaseKeys};
 use super::Definition;
 use super::build::Built;
 
-/// The most rows of a batch.
+/// Maximum number of rows in a batch.
 const ROWS_AT_ONCE: usize = 2_000;
 
-/// The most of them whose documents are read.
+/// Maximum number of rows in a batch that reads documents.
 const DOCUMENTS_AT_ONCE: usize = 500;
 
-/// An index that a database keeps.
+/// An index of a database.
 #[derive(Clone, Debug)]
 pub struct IndexInfo {
-    /// Its number in the database, by which it is read.
+    /// Its number in the database, which requests name.
     pub number: u64,
     /// Its definition.
     pub index: Arc<Index>,
-    /// Whether it has the rows of all documents. Otherwise it is being built, or waits for it.
+    /// Whether it has the rows of all documents. If not, it is being built, or will be.
     pub active: bool,
-    /// Documents looked at so far, of one that is not active.
+    /// Number of documents processed so far, if it is not active.
     pub documents: u64,
 }
 
-/// Which rows to read.
+/// A request for rows of an index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IndexRequest {
-    /// The index.
+    /// The index's number.
     pub number: u64,
-    /// The lowest key.
+    /// The lowest key, inclusive.
     pub start: Vec<u8>,
-    /// The first key beyond.
+    /// The highest key, exclusive.
     pub end: Vec<u8>,
-    /// Go on behind the row with this key and id, in the direction of reading.
+    /// Continue after the row with this key and id, in the direction of reading.
     pub after: Option<(Vec<u8>, String)>,
-    /// From the last row to the first.
+    /// In descending order.
     pub descending: bool,
-    /// At most this many rows.
+    /// Maximum number of rows.
     pub limit: Option<usize>,
-    /// With the documents.
+    /// Include the documents.
     pub include_docs: bool,
-    /// With the documents' live losing leaves.
+    /// Include the live losing leaves in the documents.
     pub conflicts: bool,
 }
 
 /// A row of an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexRow {
-    /// The key, as [`mango::Row`] has it.
+    /// The key, as in [`mango::Row`].
     pub key: Vec<u8>,
     /// The document.
     pub id: String,
-    /// The values of the index's fields; `None` where they are too long.
+    /// The values of the index's fields; `None` if they are too long.
     pub values: Option<JsonText>,
-    /// The document, if asked for.
+    /// The document, if requested.
     pub entry: Option<AllDocsEntry>,
 }
 
 /// A batch of rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexPage {
-    /// The rows. A batch may be empty and not the last.
+    /// The rows. A batch may be empty and not be the last one.
     pub rows: Vec<IndexRow>,
     /// The request for the rest; `None` after the last batch.
     pub next: Option<IndexRequest>,
 }
 
 impl IndexRequest {
-    /// `None` where there can be no row.
+    /// The range of rows; `None` if it is empty.
     fn range(&self, keys: &DatabaseKeys) -> Option<RangeRequest> {
         let at = |key: &[u8]| KeySelector::first_greater_or_equal(keys.key(DatabaseKey::IndexKey(self.number, key)));
         let (mut low, mut high) = (at(&self.start), at(&self.end));
@@ -111,10 +111,10 @@ impl IndexRequest {
 }
 
 impl<D: Database> Documents<D> {
-    /// The indexes that the database keeps, in the order of their numbers.
+    /// The indexes of the database, sorted by number.
     ///
     /// # Errors
-    /// 404 where the database is gone.
+    /// 404 if the database is gone.
     pub async fn indexes(&self) -> Result<Vec<IndexInfo>> {
         self.read(|transaction| async move {
             let instance = self.instance(&transaction, Read::Snapshot).await?;
@@ -136,10 +136,10 @@ impl<D: Database> Documents<D> {
         .await
     }
 
-    /// The first batch of rows of an index; go on with its `next`.
+    /// Reads the first batch of rows of an index. Continue with its `next`.
     ///
     /// # Errors
-    /// 404 where the database is gone, or the index, or where that is not built yet.
+    /// 404 if the database or the index is gone, or if the index is not built yet.
     pub async fn index_rows(&self, request: &IndexRequest) -> Result<IndexPage> {
         self.read_batch(DOCUMENTS_AT_ONCE, |transaction, at_once| self.index_page(transaction, request, at_once)).await
     }
@@ -181,7 +181,7 @@ impl<D: Database> Documents<D> {
         Ok(IndexPage { next: request.after_rows(&found, more), rows: found })
     }
 
-    /// Adds the documents of the first rows, as many as a batch holds; how many rows are whole then.
+    /// Adds documents to the first rows, as many as a batch holds. Returns the number of rows that are complete.
     async fn add_entries(
         &self,
         transaction: &D::Transaction,

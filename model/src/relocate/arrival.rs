@@ -1,13 +1,12 @@
-//! The target's side: a database that is being copied here.
+//! The target's side of a relocation: the database that is copied here.
 //!
 //! ```text
 //!  (6, Name) = (Format, Number, InstanceId, Incarnation, From, Run, Copied, Documents)
 //! ```
 //!
-//! `InstanceId` and `Incarnation` are the source's, and tell whether a run goes on with this copy. `Run` is
-//! the run that works on it: every transaction reads the row with a conflict range, so that a run which was
-//! overtaken writes nothing any more. `Copied` is the sequence up to which documents have been copied,
-//! thirteen bytes.
+//! `InstanceId` and `Incarnation` are the source's: by them a run finds out whether it continues this copy. `Run` is
+//! the run that works on the copy. Every transaction reads the row with a conflict range, so a run that was overtaken
+//! writes nothing more. `Copied` is the sequence up to which documents are copied, in thirteen bytes.
 
 use std::future::Future;
 
@@ -27,11 +26,11 @@ use super::departure::Totals;
 
 const FORMAT: u64 = 1;
 
-/// How often a transaction on either store is tried before its error ends the run. None of them needs to know
-/// whether an attempt landed: each finds out, or does the same again.
+/// Maximum number of retries of a transaction on either store. After that, its error ends the run. No transaction needs
+/// to know whether an earlier attempt was committed: it finds out, or has the same effect again.
 pub(super) const RETRIES: TransactionOption = TransactionOption::RetryLimit(Some(50));
 
-/// How far a copy has come.
+/// The progress of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Arrival {
     number: u64,
@@ -39,14 +38,14 @@ pub(super) struct Arrival {
     incarnation: u8,
     from: String,
     pub(super) run: [u8; 16],
-    /// Documents up to this sequence are there.
+    /// Documents up to this sequence are copied.
     pub(super) copied: Seq,
-    /// Documents copied, each as often as it was.
+    /// Number of documents copied. One that is copied again counts again.
     pub(super) documents: u64,
 }
 
 impl Arrival {
-    /// After more documents, up to this sequence.
+    /// The progress after more documents, up to this sequence.
     pub(super) fn after(&self, copied: Seq, more: u64) -> Arrival {
         Arrival { copied, documents: self.documents + more, ..self.clone() }
     }
@@ -82,21 +81,21 @@ impl Arrival {
         Ok(Arrival { number, instance_id, incarnation, from, run, copied, documents })
     }
 
-    /// Whether this is the copy of that database.
+    /// Whether this is the copy of the database with this instance.
     fn is_of(&self, instance: &Instance) -> bool {
         self.instance_id == instance.id && self.incarnation == instance.incarnation
     }
 }
 
-/// What a run finds at the target.
+/// The state of the target when a run begins.
 pub(super) enum Begun<D> {
-    /// A copy to go on with, new or not.
+    /// A copy, new or not.
     UnderWay(Arriving<D>),
-    /// An earlier run has published it.
+    /// An earlier run has published the database.
     Published(Documents<D>),
 }
 
-/// A copy under way, and this run's right to work on it.
+/// A copy that this run works on.
 pub(super) struct Arriving<D> {
     layer: Layer<D>,
     name: String,
@@ -106,7 +105,7 @@ pub(super) struct Arriving<D> {
 }
 
 impl<D: Database> Arriving<D> {
-    /// Begins a copy of the database with this instance, or goes on with one.
+    /// Begins a copy of the database with this instance, or continues one.
     pub(super) async fn begin(target: &Layer<D>, name: &str, instance: &Instance, from: &str) -> Result<Begun<D>> {
         if let Some(there) = published(target, name, instance).await? {
             return Ok(Begun::Published(there));
@@ -162,8 +161,8 @@ impl<D: Database> Arriving<D> {
         Ok(Begun::UnderWay(Arriving { layer: target.clone(), name: name.to_owned(), key, documents, arrival }))
     }
 
-    /// Runs a transaction that writes to the copy, and `next` if that is where it has come to by it. Doing it
-    /// again must come to the same.
+    /// Runs a transaction that writes to the copy, and writes the progress `next` if given. `body` may run again after
+    /// it was committed, and must then have the same effect.
     pub(super) async fn write<T, F, Fut>(&self, next: Option<&Arrival>, mut body: F) -> Result<T>
     where
         F: FnMut(D::Transaction) -> Fut,
@@ -188,7 +187,7 @@ impl<D: Database> Arriving<D> {
             .await
     }
 
-    /// Fails where another run has taken over, or the copy is gone.
+    /// Fails if another run has taken over, or if the copy is gone.
     fn still_mine(&self, row: Option<&[u8]>) -> Result<()> {
         let run = row.map(Arrival::read).transpose()?.map(|arrival| arrival.run);
         if run == Some(self.arrival.run) {
@@ -201,7 +200,7 @@ impl<D: Database> Arriving<D> {
         }))
     }
 
-    /// Throws away what was copied.
+    /// Discards the copied rows.
     pub(super) async fn start_over(&mut self) -> Result<()> {
         let next = Arrival { copied: Seq::ZERO, documents: 0, ..self.arrival.clone() };
         let keys = self.documents.keys();
@@ -217,7 +216,7 @@ impl<D: Database> Arriving<D> {
         Ok(())
     }
 
-    /// Sets what counts the whole.
+    /// Sets the rows that count over the whole database.
     pub(super) async fn settle(&self, totals: &Totals) -> Result<()> {
         let keys = self.documents.keys();
         self.write(None, |transaction| {
@@ -231,7 +230,7 @@ impl<D: Database> Arriving<D> {
         .await
     }
 
-    /// Puts the database into the catalog, one incarnation on; `instance` is the closed source's.
+    /// Adds the database to the catalog, with the next incarnation. `instance` is that of the closed source.
     pub(super) async fn publish(&self, instance: &Instance) -> Result<()> {
         let guard = self.layer.guard();
         let catalog = Key::Catalog(&self.name).under(&guard.root);
@@ -250,7 +249,7 @@ impl<D: Database> Arriving<D> {
                 async move {
                     let known = known.await?;
                     if known.as_deref() == Some(&place.write()) {
-                        // By an attempt whose answer was lost.
+                        // An earlier attempt, whose result was unknown, did it.
                         return Ok(());
                     }
                     self.still_mine(held.await?.as_deref())?;
@@ -268,8 +267,8 @@ impl<D: Database> Arriving<D> {
     }
 }
 
-/// Refuses a name that another database has, or that this one has and lives under. What is left of this one
-/// from an earlier time may be replaced, and is given.
+/// Refuses a name that another database has, or that this database has at this store. Remains of this database, from an
+/// earlier move away, may be replaced: returns them.
 fn refuse_another(place: Option<&[u8]>, id: [u8; 16]) -> Result<Option<Place>> {
     match place.map(Place::read).transpose()? {
         Some(place) if place.instance_id != id || place.moved_to.is_none() => Err(ErrorKind::FileExists.into()),
@@ -277,8 +276,7 @@ fn refuse_another(place: Option<&[u8]>, id: [u8; 16]) -> Result<Option<Place>> {
     }
 }
 
-/// The database as it was published by a relocation from where its instance is this; it may have moved on
-/// since.
+/// The database that was published by a relocation from the source with this instance. It may have changed since.
 pub(super) async fn published<D: Database>(
     target: &Layer<D>,
     name: &str,
@@ -304,7 +302,8 @@ pub(super) async fn published<D: Database>(
     }))
 }
 
-/// Removes a copy under way; of another database than that of `instance` none. Whether there was one.
+/// Removes a copy in progress, unless it is a copy of another database than that of `instance`. Returns whether there
+/// was one.
 pub(super) async fn remove<D: Database>(target: &Layer<D>, name: &str, instance: Option<&Instance>) -> Result<bool> {
     let guard = target.guard();
     let key = Key::Arrival(name).under(&guard.root);

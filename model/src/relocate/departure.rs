@@ -1,7 +1,7 @@
-//! The source's side: a database that is about to leave.
+//! The source's side of a relocation: the database that moves away.
 //!
-//! Its state stands in its instance. Each step reads that, and does nothing where it is done already: so each
-//! may be tried again whatever became of an attempt.
+//! The instance row has its state. Each step reads it, and does nothing if the step is done. So each step may be
+//! retried, whatever the result of an attempt.
 
 use kv_api::{Bytes, Database, Read, Runner, Transaction};
 
@@ -16,25 +16,25 @@ use crate::seq::Seq;
 
 use super::arrival::RETRIES;
 
-/// A database that is about to leave.
+/// The database that moves away.
 pub(super) struct Departing<D> {
     layer: Layer<D>,
     name: String,
     place: Place,
-    /// As it was when the run began.
+    /// The instance when the run began.
     pub(super) instance: Instance,
     pub(super) documents: Documents<D>,
 }
 
-/// What counts the whole of a database.
+/// The rows that count over the whole database.
 pub(super) struct Totals {
     pub(super) last: Seq,
-    /// The counters as they stand there; none in a database that was never written.
+    /// The counters as stored; none in a database that was never written.
     pub(super) stats: Option<Bytes>,
 }
 
 impl<D: Database> Departing<D> {
-    /// The database of this name.
+    /// Finds the database with this name.
     pub(super) async fn find(source: &Layer<D>, name: &str) -> Result<Departing<D>> {
         let place = source.place(name).await?;
         let documents = source.documents(name, &place, Access::Living);
@@ -47,7 +47,7 @@ impl<D: Database> Departing<D> {
         Ok(Departing { layer: source.clone(), name: name.to_owned(), place, instance, documents })
     }
 
-    /// How many documents it counts.
+    /// Number of its documents.
     pub(super) async fn count(&self) -> Result<u64> {
         let stats = Stats::read(self.totals().await?.stats.as_deref())?;
         Ok(u64::try_from(stats.doc_count.saturating_add(stats.doc_del_count)).unwrap_or(0))
@@ -64,7 +64,7 @@ impl<D: Database> Departing<D> {
         .await
     }
 
-    /// Whether it was dropped.
+    /// Whether the database was dropped.
     pub(super) async fn is_gone(&self) -> bool {
         match Departing::find(&self.layer, &self.name).await {
             Ok(found) => found.place.number != self.place.number,
@@ -72,7 +72,7 @@ impl<D: Database> Departing<D> {
         }
     }
 
-    /// Closes it to writers, on behalf of a run; its instance as it is then.
+    /// Closes the database to writers, on behalf of a run. Returns the new instance.
     pub(super) async fn close(&self, to: &str, run: [u8; 16]) -> Result<Instance> {
         let closing = State::Closing { to: to.to_owned(), run };
         self.change(|instance| match &instance.state {
@@ -84,7 +84,7 @@ impl<D: Database> Departing<D> {
         .await
     }
 
-    /// Opens it again, where it was closed: by this run, if one is named. Whether it was.
+    /// Opens the database again if it was closed: by the given run, or by any. Returns whether it was.
     pub(super) async fn open(&self, by: Option<[u8; 16]>) -> Result<bool> {
         let was_closed = std::sync::atomic::AtomicBool::new(false);
         self.change(|instance| match &instance.state {
@@ -98,7 +98,7 @@ impl<D: Database> Departing<D> {
         Ok(was_closed.into_inner())
     }
 
-    /// Changes the instance; what it is afterwards.
+    /// Changes the instance. Returns the new one.
     async fn change(&self, change: impl Fn(&Instance) -> Result<Option<Instance>>) -> Result<Instance> {
         let key = self.documents.keys().key(DatabaseKey::Instance);
         Runner::new(self.layer.engine())
@@ -120,7 +120,7 @@ impl<D: Database> Departing<D> {
             .await
     }
 
-    /// Says where it went, to whoever asks and to whoever waits for its changes.
+    /// Records the target's name, for those who request the database or wait for its changes.
     pub(super) async fn leave(&self, to: &str) -> Result<()> {
         let keys = self.documents.keys();
         let (instance_key, last_key) = (keys.key(DatabaseKey::Instance), keys.key(DatabaseKey::Last));
@@ -145,7 +145,7 @@ impl<D: Database> Departing<D> {
                     let moved = Instance { state: State::Moved { to: to.to_owned() }, ..instance };
                     transaction.set(catalog, place.write());
                     transaction.set(instance_key, moved.write());
-                    // Whoever watches it wakes, and finds that there is nothing more to come here.
+                    // Those who watch this row wake up, and learn that the database has moved.
                     transaction.set(last_key, next.as_bytes());
                     Ok(())
                 }
@@ -153,18 +153,18 @@ impl<D: Database> Departing<D> {
             .await
     }
 
-    /// What is left of it once it has left.
+    /// The database's remains after the move.
     pub(super) fn remains(&self) -> Documents<D> {
         self.layer.documents(&self.name, &self.place, Access::Remains)
     }
 
-    /// Deletes what is left of it, but for what says where it went and for rows that a repair moved, which were not
-    /// copied.
+    /// Deletes the remains, except the marker with the target's name. Rows that a repair moved, which were not copied,
+    /// stay too.
     pub(super) async fn delete_rows(&self) -> Result<()> {
         let keys = self.documents.keys();
         let key = keys.key(DatabaseKey::Instance);
         let goes = |subspace: &Subspace| match subspace {
-            // They say where it went, and wake whoever waits for it.
+            // They have the target's name, and wake those who wait for changes.
             Subspace::Instance | Subspace::Last => false,
             Subspace::Security
             | Subspace::Stats
@@ -207,7 +207,7 @@ impl<D: Database> Departing<D> {
     }
 }
 
-/// The instance in a row, if it is that of the database with this id.
+/// The instance in a row, if it belongs to the database with this id.
 fn own(row: Option<&[u8]>, id: [u8; 16]) -> Result<Instance> {
     let instance = row.map(Instance::read).transpose()?;
     instance.filter(|found| found.id == id).ok_or_else(|| Error::not_found(NotFound::Database))

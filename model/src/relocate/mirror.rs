@@ -1,13 +1,13 @@
-//! Two ranges side by side: what differs, and making it equal.
+//! Compares a range of rows on two sides, and makes the target's range equal to the source's.
 //!
 //! ```text
-//!   source   a   b   c       e │         both sides are read from the same key; what follows the last key
-//!   target   a       c'  d   e │ f …     of a side that has more to come waits for the next step
+//!   source   a   b   c       e │         both sides are read from the same key; rows after the last key
+//!   target   a       c'  d   e │ f …     of a side that has more wait for the next step
 //!                │   │   │
 //!              only  other only
 //! ```
 //!
-//! One step reads and writes a bounded number of bytes, however long the ranges and however different.
+//! One step reads and writes a bounded number of bytes, whatever the length and the differences of the ranges.
 
 use std::cmp::Ordering;
 
@@ -21,19 +21,19 @@ use crate::txids::Unguarded;
 use super::arrival::Arriving;
 use super::rows::without_prefix;
 
-/// About how many bytes of rows one step reads on each side.
+/// Approximate number of bytes that one step reads on each side.
 const STEP_BYTES: usize = 250_000;
 
-/// The same range on two sides, by keys without the databases' prefixes.
+/// The same range on both sides. Keys have no database prefix.
 pub(super) struct Ranges {
     begin: Bytes,
     end: Bytes,
-    /// A row of the source that is as if it were not there.
+    /// A row of the source that is not copied.
     without: Option<Bytes>,
 }
 
 impl Ranges {
-    /// Everything of `key`.
+    /// The range of all keys of `key`.
     pub(super) fn whole<S: Database, T: Database>(
         source: &Documents<S>,
         target: &Documents<T>,
@@ -45,7 +45,7 @@ impl Ranges {
         Ranges { begin: Bytes::from(begin).slice(prefix..), end: Bytes::from(end).slice(prefix..), without: None }
     }
 
-    /// Up to this key of the source and what is below it.
+    /// Cuts the range after this key of the source and the keys below it.
     pub(super) fn up_to<S: Database>(self, source: &Documents<S>, key: DatabaseKey<'_>) -> Ranges {
         let end = Bytes::from(source.keys().bounds(key).1).slice(source.keys().prefix().len()..);
         Ranges { end, ..self }
@@ -55,7 +55,7 @@ impl Ranges {
         Ranges { without: Some(row), ..self }
     }
 
-    /// Where to begin: behind no row.
+    /// The cursor at the beginning.
     pub(super) fn begin(&self) -> Cursor {
         Cursor(KeySelector::first_greater_or_equal(self.begin.clone()))
     }
@@ -71,17 +71,17 @@ fn under(keys: &DatabaseKeys, suffix: &[u8]) -> Bytes {
     [keys.prefix().as_ref(), suffix].concat().into()
 }
 
-/// How far a walk over two ranges has come.
+/// The position of a walk over both ranges.
 #[derive(Clone)]
 pub(super) struct Cursor(KeySelector);
 
-/// A row that is not the same on both sides.
+/// A row that differs between the sides.
 pub(super) enum Difference {
-    /// The target lacks it.
+    /// A row of the source that the target lacks.
     Missing(KeyValue),
-    /// The target has another value; the source's row.
+    /// A row of the source that has another value at the target.
     Other(KeyValue),
-    /// The source lacks it; its key.
+    /// The key of a row that the source lacks.
     Added(Bytes),
 }
 
@@ -94,7 +94,7 @@ impl Difference {
     }
 }
 
-/// What differs up to where both sides are known, and where to go on.
+/// The differences up to the key to which both sides are known, and the cursor for the next step.
 fn differences(source: RangeBatch, target: RangeBatch) -> (Vec<Difference>, Option<Cursor>) {
     let last = |batch: &RangeBatch| if batch.more { batch.rows.last().map(|row| row.key.clone()) } else { None };
     let upto = match (last(&source), last(&target)) {
@@ -125,7 +125,7 @@ fn differences(source: RangeBatch, target: RangeBatch) -> (Vec<Difference>, Opti
     (differences, upto.map(|upto| Cursor(KeySelector::first_greater_than(upto))))
 }
 
-/// Reads a step of the source's side.
+/// Reads a step of one side.
 async fn read<D: Database>(documents: &Documents<D>, ranges: &Ranges, from: &Cursor) -> Result<RangeBatch> {
     let keys = documents.keys();
     let request = ranges.request(keys, from);
@@ -142,13 +142,12 @@ async fn read<D: Database>(documents: &Documents<D>, ranges: &Ranges, from: &Cur
     Ok(RangeBatch { rows: batch.rows.into_iter().map(|row| without_prefix(keys, row)).collect(), more: batch.more })
 }
 
-/// As [`read`], without the row that is as if it were not there; the last of a batch stays, and is taken
-/// out of the differences.
+/// Whether the difference is the row that is not copied.
 fn is_left_out(ranges: &Ranges, difference: &Difference) -> bool {
     ranges.without.as_ref() == Some(difference.key()) && !matches!(difference, Difference::Added(_))
 }
 
-/// Makes a step of the target's range equal to the source's; where to go on, `None` at the end.
+/// Makes a step of the target's range equal to the source's. Returns the next cursor, `None` at the end.
 pub(super) async fn mirror<S: Database, T: Database>(
     source: &Documents<S>,
     target: &Arriving<T>,
@@ -180,7 +179,7 @@ pub(super) async fn mirror<S: Database, T: Database>(
         .await
 }
 
-/// A step of comparing two ranges: what differs, and where to go on.
+/// Compares a step of both ranges. Returns the differences and the next cursor.
 pub(super) async fn compare<S: Database, T: Database>(
     source: &Documents<S>,
     target: &Documents<T>,

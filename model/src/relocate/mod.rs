@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!             source                                target
-//!   begin     open                                  (6, Name): how far the copy has come; hidden
-//!   copy      open, being edited      ── rows ──►   arriving; nobody sees it
+//!   begin     open                                  (6, Name): progress of the copy; hidden
+//!   copy      open, being edited      ── rows ──►   arriving; hidden from clients
 //!   verify    open, being edited      ◄─ compared ─►  arriving
 //!   close     closing: read only
 //!   finish    closing                 ── rest ──►   arriving
@@ -11,24 +11,24 @@
 //!   leave     moved to the target; its rows stay    open
 //! ```
 //!
-//! Rows are copied as they stand, with another prefix: no value of a database's says where it is. The copy
-//! follows the changes feed, whose sequence is its checkpoint: a document that is edited meanwhile moves
-//! behind the checkpoint and is copied again. What has no sequence (local documents, the security object, who
-//! refers to which attachment) is compared and mended as a range, once before and once behind the fence; see
-//! [`mirror`]. Contents of attachments are copied the same way, without being read twice; see [`contents`]. Of documents
-//! that are purged the feed says nothing; see [`purges`].
+//! Rows are copied unchanged, under another prefix: no value in a database refers to its place. The copy follows the
+//! changes feed, whose sequence is its checkpoint. A document that is edited meanwhile moves beyond the checkpoint and
+//! is copied again. Rows without a sequence (local documents, the security object, references to attachments) are
+//! compared and corrected as ranges, once before and once after the fence; see [`mirror`]. Contents of attachments are
+//! copied like that too, but are read only once; see [`contents`]. The feed does not show purged documents; see
+//! [`purges`].
 //!
 //! # Invariants
-//! * The fence is the state in the instance, which every writer reads with a conflict range: nothing is
-//!   written to the source once it is closed, and nothing to the target before it is published.
-//! * Old sequences stay as they are. The target's incarnation is one higher, so whatever is written there
-//!   sorts behind them, whatever its commit versions.
-//! * Each step is one transaction in one store and finds out for itself whether it was done. A run that ends
-//!   anywhere leaves a state from which the next one goes on: the source is authoritative until the target is
-//!   published, which it is only while the source is closed, and the target from then on.
-//! * Every run writes its id into the target before it does anything, and every transaction on the target
-//!   reads it. Of two runs the later goes on and the earlier ends.
-//! * Nothing is deleted at the source unless asked for.
+//! * The fence is the state in the instance row, which every writer reads with a conflict range. So nothing is written
+//!   to the source after it is closed, and nothing to the target before it is published.
+//! * Old sequences stay the same. The target's incarnation is one higher, so new sequences sort after the old ones,
+//!   whatever their commit versions.
+//! * Each step is one transaction in one store, and finds out whether it was done before. A run may end anywhere, and
+//!   the next one continues. The source is authoritative until the target is published, which happens only while the
+//!   source is closed. From then on, the target is.
+//! * Every run first writes its id to the target, and every transaction on the target reads it. So of two runs the
+//!   later continues and the earlier fails.
+//! * Rows of the source are deleted only on request.
 
 mod arrival;
 mod contents;
@@ -55,84 +55,83 @@ use arrival::{Arriving, Begun};
 use departure::Departing;
 use verify::Comparison;
 
-/// What is to be done beside moving the database, and how the stores are called.
+/// Options of a relocation, and the names of both stores.
 #[derive(Clone, Debug, Default)]
 pub struct RelocateOptions {
-    /// The source's name. The target keeps it while the copy is under way, for whoever asks what that is.
+    /// The source's name. The target stores it during the copy, for errors.
     pub from: String,
-    /// The target's name, which the source keeps for good: whoever asks for the database there is told it
+    /// The target's name. The source stores it for good, and returns it to those who request the database
     /// ([`ErrorKind::Moved`]).
     pub to: String,
-    /// Compare every row on both sides before the target is published.
+    /// Compare all rows on both sides before publishing the target.
     pub verify: bool,
-    /// Once the database has moved, delete the rows that are left at the source. What says where it went
-    /// stays.
+    /// Delete the rows at the source after the move. The marker with the target's name stays.
     pub delete_source: bool,
 }
 
-/// What a relocation is doing.
+/// The phase of a relocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RelocatePhase {
-    /// Rows are copied; the database is in use.
+    /// Rows are copied. The database is in use.
     Copying,
-    /// Both sides are compared; the database is in use.
+    /// Both sides are compared. The database is in use.
     Verifying,
-    /// The rest is copied; the database is read and not written.
+    /// The rest is copied. The database can be read and not written.
     Finishing,
-    /// The target is published; what is left is to say so at the source.
+    /// The target is published. What remains is the marker at the source.
     Leaving,
 }
 
-/// How far a relocation has come.
+/// The progress of a relocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RelocateProgress {
-    /// What it is doing.
+    /// The phase.
     pub phase: RelocatePhase,
-    /// Documents copied, or compared, by this run and those before it. A document counts as often as it
-    /// was edited meanwhile.
+    /// Number of documents copied, or compared, by this run and the runs before it. A document that is edited meanwhile
+    /// counts several times.
     pub documents: u64,
-    /// Documents that the database counted when the run began.
+    /// Number of documents in the database when the run began.
     pub expected: u64,
 }
 
-/// What a comparison of both sides found.
+/// The result of comparing both sides.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VerifyReport {
-    /// Documents that are the same on both sides: every leaf, its ancestors, its body, its sequence.
+    /// Number of documents that are equal on both sides: every leaf, its ancestors, its body, its sequence.
     pub documents: u64,
-    /// Documents that were edited at the target after the move, and could not be compared.
+    /// Number of documents that were edited at the target after the move, and so were not compared.
     pub edited_since: u64,
-    /// The first of what differs.
+    /// The first differences.
     pub differences: Vec<Problem>,
-    /// How much differs.
+    /// Number of differences.
     pub difference_count: u64,
 }
 
-/// What a relocation came to.
+/// The result of a relocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RelocateReport {
-    /// Whether the database lives at the target now. Not so where both sides differ.
+    /// Whether the database is at the target now. It is not if the sides differ.
     pub moved: bool,
-    /// Whether it did before this run.
+    /// Whether it was at the target before this run.
     pub moved_before: bool,
-    /// Documents that this run copied.
+    /// Number of documents that this run copied.
     pub documents: u64,
-    /// The database's incarnation from now on.
+    /// The database's incarnation now.
     pub incarnation: u8,
-    /// What the comparison found, if one was asked for.
+    /// The result of the comparison, if one was requested.
     pub verified: Option<VerifyReport>,
 }
 
-/// Moves a database from `source` to `target`, or goes on with that.
+/// Moves a database from `source` to `target`, or continues a move.
 ///
-/// `progress` is called between any two transactions, and may [break](ControlFlow::Break) the relocation
-/// off there: the same one begun again goes on from that place. A relocation that fails with the source
-/// closed opens it again, unless the target may have been published by then.
+/// `progress` is called between transactions and may [stop](ControlFlow::Break) the relocation there. A later run
+/// continues at that point. If a relocation fails while the source is closed, it opens the source again, unless the
+/// target may have been published.
 ///
 /// # Errors
-/// 404; [`ErrorKind::FileExists`] where the target has another database of that name;
-/// [`ErrorKind::Relocation`] where another database is on its way there under it, or this one to another
-/// store; [`ErrorKind::Moved`] where it moved to another store before; [`ErrorKind::Stopped`]; either
+/// 404; [`ErrorKind::FileExists`] if the target has another database of that name; [`ErrorKind::Relocation`] if another
+/// database is being moved there under that name, or this one to another store; [`ErrorKind::Moved`] if it moved to
+/// another store before; [`ErrorKind::Stopped`]; errors of either store.
 /// store's errors.
 pub async fn relocate<S, T, F>(
     source: &Layer<S>,
@@ -163,8 +162,7 @@ where
             format!("The database was about to move to {to}: finish that, or abandon it, before it moves elsewhere.");
         return Err(Error::relocation(reason));
     }
-    // So that a replicator which knew the database behind a server on the source knows it behind one on
-    // the target.
+    // A replicator that knows the source's server by its identity then knows the target's server too.
     target.identity_or(source.identity().await?).await?;
     let arriving = match Arriving::begin(target, name, &departing.instance, &options.from).await? {
         Begun::UnderWay(arriving) => arriving,
@@ -172,26 +170,26 @@ where
             departing.leave(&options.to).await?;
             return moved_before(departing, there, options, progress).await;
         }
-        // The source was put back to what it was before the move.
+        // The source was restored from before the move.
         Begun::Published(_) => return Err(ErrorKind::FileExists.into()),
     };
-    // Left closed by a run that is over: the one before has no say any more.
+    // An earlier run may have left the source closed. That run is over.
     departing.open(None).await?;
     let documents = arriving.arrival.documents;
     let mut run = Run { departing, arriving, options, progress, expected: 0, documents, copied: 0 };
     let outcome = run.run().await;
     if outcome.is_err() && run.departing.is_gone().await {
-        // The database was dropped under the copy, which is good for nothing any more.
+        // The database was dropped during the copy, so the copy is useless.
         abandon_relocation(source, target, name).await?;
     }
     outcome
 }
 
-/// Gives a relocation up: removes the copy from `target`, and opens the database at `source` again where it
-/// was closed. Whether there was anything to give up.
+/// Abandons a relocation: removes the copy from `target`, and opens the database at `source` again if it was closed.
+/// Returns whether there was anything to abandon.
 ///
 /// # Errors
-/// [`ErrorKind::Relocation`] where the target was published: the move can only be finished then.
+/// [`ErrorKind::Relocation`] if the target was published: then the move can only be finished.
 pub async fn abandon_relocation<S: Database, T: Database>(
     source: &Layer<S>,
     target: &Layer<T>,
@@ -215,7 +213,7 @@ pub async fn abandon_relocation<S: Database, T: Database>(
     Ok(removed || opened)
 }
 
-/// What is left to do where the target was published by an earlier run.
+/// The remaining steps if an earlier run published the target.
 async fn moved_before<S, T, F>(
     departing: Departing<S>,
     there: Documents<T>,
@@ -227,7 +225,7 @@ where
     T: Database,
     F: FnMut(RelocateProgress) -> ControlFlow<()> + Send,
 {
-    // It may be called otherwise by now.
+    // The target may have another name now.
     departing.leave(&options.to).await?;
     let incarnation = departing.instance.incarnation + 1;
     let mut report = RelocateReport { moved: true, moved_before: true, incarnation, ..RelocateReport::default() };
@@ -247,13 +245,13 @@ where
 }
 
 impl RelocateReport {
-    /// Whether nothing was found to differ.
+    /// Whether no difference was found.
     pub fn is_same(&self) -> bool {
         self.verified.as_ref().is_none_or(|verified| verified.difference_count == 0)
     }
 }
 
-/// Tells whoever watches; [`ErrorKind::Stopped`] where they have had enough.
+/// Reports the progress. Fails with [`ErrorKind::Stopped`] if the observer stops the relocation.
 fn step(progress: &mut (impl FnMut(RelocateProgress) -> ControlFlow<()> + Send), at: RelocateProgress) -> Result<()> {
     match progress(at) {
         ControlFlow::Continue(()) => Ok(()),
@@ -268,9 +266,9 @@ struct Run<'a, S, T, F> {
     options: &'a RelocateOptions,
     progress: F,
     expected: u64,
-    /// Documents copied by all runs.
+    /// Number of documents copied by all runs.
     documents: u64,
-    /// Documents copied by this run.
+    /// Number of documents copied by this run.
     copied: u64,
 }
 
@@ -288,7 +286,7 @@ where
     async fn run(&mut self) -> Result<RelocateReport> {
         self.expected = self.departing.count().await?;
         if self.departing.documents.last_seq().await? < self.arriving.arrival.copied {
-            // The source was put back to what it was before the copy began.
+            // The source was restored from before the copy began.
             self.arriving.start_over().await?;
             self.documents = 0;
         }
@@ -306,7 +304,7 @@ where
                 |documents| step(progress, RelocateProgress { phase: RelocatePhase::Verifying, documents, expected });
             comparison.additions(&mut on).await?;
             comparison.contents(false).await?;
-            // What was edited while both sides were compared.
+            // Copies what was edited during the comparison.
             self.catch_up().await?;
         }
         let mut publishing = false;
@@ -315,8 +313,7 @@ where
         let stopped = matches!(&finished, Err(error) if *error.kind() == ErrorKind::Stopped);
         let failed = finished.is_err() || comparison.as_ref().is_some_and(|comparison| !comparison.is_same());
         if failed && !publishing && !stopped {
-            // Whatever stands in the way, the database goes on where it is. Where it cannot be opened either,
-            // the first error says more.
+            // Opens the source again, whatever the failure. If that fails too, the first error says more.
             let opened = self.departing.open(Some(run)).await;
             if finished.is_ok() {
                 opened?;
@@ -329,7 +326,7 @@ where
         Ok(RelocateReport { moved: publishing, moved_before, documents: self.copied, incarnation, verified })
     }
 
-    /// Closes the source, copies what is left, and publishes the target, unless the two differ.
+    /// Closes the source, copies the rest, and publishes the target unless the sides differ.
     async fn finish(&mut self, comparison: &mut Option<Comparison<S, T>>, publishing: &mut bool) -> Result<()> {
         let phase = RelocatePhase::Finishing;
         if comparison.as_ref().is_some_and(|comparison| !comparison.is_same()) {
@@ -362,17 +359,17 @@ where
         Ok(())
     }
 
-    /// Copies page after page until the copy has caught up with the feed. Where it never does, since more is
-    /// edited than it can copy, it ends when everything has been copied twice: the fence does the rest.
+    /// Copies page after page until the copy has caught up with the feed. If edits are faster than the copy, it ends
+    /// after copying every document twice: the rest is copied after the fence.
     async fn catch_up(&mut self) -> Result<()> {
-        /// Documents beyond which a copy that does not catch up ends, for small databases.
+        /// Number of documents after which the copy of a small database ends, if it does not catch up.
         const AT_LEAST: u64 = 10_000;
         let enough = self.copied + 2 * self.expected + AT_LEAST;
         while self.copy_page(RelocatePhase::Copying).await? && self.copied < enough {}
         Ok(())
     }
 
-    /// Copies a page of the feed; whether there is more.
+    /// Copies a page of the feed. Returns whether there is more.
     async fn copy_page(&mut self, phase: RelocatePhase) -> Result<bool> {
         let page = self.departing.documents.rows_after(self.arriving.arrival.copied).await?;
         let more = page.more && page.reached.is_some();
@@ -391,15 +388,16 @@ where
         Ok(more)
     }
 
-    /// Makes what has no sequence the same on both sides.
+    /// Makes the rows without sequences equal on both sides.
     async fn mirror_settings(&mut self, phase: RelocatePhase) -> Result<()> {
         for subspace in Subspace::ALL {
             match subspace {
-                // Written when the target is made, settled and published.
+                // Written when the target is created, settled and published.
                 Subspace::Instance | Subspace::Last | Subspace::Stats => {}
-                // They follow the feed.
+                // Copied along the feed.
                 Subspace::Revisions | Subspace::Changes | Subspace::Docs | Subspace::AllDocs => {}
-                // Those of purges have been followed by now; what is left is what was purged and forgotten meanwhile.
+                // Purges were followed along the feed. Before the fence nothing remains to do; after it, forgotten ones
+                // are removed.
                 Subspace::Purges if phase != RelocatePhase::Finishing => {}
                 Subspace::Security | Subspace::Local | Subspace::References | Subspace::Indexes | Subspace::Purges => {
                     let (source, key) = (&self.departing.documents, DatabaseKey::All(subspace));
@@ -411,9 +409,9 @@ where
                     }
                 }
                 Subspace::Contents => self.copy_contents(phase).await?,
-                // They come with the contents.
+                // Copied with the contents.
                 Subspace::Chunks => {}
-                // Made anew at the target, from the documents and the definitions.
+                // Built again at the target, from the documents and the definitions.
                 Subspace::IndexRows | Subspace::Indexed => {}
             }
         }
@@ -434,7 +432,7 @@ where
         on()
     }
 
-    /// Compares what has been copied and not been compared yet.
+    /// Compares documents that were copied and not compared yet.
     async fn compare(&mut self, comparison: &mut Comparison<S, T>, phase: RelocatePhase) -> Result<()> {
         let upto: Seq = self.arriving.arrival.copied;
         let (progress, expected) = (&mut self.progress, self.expected);

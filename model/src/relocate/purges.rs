@@ -1,10 +1,10 @@
-//! Documents that are purged while they are copied.
+//! Follows purges of documents during a copy.
 //!
-//! The feed never tells of a document that is gone. So after each page of it the purges that the target does not know are
-//! read at the source: what they left nothing of is cleared at the target, and then the target knows them. A document of
-//! which something is left has a new sequence, and is copied again.
+//! The feed does not show that a document is gone. So after each page of the feed, the purges that the target does not
+//! have are read at the source. Documents that are gone there are cleared at the target, then the purges' rows are
+//! copied. A document with leaves left has a new sequence, and is copied again.
 //!
-//! Where purges were forgotten before they were read, nobody can say which documents they were of: the copy starts over.
+//! If purges were forgotten before they were read, their documents are unknown: the copy starts over.
 
 use kv_api::{Database, Read};
 
@@ -18,8 +18,8 @@ use crate::txids::Unguarded;
 use super::arrival::Arriving;
 use super::mirror::{self, Ranges};
 
-/// Clears what was purged at the source since this was asked last; whether the copy had to start over. `closed` says
-/// that the source is, where it is too late for that.
+/// Clears the documents that were purged at the source since the last call. Returns whether the copy had to start over.
+/// If the source is `closed`, it is too late for that.
 pub(super) async fn follow<S: Database, T: Database>(
     source: &Documents<S>,
     target: &mut Arriving<T>,
@@ -48,7 +48,7 @@ pub(super) async fn follow<S: Database, T: Database>(
         target.start_over().await?;
     }
     let ranges = Ranges::whole(source, &target.documents, DatabaseKey::All(Subspace::Purges));
-    // Of later ones it is not known yet what they were of.
+    // The documents of later purges are not known yet.
     let ranges = ranges.up_to(source, DatabaseKey::Purge(seq));
     let mut cursor = Some(ranges.begin());
     while let Some(from) = cursor {
@@ -57,7 +57,7 @@ pub(super) async fn follow<S: Database, T: Database>(
     Ok(!all_known)
 }
 
-/// The documents of these purges of which the source has nothing.
+/// The documents of these purges that are gone at the source.
 async fn gone<'p, S: Database>(source: &Documents<S>, infos: &'p [PurgeInfo]) -> Result<Vec<&'p str>> {
     let keys = source.keys();
     source

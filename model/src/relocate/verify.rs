@@ -1,14 +1,14 @@
-//! Comparing both sides, row for row.
+//! Compares both sides row by row.
 //!
 //! ```text
-//!  documents   source's feed ──► each document's rows on both sides are the same bytes: its leaves, their
+//!  documents   source's feed ──► each document's rows are the same bytes on both sides: its leaves, their
 //!                                ancestors, its bodies, its change, its listing
 //!  additions   target's feed ──► the source has each document too, at the same sequence or a later one
 //!  settings    ranges without sequences, and the totals
 //! ```
 //!
-//! Rows are bytes that say nothing of their store, so that being the same is being equal in all that can be
-//! read of them. Rows that belong to no document on either side are a check's to find. Documents that were edited at the target since are counted and not compared: their
+//! Rows do not depend on their store, so equal documents have equal rows. Rows that belong to no document are not found
+//! here, but by a check. Documents that were edited at the target after the move are counted and not compared: their
 //! sequences have its incarnation.
 
 use std::collections::HashSet;
@@ -28,18 +28,18 @@ use super::VerifyReport;
 use super::mirror::{self, Difference, Ranges};
 use super::rows::DocumentRows;
 
-/// Documents looked up at a time.
+/// Number of documents looked up at a time.
 const AT_ONCE: usize = 200;
 
-/// A comparison under way.
+/// A comparison in progress.
 pub(super) struct Comparison<S, T> {
     source: Documents<S>,
     target: Documents<T>,
-    /// The target's incarnation once it is published.
+    /// The target's incarnation when it is published.
     incarnation: u8,
-    /// Documents up to this sequence of the source have been compared.
+    /// Documents up to this sequence of the source are compared.
     compared: Seq,
-    /// Chunks that are the same on both sides: they never change.
+    /// Stores of chunks that are equal on both sides. Chunks never change.
     same_chunks: HashSet<StoreId>,
     pub(super) report: VerifyReport,
 }
@@ -56,7 +56,7 @@ impl<S: Database, T: Database> Comparison<S, T> {
         }
     }
 
-    /// Whether nothing differs so far.
+    /// Whether no difference was found so far.
     pub(super) fn is_same(&self) -> bool {
         self.report.difference_count == 0
     }
@@ -68,8 +68,8 @@ impl<S: Database, T: Database> Comparison<S, T> {
         }
     }
 
-    /// Compares the source's documents that have not been compared yet, up to a sequence if one is named:
-    /// what is behind it is not expected at the target. `on` hears how many were compared.
+    /// Compares documents of the source that are not compared yet, up to `upto` if given: the target need not have
+    /// later ones. `on` gets the number of documents compared.
     pub(super) async fn documents(
         &mut self,
         upto: Option<Seq>,
@@ -96,7 +96,7 @@ impl<S: Database, T: Database> Comparison<S, T> {
         let id = source.id.as_str();
         let Some(target) = target else {
             if self.target.purge_seq().await? > self.source.purge_seq().await? {
-                // Purged at the target after the move, for all that is known.
+                // The document may have been purged at the target after the move.
                 self.report.edited_since += 1;
                 return Ok(());
             }
@@ -123,7 +123,7 @@ impl<S: Database, T: Database> Comparison<S, T> {
         Ok(())
     }
 
-    /// Compares a document that is read in steps. One that is edited meanwhile is met again.
+    /// Compares a document that is read in steps. If it is edited meanwhile, it is compared again later.
     async fn large(&mut self, id: &str, seq: Seq) -> Result<()> {
         let mut found = None;
         let keys =
@@ -171,12 +171,11 @@ impl<S: Database, T: Database> Comparison<S, T> {
         Ok(None)
     }
 
-    /// Compares what has no sequence, which is the same on both sides while the source is closed and the target is
-    /// not published.
+    /// Compares the rows without sequences. They are equal while the source is closed and the target is not published.
     pub(super) async fn settings(&mut self) -> Result<()> {
         for subspace in Subspace::ALL {
             match subspace {
-                // The target's is written when it is published.
+                // The target's row is written when it is published.
                 Subspace::Instance => {}
                 // Compared document by document.
                 Subspace::Revisions | Subspace::Changes | Subspace::Docs | Subspace::AllDocs => {}
@@ -193,14 +192,14 @@ impl<S: Database, T: Database> Comparison<S, T> {
                     }
                 }
                 Subspace::Chunks => self.contents(true).await?,
-                // The target builds its own.
+                // The target builds its own rows.
                 Subspace::IndexRows | Subspace::Indexed => {}
             }
         }
         Ok(())
     }
 
-    /// Compares the chunks of contents that have not been found equal yet. What differs is of interest behind the fence.
+    /// Compares the chunks of contents that were not found equal yet. Differences count only after the fence.
     pub(super) async fn contents(&mut self, is_last: bool) -> Result<()> {
         for row in self.source.content_rows().await? {
             if self.same_chunks.contains(&row.store) {
@@ -232,7 +231,7 @@ impl<S: Database, T: Database> Comparison<S, T> {
                 .map(|change| (change.seq, change.id))
                 .collect();
             for (id, seq, theirs) in self.look_up(&old).await? {
-                // Edited at the source since it was copied, where it is later; or purged there.
+                // The source may have edited the document since the copy, or purged it.
                 let purged = theirs.is_none() && self.source.purge_seq().await? != self.target.purge_seq().await?;
                 if !purged && theirs.is_none_or(|theirs| theirs < seq) {
                     let what = format!("is at the target, changed at {seq}, and not at the source");
@@ -247,7 +246,7 @@ impl<S: Database, T: Database> Comparison<S, T> {
         }
     }
 
-    /// The documents with their sequences, and those that the source has them at.
+    /// The documents with their sequences here and at the source.
     async fn look_up(&self, rows: &[(Seq, String)]) -> Result<Vec<(String, Seq, Option<Seq>)>> {
         let keys = self.source.keys();
         self.source
