@@ -1,4 +1,4 @@
-//! CouchDB's documents inside a program: an edit, a conflict, the feed.
+//! CouchDB's documents in a Rust program: an edit, a conflict, the feed.
 //!
 //! The README shows the function `notes`.
 

@@ -8,7 +8,7 @@
 //!
 //! A document with damaged rows has a row with an error ([`Change::error`]), and the feed continues after it. If the
 //! row of the feed itself is damaged, the revision comes from the winner's row. If that cannot be read either, the feed
-//! stops with an error: nobody would fetch a change without a revision.
+//! stops with an error: without a revision, no client would fetch the document.
 
 use std::collections::HashSet;
 use std::future::{Future, Ready};
@@ -63,7 +63,7 @@ impl std::str::FromStr for Since {
     }
 }
 
-/// Which revisions a row names.
+/// The revisions that a row names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Style {
     /// The winner.
@@ -73,22 +73,22 @@ pub enum Style {
     AllDocs,
 }
 
-/// What to read of the feed.
+/// The part of the feed to read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChangesRequest {
     /// Where to begin. Ignored with `descending`, as in CouchDB.
     pub since: Since,
-    /// With `descending`: only what is before this sequence; how a descending feed goes on.
+    /// With `descending`: only rows before this sequence. A descending feed continues by it.
     pub before: Option<Seq>,
-    /// From the newest to the oldest.
+    /// In descending order of sequences.
     pub descending: bool,
-    /// At most this many rows.
+    /// Maximum number of rows.
     pub limit: Option<usize>,
-    /// Which revisions.
+    /// The revisions in a row.
     pub style: Style,
-    /// With the documents at their winners, deleted ones included.
+    /// Include the documents at their winners, also deleted ones.
     pub include_docs: bool,
-    /// With the documents' live losing leaves.
+    /// Include the live losing leaves in the documents.
     pub conflicts: bool,
     /// Only these documents.
     pub doc_ids: Option<Vec<String>>,
@@ -225,7 +225,7 @@ impl<D: Database> Documents<D> {
     /// A batch of the changes feed.
     ///
     /// # Errors
-    /// 404 where the database is gone.
+    /// 404 if the database is gone.
     pub async fn changes(&self, request: &ChangesRequest) -> Result<ChangesBatch> {
         let keys = self.keys();
         let (last_key, stats_key) = (keys.key(DatabaseKey::Last), keys.key(DatabaseKey::Stats));
@@ -234,7 +234,7 @@ impl<D: Database> Documents<D> {
             let instance = self.instance(&transaction, Read::Snapshot);
             let last = transaction.get(&last_key, Read::Snapshot);
             let stats = from_the_beginning.then(|| transaction.get(&stats_key, Read::Snapshot));
-            // Issued with the others where it needs nothing of them.
+            // Issued with the other reads if it does not depend on them.
             let first = match (&request.doc_ids, request.since) {
                 (None, Since::Seq(since)) => {
                     Some(transaction.get_range(&self.feed_range(request, since), Read::Snapshot))
@@ -373,7 +373,7 @@ impl<D: Database> Documents<D> {
         let is_whole =
             |row: &Found| row.1.as_ref().is_ok_and(|row| !request.include_docs && !request.wants_leaves(row));
         'batch: while filled.rows.len() < total {
-            // Most rows are whole as they are, and need none of the futures below.
+            // Most rows are complete, and need none of the futures below.
             while let Some((seq, Ok(row))) = rows.next_if(is_whole) {
                 filled.rows.push(row.into_change(seq));
                 batch.add(0);
@@ -410,7 +410,7 @@ impl<D: Database> Documents<D> {
                         filled.rows.push(change);
                         batch.add(bytes);
                     }
-                    // The read version grew too old: what was read so far is as good as ever.
+                    // The read version grew too old. The rows read before that are valid.
                     Err(error) if error.is_retryable() && !filled.rows.is_empty() => break 'batch,
                     Err(error) => return Err(error),
                 }
@@ -491,12 +491,12 @@ struct Filled {
 impl Filled {
     fn answer(self, request: &ChangesRequest, since: Seq, last: Seq) -> ChangesBatch {
         if request.limit == Some(0) {
-            // Nothing was asked for and nothing has been read, so there is no more of it.
+            // No rows were requested and none were read. The feed counts as complete.
             let last_seq = if request.descending { request.before.unwrap_or(last) } else { since };
             return ChangesBatch { rows: Vec::new(), last_seq, more: false, pending: None };
         }
         let last_seq = match (request.descending, self.more) {
-            // Nothing but what was filtered stands between the last row read and the last sequence.
+            // Between the last row read and the last sequence there are only rows that were filtered out.
             (false, false) => since.max(last),
             (false, true) => self.reached.unwrap_or(since),
             (true, _) => self.reached.or(request.before).unwrap_or(last),

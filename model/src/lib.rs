@@ -1,6 +1,6 @@
 //! CouchDB's document model as key layouts over a transactional key-value store.
 
-// The codec: values in, bytes out, no store in sight.
+// The codec: encodes values as bytes, without a store.
 mod bigint;
 mod body;
 mod etf;

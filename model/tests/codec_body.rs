@@ -1,4 +1,4 @@
-//! Bodies as rows and back: text for text, in either layout.
+//! Bodies encoded as rows and decoded, byte for byte, in both layouts.
 
 #[path = "../../json/tests/common/mod.rs"]
 mod common;
@@ -11,7 +11,7 @@ use model::{BodyError, BodyFormat, BodyLimits, JsonText, RevisionMetadata, Store
 
 const PREFIX: &[u8] = b"\x15\x02prefix";
 
-/// What a store would answer: the rows in the order of their keys.
+/// The rows in key order, as a store returns them.
 fn sorted_rows(stored: &StoredBody) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut rows: Vec<_> = stored.rows().map(|(key, value)| (key.to_vec(), value.to_vec())).collect();
     rows.sort();
@@ -36,7 +36,7 @@ fn round_trip(input: &str) {
         for max_value_bytes in [BodyLimits::MIN_VALUE_BYTES, 100_000] {
             let limits = BodyLimits { max_value_bytes, ..BodyLimits::default() };
             let stored = encode(&body, format, &limits);
-            // Small values may not hold the order.
+            // Small values may have no room for the order.
             assert!(stored.format() == format || max_value_bytes == BodyLimits::MIN_VALUE_BYTES);
             assert_eq!(decode(&sorted_rows(&stored)), Ok(body.clone()), "{format:?}, {input:.100}");
         }
@@ -179,7 +179,7 @@ fn num_text_of_power(exponent: usize) -> String {
     digits.iter().rev().filter_map(|digit| char::from_digit(*digit, 10)).collect()
 }
 
-/// One less; `text` does not end in 0.
+/// The number minus one. `text` must not end in 0.
 fn decrement(text: &str) -> String {
     let (rest, last) = text.split_at(text.len() - 1);
     format!("{rest}{}", last.parse::<u8>().unwrap() - 1)
@@ -188,7 +188,7 @@ fn decrement(text: &str) -> String {
 #[test]
 fn long_strings_go_over_several_rows() {
     for piece in ["x", "é", "€", "😀", "a😀", "\\u0000", "\\u0000é", "\\n"] {
-        // Around the limit and far beyond it, with the cut at every byte of a character.
+        // Around the limit and far above it, with the cut at every byte of a character.
         for length in [99_996, 99_998, 250_000] {
             let repeated = piece.repeat(length / piece.len());
             for shift in 0..4 {
@@ -202,7 +202,7 @@ fn long_strings_go_over_several_rows() {
     assert_eq!(stored.row_count(), 1 + 3);
     let stored = encode(&body, BodyFormat::Packed, &BodyLimits::default());
     assert_eq!(stored.row_count(), 3, "as few rows as fit, the metadata's among them");
-    // Neighbours of a string in parts, with names that begin as its name does.
+    // Neighbours of a string in parts, whose names start with its name.
     let long = "x".repeat(100_001);
     round_trip(&format!(
         r#"{{"s\u0000":1,"s":"{long}","s\u0001":2,"s\u0000b":{{"c":"{long}"}},"a":["{long}","{long}",1]}}"#
@@ -245,7 +245,7 @@ fn an_order_that_does_not_fit_is_packed() {
 
 #[test]
 fn the_longest_order_fits() {
-    // As many leaves as the cost allows, as far out of order as can be.
+    // As many leaves as the cost allows, in the worst order.
     let mut random = Random::for_test("the_longest_order_fits");
     let members: Vec<String> = (0..18_000).map(|n| format!("\"{:016x}{n}\":0", random.next())).collect();
     let body = JsonText::parse(format!("{{{}}}", members.join(",")).as_bytes()).unwrap();
@@ -310,7 +310,7 @@ fn a_torn_document_is_corrupt() {
     assert!(decode(&[]).is_err());
 }
 
-/// Its length and its checksum are those that were written.
+/// The length and the checksum of the text are right.
 #[test]
 fn a_document_that_is_no_utf_8_is_corrupt() {
     let texts: [&[u8]; 2] = [b"{\"a\":\"\xff\"}", b"{\"\xff\":\"x\"}"];

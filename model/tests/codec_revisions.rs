@@ -1,7 +1,7 @@
-//! Revisions against those that Erlang makes.
+//! Revisions compared with those of Erlang.
 //!
-//! `revisions.jsonl` was made by Erlang/OTP 25: random bodies, each with the MD5 of its term as
-//! `couch_db:new_revid` forms it. Attachment number `n` is `a{n}.txt`, `text/plain`, sixteen bytes `n`.
+//! Erlang/OTP 25 wrote `revisions.jsonl`: random bodies, each with the MD5 hash of its term as `couch_db:new_revid`
+//! builds it. Attachment number `n` is `a{n}.txt`, `text/plain`, with the digest of sixteen bytes `n`.
 
 use model::{AttachmentDigest, JsonText, RevId, RevisionTerm};
 use serde_json::Value;

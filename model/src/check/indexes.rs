@@ -1,10 +1,10 @@
-//! Indexes against documents, and documents against indexes.
+//! Checks indexes against documents, and documents against indexes.
 //!
 //! ```text
-//!  with each page of documents   the rows that each index makes of the winner are those that (14, DocID) names,
-//!                                and they are there, with these values
-//!  then all rows of indexes      each is named by (14, DocID) of its document, and of an index that is kept
-//!  then the definitions          each is kept, and stands in its design document
+//!  with each page of documents   the id row names exactly the rows that the indexes make of the winner,
+//!                                and these rows exist with the right values
+//!  then all rows of indexes      each belongs to an existing index, and its document's id row names it
+//!  then the definitions          each can be read, and is in its design document
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,13 +27,13 @@ use crate::txids::Outcome;
 
 use super::{CheckReport, PAGE_ROWS};
 
-/// A document whose rows in indexes are not those of its winner.
+/// A document whose rows in indexes do not agree with its winner.
 pub(super) struct BadIndexed {
     pub(super) id: String,
     pub(super) what: String,
 }
 
-/// An index that is kept, as a check needs it.
+/// An index to check.
 struct Checked {
     kept: Kept,
     index: Arc<Index>,
@@ -41,14 +41,14 @@ struct Checked {
 }
 
 impl Checked {
-    /// Whether a document must have its row.
+    /// Whether a live document must have its row.
     fn has(&self, id: &str) -> bool {
         self.kept.active || self.built.upto.as_deref().is_some_and(|upto| id <= upto)
     }
 }
 
 impl<D: Database> Documents<D> {
-    /// The documents of a page whose rows in indexes are not those of their winners.
+    /// The documents of a page whose rows in indexes do not agree with their winners.
     pub(super) async fn bad_indexed(
         &self,
         transaction: &D::Transaction,
@@ -66,7 +66,7 @@ impl<D: Database> Documents<D> {
         let indexes = self.checked(transaction, instance).await?;
         let mut named: BTreeMap<String, Result<Indexed>> = BTreeMap::new();
         for row in indexed.await? {
-            // A key that cannot be read is nobody's.
+            // A key that cannot be read belongs to no document.
             if let Ok(id) = keys.read_indexed(&row.key) {
                 named.insert(id, Indexed::read(&row.value));
             }
@@ -95,7 +95,7 @@ impl<D: Database> Documents<D> {
                 && !id.starts_with(DESIGN_PREFIX)
             {
                 let rows = bodies.get(id.as_str()).map(Vec::as_slice).unwrap_or_default();
-                // One whose body cannot be read is complained of for that.
+                // A body that cannot be read is reported with the document.
                 let Ok(body) = decode(&keys.key(DatabaseKey::Doc(id, leaf)), rows) else { continue };
                 let document = Document::new(id.clone(), leaf.rev.clone(), false, body).to_text();
                 expected.extend(indexes.iter().map(|one| one.index.row(document.root())));
@@ -123,7 +123,7 @@ impl<D: Database> Documents<D> {
         Ok(bad)
     }
 
-    /// What is wrong with a document's row in an index, which should be `row`, and is said to have `key`.
+    /// The problem of a document's row in an index, if any: it should be `row`, and the id row has `key`.
     async fn compare(
         &self,
         transaction: &D::Transaction,
@@ -150,9 +150,9 @@ impl<D: Database> Documents<D> {
         })
     }
 
-    /// The indexes whose rows this program makes.
+    /// The indexes whose rows are in this program's format.
     async fn checked(&self, transaction: &D::Transaction, instance: &Instance) -> Result<Vec<Checked>> {
-        // Definitions that cannot be read are complained of by themselves.
+        // Definitions that cannot be read are reported separately.
         let Ok(definitions) = alone(self.definitions(transaction, instance).await)? else { return Ok(Vec::new()) };
         let mut checked = Vec::with_capacity(definitions.len());
         for (kept, definition) in definitions {
@@ -168,7 +168,7 @@ impl<D: Database> Documents<D> {
         Ok(checked)
     }
 
-    /// Walks the rows of all indexes; those that belong to nobody, and what is wrong with each.
+    /// Walks the rows of all indexes. Returns those that belong to no document or index, and reports them.
     pub(super) async fn stray_index_rows(&self, report: &mut CheckReport) -> Result<Vec<Bytes>> {
         let mut strays = Vec::new();
         for subspace in [Subspace::Indexes, Subspace::IndexRows, Subspace::Indexed] {
@@ -210,7 +210,7 @@ impl<D: Database> Documents<D> {
         Ok(strays)
     }
 
-    /// Reads what names a row of an index.
+    /// Reads the id row that should name a row of an index.
     fn owner(
         &self,
         transaction: &D::Transaction,
@@ -221,7 +221,7 @@ impl<D: Database> Documents<D> {
         Some(transaction.get(&self.keys().key(DatabaseKey::Indexed(&id)), Read::Serializable))
     }
 
-    /// What is wrong with a row of the indexes that belongs to nobody, and the document that it names.
+    /// The problem of an index row that belongs to no document or index, and the document that it names.
     fn stray(
         &self,
         instance: &Instance,
@@ -240,7 +240,7 @@ impl<D: Database> Documents<D> {
             return Ok((!is_kept).then_some((None, what)));
         }
         if is_of(Subspace::Indexed) {
-            // Whom it names is compared with the documents.
+            // The rows that it names are compared with the documents.
             let is_needed = keys.read_indexed(&row.key).is_ok() && !instance.indexes.kept.is_empty();
             let what = format!("rows of indexes are named in vain: {}", row.key.escape_ascii());
             return Ok((!is_needed).then_some((None, what)));
@@ -254,7 +254,7 @@ impl<D: Database> Documents<D> {
                 }
                 (Some(_), None) => None,
                 (Some(_), Some((key, id))) => {
-                    // Where that cannot be read, the document is complained of.
+                    // If that row cannot be read, the document is reported.
                     let named = owner.map(Indexed::read).transpose();
                     let is_named = named.is_ok_and(|named| named.is_none_or(|named| named.key(number) != Some(&key)));
                     is_named.then(|| (Some(id), format!("has a row in the index {number} that nothing names")))
@@ -263,8 +263,8 @@ impl<D: Database> Documents<D> {
         })
     }
 
-    /// Whether each index can be read, and stands in its design document; those documents in which one does not, and
-    /// `None` for one that cannot be read.
+    /// Checks that each definition can be read and is in its design document. Returns the design documents in which one
+    /// is missing, and `None` for a definition that cannot be read.
     pub(super) async fn check_definitions(&self, report: &mut CheckReport) -> Result<Vec<Option<String>>> {
         let wrong = self
             .read(|transaction| async move {
@@ -277,7 +277,7 @@ impl<D: Database> Documents<D> {
                 for (_, definition) in definitions {
                     let index = definition.index();
                     let winner = Tree::Winner.read(&transaction, self.keys(), index.design_id()).await;
-                    // Damage of the design document is complained of with it.
+                    // Damage of the design document is reported with that document.
                     let Ok(winner) = alone(winner)? else { continue };
                     let mut stands = false;
                     if let Some(winner) = winner.first().filter(|winner| winner.leaf.not_deleted) {
@@ -301,7 +301,7 @@ impl<D: Database> Documents<D> {
         Ok(wrong.into_iter().map(|(id, _)| id).collect())
     }
 
-    /// Writes the rows of a document anew, or the definitions of a design document.
+    /// Writes the rows of a document again, or the definitions of a design document.
     pub(super) async fn repair_indexed(&self, id: &str) -> Result<u64> {
         let keys = self.keys();
         self.shared
@@ -319,7 +319,7 @@ impl<D: Database> Documents<D> {
                     return Err(error);
                 }
                 if let Some(row) = last.rows.first() {
-                    // Whoever edits the document reads this row: of two at the same time one looks again.
+                    // Every edit of the document reads this row, so an edit at the same time conflicts.
                     let end = [row.key.as_ref(), &[0]].concat();
                     transaction.add_conflict_range(&row.key, &end, ConflictRange::Write);
                 }
@@ -329,7 +329,7 @@ impl<D: Database> Documents<D> {
             .await
     }
 
-    /// Removes a row that belongs to nobody, if it still does.
+    /// Removes a row that belongs to no document or index, if that is still true.
     pub(super) async fn remove_stray(&self, key: &Bytes) -> Result<u64> {
         self.shared
             .guard

@@ -1,24 +1,23 @@
-//! Proving that a database's rows agree with each other.
+//! Checks that a database's rows agree with each other.
 //!
 //! ```text
-//!  one page, one transaction                       what must hold for each document in it
-//!  revisions  ▓▓▓▓ ids a..b, whole documents       the last branch, and it alone, has the sequence
+//!  one page, one transaction                       what is checked for each document in it
+//!  revisions  ▓▓▓▓ ids a..b, whole documents       only the last branch has the sequence
 //!  docs       ▓▓▓▓ all rows of the ids a..b        a body for each live leaf and each tombstone that
-//!  all_docs   ▓▓▓▓ all rows of the ids a..b          has one, for nothing else; each can be read
-//!  changes    the row at the winner's sequence     it says what the winner's row says
+//!  all_docs   ▓▓▓▓ all rows of the ids a..b          stores one, and no other; each can be read
+//!  changes    the row at the winner's sequence     it agrees with the winner's row
 //! ```
 //!
-//! Lists of attachments are compared with contents and references, and these with them: see
-//! [`attachments`]; winners with the rows of indexes, and these with them: see [`indexes`]. Purges and their names are
-//! compared with each other: see [`purges`].
+//! Lists of attachments are compared with contents and references, and these with the lists: see [`attachments`].
+//! Winners are compared with the rows of indexes, and these with the winners: see [`indexes`]. Purges and their UUIDs
+//! are compared with each other: see [`purges`].
 //!
-//! Pages follow each other without gaps, so rows of documents that are not in `revisions` are met too.
-//! Then the changes are walked: each row is the row of its document, so that each document has one.
-//! Last, the counters and the last sequence are compared with what was walked.
+//! Pages follow each other without gaps, so rows of documents that are not in `revisions` are found too. Then the
+//! changes are walked: each row must belong to its document, so that each document has exactly one. At the end, the
+//! counters and the last sequence are compared with the walk.
 //!
-//! The walk takes many short transactions. What a page shows is true as of one moment; the sums at the
-//! end are compared only if the database did not change from the first page to the last, and the report
-//! says if it did.
+//! The walk takes many short transactions. A page shows the rows as of one moment. The totals are compared only if the
+//! database did not change between the first page and the last; the report tells whether it did.
 
 mod attachments;
 mod indexes;
@@ -48,29 +47,29 @@ pub use repair::{Repair, RepairReport};
 use attachments::BadAttachment;
 use indexes::BadIndexed;
 
-/// Rows of `revisions` or `changes` in a page.
+/// Maximum number of rows of `revisions` or `changes` in a page.
 const PAGE_ROWS: usize = 100;
 
-/// Problems listed; more are counted.
+/// Maximum number of problems listed. More are only counted.
 pub(crate) const PROBLEMS_LISTED: usize = 1_000;
 
-/// How far a check has come.
+/// The progress of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckProgress {
-    /// Documents walked.
+    /// Number of documents walked.
     pub documents: u64,
-    /// Rows of `changes` walked.
+    /// Number of rows of `changes` walked.
     pub changes: u64,
-    /// Documents the database counts.
+    /// Number of documents in the database, according to its counters.
     pub expected: u64,
 }
 
-/// Something that does not hold.
+/// A problem that a check found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The document, if it is about one.
+    /// The document that has it, if any.
     pub document: Option<String>,
-    /// What does not hold.
+    /// What is wrong.
     pub what: String,
 }
 
@@ -83,34 +82,34 @@ impl fmt::Display for Problem {
     }
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
-    /// Documents walked, deleted ones included.
+    /// Number of documents walked, including deleted ones.
     pub documents: u64,
-    /// Branches walked.
+    /// Number of branches walked.
     pub revisions: u64,
-    /// Rows of `changes` walked.
+    /// Number of rows of `changes` walked.
     pub changes: u64,
-    /// Contents of attachments walked, each once.
+    /// Number of contents of attachments walked, each counted once.
     pub contents: u64,
-    /// Purges walked that are remembered.
+    /// Number of remembered purges walked.
     pub purges: u64,
-    /// The first of what does not hold.
+    /// The first problems.
     pub problems: Vec<Problem>,
-    /// How much does not hold.
+    /// Number of problems.
     pub problem_count: u64,
-    /// Leaves that are ancestors on another branch of their document. Nothing is wrong with them: an edit
-    /// made a revision that was there as the oldest of a branch which came without its parent. The next
-    /// replicated edit of the document joins the two.
+    /// Number of leaves that are ancestors on another branch of their document. This is no problem: an edit made a
+    /// revision that existed as the oldest of a branch without its parent. The next replicated edit of the document
+    /// joins the two branches.
     pub unjoined: u64,
-    /// Whether the database changed meanwhile: then the counters, the last sequence and the number of
-    /// changes were not compared.
+    /// Whether the database changed during the check. Then the counters, the last sequence and the number of changes
+    /// were not compared.
     pub changed_meanwhile: bool,
 }
 
 impl CheckReport {
-    /// Whether everything that was looked at holds.
+    /// Whether no problem was found.
     pub fn is_sound(&self) -> bool {
         self.problem_count == 0
     }
@@ -123,46 +122,45 @@ impl CheckReport {
     }
 }
 
-/// Sums over the walk.
+/// Totals of a walk.
 #[derive(Default)]
 struct Sums {
     stats: Stats,
     last: Seq,
 }
 
-/// What a walk found.
+/// The result of a walk.
 struct Walked {
     report: CheckReport,
     sums: Sums,
-    /// The last sequence and the counters, as the database says.
+    /// The last sequence and the counters, as stored.
     last: Seq,
     stats: Stats,
 }
 
-/// Rows of `changes` and, for each of them, the winner of its document.
+/// Rows of `changes`, with the winner of each row's document.
 type ChangesPage = (RangeBatch, Vec<Result<Option<Branch>>>);
 
-/// Rows of whole documents, all as of one moment.
+/// The rows of whole documents, as of one moment.
 struct Page {
     revisions: Vec<KeyValue>,
     docs: Vec<KeyValue>,
     all_docs: Vec<KeyValue>,
-    /// The changes rows of the documents' winners, by document.
+    /// Each document's row of `changes` at its winner's sequence.
     changes: BTreeMap<String, Option<kv_api::Bytes>>,
     /// Attachments whose rows do not agree.
     attachments: Vec<BadAttachment>,
-    /// Documents whose rows in indexes are not those of their winners.
+    /// Documents whose rows in indexes do not agree with their winners.
     indexed: Vec<BadIndexed>,
-    /// The last id in it; `None` for the last page.
+    /// The last id of the page; `None` for the last page.
     upto: Option<String>,
 }
 
 impl<D: Database> Documents<D> {
-    /// Walks the database and lists what does not agree. `progress` is called after every page.
+    /// Walks the database and lists the problems. `progress` is called after every page.
     ///
     /// # Errors
-    /// 404 where the database is gone, and the store's errors. Damage is no error: it is what the report
-    /// is about.
+    /// 404 if the database is gone; the store's errors. Damage is no error, but part of the report.
     pub async fn check(&self, progress: impl FnMut(CheckProgress)) -> Result<CheckReport> {
         let Walked { mut report, sums, last, stats } = self.walk(progress).await?;
         if !report.changed_meanwhile {
@@ -177,12 +175,12 @@ impl<D: Database> Documents<D> {
         let expected = u64::try_from(stats.doc_count.saturating_add(stats.doc_del_count)).unwrap_or(0);
         for subspace in Subspace::ALL {
             match subspace {
-                // Read with the totals.
+                // Compared with the totals.
                 Subspace::Instance | Subspace::Last | Subspace::Stats => {}
-                // They agree with nothing but themselves.
+                // No other rows depend on them.
                 Subspace::Security | Subspace::Local => {}
                 Subspace::Revisions => self.walk_documents(&mut report, &mut sums, expected, &mut progress).await?,
-                // Walked with the revisions, and with the contents.
+                // Walked with the revisions, or with the contents.
                 Subspace::Docs | Subspace::AllDocs | Subspace::Chunks | Subspace::References => {}
                 Subspace::Changes => {
                     let mut reached = None;
@@ -198,7 +196,7 @@ impl<D: Database> Documents<D> {
                         self.stray_index_rows(&mut report).await?;
                     }
                 }
-                // Walked with the revisions, and with the definitions.
+                // Walked with the revisions, or with the definitions.
                 Subspace::IndexRows | Subspace::Indexed => {}
                 Subspace::Purges => self.check_purges(&mut report).await?,
             }
@@ -206,7 +204,7 @@ impl<D: Database> Documents<D> {
         let (_, last, stats) = self.totals().await?;
         report.changed_meanwhile = last != last_before;
         if self.home.access == Access::Remains {
-            // Where it left from, whoever has seen everything has seen its whole incarnation.
+            // When a database leaves, its last sequence becomes the beginning of the next incarnation.
             sums.last = Seq::beginning_of(instance.incarnation.saturating_add(1));
         }
         Ok(Walked { report, sums, last, stats })
@@ -245,7 +243,7 @@ impl<D: Database> Documents<D> {
         .await
     }
 
-    /// Reads the documents after an id: those of so many rows of `revisions`, and no more than a batch holds bodies of.
+    /// Reads the documents after an id: about `rows` rows of `revisions`, and no more bodies than a batch holds.
     async fn page(&self, transaction: D::Transaction, after: Option<&str>, rows: usize) -> Result<Page> {
         let keys = self.keys();
         let instance = self.instance(&transaction, Read::Snapshot);
@@ -261,7 +259,7 @@ impl<D: Database> Documents<D> {
         if revisions.more
             && let Some(last) = revisions.rows.last()
         {
-            // The last document may go on beyond the page: the rest of its branches is read as well.
+            // The last document may have branches after the page: they are read too.
             let id = keys.read_revision_id(&last.key)?;
             let (_, end) = keys.bounds(DatabaseKey::RevisionsOf(&id));
             let rest = RangeRequest::selectors(
@@ -296,7 +294,7 @@ impl<D: Database> Documents<D> {
         Ok(Page { revisions: revisions.rows, docs, all_docs, changes: rows, attachments, indexed, upto })
     }
 
-    /// How many of these rows are those of the first documents whose bodies fit into a batch; `None` for all.
+    /// Number of these rows that belong to the first documents whose bodies fit in a batch; `None` for all rows.
     fn fitting(&self, rows: &[KeyValue]) -> Option<usize> {
         let (mut bytes, mut document, mut begin) = (0u64, None, 0);
         for (at, row) in rows.iter().enumerate() {
@@ -306,7 +304,7 @@ impl<D: Database> Documents<D> {
             }
             let branch = self.keys().read_revision(&row.key).and_then(|(_, leaf)| Branch::read(leaf, &row.value));
             bytes = bytes.saturating_add(branch.map_or(0, |branch| branch.size));
-            // The first document is walked as a whole, however large.
+            // The first document is always walked completely, whatever its size.
             if begin > 0 && bytes > BATCH_BYTES as u64 {
                 return Some(begin);
             }
@@ -314,7 +312,7 @@ impl<D: Database> Documents<D> {
         None
     }
 
-    /// The keys of a subspace after the document `after`, up to and with the document `upto`.
+    /// The keys of a subspace after the document `after`, up to and including the document `upto`.
     fn after<'i>(
         &self,
         subspace: DatabaseKey<'_>,
@@ -341,7 +339,7 @@ impl<D: Database> Documents<D> {
         }
     }
 
-    /// The rows of a page by document; keys that cannot be read are reported.
+    /// The rows of a page by document. Keys that cannot be read are reported.
     fn documents_in(&self, page: &Page, report: &mut CheckReport) -> BTreeMap<String, Document> {
         let keys = self.keys();
         let mut documents: BTreeMap<String, Document> = BTreeMap::new();
@@ -403,7 +401,7 @@ impl<D: Database> Documents<D> {
                     .collect();
                 let mut winners = Vec::with_capacity(trees.len());
                 for tree in trees {
-                    // A branch that cannot be read has been reported by its page.
+                    // The page of the document has reported a branch that cannot be read.
                     winners.push(alone(tree.await)?.map(|tree| tree.into_iter().next()));
                 }
                 Ok((batch, winners))
@@ -412,7 +410,7 @@ impl<D: Database> Documents<D> {
         .await
     }
 
-    /// Walks a page of the changes; whether there are more.
+    /// Walks a page of the changes. Returns whether there are more.
     async fn check_changes(&self, reached: &mut Option<kv_api::Bytes>, report: &mut CheckReport) -> Result<bool> {
         let keys = self.keys();
         let (batch, winners) = self.changes_page(reached).await?;
@@ -438,7 +436,7 @@ fn compare_totals(report: &mut CheckReport, sums: &Sums, last: Seq, stats: Stats
     if stats != sums.stats {
         report.add(None, format!("the counters say {stats:?}, the documents {:?}", sums.stats));
     }
-    // The document that was changed last may have been purged since. The last purge is never forgotten.
+    // The document that changed last may have been purged since. The last purge is never forgotten.
     let may_be_ahead = report.purges > 0 && last > sums.last;
     if last != sums.last && !may_be_ahead {
         report.add(None, format!("the last sequence is said to be {last}, the greatest is {}", sums.last));
@@ -451,7 +449,7 @@ fn compare_totals(report: &mut CheckReport, sums: &Sums, last: Seq, stats: Stats
 /// The rows of one body.
 struct Body {
     leaf: Leaf,
-    /// The length of the keys' common part.
+    /// Length of the keys' common prefix.
     prefix: usize,
     rows: Vec<KeyValue>,
 }
@@ -511,7 +509,7 @@ impl Document {
         }
     }
 
-    /// Leaves have no more ancestors than their positions allow, and as a rule no known children.
+    /// Leaves must not have more ancestors than their positions allow. They usually have no known children.
     fn check_tree(&self, id: &str, report: &mut CheckReport) {
         let mut inner: HashSet<RevId> = HashSet::new();
         for branch in &self.branches {

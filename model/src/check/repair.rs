@@ -1,23 +1,24 @@
-//! Putting a damaged database right.
+//! Repairs a damaged database.
 //!
-//! What can be read decides. A document in which something is wrong is written anew from its readable rows, under a
-//! new sequence; what cannot be read is moved out of the way, byte for byte, and never removed:
+//! What can be read decides. A document with a problem is written again from its readable rows, with a new sequence.
+//! What cannot be read is moved, byte for byte, and never removed:
 //!
 //! ```text
-//!  a live leaf     its body can be read       it stays; without ancestors where its row cannot be read
-//!                  its body cannot be read    its rows are moved: a replication brings the revision again
+//!  a live leaf     its body can be read       it stays; without ancestors if its row cannot be read
+//!                  its body cannot be read    its rows are moved: a replication restores the revision
 //!  a tombstone                                it stays; a body that cannot be read is moved
-//!  a body of no leaf, a listing or a change that no winner stands for      moved
-//!  a change that cannot be read, of a document that was left               moved, and set anew from the winner
+//!  a body without a leaf, or a listing or a change without a winner      moved
+//!  an unreadable change of a document that was left as it is             moved, and written again from the winner
 //!
 //!  (4 to 7, …)  ──►  (24 to 27, …)            revisions, changes, docs, all_docs: the same keys and values
-//!                    (28 to 31, …) and so on                 where other values were moved from the same keys before
+//!                    (28 to 31, …) and so on                 if another value was moved from the same key before
 //! ```
 //!
-//! Rows of indexes are made anew from the documents, and removed where they belong to nobody.
+//! Rows of indexes are written again from the documents, and removed if they belong to no document.
 //!
-//! A document with rows in a format that this version does not know is left as it is, and so is one that does not
-//! fit into a transaction. Then a change of which nobody knows whose it is stays: it might be that document's. The counters are put right last, if nobody wrote meanwhile.
+//! A document with rows in an unknown format is left as it is. So is a document that does not fit in a transaction. If
+//! a document was left, a change whose document is unknown stays: it may belong to that document. The counters are
+//! corrected last, if there were no writes meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,25 +39,25 @@ use crate::seq::Seq;
 use crate::txids::Outcome;
 use crate::write::write_kept;
 
-/// What a repair did about a document, or about a row of the feed.
+/// The repair of a document, or of a row of the feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repair {
     /// The document, if it is known.
     pub document: Option<String>,
-    /// How many rows were moved out of the way; why nothing was done.
+    /// Number of rows that were moved, or the reason why nothing was done.
     pub outcome: Result<u64>,
 }
 
-/// What a repair did.
+/// The result of a repair.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RepairReport {
-    /// Documents that were written anew, and changes that were moved.
+    /// Number of documents written again, and of changes moved.
     pub repaired: u64,
-    /// Documents and changes that were left as they are.
+    /// Number of documents and changes left as they are.
     pub left: u64,
-    /// Rows that were moved out of the way.
+    /// Number of rows moved.
     pub moved: u64,
-    /// What a check says now.
+    /// The result of a check after the repair.
     pub after: CheckReport,
 }
 
@@ -72,7 +73,7 @@ impl RepairReport {
     }
 }
 
-/// The rows of a document, told apart.
+/// The rows of a document, divided.
 #[derive(Default)]
 struct Sorted {
     kept: Vec<Branch>,
@@ -80,12 +81,12 @@ struct Sorted {
 }
 
 impl<D: Database> Documents<D> {
-    /// Puts right what [`check`](Self::check) complains of, as far as that is possible. `progress` is called for each
-    /// document and row that was repaired or left.
+    /// Repairs what [`check`](Self::check) reports, as far as possible. `progress` is called for each document and row
+    /// that was repaired or left.
     ///
     /// # Errors
-    /// 404 where the database is gone, and the store's errors. Each document is repaired in a transaction of its own:
-    /// a repair that was interrupted is begun again.
+    /// 404 if the database is gone; the store's errors. Each document is repaired in its own transaction. After an
+    /// interruption, start the repair again.
     pub async fn repair(&self, mut progress: impl FnMut(&Repair)) -> Result<RepairReport> {
         let mut report = RepairReport::default();
         let mut after: Option<String> = None;
@@ -93,7 +94,7 @@ impl<D: Database> Documents<D> {
             let page = self.read_batch(PAGE_ROWS, |transaction, rows| self.page(transaction, after.as_deref(), rows));
             let page = page.await?;
             for (id, document) in self.documents_in(&page, &mut CheckReport::default()) {
-                // Before the document itself: where its rows are moved, this belongs to them.
+                // Before the document itself: the repair of the document may move the rows that this one needs.
                 let bad: Vec<&BadAttachment> = page.attachments.iter().filter(|bad| bad.id == id).collect();
                 for bad in bad {
                     let repair =
@@ -140,13 +141,13 @@ impl<D: Database> Documents<D> {
         Ok(())
     }
 
-    /// Makes the definitions those of the design documents, and removes rows that belong to no index or no document.
-    /// They hold nothing that the documents do not.
+    /// Corrects the definitions from the design documents, and removes rows that belong to no index or no document.
+    /// Those have nothing that the documents do not have.
     async fn repair_indexes(&self, report: &mut RepairReport, progress: &mut impl FnMut(&Repair)) -> Result<()> {
         let wrong = self.check_definitions(&mut CheckReport::default()).await?;
         let mut designs: BTreeSet<String> = wrong.iter().flatten().cloned().collect();
         if wrong.iter().any(Option::is_none) {
-            // Of one that cannot be read nobody knows where it stands.
+            // The design document of an unreadable definition is unknown, so all are tried.
             designs.extend(self.design_ids().await?);
         }
         for id in designs {
@@ -162,7 +163,7 @@ impl<D: Database> Documents<D> {
 
     /// The ids of all live design documents.
     async fn design_ids(&self) -> Result<Vec<String>> {
-        // '0' comes behind '/'.
+        // '0' is the character after '/'.
         let (start, end) = (Some(DESIGN_PREFIX.to_owned()), Some("_design0".to_owned()));
         let mut next = Some(AllDocsRequest { start, end, ..AllDocsRequest::default() });
         let mut ids = Vec::new();
@@ -174,8 +175,8 @@ impl<D: Database> Documents<D> {
         Ok(ids)
     }
 
-    /// Removes contents, references and chunks that belong to nobody, if every document could be read: a list that was
-    /// left or moved may name them.
+    /// Removes contents, references and chunks without an owner, if every document could be read: a list of attachments
+    /// that was left or moved may name them.
     async fn repair_contents(&self, report: &mut RepairReport, progress: &mut impl FnMut(&Repair)) -> Result<()> {
         let unowned = self.check_contents(&mut CheckReport::default()).await?;
         if unowned.references.is_empty() && unowned.contents.is_empty() && unowned.chunks.is_empty() {
@@ -192,7 +193,7 @@ impl<D: Database> Documents<D> {
         Ok(())
     }
 
-    /// Writes a document anew from its readable rows; how many of the others were moved.
+    /// Writes a document again from its readable rows. Returns the number of other rows, which were moved.
     async fn repair_document(&self, id: &str) -> Result<u64> {
         let keys = self.keys();
         let listed_key = keys.key(DatabaseKey::AllDoc(id));
@@ -230,7 +231,7 @@ impl<D: Database> Documents<D> {
             .await
     }
 
-    /// Refuses a document of which a later version wrote the change.
+    /// Refuses a document whose change was written by a later version.
     async fn refuse_unknown_changes(&self, transaction: &D::Transaction, revisions: &[KeyValue]) -> Result<()> {
         let keys = self.keys();
         for row in revisions {
@@ -244,7 +245,7 @@ impl<D: Database> Documents<D> {
         Ok(())
     }
 
-    /// Moves the rows of the feed that no winner stands for. `some_left` says that documents were left as they are.
+    /// Moves the rows of the feed that have no winner. `some_left` tells whether documents were left as they are.
     async fn repair_changes(
         &self,
         some_left: bool,
@@ -273,8 +274,8 @@ impl<D: Database> Documents<D> {
         }
     }
 
-    /// Moves a row of the feed, unless it is its document's after all, or that document cannot be read. The row of a
-    /// document that was left is set anew at the same key: without it the feed would never name the document again.
+    /// Moves a row of the feed, unless it proves to be its document's row, or its document cannot be read. The row of a
+    /// document that was left is written again at the same key: otherwise the feed would never show the document.
     async fn repair_change(&self, row: &KeyValue, seq: Option<Seq>, id: Option<&str>, some_left: bool) -> Result<u64> {
         let keys = self.keys();
         self.shared
@@ -318,7 +319,7 @@ impl<D: Database> Documents<D> {
             .await
     }
 
-    /// Makes the counters and the last sequence those that a walk finds, if nobody writes meanwhile.
+    /// Corrects the counters and the last sequence from a walk, if there are no writes meanwhile.
     async fn repair_totals(&self) -> Result<()> {
         let walked = self.walk(|_| ()).await?;
         let missing = Stats {
@@ -336,7 +337,8 @@ impl<D: Database> Documents<D> {
             .guard
             .run(|transaction| async move {
                 self.instance(&transaction, Read::Serializable).await?;
-                // Both hold whatever others write at the same time: what they add is added, and the later one stays.
+                // Both operations are correct even with concurrent writes: differences add up, and the greater sequence
+                // stays.
                 transaction.atomic_op(MutationType::Add, stats_key, &missing.operand());
                 transaction.atomic_op(MutationType::ByteMax, last_key, last.as_bytes());
                 Ok(Outcome::Write(()))
@@ -345,7 +347,7 @@ impl<D: Database> Documents<D> {
     }
 }
 
-/// Tells a document that cannot be repaired from a store that fails.
+/// Separates errors of one document, which cannot be repaired, from errors of the store.
 fn settled(outcome: Result<u64>) -> Result<Result<u64>> {
     use kv_api::error::{KEY_TOO_LARGE, TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD};
     match outcome {
@@ -361,12 +363,12 @@ fn settled(outcome: Result<u64>) -> Result<Result<u64>> {
     }
 }
 
-/// Damage is what a repair is for; what a later version wrote is none.
+/// Damage is to be repaired. Rows of a later version are not damage.
 fn unless_unknown(error: Error) -> Result<()> {
     if matches!(error.kind(), ErrorKind::UnknownFormat(_)) { Err(error) } else { Ok(()) }
 }
 
-/// Moves rows to where nothing else lies that was moved from the same keys before.
+/// Moves rows. If another row was moved from the same key before, the next free place is used.
 async fn move_away<T: Transaction>(transaction: &T, keys: &DatabaseKeys, rows: &[KeyValue]) -> Result<()> {
     for row in rows {
         let mut earlier = 0;
@@ -386,7 +388,7 @@ async fn move_away<T: Transaction>(transaction: &T, keys: &DatabaseKeys, rows: &
     Ok(())
 }
 
-/// Tells the branches that can be kept from the rows that have to be moved.
+/// Divides the rows of a document into branches to keep and rows to move.
 fn sort_out(keys: &DatabaseKeys, id: &str, revisions: Vec<KeyValue>, docs: Vec<KeyValue>) -> Result<Sorted> {
     let mut sorted = Sorted::default();
     let mut bodies: BTreeMap<Leaf, Vec<KeyValue>> = BTreeMap::new();
@@ -433,7 +435,7 @@ fn sort_out(keys: &DatabaseKeys, id: &str, revisions: Vec<KeyValue>, docs: Vec<K
     Ok(sorted)
 }
 
-/// The branch in a row, if all of the row can be read.
+/// The branch in a row, if the whole row can be read.
 fn readable(leaf: Leaf, row: &KeyValue) -> Result<Branch> {
     let branch = Branch::read(leaf, &row.value)?;
     if branch.ancestors.to_vec()?.len() as u64 >= branch.leaf.rev.position() {
