@@ -1,26 +1,26 @@
-//! What can go wrong with a job.
+//! The errors of jobs.
 
 use kv_api::RetryError;
 
-/// What can go wrong with a job.
+/// An error of an operation on a job.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The store's error.
+    /// An error of the store.
     #[error(transparent)]
     Store(#[from] kv_api::Error),
-    /// The run no longer has its job: it ended, the job was removed, or another server took it over. The run must
-    /// stop.
+    /// The run does not hold its job any more: it ended, the job was removed, or another server took it over. The run
+    /// must stop.
     #[error("the job is no longer this run's")]
     Lost,
     /// A row that cannot be read.
     #[error("a row of a job cannot be read: {0}")]
     Corrupt(String),
-    /// A row that a later version wrote.
+    /// A row in the format of a later version.
     #[error("a row of a job is in format {0}, which this version does not know")]
     UnknownFormat(u64),
 }
 
-/// What an operation on a job comes to.
+/// The result of an operation on a job.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl RetryError for Error {

@@ -1,4 +1,4 @@
-//! The right of a run to its job.
+//! A hold: the right of one run to its job.
 
 use std::fmt;
 use std::future::Future;
@@ -11,11 +11,12 @@ use crate::error::{Error, Result};
 use crate::job::{Job, JobId, JobRow, Progress, Token};
 use crate::registry::{End, Jobs, RETRIES, Registry};
 
-/// The right of one run to its job. It is lost when the run ends, when the job is removed, and when another server takes
-/// it over.
+/// The right of one run to its job. The run loses it when it ends, when the job is removed, and when another server
+/// takes the job over.
 ///
-/// Every transaction in which the job writes calls [`check`](Self::check), or one of the others, and fails with its
-/// error. The run's work on anything but this store is not fenced: it asks [`is_lost`](Self::is_lost) now and then.
+/// Every transaction in which the run writes calls [`check`](Self::check) or another method with a transaction, and
+/// fails with its error. This does not fence the run's work outside the store: for that, the run calls
+/// [`is_lost`](Self::is_lost) from time to time.
 #[derive(Clone)]
 pub struct Hold {
     registry: Registry,
@@ -35,27 +36,27 @@ impl Hold {
         Hold { registry, id, token, lease_is_lost }
     }
 
-    /// The job.
+    /// The id of the job.
     pub fn id(&self) -> &JobId {
         &self.id
     }
 
-    /// Whether this run had the job when it was read.
+    /// Whether this run held the job when `job` was read.
     pub fn has(&self, job: &Job) -> bool {
         let run = job.run.as_ref().filter(|_| job.id == self.id);
         run.is_some_and(|run| (run.lease, run.number) == (self.token.lease, self.token.number))
     }
 
-    /// Whether the server knows that its lease is gone, and the job with it.
+    /// Whether the server knows that it lost its lease, and the job with it.
     pub fn is_lost(&self) -> bool {
         self.lease_is_lost.load(Ordering::Acquire)
     }
 
-    /// Makes sure that the job is still this run's, and will be when the transaction commits. The read is issued when
-    /// this is called, so that it costs no round trip beside others.
+    /// Ensures that this run holds the job, also when the transaction commits. The call issues the read, so with other
+    /// reads it takes no additional round trip.
     ///
     /// # Errors
-    /// [`Error::Lost`]; the store's; a row that cannot be read.
+    /// [`Error::Lost`]; the store's errors; a row that cannot be read.
     pub fn check<T: Transaction>(&self, transaction: &T) -> impl Future<Output = Result<()>> + Send + use<T> {
         let row = self.row(transaction);
         async move { row.await.map(drop) }
@@ -67,39 +68,39 @@ impl Hold {
         async move { row.await?.filter(|row| row.is_run_by(&token)).ok_or(Error::Lost) }
     }
 
-    /// Says how far the run has come: a JSON object by convention, at most 90,000 bytes.
+    /// Stores the progress of the run: by convention a JSON object, at most 90,000 bytes.
     ///
     /// # Errors
-    /// As those of [`check`](Self::check).
+    /// Like [`check`](Self::check).
     pub async fn update<T: Transaction>(&self, transaction: &T, progress: &[u8], now_ms: u64) -> Result<()> {
         self.check(transaction).await?;
         transaction.set(self.registry.keys.progress(&self.id), Progress::write(now_ms, progress));
         Ok(())
     }
 
-    /// Ends the run. The job stays, finished, unless it was added again meanwhile: then it is pending.
+    /// Ends the run. The job stays, as finished. If it was added again meanwhile, it becomes pending.
     ///
     /// # Errors
-    /// As those of [`check`](Self::check). After an unknown commit result [`Error::Lost`] may say that the run has
-    /// ended as it was told to.
+    /// Like [`check`](Self::check). After an unknown commit result, [`Error::Lost`] may mean that the run has ended as
+    /// requested.
     pub async fn finish<T: Transaction>(&self, transaction: &T, progress: Option<&[u8]>, now_ms: u64) -> Result<()> {
         let progress = progress.map(|bytes| (bytes, now_ms));
         self.end(transaction, &End::Finished { progress }).await
     }
 
-    /// Ends the run and removes the job, unless it was added again meanwhile: then it is pending.
+    /// Ends the run and removes the job. If the job was added again meanwhile, it becomes pending.
     ///
     /// # Errors
-    /// As those of [`finish`](Self::finish).
+    /// Like [`finish`](Self::finish).
     pub async fn finish_and_remove<T: Transaction>(&self, transaction: &T) -> Result<()> {
         self.end(transaction, &End::Removed).await
     }
 
-    /// Ends the run. The job is pending again, not to be run before `scheduled_ms`, or when it was added for
-    /// meanwhile.
+    /// Ends the run. The job becomes pending again, and is not run before `scheduled_ms`. If it was added again
+    /// meanwhile, the schedule of that request applies.
     ///
     /// # Errors
-    /// As those of [`finish`](Self::finish).
+    /// Like [`finish`](Self::finish).
     pub async fn resubmit<T: Transaction>(&self, transaction: &T, scheduled_ms: u64) -> Result<()> {
         self.end(transaction, &End::Again { scheduled_ms }).await
     }
@@ -111,12 +112,12 @@ impl Hold {
     }
 }
 
-/// What a run does in transactions of their own, which know after an unknown commit result what they did.
+/// The same operations, each in its own transaction. After an unknown commit result these find out what was committed.
 impl<D: Database> Jobs<D> {
     /// [`Hold::update`].
     ///
     /// # Errors
-    /// As those of [`Hold::check`].
+    /// Like [`Hold::check`].
     pub async fn update(&self, hold: &Hold, progress: &[u8], now_ms: u64) -> Result<()> {
         let run = Runner::new(self.database()).option(RETRIES);
         run.run(|transaction, _| async move { hold.update(&transaction, progress, now_ms).await }).await
@@ -125,7 +126,7 @@ impl<D: Database> Jobs<D> {
     /// [`Hold::finish`].
     ///
     /// # Errors
-    /// As those of [`Hold::check`].
+    /// Like [`Hold::check`].
     pub async fn finish(&self, hold: &Hold, progress: Option<&[u8]>, now_ms: u64) -> Result<()> {
         let progress = progress.map(|bytes| (bytes, now_ms));
         self.end_run(hold, &End::Finished { progress }).await
@@ -134,7 +135,7 @@ impl<D: Database> Jobs<D> {
     /// [`Hold::finish_and_remove`].
     ///
     /// # Errors
-    /// As those of [`Hold::check`].
+    /// Like [`Hold::check`].
     pub async fn finish_and_remove(&self, hold: &Hold) -> Result<()> {
         self.end_run(hold, &End::Removed).await
     }
@@ -142,7 +143,7 @@ impl<D: Database> Jobs<D> {
     /// [`Hold::resubmit`].
     ///
     /// # Errors
-    /// As those of [`Hold::check`].
+    /// Like [`Hold::check`].
     pub async fn resubmit(&self, hold: &Hold, scheduled_ms: u64) -> Result<()> {
         self.end_run(hold, &End::Again { scheduled_ms }).await
     }
@@ -153,7 +154,7 @@ impl<D: Database> Jobs<D> {
             let row = self.registry().row(&transaction, &hold.id, Read::Serializable).await?;
             match row {
                 Some(row) if row.is_run_by(&hold.token) => self.registry().end(&transaction, &hold.id, &row, end),
-                // By an attempt whose answer was lost.
+                // An earlier attempt, whose result was unknown, did it.
                 Some(row) if attempt.maybe_committed && row.ended == Some(hold.token) => {}
                 None if attempt.maybe_committed && matches!(end, End::Removed) => {}
                 _ => return Err(Error::Lost),

@@ -1,4 +1,4 @@
-//! A job, and the row that says its state.
+//! A job, and the row of its state.
 //!
 //! ```text
 //!  (Format = 1, State, Priority, ScheduledMs, Attempts, IsResubmitted, EndedLease, EndedNumber)
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! `State` is 0 for pending, 1 for running, 2 for finished. `EndedLease` and `EndedNumber` name the run that ended the
-//! job last, so that it recognises its own doing after an unknown commit result; empty and 0 before the first.
+//! job last; empty and 0 before that. By them a run recognises its own commit after an unknown result.
 
 use bytes::Bytes;
 use foundationdb_tuple::pack;
@@ -14,23 +14,23 @@ use foundationdb_tuple::pack;
 use crate::error::{Error, Result};
 use crate::keys::{LeaseId, Reader};
 
-/// A job's name: one job for each pair.
+/// The identity of a job: there is one job for each kind and id.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId {
-    /// What sort of work it is; RFC 007's `JobType`.
+    /// The kind of work; RFC 007's `JobType`.
     pub kind: String,
-    /// Its id among those of its kind.
+    /// Its id among the jobs of its kind.
     pub id: String,
 }
 
 impl JobId {
-    /// The job of this kind and id.
+    /// The id of the job with this kind and id.
     pub fn new(kind: impl Into<String>, id: impl Into<String>) -> JobId {
         JobId { kind: kind.into(), id: id.into() }
     }
 }
 
-/// What comes first of several jobs that are due.
+/// The order of jobs that are due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
     /// Before all others.
@@ -38,12 +38,12 @@ pub enum Priority {
     /// In between.
     #[default]
     Normal,
-    /// When there is nothing else.
+    /// Only if no other job is due.
     Low,
 }
 
 impl Priority {
-    /// From the first to the last.
+    /// The highest first.
     pub(crate) const ALL: [Priority; 3] = [Priority::High, Priority::Normal, Priority::Low];
 
     pub(crate) const fn number(self) -> u64 {
@@ -56,73 +56,73 @@ impl Priority {
     }
 }
 
-/// Where a job stands.
+/// The state of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
-    /// It waits to be run.
+    /// It waits for a run.
     Pending,
-    /// A server runs it, or did until its lease ran out.
+    /// A server runs it, or did until its lease expired.
     Running,
-    /// It has run.
+    /// It has been run.
     Finished,
 }
 
-/// A job as it is added.
+/// A new job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewJob {
-    /// What is asked of the run: a JSON object by convention. At most 90,000 bytes.
+    /// Input of the run: by convention a JSON object, at most 90,000 bytes.
     pub data: Bytes,
-    /// What comes first.
+    /// Its priority.
     pub priority: Priority,
-    /// Not to be run before this time, in milliseconds since 1970. 0: at once.
+    /// Earliest time of a run, in milliseconds since 1970. 0: now.
     pub scheduled_ms: u64,
 }
 
-/// A job as it is found.
+/// A job as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// Its name.
+    /// Its identity.
     pub id: JobId,
-    /// Where it stands.
+    /// Its state.
     pub state: State,
-    /// What comes first.
+    /// Its priority.
     pub priority: Priority,
-    /// Not to be run before this time, in milliseconds since 1970.
+    /// Earliest time of a run, in milliseconds since 1970.
     pub scheduled_ms: u64,
-    /// How often it was accepted since it was added or finished.
+    /// Number of runs that began since it was added or finished.
     pub attempts: u64,
-    /// Whether it was added again while it runs: it will be pending again when the run ends.
+    /// Whether it was added again during the run. Then it becomes pending when the run ends.
     pub is_resubmitted: bool,
-    /// What is asked of the run.
+    /// Input of the run.
     pub data: Bytes,
-    /// What the run said last.
+    /// The last progress that a run stored.
     pub progress: Option<Progress>,
-    /// Of a running job, the run.
+    /// The current run, if it is running.
     pub run: Option<Run>,
 }
 
-/// What a run says.
+/// The progress of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// When, in milliseconds since 1970, by the clock of the run's server.
+    /// Time of the update, in milliseconds since 1970, by the clock of the run's server.
     pub updated_ms: u64,
-    /// A JSON object by convention.
+    /// By convention a JSON object.
     pub bytes: Bytes,
 }
 
 /// A run of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// When it began, in milliseconds since 1970, by the clock of its server.
+    /// Time of its start, in milliseconds since 1970, by the clock of its server.
     pub started_ms: u64,
     /// Its number among the runs of its server.
     pub number: u64,
     pub(crate) lease: LeaseId,
-    /// The server's name; `None` where the server's lease was not looked up, or is gone.
+    /// The server's name; `None` if the server's lease was not looked up, or is gone.
     pub server: Option<String>,
 }
 
-/// The right of one run to its job: the server's lease, and a number that the server gives once.
+/// The identity of a hold: the server's lease, and a number that is used once under it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Token {
     pub(crate) lease: LeaseId,
@@ -154,7 +154,7 @@ const RUNNING: u64 = 1;
 const FINISHED: u64 = 2;
 
 impl JobRow {
-    /// Whether this run has the job.
+    /// Whether this run holds the job.
     pub(crate) fn is_run_by(&self, token: &Token) -> bool {
         matches!(&self.state, RowState::Running { token: running, .. } if running == token)
     }
@@ -202,7 +202,7 @@ impl JobRow {
         Ok(JobRow { state, priority, scheduled_ms, attempts, is_resubmitted, ended })
     }
 
-    /// The job of this row, without data and progress.
+    /// The job of this row, without its data and progress.
     pub(crate) fn job(&self, id: JobId) -> Job {
         let (state, run) = match self.state {
             RowState::Pending => (State::Pending, None),

@@ -1,4 +1,4 @@
-//! The keys of a registry, and rows taken apart. Keys and values are tuples in FoundationDB's encoding.
+//! The keys of a registry, and a reader of rows. Keys and values are tuples in FoundationDB's encoding.
 
 use bytes::Bytes;
 use foundationdb_tuple::{PackResult, TupleDepth, TuplePack, TupleUnpack, pack, pack_into, unpack};
@@ -15,10 +15,10 @@ const NEWS: u64 = 4;
 const LEASE: u64 = 5;
 const HELD: u64 = 6;
 
-/// A lease's name: sixteen bytes of its server's process, and how many leases that had before.
+/// The name of a lease: the sixteen bytes of its server's id, and the number of leases that the server had before.
 pub(crate) type LeaseId = [u8; 24];
 
-/// All keys, under one prefix.
+/// The keys of a registry, under one prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Keys(Bytes);
 
@@ -61,9 +61,9 @@ impl Keys {
         self.key(&(HELD, bytes(&token.lease), token.number))
     }
 
-    /// All jobs of a kind, in the order of their ids.
+    /// All jobs of a kind, sorted by id.
     pub(crate) fn jobs(&self, kind: &str) -> RangeRequest {
-        // Not `prefix`: a kind that goes on with a zero byte shares these bytes.
+        // Not `prefix`: the encoding of a kind that continues with a NUL starts with the same bytes.
         let begin = self.key(&(JOB, kind));
         let end = [&begin[..], &[0xff]].concat();
         RangeRequest::keys(begin, end)
@@ -79,7 +79,7 @@ impl Keys {
         RangeRequest::prefix(&self.key(&(LEASE,)))
     }
 
-    /// The jobs that run under a lease, or under any.
+    /// The held rows under a lease, or under any.
     pub(crate) fn held_under(&self, lease: Option<&LeaseId>) -> RangeRequest {
         RangeRequest::prefix(&match lease {
             Some(lease) => self.key(&(HELD, bytes(lease))),
@@ -87,7 +87,7 @@ impl Keys {
         })
     }
 
-    /// The elements of a key behind its subspace.
+    /// A reader of a key's elements after the subspace.
     fn elements<'a>(&self, key: &'a [u8]) -> Result<Reader<'a>> {
         let rest = key.strip_prefix(&self.0[..]).ok_or_else(|| Error::Corrupt("a key of somebody else".into()))?;
         let mut reader = Reader::new(rest);
@@ -128,7 +128,7 @@ impl Keys {
     }
 }
 
-/// The value of a held row: which job it is.
+/// The value of a held row: the job's id.
 pub(crate) fn write_id(id: &JobId) -> Vec<u8> {
     pack(&(&id.kind, &id.id))
 }
@@ -148,7 +148,7 @@ pub(crate) fn lease_id(bytes: &[u8]) -> Result<LeaseId> {
     bytes.try_into().map_err(|_| Error::Corrupt("a lease's name of wrong length".into()))
 }
 
-/// The first element of a tuple, and what follows it.
+/// The first element of a tuple, and the rest.
 struct First<'a, T>(T, &'a [u8]);
 
 impl<'a, T: TupleUnpack<'a>> TupleUnpack<'a> for First<'a, T> {
@@ -158,7 +158,7 @@ impl<'a, T: TupleUnpack<'a>> TupleUnpack<'a> for First<'a, T> {
     }
 }
 
-/// Takes a tuple apart from the front.
+/// Reads a tuple, element by element.
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
 }
@@ -174,7 +174,7 @@ impl<'a> Reader<'a> {
         Ok(element)
     }
 
-    /// Takes the format, which must be this one.
+    /// Reads the format, which must be `known`.
     pub(crate) fn format(&mut self, known: u64) -> Result<()> {
         match self.take()? {
             format if format == known => Ok(()),
@@ -187,7 +187,7 @@ impl<'a> Reader<'a> {
         lease_id(&bytes)
     }
 
-    /// What has not been taken yet.
+    /// The part that is not read yet.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
     }

@@ -1,38 +1,38 @@
-//! Long work in the background, whose state is in the store: any server of several on one store can take over what
-//! another one left (RFC 007 of CouchDB on FoundationDB).
+//! Long work in the background. Its state is in the store: of several servers on one store, any can take over what
+//! another left (RFC 007 of CouchDB on FoundationDB).
 //!
 //! ```text
 //!   add ──► pending ── accept ──► running ── finish ──► finished ── add ──► pending …
 //!              ▲                     │
-//!              └── resubmit, or a takeover when the server's lease is out
+//!              └── resubmit, or a takeover when the server's lease has expired
 //!
-//!   (0, Type, Id)                                job       state, and who runs it: the fence
-//!   (1, Type, Id)                                data      what was asked
-//!   (2, Type, Id)                                progress  what the run says
-//!   (3, Type, Priority, ScheduledMs, Id)         queue     one row for each pending job
+//!   (0, Type, Id)                                job       its state and its run: the fence
+//!   (1, Type, Id)                                data      input of the run
+//!   (2, Type, Id)                                progress  what the run reports
+//!   (3, Type, Priority, ScheduledMs, Id)         queue     a row for each pending job
 //!   (4, Type)                                    news      changes when a job becomes pending
-//!   (5, Lease)                                   lease     one row for a server that runs jobs
-//!   (6, Lease, Number)                           held      one row for each job that it runs
+//!   (5, Lease)                                   lease     a row for each server that runs jobs
+//!   (6, Lease, Number)                           held      a row for each job that a server runs
 //! ```
 //!
-//! RFC 007 renews each running job by itself, in an index of activity. Here a server renews one row, its lease, however
-//! many jobs it runs: a thousand jobs with nothing to do write nothing. A server that runs no job has no lease.
+//! RFC 007 renews each running job separately, in an index of activity. Here a server renews only one row, its lease,
+//! however many jobs it runs. So a thousand idle jobs write nothing. A server without running jobs has no lease.
 //!
 //! # Invariants
-//! * **Fence.** A job's row names the [`Hold`] of the run that may work on it. Every transaction in which a job writes
-//!   reads the row ([`Hold::check`]), and whatever takes the job away rewrites it. So of two runs that each believe to
-//!   have the job, one alone can write.
-//! * **Takeover.** A server takes over from another when it has itself seen the other's lease unchanged for as long as
-//!   the lease says. No two machines' clocks are compared. A takeover that comes too early costs time and nothing
-//!   else: the fence decides.
-//! * A lease that was declared dead is never renewed, and nothing is accepted under it. Its server begins another.
-//! * A queue row stands for each pending job and no other; a held row for each running one. All change in the
+//! * **Fence.** A job's row names the [`Hold`] of its run. Every transaction in which the run writes reads the row
+//!   ([`Hold::check`]), and every operation that takes the job away rewrites it. So of two runs that both believe they
+//!   hold the job, only one can write.
+//! * **Takeover.** A server takes over from another when it has itself seen the other's lease unchanged for the time in
+//!   the lease. Clocks of different machines are never compared. A takeover that comes too early only costs time: the
+//!   fence decides.
+//! * A lease that was declared dead is never renewed, and no job is accepted under it. Its server begins a new one.
+//! * Each pending job has a queue row and each running job a held row; there are no others. They change in the
 //!   transaction that changes the job's row.
-//! * A job runs at least once for each time it was added. A takeover, or an unknown commit result, may repeat work: a
-//!   job's work must be idempotent.
-//! * What cannot be read, or is of a later version, is left alone and holds nothing else up.
+//! * A job runs at least once for each time that it was added. A takeover or an unknown commit result may repeat work,
+//!   so the work must be idempotent.
+//! * Rows that cannot be read, or are of a later version, stay unchanged and do not delay other jobs.
 //!
-//! The crate has no clock, no randomness and no runtime: its callers give the time, draw the server's id, and run the
+//! The crate has no clock, no randomness and no runtime. Its callers pass the time, draw the server's id and run the
 //! jobs.
 
 mod error;

@@ -1,4 +1,4 @@
-//! Jobs added, removed, found, watched.
+//! Adds, removes, finds and watches jobs.
 
 use std::fmt;
 use std::future::Future;
@@ -15,29 +15,29 @@ use crate::job::{Job, JobId, JobRow, NewJob, Priority, Progress, RowState, State
 use crate::keys::{self, Keys};
 use crate::server::Lease;
 
-/// Rows of a page, each in a transaction of its own.
+/// Maximum number of rows in a page. Each page is read in its own transaction.
 const PAGE: usize = 100;
 
-/// How often a transaction is tried that a caller repeats anyhow, or waits for.
+/// Maximum number of retries of a transaction that its caller repeats anyway, or waits for.
 pub(crate) const RETRIES: TransactionOption = TransactionOption::RetryLimit(Some(50));
 
-/// The registry of a store, for transactions of one's own.
+/// The registry of a store, for use in the caller's transactions.
 #[derive(Clone, Debug)]
 pub struct Registry {
     pub(crate) keys: Keys,
 }
 
 impl Registry {
-    /// The registry whose keys begin with `prefix`; nothing else's may.
+    /// The registry whose keys have this prefix. No other keys may have it.
     pub fn new(prefix: impl Into<Bytes>) -> Self {
         Registry { keys: Keys::new(prefix.into()) }
     }
 
-    /// Adds a job. One that is new or finished becomes pending, one that is pending is replaced; one that is running
-    /// gets the new data, and becomes pending again when its run ends. Gives the state that it has now.
+    /// Adds a job. A new or finished job becomes pending, and a pending one is replaced. A running one gets the new
+    /// data, and becomes pending again when its run ends. Returns the new state.
     ///
     /// # Errors
-    /// The store's; a row that cannot be read.
+    /// The store's errors; a row that cannot be read.
     pub async fn add<T: Transaction>(&self, transaction: &T, id: &JobId, new: &NewJob) -> Result<State> {
         let row = self.row(transaction, id, Read::Serializable).await?;
         transaction.set(self.keys.data(id), new.data.clone());
@@ -60,10 +60,10 @@ impl Registry {
         Ok(State::Pending)
     }
 
-    /// Removes a job, whatever its state; a run of it can write no more. Whether there was one.
+    /// Removes a job, whatever its state. A run of it cannot write any more. Returns whether the job existed.
     ///
     /// # Errors
-    /// The store's; a row that cannot be read.
+    /// The store's errors; a row that cannot be read.
     pub async fn remove<T: Transaction>(&self, transaction: &T, id: &JobId) -> Result<bool> {
         let Some(row) = self.row(transaction, id, Read::Serializable).await? else { return Ok(false) };
         self.leave_queue(transaction, id, &row);
@@ -74,10 +74,10 @@ impl Registry {
         Ok(true)
     }
 
-    /// The job, if there is one. A serializable read makes the transaction conflict with every change of its state.
+    /// The job, if it exists. With a serializable read, the transaction conflicts with every change of the job's state.
     ///
     /// # Errors
-    /// The store's; a row that cannot be read.
+    /// The store's errors; a row that cannot be read.
     pub async fn get<T: Transaction>(&self, transaction: &T, id: &JobId, read: Read) -> Result<Option<Job>> {
         let row = self.row(transaction, id, read);
         let data = transaction.get(&self.keys.data(id), Read::Snapshot);
@@ -89,7 +89,7 @@ impl Registry {
         Ok(Some(job))
     }
 
-    /// The job's row. The read is issued when this is called.
+    /// The job's row. The call issues the read.
     pub(crate) fn row<T: Transaction>(
         &self,
         transaction: &T,
@@ -100,11 +100,11 @@ impl Registry {
         async move { row.await?.map(|row| JobRow::read(&row)).transpose() }
     }
 
-    /// Writes the row of a job that is pending from now on.
+    /// Writes the row of a job that becomes pending.
     pub(crate) fn enqueue<T: Transaction>(&self, transaction: &T, id: &JobId, row: &JobRow) {
         transaction.set(self.keys.job(id), row.write());
         transaction.set(self.keys.queued(id, row.priority, row.scheduled_ms), b"");
-        // The commit's versionstamp: another value each time. Nobody decides a write by it.
+        // The commit's versionstamp: a new value each time. No write depends on this row.
         transaction.set_option(TransactionOption::NextWriteNoWriteConflictRange);
         transaction.atomic_op(MutationType::SetVersionstampedValue, self.keys.news(&id.kind), &[0; 14]);
     }
@@ -121,14 +121,14 @@ impl Registry {
         transaction.clear(&self.keys.progress(id));
     }
 
-    /// Ends a run: the job is pending again if it was added meanwhile, and else as `end` says.
+    /// Ends a run. If the job was added again meanwhile, it becomes pending; otherwise `end` decides.
     pub(crate) fn end<T: Transaction>(&self, transaction: &T, id: &JobId, row: &JobRow, end: &End<'_>) {
         let RowState::Running { token, .. } = row.state else { return };
         transaction.clear(&self.keys.held(&token));
         let (state, is_resubmitted, ended) = (RowState::Pending, false, Some(token));
         let ended = JobRow { state, is_resubmitted, ended, ..row.clone() };
         if row.is_resubmitted {
-            // Asked anew: the schedule of that request stands, and what this run said is of the former one.
+            // The job was added again: the schedule of that request applies, and the progress belongs to the old one.
             transaction.clear(&self.keys.progress(id));
             return self.enqueue(transaction, id, &JobRow { attempts: 0, ..ended });
         }
@@ -147,14 +147,14 @@ impl Registry {
         }
     }
 
-    /// The first pending job that is due, of the highest priority that has one; or when the next will be.
+    /// The first pending job that is due, with the highest priority; or the time when the next one is due.
     pub(crate) async fn first_due<T: Transaction>(
         &self,
         transaction: &T,
         kind: &str,
         now_ms: u64,
     ) -> Result<std::result::Result<(JobId, JobRow), Option<u64>>> {
-        // One round trip where nothing is due, or something is.
+        // Usually one round trip.
         let firsts = Priority::ALL.map(|priority| {
             let range = self.keys.queue(kind, priority).limit(1);
             (transaction.get_range(&range, Read::Snapshot), range)
@@ -172,7 +172,7 @@ impl Registry {
                     match self.row(transaction, &id, Read::Serializable).await {
                         Ok(Some(row)) if row.state == RowState::Pending => return Ok(Ok((id, row))),
                         Err(Error::Store(error)) => return Err(error.into()),
-                        // It cannot be read, or is no pending job: it stays, and the others go on.
+                        // The row cannot be read, or its job is not pending: it stays, and does not delay the others.
                         _ => {}
                     }
                 }
@@ -185,24 +185,24 @@ impl Registry {
     }
 }
 
-/// The range behind a page of it, as long a page again.
+/// The range after a page of it, with the same limit.
 pub(crate) fn next_page(range: &RangeRequest, page: &RangeBatch) -> Option<RangeRequest> {
     let last = page.rows.last().filter(|_| page.more)?;
     Some(RangeRequest { begin: KeySelector::first_greater_than(last.key.clone()), ..range.clone() })
 }
 
-/// How a run ends.
+/// The end of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum End<'a> {
-    /// The job stays, finished, with what the run said at its end and when.
+    /// The job stays, as finished, with the last progress and its time.
     Finished { progress: Option<(&'a [u8], u64)> },
-    /// The job goes.
+    /// The job is removed.
     Removed,
-    /// The job is pending again.
+    /// The job becomes pending again.
     Again { scheduled_ms: u64 },
 }
 
-/// The registry of a store, in transactions of its own.
+/// The registry of a store. Each operation is a transaction.
 #[derive(Clone)]
 pub struct Jobs<D> {
     database: D,
@@ -216,7 +216,7 @@ impl<D> fmt::Debug for Jobs<D> {
 }
 
 impl<D: Database> Jobs<D> {
-    /// The registry of this prefix in a store.
+    /// The registry with this prefix in a store.
     pub fn new(database: D, registry: Registry) -> Self {
         Jobs { database, registry }
     }
@@ -226,15 +226,15 @@ impl<D: Database> Jobs<D> {
         &self.database
     }
 
-    /// The registry, for transactions of one's own.
+    /// The registry, for use in the caller's transactions.
     pub fn registry(&self) -> &Registry {
         &self.registry
     }
 
-    /// [`Registry::add`]. After an unknown commit result the job may be added twice, and run twice.
+    /// [`Registry::add`]. After an unknown commit result, the job may be added twice and run twice.
     ///
     /// # Errors
-    /// The store's; a row that cannot be read.
+    /// The store's errors; a row that cannot be read.
     pub async fn add(&self, id: &JobId, new: &NewJob) -> Result<State> {
         let run = Runner::new(&self.database);
         run.run(|transaction, _| async move { self.registry.add(&transaction, id, new).await }).await
@@ -243,7 +243,7 @@ impl<D: Database> Jobs<D> {
     /// [`Registry::remove`].
     ///
     /// # Errors
-    /// The store's; a row that cannot be read.
+    /// The store's errors; a row that cannot be read.
     pub async fn remove(&self, id: &JobId) -> Result<bool> {
         let run = Runner::new(&self.database);
         run.run(|transaction, attempt| async move {
@@ -255,15 +255,15 @@ impl<D: Database> Jobs<D> {
     /// [`Registry::get`].
     ///
     /// # Errors
-    /// The store's; a row that cannot be read.
+    /// The store's errors; a row that cannot be read.
     pub async fn get(&self, id: &JobId) -> Result<Option<Job>> {
         self.read(|transaction| async move { self.registry.get(&transaction, id, Read::Snapshot).await }).await
     }
 
-    /// All jobs of a kind, in the order of their ids. Those that cannot be read are left out.
+    /// All jobs of a kind, sorted by id, except those that cannot be read.
     ///
     /// # Errors
-    /// The store's.
+    /// The store's errors.
     pub async fn list(&self, kind: &str) -> Result<Vec<Job>> {
         let mut jobs = Vec::new();
         let mut next = Some(self.registry.keys.jobs(kind).limit(PAGE));
@@ -284,10 +284,10 @@ impl<D: Database> Jobs<D> {
         Ok(jobs)
     }
 
-    /// The jobs that run, with the names of their servers. Those that cannot be read are left out.
+    /// The running jobs with their servers' names, except those that cannot be read.
     ///
     /// # Errors
-    /// The store's.
+    /// The store's errors.
     pub async fn running(&self) -> Result<Vec<Job>> {
         let keys = &self.registry.keys;
         let mut jobs = Vec::new();
@@ -330,7 +330,7 @@ impl<D: Database> Jobs<D> {
         Ok(jobs)
     }
 
-    /// Those of the jobs that are there and can be read.
+    /// The jobs that exist and can be read.
     async fn look_up(&self, transaction: &D::Transaction, ids: Vec<JobId>) -> Result<Vec<Job>> {
         let jobs = ids.iter().map(|id| async move {
             match self.registry.get(transaction, id, Read::Snapshot).await {
@@ -341,11 +341,11 @@ impl<D: Database> Jobs<D> {
         Ok(try_join_all(jobs).await?.into_iter().flatten().collect())
     }
 
-    /// The job as it is, and a future that completes when its state is another: it was accepted, taken over, added
-    /// again, ended or removed. What a run says is no change of its state.
+    /// The job, and a future that completes when the job's state changes: it was accepted, taken over, added again,
+    /// ended or removed. Progress is no change of state.
     ///
     /// # Errors
-    /// The store's; a row that cannot be read.
+    /// The store's errors; a row that cannot be read.
     pub async fn watch(&self, id: &JobId) -> Result<(Option<Job>, BoxFuture<kv_api::Result<()>>)> {
         let run = Runner::new(&self.database);
         run.run(|transaction, _| async move {

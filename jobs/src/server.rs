@@ -1,19 +1,19 @@
-//! A server that runs jobs: it accepts them, renews its lease, and takes over from servers whose lease is out.
+//! A server that runs jobs. It accepts jobs, renews its lease, and takes over from servers whose lease has expired.
 //!
 //! ```text
 //!  lease   (5, Lease) = (Format = 1, IsAlive, Server, Beat, ForMs)
 //!
 //!   this server    no lease ── accept ──► alive ── renew: Beat + 1 ──► alive … ── renew, nothing held ──► no lease
 //!   another one                             │ seen with the same Beat for ForMs
-//!                                           └──► dead ── its jobs become pending ──► gone
+//!                                           └──► dead ── its jobs become pending ──► removed
 //! ```
 //!
-//! The row is made when the first job is accepted. A renewal that finds no job held removes it. A takeover marks the
-//! lease dead in its first transaction and removes it in its last, so that a takeover which breaks off is gone on with
-//! by whoever looks next. Accepting reads the row, so that nothing is accepted under a dead lease.
+//! The row is created when the first job is accepted. A renewal that finds no held job removes it. A takeover marks the
+//! lease dead in its first transaction and removes it in its last, so another server can continue an interrupted
+//! takeover. Accepting reads the row, so no job is accepted under a dead lease.
 //!
-//! An attempt to accept whose result is unknown is recognised by its held row: its key has the number that the next
-//! acceptance would get, and the next attempt reads it first.
+//! An acceptance with an unknown commit result is recognised by its held row. The row's key has the number of the next
+//! acceptance, which reads it first.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -33,17 +33,17 @@ use crate::registry::{Jobs, RETRIES, Registry, next_page};
 
 const FORMAT: u64 = 1;
 
-/// Jobs that a transaction takes over.
+/// Maximum number of jobs that one transaction takes over.
 const TAKEN_AT_ONCE: usize = 100;
 
 /// A lease's row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lease {
-    /// Whether nobody has begun to take over from it.
+    /// Whether no server has begun to take over from it.
     is_alive: bool,
-    /// Another number each time the row is written.
+    /// A number that changes each time the row is written.
     beat: u64,
-    /// How long it must be seen unchanged before it is out.
+    /// Time that it must be seen unchanged before it expires.
     for_ms: u64,
     /// The server's name.
     pub(crate) server: String,
@@ -64,24 +64,24 @@ impl Lease {
     }
 }
 
-/// How a server is set up.
+/// Options of a server.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// Its name, for whoever asks who runs a job.
+    /// Its name, which running jobs show.
     pub name: String,
-    /// How long its lease holds after a renewal. Renew it, and look for others to take over from, three times as often.
+    /// Time that its lease holds after a renewal. Renew it, and look for expired leases, three times in that time.
     pub lease: Duration,
-    /// Whether nobody else can have the store open. Then what others left is taken over at once.
+    /// Whether no other server can have the store open. Then jobs of other leases are taken over immediately.
     pub is_alone: bool,
 }
 
-/// What [`Server::accept`] found.
+/// The result of [`Server::accept`].
 pub enum Accepted {
-    /// A job, which is this server's to run.
+    /// A job that this server holds now.
     Job(Box<Job>, Hold),
     /// No job is due.
     Nothing {
-        /// When the next one will be, in milliseconds since 1970.
+        /// Time when the next job is due, in milliseconds since 1970.
         due_ms: Option<u64>,
         /// Completes when a job of this kind becomes pending.
         added: BoxFuture<kv_api::Result<()>>,
@@ -104,24 +104,24 @@ impl fmt::Debug for Accepted {
 pub struct Server<D> {
     jobs: Jobs<D>,
     options: ServerOptions,
-    /// Sixteen bytes that no other server has.
+    /// Sixteen bytes, unique among servers.
     id: [u8; 16],
-    /// How many leases it had before this one.
+    /// Number of leases that it had before this one.
     epoch: u64,
-    /// The number of the next job that is accepted under this lease.
+    /// The number of the next acceptance under this lease.
     next: u64,
-    /// The beat that the lease is written with next. Never one that it had before, even after it was removed.
+    /// The last beat that it wrote. Beats are never reused, even after the lease was removed.
     beat: u64,
-    /// Whether the lease's row may be there.
+    /// Whether the lease's row may exist.
     may_have_lease: bool,
     is_lost: Arc<AtomicBool>,
-    /// Leases of others: the row, and since when it has been seen so.
+    /// Leases of other servers: the row, and the time since when it is unchanged.
     seen: HashMap<Bytes, (Bytes, Duration)>,
-    /// When it looked at them last.
+    /// Time of the last look at them.
     looked: Option<Duration>,
 }
 
-/// What an attempt to accept comes to.
+/// The result of an attempt to accept.
 enum Attempt {
     Job(Box<Job>),
     Nothing(Option<u64>, BoxFuture<kv_api::Result<()>>),
@@ -129,16 +129,16 @@ enum Attempt {
     LeaseLost,
 }
 
-/// What a transaction of a takeover comes to.
+/// The result of a transaction of a takeover.
 enum Taken {
-    /// There is more, in this range.
+    /// There are more jobs, in this range.
     More(RangeRequest),
-    /// The lease is gone, or was renewed; or what is left of it cannot be read.
+    /// The lease is gone, was renewed, or its remaining rows cannot be read.
     Over,
 }
 
 impl<D: Database> Server<D> {
-    /// A server with an id of sixteen random bytes, drawn anew in each process.
+    /// A server with an id of sixteen random bytes, new in each process.
     pub fn new(jobs: Jobs<D>, id: [u8; 16], options: ServerOptions) -> Self {
         Server {
             jobs,
@@ -170,14 +170,14 @@ impl<D: Database> Server<D> {
         lease
     }
 
-    /// The row of a lease that is renewed now.
+    /// The row of the lease with the next beat.
     fn beat(&mut self) -> Vec<u8> {
         self.beat += 1;
         let for_ms = u64::try_from(self.options.lease.as_millis()).unwrap_or(u64::MAX);
         Lease { is_alive: true, beat: self.beat, for_ms, server: self.options.name.clone() }.write()
     }
 
-    /// Begins another lease: this one is gone, and all that was held under it.
+    /// Begins a new lease. This one is lost, with all jobs held under it.
     fn end_lease(&mut self) {
         self.is_lost.store(true, Ordering::Release);
         self.is_lost = Arc::default();
@@ -186,16 +186,16 @@ impl<D: Database> Server<D> {
         self.may_have_lease = false;
     }
 
-    /// The next job of a kind that is due, which is this server's to run from now on. `now_ms` is the time since 1970.
+    /// Accepts the next due job of a kind for this server. `now_ms` is the time since 1970.
     ///
     /// # Errors
-    /// The store's. A job that was accepted and not answered is answered by the next call.
+    /// The store's errors. If a job was accepted and an error returned, the next call returns the job.
     pub async fn accept(&mut self, kind: &str, now_ms: u64) -> Result<Accepted> {
         loop {
             let token = Token { lease: self.lease_id(), number: self.next };
             let beat = self.beat();
             let outcome = self.try_accept(kind, now_ms, token, beat).await;
-            // An error may be that of an acceptance which was committed.
+            // An acceptance that returned an error may have been committed.
             self.may_have_lease |= matches!(outcome, Err(_) | Ok(Attempt::Job(_)));
             match outcome? {
                 Attempt::Job(job) => {
@@ -219,7 +219,7 @@ impl<D: Database> Server<D> {
             let (lease_key, held_key, beat) = (&lease_key, &held_key, &beat);
             async move {
                 if let Some(held) = held.await? {
-                    // By an attempt whose answer was lost.
+                    // An earlier attempt, whose result was unknown, did it.
                     let id = keys::read_id(&held)?;
                     let job = registry.get(&transaction, &id, Read::Serializable).await?;
                     return job.map(|job| Attempt::Job(job.into())).ok_or_else(held_of_nothing);
@@ -245,7 +245,7 @@ impl<D: Database> Server<D> {
                 if !has_lease {
                     transaction.set(lease_key, beat);
                 }
-                // Its own writes are seen.
+                // The transaction sees its own writes.
                 let job = registry.get(&transaction, &id, Read::Snapshot).await?;
                 job.map(|job| Attempt::Job(job.into())).ok_or_else(held_of_nothing)
             }
@@ -253,10 +253,10 @@ impl<D: Database> Server<D> {
         .await
     }
 
-    /// Renews the lease, if there is one; removes it where no job is held under it.
+    /// Renews the lease, if there is one. Removes it if no job is held under it.
     ///
     /// # Errors
-    /// The store's. The lease stands then as long as it did before.
+    /// The store's errors. Then the lease expires as if this had not been called.
     pub async fn renew(&mut self) -> Result<()> {
         if !self.may_have_lease {
             return Ok(());
@@ -266,7 +266,7 @@ impl<D: Database> Server<D> {
         let registry = self.registry();
         let (key, held) = (registry.keys.lease(&lease), registry.keys.held_under(Some(&lease)).limit(1));
         let run = Runner::new(self.jobs.database()).option(RETRIES);
-        // `None`: removed, since nothing is held.
+        // `None`: removed, since no job is held.
         let is_alive: Option<bool> = run
             .run(|transaction, attempt| {
                 let row = transaction.get(&key, Read::Serializable);
@@ -274,7 +274,7 @@ impl<D: Database> Server<D> {
                 let (key, beat) = (&key, &beat);
                 async move {
                     let Some(row) = row.await? else {
-                        // Removed by an attempt whose answer was lost, or by a takeover of nothing.
+                        // Removed by an earlier attempt whose result was unknown, or by a takeover.
                         return Ok(if attempt.maybe_committed { None } else { Some(false) });
                     };
                     if !Lease::read(&row)?.is_alive {
@@ -297,11 +297,11 @@ impl<D: Database> Server<D> {
         Ok(())
     }
 
-    /// Looks at the leases of others, and takes over from those that are out. To be called about three times in the time
-    /// that a lease holds. `now` is the time since any moment, by a clock that never goes back.
+    /// Looks at the leases of other servers, and takes over from expired ones. Call it about three times in the time
+    /// that a lease holds. `now` is the time since any fixed moment, by a monotonic clock.
     ///
     /// # Errors
-    /// The store's. The next call goes on.
+    /// The store's errors. The next call continues.
     pub async fn take_over(&mut self, now: Duration) -> Result<()> {
         let own = self.registry().keys.lease(&self.lease_id());
         let range = self.registry().keys.leases();
@@ -315,14 +315,14 @@ impl<D: Database> Server<D> {
         let paused = self.looked.replace(now).and_then(|looked| now.checked_sub(looked)).unwrap_or_default();
         let (mut seen, mut out) = (HashMap::new(), Vec::new());
         for row in rows.into_iter().filter(|row| row.key != own) {
-            // What cannot be read is left to a later version.
+            // Rows that cannot be read are left to a later version.
             let (Ok(lease), Ok(id)) = (Lease::read(&row.value), self.registry().keys.read_lease(&row.key)) else {
                 continue;
             };
             let holds = Duration::from_millis(lease.for_ms);
             let since = match self.seen.get(&row.key) {
-                // Whoever was not looking, because the store was out of reach or the machine asleep, knows nothing of
-                // the time between.
+                // After a long pause, for example because the machine slept, this server knows nothing about the time
+                // between.
                 Some((value, since)) if *value == row.value && paused < holds => *since,
                 _ => now,
             };
@@ -338,11 +338,11 @@ impl<D: Database> Server<D> {
         Ok(())
     }
 
-    /// Gives back all that this server holds, so that others need not wait for its lease. Nothing that it runs can
+    /// Gives up all jobs that this server holds, so that others need not wait until its lease expires. Its runs cannot
     /// write any more.
     ///
     /// # Errors
-    /// The store's. Others take over when the lease is out.
+    /// The store's errors. Others take over when the lease has expired.
     pub async fn close(&mut self) -> Result<()> {
         if !self.may_have_lease {
             return Ok(());
@@ -363,7 +363,7 @@ impl<D: Database> Server<D> {
         Ok(())
     }
 
-    /// Makes pending what is held under a lease that was seen as `seen`, and removes the lease.
+    /// Makes the jobs pending that are held under a lease, and removes the lease, if its row is still `seen`.
     async fn take_from(&self, lease: &LeaseId, seen: &Bytes) -> Result<()> {
         let registry = self.registry();
         let key = registry.keys.lease(lease);
@@ -410,7 +410,7 @@ impl<D: Database> Server<D> {
     }
 }
 
-/// Makes a job pending that a lost run held. The held row is the caller's to clear, where this does not fail.
+/// Makes a job pending that a lost run held. If this succeeds, the caller clears the held row.
 async fn take_job<T: Transaction>(
     registry: &Registry,
     transaction: &T,
@@ -421,7 +421,7 @@ async fn take_job<T: Transaction>(
     let id = keys::read_id(held)?;
     let row = registry.row(transaction, &id, Read::Serializable).await?;
     let Some(row) = row.filter(|row| row.is_run_by(token)) else { return Err(held_of_nothing()) };
-    // `ended` stays: this is not what the run itself would have done.
+    // `ended` stays: the run did not end the job itself.
     let mut pending = JobRow { state: RowState::Pending, is_resubmitted: false, ..row };
     if row.is_resubmitted {
         transaction.clear(&registry.keys.progress(&id));

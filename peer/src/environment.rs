@@ -1,4 +1,4 @@
-//! Time, randomness and waiting, injected: a test decides all three.
+//! Time, randomness and waiting. They are injected, so that tests control them.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use model::SystemEnvironment;
 
-/// Where time, randomness and pauses come from.
+/// A source of time, randomness and pauses.
 pub trait Environment: model::Environment {
-    /// Is ready after `pause`.
+    /// Completes after `pause`.
     fn sleep(&self, pause: Duration) -> BoxFuture<'static, ()>;
 }
 

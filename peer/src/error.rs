@@ -1,30 +1,30 @@
-//! What can go wrong with a peer, as a caller can act on it.
+//! The errors of a peer, by what a caller can do about them.
 
 use std::fmt;
 
 use model::NotFound;
 
-/// The result of asking a peer.
+/// The result of a request to a peer.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// How a request failed, or an edit of one.
+/// The kind of failure of a request, or of one of its edits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// There is no such database.
+    /// The database does not exist.
     NoDatabase,
-    /// An edit lost the race, or names no live leaf.
+    /// Another edit was faster, or the edit names no live leaf.
     Conflict,
-    /// A document or an attachment is larger than the peer takes.
+    /// A document or an attachment is larger than the peer allows.
     TooLarge,
-    /// No answer, or one that says to try again. A write may have happened or not.
+    /// There was no response, or one that asks to try again. A write may have happened.
     Unavailable,
-    /// The request was refused, and will be refused again.
+    /// The request was refused, and a retry would be too.
     Refused,
-    /// The answer makes no sense.
+    /// The response is malformed.
     Nonsense,
 }
 
-/// A peer's failure.
+/// A failure of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     kind: ErrorKind,
@@ -33,12 +33,12 @@ pub struct Error {
 }
 
 impl Error {
-    /// A failure of that kind, with a sentence for a person.
+    /// A failure of this kind, with a sentence for users.
     pub fn new(kind: ErrorKind, sentence: impl Into<String>) -> Self {
         Error { kind, status: None, sentence: sentence.into() }
     }
 
-    /// The same failure, answered with this status.
+    /// The same failure, with the status of the response.
     #[must_use]
     pub fn with_status(mut self, status: u16) -> Self {
         self.status = Some(status);
@@ -53,17 +53,17 @@ impl Error {
         Error::new(ErrorKind::Refused, sentence)
     }
 
-    /// What kind of failure this is.
+    /// The kind of failure.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// The status that it was answered with, where there was an answer.
+    /// The status of the response, if there was one.
     pub fn status(&self) -> Option<u16> {
         self.status
     }
 
-    /// Whether trying again may help.
+    /// Whether a retry may succeed.
     pub fn is_transient(&self) -> bool {
         self.kind == ErrorKind::Unavailable
     }

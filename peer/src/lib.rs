@@ -1,20 +1,20 @@
-//! A database as a replication, an export or a chunk store sees it.
+//! A database as a replication, an export or a chunk store uses it.
 //!
 //! ```text
 //!  replicate   cmd   chunks
 //!       └───────┼──────┘
-//!             Peer ─┬─ Local    a database of this process, over any engine
-//!                   ├─ Http     a database behind any server that speaks CouchDB's protocol
-//!                   └─ Steady   one of these, asked again where that is safe
+//!             Peer ─┬─ Local    a database in this process, on any engine
+//!                   ├─ Http     a database on any server that speaks CouchDB's protocol
+//!                   └─ Steady   one of these, with retries where they are safe
 //! ```
 //!
-//! Requests are as large as their callers make them. A peer cuts them up by the time that its answers take
-//! (`Pace`), and a batch is never atomic: what a part of it wrote stays when a later part fails.
+//! Callers make requests of any size. A peer splits them by the time that responses take (`Pace`). A batch is never
+//! atomic: what a part of it wrote stays if a later part fails.
 //!
-//! [`Local`] and [`Http`] ask once. [`Retry`] is the loop that asks again: [`Steady`] runs it over a whole peer, and the
-//! chunk store over its documents, where it looks what became of an edit before it sends it again.
+//! [`Local`] and [`Http`] send each request once. [`Retry`] is the retry loop. [`Steady`] uses it for a whole peer, and
+//! the chunk store for its documents: that finds out the result of an edit before it sends the edit again.
 //!
-//! Attachments are streams: no peer holds more than a piece of one.
+//! Attachments are streams: no peer has more than a piece of one in memory.
 
 mod environment;
 mod error;
@@ -43,51 +43,51 @@ pub use types::{
     Revision, Row,
 };
 
-/// The bytes of an attachment as they are stored. Nothing is asked for before the first of them is polled.
+/// The bytes of an attachment as stored. Nothing is requested before the stream is polled.
 pub type ByteStream = BoxStream<'static, Result<Bytes>>;
 
-/// One database. An implementation is a cheap handle to it.
+/// A database. Implementations are cheap handles.
 #[async_trait]
 pub trait Peer: fmt::Debug + Send + Sync + 'static {
-    /// What the database says about itself.
+    /// Information about the database.
     async fn info(&self) -> Result<Info>;
 
-    /// A page of the feed of changes. It may be empty and not the last.
+    /// A page of the changes feed. It may be empty and not be the last one.
     async fn changes(&self, request: &ChangesRequest) -> Result<Changes>;
 
-    /// A page of the live documents, in the order of their ids.
+    /// A page of the live documents, sorted by id.
     async fn list(&self, range: &IdRange) -> Result<Page>;
 
-    /// The winner of each document; `None` where that is a tombstone or there is no such document.
+    /// The winner of each document; `None` for a tombstone, or if the document does not exist.
     async fn winners(&self, ids: &[String]) -> Result<Vec<Option<RevId>>>;
 
-    /// Leaves of documents, for each in the order asked for: all of them, or the one that is named. One that is not
-    /// there is left out. Attachments come without their bytes.
+    /// Leaves of documents, in the order of the requests: all leaves of a document, or a named one. Leaves that do not
+    /// exist are left out. Attachments have no bytes.
     async fn read(&self, wanted: &[BulkGet], options: ReadOptions) -> Result<Vec<Result<Vec<Revision>>>>;
 
-    /// The stored bytes of an attachment of a leaf.
+    /// The bytes of a leaf's attachment as stored.
     fn attachment(&self, id: &str, rev: &RevId, attachment: &Attachment) -> ByteStream;
 
-    /// Of the revisions asked about, those that are not there.
+    /// The requested revisions that do not exist.
     async fn revs_diff(&self, wanted: Vec<(String, Vec<RevId>)>) -> Result<Vec<RevsDiff>>;
 
-    /// Writes edits, each with an outcome of its own. One whose outcome is [`Unavailable`](ErrorKind::Unavailable) may
-    /// have been written or not. Attachments are data or stubs.
+    /// Writes edits. Each has its own result. An edit with the result [`Unavailable`](ErrorKind::Unavailable) may have
+    /// been written. Attachments are data or stubs.
     ///
     /// # Errors
-    /// The peer's failures; any part of the edits may have been written then.
+    /// The peer's failures. Any part of the edits may have been written.
     async fn write(&self, edits: Vec<Edit>, mode: WriteMode) -> Result<Vec<Result<RevId>>>;
 
-    /// Merges one leaf that was written elsewhere, with the bytes of its attachments in their order; `None` where the
-    /// peer has the bytes, in the leaf that it replaces.
+    /// Merges one leaf that was written elsewhere, with the bytes of its attachments in order. `None` for an attachment
+    /// that the peer has, in the leaf that is replaced.
     async fn put(&self, revision: &Revision, contents: Vec<Option<ByteStream>>) -> Result<()>;
 
-    /// A local document, which is in no listing and no feed. `id` begins with `_local/`.
+    /// A local document. Listings and feeds do not have it. `id` starts with `_local/`.
     async fn get_local(&self, id: &str) -> Result<Option<LocalDocument>>;
 
-    /// Writes one over the revision that was read; its new revision.
+    /// Writes a local document over the revision that was read. Returns the new revision.
     async fn put_local(&self, id: &str, rev: Option<&str>, body: &JsonText) -> Result<String>;
 
-    /// Has everything that was acknowledged on disk; when the database was opened, as it says.
+    /// Ensures that all acknowledged writes are on disk. Returns when the database was opened, as the peer reports it.
     async fn commit(&self) -> Result<String>;
 }

@@ -1,4 +1,4 @@
-//! A database of this process.
+//! A peer that is a database in this process.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,16 +24,17 @@ use crate::types::{
 };
 use crate::{ByteStream, Peer};
 
-/// Bytes of documents in one transaction, but for a document larger than that: a tenth of what one may affect.
+/// Maximum size of the documents in one transaction, except a single larger document: a tenth of what a transaction may
+/// affect.
 const BYTES_AT_ONCE: usize = 1 << 20;
-/// A transaction that takes longer than this was too large: a tenth of the time that a read version lives.
+/// A transaction that takes longer was too large. A tenth of the lifetime of a read version.
 const SLOW: Duration = Duration::from_millis(500);
-/// Bytes of attachments that a page of a listing holds, about.
+/// Approximate maximum size of attachments in a page of a listing.
 const LOADED_AT_ONCE: u64 = 64_000_000;
-/// Bytes of small attachments that a write holds in memory. What comes after them is stored at once.
+/// Maximum size of small attachments that a write holds in memory. Further ones are stored at once.
 const HELD_AT_ONCE: u64 = 2_000_000;
 
-/// A database of this process, over any engine.
+/// A database in this process, on any engine.
 #[derive(Clone)]
 pub struct Local<D> {
     documents: Documents<D>,
@@ -42,14 +43,14 @@ pub struct Local<D> {
 }
 
 impl<D: Database> Local<D> {
-    /// The database behind `documents`.
+    /// The peer of this database.
     pub fn new(documents: Documents<D>) -> Self {
         let (reading, writing) = (Arc::new(Pace::new(100, 2_000, SLOW)), Arc::new(Pace::new(100, 1_000, SLOW)));
         Local { documents, reading, writing }
     }
 
-    /// Reads the contents of attachments, as many as may be in memory; how many of the first documents have all of
-    /// theirs, if these are not all.
+    /// Reads the contents of attachments, as many as memory allows. If these are not all, returns the number of
+    /// documents at the front that have all theirs.
     async fn load_attachments(&self, rows: &mut [model::AllDocsRow]) -> Result<Option<usize>> {
         let mut bytes = 0;
         for (at, row) in rows.iter_mut().enumerate() {
@@ -69,12 +70,12 @@ impl<D: Database> Local<D> {
         Ok(None)
     }
 
-    /// The rows of a batch of the feed that pass the filter.
+    /// The rows of a batch that pass the filter.
     async fn passing(&self, batch: ChangesBatch, selector: Option<&Selector>) -> Result<Vec<Change>> {
         let mut rows = Vec::with_capacity(batch.rows.len());
         for mut change in batch.rows {
             let passes = match selector {
-                // What cannot be read may match.
+                // A document that cannot be read may match.
                 Some(selector) if change.error.is_none() => self.select(selector, &mut change).await?,
                 _ => true,
             };
@@ -91,7 +92,7 @@ impl<D: Database> Local<D> {
         Ok(rows)
     }
 
-    /// Whether a row passes. Of several leaves those stay that match.
+    /// Whether a row passes. Of several leaves, those that match stay.
     async fn select(&self, selector: &Selector, change: &mut model::Change) -> Result<bool> {
         if change.revs.len() == 1 {
             return Ok(change.doc.as_ref().is_some_and(|document| selector.matches(document.to_text().root())));
@@ -112,7 +113,7 @@ impl<D: Database> Local<D> {
         Ok(!change.revs.is_empty())
     }
 
-    /// The stored bytes of an attachment of a leaf.
+    /// The bytes of a leaf's attachment as stored.
     async fn open(self, id: String, rev: RevId, name: String) -> Result<ByteStream> {
         let options = GetOptions { rev: Some(rev), ..GetOptions::default() };
         let document = self.documents.get(&id, &options).await?;
@@ -172,13 +173,13 @@ impl<D: Database> Peer for Local<D> {
         loop {
             let batch = self.documents.changes(&asked).await?;
             let (last_seq, pending) = (batch.last_seq, batch.pending);
-            // A batch that the limit ended says that there is no more of what was asked for.
+            // A batch that reached the limit says that there are no more rows of the request.
             let more = batch.more || batch.rows.len() == request.limit;
             let rows = self.passing(batch, selector.as_ref()).await?;
             let answer = || Changes { rows, last_seq: last_seq.to_string(), more, pending };
             let Some(limit) = timeout.take() else { return Ok(answer()) };
             if more {
-                // There is something to read, though nothing of it passed.
+                // There is more to read, even if no row passed.
                 return Ok(answer());
             }
             let answer = answer();
@@ -229,7 +230,7 @@ impl<D: Database> Peer for Local<D> {
                     AllDocsEntry::Deleted { .. } | AllDocsEntry::Missing => {}
                 }
             }
-            // A batch may be empty and not the last.
+            // A batch may be empty and not be the last one.
             match batch.next {
                 Some(next) if reached.is_none() => request = next,
                 next => return Ok(range.page(rows, reached.filter(|_| is_full || next.is_some()))),
@@ -245,7 +246,7 @@ impl<D: Database> Peer for Local<D> {
             let request = AllDocsRequest { keys: Some(some.into()), ..AllDocsRequest::default() };
             let began = Instant::now();
             match self.documents.all_docs(&request).await {
-                // The model does not cut a listing of keys itself.
+                // The model does not split a listing of ids itself.
                 Err(error) if count > 1 && is_undone(&error) => self.reading.failed(count),
                 Err(error) => return Err(error.into()),
                 Ok(batch) if batch.rows.is_empty() => return Err(Error::nonsense("a listing of keys without rows")),
@@ -314,7 +315,7 @@ impl<D: Database> Peer for Local<D> {
                     if results.is_empty() || !failure.is_transient() {
                         return Err(failure);
                     }
-                    // What comes behind the failure was not tried; who looks at the document finds that out.
+                    // The edits after the failure were not tried. A reader of the documents finds that out.
                     results.resize(edits.len(), Err(failure));
                 }
             }
@@ -369,7 +370,7 @@ impl<D: Database> Peer for Local<D> {
         Ok(format!("0-{}", self.documents.put_local(id, known, body.clone()).await?))
     }
 
-    /// Every write is as durable as the engine makes it before it is acknowledged.
+    /// Nothing to do: the engine makes every write durable before acknowledging it.
     async fn commit(&self) -> Result<String> {
         self.documents.last_seq().await?;
         Ok("0".to_owned())
@@ -395,7 +396,7 @@ fn revision(document: model::Document) -> Revision {
     }
 }
 
-/// What the bytes of an attachment have to be.
+/// The expected properties of an attachment's bytes.
 fn follows(attachment: &Attachment) -> Follows {
     let length = match attachment.encoding {
         Encoding::Identity => attachment.length,
@@ -408,7 +409,7 @@ fn no_sequence(text: &str) -> Error {
     Error::refused(format!("\"{text}\" is no sequence: 0, now, or the seq of a row is")).with_status(400)
 }
 
-/// Whether the store failed in a way that passes, and certainly did nothing.
+/// Whether the store failed temporarily and certainly wrote nothing.
 fn is_undone(error: &model::Error) -> bool {
     matches!(error.kind(), Model::Store(store) if store.is_retryable_not_committed())
 }

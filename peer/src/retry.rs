@@ -1,4 +1,4 @@
-//! The loop that asks again.
+//! The retry loop.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -8,25 +8,25 @@ use std::time::Duration;
 use crate::environment::{Environment, random};
 use crate::error::{Error, Result};
 
-/// How often something is tried: for about half a minute, if each failure comes at once.
+/// Maximum number of attempts: about half a minute, if every failure is immediate.
 const ATTEMPTS: u32 = 12;
-/// The same, of a peer that has never answered: most likely it is not there.
+/// The same for a peer that never responded, since it probably does not exist.
 const FIRST_ATTEMPTS: u32 = 5;
-/// No attempt begins later than this after the first, in milliseconds.
+/// Time after the first attempt after which there is no further attempt, in milliseconds.
 pub const LONGEST_MS: u64 = 10 * 60 * 1_000;
-/// The first pause and the longest, in milliseconds.
+/// The first pause and the longest pause, in milliseconds.
 const FIRST_PAUSE_MS: u64 = 50;
 const LONGEST_PAUSE_MS: u64 = 8_000;
 
-/// How one peer is asked again. Clones share what is known of it.
+/// Retries for one peer. Clones share their knowledge of the peer.
 #[derive(Clone, Debug)]
 pub struct Retry {
     environment: Arc<dyn Environment>,
-    /// Whether it has ever answered.
+    /// Whether the peer has ever responded.
     has_answered: Arc<AtomicBool>,
 }
 
-/// Attempts at one thing.
+/// The attempts at one request.
 #[derive(Debug)]
 pub struct Effort {
     attempts: u32,
@@ -34,17 +34,17 @@ pub struct Effort {
 }
 
 impl Retry {
-    /// For a peer that has not answered yet.
+    /// Retries for a peer that has not responded yet.
     pub fn new(environment: Arc<dyn Environment>) -> Self {
         Retry { environment, has_answered: Arc::default() }
     }
 
-    /// Begins to count attempts at one thing.
+    /// Begins to count the attempts at a request.
     pub fn effort(&self) -> Effort {
         Effort { attempts: 0, began_ms: self.environment.now_ms() }
     }
 
-    /// Says that the peer answered.
+    /// Records that the peer responded.
     pub fn answered(&self) {
         self.has_answered.store(true, Ordering::Relaxed);
     }
@@ -52,7 +52,7 @@ impl Retry {
     /// Pauses after a failure.
     ///
     /// # Errors
-    /// The failure, if there were enough of them.
+    /// The failure, if there were too many.
     pub async fn pause(&self, effort: &mut Effort, failure: Error) -> Result<()> {
         effort.attempts += 1;
         let most = if self.has_answered.load(Ordering::Relaxed) { ATTEMPTS } else { FIRST_ATTEMPTS };
@@ -61,17 +61,17 @@ impl Retry {
             return Err(given_up(&failure, effort.attempts, elapsed));
         }
         let longest = (FIRST_PAUSE_MS << (effort.attempts - 1).min(10)).min(LONGEST_PAUSE_MS);
-        // Half of it at least: a server that is overloaded needs the time. The rest by chance, so that those who
-        // failed together do not come back together.
+        // At least half of it, since an overloaded server needs the time. The rest is random, so that clients that
+        // failed together do not return together.
         let pause = longest / 2 + random(&*self.environment) % (longest / 2 + 1);
         self.environment.sleep(Duration::from_millis(pause)).await;
         Ok(())
     }
 
-    /// Asks until there is an answer.
+    /// Repeats a request until it succeeds.
     ///
     /// # Errors
-    /// The first failure that does not pass, or the last of too many.
+    /// The first failure that is not transient, or the last of too many.
     pub async fn ask<T, F>(&self, mut ask: impl FnMut() -> F + Send) -> Result<T>
     where
         F: Future<Output = Result<T>> + Send,

@@ -1,8 +1,8 @@
-//! A peer over another that does not give up at the first failure.
+//! A peer that repeats failed requests to another peer.
 //!
-//! Reads are repeated as they are, and so are writes of revisions that were made elsewhere: a revision that is there
-//! is not written again. A local document is read before it is written again. Edits that make new revisions are sent
-//! once: after a failure nobody knows whether they were written.
+//! Reads are repeated. So are writes of revisions that were made elsewhere, since an existing revision is not written
+//! again. A local document is read before it is written again. Edits that make new revisions are sent once: after a
+//! failure it is unknown whether they were written.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::retry::Retry;
 use crate::types::{Attachment, Changes, ChangesRequest, IdRange, Info, LocalDocument, Page, ReadOptions, Revision};
 use crate::{ByteStream, Peer};
 
-/// A peer that is asked again.
+/// A peer that repeats failed requests.
 #[derive(Clone, Debug)]
 pub struct Steady {
     inner: Arc<dyn Peer>,
@@ -23,7 +23,7 @@ pub struct Steady {
 }
 
 impl Steady {
-    /// Asks `inner` again where that is safe.
+    /// Repeats requests to `inner` where that is safe.
     pub fn new(inner: Arc<dyn Peer>, environment: Arc<dyn Environment>) -> Self {
         Steady { inner, retry: Retry::new(environment) }
     }
@@ -51,7 +51,7 @@ impl Peer for Steady {
         self.retry.ask(|| self.inner.read(wanted, options)).await
     }
 
-    /// Asked once: whoever sends the bytes on begins again as a whole.
+    /// Not repeated: a caller that forwards the bytes must start again with the whole request.
     fn attachment(&self, id: &str, rev: &RevId, attachment: &Attachment) -> ByteStream {
         self.inner.attachment(id, rev, attachment)
     }
@@ -98,7 +98,7 @@ impl Peer for Steady {
         Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(unsaid)).collect())
     }
 
-    /// Sent once: its bytes cannot be read a second time.
+    /// Not repeated: the streams cannot be read twice.
     async fn put(&self, revision: &Revision, contents: Vec<Option<ByteStream>>) -> Result<()> {
         self.inner.put(revision, contents).await
     }
@@ -113,7 +113,7 @@ impl Peer for Steady {
             match self.inner.put_local(id, rev, body).await {
                 Err(failure) if failure.is_transient() => self.retry.pause(&mut effort, failure).await?,
                 Err(failure) if failure.kind() == ErrorKind::Conflict => {
-                    // It may be ours: written, with an answer that was lost.
+                    // This may be our own write, with a response that was lost.
                     return match self.get_local(id).await? {
                         Some(found) if found.body == *body => Ok(found.rev),
                         _ => Err(failure),

@@ -1,27 +1,27 @@
-//! What is asked of a peer, and what it answers.
+//! Requests to a peer, and their results.
 
 use std::time::Duration;
 
 use model::{Edit, Encoding, JsonText, JsonWriter, RevHistory, RevId};
 
-/// What a database says about itself.
+/// Information about a database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Info {
-    /// Live documents.
+    /// Number of live documents.
     pub documents: u64,
-    /// Tombstones.
+    /// Number of deleted documents.
     pub deleted: u64,
     /// The last sequence.
     pub update_seq: String,
-    /// Bytes of the documents as compact JSON, where the peer says so (CouchDB's `sizes.external`).
+    /// Size of the documents as compact JSON, if the peer reports it (CouchDB's `sizes.external`).
     pub external_bytes: Option<u64>,
-    /// Bytes on disk, where the peer knows (CouchDB's `sizes.file`).
+    /// Size on disk, if the peer reports it (CouchDB's `sizes.file`).
     pub file_bytes: Option<u64>,
     /// Whether it is being compacted.
     pub is_compacting: bool,
 }
 
-/// Which changes pass.
+/// The changes to return.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Filter {
     /// All of them.
@@ -31,43 +31,43 @@ pub enum Filter {
     DocIds(Vec<String>),
     /// Those of documents that match a Mango selector.
     Selector(JsonText),
-    /// Those that a function of a design document lets pass.
+    /// Those that a function of a design document accepts.
     Function {
         /// `DESIGN_DOCUMENT/FUNCTION`.
         name: String,
-        /// The parameters of the request that the function sees.
+        /// Parameters of the request, for the function.
         params: Vec<(String, String)>,
     },
 }
 
-/// What to read of the feed.
+/// The part of the feed to read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChangesRequest {
-    /// After this sequence; from the beginning where that is `None`. `now` is the last sequence.
+    /// After this sequence; `None` for the beginning. `now` is the last sequence.
     pub since: Option<String>,
-    /// At most so many rows.
+    /// Maximum number of rows.
     pub limit: usize,
     /// Whether rows name all leaves and not only the winner.
     pub all_leaves: bool,
-    /// Which changes pass.
+    /// The changes to return.
     pub filter: Filter,
-    /// How long to wait for a row where there is none.
+    /// How long to wait for a row if there is none.
     pub wait: Option<Duration>,
 }
 
 /// A row of the feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Where the feed goes on behind it.
+    /// The sequence after which the feed continues.
     pub seq: String,
     /// The document.
     pub id: String,
-    /// The winner first, then the other leaves if asked for. As text: not all that CouchDB takes for a revision is one
-    /// everywhere.
+    /// The winner first, then the other leaves if requested. As text, since some text that CouchDB accepts as a
+    /// revision is invalid elsewhere.
     pub revs: Vec<String>,
     /// Whether the winner is a tombstone.
     pub deleted: bool,
-    /// `error` and `reason`, where the document cannot be read.
+    /// `error` and `reason`, if the document cannot be read.
     pub error: Option<(String, String)>,
 }
 
@@ -95,15 +95,15 @@ impl Change {
 pub struct Changes {
     /// The rows, each document at its last change.
     pub rows: Vec<Change>,
-    /// Where to go on.
+    /// The sequence after which the feed continues.
     pub last_seq: String,
     /// Whether there is more now.
     pub more: bool,
-    /// Rows behind this page, where the peer says so.
+    /// Number of rows after this page, if the peer reports it.
     pub pending: Option<u64>,
 }
 
-/// What a listing has of the documents.
+/// The content of a listing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Docs {
     /// Their revisions.
@@ -115,16 +115,16 @@ pub enum Docs {
     WithAttachments,
 }
 
-/// A range of ids, in the order of their bytes.
+/// A range of ids, in byte order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IdRange {
-    /// Where it begins, itself included.
+    /// The first id, inclusive.
     pub start: String,
-    /// Where it ends, itself excluded.
+    /// The last id, exclusive.
     pub end: Option<String>,
-    /// At most so many rows a page.
+    /// Maximum number of rows in a page.
     pub limit: usize,
-    /// What is wanted of each document.
+    /// The content of the listing.
     pub docs: Docs,
 }
 
@@ -135,7 +135,7 @@ pub struct Row {
     pub id: String,
     /// Its winner.
     pub rev: RevId,
-    /// The whole document, if asked for.
+    /// The whole document, if requested.
     pub doc: Option<JsonText>,
 }
 
@@ -149,20 +149,20 @@ pub struct Page {
 }
 
 impl IdRange {
-    /// The page of these rows, which goes on behind the id `reached` where there is one.
+    /// The page of these rows. If there is an id `reached`, the range continues after it.
     pub(crate) fn page(&self, rows: Vec<Row>, reached: Option<String>) -> Page {
-        // The next possible id in the order of bytes.
+        // The next possible id in byte order.
         let rest = reached.map(|id| IdRange { start: format!("{id}\0"), ..self.clone() });
         Page { rows, rest }
     }
 }
 
-/// What is wanted of the leaves of documents.
+/// What to read of leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadOptions {
-    /// Their ancestors.
+    /// Read their ancestors.
     pub ancestors: bool,
-    /// In place of a revision that is no leaf any more, the leaves that descend from it.
+    /// If a revision is no leaf any more, read the leaves that descend from it.
     pub latest: bool,
 }
 
@@ -177,14 +177,14 @@ pub struct Revision {
     pub deleted: bool,
     /// The members without the special ones.
     pub body: JsonText,
-    /// The leaf and its known ancestors, if asked for.
+    /// The leaf and its known ancestors, if requested.
     pub history: Option<RevHistory>,
     /// Its attachments.
     pub attachments: Vec<Attachment>,
 }
 
 impl Revision {
-    /// The leaf without its attachments, as an edit that merges it elsewhere.
+    /// An edit that merges the leaf elsewhere, without its attachments.
     pub fn into_edit(self) -> Edit {
         let mut edit = Edit::new(self.id, self.body);
         edit.deleted = self.deleted;
@@ -201,13 +201,13 @@ pub struct Attachment {
     pub name: String,
     /// Its content type.
     pub content_type: String,
-    /// The position of the revision that it came with.
+    /// Position of the revision that added or replaced it.
     pub revpos: u64,
-    /// How many bytes it has, unpacked.
+    /// Its length in bytes, uncompressed.
     pub length: u64,
-    /// How the bytes are packed that the peer sends.
+    /// The compression of the bytes that the peer sends.
     pub encoding: Encoding,
-    /// How many these are.
+    /// Number of those bytes.
     pub encoded_length: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The records of a replication on both sides, and what they have in common.
+//! Checkpoints: the records of a replication on both sides, and their common part.
 //!
 //! Source: `compare_replication_logs` and `do_checkpoint` of `couch_replicator_scheduler_job.erl`.
 
@@ -10,7 +10,7 @@ use peer::{LocalDocument, Peer, Result};
 use crate::id::VERSION;
 use crate::progress::Figures;
 
-/// Sessions that a record remembers.
+/// Maximum number of sessions in a record.
 const MOST_SESSIONS: usize = 50;
 
 /// The records of both sides.
@@ -22,16 +22,16 @@ pub(crate) struct Checkpoint {
     target: Option<LocalDocument>,
 }
 
-/// What both sides remember.
+/// The common part of both records.
 #[derive(Debug, Default)]
 pub(crate) struct Common {
-    /// Where to go on; `None` at the beginning.
+    /// The sequence to continue after; `None` for the beginning.
     pub(crate) since: Option<String>,
-    /// The sessions up to there.
+    /// The sessions up to that sequence.
     pub(crate) history: Vec<JsonText>,
 }
 
-/// A session of a replication, as far as it enters its records.
+/// A session of a replication, as its records describe it.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
     pub(crate) id: String,
@@ -51,7 +51,7 @@ impl Checkpoint {
         Ok(Checkpoint { id, source, target })
     }
 
-    /// What both sides remember. Where they remember nothing in common the replication begins at the beginning.
+    /// The common part of both records. Without one, the replication starts at the beginning.
     pub(crate) fn common(&self) -> Common {
         match (&self.source, &self.target) {
             (Some(source), Some(target)) => compare(source.body.root(), target.body.root(), &source.body, &target.body),
@@ -59,7 +59,7 @@ impl Checkpoint {
         }
     }
 
-    /// The record of the source.
+    /// The source's record.
     pub(crate) fn record(&self) -> JsonText {
         self.source.as_ref().map_or_else(JsonText::empty_object, |source| source.body.clone())
     }
@@ -76,7 +76,7 @@ impl Checkpoint {
 }
 
 impl Session {
-    /// The record with this session in front of the others.
+    /// The record with this session before the older ones.
     pub(crate) fn record(&self, history: &[JsonText]) -> JsonText {
         let date = |ms: u64| httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_millis(ms));
         let mut out = Vec::new();
@@ -103,7 +103,7 @@ impl Session {
     }
 }
 
-/// A sequence: text, or in older servers a number. 0 is the beginning.
+/// A sequence: a string, or a number from older servers. 0 is the beginning.
 fn seq(record: JsonRef<'_>, name: &str) -> Option<String> {
     let value = record.get(name).filter(|value| !value.is_null())?;
     let seq = value.as_str().map_or_else(|| value.text().to_owned(), |text| text.into_owned());
@@ -161,7 +161,7 @@ mod tests {
     fn records_of_one_session_say_where_to_go_on() {
         let one = || record("\"9-x\"", &[("a", "\"9-x\""), ("b", "\"5-x\"")]);
         assert_eq!(common(Some(one()), Some(one())), (Some("9-x".into()), 2));
-        // Older servers count.
+        // Sequences of older servers are numbers.
         let old = || record("9", &[("a", "9")]);
         assert_eq!(common(Some(old()), Some(old())), (Some("9".into()), 1));
         assert_eq!(common(Some(one()), None), (None, 0));
@@ -173,7 +173,7 @@ mod tests {
         let source = record("9", &[("d", "9"), ("b", "5"), ("a", "2")]);
         let target = record("7", &[("c", "7"), ("b", "5"), ("a", "2")]);
         assert_eq!(common(Some(source.clone()), Some(target)), (Some("5".into()), 1));
-        // The source was written and the target was not.
+        // The record was written at the source and not at the target.
         let behind = record("5", &[("b", "5"), ("a", "2")]);
         assert_eq!(common(Some(source.clone()), Some(behind.clone())), (Some("5".into()), 1));
         assert_eq!(common(Some(behind), Some(source.clone())), (Some("5".into()), 1));

@@ -1,10 +1,10 @@
-//! The id of a replication, as CouchDB 3 makes it.
+//! The id of a replication, as CouchDB 3 computes it.
 //!
 //! ```text
 //!  md5(term_to_binary([Uuid, Source, Target | Filter ++ Options], [{minor_version, 1}]))
 //!  Source, Target = {remote, User, Host, Port | default, Path, Headers, undefined}
 //! ```
-//! CouchDB 3 knows no local endpoints. Here one is `{local, Name}`, as in CouchDB 2.
+//! CouchDB 3 has no local endpoints. Here these are `{local, Name}`, as in CouchDB 2.
 //!
 //! Source: `replication_id/2`, version 4, of `couch_replicator_ids.erl`.
 
@@ -17,28 +17,28 @@ use percent_encoding::percent_decode_str;
 /// The version of these ids.
 pub(crate) const VERSION: u64 = 4;
 
-/// One side of a replication, as far as it enters the id.
+/// One side of a replication, as the id describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
-    /// A database behind a server.
+    /// A database on a server.
     Remote(Address),
-    /// One of this process.
+    /// A database in this process.
     Local(String),
 }
 
-/// What makes one replication another.
+/// The properties that identify a replication, with its options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Who runs it: the server's uuid.
+    /// The uuid of the server that runs it.
     pub uuid: String,
-    /// Where it reads.
+    /// Its source.
     pub source: Endpoint,
-    /// Where it writes.
+    /// Its target.
     pub target: Endpoint,
 }
 
 impl Identity {
-    /// The id, in hexadecimal. `function` is the text of the function that filters, where one does.
+    /// The id, in hexadecimal. `function` is the source code of the filter function, if there is one.
     pub(crate) fn id(&self, filter: &Filter, function: Option<&str>, winners: bool, since: Option<&str>) -> String {
         let mut term = Term::new();
         let filters = match filter {
@@ -108,7 +108,7 @@ impl Endpoint {
     }
 }
 
-/// The names of the documents that CouchDB takes percent-encoded ones for, each once.
+/// The document ids for `ids`, which CouchDB accepts percent-encoded; sorted, without duplicates.
 pub(crate) fn doc_ids(ids: &[String]) -> Vec<String> {
     let mut ids: Vec<String> = ids.iter().map(|id| percent_decode_str(id).decode_utf8_lossy().into_owned()).collect();
     ids.sort();
@@ -128,7 +128,7 @@ fn object(params: &[(String, String)]) -> JsonText {
     JsonText::parse(&out).unwrap_or_else(|_| JsonText::empty_object())
 }
 
-/// The same value, the members of each object in the order of their names.
+/// The same value, with the members of each object sorted by name.
 fn sorted(value: JsonRef<'_>) -> JsonText {
     fn write(value: JsonRef<'_>, json: &mut JsonWriter<'_>) {
         if value.is_object() {
@@ -166,7 +166,7 @@ mod tests {
         Identity { uuid: "u1".into(), source, target: Endpoint::Local("db".into()) }
     }
 
-    /// The term as Erlang writes it, by hand.
+    /// The term as Erlang writes it, built by hand.
     fn id_of(elements: u8, source: &[u8], more: &[u8]) -> String {
         let mut term = vec![131, 108, 0, 0, 0, elements, 109, 0, 0, 0, 2, b'u', b'1', 104, 7];
         term.extend_from_slice(b"d\0\x06remote");
@@ -192,13 +192,13 @@ mod tests {
         let selector = Filter::Selector(JsonText::parse(br#"{"b":1,"a":{"z":[true],"y":null}}"#).unwrap());
         let more = b"h\x01l\0\0\0\x02h\x02m\0\0\0\x01ah\x01l\0\0\0\x02h\x02m\0\0\0\x01yd\0\x04nullh\x02m\0\0\0\x01zl\0\0\0\x01d\0\x04truejjh\x02m\0\0\0\x01ba\x01j";
         assert_eq!(plain.id(&selector, None, false, None), id_of(4, source, more));
-        // The user enters the id, and the password does not.
+        // The id depends on the user, and not on the password.
         let user = b"k\0\x02mek\0\x04hostb\0\0\x1f\x90k\0\x03/a/j";
         let known = identity("http://me:one@host:8080/a");
         assert_eq!(known.id(&Filter::None, None, false, None), id_of(3, user, b""));
         let changed = identity("http://me:two@host:8080/a");
         assert_eq!(changed.id(&Filter::None, None, false, None), known.id(&Filter::None, None, false, None));
-        // A filter's function enters by its text, so that a new one is another replication.
+        // The id depends on the function's source code, so a new function makes a new replication.
         let function = Filter::Function { name: "d/f".into(), params: vec![("k".into(), "v".into())] };
         let more = b"m\0\0\0\x02fnh\x01l\0\0\0\x01h\x02m\0\0\0\x01km\0\0\0\x01vj";
         assert_eq!(plain.id(&function, Some(" fn "), false, None), id_of(5, source, more));

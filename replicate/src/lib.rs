@@ -2,24 +2,24 @@
 //!
 //! ```text
 //!  source                                         target
-//!    _local/ID ───────── compared ───────────── _local/ID      where to begin
-//!    _changes  ─ rows ─► revisions ── asked ──► _revs_diff     which are missing
-//!    _bulk_get ◄──────── those of them ────────
+//!    _local/ID ───────── compared ───────────── _local/ID      where to start
+//!    _changes  ─ rows ─► revisions ─ request ─► _revs_diff     the missing ones
+//!    _bulk_get ◄──────── the missing ones ─────
 //!              ─ leaves, with their histories ► _bulk_docs     new_edits=false
-//!    attachment ─ leaves with attachments ────► PUT, in parts
+//!    attachment ─ leaves with attachments ────► PUT, multipart
 //!                                               _ensure_full_commit
-//!    _local/ID ◄──────── the same record ─────► _local/ID      how far it came
+//!    _local/ID ◄──────── the same record ─────► _local/ID      the checkpoint
 //! ```
 //!
-//! A replication can be begun again at any moment: a revision that is there is not written again. The record, a
-//! checkpoint, only saves work. It is written when the target has acknowledged everything up to it, and it is
-//! CouchDB's, so that a replication which a CouchDB began goes on here and the other way round.
+//! A replication can be started again at any time: an existing revision is not written again. The record, a checkpoint,
+//! only saves work. It is written after the target has acknowledged everything up to it. It is in CouchDB's format, so
+//! this crate can continue a replication of a CouchDB, and the other way round.
 //!
-//! A document that the target refuses is counted and named, and the others go on. A peer that fails for a moment is
-//! asked again; one that stays away ends the replication, without a checkpoint behind what it took.
+//! A document that the target refuses is counted and reported, and the others continue. Requests that fail temporarily
+//! are repeated. If a peer stays unavailable, the replication ends, without a checkpoint beyond what the target has.
 //!
-//! Memory is bounded: a page of the feed, and a few groups of leaves whose size follows what the last ones were.
-//! Attachments are streams.
+//! Memory is bounded: it holds a page of the feed, and a few groups of leaves. The number of leaves in a group follows
+//! the size of recent ones. Attachments are streams.
 //!
 //! Sources: CouchDB's documentation of the replication protocol, `couch_replicator_ids.erl`,
 //! `couch_replicator_scheduler_job.erl`, `couch_replicator_worker.erl`.

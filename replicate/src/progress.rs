@@ -1,19 +1,19 @@
-//! What a replication says of itself.
+//! The progress and the result of a replication.
 
 use model::{JsonText, JsonWriter};
 
-/// What was done. The names are those of CouchDB's records.
+/// Counts of work done. The names are those in CouchDB's records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// Revisions that the target was asked about.
+    /// Number of revisions that the target was asked about.
     pub missing_checked: u64,
-    /// Those of them that it did not have.
+    /// Number of these that the target did not have.
     pub missing_found: u64,
-    /// Leaves that were read from the source.
+    /// Number of leaves read from the source.
     pub docs_read: u64,
-    /// Leaves that the target took.
+    /// Number of leaves that the target accepted.
     pub docs_written: u64,
-    /// Leaves that could not be read, or that the target refused.
+    /// Number of leaves that could not be read, or that the target refused.
     pub doc_write_failures: u64,
 }
 
@@ -35,39 +35,39 @@ impl Figures {
     }
 }
 
-/// A leaf that did not arrive.
+/// A leaf that was not replicated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failed {
     /// The document.
     pub id: String,
     /// The leaf.
     pub rev: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
-/// How far a replication has come.
+/// The progress of a replication.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// What was done since it began.
+    /// The work done since it began.
     pub figures: Figures,
-    /// Bytes of the bodies and attachments that were written.
+    /// Size of the bodies and attachments that were written.
     pub bytes: u64,
-    /// Up to where everything was taken over.
+    /// The sequence up to which everything was replicated.
     pub through_seq: String,
-    /// Changes that are left, where the source says so.
+    /// Number of changes left, if the source reports it.
     pub pending: Option<u64>,
-    /// Leaves that did not arrive since the last report.
+    /// Leaves that failed since the last report.
     pub failed: Vec<Failed>,
 }
 
-/// What a replication ended with.
+/// The result of a replication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// What was done.
+    /// The work done.
     pub figures: Figures,
-    /// Whether there was nothing to do since the last checkpoint.
+    /// Whether nothing changed since the last checkpoint.
     pub no_changes: bool,
-    /// The record of the replication, as the checkpoint has it; an object.
+    /// The record of the replication, as in the checkpoint; an object.
     pub record: JsonText,
 }

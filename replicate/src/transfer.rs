@@ -1,4 +1,4 @@
-//! What the target lacks of a page of the feed, brought there.
+//! Copies to the target what it lacks of a page of the feed.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,26 +10,26 @@ use peer::{ByteStream, Change, Environment, Error, ErrorKind, Peer, ReadOptions,
 
 use crate::progress::{Failed, Figures};
 
-/// About how many bytes of documents a group may have.
+/// Approximate maximum size of the documents in a group.
 const GROUP_BYTES: u64 = 2 << 20;
-/// Leaves in a group, at most.
+/// Maximum number of leaves in a group.
 const GROUP: u64 = 250;
-/// The size that documents are taken for before any of them was seen.
+/// Assumed size of a document before any was read.
 const FIRST_BYTES: u64 = 64 << 10;
-/// What the target says of an attachment that it was thought to have.
+/// Status of a target that does not have an attachment which was assumed to be there.
 const MISSING_STUB: u16 = 412;
 
-/// Brings leaves from one peer to another.
+/// Copies leaves from one peer to another.
 pub(crate) struct Transfer {
     source: Arc<dyn Peer>,
     target: Arc<dyn Peer>,
     retry: Retry,
     workers: usize,
-    /// The size of a document, as the last groups had it.
+    /// Average size of a document in the last group.
     usual_bytes: AtomicU64,
 }
 
-/// What was done.
+/// The work done in a step.
 #[derive(Debug, Default)]
 pub(crate) struct Step {
     pub(crate) figures: Figures,
@@ -37,7 +37,7 @@ pub(crate) struct Step {
     pub(crate) failed: Vec<Failed>,
 }
 
-/// A leaf that is missing, and what the target has of its document.
+/// A missing leaf, and the revisions that the target has of its document.
 struct Missing {
     wanted: BulkGet,
     known: Arc<Vec<RevId>>,
@@ -69,12 +69,12 @@ impl Transfer {
         workers: usize,
     ) -> Self {
         let retry = Retry::new(environment);
-        // Both have answered by now.
+        // Both peers have responded before.
         retry.answered();
         Transfer { source, target, retry, workers: workers.max(1), usual_bytes: AtomicU64::new(FIRST_BYTES) }
     }
 
-    /// Brings what the target lacks of these rows.
+    /// Copies what the target lacks of these rows.
     pub(crate) async fn page(&self, rows: &[Change]) -> Result<Step> {
         let mut step = Step::default();
         let mut asked = Vec::with_capacity(rows.len());
@@ -106,7 +106,7 @@ impl Transfer {
         let mut groups: Vec<Vec<Missing>> = Vec::new();
         for one in missing {
             match groups.last_mut() {
-                // Leaves of one document stay together: of them the same may be found twice.
+                // Leaves of one document stay together, since the same leaf may be found twice.
                 Some(group)
                     if group.len() < size
                         || group.len() < 4 * size
@@ -124,7 +124,7 @@ impl Transfer {
         Ok(step)
     }
 
-    /// Brings these leaves.
+    /// Copies these leaves.
     async fn group(&self, group: Vec<Missing>) -> Result<Step> {
         let mut step = Step::default();
         let wanted: Vec<BulkGet> = group.iter().map(|missing| missing.wanted.clone()).collect();
@@ -144,7 +144,7 @@ impl Transfer {
                 }
             };
             for revision in found {
-                // Leaves that were replaced since are found as those that replaced them.
+                // For leaves that were replaced meanwhile, their replacements are found.
                 if !seen.insert((revision.id.clone(), revision.rev.clone())) {
                     continue;
                 }
@@ -181,7 +181,7 @@ impl Transfer {
         Ok(step)
     }
 
-    /// Reads a document again that could not be read for a moment. What stays unreadable is that document's failure,
+    /// Reads a document again that could not be read. If it still cannot be read, that is the document's failure,
     /// unless the source says that it is busy.
     async fn read_one(&self, wanted: &BulkGet, options: ReadOptions) -> Result<Result<Vec<Revision>>> {
         const DAMAGED: u16 = 500;
@@ -196,19 +196,19 @@ impl Transfer {
         }
     }
 
-    /// Brings a leaf with attachments. Those that came before a revision which the target has are not sent.
+    /// Copies a leaf with attachments. Attachments that are not newer than a revision at the target are not sent.
     async fn with_attachments(&self, revision: &Revision, known: &[RevId], step: &mut Step) -> Result<()> {
         let newest = newest_known(revision, known);
         let mut sent = self.put(revision, newest).await;
         if newest > 0 && matches!(&sent, Ok(Err(error)) if error.status() == Some(MISSING_STUB)) {
-            // The leaf that has them was replaced there.
+            // The leaf with these attachments was replaced at the target.
             sent = self.put(revision, 0).await;
         }
         match sent? {
             Ok(bytes) => step.wrote(bytes + revision.body.len() as u64),
             Err(error) if ends(&error) => return Err(error),
             Err(error) => {
-                // A leaf that was replaced lost its attachments; the feed has what replaced it.
+                // A leaf that was replaced lost its attachments; the feed has its replacement.
                 let wanted = BulkGet { id: revision.id.clone(), rev: Some(revision.rev.clone()) };
                 let there = self.source.read(&[wanted], ReadOptions::default()).await?.pop();
                 if matches!(there, Some(Ok(leaves)) if !leaves.is_empty()) {
@@ -219,8 +219,8 @@ impl Transfer {
         Ok(())
     }
 
-    /// Sends a leaf with those of its attachments that are newer than this position; how many bytes they had. The outer
-    /// error is that of a peer that stayed away.
+    /// Sends a leaf with its attachments that are newer than this position. Returns their size. The outer error is that
+    /// of an unavailable peer.
     async fn put(&self, revision: &Revision, newer_than: u64) -> Result<Result<u64>> {
         let sent = self.retry.ask(|| async {
             let failure: Arc<Mutex<Option<Error>>> = Arc::default();
@@ -233,7 +233,8 @@ impl Transfer {
             });
             let contents: Vec<Option<ByteStream>> = contents.collect();
             let outcome = self.target.put(revision, contents).await;
-            // What the source did not send is no fault of the target's, which only sees a body that ends early.
+            // If the source stops sending, the target only sees a body that ends early. That is not the target's
+            // failure.
             let of_source = failure.lock().unwrap_or_else(PoisonError::into_inner).take();
             match (of_source, outcome) {
                 (_, Ok(())) => Ok(bytes),
@@ -250,7 +251,7 @@ impl Transfer {
     }
 }
 
-/// The bytes of an attachment; a failure to read them is kept.
+/// The bytes of an attachment. Records a failure to read them.
 fn watched(bytes: ByteStream, failure: Arc<Mutex<Option<Error>>>) -> ByteStream {
     let keep = move |error: &Error| {
         *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
@@ -258,12 +259,12 @@ fn watched(bytes: ByteStream, failure: Arc<Mutex<Option<Error>>>) -> ByteStream 
     bytes.inspect_err(keep).boxed()
 }
 
-/// Whether a failure of one document is one of all.
+/// Whether a failure of one document is a failure of the whole replication.
 fn ends(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::NoDatabase | ErrorKind::Unavailable)
 }
 
-/// The position of the newest ancestor of a leaf that the target has; 0 where it has none.
+/// Position of a leaf's newest ancestor that the target has; 0 if it has none.
 fn newest_known(revision: &Revision, known: &[RevId]) -> u64 {
     let Some(history) = &revision.history else { return 0 };
     let known: HashMap<u64, Vec<&RevId>> = known.iter().fold(HashMap::new(), |mut known, rev| {

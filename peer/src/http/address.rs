@@ -1,4 +1,4 @@
-//! Where a server or a database is, and who asks.
+//! The address of a server or a database, with credentials.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use percent_encoding::percent_decode_str;
 use reqwest::Url;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
-/// The address of a server or of a database, with or without a user. What it prints has no credentials.
+/// The address of a server or a database, with or without a user. Its text has no credentials.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Address(Box<Parts>);
 
@@ -18,16 +18,16 @@ struct Parts {
     headers: HeaderMap,
 }
 
-/// Why an address cannot be used.
+/// The reason why an address cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AddressError {
-    /// It cannot be read; the reason.
+    /// It is no URL, with the reason.
     NoUrl(String),
-    /// It begins with another scheme than `http`.
+    /// Its scheme is not `http`.
     NotHttp,
-    /// A user or a password that is no text.
+    /// The user's name or the password is not UTF-8.
     NotUtf8,
-    /// A header that cannot be sent; its name.
+    /// A header that cannot be sent, with its name.
     BadHeader(String),
 }
 
@@ -60,7 +60,7 @@ impl FromStr for Address {
             "" => None,
             user => Some((decode(user)?, decode(url.password().unwrap_or_default())?)),
         };
-        // They go into a header, never into a message.
+        // Credentials go into a header, and never into a message.
         let _ = url.set_username("");
         let _ = url.set_password(None);
         url.set_query(None);
@@ -73,14 +73,14 @@ impl FromStr for Address {
 }
 
 impl Address {
-    /// The same address, asked as this user (name and password).
+    /// The same address, with this user's name and password.
     #[must_use]
     pub fn with_user(mut self, user: Option<(String, String)>) -> Self {
         self.0.user = user.or(self.0.user);
         self
     }
 
-    /// The same address, with a header in every request.
+    /// The same address, with a header for every request.
     ///
     /// # Errors
     /// [`AddressError::BadHeader`].
@@ -101,7 +101,7 @@ impl Address {
         self
     }
 
-    /// Another database beside this one.
+    /// Another database of the same server.
     #[must_use]
     pub fn beside(&self, name: &str) -> Self {
         let mut other = self.clone();
@@ -116,7 +116,7 @@ impl Address {
         &self.0.url
     }
 
-    /// The user's name and password.
+    /// The user's name and the password.
     pub fn user(&self) -> Option<&(String, String)> {
         self.0.user.as_ref()
     }

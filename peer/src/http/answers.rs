@@ -1,4 +1,4 @@
-//! What a server's answers mean.
+//! Reads responses of servers, and writes documents for them.
 
 use std::borrow::Cow;
 
@@ -8,19 +8,19 @@ use super::problem;
 use crate::error::{Error, ErrorKind, Result};
 use crate::types::{Attachment, Change, Revision};
 
-/// A member that is text.
+/// A member that is a string.
 pub(super) fn text<'a>(value: JsonRef<'a>, name: &str) -> Option<Cow<'a, str>> {
     value.get(name).and_then(JsonRef::as_str)
 }
 
-/// A member that is a list.
+/// A member that is an array.
 pub(super) fn list<'a>(value: JsonRef<'a>, name: &str) -> Result<Vec<JsonRef<'a>>> {
     let list = value.get(name).filter(|list| list.is_array());
     let list = list.ok_or_else(|| Error::nonsense(format!("the server's answer has no {name}")))?;
     Ok(list.elements().collect())
 }
 
-/// A sequence: text, or in older servers a number.
+/// A sequence: a string, or a number from older servers.
 pub(super) fn seq(value: JsonRef<'_>) -> String {
     value.as_str().map_or_else(|| value.text().to_owned(), Cow::into_owned)
 }
@@ -59,7 +59,7 @@ pub(super) fn revision(id: &str, document: &JsonText) -> Result<Revision> {
         let no_length = || Error::nonsense(format!("an attachment of \"{id}\" has no length"));
         let length = number("length").ok_or_else(no_length)?;
         let is_gzip = details.and_then(|details| text(details, "encoding")).as_deref() == Some("gzip");
-        // Without the packed length it is asked for unpacked.
+        // Without its compressed length it is requested uncompressed.
         let packed = number("encoded_length").filter(|_| is_gzip);
         attachments.push(Attachment {
             name: made.name,
@@ -73,7 +73,7 @@ pub(super) fn revision(id: &str, document: &JsonText) -> Result<Revision> {
     Ok(Revision { id: id.to_owned(), rev, deleted: edit.deleted, body: edit.body, history: edit.history, attachments })
 }
 
-/// What a row of `_bulk_docs` or the like says is wrong.
+/// The error in a row of `_bulk_docs` or a similar response.
 pub(super) fn refusal(row: JsonRef<'_>) -> Option<Error> {
     let name = text(row, "error")?;
     let kind = match name.as_ref() {
@@ -92,7 +92,7 @@ pub(super) fn refusal(row: JsonRef<'_>) -> Option<Error> {
     Some(status.map_or(error.clone(), |status| error.with_status(status)))
 }
 
-/// A document as a client sends it. Its attachments are data or stubs.
+/// A document as clients send it. Its attachments are data or stubs.
 pub(super) fn document(edit: &Edit) -> Result<Vec<u8>> {
     use base64::Engine as _;
     let mut out = Vec::with_capacity(edit.body.len() + edit.id.len() + 100);
@@ -126,7 +126,7 @@ pub(super) fn document(edit: &Edit) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Everything of a document but its attachments.
+/// Everything of a document except its attachments.
 pub(super) fn begin_document(json: &mut JsonWriter<'_>, edit: &Edit) {
     json.begin_object().name("_id").str(&edit.id);
     if let Some(rev) = &edit.rev {

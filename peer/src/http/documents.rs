@@ -1,4 +1,4 @@
-//! Documents in requests of many: written by `_bulk_docs`, read by `_bulk_get`.
+//! Writes documents with `_bulk_docs`, and reads them with `_bulk_get`.
 
 use model::{BulkGet, JsonRef, JsonText, JsonWriter, RevId};
 
@@ -7,15 +7,16 @@ use super::{Answer, Http, Method, is_success};
 use crate::error::{Error, ErrorKind, Result};
 use crate::types::{ReadOptions, Revision};
 
-/// Bytes of documents sent in one request, at most, but for a document larger than that.
+/// Maximum size of the documents in one request, except a single larger document.
 const BYTES_AT_ONCE: usize = 4 << 20;
 const TOO_LARGE: u16 = 413;
 
-/// What a server said of a document: its id, and its new revision or why there is none.
+/// A server's result for a document: its id, and the new revision or the reason why there is none.
 pub(super) type Said = (String, Result<Option<RevId>>);
 
 impl Http {
-    /// Sends a `_bulk_docs`, cut where it would be too long; what was said up to the first failure, and that failure.
+    /// Sends `_bulk_docs`, in several requests if there are too many documents. Returns the results up to the first
+    /// failure, and that failure.
     pub(super) async fn bulk(&self, docs: Vec<(String, Vec<u8>)>, new_edits: bool) -> (Vec<Said>, Option<Error>) {
         let mut said = Vec::new();
         let mut docs = docs.into_iter().peekable();
@@ -51,7 +52,7 @@ impl Http {
             body.extend_from_slice(b"]}");
             let answer = self.send(Method::POST, &["_bulk_docs"], &[], Some(body)).await?;
             if answer.status == TOO_LARGE {
-                // CouchDB refuses a whole request for one document in it.
+                // CouchDB refuses the whole request because of one document.
                 if docs.len() > 1 {
                     let second = docs.split_off(docs.len() / 2);
                     parts.push(second);
@@ -75,7 +76,7 @@ impl Http {
         Ok(())
     }
 
-    /// Reads leaves in as many requests as they need.
+    /// Reads leaves, in as many requests as are needed.
     pub(super) async fn bulk_get(
         &self,
         wanted: &[BulkGet],
@@ -139,7 +140,7 @@ fn leaves(id: &str, answer: &JsonText, result: JsonRef<'_>) -> Result<Vec<Revisi
 }
 
 impl Answer {
-    /// Whether it says that there is no such document, in a database that is there.
+    /// Whether it says that the document does not exist, in a database that exists.
     pub(super) fn is_missing(&self) -> bool {
         const NO_DATABASE: [&str; 2] = ["Database does not exist.", "no_db_file"];
         let Ok(json) = JsonText::parse(&self.body) else { return false };

@@ -1,4 +1,4 @@
-//! A database behind a server that speaks CouchDB's protocol: the one HTTP client.
+//! A database on a server that speaks CouchDB's protocol: the one HTTP client.
 
 mod address;
 mod answers;
@@ -21,17 +21,17 @@ pub use reqwest::{Method, Url};
 use crate::error::{Error, ErrorKind, Result};
 use crate::pace::Pace;
 
-/// Documents asked for in one request, and sent in one, at first and at most.
+/// Number of documents requested, and sent, in one request: first and maximum.
 const READ_AT_ONCE: (usize, usize) = (200, 1_000);
 const SENT_AT_ONCE: (usize, usize) = (200, 2_000);
-/// A request that takes longer was too large: servers and what stands before them give up after a minute.
+/// A request that takes longer was too large. Servers and proxies give up after a minute.
 const SLOW: Duration = Duration::from_secs(5);
-/// How long a connection may take to come about.
+/// Maximum time to connect.
 const CONNECTING: Duration = Duration::from_secs(10);
-/// Without a byte for so long a server counts as gone.
+/// Maximum time without a byte from the server.
 const SILENCE: Duration = Duration::from_secs(120);
 
-/// A database behind a server.
+/// A database on a server.
 #[derive(Clone)]
 pub struct Http {
     client: Client,
@@ -41,10 +41,10 @@ pub struct Http {
 }
 
 impl Http {
-    /// The database at this address. Nothing is sent yet.
+    /// The database at this address. Sends nothing yet.
     ///
     /// # Errors
-    /// [`ErrorKind::Refused`] where the system has no client.
+    /// [`ErrorKind::Refused`] if the system provides no HTTP client.
     pub fn new(address: Address) -> Result<Self> {
         let client = Client::builder().no_proxy().connect_timeout(CONNECTING).read_timeout(SILENCE);
         let client = client.build().map_err(|error| Error::refused(error.to_string()))?;
@@ -59,15 +59,15 @@ impl Http {
         Http { address: self.address.beside(name), ..self.clone() }
     }
 
-    /// Where it is.
+    /// Its address.
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// Creates the database, with CouchDB's parameters (`q`, `n`); `false` where there is one.
+    /// Creates the database, with CouchDB's parameters (`q`, `n`). Returns `false` if it exists.
     ///
     /// # Errors
-    /// The server's.
+    /// The server's errors.
     pub async fn create(&self, parameters: &[(&str, String)]) -> Result<bool> {
         const EXISTS: u16 = 412;
         let answer = self.send(Method::PUT, &[], parameters, None).await?;
@@ -77,10 +77,10 @@ impl Http {
         }
     }
 
-    /// Sends a request below the database, and reads the answer. An answer that is no success is a failure.
+    /// Sends a request for a path of the database, and reads the response.
     ///
     /// # Errors
-    /// The server's.
+    /// The server's errors. Any unsuccessful response is one.
     pub async fn ask(
         &self,
         method: Method,
@@ -91,7 +91,7 @@ impl Http {
         self.send(method, path, query, body).await?.into_json()
     }
 
-    /// As [`ask`](Self::ask), whatever the answer is.
+    /// The same, for any response.
     async fn send(
         &self,
         method: Method,
@@ -108,7 +108,7 @@ impl Http {
         self.read(response).await
     }
 
-    /// Sends a body that comes in pieces, of a length that is known.
+    /// Sends a body as a stream of known length.
     async fn send_stream(&self, url: Url, content_type: String, length: u64, body: Body) -> Result<Answer> {
         let request = self.request(Method::PUT, &url).header(CONTENT_TYPE, content_type);
         let request = request.header(reqwest::header::CONTENT_LENGTH, length).body(body);
@@ -144,7 +144,7 @@ impl Http {
         Ok(Answer { status, path, body: body.to_vec() })
     }
 
-    /// A failure below HTTP, in one line with its causes. It names no address: that may have credentials in it.
+    /// A failure below HTTP, in one line with its causes. It does not name the URL, which may have credentials.
     fn unreachable(&self, error: &reqwest::Error) -> Error {
         let mut sentence = format!("no answer from {}", self.address.url().origin().ascii_serialization());
         let mut cause = std::error::Error::source(error);
@@ -162,7 +162,7 @@ impl fmt::Debug for Http {
     }
 }
 
-/// An answer that was read to its end.
+/// A complete response.
 struct Answer {
     status: u16,
     path: String,
@@ -170,7 +170,7 @@ struct Answer {
 }
 
 impl Answer {
-    /// The body of a success; the server's own words otherwise.
+    /// The body of a successful response; otherwise the server's error.
     fn into_json(self) -> Result<JsonText> {
         let path = &self.path;
         match JsonText::parse(&self.body) {
@@ -192,7 +192,7 @@ fn is_success(status: u16) -> bool {
     (200..300).contains(&status)
 }
 
-/// The failure that a status stands for.
+/// The failure that a status means.
 fn refusal(status: u16, sentence: String) -> Error {
     let kind = match status {
         404 => ErrorKind::NoDatabase,
@@ -204,7 +204,7 @@ fn refusal(status: u16, sentence: String) -> Error {
     Error::new(kind, sentence).with_status(status)
 }
 
-/// `error: reason` of an answer or of a row of one, if it has them.
+/// `error: reason` of a response or a row, if it has them.
 pub fn problem(row: JsonRef<'_>) -> Option<String> {
     let error = row.get("error")?.as_str()?;
     let reason = row.get("reason").and_then(JsonRef::as_str).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! CouchDB's endpoints as a peer.
+//! A peer behind CouchDB's endpoints.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::types::{
 };
 use crate::{ByteStream, Peer};
 
-/// How much longer than it was asked to wait a server may take.
+/// Time that a server may take beyond the requested wait.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Http {
@@ -62,7 +62,7 @@ impl Http {
         Ok(Changes { rows, last_seq, more, pending })
     }
 
-    /// Asks for the bytes of an attachment.
+    /// Requests the bytes of an attachment.
     async fn open(self, id: String, rev: RevId, attachment: Attachment) -> Result<ByteStream> {
         let mut path: Vec<&str> = id_path(&id);
         path.push(&attachment.name);
@@ -87,7 +87,7 @@ impl Http {
     }
 }
 
-/// The segments of a document's path. The slash of `_design/` and `_local/` stands as it is.
+/// The path segments of a document's id. The slash of `_design/` and `_local/` stays a slash.
 fn id_path(id: &str) -> Vec<&str> {
     match id.split_once('/') {
         Some((prefix @ ("_design" | "_local"), name)) => vec![prefix, name],
@@ -95,7 +95,7 @@ fn id_path(id: &str) -> Vec<&str> {
     }
 }
 
-/// Fails where there are fewer bytes than were promised, or more.
+/// Fails if there are fewer or more bytes than promised.
 fn whole(bytes: ByteStream, length: u64) -> ByteStream {
     let cut = || Error::new(ErrorKind::Unavailable, "an attachment came in another length than it says");
     let step = move |(mut bytes, left): (ByteStream, u64)| async move {
@@ -176,7 +176,7 @@ impl Peer for Http {
             let doc = match row.get("doc") {
                 _ if range.docs == Docs::Revs => None,
                 Some(doc) if doc.is_object() => Some(answer.slice_ref(doc)),
-                // Deleted between the listing and the reading.
+                // Deleted between the listing and the read.
                 Some(doc) if doc.is_null() => continue,
                 _ => return Err(Error::nonsense(format!("the server did not send the document \"{id}\""))),
             };
@@ -203,7 +203,7 @@ impl Peer for Http {
                 return Err(Error::nonsense("the server's _all_docs has rows that nobody asked for"));
             }
             for (id, row) in some.into_iter().zip(rows) {
-                // A document that cannot be read is not one that is not there.
+                // A document that cannot be read does exist.
                 if text(row, "error").is_some_and(|error| error != "not_found") {
                     let problem = super::problem(row).unwrap_or_default();
                     return Err(Error::nonsense(format!("\"{id}\" cannot be read: {problem}")));
@@ -263,8 +263,8 @@ impl Peer for Http {
         if let Some(failure) = failed.clone().filter(|failure| said.is_empty() || !failure.is_transient()) {
             return Err(failure);
         }
-        // Rows of one document come in the order of its edits. Of several leaves that were made elsewhere, rows do not
-        // say which is refused; the first ones are taken for it.
+        // Rows of one document are in the order of its edits. For several leaves that were made elsewhere, rows do not
+        // tell which one was refused: the first ones are assumed.
         let mut outcomes: HashMap<String, VecDeque<Result<Option<RevId>>>> = HashMap::new();
         for (id, outcome) in said {
             outcomes.entry(id).or_default().push_back(outcome);
@@ -276,7 +276,7 @@ impl Peer for Http {
         let outcome = |edit: Edit| match (outcomes.get_mut(&edit.id).and_then(VecDeque::pop_front), edit.rev) {
             (Some(Err(error)), _) => Err(error),
             (Some(Ok(Some(made))), _) if interactive => Ok(made),
-            // Of what was made elsewhere only failures are said.
+            // For leaves that were made elsewhere, only failures are reported.
             (_, Some(own)) if !interactive && failed.is_none() => Ok(own),
             _ => unsaid(),
         };

@@ -1,6 +1,6 @@
 //! A document with its attachments in one request, as `multipart/related`.
 //!
-//! Its length is known before its first byte: CouchDB wants it, and so do proxies.
+//! The length is known before the first byte: CouchDB and proxies require it.
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
@@ -12,7 +12,7 @@ use crate::ByteStream;
 use crate::error::Error;
 use crate::types::Revision;
 
-/// A body on its way.
+/// A body to send.
 pub(super) struct Related {
     pub(super) content_type: String,
     pub(super) length: u64,
@@ -20,7 +20,7 @@ pub(super) struct Related {
 }
 
 impl Related {
-    /// `boundary` must be in no part: it is random.
+    /// `boundary` must not occur in any part: it is random.
     pub(super) fn new(revision: &Revision, contents: Vec<Option<ByteStream>>, boundary: &str) -> Related {
         let mut first = format!("--{boundary}\r\nContent-Type: application/json\r\n\r\n").into_bytes();
         let mut json = JsonWriter::new(&mut first);
@@ -45,7 +45,7 @@ impl Related {
         for (attachment, content) in revision.attachments.iter().zip(contents) {
             let Some(content) = content else { continue };
             let packed = if attachment.encoding == Encoding::Gzip { "Content-Encoding: gzip\r\n" } else { "" };
-            // The receiver goes by the order of the parts. Names and types may hold what ends a header.
+            // The receiver uses the order of the parts. Names and types may contain characters that end a header.
             let bytes = attachment.encoded_length;
             let head = format!("\r\n--{boundary}\r\nContent-Length: {bytes}\r\n{packed}\r\n");
             length += head.len() as u64 + bytes;

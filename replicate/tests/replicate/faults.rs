@@ -1,4 +1,4 @@
-//! Peers that fail by a seed, and replications that end anywhere.
+//! Replications between faulty peers, and replications that are interrupted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ use replicate::{Options, replicate};
 
 use crate::support::{World, contents, fill, identity};
 
-/// Pauses that take no time.
+/// An environment whose pauses take no time.
 #[derive(Debug)]
 struct Hasty(Mutex<StdRng>, AtomicU64);
 
@@ -42,14 +42,14 @@ fn hasty(seed: u64) -> Arc<dyn Environment> {
     Arc::new(Hasty(Mutex::new(StdRng::seed_from_u64(seed)), AtomicU64::new(0)))
 }
 
-/// A peer that drops requests and answers, answers 503, delays, does things twice and cuts attachments off.
+/// A peer that loses requests and responses, fails with 503, delays, does things twice and cuts attachments off.
 #[derive(Debug)]
 struct Faulty {
     inner: Arc<dyn Peer>,
     dice: Arc<Mutex<StdRng>>,
-    /// One operation in so many goes wrong.
+    /// One operation out of this number fails.
     rate: u64,
-    /// After so many operations every one is refused.
+    /// Number of operations after which all are refused.
     left: AtomicU64,
     faults: AtomicU64,
     operations: AtomicU64,
@@ -135,7 +135,7 @@ impl Peer for Faulty {
     async fn write(&self, edits: Vec<Edit>, mode: WriteMode) -> Result<Vec<Result<RevId>>> {
         self.before().await?;
         if self.rolls() {
-            // Half of them, or all of them twice.
+            // Half of them, or all of them, are written twice.
             let some = if self.rolls() { edits.len() } else { edits.len() / 2 };
             self.inner.write(edits[..some].to_vec(), mode).await?;
         }
@@ -190,7 +190,7 @@ async fn ends_are_equal_whatever_fails_on_the_way() {
         assert_eq!(report.figures.doc_write_failures, 0, "seed {seed}");
         assert!(contents(&*one).await == contents(&*other).await, "seed {seed}");
         faults += source.faults.load(Ordering::Relaxed) + target.faults.load(Ordering::Relaxed);
-        // Nothing is doubled: a clean run finds nothing to bring.
+        // A clean run finds nothing missing.
         let clean = Options { use_checkpoints: false, ..Options::default() };
         let again = replicate(one, other, identity()).with_options(clean).run().await.unwrap();
         assert_eq!((again.figures.missing_found, again.figures.docs_read), (0, 0));
@@ -198,7 +198,7 @@ async fn ends_are_equal_whatever_fails_on_the_way() {
     assert!(faults > 100, "{faults}");
 }
 
-/// Killed after each number of operations of the target, a replication goes on where its checkpoint says.
+/// A replication that is killed after any number of operations at the target continues at its checkpoint.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_is_killed_goes_on_behind_its_checkpoint() {
     let world = World::new().await;

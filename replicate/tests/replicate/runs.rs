@@ -1,4 +1,4 @@
-//! What a replication brings, and what it remembers.
+//! Results and checkpoints of replications.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use replicate::{Figures, Options, replicate};
 
 use crate::support::{World, contents, fill, identity, json, leaf};
 
-/// Both ways, each once, and then again with nothing to do.
+/// Replicates in both directions, and then again with nothing to do.
 async fn meet(one: Arc<dyn Peer>, other: Arc<dyn Peer>) {
     let report = replicate(one.clone(), other.clone(), identity()).run().await.unwrap();
     let Figures { missing_found, docs_read, docs_written, doc_write_failures, .. } = report.figures;
@@ -22,7 +22,7 @@ async fn meet(one: Arc<dyn Peer>, other: Arc<dyn Peer>) {
     let (left, right) = (contents(&*one).await, contents(&*other).await);
     assert_eq!(left.len(), right.len());
     assert!(left == right, "{:?}", left.iter().zip(&right).find(|(left, right)| left != right));
-    // What came back moved nothing in `one`, so that the first record still says everything.
+    // Replicating back changed nothing in `one`, so the first record is still complete.
     let again = replicate(one, other, identity()).run().await.unwrap();
     assert_eq!(again.figures.docs_read, 0);
 }
@@ -73,7 +73,7 @@ async fn it_goes_on_behind_its_checkpoint() {
         }
     };
     assert_eq!(locals("one").await, locals("other").await);
-    // Without its record on one side it begins at the beginning, and writes nothing twice.
+    // Without its record on one side it starts at the beginning, and writes nothing twice.
     let (id, _) = locals("other").await;
     world.layer.database("other").await.unwrap().delete_local(&id).await.unwrap();
     let anew = replicate(one.clone(), other.clone(), identity()).run().await.unwrap();
@@ -92,7 +92,7 @@ async fn filters_pass_what_they_name() {
         for number in 0..40 {
             documents.put(Edit::new(format!("d{number} x"), json(&format!(r#"{{"n":{number}}}"#)))).await.unwrap();
         }
-        // Of its leaves the one that lost matches.
+        // The losing leaf matches.
         let dice = &mut StdRng::seed_from_u64(1);
         documents.put(Edit::new("both", json(r#"{"n":1}"#))).await.unwrap();
         let lost = vec![leaf("both", 1, r#"{"n":39}"#, dice), leaf("both", 3, r#"{"n":2}"#, dice)];
@@ -130,7 +130,7 @@ async fn a_document_that_is_refused_is_named_and_the_rest_goes_on() {
         for number in 0..10 {
             documents.put(Edit::new(format!("{number}"), json("{}"))).await.unwrap();
         }
-        // No database takes it as a document of its own: it is larger than the target's limit.
+        // This document is larger than the target's limit.
         let wide = model::Layer::open(
             server::engine::open(&"mem:".parse().unwrap(), server::engine::IfMissing::Create).unwrap(),
             model::LayerOptions::default(),

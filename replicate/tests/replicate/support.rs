@@ -1,4 +1,4 @@
-//! Databases with everything that a replication has to carry, and their contents.
+//! Databases with all kinds of content, and comparisons of their contents.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use replicate::{Endpoint, Identity};
 use server::engine::{self, IfMissing};
 use server::http::{Options, Server};
 
-/// Databases in process, and the same behind a server.
+/// Databases in this process, and the same on a server.
 pub(crate) struct World {
     pub(crate) layer: Layer<AnyDatabase>,
     server: Server,
@@ -61,14 +61,14 @@ fn hash(dice: &mut StdRng) -> RevHash {
     RevHash::from(std::array::from_fn(|_| dice.random()))
 }
 
-/// A document with so long a history, made elsewhere.
+/// A document with a history of this length, made elsewhere.
 pub(crate) fn leaf(id: &str, length: u64, body: &str, dice: &mut StdRng) -> Edit {
     let ids = (0..length).map(|_| hash(dice)).collect();
     Edit::new(id, json(body)).with_history(RevHistory { position: length, ids })
 }
 
-/// Documents, edits, deletions, conflicts of live and dead leaves, a long history, and documents with two attachments
-/// of so many bytes.
+/// Adds documents, edits, deletions, conflicts of live leaves and tombstones, a long history, and documents with two
+/// attachments of these sizes.
 pub(crate) async fn fill(documents: &Documents<AnyDatabase>, dice: &mut StdRng, count: usize, files: &[usize]) {
     let prefix = dice.random_range(0..1_000_000);
     for number in 0..count {
@@ -114,7 +114,7 @@ pub(crate) async fn fill(documents: &Documents<AnyDatabase>, dice: &mut StdRng, 
     }
 }
 
-/// A leaf with all that is known of it.
+/// A leaf with everything known about it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Content {
     pub(crate) id: String,
