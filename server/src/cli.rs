@@ -1,5 +1,4 @@
-//! The command line: which commands there are. Each has its options and its work in a file of its own
-//! under [`crate::cmd`].
+//! The command line: the list of commands. Each has its options and its work in a file of its own under [`crate::cmd`].
 
 use std::error::Error;
 
@@ -7,7 +6,7 @@ use clap::{Parser, Subcommand};
 
 use crate::cmd;
 
-/// What a command ends with when it fails: a sentence for a person.
+/// The failure of a command: a message for a person.
 pub type Failure = Box<dyn Error + Send + Sync + 'static>;
 
 /// CouchDB's document model over an embedded key-value engine, with a server that CouchDB's clients
@@ -34,10 +33,10 @@ enum Command {
 }
 
 impl Cli {
-    /// Runs the command that was named, until it is done.
+    /// Runs the named command.
     ///
     /// # Errors
-    /// The sentence that the program prints before it exits with code 1.
+    /// The message that the program prints before it exits with code 1.
     pub fn run(self) -> Result<(), Failure> {
         match self.command {
             Command::Serve(serve) => serve.run(),

@@ -10,12 +10,12 @@
 //! | `fdb:FILE` | the FoundationDB cluster of that cluster file |
 //! | `fdb:?prefix=TEXT`, `fdb:FILE?prefix=TEXT` | the same, in the keys under that prefix, percent-encoded |
 //!
-//! A folder has one owner at a time, and is opened by its mark: one of another engine or format, and
-//! one that is not ours, is refused and left as it was. A cluster has any number of users, who must
-//! keep out of each other's keys: without a prefix the layer takes the whole of it.
+//! A folder has one owner at a time, and is opened by its mark. A folder of another engine or format, or without our
+//! mark, is refused and left unchanged. A cluster has any number of users, who must not share keys: without a prefix the
+//! layer uses the whole cluster.
 //!
-//! `redb:FOLDER` and `fjall:FOLDER` mean `lsm:FOLDER`: former versions had those engines, and `couch-layer move` makes a
-//! folder of lsm of one of theirs.
+//! `redb:FOLDER` and `fjall:FOLDER` mean `lsm:FOLDER`. Earlier versions had those engines; `couch-layer move` turns
+//! their folders into folders of lsm.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ use disk::folder::Mark;
 use kv_api::AnyDatabase;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 
-/// The engines that there are a URL for, whether or not this build has them.
+/// The engines that have a URL, whether or not this build has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
     /// A sorted map in memory.
@@ -38,11 +38,11 @@ pub enum Engine {
     Fdb,
 }
 
-/// Engines of former versions, whose folders are only moved.
+/// Engines of earlier versions, whose folders can only be moved.
 const FORMER: [&str; 2] = ["redb", "fjall"];
 
 impl Engine {
-    /// What new folders are made with. A build without the usual engine makes them with the one it has.
+    /// The engine of new folders: lsm, or the one that this build has.
     const NEW: Engine = if cfg!(feature = "lsm") {
         Engine::Lsm
     } else if cfg!(feature = "sled") {
@@ -64,13 +64,13 @@ impl Engine {
     }
 
     fn from_name(name: &str) -> Option<Self> {
-        // Scripts name folders that have moved since, and so do the markers of databases that moved there.
+        // Scripts, and markers of databases that moved there, may still name the old engine of a moved folder.
         let name = if FORMER.contains(&name) { Engine::Lsm.name() } else { name };
         Self::ALL.into_iter().find(|engine| engine.name() == name)
     }
 }
 
-/// Where a store is.
+/// The place of a store.
 ///
 /// ```
 /// use server::engine::EngineUrl;
@@ -87,7 +87,7 @@ pub enum EngineUrl {
     Memory,
     /// In a folder of this machine.
     Folder {
-        /// `None`: whichever the folder says it holds.
+        /// `None`: the engine that the folder's mark names.
         engine: Option<Engine>,
         /// The folder.
         path: PathBuf,
@@ -96,12 +96,12 @@ pub enum EngineUrl {
     Cluster {
         /// The cluster file; `None` for the client's default.
         file: Option<PathBuf>,
-        /// What all keys begin with.
+        /// The prefix of all keys.
         prefix: Vec<u8>,
     },
 }
 
-/// What a prefix shows as it is.
+/// Characters that a prefix shows without an escape.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
 
 impl EngineUrl {
@@ -113,7 +113,7 @@ impl EngineUrl {
         }
     }
 
-    /// Whether what it names is the same in every folder that a process may run in.
+    /// Whether it names the same store whatever the process's working directory is.
     pub fn is_absolute(&self) -> bool {
         match self {
             EngineUrl::Memory => true,
@@ -122,16 +122,15 @@ impl EngineUrl {
         }
     }
 
-    /// The same store by the one name that it has for every process of this machine: with its engine, and
-    /// without symbolic links where the path is there.
+    /// The same store under the name that is valid for every process of this machine: with its engine, and without
+    /// symbolic links if the path exists.
     ///
     /// # Errors
-    /// [`EngineError::Unnameable`] where there is no such name, [`EngineError::Open`] where the folder's
-    /// mark cannot be read.
+    /// [`EngineError::Unnameable`] if there is no such name, [`EngineError::Open`] if the folder's mark cannot be read.
     pub fn absolute(&self) -> Result<EngineUrl, EngineError> {
         let absolute = |path: &Path| {
             let path = path.canonicalize().or_else(|_| std::path::absolute(path));
-            // It is written into stores and messages, which are text.
+            // The name is written into stores and messages, which are text.
             let path = path.ok().filter(|path| path.to_str().is_some());
             path.ok_or_else(|| EngineError::Unnameable { url: self.to_string() })
         };
@@ -151,14 +150,14 @@ impl EngineUrl {
         })
     }
 
-    /// `[FILE][?prefix=TEXT]`, what follows `fdb:`.
+    /// Parses what follows `fdb:`, which is `[FILE][?prefix=TEXT]`.
     fn cluster(rest: &str) -> Result<Self, EngineError> {
         let (file, query) = rest.split_once('?').map_or((rest, None), |(file, query)| (file, Some(query)));
         let prefix = match query {
             None => Vec::new(),
             Some(query) => {
                 let prefix = query.strip_prefix("prefix=").map(|text| percent_decode_str(text).collect::<Vec<u8>>());
-                // A key at 0xff is the cluster's own.
+                // Keys that begin with 0xff are the cluster's own.
                 let prefix = prefix.filter(|prefix| !prefix.is_empty() && prefix[0] != 0xff && prefix.len() <= 1_000);
                 prefix.ok_or_else(|| EngineError::BadPrefix { query: query.into() })?
             }
@@ -210,8 +209,7 @@ impl fmt::Display for EngineUrl {
     }
 }
 
-/// Why a store could not be opened: a sentence that says what is wrong and what to do. Nothing in the
-/// folder has been changed.
+/// Why a store could not be opened, with what to do about it. Nothing in the folder was changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
@@ -220,10 +218,10 @@ pub enum EngineError {
         "there is no engine \"{name}\"; a store is named lsm:FOLDER, sled:FOLDER, fdb:CLUSTER_FILE, mem:, or by its folder alone"
     )]
     UnknownEngine {
-        /// What it names.
+        /// The scheme.
         name: String,
     },
-    /// `mem:` with something behind it.
+    /// `mem:` with a path.
     #[error("mem: takes no path; it keeps everything in memory until the process ends")]
     MemWithPath,
     /// An engine on disk without a folder.
@@ -237,29 +235,29 @@ pub enum EngineError {
         "\"?{query}\" is no prefix for keys; write ?prefix=TEXT with 1 to 1000 bytes, percent-encoded, the first not %FF"
     )]
     BadPrefix {
-        /// What stands behind the question mark.
+        /// The text after the question mark.
         query: String,
     },
-    /// A path that cannot be written down.
+    /// A path that cannot be made absolute, or is not UTF-8.
     #[error("\"{url}\" has no absolute path in UTF-8, which a store must have that databases move to or from")]
     Unnameable {
         /// The URL.
         url: String,
     },
-    /// An engine that this build was made without.
+    /// An engine that this build does not have.
     #[error("this build has no engine {engine}; build couch-layer again with `--features {engine}`")]
     NotBuilt {
         /// The engine's name.
         engine: String,
     },
-    /// A folder of a former version.
+    /// A folder of an earlier version's engine.
     #[error(
         "the folder {} is {state}: run `couch-layer move {}` once; it keeps the old files",
         folder.display(),
         folder.display()
     )]
     Former {
-        /// What it is, for a sentence.
+        /// Its state, for the message.
         state: String,
         /// The folder.
         folder: PathBuf,
@@ -267,16 +265,16 @@ pub enum EngineError {
     /// There is no store, and none was to be created.
     #[error("there is no data folder at {}", folder.display())]
     Missing {
-        /// Where one was looked for.
+        /// The folder.
         folder: PathBuf,
     },
-    /// The engine cannot open its store; it says why and what to do.
+    /// The engine's error, with its own message.
     #[error("{}", .0.context().map_or_else(|| .0.to_string(), str::to_owned))]
     Open(kv_api::Error),
 }
 
 impl From<kv_api::Error> for EngineError {
-    /// Not as a source: its sentence is this error's own already, and would be printed twice.
+    /// Not as a source: its message is this error's own, and would be printed twice.
     fn from(error: kv_api::Error) -> Self {
         EngineError::Open(error)
     }
@@ -291,20 +289,19 @@ pub enum IfMissing {
     Fail,
 }
 
-/// Opens the store that `url` names. It is closed when the last handle is dropped; what was
-/// acknowledged is durable before. A folder or a cluster that is slow to answer holds the calling thread,
-/// a cluster for some seconds at most.
+/// Opens the store that `url` names. It is closed when the last handle is dropped; acknowledged writes are durable before
+/// that. Opening blocks the calling thread, for a cluster for some seconds at most.
 ///
 /// # Errors
-/// [`EngineError`], whose sentence is for a person.
+/// [`EngineError`], whose message is for a person.
 pub fn open(url: &EngineUrl, if_missing: IfMissing) -> Result<AnyDatabase, EngineError> {
     open_with_cache(url, if_missing, None)
 }
 
-/// The same; the cache of a store in a folder may take `cache_bytes` instead of the engine's default.
+/// The same, with a cache of `cache_bytes` for a store in a folder, instead of the engine's default.
 ///
 /// # Errors
-/// [`EngineError`], whose sentence is for a person.
+/// [`EngineError`], whose message is for a person.
 pub fn open_with_cache(
     url: &EngineUrl,
     if_missing: IfMissing,
@@ -313,13 +310,13 @@ pub fn open_with_cache(
     match url {
         EngineUrl::Memory => open_mem(),
         EngineUrl::Folder { engine, path } => open_folder(*engine, path, if_missing, cache_bytes),
-        // There is nothing to create: a cluster is there, or it is an error.
+        // Nothing to create: a missing cluster is an error.
         EngineUrl::Cluster { file, prefix } => open_fdb(file.as_deref(), prefix),
     }
 }
 
-/// Ends what an engine keeps running for the life of the process. To be called before `main` returns;
-/// no cluster can be opened any more.
+/// Stops what an engine runs for the whole life of the process. Call it before `main` returns. No cluster can be opened
+/// afterwards.
 pub fn shut_down() {
     #[cfg(feature = "fdb")]
     engine_fdb::stop_network();
@@ -347,14 +344,14 @@ fn open_folder(
     }
     match (engine, mark) {
         (None, None) => open_folder(Some(Engine::NEW), folder, if_missing, cache_bytes),
-        // Where the mark names another one, the engine says so itself.
+        // If the mark names another engine, the engine refuses it.
         (Some(Engine::Lsm), _) => open_lsm(folder, cache_bytes),
         (Some(Engine::Sled), _) => open_sled(folder, cache_bytes),
         (Some(engine), _) => Err(EngineError::NotBuilt { engine: engine.name().into() }),
         (None, Some(mark)) => match Engine::from_name(&mark.engine) {
             Some(Engine::Lsm) => open_lsm(folder, cache_bytes),
             Some(Engine::Sled) => open_sled(folder, cache_bytes),
-            // No folder of this program's says that.
+            // No mark of this program names these.
             Some(Engine::Mem | Engine::Fdb) | None => Err(EngineError::NotBuilt { engine: mark.engine }),
         },
     }
@@ -402,7 +399,7 @@ fn open_lsm(_folder: &Path, _cache_bytes: Option<u64>) -> Result<AnyDatabase, En
 fn open_fdb(file: Option<&Path>, prefix: &[u8]) -> Result<AnyDatabase, EngineError> {
     let options = engine_fdb::OpenOptions {
         cluster_file: file.map(Path::to_owned),
-        // A request is answered 503 rather than never. As long as the layer itself tries.
+        // So that a request is answered 503 rather than never. The layer retries for as long.
         transaction_timeout: Some(std::time::Duration::from_secs(60)),
         ..engine_fdb::OpenOptions::default()
     };
@@ -544,7 +541,7 @@ mod tests {
                 assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "nothing was made");
             }
         }
-        // As it is once it has moved.
+        // The folder after its move.
         Mark { engine: "lsm".into(), format: 1 }.write(&folder).unwrap();
         let named = url(&format!("redb:{}", folder.display())).unwrap();
         assert_eq!(named.absolute().unwrap().to_string(), format!("lsm:{}", folder.display()));

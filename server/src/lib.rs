@@ -6,7 +6,7 @@
 //! ```text
 //!   main ── cli ── cmd/{serve, ...}        one file for each command
 //!                    │
-//!                 engine                   an engine from a URL; a folder says which one it holds
+//!                 engine                   an engine from a URL; a folder names the engine that it holds
 //! ```
 
 #[cfg(not(any(feature = "mem", feature = "sled", feature = "lsm", feature = "fdb")))]

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use server::cli::Cli;
 
-/// Documents come and go in many small pieces on many threads, which the system's allocator takes
-/// locks for: a sixth of the time of a committing thread, by its profile.
+/// Documents are allocated and freed in many small pieces on many threads. The system's allocator takes locks for that,
+/// which cost a committing thread a sixth of its time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -16,7 +16,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // One sentence for a person, the causes behind it, and no backtrace.
+            // The message, then its causes, and no backtrace.
             eprint!("couch-layer: {error}");
             let mut source = error.source();
             while let Some(cause) = source {

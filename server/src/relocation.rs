@@ -1,10 +1,10 @@
-//! What is asked of a relocation and what is told of it: on the command line, over HTTP, and between the two.
+//! Options, progress and outcome of a relocation, as the command line and the HTTP endpoint exchange them.
 
 use model::{JsonRef, JsonText, JsonWriter, RelocateOptions, RelocatePhase, RelocateReport};
 
 use crate::engine::EngineUrl;
 
-/// A relocation as it is asked for.
+/// A requested relocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
     /// The store that the database moves to.
@@ -44,7 +44,7 @@ pub(crate) fn phase_name(phase: RelocatePhase) -> &'static str {
     }
 }
 
-/// What a relocation came to.
+/// The outcome of a relocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) moved: bool,
@@ -54,13 +54,13 @@ pub(crate) struct Outcome {
     pub(crate) verified: Option<Verified>,
 }
 
-/// What a comparison found.
+/// The outcome of a comparison.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Verified {
     pub(crate) documents: u64,
     pub(crate) edited_since: u64,
     pub(crate) difference_count: u64,
-    /// A sentence for each of the first of them.
+    /// A sentence for each of the first differences.
     pub(crate) differences: Vec<String>,
 }
 
@@ -82,7 +82,7 @@ impl From<RelocateReport> for Outcome {
 }
 
 impl Outcome {
-    /// The members, into the object that is open.
+    /// Writes the members into an open object.
     fn write(&self, json: &mut JsonWriter<'_>) {
         json.name("moved").bool(self.moved).name("moved_before").bool(self.moved_before);
         json.name("documents").u64(self.documents).name("incarnation").u64(self.incarnation);
@@ -119,7 +119,7 @@ impl Outcome {
         })
     }
 
-    /// For a program, with the database's name.
+    /// As JSON for programs, with the database's name.
     pub(crate) fn to_json(&self, name: &str, to: &str) -> Vec<u8> {
         let mut text = Vec::new();
         let mut json = JsonWriter::new(&mut text);
@@ -129,7 +129,7 @@ impl Outcome {
         text
     }
 
-    /// For a person.
+    /// As text for people.
     pub(crate) fn to_text(&self, name: &str, to: &str) -> String {
         let mut text = match (self.moved, self.moved_before) {
             (true, true) => format!("{name} has moved to {to} before"),
@@ -152,10 +152,10 @@ impl Outcome {
     }
 }
 
-/// How far a relocation has come, or what it came to.
+/// The state of a relocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
-    /// There is none that is known of.
+    /// No relocation is known.
     None,
     Running {
         phase: &'static str,
@@ -163,14 +163,14 @@ pub(crate) enum Status {
         expected: u64,
     },
     Ended(Outcome),
-    /// It was given up; whether there was anything to give up.
+    /// Abandoned. The value tells whether there was one to abandon.
     Abandoned(bool),
-    /// A sentence.
+    /// Failed, for this reason.
     Failed(String),
 }
 
 impl Status {
-    /// The members, into the object that is open.
+    /// Writes the members into an open object.
     pub(crate) fn write(&self, json: &mut JsonWriter<'_>) {
         match self {
             Status::None => {

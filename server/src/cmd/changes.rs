@@ -1,4 +1,4 @@
-//! `couch-layer changes`: the feed of a database, a row a line.
+//! `couch-layer changes`: prints the changes feed of a database, one row per line.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -9,22 +9,22 @@ use peer::{ChangesRequest, Peer};
 use super::source::{IfNoDatabase, SourceArgs};
 use crate::cli::Failure;
 
-/// Rows of the feed that are asked for at a time.
+/// Number of rows that one request reads.
 const ROWS: usize = 1_000;
 
-/// How long a feed is held open that has nothing to say. A server that went away without a word is noticed soon after.
+/// How long one request waits for changes. A server that disappeared silently is noticed soon after.
 const WAIT: Duration = Duration::from_secs(30);
 
-/// Print the changes of a database, a row of JSON a line
+/// Print the changes of a database, one JSON row per line
 #[derive(Debug, Args)]
 pub(crate) struct Changes {
     /// The database
     #[arg(value_name = "DB")]
     database: String,
-    /// Begin after this sequence; now is the last one
+    /// Start after this sequence; `now` means the last one
     #[arg(long, value_name = "SEQ", default_value = "0")]
     since: String,
-    /// Wait for more when all is printed
+    /// Wait for further changes
     #[arg(long)]
     follow: bool,
     #[command(flatten)]
@@ -45,7 +45,7 @@ impl Changes {
             }
             let mut out = io::stdout().lock();
             match out.write_all(&lines).and_then(|()| out.flush()) {
-                // Whoever read it has read enough.
+                // The reader closed the pipe: it has read enough.
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
                 printed => printed?,
             }

@@ -1,4 +1,4 @@
-//! `couch-layer chunks`: the chunks of a vault, aggregated, collected, indexed again, checked.
+//! `couch-layer chunks`: aggregates, collects, indexes and checks the chunks of a vault.
 
 mod offload;
 mod repair;
@@ -14,10 +14,10 @@ use super::progress::{self, Unit};
 use super::source::{IfNoDatabase, SourceArgs, failure};
 use crate::cli::Failure;
 
-/// Documents that were left alone which are named one by one; all are counted.
+/// Number of problems that are shown one by one. All are counted.
 const SHOWN: usize = 20;
 
-/// Aggregate the chunks of a LiveSync vault into few documents, and keep them in order
+/// Aggregate the chunks of a LiveSync vault into few documents, and maintain them
 #[derive(Debug, Args)]
 pub(crate) struct Chunks {
     #[command(subcommand)]
@@ -37,9 +37,9 @@ enum Command {
 
 /// Move chunks from documents of their own into few documents, or back; files stay as they are.
 ///
-/// Only clients that know the aggregated form can read the vault then; LiveSync's own stop at it, and say that it is
-/// newer than they are. Let them send what they have, and close them, before. Interrupted, it is gone on with by
-/// beginning again.
+/// Afterwards only clients that know the aggregated form can read the vault. LiveSync's own clients stop and report
+/// that the vault is newer than they are. Let them send their changes before, and close them. After an interruption,
+/// run the command again.
 #[derive(Debug, Args)]
 struct Migrate {
     /// The database
@@ -57,10 +57,10 @@ struct Migrate {
     source: SourceArgs,
 }
 
-/// Remove chunks that no file has referred to for the grace; beside clients that write.
+/// Remove chunks that no file has referred to for the grace period; clients may write meanwhile.
 ///
-/// One collection condemns what nobody refers to, and one after the grace (a week, unless the vault's
-/// settings say otherwise) removes it.
+/// One collection condemns unreferenced chunks. A collection after the grace period (a week, unless the vault's
+/// settings say otherwise) removes them.
 #[derive(Debug, Args)]
 struct Gc {
     /// The database
@@ -69,10 +69,10 @@ struct Gc {
     /// Count, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Write a document anew once so many per cent of it are to go
+    /// Rewrite a document when this percentage of it can be removed
     #[arg(long, value_name = "PERCENT", default_value_t = 20, value_parser = clap::value_parser!(u8).range(0..=100))]
     unused: u8,
-    /// Have the server compact the database afterwards, and say what that gave back
+    /// Let the server compact the database afterwards, and report the space gained
     #[arg(long, conflicts_with = "dry_run")]
     compact: bool,
     #[command(flatten)]
@@ -81,7 +81,7 @@ struct Gc {
     source: SourceArgs,
 }
 
-/// Build the index documents again from the data documents alone
+/// Rebuild the index documents from the data documents alone
 #[derive(Debug, Args)]
 struct Reindex {
     /// The database

@@ -1,11 +1,10 @@
-//! `couch-layer export`: every live document as a line of JSON.
+//! `couch-layer export`: writes every live document as a line of JSON.
 //!
-//! A line is the winning revision of a document with its `_id` and `_rev`, in the order of ids;
-//! `import` reads it back under the same revision. Conflicts and histories are a replicator's to
-//! carry. Documents that change meanwhile are written as they are when their turn comes.
+//! A line is the winning revision of a document with its `_id` and `_rev`, in the order of ids. `import` restores it
+//! under the same revision. Conflicts and histories are not exported; a replication carries them. A document that
+//! changes meanwhile is written as it is when its page is read.
 //!
-//! With `--out` the file appears whole or not at all: it is written beside its place, synced, and then
-//! renamed.
+//! With `--out` the file appears complete or not at all: it is written under another name, synced, and then renamed.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -19,7 +18,7 @@ use super::progress::{self, Unit};
 use super::source::{IfNoDatabase, Source, SourceArgs, failure};
 use crate::cli::Failure;
 
-/// About how many bytes of documents are held at a time.
+/// Approximate number of bytes in a page of documents.
 const PAGE_BYTES: u64 = 8 << 20;
 
 /// Export every document as a line of JSON
@@ -28,7 +27,7 @@ pub(crate) struct Export {
     /// The database
     #[arg(value_name = "DB")]
     database: String,
-    /// The file to write; it is replaced when everything is written. The standard output otherwise
+    /// The file to write; it is replaced when everything is written. Default: standard output
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     #[command(flatten)]
@@ -40,7 +39,7 @@ impl Export {
         let source = self.source.open(&self.database, IfNoDatabase::Fail).await?;
         let Some(place) = &self.out else {
             return match self.write(&source, BufWriter::new(io::stdout().lock())).await {
-                // Whoever read it has read enough.
+                // The reader closed the pipe: it has read enough.
                 Err(error) if is_broken_pipe(&error) => Ok(()),
                 outcome => outcome.map(drop),
             };
@@ -71,7 +70,7 @@ impl Export {
                 bytes += document.len() as u64;
             }
             progress.set_position(written);
-            // As many as the documents so far let expect to fit.
+            // Estimated from the average size of the documents so far.
             let limit = usize::try_from((PAGE_BYTES / (bytes / written.max(1)).max(1)).clamp(8, 1_000))?;
             range = page.rest.map(|rest| IdRange { limit, ..rest });
         }
@@ -85,7 +84,7 @@ fn is_broken_pipe(error: &Failure) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// A file beside its place, removed unless it is finished.
+/// The unfinished file beside `--out`. Dropping it removes the file, unless it was finished.
 struct Draft {
     path: PathBuf,
     file: File,

@@ -1,4 +1,4 @@
-//! The commands, each in a file of its own: its options (clap) and a `run` that does the work.
+//! The commands. Each file has the options of a command (clap) and a `run` that does the work.
 
 pub(crate) mod changes;
 pub(crate) mod check;
@@ -19,7 +19,7 @@ use std::future::Future;
 
 use crate::cli::Failure;
 
-/// Runs a command that works on one database, on all processors.
+/// Runs a command on a runtime with a thread for each processor.
 pub(crate) fn block_on(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(command)
 }

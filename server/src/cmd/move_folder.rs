@@ -1,4 +1,4 @@
-//! `couch-layer move`: moves a folder of an engine that this program only reads.
+//! `couch-layer move`: moves a folder of redb or fjall, which this program only reads, to lsm.
 
 use std::path::PathBuf;
 
@@ -6,10 +6,10 @@ use clap::Args;
 
 use crate::cli::Failure;
 
-/// Move a data folder that a former version wrote with redb or fjall to the engine of today, once
+/// Move a data folder that an earlier version wrote with redb or fjall to lsm
 #[derive(Debug, Args)]
 pub(crate) struct MoveFolder {
-    /// The folder. No server may have it open. It takes as much room again: the old files are kept in `former` within it
+    /// The folder. No server may have it open. It needs its size again on the disk: the old files stay in `former` within it
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! The passphrase of an encrypted vault, from a file: others could read the command line.
+//! Reads the passphrase of an encrypted vault from a file. Others could read a command line.
 
 use std::path::PathBuf;
 
@@ -10,13 +10,13 @@ use crate::cli::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct PassphraseArgs {
-    /// A file with the passphrase of an encrypted vault; a line end at its end is none of it
+    /// A file with the passphrase of an encrypted vault; a line break at its end is ignored
     #[arg(long, value_name = "FILE")]
     passphrase_file: Option<PathBuf>,
 }
 
 impl PassphraseArgs {
-    /// The vault, unlocked if there is a passphrase.
+    /// Unlocks the vault if a passphrase file was given.
     pub(crate) async fn unlock(&self, chunks: ChunkStore) -> Result<ChunkStore, Failure> {
         let Some(file) = &self.passphrase_file else { return Ok(chunks) };
         let content = std::fs::read_to_string(file).map_err(|error| failure(format!("{}: {error}", file.display())))?;

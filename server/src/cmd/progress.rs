@@ -1,14 +1,13 @@
-//! What a command tells its user: progress on a terminal, silence anywhere else; results on the standard
-//! output.
+//! Output of commands: progress on a terminal only, results on standard output.
 //!
-//! The `println!` family panics when nobody reads any more; these do not.
+//! The `println!` family panics when the reader has closed the pipe; these functions do not.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar over a known number of bytes or documents.
+/// A progress bar over a known number of bytes or documents.
 pub(crate) fn bar(total: u64, unit: Unit) -> ProgressBar {
     let template = match unit {
         Unit::Bytes => "{msg} [{bar:40}] {bytes}/{total_bytes}, {eta} left",
@@ -17,7 +16,7 @@ pub(crate) fn bar(total: u64, unit: Unit) -> ProgressBar {
     styled(ProgressBar::new(total), template)
 }
 
-/// A counter, where nobody knows how much there will be.
+/// A counter, where the total is unknown.
 pub(crate) fn counter(unit: Unit) -> ProgressBar {
     let template = match unit {
         Unit::Bytes => "{spinner} {msg} {bytes}",
@@ -26,7 +25,7 @@ pub(crate) fn counter(unit: Unit) -> ProgressBar {
     styled(ProgressBar::new_spinner(), template)
 }
 
-/// What a bar counts.
+/// Unit that a bar counts.
 #[derive(Clone, Copy)]
 pub(crate) enum Unit {
     Bytes,
@@ -44,7 +43,7 @@ fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
     bar
 }
 
-/// A result, on the standard output. Nobody reading it is no error.
+/// Prints a result on standard output. A closed pipe is no error.
 pub(crate) fn print(result: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match writeln!(out, "{result}").and_then(|()| out.flush()) {
@@ -53,12 +52,12 @@ pub(crate) fn print(result: &str) -> io::Result<()> {
     }
 }
 
-/// A remark, on the standard error; one that cannot be made is not.
+/// Prints a remark on standard error. Failures are ignored.
 pub(crate) fn remark(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// A remark for a person: made only on a terminal.
+/// Prints a remark on standard error if that is a terminal.
 pub(crate) fn tell(line: &str) {
     if io::stderr().is_terminal() {
         remark(line);

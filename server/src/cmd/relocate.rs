@@ -1,8 +1,8 @@
 //! `couch-layer relocate`: moves a database to another store.
 //!
-//! With `--from` it opens both stores itself. With `--url` a running server does the work, and this command
-//! shows how far it has come; it may be ended and run again. Either way the same command begun again goes on
-//! where the one before it ended, however that was.
+//! With `--from` the command opens both stores itself. With `--url` a running server does the work, and the command only
+//! shows its progress; it may be ended and run again. In both cases, running the same command again continues the
+//! relocation, however the run before ended.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::cli::Failure;
 use crate::engine::{self, EngineUrl, IfMissing};
 use crate::relocation::{Asked, Outcome, Status, phase_name};
 
-/// How often a server is asked how far it has come.
+/// Pause between two requests for a server's progress.
 const POLL: Duration = Duration::from_millis(200);
 
 /// Move a database to another store, with its revisions, sequences and local documents
@@ -28,25 +28,25 @@ pub(crate) struct Relocate {
     /// The database
     #[arg(value_name = "DB")]
     database: String,
-    /// The store that it is in: lsm:FOLDER, sled:FOLDER, a folder that says itself which
-    /// engine it holds, or fdb:CLUSTER_FILE. No server may have a folder open
+    /// The store that the database is in: lsm:FOLDER, sled:FOLDER, a folder, which names its engine itself, or
+    /// fdb:CLUSTER_FILE. No server may have the folder open
     #[arg(long, value_name = "URL", required_unless_present = "url", conflicts_with = "url")]
     from: Option<EngineUrl>,
     /// Let a running server do it, while it serves the database: http://HOST:PORT, or
-    /// http://USER:PASSWORD@HOST:PORT. Without a user in it, COUCHDB_USER and COUCHDB_PASSWORD are sent
+    /// http://USER:PASSWORD@HOST:PORT. Without a user in the URL, COUCHDB_USER and COUCHDB_PASSWORD are sent
     #[arg(long, value_name = "URL")]
     url: Option<Address>,
-    /// The store that it moves to; a folder is made where there is none. With --url it is one of the
-    /// server's machine, by its absolute path
+    /// The store that the database moves to; a missing folder is created. With --url it is on the server's machine, with
+    /// an absolute path
     #[arg(long, value_name = "URL")]
     to: EngineUrl,
     /// Compare every document and revision on both sides before the database moves
     #[arg(long)]
     verify: bool,
-    /// Delete what is left of the database in its old store once it has moved
+    /// Delete the rest of the database in its old store after it has moved
     #[arg(long)]
     delete_source: bool,
-    /// Give up a relocation that has not come to its end: remove the copy, and leave the database where it is
+    /// Abandon an unfinished relocation: remove the copy, and leave the database where it is
     #[arg(long, conflicts_with_all = ["verify", "delete_source", "json"])]
     abandon: bool,
     /// Print the outcome as JSON
@@ -123,7 +123,7 @@ impl Relocate {
         Ok(report.map_err(|error| told(&self.database, from, error))?.into())
     }
 
-    /// Lets a server relocate, and shows how far it has come.
+    /// Lets a server relocate, and shows its progress.
     async fn through(&self, remote: &Remote) -> Result<Outcome, Failure> {
         if !self.to.is_absolute() {
             let reason =
@@ -148,13 +148,13 @@ impl Relocate {
     }
 }
 
-/// Opens a store, and gives it its absolute name.
+/// Opens a store. Also returns its absolute URL.
 async fn store(url: &EngineUrl, if_missing: IfMissing) -> Result<(Layer<AnyDatabase>, EngineUrl), Failure> {
     let engine = engine::open(url, if_missing)?;
     if engine.durability() == Durability::Process {
         return Err(failure(format!("{url} keeps nothing when its process ends")));
     }
-    // A limit on documents is for new ones: every body that is there may move.
+    // The limit on documents is for new ones: every stored body may move.
     Ok((Layer::open(engine, LayerOptions::default()).await?, url.absolute()?))
 }
 
@@ -170,7 +170,7 @@ fn abandoned(name: &str, was_there: bool) -> Result<(), Failure> {
     Ok(progress::print(&format!("{name}: {told}"))?)
 }
 
-/// A refusal in words for a person.
+/// The message for a failed relocation.
 fn told(name: &str, from: &EngineUrl, error: model::Error) -> Failure {
     match error.kind() {
         ErrorKind::NotFound(_) => failure(format!("there is no database {name} in {from}")),

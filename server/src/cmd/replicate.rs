@@ -1,7 +1,7 @@
-//! `couch-layer replicate`: brings what one database has to another.
+//! `couch-layer replicate`: replicates one database to another.
 //!
-//! Either side is behind a server or in the data folder, which no server may have open then. The command may be ended
-//! at any moment and run again: it goes on behind its last checkpoint, which lies in both databases.
+//! Each side is behind a server, or in a data folder that no server has open. The command may be ended at any moment and
+//! run again: it continues from its last checkpoint, which is stored in both databases.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,25 +16,25 @@ use super::source::{IfNoDatabase, Remote, Source, SourceArgs, failure, with_own_
 use crate::cli::Failure;
 use crate::engine::EngineUrl;
 
-/// Failures that are shown one by one; all are counted.
+/// Number of failures that are shown one by one. All are counted.
 const SHOWN_FAILURES: u64 = 100;
 
 /// Replicate a database to another, as CouchDB does
 #[derive(Debug, Args)]
 pub(crate) struct Replicate {
-    /// Where to read: `http://HOST:PORT/DB`, with `USER:PASSWORD@` before HOST where it needs one, or the name of a
-    /// database in the store
+    /// The source: `http://HOST:PORT/DB`, with `USER:PASSWORD@` before HOST if it needs one, or the name of a database in
+    /// the store
     source: String,
-    /// Where to write: the same
+    /// The target, in the same form
     target: String,
-    /// The store of databases that are given by name
+    /// The store of databases given by name
     /// [default: COUCH_LAYER_ENGINE if it is set, ./couch-data otherwise]
     #[arg(long, value_name = "URL")]
     engine: Option<EngineUrl>,
     /// Create the target if there is none
     #[arg(long)]
     create_target: bool,
-    /// Go on with what changes later, until the command is ended
+    /// Continue with later changes, until the command is ended
     #[arg(long)]
     continuous: bool,
     /// Only these documents
@@ -43,19 +43,19 @@ pub(crate) struct Replicate {
     /// Only documents that match this Mango selector
     #[arg(long, value_name = "JSON", conflicts_with = "filter")]
     selector: Option<String>,
-    /// Only documents that this function of the source's design documents lets pass: DESIGN/FUNCTION
+    /// Only documents that this filter function of the source accepts: DESIGN/FUNCTION
     #[arg(long, value_name = "NAME")]
     filter: Option<String>,
-    /// Begin after this sequence of the source where there is no checkpoint
+    /// Start after this sequence of the source if there is no checkpoint
     #[arg(long, value_name = "SEQ")]
     since_seq: Option<String>,
-    /// Only the winners, without what conflicts with them
+    /// Only the winners, without conflicting revisions
     #[arg(long)]
     winning_revs_only: bool,
-    /// Begin at the beginning, and remember nothing
+    /// Start from the beginning, and store no checkpoints
     #[arg(long)]
     no_checkpoints: bool,
-    /// Changes that are worked on at a time
+    /// Number of changes in a batch
     #[arg(long, value_name = "COUNT", default_value_t = 500)]
     batch_size: usize,
     /// Print the record of the replication as JSON
@@ -127,7 +127,7 @@ impl Replicate {
         })
     }
 
-    /// Opens one side. `store` is the one that is open already: a folder is opened once.
+    /// Opens one side. `store` is the store that the other side opened, if any: a folder is opened only once.
     async fn side(
         &self,
         place: &str,

@@ -15,13 +15,12 @@ use crate::http::{Administrator, CorsOptions, Options, Server};
 /// Serve databases over HTTP
 #[derive(Debug, Args)]
 pub struct Serve {
-    /// Where the data is: a folder, which says itself which engine it holds (lsm for a new one),
-    /// lsm:FOLDER, sled:FOLDER, mem:, or fdb:CLUSTER_FILE, fdb: for the default cluster
-    /// file, with ?prefix=TEXT where others have keys too
+    /// The store: a folder, which names its engine itself (a new one gets lsm), lsm:FOLDER, sled:FOLDER, mem:,
+    /// fdb:CLUSTER_FILE, or fdb: for the default cluster file. ?prefix=TEXT after fdb: keeps all keys under that prefix
     #[arg(long, value_name = "URL", env = "COUCH_LAYER_ENGINE", default_value = "./couch-data")]
     engine: EngineUrl,
 
-    /// Where to listen. Port 0 takes any free port
+    /// The address to listen on. Port 0 takes any free port
     #[arg(long, value_name = "HOST:PORT", env = "COUCH_LAYER_LISTEN", default_value = "127.0.0.1:5984")]
     listen: String,
 
@@ -29,7 +28,7 @@ pub struct Serve {
     #[arg(long, value_name = "NAME", env = "COUCHDB_USER")]
     user: Option<String>,
 
-    /// The administrator's password; better given in the environment, where other users do not see it
+    /// The administrator's password. Use the environment variable: other users can see the command line
     #[arg(long, value_name = "PASSWORD", env = "COUCHDB_PASSWORD", hide_env_values = true)]
     password: Option<String>,
 
@@ -37,7 +36,7 @@ pub struct Serve {
     #[arg(long, value_name = "ORIGIN", env = "COUCH_LAYER_CORS_ORIGINS", value_delimiter = ',')]
     cors_origins: Vec<String>,
 
-    /// Let those pages send cookies and passwords along
+    /// Let those pages send cookies and passwords
     #[arg(long, env = "COUCH_LAYER_CORS_CREDENTIALS")]
     cors_credentials: bool,
 
@@ -46,23 +45,23 @@ pub struct Serve {
           value_parser = clap::value_parser!(u32).range(1..=8_000_000))]
     max_document_size: u32,
 
-    /// The largest request, in bytes, before and after gzip is unpacked. It is held in memory while it is served,
-    /// and what is read from it beside it. Attachments that are sent as they are, or follow their document, do not count
+    /// The largest request, in bytes, before and after gzip is unpacked. It is held in memory while it is served, together
+    /// with the data parsed from it. Attachments that are sent by themselves, or after their document, do not count
     #[arg(long, value_name = "BYTES", env = "COUCH_LAYER_MAX_REQUEST_SIZE", default_value_t = 64 << 20,
           value_parser = clap::value_parser!(u32).range(1024..))]
     max_request_size: u32,
 
-    /// The largest attachment, in bytes as it arrives. Without it there is no limit
+    /// The largest attachment, in bytes as sent [default: no limit]
     #[arg(long, value_name = "BYTES", env = "COUCH_LAYER_MAX_ATTACHMENT_SIZE")]
     max_attachment_size: Option<u64>,
 
-    /// What the cache of a store in a folder may take, in bytes; the process takes up to some four
-    /// times that. Without it 96 MiB
+    /// The cache of a store in a folder, in bytes; the process takes up to some four times that
+    /// [default: 96 MiB]
     #[arg(long, value_name = "BYTES", env = "COUCH_LAYER_CACHE_SIZE",
           value_parser = clap::value_parser!(u64).range(1 << 20..))]
     cache_size: Option<u64>,
 
-    /// What to log: error, warn, info, debug (a line for each request), trace, or tracing's directives
+    /// The log level: error, warn, info, debug (a line for each request), trace, or directives of tracing
     #[arg(long, value_name = "LEVEL", env = "COUCH_LAYER_LOG", default_value = "info")]
     log: String,
 }
@@ -87,8 +86,8 @@ impl Serve {
     pub(crate) fn run(self) -> Result<(), Failure> {
         self.start_logging()?;
         silence_panics();
-        // On an embedded engine whoever leads a round of commits holds its thread while the disk syncs: one
-        // thread more than there are cores. More than that only take turns.
+        // On an embedded engine, the task that leads a round of commits blocks its thread while the disk syncs. So there
+        // is one thread more than cores. Further threads would only take turns.
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
         let threads = cores + 1;
         let mut builder = tokio::runtime::Builder::new_multi_thread();
@@ -107,7 +106,7 @@ impl Serve {
             max_attachment_size: self.max_attachment_size.unwrap_or(u64::MAX),
             ..Options::default()
         };
-        // Before the store is opened, and its folder created, for nothing.
+        // Checked first, so that a bad address neither opens a store nor creates its folder.
         Server::check_address(address, &options)?;
         let engine = engine::open_with_cache(&self.engine, IfMissing::Create, self.cache_size)?;
         let durability = engine.durability();
@@ -121,7 +120,7 @@ impl Serve {
         let party = options.administrator.is_none();
         let server = Server::start(layer, address, options).await?;
         if let Err(error) = announce(server.address(), &self.engine, durability, party) {
-            // A script that reads the first line and closes the pipe has what it wants.
+            // A script may read the first line and close the pipe.
             tracing::debug!(%error, "nobody reads the output");
         }
         stop_signal().await?;
@@ -142,7 +141,7 @@ impl Serve {
     }
 
     fn start_logging(&self) -> Result<(), Failure> {
-        // Everybody else's crates speak up from warnings on; a bare level is for this program.
+        // A bare level is for this program's crates. Others log warnings and errors.
         let directives = if self.log.contains(['=', ',']) {
             self.log.clone()
         } else {
@@ -151,23 +150,22 @@ impl Serve {
         };
         let filter = EnvFilter::builder().parse(directives).map_err(|_| ServeError::Log(self.log.clone()))?;
         let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false);
-        // A log that nobody reads any more must not end the server: reporting the failed write would
-        // panic on the same closed pipe.
+        // A closed log pipe must not end the server: reporting the failed write would panic on the same pipe.
         let subscriber = subscriber.log_internal_errors(false);
-        // Set by tests that run several servers in one process.
+        // Fails harmlessly in tests that run several servers in one process.
         let _ = subscriber.try_init();
         Ok(())
     }
 }
 
-/// The address that `listen` names; the first where a name has several.
+/// The address that `listen` names; the first if the name has several.
 fn resolve(listen: &str) -> Result<SocketAddr, ServeError> {
     let resolved = listen.to_socket_addrs().ok().and_then(|mut addresses| addresses.next());
     resolved.ok_or_else(|| ServeError::Address(listen.to_owned()))
 }
 
-/// A panic is a bug, and is logged as one: a line with its place, no backtrace on the terminal. The
-/// request that met it is answered 500.
+/// Logs a panic as a bug: one line with its place, and no backtrace on the terminal. The request that met it is
+/// answered 500.
 fn silence_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
@@ -176,7 +174,7 @@ fn silence_panics() {
     }));
 }
 
-/// Says that the server is ready, and where. Scripts wait for the first line.
+/// Prints that the server is ready, and its address. Scripts wait for the first line.
 fn announce(address: SocketAddr, store: &EngineUrl, durability: Durability, party: bool) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "couch-layer listens on http://{address}/")?;

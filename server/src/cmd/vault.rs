@@ -1,4 +1,4 @@
-//! `couch-layer vault`: a folder of files in a database, and back.
+//! `couch-layer vault`: stores a folder of files in a database, and writes it back.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant, UNIX_EPOCH};
@@ -16,12 +16,12 @@ use super::progress::{self, Unit};
 use super::source::{IfNoDatabase, SourceArgs, failure};
 use crate::cli::Failure;
 
-/// Problems and notes that are shown one by one to a person; all are counted.
+/// Number of problems and of notes that are shown one by one. All are counted.
 const SHOWN: usize = 50;
-/// Bytes of a listing that are printed at a time.
+/// Number of bytes of a listing that are printed at once.
 const PRINTED_AT_ONCE: usize = 1 << 14;
 
-/// Put a folder of files into a database, in the form of a LiveSync vault, and get it back
+/// Store a folder of files in a database as a LiveSync vault, and write it back
 #[derive(Debug, Args)]
 pub(crate) struct VaultCommand {
     #[command(subcommand)]
@@ -38,21 +38,21 @@ enum Command {
     Forget(Forget),
 }
 
-/// Store the files below a folder; those that have not changed are left.
+/// Store the files below a folder; unchanged files are skipped.
 ///
-/// The last writer wins: what the database has of a file is written over, conflicting revisions beside it are
-/// left and named. Interrupted, it is gone on with by beginning again.
+/// The last writer wins: a changed file replaces the file in the database. Conflicting revisions beside it are kept and
+/// reported. After an interruption, run the command again.
 #[derive(Debug, Args)]
 struct Push {
     /// The folder
     folder: PathBuf,
-    /// The database; it is created if there is none
+    /// The database; a missing one is created
     #[arg(value_name = "DB")]
     database: String,
-    /// Mark files as deleted that are not in the folder
+    /// Mark files that are not in the folder as deleted
     #[arg(long)]
     delete: bool,
-    /// Read every file, not only those whose size or time of change is another
+    /// Read every file, not only those whose size or modification time differs
     #[arg(long)]
     checksum: bool,
     /// Print the summary as JSON
@@ -64,20 +64,20 @@ struct Push {
     source: SourceArgs,
 }
 
-/// Write the files into a folder; what else is in it stays.
+/// Write the files into a folder; other files in it stay.
 ///
-/// A file that is different there is left and named, unless --force is given.
+/// A file that is different there is kept and reported, unless --force is given.
 #[derive(Debug, Args)]
 struct Pull {
     /// The database
     #[arg(value_name = "DB")]
     database: String,
-    /// The folder; it is made if there is none
+    /// The folder; a missing one is created
     folder: PathBuf,
-    /// Write over files that are different
+    /// Replace files that are different
     #[arg(long)]
     force: bool,
-    /// Compare every file, not only those whose size or time of change is another
+    /// Compare every file, not only those whose size or modification time differs
     #[arg(long)]
     checksum: bool,
     /// Print the summary as JSON
@@ -89,7 +89,7 @@ struct Pull {
     source: SourceArgs,
 }
 
-/// List the files: size, time of change (UTC), number of chunks, path
+/// List the files: size, modification time (UTC), number of chunks, path
 #[derive(Debug, Args)]
 struct Ls {
     /// The database
@@ -104,7 +104,7 @@ struct Ls {
     source: SourceArgs,
 }
 
-/// Put every file together, at all its revisions that are current, and compare with what its document says
+/// Assemble every file, at all its leaf revisions, and compare it with its document
 #[derive(Debug, Args)]
 struct Verify {
     /// The database
@@ -119,7 +119,7 @@ struct Verify {
     source: SourceArgs,
 }
 
-/// Count files, chunks, and what they take
+/// Count files and chunks, and their bytes
 #[derive(Debug, Args)]
 struct StatsCommand {
     /// The database
@@ -134,15 +134,15 @@ struct StatsCommand {
     source: SourceArgs,
 }
 
-/// End files that were marked as deleted long ago: until then they keep their chunks.
+/// Remove files that were marked as deleted long ago; until then they keep their chunks.
 ///
-/// They cannot be had back after it. `chunks gc` then removes the chunks that no other file refers to.
+/// They cannot be restored afterwards. `chunks gc` then removes the chunks that no other file refers to.
 #[derive(Debug, Args)]
 struct Forget {
     /// The database
     #[arg(value_name = "DB")]
     database: String,
-    /// How long ago they were deleted at least: 30d, 12h
+    /// Minimum time since their deletion: 30d, 12h
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     older_than: Duration,
     /// Count, and change nothing
@@ -385,7 +385,7 @@ fn show(bar: &ProgressBar, at: Progress) {
     bar.set_position(at.bytes);
 }
 
-/// A failure where anything was left.
+/// A failure if there were problems.
 fn conclude(problems: usize, what: &str) -> Result<(), Failure> {
     match problems {
         0 => Ok(()),
@@ -418,10 +418,10 @@ fn duration(taken: Duration) -> String {
     format!("{:.1} s", taken.as_secs_f64())
 }
 
-/// `2026-11-21 22:53:20`; of a time that no calendar has, its milliseconds.
+/// A time as `2026-11-21 22:53:20`; as milliseconds if it has no date.
 fn utc(milliseconds: u64) -> String {
     let time = UNIX_EPOCH + Duration::from_millis(milliseconds.min(253_402_300_799_999));
-    // `Sun, 06 Nov 1994 08:49:37 GMT`, which does not sort.
+    // `Sun, 06 Nov 1994 08:49:37 GMT`, which does not sort by time.
     let text = httpdate::fmt_http_date(time);
     const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let mut parts = text.split(' ').skip(1);

@@ -9,26 +9,26 @@ use crate::cli::Failure;
 use crate::cmd::progress::{self, Unit};
 use crate::cmd::source::{SourceArgs, failure};
 
-/// Move data documents that are full to an object store, or back; beside clients that write.
+/// Move full data documents to an object store, or back; clients may write meanwhile.
 ///
-/// Where they are is kept in the vault's settings, for all clients. What each needs to get there comes from
-/// its environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, and AWS_ENDPOINT for a store that
-/// is not Amazon's. Interrupted, it is gone on with by beginning again. Objects that are no longer needed go
-/// with `chunks gc`, after the grace.
+/// The vault's settings record the place for all clients. Each client takes its credentials from its environment:
+/// AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, and AWS_ENDPOINT for a store that is not Amazon's. After an
+/// interruption, run the command again. `chunks gc` removes objects that are no longer needed, after the grace
+/// period.
 #[derive(Debug, Args)]
 pub(super) struct Offload {
     /// The database
     #[arg(value_name = "DB")]
     database: String,
-    /// Where to: s3://BUCKET/PREFIX, or file:PATH, a directory that all clients see under that path; with
-    /// --back, where from, everywhere unless it is said
+    /// The object store: s3://BUCKET/PREFIX, or file:PATH, a directory that all clients see under that path. With
+    /// --back, the store to bring documents back from; without it, all stores
     #[arg(long, value_name = "PLACE", required_unless_present = "back")]
     to: Option<Location>,
-    /// Bring them back into documents
+    /// Bring the contents back into documents
     #[arg(long)]
     back: bool,
-    /// With --back, forget places in the settings that have no objects any more, once `chunks gc` has removed
-    /// them; nobody may offload meanwhile, on any replica
+    /// With --back, remove stores from the settings that have no objects left after `chunks gc`. Nobody may offload
+    /// meanwhile, on any replica
     #[arg(long, requires = "back", conflicts_with = "dry_run")]
     forget: bool,
     /// Count, and change nothing

@@ -1,4 +1,4 @@
-//! `couch-layer chunks repair`: chunks that are missing, from databases that have them.
+//! `couch-layer chunks repair`: copies missing chunks from databases that have them.
 
 use std::collections::BTreeMap;
 
@@ -13,20 +13,20 @@ use crate::cmd::progress::{self, Unit};
 use crate::cmd::source::{IfNoDatabase, Remote, Source, SourceArgs, failure};
 use crate::engine::EngineUrl;
 
-/// Bring chunks that files refer to and that are missing, from other databases.
+/// Copy chunks that files refer to and that are missing, from other databases.
 ///
-/// A client that was away for longer than the grace can bring files whose chunks have been collected: its own
-/// database has them, as long as it has not fetched what was removed. Copies of the database do as well.
+/// A client that was offline for longer than the grace period can bring files whose chunks have been collected. Its own
+/// database still has them if it has not fetched their removal yet. A copy of the database works as well.
 #[derive(Debug, Args)]
 pub(super) struct Repair {
     /// The database that lacks chunks
     #[arg(value_name = "DB")]
     database: String,
-    /// Where they may be: http://HOST:PORT/DB, or the name of a database beside this one (with --from-engine: in
-    /// that store). Named several times, they are asked one after the other
+    /// A database that may have them: http://HOST:PORT/DB, or the name of a database beside this one (with
+    /// --from-engine: in that store). Can be given several times; the databases are read one after the other
     #[arg(long, value_name = "SOURCE", required = true)]
     from: Vec<String>,
-    /// The store of the databases that --from names, if it is another than this one's
+    /// The store of the databases that --from names, if it is another store
     #[arg(long, value_name = "URL")]
     from_engine: Option<EngineUrl>,
     #[command(flatten)]
@@ -82,7 +82,7 @@ impl Repair {
     }
 }
 
-/// Brings what is missing from each source in turn; what is in none of them.
+/// Copies missing chunks from each source in turn. Returns those that no source has.
 async fn bring(
     chunks: &ChunkStore,
     sources: &[(&String, ChunkStore)],

@@ -1,4 +1,4 @@
-//! `couch-layer chunks settings`: what all clients of a vault agree on.
+//! `couch-layer chunks settings`: the settings that all clients of a vault share.
 
 use std::time::Duration;
 
@@ -17,17 +17,17 @@ pub(super) struct Show {
     /// The database
     #[arg(value_name = "DB")]
     database: String,
-    /// How long a chunk that no file refers to is kept: 7d, 36h. At least an hour; a client may be offline for half of
-    /// it
+    /// The grace period, for which a chunk without references is kept: 7d, 36h. At least an hour. A client may be
+    /// offline for half of it
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     grace: Option<Duration>,
-    /// The largest data document, in bytes; at least 64000, at most what the server takes
+    /// The largest data document, in bytes; at least 64000, at most the server's limit
     #[arg(long, value_name = "BYTES")]
     data_doc_size_limit: Option<usize>,
-    /// Hexadecimal digits of a prefix, 0 to 4. It grows by itself as a vault does; it never becomes shorter
+    /// Number of hexadecimal digits of a prefix, 0 to 4. It grows with the vault, and never shrinks
     #[arg(long, value_name = "DIGITS")]
     chunk_prefix_length: Option<u8>,
-    /// How many chunks the vault will have, so that prefixes are long enough from the beginning
+    /// Expected number of chunks, so that prefixes are long enough from the beginning
     #[arg(long, value_name = "COUNT")]
     chunks: Option<u64>,
     /// Print them as JSON
@@ -63,7 +63,7 @@ impl Show {
         Ok(())
     }
 
-    /// How many chunks a new prefix length is for.
+    /// Number of chunks that a new prefix length is for.
     async fn count(&self, chunks: &ChunkStore) -> Result<u64, Failure> {
         match (self.chunks, self.chunk_prefix_length) {
             (Some(count), _) => Ok(count),

@@ -1,4 +1,4 @@
-//! A database in a data folder that this process opens.
+//! A database in a store that this process opens.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -50,7 +50,7 @@ impl Local {
         Ok(Local { layer, documents, folder: engine.folder().map(Path::to_owned) })
     }
 
-    /// As [`open`](Self::open) where there must be a database, and what is left of one that moved away.
+    /// As [`open`](Self::open), without creating a database. Also opens the rest of one that moved away.
     pub(super) async fn open_or_remains(
         engine: &EngineUrl,
         options: LayerOptions,
@@ -118,7 +118,7 @@ impl Local {
     }
 }
 
-/// The bytes of the files in a folder. One that goes meanwhile has none.
+/// The bytes of the files in a folder. A file that is removed meanwhile counts zero.
 fn folder_bytes(folder: &Path) -> io::Result<u64> {
     let mut bytes = 0;
     for entry in std::fs::read_dir(folder)? {

@@ -1,8 +1,7 @@
-//! Where a command's database is: in a data folder that this process opens, or behind a server.
+//! A command's database: in a store that this process opens, or behind a server.
 //!
-//! A data folder has one owner at a time. So every command that works on a database takes `--engine`,
-//! and opens the folder itself, or `--url`, and works beside whatever server owns it. Commands see a
-//! [`Source`] and do not know which.
+//! A data folder has one owner at a time. So every command on a database takes either `--engine`, and opens the store
+//! itself, or `--url`, and works through the server that owns it. Commands use a [`Source`] and do not know which.
 
 mod local;
 mod remote;
@@ -21,19 +20,19 @@ use crate::report::Checked;
 
 pub(crate) use remote::{Remote, with_own_user};
 
-/// As for `serve`.
+/// The same variable as for `serve`.
 const ENGINE_VARIABLE: &str = "COUCH_LAYER_ENGINE";
 const DEFAULT_ENGINE: &str = "./couch-data";
 
-/// The options by which a command is told where its database is.
+/// Options that name the place of a command's database.
 #[derive(Debug, Args)]
 pub(crate) struct SourceArgs {
-    /// Open this store: a folder, which says itself which engine it holds, lsm:FOLDER,     /// sled:FOLDER, or fdb:CLUSTER_FILE
+    /// Open this store: a folder, which names its engine itself, lsm:FOLDER, sled:FOLDER, or fdb:CLUSTER_FILE
     /// [default: COUCH_LAYER_ENGINE if it is set, ./couch-data otherwise]
     #[arg(long, value_name = "URL", conflicts_with = "url")]
     engine: Option<EngineUrl>,
-    /// Use a running server instead: http://HOST:PORT, or http://USER:PASSWORD@HOST:PORT. Without
-    /// a user in it, COUCHDB_USER and COUCHDB_PASSWORD are sent if they are set
+    /// Use a running server instead: http://HOST:PORT, or http://USER:PASSWORD@HOST:PORT. Without a user in the URL,
+    /// COUCHDB_USER and COUCHDB_PASSWORD are sent if they are set
     #[arg(long, value_name = "URL")]
     url: Option<Address>,
     /// With --engine, the largest document in bytes of compact JSON, as for `serve`
@@ -42,7 +41,7 @@ pub(crate) struct SourceArgs {
     max_document_size: u32,
 }
 
-/// Whether a command may create the database it is pointed at.
+/// Whether a command may create its database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IfNoDatabase {
     Create,
@@ -68,17 +67,17 @@ impl SourceArgs {
 }
 
 impl SourceArgs {
-    /// That store, with a server's usual limits.
+    /// A store by name, with a server's default limits.
     pub(crate) fn in_store(engine: &EngineUrl) -> Self {
         Self::in_store_or_default(Some(engine))
     }
 
-    /// The same; without a name the store that commands use where they are told none.
+    /// The same, or the default store without a name.
     pub(crate) fn in_store_or_default(engine: Option<&EngineUrl>) -> Self {
         SourceArgs { engine: engine.cloned(), url: None, max_document_size: 8_000_000 }
     }
 
-    /// Opens the database `name` to look at its rows, or at what is left of one that moved away.
+    /// Opens the database `name` for a check, or the rest of one that moved away.
     pub(crate) async fn open_or_remains(&self, name: &str) -> Result<Source, Failure> {
         if self.url.is_some() {
             return self.open(name, IfNoDatabase::Fail).await;
@@ -88,8 +87,8 @@ impl SourceArgs {
         Ok(local::Local::open_or_remains(&self.engine()?, options, name).await?.into())
     }
 
-    /// The store that was named. The environment names it for `serve`, so that it must not stand in the
-    /// way of `--url` here, as it would if clap read it.
+    /// The named store. The environment variable is read here and not by clap, because it is set for `serve` and would
+    /// conflict with `--url`.
     fn engine(&self) -> Result<EngineUrl, Failure> {
         match (&self.engine, std::env::var(ENGINE_VARIABLE)) {
             (Some(engine), _) => Ok(engine.clone()),
@@ -106,21 +105,21 @@ pub(crate) struct Source {
     place: Place,
 }
 
-/// Where it is, for what only one of them can do.
+/// The kind of place, for operations that only one of them supports.
 #[derive(Clone)]
 enum Place {
     Local(local::Local),
     Remote(remote::Remote),
 }
 
-/// A document on its way in.
+/// A document to be written.
 #[derive(Clone, Debug)]
 pub(crate) struct NewDocument {
     /// Its id, which is in `json` too.
     pub(crate) id: String,
     /// The whole document, `_id` included.
     pub(crate) json: JsonText,
-    /// Whether it brings its revision along, and keeps it.
+    /// Whether it has a revision, which it keeps.
     pub(crate) has_revision: bool,
 }
 
@@ -137,12 +136,12 @@ impl From<remote::Remote> for Source {
 }
 
 impl Source {
-    /// The database as a peer, asked again where that is safe.
+    /// The database as a peer, with retries where they are safe.
     pub(crate) fn peer(&self) -> Steady {
         Steady::new(self.peer.clone(), Arc::new(SystemEnvironment))
     }
 
-    /// Writes documents, and says for each why it could not be, if it could not.
+    /// Writes documents. Returns the reason for each that could not be written, else `None`.
     pub(crate) async fn write(&self, documents: Vec<NewDocument>) -> Result<Vec<Option<String>>, Failure> {
         let mut problems = vec![None; documents.len()];
         for (has_revision, mode) in [(false, WriteMode::Interactive), (true, WriteMode::Replicated)] {
@@ -169,7 +168,7 @@ impl Source {
         Ok(problems)
     }
 
-    /// The same database, for what works on chunks.
+    /// The same database as a store for chunks.
     pub(crate) fn document_store(&self) -> Arc<dyn DocumentStore> {
         Arc::new(PeerStore::new(self.peer.clone()))
     }
@@ -179,7 +178,7 @@ impl Source {
         self.beside_or_new(name, IfNoDatabase::Fail).await
     }
 
-    /// The same; where there is none in this process, it may be created.
+    /// The same. In a store of this process it may create the database.
     pub(crate) async fn beside_or_new(&self, name: &str, if_none: IfNoDatabase) -> Result<Source, Failure> {
         Ok(match &self.place {
             Place::Local(local) => local.beside(name, if_none).await?.into(),
@@ -187,7 +186,7 @@ impl Source {
         })
     }
 
-    /// The uuid of the store, where this process has it open.
+    /// The uuid of the store, if this process has it open.
     pub(crate) async fn uuid(&self) -> Result<String, Failure> {
         match &self.place {
             Place::Local(local) => local.uuid().await,
@@ -195,8 +194,8 @@ impl Source {
         }
     }
 
-    /// Bytes on disk: of the database, as its server says; of the whole data folder where this process has it
-    /// open; `None` where there is no such thing.
+    /// Bytes on disk: of the database, as its server reports them, or of the whole data folder if this process has it
+    /// open. `None` if there is no folder.
     pub(crate) async fn disk_bytes(&self) -> Result<Option<u64>, Failure> {
         match &self.place {
             Place::Local(local) => Ok(local.disk_bytes()?),
@@ -204,8 +203,8 @@ impl Source {
         }
     }
 
-    /// Has the server compact the database, and waits for the end of it. Engines of this process tidy their
-    /// files by themselves.
+    /// Lets the server compact the database, and waits until it has. Engines of this process compact their files by
+    /// themselves.
     pub(crate) async fn compact(&self) -> Result<(), Failure> {
         match &self.place {
             Place::Local(_) => Ok(()),
@@ -213,7 +212,7 @@ impl Source {
         }
     }
 
-    /// Walks the whole database and reports where its parts disagree.
+    /// Walks the whole database and reports inconsistencies.
     pub(crate) async fn check(&self, progress: impl FnMut(u64) + Send) -> Result<Checked, Failure> {
         match &self.place {
             Place::Local(local) => local.check(progress).await,
@@ -221,7 +220,7 @@ impl Source {
         }
     }
 
-    /// Repairs what a check complains of; what a check says then.
+    /// Repairs what a check reports. Returns the report of another check.
     pub(crate) async fn repair(&self) -> Result<Checked, Failure> {
         match &self.place {
             Place::Local(local) => local.repair().await,
@@ -230,7 +229,7 @@ impl Source {
     }
 }
 
-/// A sentence without a cause behind it.
+/// A message without a cause.
 #[derive(Debug)]
 pub(crate) struct Sentence(pub(crate) String);
 
@@ -242,7 +241,7 @@ impl fmt::Display for Sentence {
 
 impl std::error::Error for Sentence {}
 
-/// A failure that is this sentence.
+/// A failure with this message.
 pub(crate) fn failure(sentence: impl Into<String>) -> Failure {
     Box::new(Sentence(sentence.into()))
 }

@@ -1,4 +1,4 @@
-//! A database behind a server: couch-layer's own, or for all but `check` any CouchDB.
+//! A database behind a server: couch-layer's, or any CouchDB, except for checks and relocations.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::cli::Failure;
 use crate::relocation::{Asked, Status};
 use crate::report::Checked;
 
-/// How often a server is asked whether it still compacts.
+/// Pause between two requests whether a compaction has ended.
 const COMPACTION_PAUSE: Duration = Duration::from_millis(500);
 
-/// Where relocations are asked for.
+/// Path of relocations below the database.
 const RELOCATE: [&str; 2] = ["_couch_layer", "relocate"];
 
 /// A database behind a server.
@@ -78,26 +78,26 @@ impl Remote {
         })
     }
 
-    /// Begins a relocation of the database within the server, or joins the one under way.
+    /// Starts a relocation of the database within the server, or joins the running one.
     pub(crate) async fn relocate(&self, asked: &Asked) -> Result<(), Failure> {
         self.ask(Method::POST, &RELOCATE, Some(asked.to_json())).await.map(drop)
     }
 
-    /// How far it has come.
+    /// The progress of the relocation.
     pub(crate) async fn relocation(&self) -> Result<Status, Failure> {
         let answer = self.ask(Method::GET, &RELOCATE, None).await?;
         Status::from_json(&answer)
             .ok_or_else(|| failure("the server's answer is not about a relocation; is it couch-layer?"))
     }
 
-    /// Stops it and removes the copy; whether there was one.
+    /// Stops the relocation and removes the copy. Returns whether there was one.
     pub(crate) async fn abandon_relocation(&self, to: &str) -> Result<bool, Failure> {
         let answer = self.0.ask(Method::DELETE, &RELOCATE, &[("to", to.to_owned())], None).await?;
         Ok(answer.get("abandoned").and_then(JsonRef::as_bool).unwrap_or_default())
     }
 }
 
-/// As the user of the environment, where the address names none.
+/// The address with the user of the environment, unless it names one.
 pub(crate) fn with_own_user(address: Address) -> Address {
     match (address.user(), std::env::var("COUCHDB_USER"), std::env::var("COUCHDB_PASSWORD")) {
         (None, Ok(user), Ok(password)) => address.with_user(Some((user, password))),
