@@ -1,10 +1,10 @@
-//! Listening, connections, and shutting down.
+//! Listens, serves connections, and shuts down.
 //!
 //! ```text
 //!   start ── bind ── accept … ┬─ connection ── requests
 //!                             └─ connection ── requests
-//!   stop  ── no new connections; feeds end with their last sequence; requests under way finish,
-//!            idle connections close; after a grace period what is left is cut off
+//!   stop  ── no new connections; feeds end with their last sequence; running requests finish,
+//!            idle connections close; after a grace period the rest is cut off
 //! ```
 
 use std::io;
@@ -28,42 +28,42 @@ use crate::http::serve::serve;
 use crate::http::wire::quotes::{BodyLength, Quotes};
 use crate::http::work;
 
-/// How long a connection may be idle, or take to send its headers.
+/// Maximum time for which a connection may be idle, or take to send its headers.
 const HEADER_PATIENCE: Duration = Duration::from_secs(75);
 
-/// Request line and headers together, in bytes. Beyond it hyper answers 431, or 414 for the URL.
+/// Maximum bytes of a request line and its headers. Above it hyper answers 431, or 414 for the URL.
 const MAX_HEADER_BYTES: usize = 128 * 1024;
 
 const MAX_HEADERS: usize = 200;
 
-/// How long requests under way may take to finish when the server stops.
+/// Time that running requests have to finish when the server stops.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// The pause after an `accept` that failed, most likely for want of file descriptors.
+/// Pause after a failed `accept`, whose likely cause is a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Why a server could not start: a sentence for a person.
+/// Why a server could not start, as a message for a person.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// Everyone would be the administrator, and everyone could connect.
+    /// No administrator, and an address that everyone can reach: everyone would be the administrator.
     #[error(
         "without an administrator everyone who can connect may read and delete everything, so the server listens on \
          loopback only, and {address} is not loopback; set COUCHDB_USER and COUCHDB_PASSWORD, or listen on 127.0.0.1"
     )]
     OpenToAll {
-        /// The address that was asked for.
+        /// The requested address.
         address: SocketAddr,
     },
-    /// The address cannot be had.
+    /// The address cannot be bound.
     #[error("cannot listen on {address}")]
     Bind {
-        /// The address that was asked for.
+        /// The requested address.
         address: SocketAddr,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// The threads for scans cannot be had.
+    /// The threads for scans cannot be started.
     #[error("cannot start threads")]
     Threads(#[source] io::Error),
     /// The store failed.
@@ -92,10 +92,10 @@ impl Server {
         Ok(())
     }
 
-    /// Binds `address` and begins to serve `layer`.
+    /// Binds `address` and starts to serve `layer`.
     ///
     /// # Errors
-    /// [`StartError`], whose sentence is for a person.
+    /// [`StartError`], whose message is for a person.
     pub async fn start(layer: Layer<AnyDatabase>, address: SocketAddr, options: Options) -> Result<Server, StartError> {
         Self::check_address(address, &options)?;
         let identity = Identity::load(&layer).await?;
@@ -109,16 +109,15 @@ impl Server {
         Ok(Server { address, stop, accepting, working })
     }
 
-    /// Where it listens; the port that was given when port 0 was asked for.
+    /// The address that it listens on, with the actual port if port 0 was requested.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Stops: no new connections, feeds end with their last sequence, requests under way finish
-    /// within a grace period.
+    /// Stops: no new connections, feeds end with their last sequence, running requests finish within a grace period.
     pub async fn stop(self) {
         self.stop.send_replace(true);
-        // Neither panics; if it did, it has stopped as well.
+        // Neither panics. If one did, it has stopped as well.
         let _ = self.working.await;
         let _ = self.accepting.await;
     }
@@ -128,8 +127,8 @@ async fn accept(listener: TcpListener, app: Arc<App>, stopping: watch::Receiver<
     // Every connection holds a sender; when the last is dropped, all connections have ended.
     let (alive, mut all_ended) = mpsc::channel::<()>(1);
     let (cut_off, cut) = watch::channel(false);
-    // Tokio wakes its driver for each timer that is set earlier than all others. Without this one, every request sets
-    // such a timer when it ends, for its connection's patience: a fifth fewer PUTs by 16 clients.
+    // Tokio wakes its driver for each timer that is earlier than all others. Without this interval, the end of every
+    // request sets such a timer, for its connection's header timeout: a fifth fewer PUTs by 16 clients.
     let mut earlier = tokio::time::interval(HEADER_PATIENCE / 2);
     loop {
         let accepted = tokio::select! {
@@ -165,7 +164,7 @@ async fn connection(
     alive: mpsc::Sender<()>,
 ) {
     let _alive = alive;
-    // Answers are written whole: waiting to fill a packet only delays them.
+    // Answers are written whole, so waiting to fill a packet would only delay them.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a connection without TCP_NODELAY");
     }
@@ -198,6 +197,6 @@ async fn connection(
 }
 
 async fn turned_true(flag: &mut watch::Receiver<bool>) {
-    // An error says that the server is gone altogether.
+    // An error means that the server is gone.
     let _ = flag.wait_for(|flag| *flag).await;
 }

@@ -1,30 +1,30 @@
 //! CouchDB's HTTP API.
 //!
 //! ```text
-//!   listen ──── one task for each connection (hyper); beside it work, the jobs that this server runs
+//!   listen ──── one task for each connection (hyper); beside it `work`, which runs jobs
 //!      │
-//!   serve ───── one request: who asks, may they, what answers
+//!   serve ───── one request: authentication, authorisation, answer
 //!      │
 //!   routes ──── the table: path and method to a handler
 //!      │
 //!   root  database  document  listing  find  feed      handlers, a folder for each subject
 //!      │
-//!   request ─── a request, as handlers see it
+//!   request ─── what a handler gets
 //!      │
-//!   app ─────── what all requests share: handles of databases, stores, threads for scans, runs of jobs
+//!   app ─────── state that all requests share: handles of databases, stores, threads for scans, runs of jobs
 //!      │
-//!   access ──── who asks: sessions, passwords, origins
+//!   access ──── sessions, passwords, allowed origins
 //!      │
 //!   wire ────── bytes: bodies, parameters, responses, raw quotes in queries
 //!      │
-//!   error, ids  what a refused request is answered with; fresh ids
+//!   error, ids  answers to refused requests; new ids
 //! ```
 //!
 //! A module uses those below it and none above.
 //!
-//! Paths are matched here rather than by a library's router, since CouchDB's grammar is its own:
-//! `%2F` belongs to a name, `_design/x` and `_design%2Fx` are one document, a trailing slash does not
-//! count, and `COPY` is a method.
+//! Paths are matched here rather than by a library's router, since CouchDB's paths have their own grammar: `%2F` is
+//! part of a name, `_design/x` and `_design%2Fx` are one document, a trailing slash does not count, and `COPY` is a
+//! method.
 
 mod access;
 mod app;

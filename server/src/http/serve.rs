@@ -1,7 +1,7 @@
-//! One request, from its head to its answer.
+//! Serves one request, from its head to its answer.
 //!
 //! ```text
-//!   serve ─── request id, log line, no panic beyond this point
+//!   serve ─── request id, log line; catches panics
 //!      │
 //!   answer ── preflight, host, authentication, authorisation
 //!      │
@@ -31,7 +31,7 @@ use crate::http::wire::body::RequestBody;
 use crate::http::wire::params::{self, Params};
 use crate::http::wire::response::{self, Body, Response};
 
-/// Serves a request. There is an answer whatever happens.
+/// Serves a request. It always answers.
 pub(crate) async fn serve(
     app: Arc<App>,
     request: hyper::Request<Incoming>,
@@ -50,7 +50,7 @@ pub(crate) async fn serve(
         response::refusal(error)
     });
     if method == Method::HEAD && matches!(response.body(), Body::Streamed(_)) {
-        // Its writer stops when it sees that nobody reads.
+        // Dropping the stream stops its writer.
         *response.body_mut() = Body::Untold;
     }
     let headers = response.headers_mut();
@@ -62,7 +62,7 @@ pub(crate) async fn serve(
     Ok(response)
 }
 
-/// The client's own request id where it may stand in a header and a log, otherwise a new one.
+/// The client's own request id if it is safe in a header and a log, otherwise a new one.
 fn request_id(app: &App, headers: &HeaderMap) -> HeaderValue {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     match headers.get("x-couch-request-id") {
@@ -99,7 +99,8 @@ async fn answer(app: &Arc<App>, parts: Parts, incoming: Incoming) -> Response {
     response
 }
 
-/// `GET` for `HEAD`, and what a `POST` from a client that knows only `GET` and `POST` stands for.
+/// The method to route by: `GET` for `HEAD`, and the overriding method of a `POST` by a client that knows only `GET` and
+/// `POST`.
 fn effective_method(method: Method, headers: &HeaderMap) -> Method {
     let method = match headers.get("x-http-method-override").and_then(|value| value.to_str().ok()) {
         Some(meant @ ("GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "COPY" | "PATCH")) if method == Method::POST => {
@@ -139,7 +140,7 @@ async fn admit_and_route(
     }
     let resource = routes::find(&segments, &request.method)?;
     authorize(request, &resource).await?;
-    // While a database moves, its writes wait here for the moment in which they could fail.
+    // In the last step of a relocation its database's writes would fail, so they wait here.
     let _admitted = match resource.database() {
         Some(db) if resource.waits_for_moves() => request.app.gates.admit(db).await,
         _ => None,
@@ -147,7 +148,7 @@ async fn admit_and_route(
     resource.answer(request, has_no_name).await
 }
 
-/// 301 from a part of `_design%2Fx` to that of `_design/x`, as CouchDB has it.
+/// 301 from a path below `_design%2Fx` to the same path below `_design/x`, as in CouchDB.
 fn redirect_to_design(request: &Request, uri: &hyper::Uri, segments: &[String]) -> Response {
     let names = segments.iter().enumerate().flat_map(|(place, name)| match (place, name.split_once('/')) {
         (1, Some((design, name))) => vec![design, name],
@@ -163,8 +164,8 @@ fn redirect_to_design(request: &Request, uri: &hyper::Uri, segments: &[String]) 
     response
 }
 
-/// Refuses DNS rebinding: while everyone is the administrator, a web page must not become one by pointing its own
-/// name at loopback. The browser then sends that name as `Host`.
+/// Refuses DNS rebinding. Without an administrator everyone is one, and a web page could become one by pointing its own
+/// host name at loopback. The browser then sends that name as `Host`.
 fn refuse_rebound_host(headers: &HeaderMap) -> Result<()> {
     let Some(host) = headers.get(HOST) else { return Ok(()) };
     let host = host.to_str().unwrap_or("");

@@ -1,7 +1,7 @@
 //! Cross-origin requests (CORS), off unless origins are named.
 //!
-//! Source: CouchDB's `chttpd_cors.erl`. A preflight that is not allowed is answered as any request
-//! with that method would be, without headers that allow anything.
+//! Source: CouchDB's `chttpd_cors.erl`. A preflight that is not allowed is answered like any other `OPTIONS` request,
+//! without CORS headers.
 
 use hyper::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
@@ -40,12 +40,12 @@ const HEADERS: &[&str] = &[
 const EXPOSED: &str = "content-type, cache-control, accept-ranges, etag, location, server, x-couch-request-id, \
     x-couch-update-newrev, x-couchdb-body-time";
 
-/// Which origins may ask.
+/// The allowed origins.
 #[derive(Clone, Debug, Default)]
 pub struct CorsOptions {
-    /// Origins (`https://example.com`), or `*` for all. None: no cross-origin requests.
+    /// Origins (`https://example.com`), or `*` for all. Empty: no cross-origin requests.
     pub origins: Vec<String>,
-    /// Whether browsers may send cookies and passwords along. Not for `*`.
+    /// Whether browsers may send cookies and passwords. Has no effect with `*`.
     pub credentials: bool,
 }
 
@@ -57,13 +57,13 @@ impl CorsOptions {
     fn add_origin(&self, origin: &HeaderValue, headers: &mut HeaderMap) {
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
         headers.append(VARY, HeaderValue::from_static("Origin"));
-        // Credentials for every origin would hand the administrator's session to any page.
+        // Credentials for every origin would give any page the administrator's session.
         if self.credentials && !self.origins.iter().any(|allowed| allowed == "*") {
             headers.insert(ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
         }
     }
 
-    /// The answer to a preflight that is allowed; `None` for every other request.
+    /// The answer to an allowed preflight; `None` for every other request.
     pub(crate) fn preflight(&self, method: &Method, headers: &HeaderMap) -> Option<Response> {
         if self.origins.is_empty() || *method != Method::OPTIONS {
             return None;
@@ -88,7 +88,7 @@ impl CorsOptions {
         Some(response)
     }
 
-    /// Lets the page that asked see the answer, where its origin is allowed.
+    /// Lets a page of an allowed origin see the answer.
     pub(crate) fn apply(&self, origin: Option<&HeaderValue>, headers: &mut HeaderMap) {
         if self.origins.is_empty() {
             return;

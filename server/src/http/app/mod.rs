@@ -1,4 +1,4 @@
-//! What all requests share.
+//! State that all requests share.
 
 mod builds;
 pub(crate) mod databases;
@@ -29,26 +29,26 @@ use crate::http::app::stores::Stores;
 use crate::http::error::{ApiError, Result};
 use crate::http::ids::{RequestIds, Uuids, hex};
 
-/// How a server behaves.
+/// Options of a server.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The administrator. `None`: everyone who can connect is one.
     pub administrator: Option<Administrator>,
-    /// Which web pages may ask.
+    /// Web pages that may use the server.
     pub cors: CorsOptions,
     /// The largest body of a request in bytes, packed and unpacked. Larger ones are answered 413.
     pub max_request_size: usize,
-    /// Threads for long scans, which run beside those that serve requests.
+    /// Number of threads for long scans, beside those that serve requests.
     pub scan_threads: usize,
-    /// The store that is served, so that databases can be moved from it and back to it.
+    /// The URL of the served store, which relocations from it and back to it need.
     pub store: Option<EngineUrl>,
-    /// The largest document in the stores that databases are moved to, in bytes of compact JSON.
+    /// The largest document in stores to which databases moved, in bytes of compact JSON.
     pub max_document_size: usize,
-    /// The largest attachment in the stores that databases are moved to, in bytes as it arrives.
+    /// The largest attachment in stores to which databases moved, in bytes as sent.
     pub max_attachment_size: u64,
-    /// How long a client may leave an answer unread before its connection ends.
+    /// Time after which a client that does not read its answer is cut off.
     pub write_patience: Duration,
-    /// Threads that may share the processor's work of one request; in the stores that databases are moved to as well.
+    /// Number of threads that may share the processor work of one request, also in stores to which databases moved.
     pub threads: usize,
 }
 
@@ -68,17 +68,17 @@ impl Default for Options {
     }
 }
 
-/// Who the server is: drawn once, kept in the store, so that sessions survive a restart.
+/// The server's identity. It is random, and stored, so that sessions survive a restart.
 #[derive(Clone)]
 pub(crate) struct Identity {
     /// In hexadecimal, shown at `/`.
     pub(crate) uuid: String,
-    /// Signs cookies.
+    /// The key that signs cookies.
     pub(crate) secret: [u8; SECRET_BYTES],
 }
 
 impl Identity {
-    /// Reads the store's identity. A store that has none draws one.
+    /// Reads the store's identity, which is created at the first call.
     pub(crate) async fn load(layer: &Layer<AnyDatabase>) -> model::Result<Self> {
         let bytes = layer.identity().await?;
         let (uuid, rest) = bytes.split_at(IDENTITY_BYTES - SECRET_BYTES);
@@ -94,7 +94,7 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// What all requests share.
+/// State that all requests share.
 #[derive(Debug)]
 pub(crate) struct App {
     /// The server's own store, which has the catalog of all databases.
@@ -143,8 +143,8 @@ impl App {
         })
     }
 
-    /// Runs a page of a scan on threads for scans. Embedded engines read on the thread that calls them, and a cold
-    /// page takes as long as the disk: heartbeats and small requests must not wait for it.
+    /// Runs a page of a scan on the threads for scans. Embedded engines read on the calling thread, and a page that is
+    /// not in the cache takes as long as the disk: heartbeats and small requests must not wait for it.
     ///
     /// The page is boxed at once: the future of the request, which is copied before it runs, would otherwise contain it.
     pub(crate) fn scan<T, F>(self: &Arc<Self>, page: F) -> impl Future<Output = Result<T>> + Send
@@ -156,7 +156,7 @@ impl App {
         async move { self.aside(page).await?.map_err(ApiError::from) }
     }
 
-    /// Runs work that reads much on the threads for scans, and stops it when nobody waits for it any more.
+    /// Runs work that reads much on the threads for scans. It is aborted when the caller stops waiting.
     pub(crate) async fn aside<T, F>(&self, work: F) -> Result<T>
     where
         F: Future<Output = T> + Send + 'static,
@@ -165,8 +165,8 @@ impl App {
         self.scans.run(work).await.ok_or_else(ApiError::internal)
     }
 
-    /// Starts long work on the threads for scans. It goes on when the client that asked for it is gone. `None` when
-    /// the server is shutting down.
+    /// Starts long work on the threads for scans. It continues when its client is gone. `None` if the server is shutting
+    /// down.
     pub(crate) fn spawn_scan<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -187,9 +187,9 @@ impl App {
         *self.stopping.borrow()
     }
 
-    /// Completes when the server begins to shut down.
+    /// Completes when the server starts to shut down.
     pub(crate) async fn stopping(&self) {
-        // An error says that the server is gone altogether.
+        // An error means that the server is gone.
         let _ = self.stopping.clone().wait_for(|stopping| *stopping).await;
     }
 }

@@ -1,4 +1,4 @@
-//! The gates of the relocations that this server runs: they hold writes off during the last step.
+//! The gates of this server's relocations, which make writes wait during the last step.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,20 +6,20 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
-/// How long the last step waits for writes under way. It is safe without: writes that are late fail, and can
-/// be sent again.
+/// Time that the last step waits for running writes. Waiting is not needed for safety: a late write fails, and its
+/// client may retry it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The gates, by the names of their databases.
+/// Gates by database name.
 #[derive(Debug, Default)]
 pub(crate) struct Gates(Mutex<HashMap<String, Arc<RwLock<()>>>>);
 
-/// The gate of a relocation, until it is dropped.
+/// The gate of a relocation. Dropping it removes the gate.
 #[derive(Debug)]
 pub(crate) struct Gate<'a> {
     gates: &'a Gates,
     name: String,
-    /// Writes hold it shared, the last step alone.
+    /// Writes hold it shared, the last step exclusively.
     lock: Arc<RwLock<()>>,
 }
 
@@ -35,7 +35,7 @@ impl Gates {
         Gate { gates: self, name: name.to_owned(), lock }
     }
 
-    /// Lets a write pass. It holds the last step off until the guard is dropped, or waits until that is over.
+    /// Admits a write. The last step waits until the guard is dropped; during the last step, this call waits.
     pub(crate) async fn admit(&self, name: &str) -> Option<OwnedRwLockReadGuard<()>> {
         let gate = self.lock().get(name).cloned()?;
         Some(gate.read_owned().await)
@@ -43,7 +43,7 @@ impl Gates {
 }
 
 impl Gate<'_> {
-    /// Waits for the writes under way, and holds others off. To be called on a thread that may block.
+    /// Waits for running writes, and makes others wait until the guard is dropped. It blocks the calling thread.
     pub(crate) fn close(&self) -> Option<OwnedRwLockWriteGuard<()>> {
         let closing = tokio::time::timeout(PATIENCE, self.lock.clone().write_owned());
         tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(closing)).ok()

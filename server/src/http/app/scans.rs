@@ -1,4 +1,4 @@
-//! Threads for scans, beside those that serve requests.
+//! Threads for scans. They are not those that serve requests, which must not wait for a disk.
 
 use std::fmt;
 use std::future::Future;
@@ -16,8 +16,8 @@ impl Scans {
         builder.build().map(|runtime| Scans(Some(runtime)))
     }
 
-    /// Runs a task to its end. The task is aborted when the caller stops waiting. `None` when it panicked or the
-    /// server is shutting down.
+    /// Runs a task to its end. The task is aborted when the caller stops waiting. `None` if it panicked or the server is
+    /// shutting down.
     pub(crate) async fn run<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> Option<T> {
         /// Aborts the task when it is dropped.
         struct Aborting<T>(JoinHandle<T>);
@@ -30,7 +30,7 @@ impl Scans {
         (&mut task.0).await.ok()
     }
 
-    /// Starts a task that goes on whether or not anybody waits for it. `None` when the server is shutting down.
+    /// Starts a task that continues whether or not anybody waits for it. `None` if the server is shutting down.
     pub(crate) fn spawn<T: Send + 'static>(
         &self,
         task: impl Future<Output = T> + Send + 'static,
@@ -41,7 +41,7 @@ impl Scans {
 
 impl Drop for Scans {
     fn drop(&mut self) {
-        // A runtime that is dropped waits for its threads, which must not happen on another runtime's.
+        // Dropping a runtime waits for its threads, which is not allowed on a thread of another runtime.
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
         }

@@ -1,8 +1,8 @@
-//! The stores behind a server: its own, and those that databases moved to from there.
+//! The stores behind a server: its own, and those to which databases moved from there.
 //!
-//! A database that moved leaves a marker behind that names its store ([`model::ErrorKind::Moved`]). The server
-//! follows it, opens that store when it is first asked for, and keeps it open: a folder has one owner at a
-//! time, so that whoever serves one end of a move serves the other.
+//! A database that moved leaves a marker behind, which names its store ([`model::ErrorKind::Moved`]). The server follows
+//! the marker, opens that store at first use, and keeps it open. A folder has one owner at a time, so the server of the
+//! old place serves the new one too.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,16 +14,17 @@ use tokio::sync::Mutex;
 use crate::engine::{self, EngineError, EngineUrl, IfMissing};
 use crate::http::error::{ApiError, Result};
 
-/// The documents of one database, over whichever engine.
+/// The documents of one database, over any engine.
 pub(crate) type Documents = model::Documents<AnyDatabase>;
 
-/// Markers followed for one database. Moving back replaces a marker, so that they form no circle.
+/// Maximum number of markers that are followed for one database. Moving back replaces a marker, so there are no
+/// circles.
 const MOST_MOVES: usize = 16;
 
 /// A store that is open.
 #[derive(Clone)]
 pub(crate) struct Store {
-    /// Its absolute name; `None` for the server's own where nobody said.
+    /// Its absolute URL; `None` for the server's own store if the options do not name it.
     pub(crate) url: Option<EngineUrl>,
     pub(crate) layer: Layer<AnyDatabase>,
 }
@@ -31,7 +32,7 @@ pub(crate) struct Store {
 /// The stores behind a server.
 pub(crate) struct Stores {
     own: Store,
-    /// The others, by their absolute names.
+    /// The other stores, by their absolute URLs.
     opened: Mutex<HashMap<String, Store>>,
     options: LayerOptions,
 }
@@ -42,7 +43,7 @@ impl fmt::Debug for Stores {
     }
 }
 
-/// Why a store cannot be used: a sentence for an administrator.
+/// Why a store cannot be used, as a message for an administrator.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StoreError {
     #[error("{0}")]
@@ -54,18 +55,18 @@ pub(crate) enum StoreError {
 }
 
 impl Stores {
-    /// `options` are for the stores that are opened later.
+    /// `options` are for stores that are opened later.
     pub(crate) fn new(own: Layer<AnyDatabase>, url: Option<&EngineUrl>, options: LayerOptions) -> Self {
         let url = url.and_then(|url| url.absolute().ok());
         Stores { own: Store { url, layer: own }, opened: Mutex::default(), options }
     }
 
-    /// The server's own.
+    /// The server's own store.
     pub(crate) fn own(&self) -> Store {
         self.own.clone()
     }
 
-    /// The store of this name, opened if it is not.
+    /// The store with this URL. It is opened at the first call.
     pub(crate) async fn open(&self, url: &EngineUrl, if_missing: IfMissing) -> Result<Store, StoreError> {
         let mut opened = self.opened.lock().await;
         let wanted = url.clone();
@@ -81,7 +82,7 @@ impl Stores {
         let wanted = known.clone();
         let opening = tokio::task::spawn_blocking(move || {
             let engine = engine::open(&wanted, if_missing)?;
-            // A folder that was made now may have another name than its parent let expect.
+            // A new folder may get another absolute name than its parent suggested.
             Ok::<_, EngineError>((engine, wanted.absolute()?))
         });
         let (engine, url) = opening.await.map_err(|_| StoreError::BrokenOff)??;
@@ -103,8 +104,8 @@ impl Stores {
         })
     }
 
-    /// The stores from the server's own to the one where the database lives, and the database. The last
-    /// store may have none of that name: then it was dropped, or never there.
+    /// The stores from the server's own to the one with the database, and the database. `None` if the last store has no
+    /// such database: it was dropped, or never existed.
     async fn trace(&self, name: &str) -> Result<(Vec<Store>, Option<Documents>)> {
         let mut stores = vec![self.own.clone()];
         while let Some(last) = stores.last() {
@@ -123,13 +124,13 @@ impl Stores {
         Ok((stores, None))
     }
 
-    /// The database, wherever it lives.
+    /// The database, in whichever store it is.
     pub(crate) async fn database(&self, name: &str) -> Result<Documents> {
         let (_, found) = self.trace(name).await?;
         found.ok_or_else(no_database)
     }
 
-    /// The store where the database lives.
+    /// The store with the database.
     pub(crate) async fn home(&self, name: &str) -> Result<Store> {
         match self.trace(name).await? {
             (mut stores, Some(_)) => stores.pop().ok_or_else(no_database),
@@ -137,17 +138,17 @@ impl Stores {
         }
     }
 
-    /// Drops the database where it lives, and every marker that leads there.
+    /// Drops the database, and every marker that leads to it.
     pub(crate) async fn drop_database(&self, name: &str) -> Result<()> {
         let (mut stores, found) = self.trace(name).await?;
         if found.is_none() {
-            // The last one has neither the database nor a marker.
+            // The last store has neither the database nor a marker.
             stores.pop();
         }
         if stores.is_empty() {
             return Err(no_database());
         }
-        // From the end, so that a marker which is left leads to one that is gone, not to one that lives.
+        // From the end, so that after a failure no marker leads to a database that is still there.
         for store in stores.into_iter().rev() {
             store.layer.delete_database(name).await?;
         }

@@ -1,14 +1,15 @@
-//! Every endpoint in one table: its path, its methods, who may use it, and what answers.
+//! One table of all endpoints: path, methods, who may use them, and handler.
 //!
-//! A path is split at its slashes and then decoded, since `%2F` belongs to a name. The id of a design document or of a
-//! local one is one name: `_design/x` and `_design%2Fx` are the same. In a pattern, `{db}` and `{docid}` stand for a
-//! name each, `{ddoc}` for the id of a design document, `{local}` for that of a local one, and `*` for all names
-//! that are left, which may be none. The first pattern that fits answers, with all the rows that follow each other with this pattern.
+//! A path is split at its slashes and then decoded, since `%2F` is part of a name. The id of a design document or of a
+//! local document is one name: `_design/x` and `_design%2Fx` are the same. In a pattern, `{db}` and `{docid}` stand for
+//! one name each, `{ddoc}` for the id of a design document, `{local}` for the id of a local document, and `*` for all
+//! remaining names, possibly none. The first pattern that matches a path is used. All rows with the same pattern are
+//! adjacent.
 //!
-//! The rows say everything: authorisation, 405 and its `Allow` read them, and so do the tests.
+//! Authorisation, 405 with its `Allow`, and the tests read the table.
 //!
-//! Authorisation is checked first, then whether the database is there, then the method. A handler sees the methods of
-//! its row and no other.
+//! Authorisation is checked first, then whether the database exists, then the method. A handler gets only the methods
+//! of its row.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -28,12 +29,12 @@ use crate::http::root::{self, databases, replicate, session};
 use crate::http::wire::response::Response;
 use crate::http::{feed, find, listing};
 
-/// Who may send a request. Each of them may send what those before it may.
+/// Who may send a request. Each one may also send what those before it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Who {
     /// Everyone.
     Public,
-    /// A member of the database, as its `_security` has it. The request changes nothing.
+    /// A member of the database, according to its `_security`. The request changes nothing.
     Reader,
     /// A member of the database.
     Writer,
@@ -45,14 +46,14 @@ pub(crate) enum Who {
 
 type Answer<'a> = Pin<Box<dyn Future<Output = Result<Response>> + Send + 'a>>;
 
-/// What answers. It is given what the placeholders stand for.
+/// Answers a request. Its second argument has the values of the placeholders.
 type Handler = for<'a> fn(&'a mut Request, &'a [&'a str]) -> Answer<'a>;
 
 /// A row of the table.
 pub(crate) struct Route {
     /// The path: names, `{placeholders}` and, at the end, `*`.
     path: &'static str,
-    /// The methods, as `Allow` lists them; `*` for all. `HEAD` is answered wherever `GET` is.
+    /// The methods, as `Allow` lists them; `*` for all. `GET` includes `HEAD`.
     methods: &'static str,
     who: Who,
     handler: Handler,
@@ -161,17 +162,17 @@ const fn row(path: &'static str, methods: &'static str, who: Who, handler: Handl
     Route { path, methods, who, handler }
 }
 
-/// An answer that needs no waiting.
+/// An answer that is ready.
 fn now<'a>(answer: Result<Response>) -> Answer<'a> {
     Box::pin(std::future::ready(answer))
 }
 
-/// 501 naming what CouchDB has and this server has not.
+/// 501, naming a feature of CouchDB that this server lacks.
 fn missing<'a>(what: &str) -> Answer<'a> {
     now(Err(ApiError::not_implemented(what)))
 }
 
-/// The same for a part of a document; 404 where the document is missing.
+/// The same for a path below a document; 404 if the document is missing.
 async fn missing_of(request: &Request, db: &str, id: &str, what: &str) -> Result<Response> {
     let find = |database: Documents| async move {
         match id.starts_with(LOCAL_PREFIX) {
@@ -184,9 +185,9 @@ async fn missing_of(request: &Request, db: &str, id: &str, what: &str) -> Result
     Err(ApiError::not_implemented(what))
 }
 
-/// Makes one segment of the id of a design document or a local one, which has a slash in it.
+/// Joins the two segments of the id of a design document or a local document.
 pub(crate) fn join_ids(mut segments: Vec<String>) -> Vec<String> {
-    // `_local/x/y` is refused as such, while `_local%2Fx/y` is an attachment of a document, as in CouchDB.
+    // As in CouchDB, `_local/x/y` is refused, while `_local%2Fx/y` is an attachment of a local document.
     let is_local_part = segments.len() > 3 && segments[1] == "_local";
     if let Some(prefix @ ("_design" | "_local")) = segments.get(1).map(|id| id.trim_end_matches('/'))
         && !is_local_part
@@ -201,7 +202,7 @@ pub(crate) fn join_ids(mut segments: Vec<String>) -> Vec<String> {
     segments
 }
 
-/// What a path means: the rows with its pattern, and what the placeholders stand for.
+/// A path's meaning: the rows with its pattern, and the values of the placeholders.
 pub(crate) struct Resource<'a> {
     rows: &'static [Route],
     /// The row of the request's method.
@@ -216,12 +217,12 @@ enum Part {
     Any,
     DesignId,
     LocalId,
-    /// All names that are left.
+    /// All remaining names.
     Rest,
 }
 
-/// A pattern, split at its slashes, and its rows. Splitting the patterns for each request takes a twelfth of the time of a
-/// `GET` of a document.
+/// A pattern, split at its slashes, and its rows. Splitting the patterns at each request would take a twelfth of the
+/// time of a `GET` of a document.
 struct Pattern {
     parts: Vec<Part>,
     /// Whether one of the first two parts is a name such as `_changes`. The path of a document has none, so these patterns
@@ -253,7 +254,7 @@ fn has_underscore<'a>(mut parts: impl Iterator<Item = &'a str>) -> bool {
 /// The resource of a path, whose ids are joined, for this method.
 pub(crate) fn find<'a>(segments: &'a [String], method: &Method) -> Result<Resource<'a>> {
     let mut names = Vec::with_capacity(segments.len());
-    // The last rows fit every path.
+    // The last rows match every path, so the error is never returned.
     let may_have_underscore = has_underscore(segments.iter().map(String::as_str));
     let mut patterns = PATTERNS.iter().filter(|pattern| may_have_underscore || !pattern.has_underscore);
     let fitting = patterns.find(|pattern| pattern.fits(segments, &mut names));
@@ -263,7 +264,7 @@ pub(crate) fn find<'a>(segments: &'a [String], method: &Method) -> Result<Resour
 }
 
 impl Pattern {
-    /// Whether the pattern fits a path; `names` is what its placeholders stand for.
+    /// Whether the pattern matches a path. Fills `names` with the values of the placeholders.
     fn fits<'a>(&self, path: &'a [String], names: &mut Vec<&'a str>) -> bool {
         names.clear();
         let mut path = path.iter().map(String::as_str);
@@ -291,7 +292,7 @@ impl Route {
 }
 
 impl Resource<'_> {
-    /// The database that is meant.
+    /// The name of the database.
     pub(crate) fn database(&self) -> Option<&str> {
         self.names.first().copied().filter(|_| self.path().starts_with("/{db}"))
     }
@@ -305,8 +306,8 @@ impl Resource<'_> {
         self.rows.iter().map(|row| row.methods).collect::<Vec<_>>().join(",")
     }
 
-    /// Who may send this. Databases of the system are the server administrator's. To whoever may use any method, 405
-    /// is told.
+    /// Who may send the request. System databases are for the server administrator. A wrong method is answered with 405
+    /// to everyone who may use any method of the path.
     pub(crate) fn who(&self) -> Who {
         let least = || self.rows.iter().map(|row| row.who).min().unwrap_or(ServerAdmin);
         match self.database() {
@@ -315,16 +316,16 @@ impl Resource<'_> {
         }
     }
 
-    /// Whether the request waits while its database moves: it writes, so it could fail in that moment.
+    /// Whether the request waits for the last step of a relocation of its database, since it writes and could fail.
     pub(crate) fn waits_for_moves(&self) -> bool {
-        // What the server is asked about the move itself does not wait.
+        // Requests about the relocation itself do not wait.
         !self.path().starts_with("/{db}/_couch_layer/") && self.row.is_some_and(|row| row.who >= Writer)
     }
 
-    /// Answers. `has_no_name`: a name in the path is not UTF-8, so nothing has it.
+    /// Answers the request. `has_no_name`: a name in the path is not UTF-8, so nothing has it.
     ///
-    /// 404 for a missing database goes before everything else that can be wrong, except for the server administrator:
-    /// his requests create databases, drop them and move them.
+    /// 404 for a missing database takes precedence over all other errors, except for requests of the server
+    /// administrator, which create, drop and move databases.
     pub(crate) async fn answer(&self, request: &mut Request, has_no_name: bool) -> Result<Response> {
         let row = self.row;
         let Some(db) = self.database().filter(|_| row.is_none_or(|row| row.who < ServerAdmin)) else {
@@ -340,14 +341,14 @@ impl Resource<'_> {
             && !matches!(wrong.status(), StatusCode::NOT_FOUND | StatusCode::CONFLICT)
             && wrong.status().is_client_error()
         {
-            // The handle that was known may be old, and nothing has asked the database.
+            // The cached handle may be stale, and the handler may not have used it.
             request.fresh_database(db).await?;
         }
         outcome
     }
 
-    /// Whether this writes a document that is a replication in CouchDB. Design documents are none, and what is there may
-    /// be deleted.
+    /// Whether the request writes a document that would be a replication in CouchDB. Design documents are not, and
+    /// deletions are allowed.
     fn is_job(&self, method: &Method) -> bool {
         if !self.database().is_some_and(replicate::has_jobs) {
             return false;
@@ -364,7 +365,7 @@ impl Resource<'_> {
 
     async fn handle(&self, row: Option<&Route>, request: &mut Request) -> Result<Response> {
         match row {
-            // Stored, such a document would say that a replication runs.
+            // Such a document, once stored, would claim that a replication runs.
             Some(_) if self.is_job(&request.method) => Err(ApiError::not_implemented(REPLICATIONS)),
             Some(row) => (row.handler)(request, &self.names).await,
             None => Err(ApiError::method_not_allowed(&self.allow())),

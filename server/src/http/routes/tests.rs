@@ -1,8 +1,8 @@
-//! Walks the table.
+//! Tests that walk the table.
 
 use super::*;
 
-/// A server of its own, and a client of it.
+/// A server, and a client of it.
 #[cfg(feature = "mem")]
 struct Walk {
     server: crate::http::Server,
@@ -30,7 +30,7 @@ impl Walk {
     }
 }
 
-/// The rows, a group for each pattern.
+/// The rows, grouped by pattern.
 fn resources() -> impl Iterator<Item = &'static [Route]> {
     ROUTES.chunk_by(|one, next| one.path == next.path)
 }
@@ -69,7 +69,7 @@ async fn strangers_get_what_is_public_and_nothing_else() {
         let path = rows[0].path;
         for method in ["GET", "PUT", "POST", "DELETE", "PATCH", "COPY"] {
             if path == "/_session" && method == "POST" {
-                // Its body has no name.
+                // Its body names no user.
                 continue;
             }
             let status = walk.send(method, path, None).await.status().as_u16();
@@ -81,13 +81,13 @@ async fn strangers_get_what_is_public_and_nothing_else() {
     walk.server.stop().await;
 }
 
-/// The path that a pattern stands for.
+/// A path that a pattern matches.
 fn example(pattern: &str) -> String {
     let path = pattern.replace("{ddoc}", "_design/x").replace("{local}", "_local/x");
     path.replace(['{', '}'], "")
 }
 
-/// The pattern of a path, and what its placeholders stand for.
+/// The pattern of a path, and the values of its placeholders.
 fn meaning(path: &str) -> (&'static str, String) {
     let segments = join_ids(crate::http::wire::params::segments(path).unwrap().0);
     let resource = find(&segments, &Method::GET).unwrap();
@@ -102,7 +102,7 @@ fn each_row_is_met_by_its_own_path() {
         assert_eq!(found, pattern, "a row above hides it");
         let rest = if pattern.ends_with('*') { 2 } else { 0 };
         assert_eq!(names.split_whitespace().count(), pattern.matches('{').count() + rest);
-        // Without what `*` stands for as well, unless that has rows of its own.
+        // The path without the names of `*` too, unless that has rows of its own.
         let has_rows = |short: &str| short.ends_with('}') || ROUTES.iter().any(|row| row.path == short);
         if let Some(short) = pattern.strip_suffix("/*").filter(|short| !has_rows(short)) {
             assert_eq!(meaning(&example(short)).0, pattern);
@@ -120,7 +120,7 @@ fn each_method_of_a_path_has_one_row() {
         let distinct: std::collections::HashSet<&&str> = methods.iter().collect();
         assert_eq!(distinct.len(), methods.len(), "{path}");
         assert!(!methods.contains(&"*") || methods.len() == 1, "{path}");
-        // Only what names no database may be for everyone, and only an administrator's may be without one.
+        // Only paths without a database may be public, and all other paths without one are an administrator's.
         for row in rows {
             let names_a_database = path.starts_with("/{db}");
             assert!(
