@@ -1,4 +1,4 @@
-//! `/{db}`: create a database, drop it, describe it.
+//! `/{db}`: creates a database, drops it, describes it.
 
 pub(crate) mod purge;
 pub(crate) mod relocate;
@@ -36,7 +36,7 @@ pub(crate) async fn create(request: &Request, name: &str) -> Result<Response> {
 }
 
 pub(crate) async fn drop_database(request: &Request, name: &str) -> Result<Response> {
-    // Whoever sends a revision means a document, and left its id empty.
+    // A request with a revision is meant for a document, whose id is empty.
     if request.params.get("rev").is_some() {
         return Err(ApiError::bad_request(
             "You tried to DELETE a database with a ?=rev parameter. Did you mean to DELETE a document instead?",
@@ -51,7 +51,7 @@ pub(crate) async fn info(request: &Request, name: &str) -> Result<Response> {
     Ok(response::object(|json| write_info(json, name, &info)))
 }
 
-/// The members that describe a database, into the object that is open.
+/// Writes the members that describe a database into an open object.
 pub(crate) fn write_info(json: &mut JsonWriter<'_>, name: &str, info: &DatabaseInfo) {
     json.name("instance_start_time").display(info.created_ms / 1000);
     json.name("db_name").str(name);

@@ -1,6 +1,7 @@
-//! `_purge`, `_purged_infos`, `_purged_infos_limit`: leaves that go as if they had never been.
+//! `_purge`, `_purged_infos`, `_purged_infos_limit`: removes leaves without a trace.
 //!
-//! As CouchDB 3.5: only leaves go, what is none is passed over, and each document named moves the purge sequence.
+//! As in CouchDB 3.5, only leaves are removed, other revisions are ignored, and the purge sequence rises with each
+//! document named.
 
 use std::collections::HashSet;
 
@@ -45,7 +46,7 @@ pub(crate) async fn purge(request: &mut Request, db: &str) -> Result<Response> {
     Ok(response::json(status, body))
 }
 
-/// `{"id": ["1-a", …], …}`
+/// Parses `{"id": ["1-a", …], …}`.
 fn asked(object: &JsonText) -> Result<Vec<Purge>> {
     let documents = object.root().members().map(|(id, revs)| {
         if !revs.is_array() {
@@ -68,7 +69,7 @@ fn write_revs(json: &mut JsonWriter<'_>, revs: &[RevId]) {
     json.end_array();
 }
 
-/// `GET /{db}/_purged_infos`: a purge that was asked for twice is there once.
+/// `GET /{db}/_purged_infos`: a purge that was requested twice is listed once.
 pub(crate) async fn infos(request: &Request, db: &str) -> Result<Response> {
     let infos = |database: Documents| async move {
         let (mut infos, mut seen, mut after) = (Vec::new(), HashSet::new(), 0);

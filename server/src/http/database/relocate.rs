@@ -1,20 +1,20 @@
 //! `/{db}/_couch_layer/relocate`: moves a database to another store while it is served.
 //!
 //! ```text
-//!   POST    begins, or joins the one under way      {"to": "lsm:/srv/new", "verify": true}
-//!   GET     how far it has come
-//!   DELETE  stops it, and removes the copy          ?to=lsm:/srv/new
+//!   POST    starts a relocation, or joins the running one    {"to": "lsm:/srv/new", "verify": true}
+//!   GET     its state
+//!   DELETE  stops it, and removes the copy                   ?to=lsm:/srv/new
 //! ```
 //!
-//! A relocation is a job of the server's own store ([`jobs`]), and so is giving one up: the one order replaces the
-//! other, so that no two runs are at work on one database. A server that is started again goes on with what it left,
-//! and so does another one of the same cluster.
+//! A relocation is a job in the server's own store ([`jobs`]), and so is abandoning one. One order replaces the other,
+//! so no two runs work on one database. A restarted server continues its relocations; another server of the same cluster
+//! can continue them too.
 //!
-//! Requests that write wait at a gate while the last step is done, a moment as a rule, and go on at the new
-//! place; feeds that wait are woken and go on there by themselves.
+//! During the last step, usually a moment, writes wait at a gate; then they continue in the new store. Waiting feeds are
+//! woken, and continue there by themselves.
 //!
-//! The store is a folder of the server's machine, or a cluster that it can reach: only an administrator may
-//! name one, and where everyone is the administrator nobody may.
+//! A store is a folder of the server's machine, or a cluster that it can reach. Only an administrator may name one. On a
+//! server without an administrator nobody may.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -36,16 +36,16 @@ use crate::http::wire::body::require_json;
 use crate::http::wire::response::{self, Response};
 use crate::relocation::{Asked, Status, phase_name};
 
-/// The kind of these jobs; their ids are the names of the databases.
+/// The kind of these jobs. Their ids are the names of the databases.
 pub(crate) const KIND: &str = "relocation";
 
-/// What a job is asked to do.
+/// The data of a job: what it has to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Order {
-    /// Where the database is; `None` for the server's own store where nobody said its name.
+    /// The store with the database; `None` for the server's own store if its URL is unknown.
     from: Option<String>,
     asked: Asked,
-    /// Whether the relocation is to be given up.
+    /// Whether the relocation is to be abandoned.
     abandons: bool,
 }
 
@@ -70,7 +70,7 @@ impl Order {
     }
 }
 
-/// What a run says at its end, and how far it is before.
+/// The progress of a run: an object with these members.
 fn said(write: impl FnOnce(&mut JsonWriter<'_>)) -> Vec<u8> {
     let mut text = Vec::new();
     let mut json = JsonWriter::new(&mut text);
@@ -80,7 +80,7 @@ fn said(write: impl FnOnce(&mut JsonWriter<'_>)) -> Vec<u8> {
     text
 }
 
-/// How far a run is, as `_active_tasks` shows it.
+/// The progress of a run, as `_active_tasks` shows it.
 fn progress(at: RelocateProgress) -> Vec<u8> {
     said(|json| {
         let total = at.expected.max(at.documents);
@@ -90,7 +90,7 @@ fn progress(at: RelocateProgress) -> Vec<u8> {
     })
 }
 
-/// How far a job has come, or what it came to.
+/// The state of a relocation's job.
 fn status_of(job: &Job) -> Status {
     let said = job.progress.as_ref().and_then(|said| JsonText::parse(&said.bytes).ok());
     if job.state == State::Finished {
@@ -109,7 +109,7 @@ async fn job_of(app: &App, name: &str) -> Result<Option<Job>> {
     Ok(app.layer.jobs().get(&JobId::new(KIND, name)).await.map_err(model::Error::from)?)
 }
 
-/// Refuses requests of everyone where everyone is the administrator.
+/// Refuses all requests if the server has no administrator.
 fn require_administrator(request: &Request) -> Result<()> {
     if request.app.auth.is_party() {
         return Err(ApiError::forbidden(
@@ -155,7 +155,7 @@ pub(crate) async fn begin(request: &mut Request, name: &str) -> Result<Response>
     let order = Order { from: Some(from.to_string()), asked: Asked { to: to.to_string(), ..asked }, abandons: false };
     let (jobs, id) = (app.layer.jobs(), JobId::new(KIND, name));
     let new = NewJob { data: order.write(name).into(), ..NewJob::default() };
-    // Needs no look at earlier attempts: what one of them added is joined.
+    // A retry after an unknown result needs no check: it joins the job that an earlier attempt added.
     let is_joined = Runner::new(jobs.database()).run(|transaction, _| {
         let (registry, id, new) = (jobs.registry(), &id, &new);
         async move {
@@ -187,7 +187,7 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
     }
 }
 
-/// Moves the database. `None`: it was stopped, and is to be gone on with.
+/// Moves the database. `None`: it was stopped, and the job is to be continued.
 async fn relocate_here(app: &Arc<App>, run: &Run, name: &str, order: &Order) -> Result<Option<Status>> {
     let source = source(app, order).await?;
     let target = store(app, &order.asked.to, IfMissing::Create).await?;
@@ -203,7 +203,7 @@ async fn relocate_here(app: &Arc<App>, run: &Run, name: &str, order: &Order) -> 
     let on_progress = |at: RelocateProgress| {
         say.send_replace(progress(at));
         if matches!(at.phase, RelocatePhase::Finishing | RelocatePhase::Leaving) {
-            // Nothing breaks it off any more: that would leave the database closed.
+            // From here on it is not stopped, since that would leave the database closed.
             if !std::mem::replace(&mut gate_was_tried, true) {
                 held = gate.close();
             }
@@ -216,7 +216,7 @@ async fn relocate_here(app: &Arc<App>, run: &Run, name: &str, order: &Order) -> 
         moved = model::relocate(&source.layer, &target.layer, name, &options, on_progress) => moved,
         never = run.report(heard) => match never {},
     };
-    // Before the gate opens: whoever waited there must not find the old handle.
+    // Before the gate opens: requests that waited there must not use the old handle.
     app.databases.forget(name);
     drop(held);
     match moved {
@@ -229,21 +229,21 @@ async fn relocate_here(app: &Arc<App>, run: &Run, name: &str, order: &Order) -> 
             tracing::warn!(database = %name, %error, "a relocation ends");
             Ok(Some(Status::Failed(match error.kind() {
                 ErrorKind::FileExists => "there is another database of this name in the target already".to_owned(),
-                // An administrator reads this, who named the store.
+                // The reason may name stores: only an administrator can read it.
                 _ => error.reason().into_owned(),
             })))
         }
     }
 }
 
-/// Gives the relocation up.
+/// Abandons the relocation.
 async fn abandon_here(app: &App, name: &str, order: &Order) -> Result<Status> {
     let source = source(app, order).await?;
     let target = store(app, &order.asked.to, IfMissing::Fail).await?;
     Ok(Status::Abandoned(model::abandon_relocation(&source.layer, &target.layer, name).await?))
 }
 
-/// Where the database is, or was when it was asked for.
+/// The store with the database when the relocation was requested.
 async fn source(app: &App, order: &Order) -> Result<Store> {
     let own = app.databases.stores.own();
     match &order.from {
@@ -271,7 +271,7 @@ pub(crate) async fn abandon(request: &Request, name: &str) -> Result<Response> {
         return Err(ApiError::precondition_failed("The relocation under way goes to another store."));
     }
     let source = match app.databases.stores.home(name).await {
-        // Dropped under its copy, which is left.
+        // The database was dropped, and its copy is left.
         Err(error) if error.is_no_database() => app.databases.stores.own(),
         found => found?,
     };
@@ -300,7 +300,7 @@ pub(crate) async fn abandon(request: &Request, name: &str) -> Result<Response> {
         }
         tokio::select! {
             () = app.stopping() => return Err(ApiError::unavailable("The server is stopping.")),
-            // Whatever woke it, it looks again.
+            // It reads the job again, whatever woke it.
             _ = changed => {}
         }
     }
@@ -319,7 +319,7 @@ async fn store(app: &App, url: &str, if_missing: IfMissing) -> Result<Store> {
     let opened = app.databases.stores.open(&url, if_missing).await;
     opened.map_err(|error| {
         tracing::warn!(%error, store = %url, "a store that was named cannot be opened");
-        // To the administrator, who named it.
+        // Only an administrator, who named the store, reads this.
         ApiError::precondition_failed(error.to_string())
     })
 }

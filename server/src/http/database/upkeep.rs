@@ -1,4 +1,4 @@
-//! Upkeep of a database: `_compact`, `_view_cleanup`, `_ensure_full_commit`, and a check that its parts agree.
+//! Maintenance of a database: `_compact`, `_view_cleanup`, `_ensure_full_commit`, and a consistency check.
 
 use hyper::StatusCode;
 
@@ -9,13 +9,13 @@ use crate::http::wire::body::require_json;
 use crate::http::wire::response::{self, Response};
 use crate::report::Checked;
 
-/// There is nothing to compact: an edit clears the rows that it replaces, and engines compact their files by
-/// themselves. CouchDB answers 202 whether or not it finds anything to do.
+/// Does nothing: an edit clears the rows that it replaces, and engines compact their files by themselves. CouchDB answers
+/// 202 whether or not there is anything to do.
 pub(crate) async fn compact(request: &Request, db: &str) -> Result<Response> {
     accepted(request, db).await
 }
 
-/// There are no views, so no old indexes either.
+/// Does nothing: there are no views, so there are no old indexes of views.
 pub(crate) async fn view_cleanup(request: &Request, db: &str) -> Result<Response> {
     accepted(request, db).await
 }
@@ -26,7 +26,7 @@ async fn accepted(request: &Request, db: &str) -> Result<Response> {
     Ok(response::ok(StatusCode::ACCEPTED))
 }
 
-/// Every acknowledged write is already as durable as the engine makes it.
+/// Does nothing: every acknowledged write is already durable, as far as the engine makes it so.
 pub(crate) async fn ensure_full_commit(request: &Request, db: &str) -> Result<Response> {
     require_json(&request.headers)?;
     let info = request.with_database(db, |database| async move { Ok(database.info().await?) }).await?;
@@ -36,8 +36,8 @@ pub(crate) async fn ensure_full_commit(request: &Request, db: &str) -> Result<Re
     }))
 }
 
-/// `GET /{db}/_couch_layer/check`: proves that the parts of a database agree. CouchDB has no such endpoint; it is what
-/// `couch-layer check --url` asks for.
+/// `GET /{db}/_couch_layer/check`: checks that the parts of a database are consistent. CouchDB has no such endpoint;
+/// `couch-layer check --url` uses it.
 pub(crate) async fn check(request: &Request, db: &str) -> Result<Response> {
     let app = &request.app;
     let check = |database: Documents| app.scan(async move { database.check(|_| ()).await });

@@ -1,4 +1,4 @@
-//! `_bulk_get`: many documents read in one request.
+//! `_bulk_get`: reads many documents in one request.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use crate::http::wire::multipart::writer::{Multipart, document_head, head};
 use crate::http::wire::params::parse_rev;
 use crate::http::wire::response::{self, BodyWriter, MOST_PAGE, Response, Stop};
 
-/// Documents that are read before any of them is sent.
+/// Number of documents in a page. A page is read before any of it is sent.
 const PAGE: usize = 200;
 
-/// One entry of a bulk get: a request, or why it is none.
+/// One entry of a bulk get: a request, or why it is invalid.
 #[derive(Clone)]
 enum Wanted {
-    /// With the revisions of which the client has the attachments, where it says so.
+    /// A request, and its `atts_since`: revisions whose attachments the client has.
     Request(BulkGet, Option<Vec<RevId>>),
     Refused {
         id: Option<String>,
@@ -57,7 +57,7 @@ pub(crate) async fn bulk_get(request: &mut Request, db: &str) -> Result<Response
     let in_parts = !takes(&request.headers, "application/json")
         && (takes(&request.headers, "multipart/mixed") || takes(&request.headers, "multipart/related"));
     let mut options = options;
-    // Attachments follow whether or not they were asked for.
+    // An answer in parts includes attachments, requested or not.
     options.attachments |= in_parts;
     let (app, options, first) = (&request.app, &options, &pages.next().unwrap_or_default());
     // The first page is read before the status is sent, so that an error has its own status.
@@ -98,7 +98,7 @@ pub(crate) async fn bulk_get(request: &mut Request, db: &str) -> Result<Response
     Ok(response::with_json(StatusCode::OK, body))
 }
 
-/// The answer in parts, one for each revision, so that attachments come as they are stored.
+/// The answer in parts, one for each revision, with attachments in their stored form.
 ///
 /// Source: `bulk_get_ret_multipart` of CouchDB's `chttpd_db.erl`.
 fn in_multipart(
@@ -132,7 +132,7 @@ fn in_multipart(
     Ok(response::typed(&content_type, body))
 }
 
-/// What was found for one entry.
+/// The result of one entry.
 struct Found {
     id: Option<String>,
     leaves: Vec<Leaf>,
@@ -144,14 +144,14 @@ enum Leaf {
     Refused { rev: Option<String>, error: Cow<'static, str>, reason: String },
 }
 
-/// A part of an answer in parts.
+/// One part of an answer in parts.
 struct Part {
     id: Option<String>,
     leaf: Leaf,
 }
 
 impl Found {
-    /// Whether contents of attachments are to be read for the answer.
+    /// Whether the answer needs contents of attachments.
     fn has_contents(&self) -> bool {
         let is_wanted = |leaf: &Leaf| matches!(leaf, Leaf::Document(document) if contents::are_wanted(document));
         self.leaves.iter().any(is_wanted)
@@ -162,7 +162,7 @@ impl Found {
     }
 }
 
-/// Reads an entry of a bulk get.
+/// Parses an entry of a bulk get.
 fn wanted(doc: JsonRef<'_>) -> Wanted {
     let text = |name: &str| doc.get(name).and_then(|value| value.as_str()).map(|value| value.into_owned());
     let refuse = |id, rev, error, reason: &str| Wanted::Refused { id, rev, error, reason: reason.to_owned() };
@@ -184,14 +184,14 @@ fn wanted(doc: JsonRef<'_>) -> Wanted {
     }
 }
 
-/// What the pages of a bulk get share.
+/// Reads and writes the pages of a bulk get.
 struct Reader {
     app: Arc<App>,
     database: Documents,
     options: GetOptions,
 }
 
-/// What the model found for one document.
+/// The model's result for one document.
 type Read = (String, model::Result<Vec<OpenRev>>);
 
 impl Reader {
@@ -232,7 +232,7 @@ impl Reader {
         self.app.scan(async move { database.get_many(requests, &options).await }).await
     }
 
-    /// The document with the contents of its attachments; refused where its leaf was replaced meanwhile.
+    /// The document with the contents of its attachments; an error if its leaf was replaced meanwhile.
     async fn load(&self, document: Document) -> Result<Leaf> {
         let rev = document.rev.to_string();
         Ok(match contents::load(&self.app, &self.database, document).await? {
@@ -241,7 +241,7 @@ impl Reader {
         })
     }
 
-    /// Appends what was found for the entry at this place, behind a comma where it is not the first.
+    /// Appends the result of the entry at this place, after a comma unless it is the first.
     async fn write(&self, place: usize, Found { id, leaves }: Found, body: &mut Vec<u8>) -> Result<()> {
         if place > 0 {
             body.push(b',');
@@ -277,7 +277,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Sends a part, behind its delimiter.
+    /// Sends a part, whose delimiter has been sent.
     async fn send(&self, Part { id, leaf }: Part, writer: &BodyWriter) -> Result<(), Stop> {
         let Leaf::Document(document) = leaf else {
             let mut error = head("application/json; error=\"true\"").into_bytes();
@@ -298,7 +298,7 @@ impl Reader {
     }
 }
 
-/// The leaves of an entry, as the model found them.
+/// The leaves of an entry, from the model's result.
 fn leaves_of(asked: Option<&RevId>, leaves: model::Result<Vec<OpenRev>>) -> Vec<Leaf> {
     let refused = |rev: String, error: &'static str, reason: String| Leaf::Refused {
         rev: Some(rev),
@@ -319,7 +319,7 @@ fn leaves_of(asked: Option<&RevId>, leaves: model::Result<Vec<OpenRev>>) -> Vec<
     }
 }
 
-/// `{"id":…,"rev":…,"error":…,"reason":…}`
+/// Writes `{"id":…,"rev":…,"error":…,"reason":…}`.
 fn write_error(body: &mut Vec<u8>, id: Option<&str>, leaf: &Leaf) {
     let Leaf::Refused { rev, error, reason } = leaf else { return };
     let mut json = JsonWriter::new(body);

@@ -11,10 +11,10 @@ use crate::http::app::stores::Documents;
 use crate::http::error::Result;
 use crate::http::wire::response::{BodyWriter, Stop};
 
-/// A content that is being read.
+/// Reader of a content.
 pub(crate) type Contents = model::AttachmentReader<AnyDatabase>;
 
-/// The next piece, and the rest.
+/// Reads the next piece. Returns it with the reader.
 pub(crate) async fn next_piece(app: &Arc<App>, mut contents: Contents) -> Result<(Option<Bytes>, Contents)> {
     let read = async move {
         let piece = contents.next().await?;
@@ -23,7 +23,7 @@ pub(crate) async fn next_piece(app: &Arc<App>, mut contents: Contents) -> Result
     app.scan(read).await
 }
 
-/// Sends all that is left of a content, a piece at a time.
+/// Sends the rest of a content, piece by piece.
 pub(crate) async fn send_all(app: &Arc<App>, mut contents: Contents, writer: &BodyWriter) -> Result<(), Stop> {
     while let (Some(piece), rest) = next_piece(app, contents).await? {
         writer.send(piece).await?;
@@ -32,13 +32,13 @@ pub(crate) async fn send_all(app: &Arc<App>, mut contents: Contents, writer: &Bo
     Ok(())
 }
 
-/// Whether contents of a document's attachments are to be read for an answer in JSON.
+/// Whether an answer in JSON needs contents of the document's attachments.
 pub(crate) fn are_wanted(document: &Document) -> bool {
     document.attachments.iter().any(|attachment| attachment.wanted)
 }
 
-/// The document with the contents of the attachments that are wanted, for an answer in JSON; `None` where its leaf was
-/// replaced or removed meanwhile.
+/// The document with the contents of the requested attachments, for an answer in JSON; `None` if its leaf was replaced or
+/// removed meanwhile.
 pub(crate) async fn load(app: &Arc<App>, database: &Documents, mut document: Document) -> Result<Option<Document>> {
     if !are_wanted(&document) {
         return Ok(Some(document));
@@ -47,8 +47,8 @@ pub(crate) async fn load(app: &Arc<App>, database: &Documents, mut document: Doc
     app.scan(async move { Ok(database.load_attachments_of_leaf(&mut document).await?.then_some(document)) }).await
 }
 
-/// Gives the winner of a document the contents of all its attachments, for an answer in JSON. It is another winner where
-/// this one was replaced meanwhile.
+/// Adds the contents of all attachments to a document's winner, for an answer in JSON. If the winner was replaced
+/// meanwhile, `document` becomes the new one.
 pub(crate) async fn load_all(app: &Arc<App>, database: &Documents, document: &mut Document) -> Result<()> {
     if document.attachments.is_empty() {
         return Ok(());

@@ -1,5 +1,5 @@
-//! `/{db}/_local/{name}`: documents that are never replicated; replicators keep their checkpoints in
-//! them. Their revisions count, `0-1`, `0-2`, have no history and, as in CouchDB 3, never conflict.
+//! `/{db}/_local/{name}`: documents that are never replicated. Replicators keep their checkpoints in them. Their
+//! revisions are counters, `0-1`, `0-2`, have no history and, as in CouchDB 3, never conflict.
 
 use std::borrow::Cow;
 
@@ -40,7 +40,7 @@ pub(crate) async fn delete(request: &Request, db: &str, id: &str) -> Result<Resp
     Ok(written(id, 0, StatusCode::OK))
 }
 
-/// Makes an edit, and answers with its revision.
+/// Applies an edit, and answers with its revision.
 pub(crate) async fn write(
     request: &Request,
     db: &str,
@@ -54,7 +54,7 @@ pub(crate) async fn write(
     Ok(response)
 }
 
-/// The id of a document that is a local one.
+/// The id of a document, if it is a local one.
 pub(crate) fn local_id(json: &JsonText) -> Option<String> {
     json.get("_id")?.as_str().filter(|id| id.starts_with(model::limits::LOCAL_PREFIX)).map(Cow::into_owned)
 }
@@ -67,7 +67,7 @@ pub(crate) struct LocalEdit {
 }
 
 impl LocalEdit {
-    /// Takes the special members out of a document.
+    /// Separates the special members of a document from its body.
     pub(crate) fn from_json(json: &JsonText) -> Result<Self> {
         let split = json
             .split_top(|name| name.starts_with('_'))
@@ -88,7 +88,7 @@ impl LocalEdit {
         Ok(LocalEdit { rev, deleted, body: split.rest })
     }
 
-    /// Makes the edit; the `N` of the revision, 0 for a deletion.
+    /// Applies the edit. Returns the `N` of the revision, 0 for a deletion.
     pub(crate) async fn write(&self, database: Documents, id: &str) -> Result<u64> {
         if self.deleted {
             database.delete_local(id).await?;
@@ -104,7 +104,7 @@ fn named_rev(request: &Request) -> Result<Option<u64>> {
     request.params.get("rev").or(matched).map(local_rev).transpose()
 }
 
-/// `0-N`; CouchDB takes a bare number too.
+/// Parses `0-N`. As in CouchDB, a bare number is accepted too.
 fn local_rev(text: &str) -> Result<u64> {
     let count = text.strip_prefix("0-").unwrap_or(text);
     count.parse().map_err(|_| ApiError::bad_request("Invalid rev format"))

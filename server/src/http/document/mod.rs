@@ -1,4 +1,4 @@
-//! Documents: one, many, their revisions, their attachments, and local ones.
+//! Documents: single, in bulk, their revisions, their attachments, and local documents.
 
 pub(crate) mod attachment;
 pub(crate) mod bulk_docs;
@@ -17,7 +17,7 @@ use model::limits::check_document_id;
 
 use crate::http::error::{ApiError, Result};
 
-/// 404 for an id that no document can have. Readers are told that it is missing, writers what is wrong with it.
+/// 404 for an id that no document can have. (A write answers what is wrong with the id.)
 fn require_possible(id: &str) -> Result<()> {
     check_document_id(id).map_err(|_| ApiError::not_found("missing"))
 }

@@ -1,5 +1,5 @@
-//! `open_revs`: several revisions of one document. CouchDB's replicator asks for `multipart/mixed`, to have attachments
-//! as they are stored.
+//! `open_revs`: several revisions of one document. CouchDB's replicator requests `multipart/mixed`, to get attachments in
+//! their stored form.
 //!
 //! ```text
 //!   --BOUNDARY
@@ -42,7 +42,7 @@ pub(crate) async fn open_revs(
 ) -> Result<Response> {
     let in_parts = takes(&request.headers, "multipart/mixed");
     let mut options = options.clone();
-    // Attachments follow whether or not they were asked for.
+    // An answer in parts includes attachments, requested or not.
     options.attachments |= in_parts;
     let found = database.open_revs(id, which, &options).await?;
     if found.is_empty() && *which == OpenRevs::All {
@@ -76,7 +76,7 @@ pub(crate) async fn open_revs(
     Ok(response::with_json(StatusCode::OK, body))
 }
 
-/// Appends the revision at this place, behind a comma where it is not the first.
+/// Appends the revision at this place, after a comma unless it is the first.
 async fn write(app: &Arc<App>, database: &Documents, place: usize, one: OpenRev, body: &mut Vec<u8>) -> Result<()> {
     if place > 0 {
         body.push(b',');
@@ -98,7 +98,7 @@ async fn write(app: &Arc<App>, database: &Documents, place: usize, one: OpenRev,
     Ok(())
 }
 
-/// `{"missing":"1-…"}`
+/// The text `{"missing":"1-…"}`.
 fn missing(rev: &RevId) -> Vec<u8> {
     let mut out = Vec::new();
     let mut json = JsonWriter::new(&mut out);

@@ -1,7 +1,7 @@
-//! `PATCH /{db}/{docid}`: a document changed by what is different. CouchDB has none.
+//! `PATCH /{db}/{docid}`: applies a patch to a document. CouchDB has no such method.
 //!
-//! The type of the body says which kind of patch it is: a JSON Merge Patch (RFC 7396) or a JSON Patch (RFC 6902). Without
-//! `rev` and `If-Match` it is applied to the winner, whatever that is by then.
+//! The body's content type names the kind of patch: a JSON Merge Patch (RFC 7396) or a JSON Patch (RFC 6902). Without
+//! `rev` and `If-Match` it is applied to the current winner.
 
 use hyper::StatusCode;
 use hyper::header::{HeaderName, HeaderValue};
@@ -17,7 +17,7 @@ use crate::http::wire::response::{self, Response};
 const MERGE: &str = "application/merge-patch+json";
 const OPERATIONS: &str = "application/json-patch+json";
 
-/// RFC 5789: the kinds that are taken.
+/// The header with the accepted kinds (RFC 5789).
 const ACCEPT_PATCH: HeaderName = HeaderName::from_static("accept-patch");
 const KINDS: HeaderValue = HeaderValue::from_static("application/merge-patch+json, application/json-patch+json");
 

@@ -1,4 +1,4 @@
-//! `GET /{db}/{docid}`: one document, or several of its revisions.
+//! `GET /{db}/{docid}`: reads one document, or several of its revisions.
 
 use hyper::StatusCode;
 use hyper::header::CONTENT_LENGTH;
@@ -20,7 +20,7 @@ pub(crate) async fn read(request: &Request, db: &str, id: &str) -> Result<Respon
     let revs = match request.params.get("open_revs") {
         None => None,
         Some("all") => Some(OpenRevs::All),
-        // As in CouchDB, an empty list asks for the document itself.
+        // As in CouchDB, an empty list requests the document itself.
         Some(list) => Some(parse_revs(list)?).filter(|revs| !revs.is_empty()).map(OpenRevs::These),
     };
     match &revs {
@@ -37,7 +37,7 @@ async fn read_one(request: &Request, database: Documents, id: &str, options: &Ge
     }
 }
 
-/// `None` where the leaf was replaced while its attachments were read.
+/// `None` if the leaf was replaced while its attachments were read.
 async fn try_read_one(
     request: &Request,
     database: Documents,
@@ -72,7 +72,7 @@ async fn try_read_one(
     Ok(Some(response))
 }
 
-/// Whether the answer has members that can change while the revision stays. Such an answer has no tag.
+/// Whether the answer has members that can change while the revision stays. Such an answer has no `ETag`.
 fn has_meta(document: &Document) -> bool {
     document.revs_info.is_some()
         || document.conflicts.is_some()
@@ -80,7 +80,7 @@ fn has_meta(document: &Document) -> bool {
         || document.local_seq.is_some()
 }
 
-/// What a reader asks for in a query. Values other than `true` ask for nothing, as in CouchDB.
+/// The options of a read, from its query. As in CouchDB, values other than `true` are ignored.
 pub(crate) fn get_options(params: &Params) -> Result<GetOptions> {
     let meta = params.is_true("meta");
     Ok(GetOptions {

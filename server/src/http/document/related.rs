@@ -1,4 +1,4 @@
-//! Writes a document as `multipart/related`: its JSON, then the attachments that are wanted, as they are stored.
+//! Writes a document as `multipart/related`: its JSON, then the requested attachments in their stored form.
 
 use std::sync::Arc;
 
@@ -11,18 +11,18 @@ use crate::http::error::Result;
 use crate::http::wire::multipart::writer::{Multipart, PartHead, head};
 use crate::http::wire::response::{BodyWriter, Stop};
 
-/// A document that is sent with its attachments.
+/// A document to be sent with its attachments.
 pub(crate) struct Related {
     document: Document,
-    /// Everything before the first content.
+    /// The bytes before the first content.
     begin: Vec<u8>,
-    /// The head of each attachment's part.
+    /// The header of each attachment's part.
     heads: Vec<String>,
     multipart: Multipart,
 }
 
 impl Related {
-    /// `None`: no attachment is wanted, so that plain JSON says everything.
+    /// `None` if no attachment is requested; the answer is plain JSON then.
     pub(crate) fn new(document: &Document) -> Result<Option<Self>> {
         let wanted: Vec<_> = document.attachments.iter().filter(|attachment| attachment.wanted).collect();
         if wanted.is_empty() {
@@ -49,7 +49,7 @@ impl Related {
         self.multipart.content_type("related")
     }
 
-    /// Bytes of the body.
+    /// Length of the body in bytes.
     pub(crate) fn length(&self) -> u64 {
         let wanted = self.document.attachments.iter().filter(|attachment| attachment.wanted);
         let contents: u64 = wanted.map(|attachment| attachment.encoded_length).sum();

@@ -1,4 +1,4 @@
-//! `_revs_diff`, `_missing_revs`: what a replicator asks before it sends anything.
+//! `_revs_diff`, `_missing_revs`: tell a replicator which revisions are missing.
 
 use model::{JsonText, RevId, RevsDiff};
 
@@ -45,7 +45,7 @@ pub(crate) async fn missing_revs(request: &mut Request, db: &str) -> Result<Resp
     }))
 }
 
-/// What of the body's revisions the database lacks; documents that lack nothing are left out.
+/// Those of the body's revisions that the database lacks. Documents without missing revisions are left out.
 async fn compare(request: &mut Request, db: &str) -> Result<Vec<RevsDiff>> {
     let wanted = wanted(&request.json_object().await?)?;
     let compare = |database: Documents| {
@@ -57,7 +57,7 @@ async fn compare(request: &mut Request, db: &str) -> Result<Vec<RevsDiff>> {
     Ok(diffs)
 }
 
-/// `{"id": ["1-a", …], …}`
+/// Parses `{"id": ["1-a", …], …}`.
 fn wanted(object: &JsonText) -> Result<Vec<(String, Vec<RevId>)>> {
     let documents = object.root().members().map(|(id, revs)| {
         if !revs.is_array() {

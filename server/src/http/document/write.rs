@@ -1,4 +1,4 @@
-//! `PUT`, `DELETE` and `COPY` of `/{db}/{docid}`, and `POST /{db}`: one document written.
+//! `PUT`, `DELETE` and `COPY` of `/{db}/{docid}`, and `POST /{db}`: write one document.
 
 use hyper::StatusCode;
 use hyper::header::ETAG;
@@ -24,7 +24,7 @@ pub(crate) async fn put(request: &mut Request, db: &str, id: &str) -> Result<Res
     let named = request.named_rev()?;
     let edit = match related_boundary(&request.headers) {
         Some(boundary) => {
-            // A body can be read only once, so the handle must not turn out to be old behind it.
+            // The body can be read only once, so a stale handle must be renewed before that.
             let database = request.fresh_database(db).await?;
             follow::edit(request, &database, id, mode, &boundary).await?
         }
@@ -77,7 +77,7 @@ pub(crate) fn written(id: &str, rev: &RevId, status: StatusCode, batch: bool) ->
     response
 }
 
-/// `POST /{db}`: a document whose id is in its body, or is made here.
+/// `POST /{db}`: writes a document whose id is in its body, or is generated.
 pub(crate) async fn post(request: &mut Request, db: &str) -> Result<Response> {
     require_json(&request.headers)?;
     let json = request.json().await?;
@@ -93,7 +93,7 @@ pub(crate) async fn post(request: &mut Request, db: &str) -> Result<Response> {
     let write = |database| write_one(database, edit.clone(), WriteMode::Interactive);
     let rev = request.with_database(db, write).await?;
     let mut response = written(&edit.id, &rev, StatusCode::CREATED, is_batch(&request.params));
-    // As in CouchDB.
+    // CouchDB sends no `ETag` here.
     response.headers_mut().remove(ETAG);
     response::set_location(&mut response, request.absolute(&[db, &edit.id]));
     Ok(response)
@@ -117,7 +117,7 @@ async fn delete_one(database: Documents, id: &str, rev: Option<RevId>) -> Result
     if let Err(refused) = &outcome
         && *refused.kind() == ErrorKind::Conflict
     {
-        // 404 for a document that is missing goes before 409 for the wrong revision.
+        // 404 for a missing document takes precedence over 409 for a wrong revision.
         database.get(id, &GetOptions::default()).await?;
     }
     Ok(outcome?)
@@ -144,7 +144,7 @@ pub(crate) async fn copy(request: &Request, db: &str, id: &str) -> Result<Respon
     Ok(response)
 }
 
-/// `POST` of a form with attachments, as a browser sends it.
+/// `POST` of a form with attachments, as a browser sends it. It is not supported.
 pub(crate) fn post_form(request: &Request) -> Result<Response> {
     if content_type_is(&request.headers, "multipart/form-data") {
         return Err(ApiError::not_implemented("forms with attachments"));
@@ -152,7 +152,7 @@ pub(crate) fn post_form(request: &Request) -> Result<Response> {
     Err(ApiError::bad_content_type("Content-Type must be multipart/form-data"))
 }
 
-/// Where a `COPY` goes: a document's id and, behind `?rev=`, the revision that it replaces.
+/// The target of a `COPY`: a document's id and, after `?rev=`, the revision that it replaces.
 fn destination(request: &Request) -> Result<(String, Option<RevId>)> {
     let Some(header) = request.headers.get("destination") else {
         return Err(ApiError::bad_request("Destination header is mandatory for COPY."));
@@ -166,7 +166,7 @@ fn destination(request: &Request) -> Result<(String, Option<RevId>)> {
     Ok((params::decode(id)?.into_owned(), Params::parse(query)?.rev("rev")?))
 }
 
-/// Only administrators write design documents, since these decide what others may do.
+/// Only administrators may write design documents, since these can decide what others may do.
 pub(crate) fn require_design_admin(request: &Request, id: &str) -> Result<()> {
     if id.starts_with("_design/") && !request.principal.is_server_admin() {
         return Err(ApiError::unauthorized("You are not a db or server admin."));
@@ -174,8 +174,8 @@ pub(crate) fn require_design_admin(request: &Request, id: &str) -> Result<()> {
     Ok(())
 }
 
-/// `batch=ok`: the client does not wait for the disk in CouchDB, which then answers 202 without a
-/// revision. Here the write is as durable as any other by the time of the same answer.
+/// Whether the query has `batch=ok`. With it CouchDB does not wait for the disk, and answers 202 without a revision. Here
+/// the answer is the same, and the write is as durable as any other.
 pub(crate) fn is_batch(params: &Params) -> bool {
     params.get("batch") == Some("ok")
 }

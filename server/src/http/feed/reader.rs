@@ -1,7 +1,7 @@
 //! Reads a feed page by page.
 //!
-//! Each page is bounded and begins where the page before it ended. So no feed holds more memory than a page or two,
-//! however slow its client and long its history.
+//! Each page is bounded and begins where the one before it ended. So no feed holds more memory than a page or two,
+//! however slow its client is and however long its history.
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -17,14 +17,14 @@ use crate::http::error::Result;
 use crate::http::feed::plan::{FeedKind, Filter, Plan};
 use crate::http::wire::response::MOST_PAGE;
 
-/// How often a database may move while a page of it is read.
+/// Maximum number of times that a database may move while one page is read.
 const MOST_MOVES: usize = 16;
 
-/// Rows, framed, and where they end.
+/// Rows in the format of the feed.
 pub(crate) struct Page {
     pub(crate) bytes: Vec<u8>,
     pub(crate) rows: u64,
-    /// Whether there is more to read right now, within the limit.
+    /// Whether further rows can be read at once, within the limit.
     pub(crate) more: bool,
 }
 
@@ -33,15 +33,15 @@ pub(crate) struct Reader {
     pub(crate) app: Arc<App>,
     pub(crate) database: Documents,
     pub(crate) plan: Plan,
-    /// Up to where the client knows everything.
+    /// The last sequence that was read for the client.
     pub(crate) last: Seq,
-    /// Changes behind `last`, where that is known.
+    /// Number of changes after `last`, if known.
     pending: Option<u64>,
-    /// Rows sent.
+    /// Number of rows sent.
     pub(crate) sent: u64,
     /// Whether a page has been read.
     begun: bool,
-    /// How often the database turned out to have moved.
+    /// Number of times that the database has moved.
     pub(crate) moves: u64,
 }
 
@@ -50,12 +50,12 @@ impl Reader {
         Reader { app, database, plan, last: since, pending: None, sent: 0, begun: false, moves: 0 }
     }
 
-    /// The next page. Empty where there is nothing yet, or nothing that passes.
+    /// Reads the next page. It is empty if there are no changes, or none that pass the filter.
     pub(crate) async fn page(&mut self) -> Result<Page> {
         let plan = &self.plan;
         let left = plan.limit.map(|limit| limit.saturating_sub(self.sent));
         if left == Some(0) {
-            // Nothing was asked for.
+            // The limit is 0, or reached.
             return Ok(Page { bytes: Vec::new(), rows: 0, more: false });
         }
         let by_selector = matches!(plan.filter, Filter::Selector(_));
@@ -63,7 +63,7 @@ impl Reader {
         let request = ChangesRequest {
             since: Since::Seq(self.last),
             before: Some(self.last).filter(|_| plan.descending && self.begun),
-            // What is filtered here is read without the limit, which counts what passes.
+            // The limit counts rows that pass, so a feed that is filtered here is read without it.
             limit: if selects { None } else { left.map(|left| usize::try_from(left).unwrap_or(usize::MAX)) },
             descending: plan.descending,
             style: plan.style,
@@ -94,7 +94,7 @@ impl Reader {
             page.rows += 1;
             self.sent += 1;
             if page.bytes.len() > MOST_PAGE && change.seq != batch.last_seq {
-                // Attachments make a page large. The next one goes on behind this row.
+                // Attachments can make a page large. The next page starts after this row.
                 last = change.seq;
                 page.more = true;
                 break;
@@ -108,7 +108,7 @@ impl Reader {
         self.last = last;
         self.begun = true;
         self.pending = match batch.pending {
-            // What is known of the batch does not hold for a row within it.
+            // The batch's count does not hold for a row within the batch.
             Some(pending) if last == batch.last_seq => Some(pending),
             _ if !batch.more && last == batch.last_seq => Some(0),
             _ => None,
@@ -125,7 +125,7 @@ impl Reader {
         .await
     }
 
-    /// Reads from the database, wherever it is by now.
+    /// Reads from the database, also if it has moved.
     async fn read<T, F>(&mut self, read: impl Fn(Documents) -> F) -> Result<T>
     where
         F: Future<Output = model::Result<T>> + Send + 'static,
@@ -143,7 +143,7 @@ impl Reader {
         }
     }
 
-    /// Finds the database where it is now.
+    /// Opens the database in the store to which it has moved.
     async fn follow(&mut self) -> Result<()> {
         let name = self.database.name().to_owned();
         self.app.databases.forget(&name);
@@ -159,7 +159,7 @@ impl Reader {
     async fn passes(&mut self, change: &mut Change) -> Result<bool> {
         match &self.plan.filter {
             Filter::All | Filter::Ids(_) => Ok(true),
-            // What cannot be read may match.
+            // A document that cannot be read may match.
             Filter::Selector(_) if change.error.is_some() => Ok(true),
             Filter::Design => Ok(change.id.starts_with("_design/")),
             Filter::Selector(selector) if self.plan.style == Style::AllDocs && change.revs.len() > 1 => {
@@ -179,7 +179,7 @@ impl Reader {
         }
     }
 
-    /// Keeps the leaves that match. The row passes while there are any.
+    /// Removes the leaves that do not match. Returns whether any are left.
     async fn select_leaves(&self, selector: &Selector, change: &mut Change) -> Result<bool> {
         let leaf = |rev: &model::RevId| BulkGet { id: change.id.clone(), rev: Some(rev.clone()) };
         let requests: Vec<BulkGet> = change.revs.iter().map(leaf).collect();
@@ -189,7 +189,7 @@ impl Reader {
         for (_, leaves) in found {
             let leaves = match leaves {
                 Ok(leaves) => leaves,
-                // What cannot be read may match: the row passes, and says so.
+                // A leaf that cannot be read may match: the row passes, with the error.
                 Err(error) => {
                     change.error = Some(error);
                     return Ok(true);
@@ -225,23 +225,23 @@ impl Reader {
         }
     }
 
-    /// How many changes are behind the last row.
+    /// The number of changes after the last row.
     async fn pending(&mut self) -> Result<u64> {
         if let Some(pending) = self.pending {
             return Ok(pending);
         }
         let (last, descending) = (self.last, self.plan.descending);
         let exact = usize::try_from(self.sent).unwrap_or(usize::MAX);
-        // A feed that goes backwards and was not begun has everything before it.
+        // A descending feed that has read nothing has all changes before it.
         let backwards = descending && self.begun;
         match self.read(move |database| async move { database.pending(last, backwards, exact).await }).await {
-            // The feed ends since the database did.
+            // The feed ends because the database was dropped.
             Err(error) if error.is_no_database() && self.begun => Ok(0),
             pending => pending,
         }
     }
 
-    /// What a feed ends with.
+    /// Writes the end of the feed.
     pub(crate) async fn write_end(&mut self, out: &mut Vec<u8>) -> Result<()> {
         if self.plan.kind == FeedKind::EventSource {
             return Ok(());
@@ -255,7 +255,7 @@ impl Reader {
         json.end_object();
         out.push(b'\n');
         if self.plan.kind.is_array() {
-            // The same members, but into the object that holds the results.
+            // The members belong into the object that has the results.
             out.splice(tail..=tail, *b"\n],\n");
         }
         Ok(())
