@@ -1,6 +1,7 @@
-//! Where an answer ended, as a word that its client sends back with the next request.
+//! A bookmark: the position where an answer ended. Clients send it back to continue.
 //!
-//! It is JSON in URL-safe base64 and says by itself where to go on, so that it holds after a restart and at any server.
+//! It is JSON in URL-safe Base64 and contains all that is needed to continue. So it is valid after a restart and on
+//! other servers.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -8,21 +9,21 @@ use json::{JsonText, JsonWriter};
 
 use crate::error::Error;
 
-/// The last document that was given back.
+/// The position of the last returned document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bookmark {
     /// Its id.
     pub id: String,
-    /// The number of the index that was read, and the key of its row there before it was cut, as far as the order
-    /// depends on it; `None` where documents were read by id.
+    /// The number of the index that was read, and the key of the document's row there, before truncation and as far as
+    /// the order depends on it; `None` if documents were read by id.
     pub row: Option<(u64, Vec<u8>)>,
 }
 
 impl Bookmark {
-    /// What CouchDB sends where nothing was found from the beginning. It cannot be sent back.
+    /// CouchDB's bookmark of an answer that found nothing from the beginning. Sending it back is an error.
     pub const NIL: &'static str = "nil";
 
-    /// The bookmark as a word.
+    /// The bookmark as text.
     pub fn encode(&self) -> String {
         let mut out = Vec::new();
         let mut json = JsonWriter::new(&mut out);
@@ -35,10 +36,10 @@ impl Bookmark {
         URL_SAFE_NO_PAD.encode(out)
     }
 
-    /// Reads a word that a client sent.
+    /// Parses a bookmark from a client.
     ///
     /// # Errors
-    /// `invalid_bookmark` where [`encode`](Self::encode) has not written it.
+    /// `invalid_bookmark` if [`encode`](Self::encode) did not write it.
     pub fn decode(word: &str) -> Result<Self, Error> {
         let read = || {
             let json = URL_SAFE_NO_PAD.decode(word.trim_end_matches('=')).ok()?;
@@ -69,7 +70,7 @@ mod tests {
                 assert_eq!(Bookmark::decode(&bookmark.encode()), Ok(bookmark));
             }
         }
-        // CouchDB's own are Erlang's terms.
+        // CouchDB's bookmarks are Erlang terms.
         for word in [
             "nil",
             "x",

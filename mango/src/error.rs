@@ -1,17 +1,17 @@
-//! Why a query or an index is refused, in the words CouchDB has for it.
+//! Errors of queries and index definitions, in CouchDB's words.
 
 use std::fmt;
 
-/// The longest piece of a caller's own selector that a reason repeats, in bytes.
+/// Maximum length of a quotation from a request in a reason, in bytes.
 const MAX_ECHO: usize = 200;
 
-/// CouchDB's word where an index needs a service that is not there.
+/// CouchDB's name of the error if an index needs a missing service.
 const NO_SERVICE: &str = "required index service unavailable";
 
-/// A query or a definition of an index that is refused.
+/// The reason why a query or an index definition is refused.
 ///
-/// `_find` answers with [`error`](Error::error) and [`reason`](Error::reason);
-/// `_changes` answers `bad_request` with the reason alone (CouchDB's `couch_changes:check_selector/1`).
+/// `_find` responds with [`error`](Error::error) and [`reason`](Error::reason); `_changes` responds with `bad_request`
+/// and the reason (CouchDB's `couch_changes:check_selector/1`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     error: &'static str,
@@ -19,17 +19,17 @@ pub struct Error {
 }
 
 impl Error {
-    /// The status of the answer: the caller is at fault, except where a service is missing.
+    /// The HTTP status: 400, or 503 if a service is missing.
     pub fn status(&self) -> u16 {
         if self.error == NO_SERVICE { 503 } else { 400 }
     }
 
-    /// CouchDB's word for the error, such as `bad_arg` (`mango_error:info/2`).
+    /// CouchDB's name of the error, such as `bad_arg` (`mango_error:info/2`).
     pub const fn error(&self) -> &'static str {
         self.error
     }
 
-    /// A sentence that names the operator or field at fault.
+    /// A sentence that names the wrong operator or field.
     pub fn reason(&self) -> &str {
         &self.reason
     }
@@ -66,17 +66,17 @@ impl Error {
         Self { error: "invalid_selector", reason: format!("The selector is nested deeper than {limit} levels.") }
     }
 
-    /// A parameter whose value is wrong: CouchDB's word for it, and what to say before the value.
+    /// A parameter with a wrong value: CouchDB's name of the error, and the text before the value.
     pub(crate) fn bad_value(error: &'static str, says: &str, value: &str) -> Self {
         Self { error, reason: format!("{says}{}", echo(value)) }
     }
 
-    /// `invalid_bookmark`: nothing can go on from this word.
+    /// `invalid_bookmark`: it is impossible to continue from this text.
     pub fn invalid_bookmark(word: &str) -> Self {
         Self { error: "invalid_bookmark", reason: format!("Invalid bookmark value: {}", echo(&quoted(word))) }
     }
 
-    /// What CouchDB says in one sentence.
+    /// A fixed sentence of CouchDB's.
     pub(crate) fn plain(error: &'static str, reason: &str) -> Self {
         Self { error, reason: reason.into() }
     }
@@ -90,7 +90,7 @@ impl Error {
     }
 
     pub(crate) fn bad_regex(pattern: &str, problem: &str) -> Self {
-        // The regex crate draws the pattern over several lines before the sentence that matters.
+        // The regex crate prints the pattern in several lines before the explanation.
         let sentence = problem.lines().last().unwrap_or(problem).trim().trim_start_matches("error: ");
         Self {
             error: "bad_arg",
@@ -114,7 +114,7 @@ fn quoted(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// `text`, or its beginning when it is long: an answer does not send a megabyte of selector back.
+/// `text`, or only its beginning if it is long: a response must not repeat a megabyte of selector.
 pub(crate) fn echo(text: &str) -> String {
     if text.len() <= MAX_ECHO {
         return text.to_owned();

@@ -1,18 +1,18 @@
-//! CouchDB's Mango over flat JSON text. It knows JSON and no database.
+//! CouchDB's Mango over flat JSON text. The crate knows JSON and no database.
 //!
 //! ```text
-//!   Query ─┬─ Selector     which documents match
-//!          ├─ Projection   which of their fields are given back
+//!   Query ─┬─ Selector     the documents that match
+//!          ├─ Projection   the fields to return
 //!          └─ Bookmark     where the last answer ended
 //!
-//!   Index ─┬─ row          what an index has of a document
-//!          └─ Plan         which index answers a query, and which of its rows
+//!   Index ─┬─ row          the row of a document
+//!          └─ Plan         the index for a query, and the range of its rows
 //!
-//!   compare, append_key    the order of all JSON values, and keys that compare as bytes do
+//!   compare, append_key    the order of all JSON values, and keys that compare like the values
 //! ```
 //!
-//! What a client asks for is checked here, with CouchDB's own names for what is wrong ([`Error`]).
-//! Documents are matched and projected as they stand in their text; none is turned into a tree.
+//! Requests are checked here, with CouchDB's names of errors ([`Error`]). Documents are matched and projected as text:
+//! they are never parsed into a tree.
 
 mod bookmark;
 mod collate;

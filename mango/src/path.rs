@@ -1,12 +1,12 @@
-//! Paths to fields: `a.b` goes down two levels, `a\.b` is one name with a dot in it.
+//! Paths to fields: `a.b` goes down two levels, `a\.b` is one name with a dot.
 
 use json::{JsonKind, JsonRef};
 
 use crate::error::Error;
 use crate::selector::MAX_DEPTH;
 
-/// Takes a field name apart (`mango_util:parse_field/1`). A dot after a backslash does not split, and
-/// every backslash is then taken out. Appends to `path`.
+/// Splits a field name and appends its parts to `path` (`mango_util:parse_field/1`). A dot after a backslash does not
+/// split. Then all backslashes are removed.
 pub(crate) fn parse(field: &str, path: &mut Vec<String>) -> Result<(), Error> {
     let mut name = String::new();
     let mut escaped = false;
@@ -17,7 +17,7 @@ pub(crate) fn parse(field: &str, path: &mut Vec<String>) -> Result<(), Error> {
         path.push(std::mem::take(name));
         Ok(())
     };
-    // Whether the part being read has a character, be it only a backslash that is taken out.
+    // Whether the current part has a character, even if that is a removed backslash.
     let mut any = false;
     for character in field.chars() {
         match character {
@@ -33,14 +33,14 @@ pub(crate) fn parse(field: &str, path: &mut Vec<String>) -> Result<(), Error> {
         escaped = character == '\\';
     }
     end(&mut name, any)?;
-    // What follows paths recurses.
+    // Code that follows paths is recursive.
     if path.len() > MAX_DEPTH { Err(Error::invalid_field_name(field)) } else { Ok(()) }
 }
 
-/// What stands at a path.
+/// The value at a path.
 pub(crate) enum Found<'a> {
     Value(JsonRef<'a>),
-    /// An object on the way has no such member.
+    /// An object on the path lacks the member.
     Nothing,
     /// A step goes into a scalar, or beyond the end of an array.
     BadPath,

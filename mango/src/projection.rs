@@ -1,4 +1,4 @@
-//! Which fields of a document are given back.
+//! Projections: the fields of documents to return.
 //!
 //! Source: `mango_fields:extract/2`, `mango_doc:set_field/3`.
 
@@ -7,14 +7,14 @@ use json::{JsonRef, JsonWriter};
 use crate::error::Error;
 use crate::path::{self, Found, look_up};
 
-/// The most fields that a query may ask for. It bounds the time that one document takes.
+/// Maximum number of fields in a query. It limits the time for one document.
 const MAX_FIELDS: usize = 1_000;
 
-/// The most of them with an index that has another spelling, such as `00` and `+0` for `0`. Each spelling is a member of
-/// its own in an answer, so that one element could stand in it a thousand times.
+/// Maximum number of fields with an array index in another spelling, such as `00` and `+0` for `0`. Each spelling is a
+/// separate member of an answer, so one element could appear a thousand times.
 const MAX_SPELLINGS: usize = 10;
 
-/// The fields that a query asks for.
+/// The fields that a query requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Projection {
     fields: Vec<Field>,
@@ -26,15 +26,15 @@ struct Field {
     path: Vec<String>,
 }
 
-/// What is given back of a document, on its way.
+/// A part of the answer for a document.
 pub(crate) enum Part<'a> {
     Whole(JsonRef<'a>),
-    /// Members in the order in which they were asked for.
+    /// Members, in the order in which they were requested.
     Some(Vec<(&'a str, Part<'a>)>),
 }
 
 impl Projection {
-    /// Reads `fields`, a list of paths.
+    /// Parses `fields`, an array of paths.
     ///
     /// # Errors
     /// `invalid_fields`, `invalid_field` and `invalid_field_name`.
@@ -64,12 +64,12 @@ impl Projection {
         Ok(Projection { fields })
     }
 
-    /// Whether whole documents are asked for.
+    /// Whether whole documents are requested.
     pub fn is_everything(&self) -> bool {
         self.fields.is_empty()
     }
 
-    /// The fields as they were asked for.
+    /// The fields as requested.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.fields.iter().map(|field| field.name.as_str())
     }
@@ -79,8 +79,8 @@ impl Projection {
         self.fields.iter().map(|field| field.path.as_slice())
     }
 
-    /// Writes what is asked for of `document`. Fields that it lacks are left out; a step into a list is a member
-    /// named as its index.
+    /// Writes the requested fields of `document`. Missing fields are left out. A step into an array becomes a member
+    /// that is named like the index.
     pub fn write(&self, document: JsonRef<'_>, out: &mut Vec<u8>) {
         let mut json = JsonWriter::new(out);
         if self.is_everything() {
@@ -97,7 +97,7 @@ impl Projection {
     }
 }
 
-/// Puts a value at a path.
+/// Sets the value at a path.
 pub(crate) fn put<'a>(members: &mut Vec<(&'a str, Part<'a>)>, path: &'a [String], value: JsonRef<'a>) {
     let Some((name, rest)) = path.split_first() else { return };
     let at = members.iter().position(|(known, _)| known == name).unwrap_or_else(|| {
@@ -106,7 +106,7 @@ pub(crate) fn put<'a>(members: &mut Vec<(&'a str, Part<'a>)>, path: &'a [String]
     });
     match &mut members[at].1 {
         part if rest.is_empty() => *part = Part::Whole(value),
-        // The value is in it already.
+        // It contains the value already.
         Part::Whole(_) => {}
         Part::Some(members) => put(members, rest, value),
     }
@@ -182,7 +182,7 @@ mod tests {
         assert!(Projection::parse(many(MAX_FIELDS).root()).is_ok());
         let refused = Projection::parse(many(MAX_FIELDS + 1).root()).unwrap_err();
         assert_eq!((refused.error(), refused.reason()), ("invalid_fields", "A query may ask for 1000 fields at most."));
-        // Deep ones are bounded as selectors are.
+        // Their depth is limited like that of selectors.
         let deep = format!(r#"["{}"]"#, vec!["a"; 101].join("."));
         assert_eq!(Projection::parse(text(&deep).root()).unwrap_err().error(), "invalid_field_name");
     }

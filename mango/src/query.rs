@@ -1,6 +1,6 @@
-//! What a client asks of `_find` and `_explain`.
+//! The requests of `_find` and `_explain`.
 //!
-//! Source: `mango_opts.erl`, whose order of checks and names of errors these are.
+//! Source: `mango_opts.erl`. The order of checks and the names of errors are the same.
 
 use json::{JsonKind, JsonRef, JsonText};
 
@@ -9,10 +9,10 @@ use crate::path;
 use crate::projection::Projection;
 use crate::selector::Selector;
 
-/// How many documents are given back where the query does not say.
+/// Default of the maximum number of documents.
 const DEFAULT_LIMIT: u64 = 25;
 
-/// Which way results are sorted.
+/// The direction of a sort.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// The lowest first.
@@ -22,7 +22,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// The word for it.
+    /// Its name in requests.
     pub const fn as_str(self) -> &'static str {
         match self {
             Direction::Ascending => "asc",
@@ -31,43 +31,43 @@ impl Direction {
     }
 }
 
-/// A query, checked.
+/// A valid query.
 #[derive(Clone, Debug)]
 pub struct Query {
-    /// Which documents match.
+    /// The documents to find.
     pub selector: Selector,
     /// The index to use: none, a design document, or a design document and the name of an index in it.
     pub use_index: Vec<String>,
-    /// Where the last answer ended, as the client has it.
+    /// The bookmark of the last answer.
     pub bookmark: Option<String>,
-    /// At most this many documents.
+    /// Maximum number of documents.
     pub limit: u64,
-    /// Leave out this many matching documents first.
+    /// Number of matching documents to skip first.
     pub skip: u64,
     /// The fields to sort by, all in the same direction.
     pub sort: Vec<(String, Direction)>,
-    /// What is given back of each document.
+    /// The fields to return.
     pub fields: Projection,
     /// The partition to search; empty for none.
     pub partition: String,
-    /// From how many copies to read. There is one, so it changes nothing but the statistics.
+    /// Number of copies to read. There is one copy, so it only affects the statistics.
     pub r: u64,
-    /// With the documents' losing leaves.
+    /// Include the losing leaves in the documents.
     pub conflicts: bool,
-    /// Whether an index may be behind. None ever is here.
+    /// Whether an index may be stale. Here none ever is.
     pub stale: bool,
-    /// Whether an index is brought up to date first. It always is here.
+    /// Whether an index is updated first. Here it always is.
     pub update: bool,
-    /// Whether to read from the same copies each time. There is one.
+    /// Whether to read the same copies each time. There is one copy.
     pub stable: bool,
-    /// With figures about the search.
+    /// Include statistics of the search.
     pub execution_stats: bool,
-    /// Whether another index may be used than the one asked for.
+    /// Whether another index than the requested one may be used.
     pub allow_fallback: bool,
 }
 
 impl Query {
-    /// Reads the body of a request, a JSON object.
+    /// Parses the body of a request, a JSON object.
     ///
     /// # Errors
     /// [`Error`] names the first parameter that is wrong.
@@ -132,7 +132,7 @@ const KNOWN: [&str; 15] = [
     "allow_fallback",
 ];
 
-/// A design document, with or without `_design/` before it, or that and an index in it.
+/// A design document, with or without `_design/`, optionally with the name of an index in it.
 fn use_index(value: JsonRef<'_>) -> Result<Vec<String>, Error> {
     let wrong = || Error::bad_value("invalid_index_name", "Invalid index name: ", value.text());
     let mut names: Vec<String> = match value.kind() {
@@ -161,7 +161,7 @@ fn bookmark(value: JsonRef<'_>) -> Result<Option<String>, Error> {
     }
 }
 
-/// A number from 0 on. One that 64 bits do not hold is as good as the highest that they do.
+/// A non-negative integer. If 64 bits cannot hold it, the highest that they can hold.
 fn count(value: JsonRef<'_>) -> Result<u64, Error> {
     integer(value).ok_or_else(|| {
         let reason = format!("{} is not an integer greater than or equal to zero", echo(value.text()));
@@ -181,7 +181,7 @@ fn integer(value: JsonRef<'_>) -> Option<u64> {
     is_count.then(|| value.as_u64().unwrap_or(u64::MAX))
 }
 
-/// A list of fields, all in the same direction.
+/// An array of fields, all in the same direction.
 pub(crate) fn sort(value: JsonRef<'_>) -> Result<Vec<(String, Direction)>, Error> {
     if !value.is_array() {
         let says = "Sort must be an array of sort specs, not: ";

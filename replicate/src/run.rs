@@ -1,4 +1,4 @@
-//! The replication from its beginning to its end.
+//! Runs a replication.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,27 +14,27 @@ use crate::id::{Identity, doc_ids};
 use crate::progress::{Figures, Progress, Report};
 use crate::transfer::Transfer;
 
-/// How long a feed that has nothing to say is held open.
+/// Time that a feed without changes is kept open.
 const WAIT: Duration = Duration::from_secs(30);
 
-/// How a replication is run.
+/// Options of a replication.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Go on with what changes later, without end.
+    /// Continue with later changes, without end.
     pub continuous: bool,
-    /// Which documents. Ids may be percent-encoded, as for CouchDB.
+    /// The documents to replicate. Ids may be percent-encoded, as in CouchDB.
     pub filter: Filter,
-    /// Begin after this sequence of the source, whatever the checkpoint says.
+    /// Start after this sequence of the source, ignoring the checkpoint.
     pub since_seq: Option<String>,
-    /// Only the winners, without what conflicts with them.
+    /// Only replicate winners, and no conflicts.
     pub winning_revs_only: bool,
-    /// Whether to remember on both sides how far it came.
+    /// Whether to write checkpoints on both sides.
     pub use_checkpoints: bool,
-    /// How often to remember it.
+    /// Time between checkpoints.
     pub checkpoint_interval: Duration,
-    /// Rows of the feed that are worked on at a time.
+    /// Number of rows of the feed that are processed at a time.
     pub batch_size: usize,
-    /// Groups of documents on their way at the same time.
+    /// Number of groups of documents that are processed at the same time.
     pub workers: usize,
 }
 
@@ -55,7 +55,7 @@ impl Default for Options {
 
 type OnProgress = Arc<dyn Fn(&Progress) + Send + Sync>;
 
-/// A replication that can be run.
+/// A replication to run.
 #[derive(Clone)]
 pub struct Replication {
     source: Arc<dyn Peer>,
@@ -75,7 +75,7 @@ impl fmt::Debug for Replication {
     }
 }
 
-/// A replication from `source` to `target`; nothing is asked yet. Its checkpoints are found again by `identity`.
+/// A replication from `source` to `target`. Sends nothing yet. `identity` identifies its checkpoints.
 pub fn replicate(source: Arc<dyn Peer>, target: Arc<dyn Peer>, identity: Identity) -> Replication {
     Replication {
         source,
@@ -88,39 +88,40 @@ pub fn replicate(source: Arc<dyn Peer>, target: Arc<dyn Peer>, identity: Identit
 }
 
 impl Replication {
-    /// Goes on with what changes later, without end.
+    /// Makes it continue with later changes, without end.
     #[must_use]
     pub fn continuous(mut self) -> Self {
         self.options.continuous = true;
         self
     }
 
-    /// With these options in place of the usual ones.
+    /// Sets the options.
     #[must_use]
     pub fn with_options(mut self, options: Options) -> Self {
         self.options = options;
         self
     }
 
-    /// With this clock and these pauses.
+    /// Sets the source of time, randomness and pauses.
     #[must_use]
     pub fn with_environment(mut self, environment: Arc<dyn Environment>) -> Self {
         self.environment = environment;
         self
     }
 
-    /// Calls this whenever some more has arrived.
+    /// Sets a function that is called after each page of replicated changes.
     #[must_use]
     pub fn on_progress(mut self, on_progress: impl Fn(&Progress) + Send + Sync + 'static) -> Self {
         self.on_progress = Arc::new(on_progress);
         self
     }
 
-    /// Runs until all is there that was there at some moment after the beginning; a continuous one until it fails.
-    /// Dropping the future stops it.
+    /// Runs until everything is replicated that existed at some moment after the start. A continuous replication runs
+    /// until it fails. Dropping the future stops it.
     ///
     /// # Errors
-    /// Those of the peers that do not pass. What arrived stays, and the next run goes on behind the last checkpoint.
+    /// Errors of the peers that are not transient. What was replicated stays, and the next run continues after the last
+    /// checkpoint.
     pub fn run(&self) -> BoxFuture<'_, Result<Report>> {
         self.run_all().boxed()
     }
@@ -191,13 +192,13 @@ impl Replication {
                 return Ok(run.report());
             }
             request.since = Some(page.last_seq);
-            // What is not remembered yet is remembered while nothing changes.
+            // Unsaved progress must be saved in time, even if nothing changes.
             let unsaved = run.saved_seq != run.progress.through_seq && !left.is_zero();
             request.wait = (!page.more).then_some(if unsaved { left.min(WAIT) } else { WAIT });
         }
     }
 
-    /// The text of the function that filters, which enters the id.
+    /// The source code of the filter function: the id depends on it.
     async fn function(&self, source: &dyn Peer, filter: &Filter) -> Result<Option<String>> {
         let Filter::Function { name, .. } = filter else { return Ok(None) };
         let Some((design, function)) = name.split_once('/') else { return Ok(None) };
@@ -213,7 +214,7 @@ impl Replication {
     }
 }
 
-/// A replication under way.
+/// A running replication.
 struct Run {
     source: Arc<dyn Peer>,
     target: Arc<dyn Peer>,
@@ -221,7 +222,7 @@ struct Run {
     session: Session,
     checkpoint: Option<Checkpoint>,
     common: Common,
-    /// What was remembered last.
+    /// The last checkpoint.
     record: Option<JsonText>,
     saved_seq: String,
     saved_ms: u64,
@@ -229,7 +230,7 @@ struct Run {
 }
 
 impl Run {
-    /// Remembers on both sides how far it came. The target has everything up to there by then.
+    /// Writes a checkpoint on both sides. The target has everything up to it.
     async fn save(&mut self, environment: &dyn Environment) -> Result<()> {
         self.saved_ms = environment.now_ms();
         if self.saved_seq == self.progress.through_seq {

@@ -1,33 +1,33 @@
-//! Values as bytes that compare as the values do, for the keys of indexes.
+//! Encodes values as bytes that compare like the values, for keys of indexes.
 //!
 //! ```text
 //!   null     10
 //!   false    20
 //!   true     21
-//!   number   30 …             -2^53 and below: as a positive one, every byte complemented
-//!            31 8 bytes       between: the double, its sign bit flipped, all bits where it is negative
-//!            32 n n n n …     2^53 and above: how many digits, then the digits in pairs, 1 + 0 to 99, then 00
+//!   number   30 …             -2^53 and below: like a positive one, with every byte complemented
+//!            31 8 bytes       between: the double with its sign bit flipped; if negative, all bits
+//!            32 n n n n …     2^53 and above: number of digits, the digits in pairs as 1 + 0 to 99, then 00
 //!   string   40 … 00          ICU's sort key, which has no zero byte
 //!   array    50 … 00          the elements one after the other
 //!   object   60 … 00          the members one after the other: the name as a string, then the value
-//!   id       70 … 00          the text of an `_id`: 00 is written 01 01, and 01 is written 01 02
+//!   id       70 … 00          the text of an `_id`: 00 becomes 01 01, and 01 becomes 01 02
 //! ```
 //!
-//! A number below 2^53 in size is a double or an integer that a double equals, and from there on every
-//! double is an integer: so each has exactly one of the two forms, whichever way it was written.
-//! Trailing pairs of zeros are left out.
+//! A number with a magnitude below 2^53 is a double, or an integer that equals a double. From there on, every double is
+//! an integer. So each number has exactly one of the two forms, however it was written. Trailing pairs of zeros are
+//! left out.
 //!
-//! Every key says itself where it ends, so that keys can stand one behind the other, and none is a prefix of
-//! another. No key begins with a byte below `10` or above `70`: `FF` behind a key is above every key that goes on there.
+//! Every key marks its own end. So keys can be concatenated, and none is a prefix of another. No key begins with a byte
+//! below `10` or above `70`: `FF` after a key is above every key that continues there.
 //!
-//! A string cannot be read back from its sort key. Whoever needs the value keeps it beside the key.
+//! A string cannot be decoded from its sort key. So values are stored beside the keys if they are needed.
 
 use json::{Event, JsonRef};
 
 use super::{PRIMARY, ROOT, number};
 
-/// What stored keys depend on: this layout, and the data of the collation. Keys of another version are not to be
-/// compared with those of this one. A test pins the order of all characters to it.
+/// The version of stored keys: of this layout, and of the collation's data. Keys of different versions must not be
+/// compared. A test pins the order of all characters to the version.
 pub const COLLATION_VERSION: &str = "1-icu4x-2.4";
 
 const END: u8 = 0x00;
@@ -42,7 +42,7 @@ const ARRAY: u8 = 0x50;
 const OBJECT: u8 = 0x60;
 const ID: u8 = 0x70;
 
-/// Appends the key of `value`. Does not recurse, so that a value may be as deep as it likes.
+/// Appends the key of `value`. Does not recurse, so values may have any depth.
 pub fn append_key(out: &mut Vec<u8>, value: JsonRef<'_>) {
     for event in value.events() {
         match event {
@@ -58,31 +58,30 @@ pub fn append_key(out: &mut Vec<u8>, value: JsonRef<'_>) {
     }
 }
 
-/// Appends what the key of every string begins with that begins with `prefix`, where no character that people see is
-/// cut in two behind it.
+/// Appends the common prefix of the keys of all strings that begin with `prefix`, if a grapheme ends there.
 ///
-/// These are the primary weights, which stand before all others. A vowel that is written before its consonant and
-/// sorted behind it changes places with what follows: it is left out at the end. So is the one character that CLDR
-/// joins to the first letter of each script.
+/// It consists of the primary weights, which precede all others in a sort key. Some vowels are written before their
+/// consonant and sorted after it, so they change places with what follows. At the end of the prefix they are left out.
+/// So is U+FDD1, which CLDR joins to the first letter of each script.
 pub(super) fn append_prefix(out: &mut Vec<u8>, prefix: &str) {
     out.push(STRING);
     let Ok(()) =
         PRIMARY.write_sort_key_to(prefix.trim_end_matches(|last| is_written_before(last) || last == '\u{fdd1}'), out);
 }
 
-/// Unicode's property Logical_Order_Exception.
+/// Unicode's property `Logical_Order_Exception`.
 fn is_written_before(letter: char) -> bool {
     matches!(letter, '\u{e40}'..='\u{e44}' | '\u{ec0}'..='\u{ec4}' | '\u{19b5}'..='\u{19b7}' | '\u{19ba}'
         | '\u{aab5}'..='\u{aab6}' | '\u{aab9}' | '\u{aabb}'..='\u{aabc}')
 }
 
-/// Appends the key of an id, which compares as its bytes do.
+/// Appends the key of an id, which compares like the id's bytes.
 pub(super) fn append_id(out: &mut Vec<u8>, id: &str) {
     append_id_prefix(out, id);
     out.push(END);
 }
 
-/// Appends what the key of every id begins with that begins with `prefix`.
+/// Appends the common prefix of the keys of all ids that begin with `prefix`.
 pub(super) fn append_id_prefix(out: &mut Vec<u8>, prefix: &str) {
     out.push(ID);
     for byte in prefix.bytes() {
@@ -96,7 +95,7 @@ pub(super) fn append_id_prefix(out: &mut Vec<u8>, prefix: &str) {
 
 fn append_string(out: &mut Vec<u8>, text: &str) {
     out.push(STRING);
-    // Writing to memory does not fail.
+    // Writing to memory cannot fail.
     let Ok(()) = ROOT.write_sort_key_to(text, out);
     out.push(END);
 }
@@ -112,13 +111,13 @@ fn append_float(out: &mut Vec<u8>, value: f64) {
     if value.abs() < number::EXACT {
         append_near(out, value);
     } else {
-        // An integer, so that this is all of it.
+        // Far doubles are integers, so this writes all of the value.
         append_far(out, &format!("{value:.0}"));
     }
 }
 
 fn append_near(out: &mut Vec<u8>, value: f64) {
-    // One zero, whatever its sign.
+    // Both zeros have one key.
     let bits = if value == 0.0 { 0 } else { value.to_bits() };
     let ordered = if bits >> 63 == 1 { !bits } else { bits | 1 << 63 };
     out.push(NEAR);
@@ -129,7 +128,7 @@ fn append_far(out: &mut Vec<u8>, integer: &str) {
     let (negative, digits) = number::sign(integer);
     out.push(if negative { FAR_BELOW } else { FAR_ABOVE });
     let begin = out.len();
-    // A document is far shorter than four bytes count.
+    // The length of a document fits easily in four bytes.
     out.extend_from_slice(&(digits.len() as u32).to_be_bytes());
     for pair in digits.trim_end_matches('0').as_bytes().chunks(2) {
         let tens = pair[0] - b'0';

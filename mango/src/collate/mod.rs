@@ -3,17 +3,16 @@
 //! ```text
 //!   null < false < true < numbers < strings < arrays < objects
 //! ```
-//! Numbers by value; strings by the Unicode Collation Algorithm with CLDR's root order, as CouchDB has
-//! it from ICU (`a < A < b`); arrays element by element, the shorter first; objects member by member in
-//! the order they were written, name before value.
+//! Numbers are compared by value. Strings are compared by the Unicode Collation Algorithm with CLDR's root order, which
+//! is CouchDB's by ICU (`a < A < b`). Arrays are compared element by element, and a shorter prefix comes first. Objects
+//! are compared member by member in the order of the text, name before value.
 //!
-//! Two strings that Unicode calls canonically equivalent, such as `é` as one code point and as two, are
-//! equal here as they are in CouchDB, `$eq` included. So are strings that differ in characters that the
-//! collation ignores: `"a\u0000b"` equals `"ab"`. Rows of an index with equal keys are in the order of
-//! their documents' ids.
+//! Canonically equivalent strings, such as `é` as one code point and as two, are equal here as in CouchDB, also for
+//! `$eq`. So are strings that only differ in characters that the collation ignores: `"a\u0000b"` equals `"ab"`. Index
+//! rows with equal keys are sorted by their documents' ids.
 //!
-//! There are two ways to the same order: [`compare`] looks at two values, and [`append_key`] writes a value as
-//! bytes that compare as the value does. A test compares the two on random values.
+//! The same order has two implementations. [`compare`] compares two values. [`append_key`] writes a value as bytes that
+//! compare like the value. A test compares the two on random values.
 //!
 //! Source: `couch_ejson_compare:less/2`.
 
@@ -32,7 +31,7 @@ pub(crate) use number::remainder;
 
 static ROOT: LazyLock<CollatorBorrowed<'static>> = LazyLock::new(|| collator(Strength::Tertiary));
 
-/// Tells apart what differs in letters, not in accents or case.
+/// Distinguishes letters, and not accents or case.
 static PRIMARY: LazyLock<CollatorBorrowed<'static>> = LazyLock::new(|| collator(Strength::Primary));
 
 fn collator(strength: Strength) -> CollatorBorrowed<'static> {
@@ -41,22 +40,22 @@ fn collator(strength: Strength) -> CollatorBorrowed<'static> {
     Collator::try_new(Default::default(), options).expect("the root collation is compiled into this program")
 }
 
-/// How the values of a field compare.
+/// The order of a field's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// As views sort them.
+    /// The order of views.
     Collated,
-    /// As ids do: strings by their bytes, and behind everything else.
+    /// The order of ids: strings are compared as bytes, and sort after all other values.
     Raw,
 }
 
 impl Order {
-    /// How the values at a path compare.
+    /// The order of the values at a path.
     pub(crate) fn of(path: &[String]) -> Order {
         if matches!(path, [id] if id == "_id") { Order::Raw } else { Order::Collated }
     }
 
-    /// Appends the key of a value: keys compare as bytes as the values do in this order.
+    /// Appends the key of a value. Keys compare as bytes like the values in this order.
     pub(crate) fn append_key(self, out: &mut Vec<u8>, value: JsonRef<'_>) {
         match value.as_str() {
             Some(id) if self == Order::Raw => key::append_id(out, &id),
@@ -64,7 +63,7 @@ impl Order {
         }
     }
 
-    /// Appends what the keys of all strings begin with that begin with `prefix`, in the sense of `$beginsWith`.
+    /// Appends the common prefix of the keys of all strings that begin with `prefix`, as `$beginsWith` understands it.
     pub(crate) fn append_prefix(self, out: &mut Vec<u8>, prefix: &str) {
         match self {
             Order::Collated => key::append_prefix(out, prefix),
@@ -84,8 +83,8 @@ impl Order {
     }
 }
 
-/// The order of two values. Recurses as deep as the shallower of the two: one of them should be of bounded depth,
-/// such as a part of a selector.
+/// Compares two values. Recurses as deep as the shallower of the two, so one of them should have a limited depth, such
+/// as a part of a selector.
 pub fn compare(a: JsonRef<'_>, b: JsonRef<'_>) -> Ordering {
     if a.text() == b.text() {
         return Ordering::Equal;
@@ -128,7 +127,7 @@ pub fn compare(a: JsonRef<'_>, b: JsonRef<'_>) -> Ordering {
 }
 
 fn compare_strings(a: &str, b: &str) -> Ordering {
-    // Most comparisons of a selector are for equality, and most equal strings are equal bytes.
+    // Most comparisons of a selector test for equality, and most equal strings have equal bytes.
     if a == b { Ordering::Equal } else { ROOT.compare(a, b) }
 }
 

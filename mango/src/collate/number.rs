@@ -1,21 +1,19 @@
-//! Numbers in the order Erlang gives them, from their text.
+//! Compares numbers in Erlang's order, from their text.
 //!
-//! CouchDB's integers have any size and its floats are doubles; an integer and a float compare by
-//! their exact values, never through rounding (`9007199254740993` is greater than
-//! `9007199254740992.0`).
+//! CouchDB's integers have any size, and its floats are doubles. An integer and a float are compared by their exact
+//! values and never rounded: `9007199254740993` is greater than `9007199254740992.0`.
 
 use std::cmp::Ordering;
 
-/// From here on every double is an integer, and not every integer is a double.
+/// From here on every double is an integer, but not every integer is a double.
 pub(super) const EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// Whether a number's text is that of an integer, as CouchDB tells them apart: `1` is, `1.0` and `1e0`
-/// are not.
+/// Whether the text of a number is an integer for CouchDB: `1` is; `1.0` and `1e0` are not.
 pub(super) fn is_integer(text: &str) -> bool {
     !text.bytes().any(|byte| matches!(byte, b'.' | b'e' | b'E'))
 }
 
-/// The order of two numbers by value.
+/// Compares two numbers by value.
 pub(super) fn compare(a: &str, b: &str) -> Ordering {
     match (is_integer(a), is_integer(b)) {
         (true, true) => compare_integers(a, b),
@@ -25,8 +23,7 @@ pub(super) fn compare(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// `text` modulo `divisor` with the sign of `text` (Erlang's `rem`); `None` for a float or a divisor of
-/// zero.
+/// `text` modulo `divisor`, with the sign of `text` (Erlang's `rem`). `None` for a float, or if the divisor is zero.
 pub(crate) fn remainder(text: &str, divisor: i64) -> Option<i64> {
     if divisor == 0 || !is_integer(text) {
         return None;
@@ -40,7 +37,7 @@ pub(crate) fn remainder(text: &str, divisor: i64) -> Option<i64> {
     i64::try_from(if negative { -rest } else { rest }).ok()
 }
 
-/// `0.0` equals `-0.0`. JSON has no NaN, so that the partial order is total.
+/// `0.0` equals `-0.0`. JSON has no NaN, so the partial order is total.
 fn compare_floats(a: f64, b: f64) -> Ordering {
     a.partial_cmp(&b).unwrap_or(Ordering::Equal)
 }
@@ -49,7 +46,7 @@ pub(super) fn float(text: &str) -> f64 {
     text.parse().unwrap_or(0.0)
 }
 
-/// The sign of an integer and its digits without leading zeros; zero has no sign.
+/// The sign of an integer, and its digits without leading zeros. Zero has no sign.
 pub(super) fn sign(text: &str) -> (bool, &str) {
     let (negative, digits) = match text.strip_prefix('-') {
         Some(digits) => (true, digits),
@@ -89,7 +86,7 @@ mod tests {
 
     #[test]
     fn numbers_compare_by_exact_value() {
-        // Each is greater than the one before it.
+        // Each is greater than the one before.
         let rising = [
             "-1e300",
             "-123456789012345678901234567890",

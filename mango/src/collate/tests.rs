@@ -16,7 +16,7 @@ fn key(value: &JsonText) -> Vec<u8> {
     key
 }
 
-/// The list of CouchDB's manual ("View Collation"), each greater than the one before it.
+/// The list in CouchDB's manual ("View Collation"). Each value is greater than the one before.
 const RISING: &[&str] = &[
     "null",
     "false",
@@ -48,7 +48,7 @@ const RISING: &[&str] = &[
     r#"{"b":2,"c":2}"#,
 ];
 
-/// Numbers of all sizes and precisions, each greater than the one before it.
+/// Numbers of all sizes and precisions. Each is greater than the one before.
 const RISING_NUMBERS: &[&str] = &[
     "-1.7976931348623157e308",
     "-123456789012345678901234567891",
@@ -108,7 +108,7 @@ fn what_is_equal_has_equal_keys() {
         assert_eq!(compare(a.root(), b.root()), Ordering::Equal, "{a} against {b}");
         assert_eq!(key(&a), key(&b), "{a} and {b}");
     }
-    // The order of members counts.
+    // The order of members matters.
     let (a, b) = (text(r#"{"a":1,"b":2}"#), text(r#"{"b":2,"a":1}"#));
     assert_ne!(key(&a), key(&b));
 }
@@ -127,7 +127,7 @@ fn ids_compare_by_their_bytes() {
     }
 }
 
-/// Writes a random value into `out`: few different ones, so that many are equal or nearly so.
+/// Writes a random value to `out`. The choice is small, so that many values are equal or almost equal.
 fn random_value(random: &mut StdRng, depth: usize, out: &mut String) {
     const STRINGS: &[&str] = &[
         "",
@@ -245,13 +245,13 @@ fn long_and_deep_values_have_keys() {
     assert!(key(&digits) < key(&text("-1")));
 }
 
-/// Every character has the key that it had when [`COLLATION_VERSION`] was given. Where this fails, the data of the
-/// collation has changed: give it another version, so that indexes that are there are built anew.
+/// Every character has the key that it had when [`COLLATION_VERSION`] was set. If this fails, the collation's data has
+/// changed: set a new version, so that existing indexes are built again.
 #[test]
 fn the_version_names_the_order_of_all_characters() {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     let mut key = Vec::new();
-    // Beyond these planes nothing is assigned but tags, variation selectors and private use.
+    // Higher planes have only tags, variation selectors and private-use characters.
     for character in char::MIN..='\u{2ffff}' {
         key.clear();
         let Ok(()) = ROOT.write_sort_key_to(character.encode_utf8(&mut [0; 4]), &mut key);
@@ -282,7 +282,7 @@ fn ids_have_keys_that_compare_as_they_do() {
     }
 }
 
-/// Every character before a few others: what begins with it has a key that begins with the key of the prefix.
+/// Every character before some others: the key of the text begins with the key of the prefix.
 #[test]
 fn keys_of_what_begins_alike_begin_alike() {
     let rests = ["a", "·", "ก", "ກ", "\u{0}", "א", "ー"];

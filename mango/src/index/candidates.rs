@@ -1,4 +1,4 @@
-//! Why indexes were not chosen, as `_explain` says it.
+//! The indexes that were not chosen, with reasons, as `_explain` lists them.
 //!
 //! Source: `mango_cursor:extract_candidate_indexes/1`.
 
@@ -15,21 +15,21 @@ pub struct Candidate {
     pub index: Option<Arc<Index>>,
     /// Whether it could have been used.
     pub is_usable: bool,
-    /// Why it was not, in CouchDB's words.
+    /// The reason, in CouchDB's words.
     pub reason: &'static str,
-    /// How near it came: 1 is next.
+    /// How close it came: 1 is the next best.
     pub ranking: usize,
-    /// Whether its rows tell the fields that are asked for; `None` for the documents by id.
+    /// Whether its rows have all requested fields; `None` for the documents by id.
     pub is_covering: Option<bool>,
 }
 
-/// How the choice was made: each is a part of the one before it, by position in `known`.
+/// The steps of the choice. Each has a part of the indexes of the step before, by position in `known`.
 pub(super) struct Stages<'i> {
     pub(super) known: &'i [Known<'i>],
     pub(super) usable: Vec<usize>,
-    /// Those that the client allows.
+    /// The indexes that the client allows.
     pub(super) filtered: Vec<usize>,
-    /// Those of the kind that was chosen, the best first.
+    /// The indexes of the chosen kind, best first.
     pub(super) ranked: Vec<usize>,
     pub(super) winner: Option<usize>,
 }
@@ -47,7 +47,7 @@ impl Stages<'_> {
         let is_excluded = |at: usize| self.usable.contains(&at) && !self.filtered.contains(&at);
         let is_unfavored = |at: usize| self.filtered.contains(&at) && !self.ranked.contains(&at);
         let any = |of: &dyn Fn(usize) -> bool| usize::from((0..self.known.len()).any(of));
-        // Each kind stands behind the one before it, where that has any.
+        // Each kind ranks after the one before it, if that has any index.
         let unfavored = self.ranked.len().max(1);
         let excluded = unfavored + any(&is_unfavored);
         let unusable = excluded + any(&is_excluded);
@@ -56,7 +56,7 @@ impl Stages<'_> {
         let width = self.winner.map_or(0, |winner| self.known[winner].width());
         let candidate = |at: usize| {
             let index = self.known[at].index;
-            // CouchDB gives the first reason, and the sum of the ranks of a partial index that was named.
+            // CouchDB reports the first reason, and the sum of the ranks for a partial index that the client named.
             let mut found = Vec::new();
             if is_partial(at) {
                 found.push((false, "is_partial", partial));

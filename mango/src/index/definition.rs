@@ -1,10 +1,10 @@
-//! What a client sends to make an index, and the design document that it becomes.
+//! Requests to create or delete indexes, and the design documents that define indexes.
 //!
 //! ```text
 //!   {"language": "query",
 //!    "views": {NAME: {"map": {"fields": {FIELD: DIRECTION, …}, "partial_filter_selector": {…}},
 //!                     "reduce": "_count",
-//!                     "options": {"def": what the client sent as "index"}}}}
+//!                     "options": {"def": the member "index" of the request}}}}
 //! ```
 //!
 //! Source: `mango_opts:validate_idx_create/1`, `mango_idx:new/2`, `mango_idx_view:add/2` and `remove/2`.
@@ -16,28 +16,28 @@ use crate::error::{Error, echo};
 use crate::query::{Direction, sort};
 use crate::selector::Selector;
 
-/// An index to be made, checked.
+/// A valid request for a new index.
 #[derive(Clone, Debug)]
 pub struct NewIndex {
-    /// The design document as the client names it; `None` where a name is to be thought of.
+    /// The design document that the client named; `None` to make a name up.
     pub ddoc: Option<String>,
-    /// Its name there; `None` where one is to be thought of.
+    /// The index's name in the design document; `None` to make one up.
     pub name: Option<String>,
-    /// Whether it is to have rows for each partition apart; `None` where the client does not say.
+    /// Whether the index has separate rows for each partition; `None` if the client does not say.
     pub partitioned: Option<bool>,
-    /// How many copies are to be written. There is one: it changes nothing but names that are thought of.
+    /// Number of copies to write. There is one copy, so this only affects made-up names.
     pub copies: u64,
-    /// What the client sent as `index`.
+    /// The member `index` of the request.
     pub def: JsonText,
     fields: Vec<(String, Direction)>,
     filter: JsonText,
 }
 
 impl NewIndex {
-    /// Reads the body of a request, a JSON object.
+    /// Parses the body of a request, a JSON object.
     ///
     /// # Errors
-    /// [`Error`] names the first member that is wrong.
+    /// [`Error`] names the first wrong member.
     pub fn parse(body: &JsonText) -> Result<NewIndex, Error> {
         let root = body.root();
         let def = root.get("index").ok_or_else(|| missing("index"))?;
@@ -67,7 +67,7 @@ impl NewIndex {
         if fields.len() > MAX_COLUMNS {
             return Err(Error::invalid_index(format!("An index has at most {MAX_COLUMNS} fields.")));
         }
-        // A field that is named again adds nothing.
+        // Repeated fields are ignored.
         let mut known = std::collections::HashSet::new();
         fields.retain(|(field, _)| known.insert(field.clone()));
         let filter = match def.get("partial_filter_selector") {
@@ -86,7 +86,7 @@ impl NewIndex {
         Ok(index)
     }
 
-    /// The view that defines it.
+    /// The view that defines the index.
     fn view(&self) -> Vec<u8> {
         let mut view = Vec::new();
         let mut json = JsonWriter::new(&mut view);
@@ -105,12 +105,12 @@ impl NewIndex {
         view
     }
 
-    /// The design document's body with this index in it; `None` where it is there already. `design` is the body as it
-    /// stands, `None` where there is no such document.
+    /// The design document's body with this index added; `None` if the index is there already. `design` is the current
+    /// body, `None` if the document does not exist.
     ///
     /// # Errors
-    /// `invalid_ddoc_lang` and `invalid_partitioned_option` where the document cannot have it, `bad_request` where it
-    /// would be nested too deeply.
+    /// `invalid_ddoc_lang` and `invalid_partitioned_option` if the document cannot have the index; `bad_request` if the
+    /// body would be nested too deeply.
     pub fn add_to(&self, design_id: &str, name: &str, design: Option<&JsonText>) -> Result<Option<JsonText>, Error> {
         let options = design.and_then(|design| design.get("options"));
         let partitioned = options.and_then(|options| options.get("partitioned")).and_then(JsonRef::as_bool);
@@ -139,11 +139,11 @@ impl NewIndex {
         }))
     }
 
-    /// The design document's body without an index; `None` where nothing is left but its language, so that the
-    /// document is to be deleted.
+    /// The design document's body without an index; `None` if only its language is left, and the document should be
+    /// deleted.
     ///
     /// # Errors
-    /// `invalid_ddoc_lang`, and `invalid_index` where it has no such index.
+    /// `invalid_ddoc_lang`; `invalid_index` if it has no such index.
     pub fn remove_from(name: &str, design: &JsonText) -> Result<Option<JsonText>, Error> {
         is_query(design)?;
         let views = design.get("views").filter(|views| views.get(name).is_some());
@@ -157,10 +157,10 @@ impl NewIndex {
     }
 }
 
-/// Reads the body of a request that deletes many indexes: the names of their design documents.
+/// Parses the body of a request that deletes many indexes: the names of their design documents.
 ///
 /// # Errors
-/// [`Error`] names the first member that is wrong.
+/// [`Error`] names the first wrong member.
 pub fn parse_bulk_delete(body: &JsonText) -> Result<Vec<String>, Error> {
     let root = body.root();
     let ids = root.get("docids").ok_or_else(|| missing("docids"))?;
@@ -217,7 +217,7 @@ fn is_query(design: &JsonText) -> Result<(), Error> {
     Err(Error::bad_value("invalid_ddoc_lang", "Existing design doc has an invalid language: ", language))
 }
 
-/// An object with another value for a member, in its place or at the end, or without the member.
+/// An object with a new value of a member, in place or at the end, or without the member.
 fn with_member(object: Option<JsonRef<'_>>, name: &str, value: Option<JsonRef<'_>>) -> Result<JsonText, Error> {
     let mut out = Vec::new();
     let mut json = JsonWriter::new(&mut out);
@@ -237,7 +237,7 @@ fn with_member(object: Option<JsonRef<'_>>, name: &str, value: Option<JsonRef<'_
     read(&out)
 }
 
-/// Reads what was just written. It is JSON, and may still be nested too deeply.
+/// Parses JSON that was just written. It may be nested too deeply.
 fn read(json: &[u8]) -> Result<JsonText, Error> {
     JsonText::parse(json).map_err(|problem| Error::plain("bad_request", &problem.to_string()))
 }

@@ -1,4 +1,4 @@
-//! Indexes of type `json`: what defines them, which rows they have, and how they answer a query.
+//! Indexes of type `json`: their definitions, their rows, and plans that answer queries from them.
 //!
 //! ```text
 //!   POST _index ── NewIndex ── a view in a design document of the language "query"
@@ -8,8 +8,8 @@
 //!   Query ────────────────────────────────  Plan ── a range of keys
 //! ```
 //!
-//! A row's key is the keys of the fields' values one behind the other. Directions are not in it: an index is read
-//! forwards or backwards as a whole, as in CouchDB.
+//! A row's key is the concatenation of the keys of the fields' values. It does not depend on directions: as in CouchDB,
+//! an index is read forwards or backwards as a whole.
 //!
 //! Source: `mango_idx_view.erl`, `mango_native_proc.erl`; RFC 006.
 
@@ -33,20 +33,20 @@ use crate::path::{self, Found, look_up};
 use crate::projection::{put, write_members};
 use crate::selector::Selector;
 
-/// The most bytes of a row's key. A key that is as long or longer is cut there.
+/// Maximum length of a row's key in bytes. Longer keys are truncated.
 pub const MAX_KEY: usize = 1_000;
 
-/// The most bytes of a row's values. Longer ones are not kept.
+/// Maximum size of a row's values in bytes. Larger ones are not stored.
 pub const MAX_VALUES: usize = 1_000;
 
-/// The most bytes of the view that defines an index.
+/// Maximum size of the view that defines an index, in bytes.
 pub const MAX_DEFINITION: usize = 50_000;
 
-/// The most fields of an index.
+/// Maximum number of fields of an index.
 pub const MAX_COLUMNS: usize = 100;
 
-/// Rises with every change of how rows are made: of this layout or of the collation's data. Rows of another version are
-/// not to be read or written.
+/// The version of rows. It is incremented with every change of their layout or of the collation's data. Rows of other
+/// versions must not be read or written.
 pub const INDEX_VERSION: u64 = 1;
 
 /// An index: one view of a design document of the language `query`.
@@ -54,25 +54,25 @@ pub const INDEX_VERSION: u64 = 1;
 pub struct Index {
     design_id: String,
     name: String,
-    /// The view as it stands in its design document.
+    /// The view, as in its design document.
     definition: JsonText,
     columns: Vec<Vec<String>>,
-    /// Documents that it does not match have no row.
+    /// Only documents that match it have rows.
     filter: Option<Selector>,
 }
 
-/// What an index has of a document.
+/// The row of a document in an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// The keys of the values, one behind the other; at most [`MAX_KEY`] bytes, and as many where it was cut.
+    /// The concatenated keys of the values: at most [`MAX_KEY`] bytes, exactly that many if truncated.
     pub key: Vec<u8>,
-    /// The values as a list; `None` where they have more than [`MAX_VALUES`] bytes.
+    /// The values as an array; `None` if they have more than [`MAX_VALUES`] bytes.
     pub values: Option<JsonText>,
 }
 
 impl Index {
-    /// The indexes that a design document defines, in its order: none where its language is not `query`. Views that
-    /// are no definitions are left out, as in CouchDB.
+    /// The indexes that a design document defines, in order; none if its language is not `query`. Views that define no
+    /// valid index are left out, as in CouchDB.
     pub fn all_in(design_id: &str, document: JsonRef<'_>) -> Vec<Index> {
         let is_query = document.get("language").and_then(JsonRef::as_str).is_some_and(|language| language == "query");
         let views = document.get("views").filter(|_| is_query);
@@ -80,7 +80,7 @@ impl Index {
         views.filter_map(|(name, view)| Index::of_view(design_id, &name, view)).collect()
     }
 
-    /// An index from what was kept of it; `None` where this program cannot read it.
+    /// An index from its stored definition; `None` if this program cannot read it.
     pub fn parse(design_id: &str, name: &str, definition: &JsonText) -> Option<Index> {
         Index::of_view(design_id, name, definition.root())
     }
@@ -114,22 +114,22 @@ impl Index {
         })
     }
 
-    /// The id of the design document that it stands in.
+    /// The id of its design document.
     pub fn design_id(&self) -> &str {
         &self.design_id
     }
 
-    /// Its name there.
+    /// Its name in the design document.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The view as it stands in the design document, at most [`MAX_DEFINITION`] bytes.
+    /// The view, as in the design document. At most [`MAX_DEFINITION`] bytes.
     pub fn definition(&self) -> &JsonText {
         &self.definition
     }
 
-    /// Tells apart rows that are not made in the same way. The index's name is not in it.
+    /// A hash that differs between indexes with different rows. It does not depend on the index's name.
     pub fn signature(&self) -> [u8; 16] {
         let mut digest = Md5::new();
         digest.update(INDEX_VERSION.to_be_bytes());
@@ -160,8 +160,8 @@ impl Index {
         json.end_object();
     }
 
-    /// The row of a live document, given as a plain read gives it, `_id` and `_rev` included; `None` where it lacks a
-    /// field or the partial filter does not match. Design documents have no rows and are not to be asked for.
+    /// The row of a live document, as a plain read returns it, with `_id` and `_rev`. `None` if it lacks a field, or if
+    /// the partial filter does not match. Design documents have no rows and must not be passed.
     pub fn row(&self, document: JsonRef<'_>) -> Option<Row> {
         let mut key = self.whole_key(document)?;
         key.truncate(MAX_KEY);
@@ -172,7 +172,7 @@ impl Index {
             if values.len() > 1 {
                 values.push(b',');
             }
-            // Each has a comma or the end behind it.
+            // Each value is followed by a comma or by the end.
             let fits = values.len() + value.len() < MAX_VALUES;
             if fits {
                 values.extend_from_slice(value.as_bytes());
@@ -184,7 +184,7 @@ impl Index {
         Some(Row { key, values })
     }
 
-    /// The key of a document's row before it is cut.
+    /// The key of a document's row before truncation.
     pub fn whole_key(&self, document: JsonRef<'_>) -> Option<Vec<u8>> {
         if self.filter.as_ref().is_some_and(|filter| !filter.matches(document)) {
             return None;
@@ -196,7 +196,7 @@ impl Index {
         Some(key)
     }
 
-    /// What stands in the fields.
+    /// The values of the fields.
     fn values<'d>(&self, document: JsonRef<'d>) -> impl Iterator<Item = Option<JsonRef<'d>>> {
         self.columns.iter().map(move |path| match look_up(document, path) {
             Found::Value(value) => Some(value),
@@ -204,12 +204,12 @@ impl Index {
         })
     }
 
-    /// Whether a row tells what stands at a path.
+    /// Whether a row has the value at a path.
     fn tells(&self, path: &[String]) -> bool {
         matches!(path, [id] if id == "_id") || self.columns.iter().any(|own| own == path)
     }
 
-    /// What a row tells of its document: the `_id` and the fields.
+    /// The part of a document that its row has: the `_id` and the fields.
     pub fn document(&self, id: &str, values: &JsonText) -> Option<JsonText> {
         let mut id_json = Vec::new();
         JsonWriter::new(&mut id_json).str(id);

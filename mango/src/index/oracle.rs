@@ -1,5 +1,5 @@
-//! Random documents, indexes and queries: what an index answers equals what a search through all documents answers,
-//! sorted as CouchDB sorts. Faults are planted to show that this would find them.
+//! Random documents, indexes and queries: an index must give the same answer as a search through all documents, sorted
+//! as in CouchDB. Planted faults prove that the comparison would find them.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -15,27 +15,27 @@ use crate::collate::Order;
 use crate::path::{self, Found, look_up};
 use crate::query::Query;
 
-/// What is done wrong on purpose.
+/// A fault that is planted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     None,
-    /// The range leaves out its lowest key.
+    /// The range excludes its lowest key.
     BeginsLate,
-    /// The range leaves out its highest key.
+    /// The range excludes its highest key.
     EndsEarly,
-    /// Bounds are not cut as keys are.
+    /// Bounds are not truncated like keys.
     UncutBounds,
-    /// Rows with one cut key stay in the order of their ids.
+    /// Rows with the same truncated key stay in the order of their ids.
     CutKeysUnsorted,
-    /// Documents that lack a field have a row as if it were `null`.
+    /// Documents that lack a field have a row, as if the field were `null`.
     MissingIsNull,
     /// All documents have rows in a partial index.
     NoFilter,
-    /// Rows are taken at their word.
+    /// Rows are not checked against the selector.
     NoSelector,
-    /// The direction is forgotten.
+    /// The direction is ignored.
     Forwards,
-    /// A row tells of fields that were cut out of it.
+    /// A row is used for fields whose values it does not have.
     CoversEverything,
 }
 
@@ -51,7 +51,7 @@ const FAULTS: [Fault; 9] = [
     Fault::CoversEverything,
 ];
 
-/// What was seen, so that a run that shows nothing is noticed.
+/// Counts of what was tested, to notice a run that tests nothing.
 #[derive(Debug, Default)]
 struct Tally {
     by_index: usize,
@@ -72,7 +72,7 @@ fn string(random: &mut StdRng) -> String {
     let some =
         ["", "a", "A", "b", "ab", "é", "e\u{301}", "l", "l·", "เ", "เก", "ก", "\\u0000", "日本", "\u{ffff}", "aa"];
     match random.random_range(0..8) {
-        // Sort keys of these are longer than a row's, and begin alike.
+        // Sort keys of these are longer than a row's key, and begin the same.
         0 => format!("{}{}", "x".repeat(1_200), pick(random, &some)),
         1 => format!("{}{}", "x".repeat(random.random_range(960..1_000)), pick(random, &some)),
         2 => format!("{}{}", pick(random, &some), pick(random, &some)),
@@ -138,7 +138,7 @@ fn list(random: &mut StdRng, most: usize) -> String {
     format!("[{}]", fields.join(","))
 }
 
-/// An index by way of the body that makes it and the design document that it becomes.
+/// An index, made by way of the request's body and the design document.
 fn index(random: &mut StdRng, at: usize) -> Arc<Index> {
     let filter = match random.random_range(0..4) {
         0 => format!(r#","partial_filter_selector":{}"#, selector(random)),
@@ -171,7 +171,7 @@ fn rows(index: &Index, documents: &BTreeMap<String, JsonText>, fault: Fault) -> 
     rows
 }
 
-/// Reads the rows of a plan as a server does.
+/// Reads the rows of a plan as the server does.
 fn by_index(
     plan: &Plan,
     scan: &Scan,
@@ -192,7 +192,7 @@ fn by_index(
     let mut read: Vec<_> = within.collect();
     tally.rows_read += read.len();
     if !query.sort.is_empty() && fault != Fault::CutKeysUnsorted {
-        // Rows with one cut key are sorted by their whole keys.
+        // Rows with the same truncated key are sorted by their whole keys.
         read.sort_by_cached_key(|((key, id), _)| {
             let is_cut = key.len() == MAX_KEY;
             let whole = is_cut.then(|| scan.index.whole_key(documents[id].root()));
@@ -222,7 +222,7 @@ fn by_index(
     found
 }
 
-/// Looks at every document, and sorts by comparing values.
+/// Checks every document, and sorts by comparing values.
 fn by_scan(plan: &Plan, scan: &Scan, query: &Query, documents: &BTreeMap<String, JsonText>) -> Vec<(String, String)> {
     let path_of = |field: &str| {
         let mut path = Vec::new();
@@ -245,7 +245,7 @@ fn by_scan(plan: &Plan, scan: &Scan, query: &Query, documents: &BTreeMap<String,
             && scan.index.filter.as_ref().is_none_or(|filter| filter.matches(document.root()))
     });
     let mut found: Vec<_> = matching.collect();
-    // The order that is asked for, then the other fields of the index, then ids.
+    // The requested order, then the other fields of the index, then ids.
     found.sort_by(|(a_id, a), (b_id, b)| {
         compare(&sort, a, b).then_with(|| compare(&scan.index.columns, a, b)).then_with(|| a_id.cmp(b_id))
     });
@@ -260,7 +260,7 @@ fn by_scan(plan: &Plan, scan: &Scan, query: &Query, documents: &BTreeMap<String,
     found.into_iter().map(write).collect()
 }
 
-/// One world of documents and indexes, and queries over it.
+/// Runs queries over one set of documents and indexes.
 fn run(seed: u64, fault: Fault, queries: usize, tally: &mut Tally) -> Result<(), String> {
     let random = &mut StdRng::seed_from_u64(seed);
     let documents: BTreeMap<String, JsonText> = (0..60).map(|id| document(random, id)).collect();
@@ -288,7 +288,7 @@ fn run(seed: u64, fault: Fault, queries: usize, tally: &mut Tally) -> Result<(),
         let mut found = by_index(&plan, scan, &query, &all_rows[at], &documents, fault, tally);
         let mut expected = by_scan(&plan, scan, &query, &documents);
         if query.sort.is_empty() {
-            // No order was asked for.
+            // No order was requested.
             found.sort();
             expected.sort();
         }
@@ -327,7 +327,7 @@ fn an_index_answers_what_a_search_through_all_documents_answers() {
 
 #[test]
 fn planted_faults_are_found() {
-    // Always the same: whether the harness finds a fault is no matter of luck.
+    // A fixed seed: finding the faults must not depend on luck.
     let seed: u64 = 1;
     for fault in FAULTS {
         let found = (0..400).any(|world| run(seed.wrapping_add(world), fault, 100, &mut Tally::default()).is_err());

@@ -1,8 +1,8 @@
-//! Which index answers a query, and which of its rows.
+//! Plans a query: chooses an index and the range of its rows.
 //!
-//! An index can be used where every document that the query may find has a row in it, and where its order is the one
-//! that is asked for. Of those the one that leaves the fewest conditions unused is chosen, then the one with the fewest
-//! fields, then the first by design document and name. The documents by id are used where there is no other.
+//! An index can be used if every document that the query may find has a row in it, and if it has the requested order.
+//! Of these, the index with the fewest unused conditions is chosen, then the one with the fewest fields, then the first
+//! by design document and name. The documents by id are used if there is no index.
 //!
 //! Source: `mango_cursor:create/4`, `mango_idx:get_usable_indexes/4`, `mango_idx_view:is_usable/3`,
 //! `mango_cursor_view:choose_best_index/1`.
@@ -19,62 +19,62 @@ use crate::path;
 use crate::query::{Direction, Query};
 use crate::selector::{ABOVE, FieldRange, Kind, Selector};
 
-/// How a query is answered.
+/// The plan of a query.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// From what.
+    /// The source of the answer.
     pub choice: Choice,
-    /// From the highest key to the lowest.
+    /// Read from the highest key to the lowest.
     pub is_descending: bool,
-    /// The indexes that were not chosen, and why, in the order in which `_explain` lists them.
+    /// The indexes that were not chosen, with reasons, in the order of `_explain`.
     pub candidates: Vec<Candidate>,
-    /// What is to be said to the client.
+    /// Warnings for the client.
     pub warnings: Vec<String>,
 }
 
-/// From what a query is answered.
+/// The source of the answer to a query.
 #[derive(Clone, Debug)]
 pub enum Choice {
-    /// From nothing: no index has the order that is asked for. Only where a plan is to be explained.
+    /// None: no index has the requested order. Only for [`Purpose::Explain`].
     Nothing,
-    /// From the documents by id.
+    /// The documents by id.
     AllDocs,
-    /// From rows of an index.
+    /// Rows of an index.
     Scan(Scan),
 }
 
-/// The rows of an index that answer a query.
+/// The rows of an index that are read for a query.
 #[derive(Clone, Debug)]
 pub struct Scan {
     /// The index.
     pub index: Arc<Index>,
-    /// Their keys.
+    /// The range of their keys.
     pub range: KeyRange,
-    /// No document can match, so that CouchDB does not even search.
+    /// Whether no document can match. CouchDB does not search then.
     pub is_empty: bool,
-    /// Rows tell all that the query asks for: no document is read where a row has its values.
+    /// Whether rows have all that the query requests. Then no document is read, unless a row lacks its values.
     pub is_covering: bool,
-    /// The low end of the range as `_explain` shows it.
+    /// The low end of the range, as `_explain` shows it.
     pub low: Vec<JsonText>,
-    /// The high end; the highest value of all stands behind it.
+    /// The high end. The highest possible value is appended to it.
     pub high: Vec<JsonText>,
 }
 
-/// Keys from `start`, and below `end`.
+/// A range of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRange {
-    /// The first key that may be in it.
+    /// The lowest key, inclusive.
     pub start: Vec<u8>,
-    /// The first that is not.
+    /// The highest key, exclusive.
     pub end: Vec<u8>,
 }
 
-/// What a plan is made for.
+/// The purpose of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// To answer.
+    /// To answer the query.
     Find,
-    /// To show how it would be answered.
+    /// To show how the query would be answered.
     Explain,
 }
 
@@ -88,16 +88,16 @@ pub(super) struct Known<'i> {
 }
 
 impl Plan {
-    /// Plans a query over the indexes that there are.
+    /// Plans a query over these indexes.
     ///
     /// # Errors
-    /// `no_usable_index` where no index has the order that is asked for and the purpose is to answer; `invalid_index`
-    /// where the client insists on an index that is not there or cannot be used.
+    /// `no_usable_index` if no index has the requested order and the purpose is [`Purpose::Find`]; `invalid_index` if
+    /// the client requires an index that does not exist or cannot be used.
     pub fn of(query: &Query, indexes: &[Arc<Index>], purpose: Purpose) -> Result<Plan, Error> {
         let known: Vec<Known<'_>> = std::iter::once(None).chain(indexes.iter().map(Some)).map(Known::new).collect();
         let sort = sort_paths(query);
         let reasons: Vec<Vec<&'static str>> = known.iter().map(|known| known.why_not(&query.selector, &sort)).collect();
-        // A partial index is used only by those who name it.
+        // A partial index is used only if the query names it.
         let is_eligible = |at: usize| !known[at].is_partial() || known[at].is_named(&query.use_index);
         let usable: Vec<usize> = (0..known.len()).filter(|&at| is_eligible(at) && reasons[at].is_empty()).collect();
         if usable.is_empty() && purpose == Purpose::Find {
@@ -111,12 +111,12 @@ impl Plan {
             _ => named,
         };
         let ranges = query.selector.field_ranges();
-        // Nothing else is looked at where one of them is empty.
+        // If one range is empty, no other matters.
         let ranges = match ranges.iter().find(|(_, range)| range.is_empty()) {
             Some((path, range)) => BTreeMap::from([(*path, range.clone())]),
             None => ranges,
         };
-        // The documents by id are used where there is no other.
+        // The documents by id are used if there is no index.
         let mut ranked: Vec<usize> = filtered.iter().copied().filter(|&at| known[at].index.is_some()).collect();
         if ranked.is_empty() {
             ranked.clone_from(&filtered);
@@ -148,7 +148,7 @@ impl Plan {
     }
 }
 
-/// The fields to sort by. The query has checked their names.
+/// The paths to sort by. Parsing the query has validated their names.
 fn sort_paths(query: &Query) -> Vec<Vec<String>> {
     let parse = |(field, _): &(String, Direction)| {
         let mut path = Vec::new();
@@ -166,12 +166,12 @@ impl<'i> Known<'i> {
         self.index.is_some_and(|index| index.filter.is_some())
     }
 
-    /// How many fields it has.
+    /// Number of fields.
     pub(super) fn width(self) -> usize {
         self.index.map_or(1, |index| index.columns.len())
     }
 
-    /// By these they are in order, the documents by id first.
+    /// The sort key of candidates. The documents by id are first.
     pub(super) fn names(self) -> Option<(&'i str, &'i str)> {
         self.index.map(|index| (index.design_id(), index.name()))
     }
@@ -181,13 +181,13 @@ impl<'i> Known<'i> {
         without_prefix(design_id) == without_prefix(design) && names.first().is_none_or(|wanted| wanted == name)
     }
 
-    /// Why it cannot be used, in CouchDB's words; nothing where it can.
+    /// The reasons why it cannot be used, in CouchDB's words; empty if it can.
     fn why_not(self, selector: &Selector, sort: &[Vec<String>]) -> Vec<&'static str> {
         let mut reasons = Vec::new();
         let has_fields = match self.index {
             None => sort.is_empty() || selector.indexable_fields().iter().any(|field| field == "_id"),
             Some(index) => index.columns.iter().all(|path| {
-                // What is sorted by is there in every result.
+                // Every result has a value in the fields that the query sorts by.
                 sort.contains(path)
                     || matches!(&path[..], [name] if name == "_id" || name == "_rev")
                     || selector.requires(path)
@@ -206,7 +206,7 @@ impl<'i> Known<'i> {
         reasons
     }
 
-    /// The ranges of its first fields, as many as have one.
+    /// The ranges of its first fields, as long as each has one.
     fn prefix<'r>(self, ranges: &'r BTreeMap<&[String], FieldRange>) -> Vec<&'r FieldRange> {
         match self.index {
             None => ranges.get(&["_id".to_owned()][..]).into_iter().collect(),
@@ -215,7 +215,7 @@ impl<'i> Known<'i> {
     }
 }
 
-/// Whether rows are in the order of `sort`: its fields are the first, but for fields that have one value in all
+/// Whether rows have the order `sort`: its fields are the first ones, not counting fields with the same value in all
 /// results.
 fn is_sorted(columns: &[Vec<String>], sort: &[Vec<String>], selector: &Selector) -> bool {
     let Some(first) = sort.first() else { return true };
@@ -240,7 +240,7 @@ impl Scan {
 }
 
 impl KeyRange {
-    /// The keys of rows whose first values are in these ranges, and perhaps of others.
+    /// A range of keys that includes all rows whose first values are in these ranges. It may include others.
     fn of(ranges: &[&FieldRange]) -> KeyRange {
         let mut start = Vec::new();
         for range in ranges {
@@ -253,7 +253,7 @@ impl KeyRange {
             }
             break;
         }
-        // A key that was cut is not below this, and the selector decides.
+        // A truncated key is not below the truncated bound. The selector decides.
         start.truncate(MAX_KEY);
 
         let mut end = Vec::new();

@@ -13,7 +13,7 @@ fn query(body: &str) -> Query {
     Query::parse(&text(body)).unwrap()
 }
 
-/// The index of a body for `_index`, by way of its design document.
+/// The index that a body of `_index` defines, by way of its design document.
 fn index(design: &str, name: &str, def: &str) -> Arc<Index> {
     let new = NewIndex::parse(&text(&format!(r#"{{"index":{def}}}"#))).unwrap();
     let design_id = format!("_design/{design}");
@@ -41,11 +41,11 @@ fn an_index_becomes_the_design_document_that_couchdb_writes() {
         design.as_str(),
         r#"{"language":"query","views":{"foo-index":{"map":{"fields":{"foo":"asc","a.b":"asc"},"partial_filter_selector":{}},"reduce":"_count","options":{"def":{"fields":["foo",{"a.b":"asc"}]}}}}}"#
     );
-    // The same again is there already.
+    // Adding the same index again changes nothing.
     assert_eq!(new.add_to("_design/d", "foo-index", Some(&design)).unwrap(), None);
     let read = Index::all_in("_design/d", design.root());
     assert_eq!(def(&read[0]), r#"{"fields":[{"foo":"asc"},{"a.b":"asc"}]}"#);
-    // A second one beside it, and the first by another definition in its place.
+    // A second index is added, and then the first one is redefined.
     let other = NewIndex::parse(&text(
         r#"{"index": {"fields": [{"x": "desc"}], "partial_filter_selector": {"y": 1}}, "ddoc": "_design/d"}"#,
     ))
@@ -64,12 +64,12 @@ fn an_index_becomes_the_design_document_that_couchdb_writes() {
     );
     let replaced = other.add_to("_design/d", "foo-index", Some(&both)).unwrap().unwrap();
     assert_eq!(def(&Index::all_in("_design/d", replaced.root())[0]), def(&Index::all_in("_design/d", both.root())[1]));
-    // One by one they go, and at last the document.
+    // The indexes are removed one by one, and finally the document.
     let left = NewIndex::remove_from("foo-index", &both).unwrap().unwrap();
     assert_eq!(Index::all_in("_design/d", left.root()).len(), 1);
     assert_eq!(NewIndex::remove_from("second", &left).unwrap(), None);
     assert_eq!(NewIndex::remove_from("third", &left).unwrap_err().error(), "invalid_index");
-    // What else stands in the document stays.
+    // The document's other members stay.
     let with_more = text(r#"{"language":"query","note":1,"views":{"v":{}}}"#);
     assert_eq!(NewIndex::remove_from("v", &with_more).unwrap().unwrap().as_str(), r#"{"language":"query","note":1}"#);
 }
@@ -193,11 +193,11 @@ fn what_was_kept_of_an_index_is_read_back_and_its_signature_tells_definitions_ap
     assert_ne!(partial.signature(), first.signature());
 }
 
-/// Where this fails, the collation has changed: raise [`INDEX_VERSION`] too.
+/// If this fails, the collation has changed: increment [`INDEX_VERSION`] too.
 #[test]
 fn the_version_rises_with_the_collations() {
     assert_eq!((INDEX_VERSION, COLLATION_VERSION), (1, "1-icu4x-2.4"));
-    // One row of each kind of value, as it was when this version was given.
+    // A row with values of all kinds, as it was when the version was set.
     let all = index("d", "n", r#"{"fields":["_id","a"]}"#);
     let row = all.row(text(r#"{"_id":"x\u0001","a":[null,true,1,"b",{"c":-1e30}]}"#).root()).unwrap();
     let hex: String = row.key.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -218,7 +218,7 @@ fn documents_have_the_rows_that_couchdb_gives_them() {
     let partial = index("d", "n", r#"{"fields":["_id"],"partial_filter_selector":{"a":{"$gt":1}}}"#);
     assert!(partial.row(text(r#"{"_id":"x","a":2}"#).root()).is_some());
     assert!(partial.row(text(r#"{"_id":"x","a":1}"#).root()).is_none());
-    // Without a field every document has a row.
+    // Without fields, every document has a row.
     assert_eq!(index("d", "n", r#"{"fields":[]}"#).row(text("{}").root()).unwrap().key, b"");
 }
 
@@ -251,7 +251,7 @@ fn a_row_tells_of_its_document() {
     assert_eq!(document.as_str(), r#"{"_id":"x","a":{"b":1,"d":{"0":2}},"c":[3]}"#);
 }
 
-/// The indexes by name of a plan's choice and candidates.
+/// The names of the indexes in a plan's choice and candidates.
 fn explain(body: &str, indexes: &[Arc<Index>]) -> (String, Vec<String>) {
     let plan = Plan::of(&query(body), indexes, Purpose::Explain).unwrap();
     let choice = match &plan.choice {
@@ -350,11 +350,11 @@ fn the_planner_chooses_as_couchdb_does_and_says_why() {
         assert_eq!(listed, candidates, "{body}");
     }
     for (body, choice) in [
-        // What is sorted by need not be in the selector.
+        // The sort field need not be in the selector.
         (r#"{"selector":{},"sort":["a"]}"#, "a"),
         (r#"{"selector":{},"sort":[{"b":"desc"}]}"#, "b"),
         (r#"{"selector":{},"sort":["a","b"]}"#, "ab"),
-        // A field that is equal in all results does not count.
+        // A field with the same value in all results does not count.
         (r#"{"selector":{"a":1},"sort":["b"]}"#, "ab"),
         (r#"{"selector":{"a":{"$gt":1}},"sort":["b"]}"#, "b"),
         (r#"{"selector":{"a":1,"b":1,"c":{"$exists":true}}}"#, "abc"),
@@ -367,7 +367,7 @@ fn the_planner_chooses_as_couchdb_does_and_says_why() {
     ] {
         assert_eq!(explain(body, &indexes).0, choice, "{body}");
     }
-    // The order among equals: the document's id, then the name.
+    // Equal candidates are sorted by the document's id, then by name.
     let twins = [
         index("b", "x", r#"{"fields":["a"]}"#),
         index("a", "z", r#"{"fields":["a"]}"#),
@@ -429,11 +429,11 @@ fn an_index_that_is_asked_for_and_cannot_be_used_is_said() {
         let refused = plan(body, purpose).unwrap_err();
         assert_eq!((refused.error(), refused.reason()), (error, reason), "{body}");
     }
-    // Where there is an index, it is as good as asked for.
+    // With a usable index, no fallback is needed.
     assert!(plan(r#"{"selector":{"a":1},"allow_fallback":false}"#, Purpose::Find).is_ok());
 }
 
-/// What a query reads of `documents` by their values of `a` and `b`.
+/// The documents that a query reads, of `documents` with their values of `a` and `b`.
 fn reads(selector: &str, fields: &str, documents: &[&str]) -> Vec<usize> {
     let indexes = [index("d", "n", r#"{"fields":["a","b"]}"#)];
     let plan = Plan::of(&query(&format!(r#"{{"selector":{selector}{fields}}}"#)), &indexes, Purpose::Find).unwrap();

@@ -1,6 +1,6 @@
-//! What a selector says about the fields it names, for whoever plans a search.
+//! Finds what a selector requires of fields, for the planner of a search.
 //!
-//! Only what stands below `$and` alone holds for every document that matches, so nothing else is looked at.
+//! Only conditions below nothing but `$and` are true for every matching document, so other ones are ignored.
 //!
 //! Source: `mango_idx_view.erl` (`indexable_fields/1`, `range/2`), `mango_selector:fields/1`.
 
@@ -8,19 +8,19 @@ use json::JsonRef;
 
 use super::{Condition, Node, Relation, Selector};
 
-/// The ids among which all documents are that match.
+/// A range that contains the ids of all matching documents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IdRange {
-    /// The lowest id, and whether it is one of them.
+    /// The lowest id, and whether it is included.
     pub low: Option<(String, bool)>,
-    /// The highest id, and whether it is one of them.
+    /// The highest id, and whether it is included.
     pub high: Option<(String, bool)>,
-    /// No id can match.
+    /// Whether no id can match.
     pub is_empty: bool,
 }
 
 impl Selector {
-    /// The fields that are named, sorted.
+    /// The fields in the selector, sorted.
     pub fn fields(&self) -> Vec<String> {
         let mut fields = Vec::new();
         if let Some(root) = &self.root {
@@ -29,7 +29,7 @@ impl Selector {
         sorted(fields)
     }
 
-    /// The fields whose conditions an index could serve, sorted.
+    /// The fields with conditions that an index can serve, sorted.
     pub fn indexable_fields(&self) -> Vec<String> {
         let mut fields = Vec::new();
         self.each_required(&mut |path, condition| {
@@ -40,7 +40,7 @@ impl Selector {
         sorted(fields)
     }
 
-    /// The paths that are named.
+    /// The paths in the selector.
     pub(crate) fn paths(&self) -> Vec<&[String]> {
         let mut paths = Vec::new();
         if let Some(root) = &self.root {
@@ -49,12 +49,12 @@ impl Selector {
         paths
     }
 
-    /// Whether each document that matches has a value there.
+    /// Whether each matching document has a value at the path.
     pub(crate) fn requires(&self, path: &[String]) -> bool {
         self.root.as_ref().is_some_and(|root| root.requires(path))
     }
 
-    /// Whether all documents that match have the same value there.
+    /// Whether all matching documents have the same value at the path.
     pub(crate) fn is_constant(&self, path: &[String]) -> bool {
         let mut is_constant = false;
         self.each_required(&mut |named, condition| {
@@ -63,7 +63,7 @@ impl Selector {
         is_constant
     }
 
-    /// The ids among which all documents are that match.
+    /// The range of the ids of all matching documents.
     pub fn id_range(&self) -> IdRange {
         let mut range = IdRange::default();
         self.each_required(&mut |path, condition| {
@@ -77,7 +77,7 @@ impl Selector {
         range
     }
 
-    /// Calls `each` for every condition that each document which matches meets.
+    /// Calls `each` for every condition that is true for each matching document.
     pub(super) fn each_required<'s>(&'s self, each: &mut impl FnMut(&'s [String], &'s Condition)) {
         if let Some(root) = &self.root {
             root.each_required(each);
@@ -111,7 +111,7 @@ impl Node {
     fn requires(&self, path: &[String]) -> bool {
         match self {
             Node::And(parts) => parts.iter().any(|part| part.requires(path)),
-            // Without a part it is true of everything.
+            // If it is empty, it is true for every document.
             Node::Or(parts) => !parts.is_empty() && parts.iter().all(|part| part.requires(path)),
             Node::Not(_) => false,
             Node::Field { path: named, condition } => named == path && !matches!(condition, Condition::Exists(false)),
@@ -146,7 +146,7 @@ impl IdRange {
 
     fn narrow_by(&mut self, relation: Relation, value: JsonRef<'_>) {
         let Some(id) = value.as_str() else {
-            // Every id is behind whatever is no string.
+            // Every id sorts after every value that is no string.
             self.is_empty |= matches!(relation, Relation::Lt | Relation::Lte | Relation::Eq);
             return;
         };
@@ -177,7 +177,7 @@ impl IdRange {
     }
 }
 
-/// The first text behind all that begin with `prefix`; `None` where there is none.
+/// The first text after all that begin with `prefix`; `None` if there is none.
 fn beyond(prefix: &str) -> Option<String> {
     let mut text = prefix.to_owned();
     while let Some(last) = text.pop() {

@@ -1,6 +1,6 @@
-//! Whether a value matches a selector in normal form.
+//! Matches values against a selector in normal form.
 //!
-//! Recurses over the selector, never over the document, so that a document may be as deep as it likes.
+//! It recurses over the selector and never over the document, so documents may have any depth.
 //!
 //! Source: `mango_selector:match/3` and `mango_doc:get_field/2`.
 
@@ -29,7 +29,7 @@ impl Node {
 }
 
 impl Condition {
-    /// The condition that holds where this one does not, for a value that is there.
+    /// The condition that is true when this one is false, for an existing value.
     pub(super) fn negate(self) -> Self {
         match self {
             Condition::Compare { relation, value, order } => {
@@ -55,7 +55,7 @@ impl Condition {
                     Relation::Gt => order.is_gt(),
                 }
             }
-            // The value is there.
+            // The value exists.
             Condition::Exists(expected) => *expected,
             Condition::Type(name) => type_name(value) == name,
             Condition::In(values) => values.has(value),
@@ -94,25 +94,25 @@ impl Relation {
 }
 
 impl Choice {
-    /// Whether the value is one of them, or a list that has one of them.
+    /// Whether the value, or an element of it if it is an array, is one of the arguments.
     fn has(&self, value: JsonRef<'_>) -> bool {
         let is_one = |value| self.sorted.binary_search_by(|one| self.order.compare(one.root(), value)).is_ok();
         if value.is_array() { value.elements().any(is_one) } else { is_one(value) }
     }
 }
 
-/// Whether `text` begins with `prefix`, and no character that people see is cut in two there.
+/// Whether `text` begins with `prefix` and the prefix ends between two graphemes.
 fn begins_with(text: &str, prefix: &str) -> bool {
-    // The whole text is at hand, so that the answer is there at once.
+    // The cursor has the whole text, so it always knows the answer.
     text.starts_with(prefix) && GraphemeCursor::new(prefix.len(), text.len(), true).is_boundary(text, 0).unwrap_or(true)
 }
 
-/// Elements are the same only if their texts are: CouchDB compares exactly here, `1` is not `1.0`.
+/// Elements are equal only if their texts are. CouchDB compares exactly here: `1` is not `1.0`.
 fn has_all(value: JsonRef<'_>, values: &[JsonText]) -> bool {
     match values {
         _ if !value.is_array() => false,
         [] => false,
-        // A single list may also be the whole value.
+        // A single array may also be the whole value.
         [list] if list.root().is_array() && list.as_str() == value.text() => true,
         values => {
             let elements: HashSet<&str> = value.elements().map(JsonRef::text).collect();
@@ -132,7 +132,7 @@ fn type_name(value: JsonRef<'_>) -> &'static str {
     }
 }
 
-/// The name of a member as a value, to match a selector against.
+/// The name of a member as a value, to be matched against a selector.
 fn as_value(name: &str) -> Option<JsonText> {
     let mut text = Vec::with_capacity(name.len() + 2);
     JsonWriter::new(&mut text).str(name);

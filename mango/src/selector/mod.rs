@@ -1,7 +1,7 @@
-//! Selectors: which documents match.
+//! Selectors: they select the documents that match.
 //!
-//! A selector is parsed once into a normal form, then matched against any number of documents as they
-//! stand in their text; nothing of a document is copied or turned into a tree.
+//! A selector is parsed once into a normal form. It is then matched against the text of any number of documents,
+//! without copying or parsing these.
 //!
 //! # Operators
 //! Combining: `$and`, `$or`, `$not`, `$nor`, and several members, which are an implicit `$and`. On
@@ -9,24 +9,24 @@
 //! `$eq`, `$ne`, `$gte`, `$gt`, `$exists`, `$type`, `$in`, `$nin`, `$size`, `$mod`, `$regex`,
 //! `$beginsWith`; a bare value is an implicit `$eq`. `$text` needs an index and is refused.
 //!
-//! # What is as in CouchDB, and worth knowing
-//! * A condition on a missing field is false, `$ne`, `$nin` and a `$not` above it included; only
+//! # Like CouchDB
+//! * A condition on a missing field is false. This includes `$ne`, `$nin`, and conditions below `$not`. Only
 //!   `{"$exists": false}` is true.
-//! * Values of different types compare, in CouchDB's order; strings by ICU's (see `collate`). Values of `_id`
-//!   compare by their bytes.
-//! * `$eq` on objects looks at the order of members.
-//! * An empty `$or` and an empty `$and` match everything, an empty `$in` and an empty `$all` nothing. A whole
-//!   selector that is an empty combination finds nothing: [`Selector::is_empty_combination`].
-//! * `$in` over an array looks at its elements, never at the array itself.
+//! * Values of different types are compared in CouchDB's order, and strings in ICU's (see `collate`). Values of `_id`
+//!   are compared as bytes.
+//! * `$eq` on objects depends on the order of members.
+//! * An empty `$or` and an empty `$and` match everything; an empty `$in` and an empty `$all` match nothing. A selector
+//!   that is only an empty combination finds nothing: [`Selector::is_empty_combination`].
+//! * `$in` on an array checks its elements, and not the array itself.
 //! * `$regex` works on bytes: `é` matches `^..$`.
-//! * `$beginsWith` compares whole characters as people see them: `e` does not begin `é`, however that is written.
+//! * `$beginsWith` compares whole graphemes: `é` does not begin with `e`, however it is encoded.
 //!
-//! # What is not
-//! * `$regex` has the syntax of the [`regex`] crate: no back-references and no look-around, and in return
-//!   linear time whatever the pattern. `$` is the very end of the text. A pattern that means nothing over bytes, such
-//!   as `[ä]`, is taken over code points.
-//! * Selectors are at most [`MAX_DEPTH`] levels deep and have at most [`MAX_CONDITIONS`] conditions and
-//!   [`MAX_REGEXES`] regular expressions; the divisor of `$mod` fits 64 bits.
+//! # Unlike CouchDB
+//! * `$regex` has the syntax of the [`regex`] crate, without back-references and look-around. In return every pattern
+//!   takes linear time. `$` is only the end of the text. A pattern that is invalid on bytes, such as `[ä]`, is matched
+//!   on code points.
+//! * Selectors have at most [`MAX_DEPTH`] levels, [`MAX_CONDITIONS`] conditions and [`MAX_REGEXES`] regular
+//!   expressions. The divisor of `$mod` must fit in 64 bits.
 //! * `$nor` works inside `$elemMatch`, `$allMatch` and `$keyMapMatch`.
 //!
 //! Source: `mango_selector.erl` and its tests; CouchDB's manual, "Selector Syntax".
@@ -51,7 +51,7 @@ pub(crate) use range::{ABOVE, FieldRange, Kind};
 use crate::collate::Order;
 use crate::error::Error;
 
-/// A selector, ready to match documents.
+/// A parsed selector.
 ///
 /// ```
 /// use json::JsonText;
@@ -64,25 +64,25 @@ use crate::error::Error;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Selector {
-    /// `None` for `{}`, which everything matches.
+    /// `None` for `{}`, which matches everything.
     root: Option<Node>,
 }
 
 impl Selector {
-    /// Reads a selector, an object of CouchDB's selector syntax.
+    /// Parses a selector, an object in CouchDB's selector syntax.
     ///
     /// # Errors
-    /// [`Error`] names the operator or the field at fault.
+    /// [`Error`] names the wrong operator or field.
     pub fn parse(selector: &JsonText) -> Result<Self, Error> {
         parse::parse(selector)
     }
 
-    /// Whether `document` matches: the whole document, with its `_id` and `_rev`.
+    /// Whether `document` matches. It must be the whole document, with `_id` and `_rev`.
     pub fn matches(&self, document: JsonRef<'_>) -> bool {
         self.root.as_ref().is_none_or(|root| root.matches(document))
     }
 
-    /// Whether this is an empty `$and`, `$or` or `$nor` and nothing else. CouchDB does not even search then.
+    /// Whether this is only an empty `$and`, `$or` or `$nor`. CouchDB does not search then.
     pub fn is_empty_combination(&self) -> bool {
         matches!(&self.root, Some(Node::And(parts) | Node::Or(parts)) if parts.is_empty())
     }
@@ -91,13 +91,13 @@ impl Selector {
 /// A selector in normal form.
 #[derive(Clone, Debug)]
 enum Node {
-    /// True if it has no parts.
+    /// True if it is empty.
     And(Vec<Node>),
-    /// True if it has no parts, as in CouchDB.
+    /// True if it is empty, as in CouchDB.
     Or(Vec<Node>),
-    /// Only inside `$elemMatch` and its like.
+    /// Only inside `$elemMatch` and similar operators.
     Not(Box<Node>),
-    /// A condition on the value at a path; the empty path is the value itself.
+    /// A condition on the value at a path. The empty path is the value itself.
     Field { path: Vec<String>, condition: Condition },
 }
 
@@ -126,11 +126,11 @@ enum Condition {
     ElemMatch(Box<Node>),
     AllMatch(Box<Node>),
     KeyMapMatch(Box<Node>),
-    /// The negation of a condition that has no opposite of its own.
+    /// The negation of a condition that has no opposite.
     Not(Box<Condition>),
 }
 
-/// How a value stands to the one in the selector.
+/// The relation between a value and the selector's argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Relation {
     Lt,
@@ -141,12 +141,12 @@ enum Relation {
     Gt,
 }
 
-/// The values of an `$in`.
+/// The arguments of an `$in`.
 #[derive(Clone, Debug)]
 struct Choice {
-    /// As they were given.
+    /// As given in the selector.
     given: Vec<JsonText>,
-    /// By `order`, so that a value is looked up among many of them quickly.
+    /// Sorted by `order`, for fast lookups.
     sorted: Vec<JsonText>,
     order: Order,
 }

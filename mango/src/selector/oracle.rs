@@ -1,5 +1,5 @@
-//! CouchDB's own three passes over a selector, and its way to match, one after the other over trees: slow, and as
-//! `mango_selector.erl` has them. Random selectors and documents are given to both.
+//! An oracle: CouchDB's three passes over a selector and its matching over trees, slow and like `mango_selector.erl`.
+//! Random selectors and documents are given to both.
 
 use json::JsonText;
 use rand::rngs::StdRng;
@@ -14,7 +14,7 @@ enum Tree {
     /// `$and`, `$or` and `$nor`.
     Many(&'static str, Vec<Tree>),
     Not(Box<Tree>),
-    /// `$elemMatch` and its like.
+    /// `$elemMatch` and similar operators.
     Inner(String, Box<Tree>),
     Term(String, Value),
     Field(Vec<String>, Box<Tree>),
@@ -117,7 +117,7 @@ fn is_match(tree: &Tree, value: &Value, order: Order) -> bool {
                 };
                 match next {
                     Ok(next) => found = next,
-                    // A member that is not there, or a step that cannot be taken.
+                    // A missing member, or a step that is impossible.
                     Err(is_absent) => {
                         let wants_none =
                             matches!(&**condition, Term(name, value) if name == "$exists" && *value == json!(false));
@@ -161,7 +161,7 @@ fn is_match(tree: &Tree, value: &Value, order: Order) -> bool {
                 "$all" => match (argument.as_array().unwrap().as_slice(), value) {
                     ([], _) => false,
                     (arguments, Value::Array(values)) => {
-                        // Trees of maps compare without their order, texts with it.
+                        // Trees of maps compare without the order of members, texts with it.
                         let has = |one: &Value| values.iter().any(|value| text(value) == text(one));
                         let is_all = matches!(arguments, [list @ Value::Array(_)] if text(list) == text(value));
                         arguments.iter().all(has) || is_all
@@ -215,7 +215,8 @@ fn name(random: &mut StdRng) -> &'static str {
     ["a", "b", "_id", "0", "1"][random.random_range(0..5)]
 }
 
-/// A random selector; `inside` one of `$elemMatch` and its like, where CouchDB fails at `$nor`.
+/// A random selector. `inside` tells whether it is in `$elemMatch` or a similar operator, where CouchDB fails at
+/// `$nor`.
 fn selector(random: &mut StdRng, depth: usize, inside: bool) -> Value {
     let list = |random: &mut StdRng| {
         (0..random.random_range(0..3)).map(|_| selector(random, depth - 1, inside)).collect::<Value>()
@@ -274,11 +275,12 @@ fn selectors_match_what_couchdbs_passes_match() {
     let (mut matched, mut shown) = (0, 0);
     for _ in 0..1_000 {
         let given = json!({name(random): selector(random, 4, false), "b": selector(random, 3, false)});
-        // An empty object somewhere below is a value and, as CouchDB has it, no selector.
+        // A nested empty object is a value and, as in CouchDB, no selector.
         let Ok(ours) = Selector::parse(&text(&given)) else { panic!("SEED={seed}: {given}") };
         let theirs = norm_negations(norm_fields(norm_ops(&given), &[]));
         let json = ours.to_json();
-        // What `_explain` shows can be read again, unless a value of a list stands without a name.
+        // The JSON that `_explain` shows can be parsed again, unless an element of an array has a condition without a
+        // name.
         let again = Selector::parse(&json).ok();
         shown += usize::from(again.is_some());
         for document in &documents {

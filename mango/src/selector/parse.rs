@@ -1,17 +1,16 @@
-//! From the JSON of a selector to its normal form.
+//! Parses the JSON of a selector into the normal form.
 //!
-//! CouchDB normalises in three passes (`norm_ops`, `norm_fields`, `norm_negations`); here they are one
-//! walk that carries the path down to the condition and whether the number of negations above is odd:
+//! CouchDB normalises in three passes (`norm_ops`, `norm_fields`, `norm_negations`). Here one walk does it. It carries
+//! the path down to the condition, and whether the number of negations above is odd:
 //!
 //! ```text
 //!   {"$not": {"a": {"b": {"$gt": 1}, "$exists": true}}}
 //!       walk: path []  -> ["a"] -> ["a", "b"], negated
 //!   Or[ Field(["a","b"], Lte 1), Field(["a"], Exists false) ]
 //! ```
-//! A negation is carried into the condition rather than wrapped around it. That decides what a
-//! *missing* field means: `{"$not": {"x": 5}}` is `{"x": {"$ne": 5}}`, which a document without `x`
-//! does not match. Inside `$elemMatch`, `$allMatch` and `$keyMapMatch` CouchDB leaves negations where
-//! they stand, and so does this.
+//! A negation is moved into the condition and not wrapped around it. This decides about a *missing* field: `{"$not":
+//! {"x": 5}}` becomes `{"x": {"$ne": 5}}`, which a document without `x` does not match. Inside `$elemMatch`,
+//! `$allMatch` and `$keyMapMatch`, negations stay in their place, as in CouchDB.
 //!
 //! Source: `mango_selector.erl`.
 
@@ -25,31 +24,30 @@ use crate::collate::Order;
 use crate::error::Error;
 use crate::path;
 
-/// How deeply a selector may be nested, its arguments included. It bounds the recursion of parsing,
-/// matching and comparing.
+/// Maximum depth of a selector, including its arguments. It limits the recursion of parsing, matching and comparing.
 pub const MAX_DEPTH: usize = 100;
 
-/// The most conditions of a selector, those inside others included. It bounds the time that one document takes.
+/// Maximum number of conditions of a selector, including nested ones. It limits the time for one document.
 pub const MAX_CONDITIONS: usize = 10_000;
 
-/// The most bytes of the field names of all conditions, each with the whole path to its field.
+/// Maximum size of the field names of all conditions in bytes. Each condition counts its whole path.
 const MAX_PATH_BYTES: usize = 1_000_000;
 
-/// The most regular expressions of a selector. It bounds the memory that they take together.
+/// Maximum number of regular expressions in a selector. It limits their total memory.
 pub const MAX_REGEXES: usize = 100;
 
-/// The most memory a compiled regular expression may take, in bytes; matching is linear in the text.
+/// Maximum size of a compiled regular expression, in bytes. Matching is linear in the text.
 const MAX_REGEX_BYTES: usize = 1 << 20;
 
-/// The most memory of each thread that matches one, in bytes.
+/// Maximum memory of a thread that matches one, in bytes.
 const MAX_REGEX_CACHE: usize = 1 << 18;
 
-/// What becomes of a negation.
+/// The treatment of negations.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Negations {
-    /// It moves down into the conditions.
+    /// They move down into the conditions.
     Pushed,
-    /// It stays where it stands.
+    /// They stay in their place.
     Kept,
 }
 
@@ -88,13 +86,13 @@ fn depth_exceeds(value: JsonRef<'_>, limit: usize) -> bool {
 }
 
 struct Walk<'a> {
-    /// The whole selector, which the arguments share the buffer of.
+    /// The whole selector. The arguments share its buffer.
     text: &'a JsonText,
     negations: Negations,
     counts: &'a Counts,
 }
 
-/// How much of what is bounded a selector has so far.
+/// Counts of what is limited in a selector.
 #[derive(Default)]
 struct Counts {
     conditions: Cell<usize>,
@@ -114,7 +112,7 @@ impl Walk<'_> {
     fn node(&self, value: JsonRef<'_>, path: &mut Vec<String>, negated: bool) -> Result<Node, Error> {
         let mut members = value.members();
         match (members.next(), members.next()) {
-            // A bare value, the empty object among them, means equality.
+            // A bare value, including the empty object, means equality.
             (None, _) => Ok(self.field(path, self.compare(Relation::Eq, value, path), negated)?),
             (Some((name, argument)), None) => self.member(&name, argument, path, negated),
             // Several members are an implicit $and.
@@ -143,7 +141,7 @@ impl Walk<'_> {
                 Ok(if negated { Node::Or(nodes) } else { Node::And(nodes) })
             }
             "$nor" => {
-                // CouchDB cannot evaluate a $nor here and matches nothing; this one means what it says.
+                // CouchDB cannot evaluate a `$nor` here and matches nothing. Here it works.
                 let nodes = list(name)?
                     .map(|part| Ok(Node::Not(Box::new(self.node(part, path, false)?))))
                     .collect::<Result<Vec<_>, _>>()?;
@@ -173,7 +171,7 @@ impl Walk<'_> {
 
     fn field(&self, path: &[String], condition: Condition, negated: bool) -> Result<Node, Error> {
         Counts::add(&self.counts.conditions, 1, MAX_CONDITIONS, "conditions")?;
-        // Each condition has its path to itself.
+        // Each condition has its own copy of the path.
         let bytes = path.iter().map(String::len).sum();
         Counts::add(
             &self.counts.path_bytes,
@@ -188,7 +186,7 @@ impl Walk<'_> {
         Condition::Compare { relation, value: self.owned(value), order: Order::of(path) }
     }
 
-    /// An operator that ends a path, with its argument checked.
+    /// The condition of an operator at the end of a path. Checks the argument.
     fn condition(&self, operator: &str, argument: JsonRef<'_>, path: &[String]) -> Result<Condition, Error> {
         let bad = || Error::bad_argument(operator, argument.text());
         let values = || match argument.kind() {
@@ -224,7 +222,7 @@ impl Walk<'_> {
                     _ => return Err(bad()),
                 }
             }
-            // CouchDB has these two words for an argument that is no string.
+            // CouchDB's error for an argument that is no string.
             "$regex" | "$beginsWith" if argument.kind() != JsonKind::String => {
                 return Err(Error::invalid_operator(operator));
             }
@@ -255,7 +253,7 @@ impl Choice {
     }
 }
 
-/// A regular expression over bytes, as CouchDB has them, or over code points where it makes no sense otherwise.
+/// Compiles a regular expression over bytes, as in CouchDB, or over code points if it is invalid over bytes.
 fn compile(pattern: &str) -> Result<Regex, regex::Error> {
     let mut builder = RegexBuilder::new(pattern);
     builder.size_limit(MAX_REGEX_BYTES).dfa_size_limit(MAX_REGEX_CACHE);

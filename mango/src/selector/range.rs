@@ -1,11 +1,11 @@
-//! The values of each field among which those of all matches are.
+//! For each field, a range that contains the values of all matching documents.
 //!
-//! Keys of values compare as bytes ([`Order::append_key`]), so that a range of values is one of keys:
+//! Keys of values compare as bytes ([`Order::append_key`]), so a range of values is a range of keys:
 //!
 //! ```text
 //!   $gte v   from key(v)              $lt v    below key(v)
 //!   $gt v    from key(v) FF           $lte v   below key(v) FF
-//!   $beginsWith p   from prefix(p), below the first bytes behind all that begin with prefix(p)
+//!   $beginsWith p   from prefix(p), below the first bytes after all that begin with prefix(p)
 //! ```
 //!
 //! Source: `mango_idx_view:field_ranges/1`.
@@ -17,10 +17,10 @@ use json::{JsonText, JsonWriter};
 use super::{Condition, Relation, Selector};
 use crate::collate::Order;
 
-/// Behind a key: above every key that goes on there.
+/// A byte after a key that makes it greater than every key that continues there.
 pub(crate) const ABOVE: u8 = 0xff;
 
-/// The values of one field.
+/// A range of the values of one field.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FieldRange {
     pub(crate) low: Option<Bound>,
@@ -30,10 +30,10 @@ pub(crate) struct FieldRange {
 /// One end of a range.
 #[derive(Clone, Debug)]
 pub(crate) struct Bound {
-    /// The key of a value, or for [`Kind::Prefix`] the place itself.
+    /// The key of a value. For [`Kind::Prefix`], the position itself.
     pub(crate) key: Vec<u8>,
     pub(crate) kind: Kind,
-    /// As `_explain` shows it.
+    /// The value that `_explain` shows.
     pub(crate) shown: JsonText,
 }
 
@@ -43,12 +43,12 @@ pub(crate) enum Kind {
     Inclusive,
     /// The value is not.
     Exclusive,
-    /// An end of what begins with some text.
+    /// An end of the texts that begin with a prefix.
     Prefix,
 }
 
 impl Selector {
-    /// The ranges of all fields whose conditions an index can serve, by path.
+    /// The ranges of all fields with conditions that an index can serve, by path.
     pub(crate) fn field_ranges(&self) -> BTreeMap<&[String], FieldRange> {
         let mut ranges: BTreeMap<&[String], FieldRange> = BTreeMap::new();
         self.each_required(&mut |path, condition| {
@@ -61,7 +61,7 @@ impl Selector {
 }
 
 impl FieldRange {
-    /// Whether no value is in it.
+    /// Whether the range is empty.
     pub(crate) fn is_empty(&self) -> bool {
         matches!((&self.low, &self.high), (Some(low), Some(high)) if low.begin() >= high.end())
     }
@@ -93,11 +93,11 @@ impl FieldRange {
                 while beyond.last() == Some(&ABOVE) {
                     beyond.pop();
                 }
-                // The first byte of all is the string's own.
+                // The first byte is a type code below FF, so at least one byte is left.
                 if let Some(last) = beyond.last_mut() {
                     *last += 1;
                 }
-                // CouchDB's own bound: U+FFFF is behind all characters.
+                // CouchDB's own bound: U+FFFF sorts after all characters.
                 let highest = format!("{prefix}\u{ffff}");
                 self.raise(Bound { key, kind: Kind::Prefix, shown: as_json(prefix) });
                 self.lower(Bound { key: beyond, kind: Kind::Prefix, shown: as_json(&highest) });
@@ -120,14 +120,15 @@ impl FieldRange {
 }
 
 impl Bound {
-    /// Where a range begins of which this is the low end: the key, and whether it goes on with [`ABOVE`].
+    /// The position at which a range begins with this low end: the key, and whether [`ABOVE`] comes after it.
     ///
-    /// No key is a prefix of another, and none has [`ABOVE`] where another ends; so the pairs compare as the places do.
+    /// No key is a prefix of another, and none has [`ABOVE`] where another one ends. So the pairs compare like the
+    /// positions.
     fn begin(&self) -> (&[u8], bool) {
         (&self.key, self.kind == Kind::Exclusive)
     }
 
-    /// Where a range ends of which this is the high end.
+    /// The position at which a range ends with this high end.
     fn end(&self) -> (&[u8], bool) {
         (&self.key, self.kind == Kind::Inclusive)
     }

@@ -1,4 +1,4 @@
-//! What matches what, the cases of CouchDB's own tests (`mango_selector.erl`) among them.
+//! What selectors match, including the cases of CouchDB's own tests (`mango_selector.erl`).
 
 use json::JsonText;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ fn matches(selector: Value, document: Value) -> bool {
     parse(selector).unwrap().matches(text(&document).root())
 }
 
-/// Checks a condition on the field `x`, and that its negation answers the opposite.
+/// Checks a condition on the field `x`, and that its negation has the opposite result.
 #[track_caller]
 fn check(condition: Value, results: &[(bool, Value)]) {
     for (expected, value) in results {
@@ -39,7 +39,7 @@ fn comparisons_are_in_couchdbs_order() {
         ("$gte", [false, true, true]),
         ("$gt", [false, false, true]),
     ];
-    // A value below, equal to and above the argument.
+    // A value below, equal to, and above the argument.
     let rows = [
         (json!(5), [json!(4), json!(5.0), json!(6)]),
         (json!("hello"), [json!("held"), json!("hello"), json!("help")]),
@@ -57,7 +57,7 @@ fn comparisons_are_in_couchdbs_order() {
             }
         }
     }
-    // Nothing is below null.
+    // Nothing is less than null.
     check(json!({"$lt": null}), &[(false, json!(null)), (false, json!(false))]);
     check(json!({"$gt": null}), &[(false, json!(null)), (true, json!(false)), (true, json!("x"))]);
 }
@@ -109,7 +109,7 @@ fn a_missing_field_matches_nothing_but_its_absence() {
     assert!(!matches(json!({"$not": {"x": 5}}), json!({})));
     assert!(matches(json!({"x": {"$exists": false}}), json!({"y": 5})));
     assert!(matches(json!({"x": {"$not": {"$exists": true}}}), json!({})));
-    // Not (exists and equals 0): either half suffices.
+    // Not (exists and equals 0): one of the two suffices.
     let both = json!({"x": {"$not": {"$exists": true, "$eq": 0}}});
     assert!(matches(both.clone(), json!({"x": 1})));
     assert!(!matches(both.clone(), json!({"x": 0})));
@@ -202,7 +202,7 @@ fn strings_match_expressions_and_prefixes() {
         json!({"$regex": "^[0-9a-f]+$"}),
         &[(false, json!("")), (true, json!("3a0df5e")), (false, json!("3a0gf5e")), (false, json!(42))],
     );
-    // Bytes, as in CouchDB; code points where a pattern needs them.
+    // On bytes, as in CouchDB; on code points if a pattern needs them.
     check(json!({"$regex": "^..$"}), &[(true, json!("é")), (true, json!("ab")), (false, json!("e"))]);
     check(json!({"$regex": "(?i)äPFEL"}), &[(true, json!("zwei äpfel")), (false, json!("Äpfel"))]);
     check(json!({"$regex": "^[äö]pfel$"}), &[(true, json!("äpfel")), (false, json!("pfel"))]);
@@ -271,7 +271,7 @@ fn elements_and_keys_match_selectors_of_their_own() {
         ],
     );
     check(json!({"$keyMapMatch": {"$eq": "a\"\n"}}), &[(true, json!({"a\"\n": 1}))]);
-    // Negations stay where they stand, so that a missing field counts here.
+    // Negations stay in their place, so a missing field matches here.
     check(json!({"$elemMatch": {"$not": {"a": 1}}}), &[(true, json!([{}])), (false, json!([{"a": 1}]))]);
     check(
         json!({"$elemMatch": {"$nor": [{"a": 1}, {"a": 2}]}}),
@@ -451,12 +451,12 @@ fn conditions_and_expressions_are_counted() {
     assert!(parse(inside(MAX_REGEXES)).is_ok());
     let refused = parse(inside(MAX_REGEXES + 1)).unwrap_err();
     assert_eq!(refused.reason(), "The selector has more than 100 regular expressions.");
-    // What takes other engines for ever takes this one a pass over the text.
+    // Patterns that other engines take exponential time for take one pass over the text here.
     let long = json!({"a": "a".repeat(200_000) + "!"});
     for pattern in ["^(a+)+$", "(a|aa)+$", "(.*a){10}b", "a{50}a?{50}$"] {
         assert!(!matches(json!({"a": {"$regex": pattern}}), long.clone()), "{pattern}");
     }
-    // Many values are no conditions.
+    // Many arguments are no conditions.
     let many: Vec<u32> = (0..100_000).collect();
     assert!(parse(json!({"a": {"$in": many}})).unwrap().matches(text(&json!({"a": many})).root()));
 }

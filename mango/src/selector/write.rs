@@ -1,11 +1,11 @@
-//! A selector in normal form as JSON, as `_explain` shows it (`mango_util:join_keys/1`).
+//! Writes a selector in normal form as JSON, as `_explain` shows it (`mango_util:join_keys/1`).
 
 use json::{JsonText, JsonWriter};
 
 use super::{Condition, Node, Relation, Selector};
 
 impl Selector {
-    /// The selector as it was understood: each condition at its whole path, negations carried down to the conditions.
+    /// The selector as understood: each condition has its whole path, and negations are moved down to the conditions.
     pub fn to_json(&self) -> JsonText {
         let mut text = Vec::new();
         let mut json = JsonWriter::new(&mut text);
