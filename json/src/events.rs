@@ -1,11 +1,10 @@
-//! A value as a flat sequence of events, which is how it is traversed without recursion.
+//! A value as a flat sequence of events. It can be traversed without recursion.
 //!
-//! Normalised text needs no stack to be told apart: a string is a member's name exactly where a
-//! colon follows it.
+//! Normalised text can be read without a stack: a string is a member's name exactly if a colon follows it.
 
 use super::string::{JsonStr, string_end};
 
-/// One step through a value.
+/// One step of traversing a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Event<'a> {
     /// An object begins.
@@ -20,9 +19,9 @@ pub enum Event<'a> {
     Name(JsonStr<'a>),
     /// A string.
     Str(JsonStr<'a>),
-    /// An integer of any length, as its digits with a sign if it is negative.
+    /// An integer of any length: its digits, with a sign if it is negative.
     Int(&'a str),
-    /// A number that was written with a fraction or an exponent.
+    /// A number with a fraction or an exponent.
     Float(f64),
     /// `true` or `false`.
     Bool(bool),
@@ -30,7 +29,7 @@ pub enum Event<'a> {
     Null,
 }
 
-/// Iterates over the events of a value; see [`JsonText::events`](super::JsonText::events).
+/// An iterator over the events of a value; see [`JsonText::events`](super::JsonText::events).
 #[derive(Clone, Debug)]
 pub struct Events<'a> {
     text: &'a str,
@@ -76,7 +75,7 @@ impl<'a> Iterator for Events<'a> {
     }
 }
 
-/// The number or literal that begins at `start`; `None` if nothing stands there.
+/// The number or literal that begins at `start`; `None` if there is none.
 pub(super) fn scalar_text(text: &str, start: usize) -> Option<&str> {
     let rest = text.get(start..)?;
     let len = rest.bytes().position(|byte| matches!(byte, b',' | b'}' | b']')).unwrap_or(rest.len());
@@ -87,7 +86,7 @@ fn number<'a>(text: &'a str) -> Option<Event<'a>> {
     if is_integer(text.as_bytes()) { Some(Event::Int(text)) } else { text.parse().ok().map(Event::Float) }
 }
 
-/// Whether the text of a number is that of an integer.
+/// Whether the text of a number is an integer.
 pub(super) fn is_integer(text: &[u8]) -> bool {
     !text.iter().any(|byte| matches!(byte, b'.' | b'e'))
 }

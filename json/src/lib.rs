@@ -1,20 +1,21 @@
 //! JSON values as one flat buffer of normalised text.
 //!
-//! A document is parsed once, hashed, stored, joined and sent, but hardly ever edited; so it is held
-//! as text rather than as a tree. [`JsonText::parse`] is the one way in from outside.
+//! A document is parsed once, then hashed, stored, read and sent, but rarely edited. So it is kept as text and not as a
+//! tree. External text enters only through [`JsonText::parse`].
 //!
 //! # Normalised text
-//! * No white space. Members in the order of the input; of equal names the last one, in its place.
+//! * There is no white space. Members have the order of the input. Of equal names, only the last one stays, in its
+//!   place.
 //! * Strings are UTF-8 and escaped in exactly one way (see `string`).
-//! * Integers are kept digit for digit, whatever their length; `-0` is `0`.
-//! * Numbers with a fraction or an exponent are doubles, in the shortest form that reads back as the
-//!   same double and still reads as a float: `1.0` stays `1.0`, `1e2` becomes `100.0`.
+//! * Integers keep all digits, whatever their length. `-0` becomes `0`.
+//! * Numbers with a fraction or an exponent are doubles. Their text is the shortest that reads back as the same double
+//!   and as a float: `1.0` stays `1.0`, `1e2` becomes `100.0`.
 //!
 //! # Invariant
-//! A [`JsonText`] is normalised text of exactly one value, and UTF-8. Every reader here relies on it
-//! for its answers, none of them for its safety: on broken text they end early.
+//! A [`JsonText`] is the normalised UTF-8 text of exactly one value. All readers here need that for correct results,
+//! but none needs it for safety: on broken text they end early.
 //!
-//! Nothing in this module recurses, so depth is bounded by memory alone.
+//! Nothing in this crate recurses, so only memory limits the depth of values.
 
 mod error;
 mod events;
@@ -52,31 +53,31 @@ pub use writer::JsonWriter;
 pub struct JsonText(Bytes);
 
 impl JsonText {
-    /// Reads one JSON value under the default [`ParseOptions`].
+    /// Parses one JSON value with the default [`ParseOptions`].
     ///
     /// # Errors
-    /// [`JsonError`] says at which byte the text stops being JSON, and why.
+    /// [`JsonError`] has the reason and the position.
     pub fn parse(input: &[u8]) -> Result<JsonText, JsonError> {
         JsonText::parse_with(input, ParseOptions::default())
     }
 
-    /// Reads one JSON value.
+    /// Parses one JSON value.
     ///
     /// # Errors
-    /// [`JsonError`] says at which byte the text stops being JSON, and why.
+    /// [`JsonError`] has the reason and the position.
     pub fn parse_with(input: &[u8], options: ParseOptions) -> Result<JsonText, JsonError> {
         parse::normalise(input, options).map(|text| JsonText(text.into()))
     }
 
-    /// Takes over text that [`JsonWriter`] wrote, or that was read back from where normalised text was stored;
-    /// `None` where it is not even UTF-8. Other text gives wrong answers.
+    /// Wraps text that [`JsonWriter`] wrote, or that was stored as normalised text. `None` if it is not UTF-8. Other
+    /// text gives wrong results.
     pub fn from_normalised(text: impl Into<Bytes>) -> Option<JsonText> {
         let text = text.into();
         std::str::from_utf8(&text).ok()?;
         Some(JsonText(text))
     }
 
-    /// The object without members.
+    /// An object without members.
     pub fn empty_object() -> JsonText {
         JsonText(Bytes::from_static(b"{}"))
     }
@@ -88,17 +89,17 @@ impl JsonText {
 
     /// The text.
     pub fn as_str(&self) -> &str {
-        // Both ways in check it; an empty string would be a wrong answer, never undefined behaviour.
+        // Both constructors check this. An empty string would be a wrong result, but never undefined behaviour.
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 
-    /// The length of the text in bytes, which is what limits on documents count.
+    /// Length of the text in bytes. Limits on documents count it.
     #[allow(clippy::len_without_is_empty, reason = "the text of a value is never empty")]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// The buffer itself.
+    /// The buffer.
     pub fn into_bytes(self) -> Bytes {
         self.0
     }
@@ -108,27 +109,27 @@ impl JsonText {
         JsonRef::new(self.as_str())
     }
 
-    /// What kind of value this is.
+    /// The kind of the value.
     pub fn kind(&self) -> JsonKind {
         JsonKind::of(&self.0)
     }
 
-    /// The value's tokens, in the order of the text.
+    /// The value's tokens, in text order.
     pub fn scan(&self) -> Scan<'_> {
         Scan::new(&self.0)
     }
 
-    /// The value as a flat sequence of events, in the order of the text.
+    /// The value as a flat sequence of events, in text order.
     pub fn events(&self) -> Events<'_> {
         self.root().events()
     }
 
-    /// The value of the member of that name; `None` where there is none or this is no object.
+    /// The value of the member with this name; `None` if there is none, or if the value is no object.
     pub fn get(&self, name: &str) -> Option<JsonRef<'_>> {
         self.root().get(name)
     }
 
-    /// The part of this text that `value`, a view into it, covers; shares the buffer.
+    /// The part of this text that `value`, a view of it, covers. Shares the buffer.
     pub fn slice_ref(&self, value: JsonRef<'_>) -> JsonText {
         JsonText(self.0.slice_ref(value.text().as_bytes()))
     }

@@ -4,20 +4,19 @@ use std::fmt;
 
 use super::error::JsonErrorKind;
 
-/// The most characters that a double takes: a sign, 17 digits, a point, `e-308`.
+/// Maximum length of a double's text: a sign, 17 digits, a point, `e-308`.
 const MAX_FLOAT_TEXT: usize = 32;
 
-/// Doubles as text, and room for one.
+/// Writes doubles as text, with memory for one text.
 ///
 /// # The text of a double
-/// The shortest digits that read back as the same double, the nearest to it among those, of two that
-/// are equally near the even one, laid out as
-/// ECMAScript's `Number::toString` does (plain from 1e-6 to below 1e21, else `1.5e-7`, `1e+21`), but
-/// with `.0` where it would read as an integer.
+/// It has the shortest digits that read back as the same double. If several are that short, they are the nearest to its
+/// value; of two equally near ones, the even one. The layout is that of ECMAScript's `Number::toString` (plain from
+/// 1e-6 to below 1e21, otherwise `1.5e-7`, `1e+21`), but with `.0` where the text would be an integer.
 ///
-/// This is part of the format of stored documents: the text of an exploded one is made from its rows
-/// again, and its checksum must be the same for ever. Hence the layout is fixed here, whatever the
-/// library prints that finds the digits.
+/// The text is part of the format of stored documents: the text of an exploded document is built again from its rows,
+/// and its checksum must never change. So the layout is fixed here and does not depend on the library that finds the
+/// digits.
 pub struct FloatText {
     digits: zmij::Buffer,
     text: [u8; MAX_FLOAT_TEXT],
@@ -36,7 +35,7 @@ impl fmt::Debug for FloatText {
 }
 
 impl FloatText {
-    /// Room for one text.
+    /// Memory for one text.
     pub fn new() -> FloatText {
         FloatText { digits: zmij::Buffer::new(), text: [0; MAX_FLOAT_TEXT] }
     }
@@ -66,7 +65,7 @@ impl FloatText {
             text.push(whole);
             text.push(fraction);
         } else {
-            // From 1e16 on, 17 digits never reach behind the point.
+            // From 1e16 on, 17 digits never extend beyond the point.
             text.push(whole);
             text.push(fraction);
             text.push_zeros((exponent as usize).saturating_sub(fraction.len()));
@@ -77,7 +76,7 @@ impl FloatText {
     }
 }
 
-/// Appends to a text that has room enough.
+/// Appends to a text that has enough room.
 struct Cursor<'t> {
     text: &'t mut [u8; MAX_FLOAT_TEXT],
     len: usize,
@@ -105,8 +104,8 @@ impl Cursor<'_> {
     }
 }
 
-/// Reads a number that has a fraction or an exponent. What underflows is zero, what overflows is
-/// refused, as CouchDB's own decoder does it.
+/// Parses a number with a fraction or an exponent. As in CouchDB's decoder, underflow gives zero, and overflow is an
+/// error.
 pub(super) fn parse_float(text: &str) -> Result<f64, JsonErrorKind> {
     match text.parse::<f64>() {
         Ok(value) if value.is_finite() => Ok(value),
@@ -115,14 +114,14 @@ pub(super) fn parse_float(text: &str) -> Result<f64, JsonErrorKind> {
     }
 }
 
-/// Whether a number without exponent, of so many digits before its point and behind it, surely is the text that
-/// [`FloatText`] writes for its value. Two decimals of at most fifteen digits are never the same double, so
-/// such a one is the shortest text of its own, if no zero is too many and it needs no exponent.
+/// Whether a number without an exponent, with these numbers of digits before and after its point, certainly is the text
+/// that [`FloatText`] writes for its value. Two different decimals of at most fifteen digits are never the same double.
+/// So such a decimal is its own shortest text, if it has no unnecessary zero and needs no exponent.
 pub(super) fn is_written_so(text: &[u8], whole: usize, fraction: usize) -> bool {
     const EXACT: usize = 15;
     const PLACES: usize = 6;
     let behind = &text[text.len() - fraction..];
-    // From a millionth on; zero too.
+    // From 1e-6 on, and for zero.
     let needs_no_exponent = text[text.len() - fraction - 1 - whole..].first() != Some(&b'0')
         || behind.iter().take(PLACES).any(|&digit| digit != b'0');
     match behind {
@@ -152,7 +151,7 @@ mod tests {
     use super::*;
     use crate::random::Random;
 
-    /// The text is part of the stored format: no line of this table may ever change.
+    /// The text is part of the stored format, so no line of this table may ever change.
     #[test]
     fn the_text_of_a_double_is_fixed() {
         for (value, expected) in [
@@ -192,7 +191,7 @@ mod tests {
         }
     }
 
-    /// What is taken for the text of its value is.
+    /// Texts that the function accepts are the ones that are written.
     #[test]
     fn what_is_written_so_is_written_so() {
         let mut random = Random(20_251_123);
@@ -228,7 +227,7 @@ mod tests {
         let mut random = Random(20_251_121);
         for round in 0..200_000u64 {
             let bits = random.next();
-            // Half of them near 1, where both layouts meet.
+            // Half of them are between 1e-15 and 1e15, where both layouts occur.
             let value =
                 f64::from_bits(if round % 2 == 0 { bits } else { bits & !(0x7ff << 52) | (973 + bits % 100) << 52 });
             if !value.is_finite() {
@@ -245,7 +244,7 @@ mod tests {
                 digits.trim_matches('0').to_owned()
             };
             if digits(text) != digits(&shortest) {
-                // Between two that are equally near the standard library takes the greater one.
+                // Of two equally near texts, the standard library takes the greater.
                 let exact = digits(&format!("{value:.40e}"));
                 let ours = digits(text);
                 let (kept, beyond) = exact.split_at(ours.len());

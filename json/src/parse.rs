@@ -1,12 +1,12 @@
-//! The one pass that turns any JSON text into normalised text.
+//! Normalises any JSON text in one pass.
 //!
-//! It never recurses: open containers stand on a stack of its own, so the nesting of the input costs
-//! eight bytes a level and no thread's stack. Nothing is allocated for a value.
+//! It never recurses. Open containers are on an explicit stack, so the input's nesting takes eight bytes a level and no
+//! thread's stack. Values need no allocation.
 //!
-//! # How little is copied
-//! Input that is normalised already is copied in long runs. `clean` is where the run began that can
-//! be taken over as it stands; only where the output must differ (white space, an escape that is
-//! not minimal, a float written in another way) is the run flushed to `out`.
+//! # Copying
+//! Input that is already normalised is copied in long runs. `clean` is the beginning of the run that can be copied
+//! unchanged. The run is flushed to `out` only where the output must differ: at white space, at an escape that is not
+//! minimal, or at a float with another text.
 //!
 //! ```text
 //!   input   {"a":1, "b":1e2}
@@ -14,25 +14,25 @@
 //!       flushed │  └ pending: [clean, at)
 //!   out     {"a":1,
 //! ```
-//! A position of the output is therefore `out.len() + (position in the input - clean)`.
+//! So a position of the output is `out.len() + (position in the input - clean)`.
 //!
-//! # Member names that occur twice
-//! The last occurrence wins and keeps its own place, as with the `dedupe_keys` of CouchDB's jiffy
-//! (the order matters: it enters the revision). Earlier ones are only marked while reading, as spans
-//! of the output from their name to the next member's name, and cut out in one pass at the end:
-//! cutting at once would be quadratic for duplicates nested in duplicates.
+//! # Repeated member names
+//! The last occurrence wins and keeps its own place, like with `dedupe_keys` of CouchDB's jiffy. (The order matters:
+//! the revision depends on it.) While parsing, earlier occurrences are only marked, as spans of the output from their
+//! name to the next member's name. They are cut out in one pass at the end. Cutting them at once would take quadratic
+//! time for duplicates nested in duplicates.
 
 use super::error::{JsonError, JsonErrorKind};
 use super::number::{FloatText, is_written_so, parse_float};
 use super::string::{append_escape, plain_run_end};
 
-/// What [`JsonText::parse_with`](super::JsonText::parse_with) accepts.
+/// Limits of [`JsonText::parse_with`](super::JsonText::parse_with).
 #[derive(Clone, Copy, Debug)]
 pub struct ParseOptions {
-    /// How many containers may be open at once.
+    /// Maximum number of open containers.
     pub max_depth: usize,
-    /// How many digits an integer may have. The default is what an Erlang integer can hold
-    /// (4,194,304 bits since OTP 26), so that no document is taken in that CouchDB itself could not.
+    /// Maximum number of digits of an integer. The default is the limit of Erlang's integers (4,194,304 bits since OTP
+    /// 26), so every accepted document is also valid for CouchDB.
     pub max_integer_digits: usize,
 }
 
@@ -42,26 +42,26 @@ impl Default for ParseOptions {
     }
 }
 
-/// The longest input in bytes: positions of the output (up to 5 times as long, for `1e20,` becomes
-/// `100000000000000000000.0,`) fit 32 bits.
+/// Maximum length of the input in bytes. Positions of the output must fit in 32 bits. It may be five times as long as
+/// the input: `1e20,` becomes `100000000000000000000.0,`.
 pub const MAX_INPUT_BYTES: usize = (u32::MAX / 8) as usize;
 
-/// Objects with no more members than this compare names pair by pair; larger ones sort hashes.
+/// In objects with at most this many members, names are compared in pairs. In larger ones, hashes are sorted.
 const PAIRWISE_MEMBERS: usize = 24;
 
 /// An open container.
 struct Frame {
     is_object: bool,
-    /// Where its members begin on the stack of members.
+    /// Index of its first member on the stack of members.
     first_member: u32,
 }
 
 /// A member of an object that is still open.
 #[derive(Clone, Copy)]
 struct Member {
-    /// Where its name's opening quote stands in the output.
+    /// Position of its name's opening quote in the output.
     start: u32,
-    /// The length of its name in the output, quotes included.
+    /// Length of its name in the output, including quotes.
     name_len: u32,
     hash: u32,
 }
@@ -133,7 +133,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Opens a container. Answers whether a value comes next, rather than the container's end.
+    /// Opens a container. Returns whether a value comes next, and not the container's end.
     fn open(&mut self, is_object: bool) -> Result<bool, JsonErrorKind> {
         if self.frames.len() >= self.options.max_depth {
             return Err(JsonErrorKind::TooDeep);
@@ -151,7 +151,7 @@ impl Parser<'_> {
         Ok(true)
     }
 
-    /// Goes on after a value, closing what ends here. Answers whether another value comes.
+    /// Continues after a value, and closes the containers that end there. Returns whether another value comes.
     fn after_value(&mut self) -> Result<bool, JsonErrorKind> {
         loop {
             let Some(&Frame { is_object, first_member }) = self.frames.last() else { return Ok(false) };
@@ -207,7 +207,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Reads a string from its opening quote. Answers whether anything in it was rewritten.
+    /// Parses a string from its opening quote. Returns whether any part was rewritten.
     fn string(&mut self) -> Result<bool, JsonErrorKind> {
         let bytes = self.input.as_bytes();
         let mut rewritten = false;
@@ -226,7 +226,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Reads one escape. Answers whether it had to be rewritten.
+    /// Parses an escape. Returns whether it had to be rewritten.
     fn escape(&mut self) -> Result<bool, JsonErrorKind> {
         let bytes = self.input.as_bytes();
         match bytes.get(self.at + 1) {
@@ -257,7 +257,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Reads `\uXXXX`, or two of them that make a surrogate pair.
+    /// Parses `\uXXXX`, or two of them that form a surrogate pair.
     fn unicode_escape(&mut self) -> Result<char, JsonErrorKind> {
         let first = self.four_digits(self.at)?;
         if !(0xd800..0xe000).contains(&first) {
@@ -275,7 +275,7 @@ impl Parser<'_> {
         char::from_u32(0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00)).ok_or(JsonErrorKind::LoneSurrogate)
     }
 
-    /// The value of the four hexadecimal digits of the `\u` at `at`.
+    /// The value of the four hexadecimal digits after the `\u` at `at`.
     fn four_digits(&self, at: usize) -> Result<u32, JsonErrorKind> {
         let mut value = 0;
         for offset in 2..6 {
@@ -330,7 +330,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Skips digits, at least one, and answers how many.
+    /// Skips digits, at least one. Returns their number.
     fn digits(&mut self) -> Result<usize, JsonErrorKind> {
         let rest = &self.input.as_bytes()[self.at..];
         let count = rest.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(rest.len());
@@ -383,15 +383,15 @@ impl Parser<'_> {
         self.clean = self.at;
     }
 
-    /// Writes `text` in place of the input from `start` to here. `start` is not before `clean`.
+    /// Writes `text` in place of the input from `start` to the current position. `start` must not be before `clean`.
     fn replace(&mut self, start: usize, text: &str) {
         self.out.extend_from_slice(&self.input.as_bytes()[self.clean..start]);
         self.out.extend_from_slice(text.as_bytes());
         self.clean = self.at;
     }
 
-    /// Marks every member of the object that ends here, the last on the stack, that a later member
-    /// of the same name overrides.
+    /// In the object that ends here, the last on the stack, marks every member that a later member with the same name
+    /// overrides.
     fn mark_duplicates(&mut self, first_member: usize) {
         let count = self.members.len() - first_member;
         if count <= PAIRWISE_MEMBERS {
@@ -411,7 +411,7 @@ impl Parser<'_> {
         if !order.windows(2).any(|pair| self.same_hash(pair[0], pair[1])) {
             return;
         }
-        // Sorting by the names as well bounds the work even where all hashes are made to collide.
+        // The names are sorted too, so that the work is bounded even if all hashes collide on purpose.
         self.flush();
         order.sort_unstable_by(|&left, &right| {
             (key(&self.members, left), self.name_of(left), left).cmp(&(
@@ -437,13 +437,13 @@ impl Parser<'_> {
         self.name_of(left) == self.name_of(right)
     }
 
-    /// The name as it was written, quotes included. It must have been flushed.
+    /// The name as written, including quotes. It must have been flushed.
     fn name_of(&self, index: usize) -> &[u8] {
         let Member { start, name_len, .. } = self.members[index];
         &self.out[start as usize..(start + name_len) as usize]
     }
 
-    /// Marks a member that is not its object's last.
+    /// Marks a member, which must not be its object's last.
     fn mark(&mut self, index: usize) {
         self.dead.push((self.members[index].start, self.members[index + 1].start));
     }
@@ -456,7 +456,7 @@ impl Parser<'_> {
         let mut kept = Vec::with_capacity(self.out.len());
         let mut from = 0;
         for (start, end) in self.dead {
-            // A span inside one that was cut already lies before `from`.
+            // A span within a span that was already cut begins before `from`.
             if let Some(alive) = self.out.get(from..start as usize) {
                 kept.extend_from_slice(alive);
                 from = end as usize;
@@ -467,7 +467,7 @@ impl Parser<'_> {
     }
 }
 
-/// A quick hash of a name. Collisions cost time, never correctness.
+/// A fast hash of a name. Collisions only cost time.
 fn hash(name: &[u8]) -> u32 {
     const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
     let mut state = name.len() as u64;

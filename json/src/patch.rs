@@ -1,37 +1,38 @@
-//! Changing a value by a patch: JSON Merge Patch (RFC 7396) and JSON Patch (RFC 6902).
+//! Patches of values: JSON Merge Patch (RFC 7396) and JSON Patch (RFC 6902).
 //!
 //! ```text
-//!  text ─► opened along the paths that a patch names; the rest stays text ─► text
+//!  text ─► opened along the paths of the patch; the rest stays text ─► text
 //!
 //!  {"a": {"b": 1, "c": […]}, "d": …}   with  /a/b   ─►  { a: { b: "1", c: "[…]" }, d: "…" }
 //! ```
 //!
-//! Members stay where they are; new ones come last. What is copied or moved is text again, so that nothing is opened
-//! deeper than the longest path, which is bounded. So is the work of one patch: each operation may touch the whole value.
+//! Members keep their places, and new ones are appended. Copied and moved values become text again, so values are never
+//! opened deeper than the longest path, whose length is limited. The work of one patch is limited too, since each
+//! operation may touch the whole value.
 
 use std::collections::HashMap;
 use std::fmt;
 
 use crate::{JsonKind, JsonRef, JsonText, JsonWriter};
 
-/// The most steps of a path, and the most levels of a merge patch.
+/// Maximum number of steps in a path, and of levels in a merge patch.
 const MAX_STEPS: usize = 1_000;
 
-/// About how many bytes the operations of a patch may touch together.
+/// Approximate maximum number of bytes that the operations of a patch may touch together.
 const MAX_WORK: usize = 500_000_000;
 
-/// About how many bytes a member or element takes that is looked at or moved.
+/// Approximate cost in bytes of looking at or moving a member or element.
 const CHILD_BYTES: usize = 32;
 
-/// How often a byte counts that is written or compared as text: it is kept.
+/// Weight of a byte that is written or compared as text: the copy is kept.
 const TEXT_WEIGHT: usize = 8;
 
-/// Why a patch cannot be applied.
+/// The reason why a patch cannot be applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PatchError {
-    /// It is no patch, whatever it is applied to.
+    /// It is no valid patch, for any value.
     Malformed(String),
-    /// The value is not what the patch expects: a path leads nowhere, a test fails.
+    /// The value does not fit the patch: a path does not exist, or a test fails.
     Failed(String),
     /// It takes too much work.
     TooMuch,
@@ -58,7 +59,7 @@ fn failed<T>(why: impl Into<String>) -> Result<T> {
     Err(PatchError::Failed(why.into()))
 }
 
-/// A patch, read.
+/// A parsed patch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patch(Kind);
 
@@ -122,7 +123,7 @@ impl Patch {
         Patch(Kind::Merge(patch))
     }
 
-    /// A JSON Patch: a list of operations, done one after the other.
+    /// A JSON Patch: an array of operations, applied in order.
     ///
     /// # Errors
     /// [`PatchError::Malformed`].
@@ -170,7 +171,7 @@ impl Patch {
     /// The value with the patch applied.
     ///
     /// # Errors
-    /// [`PatchError`]. The value itself is not changed by anything.
+    /// [`PatchError`]. `value` itself never changes.
     pub fn apply(&self, value: &JsonText) -> Result<JsonText> {
         let mut root = Node::Text(value.clone());
         let mut work = Work(MAX_WORK);
@@ -205,7 +206,7 @@ impl Patch {
     }
 }
 
-/// What may still be done.
+/// The work that is left.
 struct Work(usize);
 
 impl Work {
@@ -215,7 +216,7 @@ impl Work {
     }
 }
 
-/// A value, opened where the patch changes it.
+/// A value that is opened where the patch changes it.
 enum Node {
     Text(JsonText),
     Object(Vec<(String, Node)>),
@@ -240,7 +241,7 @@ impl Node {
         Ok(())
     }
 
-    /// What is at a path.
+    /// The node at a path.
     fn find(&mut self, path: &Path, work: &mut Work) -> Result<&mut Node> {
         let mut node = self;
         for step in &path.0 {
@@ -259,7 +260,7 @@ impl Node {
         Ok(node)
     }
 
-    /// The node that a path's last step is of, and that step; `None` for the whole value.
+    /// The parent of the node at a path, and the last step; `None` for the whole value.
     fn parent<'n, 'p>(&'n mut self, path: &'p Path, work: &mut Work) -> Result<Option<(&'n mut Node, &'p str)>> {
         let Some((last, before)) = path.0.split_last() else { return Ok(None) };
         let parent = self.find(&Path(before.to_vec()), work)?;
@@ -334,7 +335,7 @@ impl Node {
     }
 }
 
-/// The place in an array that a step names: digits without leading zeros.
+/// The array index that a step names: digits without leading zeros.
 fn index(step: &str) -> Option<usize> {
     let is_number = step == "0" || (!step.starts_with('0') && step.bytes().all(|byte| byte.is_ascii_digit()));
     step.parse().ok().filter(|_| is_number)
@@ -383,8 +384,8 @@ fn merge(target: &mut Node, whole: &JsonText, patch: JsonRef<'_>, level: usize, 
     Ok(())
 }
 
-/// RFC 6902, "test": numbers by their value, members in any order. Values that are nested deeper than paths are equal
-/// where they are the same text.
+/// RFC 6902, "test": numbers are compared by value, members in any order. Values below the maximum depth of paths are
+/// equal only if their texts are.
 fn equal(one: JsonRef<'_>, other: JsonRef<'_>, level: usize) -> bool {
     if one.text() == other.text() {
         return true;
@@ -419,14 +420,14 @@ fn is_number(kind: JsonKind) -> bool {
     matches!(kind, JsonKind::Integer | JsonKind::Float)
 }
 
-/// Whether two numbers whose texts differ are the same: an integer and a double.
+/// Whether an integer and a double are the same number.
 fn same_number(one: JsonRef<'_>, other: JsonRef<'_>) -> bool {
     let (integer, double) = match (one.kind(), other.kind()) {
         (JsonKind::Integer, JsonKind::Float) => (one, other),
         (JsonKind::Float, JsonKind::Integer) => (other, one),
         _ => return false,
     };
-    // All digits of the double, where it is whole.
+    // All digits of the double, if it is an integer.
     let whole = double.as_f64().filter(|value| value.fract() == 0.0);
     whole
         .is_some_and(|value| if value == 0.0 { integer.text() == "0" } else { format!("{value:.0}") == integer.text() })
@@ -467,7 +468,7 @@ mod tests {
             (r#"{"e":null}"#, r#"{"a":1}"#, r#"{"e":null,"a":1}"#),
             (r#"[1,2]"#, r#"{"a":"b","c":null}"#, r#"{"a":"b"}"#),
             ("{}", r#"{"a":{"bb":{"ccc":null}}}"#, r#"{"a":{"bb":{}}}"#),
-            // Members keep their places, numbers their digits.
+            // Members keep their places, and numbers their digits.
             (
                 r#"{"z":1,"a":12345678901234567890123,"m":{"x":1.50}}"#,
                 r#"{"m":{"y":2},"z":0}"#,
@@ -530,7 +531,7 @@ mod tests {
                 r#"[{"op":"add","path":"/foo/-","value":["abc","def"]}]"#,
                 r#"{"foo":["bar",["abc","def"]]}"#,
             ),
-            // The whole value, an empty name, a copy, a place that is its own.
+            // The whole value, an empty name, a copy, and a move to the same place.
             ("{}", r#"[{"op":"add","path":"","value":{"a":1}}]"#, r#"{"a":1}"#),
             (r#"{"":1}"#, r#"[{"op":"replace","path":"/","value":2}]"#, r#"{"":2}"#),
             (
@@ -600,7 +601,7 @@ mod tests {
     fn a_small_patch_of_much_work_ends() {
         let doubling = vec![r#"{"op":"copy","from":"/a","path":"/a/-"}"#; 60].join(",");
         assert_eq!(patched(r#"{"a":["0123456789"]}"#, &format!("[{doubling}]")).unwrap_err(), PatchError::TooMuch);
-        // Deep values are no trouble where no path leads into them.
+        // Deep values do not matter if no path leads into them.
         let deep = format!(r#"{{"d":{}1{},"a":1}}"#, "[".repeat(100_000), "]".repeat(100_000));
         let patch = r#"[{"op":"copy","from":"/d","path":"/e"},{"op":"test","path":"/d","value":0},{"op":"remove","path":"/a"}]"#;
         assert!(matches!(patched(&deep, patch), Err(PatchError::Failed(_))));

@@ -1,6 +1,6 @@
-//! Random numbers for tests: the same ones for the same seed.
+//! Random numbers for tests. The same seed gives the same numbers.
 
-/// A generator with a seed.
+/// A seeded generator.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -10,7 +10,7 @@ impl Random {
         (self.0 ^ self.0 >> 29).rotate_left(17)
     }
 
-    /// A number below this one.
+    /// A number below `end`.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }

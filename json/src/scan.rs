@@ -1,29 +1,29 @@
-//! The tokens of normalised text, for the two passes that every document that is written takes: the one
-//! that makes its revision, and the one that lays it out in rows.
+//! Tokens of normalised text, for the two passes over every written document: the one that computes its revision, and
+//! the one that lays it out in rows.
 //!
-//! [`Events`](super::Events) says the same in the words of others. This one is compiled into its loops, and
-//! looks at each byte once: numbers are read as they are passed over, and strings stay bytes.
+//! [`Events`](super::Events) has the same content in another form. This iterator is inlined into its callers' loops and
+//! looks at each byte only once: numbers are parsed while they are skipped, and strings stay bytes.
 
 use super::string::{JsonStr, string_end};
 
-/// The digits that an `i64` surely holds.
+/// Number of digits that always fit in an `i64`.
 const SHORT: usize = 18;
 
-/// The digits of integers that are doubles without rounding.
+/// Number of digits of integers that are doubles without rounding.
 const EXACT: usize = 15;
 
 /// Powers of ten.
 const POWERS: [f64; EXACT + 1] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
 
-/// One token. Commas and colons are none.
+/// A token. Commas and colons are not tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Token<'a> {
     /// An array or an object begins.
     Begin {
-        /// Which of the two.
+        /// Whether it is an array.
         is_array: bool,
     },
-    /// The container that began last ends.
+    /// The innermost container ends.
     End,
     /// The name of a member; its value comes next.
     Name(RawStr<'a>),
@@ -31,9 +31,9 @@ pub enum Token<'a> {
     Str(RawStr<'a>),
     /// An integer.
     Int(i64),
-    /// An integer of more digits than surely fit, as it is written.
+    /// An integer with more digits than always fit, as written.
     LongInt(&'a str),
-    /// A number that was written with a fraction or an exponent.
+    /// A number with a fraction or an exponent.
     Float(f64),
     /// `true` or `false`.
     Bool(bool),
@@ -41,7 +41,7 @@ pub enum Token<'a> {
     Null,
 }
 
-/// The contents of a string as they stand in the text.
+/// The contents of a string as in the text.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RawStr<'a> {
     contents: &'a [u8],
@@ -49,25 +49,25 @@ pub struct RawStr<'a> {
 }
 
 impl<'a> RawStr<'a> {
-    /// The string itself, where it is written without escapes: so it holds no NUL.
+    /// The string itself, if it is written without escapes. Then it has no NUL.
     #[inline(always)]
     pub fn plain(self) -> Option<&'a [u8]> {
         (!self.escaped).then_some(self.contents)
     }
 
-    /// The length of the contents in the text: at least that of the string.
+    /// Length of the contents in the text. The string is at most as long.
     pub fn raw_len(self) -> usize {
         self.contents.len()
     }
 
-    /// The string as [`Events`](super::Events) has it.
+    /// The string as in [`Events`](super::Events).
     pub fn json_str(self) -> JsonStr<'a> {
-        // Cut out of UTF-8 between two quotes.
+        // A part of UTF-8 text between two quotes.
         JsonStr::new(std::str::from_utf8(self.contents).unwrap_or_default(), self.escaped)
     }
 }
 
-/// Goes over a normalised text.
+/// An iterator over the tokens of a normalised text.
 #[derive(Debug)]
 pub struct Scan<'a> {
     text: &'a [u8],
@@ -94,7 +94,7 @@ impl<'a> Iterator for Scan<'a> {
             b'"' => {
                 let (end, escaped) = string_end(self.text, self.at + 1)?;
                 let string = RawStr { contents: &self.text[self.at + 1..end], escaped };
-                // A string is a member's name exactly where a colon follows it.
+                // A string is a member's name exactly if a colon follows it.
                 let is_name = self.text.get(end + 1) == Some(&b':');
                 self.at = end + 1 + usize::from(is_name);
                 return Some(if is_name { Token::Name(string) } else { Token::Str(string) });
@@ -133,7 +133,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// A number with a fraction, before which stand `whole` bytes with the sign, and in them `value`.
+    /// Parses a number with a fraction. `whole` bytes with the sign precede the point, and their value is `value`.
     fn fraction(&mut self, mut value: i64, sign: usize, whole: usize) -> Option<Token<'a>> {
         let rest = &self.text[self.at..];
         let mut len = whole + 1;
@@ -146,12 +146,12 @@ impl<'a> Scan<'a> {
             return self.long_number(whole, true);
         }
         self.at += len;
-        // Both are doubles without rounding, so that the one rounding of the division is the right one.
+        // Both are exact doubles, so the division rounds only once, correctly.
         let magnitude = value as f64 / POWERS[places];
         Some(Token::Float(if sign == 1 { -magnitude } else { magnitude }))
     }
 
-    /// A number that is no short integer: its first `len` bytes are its sign and digits.
+    /// Parses a number that is no short integer. Its first `len` bytes are its sign and digits.
     fn long_number(&mut self, mut len: usize, is_float: bool) -> Option<Token<'a>> {
         let rest = &self.text[self.at..];
         if is_float {
@@ -169,7 +169,7 @@ mod tests {
     use crate::random::Random;
     use crate::{Event, JsonText};
 
-    /// What the events say of a text, in tokens.
+    /// The tokens that correspond to the events of a text.
     fn expected(text: &JsonText) -> Vec<String> {
         let token = |event: Event<'_>| match event {
             Event::BeginObject => "{".into(),

@@ -1,4 +1,4 @@
-//! To and from `serde_json::Value`, for what is no hot path.
+//! Conversion from and to `serde_json::Value`, for code that need not be fast.
 
 use serde_json::{Map, Number, Value};
 use thiserror::Error;
@@ -8,33 +8,32 @@ use super::view::JsonRef;
 use super::writer::JsonWriter;
 use super::{JsonText, ParseOptions};
 
-/// The value is nested deeper than the caller allows: `serde_json` drops and prints its trees by
-/// recursion, so a deep one would end the process.
+/// The value is nested deeper than the caller allows. `serde_json` drops and prints its trees by recursion, so a deep
+/// tree would end the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("nested deeper than {max_depth} levels")]
 pub struct TooDeepForSerde {
-    /// What was allowed.
+    /// The maximum depth.
     pub max_depth: usize,
 }
 
-/// The tree holds a number that JSON has no text for.
+/// The tree has a number that JSON cannot express.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("a number that JSON cannot express")]
 pub struct FromSerdeError;
 
-/// A container that is being filled, and the name under which it goes into the one around it.
+/// An open container, and its name in the container around it.
 struct Open {
     name: Option<String>,
     value: Value,
 }
 
 impl JsonRef<'_> {
-    /// The value as a tree. Integers that fit neither `i64` nor `u64` become doubles, and `null`
-    /// where they exceed those too: `serde_json` has nothing better for them.
+    /// The value as a tree. Integers that fit neither `i64` nor `u64` become doubles. If they exceed these too, they
+    /// become `null`, since `serde_json` has no better type for them.
     ///
     /// # Errors
-    /// [`TooDeepForSerde`] if more than `max_depth` containers are open at once. 128 is what
-    /// `serde_json` itself reads.
+    /// [`TooDeepForSerde`] if more than `max_depth` containers are open. `serde_json` itself parses up to 128.
     pub fn to_serde(self, max_depth: usize) -> Result<Value, TooDeepForSerde> {
         let mut open: Vec<Open> = Vec::new();
         let mut name = None;
@@ -90,7 +89,7 @@ fn double(value: f64) -> Value {
     Number::from_f64(value).map_or(Value::Null, Value::Number)
 }
 
-/// What is left to write of a tree.
+/// The part of a tree that remains to be written.
 enum Pending<'v> {
     Object(serde_json::map::Iter<'v>),
     Array(std::slice::Iter<'v, Value>),
@@ -100,16 +99,15 @@ impl JsonText {
     /// The value as a tree; see [`JsonRef::to_serde`].
     ///
     /// # Errors
-    /// As there.
+    /// Like [`JsonRef::to_serde`].
     pub fn to_serde(&self, max_depth: usize) -> Result<Value, TooDeepForSerde> {
         self.root().to_serde(max_depth)
     }
 
-    /// A tree as text.
+    /// The text of a tree.
     ///
     /// # Errors
-    /// [`FromSerdeError`] for a number that is no JSON, which only `serde_json`'s arbitrary precision
-    /// can bring about.
+    /// [`FromSerdeError`] for a number that is no JSON. It can only exist with `serde_json`'s arbitrary precision.
     pub fn from_serde(value: &Value) -> Result<JsonText, FromSerdeError> {
         let mut out = Vec::new();
         let mut json = JsonWriter::new(&mut out);
@@ -130,7 +128,7 @@ impl JsonText {
                         json.str(text);
                     }
                     Value::Number(number) => {
-                        // Through the parser, so that the text is normalised whatever serde_json prints.
+                        // By the parser, so the text is normalised whatever `serde_json` prints.
                         let text = JsonText::parse_with(number.to_string().as_bytes(), ParseOptions::default());
                         json.text(&text.map_err(|_| FromSerdeError)?);
                     }

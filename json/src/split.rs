@@ -1,24 +1,24 @@
-//! Taking members out of the top-level object without reading the rest anew.
+//! Separates members from a top-level object without parsing the rest again.
 
 use std::borrow::Cow;
 
 use super::JsonText;
 use super::view::JsonRef;
 
-/// An object in two.
+/// An object split in two.
 #[derive(Clone, Debug)]
 pub struct SplitObject<'a> {
-    /// The members that were taken out, in their order: names and values.
+    /// The separated members, in order: names and values.
     pub special: Vec<(Cow<'a, str>, JsonRef<'a>)>,
-    /// The object without them.
+    /// The object without these members.
     pub rest: JsonText,
 }
 
 impl JsonText {
-    /// Splits the top-level object: the members whose names `is_special` accepts, in order, and the
-    /// object without them. `None` if this is no object.
+    /// Splits the top-level object into the members whose names `is_special` accepts, in order, and the object without
+    /// these. `None` if the value is no object.
     ///
-    /// Where nothing is special the rest shares this buffer.
+    /// If there are no special members, the rest shares this buffer.
     ///
     /// ```
     /// use json::JsonText;
@@ -37,7 +37,7 @@ impl JsonText {
         let text = root.text();
         let mut special = Vec::new();
         let mut kept: Vec<u8> = Vec::new();
-        // Where the run of members began that are kept; it is copied when a special one ends it.
+        // Beginning of the current run of members to keep. The run is copied when a special member ends it.
         let mut run = None;
         let mut members = root.members();
         while let Some(member) = members.next_raw() {

@@ -1,16 +1,16 @@
-//! Strings of normalised text: where one ends, how one is written, how one is read back.
+//! Strings of normalised text: finds their ends, writes and reads them.
 //!
-//! A string is escaped minimally, in exactly one way, so that two strings are equal when their
-//! texts are: `\"`, `\\`, the short forms `\b \t \n \f \r`, and `\u00xx` in lower case for the other
-//! control characters. Everything else, DEL and U+2028 included, stands as it is in UTF-8.
+//! A string is escaped minimally and in exactly one way, so two strings are equal exactly if their texts are. The
+//! escapes are `\"`, `\\`, the short forms `\b \t \n \f \r`, and `\u00xx` in lower case for other control characters.
+//! All other characters, even DEL and U+2028, are plain UTF-8.
 
 use std::borrow::Cow;
 
-/// The first byte at or after `from` that ends a run of plain characters: a quote, a backslash or a
-/// control character; the end of the text if there is none.
+/// Position of the first byte at or after `from` that ends a run of plain characters: a quote, a backslash or a control
+/// character; otherwise the end of the text.
 ///
-/// Eight bytes at a time. The lowest flagged byte of each mask is exact (a borrow only spoils
-/// flags above a true one), and only the lowest is used.
+/// It checks eight bytes at a time. Only the lowest flag of each mask is used, which is exact: a borrow can only spoil
+/// the flags above a true one.
 #[inline]
 pub(super) fn plain_run_end(text: &[u8], from: usize) -> usize {
     const ONES: u64 = 0x0101_0101_0101_0101;
@@ -33,8 +33,8 @@ pub(super) fn plain_run_end(text: &[u8], from: usize) -> usize {
     at + tail.iter().position(|&byte| byte < 0x20 || byte == b'"' || byte == b'\\').unwrap_or(tail.len())
 }
 
-/// The closing quote of the string whose contents begin at `from`, and whether anything in it is
-/// escaped. `None` when the text ends first.
+/// Position of the closing quote of the string whose contents begin at `from`, and whether the string has escapes.
+/// `None` if the text ends first.
 #[inline]
 pub(super) fn string_end(text: &[u8], from: usize) -> Option<(usize, bool)> {
     let mut at = from;
@@ -63,7 +63,7 @@ pub fn append_escaped(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// The same for text with something to escape, at `end` first.
+/// The same for text that has to be escaped, for the first time at `end`.
 #[inline(never)]
 fn append_escaped_from(out: &mut Vec<u8>, bytes: &[u8], mut end: usize) {
     let mut from = 0;
@@ -76,7 +76,7 @@ fn append_escaped_from(out: &mut Vec<u8>, bytes: &[u8], mut end: usize) {
     }
 }
 
-/// Appends the escape of one byte that must not stand plain.
+/// Appends the escape of one byte that must be escaped.
 pub(super) fn append_escape(out: &mut Vec<u8>, byte: u8) {
     let short = match byte {
         b'"' | b'\\' => byte,
@@ -96,7 +96,7 @@ pub(super) fn append_escape(out: &mut Vec<u8>, byte: u8) {
     out.extend_from_slice(&[b'\\', short]);
 }
 
-/// The contents of a string in normalised text, still escaped, without its quotes.
+/// The contents of a string in normalised text: escaped, without quotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JsonStr<'a> {
     raw: &'a str,
@@ -108,12 +108,12 @@ impl<'a> JsonStr<'a> {
         JsonStr { raw, escaped }
     }
 
-    /// The contents as they stand in the text. Equal strings have equal raw contents.
+    /// The contents as in the text. Equal strings have equal raw contents.
     pub fn raw(&self) -> &'a str {
         self.raw
     }
 
-    /// The string that is meant, borrowed if nothing in it is escaped.
+    /// The unescaped string, borrowed if it has no escapes.
     pub fn to_cow(&self) -> Cow<'a, str> {
         if !self.escaped {
             return Cow::Borrowed(self.raw);
@@ -123,12 +123,12 @@ impl<'a> JsonStr<'a> {
         Cow::Owned(text)
     }
 
-    /// Whether the string that is meant is `other`.
+    /// Whether the unescaped string is `other`.
     pub fn is(&self, other: &str) -> bool {
         if self.escaped { self.to_cow() == other } else { self.raw == other }
     }
 
-    /// Hands out the string that is meant, in order, as runs that need no buffer.
+    /// Calls `run` with the parts of the unescaped string, in order, without a buffer.
     pub fn for_each_run(&self, mut run: impl FnMut(&str)) {
         let mut rest = self.raw;
         if self.escaped {
@@ -147,8 +147,8 @@ impl<'a> JsonStr<'a> {
     }
 }
 
-/// The character that the escape at the front of `text` means, and its length in bytes. What is no
-/// normalised escape (it cannot come from [`append_escape`]) reads as U+FFFD.
+/// The character of the escape at the front of `text`, and the escape's length in bytes. An invalid escape, which
+/// [`append_escape`] never writes, is read as U+FFFD.
 fn read_escape(text: &str) -> (char, usize) {
     let bytes = text.as_bytes();
     let meant = match bytes.get(1) {
@@ -185,7 +185,7 @@ mod tests {
                     for byte in 0..=255 {
                         let mut text = plain.clone();
                         text[at] = byte;
-                        // A second one behind it changes nothing.
+                        // Another one after it changes nothing.
                         text[length - 1] = if at + 2 < length { b'"' } else { text[length - 1] };
                         let ends = |byte: &u8| *byte < 0x20 || *byte == b'"' || *byte == b'\\';
                         let end = text[from..].iter().position(ends).map_or(length, |end| from + end);

@@ -1,11 +1,11 @@
-//! Views of values inside a text: what kind they are, what they hold.
+//! Views of values in a text.
 
 use std::borrow::Cow;
 
 use super::events::{Events, is_integer, scalar_text};
 use super::string::{JsonStr, string_end};
 
-/// The kinds of JSON values. Integers and floats are apart: `1` is not `1.0`.
+/// The kinds of JSON values. Integers and floats are different: `1` is not `1.0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum JsonKind {
     /// `{…}`
@@ -39,7 +39,7 @@ impl JsonKind {
     }
 }
 
-/// A value inside a [`JsonText`](super::JsonText). Looking up a member scans the object.
+/// A view of a value in a [`JsonText`](super::JsonText). Looking up a member scans the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JsonRef<'a>(&'a str);
 
@@ -53,7 +53,7 @@ impl<'a> JsonRef<'a> {
         self.0
     }
 
-    /// What kind of value this is.
+    /// The kind of the value.
     pub fn kind(self) -> JsonKind {
         JsonKind::of(self.0.as_bytes())
     }
@@ -63,13 +63,13 @@ impl<'a> JsonRef<'a> {
         self.as_json_str().map(|string| string.to_cow())
     }
 
-    /// The string as it stands in the text, if this is one.
+    /// The string as in the text, if this is one.
     pub fn as_json_str(self) -> Option<JsonStr<'a>> {
         let raw = self.0.strip_prefix('"')?.strip_suffix('"')?;
         Some(JsonStr::new(raw, memchr::memchr(b'\\', raw.as_bytes()).is_some()))
     }
 
-    /// The integer, if this is one and it fits. A float never does, not even `1.0`.
+    /// The integer, if this is one and it fits. A float is no integer, not even `1.0`.
     pub fn as_i64(self) -> Option<i64> {
         self.0.parse().ok()
     }
@@ -79,8 +79,8 @@ impl<'a> JsonRef<'a> {
         self.0.parse().ok()
     }
 
-    /// The number as a double, rounded if it is an integer that no double equals; `None` for
-    /// anything else and for integers beyond all doubles.
+    /// The number as a double. An integer that no double equals is rounded. `None` for other values, and for integers
+    /// beyond all doubles.
     pub fn as_f64(self) -> Option<f64> {
         match self.kind() {
             JsonKind::Integer | JsonKind::Float => self.0.parse().ok().filter(|value: &f64| value.is_finite()),
@@ -112,7 +112,7 @@ impl<'a> JsonRef<'a> {
         self.kind() == JsonKind::Array
     }
 
-    /// The members in the order of the text; none if this is no object.
+    /// The members in text order; none if this is no object.
     pub fn members(self) -> Members<'a> {
         Members(Children::new(self.0, b'{'))
     }
@@ -122,7 +122,7 @@ impl<'a> JsonRef<'a> {
         Elements(Children::new(self.0, b'['))
     }
 
-    /// The value of the member of that name; `None` where there is none or this is no object.
+    /// The value of the member with this name; `None` if there is none, or if this is no object.
     pub fn get(self, name: &str) -> Option<JsonRef<'a>> {
         let mut members = self.members();
         while let Some(member) = members.next_raw() {
@@ -133,7 +133,7 @@ impl<'a> JsonRef<'a> {
         None
     }
 
-    /// The value as a flat sequence of events, in the order of the text.
+    /// The value as a flat sequence of events, in text order.
     pub fn events(self) -> Events<'a> {
         Events::new(self.0)
     }
@@ -143,11 +143,11 @@ impl<'a> JsonRef<'a> {
 #[derive(Clone, Debug)]
 pub struct Members<'a>(Children<'a>);
 
-/// A member where it stands in its object.
+/// A member and its position in its object.
 pub(super) struct RawMember<'a> {
-    /// Where its name's opening quote stands in the text of the object.
+    /// Position of its name's opening quote in the object's text.
     pub(super) start: usize,
-    /// Where its value ends.
+    /// Position of its value's end.
     pub(super) end: usize,
     pub(super) name: JsonStr<'a>,
     pub(super) value: JsonRef<'a>,
@@ -185,7 +185,7 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
-/// Walks over the values directly inside one container.
+/// An iterator over the values directly in a container.
 #[derive(Clone, Debug)]
 struct Children<'a> {
     text: &'a str,
@@ -193,12 +193,12 @@ struct Children<'a> {
 }
 
 impl<'a> Children<'a> {
-    /// Over the children of `text`, or over nothing if it does not begin with `opening`.
+    /// The children of `text`; none if it does not begin with `opening`.
     fn new(text: &'a str, opening: u8) -> Children<'a> {
         if text.as_bytes().first() == Some(&opening) { Children { text, at: 0 } } else { Children { text: "", at: 0 } }
     }
 
-    /// Where the next child begins: after the opening bracket or a comma.
+    /// Position of the next child: after the opening bracket or a comma.
     fn next_start(&self) -> Option<usize> {
         let bytes = self.text.as_bytes();
         let start = match bytes.get(self.at)? {
@@ -219,7 +219,7 @@ impl<'a> Children<'a> {
     }
 }
 
-/// Where the value that begins at `start` ends.
+/// Position of the end of the value that begins at `start`.
 fn value_end(text: &str, start: usize) -> Option<usize> {
     let bytes = text.as_bytes();
     match bytes.get(start)? {

@@ -1,4 +1,4 @@
-//! Writing JSON text without building a tree first.
+//! Writes JSON text without building a tree.
 
 use super::number::{FloatText, append_u64};
 use super::string::append_escaped;
@@ -7,8 +7,7 @@ use super::{JsonKind, JsonText};
 
 /// Appends normalised JSON to a buffer, commas included.
 ///
-/// It checks nothing about the order of the calls: who ends what was never begun, or writes a value
-/// where a name belongs, gets text that is no JSON.
+/// It does not check the order of calls. Unbalanced calls, or a value in place of a name, give text that is no JSON.
 ///
 /// ```
 /// use json::JsonWriter;
@@ -24,12 +23,12 @@ use super::{JsonKind, JsonText};
 #[derive(Debug)]
 pub struct JsonWriter<'o> {
     out: &'o mut Vec<u8>,
-    /// Whether the next name or value has one before it in its container.
+    /// Whether the next name or value needs a comma before it.
     comma: bool,
 }
 
 impl<'o> JsonWriter<'o> {
-    /// Writes behind what `out` holds already.
+    /// A writer that appends to `out`.
     pub fn new(out: &'o mut Vec<u8>) -> JsonWriter<'o> {
         JsonWriter { out, comma: false }
     }
@@ -90,7 +89,7 @@ impl<'o> JsonWriter<'o> {
         self
     }
 
-    /// Writes what `value` displays as, as a string; a revision, say.
+    /// Writes the display text of `value`, for example a revision, as a string.
     pub fn display(&mut self, value: impl std::fmt::Display) -> &mut Self {
         struct Escaping<'a>(&'a mut Vec<u8>);
         impl std::fmt::Write for Escaping<'_> {
@@ -101,7 +100,7 @@ impl<'o> JsonWriter<'o> {
         }
         self.separate();
         self.out.push(b'"');
-        // Appending to a buffer does not fail, and what a broken `Display` left out stays out.
+        // Appending to a buffer cannot fail. If a `Display` implementation fails, its output is incomplete.
         let _ = std::fmt::Write::write_fmt(&mut Escaping(self.out), format_args!("{value}"));
         self.out.push(b'"');
         self
@@ -124,7 +123,7 @@ impl<'o> JsonWriter<'o> {
         self
     }
 
-    /// Writes a double so that it reads back as a float; `null` if it is not finite.
+    /// Writes a double that reads back as a float; `null` if it is not finite.
     pub fn f64(&mut self, value: f64) -> &mut Self {
         if value.is_finite() { self.plain(FloatText::new().write(value)) } else { self.null() }
     }
@@ -139,18 +138,18 @@ impl<'o> JsonWriter<'o> {
         self.plain("null")
     }
 
-    /// Writes a value that is JSON already.
+    /// Writes a JSON value.
     pub fn value(&mut self, value: JsonRef<'_>) -> &mut Self {
         self.plain(value.text())
     }
 
-    /// Writes a text that is JSON already.
+    /// Writes a JSON text.
     pub fn text(&mut self, value: &JsonText) -> &mut Self {
         self.plain(value.as_str())
     }
 
-    /// Writes the members of `object` into the object that is open; nothing if it has none or is no
-    /// object. This is how a document is put together again: `_id`, `_rev`, then its body's members.
+    /// Writes the members of `object` into the open object; nothing if it has none or is no object. Documents are
+    /// composed like that: `_id`, `_rev`, then the members of the body.
     pub fn members_of(&mut self, object: &JsonText) -> &mut Self {
         let text = object.as_bytes();
         if object.kind() == JsonKind::Object && text.len() > 2 {

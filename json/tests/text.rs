@@ -1,4 +1,4 @@
-//! Reading, normalising and walking JSON.
+//! Parsing, normalising and traversing JSON.
 
 mod common;
 
@@ -42,7 +42,7 @@ fn text_is_normalised() {
         (r#""\u0000\u001F\u007f\u2028""#, "\"\\u0000\\u001f\u{7f}\u{2028}\""),
         (r#""\ud83d\ude00\u00e9\uFFFF""#, "\"😀é\u{ffff}\""),
         (r#"{"\u0061\/b":1}"#, r#"{"a/b":1}"#),
-        // The last of equal names, in its place
+        // Of equal names the last one stays, in its place
         (r#"{"a":1,"b":2,"a":3}"#, r#"{"b":2,"a":3}"#),
         (r#"{"a":1,"\u0061":2}"#, r#"{"a":2}"#),
         (r#"{"":1,"":2,"x":{"y":1,"y":{"z":1,"z":[]}},"":3}"#, r#"{"x":{"y":{"z":[]}},"":3}"#),
@@ -62,7 +62,7 @@ fn many_equal_names_leave_the_last() {
         format!("{{{}}}", members.join(","))
     };
     assert_eq!(normalised(&members(&mut (0..1000))), members(&mut (900..1000)));
-    // Names that are alike in all but one byte.
+    // Names that differ in one byte.
     let close: Vec<String> = (0..1000).map(|n| format!("\"{}{n:04}{}\":0", "x".repeat(20), "x".repeat(20))).collect();
     let text = format!("{{{}}}", close.join(","));
     assert_eq!(normalised(&text), text);
@@ -70,7 +70,7 @@ fn many_equal_names_leave_the_last() {
 
 #[test]
 fn equal_names_nested_in_equal_names_take_one_pass() {
-    // Cutting each out at once would move some 10^11 bytes.
+    // Cutting out each duplicate at once would move some 10^11 bytes.
     let depth = 500_000;
     let text = format!("{}1{}", "{\"a\":1,\"a\":".repeat(depth), "}".repeat(depth));
     let expected = format!("{}1{}", "{\"a\":".repeat(depth), "}".repeat(depth));
@@ -325,7 +325,7 @@ fn the_writer_writes_normalised_text() {
     assert_eq!(normalised(expected), expected);
 }
 
-/// Whether two trees are equal, but for the sign of the integer zero, which serde_json keeps.
+/// Whether two trees are equal. The sign of an integer zero, which `serde_json` keeps, is ignored.
 fn same(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Number(a), Value::Number(b)) => a == b || (a.as_f64() == Some(0.0) && b.as_f64() == Some(0.0)),
@@ -347,7 +347,7 @@ fn random_json_reads_as_serde_json_reads_it() {
         assert_eq!(normalised(json.as_str()), json.as_str(), "{input}");
         let theirs: Value = match serde_json::from_str(&input) {
             Ok(theirs) => theirs,
-            // It does not read integers beyond all doubles.
+            // `serde_json` does not read integers beyond all doubles.
             Err(error) if error.to_string().contains("out of range") => continue,
             Err(error) => panic!("{input}: {error}"),
         };
@@ -393,7 +393,7 @@ fn damaged_json_is_refused_or_read_as_serde_json_reads_it() {
                 refused += 1;
             }
             (Err(error), Ok(_)) => panic!("{shown}: {error}"),
-            // serde_json counts integers beyond all doubles as out of range; here they are exact.
+            // For `serde_json`, integers beyond all doubles are out of range; here they are exact.
             (Ok(_), Err(error)) => assert!(error.to_string().contains("out of range"), "{shown}: {error}"),
         }
     }

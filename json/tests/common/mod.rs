@@ -1,10 +1,10 @@
-//! Seeded random JSON for the codec's tests. `SEED=… cargo test` repeats one run.
+//! Random JSON from a seed, for tests of the codec. `SEED=… cargo test` repeats a run.
 
-/// SplitMix64: small, seeded, the same everywhere.
+/// SplitMix64: small, seeded, and the same on every platform.
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// The generator of one test, whose seed is printed, and shown if the test fails.
+    /// The generator of one test. Prints its seed, which is shown if the test fails.
     pub(crate) fn for_test(name: &str) -> Random {
         let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20_251_121);
         println!("{name}: SEED={seed}");
@@ -27,7 +27,7 @@ impl Random {
         choices[self.below(choices.len())]
     }
 
-    /// A string as JSON, in one of the many ways in which it can be written.
+    /// A string as JSON, in one of its many spellings.
     pub(crate) fn string(&mut self) -> String {
         const PIECES: [&str; 24] = [
             "a",
@@ -88,7 +88,7 @@ impl Random {
         }
     }
 
-    /// An object, as valid JSON that is normalised in no way.
+    /// An object, as valid JSON that need not be normalised.
     pub(crate) fn object(&mut self, depth: usize) -> String {
         let mut text = String::from("{");
         let members = self.one_of(&[0, 1, 2, 3, 5, 40]);
@@ -107,7 +107,7 @@ impl Random {
         text
     }
 
-    /// Any value, as [`Random::object`].
+    /// Any value, written like [`Random::object`].
     pub(crate) fn value(&mut self, depth: usize) -> String {
         let mut text = String::new();
         self.space(&mut text);
