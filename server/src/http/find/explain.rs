@@ -1,4 +1,4 @@
-//! What `_explain` shows.
+//! The answer of `_explain`.
 //!
 //! Source: `mango_cursor:explain/1`, `mango_cursor_view:explain/1`.
 
@@ -8,7 +8,7 @@ use model::{JsonText, JsonWriter};
 use crate::http::find::plan::Plan;
 use crate::http::find::write_names;
 
-/// Writes the members into the object that is open.
+/// Writes the members into an open object.
 pub(crate) fn write(json: &mut JsonWriter<'_>, db: &str, plan: &Plan) {
     let query = &plan.query;
     json.name("dbname").str(db);
@@ -53,14 +53,14 @@ fn write_candidate(json: &mut JsonWriter<'_>, candidate: &Candidate) {
     json.end_object().end_object();
 }
 
-/// Writes an index, or the documents by id as one.
+/// Writes an index. `None` is the list of documents by id, which CouchDB shows as an index.
 fn write_index(json: &mut JsonWriter<'_>, index: Option<&Index>) {
     json.begin_object();
     write_index_members(json, index);
     json.end_object();
 }
 
-/// The same into the object that is open.
+/// Writes the members of an index into an open object.
 pub(super) fn write_index_members(json: &mut JsonWriter<'_>, index: Option<&Index>) {
     match index {
         None => {
@@ -120,7 +120,7 @@ fn write_hints(json: &mut JsonWriter<'_>, query: &Query) {
     json.end_object().end_array();
 }
 
-/// The arguments of the view that would be read.
+/// Writes the arguments that CouchDB would read its view with.
 fn write_arguments(json: &mut JsonWriter<'_>, plan: &Plan) {
     let query = &plan.query;
     let descending = plan.is_descending();
@@ -138,7 +138,7 @@ fn write_arguments(json: &mut JsonWriter<'_>, plan: &Plan) {
                 json.text(value);
             });
             if is_highest {
-                // It has no text.
+                // The highest key has no text.
                 json.str("<MAX>");
             }
             json.end_array();
@@ -149,7 +149,7 @@ fn write_arguments(json: &mut JsonWriter<'_>, plan: &Plan) {
         bound("end_key", end, !descending);
     } else {
         let listing = plan.listing(None);
-        // The lowest of all keys is null, and the highest has no text.
+        // The lowest key is null, and the highest has no text.
         let edges = if descending { [Some("<MAX>"), None] } else { [None, Some("<MAX>")] };
         for (name, bound, edge) in [("start_key", &listing.start, edges[0]), ("end_key", &listing.end, edges[1])] {
             match bound.as_deref().or(edge) {
@@ -165,7 +165,7 @@ fn write_arguments(json: &mut JsonWriter<'_>, plan: &Plan) {
     if query.conflicts {
         json.bool(true);
     } else {
-        // An atom of Erlang's on its way to JSON.
+        // An Erlang atom, which CouchDB writes as a string.
         json.str("undefined");
     }
     json.end_object();

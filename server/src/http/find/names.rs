@@ -1,4 +1,4 @@
-//! The name of an index whose client gives none: CouchDB's own, so that the same index made in two places is the same
+//! The name of an index whose client gives none. It is CouchDB's, so the same index made in two places is the same
 //! document.
 //!
 //! It is the SHA-1 of an Erlang term, `{Def, Options}`, in hexadecimal.
@@ -17,12 +17,12 @@ const SMALL_TUPLE: u8 = 104;
 const NIL: u8 = 106;
 const LIST: u8 = 108;
 
-/// The name.
+/// The name of an index without one.
 pub(super) fn auto_name(index: &NewIndex) -> String {
     let mut term = vec![VERSION, SMALL_TUPLE, 2];
     let def = erlang_term(&index.def);
     term.extend_from_slice(&def);
-    // The options in their order.
+    // CouchDB's order of the options.
     let mut count = 0_u32;
     let mut options = Vec::new();
     let mut option = |name: &str, value: &[u8]| {
@@ -80,7 +80,7 @@ mod tests {
         auto_name(&NewIndex::parse(&JsonText::parse(body.as_bytes()).unwrap()).unwrap())
     }
 
-    /// The manual's example, `a5f4711f…`, is from before `partitioned` was an option. With it the same term gives these.
+    /// The manual's example, `a5f4711f…`, is from the time before the option `partitioned`. With it, these are the names.
     #[test]
     fn names_are_couchdbs() {
         for (body, expected) in [

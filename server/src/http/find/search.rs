@@ -1,7 +1,7 @@
-//! A search, page by page: through the rows of an index, or through the documents by id.
+//! A search, page by page, through the rows of an index or the documents by id.
 //!
 //! ```text
-//!   Rest::Rows ─────── rows of an index, up to one whose key was cut, where an order is asked for
+//!   Rest::Rows ─────── rows of an index; with a requested order, up to the first cut key
 //!     │    ▲
 //!     ▼    │
 //!   Rest::Alike ────── all rows with that cut key, sorted by their whole keys
@@ -23,64 +23,66 @@ use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 use crate::http::find::plan::Plan;
 
-/// The most documents of a page. The first page is as long as its answer may be, and each is this many times as
-/// long as the one before.
+/// Maximum number of documents in a page. The first page has as many as the answer may have, each next one `GROWTH` times
+/// as many.
 const PAGE_ROWS: usize = 2_000;
 const GROWTH: usize = 4;
 
-/// A page of answers ends behind the document with which it has more bytes than these.
+/// A page ends after the document with which its output exceeds this many bytes.
 const PAGE_BYTES: usize = 1_000_000;
 
-/// How many bytes of documents with one cut key are sorted at a time.
+/// Maximum number of bytes of documents with the same cut key that are sorted at once.
 const ALIKE_BYTES: usize = 16_000_000;
 
-/// How many documents are matched before other searches have their turn.
+/// Number of documents that are matched before other tasks have a turn.
 const ROWS_IN_A_TURN: usize = 50;
 
-/// Above how many documents for each result a search warns, as in CouchDB.
+/// Number of documents for each result above which a search warns, as in CouchDB.
 const MANY_DOCUMENTS: u64 = 10;
 
 const TOO_MANY: &str = "The number of documents examined is high in proportion to the number of results returned. Consider adding a more specific index to improve this.";
 
-/// A search on its way.
+/// A search in progress.
 pub(crate) struct Search {
     app: Arc<App>,
     database: Documents,
     plan: Arc<Plan>,
-    /// What is still to be looked at.
+    /// The part that is left; `None` when the search is done.
     rest: Option<Rest>,
     page_rows: usize,
     tally: Tally,
     began: Instant,
 }
 
-/// What is still to be looked at.
+/// The part of a search that is left.
 enum Rest {
     Documents(AllDocsRequest),
     Rows(IndexRequest),
-    /// Rows with one cut key, and those behind them.
+    /// Rows with the same cut key, and the rows after them.
     Alike {
         key: Vec<u8>,
-        /// The whole key and the id of the last one that was given back.
+        /// Whole key and id of the last document that was returned.
         after: Option<(Vec<u8>, String)>,
-        /// The rows behind them are those of this request.
+        /// The request for the rows after them.
         rows: IndexRequest,
     },
 }
 
-/// What has been found so far.
+/// Counts of a search so far.
 #[derive(Default)]
 struct Tally {
-    /// Matches to leave out, and to give back, from here on.
+    /// Number of matches still to be skipped.
     skip: u64,
+    /// Number of matches still to be returned.
     left: u64,
-    /// Rows and documents that were looked at.
+    /// Number of rows examined.
     keys: u64,
+    /// Number of documents examined.
     documents: u64,
     returned: u64,
-    /// Documents that cannot be read.
+    /// Number of documents that cannot be read.
     damaged: u64,
-    /// The last one that was given back.
+    /// The place of the last document returned.
     last: Option<Bookmark>,
 }
 
@@ -104,7 +106,7 @@ impl Search {
         self.rest.is_none()
     }
 
-    /// Writes what matches of the next page.
+    /// Writes the matches of the next page.
     pub(crate) async fn page(&mut self, out: &mut Vec<u8>) -> Result<()> {
         let Some(rest) = self.rest.take() else { return Ok(()) };
         let rows = self.page_rows;
@@ -128,7 +130,7 @@ impl Search {
         Ok(())
     }
 
-    /// Writes what stands behind the documents.
+    /// Writes the members after the documents.
     pub(crate) fn write_end(&self, out: &mut Vec<u8>) {
         let (tally, query) = (&self.tally, &self.plan.query);
         out.extend_from_slice(b"\r\n],\r\n\"bookmark\": ");
@@ -139,7 +141,7 @@ impl Search {
         JsonWriter::new(out).str(&bookmark);
         if query.execution_stats {
             out.extend_from_slice(b",\r\n\"execution_stats\": ");
-            // With several copies to read each document is read apart from its row.
+            // As in CouchDB: with `r` above 1 each document is read apart from its row.
             let (documents, quorum) = if query.r > 1 { (0, tally.documents) } else { (tally.documents, 0) };
             let mut json = JsonWriter::new(out);
             json.begin_object();
@@ -172,7 +174,7 @@ impl Search {
 }
 
 impl Rest {
-    /// All of it, or what stands behind the bookmark.
+    /// The whole search, or the part after the bookmark.
     fn of(plan: &Plan) -> Rest {
         let bookmark = plan.bookmark.as_ref();
         let Some(scan) = plan.scan() else {
@@ -189,7 +191,7 @@ impl Rest {
     }
 }
 
-/// A page on its way.
+/// A page in progress.
 struct Page {
     database: Documents,
     plan: Arc<Plan>,
@@ -202,14 +204,14 @@ impl Page {
         self.tally.left == 0 || self.found.len() > PAGE_BYTES
     }
 
-    /// Documents by id.
+    /// Searches documents by id.
     async fn documents(&mut self, mut request: AllDocsRequest, rows: usize) -> Result<Option<Rest>> {
         request.limit = Some(rows);
         let page = self.database.all_docs(&request).await?;
         let mut last = None;
         for (at, row) in page.rows.iter().enumerate() {
             self.tally.keys += 1;
-            // Design documents are never found.
+            // A search finds no design documents.
             if let Some(text) = self.examine(&row.entry).filter(|_| !row.id.starts_with("_design/")) {
                 self.take(Bookmark { id: row.id.clone(), row: None }, &text);
             }
@@ -227,7 +229,7 @@ impl Page {
         Ok(next.map(Rest::Documents))
     }
 
-    /// Rows of an index.
+    /// Searches rows of an index.
     async fn rows(&mut self, mut request: IndexRequest, rows: usize) -> Result<Option<Rest>> {
         request.limit = Some(rows);
         let page = self.read(&request).await?;
@@ -241,7 +243,7 @@ impl Page {
             let text = match (row.values, row.entry) {
                 (_, Some(entry)) => self.examine(&entry),
                 (Some(values), None) => self.derive(&row.id, &values),
-                // The values are too long to stand in a row.
+                // The values are too long for the row.
                 (None, None) => self.open(&row.id).await?,
             };
             if let Some(text) = text {
@@ -260,7 +262,7 @@ impl Page {
         Ok(next.map(Rest::Rows))
     }
 
-    /// Rows with one cut key: the best of them, by their whole keys.
+    /// Searches all rows with the same cut key, and returns the first documents by their whole keys.
     async fn alike(
         &mut self,
         key: Vec<u8>,
@@ -331,7 +333,7 @@ impl Page {
         })
     }
 
-    /// A document as it was read with its row, where it matches.
+    /// The document that was read with a row, if it matches.
     fn examine(&mut self, entry: &AllDocsEntry) -> Option<JsonText> {
         match entry {
             AllDocsEntry::Live { doc: Some(document), .. } => {
@@ -346,13 +348,13 @@ impl Page {
         }
     }
 
-    /// What a row tells of its document, where that matches.
+    /// The part of a document that its row has, if that matches.
     fn derive(&self, id: &str, values: &JsonText) -> Option<JsonText> {
         let text = self.plan.scan()?.index.document(id, values)?;
         self.plan.query.selector.matches(text.root()).then_some(text)
     }
 
-    /// A document by its id, where it matches. It may be gone since its row was read.
+    /// Reads a document by its id, and returns it if it matches. It may have been deleted since its row was read.
     async fn open(&mut self, id: &str) -> Result<Option<JsonText>> {
         let options = GetOptions { conflicts: self.plan.query.conflicts, ..GetOptions::default() };
         let document = match self.database.get(id, &options).await {
@@ -366,7 +368,7 @@ impl Page {
         Ok(Some(document.to_text()).filter(|text| self.plan.query.selector.matches(text.root())))
     }
 
-    /// Takes a match.
+    /// Handles a match.
     fn take(&mut self, place: Bookmark, text: &JsonText) {
         let mut out = Vec::new();
         if self.tally.skip == 0 {
@@ -375,7 +377,7 @@ impl Page {
         self.give(place, &out);
     }
 
-    /// Gives back what was asked for of a match, or leaves it out.
+    /// Writes the requested fields of a match, or skips it.
     fn give(&mut self, place: Bookmark, out: &[u8]) {
         if self.tally.skip > 0 {
             self.tally.skip -= 1;
@@ -389,7 +391,7 @@ impl Page {
     }
 }
 
-/// Others have their turn, and a search whose client is gone ends here.
+/// Yields now and then. Other tasks have a turn, and a search whose client is gone is aborted here.
 async fn pause(at: usize) {
     if at % ROWS_IN_A_TURN == ROWS_IN_A_TURN - 1 {
         tokio::task::yield_now().await;

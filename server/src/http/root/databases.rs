@@ -1,4 +1,4 @@
-//! `/_all_dbs`, `/_dbs_info`: which databases there are.
+//! `/_all_dbs`, `/_dbs_info`: the list of databases.
 
 use hyper::StatusCode;
 use model::{JsonWriter, NameRange};
@@ -9,7 +9,7 @@ use crate::http::request::Request;
 use crate::http::wire::params::{self, Params};
 use crate::http::wire::response::{self, Response};
 
-/// Databases in one request to `/_dbs_info`.
+/// Maximum number of databases in one request to `/_dbs_info`.
 const MAX_INFO_KEYS: usize = 100;
 
 pub(crate) async fn all_dbs(request: &Request) -> Result<Response> {
@@ -43,7 +43,7 @@ pub(crate) async fn named_dbs_info(request: &mut Request) -> Result<Response> {
     infos(request, &keys, true).await
 }
 
-/// The infos of `names`. A database that is missing is reported where the client `named` it.
+/// The infos of `names`. A missing database is reported if the client `named` it, and else left out.
 async fn infos(request: &Request, names: &[String], named: bool) -> Result<Response> {
     let mut body = Vec::new();
     let mut json = JsonWriter::new(&mut body);
@@ -59,7 +59,7 @@ async fn infos(request: &Request, names: &[String], named: bool) -> Result<Respo
             Err(error) if named && error.status().is_client_error() => {
                 json.begin_object().name("key").str(name).name("error").str("not_found").end_object();
             }
-            // Dropped since it was listed.
+            // The database was dropped since it was listed.
             Err(error) if error.is_no_database() => {}
             Err(error) => return Err(error),
         }

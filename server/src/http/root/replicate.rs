@@ -1,7 +1,7 @@
 //! `POST /_replicate`: a replication that runs while its client waits.
 //!
-//! Either side is a URL, or the name of a database of this server, which is read and written without a request.
-//! Credentials stand in a URL, in `auth` or in `headers`, and appear in no answer and no log.
+//! Each side is a URL, or the name of a database of this server, which is read and written directly. Credentials are in
+//! the URL, in `auth` or in `headers`, and appear in no answer and no log.
 //!
 //! Source: CouchDB's `couch_replicator_parse.erl` and `couch_replicator_httpd.erl`.
 
@@ -18,20 +18,20 @@ use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response};
 
-/// The most changes that are worked on at a time, whatever is asked for.
+/// Maximum number of changes in a batch, whatever is requested.
 const MOST_BATCH: u64 = 10_000;
-/// The most groups of documents on their way at the same time.
+/// Maximum number of groups of documents that are transferred at the same time.
 const MOST_WORKERS: u64 = 20;
 
-/// One side, as it is asked for.
+/// One side of a requested replication.
 #[derive(Debug)]
 struct Side {
     endpoint: Endpoint,
-    /// As it may be shown.
+    /// Its name without credentials.
     name: String,
 }
 
-/// What is asked for.
+/// A requested replication.
 #[derive(Debug)]
 struct Asked {
     source: Side,
@@ -41,7 +41,7 @@ struct Asked {
     options: Options,
 }
 
-/// Whether CouchDB takes the documents of this database for replications.
+/// Whether documents of this database are replications in CouchDB.
 pub(crate) fn has_jobs(database: &str) -> bool {
     database == "_replicator" || database.ends_with("/_replicator")
 }
@@ -50,7 +50,7 @@ pub(crate) async fn replicate(request: &mut Request) -> Result<Response> {
     let asked = read(&request.json_object().await?)?;
     let app = request.app.clone();
     let working = app.clone();
-    // It reads much, and ends with its client.
+    // A replication reads much, and ends when its client is gone.
     let done = app.aside(async move { run(&working, asked).await });
     tokio::select! {
         done = done => done?,
@@ -87,7 +87,7 @@ async fn run(app: &Arc<App>, asked: Asked) -> Result<Response> {
     Ok(response::json(StatusCode::OK, body))
 }
 
-/// Opens one side. With `create` there may be none yet.
+/// Opens one side. With `create` a missing database is created.
 async fn open(app: &Arc<App>, side: &Side, create: Option<&[(&str, String)]>) -> Result<Arc<dyn Peer>> {
     match &side.endpoint {
         Endpoint::Local(name) => {
@@ -116,7 +116,7 @@ fn not_found(side: &Side) -> ApiError {
     ApiError::new(StatusCode::NOT_FOUND, "db_not_found", format!("could not open {}", side.name))
 }
 
-/// Why a side cannot be used.
+/// The answer for a side that cannot be used.
 fn failed(side: &Side, error: &peer::Error) -> ApiError {
     match (error.kind(), error.status()) {
         (ErrorKind::NoDatabase, _) => not_found(side),
@@ -216,7 +216,7 @@ fn side(value: Option<JsonRef<'_>>) -> Result<Side> {
     if url.starts_with("https://") {
         return Err(ApiError::not_implemented("replications over https"));
     }
-    // The sentence of an address names no credentials.
+    // The error of an address names no credentials.
     let mut address: Address =
         url.parse().map_err(|error| ApiError::bad_request(format!("the URL of a database is wrong: {error}")))?;
     let text = |value: JsonRef<'_>, name: &str| value.get(name).and_then(JsonRef::as_str).map(|text| text.into_owned());

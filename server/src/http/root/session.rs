@@ -1,4 +1,4 @@
-//! `/_session`: who the client is, logging in, logging out.
+//! `/_session`: the current user, login, logout.
 
 use hyper::StatusCode;
 use hyper::header::{LOCATION, SET_COOKIE};

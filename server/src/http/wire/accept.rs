@@ -1,8 +1,8 @@
-//! `Accept` and `Accept-Encoding`: what a client takes.
+//! `Accept` and `Accept-Encoding`: the media types and codings that a client accepts.
 
 use hyper::header::{ACCEPT, ACCEPT_ENCODING, AsHeaderName, HeaderMap};
 
-/// Each element of a header that is a list, with its quality.
+/// The elements of a list header, each with its quality.
 fn elements(headers: &HeaderMap, name: impl AsHeaderName) -> impl Iterator<Item = (&str, f32)> {
     let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).map(|element| {
@@ -15,7 +15,7 @@ fn elements(headers: &HeaderMap, name: impl AsHeaderName) -> impl Iterator<Item 
     })
 }
 
-/// Whether the client takes answers of this media type. One that says nothing takes everything.
+/// Whether the client accepts answers of this media type. Without the header it accepts everything.
 pub(crate) fn takes(headers: &HeaderMap, kind: &str) -> bool {
     if !headers.contains_key(ACCEPT) {
         return true;
@@ -29,12 +29,12 @@ pub(crate) fn takes(headers: &HeaderMap, kind: &str) -> bool {
         accepted if accepted.eq_ignore_ascii_case(kind) => Some(2),
         _ => None,
     };
-    // The element that names it most exactly counts.
+    // The most specific element counts.
     let best = elements(headers, ACCEPT).filter_map(|(accepted, quality)| Some((rank(accepted)?, quality)));
     best.max_by_key(|(rank, _)| *rank).is_some_and(|(_, quality)| quality > 0.0)
 }
 
-/// Whether the client takes answers in this content coding.
+/// Whether the client accepts answers in this content coding.
 pub(crate) fn takes_coding(headers: &HeaderMap, coding: &str) -> bool {
     let mut others = None;
     for (accepted, quality) in elements(headers, ACCEPT_ENCODING) {

@@ -1,8 +1,8 @@
-//! Reading the bodies of requests.
+//! Reads the bodies of requests.
 //!
-//! A body is read piece by piece, or as a whole. A whole body is held in memory, so two limits hold: on what is read
-//! from the connection, checked against `Content-Length` before the first byte and while reading when there is none,
-//! and on what gzip unpacks it to.
+//! A body is read piece by piece, or as a whole. A whole body is held in memory, so its size is limited, as sent and
+//! after gzip is unpacked. The size as sent is checked by `Content-Length` before the first byte, or while reading if
+//! there is none.
 
 use std::io::Read;
 use std::time::Duration;
@@ -16,13 +16,13 @@ use model::{JsonErrorKind, JsonRef, JsonText};
 
 use crate::http::error::{ApiError, Result};
 
-/// How long a client may pause within a body.
+/// Maximum pause of a client within a body.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// Bodies over this many bytes are parsed and unpacked beside the threads that serve requests.
+/// Bodies above this many bytes are parsed and unpacked on other threads than those that serve requests.
 const LARGE: usize = 256 * 1024;
 
-/// What a request had as its body, not read yet.
+/// The unread body of a request.
 #[derive(Debug)]
 pub(crate) struct RequestBody {
     incoming: Option<Incoming>,
@@ -34,12 +34,12 @@ impl RequestBody {
         RequestBody { incoming: Some(incoming), limit }
     }
 
-    /// Whether the request says that it has no body.
+    /// Whether the request has no body, according to its headers.
     pub(crate) fn is_absent(&self) -> bool {
         self.incoming.as_ref().is_none_or(|incoming| incoming.is_end_stream())
     }
 
-    /// The whole body, unpacked where it is gzip.
+    /// The whole body. Gzip is unpacked.
     pub(crate) async fn bytes(&mut self, headers: &HeaderMap) -> Result<Bytes> {
         enum Encoding {
             Identity,
@@ -68,8 +68,8 @@ impl RequestBody {
         }
     }
 
-    /// The next piece of the body as it came, however long the body is; `None` at its end. Not reading on is the
-    /// back-pressure: the client waits.
+    /// The next piece of the body as sent; `None` at its end. There is no limit. Back-pressure: as long as this is not
+    /// called, the client waits.
     pub(crate) async fn piece(&mut self) -> Result<Option<Bytes>> {
         loop {
             let Some(incoming) = &mut self.incoming else { return Ok(None) };
@@ -100,7 +100,7 @@ impl RequestBody {
         let mut joined = BytesMut::new();
         while let Some(data) = self.piece().await? {
             if whole.is_empty() && joined.is_empty() {
-                // Most bodies are one piece, which is not copied.
+                // Most bodies are a single piece, which is not copied.
                 whole = data;
             } else {
                 joined.extend_from_slice(&std::mem::take(&mut whole));
@@ -119,7 +119,7 @@ impl RequestBody {
         parse_json(bytes).await
     }
 
-    /// The body as a JSON object, from a client that says `Content-Type: application/json`.
+    /// The body as a JSON object. The client must send `Content-Type: application/json`.
     pub(crate) async fn json_object(&mut self, headers: &HeaderMap) -> Result<JsonText> {
         require_json(headers)?;
         let json = self.json(headers).await?;
@@ -130,8 +130,8 @@ impl RequestBody {
         }
     }
 
-    /// Reads and forgets what is left of a small body, so that the connection can carry the next
-    /// request. What is larger ends the connection instead, which costs the client less.
+    /// Reads and discards the rest of a small body, so that the connection can be used for the next request. A larger rest
+    /// ends the connection instead, which costs the client less.
     pub(crate) async fn discard(&mut self) {
         const AT_MOST: usize = 256 * 1024;
         const PATIENCE: Duration = Duration::from_secs(2);
@@ -148,12 +148,12 @@ impl RequestBody {
                 }
             }
         };
-        // Whether it was drained in time decides only if the connection lives on.
+        // The outcome decides only whether the connection stays open.
         let _ = tokio::time::timeout(PATIENCE, drain).await;
     }
 }
 
-/// Refuses a request whose content is not said to be JSON.
+/// Refuses a request whose `Content-Type` is not JSON.
 pub(crate) fn require_json(headers: &HeaderMap) -> Result<()> {
     if content_type_is(headers, "application/json") {
         return Ok(());
@@ -161,13 +161,13 @@ pub(crate) fn require_json(headers: &HeaderMap) -> Result<()> {
     Err(ApiError::bad_content_type("Content-Type must be application/json"))
 }
 
-/// Whether the request says that its body is of this type, whatever the parameters behind it.
+/// Whether the request's `Content-Type` is this type, with any parameters.
 pub(crate) fn content_type_is(headers: &HeaderMap, expected: &str) -> bool {
     let Some(value) = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()) else { return false };
     value.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case(expected))
 }
 
-/// Bytes of a request as JSON.
+/// Parses the bytes of a request as JSON.
 pub(crate) async fn parse_json(bytes: Bytes) -> Result<JsonText> {
     if bytes.len() > LARGE { beside(move || parse(&bytes)).await? } else { parse(&bytes) }
 }
@@ -193,12 +193,12 @@ fn gunzip(packed: &[u8], limit: usize) -> Result<Bytes> {
     Ok(unpacked.into())
 }
 
-/// Runs what takes long on a thread that may.
+/// Runs long work on a thread for blocking work.
 pub(crate) async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     tokio::task::spawn_blocking(work).await.map_err(|_| ApiError::internal())
 }
 
-/// The value of a member that must be an array, where it is there at all.
+/// The value of a member that, if present, must be an array.
 pub(crate) fn array_member<'a>(object: &'a JsonText, name: &'static str) -> Result<Option<JsonRef<'a>>> {
     match object.get(name) {
         None => Ok(None),

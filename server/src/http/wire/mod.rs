@@ -1,4 +1,4 @@
-//! Reading requests and writing responses: shared by all endpoints.
+//! Reads requests and writes responses, for all endpoints.
 
 pub(crate) mod accept;
 pub(crate) mod body;

@@ -76,7 +76,7 @@ impl Params {
         Ok(Params(params))
     }
 
-    /// All of them, in order.
+    /// All parameters, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
@@ -107,12 +107,12 @@ fn decode_form(text: &str) -> Result<String> {
     decode(text).map(Cow::into_owned)
 }
 
-/// A revision from outside.
+/// Parses a revision of a client.
 pub(crate) fn parse_rev(text: &str) -> Result<RevId> {
     RevId::from_str(text).map_err(|_| ApiError::bad_request("Invalid rev format"))
 }
 
-/// A boolean of `_all_docs` and its kin: `true` or `false` in any case, or 400.
+/// Parses a boolean of a listing: `true` or `false` in any case, or 400.
 pub(crate) fn parse_bool(value: &str) -> Result<bool> {
     if value.eq_ignore_ascii_case("true") {
         Ok(true)
@@ -123,7 +123,7 @@ pub(crate) fn parse_bool(value: &str) -> Result<bool> {
     }
 }
 
-/// A count of `_all_docs` and its kin, or 400.
+/// Parses a count of a listing, or 400.
 pub(crate) fn parse_count(value: &str) -> Result<u64> {
     if let Ok(count) = value.parse() {
         return Ok(count);
@@ -132,7 +132,7 @@ pub(crate) fn parse_count(value: &str) -> Result<u64> {
     Err(ApiError::query_parse(format!("Invalid value for {what}: {value:?}")))
 }
 
-/// A parameter that is JSON.
+/// Parses a parameter that is JSON.
 pub(crate) fn parse_json(value: &str) -> Result<JsonText> {
     JsonText::parse(value.as_bytes()).map_err(|_| ApiError::invalid_json())
 }

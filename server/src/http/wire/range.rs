@@ -46,7 +46,7 @@ pub(crate) fn parse(header: Option<&str>, length: u64) -> Result<Wanted, Unsatis
     })
 }
 
-/// `bytes=1-2,3-,-4`
+/// Parses a header such as `bytes=1-2,3-,-4`.
 fn specs(header: &str) -> Option<Vec<(Option<u64>, Option<u64>)>> {
     let number = |text: &str| match text {
         "" => Some(None),

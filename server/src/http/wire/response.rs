@@ -1,7 +1,7 @@
-//! Responses: whole ones, and ones that are written while they are sent.
+//! Responses, whole and streamed.
 //!
-//! A streamed body ends well only when its writer comes to its end. One that is dropped before, by a
-//! panic say, breaks the connection, so that no client takes half an answer for a whole one.
+//! A streamed body is complete only if its writer finishes. If the writer is dropped before, by a panic for example, the
+//! connection breaks, so that no client takes half an answer for a whole one.
 
 use std::fmt;
 use std::future::Future;
@@ -19,29 +19,29 @@ use crate::http::error::ApiError;
 /// A response of this server.
 pub(crate) type Response = hyper::Response<Body>;
 
-/// Pieces that a writer may be ahead of its client. Each is a page of an answer, so this bounds the
-/// memory that a slow client holds.
+/// Number of pieces by which a writer may be ahead of its client. Each is a page of an answer, so this limits the memory
+/// that a slow client holds.
 const PIECES_AHEAD: usize = 2;
 
 /// The body of a response.
 #[derive(Debug)]
 pub(crate) enum Body {
-    /// All of it; `None` once it is sent.
+    /// The whole body; `None` after it is sent.
     Whole(Option<Bytes>),
-    /// Piece by piece, from a [`BodyWriter`].
+    /// A streamed body, whose pieces come from a [`BodyWriter`].
     Streamed(mpsc::Receiver<Piece>),
-    /// What would have been streamed, in an answer to `HEAD`: nothing, of unknown length.
+    /// The body of an answer to `HEAD` that would be streamed for `GET`: empty, without a length.
     Untold,
 }
 
-/// What a writer sends to its body.
+/// A message of a writer to its body.
 #[derive(Debug)]
 pub(crate) enum Piece {
     Bytes(Bytes),
     End,
 }
 
-/// The writer of a streamed body went away before the end.
+/// The writer of a streamed body was dropped before the end.
 #[derive(Debug)]
 pub(crate) struct Broken;
 
@@ -92,7 +92,7 @@ pub(crate) struct Gone;
 pub(crate) struct BodyWriter(mpsc::Sender<Piece>);
 
 impl BodyWriter {
-    /// Hands over a piece; waits while the client is slower than the writer.
+    /// Sends a piece. Waits while the client is slower than the writer.
     pub(crate) async fn send(&self, bytes: impl Into<Bytes>) -> Result<(), Gone> {
         let bytes = bytes.into();
         if bytes.is_empty() {
@@ -107,12 +107,12 @@ impl BodyWriter {
     }
 }
 
-/// Why a streamed body is not written to its end.
+/// Why a writer stops before the end.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    /// Nobody reads it.
+    /// The client is gone.
     Gone,
-    /// The rest cannot be had.
+    /// The rest could not be read.
     Failed(ApiError),
 }
 
@@ -134,12 +134,11 @@ impl From<model::Error> for Stop {
     }
 }
 
-/// Bytes of an answer that are written before they are sent. One row more may be added to them.
+/// Number of bytes of an answer from which they are sent. One more row may be added to them.
 pub(crate) const MOST_PAGE: usize = 8 << 20;
 
-/// A body that `write` writes, on a task of its own, while it is sent. When that fails on the way, the body ends with
-/// CouchDB's error line in the middle of the answer (`send_chunked_error`): the answer cannot be read as a whole, as it
-/// must be.
+/// A streamed JSON body, which `write` writes on a task of its own. If that fails, the body ends with CouchDB's error
+/// line in the middle of the answer (`send_chunked_error`), which makes the answer invalid JSON on purpose.
 pub(crate) fn stream<F, Fut>(write: F) -> Body
 where
     F: FnOnce(BodyWriter) -> Fut,
@@ -157,7 +156,7 @@ where
     })
 }
 
-/// The same for content that is not JSON. When that fails on the way, the connection breaks: a file has no place for an
+/// The same for content that is not JSON. If writing fails, the connection breaks, since a file has no place for an
 /// error.
 pub(crate) fn stream_bytes<F, Fut>(write: F) -> Body
 where
@@ -167,7 +166,7 @@ where
     write_aside(write, |_| None)
 }
 
-/// `last_words` stand at the end of a body whose writer failed. Without them the body breaks off.
+/// `last_words` makes the end of a body whose writer failed. `None`: the connection breaks.
 fn write_aside<F, Fut>(write: F, last_words: fn(ApiError) -> Option<Vec<u8>>) -> Body
 where
     F: FnOnce(BodyWriter) -> Fut,
@@ -185,14 +184,14 @@ where
             },
         };
         for piece in last.into_iter().chain([Piece::End]) {
-            // Nobody is left to be told when the client is gone.
+            // If the client is gone, there is nobody to tell.
             let _ = sender.send(piece).await;
         }
     });
     Body::Streamed(receiver)
 }
 
-/// A response with a body of JSON, whole or streamed, and the headers every one of CouchDB's has.
+/// A response with a JSON body, whole or streamed, and the headers that every response of CouchDB has.
 pub(crate) fn with_json(status: StatusCode, body: Body) -> Response {
     let mut response = Response::new(body);
     *response.status_mut() = status;
@@ -202,7 +201,7 @@ pub(crate) fn with_json(status: StatusCode, body: Body) -> Response {
     response
 }
 
-/// A response that is `body`, complete JSON, and a line feed as CouchDB has it.
+/// A response with the complete JSON `body`, and a line feed as in CouchDB.
 pub(crate) fn json(status: StatusCode, mut body: Vec<u8>) -> Response {
     body.push(b'\n');
     with_json(status, Body::Whole(Some(body.into())))
@@ -223,14 +222,14 @@ pub(crate) fn object_with(status: StatusCode, write: impl FnOnce(&mut model::Jso
     json(status, body)
 }
 
-/// `{"ok":true}`
+/// A response with `{"ok":true}`.
 pub(crate) fn ok(status: StatusCode) -> Response {
     object_with(status, |json| {
         json.name("ok").bool(true);
     })
 }
 
-/// A status, no body.
+/// A response with a status and no body.
 pub(crate) fn empty(status: StatusCode) -> Response {
     let mut response = Response::new(Body::Whole(None));
     *response.status_mut() = status;
@@ -253,14 +252,14 @@ pub(crate) fn typed(content_type: &str, body: Body) -> Response {
     response
 }
 
-/// Sets `ETag` to `tag` in quotes. What cannot stand in a header is left out.
+/// Sets `ETag` to `tag` in quotes. A tag that no header can have is left out.
 pub(crate) fn set_etag(response: &mut Response, tag: &str) {
     if let Ok(value) = HeaderValue::try_from(["\"", tag, "\""].concat()) {
         response.headers_mut().insert(ETAG, value);
     }
 }
 
-/// Sets `Location`. What cannot stand in a header is left out.
+/// Sets `Location`. A location that no header can have is left out.
 pub(crate) fn set_location(response: &mut Response, location: String) {
     if let Ok(value) = HeaderValue::try_from(location) {
         response.headers_mut().insert(LOCATION, value);
@@ -304,14 +303,14 @@ mod tests {
         assert_eq!(json, "begun\n{\"code\":404,\"error\":\"not_found\",\"reason\":\"gone\"}\n");
     }
 
-    /// A writer waits for its client, some pieces ahead at most.
+    /// A writer is at most some pieces ahead of its client.
     #[tokio::test]
     async fn a_writer_waits_for_its_client() {
         let (sent, mut sending) = tokio::sync::mpsc::unbounded_channel();
         let mut body = stream_bytes(|writer| async move {
             for piece in 0..100_u8 {
                 writer.send(vec![piece]).await?;
-                // The test has ended if nobody counts.
+                // Fails if the test has ended.
                 let _ = sent.send(piece);
             }
             Ok(())

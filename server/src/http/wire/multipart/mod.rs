@@ -21,10 +21,10 @@ pub(crate) mod writer;
 
 use hyper::header::{CONTENT_TYPE, HeaderMap};
 
-/// The most bytes of a boundary. RFC 2046 allows 70. Each piece of a body is searched for it.
+/// Maximum length of a boundary. RFC 2046 allows 70. Each piece of a body is searched for the boundary.
 const MAX_BOUNDARY: usize = 200;
 
-/// The boundary of a request's body, where that is `multipart/related`.
+/// The boundary of a request's body, if that is `multipart/related`.
 pub(crate) fn related_boundary(headers: &HeaderMap) -> Option<String> {
     let value = headers.get(CONTENT_TYPE)?.to_str().ok()?;
     let (kind, parameters) = value.split_once(';')?;
