@@ -1,16 +1,16 @@
-//! Errors in the codes of the contract.
+//! Errors, with the codes of the contract.
 
 use std::io::ErrorKind;
 
 use disk::folder::io_error;
 use kv_api::{Error, error};
 
-/// Damage, with what is wrong.
+/// The error for damage, with a description.
 pub(crate) fn corrupt(what: &str) -> Error {
     Error::new(error::FILE_CORRUPT).with_context(format!("{what}; restore the folder from a backup"))
 }
 
-/// A failure of redb's, and its own words.
+/// An error of redb, with its message.
 pub(crate) fn redb_error(failure: impl Into<redb::Error>) -> Error {
     match failure.into() {
         redb::Error::Io(io) if io.kind() != ErrorKind::InvalidData => io_error("cannot read data.redb", &io),
@@ -18,7 +18,8 @@ pub(crate) fn redb_error(failure: impl Into<redb::Error>) -> Error {
     }
 }
 
-/// A failure of `lsm-tree`'s. A table that is gone, or shorter than its manifest says, was changed by someone else.
+/// An error of `lsm-tree`. If a table is missing, or shorter than its manifest says, the folder was changed from
+/// outside.
 pub(crate) fn table_error(failure: lsm_tree::Error) -> Error {
     use ErrorKind::{InvalidData, InvalidInput, NotFound, UnexpectedEof};
     let tried = "cannot read a table";

@@ -1,4 +1,4 @@
-//! Folders that former versions of this program wrote with redb or with fjall: a reader, and what moves them to
+//! Folders that earlier versions of this program wrote with redb or with fjall: reads them, and moves them to
 //! `engine-lsm`.
 //!
 //! ```text
@@ -7,10 +7,11 @@
 //!           log.1     ┘                                     ┘
 //! ```
 //!
-//! A folder is read as its last process left it, closed or killed. Reading changes nothing in it. What cannot be read is
-//! an error, and nothing is moved then. See [`move_folder`] for the order of the steps.
+//! A folder is read as its last process left it, closed or killed. Reading changes nothing in it. If a part cannot be
+//! read, that is an error, and nothing is moved. [`move_folder`] describes the order of the steps.
 //!
-//! All rows are moved, the system's too: the last commit version is one of them, so versions and versionstamps go on.
+//! All rows are moved, the system's too. One of them is the last commit version, so versions and versionstamps
+//! continue.
 
 mod error;
 mod fjall;
@@ -32,13 +33,13 @@ use crate::redb::RedbView;
 
 pub use mover::{Moved, Step, is_former, move_folder};
 
-/// The end of all keys.
+/// The end of the key space.
 const END: &[u8] = b"\xff\xff";
 
 /// The rows of a folder.
 pub struct Rows {
     view: Source,
-    /// Rows in these were cleared, and not removed yet.
+    /// Ranges that were cleared, whose rows are still in the tables.
     cleared: RangeSet,
     /// The last commit version.
     version: i64,
@@ -55,15 +56,15 @@ impl std::fmt::Debug for Rows {
     }
 }
 
-/// Reads a folder with this mark. `scratch` is a new folder in the same file system, for links to its files.
+/// Reads a folder with this mark. `scratch` is a new folder in the same file system, for links to the folder's files.
 ///
 /// # Errors
 ///
-/// 2108 for another engine or format; 1522 where the folder is damaged, or holds less than was acknowledged; 1510 when the
+/// 2108 for another engine or format; 1522 if the folder is damaged, or has less than was acknowledged; 1510 if the
 /// disk fails.
 pub fn read(folder: &Path, mark: &Mark, scratch: &Path) -> Result<Rows> {
     let (view, cleared, version) = match (mark.engine.as_str(), mark.format) {
-        // 2 was without a log, 3 with one whose files had no head.
+        // Format 2 had no log. Format 3 had one whose files had no head.
         ("redb", 2..=4) => {
             let view = disk::wal::with_log(folder, RedbView::open(folder)?)?;
             let version = occ::last_version(&view)?;
@@ -96,7 +97,7 @@ impl Rows {
         self.version
     }
 
-    /// All rows in key order. Nothing comes after an error.
+    /// All rows in key order. An error is the last item.
     pub fn iter(&self) -> impl Iterator<Item = Result<(Bytes, Bytes)>> + '_ {
         let rows: Box<dyn Iterator<Item = Result<(Bytes, Bytes)>>> = match &self.view {
             Source::Redb(view) => Box::new(view.range(b"", END, Direction::Forward)),

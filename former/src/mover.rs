@@ -1,24 +1,24 @@
 //! Moves a folder to `engine-lsm`, once.
 //!
 //! ```text
-//!   folder/couch-layer.json    redb ──────────────────► moving ──────────────► lsm
+//!   folder/couch-layer.json    redb ──────────────────► moving ──────────────►
 //!   folder/                    data.redb, log.0, …      │                      data/, synced
-//!   folder/moving/             data/, synced made here ─┼─► moved up last ─►   gone
-//!   folder/former/             a copy of the mark       │ ◄─ all old files     a folder of redb, as it was
+//!   folder/moving/             data/, synced made here ─┼─► moved up last ─►   removed
+//!   folder/former/             a copy of the mark       │ ◄─ all old files     a complete folder of redb
 //!                              and rows compared        │
 //! ```
 //!
-//! Until the mark says `moving` the old files are untouched, and a former program opens the folder as before: what is in
-//! `moving` is made anew by the next try. From then on the files only change their places, and the next try goes on
-//! where this one ended; no program opens the folder meanwhile.
+//! Before the mark says `moving`, the old files are untouched and an earlier program can open the folder. The next
+//! attempt makes the files in `moving` again. After that, files are only renamed, and the next attempt continues. No
+//! program can open the folder meanwhile.
 //!
 //! Invariants:
 //!
 //! * The mark becomes `moving` after all rows were written, synced, and compared with the old ones.
-//! * While `moving/data` is there, everything beside `moving` and `former` is old. It is moved up after all old files
-//!   are in `former`, durably.
-//! * Nothing old is deleted: `former` is a whole folder of the former engine.
-//! * The side file `synced` comes with the data: should a disk lose the data behind a sync, the folder is refused.
+//! * While `moving/data` exists, everything beside `moving` and `former` is old. It is moved up after all old files are
+//!   in `former`, durably.
+//! * No old file is deleted: `former` is a complete folder of the former engine.
+//! * The side file `synced` is moved with the data. If a disk loses synced data, the folder is refused.
 
 use std::fs;
 use std::io;
@@ -34,59 +34,59 @@ use occ::store::{Store, View};
 
 use crate::{END, Rows};
 
-/// The engines whose folders are read.
+/// The engines whose folders can be moved.
 const ENGINES: [&str; 2] = ["redb", "fjall"];
 
-/// What the mark says while the files change their places.
+/// The engine in the mark while files are renamed.
 const MOVING: &str = "moving";
 
-/// Where the new files are made.
+/// The folder in which the new files are made.
 const NEW: &str = "moving";
 
-/// Where the old files are kept.
+/// The folder in which the old files are kept.
 const OLD: &str = "former";
 
-/// For the links of a reader, in the folder of the new files.
+/// The folder for the reader's links, within the folder of the new files.
 const SCRATCH: &str = "links";
 
 const CACHE_BYTES: u64 = 32 << 20;
 
-/// Rows between two reports.
+/// Number of rows between two reports.
 const REPORT: u64 = 1 << 14;
 
-/// How far a move has come.
+/// The progress of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// So many rows were written.
+    /// This number of rows is written.
     Writing(u64),
-    /// So many rows were compared.
+    /// This number of rows is compared.
     Comparing(u64),
-    /// The files change their places.
+    /// The files are renamed.
     Renaming,
 }
 
-/// What a move came to.
+/// The result of a move.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moved {
-    /// Where the old files are.
+    /// The folder of the old files.
     pub former: PathBuf,
-    /// Rows that were written. `None` where an earlier try had written them.
+    /// Number of rows written. `None` if an earlier attempt wrote them.
     pub rows: Option<u64>,
 }
 
-/// Whether a folder with this mark is to be moved, or was left amid a move.
+/// Whether a folder with this mark can be moved, or its move was interrupted.
 pub fn is_former(mark: &Mark) -> bool {
     mark.engine == MOVING || ENGINES.contains(&mark.engine.as_str())
 }
 
-/// Moves the database in `folder`, which keeps its old files in a folder `former` within. It takes as much room again as
-/// the rows do. `report` is told how far it is.
+/// Moves the database in `folder`. The old files are kept in the folder `former` within. The disk needs room for all
+/// rows again. `report` is called with the progress.
 ///
 /// # Errors
 ///
-/// 1529 when another process has the folder open; 2108 when there is nothing to move in it, or of another format; 2000
-/// when old files of an earlier move are in the way; 1522 when it is damaged; 1510 when the disk fails or is full. Nothing
-/// has moved then, or the next call goes on.
+/// 1529 if another process has the folder open; 2108 if there is nothing to move, or for another format; 2000 if old
+/// files of an earlier move are in the way; 1522 if the folder is damaged; 1510 if the disk fails or is full. Nothing
+/// was moved then, or the next call continues.
 pub fn move_folder(folder: &Path, mut report: impl FnMut(Step)) -> Result<Moved> {
     let mark = Mark::read(folder)?.filter(is_former).ok_or_else(|| {
         Error::new(error::UNSUPPORTED_OPERATION).with_context(format!(
@@ -100,7 +100,7 @@ pub fn move_folder(folder: &Path, mut report: impl FnMut(Step)) -> Result<Moved>
         false => {
             let new = folder.join(NEW);
             let rows = make(folder, &mark, &new, &mut report).inspect_err(|_| {
-                // Room on the disk. The next try removes what is left.
+                // This frees room on the disk. The next attempt removes what is left.
                 let _ = fs::remove_dir_all(&new);
             })?;
             Mark { engine: MOVING.into(), format: 1 }.write(folder)?;
@@ -115,7 +115,7 @@ pub fn move_folder(folder: &Path, mut report: impl FnMut(Step)) -> Result<Moved>
     Ok(Moved { former: folder.join(OLD), rows })
 }
 
-/// Makes the new files: how many rows they have.
+/// Makes the new files. Returns the number of rows.
 fn make(folder: &Path, mark: &Mark, new: &Path, report: &mut impl FnMut(Step)) -> Result<u64> {
     let cannot = |cause: io::Error| io_error(format!("cannot write to the folder {}", new.display()), &cause);
     let old = folder.join(OLD);
@@ -129,7 +129,7 @@ fn make(folder: &Path, mark: &Mark, new: &Path, report: &mut impl FnMut(Step)) -
     store.close()?;
     drop(store);
     let version = rows.version();
-    // Closes its files.
+    // Closes the old files.
     drop(rows);
     let finish = || -> io::Result<()> {
         if scratch.exists() {
@@ -147,7 +147,7 @@ fn make(folder: &Path, mark: &Mark, new: &Path, report: &mut impl FnMut(Step)) -
     Ok(count)
 }
 
-/// Removes what an earlier try has left. 2000 when `old` holds more than a mark.
+/// Removes the files of an earlier attempt. Returns 2000 if `old` has more than a mark.
 fn prepare(old: &Path, new: &Path) -> io::Result<Result<()>> {
     if new.exists() {
         fs::remove_dir_all(new)?;
@@ -176,7 +176,7 @@ fn counted<'a>(
     })
 }
 
-/// Reads all rows again, from both sides.
+/// Reads all rows of both sides again, and compares them.
 fn compare(folder: &Path, rows: &Rows, store: &LsmStore, report: impl FnMut(u64)) -> Result<()> {
     let view = store.view()?;
     let mut count = 0;
@@ -196,7 +196,7 @@ fn differs(folder: &Path) -> Error {
     ))
 }
 
-/// Lets the files change their places: all that an earlier try has not. A rename counts once both folders are synced.
+/// Renames the files, except those that an earlier attempt renamed. A rename is durable when both folders are synced.
 fn rename(folder: &Path) -> io::Result<()> {
     let (new, old) = (folder.join(NEW), folder.join(OLD));
     if new.join("data").exists() {
@@ -209,7 +209,7 @@ fn rename(folder: &Path) -> io::Result<()> {
         sync_folder(&old)?;
         sync_folder(folder)?;
     }
-    // The data first: while they are in their old place, no file of theirs is in the new one.
+    // The data first: while the data are in their old place, no file of theirs is in the new one.
     for name in ["data", "synced"] {
         if new.join(name).exists() {
             fs::rename(new.join(name), folder.join(name))?;

@@ -1,10 +1,10 @@
-//! What redb left: one file, with one table.
+//! Reads a redb database: one file with one table.
 //!
-//! redb writes to a file that it opens, and mends it after a kill. So it gets a file that is read alone: what it
-//! writes stays in memory ([`Untouched`]).
+//! redb writes to a file that it opens, and repairs it after a kill. So it gets a wrapper of the file that only reads
+//! it and keeps writes in memory ([`Untouched`]).
 //!
-//! A row has a checksum over key and value behind its value, since redb compares its own ones only when it walks the
-//! whole file. Here it always does, so that damage around the rows is found as well:
+//! The value of a row is followed by a checksum of key and value, since redb only checks its own checksums when it
+//! walks the whole file. This module walks it on opening, so damage outside of rows is found too:
 //!
 //! ```text
 //!   ├── value ──┬─ CRC-32 of key and value, 4 bytes big-endian ─┤
@@ -29,14 +29,14 @@ use crate::error::{corrupt, redb_error};
 
 const ROWS: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("rows");
 
-/// Memory for pages that were read. The rows are read once, in order.
+/// Memory for pages. The rows are read once, in order.
 const CACHE_BYTES: usize = 16 << 20;
 
-/// The rows of redb's file, without what is in the log.
+/// The rows of redb's file, without those in the log.
 #[derive(Clone)]
 pub(crate) struct RedbView(Option<Arc<Opened>>);
 
-/// The table is dropped before the database that it belongs to.
+/// The fields are dropped in order: the table before its database.
 struct Opened {
     rows: ReadOnlyTable<&'static [u8], &'static [u8]>,
     _database: Database,
@@ -45,8 +45,8 @@ struct Opened {
 type Row<'a> = (AccessGuard<'a, &'static [u8]>, AccessGuard<'a, &'static [u8]>);
 
 impl RedbView {
-    /// Opens the file, and walks it whole. No rows where there is no file: the process that made the folder ended before
-    /// it made the file.
+    /// Opens the file and walks it completely. There are no rows if the file does not exist: the process that created
+    /// the folder ended before it created the file.
     pub(crate) fn open(folder: &Path) -> Result<Self> {
         let path = folder.join("data.redb");
         let file = match File::open(&path) {
@@ -54,7 +54,7 @@ impl RedbView {
             Err(cause) if cause.kind() == ErrorKind::NotFound => return Ok(RedbView(None)),
             Err(cause) => return Err(io_error(format!("cannot open {}", path.display()), &cause)),
         };
-        // A panic is told by the error.
+        // A panic is reported as an error.
         match silently("", || open(file)) {
             Ok(opened) => opened.map(|opened| RedbView(opened.map(Arc::new))).map_err(redb_error),
             Err(Panicked) => Err(corrupt(&format!("cannot open {}: the data is damaged", path.display()))),
@@ -62,7 +62,7 @@ impl RedbView {
     }
 }
 
-/// `None` where the table was not made yet.
+/// `None` if the table was not created yet.
 fn open(file: File) -> Result<Option<Opened>, redb::Error> {
     let backend = Untouched::new(file)?;
     let mut database = Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(backend)?;
@@ -74,7 +74,7 @@ fn open(file: File) -> Result<Option<Opened>, redb::Error> {
     }
 }
 
-/// The value of a row: 1522 for one that is damaged.
+/// The value of a row. 1522 if it is damaged.
 fn value(key: &[u8], row: &[u8]) -> Result<Bytes> {
     let checked = row.split_last_chunk::<4>().filter(|(value, check)| {
         let mut hasher = Hasher::new();
@@ -117,15 +117,15 @@ impl View for RedbView {
     }
 }
 
-/// Bytes that are kept together of what is written.
+/// Size of the blocks in which writes are kept.
 const BLOCK: usize = 4096;
 
-/// A file that is read and never written: writes stay in memory.
+/// A file that is never written: writes stay in memory.
 struct Untouched(Mutex<Inner>);
 
 struct Inner {
     file: File,
-    /// What is behind this was cut off, or was never there.
+    /// Number of bytes at the beginning that come from the file. The rest was cut off, or never existed.
     file_length: u64,
     length: u64,
     written: HashMap<u64, Box<[u8; BLOCK]>>,
@@ -145,7 +145,7 @@ impl Untouched {
 }
 
 impl Inner {
-    /// Reads from the file: zeros behind its end.
+    /// Reads from the file. Returns zeros after its end.
     fn read_file(&mut self, at: u64, out: &mut [u8]) -> io::Result<()> {
         let there = usize::try_from(self.file_length.saturating_sub(at)).unwrap_or(usize::MAX).min(out.len());
         self.file.seek(SeekFrom::Start(at))?;
@@ -154,7 +154,7 @@ impl Inner {
         Ok(())
     }
 
-    /// The parts of so many bytes from a place: the block, where in it, and where in the bytes.
+    /// The parts of a range of bytes: the block, the position in it, and the range of bytes.
     fn parts(at: u64, length: usize) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
         let mut done = 0;
         std::iter::from_fn(move || {

@@ -1,7 +1,7 @@
-//! Folders that former programs left, of each engine, closed and killed: all of their rows are read and moved, and what is
-//! damaged is refused.
+//! Folders that earlier programs left, of each engine, closed and killed: all their rows are read and moved, and
+//! damaged folders are refused.
 //!
-//! They were written by those programs, and are never made again. `support::commits` says what was committed.
+//! Those programs wrote the folders, which cannot be made again. `support::commits` has what was committed.
 
 mod support;
 
@@ -19,7 +19,7 @@ use occ::{ManualClock, Random};
 use support::packed::{files, unpack};
 use support::{Model, commits};
 
-/// The folders: a killed process had acknowledged every commit.
+/// The folders. A killed process had acknowledged every commit.
 const FOLDERS: [&str; 5] =
     ["redb-4-closed", "redb-4-killed", "fjall-1-closed", "fjall-1-killed", "fjall-1-bulk-killed"];
 
@@ -36,7 +36,7 @@ fn model(name: &str) -> Model {
     model
 }
 
-/// The files below a folder but for those that are locked, with their bytes.
+/// The files in a folder and their bytes, except locked files.
 fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut paths = Vec::new();
     files(folder, &mut paths);
@@ -102,7 +102,7 @@ fn a_folder_is_moved_with_every_row_and_versions_go_on() {
         names.sort();
         assert_eq!(names, ["LOCK", "couch-layer.json", "data", "former", "synced"], "{name}");
 
-        // A clock that begins anew.
+        // A clock that starts from the beginning.
         let database = LsmDatabase::open(&folder, LsmOptions::new().clock(ManualClock::new())).unwrap();
         assert!(users_of(&database) == model(name), "{name}");
         let tx = database.begin().unwrap();
@@ -128,12 +128,12 @@ fn a_folder_that_is_open_or_half_moved_or_no_former_one_is_left_as_it_is() {
     let owned = Folder::open(&folder, &Mark::read(&folder).unwrap().unwrap()).unwrap();
     assert_eq!(code(), error::LOCK_FILE_FAILURE);
     drop(owned);
-    // What is in the way of the old files.
+    // A file in the place of the old files.
     fs::create_dir(folder.join("former")).unwrap();
     fs::write(folder.join("former/data.redb"), "older still").unwrap();
     assert_eq!(code(), error::CLIENT_INVALID_OPERATION);
     fs::remove_dir_all(folder.join("former")).unwrap();
-    // What an earlier try left does not matter.
+    // Files of an earlier attempt do not matter.
     fs::create_dir_all(folder.join("moving/data/tables")).unwrap();
     fs::write(folder.join("moving/data/current"), "half").unwrap();
     for (mark, expected) in
@@ -157,7 +157,7 @@ fn a_folder_that_is_open_or_half_moved_or_no_former_one_is_left_as_it_is() {
     move_folder(&folder, |_| ()).unwrap();
 }
 
-/// A folder that was made by a process which ended before it made the engine's files.
+/// A folder whose process ended before it created the engine's files.
 #[test]
 fn a_folder_without_data_is_empty_unless_something_was_acknowledged() {
     for (engine, format) in [("redb", 4), ("redb", 2), ("fjall", 1)] {
@@ -172,7 +172,7 @@ fn a_folder_without_data_is_empty_unless_something_was_acknowledged() {
     }
 }
 
-/// Bits that turn over and files that are cut: never other rows.
+/// Flipped bits and truncated files must never give other rows.
 #[test]
 fn damage_is_an_error_or_does_no_harm() {
     for (name, trials) in [("redb-4-closed", 40), ("redb-4-killed", 60), ("fjall-1-killed", 60), ("fjall-1-closed", 40)]
@@ -182,7 +182,7 @@ fn damage_is_an_error_or_does_no_harm() {
         unpacked(name, &whole);
         let expected = users(&rows_of(&whole, &root.path().join("scratch")).unwrap());
         let whole = contents(&whole);
-        // But for the mark and the side file: a side file that is damaged says nothing.
+        // Except the mark and the side file: damage of the side file cannot be noticed.
         let is_data = |path: &Path| !path.ends_with("couch-layer.json") && !path.ends_with("synced");
         let files = whole.iter().filter(|(path, bytes)| is_data(path) && !bytes.is_empty());
         let files: Vec<&PathBuf> = files.map(|(path, _)| path).collect();
@@ -247,7 +247,7 @@ fn a_file_of_fjall_that_is_gone_is_an_error() {
     }
 }
 
-/// fjall went on with another journal when one was full; and a kill leaves a batch in part at the end.
+/// fjall continued with another journal when one was full. A kill leaves a partial batch at the end.
 #[test]
 fn journals_are_read_one_after_the_other_up_to_a_batch_in_part() {
     let root = tempfile::tempdir().unwrap();
@@ -255,7 +255,7 @@ fn journals_are_read_one_after_the_other_up_to_a_batch_in_part() {
     unpacked("fjall-1-killed", &folder);
     let (first, second) = (folder.join("data/0.jnl"), folder.join("data/1.jnl"));
     let whole = fs::read(&first).unwrap();
-    // A batch ends with these.
+    // Batches end with these bytes.
     let ends: Vec<usize> =
         whole.windows(4).enumerate().filter(|(_, four)| *four == b"FJL\x03").map(|(at, _)| at + 4).collect();
     assert_eq!(ends.len(), 151, "of the making, and one of each commit");
@@ -271,7 +271,7 @@ fn journals_are_read_one_after_the_other_up_to_a_batch_in_part() {
     let all = model("fjall-1-killed");
     let (sealed, active) = whole.split_at(ends[60]);
     assert!(users_after(sealed, Some(active)).unwrap() == all);
-    // Room behind the end, and a batch that was begun.
+    // Unused room at the end, and a batch that was begun.
     let roomy = [&whole[..ends[150]], &[0; 5_000]].concat();
     assert!(users_after(&roomy, None).unwrap() == all);
     let begun = [&whole[..ends[150]], &whole[..ends[0] - 3]].concat();
@@ -285,9 +285,9 @@ fn journals_are_read_one_after_the_other_up_to_a_batch_in_part() {
     for end in [0, 1, ends[1], ends[59], ends[59] + 5] {
         assert_eq!(users_after(&sealed[..end], Some(active)).unwrap_err().code(), error::FILE_CORRUPT, "cut at {end}");
     }
-    // The last commit in part: it was acknowledged.
+    // The last commit is partial, and it was acknowledged.
     assert_eq!(users_after(&whole[..ends[150] - 1], None).unwrap_err().code(), error::FILE_CORRUPT);
-    // Had it not been, it would count as not there.
+    // If it was not acknowledged, it is ignored.
     let once = synced::Synced::open(&folder.join("synced")).unwrap().write(1);
     once.unwrap();
     let mut before = Model::new();

@@ -1,9 +1,9 @@
-//! The master list: every scenario, by subject. A scenario is in it once; one that is not is dead code,
-//! and the compiler says so.
+//! The list of all scenarios, by subject. Each is listed once. One that is not listed is dead code, and the compiler
+//! reports it.
 
 use crate::Scenario;
 
-/// Hands the list to another macro of this crate: `(its arguments) "subject" module { names }…`.
+/// Passes the list to another macro of this crate: `(its arguments) "subject" module { names }…`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __scenarios {
@@ -202,10 +202,10 @@ macro_rules! __scenarios {
     };
 }
 
-/// Runs the whole suite on an engine: an ordinary `#[test]` for each scenario.
+/// Runs the whole suite on an engine: one `#[test]` for each scenario.
 ///
-/// Takes an expression that makes the [`Harness`](conformance::Harness), the one that
-/// [`conformance::suite!`] takes. Several suites in one file go in modules of their own.
+/// The argument is an expression that makes the [`Harness`](conformance::Harness), as for [`conformance::suite!`].
+/// Several suites in one file need a module each.
 ///
 /// ```ignore
 /// model_suite::suite!(MemHarness);

@@ -1,4 +1,4 @@
-//! A scenario as data, and how one is run.
+//! A scenario as data, and how to run it.
 
 use std::fmt;
 use std::future::Future;
@@ -9,11 +9,11 @@ use conformance::{Harness, block_on};
 use crate::scenarios;
 use crate::stage::Stage;
 
-/// One statement about documents over any engine: its name says what holds.
+/// A statement about documents on any engine. Its name is the statement.
 pub struct Scenario {
     /// Its name, unique in the suite.
     pub name: &'static str,
-    /// What it is about, with the RFC's section where one decides it.
+    /// Its subject, with the section of the RFC that decides it, if any.
     pub subject: &'static str,
     pub(crate) play: fn(Stage) -> Pin<Box<dyn Future<Output = ()>>>,
 }
@@ -24,13 +24,11 @@ impl fmt::Debug for Scenario {
     }
 }
 
-/// Runs one scenario on a database of `harness`, to its end. Where the harness shares a keyspace, the
-/// layer sees its subspace alone.
+/// Runs one scenario on a database of `harness`. If the harness shares a keyspace, the layer only sees its subspace.
 ///
 /// # Panics
 ///
-/// When the layer does not do on this engine what the scenario says, or there is no scenario of that
-/// name: this is what a test calls.
+/// If the scenario's statement is false on this engine, or if no scenario has this name. Tests call this function.
 pub fn run<H: Harness>(harness: &H, name: &str) {
     let Some(scenario) = scenarios().iter().find(|scenario| scenario.name == name) else {
         panic!("no scenario is called {name}");

@@ -1,4 +1,4 @@
-//! What a scenario runs on, and short ways to say common things.
+//! The stage of a scenario, and helpers for common steps.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -30,7 +30,7 @@ impl Stage {
         layer(self.engine()).await
     }
 
-    /// Lets every read version of now grow too old.
+    /// Waits until every current read version is too old.
     pub(crate) async fn outlive_read_versions(&self) {
         let window = self.0.database().limits().read_window;
         self.0.pass(window + Duration::from_secs(1)).await;
@@ -54,8 +54,8 @@ pub(crate) fn edit(id: &str, body: &str) -> Edit {
     Edit::new(id, json(body))
 }
 
-/// A revision as a replicator brings it: `path` is the revision and its ancestors, newest first, the
-/// first with its position: `replicated("a", "3-c b a", "{}")`.
+/// A replicated edit. `path` is the revision and its ancestors, newest first. Only the first has its position:
+/// `replicated("a", "3-c b a", "{}")`.
 pub(crate) fn replicated(id: &str, path: &str, body: &str) -> Edit {
     let mut names = path.split(' ');
     let leaf = rev(names.next().expect("a revision"));
@@ -88,7 +88,7 @@ pub(crate) async fn lost<D: Database>(documents: &Documents<D>, id: &str) -> Vec
     documents.get(id, &options).await.expect("a document").conflicts.unwrap_or_default()
 }
 
-/// The whole feed after `since`.
+/// The complete feed after `since`.
 pub(crate) async fn feed<D: Database>(documents: &Documents<D>, mut request: ChangesRequest) -> Vec<Change> {
     let mut rows = Vec::new();
     loop {
@@ -102,7 +102,7 @@ pub(crate) async fn feed<D: Database>(documents: &Documents<D>, mut request: Cha
     }
 }
 
-/// A whole listing.
+/// A complete listing.
 pub(crate) async fn list<D: Database>(documents: &Documents<D>, request: AllDocsRequest) -> Vec<AllDocsRow> {
     let (mut rows, mut next) = (Vec::new(), Some(request));
     while let Some(request) = next {
@@ -113,7 +113,7 @@ pub(crate) async fn list<D: Database>(documents: &Documents<D>, request: AllDocs
     rows
 }
 
-/// Proves the database's rows.
+/// Checks the database's rows.
 pub(crate) async fn assert_sound<D: Database>(documents: &Documents<D>) {
     let report = documents.check(|_| {}).await.expect("a check");
     let problems: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
@@ -121,7 +121,7 @@ pub(crate) async fn assert_sound<D: Database>(documents: &Documents<D>) {
     assert!(!report.changed_meanwhile);
 }
 
-/// Whether a future is ready when polled once.
+/// Polls a future once.
 pub(crate) fn poll_once<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
     match future.poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => Some(output),
@@ -129,7 +129,7 @@ pub(crate) fn poll_once<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
     }
 }
 
-/// Time as a scenario says it. Clones share it.
+/// A clock that the scenario sets. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Clock(Arc<AtomicU64>);
 
@@ -140,7 +140,7 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// Options of a layer with this time.
+    /// Options of a layer with this clock.
     pub(crate) fn options(&self) -> LayerOptions {
         LayerOptions { environment: Arc::new(self.clone()), ..LayerOptions::default() }
     }

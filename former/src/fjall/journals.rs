@@ -1,4 +1,4 @@
-//! fjall's journals.
+//! Reads fjall's journals.
 //!
 //! ```text
 //!   journal   ├─ batch ─┬─ batch ─┬ … ┬─ batch ─┬─ zeros, or a batch in part ─┤
@@ -6,14 +6,14 @@
 //!   item      ├ 2 ┬ kind, 1 ┬ compression, 1 ┬ keyspace, 8 ┬ lengths: key, 2, value, 4, on disk, 4 ┬ key ┬ value ┤
 //! ```
 //!
-//! Each batch of ours has a number, in its row [`NUMBER_KEY`], which is one more than that of the batch before, over
-//! all journals. All numbers of fjall's are little-endian, ours big-endian.
+//! Each batch of this program has a number, in its row [`NUMBER_KEY`]. It is one more than that of the batch before,
+//! across all journals. fjall's numbers are little-endian, this program's big-endian.
 //!
-//! A process that was killed leaves a batch in part at the end of a journal, which counts as not there. If it was
-//! acknowledged, the folder's last version is older than its side file says, and the folder is refused.
+//! A killed process may leave a partial batch at the end of a journal. It is ignored. If it was acknowledged, the
+//! folder's last version is older than its side file says, and the folder is refused.
 //!
-//! Not noticed: a journal that is gone as a whole, from the front; and the sequence number of the first batch
-//! of the first journal, which no checksum covers.
+//! Two kinds of damage are not noticed: missing whole journals at the front, and a wrong sequence number of the first
+//! batch in the first journal, which no checksum covers.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -30,7 +30,7 @@ use twox_hash::xxhash3_64;
 
 use crate::error::corrupt;
 
-/// Where each batch has its number.
+/// The row of a batch's number.
 const NUMBER_KEY: &[u8] = b"\xff/fjall/batch";
 
 const START: u8 = 1;
@@ -41,18 +41,18 @@ const MAGIC: [u8; 4] = *b"FJL\x03";
 /// The keyspace of the rows.
 const ROWS: u64 = 1;
 
-/// Kinds of items. There is a third for removals, which was not used.
+/// Kinds of items. The third kind, another removal, was not used.
 const VALUE: u8 = 0;
 const REMOVAL: u8 = 1;
 
-/// How a value is compressed.
+/// Compressions of values.
 const PLAIN: u8 = 0;
 const LZ4: u8 = 1;
 
-/// Tables take sequence numbers too, a few between two batches.
+/// Tables take sequence numbers too: a few between two batches.
 const MOST_SKIPPED: u64 = 1 << 20;
 
-/// What the journals in `data` do, as one batch. 1522 when a batch in the middle is damaged or missing.
+/// The writes of all journals in `data`, as one batch. 1522 if a batch in the middle is damaged or missing.
 pub(super) fn read(data: &Path) -> Result<Batch> {
     let mut all = Batch::default();
     let mut last: Option<Place> = None;
@@ -104,7 +104,7 @@ fn journals(data: &Path) -> Result<Vec<PathBuf>> {
     Ok(journals.into_values().collect())
 }
 
-/// Where a batch is among all batches.
+/// The position of a batch among all batches.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     number: u64,
@@ -121,7 +121,7 @@ impl Place {
 /// Keys and their new values; `None` for a removal.
 type Points = Vec<(Bytes, Option<Bytes>)>;
 
-/// A journal that is read. `None` is for what is not there as a whole.
+/// A reader of a journal. Its methods return `None` for what is incomplete.
 struct Source {
     input: BufReader<File>,
     at: u64,
@@ -136,7 +136,7 @@ impl Source {
         Ok(Source { input: BufReader::with_capacity(1 << 16, file), at: 0, length, buffer: Vec::new() })
     }
 
-    /// Reads so many bytes into the buffer, behind what is in it.
+    /// Reads this number of bytes and appends them to the buffer.
     fn read(&mut self, count: u64) -> io::Result<Option<()>> {
         if self.length - self.at < count {
             return Ok(None);
@@ -193,19 +193,19 @@ impl Source {
     }
 }
 
-/// What comes before an item's key.
+/// Length of an item before its key.
 const ITEM_HEAD: usize = 21;
 
 struct Item {
     key_length: usize,
-    /// Bytes of the value as it was before it was compressed.
+    /// Length of the value before compression.
     length: usize,
     kind: u8,
     is_compressed: bool,
 }
 
 impl Item {
-    /// The value of an item, of its bytes on the disk: `None` inside for a removal, and outside where it is damaged.
+    /// The value of an item, from its bytes on the disk. The inner `None` is a removal; the outer one means damage.
     fn value(&self, on_disk: &[u8]) -> Option<Option<Bytes>> {
         if self.kind == REMOVAL {
             return Some(None);
@@ -213,7 +213,7 @@ impl Item {
         if !self.is_compressed {
             return (on_disk.len() == self.length).then(|| Some(Bytes::copy_from_slice(on_disk)));
         }
-        // LZ4 makes at most 255 bytes of one: a length that is damaged takes no memory.
+        // LZ4 expands a byte to at most 255, so a damaged length cannot allocate too much memory.
         let is_possible = self.length / 255 <= on_disk.len();
         let value =
             is_possible.then(|| lz4_flex::block::decompress(on_disk, self.length)).and_then(std::result::Result::ok);

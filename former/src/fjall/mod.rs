@@ -1,4 +1,4 @@
-//! What fjall left: tables of `lsm-tree`, and journals with what is in no table yet.
+//! Reads a fjall database: tables of `lsm-tree`, and journals with the rows that are in no table yet.
 //!
 //! ```text
 //!   data/
@@ -7,13 +7,13 @@
 //!     keyspaces/1/    the rows: `current` names the manifest, which names the tables
 //! ```
 //!
-//! The journals hold every batch since the oldest that is not in a table. So what they say of a key last is its newest
-//! value, whatever the tables have.
+//! The journals have every batch since the oldest that is not in a table. So the last value of a key in the journals is
+//! its newest, whatever the tables have.
 //!
-//! `lsm-tree` removes what the manifest does not list, and it does not compare the manifest with its checksum. So it is
-//! compared here, and the tree is opened in a folder of its own, with links to the tables.
+//! `lsm-tree` removes files that the manifest does not list, and does not check the manifest's checksum. So this module
+//! checks it, and opens the tree in a separate folder with links to the tables.
 //!
-//! A clear of very many rows was recorded as an interval, and its rows were removed later: they are left out.
+//! A clear of very many rows was stored as an interval, and the rows were removed later. Such rows are left out.
 
 mod journals;
 
@@ -34,23 +34,23 @@ use occ::store::{Batch, View};
 
 use crate::error::{corrupt, table_error};
 
-/// The keys of what the engine remembered for itself.
+/// Prefix of the keys of the engine's own rows.
 pub(crate) const SYSTEM: &[u8] = b"\xff/fjall/";
 
-/// Where the intervals are whose rows were cleared.
+/// The row of the cleared intervals.
 const CLEARS_KEY: &[u8] = b"\xff/fjall/clears";
 
 /// The rows in tables.
 #[derive(Clone)]
 pub(crate) struct FjallView(Option<AnyTree>);
 
-/// The rows of a folder, and where rows were cleared. `scratch` is a folder that is made for links to the tables.
+/// The rows of a folder, and the cleared ranges. `scratch` is a folder to create, for links to the tables.
 pub(crate) fn open(folder: &Path, scratch: &Path) -> Result<(WalView<FjallView>, RangeSet)> {
     let data = folder.join("data");
     let is_there = data.try_exists().map_err(|cause| io_error(format!("cannot read {}", data.display()), &cause))?;
     let (tables, journaled) = match is_there {
         true => (FjallView(Some(open_tables(&data, scratch)?)), journals::read(&data)?),
-        // The process that made the folder ended before it made the data.
+        // The process that created the folder ended before it created the data.
         false => (FjallView(None), Batch::default()),
     };
     let view = disk::wal::with_batch(tables, &journaled)?;
@@ -63,12 +63,12 @@ fn open_tables(data: &Path, scratch: &Path) -> Result<AnyTree> {
     if !version.exists() {
         return Err(corrupt(&format!("{} is gone", version.display())));
     }
-    // The names of the keyspaces. They are not needed, but without them the folder is not whole.
+    // The names of the keyspaces. They are not needed, but a complete folder has them.
     manifest::check(&data.join("keyspaces/0"))?;
     let rows = data.join("keyspaces/1");
     let version = manifest::check(&rows)?;
     link(&rows, scratch, version).map_err(|cause| io_error(format!("cannot link to {}", rows.display()), &cause))?;
-    // A panic is told by the error.
+    // A panic is reported as an error.
     let opened = silently("", || {
         let (numbers, visible) = (SequenceNumberCounter::default(), SequenceNumberCounter::default());
         Config::new(scratch, numbers, visible).open()
@@ -79,13 +79,13 @@ fn open_tables(data: &Path, scratch: &Path) -> Result<AnyTree> {
     }
 }
 
-/// Makes a folder with the manifest of a version and all tables of another.
+/// Creates a folder with the manifest of this version and links to all tables.
 fn link(tree: &Path, scratch: &Path, version: u64) -> io::Result<()> {
     fs::create_dir_all(scratch.join("tables"))?;
     for file in ["current".to_owned(), format!("v{version}")] {
         fs::copy(tree.join(&file), scratch.join(&file))?;
     }
-    // Without tables a backup may have no folder of them. If the manifest lists any, the tree does not open.
+    // A backup without tables may lack their folder. If the manifest lists any, the tree cannot be opened.
     let tables = match fs::read_dir(tree.join("tables")) {
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(()),
         tables => tables?,

@@ -1,4 +1,4 @@
-//! Folders that are one file each, and what the rows in them are.
+//! Folders that are packed as one file each, and the rows in them.
 
 pub(crate) mod packed;
 
@@ -40,7 +40,7 @@ fn key(random: &Random) -> Bytes {
     }
 }
 
-/// Values of up to 700 bytes, some larger. Few are so that they cannot be compressed: the folders are in the repository.
+/// Values of up to 700 bytes, some larger. Few are incompressible, since the folders are in the repository.
 fn value(random: &Random) -> Bytes {
     let length = match random.next() % 16 {
         0 => random.next() % 9_000,
@@ -52,12 +52,12 @@ fn value(random: &Random) -> Bytes {
     }
 }
 
-/// Rows that are cleared at once, in one of the folders.
+/// Rows that are cleared together in one of the folders.
 const BULK: u32 = 9_000;
 
-/// What was committed in a folder, in order.
+/// The commits of a folder, in order.
 ///
-/// `bulk`: ends with a clear of very many rows, and a few that are written there again.
+/// With `bulk`, the last commits clear very many rows, and write a few of them again.
 pub(crate) fn commits(seed: u64, count: usize, bulk: bool) -> Vec<Commit> {
     let random = Random::new(seed);
     let mut commits = Vec::new();

@@ -1,4 +1,5 @@
-//! A folder as one file: of each file in it the path, the length and the bytes, compressed. Of `server`'s tests too.
+//! A folder as one file: the path, the length and the bytes of each file in it, compressed. Tests of `server` use it
+//! too.
 #![allow(dead_code, reason = "not every test makes folders")]
 
 use std::fs::{self, File};

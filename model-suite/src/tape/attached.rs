@@ -1,9 +1,9 @@
-//! Attachments of the tape: few contents, so that many leaves have the same. What the layer must make of them was made
-//! by Python's zlib and hashlib.
+//! Attachments of the tape. There are few contents, so many leaves share them. Python's zlib and hashlib computed what
+//! the layer must store.
 
 use model::{Attachment, AttachmentDigest, AttachmentEdit, AttachmentSource, Encoding};
 
-/// A content: a byte, how often, and what is stored of it plain and packed.
+/// A content: a repeated byte, and what is stored of it, plain and compressed.
 struct Sample {
     byte: u8,
     length: usize,
@@ -36,7 +36,7 @@ const SAMPLES: [Sample; 3] = [
     },
 ];
 
-/// How many contents there are.
+/// Number of contents.
 pub(super) const CONTENTS: usize = SAMPLES.len() * 2;
 
 /// An attachment of a branch.
@@ -44,7 +44,7 @@ pub(super) const CONTENTS: usize = SAMPLES.len() * 2;
 pub(super) struct Attached {
     pub(super) name: String,
     pub(super) revpos: u64,
-    /// Which content: a sample, plain or packed.
+    /// The content's index: a sample, plain or compressed.
     pub(super) content: usize,
 }
 
@@ -71,7 +71,7 @@ impl Attached {
         AttachmentDigest { name: &self.name, content_type: self.content_type(), md5: self.md5() }
     }
 
-    /// As an edit brings it, with its data.
+    /// The attachment as an edit has it, with its data.
     pub(super) fn inline(&self) -> AttachmentEdit {
         let Sample { byte, length, .. } = *self.sample();
         AttachmentEdit {
@@ -82,14 +82,14 @@ impl Attached {
         }
     }
 
-    /// What an edit brings with data.
+    /// The attachment of an edit with data.
     pub(super) fn of(edit: &AttachmentEdit, data: &[u8], revpos: u64) -> Attached {
         let sample = SAMPLES.iter().position(|sample| sample.length == data.len()).expect("a sample");
         let content = 2 * sample + usize::from(edit.content_type == "text/plain");
         Attached { name: edit.name.clone(), revpos, content }
     }
 
-    /// Whether this is what was read.
+    /// Whether this is the attachment that was read.
     pub(super) fn is(&self, read: &Attachment) -> bool {
         let (sample, packed) = (self.sample(), self.is_packed());
         let stored = if packed { sample.packed_length } else { sample.length as u64 };

@@ -1,4 +1,4 @@
-//! All that can be read of a database against what the oracle says of it.
+//! Compares everything that can be read of a database with the oracle.
 
 use std::fmt::{self, Debug};
 
@@ -13,7 +13,7 @@ use super::attached::Attached;
 use super::generate::PURGES_KEPT;
 use super::oracle::{Branch, Oracle, Tree};
 
-/// What was found and should not be.
+/// A difference that was found.
 #[derive(Debug)]
 pub(super) struct Failure(pub(super) String);
 
@@ -56,7 +56,7 @@ async fn info<D: Database>(documents: &Documents<D>, oracle: &Oracle, changes: &
     let info = documents.info().await?;
     let live = oracle.trees.values().filter(|tree| tree.is_live()).count() as u64;
     let bodies = oracle.trees.values().flat_map(|tree| &tree.branches);
-    // A tombstone without members and attachments has no body.
+    // A tombstone without members and attachments stores no body.
     let has_body = |branch: &&Branch| branch.live || branch.body.len() > 2 || !branch.attachments.is_empty();
     let bodies = bodies.filter(has_body);
     let external: usize = bodies.map(|branch| branch.body.len()).sum();
@@ -68,11 +68,11 @@ async fn info<D: Database>(documents: &Documents<D>, oracle: &Oracle, changes: &
     if oracle.purged.is_empty() {
         return ensure("the last sequence", &info.update_seq, &last);
     }
-    // The document that was changed last may be gone.
+    // The document that changed last may have been purged.
     ensure("whether the last sequence is behind a change", &(info.update_seq < last), &false)
 }
 
-/// The purges that are remembered.
+/// Compares the purges that are remembered.
 async fn purges<D: Database>(documents: &Documents<D>, oracle: &Oracle) -> Result<(), Failure> {
     let first = oracle.purged.len().saturating_sub(PURGES_KEPT);
     let infos = documents.purged_infos(0).await?;
@@ -82,8 +82,8 @@ async fn purges<D: Database>(documents: &Documents<D>, oracle: &Oracle) -> Resul
     ensure("purges", &found, &expected)
 }
 
-/// The feed: each document once, in the order of their last changes. Documents changed by one step have
-/// no order among themselves, unless one names it.
+/// Compares the feed: each document once, in the order of their last changes. Documents that one step changed may be in
+/// any order.
 async fn feed<D: Database>(
     documents: &Documents<D>,
     oracle: &Oracle,
@@ -101,7 +101,7 @@ async fn feed<D: Database>(
     let expected: Vec<_> = oracle.trees.iter().map(|(id, tree)| (id.clone(), !tree.is_live(), tree.leaves())).collect();
     ensure("the feed", &rows, &expected)?;
 
-    // Again, in another way: the same rows.
+    // The feed read in another way must have the same rows.
     let limit = Some(1 + random.below(4) as usize);
     match random.below(4) {
         0 => ensure("a feed in pages", &pages(documents, ChangesRequest { limit, ..all }).await?, &changes)?,
@@ -175,7 +175,7 @@ async fn listing<D: Database>(documents: &Documents<D>, oracle: &Oracle, random:
     ensure("all_docs by id", &listed, &expected)
 }
 
-/// A whole listing: a fault may end a batch early.
+/// A complete listing. A fault may end a batch early.
 async fn listed<D: Database>(documents: &Documents<D>, request: AllDocsRequest) -> Result<Vec<AllDocsRow>, Failure> {
     let (mut rows, mut next) = (Vec::new(), Some(request));
     while let Some(request) = next {
@@ -191,7 +191,7 @@ async fn listed<D: Database>(documents: &Documents<D>, request: AllDocsRequest) 
     Ok(rows)
 }
 
-/// Revisions of a document that are known, are another's, or are nobody's; some of them twice.
+/// Revisions that a document knows, that another has, or that none has; some of them twice.
 fn some_revs(oracle: &Oracle, random: &mut Random) -> Vec<RevId> {
     let known = oracle.trees.values().flat_map(|tree| &tree.branches).flat_map(|branch| &branch.path);
     let known: Vec<RevId> = known.cloned().collect();
@@ -228,7 +228,7 @@ async fn revs_diff<D: Database>(documents: &Documents<D>, oracle: &Oracle, rando
     ensure("revs_diff", &documents.revs_diff(wanted).await?, &expected)
 }
 
-/// The winner, with all that can be asked for beside it.
+/// Compares the winner, with all optional members.
 async fn document<D: Database>(
     documents: &Documents<D>,
     id: &str,
@@ -273,7 +273,7 @@ async fn document<D: Database>(
     ensure(&format!("{id:?}"), &found, &expected)
 }
 
-/// All leaves, and some asked for by name.
+/// Compares all leaves, and some that are requested by revision.
 async fn leaves<D: Database>(
     documents: &Documents<D>,
     id: &str,
@@ -318,7 +318,7 @@ async fn leaves<D: Database>(
     ensure(&format!("the latest of {revs:?} of {id:?}"), &bare(latest), &expected)
 }
 
-/// Leaves without their attachments, which are compared by themselves.
+/// Leaves without their attachments, which are compared separately.
 fn bare(mut found: Vec<OpenRev>) -> Vec<OpenRev> {
     for found in &mut found {
         if let OpenRev::Found(document) = found {
@@ -328,7 +328,7 @@ fn bare(mut found: Vec<OpenRev>) -> Vec<OpenRev> {
     found
 }
 
-/// A leaf's attachments, and if asked for the bytes of each.
+/// Compares a leaf's attachments and, if requested, their bytes.
 async fn attachments<D: Database>(
     documents: &Documents<D>,
     document: &Document,
@@ -354,7 +354,7 @@ async fn attachments<D: Database>(
     Ok(())
 }
 
-/// A leaf as it is read, with nothing but the body.
+/// A leaf as it is read, with only its body.
 fn read_as(id: &str, branch: &Branch) -> Document {
     Document {
         id: id.to_owned(),

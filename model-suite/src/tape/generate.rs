@@ -1,9 +1,9 @@
-//! The tape: what clients ask of a database, drawn from a seed.
+//! Generates the tape: random requests of clients, from a seed.
 //!
-//! A step says all it needs, so that a tape with any of its steps left out is a tape too: that is how a
-//! failing one is shrunk. The generator keeps an oracle of its own, to name leaves, ancestors and
-//! tombstones that are there, and an offline copy: a store of revisions with their whole histories that
-//! takes leaves over, goes on from any of them on its own, and sends any of it at any time.
+//! A step depends on no other step. So a tape without some of its steps is a tape too, and a failing one can be shrunk.
+//! The generator has its own oracle, to choose existing leaves, ancestors and tombstones. It also has an offline copy:
+//! a store of revisions with their complete histories. That takes over leaves, extends any of them, and sends any of
+//! them at any time.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ use model::{AttachmentEdit, Edit, JsonText, RevHash, RevHistory, RevId, WriteMod
 use super::attached::{Attached, CONTENTS};
 use super::oracle::{Oracle, name};
 
-/// What one client sends together.
+/// The edits or purges that one client sends together.
 #[derive(Clone, Debug)]
 pub(super) struct Batch {
     pub(super) client: usize,
     pub(super) mode: WriteMode,
     pub(super) edits: Vec<Edit>,
-    /// Leaves of documents to purge, instead of edits.
+    /// Leaves of documents to purge, in place of edits.
     pub(super) purges: Vec<(String, Vec<RevId>)>,
 }
 
@@ -28,25 +28,25 @@ pub(super) struct Batch {
 pub(super) enum Step {
     /// A client writes.
     Write(Batch),
-    /// Several write at the same time; no batch has two edits of a document.
+    /// Several clients write at the same time. No batch has two edits of a document.
     Race(Vec<Batch>),
-    /// Branches are to remember so many revisions from now on.
+    /// The number of revisions that a branch remembers is changed.
     RevsLimit(u32),
 }
 
-/// How many clients there are.
+/// Number of clients.
 pub(super) const CLIENTS: usize = 3;
 
-/// Few documents, so that they grow; one id is the beginning of another.
+/// There are few documents, so each gets many edits. One id is a prefix of another.
 const IDS: [&str; 5] = ["a", "a\0", "ab", "b", "é"];
 
-/// How many revisions a branch remembers at first.
+/// Number of revisions that a branch remembers at first.
 pub(super) const FIRST_LIMIT: u32 = 6;
 
-/// How many purges are remembered.
+/// Number of purges that are remembered.
 pub(super) const PURGES_KEPT: usize = 5;
 
-/// A revision as the offline copy has it: the path to its root.
+/// A revision in the offline copy, with its path to the root.
 #[derive(Clone)]
 struct Offline {
     path: Vec<RevId>,
@@ -61,7 +61,7 @@ struct Generator {
     offline: BTreeMap<String, Vec<Offline>>,
 }
 
-/// The tape of a seed.
+/// The tape for a seed.
 pub(super) fn generate(seed: u64, steps: usize) -> Vec<Step> {
     let mut generator =
         Generator { random: Random::new(seed), oracle: Oracle::new(FIRST_LIMIT as usize), offline: BTreeMap::new() };
@@ -101,7 +101,7 @@ impl Generator {
         Batch { client, mode, edits: (0..count).map(|_| self.edit(mode, count == 1)).collect(), purges: Vec::new() }
     }
 
-    /// Purges: of leaves as a rule, and of what is none.
+    /// A batch of purges: usually of leaves, sometimes of other revisions.
     fn purge(&mut self, client: usize, documents: usize) -> Batch {
         let mut purges: Vec<(String, Vec<RevId>)> = Vec::new();
         for _ in 0..documents {
@@ -131,7 +131,8 @@ impl Generator {
         let mode = self.mode();
         let mut edits: Vec<Edit> = Vec::new();
         for _ in 0..1 + self.below(2) {
-            // Drawn whether it is used or not; what it did to the generator's oracle is of no matter.
+            // The random choices are the same whether the edit is used or not. Its effect on the generator's oracle
+            // does not matter.
             let edit = self.edit(mode, false);
             if edits.iter().all(|other| other.id != edit.id) {
                 edits.push(edit);
@@ -144,8 +145,8 @@ impl Generator {
         if self.random.chance(0.5) { WriteMode::Interactive } else { WriteMode::Replicated }
     }
 
-    /// An edit, done in the generator's oracle. One that is `alone` may have stubs: one of these fails all edits that
-    /// come with it.
+    /// An edit, which is also applied to the generator's oracle. Only a single edit (`alone`) may have stubs: one bad
+    /// stub fails all edits of its batch.
     fn edit(&mut self, mode: WriteMode, alone: bool) -> Edit {
         let id = *self.random.pick(&IDS);
         let edit = match mode {
@@ -173,11 +174,11 @@ impl Generator {
         let revs: Vec<RevId> = match self.below(10) {
             // A live leaf, winning or losing.
             0..=4 => branches.iter().filter(|branch| branch.live).map(|branch| branch.leaf().clone()).collect(),
-            // Any leaf, tombstones too.
+            // Any leaf, including tombstones.
             5 => branches.iter().map(|branch| branch.leaf().clone()).collect(),
-            // Anything remembered.
+            // Any known revision.
             6 => branches.iter().flat_map(|branch| branch.path.iter().cloned()).collect(),
-            // Anything the offline copy has.
+            // Any revision of the offline copy.
             7 => self.offline.get(id).into_iter().flatten().map(|known| known.path[0].clone()).collect(),
             // A leaf's hash at another position.
             8 if self.random.chance(0.3) => {
@@ -204,7 +205,7 @@ impl Generator {
         edit
     }
 
-    /// No attachments as a rule; else one or two.
+    /// Usually no attachments, otherwise one or two.
     fn attachments(&mut self, revpos: u64) -> Vec<Attached> {
         let mut attachments = Vec::new();
         for name in ["f", "g\0"] {
@@ -215,7 +216,7 @@ impl Generator {
         attachments
     }
 
-    /// Few bodies, so that the same edit is made twice.
+    /// There are few bodies, so the same edit is made several times.
     fn body(&mut self) -> JsonText {
         let text = *self.random.pick(&[
             "{}",
@@ -226,8 +227,8 @@ impl Generator {
         JsonText::parse(text.as_bytes()).expect("JSON")
     }
 
-    /// The offline copy learns of a leaf: its whole history where it knows the parent, else what the
-    /// database remembers.
+    /// Adds a leaf to the offline copy: with its complete history if the copy knows the parent, otherwise with the
+    /// history in the database.
     fn take_over(&mut self, id: &str, rev: &RevId) {
         let tree = self.oracle.tree(id);
         let Some(branch) = tree.branches.iter().find(|branch| branch.leaf() == rev) else { return };
@@ -244,7 +245,7 @@ impl Generator {
         known.push(Offline { path, deleted: !branch.live, body, attachments });
     }
 
-    /// The offline copy goes on from something it has, or from nothing.
+    /// Extends a revision of the offline copy, or creates one without a parent.
     fn work_offline(&mut self, id: &str) {
         let body = self.body();
         let deleted = self.random.chance(0.3);
@@ -260,7 +261,7 @@ impl Generator {
         let attachments = self.attachments(parent.len() as u64 + 1);
         let mut made = name(deleted, parent.first(), &body, &attachments);
         if self.random.chance(0.1) {
-            // A name that is no MD5, as other writers give; the same for the same edit.
+            // A hash that is no MD5, as other programs make. The same edit gets the same hash.
             let short = RevHash::from_bytes(&made.hash().as_bytes()[..3]).expect("a hash");
             made = RevId::new(made.position(), short).expect("a revision");
         }
@@ -271,7 +272,7 @@ impl Generator {
         }
     }
 
-    /// The offline copy sends something it has, with as much of the history as it pleases.
+    /// Sends a revision of the offline copy, with a random part of its history.
     fn replicated(&mut self, id: &str) -> Edit {
         let leaves = self.oracle.tree(id).leaves();
         if !leaves.is_empty() && self.random.chance(0.3) {

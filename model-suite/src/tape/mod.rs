@@ -1,10 +1,10 @@
-//! The model tape: random histories of interactive and replicated edits by several clients, alone, in
-//! bulk and at the same time, with deletions, recreations and stemming, compared with an oracle of
-//! revision trees that shares no code with the layer; on calm engines and through faults.
+//! The model tape: random histories of interactive and replicated edits by several clients. They come alone, in batches
+//! and concurrently, with deletions, recreations, purges and stemming. They are compared with an oracle of revision
+//! trees that shares no code with the layer, without faults and with faults.
 //!
-//! After every step all that can be read is compared with the oracle, and `check` proves the rows. A
-//! failure prints its seed and the shortest tape found that still shows it. Seeds that once failed are
-//! pinned in `model-suite/seeds/tape.txt`. A long run:
+//! After every step, everything that can be read is compared with the oracle, and at intervals `check` checks the rows.
+//! A failure prints its seed and the shortest failing tape that was found. Seeds that failed once are pinned in
+//! `model-suite/seeds/tape.txt`. A long run:
 //!
 //! ```text
 //! MODEL_TAPE_SEED=1 MODEL_TAPE_TAPES=10000 MODEL_TAPE_STEPS=100 cargo test --release -p engine-mem --test model bodies
@@ -28,35 +28,35 @@ use generate::{Step, generate};
 
 pub use relocating::run_relocating;
 
-/// Of commits, how many fail with 1020 and with each kind of 1021.
+/// Share of commits that fail with 1020, and with each kind of 1021.
 const COMMIT_FAULTS: f64 = 0.04;
 
-/// Of reads, how many fail with 1007 and with 1009. There are many more of them, and every failure is
-/// followed by a pause.
+/// Share of reads that fail with 1007, and with 1009. It is smaller, since there are many more reads and a pause
+/// follows every failure.
 const READ_FAULTS: f64 = 0.002;
 
-/// How many tapes a run plays, how long each is, and how.
+/// The number, the length and the options of tapes.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
-    /// The seed of the first tape; each has the seed after that of the one before.
+    /// The seed of the first tape. Each further tape has the next seed.
     pub seed: u64,
-    /// How many.
+    /// Number of tapes.
     pub tapes: u64,
-    /// Steps in each: a write, a batch, several at the same time, or another `_revs_limit`.
+    /// Number of steps in a tape: writes, batches, concurrent writes, changes of `_revs_limit`.
     pub steps: usize,
     /// The layout of bodies.
     pub format: BodyFormat,
-    /// What goes wrong behind each client's back.
+    /// Rates of faults for each client.
     pub faults: Rates,
 }
 
 impl Run {
-    /// This many tapes of 40 steps, without faults. `MODEL_TAPE_SEED`, `MODEL_TAPE_TAPES` and
-    /// `MODEL_TAPE_STEPS` in the environment choose others.
+    /// This number of tapes with 40 steps each, without faults. The environment variables `MODEL_TAPE_SEED`,
+    /// `MODEL_TAPE_TAPES` and `MODEL_TAPE_STEPS` override these.
     ///
     /// # Panics
     ///
-    /// When one of these is no number.
+    /// If one of these is no number.
     pub fn short(format: BodyFormat, tapes: u64) -> Self {
         let setting = |name: &str, default: u64| {
             let name = format!("MODEL_TAPE_{name}");
@@ -72,7 +72,7 @@ impl Run {
         }
     }
 
-    /// The same with about one commit in ten failing, half of those in doubt, and some reads.
+    /// The same with faults: about one commit in ten fails, half of those with an unknown result, and some reads fail.
     #[must_use]
     pub fn through_faults(self) -> Self {
         let faults = Rates {
@@ -110,13 +110,12 @@ impl Run {
     }
 }
 
-/// Plays tapes on databases of `harness`, each in a keyspace of its own: the pinned ones, then random
-/// ones.
+/// Plays tapes on databases of `harness`, each in its own keyspace: the pinned tapes, then random ones.
 ///
 /// # Panics
 ///
-/// At the first difference between layer and oracle, with the seed and the shortest tape found that
-/// still shows it.
+/// At the first difference between the layer and the oracle, with the seed and the shortest failing tape that was
+/// found.
 pub fn run<H: Harness>(harness: &H, run: Run) {
     if let Some(missing) = harness.missing() {
         return missing.skip(&harness.engine());
@@ -129,9 +128,9 @@ pub fn run<H: Harness>(harness: &H, run: Run) {
     }
 }
 
-/// Four tests for an engine: exploded and packed bodies, calm and through faults. Each plays the pinned
-/// tapes and as many random ones as the second argument says, through faults a quarter of them, rounded
-/// up: every fault is followed by a pause.
+/// Four tests for an engine: exploded and packed bodies, without and with faults. Each plays the pinned tapes, and as
+/// many random ones as the second argument says. With faults only a quarter of them, rounded up, are played: a pause
+/// follows every fault.
 #[macro_export]
 macro_rules! tape {
     ($harness:expr, $tapes:expr) => {

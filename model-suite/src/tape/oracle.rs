@@ -1,15 +1,15 @@
-//! Revision trees as RFC 001 tells them: a document is a set of edit branches, each a path from its leaf
-//! to the oldest ancestor that is remembered. Nothing is stored, indexed or counted; every answer is
-//! worked out from the paths. Of the layer only its types are used, and the name it gives to an edit.
+//! The oracle: revision trees as in RFC 001. A document is a set of edit branches, each a path from its leaf to the
+//! oldest known ancestor. There is no storage, no index and no counter: every result is computed from the paths. Of the
+//! layer it only uses the types and the computation of a revision.
 //!
 //! ```text
-//!  edit without a revision   no branch: the first one; a winning tombstone: goes on from it; else 409
-//!  edit over a live leaf     the leaf's branch grows by one
+//!  edit without a revision   no branch: the first one; a winning tombstone: extends it; otherwise 409
+//!  edit over a live leaf     extends the leaf's branch
 //!  edit over anything else   409
-//!  stub                      what the leaf that is replaced has under that name; else 412, and nothing happens
-//!  replicated paths          known: nothing; else all paths together are a tree, and its leaves the branches;
-//!                            those of one document that come together are merged before any of them is stemmed
-//!  purge                     the branches of the leaves named go; a document without branches never was
+//!  stub                      the attachment of the replaced leaf with that name; otherwise 412, without effect
+//!  replicated paths          known: no effect; otherwise all paths together form a tree, and its leaves the branches;
+//!                            edits of one document in a batch are merged before any of them is stemmed
+//!  purge                     removes the branches of the named leaves; a document without branches does not exist
 //! ```
 
 use std::cmp::Reverse;
@@ -35,7 +35,7 @@ impl Branch {
         &self.path[0]
     }
 
-    /// What the winner has the greatest of.
+    /// The greatest rank wins.
     fn rank(&self) -> (bool, u64, &[u8]) {
         (self.live, self.leaf().position(), self.leaf().hash().as_bytes())
     }
@@ -44,7 +44,7 @@ impl Branch {
 /// A document. One that was never written has no branches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tree {
-    /// The winner first, the others in the order in which they would follow it.
+    /// The winner first, then the others in the order in which they would win.
     pub(super) branches: Vec<Branch>,
     /// The step that changed it last.
     pub(super) changed: usize,
@@ -67,19 +67,19 @@ impl Tree {
         self.branches.iter().any(|branch| branch.path.contains(rev))
     }
 
-    /// Whether a branch goes on from this revision.
+    /// Whether a branch continues from this revision.
     pub(super) fn has_child_of(&self, rev: &RevId) -> bool {
         self.branches.iter().any(|branch| branch.path[1..].contains(rev))
     }
 
-    /// The losing leaves that are live, or that are not; `None` where there are none, as they are read.
+    /// The live losing leaves, or the losing tombstones; `None` if there are none, as in a read document.
     pub(super) fn losers(&self, live: bool) -> Option<Vec<RevId>> {
         let losers = self.branches.iter().skip(1).filter(|branch| branch.live == live);
         Some(losers.map(|branch| branch.leaf().clone()).collect::<Vec<_>>()).filter(|losers| !losers.is_empty())
     }
 
-    /// Makes one tree of all paths: its leaves are the branches, each with as much of its path in the tree
-    /// as it has already, or as `limit` lets it remember. `new` have been stemmed by nobody yet.
+    /// Forms one tree of all paths. Its leaves are the branches. Each keeps its known ancestors, or gets as many as
+    /// `limit` allows. The leaves in `new` were not stemmed yet.
     fn join(&mut self, new: &BTreeSet<RevId>, limit: usize) {
         let steps = self.branches.iter().flat_map(|branch| branch.path.windows(2));
         let parents: BTreeMap<RevId, RevId> = steps.map(|step| (step[0].clone(), step[1].clone())).collect();
@@ -106,7 +106,7 @@ impl Tree {
     }
 }
 
-/// An interactive edit that is refused.
+/// The reason why an interactive edit is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
     /// 409.
@@ -115,7 +115,7 @@ pub(super) enum Refused {
     MissingStub,
 }
 
-/// What an edit is answered.
+/// The result of an edit.
 pub(super) type Answer = Result<RevId, Refused>;
 
 /// A database.
@@ -123,7 +123,7 @@ pub(super) type Answer = Result<RevId, Refused>;
 pub(super) struct Oracle {
     pub(super) trees: BTreeMap<String, Tree>,
     pub(super) revs_limit: usize,
-    /// What was purged: each document named, the revisions, and those that went.
+    /// All purges: the document, the requested revisions, and those that were removed.
     pub(super) purged: Vec<(String, Vec<RevId>, Vec<RevId>)>,
 }
 
@@ -132,13 +132,13 @@ impl Oracle {
         Oracle { trees: BTreeMap::new(), revs_limit, purged: Vec::new() }
     }
 
-    /// Does what a client sends.
+    /// Carries out the request of a client.
     pub(super) fn act(&mut self, batch: &Batch, step: usize) -> Vec<Answer> {
         let purged = batch.purges.iter().flat_map(|(id, revs)| self.purge(id, revs, step)).map(Ok).collect::<Vec<_>>();
         purged.into_iter().chain(self.write(&batch.edits, batch.mode, step)).collect()
     }
 
-    /// Takes leaves away; those that went, in their order.
+    /// Removes leaves. Returns those that were removed, in order.
     fn purge(&mut self, id: &str, revs: &[RevId], step: usize) -> Vec<RevId> {
         let by_order = |rev: &RevId| (rev.position(), rev.hash().as_bytes().to_vec());
         let sorted: BTreeMap<_, &RevId> = revs.iter().map(|rev| (by_order(rev), rev)).collect();
@@ -161,7 +161,7 @@ impl Oracle {
         self.trees.get(id).cloned().unwrap_or_default()
     }
 
-    /// Does edits one after the other.
+    /// Carries out edits in order.
     pub(super) fn write(&mut self, edits: &[Edit], mode: WriteMode, step: usize) -> Vec<Answer> {
         match mode {
             WriteMode::Interactive => edits.iter().map(|edit| self.edit(edit, step)).collect(),
@@ -194,7 +194,7 @@ fn interactive(tree: &mut Tree, edit: &Edit, limit: usize) -> Answer {
             let named = tree.branches.iter().find(|branch| branch.live && branch.leaf() == rev);
             Some(named.ok_or(Refused::Conflict)?.clone())
         }
-        // A tombstone over a tombstone would be no recreation.
+        // A tombstone over a tombstone is no recreation.
         None => match tree.winner() {
             Some(winner) if winner.live || edit.deleted => return Err(Refused::Conflict),
             winner => winner.cloned(),
@@ -207,14 +207,14 @@ fn interactive(tree: &mut Tree, edit: &Edit, limit: usize) -> Answer {
     path.extend(parent.iter().flat_map(|parent| parent.path.iter().cloned()));
     path.truncate(limit);
     let branch = Branch { live: !edit.deleted, path, body: edit.body.clone(), attachments };
-    // The revision may stand there already, where it came without its ancestors.
+    // The revision may exist already, if it was replicated without ancestors.
     tree.grow(branch, |other| {
         parent.as_ref().is_some_and(|parent| other.leaf() == parent.leaf()) || *other.leaf() == made
     });
     Ok(made)
 }
 
-/// Merges edits of one document; whether any of them is new.
+/// Merges edits of one document. Returns whether any of them is new.
 fn replicated<'e>(tree: &mut Tree, edits: impl Iterator<Item = &'e Edit>, limit: usize) -> bool {
     let (before, mut new) = (tree.clone(), BTreeSet::new());
     for edit in edits {
@@ -223,7 +223,7 @@ fn replicated<'e>(tree: &mut Tree, edits: impl Iterator<Item = &'e Edit>, limit:
             continue;
         }
         if !new.insert(path[0].clone()) {
-            // The first body of a revision is kept, and the longest of its histories.
+            // Of equal revisions, the first body and the longest history are kept.
             let first = tree.branches.iter_mut().find(|branch| *branch.leaf() == path[0]).expect("it is new");
             if path.len() > first.path.len() {
                 first.path = path;
@@ -239,7 +239,7 @@ fn replicated<'e>(tree: &mut Tree, edits: impl Iterator<Item = &'e Edit>, limit:
     !new.is_empty()
 }
 
-/// The path that a replicated edit brings.
+/// The path of a replicated edit.
 fn path_of(edit: &Edit) -> Vec<RevId> {
     match (&edit.history, &edit.rev) {
         (Some(history), _) => {
@@ -251,7 +251,7 @@ fn path_of(edit: &Edit) -> Vec<RevId> {
     }
 }
 
-/// The attachments that an interactive edit makes of its own and of those of the leaf that it replaces.
+/// The attachments of an interactive edit: its own, and those of the replaced leaf.
 fn attached(edit: &Edit, replaced: &[Attached]) -> Result<Vec<Attached>, Refused> {
     let revpos = edit.rev.as_ref().map_or(0, RevId::position) + 1;
     let one = |attachment: &model::AttachmentEdit| match &attachment.source {
@@ -261,7 +261,7 @@ fn attached(edit: &Edit, replaced: &[Attached]) -> Result<Vec<Attached>, Refused
     edit.attachments.iter().map(one).collect()
 }
 
-/// The attachments that a replicated edit brings, all of them with their data.
+/// The attachments of a replicated edit, all with data.
 fn brought(edit: &Edit) -> Vec<Attached> {
     let one = |attachment: &model::AttachmentEdit| match &attachment.source {
         AttachmentSource::Data(data) => Attached::of(attachment, data, attachment.revpos.unwrap_or(0)),
@@ -270,7 +270,7 @@ fn brought(edit: &Edit) -> Vec<Attached> {
     edit.attachments.iter().map(one).collect()
 }
 
-/// The revision that an edit makes.
+/// The revision of an edit.
 pub(super) fn name(deleted: bool, parent: Option<&RevId>, body: &JsonText, attachments: &[Attached]) -> RevId {
     let attachments: Vec<AttachmentDigest<'_>> = attachments.iter().map(Attached::digest).collect();
     RevisionTerm { deleted, parent, body, attachments: &attachments }.revision().expect("a position")

@@ -1,5 +1,5 @@
-//! Plays a tape on a database, and compares every answer and, after every step, all that can be read
-//! with the oracle.
+//! Plays a tape on a database. Compares every result and, after every step, everything that can be read with the
+//! oracle.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,10 @@ use super::compare::{Failure, compare, ensure};
 use super::generate::{Batch, CLIENTS, FIRST_LIMIT, PURGES_KEPT, Step};
 use super::oracle::{Answer, Oracle, Refused};
 
-/// `check` runs after every so many steps, and after the last.
+/// Number of steps between two checks. There is also one after the last step.
 const STEPS_BETWEEN_CHECKS: usize = 6;
 
-/// Plays `tape` in a database of its own on `engine`, with each client behind its own `wrap`.
+/// Plays `tape` in a new database on `engine`. Each client has its own `wrap` of it.
 pub(super) async fn play<D: Database, C: Database>(
     engine: D,
     wrap: impl Fn(D, u64) -> C,
@@ -37,7 +37,7 @@ pub(super) async fn play<D: Database, C: Database>(
         compare(&observer, &oracle, at as u64).await.map_err(in_step)?;
         if at % STEPS_BETWEEN_CHECKS == 0 || at + 1 == tape.len() {
             check(&observer, &oracle).await.map_err(in_step)?;
-            // A client reads through its faults; each costs the pause before another attempt.
+            // A client reads through its faults. Each fault costs a pause before the retry.
             compare(&clients[at % CLIENTS], &oracle, at as u64).await.map_err(in_step)?;
         }
     }
@@ -75,8 +75,7 @@ pub(super) async fn play_step<D: Database, C: Database>(
     }
 }
 
-/// Finds an order in which the batches, each done at once, have these answers and leave the database as
-/// it is found.
+/// Finds an order of the batches, each taken as atomic, that explains these results and the state of the database.
 async fn explain<D: Database>(
     observer: &Documents<D>,
     before: &Oracle,
@@ -101,7 +100,7 @@ async fn explain<D: Database>(
     Err(last)
 }
 
-/// All orders of so many.
+/// All permutations of this number of items.
 fn orders(count: usize) -> Vec<Vec<usize>> {
     (0..count).fold(vec![Vec::new()], |shorter, next| {
         let longer = |order: Vec<usize>| {
@@ -122,10 +121,10 @@ async fn write<C: Database>(client: &Documents<C>, batch: &Batch) -> Result<Vec<
         return Ok(purged.into_iter().flatten().map(Ok).collect());
     }
     let results: Vec<EditResult> = match (batch.edits.as_slice(), batch.mode) {
-        // Half of the single edits go the way of single edits.
+        // Half of the single edits use the method for single edits.
         ([edit], model::WriteMode::Interactive) if edit.body.len() % 2 == 0 => vec![client.put(edit.clone()).await],
         (edits, mode) => match client.write(edits.to_vec(), mode).await {
-            // It fails all of them; only single edits have stubs.
+            // Such an error fails the whole batch. Only single edits have stubs.
             Err(error) if edits.len() == 1 => vec![Err(error)],
             results => results?,
         },
@@ -148,8 +147,8 @@ pub(super) async fn check<D: Database>(observer: &Documents<D>, oracle: &Oracle)
     let report = observer.check(|_| {}).await?;
     let problems: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
     ensure("problems", &problems, &Vec::new())?;
-    // An interactive edit reads two branches at most, so it cannot see that the revision it makes is an
-    // ancestor elsewhere, of a branch that came without the edit's parent.
+    // An interactive edit reads at most two branches. So it cannot see that its new revision is an ancestor on another
+    // branch, which was replicated without the edit's parent.
     let trees = oracle.trees.values();
     let unjoined = trees.flat_map(|tree| tree.branches.iter().filter(|branch| tree.has_child_of(branch.leaf())));
     ensure("unjoined leaves", &report.unjoined, &(unjoined.count() as u64))?;

@@ -1,5 +1,5 @@
-//! Tapes played while their databases move from store to store. Each relocation is broken off and begun
-//! again at random, with the tape going on in between; at the end everything is where it should be.
+//! Tapes that are played while their databases move from store to store. Each relocation is interrupted and started
+//! again at random, and the tape continues in between. At the end all data must be in place.
 
 use std::ops::ControlFlow;
 
@@ -18,12 +18,12 @@ use super::play::{check, play_step};
 
 const NAME: &str = "tape";
 
-/// Plays tapes in databases that move from the first of some stores to the last: the pinned ones, then
-/// random ones. `open` gives empty stores, with whatever must be kept as long as they are used.
+/// Plays tapes in databases that move from the first store to the last: the pinned tapes, then random ones. `open`
+/// returns empty stores, with whatever must be kept while they are used.
 ///
 /// # Panics
 ///
-/// As [`run`](super::run).
+/// Like [`run`](super::run).
 pub fn run_relocating<K>(open: impl Fn() -> (Vec<AnyDatabase>, K), run: Run) {
     let play = |seed, tape: &[Step]| {
         let (stores, _kept) = open();
@@ -45,13 +45,13 @@ pub fn run_relocating<K>(open: impl Fn() -> (Vec<AnyDatabase>, K), run: Run) {
     }
 }
 
-/// The stores of a journey, and where the database is.
+/// The stores of a journey, and the database's position.
 struct Journey {
-    /// As they are.
+    /// The stores without faults.
     calm: Vec<Layer<AnyDatabase>>,
-    /// As a relocation sees them.
+    /// The stores as a relocation sees them.
     faulty: Vec<Layer<AnyDatabase>>,
-    /// As clients see them.
+    /// The stores as clients see them.
     clients: Vec<Vec<Layer<AnyDatabase>>>,
     at: usize,
     random: Random,
@@ -62,7 +62,7 @@ impl Journey {
         format!("store {at}:")
     }
 
-    /// Some steps of the relocation to the next store; whether the tape may go on.
+    /// Runs some steps of the relocation to the next store. Returns whether the tape may continue.
     async fn move_on(&mut self, steps: u64) -> Result<bool, Failure> {
         let verify = self.random.chance(0.5);
         let options =
@@ -118,7 +118,7 @@ async fn journey(engines: &[AnyDatabase], run: &Run, seed: u64, tape: &[Step]) -
         let in_step = |failure: Failure| Failure(format!("step {at}: {failure}"));
         if journey.at + 1 < engines.len() && journey.random.chance(0.4) {
             let mut steps = 1 + journey.random.below(12);
-            // A database that is left closed takes no writes: it is moved on with until it does.
+            // A database that is left closed takes no writes, so the move is continued until it does.
             while !journey.move_on(steps).await.map_err(in_step)? {
                 steps += 1 + journey.random.below(8);
             }
