@@ -69,7 +69,7 @@ fn succeed(arguments: &[&str], input: &str) -> String {
     text(&output.stdout)
 }
 
-/// What a command says that fails: its results, and its complaint in one line.
+/// Output of a failing command: its results, and its error in one line.
 #[track_caller]
 fn fail(arguments: &[&str]) -> (String, String) {
     let output = run(arguments, "");
@@ -77,7 +77,7 @@ fn fail(arguments: &[&str]) -> (String, String) {
     (text(&output.stdout), text(&output.stderr))
 }
 
-/// A vault of a note with two chunks, and 300 chunks that nobody refers to.
+/// A vault of a note with two chunks, and 300 chunks without references.
 fn vault() -> String {
     let mut documents = vec![
         json!({"_id": "note.md", "path": "note.md", "children": ["h:1ecijke328qp3", "h:2mj7d2m7tephp"], "type": "plain"}),
@@ -133,7 +133,7 @@ fn settings_are_shown_and_changed() {
     assert_eq!(on(&["--json"]), "null\n");
     let changed = on(&["--grace", "36h", "--data-doc-size-limit", "70000"]);
     assert_eq!(changed, "chunk_prefix_length  0\ndata_doc_size_limit  70000 bytes\ngrace                1day 12h\n");
-    // What is not named stays.
+    // Settings that are not named stay.
     let json = r#"{"chunk_prefix_length":2,"data_doc_size_limit":70000,"grace_ms":129600000}"#;
     assert_eq!(on(&["--chunks", "100000", "--json"]).trim(), json);
     assert_eq!(on(&["--json"]).trim(), json);
@@ -164,7 +164,7 @@ fn a_grace_that_is_short_is_remarked_upon_and_what_it_collects_is_gone() {
     assert!(text(&output.stderr).contains("the grace of vault is 0 s"), "{}", text(&output.stderr));
     let report = text(&output.stdout);
     assert!(report.contains("300 removed") && report.contains("on disk: "), "{report}");
-    // Without settings it is refused.
+    // Without settings the command is refused.
     let export = on(&["export", "vault"]);
     let rev = without_settings(&export);
     succeed(&[&["import", "bare", "-"][..], &url].concat(), &rev);
@@ -189,13 +189,13 @@ fn missing_chunks_are_brought_from_other_databases() {
     import("copy", &chunk("h:1ecijke328qp3", "from-a\n"));
     let lines = |arguments: Vec<String>| fail(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
 
-    // Beside it; what it lacks is named.
+    // From a database beside it. Chunks that it lacks are reported.
     let (report, complaint) = lines(on(&["chunks", "repair", "vault", "--from", "copy"]));
     assert!(report.contains("3 chunks are missing") && report.contains("1 came from copy"), "{report}");
     assert!(report.contains("h:third is in none of them, for note.md"), "{report}");
     assert!(complaint.contains("2 chunks are still missing"), "{complaint}");
 
-    // On another server, and in a folder.
+    // From another server, and from a folder.
     let other = Server::start();
     let there = ["--url", other.url.as_str()];
     let folder = tempfile::tempdir().expect("a folder");
@@ -234,7 +234,7 @@ fn a_database_is_repaired_from_its_neighbour() {
 /// Vaults that LiveSync wrote; a README is beside them.
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../chunks/tests/fixtures/livesync");
 
-/// Brings one of them to a server, its local documents too.
+/// Imports one of them into a server, with its local documents.
 fn import_fixture(server: &Server, name: &str) {
     let file = format!("{FIXTURES}/{name}.jsonl");
     succeed(&["import", name, &file, "--url", &server.url], "");
@@ -340,7 +340,7 @@ fn vaults_of_livesync_are_migrated_collected_taken_back_and_pulled() {
         assert!(on(&["vault", "verify", name]).contains("27 files can be had back"));
         let listed = on(&["vault", "ls", name]);
         assert!(listed.lines().count() == 26 && listed.contains("  Projects/Beta/Tasks.md"), "{listed}");
-        // Whether it is old enough hangs on the clock.
+        // Whether it is old enough depends on the clock.
         let forgotten = on(&["vault", "forget", name, "--older-than", "30d", "--dry-run", "--json"]);
         let forgotten: Value = serde_json::from_str(&forgotten).expect("JSON");
         let counted = forgotten["files"].as_u64().zip(forgotten["kept"].as_u64()).map(|(files, kept)| files + kept);

@@ -1,6 +1,6 @@
 //! The commands as processes, on a data folder of their own.
 //!
-//! What they do beside a running server is part of the end-to-end tests.
+//! The end-to-end tests have the commands beside a running server.
 
 #![cfg(feature = "sled")]
 
@@ -15,7 +15,7 @@ fn couch_layer(folder: &Path, arguments: &[&str], input: &str) -> Output {
     couch_layer_at(&["--engine", &format!("sled:{}", folder.join("data").display())], arguments, input)
 }
 
-/// The same on the store, or the server, that `place` says.
+/// The same on the store or server that `place` names.
 fn couch_layer_at(place: &[&str], arguments: &[&str], input: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_couch-layer"));
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("COUCH")) {
@@ -24,7 +24,7 @@ fn couch_layer_at(place: &[&str], arguments: &[&str], input: &str) -> Output {
     command.args(arguments).args(place);
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
-    // Written beside the reading of its output, and dropped: that is the input's end.
+    // Written while the output is read. The drop ends the input.
     let mut stdin = child.stdin.take().expect("piped");
     let input = input.to_owned();
     let writer = std::thread::spawn(move || {
@@ -80,7 +80,7 @@ fn a_database_is_replicated_to_another_of_the_folder() {
 fn what_is_imported_is_exported_again() {
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path();
-    // Members in their order, numbers as they are written, a record without an id; more than a batch.
+    // Members in order, numbers as written, a record without an id, more than one batch.
     let mut records = vec![
         r#"{"_id":"z","b":1.0,"a":123456789012345678901234567890}"#.to_owned(),
         r#"{"_id":"_design/x","language":"none"}"#.to_owned(),
@@ -102,7 +102,7 @@ fn what_is_imported_is_exported_again() {
     let ids: Vec<Value> = lines(&exported).into_iter().map(|document| document["_id"].clone()).collect();
     assert!(ids.is_sorted_by(|a, b| a.as_str() < b.as_str()), "in the order of ids, each once");
 
-    // Into a file and back, under the same revisions; twice, which changes nothing.
+    // Into a file and back, under the same revisions. A second import changes nothing.
     let file = folder.join("one.jsonl");
     let path = file.to_str().expect("UTF-8");
     succeed(couch_layer(folder, &["export", "one", "--out", path], ""));
@@ -140,7 +140,7 @@ fn a_damaged_database_is_repaired_where_that_is_asked_for() {
     assert!(succeed(couch_layer(folder, &["check", "db", "--repair"], "")).contains("everything agrees"));
     assert_eq!(succeed(couch_layer(folder, &["export", "db"], "")), sound, "nothing to repair, nothing done");
 
-    // The revision of b is cut.
+    // The row of b's revision is cut.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let options = engine_sled::SledOptions::new();
@@ -226,7 +226,7 @@ fn what_cannot_be_done_is_said_in_a_sentence_and_leaves_nothing() {
     }
 }
 
-/// `couch-layer changes db | head -1` ends without a word.
+/// `couch-layer changes db | head -1` ends silently.
 #[test]
 fn a_reader_that_has_read_enough_is_no_error() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -287,7 +287,7 @@ fn a_vault_is_aggregated_collected_and_taken_apart_again() {
     };
     assert_eq!(without_revisions(&export()), without_revisions(&before));
 
-    // A file whose chunk is nowhere is named, and makes the command fail.
+    // A file with a missing chunk is reported, and makes the command fail.
     succeed(couch_layer(
         folder,
         &["import", "vault", "-"],
@@ -352,7 +352,7 @@ fn a_folder_through(folder: &Path, place: &[&str]) {
     let pulled = succeed(vault(&["pull", "notes", into_name]));
     assert!(pulled.contains("2 files written"), "{pulled}");
     assert_eq!(std::fs::read(into.join("image.png")).expect("it is there"), [0xff; 100_000]);
-    // What differs is left, and the exit says so.
+    // A different file is kept, and the exit code reports it.
     std::fs::write(into.join("Daily/Note.md"), "mine").expect("it can be written");
     let left = vault(&["pull", "notes", into_name]);
     assert!(!left.status.success() && out(&left).contains("Daily/Note.md: is different here"), "{}", out(&left));
@@ -393,7 +393,7 @@ fn full_data_documents_go_to_a_directory_and_come_back() {
     assert!(verified.contains("40 chunks"), "{verified}");
     let collected = succeed(couch_layer(folder, &["chunks", "gc", "vault"], ""));
     assert!(collected.contains("0 chunks condemned"), "{collected}");
-    // Without the objects everything says where they should be.
+    // Without the objects all commands name their place.
     let away = folder.join("away");
     std::fs::rename(&objects, &away).expect("it moves");
     let refused = couch_layer(folder, &["chunks", "verify", "vault"], "");

@@ -1,13 +1,14 @@
-//! Folders that earlier programs left, of every engine and format, open with this one and have all their documents.
+//! Folders that earlier versions wrote, of every engine and format, open with this version, or are moved, and have all
+//! their documents.
 //!
 //! ```text
 //!   former/ENGINE-FORMAT-closed.gz   closed properly
-//!   former/ENGINE-FORMAT-killed.gz   the process ended amid its work
+//!   former/ENGINE-FORMAT-killed.gz   the process was killed while it wrote
 //! ```
 //!
-//! A folder is one file here: of each file in it the path, the length and the bytes, compressed. They are never made
-//! again: a new format gets new ones, by
-//! `MAKE_FORMER=ENGINE-FORMAT cargo test -p server --test former`, with the program whose format it is.
+//! A folder is one file here, compressed: path, length and bytes of each file in it. They are never made again. For a new
+//! format they are made, with the program that has that format, by
+//! `MAKE_FORMER=ENGINE-FORMAT cargo test -p server --test former`.
 
 #![cfg(all(feature = "lsm", feature = "sled", feature = "former"))]
 
@@ -89,7 +90,7 @@ fn couch_layer(arguments: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
 }
 
-/// A folder of a former engine is opened by no command, and moved by one.
+/// Checks that a folder of a former engine is refused, and moves it.
 fn moved(folder: &Path) {
     let name = folder.to_str().unwrap();
     for arguments in [["serve", "--engine", name].as_slice(), &["export", "packed", "--engine", name]] {
@@ -119,7 +120,7 @@ fn every_folder_that_was_left_opens_and_has_all_its_documents() {
         if name.starts_with("redb") || name.starts_with("fjall") {
             moved(folder.path());
         }
-        // The second time it is as this program leaves it.
+        // The second time the folder is as this program left it.
         block_on(check(opened(folder.path()), &path.display().to_string()));
         block_on(async {
             let layer = Layer::open(opened(folder.path()), LayerOptions::default()).await.unwrap();
@@ -129,7 +130,7 @@ fn every_folder_that_was_left_opens_and_has_all_its_documents() {
     }
 }
 
-/// Makes the folders of one engine; does nothing unless it is told to.
+/// Makes the folders of one engine, if the variable is set.
 #[test]
 fn make() {
     if let Ok(url) = std::env::var("FORMER_CHILD") {

@@ -1,15 +1,15 @@
-//! The program on FoundationDB where there is none: one sentence within seconds, and a clean end. Needs
-//! the client library and no server.
+//! The program without a FoundationDB cluster: it prints one message within seconds, and ends cleanly. The test needs the
+//! client library and no server.
 
 #![cfg(feature = "fdb")]
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Runs a command that must fail before it does anything; gives its one sentence.
+/// Runs a command that must fail before it does anything. Returns its message.
 fn refused(arguments: &[&str], cluster_file: Option<&Path>) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_couch-layer"));
-    // The loader may need to be told where the client library is.
+    // The loader may need this to find the client library.
     let library_path = std::env::var_os("LD_LIBRARY_PATH").map(|path| ("LD_LIBRARY_PATH", path));
     command.args(arguments).env_clear().envs(library_path).stdin(Stdio::null());
     if let Some(file) = cluster_file {
@@ -17,7 +17,7 @@ fn refused(arguments: &[&str], cluster_file: Option<&Path>) -> String {
     }
     let output = command.output().unwrap();
     let sentence = String::from_utf8(output.stderr).unwrap();
-    // By itself, not by a signal: the client's thread has been stopped before.
+    // It ended by itself and not by a signal, so the client's thread was stopped before.
     assert_eq!(output.status.code(), Some(1), "{sentence}");
     assert!(output.stdout.is_empty());
     assert_eq!(sentence.lines().count(), 1, "{sentence}");

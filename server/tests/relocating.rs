@@ -26,14 +26,14 @@ fn random_edits_of_databases_that_move_through_faults_agree_with_the_oracle() {
     tape::run_relocating(stores, tape::packed(2).through_faults());
 }
 
-/// The same through a FoundationDB cluster, where there is one.
+/// The same with a FoundationDB cluster, if there is one.
 #[cfg(feature = "fdb")]
 mod cluster {
     use kv_api::{AnyDatabase, Database, Transaction};
     use model_suite::tape;
     use server::engine::{IfMissing, open};
 
-    /// Stores in a cluster, emptied when they are needed no longer.
+    /// Stores in a cluster, which are cleared when this is dropped.
     struct Emptied(Vec<AnyDatabase>);
 
     impl Drop for Emptied {
@@ -57,7 +57,7 @@ mod cluster {
         };
         let stores = || {
             let folder = tempfile::tempdir().expect("a folder");
-            // The folder's name is nobody else's.
+            // The folder's name is unique.
             let own = folder.path().file_name().expect("a name").to_string_lossy().into_owned();
             let local = |name: &str| format!("{name}:{}", folder.path().join(name).display());
             let shared = |name: &str| format!("fdb:{file}?prefix=couch-layer%20tests/{own}/{name}/");
@@ -152,7 +152,7 @@ mod command {
         let sentence = refused(&["export", "db", "--engine", &old]);
         assert!(sentence.contains(&format!("db has moved from {old} to {new}")), "{sentence}");
 
-        // Once more is done already, and then takes what is left away.
+        // A second run has nothing to move, and then deletes the rest.
         let again = succeed(&["relocate", "db", "--from", &old, "--to", &new, "--verify", "--delete-source"]);
         assert!(again.contains("before") && again.contains("1200 are the same"), "{again}");
         let checked = succeed(&["check", "db", "--engine", &old, "--json"]);
@@ -183,7 +183,7 @@ mod command {
         for pause in [5, 20, 40, 80, 120, 200, 300] {
             let mut child = couch_layer(&relocate).spawn().expect("the binary starts");
             std::thread::sleep(Duration::from_millis(pause));
-            // Wherever it is, be it at its end.
+            // Wherever it is, even at its end.
             child.kill().expect("a kill");
             child.wait().expect("its end");
         }

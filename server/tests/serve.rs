@@ -24,7 +24,7 @@ fn command(arguments: &[&str]) -> Command {
 }
 
 impl Process {
-    /// Starts a server on a free port and waits for the line that says which.
+    /// Starts a server on a free port, and waits for the line with its address.
     fn start(arguments: &[&str]) -> Process {
         let mut child = command(arguments).args(["--listen", "127.0.0.1:0"]).spawn().unwrap();
         let out: Box<dyn Read + Send> = Box::new(child.stdout.take().unwrap());
@@ -68,7 +68,7 @@ impl Drop for Process {
     }
 }
 
-/// Runs a server that must not start; gives what it says.
+/// Runs a server that must not start. Returns its output.
 fn refused(arguments: &[&str], environment: &[(&str, &str)]) -> String {
     let output = command(arguments).envs(environment.iter().copied()).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{arguments:?}");
@@ -113,7 +113,7 @@ async fn write_and_restart(engine: &str) {
     assert!(sentence.contains("another process"), "{sentence}");
 
     assert_eq!(first.stop("-TERM").code(), Some(0));
-    // By its folder alone.
+    // With the folder alone as its URL.
     let again = Process::start(&["--engine", &folder.display().to_string()]);
     let text = client.get(again.url("/db/x")).send().await.unwrap().text().await.unwrap();
     assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["a"], json!(1));

@@ -1,14 +1,14 @@
-//! Attachments: one at a time, in documents, and in parts. What is expected was measured on CouchDB 3.5.
+//! Attachments: one at a time, in documents, and in parts. The expected answers were measured on CouchDB 3.5.
 
 use serde_json::json;
 
 use crate::support::{Answer, Couch};
 
-/// MD5 of `hello`, which is stored as it is.
+/// MD5 of `hello`, which is stored without compression.
 const HELLO: &str = "XUFAKrxLKna5cZ2REBfFkg==";
 
 impl Couch {
-    /// Writes an attachment and gives the document's revision.
+    /// Writes an attachment. Returns the document's revision.
     async fn attach(&self, path: &str, content_type: &str, body: &'static [u8]) -> String {
         let request = self.request("PUT", path).header("content-type", content_type).body(body);
         let answer = self.send(request).await;
@@ -91,7 +91,7 @@ async fn wrong_requests_are_refused_as_couchdb_refuses_them() {
     let next = couch.attach(&format!("/db/doc/a?rev={rev}"), "x/y", b"again").await;
     let put = async |path: &str| couch.put_body(path, "x/y", "hello").await;
     put("/db/doc/a").await.refused(409, "conflict", "Document update conflict.");
-    // A revision that was replaced: its body is gone, so CouchDB's words for a compacted one would be right as well.
+    // A revision that was replaced. Its body is gone, so CouchDB's answer for a compacted revision would be right too.
     assert_eq!(put(&format!("/db/doc/a?rev={rev}")).await.status, 409);
     put("/db/doc/a?rev=7-abc").await.refused(409, "not_found", "missing_rev");
     put("/db/doc/a?rev=").await.refused(400, "bad_request", "Invalid rev format");
@@ -123,7 +123,7 @@ async fn wrong_requests_are_refused_as_couchdb_refuses_them() {
     let bare = couch.request("DELETE", "/db/doc/a").header("if-match", third.json()["rev"].as_str().unwrap());
     let gone = couch.send(bare).await;
     assert_eq!(gone.status, 200, "{}", gone.text);
-    // On a document that is deleted.
+    // On a deleted document.
     let rev = gone.json()["rev"].as_str().unwrap().to_owned();
     couch.call("DELETE", &format!("/db/doc?rev={rev}")).await;
     couch.get("/db/doc/a").await.refused(404, "not_found", "deleted");
@@ -154,12 +154,12 @@ async fn text_is_packed_and_goes_out_as_the_client_takes_it() {
     std::io::Read::read_to_string(&mut flate2::read::GzDecoder::new(&*bytes), &mut unpacked).unwrap();
     assert_eq!(unpacked, text);
     assert_eq!(couch.get_with("/db/doc/t", &[("accept-encoding", "identity;q=0")]).await.status, 406);
-    // A range that is there is ignored, one that is not is refused.
+    // A satisfiable range is ignored, another one is refused.
     let ranged = couch.get_with("/db/doc/t", &[("range", "bytes=0-3")]).await;
     assert_eq!((ranged.status.as_u16(), ranged.text.len()), (200, text.len()));
     assert_eq!(couch.get_with("/db/doc/t", &[("range", "bytes=99999-")]).await.status, 416);
 
-    // What comes packed is stored so, and nobody says how long it is.
+    // Contents sent as gzip are stored so. The unpacked length is not sent.
     let packed = gzip(b"packed at home");
     let put = couch.request("PUT", "/db/two/g").header("content-type", "x/y").header("content-encoding", "GZIP");
     assert_eq!(couch.send(put.body(packed.clone())).await.status, 201);
@@ -211,7 +211,7 @@ async fn inline_data_and_stubs() {
     let attachment = json!({"content_type": "x/y", "revpos": 1, "digest": format!("md5-{HELLO}"), "data": "aGVsbG8="});
     assert_eq!(whole["_attachments"]["a"], attachment);
 
-    // A stub keeps it, leaving it out removes it.
+    // A stub keeps an attachment; leaving it out removes it.
     let kept = couch.put("/db/doc", json!({"_rev": rev, "n": 2, "_attachments": {"a": {"stub": true}}})).await;
     assert_eq!(couch.get("/db/doc").await.json()["_attachments"]["a"]["revpos"], 1);
     let stub = json!({"_rev": kept, "_attachments": {"b": {"stub": true}}});
@@ -275,7 +275,7 @@ async fn documents_go_out_in_parts() {
         assert!(parts[2].contains("filename=\"b\"") && parts[2].contains("\r\nContent-Encoding: gzip\r\n"));
         assert!(parts[3].ends_with("\r\n\r\nhello\r\n") && parts[3].contains("\r\nContent-Length: 5\r\n"));
     }
-    // Only what is newer than a revision that is known.
+    // Only attachments newer than a known revision.
     let newer = couch.get(&format!("/db/doc?atts_since=[%22{first}%22]")).await;
     assert!(newer.header("content-type").starts_with("multipart/related"));
     assert!(newer.text.contains("filename=\"b\"") && !newer.text.contains("filename=\"a\""));
@@ -298,7 +298,7 @@ async fn documents_go_out_in_parts() {
     assert!(mixed.text.contains("Content-Type: application/json; error=\"true\"\r\n\r\n{\"id\":\"none\""));
     let plain = couch.json("POST", "/db/_bulk_get?attachments=true", json!({"docs": [{"id": "doc"}]})).await.json();
     assert_eq!(plain["results"][0]["docs"][0]["ok"]["_attachments"]["a"]["data"], "aGVsbG8=");
-    // Only what is newer than the revisions that the client has.
+    // Only attachments newer than the client's revisions.
     let known = json!({"docs": [{"id": "none"}, {"id": "doc", "atts_since": [first]}, {"id": "x", "atts_since": [1]}]});
     let newer = couch.json("POST", "/db/_bulk_get", known).await.json();
     let attachments = &newer["results"][1]["docs"][0]["ok"]["_attachments"];
@@ -311,7 +311,7 @@ async fn documents_come_in_parts() {
     let couch = start().await;
     let follows = |length: u64| json!({"follows": true, "content_type": "x/y", "length": length});
     let two = json!({"_attachments": {"a": follows(5), "b": follows(3)}});
-    // In the document's order, whatever the heads say.
+    // In the document's order. The headers of parts are ignored.
     let written = couch.put_parts("/db/doc", two.clone(), &["hello", "\r\n-"]).await;
     assert_eq!(written.status, 201, "{}", written.text);
     assert_eq!(couch.get("/db/doc/a").await.text, "hello");
@@ -347,11 +347,11 @@ async fn documents_come_in_parts() {
     couch.call("DELETE", &format!("/db/x?rev={}", couch.get("/db/x").await.json()["_rev"].as_str().unwrap())).await;
     assert_eq!(couch.contents("db").await.contains("\"id\":\"doc\""), before.contains("\"id\":\"doc\""));
 
-    // Extra parts, preamble and epilogue do no harm, and a document without attachments needs no parts.
+    // Extra parts, preamble and epilogue are ignored, and a document without attachments needs no parts.
     let lenient = "preamble\r\n--b\r\n\r\n{\"n\":1}\r\n--b\r\n\r\nextra\r\n--b--\r\nepilogue";
     assert_eq!(couch.put_body("/db/y", "multipart/related; boundary=b", lenient).await.status, 201);
     assert_eq!(couch.get("/db/y").await.json()["n"], 1);
-    // A packed part.
+    // A part in gzip.
     let packed = gzip(b"hello");
     let document = json!({"_attachments": {"t": {"follows": true, "content_type": "text/plain", "encoding": "gzip",
         "length": 5, "encoded_length": packed.len()}}});
@@ -359,7 +359,7 @@ async fn documents_come_in_parts() {
     let written = couch.put_body("/db/z", "multipart/related; boundary=b", body).await;
     assert_eq!(written.status, 201, "{}", written.text);
     assert_eq!(couch.get("/db/z/t").await.text, "hello");
-    // Its length is that of what it unpacks to. CouchDB also gives the packed length.
+    // The length is the unpacked one. CouchDB also accepts the packed length.
     for (length, status) in [(4, 400), (packed.len(), 201)] {
         let document = json!({"_attachments": {"t": {"follows": true, "content_type": "text/plain", "encoding": "gzip",
             "length": length, "encoded_length": packed.len()}}});
@@ -376,7 +376,7 @@ async fn documents_come_in_parts() {
     let written = couch.put_body("/db/many", "multipart/related; boundary=b", body).await;
     assert_eq!(written.status, 201, "{}", written.text);
     assert_eq!(couch.get("/db/many/3").await.text, "3".repeat(900_000));
-    // A revision that cannot be is refused before anything is read.
+    // An invalid revision is refused before the body is read.
     let refused = couch.put_body("/db/many?rev=x", "multipart/related; boundary=b", "--b").await;
     refused.refused(400, "bad_request", "Invalid rev format");
 }
@@ -410,7 +410,7 @@ async fn attachments_have_a_limit_of_their_own() {
     assert_eq!(couch.put_parts("/db/doc2", long, &[]).await.status, 413);
 }
 
-/// Large contents pass through in pieces, both ways; each byte arrives.
+/// Large contents pass in pieces, in both directions, and every byte arrives.
 #[tokio::test(flavor = "multi_thread")]
 async fn large_attachments_are_streamed() {
     let couch = start().await;
@@ -421,7 +421,7 @@ async fn large_attachments_are_streamed() {
     assert!(read == large);
     let range = couch.request("GET", "/db/doc/large").header("range", "bytes=9999990-10000009").send().await.unwrap();
     assert!(range.bytes().await.unwrap() == large[9_999_990..10_000_010]);
-    // A client that goes away within its request has written nothing.
+    // A client that disconnects within its request has written nothing.
     let mut stream = tokio::net::TcpStream::connect(couch.server.address()).await.unwrap();
     let head = "PUT /db/cut/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\nsome";
     tokio::io::AsyncWriteExt::write_all(&mut stream, head.as_bytes()).await.unwrap();
@@ -430,7 +430,7 @@ async fn large_attachments_are_streamed() {
     assert_eq!(couch.get("/db/cut").await.status, 404);
 }
 
-/// An answer with contents is sent in pieces: a server that held all of them would need as much memory as a database.
+/// An answer with contents is sent in pieces. A server that held all of them would need as much memory as the database.
 #[tokio::test(flavor = "multi_thread")]
 async fn contents_in_answers_are_sent_as_they_are_read() {
     let couch = start().await;

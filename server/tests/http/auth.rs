@@ -1,4 +1,4 @@
-//! Who may what, sessions, and pages from other origins.
+//! Authorisation, sessions, and pages of other origins.
 
 use serde_json::json;
 use server::http::{CorsOptions, Options, Server};
@@ -59,7 +59,7 @@ async fn a_security_object_without_members_opens_a_database() {
     couch.send(admin("PUT", "/db/_security").body(r#"{"members":{"names":[],"roles":[]}}"#)).await;
     couch.put("/db/x", json!({})).await;
     assert_eq!(couch.get("/db/x").await.status, 200);
-    // Design documents and settings stay the administrators'.
+    // Design documents and settings are for administrators only.
     let design = "You are not a db or server admin.";
     couch.json("PUT", "/db/_design/d", json!({})).await.refused(401, "unauthorized", design);
     couch.json("POST", "/db", json!({"_id": "_design/d"})).await.refused(401, "unauthorized", design);
@@ -107,7 +107,7 @@ async fn a_session_is_begun_used_and_ended() {
     assert_eq!(plain.status, 415);
     let malformed = couch.send(couch.request("GET", "/_session").header("cookie", "AuthSession=%%%")).await;
     malformed.refused(400, "bad_request", "Malformed AuthSession cookie. Please clear your cookies.");
-    // A bad cookie must not keep anybody from logging in.
+    // A bad cookie must not prevent a login.
     let again = couch.request("POST", "/_session").header("cookie", "AuthSession=%%%");
     let again = again.header("content-type", "application/json").body(r#"{"name":"adm","password":"pass word"}"#);
     assert_eq!(couch.send(again).await.status, 200);

@@ -1,4 +1,4 @@
-//! Bad input: each with CouchDB's answer; the server and the connection live on, nothing is written.
+//! Bad input gets CouchDB's answer. The server and the connection stay open, and nothing is written.
 
 use hyper::body::Frame;
 use serde_json::{Value, json};
@@ -202,7 +202,7 @@ async fn deep_nesting_is_a_document_like_any_other() {
     let depth = 100_000;
     let body = format!("{{\"a\":{}{}}}", "[".repeat(depth), "]".repeat(depth));
     let answer = couch.raw("PUT", "/db/deep", body.clone()).await;
-    // Exploded paths of this length fit no key: the answer may refuse, but it is an answer.
+    // Exploded paths of this length fit no key. The answer may be a refusal, but there is one.
     if answer.status == 201 {
         let read = couch.get("/db/deep").await;
         assert!(read.text.contains(&body[1..]), "{:.100}", read.text);

@@ -1,4 +1,4 @@
-//! An engine whose scans take as long as a cold disk: what does not scan goes on beside them.
+//! An engine whose scans take as long as on a cold disk. Requests that do not scan are served meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,14 +13,14 @@ use server::http::Options;
 
 use crate::support::Couch;
 
-/// How long each batch of a scan holds the thread that reads it.
+/// Time for which each batch of a scan blocks its thread.
 const COLD: Duration = Duration::from_secs(1);
 
-/// How long a read of one key takes from a distant engine.
+/// Time that a read of one key takes on a distant engine.
 const DISTANT: Duration = Duration::from_millis(30);
 
-/// Reads ranges where they are called, as embedded engines do, and slowly while it is cold. Reads keys as over a
-/// network while it is distant.
+/// An engine that reads ranges on the calling thread, as embedded engines do: slowly while it is cold. While it is
+/// distant, reads of keys take as long as over a network.
 #[derive(Clone, Debug)]
 struct Slow<T> {
     inner: T,
@@ -143,7 +143,7 @@ async fn all_who_come_at_once_find_the_new_database_of_an_old_name() {
     couch.call("DELETE", "/db").await;
     couch.database("db").await;
     distant.store(true, Ordering::Relaxed);
-    // All of them meet it, and only one of them is the first to forget it.
+    // All of them meet the stale handle, and only one of them forgets it first.
     let answers = futures_util::future::join_all((0..8).map(|_| couch.get("/db"))).await;
     assert!(answers.iter().all(|answer| answer.status == 200), "{answers:?}");
     assert_eq!(couch.get("/none").await.status, 404);

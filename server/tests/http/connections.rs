@@ -1,4 +1,4 @@
-//! Connections: what is kept alive, what is cut off, and how the server stops.
+//! Connections: keep-alive, cut-off, and the server's stop.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ async fn connect(couch: &Couch) -> TcpStream {
     TcpStream::connect(couch.server.address()).await.unwrap()
 }
 
-/// Sends a request as it stands and reads one answer with a length.
+/// Sends the text of a request, and reads one answer with a length.
 async fn exchange(stream: &mut TcpStream, request: &str) -> String {
     stream.write_all(request.as_bytes()).await.unwrap();
     let read = async {
@@ -67,15 +67,15 @@ async fn raw_quotes_in_a_query_are_taken_as_couchdb_takes_them() {
     let host = "host: localhost\r\n";
     let list = format!("GET /db/_all_docs?startkey=\"a\"&endkey=\"b\" HTTP/1.1\r\n{host}\r\n");
     let mut stream = connect(&couch).await;
-    // Twice: the connection goes on.
+    // Twice on one connection.
     for _ in 0..2 {
         let answer = exchange(&mut stream, &list).await;
         assert!(answer.starts_with("HTTP/1.1 200 ") && rows(&answer) == 2, "{answer}");
     }
-    // `<` and `>` are values like others.
+    // `<` and `>` are accepted as well.
     let answer = exchange(&mut stream, &format!("GET /db/_all_docs?key=\"<b>\" HTTP/1.1\r\n{host}\r\n")).await;
     assert!(answer.starts_with("HTTP/1.1 200 ") && rows(&answer) == 0, "{answer}");
-    // A body that looks like a request is a body, with a length, in chunks and where 100 is waited for.
+    // A body that looks like a request is not taken for one: with a length, in chunks, and with `Expect: 100-continue`.
     let lookalike = json!({"a": list}).to_string();
     let length = format!("content-length: {}\r\n", lookalike.len());
     let chunked = "transfer-encoding: chunked\r\n";
@@ -93,11 +93,11 @@ async fn raw_quotes_in_a_query_are_taken_as_couchdb_takes_them() {
     assert!(exchange(&mut stream, &expecting).await.starts_with("HTTP/1.1 100 "));
     assert!(exchange(&mut stream, &lookalike).await.starts_with("HTTP/1.1 201 "));
     assert_eq!(couch.get("/db/late").await.json()["a"], list);
-    // An answer that comes before its body was read.
+    // An answer before the body was read.
     let early = format!("PATCH /db HTTP/1.1\r\n{host}{length}\r\n{lookalike}");
     assert!(exchange(&mut stream, &early).await.starts_with("HTTP/1.1 405 "));
     assert_eq!(rows(&exchange(&mut stream, &list).await), 2);
-    // All at once.
+    // All requests at once.
     let put = format!("PUT /db/last HTTP/1.1\r\n{host}{length}\r\n{lookalike}");
     let end = format!("GET /db?\"<> HTTP/1.1\r\n{host}connection: close\r\n\r\n");
     stream.write_all([list.as_str(), &put, &list, &end].concat().as_bytes()).await.unwrap();
@@ -112,7 +112,7 @@ async fn a_body_over_the_limit_is_refused_by_its_length_alone() {
     let couch = Couch::with(Options { max_request_size: 1000, ..Options::default() }).await;
     couch.database("db").await;
     let mut stream = connect(&couch).await;
-    // Not a byte of the body is sent.
+    // No byte of the body is sent.
     let request = "PUT /db/x HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000000000\r\n\r\n";
     let answer = exchange(&mut stream, request).await;
     assert!(answer.starts_with("HTTP/1.1 413 ") && answer.contains("too_large"), "{answer}");
@@ -135,7 +135,7 @@ async fn what_is_no_http_harms_nobody() {
         "PUT /db/x HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
     ] {
         let mut stream = connect(&couch).await;
-        // The server may close before everything is sent.
+        // The server may close the connection before everything is sent.
         let _ = stream.write_all(garbage.as_bytes()).await;
         let mut answer = Vec::new();
         let _ = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut answer)).await;
@@ -190,7 +190,7 @@ async fn stopping_ends_feeds_with_their_last_sequence_and_finishes_requests() {
     let live = feed("/db/_changes?feed=continuous&heartbeat=5000").await;
     let poll = feed("/db/_changes?feed=longpoll&since=now&heartbeat=5000").await;
     let source = feed("/db/_changes?feed=eventsource&heartbeat=5000").await;
-    // A request that is half sent when the server is told to stop.
+    // A request of which half is sent when the server stops.
     let mut half = connect(&couch).await;
     half.write_all(b"PUT /db/late HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n{").await.unwrap();
     let idle = connect(&couch).await;
@@ -217,7 +217,8 @@ async fn stopping_ends_feeds_with_their_last_sequence_and_finishes_requests() {
     drop(idle);
 }
 
-/// Whether the server has closed its side of the connection. What is on its way already keeps the client from seeing it.
+/// Whether the server has closed its side of the connection. The client cannot see that before it has read the data in
+/// flight.
 #[cfg(target_os = "linux")]
 fn is_closed(stream: &TcpStream) -> bool {
     let port = format!(":{:04X}", stream.local_addr().unwrap().port());
@@ -227,13 +228,13 @@ fn is_closed(stream: &TcpStream) -> bool {
     table.lines().find(of_server).is_none_or(|line| line.split_whitespace().nth(3) != Some("01"))
 }
 
-/// What is prepared for a client that reads nothing is held for a while, not for ever.
+/// A client that reads nothing is cut off after a while, and its answer is dropped.
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_stops_reading_is_cut_off() {
     let couch = Couch::with(Options { write_patience: Duration::from_millis(100), ..Options::default() }).await;
     couch.database("db").await;
-    // More than the buffers of a connection hold.
+    // More than a connection's buffers hold.
     let content = vec![b'x'; 64 << 20];
     assert_eq!(couch.raw("PUT", "/db/doc/file", content).await.status, 201);
     let mut stream = connect(&couch).await;

@@ -1,4 +1,4 @@
-//! What clients see of a document whose rows are damaged.
+//! Answers for documents with damaged rows.
 
 use kv_api::{Database, RangeRequest, Read, Transaction};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ async fn a_damaged_document_has_an_error_row_and_its_neighbours_are_served() {
     for id in ["a", "bad", "c"] {
         couch.put(&format!("/db/{id}"), json!({"n": 1})).await;
     }
-    // A second branch, so that the tree is asked for, and the row of the first one cut.
+    // A second branch, so that the whole tree is read, and a cut row of the first one.
     let second = json!({"new_edits": false, "docs": [{"_id": "bad", "_rev": "1-0"}]});
     couch.json("POST", "/db/_bulk_docs", second).await;
     let revisions = RangeRequest::prefix(b"\x15\x04\x14\x15\x04\x02bad\0");

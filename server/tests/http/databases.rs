@@ -1,4 +1,4 @@
-//! The server's own endpoints and those of databases.
+//! Endpoints of the server and of databases.
 
 use serde_json::json;
 
@@ -49,7 +49,7 @@ async fn uuids_come_in_the_number_asked_for() {
 async fn a_database_is_created_described_listed_and_dropped() {
     let couch = Couch::start().await;
     let made = couch.call("PUT", "/a%2Fb+c").await;
-    // A plus is a space, which no name has.
+    // A plus is a space, which no name may have.
     assert_eq!(made.status, 400);
     let made = couch.call("PUT", "/a%2Fb/").await;
     assert_eq!((made.status.as_u16(), made.json()), (201, json!({"ok": true})));
@@ -91,7 +91,7 @@ async fn a_database_that_another_process_drops_and_creates_is_found() {
     couch.database("db").await;
     couch.put("/db/x", json!({"from": "first"})).await;
     assert_eq!(couch.get("/db/x").await.json()["from"], "first");
-    // Not through this server, which then knows the dropped one.
+    // Not through this server, which then has a stale handle.
     couch.layer.delete_database("db").await.unwrap();
     couch.get("/db/x").await.refused(404, "not_found", "Database does not exist.");
     couch.layer.create_database("db", model::CreateOptions::default()).await.unwrap();
@@ -105,7 +105,7 @@ async fn a_database_that_another_process_drops_and_creates_is_found() {
         couch.layer.delete_database("db").await.unwrap();
         couch.layer.create_database("db", model::CreateOptions::default()).await.unwrap();
     }
-    // A write finds out by itself, and that the database is gone goes before what is wrong with the write.
+    // A write notices by itself, and the missing database takes precedence over errors of the write.
     couch.put("/db/x", json!({"from": "third"})).await;
     couch.layer.delete_database("db").await.unwrap();
     couch.layer.create_database("db", model::CreateOptions::default()).await.unwrap();
@@ -125,7 +125,7 @@ async fn a_bulk_write_reaches_the_database_that_there_is_and_none_that_was() {
     let local = json!([{"_id": "_local/x"}]);
     for count in [1, 20, 500] {
         assert_eq!(couch.json("POST", "/db/_bulk_docs", json!({"docs": docs(count)})).await.status, 201);
-        // Not through this server, which then knows the dropped one.
+        // Not through this server, which then has a stale handle.
         couch.layer.delete_database("db").await.unwrap();
         for asked in [
             json!({"docs": docs(count)}),

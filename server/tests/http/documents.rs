@@ -56,7 +56,7 @@ async fn tags_spare_what_the_client_has() {
     }
     let other = couch.send(couch.request("GET", "/db/x").header("if-none-match", "\"1-other\"")).await;
     assert_eq!(other.status, 200);
-    // What can change while the revision stays has no tag.
+    // An answer that can change while the revision stays has no tag.
     assert!(couch.get("/db/x?revs_info=true").await.headers.get("etag").is_none());
     assert!(couch.get("/db/x?revs=true").await.headers.get("etag").is_some());
 }
@@ -219,7 +219,7 @@ async fn a_revision_without_a_hash_is_one_as_in_couchdb() {
     assert_eq!(put(json!({"_rev": "1-", "v": 1})).await.status, 201);
     assert_eq!(couch.get("/db/x").await.json(), json!({"_id": "x", "_rev": "1-", "v": 1}));
     assert_eq!(couch.get("/db/x?rev=1-").await.json()["v"], 1);
-    // It loses against every other, and is an ancestor as others are.
+    // It loses against every other revision, and can be an ancestor.
     let docs = json!([{"_id": "x", "_rev": "1-a", "v": 2}, {"_id": "y", "_revisions": {"start": 2, "ids": ["b", ""]}}]);
     couch.json("POST", "/db/_bulk_docs", json!({"docs": docs, "new_edits": false})).await;
     assert_eq!(couch.get("/db/x?conflicts=true").await.json()["_conflicts"], json!(["1-"]));
@@ -251,13 +251,13 @@ async fn what_is_not_there_is_404_before_it_is_501() {
     let couch = Couch::start().await;
     couch.database("db").await;
     for path in [
-        // No id can be this.
+        // No document can have this id.
         "/db/%ff",
         "/db/_design/%ff",
         "/db/_local/%ff",
         "/db/_unknown",
         "/db/_design/",
-        // Functions and attachments of what is not there.
+        // Functions and attachments of missing documents.
         "/db/_design/none/_view/x",
         "/db/_design/none/_show/x/y",
         "/db/_design/none/file",
@@ -276,6 +276,6 @@ async fn what_is_not_there_is_404_before_it_is_501() {
     let gone = couch.put("/db/_design/gone", json!({})).await;
     couch.call("DELETE", &format!("/db/_design/gone?rev={gone}")).await;
     couch.get("/db/_design/gone/_view/x").await.refused(404, "not_found", "deleted");
-    // Writes name what is wrong with the id.
+    // Writes answer what is wrong with the id.
     assert_eq!(couch.json("PUT", "/db/%ff", json!({})).await.status, 400);
 }

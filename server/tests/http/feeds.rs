@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::Couch;
 
-/// A feed that is being read.
+/// A feed in progress.
 struct Feed {
     response: Response,
     read: String,
@@ -20,7 +20,7 @@ impl Feed {
         Feed { response, read: String::new() }
     }
 
-    /// Reads on until what was read satisfies `enough`; gives it.
+    /// Reads until the text so far satisfies `enough`. Returns the text.
     async fn until(&mut self, enough: impl Fn(&str) -> bool) -> &str {
         let deadline = tokio::time::sleep(Duration::from_secs(10));
         tokio::pin!(deadline);
@@ -201,7 +201,7 @@ async fn filters_let_through_what_they_name() {
     assert_eq!(filtered("", json!({"doc_ids": ["c"]})).await.len(), 4);
     let by_query = couch.get("/db/_changes?filter=_doc_ids&doc_ids=%5B%22b%22%5D").await.json();
     assert_eq!(ids(&by_query), ["b"]);
-    // The selector's documents are not sent unless they are asked for.
+    // The documents that the selector reads are not sent unless they are requested.
     let row = couch.json("POST", "/db/_changes?filter=_selector", json!({"selector": {}})).await.json();
     assert!(row["results"][0].get("doc").is_none());
 }
@@ -232,7 +232,7 @@ async fn dropping_the_database_ends_its_feeds() {
     live.until(|text| text.contains("\"a\"")).await;
     let poll = Feed::open(&couch, "/db/_changes?feed=longpoll&since=now&heartbeat=5000").await;
     couch.call("DELETE", "/db").await;
-    // Another of its name is another database.
+    // A new database of the same name is another one.
     couch.database("db").await;
     couch.put("/db/stranger", json!({})).await;
     let (live, poll) = (live.end().await, poll.end().await);
@@ -274,7 +274,7 @@ async fn a_limit_of_nothing_gives_no_rows_and_a_negative_one_is_none() {
     assert_eq!(serde_json::from_str::<Value>(&live).unwrap(), json!({"last_seq": since, "pending": 1}));
     assert_eq!(ids(&couch.get("/db/_changes?limit=-1").await.json()), ["a", "b"]);
     assert_eq!(couch.get("/db/_changes?limit=0&descending=true").await.json()["pending"], 2);
-    // A handle from before the database was dropped does not make it look empty.
+    // A stale handle of the dropped database does not make the new one look empty.
     couch.call("DELETE", "/db").await;
     couch.get("/db/_changes?limit=0").await.refused(404, "not_found", "Database does not exist.");
 }
@@ -295,7 +295,7 @@ async fn every_answer_says_how_much_is_pending() {
     assert_eq!(pending("since=now".into()).await, 0);
     let selector = json!({"selector": {"n": 1}});
     let path = format!("/db/_changes?filter=_selector&limit=5&since={}", seq(9));
-    // Rows 11, 13, 15, 17 and 19 pass; those behind the last are pending, whether they pass or not.
+    // Rows 11, 13, 15, 17 and 19 pass. All rows after the last one are pending, whether they pass or not.
     assert_eq!(couch.json("POST", &path, selector).await.json()["pending"], 30);
     let some = couch.json("POST", "/db/_changes?filter=_doc_ids&limit=1", json!({"doc_ids": ["03", "07"]})).await;
     assert_eq!(some.json()["pending"], 46);

@@ -1,4 +1,4 @@
-//! `_find` and `_explain`, as CouchDB 3.5 answers them where no index is there. `indexes.rs` has those where one is.
+//! `_find` and `_explain` without an index, as CouchDB 3.5 answers them. `indexes.rs` tests them with indexes.
 
 use conformance::random::Random;
 use kv_api::{AnyDatabase, Counted};
@@ -75,7 +75,7 @@ async fn documents_are_found_by_what_they_hold() {
         (json!({"_id": {"$gt": "m", "$lt": "sunrise"}}), &["metropolis"]),
         (json!({"_id": {"$in": ["m", "sunrise", "none"]}}), &["m", "sunrise"]),
         (json!({"_id": {"$gt": null}}), &["faust", "m", "metropolis", "sunrise"]),
-        // Design documents are never found.
+        // A search finds no design documents.
         (json!({"_id": {"$beginsWith": "_design/"}}), &[]),
     ] {
         assert_eq!(ids(&find(&couch, json!({ "selector": selector })).await.json()), expected, "{selector}");
@@ -167,7 +167,7 @@ async fn warnings_and_figures_are_couchdbs() {
     assert_eq!((&stats["total_keys_examined"], &stats["total_docs_examined"]), (&json!(30), &json!(30)));
     assert_eq!((&stats["total_quorum_docs_examined"], &stats["results_returned"]), (&json!(0), &json!(2)));
     assert!(stats["execution_time_ms"].is_number());
-    // No more documents are looked at than are needed.
+    // No more documents are examined than needed.
     let answer =
         find(&couch, json!({"selector": {}, "limit": 3, "skip": 2, "execution_stats": true, "r": 2})).await.json();
     let stats = &answer["execution_stats"];
@@ -292,7 +292,7 @@ async fn a_search_ends_when_its_client_is_gone() {
     couch.database("db").await;
     let docs: Vec<Value> = (0..6_000).map(|n| json!({"_id": format!("{n:05}"), "n": n})).collect();
     assert_eq!(couch.json("POST", "/db/_bulk_docs", json!({ "docs": docs })).await.status, 201);
-    // Finds nothing, slowly.
+    // This finds nothing, slowly.
     let conditions: Vec<Value> = (0..60).map(|n| json!({"n": {"$lt": -n}})).collect();
     let asked = json!({"selector": {"$or": conditions, "n": {"$gt": 0}}});
 
@@ -309,7 +309,7 @@ async fn a_search_ends_when_its_client_is_gone() {
     assert!(abandoned + 1 < whole, "{abandoned} transactions of {whole}");
 }
 
-/// Queries of random members: each is answered, or refused by name, and none ends in an error of the server's own.
+/// Queries of random members are answered or refused by name, and none ends in an internal error.
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_is_asked_is_answered_or_refused() {
     let since_1970 = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
@@ -417,7 +417,7 @@ fn any_selector(random: &mut Random, depth: u64) -> Value {
     let fields = ["_id", "year", "cast", "imdb.rating", "cast.0", "director", "", "a..b"];
     let mut selector = json!({});
     for _ in 0..random.below(3) {
-        // Fields more often than operators, and good ones more often than bad ones.
+        // More fields than operators, and more valid ones than invalid ones.
         let name = match random.below(8) {
             0 | 1 => *random.pick(&operators),
             2 => *random.pick(&fields),

@@ -90,7 +90,7 @@ async fn indexes_are_made_listed_and_deleted() {
         couch.get(&format!("/db/_index?{query}")).await.refused(400, "invalid_list_index_params", said);
     }
 
-    // Another definition takes the place of the first.
+    // Another definition replaces the first.
     assert_eq!(index(&couch, "two", "whole", json!({"fields": ["z"]})).await["result"], "created");
     assert_eq!(ok(&couch, "DELETE", "/db/_index/_design/two/json/partial", json!({})).await, json!({"ok": true}));
     let left = couch.get("/db/_design/two").await.json();
@@ -102,7 +102,7 @@ async fn indexes_are_made_listed_and_deleted() {
     }
     assert_eq!(ok(&couch, "GET", "/db/_index", json!({})).await["total_rows"], 2);
 
-    // All indexes of some documents.
+    // All indexes of some design documents.
     index(&couch, "a", "1", json!({"fields": ["x"]})).await;
     index(&couch, "a", "2", json!({"fields": ["y"]})).await;
     let deleted = json!({"docids": ["_design/a", "none", id]});
@@ -141,14 +141,14 @@ async fn what_is_no_index_is_named() {
         "invalid_bulk_docs",
         "Bulk Delete requires an array of non-null docids. Docids: 1",
     );
-    // As many as a database keeps.
+    // As many as a database may have.
     let view = |n: usize| json!({"map": {"fields": {format!("f{n}"): "asc"}}, "reduce": "_count", "options": {}});
     let views: serde_json::Map<String, Value> = (0..64).map(|n| (format!("i{n}"), view(n))).collect();
     couch.put("/db/_design/many", json!({"language": "query", "views": views})).await;
     assert_eq!(ok(&couch, "GET", "/db/_index", json!({})).await["total_rows"], 65);
     let asked = json!({"index": {"fields": ["a"]}, "ddoc": "more"});
     refused(&couch, "/db/_index", asked).await.refused(400, "invalid_index", "A database has at most 64 indexes.");
-    // One of them may become another.
+    // One of them may be replaced.
     assert_eq!(index(&couch, "many", "i1", json!({"fields": ["other"]})).await["result"], "created");
 }
 
@@ -169,7 +169,7 @@ async fn only_administrators_make_and_delete_indexes() {
     couch.call("DELETE", "/db/_index/d/json/i").await.refused(401, "unauthorized", said);
     let deleted = ok(&couch, "POST", "/db/_index/_bulk_delete", json!({"docids": ["d"]})).await;
     assert_eq!(deleted["fail"], json!([{"id": "_design/d", "error": "unauthorized"}]));
-    // What is there need not be written, and everybody may look.
+    // An existing index need not be written, so everybody may request it.
     assert_eq!(ok(&couch, "POST", "/db/_index", asked).await["result"], "exists");
     assert_eq!(ok(&couch, "GET", "/db/_index", json!({})).await["total_rows"], 2);
 }
@@ -184,7 +184,7 @@ async fn an_index_answers_with_what_was_just_written() {
     assert_eq!(ids(&find(&couch, high.clone()).await), ["018", "new", "019"]);
     let rev = couch.put(&format!("/db/new?rev={rev}"), json!({"n": 100})).await;
     assert_eq!(ids(&find(&couch, high.clone()).await), ["018", "019", "new"]);
-    // Without the field it is not in the index.
+    // Without the field the document is not in the index.
     let rev = couch.put(&format!("/db/new?rev={rev}"), json!({})).await;
     assert_eq!(ids(&find(&couch, high.clone()).await), ["018", "019"]);
     couch.put(&format!("/db/new?rev={rev}"), json!({"n": 30})).await;
@@ -215,10 +215,10 @@ async fn a_search_reads_the_rows_of_its_range_and_no_others() {
     let (counts, answer) =
         stats(json!({"selector": {"tens": {"$lte": 3}}, "sort": [{"tens": "desc"}, {"n": "desc"}], "limit": 3})).await;
     assert_eq!((counts, ids(&answer)), ([3, 3, 3], ["039", "038", "037"].map(str::to_owned).to_vec()));
-    // What the rows tell needs no document.
+    // A query that the rows can answer reads no document.
     let (counts, answer) = stats(json!({"selector": {"tens": 3, "n": 33}, "fields": ["n", "_id"]})).await;
     assert_eq!((counts, &answer["docs"]), ([1, 0, 1], &json!([{"n": 33, "_id": "033"}])));
-    // The selector goes on where the index ends.
+    // The selector checks what the index cannot.
     let (counts, answer) = stats(json!({"selector": {"tens": 3, "n": {"$exists": true}, "odd": true}})).await;
     assert_eq!((counts, answer["docs"].as_array().unwrap().len()), ([10, 10, 5], 5));
     // Impossible ranges are not searched.
@@ -265,7 +265,7 @@ async fn paged(couch: &Couch, body: &Value, limit: u64) -> Vec<Value> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn long_values_are_sorted_by_all_of_them_page_after_page() {
-    // Keys of these are cut, and many of them in the same place.
+    // These keys are cut, many of them to the same bytes.
     let long = |n: u64| format!("{}{:02}", "x".repeat(1_500), n % 40);
     let docs = (0..60).map(|n| {
         let value = if n % 3 == 0 { json!(n) } else { json!(long(n * 7)) };
@@ -282,7 +282,7 @@ async fn long_values_are_sorted_by_all_of_them_page_after_page() {
             let docs = whole["docs"].as_array().unwrap();
             assert_eq!(docs.len(), 58);
             let key = |doc: &Value| (doc["v"].as_u64(), doc["v"].as_str().map(str::to_owned), doc["_id"].clone());
-            // Numbers stand before strings.
+            // Numbers sort before strings.
             let order = |a: &Value, b: &Value| {
                 let (a, b) = (key(a), key(b));
                 (a.0.is_none(), a.0, a.1, a.2.to_string()) <= (b.0.is_none(), b.0, b.1, b.2.to_string())
@@ -294,7 +294,7 @@ async fn long_values_are_sorted_by_all_of_them_page_after_page() {
             }
         }
     }
-    // Without an order they are found as well.
+    // Without an order the documents are found too.
     let found = paged(&couch, &json!({"selector": {"v": {"$gt": 5}}, "fields": ["_id"]}), 7).await;
     assert_eq!(found.len(), 58);
     let value = long(7);
@@ -307,18 +307,18 @@ async fn a_bookmark_goes_on_in_the_index_where_it_began() {
     index(&couch, "d", "n", json!({"fields": ["n"]})).await;
     let asked = json!({"selector": {"n": {"$gte": 0}}, "limit": 10});
     let first = find(&couch, asked.clone()).await;
-    // A better index comes, and the search goes on in the old one.
+    // A better index is made, and the search continues in the old one.
     index(&couch, "a", "n", json!({"fields": ["n"]})).await;
     let mut next = asked.clone();
     next["bookmark"] = first["bookmark"].clone();
     assert_eq!(ids(&find(&couch, next.clone()).await), (10..20).map(|n| format!("{n:03}")).collect::<Vec<_>>());
-    // With its index its bookmarks go.
+    // Bookmarks of a deleted index are refused.
     ok(&couch, "DELETE", "/db/_index/d/json/n", json!({})).await;
     let word = format!("Invalid bookmark value: {}", first["bookmark"]);
     let answer = refused(&couch, "/db/_find", next).await.json();
     assert_eq!(answer["error"], "invalid_bookmark");
     assert!(word.starts_with(answer["reason"].as_str().unwrap().trim_end_matches('.')), "{answer}");
-    // One by id goes on by id.
+    // A search by id continues by id.
     let plain = with_docs(numbers(30)).await;
     let first = find(&plain, asked.clone()).await;
     index(&plain, "d", "n", json!({"fields": ["n"]})).await;

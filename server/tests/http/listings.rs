@@ -1,4 +1,4 @@
-//! `_all_docs` and its kin.
+//! `_all_docs`, `_design_docs` and `_local_docs`.
 
 use serde_json::{Value, json};
 
@@ -83,7 +83,7 @@ async fn long_listings_are_sent_page_by_page() {
         assert_eq!(answer.header("transfer-encoding"), "chunked");
         assert_eq!(keys(&answer.json()), ids);
     }
-    // Nobody knows how long the answer to a GET would be.
+    // The length of the answer to a GET is unknown.
     let head = couch.call("HEAD", "/db/_all_docs").await;
     assert_eq!((head.status.as_u16(), head.headers.get("content-length")), (200, None));
     let keyed = couch.json("POST", "/db/_all_docs?include_docs=true", json!({"keys": ids})).await.json();
@@ -135,7 +135,7 @@ async fn a_listing_says_how_many_rows_are_before_it() {
 async fn the_offset_of_a_far_row_is_an_estimate() {
     let couch = Couch::start().await;
     couch.database("db").await;
-    // Long, so that the store's sample has some of them.
+    // Long keys, so that the store's sample has some of them.
     let id = |n: u64| format!("{n:01000}");
     for some in (0..8_000).collect::<Vec<_>>().chunks(2000) {
         let docs: Vec<Value> = some.iter().map(|n| json!({"_id": id(*n)})).collect();
@@ -160,7 +160,7 @@ async fn ids_may_stand_where_keys_would() {
     assert_eq!(keys(&list("startkey_docid=b&endkey_docid=c").await), ["b", "c"]);
     assert_eq!(keys(&list("start_key_doc_id=b&end_key_doc_id=d&inclusive_end=false").await), ["b", "c"]);
     assert_eq!(keys(&list("startkey_docid=c&descending=true&limit=2").await), ["c", "b"]);
-    // A key goes before an id.
+    // A key takes precedence over an id.
     assert_eq!(keys(&list("startkey=%22c%22&startkey_docid=a").await), ["c", "d"]);
     let posted = couch.json("POST", "/db/_all_docs", json!({"startkey_docid": "d"})).await.json();
     assert_eq!(keys(&posted), ["d"]);
@@ -176,7 +176,7 @@ async fn keys_go_with_no_range() {
         let queries = json!({"queries": [{"keys": ["a", "b"], "endkey": "x"}]});
         couch.json("POST", "/db/_all_docs/queries", queries).await.refused(400, "query_parse_error", reason);
     }
-    // As in CouchDB, no keys and the one key go with it.
+    // As in CouchDB, empty keys, and keys that are the one key, are allowed with it.
     for body in [json!({"keys": [], "key": "a"}), json!({"keys": ["a"], "key": "a"})] {
         assert_eq!(couch.json("POST", "/db/_all_docs", body.clone()).await.status, 200, "{body}");
     }

@@ -1,7 +1,7 @@
 //! The server over real connections: statuses, bodies and headers as CouchDB 3 has them.
 //!
-//! Each test starts a server of its own in memory, on a free port of loopback. What is expected is taken
-//! from CouchDB's `chttpd*.erl` and its own tests (`test/elixir/test/*.exs`).
+//! Each test starts a server of its own in memory, on a free port of loopback. The expected answers are taken from
+//! CouchDB's `chttpd*.erl` and its tests (`test/elixir/test/*.exs`).
 
 #![cfg(feature = "mem")]
 

@@ -22,7 +22,7 @@ async fn documents_are_patched() {
     assert_eq!(made.header("etag"), format!("\"{rev}\""));
     assert!(made.header("location").ends_with("/db/a"));
     assert_eq!(couch.get("/db/a").await.json(), json!({"_id": "a", "_rev": rev, "n": 1, "m": {"y": 2}}));
-    // The same by a PUT of the result.
+    // The same revision as by a PUT of the result.
     couch.put("/db/b", json!({"n": 1, "m": {"x": 1}})).await;
     assert_eq!(couch.put("/db/b", json!({"_rev": first, "n": 1, "m": {"y": 2}})).await, rev);
 

@@ -1,4 +1,4 @@
-//! `_purge`, `_purged_infos` and `_purged_infos_limit`, as CouchDB 3.5.2 was seen to answer.
+//! `_purge`, `_purged_infos` and `_purged_infos_limit`, with the answers measured on CouchDB 3.5.2.
 
 use serde_json::json;
 
@@ -34,7 +34,7 @@ async fn leaves_are_purged() {
     assert_eq!((rows.len(), &rows[0]["id"], &rows[0]["changes"]), (1, &json!("a"), &json!([{"rev": "3-c"}])));
     assert_eq!(couch.get("/db").await.json()["purge_seq"], json!("3"));
 
-    // All of it: as if it had never been.
+    // The whole document: no trace is left.
     let purged = couch.json("POST", "/db/_purge", json!({"a": ["3-c", "2-e"]})).await;
     assert_eq!(purged.json()["purged"], json!({"a": ["2-e", "3-c"]}));
     couch.get("/db/a").await.refused(404, "not_found", "missing");
@@ -46,7 +46,7 @@ async fn leaves_are_purged() {
     assert_eq!((&info["doc_count"], &info["doc_del_count"], &info["purge_seq"]), (&json!(1), &json!(0), &json!("4")));
     assert!(couch.put("/db/a", json!({})).await.starts_with("1-"));
 
-    // Nothing moves without a document; the same purge again is one entry.
+    // Without a document nothing changes. The same purge twice is one entry.
     assert_eq!(couch.json("POST", "/db/_purge", json!({})).await.json()["purged"], json!({}));
     assert_eq!(couch.get("/db").await.json()["purge_seq"], json!("4"));
     couch.json("POST", "/db/_purge", json!({"nobody": ["1-x"]})).await;
@@ -81,7 +81,7 @@ async fn bad_purges_are_refused() {
     for body in [json!({}), json!({"a": ["1-x"]})] {
         couch.json("POST", "/none/_purge", body).await.refused(404, "not_found", "Database does not exist.");
     }
-    // Any id is taken.
+    // Any id is accepted.
     let ids = json!({"_design/d": [], "_local/x": ["1-x"], "": [], "_odd": [], "x".repeat(3_000): ["1-x"]});
     let purged = couch.json("POST", "/db/_purge", ids.clone()).await;
     assert_eq!(purged.status.as_u16(), 201);

@@ -1,4 +1,4 @@
-//! A database moves to another store while it is served.
+//! A database moves to another store while it is in use.
 
 #![cfg(feature = "lsm")]
 
@@ -35,7 +35,7 @@ fn lsm(folder: &Path, name: &str) -> String {
     format!("lsm:{}", folder.canonicalize().unwrap().join(name).display())
 }
 
-/// Waits for the end of the relocation; its status.
+/// Waits for the end of the relocation. Returns its status.
 async fn ended(couch: &Couch) -> Value {
     for _ in 0..600 {
         let status = couch.get(RELOCATE).await.json();
@@ -67,7 +67,7 @@ async fn fill(couch: &Couch, count: usize) {
     couch.put("/db/_local/checkpoint", json!({"seen": "everything"})).await;
 }
 
-/// A feed's rows as they come, until one of them is of this document; their ids and sequences.
+/// Reads a feed until the row of this document. Returns ids and sequences of the rows.
 async fn read_until(mut feed: Response, last: &str) -> Vec<(String, String)> {
     let mut text = String::new();
     let reading = async {
@@ -106,7 +106,7 @@ async fn feeds_and_writers_go_on_while_their_database_moves() {
         couch.request("GET", &format!("/db/_changes?feed=longpoll&filter=_doc_ids&doc_ids=[\"last\"]&since={since}"));
     let waiting = tokio::spawn(async move { waiting.send().await.unwrap().text().await.unwrap() });
 
-    // Writers of one document each, who stop some time after the database has moved.
+    // Each writer writes one document, until some time after the database has moved.
     let is_over = Arc::new(AtomicBool::new(false));
     let writers: Vec<_> = (0..4)
         .map(|writer| {
@@ -118,7 +118,7 @@ async fn feeds_and_writers_go_on_while_their_database_moves() {
                     if let Some(rev) = &rev {
                         body["_rev"] = json!(rev);
                     }
-                    // No write fails: not one.
+                    // No write fails.
                     rev = Some(couch.put(&format!("/db/writer-{writer}"), body).await);
                     written += 1;
                     let read = couch.get(&format!("/db/writer-{writer}")).await;
@@ -162,7 +162,7 @@ async fn feeds_and_writers_go_on_while_their_database_moves() {
     let checked = couch.get("/db/_couch_layer/check").await.json();
     assert_eq!((&checked["documents"], &checked["problem_count"]), (&json!(2_005), &json!(0)), "{checked}");
 
-    // It is there, and not here: the folder alone has it. Dropped, it is nowhere.
+    // The database is only in the other folder. After a drop it is nowhere.
     assert!(matches!(couch.layer.database("db").await.unwrap_err().kind(), model::ErrorKind::Moved(at) if *at == to));
     assert_eq!(couch.call("DELETE", "/db").await.status, 200);
     assert_eq!(couch.get("/db").await.status, 404);
@@ -199,7 +199,7 @@ async fn a_server_knows_after_a_restart_where_its_databases_are() {
     drop(layer);
     server.stop().await;
 
-    // The store that it moved to, served alone, has it under the same server's uuid.
+    // A server of the new store alone has the database, and the same uuid.
     let couch = serve(&second).await;
     assert_eq!(couch.get("/db").await.json()["doc_count"], 24);
     assert_eq!(couch.get("/").await.json()["uuid"], uuid);
@@ -207,7 +207,7 @@ async fn a_server_knows_after_a_restart_where_its_databases_are() {
     drop(layer);
     server.stop().await;
 
-    // Without that store there is no database, and no other in its place.
+    // Without that store there is no database, and none can take its name.
     std::fs::remove_dir_all(folder.path().join("second")).unwrap();
     let couch = serve(&own).await;
     let lost = couch.get("/db").await;
@@ -243,7 +243,7 @@ async fn what_cannot_be_done_is_refused() {
     assert_eq!(couch.get(RELOCATE).await.json(), json!({"state": "none"}));
     assert_eq!(couch.call("DELETE", &format!("{RELOCATE}?to={other}")).await.status, 412, "there is no such folder");
 
-    // Nobody else may ask; and where everyone is the administrator, nobody may.
+    // Only an administrator may; without an administrator nobody may.
     for method in ["GET", "POST", "DELETE"] {
         let request = Client::new().request(method.parse().unwrap(), format!("{}{RELOCATE}", couch.base));
         assert_eq!(couch.send(request.body(json!({"to": &other}).to_string())).await.status, 401);
@@ -254,7 +254,7 @@ async fn what_cannot_be_done_is_refused() {
     assert_eq!(answer.status, 403, "{}", answer.text);
     assert!(!folder.path().join("other").exists());
 
-    // Another database of that name is there already.
+    // The target has another database of that name.
     let there = serve(&other).await;
     there.database("db").await;
     let Couch { server, layer, .. } = there;
@@ -275,29 +275,29 @@ async fn a_relocation_is_stopped_gone_on_with_and_abandoned() {
     fill(&couch, 3_000).await;
     let begin = json!({"to": &other});
     assert_eq!(couch.json("POST", RELOCATE, begin.clone()).await.status, 202);
-    // The end of the server stops it, wherever it is.
+    // The server's stop interrupts it, wherever it is.
     let Couch { server, layer, .. } = couch;
     drop(layer);
     server.stop().await;
 
-    // Started again, it goes on by itself.
+    // After a restart it continues by itself.
     let couch = serve(&own).await;
     let status = ended(&couch).await;
     assert_eq!((&status["state"], &status["outcome"]["moved"]), (&json!("ended"), &json!(true)), "{status}");
     assert_eq!(couch.get("/_active_tasks").await.json(), json!([]));
     assert_eq!(couch.call("DELETE", &format!("{RELOCATE}?to={other}")).await.status, 412, "it has moved");
-    // Asked for again, it is in that store already.
+    // Requested again, the database is in that store already.
     assert_eq!(couch.json("POST", RELOCATE, begin).await.status, 412);
     assert_eq!(couch.get("/db").await.json()["doc_count"], 3_000);
 
-    // Given up while it is under way, unless it was faster.
+    // Abandoned while it runs, unless it ended before.
     let third = lsm(folder.path(), "third");
     assert_eq!(couch.json("POST", RELOCATE, json!({"to": &third})).await.status, 202);
     let abandoned = couch.call("DELETE", &format!("{RELOCATE}?to={third}")).await;
     if abandoned.status == 200 {
         assert_eq!(abandoned.json()["ok"], true);
         assert_eq!(couch.get(RELOCATE).await.json(), json!({"state": "none"}));
-        // Nothing of it is left, so there is nothing more to give up.
+        // Nothing of it is left, so there is nothing more to abandon.
         let again = couch.call("DELETE", &format!("{RELOCATE}?to={third}")).await;
         assert_eq!(again.json(), json!({"ok": true, "abandoned": false}));
     } else {
@@ -317,7 +317,7 @@ async fn what_a_server_left_is_gone_on_with() {
     drop(layer);
     server.stop().await;
 
-    // A server that accepted the job and is no more.
+    // A server that accepted the job and died.
     let engine = open(&own.parse().unwrap(), IfMissing::Fail).unwrap();
     let jobs = Layer::open(engine, LayerOptions::default()).await.unwrap().jobs();
     let task = json!({"database": "db", "target": other});
@@ -343,7 +343,7 @@ async fn active_tasks_are_the_jobs_that_run() {
     let jobs = couch.layer.jobs();
     let data = json!({"task": {"database": "db", "design_document": "_design/x"}, "other": "not shown"});
     let new = NewJob { data: data.to_string().into(), ..NewJob::default() };
-    // Of a kind that this server does not run; another one does.
+    // A job of a kind that only another server runs.
     jobs.add(&JobId::new("sorting", "a"), &new).await.unwrap();
     assert_eq!(couch.get("/_active_tasks").await.json(), json!([]), "it is pending");
     let options = ServerOptions { name: "elsewhere".into(), lease: Duration::from_secs(3_600), is_alone: false };

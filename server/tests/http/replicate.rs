@@ -65,7 +65,7 @@ async fn what_cannot_be_replicated_is_said_without_credentials() {
     assert_eq!(by_stranger.status, 401);
 }
 
-/// A document of `_replicator` would say that a replication runs.
+/// A stored document of `_replicator` would claim that a replication runs.
 #[tokio::test(flavor = "multi_thread")]
 async fn documents_of_the_replicator_are_not_stored() {
     let couch = Couch::start().await;

@@ -1,11 +1,11 @@
-//! What replicators do: the steps of CouchDB's replication protocol, one after the other.
+//! The steps of CouchDB's replication protocol, one after the other.
 
 use serde_json::{Value, json};
 
 use crate::support::Couch;
 
-/// Replicates once, as `https://docs.couchdb.org/en/stable/replication/protocol.html` has it, and gives
-/// the number of revisions that were sent.
+/// Replicates once, according to `https://docs.couchdb.org/en/stable/replication/protocol.html`. Returns the number of
+/// revisions sent.
 async fn replicate(couch: &Couch, source: &str, target: &str) -> usize {
     let log = format!("_local/from-{source}");
     let known = couch.get(&format!("/{target}/{log}")).await.json();
@@ -43,7 +43,7 @@ async fn replicate(couch: &Couch, source: &str, target: &str) -> usize {
     sent
 }
 
-/// Every document of a database with all that is known of its revisions.
+/// Every document of a database, with all metadata of its revisions.
 async fn state(couch: &Couch, db: &str) -> Vec<Value> {
     let changes = couch.get(&format!("/{db}/_changes?style=all_docs")).await.json();
     let mut state = Vec::new();
@@ -158,7 +158,7 @@ async fn bulk_get_answers_for_each_entry() {
     assert_eq!(doc(6)["error"]["reason"], "Invalid rev format");
     assert_eq!(doc(7)["error"]["error"], "illegal_docid");
     assert_eq!(doc(8)["error"]["reason"], "document must be a JSON object");
-    // The newest leaf instead of the ancestor that was asked for.
+    // The newest leaf instead of the requested ancestor.
     let latest = couch.json("POST", "/db/_bulk_get?latest=true&revs=true", body).await.json();
     let latest = &latest["results"][1]["docs"][0]["ok"];
     assert_eq!((latest["_rev"].as_str(), &latest["_revisions"]["start"]), (Some(second.as_str()), &json!(2)));

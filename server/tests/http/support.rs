@@ -85,30 +85,30 @@ impl Couch {
         self.call("GET", path).await
     }
 
-    /// Sends JSON and says so.
+    /// Sends JSON, with its `Content-Type`.
     pub(crate) async fn json(&self, method: &str, path: &str, body: Value) -> Answer {
         self.raw(method, path, body.to_string()).await
     }
 
-    /// Sends bytes and says that they are JSON.
+    /// Sends bytes with the `Content-Type` of JSON.
     pub(crate) async fn raw(&self, method: &str, path: &str, body: impl Into<reqwest::Body>) -> Answer {
         self.send(self.request(method, path).header("content-type", "application/json").body(body)).await
     }
 
-    /// A new database.
+    /// Creates a database.
     pub(crate) async fn database(&self, name: &str) {
         let answer = self.call("PUT", &format!("/{name}")).await;
         assert_eq!(answer.status, 201, "{}", answer.text);
     }
 
-    /// Writes a document and gives its revision.
+    /// Writes a document. Returns its revision.
     pub(crate) async fn put(&self, path: &str, body: Value) -> String {
         let answer = self.json("PUT", path, body).await;
         assert!(answer.status.is_success(), "{}", answer.text);
         answer.json()["rev"].as_str().unwrap().to_owned()
     }
 
-    /// What a database holds, for tests in which nothing may have been written.
+    /// The contents of a database, for tests in which nothing may be written.
     pub(crate) async fn contents(&self, db: &str) -> String {
         let changes = self.get(&format!("/{db}/_changes?include_docs=true&style=all_docs")).await;
         let locals = self.get(&format!("/{db}/_local_docs?include_docs=true")).await;
