@@ -1,4 +1,4 @@
-//! Attachments: written inline and uploaded, read back, kept once, removed with the last that has them.
+//! Attachments: written inline and uploaded, read, stored once, and removed with their last leaf.
 
 use bytes::Bytes;
 use kv_api::{Database, RangeRequest, Read, TransactionExt};
@@ -19,7 +19,7 @@ fn with(edit: Edit, attachments: Vec<AttachmentEdit>) -> Edit {
     Edit { attachments, ..edit }
 }
 
-/// All of an attachment's bytes, unpacked.
+/// All bytes of an attachment, uncompressed.
 async fn content<D: Database>(documents: &Documents<D>, id: &str, rev: Option<&RevId>, name: &str) -> Vec<u8> {
     let (_, reader) = documents.attachment(id, rev, name).await.expect("an attachment");
     let (mut reader, mut bytes) = (reader.unpacked(), Vec::new());
@@ -29,7 +29,7 @@ async fn content<D: Database>(documents: &Documents<D>, id: &str, rev: Option<&R
     bytes
 }
 
-/// How many rows the store has of contents, their chunks, references and uploads.
+/// Number of rows of contents, chunks, references and uploads.
 pub(crate) async fn rows<D: Database>(engine: &D) -> [usize; 4] {
     let transaction = engine.begin().unwrap();
     let all = RangeRequest::keys(Bytes::new(), Bytes::from_static(b"\xff"));
@@ -49,7 +49,7 @@ fn names(attachments: &[Attachment]) -> Vec<&str> {
     attachments.iter().map(|attachment| attachment.name.as_str()).collect()
 }
 
-/// The revision that CouchDB makes.
+/// The revision that CouchDB computes.
 pub(crate) fn revision(deleted: bool, parent: Option<&RevId>, body: &str, attachments: &[Attachment]) -> RevId {
     let digests: Vec<AttachmentDigest<'_>> = attachments
         .iter()
@@ -90,7 +90,7 @@ pub(crate) async fn attachments_are_written_inline_and_read_back(stage: Stage) {
     let expected = expected.replace("REV", &first.to_string()).replace("DIGEST", &text.digest_text());
     assert_eq!(String::from_utf8(document.to_json()).unwrap(), expected);
 
-    // With the data of those that are asked for.
+    // With the data of the requested ones.
     let options = GetOptions { attachments: true, att_encoding_info: true, ..GetOptions::default() };
     let mut document = documents.get("a", &options).await.unwrap();
     documents.load_attachments(&mut document).await.unwrap();
@@ -101,7 +101,7 @@ pub(crate) async fn attachments_are_written_inline_and_read_back(stage: Stage) {
     document.write_json_following(&mut following);
     assert!(String::from_utf8(following).unwrap().contains(r#""length":3,"follows":true}"#));
 
-    // An edit that does not name them takes them away, and nothing is left.
+    // An edit that does not name them removes them, and no rows are left.
     let second = documents.put(edit("a", "{}").over(first.clone())).await.unwrap();
     assert_eq!(second, revision(false, Some(&first), "{}", &[]));
     assert!(get(&documents, "a").await.attachments.is_empty());
@@ -156,7 +156,7 @@ pub(crate) async fn stubs_stand_for_what_the_replaced_leaf_has(stage: Stage) {
     assert_eq!(rows(&stage.engine()).await, [1, 1, 1, 0]);
     assert_sound(&documents).await;
 
-    // Over the tombstone: a new document, as far as `revpos` goes.
+    // Over the tombstone, `revpos` starts again as in a new document.
     documents.put(with(edit("a", "{}"), vec![text()])).await.unwrap();
     assert_eq!(get(&documents, "a").await.attachments[0].revpos, 1);
     assert_eq!(rows(&stage.engine()).await, [1, 1, 1, 0]);
@@ -187,7 +187,7 @@ pub(crate) async fn a_content_is_stored_once_and_goes_with_the_last_that_has_it(
     documents.put(edit("c", "{}").over(c).deleting()).await.unwrap();
     assert_eq!(rows(&stage.engine()).await, [0, 0, 0, 0]);
 
-    // Of an attachment that is gone there is no copy.
+    // An attachment that was removed cannot be copied.
     let error = documents.put(with(edit("d", "{}"), vec![AttachmentEdit::same(source)])).await.unwrap_err();
     assert_eq!(error.status(), 412);
     assert_sound(&documents).await;
@@ -211,7 +211,7 @@ pub(crate) async fn replicated_attachments_keep_what_they_came_with(stage: Stage
     let error = documents.write(vec![stub("6-x y z")], WriteMode::Replicated).await.unwrap_err();
     assert_eq!((error.status(), error.error()), (412, "missing_stub"));
 
-    // What is newer than a revision that is known.
+    // Attachments that are newer than a known revision.
     let wanted = async |since: &[&str]| {
         let atts_since = Some(since.iter().map(|text| rev(text)).collect());
         let document = documents.get("d", &GetOptions { atts_since, ..GetOptions::default() }).await.unwrap();

@@ -36,12 +36,12 @@ pub(crate) async fn results_come_in_order_and_failures_stay_alone(stage: Stage) 
     assert_sound(&documents).await;
 }
 
-/// Whatever order a batch is read and written in, that of its edits is the feed's.
+/// A batch may be read and written in any order, but the feed has the order of its edits.
 pub(crate) async fn sequences_follow_the_order_of_the_edits(stage: Stage) {
     let documents = stage.documents().await;
     documents.put(edit("known", "{}")).await.unwrap();
     let ids: Vec<String> = (0..60).map(|n| format!("{:02}", n * 37 % 60)).collect();
-    // One that is refused among them takes no sequence.
+    // A refused edit among them takes no sequence.
     let mut edits: Vec<Edit> = ids.iter().map(|id| edit(id, r#"{"n":1}"#)).collect();
     edits.insert(20, edit("known", "{}"));
     edits.insert(40, edit("ghost", "{}").over(rev("3-c")));
@@ -67,7 +67,7 @@ pub(crate) async fn edits_of_one_document_follow_each_other(stage: Stage) {
     let results = documents.write((1..=30).map(chain).collect(), WriteMode::Replicated).await.unwrap();
     assert!(results.iter().all(Result::is_ok));
     assert_eq!((get(&documents, "a").await.rev, lost(&documents, "a").await.len()), (rev("30-r30"), 0));
-    // Twice the same new document: the first is made, the second conflicts.
+    // The same new document twice: the first is created, the second conflicts.
     let twice = vec![edit("b", r#"{"n":1}"#), edit("b", r#"{"n":2}"#)];
     let results = documents.write(twice, WriteMode::Interactive).await.unwrap();
     assert!(results[0].is_ok() && *results[1].as_ref().unwrap_err().kind() == ErrorKind::Conflict);
@@ -75,12 +75,12 @@ pub(crate) async fn edits_of_one_document_follow_each_other(stage: Stage) {
 }
 
 pub(crate) async fn large_batches_take_several_transactions(stage: Stage) {
-    /// What each operation takes of a transaction beside its bytes, on a generous count.
+    /// Size of an operation in a transaction, without its keys and values; a generous estimate.
     const OPERATION_BYTES: u64 = 100;
     let counted = Counted::new(stage.engine());
     let layer = Layer::open(counted.clone(), LayerOptions { threads: 3, ..LayerOptions::default() }).await.unwrap();
     let documents = layer.create_database("db", CreateOptions::default()).await.unwrap();
-    // 12 MB of long texts, 1 MB of short values (twenty times as much in rows), and many documents of nothing.
+    // 12 MB of long texts, 1 MB of short values (twenty times as much in rows), and many empty documents.
     let long = format!(r#"{{"a":"{}"}}"#, "x".repeat(60_000));
     let short = format!(r#"{{"a":[{}0]}}"#, "12345,".repeat(2_000));
     for (name, count, body, most) in [("long", 200, &*long, 8), ("short", 60, &*short, 12), ("none", 5_000, "{}", 5)] {
@@ -107,10 +107,10 @@ pub(crate) async fn large_batches_take_several_transactions(stage: Stage) {
 pub(crate) async fn a_document_at_the_limit_is_written(stage: Stage) {
     let options = LayerOptions { max_document_size: 8_000_000, ..LayerOptions::default() };
     let layer = Layer::open(stage.engine(), options).await.unwrap();
-    // The worst an exploded document can be: more leaves than a transaction holds rows.
+    // The worst case of an exploded document: more leaves than a transaction can have rows.
     let numbers = format!(r#"{{"n":[{}1]}}"#, "1,".repeat(100_000));
     let text = format!(r#"{{"t":"{}"}}"#, "x".repeat(7_999_992));
-    // Slow to hash and to lay out, which must not be counted against the read version.
+    // Slow to hash and to lay out. That time must not count for the read version.
     let escapes = format!(r#"{{"t":"{}"}}"#, "\\n".repeat(3_999_990));
     let all = [&numbers, &text, &escapes];
     for (name, format, bodies) in

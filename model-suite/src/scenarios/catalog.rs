@@ -35,7 +35,7 @@ pub(crate) async fn databases_are_created_listed_and_dropped(stage: Stage) {
     assert_eq!(layer.delete_database("b").await.unwrap_err().status(), 404);
     assert_eq!(layer.database("b").await.unwrap_err().reason(), "Database does not exist.");
     assert_eq!(names(NameRange::default()).await, "_users a a/x c");
-    // Nothing of it is left: the database that was created first has number 0.
+    // No keys are left: the database that was created first has number 0.
     let left = kv_api::RangeRequest::prefix(&[0x15, 4, 0x14]);
     assert_eq!(stage.engine().begin().unwrap().get_all(left, Read::Snapshot).await.unwrap(), []);
 }
@@ -68,10 +68,10 @@ pub(crate) async fn a_layer_is_marked_and_others_are_refused(stage: Stage) {
     };
     open(&prefix).await.unwrap().create_database("db", CreateOptions::default()).await.unwrap();
     open(&prefix).await.unwrap().database("db").await.unwrap();
-    // Elsewhere in the same store is another layer.
+    // A prefix of the same store with another layer.
     let other = open(&Bytes::from_static(b"other/")).await.unwrap();
     assert_eq!(other.database("db").await.unwrap_err().status(), 404);
-    // A place that holds something else, and a layer of a later version.
+    // A prefix with other keys, and a layer of a later version.
     assert_eq!(*open(&Bytes::new()).await.unwrap_err().kind(), ErrorKind::NotOurs);
     let transaction = stage.engine().begin().unwrap();
     transaction.set(b"layer/\x14", &[0x15, 2]);

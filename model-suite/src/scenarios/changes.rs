@@ -19,7 +19,7 @@ pub(crate) async fn a_feed_has_each_document_once_in_order(stage: Stage) {
     assert_eq!(ids, ["doc-0", "doc-1", "doc-2", "doc-4", "doc-5", "doc-6", "doc-7", "doc-8", "doc-9", "doc-3"]);
     assert!(rows.is_sorted_by(|a, b| a.seq < b.seq));
     assert_eq!(rows, feed(&documents, ChangesRequest::default()).await, "a quiet database says the same again");
-    // One transaction's sequences differ in their last two bytes.
+    // Sequences of one transaction differ in their last two bytes.
     assert_eq!(rows[0].seq.as_bytes()[..11], rows[8].seq.as_bytes()[..11]);
 
     let mut backwards = feed(&documents, ChangesRequest { descending: true, ..Default::default() }).await;
@@ -46,7 +46,7 @@ pub(crate) async fn feeds_go_on_where_they_stopped(stage: Stage) {
         assert_eq!(rows.len(), 4_500);
         assert!(rows.is_sorted_by(|a, b| (a.seq < b.seq) != descending && a.seq != b.seq));
     }
-    // A document that changes behind the reader is met again, one ahead of it once.
+    // A document that changes behind the reader is read again; one that changes ahead of it is read once.
     let mut request = ChangesRequest { limit: Some(100), ..Default::default() };
     let batch = documents.changes(&request).await.unwrap();
     assert_eq!((batch.rows.len(), batch.more), (100, true));
@@ -60,7 +60,7 @@ pub(crate) async fn feeds_go_on_where_they_stopped(stage: Stage) {
     assert_eq!(rest.len(), 4_401);
     let again: Vec<&str> = rest[4_399..].iter().map(|row| row.id.as_str()).collect();
     assert_eq!(again, ["doc-0000", "doc-4000"]);
-    // Bodies bound a batch too.
+    // Bodies limit a batch too.
     let body = format!(r#"{{"a":"{}"}}"#, "x".repeat(90_000));
     let edits: Vec<Edit> = (0..250).map(|n| edit(&format!("large-{n:03}"), &body)).collect();
     documents.write(edits, WriteMode::Interactive).await.unwrap();
@@ -75,7 +75,7 @@ pub(crate) async fn feeds_go_on_where_they_stopped(stage: Stage) {
     assert_sound(&documents).await;
 }
 
-/// A limit of nothing is reached at once, whichever way the feed is asked for.
+/// A limit of zero ends every feed at once.
 async fn assert_that_nothing_is_all_there_is<D: kv_api::Database>(documents: &model::Documents<D>, since: Seq) {
     for doc_ids in [None, Some(vec!["plain".to_owned()])] {
         for (descending, last_seq) in [(false, since), (true, documents.last_seq().await.unwrap())] {
@@ -113,7 +113,7 @@ pub(crate) async fn feeds_have_styles_documents_and_filters(stage: Stage) {
     assert_eq!(main[0].revs, [rev("2-d")]);
     assert_that_nothing_is_all_there_is(&documents, rows[1].seq).await;
 
-    // Filters by id: a few are looked up, many are filtered.
+    // Filters by id: a few ids are looked up, for many the feed is filtered.
     for others in [0, 200] {
         let mut ids: Vec<String> = ["plain", "conflicted", "ghost", "plain"].map(str::to_owned).to_vec();
         ids.extend((0..others).map(|n| format!("none-{n}")));
@@ -139,7 +139,7 @@ pub(crate) async fn a_long_feed_goes_on_past_old_read_versions(stage: Stage) {
     let calm = feed(&documents, everything.clone()).await;
     assert_eq!(calm.len(), 4_500);
 
-    // A reader who takes longer for each batch than a read version lives.
+    // A reader that takes longer for each batch than a read version lasts.
     let (mut rows, mut request) = (Vec::new(), ChangesRequest { limit: Some(2_000), ..everything.clone() });
     loop {
         let batch = documents.changes(&request).await.unwrap();
@@ -152,7 +152,7 @@ pub(crate) async fn a_long_feed_goes_on_past_old_read_versions(stage: Stage) {
     }
     assert_eq!(rows, calm);
 
-    // A version that grows too old in the middle of a batch: what was read by then stands.
+    // The version grows too old in the middle of a batch: the rows read before that are returned.
     let rates = Rates { too_old: 0.002, ..Rates::default() };
     let restless = layer(Chaos::new(stage.engine(), 3, rates)).await.database("db").await.unwrap();
     let (mut rows, mut request, mut cut_short) = (Vec::new(), everything, 0);

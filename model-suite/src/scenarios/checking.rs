@@ -1,4 +1,4 @@
-//! The checker finds what is wrong, and nothing else.
+//! A check finds every damage, and reports nothing else.
 
 use kv_api::{Database, KeyValue, RangeRequest, Read, Transaction, TransactionExt};
 use model::{ChangesRequest, Documents, Edit, ErrorKind, WriteMode};
@@ -6,7 +6,7 @@ use model::{ChangesRequest, Documents, Edit, ErrorKind, WriteMode};
 use super::damage::{ALL_DOCS, CHANGES, DOCS, REVISIONS, put as put_rows, rows};
 use crate::stage::*;
 
-/// A database of about everything.
+/// A database with all kinds of content.
 async fn fill<D: Database>(documents: &Documents<D>) {
     let edits: Vec<Edit> = (0..300).map(|n| edit(&format!("doc-{n:03}"), r#"{"n":1,"l":[1,2]}"#)).collect();
     documents.write(edits, WriteMode::Interactive).await.unwrap();
@@ -30,7 +30,7 @@ pub(crate) async fn sound_databases_pass(stage: Stage) {
     let report = report.await.unwrap();
     assert_eq!((report.documents, report.revisions, report.changes), (302, 304, 302));
     assert!(report.is_sound() && pages > 2, "{:?}", report.problems);
-    // More branches than a page.
+    // More branches than a page has rows.
     for n in 0..450 {
         merge(&documents, replicated("many", &format!("2-{n} a"), "{}")).await;
     }
@@ -41,7 +41,7 @@ pub(crate) async fn sound_databases_pass(stage: Stage) {
 const LAST: u8 = 2;
 const STATS: u8 = 3;
 
-/// A change behind the layer's back.
+/// A change of the rows without the layer.
 enum Damage {
     Remove(KeyValue),
     Put(Vec<u8>, Vec<u8>),
@@ -56,7 +56,7 @@ async fn apply<D: Database>(engine: &D, damage: &Damage) {
     transaction.commit().await.unwrap();
 }
 
-/// Damage of every kind to a database that was filled.
+/// All kinds of damage to a filled database.
 async fn planted(stage: &Stage) -> Vec<(&'static str, Damage)> {
     let one = async |subspace: u8, id: &str, at: usize| rows(&stage.engine(), subspace, id).await.remove(at);
     let put = |row: &KeyValue, edit: &dyn Fn(&mut Vec<u8>)| {
@@ -131,12 +131,12 @@ pub(crate) async fn planted_damage_is_found(stage: Stage) {
     }
 }
 
-/// Everything below the only database's prefix.
+/// All rows of the only database.
 async fn everything<D: Database>(engine: &D) -> Vec<KeyValue> {
     engine.begin().unwrap().get_all(RangeRequest::prefix(&[0x15, 4, 0x14]), Read::Snapshot).await.unwrap()
 }
 
-/// Rows that repairs moved away.
+/// Number of rows that repairs moved.
 async fn moved<D: Database>(engine: &D) -> usize {
     let range = RangeRequest::keys(&[0x15, 4, 0x14, 0x15, 24][..], &[0x15, 4, 0x14, 0x15, 28][..]);
     engine.begin().unwrap().get_all(range, Read::Snapshot).await.unwrap().len()
@@ -162,12 +162,12 @@ pub(crate) async fn planted_damage_is_repaired(stage: Stage) {
         apply(&engine, &damage).await;
         let before = everything(&engine).await;
         let report = documents.repair(|repair| assert!(repair.outcome.is_ok(), "{what}: {repair:?}")).await.unwrap();
-        // A last sequence that no edit has been given is not taken back.
+        // A repair does not decrease the last sequence, even if no edit has it.
         if what != "another last sequence" {
             assert!(report.after.is_sound(), "{what}: {:?}", report.after.problems);
             assert_sound(&documents).await;
         }
-        // At most the damaged document is gone, and what was moved is still there.
+        // At most the damaged document is missing, and the moved rows still exist.
         assert!(report.after.documents >= 301, "{what}");
         let after = everything(&engine).await;
         let values = |rows: &[KeyValue]| rows.iter().map(|row| row.value.clone()).collect::<Vec<_>>();
@@ -200,7 +200,7 @@ pub(crate) async fn a_repair_leaves_what_a_later_version_wrote(stage: Stage) {
     let change = rows(&engine, CHANGES, "").await.remove(9);
     let later = [0x15, 9, 0xff, 1];
     put_rows(&engine, &[(&revision.key, Some(&later)), (&body.key, Some(&later)), (&change.key, Some(&later))]).await;
-    // Beside them one that can be repaired.
+    // Another damage, which can be repaired.
     let torn = rows(&engine, REVISIONS, "doc-100").await.remove(0);
     put_rows(&engine, &[(&torn.key, Some(&torn.value[..1]))]).await;
     let before = everything(&engine).await;
@@ -226,7 +226,7 @@ pub(crate) async fn a_document_that_a_repair_leaves_stays_in_the_feed(stage: Sta
     fill(&documents).await;
     let expected = feed(&documents, ChangesRequest::default()).await;
     let at = expected.iter().position(|row| row.id == "conflicted").unwrap();
-    // A losing leaf in a later format: the document is left. And its change is torn behind the identifier.
+    // A losing leaf in a later format: the document stays as it is. Its change is cut after the id.
     let loser = rows(&engine, REVISIONS, "conflicted").await.remove(1);
     let change = rows(&engine, CHANGES, "").await.remove(at);
     let id = change.value.windows(10).position(|part| part == b"conflicted").unwrap();
@@ -237,7 +237,7 @@ pub(crate) async fn a_document_that_a_repair_leaves_stays_in_the_feed(stage: Sta
     assert_eq!(rows(&engine, CHANGES, "").await[at], change, "it is set anew");
     assert_eq!(feed(&documents, ChangesRequest::default()).await, expected);
 
-    // Torn before the identifier it is nobody's, and perhaps the only one of the document that is left.
+    // If it is cut before the id, its document is unknown. It may be the only change of the document that was left.
     put_rows(&engine, &[(&change.key, Some(&change.value[..id]))]).await;
     let report = documents.repair(|_| ()).await.unwrap();
     assert_eq!((report.repaired, report.left, report.moved), (0, 2, 0));

@@ -1,4 +1,4 @@
-//! What conflicts at the store, and what does not.
+//! Transactions that conflict at the store, and those that do not.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,18 +10,18 @@ use model::{ChangesRequest, Documents, ErrorKind, WriteMode};
 
 use crate::stage::*;
 
-/// The engine with a pause before every answer, so that transactions of one thread overlap.
+/// The engine with a pause before every response, so that transactions of one thread overlap.
 fn slow(stage: &Stage) -> Counted<Chaos<AnyDatabase>> {
     let rates = Rates { latency: 1.0, longest: Duration::from_millis(3), ..Rates::default() };
     Counted::new(Chaos::new(stage.engine(), 11, rates))
 }
 
-/// Commits begun since the last call: more than there were writes when some were refused.
+/// Number of commits since the last call: more than the number of writes if some conflicted.
 fn commits(counted: &Counted<impl Database>) -> u64 {
     counted.take().iter().map(|counts| counts.commits).sum()
 }
 
-/// Every kind of edit, of documents that nobody else writes; how many transactions that takes.
+/// All kinds of edits, of documents that no one else writes. Returns the number of transactions.
 async fn live_and_die<D: Database>(documents: &Documents<D>, writer: usize) -> u64 {
     let (id, other) = (format!("doc-{writer}"), format!("doc-{writer}-too"));
     let first = documents.put(edit(&id, r#"{"n":1}"#)).await.unwrap();
@@ -50,13 +50,13 @@ pub(crate) async fn writers_of_different_documents_never_conflict(stage: Stage) 
     });
     let writes: u64 = futures_util::future::join_all(writers).await.into_iter().sum();
     assert_eq!(commits(&counted), writes, "no write was refused and done again: no key is everyone's");
-    // What all of them change is added to, and by nobody read.
+    // All of them add to the counters, and none reads them.
     let info = documents.info().await.unwrap();
     let (live, bytes) = (WRITERS as u64 * 2, WRITERS as u64 * 14);
     assert_eq!((info.doc_count, info.doc_del_count, info.sizes.external), (live, WRITERS as u64, bytes));
     assert_eq!(feed(&documents, ChangesRequest::default()).await.len(), 3 * WRITERS);
 
-    // Writers of one document do conflict, where they overlap as these did.
+    // Writers of one document do conflict if they overlap like these.
     counted.take();
     let writers = (0..WRITERS).map(|n| {
         let documents = documents.clone();
@@ -89,7 +89,7 @@ pub(crate) async fn one_of_two_writers_of_a_document_wins(stage: Stage) {
         writer.unwrap();
     }
     assert_eq!((won.load(Ordering::Relaxed), lost.load(Ordering::Relaxed)), (1, 7));
-    // A writer that has read loses to a commit in between, and sees it when it looks again.
+    // A transaction that has read loses to a commit in between. Its retry sees that commit.
     let transaction = stage.engine().begin().unwrap();
     let range = kv_api::RangeRequest::prefix(&[0x15, 4, 0x14, 0x15, 4]).reverse().limit(1);
     transaction.get_range(&range, Read::Serializable).await.unwrap();

@@ -1,4 +1,4 @@
-//! What attachments do at their limits, beside damage, and when they come again.
+//! Attachments at their limits, with damage, and with repeated contents.
 
 use kv_api::{Database, KeyValue, RangeRequest, Read, TransactionExt};
 use model::{
@@ -83,7 +83,7 @@ pub(crate) async fn attachments_whose_list_cannot_be_read_stay(stage: Stage) {
 pub(crate) async fn a_bad_stub_of_attachments_fails_large_batches_before_they_are_written(stage: Stage) {
     let documents = stage.documents().await;
     let stub = || vec![AttachmentEdit::stub("f")];
-    // More than one transaction writes, the bad stub in the last.
+    // Several transactions write, and the bad stub is in the last.
     let mut batch: Vec<Edit> = (0..2_000).map(|n| edit(&format!("a-{n:04}"), "{}")).collect();
     batch.push(with(edit("z", "{}"), stub()));
     let error = documents.write(batch, WriteMode::Interactive).await.unwrap_err();
@@ -98,7 +98,7 @@ pub(crate) async fn a_bad_stub_of_attachments_fails_large_batches_before_they_ar
     assert_eq!(documents.write(twice, WriteMode::Interactive).await.unwrap_err().status(), 412);
     assert!(is_missing(&documents, "b").await);
 
-    // What turns out after something was written is the answer to that edit alone.
+    // An error that is found after another transaction wrote belongs to that edit alone.
     let first = documents.put(with(edit("a", "{}"), vec![inline("f", "x", "content")])).await.unwrap();
     let second = revision(false, Some(&first), "{}", &[]);
     let chain: Vec<RevId> = [None, Some(()), Some(())]
@@ -180,7 +180,7 @@ pub(crate) async fn attachments_have_limits_of_number_and_of_names(stage: Stage)
     let documents = stage.documents().await;
     let id = "i".repeat(2_000);
     let many = |count: u32| (0..count).map(|n| inline(&n.to_string(), "x", n.to_be_bytes())).collect::<Vec<_>>();
-    // As many as a deletion can take away in one transaction.
+    // As many as a deletion can remove in one transaction.
     let first = documents.put(with(edit(&id, "{}"), many(606))).await.unwrap();
     let replaced = documents.put(edit(&id, "{}").over(first)).await.unwrap();
     let error = documents.put(with(edit(&id, "{}").over(replaced), many(607))).await.unwrap_err();

@@ -1,6 +1,6 @@
-//! The RFC's performance tables, asserted: rows read and round trips of every kind of edit.
+//! The RFC's performance tables, asserted: rows read and round trips of all kinds of edits.
 //!
-//! The row that every transaction reads to know that its database is still there is counted apart.
+//! The instance row, which every transaction reads, is counted separately.
 
 use kv_api::{Counted, Counts, Database};
 use model::{AllDocsRequest, AttachmentEdit, ChangesRequest, Documents, Edit, GetOptions, Seq, Style, WriteMode};
@@ -14,7 +14,7 @@ async fn counted<D: Database>(engine: D) -> (Counted<D>, Documents<Counted<D>>) 
     (counted, documents)
 }
 
-/// The counts of the one transaction that `work` takes.
+/// The counts of the single transaction of the work before.
 fn of_one(counted: &Counted<impl Database>) -> Counts {
     let counts = counted.take();
     assert_eq!(counts.len(), 1, "one transaction: {counts:?}");
@@ -22,7 +22,7 @@ fn of_one(counted: &Counted<impl Database>) -> Counts {
     counts[0]
 }
 
-/// Rows read beside the instance's, and round trips.
+/// Number of rows read without the instance, and of round trips.
 fn reads(counts: Counts) -> (u64, u64) {
     (counts.kvs_read - counts.kvs_read_apart, counts.round_trips)
 }
@@ -35,7 +35,7 @@ async fn cost<D: Database>(counted: &Counted<D>, documents: &Documents<Counted<D
 
 pub(crate) async fn edits_read_what_the_rfc_allows(stage: Stage) {
     let (counted, documents) = counted(stage.engine()).await;
-    // Others around it, which must not be read.
+    // Other documents, which must not be read.
     for id in ["`", "a ", "b"] {
         documents.put(edit(id, r#"{"x":1}"#)).await.unwrap();
     }
@@ -82,7 +82,7 @@ pub(crate) async fn documents_without_attachments_pay_nothing_for_those_of_other
         documents.put(edit(id, "{}").over(first).deleting()).await.unwrap();
         merge(&documents, replicated(id, "1-x", "{}")).await;
         let counts = counted.take();
-        // Bytes differ: the names of transactions are random, and their zeros take two.
+        // Bytes differ: transaction ids are random, and their zeros take two bytes.
         counts.into_iter().map(|counts| Counts { bytes_written: 0, ..counts }).collect::<Vec<_>>()
     };
     let before = live("a").await;
@@ -92,7 +92,7 @@ pub(crate) async fn documents_without_attachments_pay_nothing_for_those_of_other
     let after = live("b").await;
     assert_eq!(after, before, "with attachments in the database, and without");
 
-    // Beside its own row: the row of the content it keeps, twice the list it replaces, and nothing of chunks.
+    // Beside its own row: the row of the content it keeps, the list it replaces twice, and no chunks.
     counted.take();
     let kept = Edit { attachments: vec![AttachmentEdit::stub("f")], ..edit("with", "{}").over(first) };
     documents.put(kept).await.unwrap();
@@ -117,7 +117,7 @@ pub(crate) async fn a_thousand_branches_cost_no_more(stage: Stage) {
     counted.take();
     merge(&documents, replicated("a", "2-zzzz a", "{}")).await;
     let (rows, trips) = reads(of_one(&counted));
-    // FoundationDB ends a batch at 80 kB, of which this is more than one.
+    // FoundationDB ends a batch at 80 kB; this is more.
     assert!(rows == 1_000 && trips <= 2, "a replicated edit reads all branches at once: {rows} in {trips}");
     let options = GetOptions { conflicts: true, ..GetOptions::default() };
     assert_eq!(documents.get("a", &options).await.unwrap().conflicts.unwrap().len(), 999);

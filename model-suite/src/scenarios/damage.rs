@@ -1,4 +1,4 @@
-//! A document whose rows are damaged fails alone, and is named.
+//! Damage of a document's rows fails only that document, and names it.
 
 use kv_api::{Database, KeyValue, RangeRequest, Read, Transaction, TransactionExt};
 use model::{
@@ -13,7 +13,7 @@ pub(crate) const CHANGES: u8 = 5;
 pub(crate) const DOCS: u8 = 6;
 pub(crate) const ALL_DOCS: u8 = 7;
 
-/// The rows of a subspace of the only database, which has number 0.
+/// The rows of a subspace in the only database, which has number 0.
 pub(crate) async fn rows<D: Database>(engine: &D, subspace: u8, id: &str) -> Vec<KeyValue> {
     let mut prefix = vec![0x15, 4, 0x14, 0x15, subspace];
     if !id.is_empty() {
@@ -24,7 +24,7 @@ pub(crate) async fn rows<D: Database>(engine: &D, subspace: u8, id: &str) -> Vec
     engine.begin().unwrap().get_all(RangeRequest::prefix(&prefix), Read::Snapshot).await.unwrap()
 }
 
-/// Sets rows behind the layer's back, or clears those without a value.
+/// Sets rows without the layer, or clears those without a value.
 pub(crate) async fn put<D: Database>(engine: &D, rows: &[(&[u8], Option<&[u8]>)]) {
     let transaction = engine.begin().unwrap();
     for (key, value) in rows {
@@ -36,7 +36,7 @@ pub(crate) async fn put<D: Database>(engine: &D, rows: &[(&[u8], Option<&[u8]>)]
     transaction.commit().await.unwrap();
 }
 
-/// Cuts the first row of a subspace that a document has.
+/// Cuts the first row of a document in a subspace.
 async fn truncate<D: Database>(engine: &D, subspace: u8, id: &str, length: usize) {
     let row = rows(engine, subspace, id).await.remove(0);
     put(engine, &[(&row.key, Some(&row.value[..length]))]).await;
@@ -120,7 +120,7 @@ pub(crate) async fn damage_anywhere_else_stops_no_other_document_either(stage: S
     let with_docs = AllDocsRequest { include_docs: true, ..Default::default() };
     for (subspace, length) in [(ALL_DOCS, 1), (DOCS, 3)] {
         let before = rows(&stage.engine(), subspace, "bad").await;
-        // The winner's body stands last: its metadata and two leaves.
+        // The winner's body is last: its metadata and two leaves.
         let row = &before[if subspace == DOCS { before.len() - 3 } else { 0 }];
         put(&stage.engine(), &[(&row.key, Some(&row.value[..length]))]).await;
         let rows = list(&documents, with_docs.clone()).await;
@@ -136,7 +136,7 @@ pub(crate) async fn damage_anywhere_else_stops_no_other_document_either(stage: S
         put(&stage.engine(), &[(&row.key, Some(&row.value))]).await;
         assert_sound(&documents).await;
     }
-    // A row of the feed, cut behind the id and before it.
+    // A row of the feed, cut after the id and before it.
     let change = rows(&stage.engine(), CHANGES, "").await.remove(2);
     let id = change.value.windows(3).position(|part| part == b"bad").unwrap();
     put(&stage.engine(), &[(&change.key, Some(&change.value[..id + 5]))]).await;
@@ -151,7 +151,7 @@ pub(crate) async fn damage_anywhere_else_stops_no_other_document_either(stage: S
             assert!(rows[2].doc.is_none() && !rows[2].deleted);
         }
     }
-    // Where the winner's row cannot be read either, no revision is known: the feed does not go on behind the change.
+    // If the winner's row cannot be read either, no revision is known: the feed stops before the change.
     let winner = rows(&stage.engine(), REVISIONS, "bad").await.remove(1);
     put(&stage.engine(), &[(&winner.key, Some(&winner.value[..2]))]).await;
     let error = documents.changes(&ChangesRequest::default()).await.unwrap_err();

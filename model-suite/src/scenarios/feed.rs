@@ -17,7 +17,7 @@ pub(crate) async fn waiters_wake_once_for_each_change(stage: Stage) {
     documents.put(edit("before", "{}")).await.unwrap();
     let seen = documents.last_seq().await.unwrap();
 
-    // What changed before the wait began, but after what was seen, is no wait at all.
+    // A change after the seen sequence, but before the wait, ends the wait at once.
     let mut watcher = documents.watch_changes(model::Seq::ZERO);
     assert_eq!(soon(watcher.changed()).await.unwrap(), seen);
 
@@ -36,7 +36,7 @@ pub(crate) async fn waiters_wake_once_for_each_change(stage: Stage) {
         };
         watcher.saw(made);
     }
-    // A change between two waits is not lost, and a local document is none.
+    // A change between two waits is not lost. A local document is no change.
     documents.put(edit("between", "{}")).await.unwrap();
     let last = documents.last_seq().await.unwrap();
     assert_eq!(soon(watcher.changed()).await.unwrap(), last);
@@ -71,7 +71,7 @@ pub(crate) async fn waiters_share_one_watch(stage: Stage) {
     let counted = Counted::new(stage.engine());
     let documents = database(counted.clone()).await;
     counted.take();
-    // More than the store keeps watches.
+    // More than the number of watches that the store allows.
     let mut waiters = Vec::new();
     for _ in 0..20_000 {
         let mut watcher = documents.watch_changes(model::Seq::ZERO);
@@ -81,7 +81,7 @@ pub(crate) async fn waiters_share_one_watch(stage: Stage) {
         tokio::task::yield_now().await;
     }
     assert_eq!(counted.take().len(), 1, "one transaction watches for all");
-    // Half of them give up, whoever drives the watch among them.
+    // Half of them stop waiting, including the one that drives the watch.
     for waiter in waiters.drain(..10_000) {
         waiter.abort();
     }
@@ -89,7 +89,7 @@ pub(crate) async fn waiters_share_one_watch(stage: Stage) {
     for waiter in waiters {
         soon(waiter).await.unwrap().unwrap();
     }
-    // On a distant store the watch may have been put in place only after the write.
+    // On a remote store the watch may be set after the write.
     let transactions = counted.take().len();
     assert!((1..=2).contains(&transactions), "one wrote, one looked what had changed: {transactions}");
 }

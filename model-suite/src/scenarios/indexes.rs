@@ -1,4 +1,4 @@
-//! Indexes are what a scan of the documents says, whatever happens to these.
+//! Indexes agree with a scan of the documents, whatever happens to the documents.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ const DEFINITIONS: u8 = 12;
 const ROWS: u8 = 13;
 const INDEXED: u8 = 14;
 
-/// What a row is replaced by.
+/// The new value of a row.
 type Changed = Option<Vec<u8>>;
 
-/// Views of design documents: an index's name, its fields and its partial filter.
+/// Views of design documents: an index's name, its fields, and its partial filter.
 const VIEWS: [(&str, &str, &str); 7] = [
     ("a", r#"{"a":"asc"}"#, "{}"),
     ("a", r#"{"a":"desc","b":"desc"}"#, "{}"),
@@ -46,7 +46,7 @@ fn design(views: &[(&str, &str, &str)]) -> String {
     format!(r#"{{"language":"query","views":{{{}}}}}"#, views.join(","))
 }
 
-/// The whole of an index, in batches of so many rows.
+/// A complete index, in batches of this number of rows.
 async fn whole<D: Database>(
     documents: &Documents<D>,
     number: u64,
@@ -65,7 +65,7 @@ async fn whole<D: Database>(
         request.limit = Some(limit);
         let page = documents.index_rows(&request).await.unwrap();
         assert!(page.rows.len() <= limit);
-        // The limit was that of a batch, not of the whole.
+        // The limit was that of a batch, and not of the whole index.
         next = page.rows.last().filter(|_| page.rows.len() == limit).map(|row| {
             let after = Some((row.key.clone(), row.id.clone()));
             IndexRequest { after, ..request.clone() }
@@ -81,7 +81,7 @@ async fn whole<D: Database>(
     found
 }
 
-/// What the indexes should be, by a scan of all documents, against what they are.
+/// Compares the indexes with a scan of all documents.
 async fn assert_agrees<D: Database>(documents: &Documents<D>, what: &str) -> Vec<IndexInfo> {
     documents.build_indexes(|_| ()).await.unwrap();
     let all = AllDocsRequest { include_docs: true, ..AllDocsRequest::default() };
@@ -132,13 +132,13 @@ fn body(random: &mut Random) -> String {
     format!("{{{}}}", members.into_iter().flatten().collect::<Vec<_>>().join(","))
 }
 
-/// An edit of one of a few documents, that may be refused.
+/// An edit of one of a few documents. It may be refused.
 async fn random_edit<D: Database>(documents: &Documents<D>, random: &mut Random, id: &str) -> (Edit, WriteMode) {
     let text = body(random);
     let winner = documents.get(id, &GetOptions { conflicts: true, ..GetOptions::default() }).await.ok();
     match (random.below(8), winner) {
         (0 | 1, _) => {
-            // A branch of its own, or one that goes on from it.
+            // A separate branch, or one that continues it.
             let path = ["1-x", "1-y", "2-z x", "2-w y", "3-v z x", "2-q", "4-p v z x"];
             let mut edit = replicated(id, path[random.below(path.len() as u64) as usize], &text);
             edit.deleted = random.chance(0.4);
@@ -158,7 +158,7 @@ async fn random_edit<D: Database>(documents: &Documents<D>, random: &mut Random,
 async fn random_design<D: Database>(documents: &Documents<D>, random: &mut Random) -> (Edit, WriteMode) {
     let id = *random.pick(&["_design/x", "_design/y"]);
     let views: Vec<_> = VIEWS.into_iter().filter(|_| random.chance(0.4)).collect();
-    // Of two views with one name the last one counts, as everywhere.
+    // Of two views with one name the last counts, as always in JSON.
     let (mut edit, mode) = random_edit(documents, random, id).await;
     edit.body = json(&if random.chance(0.1) { "{}".to_owned() } else { design(&views) });
     if edit.deleted && mode == WriteMode::Interactive {
@@ -167,7 +167,7 @@ async fn random_design<D: Database>(documents: &Documents<D>, random: &mut Rando
     (edit, mode)
 }
 
-/// Writes, and does not mind a conflict.
+/// Writes edits. Conflicts are allowed.
 async fn write<D: Database>(documents: &Documents<D>, edits: Vec<Edit>, mode: WriteMode, what: &str) {
     for result in documents.write(edits, mode).await.unwrap_or_else(|error| panic!("{error}, {what}")) {
         if let Err(error) = result {
@@ -184,7 +184,7 @@ async fn random_steps<D: Database>(documents: &Documents<D>, random: &mut Random
                 write(documents, vec![edit], mode, what).await;
             }
             1 => {
-                // A design document in the middle of others.
+                // A design document between others.
                 let mut edits = Vec::new();
                 for n in 0..4 {
                     let one = if n == 2 {
@@ -267,7 +267,7 @@ pub(crate) async fn an_index_is_built_beside_writers(stage: Stage) {
                 }
             }
         });
-        // Two at the same time do no harm.
+        // Two concurrent builds do no harm.
         futures_util::future::join3(build(), build(), futures_util::future::join_all(writers)).await;
         assert!(calm.indexes().await.unwrap().iter().all(|info| info.active), "{what}");
         assert_agrees(&calm, &what).await;
@@ -290,14 +290,14 @@ pub(crate) async fn an_edit_of_a_design_document_makes_and_removes_indexes(stage
     assert_eq!((last.indexes.as_slice(), last.documents, last.expected, last.done), (&[0, 1][..], 6, 6, true));
     assert_agrees(&documents, "built").await;
 
-    // The one that stays keeps its rows, the other one goes with all of its own.
+    // The index that stays keeps its rows. The other one is removed with all its rows.
     let second = documents.put(edit("_design/x", &design(&VIEWS[2..4])).over(first)).await.unwrap();
     let kept: Vec<_> = documents.indexes().await.unwrap().iter().map(|info| (info.number, info.active)).collect();
     assert_eq!(kept, [(1, true), (2, false)]);
     assert_eq!(documents.index_rows(&request).await.unwrap_err().status(), 404);
     assert_agrees(&documents, "changed").await;
 
-    // As a replicator brings it, and in a conflict: the winner counts.
+    // Replicated design documents, also in conflict: the winner counts.
     merge(&documents, replicated("_design/y", "1-a", &design(&VIEWS[..1]))).await;
     merge(&documents, replicated("_design/y", "1-b", &design(&VIEWS[3..5]))).await;
     assert_eq!(assert_agrees(&documents, "a conflict").await.len(), 4);
@@ -309,7 +309,7 @@ pub(crate) async fn an_edit_of_a_design_document_makes_and_removes_indexes(stage
     for subspace in [DEFINITIONS, ROWS, INDEXED] {
         assert!(rows(&stage.engine(), subspace, "").await.is_empty(), "nothing is left in {subspace}");
     }
-    // A number is never given again.
+    // Numbers are never reused.
     documents.put(edit("_design/z", &design(&VIEWS[..1]))).await.unwrap();
     assert_eq!(assert_agrees(&documents, "again").await[0].number, 7);
 }
@@ -337,7 +337,7 @@ pub(crate) async fn an_index_made_by_another_version_is_made_anew_or_refuses_wri
         let row = rows(&engine, DEFINITIONS, "").await.remove(0);
         let value = [&row.value[..2], version, &row.value[4..]].concat();
         put_rows(&engine, &[(&row.key, Some(&value))]).await;
-        // Another process.
+        // A new process.
         stage.layer().await.database("db").await.unwrap()
     };
     assert_eq!(rows(&engine, DEFINITIONS, "").await[0].value[..4], [0x15, 1, 0x15, 1], "its format and version");
@@ -367,7 +367,7 @@ pub(crate) async fn faults_of_indexes_are_found_and_mended(stage: Stage) {
     let indexed = of(INDEXED, "doc-4", 0).await;
     let definition = of(DEFINITIONS, "", 0).await;
     let mut of_none = row.key.to_vec();
-    // The index's number stands behind the subspace: none is 9.
+    // The index's number follows the subspace. No index has the number 9.
     of_none.splice(5..6, [0x15, 9]);
     let mut of_another = other.key.to_vec();
     let at = of_another.windows(4).position(|part| part == b"doc-").unwrap();
@@ -390,7 +390,7 @@ pub(crate) async fn faults_of_indexes_are_found_and_mended(stage: Stage) {
     ];
     for (what, key, value) in faults {
         put_rows(&engine, &[(&key, value.as_deref())]).await;
-        // Another process, which has not read the definitions.
+        // A new process, which has not read the definitions.
         let documents = stage.layer().await.database("db").await.unwrap();
         let report = documents.check(|_| ()).await.unwrap();
         assert!(!report.is_sound(), "{what}");
@@ -398,7 +398,7 @@ pub(crate) async fn faults_of_indexes_are_found_and_mended(stage: Stage) {
         assert!(repaired.left == 0, "{what}: {repaired:?}");
         assert_eq!(assert_agrees(&documents, what).await.len(), 2, "{what}");
     }
-    // Wrong only if nobody wrote it: a document's rows are not those of another body.
+    // The row as such is valid, but it belongs to another body of the document.
     let before = of(INDEXED, "doc-4", 0).await;
     documents.put(edit("doc-4", r#"{"a":77,"b":1}"#).over(get(&documents, "doc-4").await.rev)).await.unwrap();
     put_rows(&engine, &[(&before.key, Some(&before.value))]).await;
@@ -414,7 +414,7 @@ pub(crate) async fn a_repair_of_a_document_mends_its_rows(stage: Stage) {
     documents.put(edit("doc", r#"{"a":1}"#)).await.unwrap();
     merge(&documents, replicated("doc", "2-zz a", r#"{"a":2}"#)).await;
     assert_agrees(&documents, "before").await;
-    // The winner's body is torn: the other branch wins.
+    // The winner's body is cut, so the other branch wins.
     let bodies = rows(&engine, super::damage::DOCS, "doc").await;
     let last = bodies.last().unwrap();
     put_rows(&engine, &[(&last.key, None)]).await;
@@ -496,7 +496,7 @@ pub(crate) async fn index_pages_keep_to_ranges_and_limits(stage: Stage) {
     for (descending, list) in [(false, &expected), (true, &backwards)] {
         let after = Some((key(if descending { 4 } else { 3 }), list[9].clone()));
         assert_eq!(read(IndexRequest { after, descending, ..all.clone() }).await.0, list[10..]);
-        // What is behind the range goes on nowhere, what is before it at its beginning.
+        // After a row beyond the range there is nothing; after a row before it, the range begins.
         let (low, high) = (Some((key(0), "x".to_owned())), Some((key(9), "x".to_owned())));
         let (before, behind) = if descending { (high, low) } else { (low, high) };
         assert_eq!(read(IndexRequest { after: before, descending, ..all.clone() }).await.0, *list);
@@ -526,7 +526,7 @@ pub(crate) async fn indexes_that_an_earlier_program_stored_are_taken_on(stage: S
     assert_eq!(assert_agrees(&later, "taken on").await.len(), 2);
 }
 
-/// Whoever shares a definition gets the same one.
+/// Copies of a definition share one index.
 pub(crate) async fn definitions_are_read_once(stage: Stage) {
     let documents = stage.documents().await;
     documents.put(edit("_design/x", &design(&VIEWS[..1]))).await.unwrap();

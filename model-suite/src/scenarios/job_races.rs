@@ -1,4 +1,4 @@
-//! Jobs under random histories: compared with an oracle, and raced by servers that believe to have the same job.
+//! Random histories of jobs: compared with an oracle, and races of servers that believe they hold the same job.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::stage::*;
 
 const SERVERS: usize = 3;
 
-/// A job as it should be.
+/// The expected state of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Expected {
     state: State,
@@ -24,25 +24,25 @@ struct Expected {
     is_resubmitted: bool,
     data: Bytes,
     progress: Option<(u64, Bytes)>,
-    /// The acceptance that has it.
+    /// Index of the acceptance that holds it.
     run: Option<usize>,
 }
 
-/// What the registry should do, in memory: no leases' rows, no queue, no numbers.
+/// The registry's behaviour in memory, without rows of leases, queue and numbers.
 #[derive(Default)]
 struct Oracle {
     jobs: BTreeMap<String, Expected>,
-    /// Of each acceptance: the server.
+    /// The server of each acceptance.
     runs: Vec<usize>,
     servers: [OracleServer; SERVERS],
 }
 
 #[derive(Default)]
 struct OracleServer {
-    /// How often its lease was written; `None` without a lease.
+    /// Number of writes of its lease; `None` without a lease.
     lease: Option<u64>,
     written: u64,
-    /// What it saw of others' leases, and since when.
+    /// The leases of others that it saw, and since when.
     seen: HashMap<(usize, u64), Duration>,
     looked: Duration,
 }
@@ -98,7 +98,7 @@ impl Oracle {
         self.jobs.iter_mut().find(|(_, job)| job.run == Some(run))
     }
 
-    /// `end` gets the job where it was not added again meanwhile, and says whether it stays.
+    /// `end` gets the job if it was not added again meanwhile, and returns whether it stays.
     fn end(&mut self, run: usize, end: impl FnOnce(&mut Expected) -> bool) -> bool {
         let Some((id, job)) = self.of_run(run) else { return false };
         let id = id.clone();
@@ -152,7 +152,7 @@ impl Oracle {
     }
 }
 
-/// Makes a job pending that was added again while it ran; whether it was.
+/// Makes a job pending if it was added again during its run. Returns whether it was.
 fn pend(job: &mut Expected) -> bool {
     let again = std::mem::take(&mut job.is_resubmitted);
     if again {
@@ -166,7 +166,7 @@ struct Play {
     jobs: Jobs<Chaos<AnyDatabase>>,
     servers: Vec<Server<Chaos<AnyDatabase>>>,
     oracle: Oracle,
-    /// Of each acceptance, what the server got.
+    /// The hold of each acceptance.
     holds: Vec<Hold>,
     now: Duration,
 }
@@ -260,7 +260,7 @@ impl Play {
         Ok(step)
     }
 
-    /// Compares all jobs with the oracle's, read without faults.
+    /// Compares all jobs with the oracle's. Reads without faults.
     async fn compare(&self, calm: &Jobs<AnyDatabase>) -> Result<(), String> {
         let found = calm.list("work").await.map_err(|error| error.to_string())?;
         let running = calm.running().await.map_err(|error| error.to_string())?;
@@ -292,7 +292,7 @@ fn same<T: PartialEq + std::fmt::Debug>(what: &str, found: T, expected: T) -> Re
     if found == expected { Ok(()) } else { Err(format!("{what}: found {found:?}, expected {expected:?}")) }
 }
 
-/// Faults of every kind that is tried again.
+/// All kinds of faults that are retried.
 fn rates() -> Rates {
     Rates { too_old: 0.002, future_version: 0.002, ..Rates::retryable(0.06) }
 }
@@ -323,9 +323,9 @@ pub(crate) async fn random_histories_of_jobs_agree_with_the_oracle(stage: Stage)
     }
 }
 
-/// One job, two servers that both may believe to have it. What a run writes it knows from memory: after the number
-/// that it read when it began come those behind it. Each number stands in the log once, and in order, if no two runs
-/// ever write at the same time.
+/// One job, and two servers that may both believe they hold it. A run knows the next number from memory: it reads one
+/// at its beginning and then counts. If two runs never write at the same time, the log has each number once and in
+/// order.
 async fn race(engine: AnyDatabase, seed: u64, is_fenced: bool) -> Result<usize, String> {
     let prefix = format!("race-{seed}-{is_fenced}/").into_bytes();
     let (counter, log) = ([&prefix[..], b"counter"].concat(), [&prefix[..], b"log/"].concat());
@@ -333,12 +333,12 @@ async fn race(engine: AnyDatabase, seed: u64, is_fenced: bool) -> Result<usize, 
     let jobs = Jobs::new(chaos.clone(), Registry::new([&prefix[..], b"jobs/"].concat()));
     let mut random = Random::new(seed);
     let mut servers: Vec<_> = (0..2).map(|number| server(&jobs, number)).collect();
-    /// What a server believes to have.
+    /// The belief of a server.
     struct Believed<T> {
         hold: Option<Hold>,
-        /// The number written last, as far as the run knows; `None`: it must look.
+        /// The last number written, as far as the run knows; `None` if it must read it.
         last: Option<u64>,
-        /// A transaction that was begun and not committed, and what it writes.
+        /// A transaction that has begun and is not committed, and the number that it writes.
         begun: Option<(T, u64)>,
     }
     let mut believed = [0, 1].map(|_| Believed { hold: None, last: None, begun: None });
@@ -381,7 +381,7 @@ async fn race(engine: AnyDatabase, seed: u64, is_fenced: bool) -> Result<usize, 
             }
             _ => {
                 let Some((transaction, number)) = mine.begun.take() else { continue };
-                // Of an unknown result the run knows nothing: it looks.
+                // After an unknown result the run reads the number again.
                 mine.last = transaction.commit().await.ok().map(|()| number);
             }
         }
@@ -404,14 +404,14 @@ pub(crate) async fn of_two_runs_of_a_job_one_alone_writes(stage: Stage) {
             Ok(rows) => written += rows,
             Err(failure) => panic!("{failure}; seed {seed}"),
         }
-        // The same histories with the fence left out.
+        // The same histories without the fence.
         found += u64::from(race(stage.engine(), seed, false).await.is_err());
     }
     assert!(written > 100, "{written} rows: the runs have hardly worked");
     assert!(found > 0, "no history shows that the fence is needed");
 }
 
-/// Servers of the same store, at work at the same time on the same jobs, through faults.
+/// Several servers of one store work on the same jobs concurrently, through faults.
 pub(crate) async fn servers_at_work_at_the_same_time_do_each_job(stage: Stage) {
     let seed = 3;
     let calm = Jobs::new(stage.engine(), Registry::new(&b"jobs/"[..]));

@@ -1,4 +1,4 @@
-//! Jobs in the background: accepted once, renewed together, taken over, and fenced off.
+//! Jobs in the background: accepted once, renewed together, taken over, and fenced.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -49,7 +49,7 @@ async fn state<D: Database>(jobs: &Jobs<D>, id: &str) -> Option<State> {
     jobs.get(&work(id)).await.expect("an answer").map(|job| job.state)
 }
 
-/// Lets a server look at the leases of others until one that it sees unchanged from now on is out.
+/// Lets a server look at the leases of others until one that stays unchanged has expired.
 async fn outlive<D: Database>(server: &mut Server<D>, now: &mut Duration) {
     for _ in 0..4 {
         server.take_over(*now).await.expect("a look");
@@ -84,11 +84,11 @@ pub(crate) async fn jobs_are_added_accepted_and_finished(stage: Stage) {
     assert_eq!(jobs.finish(&hold, None, 9).await, Err(Error::Lost));
     assert!(accept(&mut there, 0).await.is_none());
 
-    // Added again it is pending again, and what the former run said is gone.
+    // Added again, it is pending again, and the old progress is gone.
     assert_eq!(jobs.add(&work("a"), &asking("second")).await, Ok(State::Pending));
     let (job, hold) = accepted(&mut there).await;
     assert_eq!((&job.data[..], job.attempts, job.progress), (&b"second"[..], 1, None));
-    // Added while it runs, it runs once more.
+    // Added during the run, it runs once more.
     assert_eq!(jobs.add(&work("a"), &asking("third")).await, Ok(State::Running));
     assert_eq!(jobs.add(&work("a"), &asking("fourth")).await, Ok(State::Running));
     assert!(jobs.get(&work("a")).await.unwrap().unwrap().is_resubmitted);
@@ -102,7 +102,7 @@ pub(crate) async fn jobs_are_added_accepted_and_finished(stage: Stage) {
     jobs.finish_and_remove(&hold).await.unwrap();
     assert_eq!(state(&jobs, "a").await, None);
 
-    // A run may end itself and be tried again; a removed job's run may not.
+    // A run may end itself and be retried; the run of a removed job may not.
     jobs.add(&work("a"), &asking("fifth")).await.unwrap();
     let (_, hold) = accepted(&mut here).await;
     jobs.resubmit(&hold, 100).await.unwrap();
@@ -112,7 +112,7 @@ pub(crate) async fn jobs_are_added_accepted_and_finished(stage: Stage) {
     assert_eq!(jobs.remove(&work("a")).await, Ok(true));
     assert_eq!(jobs.remove(&work("a")).await, Ok(false));
     assert_eq!(jobs.update(&hold, b"late", 11).await, Err(Error::Lost));
-    // Also when a job of that name is there and run again.
+    // Also if a job with that id exists again and runs.
     jobs.add(&work("a"), &asking("sixth")).await.unwrap();
     let (_, again) = accepted(&mut there).await;
     assert_eq!(jobs.finish_and_remove(&hold).await, Err(Error::Lost));
@@ -141,7 +141,7 @@ pub(crate) async fn jobs_come_by_priority_and_schedule(stage: Stage) {
     ] {
         jobs.add(&work(id), &NewJob { priority, scheduled_ms, ..NewJob::default() }).await.unwrap();
     }
-    // Added again while it is pending, it takes another place.
+    // Added again while it is pending, it changes its place.
     jobs.add(&work("moved"), &NewJob { priority: Priority::Low, scheduled_ms: 1, ..NewJob::default() }).await.unwrap();
     let mut order = Vec::new();
     while let Some((job, _)) = accept(&mut server, 100).await {
@@ -169,7 +169,7 @@ pub(crate) async fn waiters_for_jobs_wake(stage: Stage) {
     jobs.resubmit(&hold, 0).await.unwrap();
     added.await.unwrap();
 
-    // Each change of a job's state is one to wait for.
+    // A watch wakes on every change of a job's state.
     let (job, changed) = jobs.watch(&work("a")).await.unwrap();
     assert_eq!(job.unwrap().state, State::Pending);
     let (_, hold) = accepted(&mut server).await;
@@ -191,7 +191,7 @@ pub(crate) async fn a_job_is_taken_over_when_its_servers_lease_is_out(stage: Sta
     jobs.add(&work("a"), &asking("it")).await.unwrap();
     let (_, stale) = accepted(&mut lost).await;
     jobs.update(&stale, b"so far", 1).await.unwrap();
-    // As long as it renews its lease nothing is taken, whatever time it is.
+    // While it renews its lease, nothing is taken over, whatever time it is.
     let mut now = Duration::from_secs(1_000_000);
     for _ in 0..10 {
         other.take_over(now).await.unwrap();
@@ -199,13 +199,13 @@ pub(crate) async fn a_job_is_taken_over_when_its_servers_lease_is_out(stage: Sta
         lost.renew().await.unwrap();
         now += BEAT;
     }
-    // Its lease is out when it was seen unchanged for so long, and not before.
+    // Its lease expires when it was seen unchanged for that time, and not earlier.
     for _ in 0..3 {
         other.take_over(now).await.unwrap();
         assert_eq!(state(&jobs, "a").await, Some(State::Running));
         now += BEAT;
     }
-    // Whoever did not look for long knows nothing of the time between.
+    // A server that did not look for long knows nothing about the time between.
     now += LEASE;
     other.take_over(now).await.unwrap();
     assert_eq!(state(&jobs, "a").await, Some(State::Running));
@@ -226,7 +226,7 @@ pub(crate) async fn a_job_is_taken_over_when_its_servers_lease_is_out(stage: Sta
         assert_eq!(attempt, Err(Error::Lost));
     }
     jobs.update(&hold, b"further", 3).await.unwrap();
-    // The server learns it, and goes on under another lease.
+    // The server notices, and continues under a new lease.
     assert!(!stale.is_lost());
     lost.renew().await.unwrap();
     assert!(stale.is_lost() && !hold.is_lost());
@@ -247,7 +247,7 @@ pub(crate) async fn a_transaction_that_began_before_a_takeover_cannot_commit(sta
     let mut now = Duration::ZERO;
     outlive(&mut other, &mut now).await;
     assert_eq!(late.commit().await.unwrap_err().code(), kv_api::error::NOT_COMMITTED);
-    // Nor one that began before a removal.
+    // The same for one that began before the job was removed.
     let (_, hold) = accepted(&mut other).await;
     let late = stage.engine().begin().unwrap();
     hold.check(&late).await.unwrap();
@@ -276,7 +276,7 @@ pub(crate) async fn what_a_server_gives_back_is_pending_at_once(stage: Stage) {
     }
     let expected = [("0", 1), ("1", 2), ("2", 1), ("3", 1), ("4", 1)];
     assert_eq!(attempts, expected.map(|(id, attempts)| (id.to_owned(), attempts, false)));
-    // Whoever is alone waits for nobody.
+    // A server that is alone does not wait.
     let options = ServerOptions { name: "alone".into(), lease: LEASE, is_alone: true };
     let mut alone = Server::new(jobs.clone(), [3; 16], options);
     alone.take_over(Duration::ZERO).await.unwrap();
@@ -290,7 +290,7 @@ pub(crate) async fn a_thousand_idle_jobs_commit_nothing(stage: Stage) {
     let counted = Counted::new(stage.engine());
     let jobs = registry(counted.clone());
     let (mut here, mut there) = (server(&jobs, 1), server(&jobs, 2));
-    // Without a job there is nothing to renew.
+    // Without jobs there is nothing to renew.
     here.renew().await.unwrap();
     assert_eq!(counted.take(), []);
     let mut holds = Vec::new();
@@ -358,7 +358,7 @@ pub(crate) async fn unknown_results_neither_lose_a_job_nor_run_it_twice(stage: S
             assert_eq!(faulty().add(&work(id), &asking("it")).await.is_ok(), retried);
             assert_eq!(state(&calm, id).await, Some(State::Pending));
         }
-        // A job that was accepted without the server knowing is answered once, by this call or the next.
+        // A job that was accepted without the server's knowledge is returned once, by this call or the next.
         let number = 10 * (fault as u8) + 10;
         let mut server = server(&faulty(), number);
         let (first, hold) = match server.accept("work", 0).await {
@@ -403,7 +403,7 @@ pub(crate) async fn a_takeover_that_breaks_off_is_gone_on_with(stage: Stage) {
         holds.push(accepted(&mut lost).await.1);
     }
     assert_eq!(jobs.running().await.unwrap().len(), 250);
-    // Looking commits nothing; the first transaction of the takeover commits, and the second fails for good.
+    // Looking commits nothing. The first transaction of the takeover commits, and the second fails permanently.
     let mut breaking = server(&registry(Chaos::scripted(stage.engine(), [None, Some(Fault::TooLarge)])), 2);
     let mut now = Duration::ZERO;
     for _ in 0..3 {
@@ -417,7 +417,7 @@ pub(crate) async fn a_takeover_that_breaks_off_is_gone_on_with(stage: Stage) {
         all.iter().filter(|job| job.state == State::Pending).count()
     };
     assert_eq!(pending().await, 100);
-    // From the first transaction on the lease is dead: it is not renewed, and nothing is accepted under it.
+    // After the first transaction the lease is dead: it is not renewed, and no job is accepted under it.
     lost.renew().await.unwrap();
     assert!(holds.iter().all(Hold::is_lost));
     let (_, fresh) = accepted(&mut lost).await;
@@ -457,7 +457,7 @@ pub(crate) async fn jobs_that_cannot_be_read_hold_nothing_up(stage: Stage) {
     assert!(matches!(jobs.add(&work("b"), &asking("it")).await, Err(Error::Corrupt(_))));
     assert_eq!(jobs.list("work").await.unwrap().len(), 3);
 
-    // What runs and cannot be read stays as it is, and the rest is taken over.
+    // A running job that cannot be read stays as it is, and the others are taken over.
     spoil("d", b"\x15\x02\x15\x63").await;
     assert_eq!(jobs.running().await.unwrap().len(), 1);
     let mut now = Duration::ZERO;

@@ -36,7 +36,7 @@ fn bring(id: &str, path: &[RevId], deleted: bool) -> Edit {
     if deleted { edit.deleting() } else { edit }
 }
 
-/// A child of `parent` that no other parent has: histories are where revisions come from.
+/// A child of `parent` that no other parent has: a revision depends on its history.
 fn child(parent: Option<&RevId>, choice: usize) -> RevId {
     let text = format!("{parent:?} {choice}");
     let fold = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
@@ -44,7 +44,7 @@ fn child(parent: Option<&RevId>, choice: usize) -> RevId {
     rev(&format!("{}-{hash:016x}", parent.map_or(1, |parent| parent.position() + 1)))
 }
 
-/// The changes row says what the oracle's winner says.
+/// The row in `changes` agrees with the oracle's winner.
 async fn assert_agrees<D: Database>(documents: &Documents<D>, trees: &BTreeMap<String, Tree>, seed: u64) {
     let changes = feed(documents, ChangesRequest::default()).await;
     assert_eq!(changes.len(), trees.len(), "seed {seed}");
@@ -76,7 +76,7 @@ pub(crate) async fn known_revisions_change_nothing(stage: Stage) {
 
 pub(crate) async fn any_order_of_arrival_gives_the_same_tree(stage: Stage) {
     let documents = stage.documents().await;
-    // A fork at the root and one further on, a tombstone on each side, and a tree of its own.
+    // A fork at the root and one after it, a tombstone on each side, and a separate tree.
     let paths = [("2-b a", false), ("3-c b a", true), ("3-d b a", false), ("2-e a", true), ("1-z", false)];
     let paths = paths.map(|(path, deleted)| {
         let edit = replicated("", path, "{}");
@@ -97,7 +97,7 @@ pub(crate) async fn any_order_of_arrival_gives_the_same_tree(stage: Stage) {
             .collect();
     }
     assert_eq!(orders.len(), 120);
-    // The edits of all orders go together, one of each document in a transaction.
+    // The edits of all orders are written together, in each transaction one for each document.
     for step in 0..paths.len() {
         let mut edits = Vec::new();
         for order in &orders {
@@ -129,7 +129,7 @@ pub(crate) async fn random_edits_agree_with_the_oracle(stage: Stage) {
         let known = tree.leaves();
         let deleted = below(&mut random, 3) == 0;
         let body = format!(r#"{{"step":{step}}}"#);
-        // An interactive edit of a leaf, or a revision from elsewhere on any revision at all.
+        // An interactive edit of a leaf, or a replicated revision on any revision.
         if below(&mut random, 2) == 0 {
             let parent = match known.len() {
                 0 => None,
@@ -199,7 +199,7 @@ pub(crate) async fn a_replicated_deletion_of_the_winner_uncovers_its_sibling(sta
 pub(crate) async fn short_and_long_histories_join(stage: Stage) {
     let documents = stage.documents().await;
     let history = async |id| leaves(&documents, id).await.remove(0).1.len();
-    // A short path onto a leaf with a long history, and onto an ancestor of it.
+    // A short path to a leaf with a long history, and to an ancestor of it.
     merge(&documents, replicated("a", "3-c b a", "{}")).await;
     merge(&documents, replicated("a", "5-e d c", "{}")).await;
     assert_eq!((history("a").await, lost(&documents, "a").await.len()), (5, 0));
@@ -209,11 +209,11 @@ pub(crate) async fn short_and_long_histories_join(stage: Stage) {
     let leaves = leaves(&documents, "a").await;
     let five_y = leaves.iter().find(|(_, path)| path[0] == rev("5-y")).unwrap();
     assert_eq!(five_y.1.len(), 5, "the fork remembers what its sibling does");
-    // A long path onto a leaf with a short history.
+    // A long path to a leaf with a short history.
     merge(&documents, replicated("b", "3-c", "{}")).await;
     merge(&documents, replicated("b", "4-d c b a", "{}")).await;
     assert_eq!((history("b").await, lost(&documents, "b").await.len()), (4, 0));
-    // One path over two leaves whose connection was not known.
+    // One path over two leaves whose connection was unknown.
     merge(&documents, replicated("c", "2-b a", "{}")).await;
     merge(&documents, replicated("c", "4-d", "{}")).await;
     merge(&documents, replicated("c", "5-e d c b a", "{}")).await;
@@ -225,7 +225,7 @@ pub(crate) async fn a_longer_history_that_comes_later_reaches_the_branches_it_be
     let documents = stage.documents().await;
     let paths = async |id| leaves(&documents, id).await.into_iter().map(|(_, path)| path).collect::<Vec<_>>();
     let path = |text: &str| text.split(' ').map(rev).collect::<Vec<_>>();
-    // The winner, a loser and a tombstone, each cut short; what arrives wins or loses.
+    // The winner, a loser and a tombstone, each stemmed. The new revision wins or loses.
     for (id, last, winner) in [("a", "5-z d c b a", "5-z 4-d 3-c 2-b 1-a"), ("b", "2-q a", "5-y 4-d 3-c 2-b 1-a")] {
         merge(&documents, replicated(id, "5-y d c", "{}")).await;
         merge(&documents, replicated(id, "4-x c b", r#"{"n":1}"#)).await;
@@ -241,7 +241,7 @@ pub(crate) async fn a_longer_history_that_comes_later_reaches_the_branches_it_be
         assert_eq!((found.len(), limit), (5, 1_000));
         assert_sound(&documents).await;
     }
-    // As far as a branch may remember.
+    // At most as many as a branch may remember.
     documents.set_revs_limit(3).await.unwrap();
     merge(&documents, replicated("c", "5-y d", "{}")).await;
     merge(&documents, replicated("c", "5-x d c b a", "{}")).await;
@@ -251,11 +251,12 @@ pub(crate) async fn a_longer_history_that_comes_later_reaches_the_branches_it_be
 
 pub(crate) async fn a_leaf_that_turns_out_to_be_an_ancestor_is_joined(stage: Stage) {
     let documents = stage.documents().await;
-    // Which revision this edit makes.
+    // The revision of this edit.
     merge(&documents, replicated("model", "3-c", r#"{"n":1}"#)).await;
     let made = documents.put(edit("model", r#"{"n":2}"#).over(rev("3-c"))).await.unwrap();
     for deleted in [false, true] {
-        // A branch that came without the edit's parent, which comes later, and is edited here as it was there.
+        // A branch was replicated without the edit's parent. The parent is replicated later, and edited here as
+        // elsewhere.
         let id = if deleted { "deleted" } else { "live" };
         let child = replicated(id, &format!("5-e {}", made.hash()), r#"{"n":3}"#);
         merge(&documents, if deleted { child.deleting() } else { child }).await;
@@ -263,7 +264,7 @@ pub(crate) async fn a_leaf_that_turns_out_to_be_an_ancestor_is_joined(stage: Sta
         assert_eq!(documents.put(edit(id, r#"{"n":2}"#).over(rev("3-c"))).await.unwrap(), made);
         let report = documents.check(|_| {}).await.unwrap();
         assert_eq!((report.is_sound(), report.unjoined), (true, 1), "an edit cannot see it: {:?}", report.problems);
-        // The next merge does, whatever it brings.
+        // The next merge joins them, whatever it adds.
         merge(&documents, replicated(id, "1-z", "{}").deleting()).await;
         let found = leaves(&documents, id).await;
         let joined = vec![rev("5-e"), made.clone(), rev("3-c"), rev("2-b"), rev("1-a")];
@@ -277,7 +278,7 @@ pub(crate) async fn a_leaf_that_turns_out_to_be_an_ancestor_is_joined(stage: Sta
 pub(crate) async fn revisions_need_not_be_hashes(stage: Stage) {
     let documents = stage.documents().await;
     let long = "x".repeat(255);
-    // A history over the limit on values, once encoded: as much of it is kept as a row can hold.
+    // The encoded history exceeds the limit on values. As much of it is kept as fits in a row.
     let ids: Vec<String> = (0..1_000).map(|n| format!("{n:04}{}", "y".repeat(251))).collect();
     for path in ["1-a".to_owned(), format!("2-{long} b"), format!("1000-{}", ids.join(" "))] {
         let id = path.len().to_string();
@@ -310,7 +311,7 @@ pub(crate) async fn histories_join_within_a_batch_in_any_order(stage: Stage) {
         let first = batch.iter().position(|path| path.starts_with("5-e")).unwrap();
         assert_eq!(get(&documents, &id).await.body.to_string(), format!(r#"{{"at":{first}}}"#), "{batch:?}");
     }
-    // What they say is known from then on.
+    // Their ancestors are known from then on.
     let before = documents.last_seq().await.unwrap();
     merge(&documents, replicated("doc-0", "3-c", "{}")).await;
     assert_eq!(documents.last_seq().await.unwrap(), before);

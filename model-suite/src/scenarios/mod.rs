@@ -1,4 +1,4 @@
-//! One file for each subject.
+//! The scenarios, one file for each subject.
 
 pub(crate) mod attachments;
 pub(crate) mod bulk;

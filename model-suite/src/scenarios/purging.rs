@@ -1,4 +1,4 @@
-//! Purges: leaves that go as if they had never been, and what is remembered of that.
+//! Purges: leaves are removed as if they had never existed, and the purge is remembered.
 
 use std::ops::ControlFlow;
 
@@ -20,7 +20,7 @@ fn purge(id: &str, revs: &[&str]) -> Purge {
     Purge::new(id, revs.iter().map(|text| rev(text)).collect())
 }
 
-/// What went by one purge.
+/// The leaves that one purge removes.
 async fn purged<D: Database>(documents: &Documents<D>, purge: Purge) -> Vec<RevId> {
     documents.purge(&[purge]).await.unwrap().pop().unwrap().unwrap()
 }
@@ -30,7 +30,7 @@ async fn is_missing<D: Database>(documents: &Documents<D>, id: &str) -> bool {
     found.is_err_and(|error| *error.kind() == ErrorKind::NotFound(NotFound::Missing))
 }
 
-/// All rows of documents and attachments of the only database, and the counters.
+/// All rows of documents and attachments in the only database, and the counters.
 async fn rows_of_documents<D: Database>(engine: &D) -> Vec<KeyValue> {
     let range = RangeRequest::keys(
         Bytes::from_static(&[0x15, 4, 0x14, 0x15, REVISIONS]),
@@ -48,7 +48,7 @@ pub(crate) async fn purged_leaves_go_and_the_others_stay(stage: Stage) {
     let other = documents.put(edit("b", "{}")).await.unwrap();
     let since = documents.last_seq().await.unwrap();
 
-    // The winner, an ancestor, what is nobody's, and one twice.
+    // The winner, an ancestor, an unknown revision, and a repetition.
     let asked = purge("a", &["3-d", "2-b", "9-q", "3-d"]);
     let answer = documents.purge(&[asked, purge("nobody", &["1-x"]), purge("b", &[])]).await.unwrap();
     let answer: Vec<Vec<RevId>> = answer.into_iter().map(Result::unwrap).collect();
@@ -60,7 +60,7 @@ pub(crate) async fn purged_leaves_go_and_the_others_stay(stage: Stage) {
     let diff = documents.revs_diff(vec![("a".into(), vec![rev("3-d"), rev("2-b")])]).await.unwrap();
     assert_eq!(diff[0].missing, [rev("3-d")], "an ancestor that another leaf has is known");
 
-    // A loser: the winner stays, with a new sequence. Then the rest at once, in the order of revisions.
+    // A loser: the winner stays, with a new sequence. Then the rest together, in the order of revisions.
     assert_eq!(purged(&documents, purge("a", &["1-z"])).await, [rev("1-z")]);
     assert_eq!((get(&documents, "a").await.rev, lost(&documents, "a").await), (rev("3-c"), vec![]));
     assert_sound(&documents).await;
@@ -73,7 +73,7 @@ pub(crate) async fn purged_leaves_go_and_the_others_stay(stage: Stage) {
     assert_eq!((info.doc_count, info.doc_del_count, info.purge_seq), (1, 0, 5), "each document named counts");
     assert_sound(&documents).await;
 
-    // It begins again, and a replica brings it back.
+    // The document can be created again, and a replica restores it.
     assert_eq!(documents.put(edit("a", r#"{"n":2}"#)).await.unwrap().position(), 1);
     merge(&documents, replicated("a", "3-d b a", r#"{"n":1}"#)).await;
     assert_eq!(get(&documents, "a").await.rev, rev("3-d"));
@@ -127,7 +127,7 @@ pub(crate) async fn a_purge_of_unknown_result_is_done_once(stage: Stage) {
         assert_sound(&documents).await;
     }
 
-    // Whoever gives up may ask again by the purge's name, whatever has come back since.
+    // After an unknown result a client repeats the purge by its UUID, whatever was restored meanwhile.
     let named = Purge { uuid: Some([7; 16]), ..purge("a", &["1-y"]) };
     assert_eq!(purged(&documents, named.clone()).await, [rev("1-y")]);
     assert!(is_missing(&documents, "a").await);
@@ -150,7 +150,7 @@ pub(crate) async fn the_oldest_purges_are_forgotten(stage: Stage) {
     documents.purge(&some(0, 250)).await.unwrap();
     documents.set_purged_infos_limit(7).await.unwrap();
     assert_eq!(documents.purged_infos_limit().await.unwrap(), 7);
-    // In one transaction with more purges than are kept; what was there goes too.
+    // One transaction with more purges than are kept. The older ones are removed too.
     documents.purge(&some(250, 260)).await.unwrap();
     let infos = documents.purged_infos(0).await.unwrap();
     assert_eq!(infos.iter().map(|info| info.seq).collect::<Vec<_>>(), (254..=260).collect::<Vec<_>>());
@@ -164,7 +164,7 @@ pub(crate) async fn the_oldest_purges_are_forgotten(stage: Stage) {
 
 pub(crate) async fn large_purges_take_several_transactions(stage: Stage) {
     let documents = stage.documents().await;
-    // Leaves whose names are zeros, which take twice their bytes.
+    // Leaves whose hashes have zeros, which take twice the bytes.
     let zeros = "\0".repeat(200);
     let names: Vec<String> = (0..300).map(|n| format!("1-{zeros}{n:04}")).collect();
     let leaves: Vec<Edit> = names.iter().map(|name| replicated("wide", name, r#"{"n":1}"#)).collect();
@@ -238,7 +238,7 @@ pub(crate) async fn a_purge_of_damaged_rows_leaves_them(stage: Stage) {
     }
     assert_sound(&documents).await;
 
-    // Damage to purges themselves is found.
+    // Damage to the rows of purges is found.
     let rows = damage::rows(&engine, PURGES, "").await;
     assert_eq!(rows.len(), 4);
     for row in &rows {
@@ -270,13 +270,13 @@ pub(crate) async fn documents_purged_while_they_are_copied_do_not_arrive(stage: 
         for result in documents.write(edits.collect(), WriteMode::Replicated).await.unwrap() {
             result.unwrap();
         }
-        // Several transactions' worth, whose copy may break off in between.
+        // A document of several transactions, whose copy may be interrupted in between.
         let long = format!(r#"{{"l":["{}"]}}"#, vec!["x".repeat(900); 900].join("\",\""));
         merge(&documents, replicated("large", "1-x", &long)).await;
         documents.purge(&[purge("doc-449", &["1-x"])]).await.unwrap();
         let options = RelocateOptions { verify: true, ..RelocateOptions::default() };
         let mut gone = vec!["doc-449".to_owned()];
-        // Broken off at ever later places, with purges in between.
+        // Interrupted later each time, with purges in between.
         for calls in 1..6 {
             let mut left = calls;
             let broken = relocate(&from, &to, "db", &options, |_| {
@@ -292,7 +292,7 @@ pub(crate) async fn documents_purged_while_they_are_copied_do_not_arrive(stage: 
             }
             gone.extend(some);
         }
-        // One that comes back, and one of which something is left.
+        // A document that is restored, and one that keeps a leaf.
         merge(&documents, replicated(&gone[1], "2-y", "{}")).await;
         gone.remove(1);
         merge(&documents, replicated("doc-300", "1-a", "{}")).await;
@@ -308,7 +308,7 @@ pub(crate) async fn documents_purged_while_they_are_copied_do_not_arrive(stage: 
         assert_eq!((info.doc_count, info.purge_seq), (451 - gone.len() as u64, 23));
         assert_eq!(arrived.purged_infos(0).await.unwrap().len() as u64, 23.min(kept));
         assert_sound(&arrived).await;
-        // What is purged there later is no difference.
+        // A purge at the target after the move is no difference.
         purged(&arrived, purge("doc-001", &["1-x"])).await;
         let again = relocate(&from, &to, "db", &options, |_| ControlFlow::Continue(())).await.unwrap();
         assert!(again.moved_before && again.is_same(), "{again:?}");
@@ -335,7 +335,7 @@ pub(crate) async fn databases_without_purges_pay_nothing_for_them(stage: Stage) 
         purged(&documents, purge(id, &["1-x"])).await;
     }
     let mut after = live("b").await;
-    // The last purge is read where the database tells of itself.
+    // Information about the database reads the last purge.
     let (last, info) = (after.last_mut().unwrap(), before.last().unwrap());
     assert_eq!((last.kvs_read, last.round_trips), (info.kvs_read + 1, info.round_trips));
     *last = *info;

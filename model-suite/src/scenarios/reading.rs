@@ -93,7 +93,7 @@ pub(crate) async fn histories_conflicts_and_sequences_are_read_beside_the_body(s
     let expected = [("3-d", RevStatus::Available), ("2-b", RevStatus::Missing), ("1-a", RevStatus::Missing)];
     assert_eq!(infos, expected.map(|(rev, status)| (rev.to_owned(), status)));
 
-    // A large document behind small ones, read backwards over several batches.
+    // A large document after small ones, read in reverse over several batches.
     let large = format!(r#"{{"a":[{}1]}}"#, r#""some text","#.repeat(10_000));
     for (path, body) in [("1-a", "{}"), ("1-b", &*large), ("1-c", r#"{"small":1}"#)] {
         merge(&documents, replicated("large", path, body)).await;

@@ -1,4 +1,4 @@
-//! A database moves to another store: here between two prefixes of one engine, so that every engine is on
+//! A database moves to another store. Here it moves between two prefixes of one engine, so every engine is tested on
 //! both sides.
 
 use std::ops::ControlFlow;
@@ -29,7 +29,7 @@ fn go_on(_: RelocateProgress) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
-/// Goes on until it has been called so often.
+/// Continues until it was called this often.
 fn stop_at(calls: usize) -> impl FnMut(RelocateProgress) -> ControlFlow<()> {
     let mut left = calls;
     move |_| {
@@ -47,20 +47,20 @@ async fn run<S: Database, T: Database>(
     relocate(source, target, "db", &options, progress).await
 }
 
-/// A document whose rows take several transactions and as many pages, with a branch of its own.
+/// A document whose rows take several transactions and pages, on a separate branch.
 fn large(n: usize) -> Edit {
     let members: Vec<String> = (0..400).map(|at| format!(r#""m{at}":"{}""#, "x".repeat(800))).collect();
     replicated("large", &format!("2-{n} a"), &format!("{{{}}}", members.join(",")))
 }
 
-/// A content that was staged, of another attachment's bytes and one more.
+/// A staged content: one byte longer than another attachment's content.
 async fn documents_content<D: Database>(documents: &Documents<D>) -> Content {
     let mut upload = documents.upload("f", UploadAs::Plain { content_type: "x" });
     upload.write(&[7; 2_000_001]).await.unwrap();
     upload.finish().await.unwrap()
 }
 
-/// A database of about everything.
+/// A database with all kinds of content.
 async fn fill<D: Database>(documents: &Documents<D>, plain: usize) {
     documents.set_revs_limit(3).await.unwrap();
     documents.set_security(json(r#"{"admins":{"names":["anna"]}}"#)).await.unwrap();
@@ -89,7 +89,7 @@ async fn filled<D: Database>(layer: &Layer<D>, format: BodyFormat, plain: usize)
     documents
 }
 
-/// All there is to read.
+/// Everything that can be read.
 #[derive(Debug, PartialEq)]
 struct Contents {
     info: DatabaseInfo,
@@ -124,7 +124,7 @@ async fn contents<D: Database>(documents: &Documents<D>) -> Contents {
     Contents { info, feed, trees, locals, security }
 }
 
-/// A database's rows as they stand in the store.
+/// A database's rows as stored.
 async fn rows_under<D: Database>(engine: &D, prefix: &str) -> Vec<KeyValue> {
     engine.begin().unwrap().get_all(RangeRequest::prefix(prefix.as_bytes()), Read::Snapshot).await.unwrap()
 }
@@ -142,7 +142,7 @@ pub(crate) async fn a_database_that_moves_arrives_as_it_was(stage: Stage) {
     for n in 0..3 {
         merge(&here, large(n)).await;
     }
-    // Bodies of both formats, in a database that writes packed ones next.
+    // Bodies of both formats, in a database whose new bodies are packed.
     let before = contents(&here).await;
     let seen = here.last_seq().await.unwrap();
     let mut watcher = here.watch_changes(seen);
@@ -164,7 +164,7 @@ pub(crate) async fn a_database_that_moves_arrives_as_it_was(stage: Stage) {
     use RelocatePhase::{Copying, Finishing, Leaving, Verifying};
     assert_eq!(phases, [Copying, Verifying, Finishing, Leaving]);
 
-    // The source says where it went, to whoever waits, reads, writes or asks.
+    // The source returns the target's name to those who wait, read, write or look it up.
     let moved = ErrorKind::Moved("b:".into());
     assert_eq!(kind(waiting.await), moved);
     assert_eq!(kind(here.get("doc-001", &GetOptions::default()).await), moved);
@@ -177,14 +177,14 @@ pub(crate) async fn a_database_that_moves_arrives_as_it_was(stage: Stage) {
     let info = DatabaseInfo { incarnation: 1, ..before.info.clone() };
     assert_eq!(after, Contents { info, ..before });
     assert_sound(&there).await;
-    // What is left is sound too, and read by who asks for it.
+    // The remains are sound too, and can be read explicitly.
     let remains = source.remains("db").await.unwrap().expect("remains");
     assert_sound(&remains).await;
     assert_eq!(feed(&remains, ChangesRequest::default()).await.len(), 505);
     assert!(remains.put(edit("late", "{}")).await.is_err());
     assert!(target.remains("db").await.unwrap().is_none());
 
-    // A feed goes on where it was, and what is written now sorts behind everything.
+    // The feed continues where it was, and new sequences sort after all others.
     let since = ChangesRequest { since: Since::Seq(seen), ..ChangesRequest::default() };
     assert_eq!(feed(&there, since.clone()).await, []);
     there.put(edit("new", "{}")).await.unwrap();
@@ -196,28 +196,28 @@ pub(crate) async fn a_database_that_moves_arrives_as_it_was(stage: Stage) {
     assert!(rows.iter().all(|row| row.seq > seen && row.seq.incarnation() == 1));
     assert_sound(&there).await;
 
-    // Said again it is done already; the comparison leaves out what was edited.
+    // Moving again finds everything done. The comparison leaves out the edited document.
     let again = relocate(&source, &target, "db", &options(true), go_on).await.unwrap();
     let verified = again.verified.clone().expect("a comparison");
     assert!(again.moved && again.moved_before && again.is_same(), "{again:?}");
     assert_eq!((verified.documents, verified.edited_since), (504, 1));
     assert_eq!(kind(relocate(&source, &source, "db", &options(false), go_on).await), moved);
-    // A store that is called otherwise by now: the marker says so.
+    // The store has another name now: the marker gets it.
     let renamed = RelocateOptions { to: "renamed:".into(), ..options(false) };
     assert!(relocate(&source, &target, "db", &renamed, go_on).await.unwrap().moved_before);
     assert_eq!(kind(source.database("db").await), ErrorKind::Moved("renamed:".into()));
     assert_eq!(kind(here.get("doc-001", &GetOptions::default()).await), ErrorKind::Moved("renamed:".into()));
 }
 
-/// Runs a relocation to its end, stopped at every place there is, with `between` in between.
+/// Runs a relocation with an interruption at every possible place, and an edit after each.
 async fn at_every_stop<D: Database>(engine: &D, chaos: Option<u64>, verify: bool) {
     for stop in 1.. {
         let (source, target) = (at(engine, "a").await, at(engine, "b").await);
         let here = filled(&source, BodyFormat::Packed, 3).await;
         merge(&here, large(0)).await;
         let faults = |side: u64| match chaos {
-            // A page reads dozens of rows in each attempt, and each read may fail. At twice this rate, all attempts of one
-            // page failed for one of the seeds.
+            // A page reads dozens of rows in each attempt, and each read may fail. With twice this rate, one seed made
+            // all attempts at one page fail.
             Some(seed) => {
                 Chaos::new(engine.clone(), seed.wrapping_mul(1_000) + 2 * stop + side, Rates::retryable(0.01))
             }
@@ -234,7 +234,7 @@ async fn at_every_stop<D: Database>(engine: &D, chaos: Option<u64>, verify: bool
             return;
         }
         assert_eq!(kind(stopped), ErrorKind::Stopped, "{what}");
-        // It is in one place at most, and open unless this was the last step.
+        // It is in at most one place, and open unless this was the last step.
         let open_there = target.database("db").await;
         let wrote = match here.put(edit("between", "{}")).await {
             Ok(_) => {
@@ -292,7 +292,7 @@ pub(crate) async fn abandoning_a_relocation_leaves_nothing_behind(stage: Stage) 
             other => panic!("stop {stop}: {other:?}"),
         }
         if target.database("db").await.is_ok() {
-            // Published: from here on there is one way only, through every stop that is left.
+            // Published: now the relocation can only be finished, through all further interruptions.
             assert!(matches!(kind(abandon_relocation(&source, &target, "db").await), ErrorKind::Relocation(_)));
             break;
         }
@@ -303,7 +303,7 @@ pub(crate) async fn abandoning_a_relocation_leaves_nothing_behind(stage: Stage) 
         here.put(edit(&format!("stop-{stop}"), "{}")).await.unwrap();
         assert_sound(&here).await;
     }
-    // Dropped under its copy, which goes too.
+    // The database is dropped during its copy. The copy is removed too.
     let here = source.create_database("dropped", CreateOptions::default()).await.unwrap();
     fill(&here, 10).await;
     let mut calls = 0;
@@ -333,7 +333,7 @@ pub(crate) async fn what_stands_in_the_way_of_a_relocation_is_said(stage: Stage)
     );
     assert_eq!(kind(relocate(&source, &source, "db", &options(false), go_on).await), ErrorKind::FileExists);
 
-    // Another database of that name, there before or come meanwhile; the source stays open.
+    // Another database of that name exists, or is created meanwhile. The source stays open.
     target.create_database("db", CreateOptions::default()).await.unwrap();
     assert_eq!(kind(begin(usize::MAX).await), ErrorKind::FileExists);
     target.delete_database("db").await.unwrap();
@@ -343,14 +343,14 @@ pub(crate) async fn what_stands_in_the_way_of_a_relocation_is_said(stage: Stage)
     here.put(edit("still-open", "{}")).await.unwrap();
     target.delete_database("db").await.unwrap();
 
-    // Another database on its way there.
+    // Another database is being moved there.
     let other = third.create_database("db", CreateOptions::default()).await.unwrap();
     other.put(edit("a", "{}")).await.unwrap();
     let refused = kind(relocate(&third, &target, "db", &options(false), go_on).await);
     assert!(matches!(&refused, ErrorKind::Relocation(why) if why.contains("from a:")), "{refused:?}");
     assert!(!abandon_relocation(&third, &target, "db").await.unwrap(), "it is not its to abandon");
 
-    // Closed on its way to one store, it goes to no other.
+    // Closed for a move to one store, it cannot move to another.
     let closed = run(&source, &target, options(false), |at| {
         if at.phase == RelocatePhase::Finishing && at.documents > 0 {
             return ControlFlow::Break(());
@@ -380,7 +380,7 @@ pub(crate) async fn of_two_runs_of_a_relocation_the_later_goes_on(stage: Stage) 
     let engine = stage.engine();
     let (source, target) = (at(&engine, "a").await, at(&engine, "b").await);
     filled(&source, BodyFormat::Exploded, 300).await;
-    // The earlier one is held in the middle of a step while the later one runs.
+    // The earlier run is held in the middle of a step while the later one runs.
     for held in 1..12 {
         let earlier = Chaos::new(engine.clone(), held, Rates::default());
         let (from, to) = (at(&earlier, "a").await, at(&earlier, "b").await);
@@ -388,7 +388,7 @@ pub(crate) async fn of_two_runs_of_a_relocation_the_later_goes_on(stage: Stage) 
         let both = run(&from, &to, options(false), |_| {
             calls += 1;
             if calls == held {
-                // On a thread of its own: a callback cannot wait.
+                // On a separate thread: a callback cannot wait.
                 let (source, target) = (source.clone(), target.clone());
                 let later = std::thread::spawn(move || {
                     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
@@ -418,7 +418,7 @@ pub(crate) async fn a_failure_behind_the_fence_opens_the_source_again(stage: Sta
     let here = filled(&source, BodyFormat::Exploded, 3).await;
     let mut failures = 0;
     for commit in 0.. {
-        // 1031 is for good: the commit may be done, not be done, or be done later.
+        // 1031 is permanent: the commit may have happened, may not have happened, or may happen later.
         let fault = if commit % 2 == 0 { Fault::TimedOutCommitted } else { Fault::TimedOutNotCommitted };
         let script = (0..commit / 2).map(|_| None).chain([Some(fault)]);
         let failing = at(&Chaos::scripted(engine.clone(), script), "b").await;
@@ -432,7 +432,7 @@ pub(crate) async fn a_failure_behind_the_fence_opens_the_source_again(stage: Sta
         failures += 1;
         match here.put(edit(&format!("after-{commit}"), "{}")).await {
             Ok(_) => assert!(target.database("db").await.is_err(), "commit {commit}"),
-            // It failed in the commit that publishes, which may be done: only another run can tell.
+            // The commit that publishes failed. It may have happened: only another run can find out.
             Err(error) => assert_eq!(*error.kind(), ErrorKind::Moving, "commit {commit}"),
         }
         assert_sound(&here).await;
@@ -446,13 +446,13 @@ pub(crate) async fn differences_are_found_before_the_target_is_published(stage: 
     for (what, subspace) in [("a revision", 4), ("a change", 5), ("a body", 6), ("a listing", 7)] {
         for damage in ["changed", "gone", "added"] {
             if (subspace, damage) == (7, "added") {
-                // A listing of nothing belongs to no document on either side: `check` is who finds it.
+                // A listing of an unknown document belongs to no document on either side. `check` finds it.
                 continue;
             }
             let (source, target) = (at(&engine, "a").await, at(&engine, "b").await);
             let here = filled(&source, BodyFormat::Packed, 5).await;
             merge(&here, large(0)).await;
-            // Everything is copied by the time the comparison begins.
+            // Everything is copied when the comparison begins.
             let stopped = run(&source, &target, options(true), |at| match at.phase {
                 RelocatePhase::Verifying => ControlFlow::Break(()),
                 _ => ControlFlow::Continue(()),
@@ -460,7 +460,7 @@ pub(crate) async fn differences_are_found_before_the_target_is_published(stage: 
             assert_eq!(kind(stopped.await), ErrorKind::Stopped);
             let all = rows_under(&engine, "b").await;
             let of = |row: &&KeyValue| {
-                // (4, Number, subspace …), the number being 0 or of one byte.
+                // (4, Number, subspace …), where the number is 0 or has one byte.
                 match &row.key[1..] {
                     [0x15, 4, 0x14, 0x15, of, ..] | [0x15, 4, 0x15, _, 0x15, of, ..] => *of == subspace,
                     _ => false,
@@ -476,7 +476,7 @@ pub(crate) async fn differences_are_found_before_the_target_is_published(stage: 
                     transaction.set(&row.key, &value);
                 }
                 "gone" => transaction.clear(&row.key),
-                // A change more is a document more; another row more belongs to a document.
+                // An additional change is an additional document. Another additional row belongs to a document.
                 _ if subspace == 5 => {
                     let mut key = row.key.to_vec();
                     *key.last_mut().unwrap() ^= 0x80;
@@ -499,7 +499,7 @@ pub(crate) async fn differences_are_found_before_the_target_is_published(stage: 
                     assert!(!report.moved, "{what}");
                     assert!(!verified.differences.is_empty(), "{what}");
                 }
-                // What cannot be read is found by reading it.
+                // A row that cannot be read is found when it is read.
                 Err(error) => assert!(matches!(error.kind(), ErrorKind::Corrupt(_)), "{what}: {error}"),
             }
             here.put(edit("open", "{}")).await.unwrap();
@@ -532,7 +532,7 @@ pub(crate) async fn databases_move_on_and_come_back(stage: Stage) {
         assert!(documents.last_seq().await.unwrap() > before);
         assert_sound(&documents).await;
     }
-    // No handle of an earlier place reaches a later one.
+    // No handle of an earlier store reaches a later one.
     for old in stale {
         let refused = kind(old.put(edit("late", "{}")).await);
         assert!(matches!(refused, ErrorKind::Moved(_) | ErrorKind::NotFound(NotFound::Database)), "{refused:?}");
@@ -540,7 +540,7 @@ pub(crate) async fn databases_move_on_and_come_back(stage: Stage) {
     assert_eq!(a.identity().await.unwrap(), b.identity().await.unwrap());
     assert_eq!(a.database_names(&Default::default()).await.unwrap(), ["db"]);
 
-    // Moved once more, without what it leaves behind but for the marker.
+    // Moved once more, deleting everything at the source except the marker.
     let deleting = RelocateOptions { delete_source: true, ..named("a:", "b:") };
     assert!(relocate(&a, &b, "db", &deleting, go_on).await.unwrap().moved);
     let remains = a.remains("db").await.unwrap().expect("a marker");
@@ -594,7 +594,7 @@ pub(crate) async fn writers_at_work_lose_nothing_while_their_database_moves(stag
             (last.unwrap().position(), here)
         }
     });
-    // A reader of the feed that goes on wherever the database is.
+    // A reader of the feed that follows the database.
     let reader = async {
         let (mut documents, mut since) = (source.database("db").await.unwrap(), model::Seq::ZERO);
         let mut seen = std::collections::BTreeMap::new();

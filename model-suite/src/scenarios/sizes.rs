@@ -1,7 +1,7 @@
-//! Batches are bounded by bytes, and by half where the store is too slow for them.
+//! Batches are limited in bytes, and are halved if the store is too slow for them.
 //!
-//! A [slow](Chaos::slow) store's read versions are too old after a number of bytes, so that no scenario needs a
-//! clock: what a real store does to a transaction of ten seconds it does to one of ten megabytes.
+//! On a [slow](Chaos::slow) store, read versions are too old after a number of bytes. So no scenario needs a clock: a
+//! transaction of ten megabytes fails here like one of ten seconds on a real store.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use model::{
 
 use crate::stage::*;
 
-/// The database of `stage` on a store of which a transaction gets `window` bytes at most.
+/// The database of `stage`, on a store that allows a transaction at most `window` bytes.
 async fn slow(stage: &Stage, window: usize) -> Documents<Chaos<AnyDatabase>> {
     layer(Chaos::slow(stage.engine(), window)).await.database("db").await.unwrap()
 }
@@ -34,7 +34,7 @@ async fn fill<D: Database>(documents: &Documents<D>, count: usize, bytes: usize)
     }
 }
 
-/// Reads all of the database in every way that reads many bodies.
+/// Reads the whole database in every way that reads many bodies.
 async fn read_all<D: Database>(documents: &Documents<D>, count: usize) {
     let rows = feed(documents, ChangesRequest { include_docs: true, ..Default::default() }).await;
     assert_eq!(rows.iter().filter(|row| row.doc.is_some()).count(), count + 1);
@@ -67,7 +67,7 @@ pub(crate) async fn what_reads_many_bodies_ends_a_batch_at_its_bytes(stage: Stag
     let packed = CreateOptions { format: Some(BodyFormat::Packed) };
     let documents = layer.create_database("db", packed).await.unwrap();
     fill(&documents, 6, 3_000_000).await;
-    // More than a batch and a document beyond it: nothing has to be read twice.
+    // The store has room for a batch and a document more, so nothing is read twice.
     let counted = Counted::new(Chaos::slow(stage.engine(), 9_100_000));
     let documents = self::layer(counted.clone()).await.database("db").await.unwrap();
     counted.take();
@@ -116,7 +116,7 @@ pub(crate) async fn a_thousand_leaves_of_a_document_are_one_edit(stage: Stage) {
     let documents = database(counted.clone()).await;
     merge(&documents, replicated("a", "2-0000 a", "{}")).await;
     counted.take();
-    // Leaves, revisions that turn out to be ancestors of others, and ones that are known.
+    // Leaves, revisions that prove to be ancestors of others, and known revisions.
     let mut edits: Vec<Edit> =
         (0..1_000).map(|n| replicated("a", &format!("2-{n:04} a"), &format!(r#"{{"n":{n}}}"#))).collect();
     edits.push(replicated("a", "3-x 0500 a", r#"{"n":"x"}"#));

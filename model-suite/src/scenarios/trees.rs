@@ -1,4 +1,4 @@
-//! Revision trees as the RFC's text has them, in the plainest form: nodes and their parents.
+//! Revision trees as in the RFC's text, in the simplest form: nodes and their parents.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,17 +7,17 @@ use model::RevId;
 /// The tree of one document.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tree {
-    /// Each known revision's parent, as far as it is known.
+    /// The parent of each known revision, if it is known.
     parents: BTreeMap<RevId, Option<RevId>>,
-    /// Which of those that came themselves are tombstones.
+    /// Whether each replicated revision is a tombstone.
     deleted: BTreeMap<RevId, bool>,
 }
 
-/// A leaf as winners are told apart.
+/// A leaf. Sorts like winners.
 pub(crate) type Leaf = (bool, RevId);
 
 impl Tree {
-    /// A revision arrives with its ancestors, newest first.
+    /// Adds a revision with its ancestors, newest first.
     pub(crate) fn merge(&mut self, path: &[RevId], deleted: bool) {
         if self.parents.contains_key(&path[0]) {
             return;

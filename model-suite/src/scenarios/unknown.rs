@@ -1,4 +1,4 @@
-//! Commits whose outcome is not known (1021): no edit is lost, doubled or answered wrongly.
+//! Commits with an unknown result (1021): no edit is lost, repeated or answered wrongly.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use model::{
 
 use crate::stage::*;
 
-/// The database of `engine`, seen through faults.
+/// The database of `engine` behind faults.
 async fn faulty<D: Database>(engine: &D, faults: &[Fault]) -> Documents<Chaos<D>> {
     let chaos = Chaos::scripted(engine.clone(), faults.iter().copied().map(Some));
     layer(chaos).await.database("db").await.unwrap()
@@ -20,7 +20,7 @@ async fn faulty<D: Database>(engine: &D, faults: &[Fault]) -> Documents<Chaos<D>
 
 async fn every_kind_of_write<D: Database>(engine: D, fault: Fault) {
     let sound = database(engine.clone()).await;
-    // Twice in a row, then refused, then again.
+    // Twice in a row, then a conflict, then again.
     let faults = [fault, fault, Fault::NotCommitted, fault];
     let first = faulty(&engine, &faults).await.put(edit("a", r#"{"n":1}"#)).await.unwrap();
     assert_eq!(first.position(), 1);
@@ -55,7 +55,7 @@ pub(crate) async fn a_write_of_unknown_result_that_was_committed_is_done_once(st
 pub(crate) async fn a_write_of_unknown_result_that_was_not_committed_is_done_again(stage: Stage) {
     every_kind_of_write(stage.engine(), Fault::UnknownNotCommitted).await;
 
-    // And at random, many writers at once, with reads that fail too.
+    // Random faults with many concurrent writers, also in reads.
     let seed = 7;
     let chaos = Chaos::new(stage.engine(), seed, Rates::retryable(0.1));
     let documents = layer(chaos).await.create_database("chaos", CreateOptions::default()).await.unwrap();
@@ -105,7 +105,7 @@ pub(crate) async fn whoever_writes_clears_ids_that_have_expired(stage: Stage) {
         documents.put_local("_local/a", Some(n), json("{}")).await.unwrap();
         clock.pass(1_000);
     }
-    // One in a thousand writes clears: of those before it, all but what may still be asked for.
+    // One in a thousand writes clears expired ids: all but those that a retry may still read.
     assert_eq!(ids().await, 1_501 - 400);
     counted.take();
     clock.pass(1_000_000);
@@ -123,7 +123,7 @@ pub(crate) async fn whoever_writes_clears_ids_that_have_expired(stage: Stage) {
     );
     assert_eq!(ids().await, 1_000);
 
-    // A process that writes but once clears too, and never more than a bounded number.
+    // A process that writes only once clears too, but never more than a limited number.
     clock.pass(1_000_000);
     let transaction = stage.engine().begin().unwrap();
     for n in 0..3_000u16 {
@@ -135,7 +135,7 @@ pub(crate) async fn whoever_writes_clears_ids_that_have_expired(stage: Stage) {
     assert_eq!(ids().await, 1_000 + 3_000 - 2_000 + 1);
 }
 
-/// Time that goes on by so many milliseconds whenever it is asked for.
+/// A clock that advances by a number of milliseconds whenever it is read.
 #[derive(Debug)]
 struct Ticking(AtomicU64, u64);
 
@@ -149,7 +149,7 @@ impl Environment for Ticking {
     }
 }
 
-/// The only database of `engine`, in a layer whose time ticks.
+/// The only database of `engine`, in a layer with such a clock.
 async fn ticking<D: Database>(engine: D, by: u64) -> Documents<D> {
     let environment = Arc::new(Ticking(AtomicU64::new(1_000_000), by));
     let layer = Layer::open(engine, LayerOptions { environment, ..LayerOptions::default() }).await.unwrap();
@@ -159,7 +159,7 @@ async fn ticking<D: Database>(engine: D, by: u64) -> Documents<D> {
 pub(crate) async fn an_id_that_may_have_expired_decides_nothing(stage: Stage) {
     let sound = stage.documents().await;
     let first = sound.put(edit("a", "{}")).await.unwrap();
-    // Asked in time after the first tick, and too late after the second: the deadline is a minute.
+    // The id is read in time after the first tick, and too late after the second: the deadline is a minute.
     for (by, is_written) in [(20_000, true), (40_000, false)] {
         let chaos = Chaos::scripted(stage.engine(), [Some(Fault::UnknownNotCommitted)]);
         let id = format!("doc-{by}");
@@ -178,7 +178,7 @@ pub(crate) async fn an_id_that_may_have_expired_decides_nothing(stage: Stage) {
 
 pub(crate) async fn a_write_of_unknown_result_is_still_done_by_halves(stage: Stage) {
     let sound = stage.documents().await;
-    // The first commit has no known result, and the store is too slow for any that has all documents.
+    // The first commit has an unknown result, and the store is too slow for a transaction with all documents.
     let slow = Chaos::slow(stage.engine(), 250_000);
     let chaos = Chaos::scripted(slow, [Some(Fault::UnknownNotCommitted)]);
     let body = format!(r#"{{"a":"{}"}}"#, "x".repeat(60_000));

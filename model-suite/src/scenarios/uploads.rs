@@ -1,4 +1,4 @@
-//! Contents that come and go in pieces, those that nobody names, and what a check says of them.
+//! Contents that are written and read in pieces, contents without an owner, and checks of them.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::attachments::{inline, rows};
 use super::damage::put as put_rows;
 use crate::stage::*;
 
-/// Bytes that cannot be packed, the same for every run.
+/// Incompressible bytes, the same in every run.
 fn noise(length: usize) -> Vec<u8> {
     let mut random = conformance::random::Random::new(7);
     (0..length).map(|_| random.below(256) as u8).collect()
@@ -64,7 +64,7 @@ pub(crate) async fn large_contents_are_staged_and_read_in_pieces(stage: Stage) {
         assert!(read == bytes[usize::try_from(range.start).unwrap()..end], "{range:?}");
     }
 
-    // The same content again is not kept twice, and one that is given up goes at once.
+    // The same content is not stored twice, and an abandoned upload is removed at once.
     let again = upload(&documents, PLAIN, &bytes, 1 << 20).await.unwrap();
     assert_eq!(rows(&engine).await, [1, 68, 1, 1]);
     documents.put_attachment("b", None, "f", "application/octet-stream", again).await.unwrap();
@@ -77,7 +77,7 @@ pub(crate) async fn large_contents_are_staged_and_read_in_pieces(stage: Stage) {
     assert_eq!(rows(&engine).await, [1, 34, 3, 0], "what is named stays");
     assert_sound(&documents).await;
 
-    // Packed here, and unpacked on the way out.
+    // Compressed here, and decompressed by the reader.
     let text: Vec<u8> = noise(900_000).iter().flat_map(|byte| format!("{byte:03}\n").into_bytes()).collect();
     let packed = upload(&documents, UploadAs::Plain { content_type: "text/plain" }, &text, 99_991).await.unwrap();
     assert_eq!((packed.length(), packed.encoding()), (3_600_000, Encoding::Gzip));
@@ -90,7 +90,7 @@ pub(crate) async fn large_contents_are_staged_and_read_in_pieces(stage: Stage) {
         read.extend_from_slice(&piece);
     }
     assert!(read == text);
-    // The same by another way: inline, and large enough to be staged by the edit.
+    // The same in another way: inline, and large enough that the edit stages it.
     documents.put(Edit { attachments: vec![inline("t", "text/plain", text)], ..edit("d", "{}") }).await.unwrap();
     assert_eq!(get(&documents, "d").await.attachments[0].digest, packed.digest());
     assert_eq!(rows(&engine).await[0], 2);
@@ -122,7 +122,7 @@ pub(crate) async fn bad_uploads_are_refused_and_leave_nothing(stage: Stage) {
     let gzip = UploadAs::Gzip { length: None };
     assert_eq!(refused(upload(&documents, gzip, b"no gzip", 3).await).0, 400);
     assert_eq!(refused(upload(&documents, gzip, b"", 3).await).0, 400);
-    // 20 bytes: nothing, packed.
+    // 20 bytes: an empty content, compressed.
     let nothing = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let packed = upload(&documents, gzip, &nothing, 3).await.unwrap();
     assert_eq!((packed.length(), packed.encoded_length(), packed.encoding()), (20, 20, Encoding::Gzip));
@@ -142,7 +142,7 @@ pub(crate) async fn bad_uploads_are_refused_and_leave_nothing(stage: Stage) {
     let packed = Follows { length: 20, encoding: Encoding::Gzip, unpacked: 0, digest: Some(packed.digest()) };
     assert_eq!(part(packed, &nothing).await.unwrap().length(), 0);
     assert!(documents.upload_part(&AttachmentEdit::stub("x")).is_err());
-    // What was to follow and did not come.
+    // A content that should follow and does not.
     let follows = AttachmentEdit { source: AttachmentSource::Follows(plain), ..inline("p", "x", "") };
     let error = documents.put(Edit { attachments: vec![follows], ..edit("a", "{}") }).await.unwrap_err();
     assert_eq!(error.status(), 400);
@@ -172,7 +172,7 @@ pub(crate) async fn uploads_through_faults_are_stored_once(stage: Stage) {
 pub(crate) async fn the_last_of_two_writers_removes_the_content(stage: Stage) {
     let documents = stage.documents().await;
     let have = |id: String| Edit { attachments: vec![inline("f", "x", "shared")], ..edit(&id, "{}") };
-    // So many have it and lose it at the same time, while so many get it.
+    // Some documents with the content lose it, while others get it.
     for (round, (losers, winners)) in [(2, 0), (1, 1), (3, 1), (4, 0)].into_iter().cycle().take(20).enumerate() {
         let mut edits = Vec::new();
         for n in 0..losers {
@@ -181,7 +181,7 @@ pub(crate) async fn the_last_of_two_writers_removes_the_content(stage: Stage) {
             edits.push(edit(&id, "{}").over(rev));
         }
         edits.extend((0..winners).map(|n| have(format!("winner-{round}-{n}"))));
-        // Answers come late, so that each reads before the others have committed.
+        // Responses are slow, so that each transaction reads before the others commit.
         let writers = (0u64..).zip(edits).map(|(seed, edit)| {
             let slow = Rates { latency: 1.0, longest: Duration::from_millis(2), ..Rates::default() };
             let engine = Chaos::new(stage.engine(), seed + 10 * round as u64, slow);
@@ -219,7 +219,7 @@ pub(crate) async fn uploads_that_nobody_names_are_swept(stage: Stage) {
     assert_eq!(rows(&stage.engine()).await, [1, 24, 1, 0], "whoever uploads sweeps");
     let gone = documents.put_attachment("b", None, "f", "x", left.clone()).await.unwrap_err();
     assert_eq!((gone.status(), gone.error()), (503, "service unavailable"));
-    // Going on with one that was swept writes nothing more.
+    // Continuing a swept upload writes nothing more.
     let error = late.write(&bytes).await.unwrap_err();
     assert_eq!(error.status(), 503);
     assert_eq!(rows(&stage.engine()).await, [1, 24, 1, 0]);
@@ -254,7 +254,7 @@ pub(crate) async fn damage_to_contents_is_found_and_what_nobody_has_is_removed(s
     };
     assert_eq!(documents.check(|_| {}).await.unwrap().contents, 3);
 
-    // Found, and kept by a repair: nobody knows what is right.
+    // Found, and kept by a repair: the right value is unknown.
     for row in chunks.iter().chain(&contents) {
         for value in [None, Some(flipped(&row.value))] {
             put_rows(&engine, &[(&row.key, value.as_deref())]).await;
@@ -272,27 +272,27 @@ pub(crate) async fn damage_to_contents_is_found_and_what_nobody_has_is_removed(s
             assert_sound(&documents).await;
         }
     }
-    // A lost reference is set again.
+    // A lost reference is written again.
     put_rows(&engine, &[(&references[0].key, None)]).await;
     assert!(problems().await > 0);
     assert!(documents.repair(|_| {}).await.unwrap().after.is_sound());
     assert_eq!(rows(&engine).await, [3, 5, 3, 0]);
 
-    // A document that lost its list of attachments leaves contents that nobody has.
+    // A document that lost its list of attachments leaves contents without an owner.
     let lists = super::damage::rows(&engine, super::damage::DOCS, "b").await;
     put_rows(&engine, &[(&lists.last().unwrap().key, None)]).await;
     assert!(problems().await > 0);
     let report = documents.repair(|_| {}).await.unwrap();
     assert!(report.after.is_sound(), "{:?}", report.after.problems);
     assert_eq!(rows(&engine).await, [2, 4, 2, 0], "{report:?}");
-    // Chunks of nobody.
+    // Chunks without an owner.
     let mut nobody = chunks[0].key.to_vec();
     nobody[8] ^= 1;
     put_rows(&engine, &[(&nobody, Some(b"x"))]).await;
     assert!(problems().await > 0);
     assert!(documents.repair(|_| {}).await.unwrap().after.is_sound());
     assert_eq!(rows(&engine).await, [2, 4, 2, 0]);
-    // Where a list cannot be read, what it may name is kept.
+    // If a list cannot be read, the contents that it may name are kept.
     let list = super::damage::rows(&engine, super::damage::DOCS, "a").await.pop().unwrap();
     put_rows(&engine, &[(&list.key, Some(&list.value[..list.value.len() - 3]))]).await;
     assert!(problems().await > 0);

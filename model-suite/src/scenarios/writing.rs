@@ -1,4 +1,4 @@
-//! Interactive edits: what wins, what conflicts, what is counted.
+//! Interactive edits: winners, conflicts and counters.
 
 use model::{BodyFormat, ChangesRequest, CreateOptions, ErrorKind, GetOptions, NotFound, OpenRev, OpenRevs, WriteMode};
 
@@ -46,7 +46,7 @@ pub(crate) async fn revisions_are_those_that_couchdb_makes(stage: Stage) {
         last = Some(documents.put(edit).await.unwrap());
         assert_eq!(last, Some(rev(made)));
     }
-    // The same edits elsewhere are the same revisions, so that they replicate without a conflict.
+    // The same edits elsewhere make the same revisions, so they replicate without a conflict.
     let read = documents.get("a", &GetOptions { revs: true, ..GetOptions::default() }).await.unwrap();
     let elsewhere = edit("b", read.body.as_str()).with_history(read.revisions.unwrap());
     let made = documents.put(edit("b", r#"{"val":"r0"}"#)).await.unwrap();
@@ -65,12 +65,12 @@ pub(crate) async fn edits_of_what_is_no_live_leaf_conflict(stage: Stage) {
         assert_eq!(documents.last_seq().await.unwrap(), before, "a conflict writes nothing");
     };
     let unknown = rev("1-967a00dff5e02add41819138abb3284d");
-    // Nothing there: a revision names something unknown.
+    // No document: the revision is unknown.
     conflicts(edit("a", "{}").over(unknown.clone())).await;
     conflicts(edit("a", "{}").over(unknown.clone()).deleting()).await;
 
     let first = documents.put(edit("a", r#"{"n":1}"#)).await.unwrap();
-    // Live: no revision, an unknown one, and the right hash at the wrong position.
+    // A live document: no revision, an unknown one, and the right hash at the wrong position.
     conflicts(edit("a", "{}")).await;
     conflicts(edit("a", "{}").deleting()).await;
     conflicts(edit("a", "{}").over(unknown.clone())).await;
@@ -82,7 +82,7 @@ pub(crate) async fn edits_of_what_is_no_live_leaf_conflict(stage: Stage) {
     conflicts(edit("a", "{}").over(first.clone()).deleting()).await;
 
     let third = documents.put(edit("a", "{}").over(second.clone()).deleting()).await.unwrap();
-    // A tombstone, by its revision (the RFC's one departure from CouchDB 2).
+    // A tombstone, by its revision (the RFC's only difference from CouchDB 2).
     conflicts(edit("a", "{}").over(third.clone())).await;
     conflicts(edit("a", "{}").over(third).deleting()).await;
     conflicts(edit("a", "{}").over(second)).await;
@@ -100,7 +100,7 @@ pub(crate) async fn recreating_goes_on_from_the_winning_tombstone(stage: Stage) 
     let documents = stage.documents().await;
     let first = documents.put(edit("a", "{}")).await.unwrap();
     let second = documents.put(edit("a", "{}").over(first.clone()).deleting()).await.unwrap();
-    // A second, lower tombstone, which must be left alone.
+    // A second, lower tombstone, which must stay.
     merge(&documents, replicated("a", "1-other", "{}").deleting()).await;
     let third = documents.put(edit("a", "{}")).await.unwrap();
     assert_eq!(third.position(), 3);
@@ -132,7 +132,7 @@ pub(crate) async fn losing_branches_are_extended_and_may_win(stage: Stage) {
     let grown = documents.put(edit("a", r#"{"n":3}"#).over(rev("2-bb"))).await.unwrap();
     assert_eq!(get(&documents, "a").await.rev, grown);
     assert_eq!(lost(&documents, "a").await, [rev("2-zz")]);
-    // A losing branch is deleted: the winner stays, the sequence moves.
+    // A losing branch is deleted: the winner stays, and the sequence changes.
     let before = documents.last_seq().await.unwrap();
     documents.put(edit("a", "{}").over(rev("2-zz")).deleting()).await.unwrap();
     let changes = feed(&documents, ChangesRequest::default()).await;
@@ -155,7 +155,7 @@ pub(crate) async fn deleting_the_winner_crowns_the_next(stage: Stage) {
     assert_eq!(get(&documents, "a").await.rev, rev("1-aa"));
     documents.put(edit("a", "{}").over(rev("1-aa")).deleting()).await.unwrap();
     assert_eq!(documents.get("a", &GetOptions::default()).await.unwrap_err().reason(), "deleted");
-    // The highest tombstone wins, not the last one made.
+    // The highest tombstone wins, and not the last one written.
     let changes = feed(&documents, ChangesRequest::default()).await;
     assert_eq!((changes.len(), changes[0].deleted, changes[0].revs[0].position()), (1, true, 4));
     let info = documents.info().await.unwrap();
@@ -173,7 +173,7 @@ pub(crate) async fn a_tombstone_keeps_its_body(stage: Stage) {
     assert_eq!(read.revisions.unwrap().ids.len(), 2);
     assert_eq!(documents.get("a", &GetOptions::default()).await.unwrap_err().reason(), "deleted");
     assert_eq!(documents.info().await.unwrap().sizes.external, 13);
-    // Recreating takes the tombstone's body away.
+    // Creating the document again removes the tombstone's body.
     documents.put(edit("a", "{}")).await.unwrap();
     assert_eq!(documents.info().await.unwrap().sizes.external, 2);
     assert_sound(&documents).await;
@@ -193,14 +193,14 @@ pub(crate) async fn branches_are_stemmed_to_the_limit(stage: Stage) {
     let expected: Vec<_> = all.iter().rev().take(5).map(|rev| rev.hash().clone()).collect();
     assert_eq!(read.revisions.unwrap().ids, expected);
     assert_eq!(read.revs_info.unwrap().len(), 5);
-    // Beyond what is remembered a revision is unknown again, and makes a branch of its own.
+    // A revision that a branch has forgotten is unknown, and makes a separate branch.
     merge(&documents, replicated("a", &all[2].to_string(), "{}")).await;
     assert_eq!(lost(&documents, "a").await, [all[2].clone()]);
-    // A replicated path is stemmed as well.
+    // A replicated path is stemmed too.
     merge(&documents, replicated("b", "9-i h g f e d c b a", "{}")).await;
     let read = documents.get("b", &options).await.unwrap();
     assert_eq!(read.revisions.unwrap().ids.len(), 5);
-    // A limit of one remembers nothing.
+    // With a limit of one, branches have no ancestors.
     documents.set_revs_limit(1).await.unwrap();
     documents.put(edit("b", r#"{"x":1}"#).over(rev("9-i"))).await.unwrap();
     assert_eq!(documents.get("b", &options).await.unwrap().revisions.unwrap().ids.len(), 1);
@@ -232,7 +232,7 @@ pub(crate) async fn bad_edits_are_refused_and_write_nothing(stage: Stage) {
             assert_eq!((refused.status(), refused.error()), (status, error), "{id:.20} {mode:?}: {refused}");
         }
     }
-    // Looking for what cannot be there is no error of the store's either.
+    // Looking up an impossible id is no error of the store either.
     let endless = "x".repeat(20_000);
     let bulk = vec![model::BulkGet { id: endless.clone(), rev: Some(rev("1-a")) }];
     let found = documents.get_many(bulk, &GetOptions::default()).await.unwrap();
@@ -258,7 +258,7 @@ pub(crate) async fn paths_too_long_for_a_key_are_packed(stage: Stage) {
     let documents = stage.documents().await;
     let long = "é".repeat(6_000);
     let deep = format!("{}1{}", r#"{"name":"#.repeat(2_000), "}".repeat(2_000));
-    // Rows that cost too much stand before the long path, or behind it.
+    // Rows that cost too much, before the long path or after it.
     let many = vec!["1"; 30_000].join(",");
     for (n, body) in [
         format!(r#"{{"ok":1,"{long}":[2]}}"#),
@@ -281,13 +281,13 @@ pub(crate) async fn paths_too_long_for_a_key_are_packed(stage: Stage) {
 
 pub(crate) async fn an_edit_may_make_a_revision_that_came_without_its_ancestors(stage: Stage) {
     let documents = stage.documents().await;
-    // Learn which revisions these edits make.
+    // Find out the revisions of these edits.
     let first = documents.put(edit("model", r#"{"n":1}"#)).await.unwrap();
     let deleted = documents.put(edit("model", "{}").over(first.clone()).deleting()).await.unwrap();
     merge(&documents, replicated("model2", &first.to_string(), r#"{"n":1}"#)).await;
     let changed = documents.put(edit("model2", r#"{"n":2}"#).over(first.clone())).await.unwrap();
 
-    // The tombstone is there already, as a branch of its own; deleting makes it again.
+    // The tombstone exists already, as a separate branch. The deletion makes the same revision.
     merge(&documents, replicated("a", &deleted.to_string(), "{}").deleting()).await;
     merge(&documents, replicated("a", &first.to_string(), r#"{"n":1}"#)).await;
     documents.put(edit("a", "{}").over(first.clone()).deleting()).await.unwrap();
