@@ -10,7 +10,7 @@ pub enum Error {
     Store(#[from] kv_api::Error),
     /// The run does not hold its job any more: it ended, the job was removed, or another server took it over. The run
     /// must stop.
-    #[error("the job is no longer this run's")]
+    #[error("this run does not hold the job any more")]
     Lost,
     /// A row that cannot be read.
     #[error("a row of a job cannot be read: {0}")]

@@ -87,11 +87,11 @@ pub enum ErrorKind {
     #[error("missing_rev")]
     MissingRev,
     /// An upload that was abandoned, or took too long, before an edit named it. 503.
-    #[error("The upload is no longer there; send it again.")]
+    #[error("The upload does not exist any more. Send it again.")]
     UploadGone,
     /// The database is in the last step of a relocation. It can be read, and cannot be written until the step is done.
     /// 503.
-    #[error("The database is about to move to another store and takes no writes for a moment; try again.")]
+    #[error("The database is moving to another store and accepts no writes for a moment. Try again.")]
     Moving,
     /// The database moved to another store, which is named as the relocation's request named it. 503.
     #[error("The database has moved to {0}.")]
@@ -100,10 +100,10 @@ pub enum ErrorKind {
     #[error("{0}")]
     Relocation(Cow<'static, str>),
     /// A relocation that its observer stopped. 503.
-    #[error("The relocation was stopped; the same one begun again goes on from where it is.")]
+    #[error("The relocation was stopped. Start it again to continue.")]
     Stopped,
     /// A job's run that no longer holds the job. 503.
-    #[error("The job is no longer this run's.")]
+    #[error("This run does not hold the job any more.")]
     JobLost,
     /// An error of the store. 503 if a retry may help or the outcome is unknown, 500 otherwise.
     #[error("{}", store_reason(.0))]
@@ -116,7 +116,7 @@ pub enum ErrorKind {
     UnknownFormat(String),
     /// The store has keys under the layer's prefix that are not the layer's. 500.
     #[error(
-        "The store holds data that is not this layer's; it is left untouched. Beside others, the layer needs a prefix of its own."
+        "The store has data of another program, which stays unchanged. To share a store, the layer needs its own prefix."
     )]
     NotOurs,
     /// The store has another version of the layer's format. 500.
@@ -133,7 +133,9 @@ fn store_reason(error: &kv_api::Error) -> String {
     use kv_api::error::{COMMIT_UNKNOWN_RESULT, TRANSACTION_TIMED_OUT};
     match error.code() {
         COMMIT_UNKNOWN_RESULT => format!("The outcome is not known, the write may have happened or not: {error}"),
-        TRANSACTION_TIMED_OUT => format!("The store did not answer in time; a write may have happened or not: {error}"),
+        TRANSACTION_TIMED_OUT => {
+            format!("The store did not respond in time, the write may have happened or not: {error}")
+        }
         _ => format!("The store could not do it: {error}"),
     }
 }

@@ -88,7 +88,7 @@ fn decode(text: &[u8]) -> Option<Bytes> {
 
 fn read_follows(name: &str, value: JsonRef<'_>) -> Result<Follows> {
     let number = |member: &str| value.get(member).and_then(JsonRef::as_u64);
-    let no_length = || Error::bad_request(format!("The attachment {name} follows and says no length"));
+    let no_length = || Error::bad_request(format!("The attachment {name} follows, but has no length"));
     let encoding = match value.get("encoding").and_then(JsonRef::as_str).as_deref() {
         None | Some("identity") => Encoding::Identity,
         Some("gzip") => Encoding::Gzip,

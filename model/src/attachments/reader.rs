@@ -228,7 +228,7 @@ impl<D: Database> AttachmentReader<D> {
             if self.range.is_empty() {
                 let found: [u8; 16] = std::mem::take(md5).finalize().into();
                 if found != self.attachment.digest {
-                    return Err(self.damaged(&"its digest is another"));
+                    return Err(self.damaged(&"its digest does not match"));
                 }
             }
         }

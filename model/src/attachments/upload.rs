@@ -271,7 +271,7 @@ impl<D: Database> Upload<D> {
             }
             let found: [u8; 16] = md5.finalize().into();
             if follows.digest.is_some_and(|digest| digest != found) {
-                return Err(Error::bad_request(format!("The digest of the attachment {} is another", self.name)));
+                return Err(Error::bad_request(format!("The digest of the attachment {} does not match", self.name)));
             }
         }
         match &mut self.pack {
@@ -287,7 +287,7 @@ impl<D: Database> Upload<D> {
                 self.check_limit(unpacked)?;
                 // CouchDB states the compressed length for data that a client compressed.
                 if length.is_some_and(|length| length != unpacked && length != self.received) {
-                    let reason = format!("The length of the attachment {} is another", self.name);
+                    let reason = format!("The length of the attachment {} does not match", self.name);
                     return Err(Error::bad_request(reason));
                 }
             }

@@ -114,7 +114,7 @@ impl<D: Database> Documents<D> {
                 report.contents += 1;
                 stores.remove(&row.store);
                 if !is_referred_to && !some_moved {
-                    report.add(None, format!("nobody refers to the content {id:?}"));
+                    report.add(None, format!("no leaf refers to the content {id:?}"));
                     unowned.contents.push(id);
                 }
                 if let Some(what) = self.verify_content(&id, &row).await? {

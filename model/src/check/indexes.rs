@@ -242,7 +242,7 @@ impl<D: Database> Documents<D> {
         if is_of(Subspace::Indexed) {
             // The rows that it names are compared with the documents.
             let is_needed = keys.read_indexed(&row.key).is_ok() && !instance.indexes.kept.is_empty();
-            let what = format!("rows of indexes are named in vain: {}", row.key.escape_ascii());
+            let what = format!("an id row of indexes is not needed: {}", row.key.escape_ascii());
             return Ok((!is_needed).then_some((None, what)));
         }
         Ok(match keys.read_index_row(&row.key) {
@@ -256,8 +256,9 @@ impl<D: Database> Documents<D> {
                 (Some(_), Some((key, id))) => {
                     // If that row cannot be read, the document is reported.
                     let named = owner.map(Indexed::read).transpose();
-                    let is_named = named.is_ok_and(|named| named.is_none_or(|named| named.key(number) != Some(&key)));
-                    is_named.then(|| (Some(id), format!("has a row in the index {number} that nothing names")))
+                    let is_unnamed = named.is_ok_and(|named| named.is_none_or(|named| named.key(number) != Some(&key)));
+                    is_unnamed
+                        .then(|| (Some(id), format!("has a row in the index {number} that its id row does not name")))
                 }
             },
         })
@@ -288,7 +289,7 @@ impl<D: Database> Documents<D> {
                             .any(|one| one.name() == index.name() && one.definition() == index.definition());
                     }
                     if !stands {
-                        let what = format!("the index {:?} does not stand in it", index.name());
+                        let what = format!("does not define the index {:?}", index.name());
                         wrong.push((Some(index.design_id().to_owned()), what));
                     }
                 }

@@ -439,7 +439,7 @@ fn compare_totals(report: &mut CheckReport, sums: &Sums, last: Seq, stats: Stats
     // The document that changed last may have been purged since. The last purge is never forgotten.
     let may_be_ahead = report.purges > 0 && last > sums.last;
     if last != sums.last && !may_be_ahead {
-        report.add(None, format!("the last sequence is said to be {last}, the greatest is {}", sums.last));
+        report.add(None, format!("the last sequence is {last}, but the greatest is {}", sums.last));
     }
     if report.changes != report.documents {
         report.add(None, format!("there are {} documents and {} changes", report.documents, report.changes));
@@ -534,13 +534,15 @@ impl Document {
         for branch in &self.branches {
             let rev = &branch.leaf.rev;
             if branch.leaf.not_deleted && branch.size < 2 {
-                report.add(Some(id), format!("the live leaf {rev} is said to have no body"));
+                report.add(Some(id), format!("the live leaf {rev} has no body, according to its branch"));
             }
             let body = self.bodies.iter().find(|body| body.leaf == branch.leaf);
             match body {
                 None if branch.size > 0 => report.add(Some(id), format!("has no body at {rev}")),
                 None => {}
-                Some(_) if branch.size == 0 => report.add(Some(id), format!("has a body at {rev}, said to have none")),
+                Some(_) if branch.size == 0 => {
+                    report.add(Some(id), format!("has a body at {rev}, but none according to its branch"))
+                }
                 Some(body) => match body.rows.first().map(|row| decode(&row.key[..body.prefix], &body.rows)) {
                     Some(Ok(found)) if found.attachments.is_empty() == branch.attachments => {
                         let said = if branch.attachments { "has no attachments" } else { "has attachments" };
@@ -549,7 +551,8 @@ impl Document {
                     Some(Ok(found)) if found.text.len() as u64 == branch.size => {}
                     Some(Ok(found)) => {
                         let (found, size) = (found.text.len(), branch.size);
-                        report.add(Some(id), format!("its body at {rev} has {found} bytes, said to have {size}"));
+                        report
+                            .add(Some(id), format!("its body at {rev} has {found} bytes, but its branch says {size}"));
                     }
                     Some(Err(error)) => report.add(Some(id), format!("its body at {rev}: {}", error.reason())),
                     None => {}

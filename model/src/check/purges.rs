@@ -40,13 +40,13 @@ impl<D: Database> Documents<D> {
                     Ok(What::Info(info)) => {
                         report.purges += 1;
                         if other.is_none_or(|name| read_seq(&name).ok() != Some(info.seq)) {
-                            report.add(Some(&info.id), format!("the name of its purge {} is not known", info.seq));
+                            report.add(Some(&info.id), format!("its purge {} has no row for its UUID", info.seq));
                         }
                     }
                     Ok(What::Name(name, seq)) => {
                         let named = other.and_then(|info| PurgeInfo::read(seq, &info).ok());
                         if named.is_none_or(|info| info.uuid != name) {
-                            report.add(None, format!("the row {key} names a purge {seq}, which has another name"));
+                            report.add(None, format!("the row {key} names the purge {seq}, which has another UUID"));
                         }
                     }
                 }

@@ -183,7 +183,7 @@ impl<D: Database> Documents<D> {
             return Ok(());
         }
         let outcome = if report.left > 0 {
-            Err(Error::corrupt("contents that nobody refers to may belong to a document that was left"))
+            Err(Error::corrupt("contents without references may belong to a document that was left"))
         } else {
             settled(self.remove_unowned(&unowned).await)?.map(|_| 0)
         };

@@ -145,7 +145,7 @@ impl<D: Database> Arriving<D> {
                             if !known.is_of(hidden) {
                                 let from = known.from;
                                 let reason = format!(
-                                    "Another database of this name is being copied here from {from}: finish that, or abandon it."
+                                    "Another database of this name is being copied here from {from}. Finish or abandon that first."
                                 );
                                 return Err(Error::relocation(reason));
                             }

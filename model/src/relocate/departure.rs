@@ -139,7 +139,7 @@ impl<D: Database> Departing<D> {
                     }
                     let instance = own(row.await?.as_deref(), place.instance_id)?;
                     if instance.state == State::Open {
-                        return Err(Error::relocation("The database was opened again meanwhile."));
+                        return Err(Error::relocation("The database was opened to writers again meanwhile."));
                     }
                     let next = Seq::beginning_of(instance.incarnation + 1);
                     let moved = Instance { state: State::Moved { to: to.to_owned() }, ..instance };
@@ -191,7 +191,7 @@ impl<D: Database> Departing<D> {
                 async move {
                     let mut instance = own(row.await?.as_deref(), self.place.instance_id)?;
                     if !matches!(instance.state, State::Moved { .. }) {
-                        return Err(Error::relocation("The database has not left: nothing of it is deleted."));
+                        return Err(Error::relocation("The database has not moved, so nothing was deleted."));
                     }
                     for (begin, end) in ranges {
                         transaction.clear_range(begin, end);

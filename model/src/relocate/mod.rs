@@ -153,7 +153,7 @@ where
         return moved_before(departing, there, options, progress).await;
     }
     if departing.instance.incarnation == u8::MAX {
-        return Err(Error::relocation("The database has moved 255 times, which is as often as one can."));
+        return Err(Error::relocation("The database has moved 255 times and cannot move again."));
     }
     if let State::Closing { to, .. } = &departing.instance.state
         && *to != options.to
@@ -203,7 +203,7 @@ pub async fn abandon_relocation<S: Database, T: Database>(
     if let Some(departing) = &departing
         && arrival::published(target, name, &departing.instance).await?.is_some()
     {
-        return Err(Error::relocation("The database has moved already: its last step can be done, not undone."));
+        return Err(Error::relocation("The database has moved already. The move can be finished, but not abandoned."));
     }
     let removed = arrival::remove(target, name, departing.as_ref().map(|departing| &departing.instance)).await?;
     let opened = match departing {

@@ -42,7 +42,7 @@ pub(super) async fn follow<S: Database, T: Database>(
     if !all_known {
         if closed {
             let reason =
-                "Purges were forgotten before they were copied: begin again, with a higher _purged_infos_limit.";
+                "Purges were forgotten before they were copied. Start again, with a higher _purged_infos_limit.";
             return Err(Error::relocation(reason));
         }
         target.start_over().await?;

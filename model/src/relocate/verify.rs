@@ -100,7 +100,7 @@ impl<S: Database, T: Database> Comparison<S, T> {
                 self.report.edited_since += 1;
                 return Ok(());
             }
-            self.differs(Some(id), "the target has no winner of it");
+            self.differs(Some(id), "the target does not have it");
             return Ok(());
         };
         if target.seq.incarnation() >= self.incarnation {
@@ -109,7 +109,7 @@ impl<S: Database, T: Database> Comparison<S, T> {
         }
         let before = self.report.difference_count;
         if target.seq != source.seq {
-            self.differs(Some(id), format!("was changed at {} here and at {} there", source.seq, target.seq));
+            self.differs(Some(id), format!("changed last at {} here, and at {} there", source.seq, target.seq));
         }
         match (&source.rows, &target.rows) {
             (Some(ours), Some(theirs)) if ours == theirs => {}
@@ -163,7 +163,7 @@ impl<S: Database, T: Database> Comparison<S, T> {
                 return Ok(Some(match difference {
                     Difference::Missing(_) => format!("the target lacks the row {key}"),
                     Difference::Other(_) => format!("the target has another row {key}"),
-                    Difference::Added(_) => format!("the target has a row {key} more"),
+                    Difference::Added(_) => format!("the target has the additional row {key}"),
                 }));
             }
             cursor = next;
@@ -234,7 +234,7 @@ impl<S: Database, T: Database> Comparison<S, T> {
                 // The source may have edited the document since the copy, or purged it.
                 let purged = theirs.is_none() && self.source.purge_seq().await? != self.target.purge_seq().await?;
                 if !purged && theirs.is_none_or(|theirs| theirs < seq) {
-                    let what = format!("is at the target, changed at {seq}, and not at the source");
+                    let what = format!("is at the target, with the sequence {seq}, and not at the source");
                     self.differs(Some(&id), what);
                 }
             }

@@ -195,7 +195,7 @@ fn revision(
     memory: &mut etf::Term,
 ) -> Result<Leaf> {
     let term = etf::RevisionTerm { deleted: edit.deleted, parent, body: &edit.body, attachments };
-    let rev = term.revision_in(memory).map_err(|_| Error::bad_request("No revision can follow the one named"))?;
+    let rev = term.revision_in(memory).map_err(|_| Error::bad_request("No revision can follow the given one"))?;
     Ok(Leaf { not_deleted: !edit.deleted, rev })
 }
 

@@ -66,7 +66,7 @@ impl<D: Database> Documents<D> {
             return Err(Error::conflict());
         }
         if edit.attachments.iter().any(|attachment| !matches!(attachment.source, AttachmentSource::Stub)) {
-            return Err(Error::bad_request("A patch brings no data of attachments."));
+            return Err(Error::bad_request("A patch cannot add attachments."));
         }
         self.check_edit(&edit)?;
         let (turn, mut memory) = (Turn { turn: 0, edit: &edit }, DraftMemory::default());

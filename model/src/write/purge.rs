@@ -92,7 +92,7 @@ impl<D: Database> Documents<D> {
     /// The leaves that a remembered purge removed.
     async fn purged_before(&self, transaction: &D::Transaction, seq: u64) -> Result<Vec<RevId>> {
         let row = transaction.get(&self.keys().key(DatabaseKey::Purge(seq)), Read::Serializable).await?;
-        let row = row.ok_or_else(|| Error::corrupt(format!("the purge {seq} has a name and no row")))?;
+        let row = row.ok_or_else(|| Error::corrupt(format!("the purge {seq} has a UUID and no row")))?;
         Ok(PurgeInfo::read(seq, &row)?.purged)
     }
 

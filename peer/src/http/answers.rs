@@ -46,8 +46,8 @@ pub(super) fn change(row: JsonRef<'_>) -> Result<Change> {
 /// A document as a leaf.
 pub(super) fn revision(id: &str, document: &JsonText) -> Result<Revision> {
     let edit = Edit::from_json(Some(id), document, WriteMode::Replicated);
-    let edit = edit.map_err(|error| Error::nonsense(format!("the document \"{id}\" is none: {error}")))?;
-    let rev = edit.rev.ok_or_else(|| Error::nonsense(format!("the document \"{id}\" comes without a revision")))?;
+    let edit = edit.map_err(|error| Error::nonsense(format!("the document \"{id}\" is invalid: {error}")))?;
+    let rev = edit.rev.ok_or_else(|| Error::nonsense(format!("the document \"{id}\" has no revision")))?;
     let details = document.get("_attachments");
     let mut attachments = Vec::with_capacity(edit.attachments.len());
     for made in edit.attachments {
