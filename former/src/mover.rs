@@ -109,7 +109,7 @@ pub fn move_folder(folder: &Path, mut report: impl FnMut(Step)) -> Result<Moved>
     };
     report(Step::Renaming);
     rename(folder).map_err(|cause| {
-        io_error(format!("cannot rename the files in {}; the next try goes on", folder.display()), &cause)
+        io_error(format!("cannot rename the files in {}; the next attempt continues", folder.display()), &cause)
     })?;
     Mark { engine: LsmStore::ENGINE.into(), format: LsmStore::FORMAT }.write(folder)?;
     Ok(Moved { former: folder.join(OLD), rows })

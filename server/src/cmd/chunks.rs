@@ -133,7 +133,7 @@ impl Migrate {
                 "LiveSync's own clients cannot read aggregated chunks: from now on they {will} stop at {name} and say that \
                  it is newer than they are; `chunks migrate {name} --back` lets them in again"
             ),
-            true => format!("LiveSync's own clients {will} be let in to {name} again once all chunks are back"),
+            true => format!("LiveSync's own clients {will} be able to use {name} again once all chunks are back"),
         });
         let bar = progress::bar(0, Unit::Documents);
         bar.set_message(self.database.clone());
@@ -173,7 +173,7 @@ impl Gc {
         let chunks = self.passphrase.unlock(ChunkStore::new(source.document_store())).await?;
         if let Some(settings) = chunks.settings().await?.filter(|settings| settings.grace_ms < LEAST_GRACE_MS) {
             progress::remark(&format!(
-                "the grace of {} is {} s: a writer that is slow, or whose clock differs, may lose chunks to this",
+                "the grace of {} is {} s: a slow writer, or one whose clock differs, may lose chunks",
                 self.database,
                 settings.grace_ms / 1_000
             ));
@@ -221,14 +221,14 @@ impl Gc {
         }
         if collected.objects_marked + collected.objects_removed > 0 {
             report += &format!(
-                "\n{} objects that nobody needs {would}marked, {} removed ({})",
+                "\n{} unneeded objects {would}marked, {} removed ({})",
                 collected.objects_marked,
                 collected.objects_removed,
                 bytes(collected.object_bytes_removed)
             );
         }
         if *dangling > 0 {
-            report += &format!("\n{dangling} chunks are not where they should be: `chunks verify` looks for them");
+            report += &format!("\n{dangling} chunks have no data document: `chunks verify` looks for them");
         }
         if !self.dry_run {
             report += &format!("\n{}", sizes(before, after));

@@ -130,7 +130,7 @@ impl Importer {
 
     async fn all(&mut self, mut records: Records<impl BufRead>) -> Result<(), Failure> {
         loop {
-            let next = records.next().map_err(|error| failure(format!("the file cannot be read on: {error}")))?;
+            let next = records.next().map_err(|error| failure(format!("the file cannot be read further: {error}")))?;
             let Some(record) = next else { break };
             self.progress.set_position(records.bytes());
             let position = record.position;

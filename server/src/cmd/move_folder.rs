@@ -33,9 +33,10 @@ impl MoveFolder {
         });
         counter.finish_and_clear();
         let moved = moved.map_err(EngineError::from)?;
-        let rows = moved.rows.map_or_else(|| "an earlier try wrote its rows".to_owned(), |rows| format!("{rows} rows"));
+        let rows =
+            moved.rows.map_or_else(|| "an earlier attempt wrote its rows".to_owned(), |rows| format!("{rows} rows"));
         progress::print(&format!(
-            "{} has moved: {rows}\nThe old files are in {}: remove them once all is well.",
+            "{} has moved: {rows}\nThe old files are in {}: remove them when you no longer need them.",
             self.folder.display(),
             moved.former.display()
         ))?;

@@ -82,7 +82,7 @@ impl Relocate {
                 }
                 (self.here(&source, &from, &target, &to).await?, to.to_string())
             }
-            (None, None) => return Err(failure("--from says which store the database is in")),
+            (None, None) => return Err(failure("--from must name the store that the database is in")),
         };
         if self.json {
             progress::print(&String::from_utf8_lossy(&outcome.to_json(name, &to)))?;
@@ -91,7 +91,7 @@ impl Relocate {
         }
         match outcome.verified {
             Some(verified) if verified.difference_count > 0 && outcome.moved => {
-                Err(failure(format!("{name} is not the same on both sides; what is left in its old store was kept")))
+                Err(failure(format!("{name} is not the same on both sides; its rows in the old store were kept")))
             }
             Some(verified) if verified.difference_count > 0 => {
                 Err(failure(format!("{name} stays where it is; --abandon removes the copy, which may be damaged")))
@@ -126,8 +126,7 @@ impl Relocate {
     /// Lets a server relocate, and shows its progress.
     async fn through(&self, remote: &Remote) -> Result<Outcome, Failure> {
         if !self.to.is_absolute() {
-            let reason =
-                format!("{} is relative; the folder is one of the server's machine: name its whole path", self.to);
+            let reason = format!("{} is relative; name the whole path on the server's machine", self.to);
             return Err(failure(reason));
         }
         remote.relocate(&self.asked(&self.to)).await?;
@@ -138,7 +137,7 @@ impl Relocate {
                 Status::Ended(outcome) => break Ok(outcome),
                 Status::Failed(reason) => break Err(failure(reason)),
                 Status::None | Status::Abandoned(_) => {
-                    break Err(failure("the server was restarted; run this again to go on"));
+                    break Err(failure("the server was restarted; run this command again to continue"));
                 }
             }
             tokio::time::sleep(POLL).await;

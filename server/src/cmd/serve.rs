@@ -69,7 +69,7 @@ pub struct Serve {
 /// Why the server does not start.
 #[derive(Debug, thiserror::Error)]
 enum ServeError {
-    #[error("\"{0}\" is no address to listen on; write HOST:PORT, 127.0.0.1:5984 say")]
+    #[error("\"{0}\" is no address to listen on; write HOST:PORT, for example 127.0.0.1:5984")]
     Address(String),
     #[error("\"{0}\" is no log level; write error, warn, info, debug or trace")]
     Log(String),
@@ -77,7 +77,7 @@ enum ServeError {
     NoPassword,
     #[error("COUCHDB_PASSWORD is set and COUCHDB_USER is not, or is empty; set both, or neither")]
     NoUser,
-    #[error("an administrator's name has no colon in it")]
+    #[error("an administrator's name must not contain a colon")]
     ColonInUser,
 }
 

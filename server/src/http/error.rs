@@ -102,7 +102,7 @@ impl ApiError {
     }
 
     pub(crate) fn internal() -> Self {
-        let reason = "the server met an error of its own; its log says more";
+        let reason = "an internal error; the server's log has the details";
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_server_error", reason)
     }
 

@@ -149,7 +149,7 @@ async fn accept(listener: TcpListener, app: Arc<App>, stopping: watch::Receiver<
     }
     drop((listener, alive));
     if tokio::time::timeout(GRACE, all_ended.recv()).await.is_err() {
-        tracing::warn!("requests that were still under way are cut off");
+        tracing::warn!("requests that are still running are cut off");
         cut_off.send_replace(true);
         all_ended.recv().await;
     }

@@ -63,7 +63,7 @@ impl Local {
             }
             Err(error) => match (error.kind(), layer.remains(name).await?) {
                 (ErrorKind::Moved(to), Some(remains)) => {
-                    remark(&format!("{name} has moved to {to}; this is about what is left of it in {engine}"));
+                    remark(&format!("{name} has moved to {to}; this checks the rows that are left in {engine}"));
                     remains
                 }
                 _ => return Err(error.into()),

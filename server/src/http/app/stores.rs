@@ -50,7 +50,7 @@ pub(crate) enum StoreError {
     Engine(#[from] EngineError),
     #[error("{0}")]
     Layer(#[from] model::Error),
-    #[error("opening it was broken off")]
+    #[error("opening it was interrupted")]
     BrokenOff,
 }
 
@@ -99,7 +99,7 @@ impl Stores {
         };
         opened.map_err(|error| {
             tracing::error!(%error, database = name, store = to, "the store that a database moved to cannot be opened");
-            let reason = "The database is in another store, which cannot be opened; the server's log says more.";
+            let reason = "The database is in another store, which cannot be opened; the server's log has the reason.";
             ApiError::unavailable(reason)
         })
     }

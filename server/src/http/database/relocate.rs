@@ -147,7 +147,7 @@ pub(crate) async fn begin(request: &mut Request, name: &str) -> Result<Response>
     let source = app.databases.stores.home(name).await?;
     let target = store(app, &asked.to, IfMissing::Create).await?;
     let (Some(from), Some(to)) = (source.url.clone(), target.url.clone()) else {
-        return Err(ApiError::not_implemented("relocations from or to a store without a name"));
+        return Err(ApiError::not_implemented("relocations from or to a store without a URL"));
     };
     if from == to {
         return Err(ApiError::precondition_failed("The database is in that store already."));
@@ -176,7 +176,7 @@ pub(crate) async fn begin(request: &mut Request, name: &str) -> Result<Response>
 pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
     let name = &run.job.id.id;
     let outcome = match Order::read(&run.job.data) {
-        None => Ok(Some(Status::Failed("what was asked for cannot be read".to_owned()))),
+        None => Ok(Some(Status::Failed("the job's data cannot be read".to_owned()))),
         Some(order) if order.abandons => abandon_here(&app, name, &order).await.map(Some),
         Some(order) => relocate_here(&app, &run, name, &order).await,
     };
@@ -192,7 +192,7 @@ async fn relocate_here(app: &Arc<App>, run: &Run, name: &str, order: &Order) -> 
     let source = source(app, order).await?;
     let target = store(app, &order.asked.to, IfMissing::Create).await?;
     let (Some(from), Some(to)) = (&source.url, &target.url) else {
-        return Err(ApiError::not_implemented("relocations from or to a store without a name"));
+        return Err(ApiError::not_implemented("relocations from or to a store without a URL"));
     };
     tracing::info!(database = %name, %from, %to, "a relocation begins");
     let options = order.asked.options(from, to);
@@ -262,7 +262,7 @@ pub(crate) async fn abandon(request: &Request, name: &str) -> Result<Response> {
     let to = match (request.params.get("to"), &under_way) {
         (Some(to), _) => to.to_owned(),
         (None, Some(order)) => order.asked.to.clone(),
-        (None, None) => return Err(ApiError::bad_request("`to` must be the URL of the store that it was to move to")),
+        (None, None) => return Err(ApiError::bad_request("`to` must be the URL of the relocation's target")),
     };
     let target = store(app, &to, IfMissing::Fail).await?;
     let to = target.url.as_ref().map(ToString::to_string);
@@ -318,7 +318,7 @@ async fn store(app: &App, url: &str, if_missing: IfMissing) -> Result<Store> {
     }
     let opened = app.databases.stores.open(&url, if_missing).await;
     opened.map_err(|error| {
-        tracing::warn!(%error, store = %url, "a store that was named cannot be opened");
+        tracing::warn!(%error, store = %url, "a named store cannot be opened");
         // Only an administrator, who named the store, reads this.
         ApiError::precondition_failed(error.to_string())
     })

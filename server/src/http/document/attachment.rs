@@ -91,7 +91,7 @@ impl Form {
             return Ok(Form { unpacks: false, length: Some(attachment.encoded_length) });
         }
         if !takes_coding(headers, "identity") {
-            let reason = "the attachment can be had as gzip and as identity";
+            let reason = "the attachment is available as gzip and as identity";
             return Err(ApiError::new(StatusCode::NOT_ACCEPTABLE, "not_acceptable", reason));
         }
         let is_known = attachment.length != attachment.encoded_length;

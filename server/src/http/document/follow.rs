@@ -112,7 +112,7 @@ pub(crate) async fn discard(request: &Request, db: &str, edit: Edit) {
         let discard = |database: Documents| async move { Ok(database.discard(content.clone()).await?) };
         if let Err(error) = request.with_database(db, discard).await {
             // Otherwise it is swept later.
-            tracing::debug!(?error, "an upload could not be given up");
+            tracing::debug!(?error, "an upload could not be discarded");
         }
     }
 }

@@ -54,7 +54,7 @@ pub(crate) async fn replicate(request: &mut Request) -> Result<Response> {
     let done = app.aside(async move { run(&working, asked).await });
     tokio::select! {
         done = done => done?,
-        () = app.stopping() => Err(ApiError::unavailable("The server is shutting down; the replication goes on behind its last checkpoint.")),
+        () = app.stopping() => Err(ApiError::unavailable("The server is shutting down; requested again, the replication continues from its last checkpoint.")),
     }
 }
 
