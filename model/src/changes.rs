@@ -95,7 +95,7 @@ pub struct ChangesRequest {
 }
 
 impl ChangesRequest {
-    /// Whether the leaves of a row's document are asked for and are more than the winner.
+    /// Whether the leaves of a row's document are requested and more than the winner.
     fn wants_leaves(&self, row: &ChangeRow) -> bool {
         self.style == Style::AllDocs && row.branches > 1
     }
@@ -108,11 +108,11 @@ pub struct Change {
     pub seq: Seq,
     /// The document.
     pub id: String,
-    /// The winner first, then the other leaves if asked for.
+    /// The winner first, then the other leaves if requested.
     pub revs: Vec<RevId>,
     /// Whether the winner is a tombstone.
     pub deleted: bool,
-    /// The document, if asked for.
+    /// The document, if requested.
     pub doc: Option<Box<Document>>,
     /// The reason why the document, its other leaves or the row itself cannot be read. Such a row has no document, and
     /// no leaf but the winner unless only the row is damaged.

@@ -14,7 +14,7 @@ use crate::info::Stats;
 use crate::keys::DatabaseKey;
 use crate::seq::Seq;
 
-/// Minimum and maximum number of rows that are counted before the store is asked for an estimate.
+/// Minimum and maximum number of rows that are counted before the store estimates the rest.
 const COUNTED: std::ops::RangeInclusive<usize> = 100..=1_000;
 
 impl<D: Database> Documents<D> {

@@ -4,8 +4,8 @@
 //! ```text
 //!   waiters ──┬── Epoch ── armed: reads `last`, watches it, commits ── fired ──► next epoch
 //!             │              │                                          │
-//!             │              └ `last` beyond what a waiter has seen:    └ wakes every waiter, who looks
-//!             │                it goes on at once                         at `last` of the next epoch
+//!             │              └ `last` beyond what a waiter has seen:    └ wakes every waiter, which looks
+//!             │                it continues at once                       at `last` of the next epoch
 //! ```
 //!
 //! Nothing is spawned, and no executor is needed: an epoch is a shared future, driven by any waiter that is
@@ -136,9 +136,8 @@ impl<D: Database> Watcher<D> {
     /// Cancel-safe: a call that is dropped leaves the watcher as it was.
     ///
     /// # Errors
-    /// 404 once the database is dropped and [`ErrorKind::Moved`](crate::ErrorKind::Moved) once it moved
-    /// to another store, which end all waiting; the store's errors, 1032 (too many
-    /// watches) among them.
+    /// 404 if the database was dropped, and [`ErrorKind::Moved`](crate::ErrorKind::Moved) if it moved to another store:
+    /// both end all waiting; the store's errors, including 1032 (too many watches).
     pub async fn changed(&mut self) -> Result<Seq> {
         loop {
             let epoch = self.feed.epoch(&self.documents);

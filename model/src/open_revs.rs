@@ -4,7 +4,7 @@
 //!  first round trip, for each requested revision   its body, as a live leaf
 //!                                                  its row, as a tombstone     (and as a live leaf: `revs`)
 //!                    or for each document          all branches                (`latest`, or all leaves)
-//!  second, where needed                            bodies of tombstones and of the leaves of these branches
+//!  second, if needed                               bodies of tombstones and of the leaves of these branches
 //! ```
 //!
 //! A batch ends at a number of requests or of bytes. Requests that do not fit are read in the next transaction. If

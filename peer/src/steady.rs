@@ -94,8 +94,8 @@ impl Peer for Steady {
                 None => break,
             }
         }
-        let unsaid = || Err(Error::new(ErrorKind::Unavailable, "the peer said nothing of it"));
-        Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(unsaid)).collect())
+        let no_result = || Err(Error::new(ErrorKind::Unavailable, "the peer returned no result for it"));
+        Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(no_result)).collect())
     }
 
     /// Not repeated: the streams cannot be read twice.

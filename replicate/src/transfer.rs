@@ -174,7 +174,7 @@ impl Transfer {
         for ((outcome, (id, rev)), bytes) in outcomes.into_iter().zip(names).zip(sizes) {
             match outcome {
                 Ok(_) => step.wrote(bytes),
-                Err(error) if ends(&error) => return Err(error),
+                Err(error) if ends_replication(&error) => return Err(error),
                 Err(error) => step.fail(&id, &rev, error.to_string()),
             }
         }
@@ -206,7 +206,7 @@ impl Transfer {
         }
         match sent? {
             Ok(bytes) => step.wrote(bytes + revision.body.len() as u64),
-            Err(error) if ends(&error) => return Err(error),
+            Err(error) if ends_replication(&error) => return Err(error),
             Err(error) => {
                 // A leaf that was replaced lost its attachments; the feed has its replacement.
                 let wanted = BulkGet { id: revision.id.clone(), rev: Some(revision.rev.clone()) };
@@ -260,7 +260,7 @@ fn watched(bytes: ByteStream, failure: Arc<Mutex<Option<Error>>>) -> ByteStream 
 }
 
 /// Whether a failure of one document is a failure of the whole replication.
-fn ends(error: &Error) -> bool {
+fn ends_replication(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::NoDatabase | ErrorKind::Unavailable)
 }
 

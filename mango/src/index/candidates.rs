@@ -86,7 +86,7 @@ impl Stages<'_> {
                 reason: found.first().map_or("", |(_, reason, _)| reason),
                 ranking: found.iter().map(|(_, _, rank)| rank).sum(),
                 is_covering: index
-                    .map(|index| !query.fields.is_everything() && query.fields.paths().all(|path| index.tells(path))),
+                    .map(|index| !query.fields.is_everything() && query.fields.paths().all(|path| index.covers(path))),
             }
         };
         let mut order: Vec<usize> = (0..self.known.len()).filter(|&at| Some(at) != self.winner).collect();

@@ -205,7 +205,7 @@ impl Index {
     }
 
     /// Whether a row has the value at a path.
-    fn tells(&self, path: &[String]) -> bool {
+    fn covers(&self, path: &[String]) -> bool {
         matches!(path, [id] if id == "_id") || self.columns.iter().any(|own| own == path)
     }
 

@@ -232,7 +232,7 @@ impl Scan {
             index: index.clone(),
             range: KeyRange::of(ranges),
             is_empty: query.selector.is_empty_combination() || ranges.iter().any(|range| range.is_empty()),
-            is_covering: !query.fields.is_everything() && paths.into_iter().all(|path| index.tells(path)),
+            is_covering: !query.fields.is_everything() && paths.into_iter().all(|path| index.covers(path)),
             low: low.map(|bound| bound.shown.clone()).collect(),
             high: high.map(|bound| bound.shown.clone()).collect(),
         }

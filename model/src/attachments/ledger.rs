@@ -269,7 +269,7 @@ impl Ledger {
     }
 }
 
-/// Clears a content and its chunks. The transaction must have read that nobody refers to it.
+/// Clears a content and its chunks. The transaction must have read that no leaf refers to it.
 pub(crate) fn clear_content<T: Transaction>(transaction: &T, keys: &DatabaseKeys, key: &[u8], row: &ContentRow) {
     let (begin, end) = keys.bounds(DatabaseKey::ChunksOf(&row.store));
     transaction.clear(key);

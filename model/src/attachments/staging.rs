@@ -108,7 +108,7 @@ impl<D: Database> Stager<D> {
         Ok(())
     }
 
-    /// Removes what was written.
+    /// Removes the written chunks.
     pub(super) async fn discard(&self) -> Result<()> {
         let Some(deadline_ms) = self.deadline_ms else { return Ok(()) };
         discard(&self.documents, &self.store, deadline_ms).await

@@ -1,7 +1,7 @@
 //! Uploads a content in pieces, before the edit that names it.
 //!
 //! ```text
-//!  pieces ─► limit ─► packed, or proved to be gzip ─► hashed ─► held, up to 2 MB ─► staged, 2 MB a transaction
+//!  pieces ─► limit ─► compressed, or checked as gzip ─► hashed ─► held, up to 2 MB ─► staged, 2 MB a transaction
 //!                                                                │ at the end, up to 1 MB
 //!                                                                └─► kept here, and written by the edit itself
 //! ```

@@ -3,7 +3,7 @@
 //! ```text
 //!  lists       with each page of documents: each attachment has its content and its reference
 //!  references  each names a leaf whose list has the content
-//!  chunks      all store ids are collected; those of uploads and contents are removed; nobody owns the rest
+//!  chunks      all store ids are collected; those of uploads and contents are removed; the rest has no owner
 //!  contents    each has a reference; its bytes have the right hashes
 //! ```
 //!
@@ -134,7 +134,7 @@ impl<D: Database> Documents<D> {
         Ok(unowned)
     }
 
-    /// Reads a content. Returns what is wrong with it.
+    /// Reads a content. Returns its problem, if there is one.
     async fn verify_content(&self, id: &ContentId, row: &ContentRow) -> Result<Option<String>> {
         let mut reader = self.content_reader(id, row);
         let mut hashes = Hashes::default();
@@ -351,7 +351,7 @@ impl<D: Database> Documents<D> {
             .await
     }
 
-    /// Removes rows that nobody owns, each in a transaction that has read so. Returns their number.
+    /// Removes rows without an owner, each in a transaction that has read that. Returns their number.
     pub(super) async fn remove_unowned(&self, unowned: &Unowned) -> Result<u64> {
         let (keys, guard) = (self.keys(), &self.shared.guard);
         let mut removed = 0;

@@ -1,7 +1,7 @@
 //! Copies contents of attachments.
 //!
 //! ```text
-//!  for each content whose row is another at the target     1. its chunks are mirrored, 250 kB a step
+//!  for each content whose row differs at the target        1. its chunks are mirrored, 250 kB a step
 //!                                                          2. its row is set
 //!  after the fence                                         3. chunks at the target without a content are cleared
 //! ```

@@ -1,15 +1,15 @@
-//! Copying documents.
+//! Copies documents.
 //!
 //! ```text
-//!  a transaction at the target      reads   its run's id; of each document the winner and the first row
-//!                                   clears  what the target has of them, the change at the winner's sequence
-//!                                   sets    the documents' rows, and the checkpoint behind the last of them
-//!  a document that fits into none   its winner and change are taken away first, and put there last; its
-//!                                   other rows are mirrored in between
+//!  a transaction at the target      reads   its run's id; the winner and the first row of each document
+//!                                   clears  the target's rows of the documents, and their changes
+//!                                   sets    the documents' rows, and the checkpoint after the last of them
+//!  a document that fits into none   its winner and change are removed first and written last; its other rows
+//!                                   are mirrored in between
 //! ```
 //!
-//! So a row of `changes` at the target is always that of the document's winner there. What else stands there
-//! of a document whose copy broke off is cleared when it is copied again.
+//! So a row of `changes` at the target always belongs to the document's winner there. If the copy of a document is
+//! interrupted, its other rows are cleared when it is copied again.
 
 use kv_api::{Bytes, Database, KeyValue, Read, Transaction};
 
@@ -25,7 +25,7 @@ use super::arrival::Arriving;
 use super::mirror::{self, Ranges};
 use super::rows::{DocumentRows, Page, without_prefix};
 
-/// About how many bytes a transaction writes, as FoundationDB counts them: a tenth of its limit.
+/// Approximate size of a transaction's writes, as FoundationDB counts bytes: a tenth of its limit.
 const TRANSACTION_BYTES: usize = 1_000_000;
 
 /// A part of a page that is copied at a time.

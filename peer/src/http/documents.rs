@@ -12,13 +12,17 @@ const BYTES_AT_ONCE: usize = 4 << 20;
 const TOO_LARGE: u16 = 413;
 
 /// A server's result for a document: its id, and the new revision or the reason why there is none.
-pub(super) type Said = (String, Result<Option<RevId>>);
+pub(super) type DocumentResult = (String, Result<Option<RevId>>);
 
 impl Http {
     /// Sends `_bulk_docs`, in several requests if there are too many documents. Returns the results up to the first
     /// failure, and that failure.
-    pub(super) async fn bulk(&self, docs: Vec<(String, Vec<u8>)>, new_edits: bool) -> (Vec<Said>, Option<Error>) {
-        let mut said = Vec::new();
+    pub(super) async fn bulk(
+        &self,
+        docs: Vec<(String, Vec<u8>)>,
+        new_edits: bool,
+    ) -> (Vec<DocumentResult>, Option<Error>) {
+        let mut results = Vec::new();
         let mut docs = docs.into_iter().peekable();
         while docs.peek().is_some() {
             let (mut some, mut bytes, most) = (Vec::new(), 0, self.writing.at_once());
@@ -33,14 +37,19 @@ impl Http {
                 some.push(doc);
             }
             let count = some.len();
-            if let Err(failure) = self.writing.keep(count, self.bulk_part(some, new_edits, &mut said)).await {
-                return (said, Some(failure));
+            if let Err(failure) = self.writing.keep(count, self.bulk_part(some, new_edits, &mut results)).await {
+                return (results, Some(failure));
             }
         }
-        (said, None)
+        (results, None)
     }
 
-    async fn bulk_part(&self, docs: Vec<(String, Vec<u8>)>, new_edits: bool, said: &mut Vec<Said>) -> Result<()> {
+    async fn bulk_part(
+        &self,
+        docs: Vec<(String, Vec<u8>)>,
+        new_edits: bool,
+        results: &mut Vec<DocumentResult>,
+    ) -> Result<()> {
         let mut parts = vec![docs];
         while let Some(mut docs) = parts.pop() {
             let mut body = Vec::with_capacity(docs.iter().map(|(_, doc)| doc.len() + 1).sum::<usize>() + 40);
@@ -59,7 +68,7 @@ impl Http {
                     parts.push(docs);
                 } else if let Some((id, _)) = docs.pop() {
                     let error = Error::new(ErrorKind::TooLarge, "document_too_large: the server refuses the request");
-                    said.push((id, Err(error.with_status(TOO_LARGE))));
+                    results.push((id, Err(error.with_status(TOO_LARGE))));
                 }
                 continue;
             }
@@ -70,7 +79,7 @@ impl Http {
             for row in answer.root().elements() {
                 let id = text(row, "id").unwrap_or_default().into_owned();
                 let rev = || text(row, "rev").and_then(|rev| RevId::parse(&rev).ok());
-                said.push((id, refusal(row).map_or_else(|| Ok(rev()), Err)));
+                results.push((id, refusal(row).map_or_else(|| Ok(rev()), Err)));
             }
         }
         Ok(())

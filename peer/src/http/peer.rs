@@ -259,26 +259,26 @@ impl Peer for Http {
         for edit in &edits {
             docs.push((edit.id.clone(), document(edit)?));
         }
-        let (said, failed) = self.bulk(docs, interactive).await;
-        if let Some(failure) = failed.clone().filter(|failure| said.is_empty() || !failure.is_transient()) {
+        let (results, failed) = self.bulk(docs, interactive).await;
+        if let Some(failure) = failed.clone().filter(|failure| results.is_empty() || !failure.is_transient()) {
             return Err(failure);
         }
         // Rows of one document are in the order of its edits. For several leaves that were made elsewhere, rows do not
         // tell which one was refused: the first ones are assumed.
         let mut outcomes: HashMap<String, VecDeque<Result<Option<RevId>>>> = HashMap::new();
-        for (id, outcome) in said {
+        for (id, outcome) in results {
             outcomes.entry(id).or_default().push_back(outcome);
         }
-        let unsaid = || match &failed {
+        let no_result = || match &failed {
             Some(failure) => Err(failure.clone()),
-            None => Err(Error::new(ErrorKind::Unavailable, "the server said nothing of it")),
+            None => Err(Error::new(ErrorKind::Unavailable, "the server returned no result for it")),
         };
         let outcome = |edit: Edit| match (outcomes.get_mut(&edit.id).and_then(VecDeque::pop_front), edit.rev) {
             (Some(Err(error)), _) => Err(error),
             (Some(Ok(Some(made))), _) if interactive => Ok(made),
             // For leaves that were made elsewhere, only failures are reported.
             (_, Some(own)) if !interactive && failed.is_none() => Ok(own),
-            _ => unsaid(),
+            _ => no_result(),
         };
         Ok(edits.into_iter().map(outcome).collect())
     }
