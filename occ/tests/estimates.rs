@@ -1,4 +1,4 @@
-//! Estimates of sizes: right enough, and without a walk over what is large.
+//! Estimates of sizes: accurate enough, and without a walk over large ranges.
 
 mod support;
 
@@ -23,7 +23,7 @@ fn fill(db: &Db) {
     }
 }
 
-/// The estimate, and the rows that were read for it.
+/// The estimate, and the number of rows read for it.
 fn estimate(db: &Db, control: &Control, begin: &str, end: &str) -> (u64, usize) {
     let before = control.scanned.load(Ordering::Relaxed);
     let tx = db.begin().unwrap();

@@ -1,8 +1,7 @@
-//! Random interleaved transactions against a model that keeps every version whole.
+//! Random interleaved transactions, compared with a model that keeps every version as a whole map.
 //!
-//! The model applies each write at once to a copy of the transaction's snapshot, so that read-your-writes
-//! is a plain lookup in it; it keeps the ranges that each transaction read and wrote, and so knows which
-//! commits must fail, exactly.
+//! The model applies each write at once to a copy of the transaction's snapshot, so read-your-writes is a plain lookup. It
+//! keeps the ranges that each transaction read and wrote, so it knows exactly which commits must fail.
 
 mod support;
 
@@ -45,17 +44,17 @@ impl Random {
     }
 }
 
-/// What a transaction is, naively.
+/// A transaction, implemented naively.
 struct Model {
     view: Map,
     read_version: i64,
     pending: BTreeSet<Bytes>,
-    /// Ranges whose content this transaction decides.
+    /// Ranges whose content depends on this transaction alone.
     own: Vec<Range>,
     reads: Vec<Range>,
     writes: Vec<Range>,
     ops: Vec<Write>,
-    /// A read failed: the commit does too.
+    /// A read failed, so the commit must fail too.
     failed: bool,
 }
 
@@ -126,7 +125,7 @@ impl Model {
         self.ops.push(write);
     }
 
-    /// The key a selector names, by counting.
+    /// The key that a selector names, found by counting.
     fn resolve(&self, selector: &KeySelector) -> (Bytes, bool) {
         let keys: Vec<&Bytes> = self.view.keys().collect();
         let at = keys.partition_point(|key| **key < selector.key || (selector.or_equal && **key == selector.key));
@@ -223,8 +222,8 @@ impl World {
                 }
             }
             45..52 => {
-                // Any two selectors: the rows; then the transaction reads no more, as its conflicts are
-                // not modelled.
+                // A range between any two selectors. Its conflicts are not modelled, so the transaction must
+                // not read afterwards.
                 let request = RangeRequest::selectors(random.selector(), random.selector());
                 if !model.pending.is_empty() {
                     return;

@@ -1,5 +1,4 @@
-//! The commit pipeline: what shares a sync, what a failing store does to whom, and what dropped futures
-//! leave behind.
+//! The commit pipeline: shared syncs, failures of the store, and dropped futures.
 
 mod support;
 
@@ -28,7 +27,7 @@ fn writer(db: &Db, key: &str) -> Tx {
     tx
 }
 
-/// Runs `queued` while another commit is held up inside its sync.
+/// Runs `queued` while another commit is blocked in its sync.
 fn behind_a_slow_sync(db: &Db, control: &Control, queued: impl FnOnce()) {
     std::thread::scope(|scope| {
         let gate = control.sync_gate.lock().unwrap();
@@ -61,7 +60,7 @@ fn commits_that_queue_share_one_sync() {
     assert_eq!(now(&db, "49").as_deref(), Some(""));
 }
 
-/// One executor's: while its thread syncs for one of them, no other could join.
+/// Tasks of one executor: while its thread syncs for one of them, no other task can queue its commit.
 #[test]
 fn commits_of_tasks_of_one_thread_share_one_sync() {
     let (db, _, control) = open();
@@ -127,7 +126,7 @@ fn nothing_is_read_before_it_is_synced() {
     assert_eq!(now(&db, "slow").as_deref(), Some(""));
 }
 
-/// Armed after the batch has looked for watches of its keys, and before anyone can read it.
+/// The watch is armed after the batch has looked for watches of its keys, and before the batch can be read.
 #[test]
 fn a_watch_that_is_armed_while_its_key_is_being_synced_is_woken() {
     let (db, _, control) = open();
@@ -188,7 +187,7 @@ fn a_commit_that_is_dropped_before_its_first_poll_cancels_what_waits_for_it() {
     }
 }
 
-/// More commits than the queue has room for in bytes.
+/// More commits, in bytes, than the queue takes.
 #[test]
 fn a_full_queue_refuses_commits_until_there_is_room() {
     let (db, _, control) = open();
@@ -343,7 +342,7 @@ fn closing_ends_everything_and_keeps_the_version() {
     drop((db, tx, watcher, open_one));
     assert_eq!(control.closes.load(Ordering::SeqCst), 1);
 
-    // The same store again, on a clock that was set back to its origin.
+    // The same store, with a clock that was set back to its origin.
     let db: OccDatabase<TestStore> =
         OccBuilder::new().clock(occ::ManualClock::new()).open(TestStore(control.clone())).unwrap();
     assert!(block_on(db.begin().unwrap().get_read_version()).unwrap() > committed);
@@ -364,7 +363,7 @@ fn a_damaged_version_mark_is_refused() {
     }
 }
 
-/// The last handle goes with a task that is dropped by the very thread that carries its commit.
+/// The last handle belongs to a task that is dropped by the thread that commits for it.
 #[test]
 fn the_last_handle_may_be_dropped_inside_a_round() {
     struct Owner(std::sync::Mutex<Option<(Db, Tx)>>, AtomicBool);
@@ -383,7 +382,7 @@ fn the_last_handle_may_be_dropped_inside_a_round() {
     behind_a_slow_sync(&db, &control, || {
         let waker = Waker::from(owner.clone());
         assert!(pin!(&mut queued).poll(&mut Context::from_waker(&waker)).is_pending());
-        // From here on the committer thread wakes, and drops, the last owner but this test's `db`.
+        // From here on the committer thread wakes and drops the last owner except this test's `db`.
         *owner.0.lock().unwrap() = Some((db.clone(), tx));
     });
     drop(db);
@@ -408,7 +407,7 @@ impl Has for TestView {
     }
 }
 
-/// Write skew, tried by threads: two of a pair may not both take what only one may have.
+/// Write skew, attempted by threads: of several transactions that read each other's keys, at most one may commit.
 #[test]
 fn threads_cannot_skew_their_writes() {
     let (db, _, _) = open();
@@ -438,7 +437,7 @@ fn threads_cannot_skew_their_writes() {
     assert!(all > 150, "{all}");
 }
 
-/// Money moves between accounts under readers that sum them up.
+/// Transfers between accounts, while readers compute the sum.
 #[test]
 fn transfers_keep_the_sum() {
     use kv_api::{DatabaseExt, RangeRequest, TransactionExt};

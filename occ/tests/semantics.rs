@@ -1,4 +1,4 @@
-//! What a transaction sees, and with whom it conflicts.
+//! What a transaction sees, and with which others it conflicts.
 
 mod support;
 
@@ -9,8 +9,7 @@ use support::*;
 
 const S: Read = Read::Serializable;
 
-/// Whether a transaction that does `read`, then writes elsewhere, conflicts with a commit of `write`
-/// in between.
+/// Whether a transaction that runs `read` and then writes elsewhere conflicts with a commit of `write` in between.
 fn conflicts(rows: &[(&str, &str)], read: impl Fn(&dyn Fn() -> Tx, &Tx), write: impl Fn(&Tx)) -> bool {
     let (db, _clock, _) = open();
     put(&db, rows);

@@ -1,4 +1,4 @@
-//! Which views of the store are kept, and for how long: that is what a store cannot let go of.
+//! How long views of the store are kept. A store cannot release what they show.
 
 mod support;
 
@@ -10,7 +10,7 @@ use support::*;
 
 type Tx = <Db as Database>::Transaction;
 
-/// Commits so many bytes, in rows of 100,000.
+/// Commits this many bytes, in rows of 100,000.
 fn write(db: &Db, bytes: usize) -> i64 {
     let tx = db.begin().unwrap();
     (0..bytes / 100_000).for_each(|row| tx.set(format!("row {row}").as_bytes(), &[0; 100_000]));
@@ -32,7 +32,7 @@ fn an_idle_transaction_holds_its_view_for_as_long_as_it_may_read() {
     assert_eq!(control.living_views(), 1, "the newest");
     assert_eq!(code(try_get(&idle, "a")), 1007);
 
-    // The first who notices may be the idle one itself.
+    // The first transaction that notices may be the idle one itself.
     let idle = db.begin().unwrap();
     assert_eq!(get(&idle, "a").as_deref(), Some("2"));
     put(&db, &[("a", "3")]);
@@ -42,7 +42,7 @@ fn an_idle_transaction_holds_its_view_for_as_long_as_it_may_read() {
     assert_eq!(control.living_views(), 1);
 }
 
-/// A window's worth of time is not a window's worth of bytes.
+/// The window is bounded by bytes too, not only by time.
 #[test]
 fn the_views_of_the_window_are_bounded_by_bytes() {
     let (db, _, control) = open();
@@ -78,7 +78,7 @@ fn what_a_transaction_reads_is_kept_until_it_ends() {
     }
 }
 
-/// So much is not written within the window by who waits for a disk.
+/// A disk is too slow for so many bytes within the window.
 #[test]
 fn a_transaction_that_very_much_was_written_over_is_too_old() {
     let (db, _, control) = open();
@@ -92,7 +92,7 @@ fn a_transaction_that_very_much_was_written_over_is_too_old() {
     assert!(control.living_views() <= 3);
 }
 
-/// As after a recovery of FoundationDB: what was read before is nobody's to decide on any more.
+/// As after a recovery of FoundationDB, earlier reads cannot be checked for conflicts any more.
 #[test]
 fn versions_from_before_a_reopen_are_too_old() {
     let (db, clock, control) = open();

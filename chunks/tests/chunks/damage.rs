@@ -1,5 +1,4 @@
-//! States that no writer of this crate leaves in a vault: they stop nobody, and are not taken for more than they
-//! are.
+//! States that no writer of this crate leaves in a vault. They stop no writer, and nothing wrong is concluded from them.
 
 use std::sync::Arc;
 

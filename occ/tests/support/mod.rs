@@ -1,4 +1,4 @@
-//! A store for tests: a map that is copied with each batch, and can be told to fail.
+//! A store for tests: a map that is copied with each batch, and fails on request.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part of this module")]
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ pub use futures_executor::block_on;
 pub type Map = BTreeMap<Bytes, Bytes>;
 pub type Db = OccDatabase<TestStore>;
 
-/// What the store is to do wrong, and what it has done.
+/// Requested failures of the store, and counts of its calls.
 #[derive(Debug, Default)]
 pub struct Control {
     pub refuse_apply: AtomicBool,
@@ -26,15 +26,15 @@ pub struct Control {
     pub applies: AtomicUsize,
     pub syncs: AtomicUsize,
     pub gets: AtomicUsize,
-    /// Rows that ranges gave.
+    /// Number of rows that ranges returned.
     pub scanned: AtomicUsize,
     pub closes: AtomicUsize,
-    /// Held by a test to hold up every sync.
+    /// A test holds it to block every sync.
     pub sync_gate: Mutex<()>,
     pub head: Mutex<Arc<Map>>,
-    /// What the newest view is to be replaced by.
+    /// The replacement of the newest view.
     pub refreshed: Mutex<Option<Arc<Map>>>,
-    /// Each view has one of these.
+    /// Each view holds a clone.
     living: Arc<()>,
 }
 
@@ -47,7 +47,7 @@ impl Control {
         TestView { control: self.clone(), rows, _living: self.living.clone() }
     }
 
-    /// How many views anyone holds.
+    /// Number of views that exist.
     pub fn living_views(&self) -> usize {
         Arc::strong_count(&self.living) - 1
     }
@@ -129,7 +129,7 @@ impl View for TestView {
     }
 }
 
-/// A database on a clock that stands still.
+/// A database with a clock that stands still.
 pub fn open() -> (Db, ManualClock, Arc<Control>) {
     let store = TestStore::default();
     let (clock, control) = (ManualClock::new(), store.0.clone());

@@ -24,9 +24,9 @@ impl Databases {
         Databases { stores, known: Mutex::default() }
     }
 
-    /// A handle of the database, from before if there is one: that spares a read of the catalog. An old handle
-    /// answers 404 when its database was dropped, even if another of that name was created since, and 503 when it
-    /// moved. [`Databases::with`] handles both.
+    /// A handle of the database, from the cache if possible, which saves a read of the catalog. A stale handle returns 404
+    /// if its database was dropped, even if another one was created under the name since, and 503 if it moved.
+    /// [`Databases::with`] handles both.
     pub(crate) async fn known(&self, name: &str) -> Result<Documents> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
         if let Some(known) = known {
@@ -41,8 +41,8 @@ impl Databases {
         Ok(found)
     }
 
-    /// Runs `work` on a database. When the handle turns out to be old, it is renewed and `work` runs again. Work
-    /// that fails with an old handle must have changed nothing.
+    /// Runs `work` on a database. If the handle turns out to be stale, it is renewed and `work` runs again. Work that
+    /// fails with a stale handle must have changed nothing.
     pub(crate) async fn with<T, F>(&self, name: &str, work: impl Fn(Documents) -> F) -> Result<T>
     where
         F: Future<Output = Result<T>>,
