@@ -134,7 +134,7 @@ impl From<model::Error> for Stop {
     }
 }
 
-/// Number of bytes of an answer from which they are sent. One more row may be added to them.
+/// Number of written bytes of an answer after which they are sent. One more row may be added to them.
 pub(crate) const MOST_PAGE: usize = 8 << 20;
 
 /// A streamed JSON body, which `write` writes on a task of its own. If that fails, the body ends with CouchDB's error

@@ -1,4 +1,4 @@
-//! Where requests begin and end within the bytes of a connection.
+//! Finds the beginnings and ends of requests in the bytes of a connection.
 //!
 //! ```text
 //!  BeforeRequest ─► Method ─► Target ─► Query ─► Version ─► Headers ─► HeadEnded
@@ -7,52 +7,52 @@
 //!        └──────────── Chunks(…) ◄────── the service: chunked ─────────────┘
 //! ```
 //!
-//! Heads are read as httparse reads them by default, or the connection is left alone: a line ends with LF
-//! or CRLF, the head with the first empty line, empty lines before a request do not count, and one space
-//! stands between the three parts of a request line.
+//! Heads are read as httparse reads them by default: a line ends with LF or CRLF, a head with the first empty line, empty
+//! lines before a request are ignored, and one space separates the three parts of a request line. A connection with
+//! anything else is left unchanged from there on.
 
 use bytes::{BufMut, BytesMut};
 use memchr::memchr;
 
 use super::Length;
 
-/// What the next byte belongs to.
+/// The part of a connection to which the next byte belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// No request, or the empty lines before it.
+    /// Before a request, or in the empty lines before it.
     BeforeRequest,
     Method,
     /// The target up to its `?`.
     Target,
-    /// The target behind its `?`: here quotes are escaped.
+    /// The target after its `?`: here quotes are escaped.
     Query,
-    /// The target behind its `#`, which hyper drops.
+    /// The target after its `#`, which hyper drops.
     Fragment,
     /// The rest of the request line.
     Version,
     Headers(Line),
-    /// The head has been handed out; how it goes on is not known yet.
+    /// After a head that was passed on. The length of its body is not known yet.
     HeadEnded,
     /// This many bytes of a body are left, at least one.
     Body(u64),
     Chunks(Chunk),
-    /// Nothing is changed any more.
+    /// All bytes are passed on unchanged.
     Through,
 }
 
-/// Where in a header line the next byte stands.
+/// Position in a header line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Line {
     Begin,
-    /// Behind a CR with which the line began.
+    /// After a CR at the beginning of the line.
     Cr,
     Within,
 }
 
-/// Where in a chunked body the next byte stands.
+/// Position in a chunked body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Chunk {
-    /// The size, of which this much was read.
+    /// In the size, of which this much was read.
     Size {
         size: u64,
         digits: u8,
@@ -62,7 +62,7 @@ pub(super) enum Chunk {
     Data(u64),
     DataCr,
     DataLf,
-    /// Behind the chunk of no bytes: the empty line that ends the body.
+    /// After the empty chunk: the empty line that ends the body.
     LastCr,
     LastLf,
 }
@@ -70,10 +70,10 @@ pub(super) enum Chunk {
 impl Chunk {
     const BEGIN: Chunk = Chunk::Size { size: 0, digits: 0 };
 
-    /// Size digits that cannot overflow.
+    /// Maximum number of digits of a size, which cannot overflow.
     const MOST_DIGITS: u8 = 15;
 
-    /// What the byte behind `byte` belongs to.
+    /// The state after `byte`.
     fn after(self, byte: u8) -> State {
         let next = match (self, byte) {
             (Chunk::Size { digits: 1.., size }, b'\r') => Chunk::SizeLf(size),
@@ -98,7 +98,8 @@ impl Chunk {
 }
 
 impl State {
-    /// What follows a head, as the service says. If it says nothing, hyper has not taken the head.
+    /// The state after a head whose body has this length. `None`: the service reported none, so hyper has not accepted the
+    /// head.
     pub(super) fn behind_head(length: Option<Length>) -> State {
         match length {
             Some(Length::Exact(0)) => State::BeforeRequest,
@@ -108,8 +109,8 @@ impl State {
         }
     }
 
-    /// Reads on through `bytes`, up to the end of a head if there is one. Gives how many bytes that was
-    /// (at least one of several), and the places of quotes among them.
+    /// Reads `bytes`, up to the end of a head if there is one. Returns the number of bytes read (at least one, unless a
+    /// head has just ended), and the positions of quotes in them.
     pub(super) fn advance(&mut self, bytes: &[u8]) -> (usize, Vec<usize>) {
         let (mut at, mut quotes) = (0, Vec::new());
         while at < bytes.len() {
@@ -117,7 +118,7 @@ impl State {
             if at == bytes.len() {
                 break;
             }
-            // What is long is not looked at byte by byte.
+            // Long parts are skipped without a look at each byte.
             let rest = (bytes.len() - at) as u64;
             match *self {
                 State::HeadEnded => break,
@@ -163,7 +164,7 @@ impl State {
         end.unwrap_or(bytes.len())
     }
 
-    /// What the byte behind `byte` belongs to.
+    /// The state after `byte`.
     fn after(self, byte: u8) -> State {
         match (self, byte) {
             (State::BeforeRequest, b'\r' | b'\n') => State::BeforeRequest,
@@ -172,7 +173,7 @@ impl State {
             (State::Target, b'?') => State::Query,
             (State::Target | State::Query, b'#') => State::Fragment,
             (State::Target | State::Query | State::Fragment, b' ') => State::Version,
-            // As httparse takes them.
+            // The bytes that httparse accepts.
             (State::Target | State::Query | State::Fragment, b'!'..=b'~' | 0x80..) => self,
             (State::Version, b'\n') => State::Headers(Line::Begin),
             (State::Version, _) => State::Version,
@@ -195,7 +196,7 @@ fn escape_of(byte: u8) -> Option<&'static [u8]> {
     }
 }
 
-/// Appends `bytes` to `out` with what stands at `quotes` escaped.
+/// Appends `bytes` to `out`, with the bytes at `quotes` escaped.
 pub(super) fn escape(bytes: &[u8], quotes: &[usize], out: &mut BytesMut) {
     let mut from = 0;
     for &at in quotes {

@@ -1,22 +1,22 @@
-//! Raw `"`, `<` and `>` in a query, as every CouchDB tutorial writes them (`?startkey="a"`).
+//! Accepts raw `"`, `<` and `>` in a query, as every CouchDB tutorial writes them (`?startkey="a"`).
 //!
-//! RFC 3986 wants them escaped. CouchDB takes them as they are; the `http` crate, inside hyper, refuses
-//! exactly these three and answers an empty 400. [`Quotes`] stands between the socket and hyper and writes
-//! `%22`, `%3C` and `%3E` instead, in the query of a request line and nowhere else:
+//! RFC 3986 requires them to be escaped. CouchDB accepts them raw; the `http` crate, inside hyper, refuses exactly these
+//! three and answers with an empty 400. [`Quotes`] is between the socket and hyper and writes `%22`, `%3C` and `%3E`
+//! instead, in the query of a request line and nowhere else:
 //!
 //! ```text
 //!   socket ── Quotes ── hyper ── service
 //!               ▲                   │
-//!               └── BodyLength ◄────┘   what hyper has parsed: how long is the body behind this head?
+//!               └── BodyLength ◄────┘   the length of the body after this head, as hyper parsed it
 //! ```
 //!
-//! Which bytes are a request line is not guessed. `Quotes` hands out a head up to its end and not a byte
-//! more. Hyper calls the service as soon as it has parsed the head, before it reads on, and the service
-//! says which length hyper found. So the two never disagree about where the next request begins. The body of
-//! a chunked request is followed in its plain form only, without extensions and trailers.
+//! Request lines are not guessed. `Quotes` passes on a head up to its end and not a byte more. Hyper calls the service as
+//! soon as it has parsed the head, before it reads on, and the service reports the length that hyper found. So the two
+//! never disagree about the beginning of the next request. A chunked body is followed in its plain form only, without
+//! extensions and trailers.
 //!
-//! Where anything is unclear, `Quotes` changes nothing on this connection any more: [`State::Through`].
-//! Escaping never changes a request that hyper would have accepted without it.
+//! If anything is unclear, `Quotes` changes nothing more on this connection: [`State::Through`]. Escaping never changes a
+//! request that hyper would have accepted without it.
 //!
 //! [ADR 0022](../../../../../docs/adr/0022-raw-quotes-in-queries.md) has the proof.
 
@@ -33,19 +33,19 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use framing::State;
 
-/// What follows a head.
+/// Length of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Length {
     Exact(u64),
     Chunked,
 }
 
-/// Where the service tells the reader how long the body of the request just parsed is.
+/// By this the service tells the reader the length of the body of the request that was just parsed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BodyLength(Arc<Mutex<Option<Length>>>);
 
 impl BodyLength {
-    /// Says what hyper found. Call it where hyper calls the service, before any future is polled.
+    /// Reports what hyper found. Call it where hyper calls the service, before any future is polled.
     pub(crate) fn tell(&self, body: &impl Body) {
         let length = body.size_hint().exact().map_or(Length::Chunked, Length::Exact);
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(length);
@@ -62,14 +62,14 @@ pub(crate) struct Quotes<S> {
     stream: S,
     state: State,
     length: BodyLength,
-    /// Bytes that were read and not looked at, since they are behind a head.
+    /// Bytes after a head, which were read from the socket and not examined yet.
     behind: BytesMut,
-    /// Bytes of a request line that are escaped and not handed out.
+    /// Escaped bytes of a request line that were not passed on yet.
     escaped: BytesMut,
 }
 
 impl<S> Quotes<S> {
-    /// Wraps a connection. The service tells `length` of every request.
+    /// Wraps a connection. The service reports each request to `length`.
     pub(crate) fn new(stream: S, length: BodyLength) -> Self {
         Quotes { stream, state: State::BeforeRequest, length, behind: BytesMut::new(), escaped: BytesMut::new() }
     }

@@ -1,8 +1,7 @@
-//! Random connections, cut at random places.
+//! Tests with random connections, cut at random places.
 //!
-//! Two proofs. The reader alone, beside a reference that sees the whole stream: what comes out is what went
-//! in, but for the quotes in the queries. And the reader below a real hyper: hyper sees the requests that were
-//! written, each with its body to the byte.
+//! The reader alone is compared with a reference that sees the whole stream: the output is the input, except for quotes in
+//! queries. And below a real hyper, hyper must see exactly the requests that were written, with their bodies.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -37,7 +36,7 @@ impl Random {
         some[self.below(some.len())]
     }
 
-    /// Text made of what could be mistaken for something else.
+    /// Text of pieces that could be mistaken for parts of a request.
     fn text(&mut self, pieces: usize) -> String {
         let pieces = 0..self.below(pieces + 1);
         let some =
@@ -52,17 +51,17 @@ enum Sent {
     None,
     Exact,
     Chunked,
-    /// Chunked, with what the reader does not follow.
+    /// Chunked, in a form that the reader does not follow.
     Odd,
 }
 
-/// A request as it is sent, and what a server should see of it.
+/// A request as it is sent, and as a server should see it.
 struct Case {
     target: String,
     body: String,
     sent: Sent,
     wire: Vec<u8>,
-    /// What hyper should read.
+    /// The bytes that hyper should read.
     expected: Vec<u8>,
 }
 
@@ -115,7 +114,7 @@ fn cases(random: &mut Random, kinds: &[Sent]) -> Vec<Case> {
         .collect()
 }
 
-/// A connection that gives what it holds in pieces of random length, and forgets what is written to it.
+/// A connection that returns its bytes in pieces of random length, and discards writes.
 struct Pieces {
     bytes: Vec<u8>,
     at: usize,
@@ -172,7 +171,7 @@ async fn what_comes_out_is_what_went_in_but_for_quotes_in_queries() {
             }
             read.extend_from_slice(out.filled());
             if reader.state == State::HeadEnded && reader.escaped.is_empty() {
-                // As hyper does: the head is whole, and nothing of what is behind it was read.
+                // As in hyper: the head is complete, and nothing after it was read.
                 let case = heads.next().unwrap();
                 let length_of_it = match case.sent {
                     Sent::Chunked => Length::Chunked,
@@ -191,7 +190,7 @@ async fn what_comes_out_is_what_went_in_but_for_quotes_in_queries() {
     assert!(escaped > 1000, "{escaped} tests test anything");
 }
 
-/// What a service sees: the target of each request, and its body; `None` where that broke off.
+/// What a service sees: the target of each request, and its body; `None` if the body was incomplete.
 type Seen = Vec<(String, Option<Vec<u8>>)>;
 
 /// Serves the bytes of a connection with hyper.
@@ -215,9 +214,9 @@ async fn serve(bytes: &[u8], seed: u64, quotes: bool, reads_bodies: bool) -> See
     });
     let connection = Pieces { bytes: bytes.to_vec(), at: 0, random: Random(!seed) };
     let mut builder = http1::Builder::new();
-    // So that the end of what was sent does not break the last request off.
+    // So that the end of the input does not abort the last request.
     builder.half_close(true).pipeline_flush(true);
-    // That the connection breaks is no news where its bytes are damaged.
+    // A connection with damaged bytes may break.
     let _ = match quotes {
         true => builder.serve_connection(TokioIo::new(Quotes::new(connection, length)), service).await,
         false => builder.serve_connection(TokioIo::new(connection), service).await,
@@ -226,7 +225,7 @@ async fn serve(bytes: &[u8], seed: u64, quotes: bool, reads_bodies: bool) -> See
     std::mem::take(&mut *seen)
 }
 
-/// As hyper gives it: without host and fragment.
+/// The requests as hyper passes them on: without host and fragment.
 fn expected(cases: &[Case]) -> Seen {
     cases.iter().map(|case| (case.target.clone(), Some(case.body.clone().into_bytes()))).collect()
 }
@@ -238,7 +237,7 @@ async fn hyper_sees_each_request_and_its_body_to_the_byte() {
         let cases = cases(&mut random, &[Sent::None, Sent::Exact, Sent::Chunked]);
         let bytes: Vec<u8> = cases.iter().flat_map(|case| case.wire.clone()).collect();
         assert_eq!(serve(&bytes, seed, true, true).await, expected(&cases), "seed {seed}");
-        // A service that answers before it reads may lose the connection, and sees nothing else.
+        // A service that answers before it reads may lose the connection, and then sees no further requests.
         let some = serve(&bytes, seed, true, false).await;
         let all = expected(&cases).into_iter().zip(&some);
         assert!(all.clone().count() == some.len() && !some.is_empty(), "seed {seed}");
@@ -255,7 +254,7 @@ async fn behind_a_body_that_is_not_followed_nothing_is_changed() {
         let mut cases = cases(&mut random, &[Sent::None, Sent::Exact, Sent::Odd]);
         let bytes: Vec<u8> = cases.iter().flat_map(|case| case.wire.clone()).collect();
         let seen = serve(&bytes, seed, true, true).await;
-        // From there on hyper refuses a raw quote, as it does by itself.
+        // From there on hyper refuses raw quotes, as it does without the reader.
         let odd = cases.iter().position(|case| case.sent == Sent::Odd).unwrap_or(cases.len());
         let refused = |case: &Case| case.wire != case.expected;
         let end = cases.iter().enumerate().position(|(at, case)| at > odd && refused(case));
