@@ -1,4 +1,4 @@
-//! The move of a folder of a former engine, with power losses and kills at each of its calls.
+//! The move of a folder of a former engine, under losses of power and kills at each of its calls.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 #[path = "../../former/tests/support/mod.rs"]
@@ -49,7 +49,7 @@ fn record(name: &str) -> History {
     let from = trace.events().len();
     let recording = Recording::begin(root.path(), trace);
     former::move_folder(&root.path().join(FOLDER), |_| ()).unwrap();
-    // The harness reads keys that are text, and some of these are not.
+    // The keys that are read are text: some of these are not.
     model.retain(|key, _| key.as_ref() < b"\x7f".as_slice());
     History { trace: recording.finish(), states: vec![model], from }
 }
@@ -61,10 +61,10 @@ fn a_move_that_was_cut_off_is_made_again_or_goes_on_and_no_row_is_lost() {
         for seed in 1..=3 {
             let dice = &mut Dice::new(seed);
             cut::<Moved>(&history, 60, dice).unwrap_or_else(|found| found.report(seed));
-            // The recovery from a kill is cut too.
+            // What follows on a kill is cut again.
             for keep in [Keep::Everything, Keep::Any(5)] {
                 let events = (history.trace.events().len() - history.from) as u64;
-                // Half of the cuts are within the renames at the end.
+                // Half of them amid the renames at the end.
                 let last = if dice.below(2) == 0 { events.min(40) } else { events };
                 let at = history.trace.events().len() - 1 - dice.below(last) as usize;
                 let recovery = record_recovery::<Moved>(&history, at, keep, dice);

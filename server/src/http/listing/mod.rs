@@ -1,7 +1,7 @@
 //! `_all_docs`, `_design_docs` and `_local_docs`: documents by id.
 //!
-//! Answers are read in bounded pages and sent while they are read. An answer that fits one page has a
-//! length; longer ones are chunked.
+//! An answer is read in bounded pages, and sent while it is read. An answer of one page has a length; longer ones are
+//! chunked.
 
 mod query;
 
@@ -22,36 +22,36 @@ use crate::http::request::Request;
 use crate::http::wire::body::array_member;
 use crate::http::wire::response::{self, BodyWriter, MOST_PAGE, Response, Stop};
 
-/// Keys that are looked up before any of their rows is sent, where only revisions are asked for.
+/// Number of keys in a page of a listing without documents.
 const PAGE_KEYS: usize = 500;
 
-/// What is still to be listed.
+/// The part of a listing that is left.
 enum Rest {
     Range(Option<AllDocsRequest>),
-    /// The keys as they were asked for; any JSON.
+    /// The requested keys, which may be any JSON.
     Keys(VecDeque<JsonText>),
 }
 
-/// Lists page by page.
+/// Writes a listing page by page.
 struct Lister {
     app: Arc<App>,
     database: Documents,
     namespace: Namespace,
     query: Query,
     rest: Rest,
-    /// Rows that are read and not written.
+    /// Rows that are read and not written yet.
     read: vec::IntoIter<AllDocsRow>,
     /// Whether the next row is not the first.
     comma: bool,
 }
 
-/// What stands before the rows.
+/// The members before the rows.
 #[derive(Default)]
 struct Head {
     total_rows: Option<u64>,
     offset: Option<u64>,
     update_seq: Option<Seq>,
-    /// How many rows the first page has.
+    /// Number of rows in the first page.
     rows: usize,
 }
 
@@ -80,7 +80,7 @@ impl Lister {
         }
     }
 
-    /// Writes what stands before the rows, and the first page of them.
+    /// Writes the members before the rows, and the first page of rows.
     async fn begin(&mut self, body: &mut Vec<u8>) -> Result<()> {
         let mut rows = Vec::new();
         let mut head = self.page(&mut rows).await?;
@@ -105,7 +105,7 @@ impl Lister {
         Ok(())
     }
 
-    /// Adds what the rows do not say: how many there are in the namespace, and before the first.
+    /// Adds the number of documents in the namespace, and of rows before the first one.
     async fn count(&self, head: &mut Head) -> Result<()> {
         let Some(mut total) = head.total_rows else { return Ok(()) };
         if self.namespace == Namespace::Design
@@ -145,14 +145,14 @@ impl Lister {
         }
         match &mut self.rest {
             Rest::Range(next) => {
-                // Without a range there are no rows, but still their count.
+                // An impossible range has no rows, but the answer has a total.
                 let request = next.take().unwrap_or_else(|| AllDocsRequest { limit: Some(0), ..fetch(&self.query) });
                 let (head, next) = self.fetch_and_write(request, out, MOST_PAGE).await?;
                 self.rest = Rest::Range(next);
                 Ok(head)
             }
             Rest::Keys(keys) => {
-                // Documents are large, and contents of attachments may make one row as large as a page.
+                // Documents are large, and attachments may make a single row as large as a page.
                 let most = match &self.query {
                     query if query.attachments => 1,
                     query if query.include_docs => PAGE_KEYS / 8,
@@ -164,7 +164,7 @@ impl Lister {
         }
     }
 
-    /// Reads rows and writes them, as long as `out` has at most so many bytes. The others are written with the next page.
+    /// Reads rows, and writes them until `out` has more than `most` bytes. The rest is written with the next page.
     async fn fetch_and_write(
         &mut self,
         request: AllDocsRequest,
@@ -188,7 +188,7 @@ impl Lister {
         Ok((head, found.next))
     }
 
-    /// Writes rows that are read, as long as `out` has at most so many bytes.
+    /// Writes rows that were read, until `out` has more than `most` bytes.
     async fn write_read(&mut self, out: &mut Vec<u8>, most: usize) -> Result<()> {
         while out.len() <= most
             && let Some(mut row) = self.read.next()
@@ -206,7 +206,7 @@ impl Lister {
         Ok(())
     }
 
-    /// Rows for keys, in their order. Keys that can be no id of this listing are not found.
+    /// Writes the rows of keys, in their order. A key that cannot be an id in this listing is reported as not found.
     async fn keyed_page(&mut self, keys: &[JsonText], out: &mut Vec<u8>) -> Result<Head> {
         let mut head = None;
         let mut run: Vec<String> = Vec::new();
@@ -231,7 +231,7 @@ impl Lister {
         }
     }
 
-    /// Rows for ids, however many batches they take.
+    /// Writes the rows of ids, in as many batches as needed.
     async fn run(&mut self, ids: Vec<String>, out: &mut Vec<u8>) -> Result<Option<Head>> {
         if ids.is_empty() {
             return Ok(None);
@@ -263,7 +263,7 @@ impl Lister {
         self.write_rest(writer).await
     }
 
-    /// Writes everything behind the first page, but for the last line feed.
+    /// Writes everything after the first page, except the last line feed.
     async fn write_rest(mut self, writer: &BodyWriter) -> Result<(), Stop> {
         while !self.is_done() {
             let mut body = Vec::new();
@@ -343,7 +343,7 @@ pub(crate) async fn list(request: &Request, db: &str, namespace: Namespace) -> R
     respond(request, db, namespace, Query::default()).await
 }
 
-/// `POST` of a listing: what the client asks for stands in the body too.
+/// `POST` of a listing: the query may also be in the body.
 pub(crate) async fn list_posted(request: &mut Request, db: &str, namespace: Namespace) -> Result<Response> {
     let mut query = Query::default();
     let body = request.json_object().await?;

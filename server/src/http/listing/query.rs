@@ -1,5 +1,4 @@
-//! What a client asks of `_all_docs` and its kin, in a query or in JSON, and the range of ids that it
-//! means.
+//! The query of a listing, from the URL or from JSON, and its range of ids.
 //!
 //! Source: `parse_param` of CouchDB's `couch_mrview_http.erl`.
 
@@ -8,8 +7,8 @@ use model::{AllDocsRequest, JsonRef, JsonText};
 use crate::http::error::{ApiError, Result};
 use crate::http::wire::params;
 
-/// Where a range of ids ends. Keys are compared as views compare them: numbers and the like before
-/// every string, arrays and objects after.
+/// An end of a range of ids. Keys sort as in views: null, booleans and numbers before all strings, arrays and objects
+/// after them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
     BelowAll,
@@ -28,12 +27,12 @@ impl Key {
     }
 }
 
-/// What a client asks for.
+/// The query of a listing.
 #[derive(Clone, Debug)]
 pub(crate) struct Query {
     pub(crate) start: Option<Key>,
     pub(crate) end: Option<Key>,
-    /// Where the range begins and ends if no key says so.
+    /// Ends of the range, used without a key for that end (`startkey_docid`, `endkey_docid`).
     start_id: Option<String>,
     end_id: Option<String>,
     pub(crate) inclusive_end: bool,
@@ -70,7 +69,7 @@ impl Default for Query {
 }
 
 impl Query {
-    /// Takes a parameter of the URL, where keys are JSON and everything else is plain.
+    /// Sets a parameter of the URL. Keys are JSON there, everything else is plain text.
     pub(crate) fn set_text(&mut self, name: &str, value: &str) -> Result<()> {
         match name {
             "key" | "keys" | "startkey" | "start_key" | "endkey" | "end_key" => {
@@ -80,7 +79,7 @@ impl Query {
         }
     }
 
-    /// Takes a member of a JSON body.
+    /// Sets a member of a JSON body.
     pub(crate) fn set(&mut self, name: &str, value: &JsonText) -> Result<()> {
         match name {
             "key" => {
@@ -102,7 +101,7 @@ impl Query {
         Ok(())
     }
 
-    /// Refuses what does not go together. To be called when every parameter has been taken.
+    /// Refuses invalid combinations. Call it after all parameters are set.
     pub(crate) fn check(&self) -> Result<()> {
         let is_one = |keys: &[JsonText]| match keys {
             [key] => Some(Key::of(key.root())) == self.start && self.start == self.end,
@@ -156,7 +155,7 @@ impl Query {
     }
 }
 
-/// Which documents are listed.
+/// The documents that are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Namespace {
     All,
@@ -165,7 +164,7 @@ pub(crate) enum Namespace {
 }
 
 impl Namespace {
-    /// What the ids begin with.
+    /// Prefix of the ids.
     pub(crate) fn prefix(self) -> Option<&'static str> {
         match self {
             Namespace::All => None,
@@ -175,7 +174,7 @@ impl Namespace {
     }
 }
 
-/// The listing of a range, as the model takes it; `None` where nothing can lie in it.
+/// The query's range as a request to the model; `None` if the range is empty.
 pub(crate) fn range(query: &Query, namespace: Namespace) -> Option<AllDocsRequest> {
     let key = |key: &Option<Key>, id: &Option<String>| key.clone().or_else(|| id.clone().map(Key::Id));
     let from = key(&query.start, &query.start_id).map(|key| (key, true));
@@ -192,7 +191,7 @@ pub(crate) fn range(query: &Query, namespace: Namespace) -> Option<AllDocsReques
         Some((Key::BelowAll, _)) => return None,
     };
     if let Some(prefix) = namespace.prefix() {
-        // `0` is the character behind the slash.
+        // `0` is the character after the slash.
         let beyond = prefix.replace('/', "0");
         if low.as_ref().is_none_or(|(id, _)| id.as_str() < prefix) {
             low = Some((prefix.to_owned(), true));
@@ -207,15 +206,14 @@ pub(crate) fn range(query: &Query, namespace: Namespace) -> Option<AllDocsReques
     Some(AllDocsRequest { start, inclusive_start, end, inclusive_end, ..fetch(query) })
 }
 
-/// The rows of the listing that come before the query's first, as a range; `None` where it begins with the
-/// first row of all.
+/// The range of rows before the query's first one; `None` if the query starts with the first row of all.
 pub(crate) fn before(query: &Query, namespace: Namespace) -> Option<AllDocsRequest> {
     let start = query.start.clone().or_else(|| query.start_id.clone().map(Key::Id))?;
     let all = Query { descending: query.descending, ..Query::default() };
     let all = range(&all, namespace)?;
     let end = match (start, query.descending) {
         (Key::Id(id), _) => id,
-        // All of them are before it.
+        // All rows are before the start.
         (Key::AboveAll, false) | (Key::BelowAll, true) => return Some(all),
         (Key::BelowAll, false) | (Key::AboveAll, true) => return None,
     };
@@ -226,7 +224,7 @@ pub(crate) fn before(query: &Query, namespace: Namespace) -> Option<AllDocsReque
     }
 }
 
-/// What the model is to fetch, without saying of which documents.
+/// A request to the model with the query's options, without its range.
 pub(crate) fn fetch(query: &Query) -> AllDocsRequest {
     AllDocsRequest {
         descending: query.descending,
