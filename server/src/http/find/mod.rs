@@ -1,15 +1,15 @@
 //! `_find`, `_explain` and `_index`: documents by selector, and the indexes that make it fast.
 //!
 //! ```text
-//!   body ── Query ── Plan ─┬─ _explain: what would be done
+//!   body ── Query ── Plan ─┬─ _explain: shows the plan
 //!                          └─ Search: pages of rows or documents, each a transaction ── rows as they are found
 //!
-//!   body ── NewIndex ── a design document ── written as any other, and the rows with it
+//!   body ── NewIndex ── a design document ── an ordinary edit, which starts the index
 //! ```
 //!
-//! A search reads a range of an index, or the documents in the order of their ids, between those ids that the selector
-//! allows, and warns as CouchDB does. Matching is done on the threads for scans, a page at a time, so that a search
-//! takes bounded memory and no transaction grows old.
+//! A search reads a range of an index, or the documents by id within the range of ids that the selector allows, with
+//! CouchDB's warning. Pages are read and matched on the threads for scans, so a search takes bounded memory and no
+//! transaction becomes too old.
 //!
 //! Source: `mango_httpd.erl`, `mango_cursor.erl`, `mango_cursor_view.erl`.
 
@@ -53,7 +53,7 @@ pub(crate) async fn find(request: &mut Request, db: &str) -> Result<Response> {
             if search.is_done() {
                 break;
             }
-            // A search that finds nothing sends nothing, and would not notice.
+            // A search without matches sends nothing, and would not notice that its client is gone.
             tokio::select! {
                 page = search.page(&mut piece) => page?,
                 () = writer.gone() => return Err(Stop::Gone),
@@ -74,11 +74,11 @@ pub(crate) async fn explain(request: &mut Request, db: &str) -> Result<Response>
     Ok(response::object(|json| explain::write(json, db, &plan)))
 }
 
-/// What the client asks. A partition may stand in the URL as well.
+/// The client's query. A partition may be in the URL too.
 async fn query(request: &mut Request) -> Result<Query> {
     let body = request.json_object().await?;
     let partition_in_body = body.get("partition").is_some();
-    // A long list of values is sorted, and expressions are compiled.
+    // Parsing sorts long lists of values and compiles regular expressions.
     let query = beside(move || Query::parse(&body)).await??;
     let in_url = request.params.get("partition");
     if partition_in_body && in_url.is_some_and(|partition| partition != query.partition) {

@@ -1,7 +1,7 @@
-//! How a query is answered.
+//! The plan of a query.
 //!
-//! The choice among the indexes is mango's. Here it meets those that the database keeps: an index that is being built is
-//! not used, unless nothing else can answer; then the query waits for it, as CouchDB's queries do.
+//! `mango` chooses among the indexes of the database. An index that is being built is not used, unless nothing else can
+//! answer the query; then the query waits for it, as in CouchDB.
 
 use std::sync::Arc;
 
@@ -12,16 +12,16 @@ use crate::http::app::App;
 use crate::http::app::stores::Documents;
 use crate::http::error::Result;
 
-/// A query, and how it is answered.
+/// A query and its plan.
 pub(crate) struct Plan {
     pub(crate) query: Query,
-    /// From what.
+    /// The chosen index and its range, or the documents by id.
     pub(crate) chosen: mango::Plan,
-    /// Where the last answer ended.
+    /// The end of the previous answer.
     pub(crate) bookmark: Option<Bookmark>,
-    /// The number of the index that was chosen.
+    /// The number of the chosen index.
     number: u64,
-    /// The ids between which every match is.
+    /// The range of ids that has all matches.
     ids: IdRange,
 }
 
@@ -53,7 +53,7 @@ impl Plan {
         Ok(Plan { query, chosen, bookmark, number, ids })
     }
 
-    /// The rows of the index that was chosen.
+    /// The range of the chosen index.
     pub(crate) fn scan(&self) -> Option<&Scan> {
         match &self.chosen.choice {
             Choice::Scan(scan) => Some(scan),
@@ -73,7 +73,7 @@ impl Plan {
         self.query.sort.first().is_some_and(|(_, direction)| *direction == Direction::Descending)
     }
 
-    /// The rows to look at, from the beginning.
+    /// The request for the rows to search, from the beginning.
     pub(crate) fn rows(&self, scan: &Scan) -> IndexRequest {
         IndexRequest {
             number: self.number,
@@ -87,7 +87,7 @@ impl Plan {
         }
     }
 
-    /// The documents to look at, behind an id where there is one.
+    /// The request for the documents to search, after an id if there is one.
     pub(crate) fn listing(&self, after: Option<&str>) -> AllDocsRequest {
         let descending = self.is_descending();
         let (from, to) = if descending { (&self.ids.high, &self.ids.low) } else { (&self.ids.low, &self.ids.high) };
@@ -98,7 +98,7 @@ impl Plan {
         let (mut start, mut inclusive_start) = part(from);
         let (end, inclusive_end) = part(to);
         if let Some(id) = after {
-            // A bookmark from another query may lie before the range.
+            // A bookmark of another query may be before the range.
             let is_within = start.as_deref().is_none_or(|start| if descending { id <= start } else { id >= start });
             if is_within {
                 (start, inclusive_start) = (Some(id.to_owned()), false);
@@ -118,8 +118,8 @@ impl Plan {
     }
 }
 
-/// Chooses among the indexes that are built, and gives the number of the one chosen. A search that goes on does so from
-/// where it began: only there does its bookmark mean something.
+/// Chooses among the built indexes. Also returns the number of the chosen one. A search with a bookmark stays with its
+/// index, since the bookmark is meaningless in any other.
 fn choose(
     query: &Query,
     bookmark: Option<&Bookmark>,
