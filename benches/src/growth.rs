@@ -1,15 +1,14 @@
 //! Measures how the figures change with growth: documents in a database, branches of a document, bytes of a
 //! document, concurrent writers.
 
-use std::path::Path;
 use std::thread;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use benches::documents::Documents as Source;
 use benches::engines::{Engine, Mem, Syncing};
 use benches::work::documents::{create, edits, store};
-use benches::work::{folder, rate};
+use benches::work::{disk, folder, memory, rate};
 use clap::{Args, ValueEnum};
 use futures_executor::block_on;
 use model::{BodyFormat, Edit, GetOptions, JsonText, RevHash, RevHistory, WriteMode};
@@ -225,7 +224,13 @@ fn grow<E: Engine>(
             block_on(documents.get(&ids[n * 7_919 % ids.len()], &GetOptions::default()))?;
         }
         let reads = rate(reads, begun.elapsed());
-        each(&Step { size, writes: written, reads, resident: resident(), disk: disk(folder.path())? })?;
+        each(&Step {
+            size,
+            writes: written,
+            reads,
+            resident: memory("/proc/self/status", "VmRSS:"),
+            disk: disk(folder.path())?,
+        })?;
         before = size;
     }
     Ok(())
@@ -238,24 +243,10 @@ fn of_size(bytes: usize) -> String {
     serde_json::json!({ "text": "lorem ipsum dolor sit amet ".repeat(text / 27 + 1)[..text] }).to_string()
 }
 
-/// Resident memory of this process.
-fn resident() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
-}
-
-fn disk(folder: &Path) -> Result<u64> {
-    let mut bytes = 0;
-    for entry in std::fs::read_dir(folder).context("the data folder")? {
-        let entry = entry?;
-        bytes += if entry.file_type()?.is_dir() { disk(&entry.path())? } else { entry.metadata()?.len() };
-    }
-    Ok(bytes)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]

@@ -24,6 +24,8 @@ struct Cli {
 enum Command {
     /// The server beside another CouchDB-compatible one: writes, reads, bulk, feeds and listings
     Http(http::Options),
+    /// One database over HTTP as it grows large: rates, disk, memory, the opening after a kill
+    Large(http::large::Options),
     /// Instructions of hot operations, held to committed figures (needs valgrind)
     Counts(counts::Options),
     /// What changes as documents, branches, bytes or writers grow
@@ -43,6 +45,7 @@ fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match cli.command {
         Command::Http(options) => runtime.block_on(http::run(options)),
+        Command::Large(options) => runtime.block_on(http::large::run(options)),
         Command::Counts(options) => counts::run(options),
         Command::Growth(options) => growth::run(options),
         Command::Report(options) => runtime.block_on(report::run(options)),

@@ -5,6 +5,7 @@
 //! medians.
 
 pub(crate) mod client;
+pub(crate) mod large;
 pub(crate) mod server;
 pub(crate) mod work;
 

@@ -52,6 +52,12 @@ impl Spawned {
         Ok(Spawned { address, child, _folder: folder })
     }
 
+    /// Largest resident memory of the server so far, in bytes, if the system tells.
+    pub(crate) fn most_memory(&self) -> Option<u64> {
+        benches::work::memory(&format!("/proc/{}/status", self.child.id()?), "VmHWM:")
+    }
+
+    /// Kills the server.
     pub(crate) async fn stop(mut self) -> Result<()> {
         self.child.kill().await.context("stopping the server")
     }

@@ -7,6 +7,7 @@
 pub mod documents;
 pub mod kv;
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -83,6 +84,23 @@ pub(crate) fn scaled(count: usize, scale: f64) -> usize {
 /// Units a second.
 pub fn rate(count: usize, took: Duration) -> f64 {
     count as f64 / took.as_secs_f64()
+}
+
+/// A line of a process's status file, in bytes, if the system has such files.
+pub fn memory(status: &str, line: &str) -> Option<u64> {
+    let status = std::fs::read_to_string(status).ok()?;
+    let line = status.lines().find_map(|found| found.strip_prefix(line))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+}
+
+/// Bytes of the files in a folder and those below it.
+pub fn disk(folder: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(folder).context("the data folder")? {
+        let entry = entry?;
+        bytes += if entry.file_type()?.is_dir() { disk(&entry.path())? } else { entry.metadata()?.len() };
+    }
+    Ok(bytes)
 }
 
 #[cfg(test)]
