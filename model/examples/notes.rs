@@ -24,7 +24,7 @@ async fn notes() -> Result<()> {
     let shopping = notes.get("shopping", &GetOptions::default()).await?;
     assert_eq!(shopping.body.as_str(), r#"{"items":["bread","salt"]}"#);
 
-    // Each document stands in the feed once, where it changed last.
+    // Each document is in the feed once, at its last change.
     let feed = notes.changes(&ChangesRequest::default()).await?;
     for change in feed.rows {
         println!("{} {} {}", change.seq, change.id, change.revs[0]);

@@ -179,7 +179,7 @@ impl ChangeRow {
         Ok(ChangeRow { id, winner: Leaf { not_deleted, rev }, branches })
     }
 
-    /// The row as it is answered, with nothing read beside it.
+    /// The row for the answer, without other leaves and without the document.
     fn into_change(self, seq: Seq) -> Change {
         let Leaf { not_deleted, rev } = self.winner;
         Change { seq, id: self.id, revs: vec![rev], deleted: !not_deleted, doc: None, error: None }

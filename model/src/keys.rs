@@ -5,17 +5,17 @@
 //!
 //! ```text
 //!  root ┬ (0)                                    format version of the layer
-//!       ├ (1, Name)                              catalog: where a database's own keys are
+//!       ├ (1, Name)                              catalog: the number of each database
 //!       ├ (2)                                    the next database's number
 //!       ├ (3, Milliseconds, Nonce)               transaction ids (RFC 003, option 3)
 //!       ├ (5)                                    the store's identity
-//!       ├ (6, Name)                              databases that are being copied here
-//!       ├ (7, Deadline, Number, Store)           uploads that no edit names yet
+//!       ├ (6, Name)                              progress of databases that are copied here
+//!       ├ (7, Deadline, Number, Store)           staged uploads, which no edit names yet
 //!       ├ (8, …)                                 jobs: keys of the crate `jobs`
 //!       └ (4, Number) ┬ (0)                      instance: read by every transaction on the database
 //!         a database's│
 //!         prefix      ├ (1)                      security object
-//!                     ├ (2)                      last sequence: what feeds watch
+//!                     ├ (2)                      last sequence, which feeds watch
 //!                     ├ (3)                      counters, added to atomically
 //!                     ├ (4, DocID, NotDeleted, RevPosition, RevHash)        revisions   RFC 001
 //!                     ├ (5, Incarnation, Versionstamp)                      changes     RFC 003
@@ -24,10 +24,10 @@
 //!                     ├ (8, DocID[, Part])                                  local documents
 //!                     ├ (9, Sha256, Length)                                 contents of attachments
 //!                     ├ (10, Store, Part)                                   their bytes
-//!                     ├ (11, Sha256, Length, DocID, NotDeleted, RevPosition, RevHash)   who refers to them
+//!                     ├ (11, Sha256, Length, DocID, NotDeleted, RevPosition, RevHash)   references to contents
 //!                     ├ (12, Index)                                         definitions of indexes
-//!                     ├ (13, Index[, Key, DocID])                           their rows, and how far one is built
-//!                     ├ (14, DocID)                                         which rows a document has
+//!                     ├ (13, Index[, Key, DocID])                           their rows, and the progress of a build
+//!                     ├ (14, DocID)                                         id rows: the index rows of a document
 //!                     ├ (15, …)                                             purges
 //!                     └ (24 to 27, …)                                       rows of 4 to 7 that a repair moved
 //! ```

@@ -63,7 +63,7 @@ fn map_on<T: Sync, M, R: Send>(
         return items.iter().map(|item| work(&mut memory, item)).collect();
     }
     let taken = AtomicUsize::new(0);
-    // Threads take pieces when they are ready for them, so that one that starts late delays nobody.
+    // Threads take pieces when they are ready, so one that starts late does not delay the others.
     let take = || {
         let (mut done, mut memory) = (Vec::new(), memory());
         loop {

@@ -8,7 +8,7 @@
 //! ```text
 //!  attempt 1   reads, writes, id = 1, commit ── 1021 ──┐
 //!  attempt 2   reads id ─┬─ there: attempt 1 did it; its result is the answer
-//!                        └─ not there: attempt 1 did not and cannot any more (1021 says so); go on,
+//!                        └─ not there: attempt 1 did not and cannot any more (1021 excludes it); continue,
 //!                                      unless the deadline is over: the id may have been cleared
 //! ```
 //!
