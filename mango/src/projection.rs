@@ -75,25 +75,33 @@ impl Projection {
     }
 
     /// Their paths.
-    pub(crate) fn paths(&self) -> impl Iterator<Item = &[String]> {
+    pub fn paths(&self) -> impl Iterator<Item = &[String]> {
         self.fields.iter().map(|field| field.path.as_slice())
     }
 
     /// Writes the requested fields of `document`. Missing fields are left out. A step into an array becomes a member
     /// that is named like the index.
     pub fn write(&self, document: JsonRef<'_>, out: &mut Vec<u8>) {
-        let mut json = JsonWriter::new(out);
         if self.is_everything() {
-            json.value(document);
+            JsonWriter::new(out).value(document);
             return;
         }
+        let found = |field: &Field| match look_up(document, &field.path) {
+            Found::Value(value) => Some(value),
+            Found::Nothing | Found::BadPath => None,
+        };
+        self.write_found(self.fields.iter().map(found), out);
+    }
+
+    /// Writes the same of what stands at each of the [`paths`](Self::paths), in their order.
+    pub fn write_found<'a>(&'a self, values: impl Iterator<Item = Option<JsonRef<'a>>>, out: &mut Vec<u8>) {
         let mut whole = Vec::new();
-        for field in &self.fields {
-            if let Found::Value(value) = look_up(document, &field.path) {
+        for (field, value) in self.fields.iter().zip(values) {
+            if let Some(value) = value {
                 put(&mut whole, &field.path, value);
             }
         }
-        write_members(&whole, &mut json);
+        write_members(&whole, &mut JsonWriter::new(out));
     }
 }
 

@@ -134,6 +134,16 @@ macro_rules! __scenarios {
                 uploads_that_failed_stay_failed,
                 uploads_are_swept_behind_rows_that_cannot_be_read,
             }
+            "Parts of documents (RFC 004)" parts {
+                parts_are_what_stands_in_the_whole,
+                parts_read_only_the_rows_below_their_paths,
+            }
+            "Patches" patching {
+                a_patch_makes_what_a_put_of_the_result_makes,
+                patches_that_do_not_fit_change_nothing,
+                of_patches_at_the_same_time_none_is_lost,
+                a_patch_of_unknown_result_is_applied_once,
+            }
             "Purges" purging {
                 purged_leaves_go_and_the_others_stay,
                 what_is_purged_leaves_nothing_but_its_purge,

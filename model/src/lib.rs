@@ -32,6 +32,7 @@ pub mod limits;
 mod local;
 mod open_revs;
 pub mod parallel;
+mod parts;
 mod purge;
 #[cfg(test)]
 #[path = "../../json/src/random.rs"]
@@ -76,6 +77,7 @@ pub use indexes::{BuildProgress, IndexInfo, IndexPage, IndexRequest, IndexRow, M
 pub use info::{DatabaseInfo, Sizes};
 pub use keys::{Leaf, is_instance_key};
 pub use local::{LocalDocs, LocalDocument, LocalRow};
+pub use parts::Parts;
 pub use purge::{DEFAULT_PURGED_INFOS_LIMIT, Purge, PurgeInfo};
 pub use relocate::{
     RelocateOptions, RelocatePhase, RelocateProgress, RelocateReport, VerifyReport, abandon_relocation, relocate,

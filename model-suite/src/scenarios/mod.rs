@@ -16,6 +16,8 @@ pub(crate) mod jobs;
 pub(crate) mod listing;
 pub(crate) mod local;
 pub(crate) mod merging;
+pub(crate) mod parts;
+pub(crate) mod patching;
 pub(crate) mod purging;
 pub(crate) mod reading;
 pub(crate) mod relocating;

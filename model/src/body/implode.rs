@@ -66,6 +66,21 @@ pub(super) fn implode<'a>(
     text.finish()
 }
 
+/// Puts the text of a part together from its rows, whose suffixes begin behind the part's own path: in the order of the
+/// keys, which has to be the document's.
+pub(super) fn implode_part(rows: &[(&[u8], &[u8])]) -> Result<Vec<u8>, CorruptDocument> {
+    // As the only member of a document, whose name is empty.
+    let name = [tuple::STRING, 0];
+    let suffixes: Vec<Vec<u8>> = rows.iter().map(|(suffix, _)| [&name[..], suffix].concat()).collect();
+    let mut text = Text::new(0);
+    for (suffix, (_, value)) in suffixes.iter().zip(rows) {
+        text.row(leaf_row(suffix, value)?)?;
+    }
+    let text = text.finish()?;
+    let value = text.strip_prefix(b"{\"\":").and_then(|rest| rest.strip_suffix(b"}"));
+    value.map(<[u8]>::to_vec).ok_or(NOT_A_TREE)
+}
+
 /// Splits the number of the part, if there is one, from the end of a suffix.
 fn leaf_row<'a>(suffix: &'a [u8], value: &'a [u8]) -> Result<LeafRow<'a>, CorruptDocument> {
     // Few leaves have parts. A part's number is a byte element of two bytes, each of which may be an escaped NUL.

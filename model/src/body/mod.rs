@@ -252,3 +252,21 @@ pub fn decode_body<'a>(
     }
     JsonText::from_normalised(text).ok_or(CorruptDocument::new("it is not UTF-8"))
 }
+
+/// Puts a part of an exploded body together from all rows below its path, each as the suffix of its key behind that path,
+/// and its value; `None` where only the whole body says in which order its members are.
+///
+/// # Errors
+/// [`CorruptDocument`] for rows that make no value. That one is missing is not noticed.
+pub(crate) fn decode_part(
+    metadata: &RevisionMetadata<'_>,
+    rows: &[(&[u8], &[u8])],
+) -> Result<Option<JsonText>, CorruptDocument> {
+    // One leaf, or the parts of one that is too long for a value.
+    let is_leaf = rows.len() == 1 || rows.iter().all(|(suffix, _)| suffix.first() == Some(&crate::tuple::BYTES));
+    if !is_leaf && !metadata.payload().is_empty() {
+        return Ok(None);
+    }
+    let text = implode::implode_part(rows)?;
+    JsonText::from_normalised(text).map(Some).ok_or(CorruptDocument::new("it is not UTF-8"))
+}

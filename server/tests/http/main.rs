@@ -14,6 +14,7 @@ mod damage;
 mod databases;
 mod documents;
 mod feeds;
+mod fields;
 mod find;
 mod indexes;
 mod listings;

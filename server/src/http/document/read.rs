@@ -2,7 +2,8 @@
 
 use hyper::StatusCode;
 use hyper::header::CONTENT_LENGTH;
-use model::{Document, GetOptions, OpenRevs, RevId};
+use mango::Projection;
+use model::{Document, GetOptions, JsonText, OpenRevs, RevId};
 
 use crate::http::app::stores::Documents;
 use crate::http::document::open_revs::open_revs;
@@ -11,6 +12,7 @@ use crate::http::document::{contents, require_possible};
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
 use crate::http::wire::accept::takes;
+use crate::http::wire::fields;
 use crate::http::wire::params::{self, Params};
 use crate::http::wire::response::{self, Response};
 
@@ -23,15 +25,49 @@ pub(crate) async fn read(request: &Request, db: &str, id: &str) -> Result<Respon
         // As in CouchDB, an empty list requests the document itself.
         Some(list) => Some(parse_revs(list)?).filter(|revs| !revs.is_empty()).map(OpenRevs::These),
     };
+    let fields = request.params.get("fields").map(fields::parse).transpose()?;
+    let fields = fields.filter(|fields| !fields.is_everything());
+    if let (None, Some(fields)) = (&revs, &fields)
+        && *options == GetOptions::default()
+        && fields.paths().all(is_part)
+    {
+        return request.with_database(db, |database| read_parts(request, database, id, fields)).await;
+    }
     match &revs {
         Some(revs) => request.with_database(db, |database| open_revs(request, database, id, revs, options)).await,
-        None => request.with_database(db, |database| read_one(request, database, id, options)).await,
+        None => request.with_database(db, |database| read_one(request, database, id, options, fields.as_ref())).await,
     }
 }
 
-async fn read_one(request: &Request, database: Documents, id: &str, options: &GetOptions) -> Result<Response> {
+/// Whether what stands at a path can be read by itself: special members are made of more than the body.
+fn is_part(path: &[String]) -> bool {
+    matches!(path, [name] if name == "_id" || name == "_rev") || path.first().is_some_and(|name| !name.starts_with('_'))
+}
+
+/// Some members of a document, read without the others where they have rows of their own.
+async fn read_parts(request: &Request, database: Documents, id: &str, fields: &Projection) -> Result<Response> {
+    let paths: Vec<Vec<String>> = fields.paths().map(<[String]>::to_vec).collect();
+    let parts = database.get_parts(id, &paths).await?;
+    let tag = parts.rev.to_string();
+    if response::has_version(&request.headers, &tag) {
+        return Ok(response::not_modified(&tag));
+    }
+    let mut body = Vec::new();
+    fields.write_found(parts.values.iter().map(|value| value.as_ref().map(JsonText::root)), &mut body);
+    let mut response = response::json(StatusCode::OK, body);
+    response::set_etag(&mut response, &tag);
+    Ok(response)
+}
+
+async fn read_one(
+    request: &Request,
+    database: Documents,
+    id: &str,
+    options: &GetOptions,
+    fields: Option<&Projection>,
+) -> Result<Response> {
     loop {
-        if let Some(response) = try_read_one(request, database.clone(), id, options).await? {
+        if let Some(response) = try_read_one(request, database.clone(), id, options, fields).await? {
             return Ok(response);
         }
     }
@@ -43,6 +79,7 @@ async fn try_read_one(
     database: Documents,
     id: &str,
     options: &GetOptions,
+    fields: Option<&Projection>,
 ) -> Result<Option<Response>> {
     let document = database.get(id, options).await?;
     let tag = (!has_meta(&document)).then(|| document.rev.to_string());
@@ -51,7 +88,8 @@ async fn try_read_one(
     {
         return Ok(Some(response::not_modified(tag)));
     }
-    let related = if takes(&request.headers, "multipart/related") { Related::new(&document)? } else { None };
+    let related =
+        if fields.is_none() && takes(&request.headers, "multipart/related") { Related::new(&document)? } else { None };
     let mut response = match related {
         Some(related) => {
             let (content_type, length) = (related.content_type(), related.length());
@@ -63,7 +101,12 @@ async fn try_read_one(
         }
         None => {
             let Some(document) = contents::load(&request.app, &database, document).await? else { return Ok(None) };
-            response::json(StatusCode::OK, document.to_json())
+            let mut body = Vec::new();
+            match fields {
+                Some(fields) => fields.write(document.to_text().root(), &mut body),
+                None => document.write_json(&mut body),
+            }
+            response::json(StatusCode::OK, body)
         }
     };
     if let Some(tag) = &tag {

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use mango::Selector;
+use mango::{Projection, Selector};
 use model::{JsonRef, JsonText, Seq, Style};
 
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
-use crate::http::wire::params;
+use crate::http::wire::{fields, params};
 
 /// Maximum pause of a feed, and the default.
 const DEFAULT_PAUSE: Duration = Duration::from_secs(60);
@@ -69,6 +69,8 @@ pub(crate) struct Plan {
     pub(crate) descending: bool,
     pub(crate) style: Style,
     pub(crate) include_docs: bool,
+    /// With `include_docs`: what of the documents.
+    pub(crate) fields: Option<Projection>,
     pub(crate) conflicts: bool,
     /// With `include_docs`: the contents of attachments.
     pub(crate) attachments: bool,
@@ -86,7 +88,7 @@ pub(crate) fn plan(request: &Request, body: Option<&JsonText>) -> Result<Plan> {
     let (mut timeout, mut heartbeat) = (None, None);
     let (mut descending, mut include_docs, mut conflicts) = (false, false, false);
     let (mut attachments, mut att_encoding_info) = (false, false);
-    let mut filter = "";
+    let (mut filter, mut projection) = ("", None);
     for (name, value) in request.params.iter() {
         match name.to_ascii_lowercase().as_str() {
             "feed" => kind = feed_kind(value)?,
@@ -124,6 +126,7 @@ pub(crate) fn plan(request: &Request, body: Option<&JsonText>) -> Result<Plan> {
             }
             "descending" => descending = value == "true",
             "include_docs" => include_docs = value == "true",
+            "fields" => projection = Some(fields::parse(value)?),
             "conflicts" => conflicts = value == "true",
             "attachments" => attachments = value == "true",
             "att_encoding_info" => att_encoding_info = value == "true",
@@ -159,6 +162,7 @@ pub(crate) fn plan(request: &Request, body: Option<&JsonText>) -> Result<Plan> {
         descending,
         style,
         include_docs,
+        fields: projection,
         conflicts,
         attachments,
         att_encoding_info,

@@ -90,7 +90,7 @@ impl Reader {
                     contents::load_all(&self.app, &self.database, document).await?;
                 }
             }
-            self.write_row(&mut page.bytes, &change);
+            self.write_row(&mut page.bytes, &mut change);
             page.rows += 1;
             self.sent += 1;
             if page.bytes.len() > MOST_PAGE && change.seq != batch.last_seq {
@@ -207,13 +207,21 @@ impl Reader {
         Ok(!change.revs.is_empty())
     }
 
-    fn write_row(&self, out: &mut Vec<u8>, change: &Change) {
+    fn write_row(&self, out: &mut Vec<u8>, change: &mut Change) {
         match self.plan.kind {
             FeedKind::Normal | FeedKind::Longpoll if self.sent > 0 => out.extend_from_slice(b",\n"),
             FeedKind::EventSource => out.extend_from_slice(b"data: "),
             _ => {}
         }
+        let parts = self.plan.fields.as_ref().and_then(|fields| Some((fields, change.doc.take()?)));
         change.write_json(out);
+        if let Some((fields, document)) = parts {
+            // The row's object is complete; the parts of its document are added to it.
+            out.pop();
+            out.extend_from_slice(b",\"doc\":");
+            fields.write(document.to_text().root(), out);
+            out.push(b'}');
+        }
         match self.plan.kind {
             FeedKind::Continuous => out.push(b'\n'),
             FeedKind::EventSource => {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::vec;
 
 use hyper::StatusCode;
+use mango::Projection;
 use model::{AllDocsEntry, AllDocsRequest, AllDocsRow, JsonText, JsonWriter, LocalRow, Seq};
 
 use crate::http::app::App;
@@ -201,7 +202,7 @@ impl Lister {
                 }
             }
             self.separate(out);
-            write_row(out, &row, self.query.include_docs);
+            write_row(out, &row, self.query.include_docs, self.query.fields.as_ref());
         }
         Ok(())
     }
@@ -276,7 +277,7 @@ impl Lister {
 
 const END: &str = "\r\n]}";
 
-fn write_row(out: &mut Vec<u8>, row: &AllDocsRow, include_docs: bool) {
+fn write_row(out: &mut Vec<u8>, row: &AllDocsRow, include_docs: bool, fields: Option<&Projection>) {
     let (rev, doc) = match &row.entry {
         AllDocsEntry::Live { rev, doc } => (rev, doc.as_deref()),
         AllDocsEntry::Deleted { rev } => (rev, None),
@@ -301,9 +302,10 @@ fn write_row(out: &mut Vec<u8>, row: &AllDocsRow, include_docs: bool) {
     json.end_object();
     if include_docs {
         json.name("doc");
-        match doc {
-            Some(document) => document.write_json(out),
-            None => out.extend_from_slice(b"null"),
+        match (doc, fields) {
+            (Some(document), Some(fields)) => fields.write(document.to_text().root(), out),
+            (Some(document), None) => document.write_json(out),
+            (None, _) => out.extend_from_slice(b"null"),
         }
     }
     out.push(b'}');

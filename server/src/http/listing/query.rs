@@ -2,10 +2,11 @@
 //!
 //! Source: `parse_param` of CouchDB's `couch_mrview_http.erl`.
 
+use mango::Projection;
 use model::{AllDocsRequest, JsonRef, JsonText};
 
 use crate::http::error::{ApiError, Result};
-use crate::http::wire::params;
+use crate::http::wire::{fields, params};
 
 /// An end of a range of ids. Keys sort as in views: null, booleans and numbers before all strings, arrays and objects
 /// after them.
@@ -41,6 +42,8 @@ pub(crate) struct Query {
     pub(crate) limit: u64,
     pub(crate) skip: u64,
     pub(crate) include_docs: bool,
+    /// With `include_docs`: what of the documents.
+    pub(crate) fields: Option<Projection>,
     pub(crate) conflicts: bool,
     pub(crate) update_seq: bool,
     pub(crate) attachments: bool,
@@ -60,6 +63,7 @@ impl Default for Query {
             limit: u64::MAX,
             skip: 0,
             include_docs: false,
+            fields: None,
             conflicts: false,
             update_seq: false,
             attachments: false,
@@ -124,6 +128,7 @@ impl Query {
             "limit" => self.limit = params::parse_count(value)?,
             "skip" => self.skip = params::parse_count(value)?,
             "include_docs" => self.include_docs = params::parse_bool(value)?,
+            "fields" => self.fields = Some(fields::parse(value)?),
             "conflicts" => self.conflicts = params::parse_bool(value)?,
             "update_seq" => self.update_seq = params::parse_bool(value)?,
             "attachments" => self.attachments = params::parse_bool(value)?,

@@ -2,6 +2,7 @@
 
 pub(crate) mod accept;
 pub(crate) mod body;
+pub(crate) mod fields;
 pub(crate) mod multipart;
 pub(crate) mod params;
 pub(crate) mod quotes;
