@@ -30,7 +30,7 @@ use std::fmt;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
-use model::{BulkGet, Edit, JsonText, RevId, RevsDiff, WriteMode};
+use model::{BulkGet, Edit, JsonText, Purge, RevId, RevsDiff, WriteMode};
 
 pub use environment::{Environment, random};
 pub use error::{Error, ErrorKind, Result};
@@ -81,6 +81,9 @@ pub trait Peer: fmt::Debug + Send + Sync + 'static {
     /// Merges one leaf that was written elsewhere, with the bytes of its attachments in order. `None` for an attachment
     /// that the peer has, in the leaf that is replaced.
     async fn put(&self, revision: &Revision, contents: Vec<Option<ByteStream>>) -> Result<()>;
+
+    /// Purges leaves of different documents. Returns those that went of each; a revision that is no leaf is passed over.
+    async fn purge(&self, purges: &[Purge]) -> Result<Vec<Result<Vec<RevId>>>>;
 
     /// A local document. Listings and feeds do not have it. `id` starts with `_local/`.
     async fn get_local(&self, id: &str) -> Result<Option<LocalDocument>>;

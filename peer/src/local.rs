@@ -11,7 +11,7 @@ use kv_api::Database;
 use mango::Selector;
 use model::{
     AllDocsEntry, AllDocsRequest, AttachmentEdit, AttachmentSource, BulkGet, ChangesBatch, Documents, Edit, Encoding,
-    ErrorKind as Model, Follows, GetOptions, JsonText, NotFound, OpenRev, RevId, RevsDiff, Seq, Since, Style,
+    ErrorKind as Model, Follows, GetOptions, JsonText, NotFound, OpenRev, Purge, RevId, RevsDiff, Seq, Since, Style,
     WriteMode,
 };
 
@@ -351,6 +351,11 @@ impl<D: Database> Peer for Local<D> {
         let result = self.documents.write(vec![edit], WriteMode::Replicated).await?.pop();
         result.unwrap_or_else(|| Err(model::Error::new(Model::Corrupt("an edit without a result".into()))))?;
         Ok(())
+    }
+
+    async fn purge(&self, purges: &[Purge]) -> Result<Vec<Result<Vec<RevId>>>> {
+        let went = self.documents.purge(purges).await?;
+        Ok(went.into_iter().map(|went| went.map_err(Error::from)).collect())
     }
 
     async fn get_local(&self, id: &str) -> Result<Option<LocalDocument>> {

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use model::{BulkGet, Edit, JsonText, RevId, RevsDiff, WriteMode};
+use model::{BulkGet, Edit, JsonText, Purge, RevId, RevsDiff, WriteMode};
 
 use crate::environment::Environment;
 use crate::error::{Error, ErrorKind, Result};
@@ -101,6 +101,11 @@ impl Peer for Steady {
     /// Not repeated: the streams cannot be read twice.
     async fn put(&self, revision: &Revision, contents: Vec<Option<ByteStream>>) -> Result<()> {
         self.inner.put(revision, contents).await
+    }
+
+    /// What went by a purge whose answer was lost is not there to go again.
+    async fn purge(&self, purges: &[Purge]) -> Result<Vec<Result<Vec<RevId>>>> {
+        self.retry.ask(|| self.inner.purge(purges)).await
     }
 
     async fn get_local(&self, id: &str) -> Result<Option<LocalDocument>> {

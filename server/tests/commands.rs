@@ -405,3 +405,46 @@ fn full_data_documents_go_to_a_directory_and_come_back() {
     let wrong = offload(&[]);
     assert!(!wrong.status.success() && err(&wrong).contains("--to"), "{}", err(&wrong));
 }
+
+#[test]
+fn documents_that_were_deleted_long_ago_are_purged() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let deleted = |id: &str, ids: &str| {
+        format!(r#"{{"_id":"{id}","_deleted":true,"_revisions":{{"start":2,"ids":[{ids}]}},"_rev":"2-x"}}"#)
+    };
+    let records = [
+        r#"{"_id":"live"}"#.to_owned(),
+        deleted("old", r#""x","a""#),
+        deleted("old", r#""y","a""#),
+        r#"{"_id":"revived","_rev":"1-b"}"#.to_owned(),
+        deleted("revived", r#""x","a""#),
+    ];
+    succeed(couch_layer(folder, &["import", "one", "-"], &records.join("\n")));
+    let rows = |name: &str| lines(&succeed(couch_layer(folder, &["changes", name], "")));
+    let seq = rows("one").last().expect("rows")["seq"].as_str().expect("a sequence").to_owned();
+    succeed(couch_layer(folder, &["import", "one", "-"], &deleted("new", r#""x","a""#)));
+    let ids = || rows("one").iter().map(|row| row["id"].as_str().expect("an id").to_owned()).collect::<Vec<_>>();
+    let before = ids();
+    assert_eq!(before.len(), 4);
+
+    let purge = |arguments: &[&str]| couch_layer(folder, &[&["purge", "one"], arguments].concat(), "");
+    let dry = purge(&["--deleted-before-seq", &seq, "--dry-run"]);
+    assert!(err(&dry).contains("old") && !err(&dry).contains("new"), "{}", err(&dry));
+    assert_eq!(succeed(dry), "would be purged: 1\n");
+    assert_eq!(ids(), before, "nothing changed");
+    let done = purge(&["--deleted-before-seq", &seq]);
+    assert!(err(&done).contains("bring them back"), "{}", err(&done));
+    assert_eq!(succeed(done), "purged: 1\n");
+    assert!(!ids().contains(&"old".to_owned()) && ids().contains(&"new".to_owned()));
+
+    // Of times it knows what earlier runs noted.
+    assert_eq!(succeed(purge(&["--deleted-before", "0d", "--dry-run"])), "would be purged: 0\n");
+    assert_eq!(succeed(purge(&["--deleted-before", "0d"])), "purged: 0\n", "this run notes the first sequence");
+    assert_eq!(succeed(purge(&["--deleted-before", "1d"])), "purged: 0\n", "which is not a day old");
+    assert_eq!(succeed(purge(&["--deleted-before", "0h"])), "purged: 1\n");
+    assert_eq!(ids().len(), 2);
+    assert!(!purge(&[]).status.success() && !purge(&["--deleted-before", "soon"]).status.success());
+    assert!(!purge(&["--deleted-before", "1d", "--deleted-before-seq", "0"]).status.success());
+    succeed(couch_layer(folder, &["check", "one"], ""));
+}

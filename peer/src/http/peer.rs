@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::{StreamExt, TryStreamExt, stream};
-use model::{BulkGet, Edit, Encoding, JsonRef, JsonText, JsonWriter, RevId, RevsDiff, WriteMode};
+use model::{BulkGet, Edit, Encoding, JsonRef, JsonText, JsonWriter, Purge, RevId, RevsDiff, WriteMode};
 use reqwest::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
 
 use super::answers::{change, document, list, rev, seq, text};
@@ -291,6 +291,32 @@ impl Peer for Http {
         let url = self.url(&id_path(&revision.id), &[("new_edits", "false".to_owned())]);
         let answer = self.send_stream(url, related.content_type, related.length, related.body).await?;
         answer.into_json().map(drop)
+    }
+
+    async fn purge(&self, purges: &[Purge]) -> Result<Vec<Result<Vec<RevId>>>> {
+        let mut body = Vec::new();
+        let mut json = JsonWriter::new(&mut body);
+        json.begin_object();
+        for purge in purges {
+            json.name(&purge.id).begin_array();
+            for rev in &purge.revs {
+                json.display(rev);
+            }
+            json.end_array();
+        }
+        json.end_object();
+        let answer = self.send(Method::POST, &["_purge"], &[], Some(body)).await?;
+        // A document that cannot be purged gives the answer its status, and the others went.
+        let outcomes = JsonText::parse(&answer.body).ok().filter(|found| found.get("purged").is_some());
+        let outcomes = outcomes.map_or_else(|| answer.into_json(), Ok)?;
+        let outcome = |purge: &Purge| match outcomes.get("purged").and_then(|purged| purged.get(&purge.id)) {
+            None => Ok(Vec::new()),
+            Some(went) if went.is_array() => {
+                went.elements().filter_map(|went| went.as_str()).map(|went| rev(&went)).collect()
+            }
+            Some(failed) => Err(Error::refused(super::problem(failed).unwrap_or_default())),
+        };
+        Ok(purges.iter().map(outcome).collect())
     }
 
     async fn get_local(&self, id: &str) -> Result<Option<LocalDocument>> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
-use model::{BulkGet, Edit, JsonText, RevId, RevsDiff, WriteMode};
+use model::{BulkGet, Edit, JsonText, Purge, RevId, RevsDiff, WriteMode};
 use peer::{
     Attachment, ByteStream, Changes, ChangesRequest, Environment, Error, ErrorKind, IdRange, Info, LocalDocument, Page,
     Peer, ReadOptions, Result, Revision,
@@ -151,6 +151,10 @@ impl Peer for Faulty {
         self.before().await?;
         self.inner.put(revision, contents).await?;
         self.after("done, perhaps")
+    }
+
+    async fn purge(&self, purges: &[Purge]) -> Result<Vec<Result<Vec<RevId>>>> {
+        self.inner.purge(purges).await
     }
 
     async fn get_local(&self, id: &str) -> Result<Option<LocalDocument>> {

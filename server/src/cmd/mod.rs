@@ -8,6 +8,7 @@ pub(crate) mod import;
 pub(crate) mod move_folder;
 mod passphrase;
 mod progress;
+pub(crate) mod purge;
 mod records;
 pub(crate) mod relocate;
 pub(crate) mod replicate;

@@ -129,3 +129,37 @@ async fn a_damaged_document_is_said_in_its_place() {
     assert!(purged["a"]["error"].is_string() && purged["a"]["reason"].is_string(), "{purged}");
     assert_eq!(purged["b"], json!([b]));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn old_tombstones_are_purged_by_a_command_beside_the_server() {
+    use kv_api::{Database, RangeRequest, Read, Transaction, TransactionExt};
+
+    let engine = server::engine::open(&"mem:".parse().unwrap(), server::engine::IfMissing::Create).unwrap();
+    let couch = Couch::over(engine.clone(), server::http::Options::default()).await;
+    couch.database("db").await;
+    let deleted = async |id: &str| {
+        let rev = couch.put(&format!("/db/{id}"), json!({})).await;
+        assert_eq!(couch.call("DELETE", &format!("/db/{id}?rev={rev}")).await.status.as_u16(), 200);
+    };
+    for id in ["bad", "old", "_design/old"] {
+        deleted(id).await;
+    }
+    couch.put("/db/live", json!({})).await;
+    let seq = couch.get("/db").await.json()["update_seq"].as_str().unwrap().to_owned();
+    deleted("new").await;
+    let transaction = engine.begin().unwrap();
+    let range = RangeRequest::prefix(&[0x15, 4, 0x14, 0x15, 4, 2, b'b', b'a', b'd']);
+    let row = transaction.get_all(range, Read::Serializable).await.unwrap().remove(0);
+    transaction.set(&row.key, &row.value[..3]);
+    transaction.commit().await.unwrap();
+
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_couch-layer"));
+    command.env_clear().args(["purge", "db", "--url", &couch.base, "--deleted-before-seq", &seq]);
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "purged: 2\n", "{err}");
+    assert!(!output.status.success() && err.contains("\"bad\"") && err.contains("1 documents"), "{err}");
+    let rows = couch.get("/db/_changes").await.json();
+    let ids: Vec<&str> = rows["results"].as_array().unwrap().iter().map(|row| row["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["bad", "live", "new"]);
+}

@@ -1,0 +1,223 @@
+//! `couch-layer purge`: purges documents that were deleted long ago.
+//!
+//! ```text
+//!  tombstone   says nothing of when it was made; but its change has a sequence
+//!  a run       notes in a local document which sequence was the last at which time
+//!  later       what was changed at or before a sequence noted 90 days ago was deleted at least 90 days ago
+//! ```
+//!
+//! So the first run with `--deleted-before` purges nothing: it begins to know. It errs to one side only, and keeps a
+//! document up to a day longer. A user who has noted sequences elsewhere names one with `--deleted-before-seq`.
+//!
+//! What cannot be read is kept: a note, a damaged document, and everything where sequences are those of CouchDB.
+
+use clap::{ArgGroup, Args};
+use model::{Environment, JsonRef, JsonText, JsonWriter, Purge as Named, RevId, Seq, SystemEnvironment};
+use peer::{Change, ChangesRequest, LocalDocument, Peer};
+
+use super::progress::{self, Unit, remark};
+use super::source::{IfNoDatabase, SourceArgs, failure};
+use crate::cli::Failure;
+
+/// Where runs note sequences.
+const NOTES: &str = "_local/couch-layer-purge";
+
+/// A run notes a sequence when the last note is older than this.
+const NOTE_EVERY_MS: u64 = 86_400_000;
+
+/// The most notes that are kept: three years of them.
+const MAX_NOTES: usize = 1_100;
+
+/// Changes that are read at a time.
+const ROWS: usize = 1_000;
+
+/// Documents that are purged at a time.
+const BATCH: usize = 100;
+
+/// Purge documents that were deleted long ago, tombstones and all. Replicas that still have them bring them back
+/// unless they purge them too
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("before").required(true).args(["deleted_before", "deleted_before_seq"])))]
+pub(crate) struct Purge {
+    /// The database
+    #[arg(value_name = "DB")]
+    database: String,
+    /// Those that were deleted at least so long ago: 90d, 12h. Known from what earlier runs of this command noted, one
+    /// note a day: run it daily, or with --deleted-before-seq
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    deleted_before: Option<u64>,
+    /// Those that were deleted at or before this sequence, as `update_seq` and `last_seq` say it
+    #[arg(long, value_name = "SEQ")]
+    deleted_before_seq: Option<Seq>,
+    /// Say what would be purged, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    source: SourceArgs,
+}
+
+/// Milliseconds in `90d` or `12h`.
+fn parse_time(text: &str) -> Result<u64, String> {
+    let unit_ms = match text.as_bytes().last() {
+        Some(b'd') => 86_400_000,
+        Some(b'h') => 3_600_000,
+        _ => return Err("write a number of days or hours: 90d, 12h".into()),
+    };
+    let count = text[..text.len() - 1].parse::<u64>().map_err(|error| error.to_string())?;
+    count.checked_mul(unit_ms).ok_or_else(|| "that is too long ago".into())
+}
+
+impl Purge {
+    pub(crate) async fn run(self) -> Result<(), Failure> {
+        let peer = self.source.open(&self.database, IfNoDatabase::Fail).await?.peer();
+        let upto = match (self.deleted_before_seq, self.deleted_before) {
+            (Some(seq), _) => Some(seq),
+            (None, Some(age_ms)) => self.noted(&peer, age_ms).await?,
+            (None, None) => None,
+        };
+        let Some(upto) = upto else {
+            remark(
+                "a tombstone does not say when it was made, and no run of this command noted a sequence so long ago: \
+                 nothing is purged",
+            );
+            return Ok(progress::print(if self.dry_run { "would be purged: 0" } else { "purged: 0" })?);
+        };
+        let (purged, kept) = self.purge(&peer, upto).await?;
+        progress::print(&format!("{}: {purged}", if self.dry_run { "would be purged" } else { "purged" }))?;
+        if purged > 0 {
+            remark("replicas that still have these documents bring them back, unless they purge them too");
+        }
+        match kept {
+            0 => Ok(()),
+            _ => Err(failure(format!("{kept} documents could not be purged"))),
+        }
+    }
+
+    /// The last sequence that was noted at least so long ago. Adds a note.
+    async fn noted(&self, peer: &impl Peer, age_ms: u64) -> Result<Option<Seq>, Failure> {
+        // Read before the clock is: what is noted was there at that time.
+        let request = ChangesRequest { since: Some("now".to_owned()), limit: 1, ..ChangesRequest::default() };
+        let last = own(&peer.changes(&request).await?.last_seq)?;
+        let now = SystemEnvironment.now_ms();
+        let found = peer.get_local(NOTES).await?;
+        let mut notes = match &found {
+            Some(LocalDocument { body, .. }) => {
+                read_notes(body).ok_or_else(|| failure(format!("{NOTES} cannot be read: nothing is purged")))?
+            }
+            None => Vec::new(),
+        };
+        let before = now.saturating_sub(age_ms);
+        let upto = notes.iter().filter(|(at, _)| *at <= before).map(|(_, seq)| *seq).max();
+        if !self.dry_run && notes.iter().all(|(at, _)| at.saturating_add(NOTE_EVERY_MS) <= now) {
+            notes.push((now, last));
+            let first = notes.len().saturating_sub(MAX_NOTES);
+            let body = JsonText::parse(&write_notes(&notes[first..]))?;
+            peer.put_local(NOTES, found.as_ref().map(|found| found.rev.as_str()), &body).await?;
+        }
+        Ok(upto)
+    }
+
+    /// Purges what was deleted up to a sequence: how many documents, and how many could not be.
+    async fn purge(&self, peer: &impl Peer, upto: Seq) -> Result<(u64, u64), Failure> {
+        let progress = progress::counter(Unit::Documents);
+        progress.set_message(format!("purging {}, documents:", self.database));
+        let mut request = ChangesRequest { limit: ROWS, all_leaves: true, ..ChangesRequest::default() };
+        let (mut purged, mut kept) = (0, 0);
+        loop {
+            let page = peer.changes(&request).await?;
+            let mut is_over = !page.more;
+            let mut deleted = Vec::new();
+            for row in &page.rows {
+                if own(&row.seq)? > upto {
+                    is_over = true;
+                    break;
+                }
+                match leaves(row) {
+                    Ok(Some(document)) => deleted.push(document),
+                    Ok(None) => {}
+                    Err(problem) => {
+                        kept += 1;
+                        remark(&format!("{:?}: {problem}", row.id));
+                    }
+                }
+            }
+            for some in deleted.chunks(BATCH) {
+                if self.dry_run {
+                    some.iter().for_each(|document| remark(&document.id));
+                    purged += some.len() as u64;
+                } else {
+                    for (document, went) in some.iter().zip(peer.purge(some).await?) {
+                        match went {
+                            // Nothing goes where the document was written again since it was listed.
+                            Ok(revs) => purged += u64::from(!revs.is_empty()),
+                            Err(problem) => {
+                                kept += 1;
+                                remark(&format!("{:?}: {problem}", document.id));
+                            }
+                        }
+                    }
+                }
+                progress.set_position(purged);
+            }
+            request.since = Some(page.last_seq);
+            if is_over {
+                progress.finish_and_clear();
+                return Ok((purged, kept));
+            }
+        }
+    }
+}
+
+/// The leaves of a deleted document, all of which are tombstones.
+fn leaves(row: &Change) -> Result<Option<Named>, String> {
+    if let Some((error, reason)) = &row.error {
+        return Err(format!("{error}: {reason}"));
+    }
+    if !row.deleted {
+        return Ok(None);
+    }
+    let revs = row.revs.iter().map(|rev| rev.parse::<RevId>().map_err(|_| format!("{rev} is no revision")));
+    Ok(Some(Named::new(row.id.as_str(), revs.collect::<Result<Vec<_>, _>>()?)))
+}
+
+/// A sequence that can be compared with others: those of CouchDB cannot.
+fn own(seq: &str) -> Result<Seq, Failure> {
+    seq.parse().map_err(|_| failure("its sequences are not couch-layer's: nothing says what came before what"))
+}
+
+fn read_notes(document: &JsonText) -> Option<Vec<(u64, Seq)>> {
+    let note = |note: JsonRef<'_>| {
+        let mut parts = note.elements();
+        Some((parts.next()?.as_u64()?, parts.next()?.as_str()?.parse().ok()?))
+    };
+    document.get("notes")?.elements().map(note).collect()
+}
+
+fn write_notes(notes: &[(u64, Seq)]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut json = JsonWriter::new(&mut out);
+    json.begin_object().name("notes").begin_array();
+    for (at, seq) in notes {
+        json.begin_array().u64(*at).display(seq).end_array();
+    }
+    json.end_array().end_object();
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_notes_are_read() {
+        assert_eq!((parse_time("90d"), parse_time("12h")), (Ok(7_776_000_000), Ok(43_200_000)));
+        for wrong in ["", "d", "90", "-1d", "9m", "99999999999999999999d", "9999999999999d", "é"] {
+            assert!(parse_time(wrong).is_err(), "{wrong:?}");
+        }
+        let notes = vec![(7, Seq::ZERO), (1 << 41, Seq::from_bytes([9; Seq::LEN]))];
+        assert_eq!(read_notes(&JsonText::parse(&write_notes(&notes)).unwrap()), Some(notes));
+        for wrong in ["{}", r#"{"notes":[1]}"#, r#"{"notes":[["x","0"]]}"#, r#"{"notes":[[1,"x"]]}"#] {
+            assert_eq!(read_notes(&JsonText::parse(wrong.as_bytes()).unwrap()), None, "{wrong}");
+        }
+    }
+}
