@@ -81,7 +81,8 @@ pub(crate) async fn run(_: Options) -> Result<()> {
 async fn row(sample: &Sample, layout: &str, format: BodyFormat) -> Result<()> {
     let engine = Counted::new(MemDatabase::new());
     let layer = Layer::open(engine.clone(), LayerOptions::default()).await?;
-    let documents = layer.create_database("sizes", CreateOptions { format: Some(format) }).await?;
+    let documents =
+        layer.create_database("sizes", CreateOptions { format: Some(format), ..CreateOptions::default() }).await?;
     // The first document of a database sets rows that all share.
     documents.put(Edit::new("before", JsonText::parse(b"{}")?)).await?;
     let before = stored(&engine).await?;

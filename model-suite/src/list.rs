@@ -144,6 +144,13 @@ macro_rules! __scenarios {
                 of_patches_at_the_same_time_none_is_lost,
                 a_patch_of_unknown_result_is_applied_once,
             }
+            "Conflict policies" policies {
+                the_greatest_revision_is_left_in_every_order,
+                edits_extend_the_only_leaf_and_a_tombstone_stays,
+                a_policy_costs_edits_nothing,
+                rows_of_another_policy_are_found_and_put_right,
+                a_policy_moves_with_its_database,
+            }
             "Purges" purging {
                 purged_leaves_go_and_the_others_stay,
                 what_is_purged_leaves_nothing_but_its_purge,

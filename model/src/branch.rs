@@ -14,7 +14,7 @@
 //! byte, then that many bytes, up to the end of the row.
 //!
 //! Formats 3 and 4 are 1 and 2 for a leaf with attachments. So an edit that removes a leaf knows whether to look
-//! for attachments.
+//! for attachments. Formats 5 to 8 are 1 to 4 in a database in which the [last write wins](crate::policy).
 
 use std::collections::HashSet;
 
@@ -22,6 +22,7 @@ use bytes::Bytes;
 
 use crate::error::{Error, Result};
 use crate::keys::{self, Leaf};
+use crate::policy::ConflictPolicy;
 use crate::revid::{RevHash, RevId};
 use crate::row::{NESTED, Reader, append_stamp};
 use crate::seq::Seq;
@@ -33,6 +34,8 @@ const FORMAT_TUPLE: u64 = 1;
 const FORMAT_RAW: u64 = 2;
 /// Added to the format of a leaf with attachments.
 const WITH_ATTACHMENTS: u64 = 2;
+/// Added to the format where the last write wins.
+const LAST_WRITE_WINS: u64 = 4;
 
 /// Maximum size of the ancestors in a row: the limit on values less the elements before them.
 const MAX_ANCESTOR_BYTES: usize = 100_000 - 64;
@@ -64,6 +67,8 @@ pub(crate) struct Branch {
     pub(crate) ancestors: Ancestors,
     /// Whether the leaf has attachments.
     pub(crate) attachments: bool,
+    /// What its database does about conflicts, as the row says.
+    pub(crate) policy: ConflictPolicy,
     /// Present in the winner.
     pub(crate) crown: Option<Crown>,
 }
@@ -71,15 +76,20 @@ pub(crate) struct Branch {
 impl Branch {
     /// A leaf of which only the body is known.
     pub(crate) fn bare(leaf: Leaf, size: u64) -> Branch {
-        Branch { leaf, size, ancestors: Ancestors::EMPTY, attachments: false, crown: None }
+        let policy = ConflictPolicy::default();
+        Branch { leaf, size, ancestors: Ancestors::EMPTY, attachments: false, policy, crown: None }
     }
 
     /// Parses the branch in a row.
     pub(crate) fn read(leaf: Leaf, value: &Bytes) -> Result<Branch> {
         let mut reader = Reader::new(value);
         let written = reader.int()?;
-        let attachments = written > WITH_ATTACHMENTS;
-        let format = if attachments { written - WITH_ATTACHMENTS } else { written };
+        let (policy, format) = match written.checked_sub(LAST_WRITE_WINS) {
+            Some(format) if format > 0 => (ConflictPolicy::LastWriteWins, format),
+            _ => (ConflictPolicy::KeepAll, written),
+        };
+        let attachments = format > WITH_ATTACHMENTS;
+        let format = if attachments { format - WITH_ATTACHMENTS } else { format };
         if format != FORMAT_TUPLE && format != FORMAT_RAW {
             // Checked first: the rest of the row may have any meaning.
             return Err(Error::unknown_format(format!("a revision in format {written}")));
@@ -101,7 +111,7 @@ impl Branch {
             reader.rest()
         };
         let ancestors = Ancestors { format, raw: value.slice_ref(ancestors) };
-        Ok(Branch { leaf, size, ancestors, attachments, crown })
+        Ok(Branch { leaf, size, ancestors, attachments, policy, crown })
     }
 
     /// The crown of a branch that must have one.
@@ -110,21 +120,28 @@ impl Branch {
     }
 
     /// Appends the row of a branch to `out`.
-    pub(crate) fn append(out: &mut Vec<u8>, size: u64, ancestors: &Ancestors, attachments: bool) {
-        tuple::append_u64(out, ancestors.row_format(attachments));
+    pub(crate) fn append(
+        out: &mut Vec<u8>,
+        policy: ConflictPolicy,
+        size: u64,
+        ancestors: &Ancestors,
+        attachments: bool,
+    ) {
+        tuple::append_u64(out, ancestors.row_format(policy, attachments));
         Self::append_rest(out, size, ancestors);
     }
 
     /// Appends the row of the winner to `out`, as the operand of `SET_VERSIONSTAMPED_VALUE`.
     pub(crate) fn append_winner(
         out: &mut Vec<u8>,
+        policy: ConflictPolicy,
         crown: PendingCrown,
         size: u64,
         ancestors: &Ancestors,
         attachments: bool,
     ) {
         let begin = out.len();
-        tuple::append_u64(out, ancestors.row_format(attachments));
+        tuple::append_u64(out, ancestors.row_format(policy, attachments));
         out.push(NESTED);
         tuple::append_u64(out, u64::from(crown.incarnation));
         let stamp_at = (out.len() - begin) as u32 + 1;
@@ -161,8 +178,12 @@ impl Branch {
         Ok(path)
     }
 
-    /// Whether the revision is this branch's leaf or a known ancestor of it.
+    /// Whether the revision is this branch's leaf or a known ancestor of it. Where the last write wins, the leaf stands
+    /// for all revisions that are not greater.
     pub(crate) fn contains(&self, rev: &RevId) -> Result<bool> {
+        if self.policy == ConflictPolicy::LastWriteWins {
+            return Ok(self.leaf.rev >= *rev);
+        }
         let leaf = self.leaf.rev.position();
         match leaf.checked_sub(rev.position()) {
             None => Ok(false),
@@ -177,6 +198,8 @@ impl Branch {
 
 /// Those of `wanted` that are leaves of these branches or known ancestors. Takes time in proportion to the
 /// branches and `wanted` together.
+///
+/// Where the last write wins, a leaf makes all revisions known that are not greater.
 pub(crate) fn known<'r>(
     branches: &[Branch],
     wanted: impl IntoIterator<Item = &'r RevId>,
@@ -185,6 +208,10 @@ pub(crate) fn known<'r>(
     let mut known = HashSet::new();
     let Some(lowest) = wanted.iter().map(|rev| rev.position()).min() else { return Ok(known) };
     for branch in branches {
+        if branch.policy == ConflictPolicy::LastWriteWins {
+            known.extend(wanted.iter().filter(|rev| branch.leaf.rev >= ***rev));
+            continue;
+        }
         known.extend(wanted.get(&branch.leaf.rev));
         // Ancestors older than the oldest wanted revision are skipped.
         let positions = (lowest..branch.leaf.rev.position()).rev();
@@ -214,8 +241,12 @@ impl Ancestors {
     }
 
     /// Format of a row with these ancestors.
-    fn row_format(&self, attachments: bool) -> u64 {
-        if attachments { self.format + WITH_ATTACHMENTS } else { self.format }
+    fn row_format(&self, policy: ConflictPolicy, attachments: bool) -> u64 {
+        let of_policy = match policy {
+            ConflictPolicy::KeepAll => 0,
+            ConflictPolicy::LastWriteWins => LAST_WRITE_WINS,
+        };
+        self.format + of_policy + if attachments { WITH_ATTACHMENTS } else { 0 }
     }
 
     /// These ancestors, parent first; as many of the newest as fit in a row.
@@ -328,6 +359,8 @@ mod tests {
     use super::*;
     use crate::error::ErrorKind;
 
+    const KEEP: ConflictPolicy = ConflictPolicy::KeepAll;
+
     fn hash(n: u32) -> RevHash {
         let mut bytes = [0; 16];
         bytes[12..].copy_from_slice(&n.to_be_bytes());
@@ -344,12 +377,12 @@ mod tests {
         let (two, one) = (hash(2), hash(1));
         let list = (TupleBytes::from(two.as_bytes()), TupleBytes::from(one.as_bytes()));
         let mut out = Vec::new();
-        Branch::append(&mut out, 7, &ancestors, false);
+        Branch::append(&mut out, KEEP, 7, &ancestors, false);
         assert_eq!(out, pack(&(1, 7, &list)));
 
         let crown = PendingCrown { incarnation: 3, edit: 258, branches: 2 };
         out.clear();
-        Branch::append_winner(&mut out, crown, 7, &ancestors, false);
+        Branch::append_winner(&mut out, KEEP, crown, 7, &ancestors, false);
         let expected = (1, (3, Versionstamp::incomplete(258)), 2, 7, &list);
         assert_eq!(out, foundationdb_tuple::pack_with_versionstamp(&expected));
     }
@@ -357,13 +390,15 @@ mod tests {
     #[test]
     fn rows_round_trip() {
         let nuls = RevHash::from_bytes(&[0; 40]).unwrap();
-        for hashes in [vec![], vec![hash(1)], vec![nuls.clone(), hash(0), hash(256)], vec![nuls; 3_000]] {
-            let ancestors = Ancestors::from_hashes(&hashes);
+        let of_hashes = [vec![], vec![hash(1)], vec![nuls.clone(), hash(0), hash(256)], vec![nuls; 3_000]];
+        let policies = [KEEP, ConflictPolicy::LastWriteWins];
+        for (hashes, policy) in of_hashes.iter().flat_map(|hashes| policies.map(|policy| (hashes, policy))) {
+            let ancestors = Ancestors::from_hashes(hashes);
             let mut out = Vec::new();
-            Branch::append(&mut out, 300, &ancestors, true);
+            Branch::append(&mut out, policy, 300, &ancestors, true);
             assert!(out.len() <= 100_000);
             let branch = Branch::read(leaf(4_000, 9), &out.clone().into()).unwrap();
-            assert_eq!((branch.size, branch.attachments, branch.crown), (300, true, None));
+            assert_eq!((branch.size, branch.attachments, branch.policy, branch.crown), (300, true, policy, None));
             let read = branch.ancestors.to_vec().unwrap();
             assert_eq!(read[..], hashes[..read.len()]);
             assert_eq!(read.len(), hashes.len().min(2_437));
@@ -372,12 +407,13 @@ mod tests {
             // relative to its own row.
             let begin = out.len();
             let crown = PendingCrown { incarnation: 1, edit: 5, branches: 9 };
-            Branch::append_winner(&mut out, crown, 300, &ancestors, true);
+            Branch::append_winner(&mut out, policy, crown, 300, &ancestors, true);
             let (row, stamp_at) = out[begin..].split_last_chunk::<4>().unwrap();
             let stamp = &keys::pending_stamp(5)[..10];
             assert_eq!(row[u32::from_le_bytes(*stamp_at) as usize..][..10], *stamp);
             let branch = Branch::read(leaf(4_000, 9), &Bytes::copy_from_slice(row)).unwrap();
             let crown = branch.crown().unwrap();
+            assert_eq!(branch.policy, policy);
             assert_eq!((crown.branches, crown.seq), (9, Seq::new(1, &keys::pending_stamp(5))));
             assert_eq!(branch.ancestors.to_vec().unwrap(), read);
         }
@@ -390,7 +426,7 @@ mod tests {
         assert_eq!(ancestors.format, FORMAT_RAW);
         assert_eq!(ancestors.to_vec().unwrap(), hashes, "4,000 identifiers of zero bytes fit raw");
 
-        let parent = Branch { leaf: leaf(4_001, 1), size: 0, ancestors, attachments: false, crown: None };
+        let parent = Branch { ancestors, ..Branch::bare(leaf(4_001, 1), 0) };
         let child = Ancestors::of_child(&parent, 3_999).unwrap();
         assert_eq!(child.to_vec().unwrap().len(), 3_999);
         assert_eq!(child.to_vec().unwrap()[0], hash(1));
@@ -400,11 +436,10 @@ mod tests {
 
     #[test]
     fn a_child_keeps_the_newest() {
-        let mut parent =
-            Branch { leaf: leaf(1, 1), size: 0, ancestors: Ancestors::EMPTY, attachments: false, crown: None };
+        let mut parent = Branch::bare(leaf(1, 1), 0);
         for n in 2..=50 {
             let ancestors = Ancestors::of_child(&parent, 10).unwrap();
-            parent = Branch { leaf: leaf(u64::from(n), n), size: 0, ancestors, attachments: false, crown: None };
+            parent = Branch { ancestors, ..Branch::bare(leaf(u64::from(n), n), 0) };
         }
         let expected: Vec<RevHash> = (40..50).rev().map(hash).collect();
         assert_eq!(parent.ancestors.to_vec().unwrap(), expected);
@@ -419,9 +454,11 @@ mod tests {
     #[test]
     fn an_unknown_format_is_named_whatever_follows_it() {
         for rest in [&b""[..], b"garbage", &[NESTED], &[0x15, 2, NESTED, 0]] {
-            let row = [&[0x15, 9], rest].concat();
-            let error = Branch::read(leaf(2, 2), &row.into()).unwrap_err();
-            assert!(matches!(error.kind(), ErrorKind::UnknownFormat(what) if what.contains("format 9")), "{error}");
+            for (format, name) in [(&[0x14][..], "format 0"), (&[0x15, 9], "format 9")] {
+                let row = [format, rest].concat();
+                let error = Branch::read(leaf(2, 2), &row.into()).unwrap_err();
+                assert!(matches!(error.kind(), ErrorKind::UnknownFormat(what) if what.contains(name)), "{error}");
+            }
         }
     }
 
@@ -441,20 +478,27 @@ mod tests {
             [1, 1, 1, 1, 0, 0, 0].map(|n| n == 1)
         );
         assert_eq!(known(&branches, &[]).unwrap().len(), 0);
+        let [last, _] = branches.map(|branch| Branch { policy: ConflictPolicy::LastWriteWins, ..branch });
+        let found = known(std::slice::from_ref(&last), &revs).unwrap();
+        assert!(revs.iter().all(|rev| found.contains(rev) == last.contains(rev).unwrap()));
+        assert_eq!(
+            revs.iter().map(|rev| found.contains(rev)).collect::<Vec<_>>(),
+            [1, 1, 1, 1, 1, 1, 0].map(|n| n == 1)
+        );
     }
 
     #[test]
     fn hashes_without_bytes_are_counted_too() {
         let none = RevHash::from_text("").unwrap();
         let ancestors = Ancestors::from_hashes(&vec![none; 10]);
-        let parent = Branch { leaf: leaf(11, 1), size: 0, ancestors, attachments: false, crown: None };
+        let parent = Branch { ancestors, ..Branch::bare(leaf(11, 1), 0) };
         assert_eq!(Ancestors::of_child(&parent, 10).unwrap().to_vec().unwrap().len(), 10);
     }
 
     #[test]
     fn damaged_rows_are_errors() {
         let mut out = Vec::new();
-        Branch::append(&mut out, 300, &Ancestors::from_hashes(&[hash(1)]), false);
+        Branch::append(&mut out, KEEP, 300, &Ancestors::from_hashes(&[hash(1)]), false);
         for cut in 0..out.len() {
             let read = Branch::read(leaf(2, 2), &Bytes::copy_from_slice(&out[..cut]));
             assert!(read.is_err() || read.unwrap().ancestors.to_vec().is_err(), "cut at {cut}");

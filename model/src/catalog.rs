@@ -33,6 +33,7 @@ use crate::indexes::Definitions;
 use crate::instance::{self, Access, Indexes, Instance, State};
 use crate::keys::{DatabaseKey, DatabaseKeys, Key};
 use crate::limits::{DEFAULT_MAX_DOCUMENT_SIZE, DEFAULT_REVS_LIMIT, HIGHEST_MAX_DOCUMENT_SIZE, check_database_name};
+use crate::policy::ConflictPolicy;
 use crate::reading;
 use crate::row::Reader;
 use crate::seq::Seq;
@@ -78,6 +79,8 @@ impl Default for LayerOptions {
 pub struct CreateOptions {
     /// Layout of bodies; `None` for the layer's default.
     pub format: Option<BodyFormat>,
+    /// What the database does about conflicts. It stays as it is.
+    pub conflicts: ConflictPolicy,
 }
 
 /// The database names to list.
@@ -202,6 +205,7 @@ impl<D: Database> Layer<D> {
             format: options.format.unwrap_or(self.shared.default_format),
             revs_limit: DEFAULT_REVS_LIMIT,
             created_ms: guard.environment.now_ms(),
+            policy: options.conflicts,
             indexes: Indexes::default(),
             state: State::Open,
         };

@@ -14,6 +14,7 @@ use crate::body::BodyFormat;
 use crate::documents::Documents;
 use crate::error::{Error, Result};
 use crate::keys::DatabaseKey;
+use crate::policy::ConflictPolicy;
 use crate::purge;
 use crate::seq::Seq;
 
@@ -103,6 +104,8 @@ pub struct DatabaseInfo {
     pub format: BodyFormat,
     /// Maximum number of revisions that a branch remembers.
     pub revs_limit: u32,
+    /// What it does about conflicts.
+    pub conflicts: ConflictPolicy,
 }
 
 impl<D: Database> Documents<D> {
@@ -136,6 +139,7 @@ impl<D: Database> Documents<D> {
                     instance_id: instance.id,
                     format: instance.format,
                     revs_limit: instance.revs_limit,
+                    conflicts: instance.policy,
                 })
             }
         })

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! A database that has or had indexes is in format 3. Its row has `NextIndex, Count, (Index, Active) …` after
-//! `CreatedMs`, and then the state if the database is not open.
+//! `CreatedMs`, and then the state if the database is not open. A database with another [conflict policy](crate::policy)
+//! than CouchDB's is in format 4: `CreatedMs, Policy`, and then as in format 3. So an older program refuses it.
 //!
 //! Transactions that write read the row with a conflict range, and dropping the database clears it. So a late writer
 //! never writes keys of a dropped database. The row has all that a write must know about the database, so that takes no
@@ -21,6 +22,7 @@ use kv_api::Read;
 
 use crate::body::BodyFormat;
 use crate::error::{Error, ErrorKind, NotFound, Result};
+use crate::policy::ConflictPolicy;
 use crate::row::Reader;
 use crate::tuple;
 
@@ -32,6 +34,12 @@ const FORMAT_WITH_STATE: u64 = 2;
 
 /// Format of the row of a database that has or had indexes.
 const FORMAT_WITH_INDEXES: u64 = 3;
+
+/// Format of the row of a database with another conflict policy than CouchDB's.
+const FORMAT_WITH_POLICY: u64 = 4;
+
+/// The conflict policy by which the last write wins.
+const LAST_WRITE_WINS: u64 = 1;
 
 const CLOSING: u64 = 1;
 const MOVED: u64 = 2;
@@ -81,6 +89,8 @@ pub(crate) struct Instance {
     pub(crate) revs_limit: u32,
     /// Time of its creation, in milliseconds since 1970.
     pub(crate) created_ms: u64,
+    /// What it does about conflicts.
+    pub(crate) policy: ConflictPolicy,
     /// Its indexes.
     pub(crate) indexes: Indexes,
     pub(crate) state: State,
@@ -145,8 +155,10 @@ impl Instance {
 
     pub(crate) fn write(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(48);
-        let has_indexes = self.indexes != Indexes::default();
+        let has_policy = self.policy == ConflictPolicy::LastWriteWins;
+        let has_indexes = has_policy || self.indexes != Indexes::default();
         let format = match (&self.state, has_indexes) {
+            _ if has_policy => FORMAT_WITH_POLICY,
             (_, true) => FORMAT_WITH_INDEXES,
             (State::Open, false) => FORMAT,
             (_, false) => FORMAT_WITH_STATE,
@@ -163,6 +175,9 @@ impl Instance {
         );
         tuple::append_u64(&mut out, u64::from(self.revs_limit));
         tuple::append_u64(&mut out, self.created_ms);
+        if has_policy {
+            tuple::append_u64(&mut out, LAST_WRITE_WINS);
+        }
         if has_indexes {
             self.indexes.write(&mut out);
         }
@@ -184,10 +199,11 @@ impl Instance {
 
     pub(crate) fn read(value: &[u8]) -> Result<Instance> {
         let mut reader = Reader::new(value);
-        let (has_indexes, has_state) = match reader.int()? {
-            FORMAT => (false, Some(false)),
-            FORMAT_WITH_STATE => (false, Some(true)),
-            FORMAT_WITH_INDEXES => (true, None),
+        let (has_policy, has_indexes, has_state) = match reader.int()? {
+            FORMAT => (false, false, Some(false)),
+            FORMAT_WITH_STATE => (false, false, Some(true)),
+            FORMAT_WITH_INDEXES => (false, true, None),
+            FORMAT_WITH_POLICY => (true, true, None),
             other => return Err(Error::unknown_format(format!("a database in format {other}"))),
         };
         let (id, incarnation) = (reader.bytes()?, reader.int()?);
@@ -201,11 +217,12 @@ impl Instance {
         let revs_limit =
             u32::try_from(reader.int()?).map_err(|_| Error::corrupt("an impossible limit on revisions"))?;
         let created_ms = reader.int()?;
+        let policy = if has_policy { read_policy(&mut reader)? } else { ConflictPolicy::KeepAll };
         let indexes = if has_indexes { Indexes::read(&mut reader)? } else { Indexes::default() };
         let has_state = has_state.unwrap_or(!reader.rest().is_empty());
         let state = if has_state { read_state(&mut reader)? } else { State::Open };
         reader.end()?;
-        Ok(Instance { id, incarnation, format, revs_limit, created_ms, indexes, state })
+        Ok(Instance { id, incarnation, format, revs_limit, created_ms, policy, indexes, state })
     }
 }
 
@@ -216,6 +233,13 @@ pub(crate) fn read_id(reader: &mut Reader<'_>) -> Result<[u8; 16]> {
 
 fn sixteen(bytes: &[u8]) -> Result<[u8; 16]> {
     bytes.try_into().map_err(|_| Error::corrupt("an instance id of wrong length"))
+}
+
+fn read_policy(reader: &mut Reader<'_>) -> Result<ConflictPolicy> {
+    match reader.int()? {
+        LAST_WRITE_WINS => Ok(ConflictPolicy::LastWriteWins),
+        other => Err(Error::unknown_format(format!("conflicts by policy {other}"))),
+    }
 }
 
 fn read_state(reader: &mut Reader<'_>) -> Result<State> {
@@ -240,19 +264,21 @@ mod tests {
             (BodyFormat::Packed, State::Moved { to: String::new() }),
             (BodyFormat::Exploded, State::Arriving),
         ];
-        for (format, state) in states {
+        let policies = [ConflictPolicy::KeepAll, ConflictPolicy::LastWriteWins];
+        for ((format, state), policy) in states.iter().flat_map(|state| policies.map(|policy| (state.clone(), policy)))
+        {
             let (revs_limit, created_ms) = (4_000, 1 << 41);
             let kept = vec![Kept { number: 1, active: false }, Kept { number: 299, active: true }];
             for indexes in [Indexes::default(), Indexes { next: 3, kept: Vec::new() }, Indexes { next: 300, kept }] {
                 let (id, state) = ([0; 16], state.clone());
-                let open =
-                    Instance { id, incarnation: 255, format, revs_limit, created_ms, indexes, state: State::Open };
+                let (incarnation, open) = (255, State::Open);
+                let open = Instance { id, incarnation, format, revs_limit, created_ms, policy, indexes, state: open };
                 let open_len = open.write().len();
                 let instance = Instance { state, ..open };
                 let row = instance.write();
                 assert_eq!(Instance::read(&row).unwrap(), instance);
                 // A row with indexes is complete without a state, so this cut is not an error.
-                let whole = |cut: usize| instance.indexes.next > 0 && cut == open_len;
+                let whole = |cut: usize| row[1] > 2 && cut == open_len;
                 for cut in (0..row.len()).filter(|&cut| !whole(cut)) {
                     assert!(Instance::read(&row[..cut]).is_err(), "cut at {cut}");
                 }
@@ -270,6 +296,21 @@ mod tests {
         tuple::append_str(&mut row, "what comes then");
         let error = Instance::read(&row).unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::UnknownFormat("bodies in format 3".to_owned()));
+    }
+
+    #[test]
+    fn a_policy_is_named_by_its_format_and_an_unknown_one_is_refused() {
+        let (policy, indexes) = (ConflictPolicy::LastWriteWins, Indexes::default());
+        let (format, state) = (BodyFormat::Exploded, State::Open);
+        let id = [1; 16];
+        let row = Instance { id, incarnation: 0, format, revs_limit: 1, created_ms: 0, policy, indexes, state }.write();
+        assert_eq!(row[..2], [0x15, 4], "programs that know no policies refuse it");
+        // Behind it: next index, number of indexes.
+        let at = row.len() - 4;
+        assert_eq!(row[at..], [0x15, 1, 0x14, 0x14]);
+        let other = [&row[..at], &[0x15, 2, 0x14, 0x14]].concat();
+        let error = Instance::read(&other).unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::UnknownFormat("conflicts by policy 2".to_owned()));
     }
 
     #[test]
@@ -293,8 +334,8 @@ mod tests {
         ] {
             let what = format!("{state:?}, {access:?}, {read:?}");
             let (format, revs_limit) = (BodyFormat::Packed, 1);
-            let (created_ms, indexes) = (0, Indexes::default());
-            let instance = Instance { id, incarnation: 0, format, revs_limit, created_ms, indexes, state };
+            let (created_ms, policy, indexes) = (0, ConflictPolicy::KeepAll, Indexes::default());
+            let instance = Instance { id, incarnation: 0, format, revs_limit, created_ms, policy, indexes, state };
             let admitted = instance.clone().admit(id, access, read).map(drop).map_err(|error| error.kind().clone());
             assert_eq!(admitted, expected, "{what}");
             assert!(instance.admit([2; 16], access, read).is_err(), "another database, {what}");

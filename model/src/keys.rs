@@ -717,6 +717,7 @@ mod tests {
 
     use super::*;
     use crate::branch::{Ancestors, Branch, PendingCrown};
+    use crate::policy::ConflictPolicy;
 
     const DRAWN: &str = include_str!("../../docs/keyspace.md");
 
@@ -893,7 +894,7 @@ mod tests {
         assert!(is_drawn(&keys.key(DatabaseKey::Change(seq))));
         let mut row = Vec::new();
         let crown = PendingCrown { incarnation: 0, edit: 0, branches: 1 };
-        Branch::append_winner(&mut row, crown, 2, &Ancestors::EMPTY, false);
+        Branch::append_winner(&mut row, ConflictPolicy::KeepAll, crown, 2, &Ancestors::EMPTY, false);
         assert!(is_drawn(&row), "{row:02x?}");
     }
 }

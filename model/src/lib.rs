@@ -33,6 +33,7 @@ mod local;
 mod open_revs;
 pub mod parallel;
 mod parts;
+mod policy;
 mod purge;
 #[cfg(test)]
 #[path = "../../json/src/random.rs"]
@@ -78,6 +79,7 @@ pub use info::{DatabaseInfo, Sizes};
 pub use keys::{Leaf, is_instance_key};
 pub use local::{LocalDocs, LocalDocument, LocalRow};
 pub use parts::Parts;
+pub use policy::ConflictPolicy;
 pub use purge::{DEFAULT_PURGED_INFOS_LIMIT, Purge, PurgeInfo};
 pub use relocate::{
     RelocateOptions, RelocatePhase, RelocateProgress, RelocateReport, VerifyReport, abandon_relocation, relocate,

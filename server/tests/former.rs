@@ -53,7 +53,10 @@ fn body(n: usize, edited: bool) -> JsonText {
 async fn write(store: AnyDatabase) {
     let layer = Layer::open(store, LayerOptions::default()).await.unwrap();
     for (name, format) in FORMATS {
-        let documents = layer.create_database(name, CreateOptions { format: Some(format) }).await.unwrap();
+        let documents = layer
+            .create_database(name, CreateOptions { format: Some(format), ..CreateOptions::default() })
+            .await
+            .unwrap();
         for n in 0..DOCUMENTS {
             let first = documents.put(Edit::new(id(n), body(n, false))).await.unwrap();
             if n % 10 == 9 {

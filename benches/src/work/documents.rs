@@ -75,7 +75,7 @@ pub fn works<E: Engine + 'static>() -> Vec<Work> {
 pub fn create<D: Database>(engine: D, format: BodyFormat) -> Result<Documents<D>> {
     block_on(async {
         let layer = Layer::open(engine, LayerOptions::default()).await?;
-        Ok(layer.create_database("bench", CreateOptions { format: Some(format) }).await?)
+        Ok(layer.create_database("bench", CreateOptions { format: Some(format), ..CreateOptions::default() }).await?)
     })
 }
 

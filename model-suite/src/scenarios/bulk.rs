@@ -116,7 +116,10 @@ pub(crate) async fn a_document_at_the_limit_is_written(stage: Stage) {
     for (name, format, bodies) in
         [("exploded", BodyFormat::Exploded, &all[..]), ("packed", BodyFormat::Packed, &all[..2])]
     {
-        let documents = layer.create_database(name, CreateOptions { format: Some(format) }).await.unwrap();
+        let documents = layer
+            .create_database(name, CreateOptions { format: Some(format), ..CreateOptions::default() })
+            .await
+            .unwrap();
         for body in bodies {
             let body = JsonText::parse(body.as_bytes()).unwrap();
             let id = body.len().to_string();

@@ -18,6 +18,7 @@ pub(crate) mod local;
 pub(crate) mod merging;
 pub(crate) mod parts;
 pub(crate) mod patching;
+pub(crate) mod policies;
 pub(crate) mod purging;
 pub(crate) mod reading;
 pub(crate) mod relocating;

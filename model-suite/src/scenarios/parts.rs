@@ -40,7 +40,10 @@ pub(crate) async fn parts_are_what_stands_in_the_whole(stage: Stage) {
         r#"{"a":1}"#.to_owned(),
     ];
     for (name, format) in [("exploded", BodyFormat::Exploded), ("packed", BodyFormat::Packed)] {
-        let documents = layer.create_database(name, CreateOptions { format: Some(format) }).await.unwrap();
+        let documents = layer
+            .create_database(name, CreateOptions { format: Some(format), ..CreateOptions::default() })
+            .await
+            .unwrap();
         for (n, body) in bodies.iter().enumerate() {
             let id = format!("doc-{n}");
             let attachments = if n % 2 == 0 { vec![inline("f", "x", "y")] } else { Vec::new() };

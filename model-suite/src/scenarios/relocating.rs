@@ -84,7 +84,8 @@ async fn fill<D: Database>(documents: &Documents<D>, plain: usize) {
 }
 
 async fn filled<D: Database>(layer: &Layer<D>, format: BodyFormat, plain: usize) -> Documents<D> {
-    let documents = layer.create_database("db", CreateOptions { format: Some(format) }).await.unwrap();
+    let documents =
+        layer.create_database("db", CreateOptions { format: Some(format), ..CreateOptions::default() }).await.unwrap();
     fill(&documents, plain).await;
     documents
 }

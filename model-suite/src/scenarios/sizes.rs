@@ -64,7 +64,7 @@ async fn read_all<D: Database>(documents: &Documents<D>, count: usize) {
 pub(crate) async fn what_reads_many_bodies_ends_a_batch_at_its_bytes(stage: Stage) {
     let options = LayerOptions { max_document_size: 8_000_000, ..LayerOptions::default() };
     let layer = Layer::open(stage.engine(), options).await.unwrap();
-    let packed = CreateOptions { format: Some(BodyFormat::Packed) };
+    let packed = CreateOptions { format: Some(BodyFormat::Packed), ..CreateOptions::default() };
     let documents = layer.create_database("db", packed).await.unwrap();
     fill(&documents, 6, 3_000_000).await;
     // The store has room for a batch and a document more, so nothing is read twice.

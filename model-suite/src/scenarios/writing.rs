@@ -314,7 +314,10 @@ pub(crate) async fn an_edit_may_make_a_revision_that_came_without_its_ancestors(
 pub(crate) async fn both_formats_read_back_what_was_written(stage: Stage) {
     let layer = stage.layer().await;
     for (name, format) in [("exploded", BodyFormat::Exploded), ("packed", BodyFormat::Packed)] {
-        let documents = layer.create_database(name, CreateOptions { format: Some(format) }).await.unwrap();
+        let documents = layer
+            .create_database(name, CreateOptions { format: Some(format), ..CreateOptions::default() })
+            .await
+            .unwrap();
         assert_eq!(documents.info().await.unwrap().format, format);
         let long = format!(r#"{{"long":"{}","after":[1,2.0,null,true,{{}},[]]}}"#, "é".repeat(200_000));
         for body in ["{}", r#"{"z":{"y":[{"x":1},{"w":[]}]},"a":"b\u0000c"}"#, &long] {

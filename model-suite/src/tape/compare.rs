@@ -307,7 +307,7 @@ async fn leaves<D: Database>(
         if !tree.knows(rev) {
             expected.push(OpenRev::Missing(rev.clone()));
         }
-        for branch in tree.branches.iter().filter(|branch| branch.path.contains(rev)) {
+        for branch in tree.branches.iter().filter(|branch| tree.is_on(branch, rev)) {
             if !given.contains(branch.leaf()) {
                 given.push(branch.leaf().clone());
                 expected.push(open(branch));

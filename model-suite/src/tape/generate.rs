@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use conformance::random::Random;
-use model::{AttachmentEdit, Edit, JsonText, RevHash, RevHistory, RevId, WriteMode};
+use model::{AttachmentEdit, ConflictPolicy, Edit, JsonText, RevHash, RevHistory, RevId, WriteMode};
 
 use super::attached::{Attached, CONTENTS};
 use super::oracle::{Oracle, name};
@@ -61,10 +61,10 @@ struct Generator {
     offline: BTreeMap<String, Vec<Offline>>,
 }
 
-/// The tape for a seed.
-pub(super) fn generate(seed: u64, steps: usize) -> Vec<Step> {
-    let mut generator =
-        Generator { random: Random::new(seed), oracle: Oracle::new(FIRST_LIMIT as usize), offline: BTreeMap::new() };
+/// The tape for a seed, for a database with this policy.
+pub(super) fn generate(seed: u64, steps: usize, policy: ConflictPolicy) -> Vec<Step> {
+    let oracle = Oracle::new(FIRST_LIMIT as usize, policy);
+    let mut generator = Generator { random: Random::new(seed), oracle, offline: BTreeMap::new() };
     (0..steps).map(|_| generator.step()).collect()
 }
 

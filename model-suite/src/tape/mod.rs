@@ -21,7 +21,7 @@ use conformance::chaos::{Chaos, Rates};
 use conformance::tape::seeds;
 use conformance::{Harness, block_on, shrink};
 use kv_api::AnyDatabase;
-use model::BodyFormat;
+use model::{BodyFormat, ConflictPolicy, CreateOptions};
 
 use compare::Failure;
 use generate::{Step, generate};
@@ -46,6 +46,8 @@ pub struct Run {
     pub steps: usize,
     /// The layout of bodies.
     pub format: BodyFormat,
+    /// What databases do about conflicts.
+    pub conflicts: ConflictPolicy,
     /// Rates of faults for each client.
     pub faults: Rates,
 }
@@ -68,6 +70,7 @@ impl Run {
             tapes: setting("TAPES", tapes),
             steps: setting("STEPS", 40) as usize,
             format,
+            conflicts: ConflictPolicy::KeepAll,
             faults: Rates::default(),
         }
     }
@@ -86,24 +89,32 @@ impl Run {
         Run { faults, ..self }
     }
 
+    /// The same in databases in which the last write wins.
+    #[must_use]
+    pub fn where_the_last_write_wins(self) -> Self {
+        Run { conflicts: ConflictPolicy::LastWriteWins, ..self }
+    }
+
     fn play<H: Harness>(&self, harness: &H, seed: u64, tape: &[Step]) -> Result<(), Failure> {
         let fixture = harness.open("model tape").alone();
         let wrap = |engine: AnyDatabase, client: u64| {
             Chaos::new(engine, seed.wrapping_mul(31).wrapping_add(client), self.faults)
         };
-        block_on(play::play(fixture.database().clone(), wrap, self.format, tape))
+        let options = CreateOptions { format: Some(self.format), conflicts: self.conflicts };
+        block_on(play::play(fixture.database().clone(), wrap, options, tape))
     }
 
     fn compare<H: Harness>(&self, harness: &H, seed: u64, steps: usize) {
-        let tape = generate(seed, steps);
+        let tape = generate(seed, steps, self.conflicts);
         let Err(found) = self.play(harness, seed, &tape) else { return };
         let tape = shrink(tape, |tape| self.play(harness, seed, tape).is_err());
         let shortest = self.play(harness, seed, &tape).err().unwrap_or(found);
         let left: Vec<String> = tape.iter().map(|step| format!("  {step:?}")).collect();
         panic!(
-            "{}, {:?}, {:?}: tape of seed {seed}, {steps} steps (pin it in model-suite/seeds/tape.txt):\n{shortest}\nafter:\n{}",
+            "{}, {:?}, {:?}, {:?}: tape of seed {seed}, {steps} steps (pin it in model-suite/seeds/tape.txt):\n{shortest}\nafter:\n{}",
             harness.engine(),
             self.format,
+            self.conflicts,
             self.faults,
             left.join("\n"),
         );
@@ -128,9 +139,9 @@ pub fn run<H: Harness>(harness: &H, run: Run) {
     }
 }
 
-/// Four tests for an engine: exploded and packed bodies, without and with faults. Each plays the pinned tapes, and as
-/// many random ones as the second argument says. With faults only a quarter of them, rounded up, are played: a pause
-/// follows every fault.
+/// Five tests for an engine: exploded and packed bodies, without and with faults, and databases in which the last write
+/// wins. Each plays the pinned tapes, and as many random ones as the second argument says. With faults only a quarter of
+/// them, rounded up, are played: a pause follows every fault.
 #[macro_export]
 macro_rules! tape {
     ($harness:expr, $tapes:expr) => {
@@ -152,6 +163,12 @@ macro_rules! tape {
         #[test]
         fn random_edits_of_packed_bodies_through_faults_agree_with_the_oracle() {
             $crate::tape::run(&$harness, $crate::tape::packed(u64::div_ceil($tapes, 4)).through_faults());
+        }
+
+        #[test]
+        fn random_edits_of_which_the_last_wins_agree_with_the_oracle() {
+            let run = $crate::tape::exploded(u64::div_ceil($tapes, 4)).through_faults();
+            $crate::tape::run(&$harness, run.where_the_last_write_wins());
         }
     };
 }

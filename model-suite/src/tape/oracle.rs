@@ -9,13 +9,14 @@
 //!  stub                      the attachment of the replaced leaf with that name; otherwise 412, without effect
 //!  replicated paths          known: no effect; otherwise all paths together form a tree, and its leaves the branches;
 //!                            edits of one document in a batch are merged before any of them is stemmed
+//!  the same, last write wins the greatest revision, by position and hash, is the only branch
 //!  purge                     removes the branches of the named leaves; a document without branches does not exist
 //! ```
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{AttachmentDigest, AttachmentSource, Edit, JsonText, RevId, RevisionTerm, WriteMode};
+use model::{AttachmentDigest, AttachmentSource, ConflictPolicy, Edit, JsonText, RevId, RevisionTerm, WriteMode};
 
 use super::attached::Attached;
 use super::generate::Batch;
@@ -48,6 +49,7 @@ pub(super) struct Tree {
     pub(super) branches: Vec<Branch>,
     /// The step that changed it last.
     pub(super) changed: usize,
+    pub(super) policy: ConflictPolicy,
 }
 
 impl Tree {
@@ -64,7 +66,15 @@ impl Tree {
     }
 
     pub(super) fn knows(&self, rev: &RevId) -> bool {
-        self.branches.iter().any(|branch| branch.path.contains(rev))
+        self.branches.iter().any(|branch| self.is_on(branch, rev))
+    }
+
+    /// Whether a branch stands for this revision: it goes through it or, where the last write wins, is not less.
+    pub(super) fn is_on(&self, branch: &Branch, rev: &RevId) -> bool {
+        match self.policy {
+            ConflictPolicy::KeepAll => branch.path.contains(rev),
+            ConflictPolicy::LastWriteWins => by_order(branch.leaf()) >= by_order(rev),
+        }
     }
 
     /// Whether a branch continues from this revision.
@@ -123,13 +133,14 @@ pub(super) type Answer = Result<RevId, Refused>;
 pub(super) struct Oracle {
     pub(super) trees: BTreeMap<String, Tree>,
     pub(super) revs_limit: usize,
+    policy: ConflictPolicy,
     /// All purges: the document, the requested revisions, and those that were removed.
     pub(super) purged: Vec<(String, Vec<RevId>, Vec<RevId>)>,
 }
 
 impl Oracle {
-    pub(super) fn new(revs_limit: usize) -> Self {
-        Oracle { trees: BTreeMap::new(), revs_limit, purged: Vec::new() }
+    pub(super) fn new(revs_limit: usize, policy: ConflictPolicy) -> Self {
+        Oracle { trees: BTreeMap::new(), revs_limit, policy, purged: Vec::new() }
     }
 
     /// Carries out the request of a client.
@@ -140,7 +151,6 @@ impl Oracle {
 
     /// Removes leaves. Returns those that were removed, in order.
     fn purge(&mut self, id: &str, revs: &[RevId], step: usize) -> Vec<RevId> {
-        let by_order = |rev: &RevId| (rev.position(), rev.hash().as_bytes().to_vec());
         let sorted: BTreeMap<_, &RevId> = revs.iter().map(|rev| (by_order(rev), rev)).collect();
         let mut tree = self.tree(id);
         let leaves = tree.leaves();
@@ -158,7 +168,7 @@ impl Oracle {
     }
 
     pub(super) fn tree(&self, id: &str) -> Tree {
-        self.trees.get(id).cloned().unwrap_or_default()
+        self.trees.get(id).cloned().unwrap_or(Tree { policy: self.policy, ..Tree::default() })
     }
 
     /// Carries out edits in order.
@@ -216,6 +226,9 @@ fn interactive(tree: &mut Tree, edit: &Edit, limit: usize) -> Answer {
 
 /// Merges edits of one document. Returns whether any of them is new.
 fn replicated<'e>(tree: &mut Tree, edits: impl Iterator<Item = &'e Edit>, limit: usize) -> bool {
+    if tree.policy == ConflictPolicy::LastWriteWins {
+        return edits.filter(|edit| replaced(tree, edit, limit)).count() > 0;
+    }
     let (before, mut new) = (tree.clone(), BTreeSet::new());
     for edit in edits {
         let path = path_of(edit);
@@ -237,6 +250,23 @@ fn replicated<'e>(tree: &mut Tree, edits: impl Iterator<Item = &'e Edit>, limit:
         tree.join(&new, limit);
     }
     !new.is_empty()
+}
+
+/// Replaces the only branch by a greater one; whether this is that.
+fn replaced(tree: &mut Tree, edit: &Edit, limit: usize) -> bool {
+    let mut path = path_of(edit);
+    if tree.knows(&path[0]) {
+        return false;
+    }
+    path.truncate(limit);
+    let attachments = brought(edit);
+    tree.branches = vec![Branch { live: !edit.deleted, path, body: edit.body.clone(), attachments }];
+    true
+}
+
+/// The order of revisions: by position, then by hash.
+fn by_order(rev: &RevId) -> (u64, &[u8]) {
+    (rev.position(), rev.hash().as_bytes())
 }
 
 /// The path of a replicated edit.

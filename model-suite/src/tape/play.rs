@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use futures_util::future::join_all;
 use kv_api::Database;
-use model::{BodyFormat, CreateOptions, Documents, Edit, EditResult, ErrorKind, Layer, LayerOptions, Purge};
+use model::{CreateOptions, Documents, Edit, EditResult, ErrorKind, Layer, LayerOptions, Purge};
 
 use super::compare::{Failure, compare, ensure};
 use super::generate::{Batch, CLIENTS, FIRST_LIMIT, PURGES_KEPT, Step};
@@ -18,11 +18,11 @@ const STEPS_BETWEEN_CHECKS: usize = 6;
 pub(super) async fn play<D: Database, C: Database>(
     engine: D,
     wrap: impl Fn(D, u64) -> C,
-    format: BodyFormat,
+    options: CreateOptions,
     tape: &[Step],
 ) -> Result<(), Failure> {
     let layer = Layer::open(engine.clone(), LayerOptions::default()).await?;
-    let observer = layer.create_database("tape", CreateOptions { format: Some(format) }).await?;
+    let observer = layer.create_database("tape", options).await?;
     observer.set_revs_limit(FIRST_LIMIT).await?;
     observer.set_purged_infos_limit(PURGES_KEPT as u64).await?;
     let mut clients = Vec::new();
@@ -30,7 +30,7 @@ pub(super) async fn play<D: Database, C: Database>(
         let layer = Layer::open(wrap(engine.clone(), client as u64), LayerOptions::default()).await?;
         clients.push(layer.database("tape").await?);
     }
-    let mut oracle = Oracle::new(FIRST_LIMIT as usize);
+    let mut oracle = Oracle::new(FIRST_LIMIT as usize, options.conflicts);
     for (at, step) in tape.iter().enumerate() {
         let in_step = |failure: Failure| Failure(format!("step {at}: {failure}"));
         oracle = play_step(&observer, &clients, oracle, at, step).await.map_err(in_step)?;

@@ -31,7 +31,7 @@ pub fn run_relocating<K>(open: impl Fn() -> (Vec<AnyDatabase>, K), run: Run) {
     };
     let random = (run.seed..run.seed.saturating_add(run.tapes)).map(|seed| (seed, run.steps));
     for (seed, steps) in seeds(include_str!("../../seeds/tape.txt")).into_iter().chain(random) {
-        let tape = generate(seed, steps);
+        let tape = generate(seed, steps, run.conflicts);
         let Err(found) = play(seed, &tape) else { continue };
         let tape = shrink(tape, |tape| play(seed, tape).is_err());
         let shortest = play(seed, &tape).err().unwrap_or(found);
@@ -110,10 +110,12 @@ async fn journey(engines: &[AnyDatabase], run: &Run, seed: u64, tape: &[Step]) -
         journey.faulty.extend(wrapped.pop());
         journey.clients.push(wrapped);
     }
-    let observer = journey.calm[0].create_database(NAME, CreateOptions { format: Some(run.format) }).await?;
+    let observer = journey.calm[0]
+        .create_database(NAME, CreateOptions { format: Some(run.format), conflicts: run.conflicts })
+        .await?;
     observer.set_revs_limit(FIRST_LIMIT).await?;
     observer.set_purged_infos_limit(PURGES_KEPT as u64).await?;
-    let mut oracle = Oracle::new(FIRST_LIMIT as usize);
+    let mut oracle = Oracle::new(FIRST_LIMIT as usize, run.conflicts);
     for (at, step) in tape.iter().enumerate() {
         let in_step = |failure: Failure| Failure(format!("step {at}: {failure}"));
         if journey.at + 1 < engines.len() && journey.random.chance(0.4) {

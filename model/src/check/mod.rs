@@ -38,6 +38,7 @@ use crate::error::{Result, alone};
 use crate::info::{Stats, read_last};
 use crate::instance::{Access, Instance};
 use crate::keys::{DatabaseKey, Leaf, Subspace};
+use crate::policy::ConflictPolicy;
 use crate::read::{Tree, decode};
 use crate::revid::RevId;
 use crate::seq::Seq;
@@ -143,6 +144,7 @@ type ChangesPage = (RangeBatch, Vec<Result<Option<Branch>>>);
 
 /// The rows of whole documents, as of one moment.
 struct Page {
+    policy: ConflictPolicy,
     revisions: Vec<KeyValue>,
     docs: Vec<KeyValue>,
     all_docs: Vec<KeyValue>,
@@ -291,7 +293,8 @@ impl<D: Database> Documents<D> {
         let attachments = self.bad_attachments(&transaction, &docs).await?;
         let indexed =
             self.bad_indexed(&transaction, &instance, &revisions.rows, &docs, (after, upto.as_deref())).await?;
-        Ok(Page { revisions: revisions.rows, docs, all_docs, changes: rows, attachments, indexed, upto })
+        let policy = instance.policy;
+        Ok(Page { policy, revisions: revisions.rows, docs, all_docs, changes: rows, attachments, indexed, upto })
     }
 
     /// Number of these rows that belong to the first documents whose bodies fit in a batch; `None` for all rows.
@@ -329,7 +332,7 @@ impl<D: Database> Documents<D> {
     fn check_page(&self, page: &Page, report: &mut CheckReport, sums: &mut Sums) {
         for (id, document) in self.documents_in(page, report) {
             let change = page.changes.get(&id).and_then(Option::as_ref);
-            document.check(&id, change.map(AsRef::as_ref), report, sums);
+            document.check(&id, page.policy, change.map(AsRef::as_ref), report, sums);
         }
         for bad in &page.attachments {
             report.add(Some(&bad.id), bad.what.clone());
@@ -464,7 +467,7 @@ struct Document {
 }
 
 impl Document {
-    fn check(self, id: &str, change: Option<&[u8]>, report: &mut CheckReport, sums: &mut Sums) {
+    fn check(self, id: &str, policy: ConflictPolicy, change: Option<&[u8]>, report: &mut CheckReport, sums: &mut Sums) {
         for what in &self.broken {
             report.add(Some(id), what.clone());
         }
@@ -478,6 +481,12 @@ impl Document {
         report.documents += 1;
         for branch in losers.iter().filter(|branch| branch.crown.is_some()) {
             report.add(Some(id), format!("{} has a sequence and is not the winner", branch.leaf.rev));
+        }
+        for branch in self.branches.iter().filter(|branch| branch.policy != policy) {
+            report.add(Some(id), format!("{} is written for another conflict policy", branch.leaf.rev));
+        }
+        if policy == ConflictPolicy::LastWriteWins && !losers.is_empty() {
+            report.add(Some(id), format!("has {} leaves, though the last write wins", losers.len() + 1));
         }
         self.check_tree(id, report);
         self.check_bodies(id, report);

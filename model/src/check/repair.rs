@@ -34,6 +34,7 @@ use crate::indexes::{Source, Touched};
 use crate::info::Stats;
 use crate::keys::{DatabaseKey, DatabaseKeys, Leaf};
 use crate::limits::DESIGN_PREFIX;
+use crate::policy::ConflictPolicy;
 use crate::read::decode;
 use crate::seq::Seq;
 use crate::txids::Outcome;
@@ -103,7 +104,7 @@ impl<D: Database> Documents<D> {
                     progress(&repair);
                 }
                 let (mut own, change) = (CheckReport::default(), page.changes.get(&id).and_then(Option::as_ref));
-                document.check(&id, change.map(AsRef::as_ref), &mut own, &mut Sums::default());
+                document.check(&id, page.policy, change.map(AsRef::as_ref), &mut own, &mut Sums::default());
                 if !own.is_sound() {
                     let repair = Repair { outcome: settled(self.repair_document(&id).await)?, document: Some(id) };
                     report.note(&repair);
@@ -209,6 +210,11 @@ impl<D: Database> Documents<D> {
                 let revisions = revisions.await?;
                 self.refuse_unknown_changes(&transaction, &revisions).await?;
                 let Sorted { kept, mut moved } = sort_out(keys, id, revisions, docs.await?)?;
+                if instance.policy == ConflictPolicy::LastWriteWins && kept.len() > 1 {
+                    let what =
+                        "it has several leaves, though the last write wins: a greater revision replaces them all";
+                    return Err(Error::corrupt(what));
+                }
                 if let Some(value) = listed.await?
                     && read_winner(&value).is_err()
                 {

@@ -30,6 +30,7 @@ use crate::changes::ChangeRow;
 use crate::info::Stats;
 use crate::instance::Instance;
 use crate::keys::{self, DatabaseKey, DatabaseKeys, Leaf};
+use crate::policy::ConflictPolicy;
 use crate::row::STAMP_LEN;
 use crate::tuple;
 use crate::txids::Unguarded;
@@ -122,8 +123,10 @@ impl<'a, T: Transaction> Writer<'a, T> {
         let changed =
             plan.changed.iter().map(|branch| (&branch.leaf, branch.size, &branch.ancestors, branch.attachments));
         let first = self.revisions.len();
-        let encode =
-            |(leaf, size, ancestors, attachments)| rows.branch(leaf, size, ancestors, attachments, crown_of(leaf));
+        let policy = self.instance.policy;
+        let encode = |(leaf, size, ancestors, attachments)| {
+            rows.branch(policy, leaf, size, ancestors, attachments, crown_of(leaf))
+        };
         self.revisions.extend(added.chain(changed).map(encode));
         let change = plan.winner.as_ref().map(|winner| rows.change(crown, winner));
         let all_docs = self.all_docs(&mut rows, id, plan);
@@ -312,6 +315,7 @@ impl<'a> Rows<'a> {
     /// The row of a branch, the winner if it has a crown.
     fn branch(
         &mut self,
+        policy: ConflictPolicy,
         leaf: &Leaf,
         size: u64,
         ancestors: &Ancestors,
@@ -320,8 +324,8 @@ impl<'a> Rows<'a> {
     ) -> Encoded {
         let operation = crown.map(|_| MutationType::SetVersionstampedValue);
         self.row(DatabaseKey::Revision(self.id, leaf), operation, |value| match crown {
-            Some(crown) => Branch::append_winner(value, crown, size, ancestors, attachments),
-            None => Branch::append(value, size, ancestors, attachments),
+            Some(crown) => Branch::append_winner(value, policy, crown, size, ancestors, attachments),
+            None => Branch::append(value, policy, size, ancestors, attachments),
         })
     }
 

@@ -14,6 +14,8 @@
 //! branch remembers the newest part of its history that all branches together know. An interactive edit reads at
 //! most two branches, so it may make a revision that is an ancestor elsewhere, on a branch that arrived without
 //! the edit's parent. The next merge joins the two.
+//!
+//! Where the [last write wins](crate::policy) there is no tree: the greatest revision replaces the one that is there.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -23,6 +25,7 @@ use crate::edit::{Edit, RevHistory};
 use crate::error::Result;
 use crate::instance::Instance;
 use crate::keys::Leaf;
+use crate::policy::ConflictPolicy;
 use crate::revid::RevId;
 
 use super::interactive::new_leaf;
@@ -45,6 +48,9 @@ pub(super) fn merge(instance: &Instance, incoming: Vec<Incoming<'_>>, known: Vec
         return Ok(None);
     }
     let limit = instance.revs_limit as usize;
+    if instance.policy == ConflictPolicy::LastWriteWins {
+        return replace(new, known, limit);
+    }
     let mut paths: Vec<Path> = new
         .iter()
         .map(|incoming| Path { position: incoming.history.position, ids: incoming.history.ids.clone() })
@@ -71,6 +77,19 @@ pub(super) fn merge(instance: &Instance, incoming: Vec<Incoming<'_>>, known: Vec
         new_leaf(edit, leaf, ancestors, place)
     });
     Plan::new(known, added.collect()).map(Some)
+}
+
+/// Replaces what is there by the greatest revision, with the history that it brings and no other: that depends on no
+/// order. Of equal ones the first has the body.
+fn replace(new: Vec<Incoming<'_>>, known: Vec<Branch>, limit: usize) -> Result<Option<Plan>> {
+    let greatest = new.into_iter().rev().max_by(|one, other| one.rev.cmp(&other.rev));
+    let added = greatest.map(|Incoming { edit, place, rev, history }| {
+        let ancestors = history.ids.get(1..history.ids.len().min(limit)).unwrap_or_default();
+        let leaf = Leaf { not_deleted: !edit.deleted, rev };
+        new_leaf(edit, leaf, Ancestors::from_hashes(ancestors), place)
+    });
+    let known = known.into_iter().map(|branch| (branch, Fate::Removed));
+    Plan::new(known.collect(), added.into_iter().collect()).map(Some)
 }
 
 /// The edits whose revisions are not in the tree.

@@ -181,3 +181,48 @@ async fn differences_name_what_is_missing_and_where_it_may_hang() {
     let missing = couch.json("POST", "/db/_missing_revs", asked).await.json();
     assert_eq!(missing, json!({"missing_revs": {"x": ["2-new"], "y": ["1-new"]}}));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_the_last_write_wins_replicas_agree_and_an_ordinary_one_keeps_both() {
+    let couch = Couch::start().await;
+    let refused = couch.call("PUT", "/one?conflicts=first").await;
+    refused.refused(400, "bad_request", "The `conflicts` value should be last-write-wins, or left out.");
+    for name in ["one", "two"] {
+        assert_eq!(couch.call("PUT", &format!("/{name}?conflicts=last-write-wins")).await.status, 201);
+        assert_eq!(couch.get(&format!("/{name}")).await.json()["props"], json!({"conflicts": "last-write-wins"}));
+    }
+    couch.database("ordinary").await;
+    assert_eq!(couch.get("/ordinary").await.json()["props"], json!({}));
+    let write = async |db: &str, start: u64, ids: &[&str], deleted: bool| {
+        let revisions = json!({"start": start, "ids": ids});
+        let docs = json!([{"_id": "a", "_revisions": revisions, "_deleted": deleted, "in": db}]);
+        let written = couch.json("POST", &format!("/{db}/_bulk_docs"), json!({"new_edits": false, "docs": docs})).await;
+        assert_eq!((written.status.as_u16(), written.json()), (201, json!([])));
+    };
+    write("one", 2, &["b", "a"], false).await;
+    write("two", 3, &["d", "c", "a"], true).await;
+    assert_eq!(replicate(&couch, "one", "ordinary").await, 1);
+    assert_eq!(replicate(&couch, "one", "two").await, 0, "the greater one is there");
+    assert_eq!(replicate(&couch, "two", "one").await, 1);
+    let both = state(&couch, "one").await;
+    assert_eq!((both.len(), both[0].as_array().unwrap().len()), (1, 1));
+    assert_eq!((&both[0][0]["ok"]["_rev"], &both[0][0]["ok"]["_deleted"]), (&json!("3-d"), &json!(true)));
+    assert_eq!(state(&couch, "two").await, both);
+    couch.get("/one/a").await.refused(404, "not_found", "deleted");
+
+    // There the live leaf wins, and stays beside what is written here.
+    assert_eq!(replicate(&couch, "two", "ordinary").await, 1);
+    let read = couch.get("/ordinary/a?deleted_conflicts=true").await.json();
+    assert_eq!((&read["_rev"], &read["_deleted_conflicts"]), (&json!("2-b"), &json!(["3-d"])));
+    assert_eq!(replicate(&couch, "ordinary", "one").await, 0);
+    let fourth = couch.put("/one/a", json!({"n": 4})).await;
+    assert!(fourth.starts_with("4-"));
+    for target in ["two", "ordinary"] {
+        assert_eq!(replicate(&couch, "one", target).await, 1);
+        assert_eq!(couch.get(&format!("/{target}/a")).await.json()["_rev"], json!(fourth));
+    }
+    let read = couch.get("/ordinary/a?conflicts=true").await.json();
+    assert_eq!(read["_conflicts"], json!(["2-b"]));
+    let read = couch.get("/two/a?conflicts=true&deleted_conflicts=true").await.json();
+    assert_eq!((read.get("_conflicts"), read.get("_deleted_conflicts")), (None, None));
+}

@@ -6,7 +6,7 @@ pub(crate) mod settings;
 pub(crate) mod upkeep;
 
 use hyper::StatusCode;
-use model::{BodyFormat, CreateOptions, DatabaseInfo, JsonWriter};
+use model::{BodyFormat, ConflictPolicy, CreateOptions, DatabaseInfo, JsonWriter};
 
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
@@ -26,6 +26,10 @@ pub(crate) async fn create(request: &Request, name: &str) -> Result<Response> {
             ("format", "exploded") => options.format = Some(BodyFormat::Exploded),
             ("format", "packed") => options.format = Some(BodyFormat::Packed),
             ("format", _) => return Err(ApiError::bad_request("The `format` value should be exploded or packed.")),
+            ("conflicts", "last-write-wins") => options.conflicts = ConflictPolicy::LastWriteWins,
+            ("conflicts", _) => {
+                return Err(ApiError::bad_request("The `conflicts` value should be last-write-wins, or left out."));
+            }
             _ => {}
         }
     }
@@ -62,7 +66,11 @@ pub(crate) fn write_info(json: &mut JsonWriter<'_>, name: &str, info: &DatabaseI
     json.name("external").u64(info.sizes.external);
     json.name("active").u64(info.sizes.active);
     json.end_object();
-    json.name("props").begin_object().end_object();
+    json.name("props").begin_object();
+    if info.conflicts == ConflictPolicy::LastWriteWins {
+        json.name("conflicts").str("last-write-wins");
+    }
+    json.end_object();
     json.name("doc_del_count").u64(info.doc_del_count);
     json.name("doc_count").u64(info.doc_count);
     json.name("disk_format_version").u64(1);
