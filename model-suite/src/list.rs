@@ -144,6 +144,10 @@ macro_rules! __scenarios {
                 of_patches_at_the_same_time_none_is_lost,
                 a_patch_of_unknown_result_is_applied_once,
             }
+            "Economy" economy {
+                a_thousand_updates_and_a_delete_leave_two_rows,
+                an_update_reads_as_much_with_any_number_of_branches,
+            }
             "Conflict policies" policies {
                 the_greatest_revision_is_left_in_every_order,
                 edits_extend_the_only_leaf_and_a_tombstone_stays,

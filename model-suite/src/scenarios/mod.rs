@@ -9,6 +9,7 @@ pub(crate) mod conflicts;
 pub(crate) mod contents;
 pub(crate) mod costs;
 pub(crate) mod damage;
+pub(crate) mod economy;
 pub(crate) mod feed;
 pub(crate) mod indexes;
 pub(crate) mod job_races;
