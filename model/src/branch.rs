@@ -67,7 +67,7 @@ pub(crate) struct Branch {
     pub(crate) ancestors: Ancestors,
     /// Whether the leaf has attachments.
     pub(crate) attachments: bool,
-    /// What its database does about conflicts, as the row says.
+    /// The conflict policy of its database, from the row.
     pub(crate) policy: ConflictPolicy,
     /// Present in the winner.
     pub(crate) crown: Option<Crown>,
@@ -199,7 +199,7 @@ impl Branch {
 /// Those of `wanted` that are leaves of these branches or known ancestors. Takes time in proportion to the
 /// branches and `wanted` together.
 ///
-/// Where the last write wins, a leaf makes all revisions known that are not greater.
+/// Where the last write wins, all revisions that are not greater than the leaf are known.
 pub(crate) fn known<'r>(
     branches: &[Branch],
     wanted: impl IntoIterator<Item = &'r RevId>,

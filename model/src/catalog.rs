@@ -79,7 +79,7 @@ impl Default for LayerOptions {
 pub struct CreateOptions {
     /// Layout of bodies; `None` for the layer's default.
     pub format: Option<BodyFormat>,
-    /// What the database does about conflicts. It stays as it is.
+    /// The conflict policy of the database, which cannot be changed later.
     pub conflicts: ConflictPolicy,
 }
 

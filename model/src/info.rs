@@ -104,7 +104,7 @@ pub struct DatabaseInfo {
     pub format: BodyFormat,
     /// Maximum number of revisions that a branch remembers.
     pub revs_limit: u32,
-    /// What it does about conflicts.
+    /// Its conflict policy.
     pub conflicts: ConflictPolicy,
 }
 

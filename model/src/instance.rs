@@ -89,7 +89,7 @@ pub(crate) struct Instance {
     pub(crate) revs_limit: u32,
     /// Time of its creation, in milliseconds since 1970.
     pub(crate) created_ms: u64,
-    /// What it does about conflicts.
+    /// Its conflict policy.
     pub(crate) policy: ConflictPolicy,
     /// Its indexes.
     pub(crate) indexes: Indexes,

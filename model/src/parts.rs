@@ -1,15 +1,15 @@
-//! Parts of a document: what stands at some paths, without reading the rest (RFC 004).
+//! Parts of a document: the values at some paths, read without the rest (RFC 004).
 //!
 //! ```text
 //!  first round trip    the last row below the document's live leaves, as for a whole document: it names the winner
 //!  second              exploded: the metadata, and the range of each path; packed: all of the body
 //! ```
 //!
-//! An exploded body has a row for each leaf of its JSON, with the path in the key: what is below a path is one range. A step
-//! that is a number may be an index or a name, and both are looked for. In two cases the whole body is read all the same:
-//! where there are many of these ranges, and where a part has several members whose order the metadata alone do not say.
+//! An exploded body has a row for each leaf of its JSON, with the path in the key, so a path is one range. A step that is a
+//! number may be an index or a name, and both are read. In two cases the whole body is read anyway: for very many ranges,
+//! and for a part of several members whose order the metadata alone do not tell.
 //!
-//! Parts have no checksum of their own: a row that is lost is noticed by whoever reads the whole body, and by a check.
+//! Parts have no checksum of their own. A lost row is noticed by a read of the whole body, and by a check.
 
 use kv_api::{Bytes, Database, KeyValue, RangeRequest, Read, Transaction, TransactionExt};
 
@@ -23,24 +23,24 @@ use crate::revid::RevId;
 use crate::tuple;
 use json::{JsonKind, JsonRef, JsonText, JsonWriter};
 
-/// The most ranges that are read. Beyond that it is cheaper to read the body.
+/// Maximum number of ranges. Beyond it, reading the body is cheaper.
 const MAX_RANGES: usize = 100;
 
-/// What stands at some paths of a document.
+/// The values at some paths of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parts {
-    /// The winner, of which this is read.
+    /// The winner, whose values these are.
     pub rev: RevId,
-    /// What stands at each path, in their order; `None` for nothing.
+    /// The value at each path, in the order of the paths; `None` if there is none.
     pub values: Vec<Option<JsonText>>,
 }
 
 impl<D: Database> Documents<D> {
-    /// What stands at these paths of the document's winner. A step into an array is an index. `_id` and `_rev` can be
-    /// asked for too, and the members of the body, no other special ones.
+    /// The values at these paths of the document's winner. A step into an array is an index. Paths may name members of the
+    /// body, `_id` and `_rev`, but no other special members.
     ///
     /// # Errors
-    /// 404 where the document is missing or deleted.
+    /// 404 if the document is missing or deleted.
     pub async fn get_parts(&self, id: &str, paths: &[Vec<String>]) -> Result<Parts> {
         check_document_id(id)?;
         let found = self.read(|transaction| self.parts(transaction, id, paths)).await;
@@ -51,7 +51,7 @@ impl<D: Database> Documents<D> {
         let keys = self.keys();
         let instance = self.instance(&transaction, Read::Snapshot);
         let (begin, end) = keys.bounds(DatabaseKey::DocsOfKind(id, true));
-        // The flag of live leaves is one byte behind the document's own prefix.
+        // One byte after the document's prefix marks live leaves.
         let document = begin.len() - 1;
         let last = transaction.get_range(&RangeRequest::keys(begin, end).reverse().limit(1), Read::Snapshot);
         instance.await?;
@@ -88,7 +88,7 @@ impl<D: Database> Documents<D> {
         Ok(Parts { rev, values })
     }
 
-    /// The beginnings of the keys below each path; `None` where there are too many.
+    /// The prefixes of the keys below each path; `None` if there are too many.
     fn ranges(&self, prefix: &Bytes, paths: &[Vec<String>]) -> Option<Vec<Vec<Vec<u8>>>> {
         let longest = self.engine().limits().key_bytes;
         let (mut ranges, mut count) = (Vec::with_capacity(paths.len()), 0);
@@ -109,7 +109,7 @@ impl<D: Database> Documents<D> {
                         });
                         std::iter::once(name).chain(indexed)
                     })
-                    // No row has such a key.
+                    // No row has a longer key.
                     .filter(|begin| begin.len() <= longest)
                     .collect();
                 if count + begins.len() > MAX_RANGES {
@@ -122,7 +122,7 @@ impl<D: Database> Documents<D> {
         Some(ranges)
     }
 
-    /// Reads what is below each path; `None` where the body has to be read.
+    /// Reads the value of each path; `None` if the whole body must be read.
     async fn read_ranges(
         &self,
         transaction: &D::Transaction,
@@ -173,7 +173,7 @@ fn special(id: &str, leaf: &Leaf, path: &[String]) -> Option<JsonText> {
     JsonText::from_normalised(out)
 }
 
-/// What stands at a path of a value.
+/// The value at a path within a value.
 fn look_up<'a>(mut value: JsonRef<'a>, path: &[String]) -> Option<JsonRef<'a>> {
     if path.is_empty() {
         return None;

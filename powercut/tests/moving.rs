@@ -1,4 +1,4 @@
-//! The move of a folder of a former engine, under losses of power and kills at each of its calls.
+//! The move of a folder of a former engine, with power losses, kills and errors at its calls.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 #[path = "../../former/tests/support/mod.rs"]
@@ -39,7 +39,7 @@ impl powercut::Engine for Moved {
     }
 }
 
-/// Unpacks a folder below `root`: the trace that makes it, and the rows in it.
+/// Unpacks a folder below `root`. Returns the trace that makes it, and its rows.
 fn unpacked(name: &str, root: &Path) -> (Trace, Model) {
     let folders = Path::new(env!("CARGO_MANIFEST_DIR")).join("../former/tests/folders");
     unpack(&folders.join(format!("{name}.gz")), &root.join(FOLDER));
@@ -64,7 +64,7 @@ fn a_move_is_made_again_or_goes_on_after_a_call_that_failed() {
     for (name, error) in [("redb-4-killed", libc::EIO), ("fjall-1-closed", libc::ENOSPC)] {
         let history = record(name);
         let calls = history.trace.events()[history.from..].iter().filter(|event| event.kind().is_some()).count();
-        // The last calls, amid the renames, and some of those before.
+        // The last calls, which include the renames, and some of those before.
         let last = calls.saturating_sub(40);
         let mut dice = Dice::new(1);
         let before: Vec<usize> = (0..20).map(|_| dice.below(last as u64) as usize).collect();
@@ -99,10 +99,10 @@ fn a_move_that_was_cut_off_is_made_again_or_goes_on_and_no_row_is_lost() {
         for seed in 1..=3 {
             let dice = &mut Dice::new(seed);
             cut::<Moved>(&history, 60, dice).unwrap_or_else(|found| found.report(seed));
-            // What follows on a kill is cut again.
+            // The recovery from a kill is cut too.
             for keep in [Keep::Everything, Keep::Any(5)] {
                 let events = (history.trace.events().len() - history.from) as u64;
-                // Half of them amid the renames at the end.
+                // Half of the cuts are within the renames at the end.
                 let last = if dice.below(2) == 0 { events.min(40) } else { events };
                 let at = history.trace.events().len() - 1 - dice.below(last) as usize;
                 let recovery = record_recovery::<Moved>(&history, at, keep, dice);

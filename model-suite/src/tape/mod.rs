@@ -46,7 +46,7 @@ pub struct Run {
     pub steps: usize,
     /// The layout of bodies.
     pub format: BodyFormat,
-    /// What databases do about conflicts.
+    /// The conflict policy of the databases.
     pub conflicts: ConflictPolicy,
     /// Rates of faults for each client.
     pub faults: Rates,

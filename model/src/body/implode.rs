@@ -66,10 +66,10 @@ pub(super) fn implode<'a>(
     text.finish()
 }
 
-/// Puts the text of a part together from its rows, whose suffixes begin behind the part's own path: in the order of the
-/// keys, which has to be the document's.
+/// Joins the rows of a part, whose suffixes begin after the part's path, into its text. Members get the order of the keys,
+/// so this must be the document's order.
 pub(super) fn implode_part(rows: &[(&[u8], &[u8])]) -> Result<Vec<u8>, CorruptDocument> {
-    // As the only member of a document, whose name is empty.
+    // The part is decoded as the only member of a document, with an empty name.
     let name = [tuple::STRING, 0];
     let suffixes: Vec<Vec<u8>> = rows.iter().map(|(suffix, _)| [&name[..], suffix].concat()).collect();
     let mut text = Text::new(0);

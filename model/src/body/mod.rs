@@ -253,11 +253,11 @@ pub fn decode_body<'a>(
     JsonText::from_normalised(text).ok_or(CorruptDocument::new("it is not UTF-8"))
 }
 
-/// Puts a part of an exploded body together from all rows below its path, each as the suffix of its key behind that path,
-/// and its value; `None` where only the whole body says in which order its members are.
+/// Joins all rows below a path into that part of an exploded body. Each row is the suffix of its key after that path, and
+/// its value. `None` if only the whole body tells the order of the members.
 ///
 /// # Errors
-/// [`CorruptDocument`] for rows that make no value. That one is missing is not noticed.
+/// [`CorruptDocument`] for rows that form no value. A missing row is not noticed.
 pub(crate) fn decode_part(
     metadata: &RevisionMetadata<'_>,
     rows: &[(&[u8], &[u8])],

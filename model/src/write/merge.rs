@@ -79,8 +79,8 @@ pub(super) fn merge(instance: &Instance, incoming: Vec<Incoming<'_>>, known: Vec
     Plan::new(known, added.collect()).map(Some)
 }
 
-/// Replaces what is there by the greatest revision, with the history that it brings and no other: that depends on no
-/// order. Of equal ones the first has the body.
+/// Replaces the leaf by the greatest revision, with the history of its edit and no other, so that the result does not
+/// depend on the order. Of equal revisions the first one's body is kept.
 fn replace(new: Vec<Incoming<'_>>, known: Vec<Branch>, limit: usize) -> Result<Option<Plan>> {
     let greatest = new.into_iter().rev().max_by(|one, other| one.rev.cmp(&other.rev));
     let added = greatest.map(|Incoming { edit, place, rev, history }| {

@@ -1,15 +1,17 @@
 //! `couch-layer purge`: purges documents that were deleted long ago.
 //!
 //! ```text
-//!  tombstone   says nothing of when it was made; but its change has a sequence
-//!  a run       notes in a local document which sequence was the last at which time
-//!  later       what was changed at or before a sequence noted 90 days ago was deleted at least 90 days ago
+//!  tombstone   has no date, but its change has a sequence
+//!  a run       notes the time and the last sequence in a local document
+//!  later       tombstones up to a sequence that was noted 90 days ago are at least 90 days old
 //! ```
 //!
-//! So the first run with `--deleted-before` purges nothing: it begins to know. It errs to one side only, and keeps a
-//! document up to a day longer. A user who has noted sequences elsewhere names one with `--deleted-before-seq`.
+//! So the first run with `--deleted-before` purges nothing and makes the first note. With a note a day, a document may be
+//! kept up to a day too long, and is never purged too early. A user who noted sequences elsewhere can use
+//! `--deleted-before-seq`.
 //!
-//! What cannot be read is kept: a note, a damaged document, and everything where sequences are those of CouchDB.
+//! Nothing is purged that cannot be read: if the notes are damaged, or sequences are CouchDB's, the command fails. A damaged
+//! document is kept.
 
 use clap::{ArgGroup, Args};
 use model::{Environment, JsonRef, JsonText, JsonWriter, Purge as Named, RevId, Seq, SystemEnvironment};
@@ -19,22 +21,22 @@ use super::progress::{self, Unit, remark};
 use super::source::{IfNoDatabase, SourceArgs, failure};
 use crate::cli::Failure;
 
-/// Where runs note sequences.
+/// The local document with the notes.
 const NOTES: &str = "_local/couch-layer-purge";
 
-/// A run notes a sequence when the last note is older than this.
+/// Minimum time between two notes.
 const NOTE_EVERY_MS: u64 = 86_400_000;
 
-/// The most notes that are kept: three years of them.
+/// Maximum number of notes: three years.
 const MAX_NOTES: usize = 1_100;
 
-/// Changes that are read at a time.
+/// Number of changes in a page.
 const ROWS: usize = 1_000;
 
-/// Documents that are purged at a time.
+/// Number of documents in a purge.
 const BATCH: usize = 100;
 
-/// Purge documents that were deleted long ago, tombstones and all. Replicas that still have them bring them back
+/// Purge documents that were deleted long ago, with their tombstones. Replicas that still have them bring them back
 /// unless they purge them too
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("before").required(true).args(["deleted_before", "deleted_before_seq"])))]
@@ -42,14 +44,14 @@ pub(crate) struct Purge {
     /// The database
     #[arg(value_name = "DB")]
     database: String,
-    /// Those that were deleted at least so long ago: 90d, 12h. Known from what earlier runs of this command noted, one
-    /// note a day: run it daily, or with --deleted-before-seq
+    /// Documents that were deleted at least this long ago: 90d, 12h. A tombstone has no date, so this relies on notes of
+    /// earlier runs of this command, one a day: run it daily, or use --deleted-before-seq
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     deleted_before: Option<u64>,
-    /// Those that were deleted at or before this sequence, as `update_seq` and `last_seq` say it
+    /// Documents that were deleted at or before this sequence, an earlier `update_seq` or `last_seq`
     #[arg(long, value_name = "SEQ")]
     deleted_before_seq: Option<Seq>,
-    /// Say what would be purged, and change nothing
+    /// List what would be purged, and change nothing
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -93,9 +95,9 @@ impl Purge {
         }
     }
 
-    /// The last sequence that was noted at least so long ago. Adds a note.
+    /// The last sequence that was noted at least `age_ms` ago. Adds a note if one is due.
     async fn noted(&self, peer: &impl Peer, age_ms: u64) -> Result<Option<Seq>, Failure> {
-        // Read before the clock is: what is noted was there at that time.
+        // Read before the clock, so that the sequence existed at the noted time.
         let request = ChangesRequest { since: Some("now".to_owned()), limit: 1, ..ChangesRequest::default() };
         let last = own(&peer.changes(&request).await?.last_seq)?;
         let now = SystemEnvironment.now_ms();
@@ -117,7 +119,7 @@ impl Purge {
         Ok(upto)
     }
 
-    /// Purges what was deleted up to a sequence: how many documents, and how many could not be.
+    /// Purges documents that were deleted up to a sequence. Returns how many were purged, and how many could not be.
     async fn purge(&self, peer: &impl Peer, upto: Seq) -> Result<(u64, u64), Failure> {
         let progress = progress::counter(Unit::Documents);
         progress.set_message(format!("purging {}, documents:", self.database));
@@ -148,7 +150,7 @@ impl Purge {
                 } else {
                     for (document, went) in some.iter().zip(peer.purge(some).await?) {
                         match went {
-                            // Nothing goes where the document was written again since it was listed.
+                            // Empty if the document was written again since it was listed.
                             Ok(revs) => purged += u64::from(!revs.is_empty()),
                             Err(problem) => {
                                 kept += 1;
@@ -168,7 +170,7 @@ impl Purge {
     }
 }
 
-/// The leaves of a deleted document, all of which are tombstones.
+/// The purge of a deleted document with all its leaves; `None` for a live document.
 fn leaves(row: &Change) -> Result<Option<Named>, String> {
     if let Some((error, reason)) = &row.error {
         return Err(format!("{error}: {reason}"));
@@ -180,7 +182,7 @@ fn leaves(row: &Change) -> Result<Option<Named>, String> {
     Ok(Some(Named::new(row.id.as_str(), revs.collect::<Result<Vec<_>, _>>()?)))
 }
 
-/// A sequence that can be compared with others: those of CouchDB cannot.
+/// Parses a sequence of couch-layer. CouchDB's sequences cannot be compared.
 fn own(seq: &str) -> Result<Seq, Failure> {
     seq.parse().map_err(|_| failure("its sequences are not couch-layer's: nothing says what came before what"))
 }

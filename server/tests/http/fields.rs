@@ -1,4 +1,4 @@
-//! `fields`: documents of which only some members are asked for.
+//! `fields`: documents with only some of their members.
 
 use serde_json::json;
 

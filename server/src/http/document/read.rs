@@ -39,12 +39,12 @@ pub(crate) async fn read(request: &Request, db: &str, id: &str) -> Result<Respon
     }
 }
 
-/// Whether what stands at a path can be read by itself: special members are made of more than the body.
+/// Whether the value at a path can be read alone. Special members other than `_id` and `_rev` are not in the body.
 fn is_part(path: &[String]) -> bool {
     matches!(path, [name] if name == "_id" || name == "_rev") || path.first().is_some_and(|name| !name.starts_with('_'))
 }
 
-/// Some members of a document, read without the others where they have rows of their own.
+/// Answers with some members of a document. Only their rows are read, if they have rows of their own.
 async fn read_parts(request: &Request, database: Documents, id: &str, fields: &Projection) -> Result<Response> {
     let paths: Vec<Vec<String>> = fields.paths().map(<[String]>::to_vec).collect();
     let parts = database.get_parts(id, &paths).await?;

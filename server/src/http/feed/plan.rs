@@ -69,7 +69,7 @@ pub(crate) struct Plan {
     pub(crate) descending: bool,
     pub(crate) style: Style,
     pub(crate) include_docs: bool,
-    /// With `include_docs`: what of the documents.
+    /// With `include_docs`: the requested members of documents.
     pub(crate) fields: Option<Projection>,
     pub(crate) conflicts: bool,
     /// With `include_docs`: the contents of attachments.

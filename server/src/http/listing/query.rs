@@ -42,7 +42,7 @@ pub(crate) struct Query {
     pub(crate) limit: u64,
     pub(crate) skip: u64,
     pub(crate) include_docs: bool,
-    /// With `include_docs`: what of the documents.
+    /// With `include_docs`: the requested members of documents.
     pub(crate) fields: Option<Projection>,
     pub(crate) conflicts: bool,
     pub(crate) update_seq: bool,

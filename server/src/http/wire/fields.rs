@@ -1,4 +1,4 @@
-//! `fields`: which members of documents are asked for.
+//! `fields`: the requested members of documents.
 
 use mango::Projection;
 use model::{JsonText, JsonWriter};
@@ -6,7 +6,7 @@ use model::{JsonText, JsonWriter};
 use crate::http::error::Result;
 use crate::http::wire::params;
 
-/// Reads paths with commas between them, or a JSON array of paths as in `_find`.
+/// Parses paths separated by commas, or a JSON array of paths as in `_find`.
 pub(crate) fn parse(value: &str) -> Result<Projection> {
     let list = if value.starts_with('[') {
         params::parse_json(value)?
