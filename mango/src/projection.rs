@@ -93,7 +93,7 @@ impl Projection {
         self.write_found(self.fields.iter().map(found), out);
     }
 
-    /// Writes the same of what stands at each of the [`paths`](Self::paths), in their order.
+    /// Writes the same from the values at the [`paths`](Self::paths), in the order of the paths.
     pub fn write_found<'a>(&'a self, values: impl Iterator<Item = Option<JsonRef<'a>>>, out: &mut Vec<u8>) {
         let mut whole = Vec::new();
         for (field, value) in self.fields.iter().zip(values) {

@@ -82,7 +82,7 @@ pub trait Peer: fmt::Debug + Send + Sync + 'static {
     /// that the peer has, in the leaf that is replaced.
     async fn put(&self, revision: &Revision, contents: Vec<Option<ByteStream>>) -> Result<()>;
 
-    /// Purges leaves of different documents. Returns those that went of each; a revision that is no leaf is passed over.
+    /// Purges leaves of different documents. Returns the removed leaves of each; revisions that are no leaves are ignored.
     async fn purge(&self, purges: &[Purge]) -> Result<Vec<Result<Vec<RevId>>>>;
 
     /// A local document. Listings and feeds do not have it. `id` starts with `_local/`.

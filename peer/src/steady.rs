@@ -103,7 +103,7 @@ impl Peer for Steady {
         self.inner.put(revision, contents).await
     }
 
-    /// What went by a purge whose answer was lost is not there to go again.
+    /// A purge may be repeated. Its answer then lacks revisions that an attempt with a lost answer has removed.
     async fn purge(&self, purges: &[Purge]) -> Result<Vec<Result<Vec<RevId>>>> {
         self.retry.ask(|| self.inner.purge(purges)).await
     }

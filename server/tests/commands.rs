@@ -438,7 +438,7 @@ fn documents_that_were_deleted_long_ago_are_purged() {
     assert_eq!(succeed(done), "purged: 1\n");
     assert!(!ids().contains(&"old".to_owned()) && ids().contains(&"new".to_owned()));
 
-    // Of times it knows what earlier runs noted.
+    // Times are known from notes of earlier runs.
     assert_eq!(succeed(purge(&["--deleted-before", "0d", "--dry-run"])), "would be purged: 0\n");
     assert_eq!(succeed(purge(&["--deleted-before", "0d"])), "purged: 0\n", "this run notes the first sequence");
     assert_eq!(succeed(purge(&["--deleted-before", "1d"])), "purged: 0\n", "which is not a day old");

@@ -1,4 +1,4 @@
-//! What a long life leaves behind, and what many branches cost: counted.
+//! Counts rows after many updates, and reads of documents with many branches.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::stage::*;
 
 const PURGES: u8 = 15;
 
-/// All rows of all databases, of uploads and of jobs, but for the last sequence and the counters, which every edit sets.
+/// All rows of databases, uploads and jobs, except the last sequence and the counters, which every edit sets.
 async fn all_rows<D: Database>(engine: &D) -> BTreeMap<Bytes, Bytes> {
     let mut rows = BTreeMap::new();
     for subspace in [4, 6, 7, 8] {
@@ -39,7 +39,7 @@ pub(crate) async fn a_thousand_updates_and_a_delete_leave_two_rows(stage: Stage)
     let mut rev: Option<RevId> = None;
     for n in 0..=1_000 {
         let mut edit = Edit { rev: rev.take(), ..edit("a", &body(n)) };
-        // One that stays for a while, and one that is another each time it comes.
+        // One attachment that stays for a while, and one with new content each time.
         if n % 100 < 50 {
             let kept = inline("kept", "text/plain", format!("the same for a while, {}", n / 100));
             edit.attachments.push(if n % 100 == 0 { kept } else { AttachmentEdit::stub("kept") });
@@ -60,7 +60,7 @@ pub(crate) async fn a_thousand_updates_and_a_delete_leave_two_rows(stage: Stage)
     let subspaces: Vec<u8> = left.keys().map(|key| key[4]).collect();
     assert_eq!(subspaces, [REVISIONS, CHANGES], "the tombstone's own: its branch and its change");
     assert_sound(&documents).await;
-    // And these go with a purge.
+    // A purge removes these rows too.
     documents.purge(&[Purge::new("a", vec![tombstone])]).await.unwrap().pop().unwrap().unwrap();
     let mut left = all_rows(&engine).await;
     left.retain(|key, _| key.get(4) != Some(&PURGES));
@@ -88,7 +88,7 @@ pub(crate) async fn an_update_reads_as_much_with_any_number_of_branches(stage: S
         let again = taken();
         found.push((read, updated, again));
         if branches > 1 {
-            // A branch that loses, and stays behind: two rows and two round trips, of any number.
+            // An edit of a losing branch: two rows and two round trips, however many branches there are.
             counted.take();
             documents.put(edit(&id, "{}").over(rev(&format!("3-{:032x}", 0)))).await.unwrap();
             let counts = counted.take();
@@ -99,7 +99,7 @@ pub(crate) async fn an_update_reads_as_much_with_any_number_of_branches(stage: S
     assert!(found.windows(2).all(|pair| pair[0] == pair[1]), "1, 10, 100 and 1,000 branches: {found:?}");
 }
 
-/// What a transaction reads and writes, but for the bytes.
+/// The reads and writes of a transaction, without the bytes.
 fn cost(counts: &Counts) -> [u64; 6] {
     let Counts { kvs_read, round_trips, sets, clears, range_clears, atomic_ops, .. } = *counts;
     [kvs_read, round_trips, sets, clears, range_clears, atomic_ops]

@@ -10,7 +10,7 @@ fn paths(fields: &[&str]) -> Vec<Vec<String>> {
     fields.iter().map(|field| field.split('.').map(str::to_owned).collect()).collect()
 }
 
-/// What stands at a path, by the whole body.
+/// The value at a path, from the whole body.
 fn at(body: &JsonText, path: &str) -> Option<JsonText> {
     let mut value: JsonRef<'_> = body.root();
     for step in path.split('.') {
@@ -31,7 +31,7 @@ pub(crate) async fn parts_are_what_stands_in_the_whole(stage: Stage) {
     let layer = stage.layer().await;
     let long = "é\\u0000".repeat(60_000);
     let bodies = [
-        // In the order of the keys, and not.
+        // Members in the order of the keys, and in another order.
         r#"{"a":{"b":{"c":null},"l":[1,{"x":true},[]]},"e":{"":7},"n":1.5,"o":{"10":"ten"}}"#.to_owned(),
         r#"{"z":{"y":2,"x":1},"a":{"l":[[3],{"x":{"w":1,"v":2}},"s"],"b":{}},"0":{"1":"one","0":2},"n":[5]}"#
             .to_owned(),
@@ -50,7 +50,7 @@ pub(crate) async fn parts_are_what_stands_in_the_whole(stage: Stage) {
             documents.put(Edit { attachments, ..edit(&id, body) }).await.unwrap();
             merge(&documents, replicated(&id, "1-0", r#"{"a":"of a branch that lost"}"#)).await;
             let whole = get(&documents, &id).await;
-            // One by one, and together.
+            // One path at a time, and all together.
             for field in FIELDS {
                 let parts = documents.get_parts(&id, &paths(&[field])).await.unwrap();
                 assert_eq!(parts.values, [at(&whole.body, field)], "{field} of {id}, {name}");
@@ -92,11 +92,11 @@ pub(crate) async fn parts_read_only_the_rows_below_their_paths(stage: Stage) {
         let found = parts.values.iter().flatten().count();
         (found, counts[0].kvs_read - counts[0].kvs_read_apart, counts[0].round_trips)
     };
-    // Beside the rows of the parts: the last row, which names the winner, and the metadata.
+    // Besides the rows of the parts: the last row, which names the winner, and the metadata.
     assert_eq!(cost("sorted", &["m007.x", "m400.x"]).await, (2, 2 + 2, 2));
     assert_eq!(cost("sorted", &["m007", "m400.y", "none", "m007.x.z"]).await, (2, 3 + 2 + 2, 2));
     assert_eq!(cost("turned", &["m007.x", "m400.y.1"]).await, (2, 2 + 2, 2));
-    // Only the whole body says how these are ordered.
+    // Only the whole body tells the order of these members.
     let (found, rows, trips) = cost("turned", &["m007"]).await;
     assert!(found == 1 && rows >= 1_500 && trips <= 5, "{rows} rows in {trips} round trips");
 }

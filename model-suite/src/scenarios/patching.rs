@@ -1,4 +1,4 @@
-//! Patches: edits whose body is made of the one that they replace.
+//! Patches: edits whose body is made from the body that they replace.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub(crate) async fn a_patch_makes_what_a_put_of_the_result_makes(stage: Stage) {
         let made = documents.patch("patched", None, patch).await.unwrap();
         let found = get(&documents, "patched").await;
         assert_eq!(found.rev, made);
-        // What a client does that reads, changes and writes.
+        // The same as a client does it: read, change, write.
         let mut whole = get(&documents, "put").await;
         (whole.body, whole.attachments) = (found.body.clone(), found.attachments.clone());
         let put = Edit::from_json(Some("put"), &whole.to_text(), model::WriteMode::Interactive).unwrap();
@@ -52,14 +52,14 @@ pub(crate) async fn a_patch_makes_what_a_put_of_the_result_makes(stage: Stage) {
     );
     assert!(get(&documents, "patched").await.attachments.is_empty());
 
-    // By revision: a branch that lost, too.
+    // A named revision, here of a losing branch.
     merge(&documents, replicated("patched", "1-lost", r#"{"old":1}"#)).await;
     let winner = get(&documents, "patched").await.rev;
     let second = documents.patch("patched", Some(&rev("1-lost")), &merging(r#"{"new":2}"#)).await.unwrap();
     let options = GetOptions { rev: Some(second), ..GetOptions::default() };
     assert_eq!(documents.get("patched", &options).await.unwrap().body.as_str(), r#"{"old":1,"new":2}"#);
     assert_eq!(get(&documents, "patched").await.rev, winner);
-    // And a deletion.
+    // A deletion.
     documents.patch("patched", None, &merging(r#"{"_deleted":true}"#)).await.unwrap();
     assert_sound(&documents).await;
 }
@@ -125,7 +125,7 @@ pub(crate) async fn of_patches_at_the_same_time_none_is_lost(stage: Stage) {
     }
     assert_sound(&documents).await;
 
-    // Where they overlap for certain, some are done again.
+    // Patches that certainly overlap: some are repeated.
     let rates = Rates { latency: 1.0, longest: Duration::from_millis(3), ..Rates::default() };
     let counted = Counted::new(Chaos::new(stage.engine(), 5, rates));
     let slow = layer(counted.clone()).await.database("db").await.unwrap();

@@ -27,7 +27,7 @@ async fn leaf<D: Database>(documents: &Documents<D>, id: &str) -> model::Documen
     }
 }
 
-/// A revision as it comes from elsewhere.
+/// A replicated revision.
 #[derive(Clone, Debug)]
 struct Sent {
     history: RevHistory,
@@ -56,13 +56,13 @@ impl Sent {
     }
 }
 
-/// Some revisions, of which some extend others, and some have no ancestor in common. Histories are whole or stemmed.
+/// Random revisions. Some extend others, some have no common ancestor. Histories are complete or stemmed.
 fn some_revisions(random: &mut Random) -> Vec<Sent> {
     let mut sent: Vec<Sent> = Vec::new();
     while sent.len() < 5 {
         let parent = if sent.is_empty() || random.chance(0.3) { None } else { Some(random.pick(&sent).clone()) };
         let (position, mut ids) = parent.map_or((0, Vec::new()), |one| (one.history.position, one.history.ids));
-        // Few hashes, so that positions and hashes decide by turns. The first bytes are compared without their sign.
+        // Few hashes, so that sometimes the position decides and sometimes the hash. Bytes are compared as unsigned.
         ids.insert(0, random.pick(&["00", "7f", "80", "ff", "ff00", "~"]).parse().expect("a hash"));
         if random.chance(0.3) {
             ids.truncate(1 + random.below(ids.len() as u64) as usize);
@@ -81,7 +81,7 @@ fn greatest<'s>(sent: impl Iterator<Item = &'s Sent>) -> Option<&'s Sent> {
     sent.max_by_key(|one| one.rank())
 }
 
-/// All orders of five.
+/// All orders of five revisions.
 fn orders() -> Vec<Vec<usize>> {
     (0..5).fold(vec![Vec::new()], |shorter, next| {
         let longer = |order: Vec<usize>| {
@@ -101,7 +101,7 @@ pub(crate) async fn the_greatest_revision_is_left_in_every_order(stage: Stage) {
         let documents = layer.create_database(&format!("seed-{seed}"), LAST_WRITE_WINS).await.unwrap();
         let id_of = |order: &[usize]| order.iter().map(|n| n.to_string()).collect::<String>();
         for step in 0..5 {
-            // What a replicator asks before it sends.
+            // The question of a replicator before it sends.
             let all: Vec<RevId> = sent.iter().map(Sent::rev).collect();
             let wanted = orders.iter().map(|order| (id_of(order), all.clone())).collect();
             let expected = orders.iter().filter_map(|order| {
@@ -119,7 +119,7 @@ pub(crate) async fn the_greatest_revision_is_left_in_every_order(stage: Stage) {
                 result.unwrap();
             }
         }
-        // All together, too, in some orders.
+        // All in one request too, in some orders.
         let together = |order: &Vec<usize>| format!("together-{}", id_of(order));
         for order in orders.iter().step_by(29) {
             let edits = order.iter().map(|&n| sent[n].edit(&together(order))).collect();
@@ -159,7 +159,7 @@ pub(crate) async fn edits_extend_the_only_leaf_and_a_tombstone_stays(stage: Stag
     assert_eq!(fourth.position(), 4);
     let fifth = documents.put(edit("a", "{}").over(fourth.clone()).deleting()).await.unwrap();
 
-    // Less than the tombstone, live or not, is known already.
+    // Revisions that are less than the tombstone are known, live or not.
     let seq = documents.last_seq().await.unwrap();
     for path in ["1-z", "3-zz", "4-~ x w"] {
         merge(&documents, replicated("a", path, r#"{"late":true}"#)).await;
@@ -167,11 +167,11 @@ pub(crate) async fn edits_extend_the_only_leaf_and_a_tombstone_stays(stage: Stag
     assert_eq!(documents.last_seq().await.unwrap(), seq);
     let deleted = documents.get("a", &GetOptions::default()).await.unwrap_err();
     assert_eq!(*deleted.kind(), ErrorKind::NotFound(NotFound::Deleted));
-    // A stub that stands for nothing is no matter where its revision is known.
+    // A stub without a content is no error if its revision is known.
     let stub = Edit { attachments: vec![model::AttachmentEdit::stub("f")], ..replicated("a", "2-stub", "{}") };
     merge(&documents, stub).await;
 
-    // The latest of what is known is the leaf.
+    // With `latest`, the leaf replaces all known revisions.
     let these = OpenRevs::These(vec![first, rev("4-~"), rev("9-x")]);
     let latest = GetOptions { latest: true, ..GetOptions::default() };
     match documents.open_revs("a", &these, &latest).await.unwrap().as_slice() {
@@ -200,7 +200,7 @@ pub(crate) async fn a_policy_costs_edits_nothing(stage: Stage) {
     for (name, conflicts) in [("one", ConflictPolicy::KeepAll), ("two", ConflictPolicy::LastWriteWins)] {
         let options = CreateOptions { conflicts, ..CreateOptions::default() };
         let documents = layer.create_database(name, options).await.unwrap();
-        // The first transaction of a process clears old ids.
+        // The first transaction of a process clears expired ids.
         documents.put(edit("other", "{}")).await.unwrap();
         counted.take();
         let first = documents.put(edit("a", r#"{"n":1}"#)).await.unwrap();
@@ -212,7 +212,7 @@ pub(crate) async fn a_policy_costs_edits_nothing(stage: Stage) {
         merge(&documents, replicated("b", "3-c b a", "{}")).await;
         documents.revs_diff(vec![("b".to_owned(), vec![rev("3-c"), rev("4-d")])]).await.unwrap();
         let taken = counted.take().into_iter();
-        // Bytes differ by the instance's row, and by the names of transactions.
+        // Bytes differ because of the instance's row and the ids of transactions.
         counts.push(taken.map(|counts| Counts { bytes_read: 0, bytes_written: 0, ..counts }).collect());
     }
     assert_eq!(counts[0], counts[1]);
@@ -232,7 +232,7 @@ pub(crate) async fn rows_of_another_policy_are_found_and_put_right(stage: Stage)
     assert!(documents.repair(|_| ()).await.unwrap().after.is_sound());
     assert_eq!(get(&documents, "a").await.body.as_str(), r#"{"n":1}"#);
 
-    // A tombstone beside the leaf, which nobody wrote: left until a greater revision replaces both.
+    // A tombstone beside the leaf, which no edit wrote, is left until a greater revision replaces both.
     let mut key = damage::rows(&engine, REVISIONS, "b").await.remove(0).key.to_vec();
     let [.., not_deleted, 0x15, 2, 1, b'x', 0] = key.as_mut_slice() else { panic!("{key:?}") };
     *not_deleted = 0x26;

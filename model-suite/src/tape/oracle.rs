@@ -69,7 +69,8 @@ impl Tree {
         self.branches.iter().any(|branch| self.is_on(branch, rev))
     }
 
-    /// Whether a branch stands for this revision: it goes through it or, where the last write wins, is not less.
+    /// Whether a branch makes this revision known: it passes through it or, where the last write wins, its leaf is not
+    /// less.
     pub(super) fn is_on(&self, branch: &Branch, rev: &RevId) -> bool {
         match self.policy {
             ConflictPolicy::KeepAll => branch.path.contains(rev),
@@ -252,7 +253,7 @@ fn replicated<'e>(tree: &mut Tree, edits: impl Iterator<Item = &'e Edit>, limit:
     !new.is_empty()
 }
 
-/// Replaces the only branch by a greater one; whether this is that.
+/// Replaces the only branch if this one is greater. Returns whether it did.
 fn replaced(tree: &mut Tree, edit: &Edit, limit: usize) -> bool {
     let mut path = path_of(edit);
     if tree.knows(&path[0]) {

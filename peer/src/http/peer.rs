@@ -306,7 +306,7 @@ impl Peer for Http {
         }
         json.end_object();
         let answer = self.send(Method::POST, &["_purge"], &[], Some(body)).await?;
-        // A document that cannot be purged gives the answer its status, and the others went.
+        // A document that cannot be purged decides the answer's status. The others were purged.
         let outcomes = JsonText::parse(&answer.body).ok().filter(|found| found.get("purged").is_some());
         let outcomes = outcomes.map_or_else(|| answer.into_json(), Ok)?;
         let outcome = |purge: &Purge| match outcomes.get("purged").and_then(|purged| purged.get(&purge.id)) {

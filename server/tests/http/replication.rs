@@ -210,7 +210,7 @@ async fn where_the_last_write_wins_replicas_agree_and_an_ordinary_one_keeps_both
     assert_eq!(state(&couch, "two").await, both);
     couch.get("/one/a").await.refused(404, "not_found", "deleted");
 
-    // There the live leaf wins, and stays beside what is written here.
+    // In the ordinary database the live leaf wins, and stays beside what is written here.
     assert_eq!(replicate(&couch, "two", "ordinary").await, 1);
     let read = couch.get("/ordinary/a?deleted_conflicts=true").await.json();
     assert_eq!((&read["_rev"], &read["_deleted_conflicts"]), (&json!("2-b"), &json!(["3-d"])));
