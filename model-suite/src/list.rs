@@ -197,6 +197,11 @@ macro_rules! __scenarios {
                 definitions_are_read_once,
                 indexes_that_an_earlier_program_stored_are_taken_on,
             }
+            "Jobs that build indexes" index_jobs {
+                an_index_comes_with_its_job_and_the_job_ends_with_the_build,
+                the_job_goes_with_the_last_index_that_is_to_be_built,
+                a_build_that_nobody_is_at_is_asked_for_once,
+            }
             "Local documents and settings" local {
                 local_documents_have_no_history_and_are_in_no_feed,
                 settings_are_kept_and_bad_ones_are_refused,

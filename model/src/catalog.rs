@@ -21,7 +21,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
 
 use bytes::Bytes;
-use jobs::{Jobs, Registry};
+use jobs::Jobs;
 use kv_api::{Database, KeySelector, RangeRequest, Read, Transaction};
 
 use crate::body::BodyFormat;
@@ -186,7 +186,7 @@ impl<D: Database> Layer<D> {
     /// The registry of jobs: the long work in the background of this store.
     pub fn jobs(&self) -> Jobs<D> {
         let guard = &self.shared.guard;
-        Jobs::new(guard.engine.clone(), Registry::new(Key::Jobs.under(&guard.root)))
+        Jobs::new(guard.engine.clone(), self.shared.registry())
     }
 
     /// Creates a database.
@@ -239,15 +239,17 @@ impl<D: Database> Layer<D> {
         guard
             .run(|transaction| {
                 let place = transaction.get(&catalog, Read::Serializable);
-                let (catalog, root) = (&catalog, &guard.root);
+                let (catalog, root, shared) = (&catalog, &guard.root, &self.shared);
                 async move {
                     let place = place.await?.ok_or_else(|| Error::not_found(NotFound::Database))?;
                     let keys = DatabaseKeys::new(root, Place::read(&place)?.number);
                     let instance = transaction.get(&keys.key(DatabaseKey::Instance), Read::Serializable).await?;
-                    if let Some(row) = instance
-                        && let State::Closing { .. } = Instance::read(&row)?.state
-                    {
-                        return Err(ErrorKind::Moving.into());
+                    if let Some(row) = instance {
+                        let instance = Instance::read(&row)?;
+                        if let State::Closing { .. } = instance.state {
+                            return Err(ErrorKind::Moving.into());
+                        }
+                        shared.plan_build(&transaction, name, &instance.indexes, &Indexes::default()).await?;
                     }
                     let (begin, end) = keys.everything();
                     transaction.clear(catalog);

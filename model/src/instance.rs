@@ -115,6 +115,16 @@ pub(crate) struct Kept {
 }
 
 impl Indexes {
+    /// Whether one of them is not active.
+    pub(crate) fn are_to_build(&self) -> bool {
+        self.kept.iter().any(|one| !one.active)
+    }
+
+    /// Whether one of them is not active that was not there, or was.
+    pub(crate) fn has_more_to_build_than(&self, before: &Indexes) -> bool {
+        self.kept.iter().any(|one| !one.active && !before.kept.contains(one))
+    }
+
     /// The same indexes, none of them built.
     pub(crate) fn to_build(&self) -> Indexes {
         Indexes { next: self.next, kept: self.kept.iter().map(|one| Kept { active: false, ..*one }).collect() }

@@ -74,7 +74,7 @@ pub use environment::{Environment, SystemEnvironment};
 pub use error::{Error, ErrorKind, NotFound, Result};
 pub use feed::Watcher;
 pub use identity::IDENTITY_BYTES;
-pub use indexes::{BuildProgress, IndexInfo, IndexPage, IndexRequest, IndexRow, MAX_INDEXES};
+pub use indexes::{BUILD_JOBS, BuildProgress, IndexInfo, IndexPage, IndexRequest, IndexRow, MAX_INDEXES};
 pub use info::{DatabaseInfo, Sizes};
 pub use keys::{Leaf, is_instance_key};
 pub use local::{LocalDocs, LocalDocument, LocalRow};

@@ -25,7 +25,7 @@ const INDEXED: u8 = 14;
 type Changed = Option<Vec<u8>>;
 
 /// Views of design documents: an index's name, its fields, and its partial filter.
-const VIEWS: [(&str, &str, &str); 7] = [
+pub(super) const VIEWS: [(&str, &str, &str); 7] = [
     ("a", r#"{"a":"asc"}"#, "{}"),
     ("a", r#"{"a":"desc","b":"desc"}"#, "{}"),
     ("ba", r#"{"b":"asc","a":"asc"}"#, "{}"),
@@ -35,7 +35,7 @@ const VIEWS: [(&str, &str, &str); 7] = [
     ("f", r#"{"_attachments.f.length":"asc"}"#, "{}"),
 ];
 
-fn design(views: &[(&str, &str, &str)]) -> String {
+pub(super) fn design(views: &[(&str, &str, &str)]) -> String {
     let views: Vec<String> = views
         .iter()
         .map(|(name, fields, filter)| {
@@ -82,8 +82,9 @@ async fn whole<D: Database>(
 }
 
 /// Compares the indexes with a scan of all documents.
-async fn assert_agrees<D: Database>(documents: &Documents<D>, what: &str) -> Vec<IndexInfo> {
+pub(super) async fn assert_agrees<D: Database>(documents: &Documents<D>, what: &str) -> Vec<IndexInfo> {
     documents.build_indexes(|_| ()).await.unwrap();
+    assert_eq!(documents.jobs().get(&documents.build_job()).await, Ok(None), "{what}");
     let all = AllDocsRequest { include_docs: true, ..AllDocsRequest::default() };
     let all = list(documents, all).await.into_iter().map(|row| match row.entry {
         AllDocsEntry::Live { doc: Some(doc), .. } => (row.id, doc.to_text()),
@@ -200,7 +201,7 @@ async fn random_steps<D: Database>(documents: &Documents<D>, random: &mut Random
                     write(documents, some, mode, what).await;
                 }
             }
-            2 => drop(documents.build_indexes_batch(1 + random.below(4) as usize).await.unwrap()),
+            2 => drop(documents.build_indexes_batch(1 + random.below(4) as usize, None).await.unwrap()),
             3 => {
                 let id = match random.below(6) {
                     0 => "_design/x".to_owned(),
@@ -256,7 +257,7 @@ pub(crate) async fn an_index_is_built_beside_writers(stage: Stage) {
         assert!(calm.indexes().await.unwrap().iter().all(|info| !info.active), "{what}");
 
         let slow = layer(Chaos::new(stage.engine(), seed, rates)).await.database(&name).await.unwrap();
-        let build = async || while slow.build_indexes_batch(7).await.unwrap().is_some() {};
+        let build = async || while slow.build_indexes_batch(7, None).await.unwrap().is_some() {};
         let writers = (0..4).map(|writer| {
             let (slow, mut random, what) = (slow.clone(), Random::new(100 * seed + writer), what.clone());
             async move {

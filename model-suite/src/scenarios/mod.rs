@@ -11,6 +11,7 @@ pub(crate) mod costs;
 pub(crate) mod damage;
 pub(crate) mod economy;
 pub(crate) mod feed;
+pub(crate) mod index_jobs;
 pub(crate) mod indexes;
 pub(crate) mod job_races;
 pub(crate) mod jobs;

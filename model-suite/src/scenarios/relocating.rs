@@ -647,19 +647,25 @@ pub(crate) async fn indexes_are_built_anew_where_their_database_moved(stage: Sta
     documents.put(edit("_design/x", &design)).await.unwrap();
     let edits: Vec<Edit> = (0..30).map(|n| edit(&format!("doc-{n:03}"), &format!(r#"{{"n":{n}}}"#))).collect();
     documents.write(edits, WriteMode::Interactive).await.unwrap();
-    documents.build_indexes_batch(10).await.unwrap();
+    documents.build_indexes_batch(10, None).await.unwrap();
     for is_active in [false, true] {
         let known: Vec<_> = documents.indexes().await.unwrap().iter().map(|info| (info.number, info.active)).collect();
         assert_eq!(known, [(1, is_active)]);
         documents.build_indexes(|_| ()).await.unwrap();
     }
+    let job = documents.build_job();
+    documents.put(edit("_design/last", &design)).await.unwrap();
+    assert!(source.jobs().get(&job).await.unwrap().is_some());
     run(&source, &target, options(true), go_on).await.unwrap();
+    assert_eq!(source.jobs().get(&job).await, Ok(None), "it is built where it went");
+    assert!(target.jobs().get(&job).await.unwrap().is_some());
     let moved = target.database("db").await.unwrap();
     let known: Vec<_> = moved.indexes().await.unwrap().iter().map(|info| (info.number, info.active)).collect();
-    assert_eq!(known, [(1, false)], "with its number, and to be built");
+    assert_eq!(known, [(1, false), (2, false)], "with its number, and to be built");
     assert_sound(&moved).await;
     moved.put(edit("doc-new", r#"{"n":7}"#)).await.unwrap();
     moved.build_indexes(|_| ()).await.unwrap();
+    assert_eq!(target.jobs().get(&job).await, Ok(None));
     assert_sound(&moved).await;
     let all = model::IndexRequest { number: 1, end: vec![0xff], ..model::IndexRequest::default() };
     assert_eq!(moved.index_rows(&all).await.unwrap().rows.len(), 31);

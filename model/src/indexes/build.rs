@@ -11,11 +11,13 @@
 //!
 //! A batch reads each winner's row with a conflict range, and writes the id rows with one. So if a builder and an edit
 //! meet at a document, the second to commit conflicts and reads again. Two builders conflict at the progress, and lose
-//! nothing but time. So any server may continue a build at any time, and there is nothing to take over.
+//! nothing but time. So any server may continue a build at any time. A job ([`job`](super::job)) sees to it
+//! that one server does.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use jobs::Hold;
 use json::JsonText;
 use kv_api::error::{TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD};
 use kv_api::{
@@ -38,6 +40,7 @@ use crate::tuple;
 use crate::txids::Unguarded;
 
 use super::edit::{Source, Touched, rows_of};
+use super::job::checked;
 use super::{Definition, FORMAT, Indexed, values_of};
 
 /// Maximum number of documents in a batch.
@@ -114,17 +117,18 @@ impl<D: Database> Documents<D> {
     /// # Errors
     /// 404 if the database is gone; the store's errors.
     pub async fn build_indexes(&self, mut progress: impl FnMut(&BuildProgress)) -> Result<()> {
-        while let Some(done) = self.build_indexes_batch(usize::MAX).await? {
+        while let Some(done) = self.build_indexes_batch(usize::MAX, None).await? {
             progress(&done);
         }
         Ok(())
     }
 
-    /// Builds one batch, of at most `most` documents. `None` if every index is active.
+    /// Builds one batch, of at most `most` documents. `None` if every index is active. The batch that activates the last
+    /// index removes [the job](Self::build_job) in its transaction. With `hold`, only a run that has the job can write.
     ///
     /// # Errors
-    /// Like [`build_indexes`](Self::build_indexes).
-    pub async fn build_indexes_batch(&self, most: usize) -> Result<Option<BuildProgress>> {
+    /// Like [`build_indexes`](Self::build_indexes), and [`ErrorKind::JobLost`](crate::ErrorKind::JobLost).
+    pub async fn build_indexes_batch(&self, most: usize, hold: Option<&Hold>) -> Result<Option<BuildProgress>> {
         let at_once = AtomicUsize::new(most.clamp(1, DOCUMENTS_AT_ONCE));
         loop {
             let fewer = || at_once.store((at_once.load(Ordering::Relaxed) / 2).max(1), Ordering::Relaxed);
@@ -133,7 +137,7 @@ impl<D: Database> Documents<D> {
                 .run(|transaction, _| {
                     let most = at_once.load(Ordering::Relaxed);
                     async move {
-                        let done = self.build_batch(&transaction, most).await;
+                        let done = self.build_batch(&transaction, most, hold).await;
                         if let Err(error) = &done
                             && error.kv_error().is_some_and(|error| error.code() == TRANSACTION_TOO_OLD)
                         {
@@ -153,10 +157,17 @@ impl<D: Database> Documents<D> {
     }
 
     /// Writes one batch in a transaction that the caller commits. `None` if there is nothing to build.
-    async fn build_batch(&self, transaction: &D::Transaction, most: usize) -> Result<Option<BuildProgress>> {
+    async fn build_batch(
+        &self,
+        transaction: &D::Transaction,
+        most: usize,
+        hold: Option<&Hold>,
+    ) -> Result<Option<BuildProgress>> {
         let keys = self.keys();
+        let checked = checked(hold, transaction);
         let stats = transaction.get(&keys.key(DatabaseKey::Stats), Read::Snapshot);
         let instance = self.instance(transaction, Read::Serializable).await?;
+        checked.await?;
         if instance.indexes.next == 0 && !self.adopt(transaction, &instance).await? {
             return Ok(None);
         }
@@ -199,6 +210,9 @@ impl<D: Database> Documents<D> {
             let is_built = |number: u64| together.iter().any(|(kept, _)| kept.number == number);
             changed.indexes.kept.iter_mut().for_each(|kept| kept.active |= is_built(kept.number));
             transaction.set(keys.key(DatabaseKey::Instance), changed.write());
+            if !changed.indexes.are_to_build() {
+                self.end_build(transaction).await?;
+            }
         }
         let expected = crate::info::Stats::read(stats.await?.as_deref())?.doc_count;
         Ok(Some(BuildProgress {
@@ -211,7 +225,7 @@ impl<D: Database> Documents<D> {
 
     /// Adds the indexes of design documents that an earlier program stored, in a database that never had any. Returns
     /// whether there are some.
-    async fn adopt(&self, transaction: &D::Transaction, instance: &Instance) -> Result<bool> {
+    pub(super) async fn adopt(&self, transaction: &D::Transaction, instance: &Instance) -> Result<bool> {
         let keys = self.keys();
         // '0' is the character after '/'.
         let (begin, end) = (DatabaseKey::AllDoc(DESIGN_PREFIX), DatabaseKey::AllDoc("_design0"));

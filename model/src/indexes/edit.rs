@@ -169,7 +169,7 @@ impl Changing {
 
 impl<D: Database> Documents<D> {
     /// Computes the changes of indexes if the winners of these documents change. With `mends`, rows that cannot be read
-    /// are replaced.
+    /// are replaced. The job that builds the indexes is written at once.
     pub(crate) async fn index(
         &self,
         transaction: &D::Transaction,
@@ -213,7 +213,9 @@ impl<D: Database> Documents<D> {
         if !stay.is_empty() {
             self.index_rows_of(transaction, touched, &stay, mends, &mut indexing).await?;
         }
-        changing.write(keys, instance, &mut indexing);
+        if let Some(indexes) = changing.write(keys, instance, &mut indexing) {
+            self.shared.plan_build(transaction, self.name(), &instance.indexes, &indexes).await?;
+        }
         Ok(indexing)
     }
 
@@ -274,9 +276,10 @@ impl<D: Database> Documents<D> {
 }
 
 impl Changing {
-    fn write(self, keys: &DatabaseKeys, instance: &Instance, indexing: &mut Indexing) {
+    /// The indexes afterwards, if they are others.
+    fn write(self, keys: &DatabaseKeys, instance: &Instance, indexing: &mut Indexing) -> Option<Indexes> {
         if self.gone.is_empty() && self.come.is_empty() {
-            return;
+            return None;
         }
         for number in self.gone {
             for key in [DatabaseKey::Index(number), DatabaseKey::IndexRows(number)] {
@@ -292,8 +295,9 @@ impl Changing {
         }
         let kept = self.kept.into_iter().map(|(kept, _)| kept).collect();
         let indexes = Indexes { next: self.next, kept };
-        let changed = Instance { indexes, ..instance.clone() };
+        let changed = Instance { indexes: indexes.clone(), ..instance.clone() };
         indexing.instance = Some((keys.key(DatabaseKey::Instance), changed.write()));
+        Some(indexes)
     }
 }
 

@@ -22,12 +22,14 @@
 //! |---|---|
 //! | [`edit`] | changes rows and definitions in transactions that change winners |
 //! | [`build`] | adds the rows of documents that are older than the index |
+//! | [`job`] | adds and removes the job that builds indexes |
 //! | [`read`] | reads a range of rows |
 //!
 //! Sources: RFC 006, and RFC 008 for the id row; [0028](../../docs/adr/0028-indexes-inside-the-edit.md).
 
 mod build;
 mod edit;
+mod job;
 mod read;
 
 use std::collections::HashMap;
@@ -46,6 +48,7 @@ use crate::row::Reader;
 use crate::tuple;
 
 pub use build::BuildProgress;
+pub use job::BUILD_JOBS;
 pub use read::{IndexInfo, IndexPage, IndexRequest, IndexRow};
 
 pub(crate) use build::Built;

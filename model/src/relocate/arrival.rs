@@ -15,7 +15,7 @@ use kv_api::{Database, Read, Runner, Transaction, TransactionOption};
 use crate::catalog::{Layer, Place, allocate, set_new};
 use crate::documents::Documents;
 use crate::error::{Error, ErrorKind, Result};
-use crate::instance::{self, Access, Instance, State};
+use crate::instance::{self, Access, Indexes, Instance, State};
 use crate::keys::{DatabaseKey, DatabaseKeys, Key};
 use crate::reading;
 use crate::row::Reader;
@@ -246,6 +246,7 @@ impl<D: Database> Arriving<D> {
                 let known = transaction.get(&catalog, Read::Serializable);
                 let held = transaction.get(&self.key, Read::Serializable);
                 let (catalog, root, place, published, key) = (&catalog, &guard.root, &place, &published, &key);
+                let (shared, name) = (&self.documents.shared, &self.name);
                 async move {
                     let known = known.await?;
                     if known.as_deref() == Some(&place.write()) {
@@ -258,6 +259,7 @@ impl<D: Database> Arriving<D> {
                         transaction.clear_range(&begin, &end);
                     }
                     transaction.set(key, published.write());
+                    shared.plan_build(&transaction, name, &Indexes::default(), &published.indexes).await?;
                     transaction.set(catalog, place.write());
                     transaction.clear(&self.key);
                     Ok(())

@@ -9,7 +9,7 @@ use crate::catalog::{Layer, Place};
 use crate::documents::Documents;
 use crate::error::{Error, ErrorKind, NotFound, Result};
 use crate::info::{Stats, read_last};
-use crate::instance::{Access, Instance, State};
+use crate::instance::{Access, Indexes, Instance, State};
 use crate::keys::{DatabaseKey, Key, Subspace};
 use crate::reading;
 use crate::seq::Seq;
@@ -132,6 +132,7 @@ impl<D: Database> Departing<D> {
                 let known = transaction.get(&catalog, Read::Serializable);
                 let row = transaction.get(&instance_key, Read::Serializable);
                 let (catalog, place, instance_key, last_key) = (&catalog, &place, &instance_key, &last_key);
+                let (shared, name) = (&self.documents.shared, &self.name);
                 async move {
                     let known = known.await?.map(|known| Place::read(&known)).transpose()?;
                     if known.is_none_or(|known| known.number != place.number) {
@@ -142,6 +143,8 @@ impl<D: Database> Departing<D> {
                         return Err(Error::relocation("The database was opened to writers again meanwhile."));
                     }
                     let next = Seq::beginning_of(instance.incarnation + 1);
+                    // They are built where it went.
+                    shared.plan_build(&transaction, name, &instance.indexes, &Indexes::default()).await?;
                     let moved = Instance { state: State::Moved { to: to.to_owned() }, ..instance };
                     transaction.set(catalog, place.write());
                     transaction.set(instance_key, moved.write());

@@ -102,9 +102,10 @@ impl Server {
         let listener = TcpListener::bind(address).await.map_err(|source| StartError::Bind { address, source })?;
         let address = listener.local_addr().map_err(|source| StartError::Bind { address, source })?;
         let (stop, stopping) = watch::channel(false);
-        let app = App::new(layer, identity, options, stopping.clone()).map_err(StartError::Threads)?;
+        let (opened, stores) = mpsc::unbounded_channel();
+        let app = App::new(layer, identity, options, stopping.clone(), opened).map_err(StartError::Threads)?;
         let app = Arc::new(app);
-        let working = work::start(app.clone(), format!("couch-layer@{address}"));
+        let working = work::start(app.clone(), format!("couch-layer@{address}"), stores);
         let accepting = tokio::spawn(accept(listener, app, stopping));
         Ok(Server { address, stop, accepting, working })
     }

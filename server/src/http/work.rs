@@ -9,7 +9,8 @@
 //!   stop                runs stop between two steps; what is left is given back
 //! ```
 //!
-//! The registry is that of the server's own store ([`jobs`]), so that servers of one cluster share the work.
+//! The registry is that of the server's own store ([`jobs`]), so that servers of one cluster share the work. A store
+//! that a database moved to has a registry too, for what belongs to its databases. Its jobs are run once it is open.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -19,15 +20,17 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, select_all};
 use jobs::{Accepted, Error, Hold, Job, Jobs, ServerOptions};
 use kv_api::AnyDatabase;
-use model::{Environment, SystemEnvironment};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use model::{Environment, Layer, SystemEnvironment};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::engine::EngineUrl;
 use crate::http::app::App;
-use crate::http::app::jobs::{End, Run, now_ms};
+use crate::http::app::jobs::{End, Run, backoff, now_ms};
+use crate::http::app::stores::Store;
 use crate::http::database::relocate;
+use crate::http::find::build;
 
 /// How long this server's lease holds after a renewal.
 const LEASE: Duration = Duration::from_secs(30);
@@ -41,18 +44,20 @@ const GRACE: Duration = Duration::from_secs(10);
 /// The pause after an error of the store.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The longest pause before a job whose run panicked is run again.
-const LONGEST_BACKOFF: Duration = Duration::from_secs(300);
-
 /// A kind of job. **A new kind of work in the background starts here.**
 struct Kind {
     name: &'static str,
-    /// How many this server runs at once.
+    /// How many this server runs at once, of each store.
     at_once: usize,
+    /// Whether its jobs stand in the store of the database that they work on, and not in the server's own.
+    is_of_databases: bool,
     run: fn(Arc<App>, Arc<Run>) -> BoxFuture<'static, End>,
 }
 
-const KINDS: [Kind; 1] = [Kind { name: relocate::KIND, at_once: 16, run: |app, run| relocate::run(app, run).boxed() }];
+const KINDS: [Kind; 2] = [
+    Kind { name: relocate::KIND, at_once: 16, is_of_databases: false, run: |app, run| relocate::run(app, run).boxed() },
+    Kind { name: model::BUILD_JOBS, at_once: 4, is_of_databases: true, run: |app, run| build::run(app, run).boxed() },
+];
 
 /// A kind, and what this server waits for before it asks for the next job of it.
 struct Slot {
@@ -64,32 +69,47 @@ struct Slot {
     due: Option<Instant>,
 }
 
-/// Runs jobs until the server stops. `name` is the server's.
-pub(crate) fn start(app: Arc<App>, name: String) -> JoinHandle<()> {
-    tokio::spawn(work(app, name))
+/// Runs jobs until the server stops. `name` is the server's. `opened` gives the stores that are opened beside its own.
+pub(crate) fn start(app: Arc<App>, name: String, mut opened: mpsc::UnboundedReceiver<Store>) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let mut stores = JoinSet::new();
+        let own = Store { url: app.options.store.clone(), layer: app.layer.clone() };
+        stores.spawn(work(app.clone(), name.clone(), own, true));
+        loop {
+            tokio::select! {
+                () = app.stopping() => break,
+                Some(store) = opened.recv() => drop(stores.spawn(work(app.clone(), name.clone(), store, false))),
+            }
+        }
+        while stores.join_next().await.is_some() {}
+    })
 }
 
-async fn work(app: Arc<App>, name: String) {
+/// Runs the jobs of one store.
+async fn work(app: Arc<App>, name: String, store: Store, is_own: bool) {
     let mut id = [0; 16];
     SystemEnvironment.random(&mut id);
     // What is no cluster has one owner at a time.
-    let is_alone = matches!(&app.options.store, Some(url) if !matches!(url, EngineUrl::Cluster { .. }));
+    let is_alone = matches!(&store.url, Some(url) if !matches!(url, EngineUrl::Cluster { .. }));
     let options = ServerOptions { name, lease: LEASE, is_alone };
-    let mut server = jobs::Server::new(app.layer.jobs(), id, options);
+    let layer = store.layer;
+    let mut server = jobs::Server::new(layer.jobs(), id, options);
     let began = Instant::now();
     let mut beat = tokio::time::interval(BEAT);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut slots = KINDS.each_ref().map(|kind| Slot {
+    let kinds = KINDS.iter().filter(|kind| is_own || kind.is_of_databases);
+    let slots = kinds.map(|kind| Slot {
         kind,
         permits: Arc::new(Semaphore::new(kind.at_once)),
         should_look: true,
         added: None,
         due: None,
     });
+    let mut slots: Vec<Slot> = slots.collect();
     let mut runs = JoinSet::new();
     loop {
         for slot in slots.iter_mut().filter(|slot| slot.should_look) {
-            slot.fill(&app, &mut server, &mut runs).await;
+            slot.fill(&app, &layer, &mut server, &mut runs).await;
         }
         let due = slots.iter().filter_map(|slot| slot.due).min();
         tokio::select! {
@@ -145,12 +165,18 @@ async fn one_was_added(slots: &mut [Slot]) {
 
 impl Slot {
     /// Accepts jobs as long as there are any, and room for them.
-    async fn fill(&mut self, app: &Arc<App>, server: &mut jobs::Server<AnyDatabase>, runs: &mut JoinSet<()>) {
+    async fn fill(
+        &mut self,
+        app: &Arc<App>,
+        layer: &Layer<AnyDatabase>,
+        server: &mut jobs::Server<AnyDatabase>,
+        runs: &mut JoinSet<()>,
+    ) {
         (self.should_look, self.added, self.due) = (false, None, None);
         while let Ok(permit) = self.permits.clone().try_acquire_owned() {
             match server.accept(self.kind.name, now_ms()).await {
                 Ok(Accepted::Job(job, hold)) => {
-                    runs.spawn(supervise(app.clone(), *job, hold, permit));
+                    runs.spawn(supervise(app.clone(), layer.clone(), *job, hold, permit));
                 }
                 Ok(Accepted::Nothing { due_ms, added }) => {
                     self.added = Some(added);
@@ -168,12 +194,12 @@ impl Slot {
 }
 
 /// Runs a job to the end of its run, and says so in the registry.
-async fn supervise(app: Arc<App>, job: Job, hold: Hold, _permit: OwnedSemaphorePermit) {
-    let jobs = app.layer.jobs();
+async fn supervise(app: Arc<App>, layer: Layer<AnyDatabase>, job: Job, hold: Hold, _permit: OwnedSemaphorePermit) {
+    let jobs = layer.jobs();
     // Not always of the kind that was asked for: an acceptance whose answer was lost is answered by the next.
     let Some(kind) = KINDS.iter().find(|kind| kind.name == job.id.kind) else { return };
     let (stop, should_stop) = watch::channel(false);
-    let run = Arc::new(Run::new(job, hold, jobs.clone(), should_stop));
+    let run = Arc::new(Run::new(job, hold, layer, should_stop));
     tracing::info!(job = ?run.job.id, attempt = run.job.attempts, "a job begins");
     let Some(mut task) = app.spawn_scan((kind.run)(app.clone(), run.clone())) else { return };
     let ended = tokio::select! {
@@ -213,21 +239,5 @@ async fn follow(jobs: &Jobs<AnyDatabase>, run: &Run, stop: &watch::Sender<bool>)
             Err(error) => tracing::debug!(job = ?run.job.id, %error, "a job cannot be watched"),
         }
         tokio::time::sleep(PAUSE).await;
-    }
-}
-
-/// The pause before a job is run again whose run panicked.
-fn backoff(attempts: u64) -> Duration {
-    Duration::from_secs(1 << attempts.min(10)).min(LONGEST_BACKOFF)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_grow_to_their_limit() {
-        let pauses: Vec<u64> = [1, 2, 3, 9, u64::MAX].map(|attempts| backoff(attempts).as_secs()).into();
-        assert_eq!(pauses, [2, 4, 8, 300, 300]);
     }
 }

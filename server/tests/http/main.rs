@@ -16,6 +16,7 @@ mod documents;
 mod feeds;
 mod fields;
 mod find;
+mod index_jobs;
 mod indexes;
 mod listings;
 mod patches;

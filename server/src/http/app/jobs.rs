@@ -3,22 +3,26 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use jobs::{Hold, Job, Jobs};
+use jobs::{Hold, Job};
 use kv_api::AnyDatabase;
-use model::{Environment, SystemEnvironment};
+use model::{Environment, Layer, SystemEnvironment};
 use tokio::sync::watch;
 
 /// The least time between two reports of a run.
 const BETWEEN_REPORTS: Duration = Duration::from_secs(1);
+
+/// The longest pause before a job whose run failed is run again.
+const LONGEST_BACKOFF: Duration = Duration::from_secs(300);
 
 /// One run of a job.
 #[derive(Debug)]
 pub(crate) struct Run {
     /// The job as it was accepted.
     pub(crate) job: Job,
-    /// The run's right to the job, which each of its writes to the server's store checks.
+    /// The run's right to the job, which each of its writes to the job's store checks.
     pub(crate) hold: Hold,
-    jobs: Jobs<AnyDatabase>,
+    /// The store that has the job.
+    pub(crate) layer: Layer<AnyDatabase>,
     /// Turns true when the run should stop: it has lost its job, or somebody added the job again.
     should_stop: watch::Receiver<bool>,
 }
@@ -28,13 +32,17 @@ pub(crate) struct Run {
 pub(crate) enum End {
     /// The job is done; what the run says at its end.
     Finished(Vec<u8>),
+    /// The job is done, and nobody asks what became of it.
+    Removed,
     /// The job is to be run again, after this time.
     Again(Duration),
+    /// The same, with what the run says of its failure.
+    Failed(Vec<u8>, Duration),
 }
 
 impl Run {
-    pub(crate) fn new(job: Job, hold: Hold, jobs: Jobs<AnyDatabase>, should_stop: watch::Receiver<bool>) -> Self {
-        Run { job, hold, jobs, should_stop }
+    pub(crate) fn new(job: Job, hold: Hold, layer: Layer<AnyDatabase>, should_stop: watch::Receiver<bool>) -> Self {
+        Run { job, hold, layer, should_stop }
     }
 
     /// Whether the run has lost its job, or the job was added again meanwhile: with other data, as a rule.
@@ -47,7 +55,7 @@ impl Run {
         loop {
             let progress = said.borrow_and_update().clone();
             if !progress.is_empty()
-                && let Err(error) = self.jobs.update(&self.hold, &progress, now_ms()).await
+                && let Err(error) = self.layer.jobs().update(&self.hold, &progress, now_ms()).await
             {
                 tracing::debug!(job = ?self.job.id, %error, "a run cannot say how far it is");
             }
@@ -60,14 +68,37 @@ impl Run {
 
     /// Ends the run in the registry.
     pub(crate) async fn end(&self, end: &End) -> jobs::Result<()> {
+        let jobs = self.layer.jobs();
+        let after = |pause: &Duration| now_ms() + pause.as_millis() as u64;
         match end {
-            End::Finished(said) => self.jobs.finish(&self.hold, Some(said), now_ms()).await,
-            End::Again(after) => self.jobs.resubmit(&self.hold, now_ms() + after.as_millis() as u64).await,
+            End::Finished(said) => jobs.finish(&self.hold, Some(said), now_ms()).await,
+            End::Removed => jobs.finish_and_remove(&self.hold).await,
+            End::Again(pause) => jobs.resubmit(&self.hold, after(pause)).await,
+            End::Failed(said, pause) => {
+                jobs.update(&self.hold, said, now_ms()).await?;
+                jobs.resubmit(&self.hold, after(pause)).await
+            }
         }
     }
+}
+
+/// The pause before a job is run again that has failed so often.
+pub(crate) fn backoff(attempts: u64) -> Duration {
+    Duration::from_secs(1 << attempts.min(10)).min(LONGEST_BACKOFF)
 }
 
 /// Milliseconds since 1970.
 pub(crate) fn now_ms() -> u64 {
     SystemEnvironment.now_ms()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_their_limit() {
+        let pauses: Vec<u64> = [1, 2, 3, 9, u64::MAX].map(|attempts| backoff(attempts).as_secs()).into();
+        assert_eq!(pauses, [2, 4, 8, 300, 300]);
+    }
 }

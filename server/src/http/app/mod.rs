@@ -1,6 +1,5 @@
 //! State that all requests share.
 
-mod builds;
 pub(crate) mod databases;
 pub(crate) mod jobs;
 pub(crate) mod relocations;
@@ -15,17 +14,16 @@ use std::time::Duration;
 use kv_api::AnyDatabase;
 use model::limits::DEFAULT_MAX_DOCUMENT_SIZE;
 use model::{IDENTITY_BYTES, Layer, LayerOptions};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::engine::EngineUrl;
 use crate::http::access::auth::{Administrator, Auth, SECRET_BYTES};
 use crate::http::access::cors::CorsOptions;
-pub(crate) use crate::http::app::builds::Builds;
 use crate::http::app::databases::Databases;
 use crate::http::app::relocations::Gates;
 use crate::http::app::scans::Scans;
-use crate::http::app::stores::Stores;
+use crate::http::app::stores::{Store, Stores};
 use crate::http::error::{ApiError, Result};
 use crate::http::ids::{RequestIds, Uuids, hex};
 
@@ -101,7 +99,6 @@ pub(crate) struct App {
     pub(crate) layer: Layer<AnyDatabase>,
     pub(crate) databases: Databases,
     pub(crate) gates: Gates,
-    pub(crate) builds: Builds,
     pub(crate) options: Options,
     pub(crate) auth: Auth,
     uuids: Uuids,
@@ -112,12 +109,13 @@ pub(crate) struct App {
 }
 
 impl App {
-    /// `stopping` turns true when the server shuts down.
+    /// `stopping` turns true when the server shuts down. `opened` gets the other stores that are opened later.
     pub(crate) fn new(
         layer: Layer<AnyDatabase>,
         identity: Identity,
         options: Options,
         stopping: watch::Receiver<bool>,
+        opened: mpsc::UnboundedSender<Store>,
     ) -> std::io::Result<Self> {
         let auth = Auth::new(options.administrator.clone(), identity.secret);
         let scans = Scans::new(options.scan_threads)?;
@@ -127,12 +125,11 @@ impl App {
             threads: options.threads,
             ..LayerOptions::default()
         };
-        let stores = Stores::new(layer.clone(), options.store.as_ref(), others);
+        let stores = Stores::new(layer.clone(), options.store.as_ref(), others, opened);
         Ok(App {
             layer,
             databases: Databases::new(stores),
             gates: Gates::default(),
-            builds: Builds::default(),
             options,
             auth,
             uuids: Uuids::default(),

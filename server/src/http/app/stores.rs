@@ -9,7 +9,7 @@ use std::fmt;
 
 use kv_api::AnyDatabase;
 use model::{ErrorKind, Layer, LayerOptions, NotFound};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, mpsc};
 
 use crate::engine::{self, EngineError, EngineUrl, IfMissing};
 use crate::http::error::{ApiError, Result};
@@ -35,6 +35,8 @@ pub(crate) struct Stores {
     /// The other stores, by their absolute URLs.
     opened: Mutex<HashMap<String, Store>>,
     options: LayerOptions,
+    /// Tells who runs their jobs.
+    told: mpsc::UnboundedSender<Store>,
 }
 
 impl fmt::Debug for Stores {
@@ -55,15 +57,26 @@ pub(crate) enum StoreError {
 }
 
 impl Stores {
-    /// `options` are for stores that are opened later.
-    pub(crate) fn new(own: Layer<AnyDatabase>, url: Option<&EngineUrl>, options: LayerOptions) -> Self {
+    /// `options` are for stores that are opened later. `told` receives these stores.
+    pub(crate) fn new(
+        own: Layer<AnyDatabase>,
+        url: Option<&EngineUrl>,
+        options: LayerOptions,
+        told: mpsc::UnboundedSender<Store>,
+    ) -> Self {
         let url = url.and_then(|url| url.absolute().ok());
-        Stores { own: Store { url, layer: own }, opened: Mutex::default(), options }
+        Stores { own: Store { url, layer: own }, opened: Mutex::default(), options, told }
     }
 
     /// The server's own store.
     pub(crate) fn own(&self) -> Store {
         self.own.clone()
+    }
+
+    /// All that are open, the server's own first.
+    pub(crate) async fn all(&self) -> Vec<Store> {
+        let opened = self.opened.lock().await;
+        std::iter::once(&self.own).chain(opened.values()).cloned().collect()
     }
 
     /// The store with this URL. It is opened at the first call.
@@ -88,6 +101,8 @@ impl Stores {
         let (engine, url) = opening.await.map_err(|_| StoreError::BrokenOff)??;
         let store = Store { layer: Layer::open(engine, self.options.clone()).await?, url: Some(url.clone()) };
         opened.insert(url.to_string(), store.clone());
+        // An error says that the server is shutting down.
+        let _ = self.told.send(store.clone());
         Ok(store)
     }
 

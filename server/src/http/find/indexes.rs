@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use hyper::StatusCode;
 use mango::NewIndex;
-use model::{BuildProgress, Document, Edit, ErrorKind, GetOptions, JsonText, JsonWriter, MAX_INDEXES, NotFound};
+use model::{Document, Edit, ErrorKind, GetOptions, JsonText, MAX_INDEXES, NotFound};
 
-use crate::http::app::Builds;
 use crate::http::app::stores::Documents;
 use crate::http::document::write::require_design_admin;
 use crate::http::error::{ApiError, Result};
+use crate::http::find::build;
 use crate::http::find::explain::write_index_members;
 use crate::http::find::names::auto_name;
 use crate::http::request::Request;
@@ -48,8 +48,7 @@ pub(crate) async fn create(request: &mut Request, db: &str) -> Result<Response> 
         None => Ok(Change::Nothing),
     });
     let changed = changed.await?;
-    let app = &request.app;
-    app.builds.begin_and_wait(app, db, &database, WAIT).await;
+    build::wait_a_little(&request.app, &database, WAIT).await;
     Ok(response::object(|json| {
         json.name("result").str(if changed { "created" } else { "exists" });
         json.name("id").str(design_id);
@@ -72,11 +71,11 @@ pub(crate) async fn list(request: &mut Request, db: &str) -> Result<Response> {
     let mut indexes = database.indexes().await?;
     if indexes.is_empty() {
         // Those of design documents that an earlier version stored are taken on.
-        request.app.builds.begin_and_wait(&request.app, db, &database, WAIT).await;
+        build::wait_a_little(&request.app, &database, WAIT).await;
         indexes = database.indexes().await?;
     }
     if indexes.iter().any(|info| !info.active) {
-        request.app.builds.begin(&request.app, db, &database);
+        database.request_build().await?;
     }
     indexes.sort_by(|a, b| (a.index.design_id(), a.index.name()).cmp(&(b.index.design_id(), b.index.name())));
     Ok(response::object(|json| {
@@ -146,16 +145,6 @@ pub(crate) async fn bulk_delete(request: &mut Request, db: &str) -> Result<Respo
         }
         json.end_array();
     }))
-}
-
-/// Writes a task for each database whose indexes are being built by this process.
-pub(crate) fn write_tasks(builds: &Builds, json: &mut JsonWriter<'_>) {
-    for (name, BuildProgress { documents, expected, .. }) in builds.running() {
-        json.begin_object().name("type").str("indexer").name("database").str(&name);
-        json.name("changes_done").u64(documents).name("total_changes").u64(expected.max(documents));
-        json.name("progress").u64((documents * 100).checked_div(expected).unwrap_or(0).min(100));
-        json.end_object();
-    }
 }
 
 /// Takes indexes out of their design document.

@@ -13,6 +13,7 @@
 //!
 //! Source: `mango_httpd.erl`, `mango_cursor.erl`, `mango_cursor_view.erl`.
 
+pub(crate) mod build;
 mod explain;
 pub(crate) mod indexes;
 mod names;
@@ -34,7 +35,7 @@ use crate::http::wire::response::{self, Response, Stop};
 pub(crate) async fn find(request: &mut Request, db: &str) -> Result<Response> {
     let database = request.fresh_database(db).await?;
     let query = query(request).await?;
-    let plan = Plan::of(query, Purpose::Find, &request.app, db, &database).await?;
+    let plan = Plan::of(query, Purpose::Find, &request.app, &database).await?;
     let mut body = b"{\"docs\":[".to_vec();
     if plan.finds_nothing() {
         body.extend_from_slice(b"\r\n]}\r");
@@ -70,7 +71,7 @@ pub(crate) async fn find(request: &mut Request, db: &str) -> Result<Response> {
 pub(crate) async fn explain(request: &mut Request, db: &str) -> Result<Response> {
     let database = request.fresh_database(db).await?;
     let query = query(request).await?;
-    let plan = Plan::of(query, Purpose::Explain, &request.app, db, &database).await?;
+    let plan = Plan::of(query, Purpose::Explain, &request.app, &database).await?;
     Ok(response::object(|json| explain::write(json, db, &plan)))
 }
 

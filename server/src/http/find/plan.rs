@@ -11,6 +11,7 @@ use model::{AllDocsRequest, IndexInfo, IndexRequest};
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
 use crate::http::error::Result;
+use crate::http::find::build;
 
 /// A query and its plan.
 pub(crate) struct Plan {
@@ -28,24 +29,18 @@ pub(crate) struct Plan {
 impl Plan {
     /// # Errors
     /// Those of the query's bookmark, and `no_usable_index` and `invalid_index` as [`mango::Plan::of`] has them.
-    pub(crate) async fn of(
-        query: Query,
-        purpose: Purpose,
-        app: &Arc<App>,
-        name: &str,
-        database: &Documents,
-    ) -> Result<Plan> {
+    pub(crate) async fn of(query: Query, purpose: Purpose, app: &App, database: &Documents) -> Result<Plan> {
         let word = query.bookmark.as_deref().filter(|_| purpose == Purpose::Find);
         let bookmark = word.map(Bookmark::decode).transpose()?;
         let mut known = database.indexes().await?;
         let mut chosen = choose(&query, bookmark.as_ref(), &known, purpose);
         if known.iter().any(|index| !index.active) {
             if chosen.is_err() && purpose == Purpose::Find {
-                app.builds.build(name, database).await?;
+                build::wait(app, database).await?;
                 known = database.indexes().await?;
                 chosen = choose(&query, bookmark.as_ref(), &known, purpose);
             } else {
-                app.builds.begin(app, name, database);
+                database.request_build().await?;
             }
         }
         let (chosen, number) = chosen?;

@@ -10,7 +10,6 @@ use jobs::Job;
 use model::{JsonText, JsonWriter};
 
 use crate::http::error::{ApiError, Result};
-use crate::http::find::indexes;
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response};
 
@@ -44,10 +43,11 @@ pub(crate) async fn active_tasks(request: &Request) -> Result<Response> {
     let mut body = Vec::new();
     let mut json = JsonWriter::new(&mut body);
     json.begin_array();
-    for job in request.app.layer.jobs().running().await.map_err(model::Error::from)? {
-        write_task(&job, &mut json);
+    for store in request.app.databases.stores.all().await {
+        for job in store.layer.jobs().running().await.map_err(model::Error::from)? {
+            write_task(&job, &mut json);
+        }
     }
-    indexes::write_tasks(&request.app.builds, &mut json);
     json.end_array();
     Ok(response::json(StatusCode::OK, body))
 }

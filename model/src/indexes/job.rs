@@ -1,0 +1,136 @@
+//! The job of a database whose indexes are to be built.
+//!
+//! ```text
+//!  an edit brings an index ──► job ── a server builds ──► the last index is active, or gone: no job
+//! ```
+//!
+//! The job is added and removed in the transactions that change which indexes are active: there is a job as long as one
+//! is not. One job builds all indexes of its database. A store that an earlier program wrote may have indexes that are
+//! not active and no job; [`Documents::request_build`] adds it.
+
+use std::future::Future;
+
+use jobs::{Hold, Job, JobId, Jobs, NewJob, Registry, State};
+use json::JsonWriter;
+use kv_api::{Database, Read, Transaction};
+
+use crate::catalog::Shared;
+use crate::documents::Documents;
+use crate::error::Result;
+use crate::instance::Indexes;
+use crate::keys::Key;
+use crate::txids::Outcome;
+
+use super::Definition;
+
+/// The kind of these jobs; their ids are the names of the databases. CouchDB's name for such a task.
+pub const BUILD_JOBS: &str = "indexer";
+
+impl<D: Database> Shared<D> {
+    pub(crate) fn registry(&self) -> Registry {
+        Registry::new(Key::Jobs.under(&self.guard.root))
+    }
+
+    /// Adds the job of a database whose indexes change so, or removes it.
+    pub(crate) async fn plan_build<T: Transaction>(
+        &self,
+        transaction: &T,
+        name: &str,
+        before: &Indexes,
+        after: &Indexes,
+    ) -> Result<()> {
+        if after.has_more_to_build_than(before) {
+            self.registry().add(transaction, &job_of(name), &new_job(name)).await?;
+        } else if before.are_to_build() && !after.are_to_build() {
+            self.registry().remove(transaction, &job_of(name)).await?;
+        }
+        Ok(())
+    }
+}
+
+impl<D: Database> Documents<D> {
+    /// The registry of the store's jobs.
+    pub fn jobs(&self) -> Jobs<D> {
+        Jobs::new(self.engine().clone(), self.shared.registry())
+    }
+
+    /// The job that builds the database's indexes, while there is something to build.
+    pub fn build_job(&self) -> JobId {
+        job_of(self.name())
+    }
+
+    /// Sees to it that there is a job if there is something to build, also where an earlier program left that. A job that
+    /// failed is to be run again at once.
+    ///
+    /// # Errors
+    /// 404 where the database is gone, and the store's errors.
+    pub async fn request_build(&self) -> Result<()> {
+        self.shared
+            .guard
+            .run(|transaction| async move {
+                let instance = self.instance(&transaction, Read::Serializable).await?;
+                if instance.indexes.next == 0 {
+                    // Writes the job with the indexes.
+                    return Ok(match self.adopt(&transaction, &instance).await? {
+                        true => Outcome::Write(()),
+                        false => Outcome::ReadOnly(()),
+                    });
+                }
+                let definitions = self.definitions(&transaction, &instance).await?;
+                if definitions.iter().any(|(_, definition)| matches!(definition, Definition::Outdated(_))) {
+                    self.index(&transaction, &instance, &[], false).await?.write(&transaction);
+                    return Ok(Outcome::Write(()));
+                }
+                if !instance.indexes.are_to_build() {
+                    return Ok(Outcome::ReadOnly(()));
+                }
+                let (registry, id) = (self.shared.registry(), self.build_job());
+                if registry.get(&transaction, &id, Read::Serializable).await?.is_some_and(|job| is_on_its_way(&job)) {
+                    return Ok(Outcome::ReadOnly(()));
+                }
+                registry.add(&transaction, &id, &new_job(self.name())).await?;
+                Ok(Outcome::Write(()))
+            })
+            .await
+    }
+
+    /// Removes the job in a transaction after which there is nothing to build.
+    pub(super) async fn end_build(&self, transaction: &D::Transaction) -> Result<()> {
+        self.shared.registry().remove(transaction, &self.build_job()).await?;
+        Ok(())
+    }
+}
+
+/// Makes sure that a run still has its job. A caller without a job may always write.
+pub(super) fn checked<T: Transaction>(
+    hold: Option<&Hold>,
+    transaction: &T,
+) -> impl Future<Output = Result<()>> + Send + use<T> {
+    let check = hold.map(|hold| hold.check(transaction));
+    async move {
+        match check {
+            Some(check) => Ok(check.await?),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether a job runs, or waits for its first run.
+fn is_on_its_way(job: &Job) -> bool {
+    match job.state {
+        State::Running => true,
+        State::Pending => job.attempts == 0,
+        State::Finished => false,
+    }
+}
+
+fn job_of(name: &str) -> JobId {
+    JobId::new(BUILD_JOBS, name)
+}
+
+fn new_job(name: &str) -> NewJob {
+    let mut data = Vec::new();
+    let mut json = JsonWriter::new(&mut data);
+    json.begin_object().name("task").begin_object().name("database").str(name).end_object().end_object();
+    NewJob { data: data.into(), ..NewJob::default() }
+}

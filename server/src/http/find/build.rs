@@ -1,0 +1,113 @@
+//! The building of indexes: a job of the store where the database lives.
+//!
+//! The edit that brings an index adds the job ([`model::BUILD_JOBS`]), whoever sends it, and the batch that ends the
+//! building removes it. Here is what runs it, and who waits for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::StatusCode;
+use jobs::{Job, State};
+use model::{BuildProgress, Error, ErrorKind, JsonText, JsonWriter, NotFound};
+use tokio::sync::watch;
+
+use crate::http::app::App;
+use crate::http::app::jobs::{End, Run, backoff};
+use crate::http::app::stores::Documents;
+use crate::http::error::{ApiError, Result};
+
+/// Runs a job: batch after batch, each in a transaction of its own.
+pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
+    let (say, heard) = watch::channel(Vec::new());
+    let built = tokio::select! {
+        built = build(&app, &run, &say) => built,
+        never = run.report(heard) => match never {},
+    };
+    let name = &run.job.id.id;
+    match built {
+        Ok(true) => End::Removed,
+        Ok(false) => End::Again(Duration::ZERO),
+        Err(error) => match error.kind() {
+            // Dropped, or moved to another store, which has a job of its own.
+            ErrorKind::NotFound(NotFound::Database) | ErrorKind::Moved(_) => End::Removed,
+            // It was taken away: also by the batch that was the last.
+            ErrorKind::JobLost => End::Again(Duration::ZERO),
+            _ => {
+                tracing::warn!(database = name, %error, "indexes are not built yet");
+                End::Failed(failure(&error), backoff(run.job.attempts))
+            }
+        },
+    }
+}
+
+/// Builds to the end; `false`: it was stopped, and is to be gone on with.
+async fn build(app: &App, run: &Run, say: &watch::Sender<Vec<u8>>) -> model::Result<bool> {
+    let database = run.layer.database(&run.job.id.id).await?;
+    while !run.should_stop() && !app.is_stopping() {
+        match database.build_indexes_batch(usize::MAX, Some(&run.hold)).await? {
+            Some(done) => drop(say.send_replace(progress(&done))),
+            None => return Ok(true),
+        }
+    }
+    Ok(false)
+}
+
+/// How far a build is, as `_active_tasks` shows it.
+fn progress(done: &BuildProgress) -> Vec<u8> {
+    let BuildProgress { documents, expected, .. } = *done;
+    let mut text = Vec::new();
+    let mut json = JsonWriter::new(&mut text);
+    json.begin_object();
+    json.name("changes_done").u64(documents).name("total_changes").u64(expected.max(documents));
+    json.name("progress").u64((documents * 100).checked_div(expected).unwrap_or(0).min(100)).end_object();
+    text
+}
+
+fn failure(error: &Error) -> Vec<u8> {
+    let mut text = Vec::new();
+    JsonWriter::new(&mut text)
+        .begin_object()
+        .name("error")
+        .str(error.error())
+        .name("reason")
+        .str(&error.reason())
+        .end_object();
+    text
+}
+
+/// Waits until the indexes of a database are built.
+///
+/// # Errors
+/// That of a run that failed; it is run again later.
+pub(crate) async fn wait(app: &App, database: &Documents) -> Result<()> {
+    database.request_build().await?;
+    let jobs = database.jobs();
+    loop {
+        let (job, changed) = jobs.watch(&database.build_job()).await.map_err(Error::from)?;
+        let Some(job) = job else { return Ok(()) };
+        if let Some(error) = failure_of(&job) {
+            return Err(error);
+        }
+        tokio::select! {
+            () = app.stopping() => return Err(ApiError::unavailable("The server is shutting down.")),
+            // Whatever woke it, it looks again.
+            _ = changed => {}
+        }
+    }
+}
+
+/// The same, for a little while: the indexes of a small database are there when their client has its answer.
+pub(crate) async fn wait_a_little(app: &App, database: &Documents, time: Duration) {
+    if let Ok(Err(error)) = tokio::time::timeout(time, wait(app, database)).await {
+        tracing::debug!(database = database.name(), ?error, "indexes are not built yet");
+    }
+}
+
+/// Why the last run of a job failed that waits for the next.
+fn failure_of(job: &Job) -> Option<ApiError> {
+    let said = job.progress.as_ref().filter(|_| job.state == State::Pending)?;
+    let said = JsonText::parse(&said.bytes).ok()?;
+    let text = |name| Some(said.get(name)?.as_str()?.into_owned());
+    let reason = format!("An index cannot be built: {}: {}", text("error")?, text("reason")?);
+    Some(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", reason))
+}
