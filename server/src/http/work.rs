@@ -2,15 +2,15 @@
 //!
 //! ```text
 //!   accept ──► supervise ─┬─ run, on the threads for scans ──► finished, or to be run again
-//!     ▲                   └─ watch the job's row: tell the run when it should stop
-//!     └ a job became pending, is due, or a run ended
+//!     ▲                   └─ watch the job's row, and stop the run when it should stop
+//!     └ when a job became pending or is due, or a run ended
 //!
-//!   every ten seconds   renew the lease, if it has one; look for servers whose lease is out
-//!   stop                runs stop between two steps; what is left is given back
+//!   every ten seconds   renew the lease, if there is one; look for servers whose lease has expired
+//!   stop                runs stop between two steps; unfinished jobs are given back
 //! ```
 //!
-//! The registry is that of the server's own store ([`jobs`]), so that servers of one cluster share the work. A store
-//! that a database moved to has a registry too, for what belongs to its databases. Its jobs are run once it is open.
+//! The registry is in the server's own store ([`jobs`]), so servers of one cluster share the work. A store to which
+//! a database moved has a registry too, for jobs of its databases. They run while the store is open.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -32,24 +32,24 @@ use crate::http::app::stores::Store;
 use crate::http::database::relocate;
 use crate::http::find::build;
 
-/// How long this server's lease holds after a renewal.
+/// Duration of this server's lease after a renewal.
 const LEASE: Duration = Duration::from_secs(30);
 
-/// The time from one renewal to the next.
+/// Time between two renewals.
 const BEAT: Duration = Duration::from_secs(10);
 
-/// How long runs may take to stop when the server does.
+/// Time that runs have to stop when the server stops.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// The pause after an error of the store.
+/// Pause after an error of the store.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// A kind of job. **A new kind of work in the background starts here.**
 struct Kind {
     name: &'static str,
-    /// How many this server runs at once, of each store.
+    /// Maximum number of simultaneous runs on this server, for each store.
     at_once: usize,
-    /// Whether its jobs stand in the store of the database that they work on, and not in the server's own.
+    /// Whether its jobs are in the store of their database, and not in the server's own.
     is_of_databases: bool,
     run: fn(Arc<App>, Arc<Run>) -> BoxFuture<'static, End>,
 }
@@ -59,7 +59,7 @@ const KINDS: [Kind; 2] = [
     Kind { name: model::BUILD_JOBS, at_once: 4, is_of_databases: true, run: |app, run| build::run(app, run).boxed() },
 ];
 
-/// A kind, and what this server waits for before it asks for the next job of it.
+/// A kind of job, and the events that this server waits for before it accepts the next one.
 struct Slot {
     kind: &'static Kind,
     permits: Arc<Semaphore>,
@@ -69,7 +69,7 @@ struct Slot {
     due: Option<Instant>,
 }
 
-/// Runs jobs until the server stops. `name` is the server's. `opened` gives the stores that are opened beside its own.
+/// Runs jobs until the server stops. `name` is the server's. `opened` receives further stores that are opened.
 pub(crate) fn start(app: Arc<App>, name: String, mut opened: mpsc::UnboundedReceiver<Store>) -> JoinHandle<()> {
     tokio::spawn(async move {
         let mut stores = JoinSet::new();
@@ -89,7 +89,7 @@ pub(crate) fn start(app: Arc<App>, name: String, mut opened: mpsc::UnboundedRece
 async fn work(app: Arc<App>, name: String, store: Store, is_own: bool) {
     let mut id = [0; 16];
     SystemEnvironment.random(&mut id);
-    // What is no cluster has one owner at a time.
+    // Every store except a cluster has one owner at a time.
     let is_alone = matches!(&store.url, Some(url) if !matches!(url, EngineUrl::Cluster { .. }));
     let options = ServerOptions { name, lease: LEASE, is_alone };
     let layer = store.layer;
@@ -115,7 +115,7 @@ async fn work(app: Arc<App>, name: String, store: Store, is_own: bool) {
         tokio::select! {
             () = app.stopping() => break,
             _ = beat.tick() => {
-                // Errors of the store pass, or are met again at the next beat.
+                // The next beat tries again.
                 if let Err(error) = server.renew().await {
                     tracing::warn!(%error, "the lease on this server's jobs cannot be renewed");
                 }
@@ -164,7 +164,7 @@ async fn one_was_added(slots: &mut [Slot]) {
 }
 
 impl Slot {
-    /// Accepts jobs as long as there are any, and room for them.
+    /// Accepts jobs until there are none, or `at_once` are running.
     async fn fill(
         &mut self,
         app: &Arc<App>,
@@ -193,10 +193,11 @@ impl Slot {
     }
 }
 
-/// Runs a job to the end of its run, and says so in the registry.
+/// Runs a job, and records the end of the run in the registry.
 async fn supervise(app: Arc<App>, layer: Layer<AnyDatabase>, job: Job, hold: Hold, _permit: OwnedSemaphorePermit) {
     let jobs = layer.jobs();
-    // Not always of the kind that was asked for: an acceptance whose answer was lost is answered by the next.
+    // The job may be of another kind than the requested one: if the result of an acceptance is unknown, the next
+    // acceptance returns its job.
     let Some(kind) = KINDS.iter().find(|kind| kind.name == job.id.kind) else { return };
     let (stop, should_stop) = watch::channel(false);
     let run = Arc::new(Run::new(job, hold, layer, should_stop));
@@ -222,7 +223,7 @@ async fn supervise(app: Arc<App>, layer: Layer<AnyDatabase>, job: Job, hold: Hol
     }
 }
 
-/// Tells a run when it has lost its job, or the job was added again. It never ends.
+/// Tells a run to stop when it has lost its job, or the job was added again. Never returns.
 async fn follow(jobs: &Jobs<AnyDatabase>, run: &Run, stop: &watch::Sender<bool>) -> Infallible {
     loop {
         match jobs.watch(&run.job.id).await {

@@ -1,4 +1,4 @@
-//! A job, as the code that runs it sees it.
+//! The interface of a running job.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use kv_api::AnyDatabase;
 use model::{Environment, Layer, SystemEnvironment};
 use tokio::sync::watch;
 
-/// The least time between two reports of a run.
+/// Minimum time between two progress reports of a run.
 const BETWEEN_REPORTS: Duration = Duration::from_secs(1);
 
-/// The longest pause before a job whose run failed is run again.
+/// Longest pause before a job is run again whose run failed.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(300);
 
 /// One run of a job.
@@ -19,7 +19,7 @@ const LONGEST_BACKOFF: Duration = Duration::from_secs(300);
 pub(crate) struct Run {
     /// The job as it was accepted.
     pub(crate) job: Job,
-    /// The run's right to the job, which each of its writes to the job's store checks.
+    /// The run's hold on the job. Each of its writes to the job's store checks it.
     pub(crate) hold: Hold,
     /// The store that has the job.
     pub(crate) layer: Layer<AnyDatabase>,
@@ -27,16 +27,16 @@ pub(crate) struct Run {
     should_stop: watch::Receiver<bool>,
 }
 
-/// How a run ends.
+/// The end of a run.
 #[derive(Debug)]
 pub(crate) enum End {
-    /// The job is done; what the run says at its end.
+    /// The job is done, with this result.
     Finished(Vec<u8>),
-    /// The job is done, and nobody asks what became of it.
+    /// The job is done and removed, since nobody needs its result.
     Removed,
-    /// The job is to be run again, after this time.
+    /// The job is to be run again after this time.
     Again(Duration),
-    /// The same, with what the run says of its failure.
+    /// The run failed, with this progress. The job is to be run again after this time.
     Failed(Vec<u8>, Duration),
 }
 
@@ -45,12 +45,12 @@ impl Run {
         Run { job, hold, layer, should_stop }
     }
 
-    /// Whether the run has lost its job, or the job was added again meanwhile: with other data, as a rule.
+    /// Whether the run has lost its job, or the job was added again meanwhile, usually with other data.
     pub(crate) fn should_stop(&self) -> bool {
         *self.should_stop.borrow() || self.hold.is_lost()
     }
 
-    /// Says how far the run is whenever `said` changes, not too often. It never ends: run it beside the work.
+    /// Stores the progress whenever `said` changes, but not too often. Never returns: run it beside the work.
     pub(crate) async fn report(&self, mut said: watch::Receiver<Vec<u8>>) -> Infallible {
         loop {
             let progress = said.borrow_and_update().clone();
@@ -82,7 +82,7 @@ impl Run {
     }
 }
 
-/// The pause before a job is run again that has failed so often.
+/// Pause before a job is run again that has failed this many times.
 pub(crate) fn backoff(attempts: u64) -> Duration {
     Duration::from_secs(1 << attempts.min(10)).min(LONGEST_BACKOFF)
 }

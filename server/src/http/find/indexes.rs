@@ -1,6 +1,6 @@
-//! `_index`: making, listing and deleting indexes.
+//! `_index`: makes, lists and deletes indexes.
 //!
-//! An index is a view of a design document, so this reads and writes design documents; their edits make the rows.
+//! An index is a view in a design document, so this reads and writes design documents. Their edits start the indexes.
 //!
 //! Source: `mango_httpd.erl`.
 
@@ -19,10 +19,10 @@ use crate::http::find::names::auto_name;
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response};
 
-/// How long an answer waits for the rows of a new index. A larger one is built on behind it.
+/// Time that an answer waits for the rows of a new index. A larger index is built further in the background.
 const WAIT: Duration = Duration::from_secs(2);
 
-/// How often an edit is tried while others write the same design document.
+/// Number of attempts of an edit while others write the same design document.
 const TRIES: usize = 5;
 
 /// `POST /{db}/_index`
@@ -70,7 +70,7 @@ pub(crate) async fn list(request: &mut Request, db: &str) -> Result<Response> {
     let database = request.fresh_database(db).await?;
     let mut indexes = database.indexes().await?;
     if indexes.is_empty() {
-        // Those of design documents that an earlier version stored are taken on.
+        // An earlier version may have stored design documents without keeping their indexes: these are adopted.
         build::wait_a_little(&request.app, &database, WAIT).await;
         indexes = database.indexes().await?;
     }
@@ -95,7 +95,7 @@ pub(crate) async fn list(request: &mut Request, db: &str) -> Result<Response> {
     }))
 }
 
-/// `DELETE /{db}/_index/{ddoc}/json/{name}`, where `_design/` may stand before the name of the document.
+/// `DELETE /{db}/_index/{ddoc}/json/{name}`. The document's name may have `_design/` before it.
 pub(crate) async fn delete(request: &mut Request, db: &str, path: &[&str]) -> Result<Response> {
     let (design, name) = match path {
         ["_design", design, "json", name] | [design, "json", name] => (*design, *name),
@@ -147,7 +147,7 @@ pub(crate) async fn bulk_delete(request: &mut Request, db: &str) -> Result<Respo
     }))
 }
 
-/// Takes indexes out of their design document.
+/// Removes indexes from their design document.
 async fn remove(request: &Request, database: &Documents, design_id: &str, names: &[&str]) -> Result<()> {
     let changed = change(request, database, design_id, |design| {
         let mut left = design.ok_or_else(|| ApiError::not_found("missing"))?.clone();
@@ -162,14 +162,14 @@ async fn remove(request: &Request, database: &Documents, design_id: &str, names:
     changed.await.map(drop)
 }
 
-/// What becomes of a design document.
+/// A change of a design document.
 enum Change {
     Nothing,
     Write(JsonText),
     Delete,
 }
 
-/// Edits a design document, whose body `change` is given, if it is there; whether it was changed.
+/// Edits a design document. `change` gets its body, if it exists. Returns whether the document was changed.
 async fn change(
     request: &Request,
     database: &Documents,
@@ -198,7 +198,7 @@ async fn change(
     Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "error_saving_ddoc", reason))
 }
 
-/// The edit in the place of what is there, with its attachments.
+/// The edit as a replacement of the known document, with its attachments.
 fn over(edit: Edit, known: Option<Document>) -> Edit {
     match known {
         None => edit,

@@ -13,10 +13,10 @@ use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response};
 
-/// The release of CouchDB whose API this is; clients parse it.
+/// The release of CouchDB whose API the server implements. Clients parse it.
 const API_VERSION: &str = concat!("3.5.1+couch-layer.", env!("CARGO_PKG_VERSION"));
 
-/// Ids in one answer of `/_uuids`.
+/// Maximum number of ids in one answer of `/_uuids`.
 const MAX_UUIDS: usize = 1000;
 
 pub(crate) fn welcome(request: &Request) -> Result<Response> {
@@ -52,12 +52,12 @@ pub(crate) async fn active_tasks(request: &Request) -> Result<Response> {
     Ok(response::json(StatusCode::OK, body))
 }
 
-/// A running job: what its data says of the task, and what its run says.
+/// Writes a running job: the members of `task` in its data, then those of its progress.
 fn write_task(job: &Job, json: &mut JsonWriter<'_>) {
     let Some(run) = &job.run else { return };
     let seconds = |ms: u64| ms / 1000;
     json.begin_object().name("node").str(run.server.as_deref().unwrap_or("nonode@nohost"));
-    // As CouchDB writes a process: a number that tells the runs of a node apart.
+    // In CouchDB's form of a process. The number distinguishes the runs of a node.
     json.name("pid").str(&format!("<0.{}.0>", run.number)).name("type").str(&job.id.kind);
     json.name("started_on").u64(seconds(run.started_ms));
     let updated_ms = job.progress.as_ref().map_or(0, |progress| progress.updated_ms);
@@ -98,7 +98,7 @@ pub(crate) fn uuids(request: &Request) -> Result<Response> {
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     headers.insert(PRAGMA, HeaderValue::from_static("no-cache"));
-    // A date in the past, as CouchDB has it: nobody shall hand the same ids out twice.
+    // As in CouchDB, a date in the past, so that no cache returns the same ids twice.
     headers.insert(EXPIRES, HeaderValue::from_static("Mon, 01 Jan 1990 00:00:00 GMT"));
     Ok(response)
 }
