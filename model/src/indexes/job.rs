@@ -1,12 +1,12 @@
-//! The job of a database whose indexes are to be built.
+//! The job that builds the indexes of a database.
 //!
 //! ```text
-//!  an edit brings an index ──► job ── a server builds ──► the last index is active, or gone: no job
+//!  an edit brings an index ──► job ── a server builds ──► the last index is active or deleted: no job
 //! ```
 //!
-//! The job is added and removed in the transactions that change which indexes are active: there is a job as long as one
-//! is not. One job builds all indexes of its database. A store that an earlier program wrote may have indexes that are
-//! not active and no job; [`Documents::request_build`] adds it.
+//! The transactions that change which indexes are active add and remove the job, so it exists exactly as long as an index
+//! is not active. One job builds all indexes of its database. A store of an earlier version may have inactive indexes
+//! without a job; [`Documents::request_build`] adds it.
 
 use std::future::Future;
 
@@ -23,7 +23,7 @@ use crate::txids::Outcome;
 
 use super::Definition;
 
-/// The kind of these jobs; their ids are the names of the databases. CouchDB's name for such a task.
+/// The kind of these jobs, which is CouchDB's name for such a task. Their ids are the names of the databases.
 pub const BUILD_JOBS: &str = "indexer";
 
 impl<D: Database> Shared<D> {
@@ -31,7 +31,7 @@ impl<D: Database> Shared<D> {
         Registry::new(Key::Jobs.under(&self.guard.root))
     }
 
-    /// Adds the job of a database whose indexes change so, or removes it.
+    /// Adds or removes a database's job, as this change of its indexes requires.
     pub(crate) async fn plan_build<T: Transaction>(
         &self,
         transaction: &T,
@@ -59,18 +59,18 @@ impl<D: Database> Documents<D> {
         job_of(self.name())
     }
 
-    /// Sees to it that there is a job if there is something to build, also where an earlier program left that. A job that
-    /// failed is to be run again at once.
+    /// Makes sure that there is a job if there is something to build, also if an earlier version left it unbuilt. A failed
+    /// job will be run again at once.
     ///
     /// # Errors
-    /// 404 where the database is gone, and the store's errors.
+    /// 404 if the database is gone, and the store's errors.
     pub async fn request_build(&self) -> Result<()> {
         self.shared
             .guard
             .run(|transaction| async move {
                 let instance = self.instance(&transaction, Read::Serializable).await?;
                 if instance.indexes.next == 0 {
-                    // Writes the job with the indexes.
+                    // This writes the job with the indexes.
                     return Ok(match self.adopt(&transaction, &instance).await? {
                         true => Outcome::Write(()),
                         false => Outcome::ReadOnly(()),
@@ -115,7 +115,7 @@ pub(super) fn checked<T: Transaction>(
     }
 }
 
-/// Whether a job runs, or waits for its first run.
+/// Whether a job is running, or waits for its first run.
 fn is_on_its_way(job: &Job) -> bool {
     match job.state {
         State::Running => true,

@@ -1,7 +1,7 @@
-//! The building of indexes: a job of the store where the database lives.
+//! Builds indexes: a job in the store of the database.
 //!
-//! The edit that brings an index adds the job ([`model::BUILD_JOBS`]), whoever sends it, and the batch that ends the
-//! building removes it. Here is what runs it, and who waits for it.
+//! Every edit that brings an index adds the job ([`model::BUILD_JOBS`]), and the last batch of the build removes it. This
+//! module runs the job, and waits for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::http::app::jobs::{End, Run, backoff};
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 
-/// Runs a job: batch after batch, each in a transaction of its own.
+/// Runs a job: one batch after the other, each in a transaction of its own.
 pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
     let (say, heard) = watch::channel(Vec::new());
     let built = tokio::select! {
@@ -28,9 +28,9 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
         Ok(true) => End::Removed,
         Ok(false) => End::Again(Duration::ZERO),
         Err(error) => match error.kind() {
-            // Dropped, or moved to another store, which has a job of its own.
+            // The database was dropped, or moved to another store, which has a job of its own.
             ErrorKind::NotFound(NotFound::Database) | ErrorKind::Moved(_) => End::Removed,
-            // It was taken away: also by the batch that was the last.
+            // The job was taken over, or removed by the last batch.
             ErrorKind::JobLost => End::Again(Duration::ZERO),
             _ => {
                 tracing::warn!(database = name, %error, "indexes are not built yet");
@@ -40,7 +40,7 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
     }
 }
 
-/// Builds to the end; `false`: it was stopped, and is to be gone on with.
+/// Builds to the end. Returns false if the run was stopped and the build must be continued.
 async fn build(app: &App, run: &Run, say: &watch::Sender<Vec<u8>>) -> model::Result<bool> {
     let database = run.layer.database(&run.job.id.id).await?;
     while !run.should_stop() && !app.is_stopping() {
@@ -52,7 +52,7 @@ async fn build(app: &App, run: &Run, say: &watch::Sender<Vec<u8>>) -> model::Res
     Ok(false)
 }
 
-/// How far a build is, as `_active_tasks` shows it.
+/// The progress of a build, as `_active_tasks` shows it.
 fn progress(done: &BuildProgress) -> Vec<u8> {
     let BuildProgress { documents, expected, .. } = *done;
     let mut text = Vec::new();
@@ -78,7 +78,7 @@ fn failure(error: &Error) -> Vec<u8> {
 /// Waits until the indexes of a database are built.
 ///
 /// # Errors
-/// That of a run that failed; it is run again later.
+/// The error of a run that failed. The job is run again later.
 pub(crate) async fn wait(app: &App, database: &Documents) -> Result<()> {
     database.request_build().await?;
     let jobs = database.jobs();
@@ -90,20 +90,20 @@ pub(crate) async fn wait(app: &App, database: &Documents) -> Result<()> {
         }
         tokio::select! {
             () = app.stopping() => return Err(ApiError::unavailable("The server is shutting down.")),
-            // Whatever woke it, it looks again.
+            // It reads the job again, whatever woke it.
             _ = changed => {}
         }
     }
 }
 
-/// The same, for a little while: the indexes of a small database are there when their client has its answer.
+/// The same, for at most `time`, so that the indexes of a small database are built when their client gets its answer.
 pub(crate) async fn wait_a_little(app: &App, database: &Documents, time: Duration) {
     if let Ok(Err(error)) = tokio::time::timeout(time, wait(app, database)).await {
         tracing::debug!(database = database.name(), ?error, "indexes are not built yet");
     }
 }
 
-/// Why the last run of a job failed that waits for the next.
+/// The error of the last run of a job that waits for its next run.
 fn failure_of(job: &Job) -> Option<ApiError> {
     let said = job.progress.as_ref().filter(|_| job.state == State::Pending)?;
     let said = JsonText::parse(&said.bytes).ok()?;
