@@ -19,6 +19,7 @@ fn stores() -> (Vec<AnyDatabase>, TempDir) {
 #[test]
 fn random_edits_of_databases_that_move_agree_with_the_oracle() {
     tape::run_relocating(stores, tape::exploded(2));
+    tape::run_relocating(stores, tape::packed(1).where_the_last_write_wins());
 }
 
 #[test]
