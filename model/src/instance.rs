@@ -115,12 +115,12 @@ pub(crate) struct Kept {
 }
 
 impl Indexes {
-    /// Whether one of them is not active.
+    /// Whether any index is inactive.
     pub(crate) fn are_to_build(&self) -> bool {
         self.kept.iter().any(|one| !one.active)
     }
 
-    /// Whether one of them is not active that was not there, or was.
+    /// Whether any index is inactive that did not exist before, or was active.
     pub(crate) fn has_more_to_build_than(&self, before: &Indexes) -> bool {
         self.kept.iter().any(|one| !one.active && !before.kept.contains(one))
     }
