@@ -364,7 +364,6 @@ fn a_folder_through(folder: &Path, place: &[&str]) {
     assert!(pushed.contains("0 files written, 1 unchanged, 1 marked as deleted"), "{pushed}");
 }
 
-#[cfg(feature = "objects")]
 #[test]
 fn full_data_documents_go_to_a_directory_and_come_back() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -105,7 +105,10 @@ impl Connect for Unconnected {
     fn connect(&self, location: &str) -> StoreResult<Arc<dyn Objects>> {
         Err(crate::StoreError::new(
             crate::StoreErrorKind::Refused,
-            format!("chunks of this database are in {location}, and this program was built without object stores"),
+            format!(
+                "chunks of this database are in {location}, and this program was built without object stores: build it with \
+                 --features objects"
+            ),
         ))
     }
 }

@@ -237,7 +237,6 @@ async fn what_is_no_file_is_named() {
     assert!(missing.unwrap_err().to_string().contains("none"));
 }
 
-#[cfg(feature = "objects")]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_folder_whose_chunks_are_in_an_object_store_comes_back() {
     let world = World::in_process().await;
