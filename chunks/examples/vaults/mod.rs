@@ -47,6 +47,8 @@ impl Pieces {
 /// A new database in memory. Bodies are packed, which changes no figure about documents.
 pub(crate) async fn database() -> Result<Arc<dyn DocumentStore>, Failure> {
     let layer = Layer::open(MemDatabase::new(), LayerOptions::default()).await?;
-    let documents = layer.create_database("vault", CreateOptions { format: Some(BodyFormat::Packed), ..CreateOptions::default() }).await?;
+    let documents = layer
+        .create_database("vault", CreateOptions { format: Some(BodyFormat::Packed), ..CreateOptions::default() })
+        .await?;
     Ok(Arc::new(PeerStore::local(documents)))
 }
