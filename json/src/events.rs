@@ -2,6 +2,7 @@
 //!
 //! Normalised text can be read without a stack: a string is a member's name exactly if a colon follows it.
 
+use super::number::is_integer;
 use super::string::{JsonStr, string_end};
 
 /// One step of traversing a value.
@@ -84,9 +85,4 @@ pub(super) fn scalar_text(text: &str, start: usize) -> Option<&str> {
 
 fn number<'a>(text: &'a str) -> Option<Event<'a>> {
     if is_integer(text.as_bytes()) { Some(Event::Int(text)) } else { text.parse().ok().map(Event::Float) }
-}
-
-/// Whether the text of a number is an integer.
-pub(super) fn is_integer(text: &[u8]) -> bool {
-    !text.iter().any(|byte| matches!(byte, b'.' | b'e'))
 }

@@ -37,7 +37,7 @@ use bytes::Bytes;
 
 pub use error::{JsonError, JsonErrorKind};
 pub use events::{Event, Events};
-pub use number::{FloatText, append_u64};
+pub use number::{FloatText, append_u64, is_integer};
 pub use parse::{MAX_INPUT_BYTES, ParseOptions};
 pub use patch::{Patch, PatchError};
 pub use scan::{RawStr, Scan, Token};

@@ -7,6 +7,11 @@ use super::error::JsonErrorKind;
 /// Maximum length of a double's text: a sign, 17 digits, a point, `e-308`.
 const MAX_FLOAT_TEXT: usize = 32;
 
+/// Whether the text of a number is an integer: `1` is; `1.0` and `1e0` are not.
+pub fn is_integer(text: &[u8]) -> bool {
+    !text.iter().any(|byte| matches!(byte, b'.' | b'e'))
+}
+
 /// Writes doubles as text, with memory for one text.
 ///
 /// # The text of a double

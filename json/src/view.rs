@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use super::events::{Events, is_integer, scalar_text};
+use super::events::{Events, scalar_text};
+use super::number::is_integer;
 use super::string::{JsonStr, string_end};
 
 /// The kinds of JSON values. Integers and floats are different: `1` is not `1.0`.

@@ -5,17 +5,14 @@
 
 use std::cmp::Ordering;
 
+use json::is_integer;
+
 /// From here on every double is an integer, but not every integer is a double.
 pub(super) const EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// Whether the text of a number is an integer for CouchDB: `1` is; `1.0` and `1e0` are not.
-pub(super) fn is_integer(text: &str) -> bool {
-    !text.bytes().any(|byte| matches!(byte, b'.' | b'e' | b'E'))
-}
-
 /// Compares two numbers by value.
 pub(super) fn compare(a: &str, b: &str) -> Ordering {
-    match (is_integer(a), is_integer(b)) {
+    match (is_integer(a.as_bytes()), is_integer(b.as_bytes())) {
         (true, true) => compare_integers(a, b),
         (true, false) => compare_integer_with_float(a, float(b)),
         (false, true) => compare_integer_with_float(b, float(a)).reverse(),
@@ -25,7 +22,7 @@ pub(super) fn compare(a: &str, b: &str) -> Ordering {
 
 /// `text` modulo `divisor`, with the sign of `text` (Erlang's `rem`). `None` for a float, or if the divisor is zero.
 pub(crate) fn remainder(text: &str, divisor: i64) -> Option<i64> {
-    if divisor == 0 || !is_integer(text) {
+    if divisor == 0 || !is_integer(text.as_bytes()) {
         return None;
     }
     let (negative, digits) = sign(text);
