@@ -19,12 +19,13 @@ use crate::branch::Branch;
 use crate::document::{Body, Document, GetOptions};
 use crate::documents::Documents;
 use crate::error::{Error, Result, alone};
-use crate::info::{Stats, read_last};
+use crate::info::read_last;
 use crate::keys::{self, DatabaseKey, Leaf};
 use crate::read::{Tree, add_meta, body_of, body_or_empty};
 use crate::revid::RevId;
 use crate::row::Reader;
 use crate::seq::Seq;
+use crate::stats::Stats;
 
 /// Maximum number of rows in a batch.
 const ROWS_AT_ONCE: usize = 2_000;
@@ -221,11 +222,7 @@ impl<D: Database> Documents<D> {
         at_once: usize,
     ) -> Result<Page> {
         let wanted = request.limit.unwrap_or(usize::MAX).min(ROWS_AT_ONCE);
-        let some: Vec<&String> = if request.descending {
-            ids.iter().rev().skip(request.skip).take(wanted).collect()
-        } else {
-            ids.iter().skip(request.skip).take(wanted).collect()
-        };
+        let some = request.next_of(ids, wanted);
         let winners: Vec<_> =
             some.iter().map(|id| transaction.get(&self.keys().key(DatabaseKey::AllDoc(id)), Read::Snapshot)).collect();
         let mut entries = Vec::with_capacity(some.len());
@@ -361,6 +358,15 @@ impl AllDocsRequest {
         let range = RangeRequest::selectors(low, high);
         let range = if self.descending { range.reverse() } else { range };
         Some(range).filter(|_| !inverted)
+    }
+
+    /// The next of the requested ids, in the order of the rows.
+    pub(crate) fn next_of<'i>(&self, ids: &'i [String], most: usize) -> Vec<&'i String> {
+        if self.descending {
+            ids.iter().rev().skip(self.skip).take(most).collect()
+        } else {
+            ids.iter().skip(self.skip).take(most).collect()
+        }
     }
 
     /// The request for the rows after this batch.

@@ -6,6 +6,8 @@
 //! grows too old (1007), the next attempt takes half as many items: see
 //! [`reading::run_batch`](crate::reading::run_batch) for reads, and `halves` in `write` for writes.
 
+use kv_api::TransactionOption;
+
 /// Number of bytes at which a batch is full.
 pub(crate) const BATCH_BYTES: usize = 4_000_000;
 
@@ -15,6 +17,11 @@ pub(crate) const BODIES_AT_ONCE: usize = 100;
 /// Number of bytes that are read of a body together with other bodies: all of them together fill a batch. The rest of
 /// a longer body is read when its turn comes, if the batch is not full by then.
 pub(crate) const FIRST_BYTES: usize = BATCH_BYTES / BODIES_AT_ONCE;
+
+/// Maximum number of retries of a transaction in long work, such as an index build or a relocation. After that, its
+/// error ends the work. None of these transactions needs to know whether an earlier attempt was committed: it finds out,
+/// or has the same effect again.
+pub(crate) const RETRIES: TransactionOption = TransactionOption::RetryLimit(Some(50));
 
 /// A batch that is being filled.
 #[derive(Clone, Copy, Debug)]

@@ -20,12 +20,13 @@ use crate::branch::Branch;
 use crate::document::{Body, Document, GetOptions};
 use crate::documents::Documents;
 use crate::error::{Error, Result, alone};
-use crate::info::{Stats, read_last};
+use crate::info::read_last;
 use crate::keys::{self, DatabaseKey, Leaf};
 use crate::read::{Tree, add_meta, body_of, body_or_empty};
 use crate::revid::RevId;
 use crate::row::Reader;
 use crate::seq::Seq;
+use crate::stats::Stats;
 use crate::tuple;
 use json::JsonWriter;
 

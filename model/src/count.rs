@@ -10,9 +10,9 @@ use kv_api::{Database, KeySelector, RangeRequest, Read, Transaction};
 use crate::all_docs::AllDocsRequest;
 use crate::documents::Documents;
 use crate::error::Result;
-use crate::info::Stats;
 use crate::keys::DatabaseKey;
 use crate::seq::Seq;
+use crate::stats::Stats;
 
 /// Minimum and maximum number of rows that are counted before the store estimates the rest.
 const COUNTED: std::ops::RangeInclusive<usize> = 100..=1_000;

@@ -45,6 +45,7 @@ mod revs_diff;
 mod row;
 mod seq;
 mod settings;
+mod stats;
 mod txids;
 mod write;
 

@@ -44,6 +44,9 @@ pub const LOCAL_PREFIX: &str = "_local/";
 /// Prefix of the ids of design documents.
 pub const DESIGN_PREFIX: &str = "_design/";
 
+/// The first id after all ids with [`DESIGN_PREFIX`]: '0' is the character after '/'.
+pub(crate) const DESIGN_END: &str = "_design0";
+
 /// CouchDB's database names with a leading underscore.
 const SYSTEM_DATABASES: [&str; 3] = ["_users", "_replicator", "_global_changes"];
 

@@ -130,14 +130,9 @@ impl<D: Database> Documents<D> {
             let most = request.skip.saturating_add(limit).min(at_once);
             let (mut ids, mut more) = match &request.keys {
                 Some(ids) => {
-                    let wanted = limit.min(at_once);
-                    let ordered: Vec<String> = if request.descending {
-                        ids.iter().rev().skip(request.skip).take(wanted).cloned().collect()
-                    } else {
-                        ids.iter().skip(request.skip).take(wanted).cloned().collect()
-                    };
-                    let more = request.skip + ordered.len() < ids.len();
-                    (ordered, more)
+                    let some: Vec<String> = request.next_of(ids, limit.min(at_once)).into_iter().cloned().collect();
+                    let more = request.skip + some.len() < ids.len();
+                    (some, more)
                 }
                 None => self.local_ids(&transaction, request, most).await?,
             };

@@ -236,9 +236,7 @@ impl<D: Database> Documents<D> {
                 continue;
             }
             let mut revs = revs.clone();
-            revs.sort_by(|one, other| {
-                one.position().cmp(&other.position()).then_with(|| one.hash().as_bytes().cmp(other.hash().as_bytes()))
-            });
+            revs.sort();
             revs.dedup();
             let first = uuid.unwrap_or_else(|| {
                 let mut drawn = [0; 16];

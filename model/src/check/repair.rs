@@ -31,12 +31,12 @@ use crate::changes::ChangeRow;
 use crate::documents::Documents;
 use crate::error::{Error, ErrorKind, Result, alone};
 use crate::indexes::{Source, Touched};
-use crate::info::Stats;
 use crate::keys::{DatabaseKey, DatabaseKeys, Leaf};
-use crate::limits::DESIGN_PREFIX;
+use crate::limits::{DESIGN_END, DESIGN_PREFIX};
 use crate::policy::ConflictPolicy;
 use crate::read::decode;
 use crate::seq::Seq;
+use crate::stats::Stats;
 use crate::txids::Outcome;
 use crate::write::write_kept;
 
@@ -164,8 +164,7 @@ impl<D: Database> Documents<D> {
 
     /// The ids of all live design documents.
     async fn design_ids(&self) -> Result<Vec<String>> {
-        // '0' is the character after '/'.
-        let (start, end) = (Some(DESIGN_PREFIX.to_owned()), Some("_design0".to_owned()));
+        let (start, end) = (Some(DESIGN_PREFIX.to_owned()), Some(DESIGN_END.to_owned()));
         let mut next = Some(AllDocsRequest { start, end, ..AllDocsRequest::default() });
         let mut ids = Vec::new();
         while let Some(request) = next {

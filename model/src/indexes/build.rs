@@ -19,25 +19,25 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use jobs::Hold;
 use json::JsonText;
-use kv_api::error::{TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD};
+use kv_api::error::TRANSACTION_TOO_OLD;
 use kv_api::{
     ConflictRange, Database, KeySelector, RangeRequest, Read, RetryError, Runner, Transaction, TransactionExt,
-    TransactionOption,
 };
 use mango::Index;
 
 use crate::all_docs::read_winner;
-use crate::batch::{BODIES_AT_ONCE, Batch};
+use crate::batch::{BODIES_AT_ONCE, Batch, RETRIES};
 use crate::document::Document;
 use crate::documents::Documents;
 use crate::error::{Error, Result, alone};
 use crate::instance::{Instance, Kept};
 use crate::keys::{DatabaseKey, DatabaseKeys, Leaf};
-use crate::limits::DESIGN_PREFIX;
+use crate::limits::{DESIGN_END, DESIGN_PREFIX};
 use crate::read::{body_of, body_or_empty};
 use crate::row::Reader;
 use crate::tuple;
 use crate::txids::Unguarded;
+use crate::write::is_too_much;
 
 use super::edit::{Source, Touched, rows_of};
 use super::job::checked;
@@ -51,9 +51,6 @@ const WRITTEN_BYTES: usize = 2_000_000;
 
 /// Size of a row in a transaction, without its key and value.
 const ROW_BYTES: usize = 150;
-
-/// Maximum number of retries of a batch. After that, its error ends the build.
-const RETRIES: TransactionOption = TransactionOption::RetryLimit(Some(50));
 
 /// The progress of a build.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -214,7 +211,7 @@ impl<D: Database> Documents<D> {
                 self.end_build(transaction).await?;
             }
         }
-        let expected = crate::info::Stats::read(stats.await?.as_deref())?.doc_count;
+        let expected = crate::stats::Stats::read(stats.await?.as_deref())?.doc_count;
         Ok(Some(BuildProgress {
             indexes: together.iter().map(|(kept, _)| kept.number).collect(),
             documents: next.documents,
@@ -227,8 +224,7 @@ impl<D: Database> Documents<D> {
     /// whether there are some.
     pub(super) async fn adopt(&self, transaction: &D::Transaction, instance: &Instance) -> Result<bool> {
         let keys = self.keys();
-        // '0' is the character after '/'.
-        let (begin, end) = (DatabaseKey::AllDoc(DESIGN_PREFIX), DatabaseKey::AllDoc("_design0"));
+        let (begin, end) = (DatabaseKey::AllDoc(DESIGN_PREFIX), DatabaseKey::AllDoc(DESIGN_END));
         let listed = RangeRequest::keys(keys.key(begin), keys.key(end));
         let mut designs = Vec::new();
         for row in transaction.get_all(listed, Read::Snapshot).await? {
@@ -343,11 +339,6 @@ fn build_rows<T: Transaction>(
     written += key.len() + value.len() + ROW_BYTES;
     transaction.set(key, value);
     Ok(written)
-}
-
-/// Whether a batch of fewer documents may succeed.
-fn is_too_much(error: &kv_api::Error) -> bool {
-    matches!(error.code(), TRANSACTION_TOO_LARGE | TRANSACTION_TOO_OLD)
 }
 
 #[cfg(test)]

@@ -10,13 +10,14 @@
 
 use std::future::Future;
 
-use kv_api::{Database, Read, Runner, Transaction, TransactionOption};
+use kv_api::{Database, Read, Runner, Transaction};
 
+use crate::batch::RETRIES;
 use crate::catalog::{Layer, Place, allocate, set_new};
 use crate::documents::Documents;
 use crate::error::{Error, ErrorKind, Result};
 use crate::instance::{self, Access, Indexes, Instance, State};
-use crate::keys::{DatabaseKey, DatabaseKeys, Key};
+use crate::keys::{self, DatabaseKey, DatabaseKeys, Key};
 use crate::reading;
 use crate::row::Reader;
 use crate::seq::Seq;
@@ -25,10 +26,6 @@ use crate::tuple;
 use super::departure::Totals;
 
 const FORMAT: u64 = 1;
-
-/// Maximum number of retries of a transaction on either store. After that, its error ends the run. No transaction needs
-/// to know whether an earlier attempt was committed: it finds out, or has the same effect again.
-pub(super) const RETRIES: TransactionOption = TransactionOption::RetryLimit(Some(50));
 
 /// The progress of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +68,7 @@ impl Arrival {
         }
         let number = reader.int()?;
         let instance_id = instance::read_id(&mut reader)?;
-        let incarnation = u8::try_from(reader.int()?).map_err(|_| Error::corrupt("an incarnation over 255"))?;
+        let incarnation = keys::read_incarnation(&mut reader)?;
         let from = reader.str()?.into_owned();
         let run = instance::read_id(&mut reader)?;
         let copied = reader.bytes()?.as_ref().try_into().map(Seq::from_bytes);

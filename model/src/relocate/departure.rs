@@ -5,16 +5,16 @@
 
 use kv_api::{Bytes, Database, Read, Runner, Transaction};
 
+use crate::batch::RETRIES;
 use crate::catalog::{Layer, Place};
 use crate::documents::Documents;
 use crate::error::{Error, ErrorKind, NotFound, Result};
-use crate::info::{Stats, read_last};
+use crate::info::read_last;
 use crate::instance::{Access, Indexes, Instance, State};
 use crate::keys::{DatabaseKey, Key, Subspace};
 use crate::reading;
 use crate::seq::Seq;
-
-use super::arrival::RETRIES;
+use crate::stats::Stats;
 
 /// The database that moves away.
 pub(super) struct Departing<D> {

@@ -27,11 +27,11 @@ use kv_api::{MutationType, Transaction, TransactionOption};
 use crate::body::StoredBody;
 use crate::branch::{Ancestors, Branch, PendingCrown};
 use crate::changes::ChangeRow;
-use crate::info::Stats;
 use crate::instance::Instance;
 use crate::keys::{self, DatabaseKey, DatabaseKeys, Leaf};
 use crate::policy::ConflictPolicy;
 use crate::row::STAMP_LEN;
+use crate::stats::Stats;
 use crate::tuple;
 use crate::txids::Unguarded;
 

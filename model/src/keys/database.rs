@@ -1,0 +1,325 @@
+//! The keys of a database: its subspaces, and the bytes of each key.
+
+use bytes::Bytes;
+use kv_api::{KeySelector, RangeRequest};
+
+use super::elements::{ATTACHMENTS, BEYOND, cut, end_of, pending_stamp, push_content, push_id, push_leaf, push_seq};
+use super::{Key, Leaf};
+use crate::attachments::{ContentId, StoreId};
+use crate::limits::MAX_ID_BYTES;
+use crate::seq::Seq;
+use crate::tuple;
+
+/// The kinds of rows of a database. Code that walks, copies or deletes a whole database matches them exhaustively, so a
+/// new kind cannot be forgotten there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Subspace {
+    Instance,
+    Security,
+    Last,
+    Stats,
+    Revisions,
+    Changes,
+    Docs,
+    AllDocs,
+    Local,
+    Contents,
+    Chunks,
+    References,
+    Indexes,
+    IndexRows,
+    Indexed,
+    Purges,
+}
+
+impl Subspace {
+    /// All subspaces, in key order.
+    pub(crate) const ALL: [Subspace; 16] = [
+        Subspace::Instance,
+        Subspace::Security,
+        Subspace::Last,
+        Subspace::Stats,
+        Subspace::Revisions,
+        Subspace::Changes,
+        Subspace::Docs,
+        Subspace::AllDocs,
+        Subspace::Local,
+        Subspace::Contents,
+        Subspace::Chunks,
+        Subspace::References,
+        Subspace::Indexes,
+        Subspace::IndexRows,
+        Subspace::Indexed,
+        Subspace::Purges,
+    ];
+
+    /// The first element of the subspace's keys.
+    pub(super) const fn number(self) -> u64 {
+        self as u64
+    }
+}
+
+/// The key and the document of an index row.
+pub(super) type IndexPlace = (Vec<u8>, String);
+
+/// A key of one database, before it is encoded. Shorter variants, for example a document without a revision, are
+/// prefixes of the longer ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DatabaseKey<'a> {
+    /// The row that every transaction on the database reads.
+    Instance,
+    /// The security object, in parts.
+    Security,
+    /// The last sequence.
+    Last,
+    /// The counters.
+    Stats,
+    /// All revisions of a document.
+    RevisionsOf(&'a str),
+    /// One branch of a document.
+    Revision(&'a str, &'a Leaf),
+    /// All changes.
+    Changes,
+    /// The row of a sequence in `changes`.
+    Change(Seq),
+    /// The row in `changes` of an edit that is not committed, so its commit version is unknown. Has the incarnation and
+    /// the edit's number in the transaction.
+    PendingChange { incarnation: u8, edit: u16 },
+    /// The rows of all bodies.
+    Docs,
+    /// The bodies of all revisions of a document.
+    DocsOf(&'a str),
+    /// The bodies of a document's live leaves, or those of its tombstones.
+    DocsOfKind(&'a str, bool),
+    /// The body of one revision. The key of a packed body's first row.
+    Doc(&'a str, &'a Leaf),
+    /// All winners.
+    AllDocs,
+    /// The winner of a live document.
+    AllDoc(&'a str),
+    /// All local documents.
+    Locals,
+    /// A local document. The parts of its body are below this key.
+    Local(&'a str),
+    /// All rows of a subspace.
+    All(Subspace),
+    /// The attachments of one revision, in parts below this key. They are the last of the revision's rows.
+    Attachments(&'a str, &'a Leaf),
+    /// A content of attachments.
+    Content(&'a ContentId),
+    /// The bytes of a content, in chunks.
+    ChunksOf(&'a StoreId),
+    /// One chunk of a content.
+    Chunk(&'a StoreId, u64),
+    /// All references to a content.
+    ReferencesTo(&'a ContentId),
+    /// The reference of a revision to a content.
+    Reference(&'a ContentId, &'a str, &'a Leaf),
+    /// The definition of an index.
+    Index(u64),
+    /// All rows of an index. The row at the key itself tells how far the index is built.
+    IndexRows(u64),
+    /// The rows of an index that have this key.
+    IndexKey(u64, &'a [u8]),
+    /// The row of a document in an index.
+    IndexRow(u64, &'a [u8], &'a str),
+    /// The id row of a document: the rows that it has in indexes.
+    Indexed(&'a str),
+    /// The number of purges that are remembered.
+    PurgesKept,
+    /// The sequence of the purge with this UUID.
+    PurgeOf(&'a [u8; 16]),
+    /// The purge with this sequence.
+    Purge(u64),
+}
+
+/// Distance in subspaces by which a repair moves a row that cannot be read.
+const MOVED: u8 = 20;
+
+pub(super) const INSTANCE: u64 = Subspace::Instance.number();
+pub(super) const SECURITY: u64 = Subspace::Security.number();
+pub(super) const LAST: u64 = Subspace::Last.number();
+pub(super) const STATS: u64 = Subspace::Stats.number();
+pub(super) const REVISIONS: u64 = Subspace::Revisions.number();
+pub(super) const CHANGES: u64 = Subspace::Changes.number();
+pub(super) const DOCS: u64 = Subspace::Docs.number();
+pub(super) const ALL_DOCS: u64 = Subspace::AllDocs.number();
+pub(super) const LOCAL: u64 = Subspace::Local.number();
+pub(super) const CONTENTS: u64 = Subspace::Contents.number();
+pub(super) const CHUNKS: u64 = Subspace::Chunks.number();
+pub(super) const REFERENCES: u64 = Subspace::References.number();
+pub(super) const INDEXES: u64 = Subspace::Indexes.number();
+pub(super) const INDEX_ROWS: u64 = Subspace::IndexRows.number();
+pub(super) const INDEXED: u64 = Subspace::Indexed.number();
+pub(super) const PURGES: u64 = Subspace::Purges.number();
+
+/// A database's prefix, and the keys under it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DatabaseKeys {
+    prefix: Bytes,
+    number: u64,
+}
+
+impl DatabaseKeys {
+    pub(crate) fn new(root: &[u8], number: u64) -> Self {
+        DatabaseKeys { prefix: Key::Database(number).under(root).into(), number }
+    }
+
+    /// The database's number.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Writes `key` to `out`, replacing its content. So one buffer serves many keys.
+    pub(crate) fn write(&self, out: &mut Vec<u8>, key: DatabaseKey<'_>) {
+        out.clear();
+        self.append(out, key);
+    }
+
+    /// Appends `key` to `out`.
+    pub(crate) fn append(&self, out: &mut Vec<u8>, key: DatabaseKey<'_>) {
+        out.extend_from_slice(&self.prefix);
+        match key {
+            DatabaseKey::Instance => tuple::append_u64(out, INSTANCE),
+            DatabaseKey::Security => tuple::append_u64(out, SECURITY),
+            DatabaseKey::Last => tuple::append_u64(out, LAST),
+            DatabaseKey::Stats => tuple::append_u64(out, STATS),
+            DatabaseKey::All(subspace) => tuple::append_u64(out, subspace.number()),
+            DatabaseKey::RevisionsOf(id) => push_id(out, REVISIONS, id),
+            DatabaseKey::Revision(id, leaf) => {
+                push_id(out, REVISIONS, id);
+                push_leaf(out, leaf);
+            }
+            DatabaseKey::Changes => tuple::append_u64(out, CHANGES),
+            DatabaseKey::Change(seq) => {
+                tuple::append_u64(out, CHANGES);
+                push_seq(out, seq.incarnation(), &seq.stamp());
+            }
+            DatabaseKey::PendingChange { incarnation, edit } => {
+                tuple::append_u64(out, CHANGES);
+                push_seq(out, incarnation, &pending_stamp(edit));
+            }
+            DatabaseKey::Docs => tuple::append_u64(out, DOCS),
+            DatabaseKey::DocsOf(id) => push_id(out, DOCS, id),
+            DatabaseKey::DocsOfKind(id, not_deleted) => {
+                push_id(out, DOCS, id);
+                tuple::append_bool(out, not_deleted);
+            }
+            DatabaseKey::Doc(id, leaf) => {
+                push_id(out, DOCS, id);
+                push_leaf(out, leaf);
+            }
+            DatabaseKey::AllDocs => tuple::append_u64(out, ALL_DOCS),
+            DatabaseKey::AllDoc(id) => push_id(out, ALL_DOCS, id),
+            DatabaseKey::Locals => tuple::append_u64(out, LOCAL),
+            DatabaseKey::Local(id) => push_id(out, LOCAL, id),
+            DatabaseKey::Attachments(id, leaf) => {
+                push_id(out, DOCS, id);
+                push_leaf(out, leaf);
+                out.push(ATTACHMENTS);
+            }
+            DatabaseKey::Content(content) => push_content(out, CONTENTS, content),
+            DatabaseKey::ChunksOf(store) => {
+                tuple::append_u64(out, CHUNKS);
+                tuple::append_bytes(out, store);
+            }
+            DatabaseKey::Chunk(store, part) => {
+                tuple::append_u64(out, CHUNKS);
+                tuple::append_bytes(out, store);
+                tuple::append_u64(out, part);
+            }
+            DatabaseKey::ReferencesTo(content) => push_content(out, REFERENCES, content),
+            DatabaseKey::Reference(content, id, leaf) => {
+                push_content(out, REFERENCES, content);
+                tuple::append_str(out, cut(id, MAX_ID_BYTES));
+                push_leaf(out, leaf);
+            }
+            DatabaseKey::Index(index) => {
+                tuple::append_u64(out, INDEXES);
+                tuple::append_u64(out, index);
+            }
+            DatabaseKey::IndexRows(index) => {
+                tuple::append_u64(out, INDEX_ROWS);
+                tuple::append_u64(out, index);
+            }
+            DatabaseKey::IndexKey(index, key) => {
+                tuple::append_u64(out, INDEX_ROWS);
+                tuple::append_u64(out, index);
+                tuple::append_bytes(out, key);
+            }
+            DatabaseKey::IndexRow(index, key, id) => {
+                tuple::append_u64(out, INDEX_ROWS);
+                tuple::append_u64(out, index);
+                tuple::append_bytes(out, key);
+                tuple::append_str(out, cut(id, MAX_ID_BYTES));
+            }
+            DatabaseKey::Indexed(id) => push_id(out, INDEXED, id),
+            DatabaseKey::PurgesKept => tuple::append_u64(out, PURGES),
+            DatabaseKey::PurgeOf(uuid) => {
+                tuple::append_u64(out, PURGES);
+                tuple::append_bytes(out, uuid);
+            }
+            DatabaseKey::Purge(seq) => {
+                tuple::append_u64(out, PURGES);
+                tuple::append_u64(out, seq);
+            }
+        }
+    }
+
+    /// The encoded `key`.
+    pub(crate) fn key(&self, key: DatabaseKey<'_>) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.prefix.len() + 80);
+        self.append(&mut out, key);
+        out
+    }
+
+    /// `key` itself and every key below it: the first key, and the first key after them.
+    pub(crate) fn bounds(&self, key: DatabaseKey<'_>) -> (Vec<u8>, Vec<u8>) {
+        let begin = self.key(key);
+        let end = end_of(&begin);
+        (begin, end)
+    }
+
+    /// The range of `key` itself and every key below it.
+    pub(crate) fn range(&self, key: DatabaseKey<'_>) -> RangeRequest {
+        let mut end = self.key(key);
+        end.push(BEYOND);
+        // One allocation for both keys: the begin is a slice of the end.
+        let end = Bytes::from(end);
+        RangeRequest::keys(end.slice(..end.len() - 1), end)
+    }
+
+    /// A document's branches up to and including `leaf`, in reverse order: `leaf`, then the branch that would win
+    /// without it.
+    pub(crate) fn revisions_down_from(&self, id: &str, leaf: &Leaf) -> RangeRequest {
+        let begin = KeySelector::first_greater_or_equal(self.key(DatabaseKey::RevisionsOf(id)));
+        let end = KeySelector::first_greater_than(self.key(DatabaseKey::Revision(id, leaf)));
+        RangeRequest::selectors(begin, end).reverse()
+    }
+
+    /// The prefix of all keys of the database.
+    pub(crate) fn prefix(&self) -> &Bytes {
+        &self.prefix
+    }
+
+    /// All keys of the database: the first key, and the first key after them.
+    pub(crate) fn everything(&self) -> (Bytes, Vec<u8>) {
+        (self.prefix.clone(), end_of(&self.prefix))
+    }
+
+    /// The key to which a repair moves the row of `revisions`, `changes`, `docs` or `all_docs` at `key`. It is 20
+    /// subspaces higher, so the key does not become longer, and 4 more for each of the `earlier` rows that were moved
+    /// from there. `None` beyond the last subspace.
+    pub(crate) fn moved(&self, key: &[u8], earlier: u8) -> Option<Vec<u8>> {
+        let mut moved = key.to_vec();
+        // The byte after the type code of a one-byte integer.
+        let subspace = moved.get_mut(self.prefix.len() + 1)?;
+        *subspace = subspace.checked_add(MOVED)?.checked_add(earlier.checked_mul(4)?)?;
+        Some(moved)
+    }
+
+    /// The purges from this sequence on. The rows of their UUIDs sort before them.
+    pub(crate) fn purges_from(&self, seq: u64) -> RangeRequest {
+        RangeRequest::keys(self.key(DatabaseKey::Purge(seq)), self.bounds(DatabaseKey::All(Subspace::Purges)).1)
+    }
+}

@@ -1,0 +1,136 @@
+//! The keys of the layer itself, outside of its databases.
+
+use super::database::INSTANCE;
+use super::elements::{cut, end_of, misplaced};
+use crate::attachments::StoreId;
+use crate::error::{Error, Result};
+use crate::limits::MAX_DATABASE_NAME_BYTES;
+use crate::row::Reader;
+use crate::tuple;
+
+/// A key of the layer, before it is encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Key<'a> {
+    /// The layer's format version.
+    Format,
+    /// The prefix of the database with this name.
+    Catalog(&'a str),
+    /// The next database's number.
+    Allocator,
+    /// The id of a transaction that started at this time.
+    Transaction { time_ms: u64, nonce: [u8; 16] },
+    /// The prefix of the database with this number.
+    Database(u64),
+    /// The store's identity.
+    Identity,
+    /// The progress of copying the database with this name to this store.
+    Arrival(&'a str),
+    /// An upload to the database with this number. It is kept until the deadline if no edit names it.
+    Staging { deadline_ms: u64, database: u64, store: &'a StoreId },
+    /// The prefix of the jobs' registry.
+    Jobs,
+}
+
+impl Key<'_> {
+    const FORMAT: u64 = 0;
+    const CATALOG: u64 = 1;
+    const ALLOCATOR: u64 = 2;
+    const TRANSACTION: u64 = 3;
+    const DATABASE: u64 = 4;
+    const IDENTITY: u64 = 5;
+    const ARRIVAL: u64 = 6;
+    const STAGING: u64 = 7;
+    const JOBS: u64 = 8;
+
+    /// The encoded key under `root`.
+    pub(crate) fn under(self, root: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(root.len() + 32);
+        out.extend_from_slice(root);
+        match self {
+            Key::Format => tuple::append_u64(&mut out, Self::FORMAT),
+            Key::Catalog(name) => {
+                tuple::append_u64(&mut out, Self::CATALOG);
+                tuple::append_str(&mut out, cut(name, MAX_DATABASE_NAME_BYTES));
+            }
+            Key::Allocator => tuple::append_u64(&mut out, Self::ALLOCATOR),
+            Key::Transaction { time_ms, nonce } => {
+                tuple::append_u64(&mut out, Self::TRANSACTION);
+                tuple::append_u64(&mut out, time_ms);
+                tuple::append_bytes(&mut out, &nonce);
+            }
+            Key::Database(number) => {
+                tuple::append_u64(&mut out, Self::DATABASE);
+                tuple::append_u64(&mut out, number);
+            }
+            Key::Identity => tuple::append_u64(&mut out, Self::IDENTITY),
+            Key::Arrival(name) => {
+                tuple::append_u64(&mut out, Self::ARRIVAL);
+                tuple::append_str(&mut out, cut(name, MAX_DATABASE_NAME_BYTES));
+            }
+            Key::Staging { deadline_ms, database, store } => {
+                tuple::append_u64(&mut out, Self::STAGING);
+                tuple::append_u64(&mut out, deadline_ms);
+                tuple::append_u64(&mut out, database);
+                tuple::append_bytes(&mut out, store);
+            }
+            Key::Jobs => tuple::append_u64(&mut out, Self::JOBS),
+        }
+        out
+    }
+
+    /// The range of all catalog rows.
+    pub(crate) fn catalog_range(root: &[u8]) -> (Vec<u8>, Vec<u8>) {
+        let mut begin = root.to_vec();
+        tuple::append_u64(&mut begin, Self::CATALOG);
+        let end = end_of(&begin);
+        (begin, end)
+    }
+
+    /// The name in a catalog key.
+    pub(crate) fn catalog_name(root: &[u8], key: &[u8]) -> Result<String> {
+        let mut reader = Reader::new(key.strip_prefix(root).ok_or_else(|| misplaced(key))?);
+        reader.int()?;
+        let name = reader.str()?.into_owned();
+        reader.end()?;
+        Ok(name)
+    }
+
+    /// The range of all transaction ids older than `time_ms`.
+    pub(crate) fn transactions_before(root: &[u8], time_ms: u64) -> (Vec<u8>, Vec<u8>) {
+        let mut begin = root.to_vec();
+        tuple::append_u64(&mut begin, Self::TRANSACTION);
+        let mut end = begin.clone();
+        tuple::append_u64(&mut end, time_ms);
+        (begin, end)
+    }
+
+    /// The range of all uploads, or of those whose deadline is before `before_ms`.
+    pub(crate) fn stagings(root: &[u8], before_ms: Option<u64>) -> (Vec<u8>, Vec<u8>) {
+        let mut begin = root.to_vec();
+        tuple::append_u64(&mut begin, Self::STAGING);
+        let mut end = end_of(&begin);
+        if let Some(time_ms) = before_ms {
+            end.pop();
+            tuple::append_u64(&mut end, time_ms);
+        }
+        (begin, end)
+    }
+
+    /// The database's number and the upload's store in the key of an upload.
+    pub(crate) fn read_staging(root: &[u8], key: &[u8]) -> Result<(u64, StoreId)> {
+        let mut reader = Reader::new(key.strip_prefix(root).ok_or_else(|| misplaced(key))?);
+        let (_, _deadline) = (reader.int()?, reader.int()?);
+        let database = reader.int()?;
+        let store = StoreId::try_from(reader.bytes()?.as_ref()).map_err(|_| misplaced(key))?;
+        reader.end()?;
+        Ok((database, store))
+    }
+}
+
+/// Whether `key`, of a layer without a root, is the instance key of a database. Every transaction on the database reads
+/// it, so counts of rows list it separately (`kv_api::Counted::apart`).
+pub fn is_instance_key(key: &[u8]) -> bool {
+    let mut reader = Reader::new(key);
+    let parts = (|| Ok::<_, Error>((reader.int()?, reader.int()?, reader.int()?, reader.end()?)))();
+    matches!(parts, Ok((Key::DATABASE, _, INSTANCE, ())))
+}

@@ -1,0 +1,147 @@
+//! Reads keys of a database.
+
+use super::Leaf;
+use super::database::{
+    ALL_DOCS, CHANGES, CHUNKS, CONTENTS, DOCS, DatabaseKeys, INDEX_ROWS, INDEXED, IndexPlace, LOCAL, PURGES,
+    REFERENCES, REVISIONS,
+};
+use super::elements::{misplaced, read_content, read_leaf, read_seq};
+use crate::attachments::{ContentId, StoreId};
+use crate::error::Result;
+use crate::row::Reader;
+use crate::seq::Seq;
+
+impl DatabaseKeys {
+    /// A reader of a key's elements after the database's prefix and the subspace. Fails if the subspace is another one.
+    fn inside<'k>(&self, key: &'k [u8], subspace: u64) -> Result<Reader<'k>> {
+        let mut reader = Reader::new(key.strip_prefix(self.prefix().as_ref()).ok_or_else(|| misplaced(key))?);
+        if reader.int()? == subspace { Ok(reader) } else { Err(misplaced(key)) }
+    }
+
+    /// The document and the leaf in a key of `revisions`.
+    pub(crate) fn read_revision(&self, key: &[u8]) -> Result<(String, Leaf)> {
+        let mut reader = self.inside(key, REVISIONS)?;
+        let id = reader.str()?.into_owned();
+        let leaf = read_leaf(&mut reader)?;
+        reader.end()?;
+        Ok((id, leaf))
+    }
+
+    /// The document in a key of `revisions`. The leaf in the key may be damaged.
+    pub(crate) fn read_revision_id(&self, key: &[u8]) -> Result<String> {
+        Ok(self.inside(key, REVISIONS)?.str()?.into_owned())
+    }
+
+    /// The leaf in a key of `revisions`; the document's prefix is `document_len` bytes long.
+    pub(crate) fn read_leaf(key: &[u8], document_len: usize) -> Result<Leaf> {
+        let mut reader = Reader::new(key.get(document_len..).ok_or_else(|| misplaced(key))?);
+        let leaf = read_leaf(&mut reader)?;
+        reader.end()?;
+        Ok(leaf)
+    }
+
+    /// The document and the leaf in a key of `docs`, and the length of the key up to the leaf's end.
+    pub(crate) fn read_doc(&self, key: &[u8]) -> Result<(String, Leaf, usize)> {
+        let mut reader = self.inside(key, DOCS)?;
+        let id = reader.str()?.into_owned();
+        let leaf = read_leaf(&mut reader)?;
+        Ok((id, leaf, key.len() - reader.rest().len()))
+    }
+
+    /// The leaf in a key of `docs`, and the length of the key up to the leaf's end; the document's prefix is
+    /// `document_len` bytes long.
+    pub(crate) fn read_doc_leaf(key: &[u8], document_len: usize) -> Result<(Leaf, usize)> {
+        let mut reader = Reader::new(key.get(document_len..).ok_or_else(|| misplaced(key))?);
+        let leaf = read_leaf(&mut reader)?;
+        Ok((leaf, key.len() - reader.rest().len()))
+    }
+
+    /// The sequence in a key of `changes`.
+    pub(crate) fn read_change(&self, key: &[u8]) -> Result<Seq> {
+        let mut reader = self.inside(key, CHANGES)?;
+        let seq = read_seq(&mut reader)?;
+        reader.end()?;
+        Ok(seq)
+    }
+
+    /// The document in a key of `all_docs`.
+    pub(crate) fn read_all_doc(&self, key: &[u8]) -> Result<String> {
+        let mut reader = self.inside(key, ALL_DOCS)?;
+        let id = reader.str()?.into_owned();
+        reader.end()?;
+        Ok(id)
+    }
+
+    /// The content in a key of `contents`.
+    pub(crate) fn read_content(&self, key: &[u8]) -> Result<ContentId> {
+        let mut reader = self.inside(key, CONTENTS)?;
+        let content = read_content(&mut reader)?;
+        reader.end()?;
+        Ok(content)
+    }
+
+    /// The upload's store and the chunk's number in a key of `chunks`.
+    pub(crate) fn read_chunk(&self, key: &[u8]) -> Result<(StoreId, u64)> {
+        let mut reader = self.inside(key, CHUNKS)?;
+        let store = StoreId::try_from(reader.bytes()?.as_ref()).map_err(|_| misplaced(key))?;
+        let part = reader.int()?;
+        reader.end()?;
+        Ok((store, part))
+    }
+
+    /// The content, the document and the leaf in a key of `references`.
+    pub(crate) fn read_reference(&self, key: &[u8]) -> Result<(ContentId, String, Leaf)> {
+        let mut reader = self.inside(key, REFERENCES)?;
+        let content = read_content(&mut reader)?;
+        let id = reader.str()?.into_owned();
+        let leaf = read_leaf(&mut reader)?;
+        reader.end()?;
+        Ok((content, id, leaf))
+    }
+
+    /// The index in the key of an index row, and the row's key and document; `None` for the row that tells how far the
+    /// index is built.
+    pub(crate) fn read_index_row(&self, key: &[u8]) -> Result<(u64, Option<IndexPlace>)> {
+        let mut reader = self.inside(key, INDEX_ROWS)?;
+        let index = reader.int()?;
+        if reader.rest().is_empty() {
+            return Ok((index, None));
+        }
+        let (key, id) = (reader.bytes()?.into_owned(), reader.str()?.into_owned());
+        reader.end()?;
+        Ok((index, Some((key, id))))
+    }
+
+    /// The document in the key of an id row.
+    pub(crate) fn read_indexed(&self, key: &[u8]) -> Result<String> {
+        let mut reader = self.inside(key, INDEXED)?;
+        let id = reader.str()?.into_owned();
+        reader.end()?;
+        Ok(id)
+    }
+
+    /// The sequence in the key of a purge.
+    pub(crate) fn read_purge(&self, key: &[u8]) -> Result<u64> {
+        let mut reader = self.inside(key, PURGES)?;
+        let seq = reader.int()?;
+        reader.end()?;
+        Ok(seq)
+    }
+
+    /// The UUID in the key of a purge's UUID.
+    pub(crate) fn read_purge_of(&self, key: &[u8]) -> Result<[u8; 16]> {
+        let mut reader = self.inside(key, PURGES)?;
+        let uuid = reader.bytes()?.as_ref().try_into().map_err(|_| misplaced(key))?;
+        reader.end()?;
+        Ok(uuid)
+    }
+
+    /// The id in the key of a local document, and the part's number if it is a part of the body.
+    pub(crate) fn read_local(&self, key: &[u8]) -> Result<(String, Option<u64>)> {
+        let mut reader = self.inside(key, LOCAL)?;
+        let id = reader.str()?.into_owned();
+        let part = if reader.rest().is_empty() { None } else { Some(reader.int()?) };
+        reader.end()?;
+        Ok((id, part))
+    }
+}
