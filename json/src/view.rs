@@ -54,6 +54,11 @@ impl<'a> JsonRef<'a> {
         self.0
     }
 
+    /// The string, if it is one, and otherwise the text of this value.
+    pub fn str_or_text(self) -> Cow<'a, str> {
+        self.as_str().unwrap_or(Cow::Borrowed(self.0))
+    }
+
     /// The kind of the value.
     pub fn kind(self) -> JsonKind {
         JsonKind::of(self.0.as_bytes())

@@ -348,8 +348,9 @@ impl<D: Database> Peer for Local<D> {
             }
             edit.attachments.push(made);
         }
-        let result = self.documents.write(vec![edit], WriteMode::Replicated).await?.pop();
-        result.unwrap_or_else(|| Err(model::Error::new(Model::Corrupt("an edit without a result".into()))))?;
+        for result in self.documents.write(vec![edit], WriteMode::Replicated).await? {
+            result?;
+        }
         Ok(())
     }
 

@@ -106,8 +106,7 @@ impl Session {
 /// A sequence: a string, or a number from older servers. 0 is the beginning.
 fn seq(record: JsonRef<'_>, name: &str) -> Option<String> {
     let value = record.get(name).filter(|value| !value.is_null())?;
-    let seq = value.as_str().map_or_else(|| value.text().to_owned(), |text| text.into_owned());
-    Some(seq).filter(|seq| seq != "0")
+    Some(value.str_or_text().into_owned()).filter(|seq| seq != "0")
 }
 
 fn session<'a>(record: JsonRef<'a>) -> Option<std::borrow::Cow<'a, str>> {

@@ -5,6 +5,7 @@ mod answers;
 mod documents;
 mod peer;
 mod related;
+mod sent;
 
 use std::fmt;
 use std::sync::Arc;

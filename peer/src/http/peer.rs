@@ -8,8 +8,9 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use model::{BulkGet, Edit, Encoding, JsonRef, JsonText, JsonWriter, Purge, RevId, RevsDiff, WriteMode};
 use reqwest::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
 
-use super::answers::{change, document, list, rev, seq, text};
+use super::answers::{change, list, rev, seq, text};
 use super::related::Related;
+use super::sent::document;
 use super::{Http, Method, refusal};
 use crate::error::{Error, ErrorKind, Result};
 use crate::types::{

@@ -7,7 +7,7 @@ use futures_util::{StreamExt, stream};
 use model::{Encoding, JsonWriter};
 use reqwest::Body;
 
-use super::answers::begin_document;
+use super::sent::begin_document;
 use crate::ByteStream;
 use crate::error::Error;
 use crate::types::Revision;
