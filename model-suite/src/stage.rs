@@ -11,7 +11,8 @@ use conformance::Fixture;
 use kv_api::{AnyDatabase, Database};
 use model::{
     AllDocsRequest, AllDocsRow, Change, ChangesRequest, CreateOptions, Document, Documents, Edit, Environment,
-    GetOptions, JsonText, Layer, LayerOptions, RevHistory, RevId, Since, SystemEnvironment, WriteMode,
+    ErrorKind, GetOptions, JsonText, Layer, LayerOptions, NotFound, RevHistory, RevId, Since, SystemEnvironment,
+    WriteMode,
 };
 
 /// An engine with an empty keyspace, for one scenario.
@@ -74,6 +75,24 @@ pub(crate) async fn database<D: Database>(engine: D) -> Documents<D> {
 
 pub(crate) async fn get<D: Database>(documents: &Documents<D>, id: &str) -> Document {
     documents.get(id, &GetOptions::default()).await.expect("a document")
+}
+
+/// Whether a document never existed, or was purged.
+pub(crate) async fn is_missing<D: Database>(documents: &Documents<D>, id: &str) -> bool {
+    let found = documents.get(id, &GetOptions::default()).await;
+    found.is_err_and(|error| *error.kind() == ErrorKind::NotFound(NotFound::Missing))
+}
+
+/// Options that ask for all optional members.
+pub(crate) fn all_members() -> GetOptions {
+    GetOptions {
+        revs: true,
+        revs_info: true,
+        conflicts: true,
+        deleted_conflicts: true,
+        local_seq: true,
+        ..GetOptions::default()
+    }
 }
 
 pub(crate) async fn merge<D: Database>(documents: &Documents<D>, edit: Edit) {

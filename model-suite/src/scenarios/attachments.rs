@@ -15,7 +15,7 @@ pub(crate) fn inline(name: &str, content_type: &str, data: impl Into<Vec<u8>>) -
     AttachmentEdit { name: name.to_owned(), content_type: content_type.to_owned(), revpos: None, source }
 }
 
-fn with(edit: Edit, attachments: Vec<AttachmentEdit>) -> Edit {
+pub(crate) fn with(edit: Edit, attachments: Vec<AttachmentEdit>) -> Edit {
     Edit { attachments, ..edit }
 }
 

@@ -1,34 +1,17 @@
 //! Attachments at their limits, with damage, and with repeated contents.
 
-use kv_api::{Database, KeyValue, RangeRequest, Read, TransactionExt};
-use model::{
-    AttachmentEdit, CreateOptions, Documents, Edit, GetOptions, Layer, LayerOptions, RevId, UploadAs, WriteMode,
-};
+use model::{AttachmentEdit, CreateOptions, Edit, GetOptions, Layer, LayerOptions, RevId, UploadAs, WriteMode};
 
-use super::attachments::{inline, revision, rows};
+use super::attachments::{inline, revision, rows, with};
 use super::damage;
 use crate::stage::*;
 
 const PLAIN: UploadAs<'static> = UploadAs::Plain { content_type: "application/octet-stream" };
 
-fn with(edit: Edit, attachments: Vec<AttachmentEdit>) -> Edit {
-    Edit { attachments, ..edit }
-}
-
-/// The rows of a subspace of the only database.
-async fn of<D: Database>(engine: &D, subspace: u8) -> Vec<KeyValue> {
-    let prefix = RangeRequest::prefix(&[0x15, 4, 0x14, 0x15, subspace]);
-    engine.begin().unwrap().get_all(prefix, Read::Snapshot).await.unwrap()
-}
-
-async fn is_missing<D: Database>(documents: &Documents<D>, id: &str) -> bool {
-    documents.get(id, &GetOptions::default()).await.is_err_and(|error| error.status() == 404)
-}
-
 pub(crate) async fn contents_that_cannot_be_read_refuse_their_edits_alone(stage: Stage) {
     let (engine, documents) = (stage.engine(), stage.documents().await);
     let first = documents.put(with(edit("a", "{}"), vec![inline("f", "x", "content")])).await.unwrap();
-    let row = of(&engine, 9).await.remove(0);
+    let row = damage::rows(&engine, 9, "").await.remove(0);
     for (n, value) in [&[0x15, 9][..], &row.value[..5]].into_iter().enumerate() {
         damage::put(&engine, &[(&row.key, Some(value))]).await;
         let batch = vec![
@@ -129,11 +112,11 @@ pub(crate) async fn contents_that_come_again_have_chunks_of_their_own(stage: Sta
     let content = upload.finish().await.unwrap();
     let put = async || documents.put_attachment("a", None, "f", "x", content.clone()).await.unwrap();
     let first = put().await;
-    let before = of(&engine, 10).await;
+    let before = damage::rows(&engine, 10, "").await;
     documents.put(edit("a", "{}").over(first).deleting()).await.unwrap();
     assert_eq!(rows(&engine).await, [0, 0, 0, 0]);
     put().await;
-    let after = of(&engine, 10).await;
+    let after = damage::rows(&engine, 10, "").await;
     assert_eq!((before.len(), after.len()), (1, 1));
     assert_ne!(before[0].key, after[0].key, "whoever copied the first would take the second for copied");
     assert_sound(&documents).await;

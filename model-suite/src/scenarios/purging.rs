@@ -6,11 +6,12 @@ use bytes::Bytes;
 use conformance::chaos::{Chaos, Fault, Rates};
 use kv_api::{Database, KeyValue, RangeRequest, Read, TransactionExt};
 use model::{
-    AllDocsRequest, AttachmentEdit, ChangesRequest, Documents, Edit, ErrorKind, GetOptions, Layer, LayerOptions,
-    NotFound, Purge, RelocateOptions, RevId, WriteMode, relocate,
+    AllDocsRequest, AttachmentEdit, ChangesRequest, Documents, Edit, ErrorKind, Layer, LayerOptions, Purge,
+    RelocateOptions, RevId, WriteMode, relocate,
 };
 
 use super::attachments::inline;
+use super::costs::{cost_of_a_life, counted};
 use super::damage::{self, DOCS, REVISIONS};
 use crate::stage::*;
 
@@ -23,11 +24,6 @@ fn purge(id: &str, revs: &[&str]) -> Purge {
 /// The leaves that one purge removes.
 async fn purged<D: Database>(documents: &Documents<D>, purge: Purge) -> Vec<RevId> {
     documents.purge(&[purge]).await.unwrap().pop().unwrap().unwrap()
-}
-
-async fn is_missing<D: Database>(documents: &Documents<D>, id: &str) -> bool {
-    let found = documents.get(id, &GetOptions::default()).await;
-    found.is_err_and(|error| *error.kind() == ErrorKind::NotFound(NotFound::Missing))
 }
 
 /// All rows of documents and attachments in the only database, and the counters.
@@ -317,24 +313,13 @@ pub(crate) async fn documents_purged_while_they_are_copied_do_not_arrive(stage: 
 }
 
 pub(crate) async fn databases_without_purges_pay_nothing_for_them(stage: Stage) {
-    let counted = kv_api::Counted::new(stage.engine()).apart(model::is_instance_key);
-    let documents = database(counted.clone()).await;
-    let live = async |id: &str| {
-        counted.take();
-        let first = documents.put(edit(id, r#"{"n":1}"#)).await.unwrap();
-        get(&documents, id).await;
-        documents.put(edit(id, "{}").over(first).deleting()).await.unwrap();
-        merge(&documents, replicated(id, "1-x", "{}")).await;
-        documents.info().await.unwrap();
-        let counts = counted.take();
-        counts.into_iter().map(|counts| kv_api::Counts { bytes_written: 0, ..counts }).collect::<Vec<_>>()
-    };
-    let before = live("a").await;
+    let (counted, documents) = counted(stage.engine()).await;
+    let before = cost_of_a_life(&counted, &documents, "a").await;
     assert_eq!(damage::rows(&counted, PURGES, "").await.len(), 0);
     for id in ["a", "nobody"] {
         purged(&documents, purge(id, &["1-x"])).await;
     }
-    let mut after = live("b").await;
+    let mut after = cost_of_a_life(&counted, &documents, "b").await;
     // Information about the database reads the last purge.
     let (last, info) = (after.last_mut().unwrap(), before.last().unwrap());
     assert_eq!((last.kvs_read, last.round_trips), (info.kvs_read + 1, info.round_trips));

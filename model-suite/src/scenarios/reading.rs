@@ -75,15 +75,7 @@ pub(crate) async fn histories_conflicts_and_sequences_are_read_beside_the_body(s
     tree(&documents).await;
     let plain = get(&documents, "a").await;
     assert_eq!((&plain.revisions, &plain.conflicts, &plain.revs_info), (&None, &None, &None));
-    let options = GetOptions {
-        revs: true,
-        revs_info: true,
-        conflicts: true,
-        deleted_conflicts: true,
-        local_seq: true,
-        ..GetOptions::default()
-    };
-    let document = documents.get("a", &options).await.unwrap();
+    let document = documents.get("a", &all_members()).await.unwrap();
     assert_eq!(document.rev, rev("3-d"));
     assert_eq!((document.revisions.unwrap().position, document.conflicts), (3, None));
     assert_eq!(document.deleted_conflicts.unwrap(), [rev("4-e"), rev("2-f")]);

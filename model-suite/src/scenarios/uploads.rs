@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use conformance::chaos::{Chaos, Rates};
-use kv_api::{Database, Read, TransactionExt};
+use kv_api::Database;
 use model::{
     AttachmentEdit, AttachmentSource, Content, CreateOptions, Documents, Edit, Encoding, Error, Follows, Layer,
     LayerOptions, UploadAs,
@@ -240,10 +240,7 @@ pub(crate) async fn damage_to_contents_is_found_and_what_nobody_has_is_removed(s
     let fill = vec![inline("f", "x", noise(200_000)), inline("g", "text/plain", "some text")];
     documents.put(Edit { attachments: fill, ..edit("a", "{}") }).await.unwrap();
     documents.put(Edit { attachments: vec![inline("h", "x", "other")], ..edit("b", "{}") }).await.unwrap();
-    let of = async |subspace: u8| {
-        let prefix = kv_api::RangeRequest::prefix(&[0x15, 4, 0x14, 0x15, subspace]);
-        engine.begin().unwrap().get_all(prefix, Read::Snapshot).await.unwrap()
-    };
+    let of = |subspace| super::damage::rows(&engine, subspace, "");
     let (contents, chunks, references) = (of(9).await, of(10).await, of(11).await);
     assert_eq!((contents.len(), chunks.len(), references.len()), (3, 5, 3));
     let problems = async || documents.check(|_| {}).await.unwrap().problems.len();

@@ -12,6 +12,7 @@ use model::{
 use super::attached::Attached;
 use super::generate::PURGES_KEPT;
 use super::oracle::{Branch, Oracle, Tree};
+use crate::stage::all_members;
 
 /// A difference that was found.
 #[derive(Debug)]
@@ -235,14 +236,6 @@ async fn document<D: Database>(
     tree: &Tree,
     seq: Option<Seq>,
 ) -> Result<(), Failure> {
-    let options = GetOptions {
-        revs: true,
-        revs_info: true,
-        conflicts: true,
-        deleted_conflicts: true,
-        local_seq: true,
-        ..GetOptions::default()
-    };
     let expected = match tree.winner() {
         None => Err(ErrorKind::NotFound(NotFound::Missing)),
         Some(winner) if !winner.live => Err(ErrorKind::NotFound(NotFound::Deleted)),
@@ -260,7 +253,7 @@ async fn document<D: Database>(
             })
         }
     };
-    let found = documents.get(id, &options).await.map_err(|error| error.kind().clone());
+    let found = documents.get(id, &all_members()).await.map_err(|error| error.kind().clone());
     let found = match found {
         Ok(mut found) => {
             let expected = tree.winner().map_or(&[][..], |winner| &winner.attachments);
