@@ -47,6 +47,7 @@ macro_rules! __scenarios {
                 revs_diff_names_what_is_missing,
             }
             "Changes (RFC 003)" changes {
+                rows_of_the_feed_are_those_of_the_rfc,
                 a_feed_has_each_document_once_in_order,
                 feeds_go_on_where_they_stopped,
                 a_long_feed_goes_on_past_old_read_versions,
@@ -85,6 +86,7 @@ macro_rules! __scenarios {
             "Conflicts at the store" conflicts {
                 writers_of_different_documents_never_conflict,
                 one_of_two_writers_of_a_document_wins,
+                of_writers_that_create_a_document_one_wins,
             }
             "Unknown commit results (RFC 003, option 3)" unknown {
                 a_write_of_unknown_result_that_was_committed_is_done_once,

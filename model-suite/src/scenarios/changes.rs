@@ -1,9 +1,48 @@
 //! The changes feed.
 
 use conformance::chaos::{Chaos, Rates};
-use model::{ChangesRequest, Edit, Seq, Since, Style, WriteMode};
+use model::{ChangesRequest, Edit, RevId, Seq, Since, Style, WriteMode};
 
+use super::damage::{CHANGES, rows};
 use crate::stage::*;
+
+/// The value of a row of the feed: format, id, winner, number of branches.
+fn row_of(id: &str, winner: &RevId, branches: u8, not_deleted: bool) -> Vec<u8> {
+    let position = u8::try_from(winner.position()).unwrap();
+    let hash = winner.hash().as_bytes().iter();
+    let hash: Vec<u8> = hash.flat_map(|&byte| if byte == 0 { vec![0, 0xff] } else { vec![byte] }).collect();
+    let live = if not_deleted { 0x27 } else { 0x26 };
+    [&[0x15, 1, 2], id.as_bytes(), &[0, 0x15, position, 1], &hash, &[0, 0x15, branches, live]].concat()
+}
+
+pub(crate) async fn rows_of_the_feed_are_those_of_the_rfc(stage: Stage) {
+    let (engine, documents) = (stage.engine(), stage.documents().await);
+    let is = async |winner: &RevId, branches: u8, not_deleted: bool| {
+        let rows = rows(&engine, CHANGES, "").await;
+        let seq = documents.last_seq().await.unwrap();
+        // The incarnation 0 and the versionstamp.
+        let key = [&[0x15, 4, 0x14, 0x15, CHANGES, 0x14, 0x33], &seq.as_bytes()[1..]].concat();
+        let value = row_of("a", winner, branches, not_deleted);
+        assert_eq!(rows.len(), 1, "one row, whatever is edited");
+        assert_eq!((&rows[0].key[..], &rows[0].value[..], seq.incarnation()), (&key[..], &value[..], 0));
+    };
+    let first = documents.put(edit("a", "{}")).await.unwrap();
+    is(&first, 1, true).await;
+    let [low, high] = ["1", "f"].map(|digit| format!("2-{}", digit.repeat(32)));
+    for leaf in [&low, &high] {
+        let path = format!("{leaf} {}", &first.to_string()[2..]);
+        merge(&documents, replicated("a", &path, "{}")).await;
+    }
+    is(&rev(&high), 2, true).await;
+    // A branch that lost grows past the winner.
+    let grown = documents.put(edit("a", r#"{"n":1}"#).over(rev(&low))).await.unwrap();
+    is(&grown, 2, true).await;
+    // The other is deleted: a change of the document, whose winner stays.
+    let one = documents.put(edit("a", "{}").over(rev(&high)).deleting()).await.unwrap();
+    is(&grown, 2, true).await;
+    let other = documents.put(edit("a", "{}").over(grown).deleting()).await.unwrap();
+    is(&one.max(other), 2, false).await;
+}
 
 pub(crate) async fn a_feed_has_each_document_once_in_order(stage: Stage) {
     let documents = stage.documents().await;

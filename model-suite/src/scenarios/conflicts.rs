@@ -99,3 +99,22 @@ pub(crate) async fn one_of_two_writers_of_a_document_wins(stage: Stage) {
     assert_eq!(transaction.commit().await.unwrap_err().code(), kv_api::error::NOT_COMMITTED);
     assert_sound(&documents).await;
 }
+
+pub(crate) async fn of_writers_that_create_a_document_one_wins(stage: Stage) {
+    let counted = slow(&stage);
+    let documents = database(counted.clone()).await;
+    counted.take();
+    let writers = (0..8).map(|n| {
+        let documents = documents.clone();
+        async move { documents.put(edit("a", &format!(r#"{{"writer":{n}}}"#))).await }
+    });
+    let results = futures_util::future::join_all(writers).await;
+    assert!(commits(&counted) > 1, "the writers did not overlap, so that nothing is proved below");
+    let (made, refused): (Vec<_>, Vec<_>) = results.into_iter().partition(Result::is_ok);
+    assert_eq!((made.len(), refused.len()), (1, 7));
+    assert!(refused.into_iter().all(|result| *result.unwrap_err().kind() == ErrorKind::Conflict));
+    let documents = stage.layer().await.database("db").await.unwrap();
+    assert_eq!(Some(&get(&documents, "a").await.rev), made[0].as_ref().ok());
+    assert_eq!(lost(&documents, "a").await, []);
+    assert_sound(&documents).await;
+}

@@ -203,9 +203,64 @@ async fn what_is_missing_is_named() {
         ("GET", "/_scheduler/jobs", "replications"),
         ("GET", "/db/_changes?filter=_view", "views"),
         ("GET", "/db/_changes?filter=d/f", "filter functions"),
+        ("POST", "/db/_compact/d", "views"),
+        ("POST", "/db/_search_cleanup", "indexes of text"),
+        ("POST", "/db/_nouveau_cleanup", "indexes of text"),
+        ("GET", "/db/_shards", "shards"),
+        ("GET", "/db/_shards/x", "shards"),
+        ("POST", "/db/_sync_shards", "shards"),
+        ("GET", "/db/_auto_purge", "shards"),
+        ("DELETE", "/db/_time_seq", "shards"),
+        ("GET", "/db/_partition/p", "partitions"),
     ] {
         let answer = couch.json(method, path, json!({})).await;
         assert_eq!((answer.status.as_u16(), &answer.json()["error"]), (501, &json!("not_implemented")), "{path}");
         assert!(answer.json()["reason"].as_str().unwrap().contains(word), "{path}: {}", answer.text);
     }
+    let form = couch.request("POST", "/db/x").header("content-type", "multipart/form-data; boundary=b").body("--b--");
+    couch.send(form).await.refused(
+        501,
+        "not_implemented",
+        "forms with attachments are not implemented by couch-layer yet",
+    );
+    let reason = "Content-Type must be multipart/form-data";
+    couch.json("POST", "/db/x", json!({})).await.refused(415, "bad_content_type", reason);
+}
+
+/// Parameters of CouchDB's that mean copies, shards or views, which are not here.
+#[tokio::test(flavor = "multi_thread")]
+async fn parameters_that_mean_nothing_here_are_taken_all_the_same() {
+    let couch = Couch::start().await;
+    assert_eq!(couch.call("PUT", "/db?q=3&n=2&partitioned=false").await.status, 201);
+    let cluster = couch.get("/db").await.json()["cluster"].clone();
+    assert_eq!(cluster, json!({"q": 1, "n": 1, "w": 1, "r": 1}));
+    for id in ["x", "y", "z"] {
+        couch.put(&format!("/db/{id}?w=2"), json!({})).await;
+    }
+    // Every change has its sequence, whatever the interval.
+    let rows = couch.get("/db/_changes?seq_interval=2").await.json()["results"].clone();
+    assert_eq!(rows.as_array().unwrap().iter().filter(|row| row["seq"].is_string()).count(), 3);
+    couch.get("/db/_changes?seq_interval=0").await.refused(400, "bad_request", "invalid_seq_interval");
+    let plain = couch.get("/db/_all_docs").await.json();
+    let views = "sorted=false&stable=true&stale=ok&update=lazy&reduce=false&group=false&group_level=0";
+    assert_eq!(couch.get(&format!("/db/_all_docs?{views}")).await.json(), plain);
+    // A copy, and an edit of an attachment, answer when they are on disk.
+    let copied = couch.send(couch.request("COPY", "/db/x?batch=ok").header("destination", "copy")).await;
+    assert_eq!((copied.status.as_u16(), copied.json()["rev"].is_string()), (201, true));
+    let attached = couch.send(couch.request("PUT", "/db/a/f?batch=ok").body("text")).await;
+    assert_eq!((attached.status.as_u16(), attached.json()["rev"].is_string()), (201, true));
+    let rev = attached.json()["rev"].as_str().unwrap().to_owned();
+    // Only `rev` names the revision of an attachment that is read.
+    let read = couch.send(couch.request("GET", "/db/a/f").header("if-match", "\"1-other\"")).await;
+    assert_eq!((read.status.as_u16(), read.text.as_str()), (200, "text"));
+    let removed = couch.call("DELETE", &format!("/db/a/f?batch=ok&rev={rev}")).await;
+    assert_eq!((removed.status.as_u16(), removed.json()["rev"].is_string()), (200, true));
+    let rev = removed.json()["rev"].as_str().unwrap().to_owned();
+    let deleted = couch.call("DELETE", &format!("/db/a?batch=ok&rev={rev}")).await;
+    assert_eq!((deleted.status.as_u16(), deleted.json()), (202, json!({"ok": true, "id": "a"})));
+    couch.get("/db/a").await.refused(404, "not_found", "deleted");
+    // Local documents are not copied.
+    couch.put("/db/_local/x", json!({})).await;
+    let copied = couch.send(couch.request("COPY", "/db/_local/x").header("destination", "copy")).await;
+    copied.refused(405, "method_not_allowed", "Only DELETE,GET,HEAD,PUT allowed");
 }

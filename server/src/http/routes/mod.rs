@@ -64,6 +64,7 @@ use Who::{DatabaseAdmin, Public, Reader, ServerAdmin, Writer};
 const REPLICATIONS: &str = "replications that go on by themselves (_replicator, _scheduler)";
 const NODES: &str = "nodes and clusters";
 const VIEWS: &str = "views";
+const TEXT: &str = "indexes of text";
 const SHARDS: &str = "shards and their settings";
 const FUNCTIONS: &str = "functions of design documents (views, shows, lists, updates, rewrites)";
 
@@ -118,6 +119,8 @@ static ROUTES: &[Route] = &[
     row("/{db}/_security", "GET", Reader, |r, n| Box::pin(settings::security(r, n[0]))),
     row("/{db}/_compact", "POST", DatabaseAdmin, |r, n| Box::pin(upkeep::compact(r, n[0]))),
     row("/{db}/_view_cleanup", "POST", DatabaseAdmin, |r, n| Box::pin(upkeep::view_cleanup(r, n[0]))),
+    row("/{db}/_search_cleanup", "*", DatabaseAdmin, |_, _| missing(TEXT)),
+    row("/{db}/_nouveau_cleanup", "*", DatabaseAdmin, |_, _| missing(TEXT)),
     row("/{db}/_ensure_full_commit", "POST", Writer, |r, n| Box::pin(upkeep::ensure_full_commit(r, n[0]))),
     row("/{db}/_compact/{view}", "*", DatabaseAdmin, |_, _| missing(VIEWS)),
     row("/{db}/_temp_view", "*", Reader, |_, _| missing(VIEWS)),
