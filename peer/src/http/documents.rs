@@ -1,11 +1,10 @@
-//! Writes documents with `_bulk_docs`, and reads them with `_bulk_get`.
+//! Writes documents with `_bulk_docs`.
 
-use model::{BulkGet, JsonRef, JsonText, JsonWriter, RevId};
+use model::{JsonText, JsonWriter, RevId};
 
-use super::answers::{list, refusal, revision, text};
+use super::answers::{refusal, text};
 use super::{Answer, Http, Method, is_success};
 use crate::error::{Error, ErrorKind, Result};
-use crate::types::{ReadOptions, Revision};
 
 /// Maximum size of the documents in one request, except a single larger document.
 const BYTES_AT_ONCE: usize = 4 << 20;
@@ -84,68 +83,6 @@ impl Http {
         }
         Ok(())
     }
-
-    /// Reads leaves, in as many requests as are needed.
-    pub(super) async fn bulk_get(
-        &self,
-        wanted: &[BulkGet],
-        options: ReadOptions,
-    ) -> Result<Vec<Result<Vec<Revision>>>> {
-        let query = [
-            ("revs", options.ancestors.to_string()),
-            ("latest", options.latest.to_string()),
-            ("att_encoding_info", "true".to_owned()),
-        ];
-        let mut all = Vec::with_capacity(wanted.len());
-        while all.len() < wanted.len() {
-            let some: Vec<&BulkGet> = wanted[all.len()..].iter().take(self.reading.at_once()).collect();
-            let mut body = Vec::new();
-            let mut json = JsonWriter::new(&mut body);
-            json.begin_object().name("docs").begin_array();
-            for one in &some {
-                json.begin_object().name("id").str(&one.id);
-                if let Some(rev) = &one.rev {
-                    json.name("rev").display(rev);
-                }
-                json.end_object();
-            }
-            json.end_array().end_object();
-            let answer = self.ask(Method::POST, &["_bulk_get"], &query, Some(body));
-            let answer = self.reading.keep(some.len(), answer).await?;
-            let results = list(answer.root(), "results")?;
-            if results.len() != some.len() {
-                return Err(Error::nonsense("the server's _bulk_get has results that nobody asked for"));
-            }
-            for (one, result) in some.iter().zip(results) {
-                if text(result, "id").as_deref() != Some(one.id.as_str()) {
-                    return Err(Error::nonsense("the server's _bulk_get answers in another order"));
-                }
-                all.push(leaves(&one.id, &answer, result));
-            }
-        }
-        Ok(all)
-    }
-}
-
-/// The leaves in a result of `_bulk_get`.
-fn leaves(id: &str, answer: &JsonText, result: JsonRef<'_>) -> Result<Vec<Revision>> {
-    let docs = list(result, "docs")?;
-    let mut leaves = Vec::with_capacity(docs.len());
-    for doc in docs {
-        if let Some(doc) = doc.get("ok") {
-            leaves.push(revision(id, &answer.slice_ref(doc))?);
-            continue;
-        }
-        let problem = doc.get("error");
-        if problem.and_then(|problem| text(problem, "error")).as_deref() == Some("not_found") {
-            continue;
-        }
-        let sentence = format!("\"{id}\" cannot be read: {}", problem.and_then(super::problem).unwrap_or_default());
-        let error = Error::new(ErrorKind::Unavailable, sentence);
-        let status = problem.and_then(refusal).and_then(|error| error.status());
-        return Err(status.map_or(error.clone(), |status| error.with_status(status)));
-    }
-    Ok(leaves)
 }
 
 impl Answer {

@@ -2,6 +2,7 @@
 
 mod address;
 mod answers;
+mod bulk_get;
 mod documents;
 mod peer;
 mod related;
@@ -9,10 +10,11 @@ mod sent;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use model::{JsonRef, JsonText};
-use reqwest::header::CONTENT_TYPE;
+use reqwest::header::{ACCEPT, CONTENT_TYPE};
 use reqwest::{Body, Client, Response};
 
 pub use address::{Address, AddressError};
@@ -39,6 +41,8 @@ pub struct Http {
     address: Address,
     reading: Arc<Pace>,
     writing: Arc<Pace>,
+    /// Whether the server has said that it does not know `_bulk_get`.
+    has_no_bulk_get: Arc<AtomicBool>,
 }
 
 impl Http {
@@ -51,7 +55,7 @@ impl Http {
         let client = client.build().map_err(|error| Error::refused(error.to_string()))?;
         let [reading, writing] =
             [READ_AT_ONCE, SENT_AT_ONCE].map(|(first, most)| Arc::new(Pace::new(first, most, SLOW)));
-        Ok(Http { client, address, reading, writing })
+        Ok(Http { client, address, reading, writing, has_no_bulk_get: Arc::default() })
     }
 
     /// Another database of the same server.
@@ -109,6 +113,13 @@ impl Http {
         self.read(response).await
     }
 
+    /// Sends a read whose answer could have several parts, and asks for JSON.
+    async fn send_for_json(&self, path: &[&str], query: &[(&str, String)]) -> Result<Answer> {
+        let request = self.request(Method::GET, &self.url(path, query)).header(ACCEPT, "application/json");
+        let response = request.send().await.map_err(|error| self.unreachable(&error))?;
+        self.read(response).await
+    }
+
     /// Sends a body as a stream of known length.
     async fn send_stream(&self, url: Url, content_type: String, length: u64, body: Body) -> Result<Answer> {
         let request = self.request(Method::PUT, &url).header(CONTENT_TYPE, content_type);
@@ -119,8 +130,14 @@ impl Http {
 
     fn url(&self, path: &[&str], query: &[(&str, String)]) -> Url {
         let mut url = self.address.url().clone();
+        let base = url.path().len();
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.extend(path);
+        }
+        // Servers take a plus for a space, in paths too.
+        if let Some((base, added)) = url.path().split_at_checked(base).filter(|(_, added)| added.contains('+')) {
+            let path = format!("{base}{}", added.replace('+', "%2B"));
+            url.set_path(&path);
         }
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);

@@ -89,7 +89,7 @@ impl Http {
 }
 
 /// The path segments of a document's id. The slash of `_design/` and `_local/` stays a slash.
-fn id_path(id: &str) -> Vec<&str> {
+pub(super) fn id_path(id: &str) -> Vec<&str> {
     match id.split_once('/') {
         Some((prefix @ ("_design" | "_local"), name)) => vec![prefix, name],
         _ => vec![id],
