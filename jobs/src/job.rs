@@ -8,6 +8,8 @@
 //! `State` is 0 for pending, 1 for running, 2 for finished. `EndedLease` and `EndedNumber` name the run that ended the
 //! job last; empty and 0 before that. By them a run recognises its own commit after an unknown result.
 
+use std::fmt;
+
 use bytes::Bytes;
 use foundationdb_tuple::pack;
 
@@ -68,7 +70,7 @@ pub enum State {
 }
 
 /// A new job.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct NewJob {
     /// Input of the run: by convention a JSON object, at most 90,000 bytes.
     pub data: Bytes,
@@ -79,7 +81,7 @@ pub struct NewJob {
 }
 
 /// A job as stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Job {
     /// Its identity.
     pub id: JobId,
@@ -99,6 +101,31 @@ pub struct Job {
     pub progress: Option<Progress>,
     /// The current run, if it is running.
     pub run: Option<Run>,
+}
+
+/// Without the data, which may have credentials.
+impl fmt::Debug for NewJob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let NewJob { data: _, priority, scheduled_ms } = self;
+        f.debug_struct("NewJob").field("priority", priority).field("scheduled_ms", scheduled_ms).finish_non_exhaustive()
+    }
+}
+
+/// Without the data, which may have credentials.
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Job { id, state, priority, scheduled_ms, attempts, is_resubmitted, data: _, progress, run } = self;
+        f.debug_struct("Job")
+            .field("id", id)
+            .field("state", state)
+            .field("priority", priority)
+            .field("scheduled_ms", scheduled_ms)
+            .field("attempts", attempts)
+            .field("is_resubmitted", is_resubmitted)
+            .field("progress", progress)
+            .field("run", run)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The progress of a run.
@@ -279,6 +306,15 @@ mod tests {
     fn rows_of_a_later_version_are_named_whatever_follows() {
         assert_eq!(JobRow::read(&pack(&(2u64, "another", "shape"))), Err(Error::UnknownFormat(2)));
         assert_eq!(Progress::read(&pack(&(9u64, "another")).into()), Err(Error::UnknownFormat(9)));
+    }
+
+    #[test]
+    fn nothing_prints_data() {
+        let data = Bytes::from_static(b"secret");
+        let new = NewJob { data: data.clone(), ..NewJob::default() };
+        let job = Job { data, ..rows()[0].job(JobId::new("work", "a")) };
+        let printed = format!("{new:?} {job:?}");
+        assert!(printed.contains("work") && !printed.contains("secret") && !printed.contains("115, 101"), "{printed}");
     }
 
     #[test]

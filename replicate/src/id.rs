@@ -14,6 +14,8 @@ use model::{JsonRef, JsonText, JsonWriter, Term};
 use peer::{Address, Filter};
 use percent_encoding::percent_decode_str;
 
+use crate::run::Options;
+
 /// The version of these ids.
 pub(crate) const VERSION: u64 = 4;
 
@@ -38,6 +40,16 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// The id of a replication with these options, in hexadecimal. The text of a function that filters is not known yet; its
+    /// name stands for it. So this is not always the id of the checkpoints.
+    pub fn replication_id(&self, options: &Options) -> String {
+        let mut filter = options.filter.clone();
+        if let Filter::DocIds(ids) = &mut filter {
+            *ids = doc_ids(ids);
+        }
+        self.id(&filter, None, options.winning_revs_only, options.since_seq.as_deref())
+    }
+
     /// The id, in hexadecimal. `function` is the source code of the filter function, if there is one.
     pub(crate) fn id(&self, filter: &Filter, function: Option<&str>, winners: bool, since: Option<&str>) -> String {
         let mut term = Term::new();

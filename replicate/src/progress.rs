@@ -55,6 +55,8 @@ pub struct Progress {
     pub bytes: u64,
     /// The sequence up to which everything was replicated.
     pub through_seq: String,
+    /// The sequence of the last checkpoint.
+    pub checkpointed_seq: String,
     /// Number of changes left, if the source reports it.
     pub pending: Option<u64>,
     /// Leaves that failed since the last report.

@@ -161,11 +161,10 @@ impl Replication {
             source,
             target,
             record: None,
-            saved_seq: start.clone(),
             saved_ms: self.environment.now_ms(),
             checkpoint,
             common,
-            progress: Progress { through_seq: start, ..Progress::default() },
+            progress: Progress { through_seq: start.clone(), checkpointed_seq: start, ..Progress::default() },
         };
         let mut request =
             ChangesRequest { since, limit: self.options.batch_size.max(1), all_leaves: !winners, filter, wait: None };
@@ -185,15 +184,15 @@ impl Replication {
             let is_over = !page.more && !self.options.continuous;
             let since_saved = Duration::from_millis(self.environment.now_ms().saturating_sub(run.saved_ms));
             let left = self.options.checkpoint_interval.saturating_sub(since_saved);
-            if is_over || left.is_zero() {
-                run.save(&*self.environment).await?;
+            if (is_over || left.is_zero()) && run.save(&*self.environment).await? {
+                (self.on_progress)(&run.progress);
             }
             if is_over {
                 return Ok(run.report());
             }
             request.since = Some(page.last_seq);
             // Unsaved progress must be saved in time, even if nothing changes.
-            let unsaved = run.saved_seq != run.progress.through_seq && !left.is_zero();
+            let unsaved = run.progress.checkpointed_seq != run.progress.through_seq && !left.is_zero();
             request.wait = (!page.more).then_some(if unsaved { left.min(WAIT) } else { WAIT });
         }
     }
@@ -224,19 +223,18 @@ struct Run {
     common: Common,
     /// The last checkpoint.
     record: Option<JsonText>,
-    saved_seq: String,
     saved_ms: u64,
     progress: Progress,
 }
 
 impl Run {
-    /// Writes a checkpoint on both sides. The target has everything up to it.
-    async fn save(&mut self, environment: &dyn Environment) -> Result<()> {
+    /// Writes a checkpoint on both sides, and whether there was something to write. The target has everything up to it.
+    async fn save(&mut self, environment: &dyn Environment) -> Result<bool> {
         self.saved_ms = environment.now_ms();
-        if self.saved_seq == self.progress.through_seq {
-            return Ok(());
+        if self.progress.checkpointed_seq == self.progress.through_seq {
+            return Ok(false);
         }
-        let Some(checkpoint) = &mut self.checkpoint else { return Ok(()) };
+        let Some(checkpoint) = &mut self.checkpoint else { return Ok(false) };
         self.target.commit().await?;
         self.source.commit().await?;
         self.session.ended_ms = self.saved_ms;
@@ -244,9 +242,9 @@ impl Run {
         self.session.figures = self.progress.figures;
         let record = self.session.record(&self.common.history);
         checkpoint.write(&*self.source, &*self.target, record.clone()).await?;
-        self.saved_seq.clone_from(&self.progress.through_seq);
+        self.progress.checkpointed_seq.clone_from(&self.progress.through_seq);
         self.record = Some(record);
-        Ok(())
+        Ok(true)
     }
 
     fn report(self) -> Report {

@@ -26,7 +26,11 @@ fn command(arguments: &[&str]) -> Command {
 impl Process {
     /// Starts a server on a free port, and waits for the line with its address.
     fn start(arguments: &[&str]) -> Process {
-        let mut child = command(arguments).args(["--listen", "127.0.0.1:0"]).spawn().unwrap();
+        Process::start_at("127.0.0.1:0", arguments)
+    }
+
+    fn start_at(address: &str, arguments: &[&str]) -> Process {
+        let mut child = command(arguments).args(["--listen", address]).spawn().unwrap();
         let out: Box<dyn Read + Send> = Box::new(child.stdout.take().unwrap());
         let mut out = BufReader::new(out);
         let mut line = String::new();
@@ -119,6 +123,57 @@ async fn write_and_restart(engine: &str) {
     assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["a"], json!(1));
     assert_eq!(uuid(&again).await, before);
     assert_eq!(again.stop("-INT").code(), Some(0));
+}
+
+/// Waits until a document is in a database.
+async fn arrived(server: &Process, db: &str, id: &str) {
+    let url = server.url(&format!("/{db}/_changes?feed=longpoll&timeout=60000&filter=_doc_ids&doc_ids=[\"{id}\"]"));
+    let waiting = async {
+        loop {
+            let text = reqwest::get(&url).await.unwrap().text().await.unwrap();
+            if !serde_json::from_str::<Value>(&text).unwrap()["results"].as_array().unwrap().is_empty() {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(120), waiting).await.unwrap_or_else(|_| panic!("{db}/{id}"));
+}
+
+#[tokio::test]
+async fn a_replication_goes_on_whichever_server_is_killed() {
+    let root = tempfile::tempdir().unwrap();
+    let [near_store, far_store] = ["near", "far"].map(|name| format!("lsm:{}", root.path().join(name).display()));
+    let far = Process::start(&["--engine", &far_store]);
+    let near = Process::start(&["--engine", &near_store]);
+    let address = far.base.trim_start_matches("http://").to_owned();
+    let client = reqwest::Client::new();
+    let put = async |url: String, body: Value| {
+        let status = client.put(&url).body(body.to_string()).send().await.unwrap().status();
+        assert_eq!(status, 201, "{url}");
+    };
+    for url in [near.url("/_replicator"), near.url("/here"), far.url("/there")] {
+        put(url, json!({})).await;
+    }
+    let document =
+        json!({"source": "here", "target": far.url("/there"), "continuous": true, "checkpoint_interval": 50});
+    put(near.url("/_replicator/x"), document).await;
+    put(near.url("/here/a"), json!({})).await;
+    arrived(&far, "there", "a").await;
+
+    assert_eq!(near.stop("-KILL").code(), None);
+    let near = Process::start(&["--engine", &near_store]);
+    put(near.url("/here/b"), json!({})).await;
+    arrived(&far, "there", "b").await;
+
+    assert_eq!(far.stop("-KILL").code(), None);
+    put(near.url("/here/c"), json!({})).await;
+    let far = Process::start_at(&address, &["--engine", &far_store]);
+    arrived(&far, "there", "c").await;
+    // It ends with its document.
+    let text = client.get(near.url("/_replicator/x")).send().await.unwrap().text().await.unwrap();
+    let rev = serde_json::from_str::<Value>(&text).unwrap()["_rev"].as_str().unwrap().to_owned();
+    assert_eq!(client.delete(near.url(&format!("/_replicator/x?rev={rev}"))).send().await.unwrap().status(), 200);
+    assert_eq!(near.stop("-TERM").code(), Some(0));
 }
 
 #[test]

@@ -172,14 +172,15 @@ mod tests {
         let wanted = wanted(&[("a", "1-a"), ("b", "1-b"), ("a", "1-c")]);
         let doc = |id: &str, rev: &str| format!(r#"{{"ok":{{"_id":"{id}","_rev":"{rev}"}}}}"#);
         let (a, b, c) = (doc("a", "1-a"), doc("b", "1-b"), doc("a", "1-c"));
-        let others = format!(
-            r#"{{"results":[{{"id":"b","docs":[{b}]}},{{"id":"a","docs":[{a}]}},{{"id":"a","docs":[{c}]}}]}}"#
-        );
+        let others =
+            format!(r#"{{"results":[{{"id":"b","docs":[{b}]}},{{"id":"a","docs":[{a}]}},{{"id":"a","docs":[{c}]}}]}}"#);
         assert_eq!(found(&wanted, &others).unwrap(), [["1-a"], ["1-b"], ["1-c"]]);
         let merged = format!(r#"{{"results":[{{"id":"b","docs":[{b}]}},{{"id":"a","docs":[{c},{a}]}}]}}"#);
         assert_eq!(found(&wanted, &merged).unwrap(), [vec!["1-c", "1-a"], vec!["1-b"], vec![]]);
         // What nothing is said of is not taken for missing.
-        for docs in [format!(r#"{{"id":"a","docs":[{a}]}}"#), format!(r#"{{"id":"a","docs":[{a}]}},{{"id":"b","docs":[]}}"#)] {
+        for docs in
+            [format!(r#"{{"id":"a","docs":[{a}]}}"#), format!(r#"{{"id":"a","docs":[{a}]}},{{"id":"b","docs":[]}}"#)]
+        {
             assert!(found(&wanted, &format!(r#"{{"results":[{docs}]}}"#)).is_err(), "{docs}");
         }
         assert!(found(&wanted, r#"{"results":[{"docs":[]}]}"#).is_err());

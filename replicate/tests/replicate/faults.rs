@@ -38,7 +38,7 @@ impl Environment for Hasty {
     }
 }
 
-fn hasty(seed: u64) -> Arc<dyn Environment> {
+pub(crate) fn hasty(seed: u64) -> Arc<dyn Environment> {
     Arc::new(Hasty(Mutex::new(StdRng::seed_from_u64(seed)), AtomicU64::new(0)))
 }
 

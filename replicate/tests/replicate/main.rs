@@ -1,5 +1,6 @@
 //! Replications between databases of this process and behind a server.
 
 mod faults;
+mod proxy;
 mod runs;
 mod support;

@@ -44,6 +44,10 @@ impl World {
         format!("http://{}/{name}", self.server.address()).parse().unwrap()
     }
 
+    pub(crate) fn server_address(&self) -> SocketAddr {
+        self.server.address()
+    }
+
     pub(crate) async fn far(&self, name: &str) -> Arc<dyn Peer> {
         Arc::new(Http::new(self.address(name)).unwrap())
     }

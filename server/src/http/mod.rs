@@ -36,6 +36,7 @@ mod find;
 mod ids;
 mod listen;
 mod listing;
+mod replicator;
 mod request;
 mod root;
 mod routes;

@@ -31,6 +31,7 @@ use crate::http::app::jobs::{End, Run, backoff, now_ms};
 use crate::http::app::stores::Store;
 use crate::http::database::relocate;
 use crate::http::find::build;
+use crate::http::replicator::{documents, record, run};
 
 /// Duration of this server's lease after a renewal.
 const LEASE: Duration = Duration::from_secs(30);
@@ -54,9 +55,16 @@ struct Kind {
     run: fn(Arc<App>, Arc<Run>) -> BoxFuture<'static, End>,
 }
 
-const KINDS: [Kind; 2] = [
+const KINDS: [Kind; 4] = [
     Kind { name: relocate::KIND, at_once: 16, is_of_databases: false, run: |app, run| relocate::run(app, run).boxed() },
     Kind { name: model::BUILD_JOBS, at_once: 4, is_of_databases: true, run: |app, run| build::run(app, run).boxed() },
+    Kind {
+        name: documents::FOLLOWERS,
+        at_once: 1_000,
+        is_of_databases: false,
+        run: |app, run| documents::follow(app, run).boxed(),
+    },
+    Kind { name: record::KIND, at_once: 2_000, is_of_databases: false, run: |app, job| run::run(app, job).boxed() },
 ];
 
 /// A kind of job, and the events that this server waits for before it accepts the next one.
@@ -75,6 +83,7 @@ pub(crate) fn start(app: Arc<App>, name: String, mut opened: mpsc::UnboundedRece
         let mut stores = JoinSet::new();
         let own = Store { url: app.options.store.clone(), layer: app.layer.clone() };
         stores.spawn(work(app.clone(), name.clone(), own, true));
+        stores.spawn(documents::begin(app.clone()));
         loop {
             tokio::select! {
                 () = app.stopping() => break,

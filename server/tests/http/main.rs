@@ -24,4 +24,5 @@ mod purges;
 mod relocating;
 mod replicate;
 mod replication;
+mod replicator;
 mod support;

@@ -1,6 +1,5 @@
 //! Replications that the server runs.
 
-use model::{BulkGet, GetOptions};
 use serde_json::{Value, json};
 
 use crate::support::Couch;
@@ -63,25 +62,4 @@ async fn what_cannot_be_replicated_is_said_without_credentials() {
     assert!(!gone.text.contains("geheim"), "{}", gone.text);
     let by_stranger = far.json("POST", "/_replicate", json!({"source": "a", "target": "b"})).await;
     assert_eq!(by_stranger.status, 401);
-}
-
-/// A stored document of `_replicator` would claim that a replication runs.
-#[tokio::test(flavor = "multi_thread")]
-async fn documents_of_the_replicator_are_not_stored() {
-    let couch = Couch::start().await;
-    couch.database("_replicator").await;
-    let document = json!({"source": "a", "target": "b"});
-    for (method, path, body) in [
-        ("PUT", "/_replicator/x", document.clone()),
-        ("POST", "/_replicator", document.clone()),
-        ("POST", "/_replicator/_bulk_docs", json!({"docs": [{"_id": "x", "source": "a"}]})),
-    ] {
-        let refused = couch.json(method, path, body).await;
-        assert_eq!((refused.status.as_u16(), &refused.json()["error"]), (501, &json!("not_implemented")), "{path}");
-    }
-    assert_eq!(couch.put("/_replicator/_design/x", json!({})).await.split('-').next(), Some("1"));
-    assert_eq!(couch.get("/_replicator").await.json()["doc_count"], 1);
-    let documents = couch.layer.database("_replicator").await.unwrap();
-    let found = documents.get_many(vec![BulkGet { id: "x".into(), rev: None }], &GetOptions::default()).await.unwrap();
-    assert!(found[0].1.as_ref().unwrap().is_empty());
 }

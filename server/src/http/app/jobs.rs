@@ -66,6 +66,12 @@ impl Run {
         }
     }
 
+    /// Completes when the run should stop.
+    pub(crate) async fn stopped(&self) {
+        // An error says that nobody looks after the run any more.
+        let _ = self.should_stop.clone().wait_for(|should_stop| *should_stop).await;
+    }
+
     /// Ends the run in the registry.
     pub(crate) async fn end(&self, end: &End) -> jobs::Result<()> {
         let jobs = self.layer.jobs();

@@ -9,6 +9,7 @@ use hyper::StatusCode;
 use model::{BodyFormat, ConflictPolicy, CreateOptions, DatabaseInfo, JsonWriter};
 
 use crate::http::error::{ApiError, Result};
+use crate::http::replicator;
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response};
 
@@ -34,6 +35,9 @@ pub(crate) async fn create(request: &Request, name: &str) -> Result<Response> {
         }
     }
     request.app.layer.create_database(name, options).await?;
+    if replicator::has_jobs(name) {
+        replicator::documents::follow_anew(&request.app, name).await?;
+    }
     let mut response = response::ok(StatusCode::CREATED);
     response::set_location(&mut response, request.absolute(&[name]));
     Ok(response)

@@ -10,6 +10,7 @@ use model::{JsonText, JsonWriter, Purge, RevId};
 
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
+use crate::http::replicator;
 use crate::http::request::Request;
 use crate::http::wire::params::parse_rev;
 use crate::http::wire::response::{self, Response};
@@ -23,6 +24,11 @@ pub(crate) async fn purge(request: &mut Request, db: &str) -> Result<Response> {
     let named = &purges;
     let purge = |database: Documents| async move { Ok(database.purge(named).await?) };
     let results = request.with_database(db, purge).await?;
+    if replicator::has_jobs(db) {
+        for purge in &purges {
+            replicator::documents::purged(&request.app, db, &purge.id).await?;
+        }
+    }
     let mut status = StatusCode::CREATED;
     let mut body = Vec::new();
     let mut json = JsonWriter::new(&mut body);

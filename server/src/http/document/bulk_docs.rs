@@ -13,6 +13,7 @@ use crate::http::app::stores::Documents;
 use crate::http::document::local::{self, LocalEdit};
 use crate::http::document::write::require_design_admin;
 use crate::http::error::{ApiError, Result};
+use crate::http::replicator;
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response};
 
@@ -41,7 +42,7 @@ struct Asked {
 }
 
 pub(crate) async fn bulk_docs(request: &mut Request, db: &str) -> Result<Response> {
-    let Asked { mode, all_or_nothing, mut places, edits, locals } = read(request).await?;
+    let Asked { mode, all_or_nothing, mut places, edits, locals } = read(request, db).await?;
     if all_or_nothing {
         request.fresh_database(db).await?;
         let refusal = || {
@@ -70,7 +71,7 @@ pub(crate) async fn bulk_docs(request: &mut Request, db: &str) -> Result<Respons
 }
 
 /// Reads the request.
-async fn read(request: &mut Request) -> Result<Asked> {
+async fn read(request: &mut Request, db: &str) -> Result<Asked> {
     let json = request.json_object().await?;
     // In one pass: looking up a member by name would walk over all documents.
     let (mut docs, mut new_edits, mut all_or_nothing) = (None, Some(true), false);
@@ -104,7 +105,8 @@ async fn read(request: &mut Request) -> Result<Asked> {
                 if edit.id.is_empty() {
                     edit.id = request.app.fresh_ids(1)?.pop().unwrap_or_default();
                 }
-                let refused = require_design_admin(request, &edit.id).err();
+                let refused = require_design_admin(request, &edit.id);
+                let refused = refused.and_then(|()| replicator::documents::check(db, mode, &edit)).err();
                 places.push(Place { id: edit.id.clone(), brought, outcome: refused.map(Err) });
                 if places.last().is_some_and(|place| place.outcome.is_none()) {
                     edits.push(edit);

@@ -9,6 +9,7 @@ use crate::http::app::stores::Documents;
 use crate::http::document::follow;
 use crate::http::document::local::{self, LocalEdit, local_id};
 use crate::http::error::{ApiError, Result};
+use crate::http::replicator;
 use crate::http::request::Request;
 use crate::http::wire::body::{content_type_is, require_json};
 use crate::http::wire::multipart::related_boundary;
@@ -34,6 +35,10 @@ pub(crate) async fn put(request: &mut Request, db: &str, id: &str) -> Result<Res
         follow::discard(request, db, edit).await;
         let reason = "Document rev from request body and query string have different values";
         return Err(ApiError::bad_request(reason));
+    }
+    if let Err(refused) = replicator::documents::check(db, mode, &edit) {
+        follow::discard(request, db, edit).await;
+        return Err(refused);
     }
     let edit = Edit { rev: named.or_else(|| edit.rev.clone()), ..edit };
     let status = if edit.deleted { StatusCode::OK } else { StatusCode::CREATED };
@@ -90,6 +95,7 @@ pub(crate) async fn post(request: &mut Request, db: &str) -> Result<Response> {
         edit.id = request.app.fresh_ids(1)?.pop().unwrap_or_default();
     }
     require_design_admin(request, &edit.id)?;
+    replicator::documents::check(db, WriteMode::Interactive, &edit)?;
     let write = |database| write_one(database, edit.clone(), WriteMode::Interactive);
     let rev = request.with_database(db, write).await?;
     let mut response = written(&edit.id, &rev, StatusCode::CREATED, is_batch(&request.params));

@@ -69,8 +69,15 @@ fn write_task(job: &Job, json: &mut JsonWriter<'_>) {
         }
     }
     let progress = job.progress.as_ref().and_then(|progress| JsonText::parse(&progress.bytes).ok());
-    if let Some(progress) = progress {
-        json.members_of(&progress);
+    match progress.as_ref().map(|progress| (progress, progress.get("task"))) {
+        // The rest is for others.
+        Some((_, Some(task))) => {
+            for (name, value) in task.members() {
+                json.name(&name).value(value);
+            }
+        }
+        Some((progress, None)) => drop(json.members_of(progress)),
+        None => {}
     }
     json.end_object();
 }

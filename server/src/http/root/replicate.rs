@@ -1,82 +1,48 @@
-//! `POST /_replicate`: a replication that runs while its client waits.
+//! `POST /_replicate`: a replication that runs while its client waits, one that goes on without end, or the end of such
+//! a one.
 //!
-//! Each side is a URL, or the name of a database of this server, which is read and written directly. Credentials are in
-//! the URL, in `auth` or in `headers`, and appear in no answer and no log.
+//! One that goes on is a job of its own, by the id of the replication: asked for twice it is one. It outlives the server,
+//! unlike CouchDB's.
 //!
-//! Source: CouchDB's `couch_replicator_parse.erl` and `couch_replicator_httpd.erl`.
-
-use std::sync::Arc;
-use std::time::Duration;
+//! Source: CouchDB's `couch_replicator_httpd.erl`.
 
 use hyper::StatusCode;
-use model::{CreateOptions, JsonRef, JsonText, JsonWriter};
-use peer::{Address, ErrorKind, Filter, Http, Local, Peer};
-use replicate::{Endpoint, Identity, Options};
+use jobs::NewJob;
+use model::{JsonRef, JsonText, JsonWriter};
 
 use crate::http::app::App;
+use crate::http::app::jobs::now_ms;
 use crate::http::error::{ApiError, Result};
+use crate::http::replicator::asked::Asked;
+use crate::http::replicator::record::{self, MOST_REQUEST, Order, Place, job_of_request};
+use crate::http::replicator::run;
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response};
 
-/// Maximum number of changes in a batch, whatever is requested.
-const MOST_BATCH: u64 = 10_000;
-/// Maximum number of groups of documents that are transferred at the same time.
-const MOST_WORKERS: u64 = 20;
-
-/// One side of a requested replication.
-#[derive(Debug)]
-struct Side {
-    endpoint: Endpoint,
-    /// Its name without credentials.
-    name: String,
-}
-
-/// A requested replication.
-#[derive(Debug)]
-struct Asked {
-    source: Side,
-    target: Side,
-    create_target: bool,
-    create_parameters: Vec<(&'static str, String)>,
-    options: Options,
-}
-
-/// Whether documents of this database are replications in CouchDB.
-pub(crate) fn has_jobs(database: &str) -> bool {
-    database == "_replicator" || database.ends_with("/_replicator")
-}
-
 pub(crate) async fn replicate(request: &mut Request) -> Result<Response> {
-    let asked = read(&request.json_object().await?)?;
+    let body = request.json_object().await?;
     let app = request.app.clone();
+    match body.get("cancel").filter(|cancel| !cancel.is_null()).map(JsonRef::as_bool) {
+        Some(None) => return Err(ApiError::bad_request("parameter `cancel` must be a boolean")),
+        Some(Some(true)) => return cancel(&app, &body).await,
+        Some(Some(false)) | None => {}
+    }
+    let asked = Asked::read(&body)?;
+    if asked.options.continuous {
+        return begin(&app, &asked, body).await;
+    }
     let working = app.clone();
     // A replication reads much, and ends when its client is gone.
-    let done = app.aside(async move { run(&working, asked).await });
+    let done = app.aside(async move { wait(&working, &asked).await });
     tokio::select! {
         done = done => done?,
         () = app.stopping() => Err(ApiError::unavailable("The server is shutting down; requested again, the replication continues from its last checkpoint.")),
     }
 }
 
-async fn run(app: &Arc<App>, asked: Asked) -> Result<Response> {
-    let source = open(app, &asked.source, None).await?;
-    let create = asked.create_target.then_some(asked.create_parameters.as_slice());
-    let target = open(app, &asked.target, create).await?;
-    let (source_name, target_name) = (asked.source.name.clone(), asked.target.name.clone());
-    tracing::info!(source = source_name, target = target_name, "a replication begins");
-    let identity = Identity { uuid: app.uuid.clone(), source: asked.source.endpoint, target: asked.target.endpoint };
-    let replication = replicate::replicate(source, target, identity).with_options(asked.options);
-    let (source, target) = (source_name.clone(), target_name.clone());
-    let replication = replication.on_progress(move |progress| {
-        for failed in &progress.failed {
-            let replicate::Failed { id, rev, reason } = failed;
-            tracing::warn!(source, target, id, rev, reason, "a revision did not arrive");
-        }
-    });
-    let report = replication.run().await.map_err(|error| {
-        tracing::warn!(source = source_name, target = target_name, %error, "a replication failed");
-        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "replication_failed", error.to_string())
-    })?;
+/// Replicates to the end.
+async fn wait(app: &std::sync::Arc<App>, asked: &Asked) -> Result<Response> {
+    let report = run::replicate(app, asked, |_| {}).await?;
     let mut body = Vec::with_capacity(report.record.len() + 40);
     let mut json = JsonWriter::new(&mut body);
     json.begin_object().name("ok").bool(true);
@@ -87,190 +53,39 @@ async fn run(app: &Arc<App>, asked: Asked) -> Result<Response> {
     Ok(response::json(StatusCode::OK, body))
 }
 
-/// Opens one side. With `create` a missing database is created.
-async fn open(app: &Arc<App>, side: &Side, create: Option<&[(&str, String)]>) -> Result<Arc<dyn Peer>> {
-    match &side.endpoint {
-        Endpoint::Local(name) => {
-            let found = app.databases.stores.database(name).await;
-            let documents = match (found, create) {
-                (Err(error), Some(_)) if error.is_no_database() => {
-                    app.layer.create_database(name, CreateOptions::default()).await?
-                }
-                (Err(error), _) if error.is_no_database() => return Err(not_found(side)),
-                (found, _) => found?,
-            };
-            Ok(Arc::new(Local::new(documents)))
-        }
-        Endpoint::Remote(address) => {
-            let peer = Http::new(address.clone()).map_err(|error| failed(side, &error))?;
-            if let Some(parameters) = create {
-                peer.create(parameters).await.map_err(|error| failed(side, &error))?;
-            }
-            peer.info().await.map_err(|error| failed(side, &error))?;
-            Ok(Arc::new(peer))
-        }
+/// Adds a job, unless there is the same.
+async fn begin(app: &App, asked: &Asked, body: JsonText) -> Result<Response> {
+    if body.len() > MOST_REQUEST {
+        let reason = format!("A replication that goes on has at most {MOST_REQUEST} bytes; a document may have more.");
+        return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", reason));
     }
+    let replication = asked.id(&app.uuid);
+    let (jobs, id) = (app.layer.jobs(), job_of_request(&replication));
+    let known = jobs.get(&id).await.map_err(model::Error::from)?.and_then(|job| Order::read(&job.data));
+    let place = Place::Request(record::Request(body));
+    if known.is_none_or(|known| known.place != place) {
+        let order = Order::new(place, asked, &app.uuid, now_ms());
+        let new = NewJob { data: order.write().into(), ..NewJob::default() };
+        jobs.add(&id, &new).await.map_err(model::Error::from)?;
+    }
+    Ok(response::object_with(StatusCode::ACCEPTED, |json| {
+        json.name("ok").bool(true).name("_local_id").str(&replication);
+    }))
 }
 
-fn not_found(side: &Side) -> ApiError {
-    ApiError::new(StatusCode::NOT_FOUND, "db_not_found", format!("could not open {}", side.name))
-}
-
-/// The answer for a side that cannot be used.
-fn failed(side: &Side, error: &peer::Error) -> ApiError {
-    match (error.kind(), error.status()) {
-        (ErrorKind::NoDatabase, _) => not_found(side),
-        (_, Some(401 | 403)) => {
-            ApiError::unauthorized(format!("unauthorized to access or create database {}", side.name))
-        }
-        _ => ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "replication_failed", error.to_string()),
-    }
-}
-
-fn read(asked: &JsonText) -> Result<Asked> {
-    let wrong = |name: &str, what: &str| ApiError::bad_request(format!("parameter `{name}` must be {what}"));
-    let given = |name: &str| asked.get(name).filter(|value| !value.is_null());
-    let flag = |name: &str| match given(name).map(|value| value.as_bool()) {
-        Some(None) => Err(wrong(name, "a boolean")),
-        flag => Ok(flag.flatten().unwrap_or_default()),
+/// Removes the job of a replication, which is named or described.
+async fn cancel(app: &App, body: &JsonText) -> Result<Response> {
+    let named = ["replication_id", "_local_id", "id"].into_iter().find_map(|name| body.get(name)?.as_str());
+    let replication = match named {
+        Some(id) => id.into_owned(),
+        None => Asked::read(body)?.id(&app.uuid),
     };
-    let number = |name: &str, most: u64| match given(name).map(JsonRef::as_u64) {
-        Some(Some(number)) if number > 0 => Ok(Some(usize::try_from(number.min(most)).unwrap_or(1))),
-        Some(_) => Err(wrong(name, "a positive integer")),
-        None => Ok(None),
-    };
-    if flag("cancel")? || flag("continuous")? {
-        return Err(ApiError::not_implemented("continuous replications, and those that are cancelled,"));
+    // A job of a document ends with its document.
+    let is_request = !replication.contains(':');
+    if !is_request || !app.layer.jobs().remove(&job_of_request(&replication)).await.map_err(model::Error::from)? {
+        return Err(ApiError::not_found("missing"));
     }
-    for name in ["proxy", "source_proxy", "target_proxy"] {
-        if given(name).is_some() {
-            return Err(ApiError::not_implemented("replications through proxies"));
-        }
-    }
-    let filters = ["doc_ids", "selector", "filter"].into_iter().filter(|name| given(name).is_some()).count();
-    if filters > 1 {
-        return Err(ApiError::bad_request("`doc_ids`,`filter`,`selector` are mutually exclusive options"));
-    }
-    let filter = if let Some(ids) = given("doc_ids") {
-        let ids = ids.is_array().then(|| ids.elements().map(|id| id.as_str().map(|id| id.into_owned())));
-        Filter::DocIds(ids.and_then(Iterator::collect).ok_or_else(|| wrong("doc_ids", "an array"))?)
-    } else if let Some(selector) = given("selector") {
-        let selector = asked.slice_ref(selector);
-        mango::Selector::parse(&selector).map_err(|error| ApiError::bad_request(error.to_string()))?;
-        Filter::Selector(selector)
-    } else if let Some(name) = given("filter") {
-        let name = name.as_str().ok_or_else(|| wrong("filter", "a string"))?.into_owned();
-        let params = given("query_params").map(JsonRef::members).into_iter().flatten();
-        let text =
-            |value: JsonRef<'_>| value.as_str().map_or_else(|| value.text().to_owned(), |text| text.into_owned());
-        Filter::Function { name, params: params.map(|(name, value)| (name.into_owned(), text(value))).collect() }
-    } else {
-        Filter::None
-    };
-    let usual = Options::default();
-    let since = given("since_seq");
-    let options = Options {
-        filter,
-        since_seq: since.map(|seq| seq.as_str().map_or_else(|| seq.text().to_owned(), |text| text.into_owned())),
-        winning_revs_only: flag("winning_revs_only")?,
-        use_checkpoints: given("use_checkpoints").is_none() || flag("use_checkpoints")?,
-        checkpoint_interval: number("checkpoint_interval", u64::MAX)?
-            .map_or(usual.checkpoint_interval, |ms| Duration::from_millis(ms as u64)),
-        batch_size: number("worker_batch_size", MOST_BATCH)?.unwrap_or(usual.batch_size),
-        workers: number("worker_processes", MOST_WORKERS)?.unwrap_or(usual.workers),
-        ..usual
-    };
-    let parameters = given("create_target_params");
-    if parameters.is_some_and(|parameters| !parameters.is_object()) {
-        return Err(wrong("create_target_params", "a JSON object"));
-    }
-    let parameter = |name: &'static str| Some((name, parameters?.get(name)?.text().trim_matches('"').to_owned()));
-    let (source, target) = (side(given("source"))?, side(given("target"))?);
-    if matches!(&target.endpoint, Endpoint::Local(name) if has_jobs(name)) {
-        return Err(ApiError::not_implemented("replications that go on by themselves (_replicator)"));
-    }
-    Ok(Asked {
-        source,
-        target,
-        create_target: flag("create_target")?,
-        create_parameters: ["q", "n", "partitioned"].into_iter().filter_map(parameter).collect(),
-        options,
-    })
-}
-
-/// Reads one side: a URL, a name, or an object with a URL and credentials.
-fn side(value: Option<JsonRef<'_>>) -> Result<Side> {
-    let missing = || ApiError::bad_request("Missing replicator database");
-    let value = value.ok_or_else(missing)?;
-    let url = match value.is_object() {
-        true => value.get("url").and_then(JsonRef::as_str),
-        false => value.as_str(),
-    };
-    let url = url.ok_or_else(missing)?;
-    if !url.contains("://") {
-        return match value.is_object() {
-            true => Err(ApiError::bad_request("a database with credentials needs a URL")),
-            false => Ok(Side { name: url.to_string(), endpoint: Endpoint::Local(url.into_owned()) }),
-        };
-    }
-    if url.starts_with("https://") {
-        return Err(ApiError::not_implemented("replications over https"));
-    }
-    // The error of an address names no credentials.
-    let mut address: Address =
-        url.parse().map_err(|error| ApiError::bad_request(format!("the URL of a database is wrong: {error}")))?;
-    let text = |value: JsonRef<'_>, name: &str| value.get(name).and_then(JsonRef::as_str).map(|text| text.into_owned());
-    if let Some(basic) = value.get("auth").and_then(|auth| auth.get("basic")) {
-        let user = text(basic, "username").zip(text(basic, "password"));
-        address = address
-            .with_user(Some(user.ok_or_else(|| ApiError::bad_request("`auth.basic` needs username and password"))?));
-    }
-    for (name, value) in value.get("headers").map(JsonRef::members).into_iter().flatten() {
-        let value = value.as_str().ok_or_else(|| ApiError::bad_request("headers must be strings"))?;
-        address = address.with_header(&name, &value).map_err(|error| ApiError::bad_request(error.to_string()))?;
-    }
-    Ok(Side { name: address.to_string(), endpoint: Endpoint::Remote(address) })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn asked(text: &str) -> Result<Asked> {
-        read(&JsonText::parse(text.as_bytes()).unwrap())
-    }
-
-    #[test]
-    fn credentials_are_not_shown() {
-        let text = r#"{"source":"http://anna:geheim@a:1/x","target":{"url":"http://b/y","headers":{"Authorization":
-            "Basic geheim"},"auth":{"basic":{"username":"bert","password":"geheim"}}}}"#;
-        let asked = asked(text).unwrap();
-        assert_eq!((asked.source.name.as_str(), asked.target.name.as_str()), ("http://a:1/x", "http://b/y"));
-        let shown = format!("{asked:?}");
-        assert!(!shown.contains("geheim") && !shown.contains("anna"), "{shown}");
-        let Endpoint::Remote(target) = asked.target.endpoint else { panic!("it is a URL") };
-        assert_eq!(target.user(), Some(&("bert".into(), "geheim".into())));
-    }
-
-    #[test]
-    fn what_is_wrong_is_named() {
-        for (text, status, reason) in [
-            ("{}", 400, "Missing replicator database"),
-            (r#"{"source":"a"}"#, 400, "Missing replicator database"),
-            (r#"{"source":"a","target":7}"#, 400, "Missing replicator database"),
-            (r#"{"source":"a","target":"b","continuous":1}"#, 400, "parameter `continuous` must be a boolean"),
-            (r#"{"source":"a","target":"b","doc_ids":{}}"#, 400, "parameter `doc_ids` must be an array"),
-            (r#"{"source":"a","target":"b","doc_ids":[],"selector":{}}"#, 400, "mutually exclusive"),
-            (r#"{"source":"a","target":"b","worker_batch_size":0}"#, 400, "a positive integer"),
-            (r#"{"source":"a","target":"x/_replicator"}"#, 501, "_replicator"),
-            (r#"{"source":"a","target":"b","continuous":true}"#, 501, "continuous replications"),
-            (r#"{"source":"a","target":"https://x:geheim@b/c"}"#, 501, "https"),
-            (r#"{"source":"a","target":"http://x:geheim@:a/c"}"#, 400, "the URL of a database is wrong"),
-        ] {
-            let refused = asked(text).unwrap_err();
-            let sentence = format!("{refused:?}");
-            assert_eq!(refused.status().as_u16(), status, "{text}: {sentence}");
-            assert!(sentence.contains(reason) && !sentence.contains("geheim"), "{text}: {sentence}");
-        }
-    }
+    Ok(response::object(|json| {
+        json.name("ok").bool(true).name("_local_id").str(&replication);
+    }))
 }

@@ -24,6 +24,7 @@ use crate::http::database::{self, purge, relocate, settings, upkeep};
 use crate::http::document::{attachment, bulk_docs, bulk_get, local, patch, read, revs_diff, write};
 use crate::http::error::{ApiError, Result};
 use crate::http::listing::Namespace;
+use crate::http::replicator::{self, scheduler};
 use crate::http::request::Request;
 use crate::http::root::{self, databases, replicate, session};
 use crate::http::wire::response::Response;
@@ -61,7 +62,6 @@ pub(crate) struct Route {
 
 use Who::{DatabaseAdmin, Public, Reader, ServerAdmin, Writer};
 
-const REPLICATIONS: &str = "replications that go on by themselves (_replicator, _scheduler)";
 const NODES: &str = "nodes and clusters";
 const VIEWS: &str = "views";
 const TEXT: &str = "indexes of text";
@@ -83,7 +83,9 @@ static ROUTES: &[Route] = &[
     row("/_dbs_info", "POST", ServerAdmin, |r, _| Box::pin(databases::named_dbs_info(r))),
     row("/_active_tasks", "GET,HEAD", ServerAdmin, |r, _| Box::pin(root::active_tasks(r))),
     row("/_replicate", "POST", ServerAdmin, |r, _| Box::pin(replicate::replicate(r))),
-    row("/_scheduler/*", "*", ServerAdmin, |_, _| missing(REPLICATIONS)),
+    row("/_scheduler/jobs", "GET,HEAD", ServerAdmin, |r, _| Box::pin(scheduler::jobs(r))),
+    row("/_scheduler/jobs/{id}", "GET,HEAD", ServerAdmin, |r, n| Box::pin(scheduler::job(r, n[0]))),
+    row("/_scheduler/docs/*", "GET,HEAD", ServerAdmin, |r, n| Box::pin(scheduler::docs(r, n))),
     row("/_node/*", "*", ServerAdmin, |_, _| missing(NODES)),
     row("/_reshard/*", "*", ServerAdmin, |_, _| missing(NODES)),
     row("/_membership", "*", ServerAdmin, |_, _| missing(NODES)),
@@ -239,7 +241,7 @@ static PATTERNS: LazyLock<Vec<Pattern>> = LazyLock::new(|| {
         "*" => Part::Rest,
         "{ddoc}" => Part::DesignId,
         "{local}" => Part::LocalId,
-        "{db}" | "{docid}" | "{view}" => Part::Any,
+        "{db}" | "{docid}" | "{view}" | "{id}" => Part::Any,
         name => Part::Name(name),
     };
     let pattern = |rows: &'static [Route]| Pattern {
@@ -350,27 +352,20 @@ impl Resource<'_> {
         outcome
     }
 
-    /// Whether the request writes a document that would be a replication in CouchDB. Design documents are not, and
-    /// deletions are allowed.
-    fn is_job(&self, method: &Method) -> bool {
-        if !self.database().is_some_and(replicate::has_jobs) {
-            return false;
-        }
-        let id = self.names.get(1).copied().unwrap_or_default();
-        match self.path() {
-            "/{db}" | "/{db}/_bulk_docs" => *method == Method::POST,
-            "/{db}/{docid}" | "/{db}/{docid}/*" => {
-                matches!(method.as_str(), "PUT" | "COPY") && !id.starts_with("_design/")
-            }
-            _ => false,
-        }
+    /// The database, if the request may write documents that are replications.
+    fn replications(&self, row: &Route) -> Option<&str> {
+        self.database().filter(|name| row.who == Writer && replicator::has_jobs(name))
     }
 
     async fn handle(&self, row: Option<&Route>, request: &mut Request) -> Result<Response> {
         match row {
-            // Such a document, once stored, would claim that a replication runs.
-            Some(_) if self.is_job(&request.method) => Err(ApiError::not_implemented(REPLICATIONS)),
-            Some(row) => (row.handler)(request, &self.names).await,
+            Some(row) => {
+                if let Some(database) = self.replications(row) {
+                    // Such a document, once stored, says that a replication runs.
+                    replicator::documents::ensure(&request.app, database).await?;
+                }
+                (row.handler)(request, &self.names).await
+            }
             None => Err(ApiError::method_not_allowed(&self.allow())),
         }
     }

@@ -1,0 +1,180 @@
+//! What a network and the proxies on it do to a replication, on the wire: answers that are lost, cut off, late or 5xx, and
+//! servers without `_bulk_get`.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use peer::{Http, Peer};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use replicate::{Options, replicate};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::faults::hasty;
+use crate::support::{World, contents, fill, identity};
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    Pass,
+    /// It never arrives.
+    Drop,
+    /// It is done, and the answer is lost.
+    Forget,
+    /// The answer is cut off.
+    Truncate,
+    /// The answer comes late.
+    Delay,
+    /// It is sent twice.
+    Double,
+    /// Another answer.
+    Answer(u16),
+}
+
+/// Stands in front of a server; `decide` gets the first line of each request.
+async fn stand(server: SocketAddr, decide: impl Fn(&str) -> Fate + Send + Sync + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let decide = Arc::new(decide);
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let decide = decide.clone();
+            // An error is a connection that ended, which is what this is about.
+            tokio::spawn(async move { drop(pass(client, server, &*decide).await) });
+        }
+    });
+    address
+}
+
+/// One request and its answer; the connection ends with it.
+async fn pass(
+    client: TcpStream,
+    server: SocketAddr,
+    decide: &(dyn Fn(&str) -> Fate + Send + Sync),
+) -> std::io::Result<()> {
+    let mut client = BufReader::new(client);
+    let (mut head, mut length, mut line) = (Vec::new(), 0, String::new());
+    client.read_line(&mut line).await?;
+    let first = std::mem::take(&mut line);
+    head.extend_from_slice(first.as_bytes());
+    loop {
+        line.clear();
+        client.read_line(&mut line).await?;
+        if line.trim().is_empty() {
+            break;
+        }
+        let (name, value) = line.split_once(':').unwrap_or((&line, ""));
+        match name.to_ascii_lowercase().as_str() {
+            "connection" => continue,
+            "content-length" => length = value.trim().parse().unwrap(),
+            "transfer-encoding" => panic!("lengths are told"),
+            _ => {}
+        }
+        head.extend_from_slice(line.as_bytes());
+    }
+    head.extend_from_slice(b"Connection: close\r\n\r\n");
+    let mut body = vec![0; length];
+    client.read_exact(&mut body).await?;
+    let request = [head, body].concat();
+    let answer = async || {
+        let mut answer = Vec::new();
+        let mut server = TcpStream::connect(server).await?;
+        server.write_all(&request).await?;
+        server.read_to_end(&mut answer).await?;
+        Ok::<_, std::io::Error>(answer)
+    };
+    let answer = match decide(first.trim()) {
+        Fate::Pass => answer().await?,
+        Fate::Drop => return Ok(()),
+        Fate::Forget => return answer().await.map(drop),
+        Fate::Truncate => {
+            let whole = answer().await?;
+            whole[..whole.len() - whole.len().min(20)].to_vec()
+        }
+        Fate::Delay => {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            answer().await?
+        }
+        Fate::Double => {
+            answer().await?;
+            answer().await?
+        }
+        Fate::Answer(status) => {
+            let body = r#"{"error":"proxy","reason":"said so"}"#;
+            format!("HTTP/1.1 {status} x\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
+                .into_bytes()
+        }
+    };
+    client.get_mut().write_all(&answer).await
+}
+
+async fn far(address: SocketAddr, name: &str) -> Arc<dyn Peer> {
+    Arc::new(Http::new(format!("http://{address}/{name}").parse().unwrap()).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ends_are_equal_whatever_a_proxy_does() {
+    let faults = Arc::new(AtomicU64::new(0));
+    for seed in 0..4 {
+        println!("seed {seed}");
+        let world = World::new().await;
+        fill(&world.create("one").await, &mut StdRng::seed_from_u64(seed), 80, &[10, 70_000]).await;
+        world.create("other").await;
+        let (dice, count) = (Mutex::new(StdRng::seed_from_u64(seed + 1_000)), faults.clone());
+        let server = world.server_address();
+        let proxy = stand(server, move |_| {
+            let roll = dice.lock().unwrap().random_range(0..24);
+            count.fetch_add(u64::from(roll < 8), Ordering::Relaxed);
+            match roll {
+                0 => Fate::Drop,
+                1 => Fate::Forget,
+                2 => Fate::Truncate,
+                3 => Fate::Delay,
+                4 => Fate::Double,
+                5 => Fate::Answer(500),
+                6 => Fate::Answer(503),
+                7 => Fate::Answer(429),
+                _ => Fate::Pass,
+            }
+        });
+        let proxy = proxy.await;
+        let options = Options { batch_size: 15, checkpoint_interval: Duration::ZERO, ..Options::default() };
+        let replication = replicate(far(proxy, "one").await, far(proxy, "other").await, identity());
+        let report = replication.with_options(options).with_environment(hasty(seed)).run().await.unwrap();
+        assert_eq!(report.figures.doc_write_failures, 0, "seed {seed}");
+        let (one, other) = (world.local("one").await, world.local("other").await);
+        assert!(contents(&*one).await == contents(&*other).await, "seed {seed}");
+    }
+    let faults = faults.load(Ordering::Relaxed);
+    assert!(faults > 60, "{faults}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_without_bulk_get_is_read_document_by_document() {
+    let world = World::new().await;
+    fill(&world.create("one").await, &mut StdRng::seed_from_u64(3), 60, &[10, 70_000]).await;
+    for status in [404, 405, 501] {
+        let (asked, other) = (Arc::new(AtomicU64::new(0)), format!("other-{status}"));
+        world.create(&other).await;
+        let counted = asked.clone();
+        let proxy = stand(world.server_address(), move |first| match first.contains("/_bulk_get") {
+            true => {
+                counted.fetch_add(1, Ordering::Relaxed);
+                Fate::Answer(status)
+            }
+            false => Fate::Pass,
+        });
+        let source = far(proxy.await, "one").await;
+        let target = world.local(&other).await;
+        let options = Options { batch_size: 20, workers: 1, ..Options::default() };
+        let report = replicate(source, target.clone(), identity()).with_options(options).run().await.unwrap();
+        assert_eq!(report.figures.doc_write_failures, 0);
+        let (ours, theirs) = (contents(&*world.local("one").await).await, contents(&*target).await);
+        assert_eq!(ours.len(), theirs.len());
+        assert!(ours == theirs, "{:?}", ours.iter().zip(&theirs).find(|(one, other)| one != other));
+        assert_eq!(asked.load(Ordering::Relaxed), 1, "it is asked for once");
+    }
+}

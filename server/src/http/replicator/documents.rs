@@ -1,0 +1,413 @@
+//! Databases whose documents are replications.
+//!
+//! ```text
+//!  feed of _replicator ─┬─ a definition that is new ──► its job is added
+//!                       ├─ deleted, completed, failed ► its job is removed
+//!                       └─ what cannot run here ──────► failed, in the document
+//! ```
+//!
+//! A job follows the feed. Its progress says how far, so that it goes on there after a restart; a change that is seen
+//! twice changes nothing. The hash of the definition tells a client's edit from the states that are written here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jobs::{JobId, NewJob, State};
+use model::limits::DESIGN_PREFIX;
+use model::{
+    AttachmentEdit, ChangesRequest, Document, Edit, ErrorKind, GetOptions, JsonText, JsonWriter, NameRange, NotFound,
+    Seq, Since, WriteMode,
+};
+use sha2::{Digest, Sha256};
+
+use crate::http::app::App;
+use crate::http::app::jobs::{End, Run, backoff, now_ms};
+use crate::http::app::stores::Documents;
+use crate::http::error::{ApiError, Result};
+use crate::http::ids::hex;
+use crate::http::replicator::asked::Asked;
+use crate::http::replicator::has_jobs;
+use crate::http::replicator::record::{KIND, Order, Place, job_of_document, object, time};
+
+/// The kind of the jobs that follow such a database; their ids are its name.
+pub(crate) const FOLLOWERS: &str = "replicator";
+
+/// The longest id of a document that is a replication: it is part of a job's key.
+const MOST_ID: usize = 1_000;
+
+/// How often a state is written while others write the document.
+const TRIES: usize = 20;
+
+/// The pause after an error, and before a database that was closed is looked up again.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Begins the name of each member that replicators write.
+const OWN: &str = "_replication_";
+
+/// A document that is a replication.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) id: String,
+    pub(crate) body: JsonText,
+    document: Document,
+}
+
+/// What became of a replication.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Completed { figures: Option<JsonText>, began_ms: u64 },
+    Failed(String),
+}
+
+impl Found {
+    pub(crate) fn new(document: Document) -> Found {
+        Found { id: document.id.clone(), body: document.body.clone(), document }
+    }
+
+    /// A member that is text.
+    pub(crate) fn text(&self, name: &str) -> Option<String> {
+        Some(self.body.get(name)?.as_str()?.into_owned())
+    }
+
+    /// Its state as a replicator wrote it.
+    pub(crate) fn state(&self) -> Option<String> {
+        self.text("_replication_state")
+    }
+
+    /// Whether it is to run, or runs.
+    pub(crate) fn is_to_run(&self) -> bool {
+        !matches!(self.state().as_deref(), Some("completed" | "failed"))
+    }
+
+    /// A hash of what clients wrote.
+    fn definition(&self) -> String {
+        let own = object(|json| write_definition(&self.body, json));
+        hex(&Sha256::digest(own.as_bytes()))
+    }
+}
+
+/// Everything but what replicators write.
+fn write_definition(body: &JsonText, json: &mut JsonWriter<'_>) {
+    for (name, value) in body.root().members().filter(|(name, _)| !name.starts_with(OWN)) {
+        json.name(&name).value(value);
+    }
+}
+
+/// The document of this id, if there is one.
+pub(crate) async fn find(app: &App, database: &str, id: &str) -> Result<Option<Found>> {
+    let database = match app.databases.stores.database(database).await {
+        Err(error) if error.is_no_database() => return Ok(None),
+        found => found?,
+    };
+    find_in(&database, id).await
+}
+
+pub(crate) async fn find_in(database: &Documents, id: &str) -> Result<Option<Found>> {
+    match database.get(id, &GetOptions::default()).await {
+        Ok(document) => Ok(Some(Found::new(document))),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Refuses a document that could not run: stored, it would say that it does. What a replication brings is not refused, and
+/// fails later.
+pub(crate) fn check(database: &str, mode: WriteMode, edit: &Edit) -> Result<()> {
+    if !has_jobs(database) || mode == WriteMode::Replicated || edit.deleted || edit.id.starts_with(DESIGN_PREFIX) {
+        return Ok(());
+    }
+    let state = edit.body.get("_replication_state").and_then(|state| state.as_str());
+    if state.is_some_and(|state| state == "failed") {
+        return Ok(());
+    }
+    readable(&edit.id, &edit.body).map(drop).map_err(|refused| ApiError::forbidden(refused.reason().to_owned()))
+}
+
+fn readable(id: &str, body: &JsonText) -> Result<Asked> {
+    if id.len() > MOST_ID {
+        return Err(ApiError::bad_request(format!("The id of a replication has at most {MOST_ID} bytes.")));
+    }
+    Asked::read(body)
+}
+
+/// Sees to it that a database which is there is followed.
+pub(crate) async fn ensure(app: &App, database: &str) -> Result<()> {
+    let (jobs, id) = (app.layer.jobs(), JobId::new(FOLLOWERS, database));
+    let known = jobs.get(&id).await.map_err(model::Error::from)?;
+    if known.is_none_or(|job| job.state == State::Finished) {
+        follow_anew(app, database).await?;
+    }
+    Ok(())
+}
+
+/// Has a database followed that was just created. A run that ends because there was none before begins again.
+pub(crate) async fn follow_anew(app: &App, database: &str) -> Result<()> {
+    let id = JobId::new(FOLLOWERS, database);
+    let data = object(|json| {
+        json.name("task").begin_object().name("database").str(database).end_object();
+    });
+    let new = NewJob { data: data.into_bytes(), ..NewJob::default() };
+    app.layer.jobs().add(&id, &new).await.map_err(model::Error::from)?;
+    Ok(())
+}
+
+/// Has all databases followed that are there when the server starts.
+pub(crate) async fn begin(app: Arc<App>) {
+    let beginning = async {
+        while let Err(error) = ensure_all(&app).await {
+            tracing::warn!(?error, "databases of replications cannot be found");
+            tokio::time::sleep(PAUSE).await;
+        }
+    };
+    tokio::select! {
+        () = app.stopping() => {}
+        () = beginning => {}
+    }
+}
+
+async fn ensure_all(app: &App) -> Result<()> {
+    for name in app.layer.database_names(&NameRange::default()).await? {
+        if has_jobs(&name) {
+            ensure(app, &name).await?;
+        }
+    }
+    Ok(())
+}
+
+/// How far a database has been followed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Reached {
+    /// The database's instance: not another of the same name.
+    instance: String,
+    since: Seq,
+}
+
+impl Reached {
+    fn write(&self) -> Vec<u8> {
+        let text = object(|json| {
+            json.name("instance").str(&self.instance).name("through_seq").str(&self.since.to_string());
+        });
+        text.as_bytes().to_vec()
+    }
+
+    fn read(bytes: &[u8]) -> Option<Reached> {
+        let json = JsonText::parse(bytes).ok()?;
+        let text = |name| Some(json.get(name)?.as_str()?.into_owned());
+        let Since::Seq(since) = text("through_seq")?.parse().ok()? else { return None };
+        Some(Reached { instance: text("instance")?, since })
+    }
+}
+
+/// Runs the job that follows a database, for as long as there is one.
+pub(crate) async fn follow(app: Arc<App>, run: Arc<Run>) -> End {
+    tokio::select! {
+        ended = follow_all(&app, &run) => match ended {
+            Ok(()) => End::Removed,
+            Err(error) => {
+                tracing::warn!(database = run.job.id.id, ?error, "documents of replications cannot be followed");
+                End::Again(backoff(run.job.attempts))
+            }
+        },
+        () = run.stopped() => End::Again(Duration::ZERO),
+        () = app.stopping() => End::Again(Duration::ZERO),
+    }
+}
+
+async fn follow_all(app: &App, run: &Run) -> Result<()> {
+    let name = run.job.id.id.as_str();
+    let mut reached = run.job.progress.as_ref().and_then(|progress| Reached::read(&progress.bytes));
+    loop {
+        let database = match app.databases.stores.database(name).await {
+            Err(error) if error.is_no_database() => return remove_all(app, name).await,
+            found => found?,
+        };
+        let instance = hex(&database.instance_id());
+        let from = match reached.take().filter(|reached| reached.instance == instance) {
+            Some(reached) => reached,
+            None => {
+                // What an earlier database of this name had.
+                remove_all(app, name).await?;
+                Reached { instance, since: Seq::ZERO }
+            }
+        };
+        reached = Some(follow_one(app, run, &database, from).await?);
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Follows a database until it is gone, or has moved; how far.
+async fn follow_one(app: &App, run: &Run, database: &Documents, mut reached: Reached) -> Result<Reached> {
+    let is_gone =
+        |error: &model::Error| matches!(error.kind(), ErrorKind::NotFound(NotFound::Database) | ErrorKind::Moved(_));
+    let mut watcher = database.watch_changes(reached.since);
+    loop {
+        let since = Since::Seq(reached.since);
+        let request = ChangesRequest { since, include_docs: true, ..ChangesRequest::default() };
+        let batch = match database.changes(&request).await {
+            Err(error) if is_gone(&error) => return Ok(reached),
+            batch => batch?,
+        };
+        for change in batch.rows.into_iter().filter(|change| !change.id.starts_with(DESIGN_PREFIX)) {
+            match (change.deleted, change.doc) {
+                (false, Some(document)) => submit(app, database, Found::new(*document)).await?,
+                (false, None) => tracing::warn!(id = change.id, "a document of a replication cannot be read"),
+                (true, _) => remove(app, database.name(), &change.id).await?,
+            }
+        }
+        if batch.last_seq != reached.since {
+            reached.since = batch.last_seq;
+            let said = reached.write();
+            run.layer.jobs().update(&run.hold, &said, now_ms()).await.map_err(model::Error::from)?;
+        }
+        if batch.more {
+            continue;
+        }
+        watcher.saw(reached.since);
+        match watcher.changed().await {
+            Err(error) if is_gone(&error) => return Ok(reached),
+            changed => drop(changed?),
+        }
+    }
+}
+
+/// Adds the job of a document that is to run and has none.
+async fn submit(app: &App, database: &Documents, found: Found) -> Result<()> {
+    let name = database.name();
+    if !found.is_to_run() {
+        return remove(app, name, &found.id).await;
+    }
+    let definition = found.definition();
+    let asked = match readable(&found.id, &found.body) {
+        Ok(asked) => asked,
+        Err(refused) => {
+            if found.id.len() <= MOST_ID {
+                remove(app, name, &found.id).await?;
+            }
+            let outcome = Outcome::Failed(refused.reason().to_owned());
+            return set_outcome_in(database, &found.id, &definition, &outcome).await;
+        }
+    };
+    let (jobs, id) = (app.layer.jobs(), job_of_document(name, &found.id));
+    let known = jobs.get(&id).await.map_err(model::Error::from)?.and_then(|job| Order::read(&job.data));
+    if known.is_some_and(|known| matches!(known.place, Place::Document { definition: one, .. } if one == definition)) {
+        return Ok(());
+    }
+    let place = Place::Document { database: name.to_owned(), id: found.id, definition };
+    let order = Order::new(place, &asked, &app.uuid, now_ms());
+    let new = NewJob { data: order.write().into(), ..NewJob::default() };
+    jobs.add(&id, &new).await.map_err(model::Error::from)?;
+    Ok(())
+}
+
+async fn remove(app: &App, database: &str, id: &str) -> Result<()> {
+    app.layer.jobs().remove(&job_of_document(database, id)).await.map_err(model::Error::from)?;
+    Ok(())
+}
+
+/// Removes the job of a document that was purged: a purge is in no feed.
+pub(crate) async fn purged(app: &App, database: &str, id: &str) -> Result<()> {
+    match find(app, database, id).await? {
+        Some(_) => Ok(()),
+        None => remove(app, database, id).await,
+    }
+}
+
+/// Removes the jobs of all documents of a database.
+async fn remove_all(app: &App, database: &str) -> Result<()> {
+    let (jobs, first) = (app.layer.jobs(), job_of_document(database, "").id);
+    for job in jobs.list(KIND).await.map_err(model::Error::from)? {
+        if job.id.id.starts_with(&first) {
+            jobs.remove(&job.id).await.map_err(model::Error::from)?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes what became of a replication into its document, unless that has another definition by now, or an outcome.
+pub(crate) async fn set_outcome(
+    app: &App,
+    database: &str,
+    id: &str,
+    definition: &str,
+    outcome: &Outcome,
+) -> Result<()> {
+    match app.databases.stores.database(database).await {
+        Err(error) if error.is_no_database() => Ok(()),
+        found => set_outcome_in(&found?, id, definition, outcome).await,
+    }
+}
+
+async fn set_outcome_in(database: &Documents, id: &str, definition: &str, outcome: &Outcome) -> Result<()> {
+    for _ in 0..TRIES {
+        let Some(found) = find_in(database, id).await? else { return Ok(()) };
+        if !found.is_to_run() || found.definition() != definition {
+            return Ok(());
+        }
+        let body = object(|json| {
+            write_definition(&found.body, json);
+            outcome.write(now_ms(), json);
+        });
+        let Document { id, rev, attachments, .. } = found.document;
+        let attachments = attachments.into_iter().map(AttachmentEdit::same).collect();
+        let edit = Edit { attachments, ..Edit::new(id, body).over(rev) };
+        match database.put(edit).await {
+            Err(error) if *error.kind() == ErrorKind::Conflict => {}
+            written => return Ok(written.map(drop)?),
+        }
+    }
+    Err(ApiError::new(hyper::StatusCode::CONFLICT, "conflict", "The document is written all the time."))
+}
+
+impl Outcome {
+    fn write(&self, now_ms: u64, json: &mut JsonWriter<'_>) {
+        let state = match self {
+            Outcome::Completed { .. } => "completed",
+            Outcome::Failed(_) => "failed",
+        };
+        json.name("_replication_state").str(state).name("_replication_state_time").str(&time(now_ms));
+        match self {
+            Outcome::Completed { figures, began_ms } => {
+                json.name("_replication_stats").begin_object();
+                if let Some(figures) = figures {
+                    json.members_of(figures);
+                }
+                json.name("start_time").str(&time(*began_ms)).end_object();
+            }
+            Outcome::Failed(reason) => drop(json.name("_replication_state_reason").str(reason)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_far_a_database_was_followed_is_read_back() {
+        let reached = Reached { instance: "00ff".into(), since: Seq::ZERO };
+        assert_eq!(Reached::read(&reached.write()), Some(reached));
+        for wrong in [&b""[..], b"{}", br#"{"instance":"a","through_seq":"now"}"#] {
+            assert_eq!(Reached::read(wrong), None);
+        }
+    }
+
+    #[test]
+    fn only_what_can_run_is_taken() {
+        let edit = |text: &str| Edit::new("x", JsonText::parse(text.as_bytes()).unwrap());
+        let good = edit(r#"{"source":"a","target":"http://b/c"}"#);
+        let bad = edit(r#"{"source":"https://u:geheim@a/b","target":"c"}"#);
+        check("_replicator", WriteMode::Interactive, &good).unwrap();
+        let refused = check("a/_replicator", WriteMode::Interactive, &bad).unwrap_err();
+        assert_eq!((refused.status().as_u16(), refused.error()), (403, "forbidden"));
+        assert!(!refused.reason().contains("geheim"));
+        let long = Edit { id: "x".repeat(MOST_ID + 1), ..good };
+        assert!(check("_replicator", WriteMode::Interactive, &long).is_err());
+        check("_replicator", WriteMode::Replicated, &bad).unwrap();
+        check("_users", WriteMode::Interactive, &bad).unwrap();
+        check("not_replicator", WriteMode::Interactive, &bad).unwrap();
+        check("_replicator", WriteMode::Interactive, &Edit { id: "_design/x".into(), ..bad.clone() }).unwrap();
+        check("_replicator", WriteMode::Interactive, &bad.clone().deleting()).unwrap();
+        let failed = edit(r#"{"_replication_state":"failed"}"#);
+        check("_replicator", WriteMode::Interactive, &failed).unwrap();
+    }
+}

@@ -1,0 +1,38 @@
+//! Replications that the server runs by itself.
+//!
+//! ```text
+//!  document of _replicator ── follower ──► job ──► run ──► completed or failed, in the document
+//!  POST /_replicate, continuous ─────────► job ──► run ──► until it is cancelled
+//!  POST /_replicate ─────────────────────────────► run, while its client waits
+//! ```
+//!
+//! | file | |
+//! |---|---|
+//! | [`asked`] | what is asked for: a document or a request becomes options |
+//! | [`record`] | what the registry of jobs has of a replication |
+//! | [`run`] | running one |
+//! | [`documents`] | databases whose documents are replications: following them, and their states |
+//! | [`scheduler`] | `_scheduler/jobs` and `_scheduler/docs` |
+//!
+//! Invariants:
+//! * A database whose documents are replications has a job that follows its feed of changes, on some server. So whatever
+//!   writes a document, it runs, and a document that was written before a crash is found after it.
+//! * A document that cannot run here says so: it is refused, or its state becomes `failed`.
+//! * Credentials stand in the document, or in the data of the job of a request, and are shown by nothing else.
+//!
+//! Sources: CouchDB's `couch_replicator_doc_processor.erl`, `couch_replicator_docs.erl`, `couch_replicator_httpd.erl`, and
+//! RFC 016; [0038](../../../../docs/adr/0038-builds-and-replications-are-jobs.md).
+
+pub(crate) mod asked;
+pub(crate) mod documents;
+pub(crate) mod record;
+pub(crate) mod run;
+pub(crate) mod scheduler;
+
+/// The suffix of the databases that users name so.
+const NAME: &str = "_replicator";
+
+/// Whether documents of this database are replications in CouchDB.
+pub(crate) fn has_jobs(database: &str) -> bool {
+    database.strip_suffix(NAME).is_some_and(|before| before.is_empty() || before.ends_with('/'))
+}

@@ -1,0 +1,305 @@
+//! What the registry of jobs has of a replication.
+//!
+//! ```text
+//!  data       {"task": {…}, "added_ms": 1, "database": "_replicator", "doc_id": "x", "definition": "…"}
+//!             {"task": {…}, "added_ms": 1, "request": {…}}
+//!  progress   {"task": {…figures…}, "errors": 1, "history": [{"type": "crashed", "at_ms": 2, "reason": "…"}, …]}
+//! ```
+//!
+//! `task` is what `_active_tasks` shows. The request of a replication without a document has its credentials, as the
+//! document has those of the others: data is shown nowhere.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use jobs::{Job, JobId};
+use model::{JsonRef, JsonText, JsonWriter};
+use replicate::{Figures, Progress};
+
+use crate::http::replicator::asked::Asked;
+
+/// The kind of these jobs.
+pub(crate) const KIND: &str = "replication";
+
+/// The most bytes of a request that a job keeps.
+pub(crate) const MOST_REQUEST: usize = 60_000;
+
+/// Maximum number of characters of a database's address that are shown.
+const MOST_SHOWN: usize = 1_000;
+
+/// The same of the reason of a failure.
+const MOST_REASON: usize = 200;
+
+/// Events that are remembered, as in CouchDB.
+const MOST_EVENTS: usize = 20;
+
+/// A replication that ran so long began well: what went wrong before is forgotten.
+const HEALTHY_MS: u64 = 120_000;
+
+/// Where a replication is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In a document.
+    Document {
+        /// Its database.
+        database: String,
+        /// Its id.
+        id: String,
+        /// What its content was, as a hash.
+        definition: String,
+    },
+    /// In a request.
+    Request(Request),
+}
+
+/// A request. It may have credentials, so that it is not shown.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Request(pub(crate) JsonText);
+
+impl std::fmt::Debug for Request {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Request")
+    }
+}
+
+/// A job's data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Order {
+    pub(crate) place: Place,
+    pub(crate) added_ms: u64,
+    /// What is shown of it.
+    task: JsonText,
+}
+
+/// The job of a document. A name of a database has no colon.
+pub(crate) fn job_of_document(database: &str, id: &str) -> JobId {
+    JobId::new(KIND, format!("{database}:{id}"))
+}
+
+/// The job of a request, by the id of the replication.
+pub(crate) fn job_of_request(id: &str) -> JobId {
+    JobId::new(KIND, id)
+}
+
+impl Order {
+    pub(crate) fn new(place: Place, asked: &Asked, uuid: &str, added_ms: u64) -> Order {
+        let shown = |name: &str| name.chars().take(MOST_SHOWN).collect::<String>();
+        let task = object(|json| {
+            match &place {
+                Place::Document { database, id, .. } => {
+                    json.name("database").str(database).name("doc_id").str(id);
+                }
+                Place::Request(_) => {
+                    json.name("database").null().name("doc_id").null();
+                }
+            }
+            json.name("user").null().name("replication_id").str(&asked.id(uuid));
+            json.name("source").str(&shown(&asked.source.name)).name("target").str(&shown(&asked.target.name));
+            json.name("continuous").bool(asked.options.continuous);
+            json.name("checkpoint_interval").u64(asked.options.checkpoint_interval.as_millis() as u64);
+        });
+        Order { place, added_ms, task }
+    }
+
+    pub(crate) fn write(&self) -> Vec<u8> {
+        object(|json| {
+            json.name("task").text(&self.task).name("added_ms").u64(self.added_ms);
+            match &self.place {
+                Place::Document { database, id, definition } => {
+                    json.name("database").str(database).name("doc_id").str(id).name("definition").str(definition);
+                }
+                Place::Request(Request(text)) => {
+                    json.name("request").text(text);
+                }
+            }
+        })
+        .as_bytes()
+        .to_vec()
+    }
+
+    pub(crate) fn read(data: &[u8]) -> Option<Order> {
+        let json = JsonText::parse(data).ok()?;
+        let text = |name| Some(json.get(name)?.as_str()?.into_owned());
+        let place = match json.get("request") {
+            Some(request) => Place::Request(Request(json.slice_ref(request))),
+            None => {
+                Place::Document { database: text("database")?, id: text("doc_id")?, definition: text("definition")? }
+            }
+        };
+        Some(Order { place, added_ms: json.get("added_ms")?.as_u64()?, task: json.slice_ref(json.get("task")?) })
+    }
+
+    /// What is shown of it under this name.
+    pub(crate) fn shown(&self, name: &str) -> Option<JsonRef<'_>> {
+        self.task.get(name)
+    }
+
+    /// The id of the replication.
+    pub(crate) fn replication_id(&self) -> String {
+        self.shown("replication_id").and_then(|id| Some(id.as_str()?.into_owned())).unwrap_or_default()
+    }
+}
+
+/// Something that happened to a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Event {
+    pub(crate) kind: String,
+    pub(crate) at_ms: u64,
+    pub(crate) reason: Option<String>,
+}
+
+/// A job's progress.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Said {
+    /// What was done, as `_active_tasks` shows it.
+    pub(crate) figures: Option<JsonText>,
+    /// Runs that failed, one after the other.
+    pub(crate) errors: u64,
+    /// The newest first.
+    pub(crate) history: Vec<Event>,
+}
+
+impl Said {
+    pub(crate) fn of(job: &Job) -> Said {
+        job.progress.as_ref().and_then(|progress| Said::read(&progress.bytes)).unwrap_or_default()
+    }
+
+    fn read(bytes: &[u8]) -> Option<Said> {
+        let json = JsonText::parse(bytes).ok()?;
+        let event = |event: JsonRef<'_>| {
+            let text = |name| Some(event.get(name)?.as_str()?.into_owned());
+            Some(Event { kind: text("type")?, at_ms: event.get("at_ms")?.as_u64()?, reason: text("reason") })
+        };
+        Some(Said {
+            figures: json.get("task").filter(|task| task.members().next().is_some()).map(|task| json.slice_ref(task)),
+            errors: json.get("errors")?.as_u64()?,
+            history: json.get("history")?.elements().filter_map(event).collect(),
+        })
+    }
+
+    pub(crate) fn write(&self) -> Vec<u8> {
+        object(|json| {
+            // Without figures an empty object: nothing else is shown as a task.
+            json.name("task").text(self.figures.as_ref().unwrap_or(&JsonText::empty_object()));
+            json.name("errors").u64(self.errors).name("history").begin_array();
+            for event in &self.history {
+                json.begin_object().name("type").str(&event.kind).name("at_ms").u64(event.at_ms);
+                if let Some(reason) = &event.reason {
+                    json.name("reason").str(reason);
+                }
+                json.end_object();
+            }
+            json.end_array();
+        })
+        .as_bytes()
+        .to_vec()
+    }
+
+    fn note(&mut self, kind: &str, at_ms: u64, reason: Option<String>) {
+        self.history.insert(0, Event { kind: kind.to_owned(), at_ms, reason });
+        self.history.truncate(MOST_EVENTS);
+    }
+
+    /// A run begins.
+    pub(crate) fn begins(&mut self, order: &Order, now_ms: u64) {
+        if self.history.is_empty() {
+            self.note("added", order.added_ms, None);
+        }
+        self.note("started", now_ms, None);
+    }
+
+    /// The run that began last failed.
+    pub(crate) fn crashed(&mut self, reason: &str, now_ms: u64) {
+        let began = self.history.iter().find(|event| event.kind == "started").map_or(now_ms, |event| event.at_ms);
+        if now_ms.saturating_sub(began) >= HEALTHY_MS {
+            self.errors = 0;
+        }
+        self.errors += 1;
+        self.note("crashed", now_ms, Some(reason.chars().take(MOST_REASON).collect()));
+    }
+
+    /// Why the last run failed, if it did.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.history.first().filter(|event| event.kind == "crashed").and_then(|event| event.reason.as_deref())
+    }
+}
+
+/// The figures of a run, with the names that CouchDB's have.
+pub(crate) fn figures(progress: &Progress) -> JsonText {
+    let Figures { missing_checked, missing_found, docs_read, docs_written, doc_write_failures } = progress.figures;
+    object(|json| {
+        json.name("revisions_checked").u64(missing_checked).name("missing_revisions_found").u64(missing_found);
+        json.name("docs_read").u64(docs_read).name("docs_written").u64(docs_written);
+        json.name("doc_write_failures").u64(doc_write_failures).name("changes_pending");
+        match progress.pending {
+            Some(pending) => json.u64(pending),
+            None => json.null(),
+        };
+        json.name("checkpointed_source_seq").str(&progress.checkpointed_seq);
+        json.name("source_seq").str(&progress.through_seq).name("through_seq").str(&progress.through_seq);
+    })
+}
+
+/// A time as CouchDB's scheduler writes it.
+pub(crate) fn time(ms: u64) -> String {
+    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_millis(ms)).to_string()
+}
+
+/// An object with these members.
+pub(crate) fn object(write: impl FnOnce(&mut JsonWriter<'_>)) -> JsonText {
+    let mut text = Vec::new();
+    let mut json = JsonWriter::new(&mut text);
+    json.begin_object();
+    write(&mut json);
+    json.end_object();
+    JsonText::parse(&text).unwrap_or_else(|_| JsonText::empty_object())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_job_has_is_read_back_and_its_task_has_no_credentials() {
+        let text = r#"{"source":"http://anna:geheim@a:1/x","target":"b","continuous":true}"#;
+        let text = JsonText::parse(text.as_bytes()).unwrap();
+        let asked = Asked::read(&text).unwrap();
+        let document =
+            Place::Document { database: "a/_replicator".into(), id: "x:\"y\"".into(), definition: "d".into() };
+        for place in [document, Place::Request(Request(text))] {
+            let order = Order::new(place, &asked, "uuid", 7);
+            assert_eq!(Order::read(&order.write()), Some(order.clone()));
+            assert!(!order.task.as_str().contains("geheim") && !format!("{order:?}").contains("geheim"), "{order:?}");
+            assert_eq!(order.replication_id(), asked.id("uuid"));
+            assert!(order.replication_id().ends_with("+continuous"));
+        }
+        for wrong in [&b""[..], b"{}", b"[1]", br#"{"task":{},"added_ms":1,"database":"a"}"#] {
+            assert_eq!(Order::read(wrong), None);
+        }
+    }
+
+    #[test]
+    fn histories_are_bounded_and_healthy_runs_forget_errors() {
+        let text = JsonText::parse(br#"{"source":"a","target":"b"}"#).unwrap();
+        let asked = Asked::read(&text).unwrap();
+        let order = Order::new(Place::Request(Request(text)), &asked, "", 1);
+        let mut said = Said::default();
+        for run in 1..=30 {
+            said.begins(&order, run * 10);
+            said.crashed("no answer", run * 10 + 1);
+            assert_eq!((said.errors, said.failure()), (run, Some("no answer")));
+        }
+        assert_eq!(said.history.len(), MOST_EVENTS);
+        assert_eq!(Said::read(&said.write()), Some(said.clone()));
+        said.begins(&order, 1_000);
+        assert_eq!(said.failure(), None);
+        said.crashed("later", 1_000 + HEALTHY_MS);
+        assert_eq!(said.errors, 1);
+        assert_eq!(time(0), "1970-01-01T00:00:00Z");
+        said.history.truncate(0);
+        said.begins(&order, 9);
+        assert_eq!(
+            said.history.iter().map(|event| (&*event.kind, event.at_ms)).collect::<Vec<_>>(),
+            [("started", 9), ("added", 1)]
+        );
+    }
+}

@@ -1,0 +1,173 @@
+//! Running a replication: for a client that waits, or as a job.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use hyper::StatusCode;
+use model::CreateOptions;
+use peer::{ErrorKind, Http, Local, Peer};
+use replicate::{Endpoint, Progress, Replication, Report};
+use tokio::sync::watch;
+
+use crate::http::app::App;
+use crate::http::app::jobs::{End, Run, backoff, now_ms};
+use crate::http::error::{ApiError, Result};
+use crate::http::replicator::asked::{Asked, Side};
+use crate::http::replicator::documents::{self, Outcome};
+use crate::http::replicator::has_jobs;
+use crate::http::replicator::record::{Order, Place, Said, figures};
+
+/// Runs a replication; `on_progress` is called whenever some more has arrived.
+///
+/// # Errors
+/// A side that cannot be opened, and what ends the replication: no sentence has credentials.
+pub(crate) async fn replicate(
+    app: &Arc<App>,
+    asked: &Asked,
+    on_progress: impl Fn(&Progress) + Send + Sync + 'static,
+) -> Result<Report> {
+    let source = open(app, &asked.source, None).await?;
+    let create = asked.create_target.then_some(asked.create_parameters.as_slice());
+    let target = open(app, &asked.target, create).await?;
+    let (source_name, target_name) = (&asked.source.name, &asked.target.name);
+    tracing::info!(source = source_name, target = target_name, "a replication begins");
+    let replication = replicate::replicate(source, target, asked.identity(&app.uuid));
+    let replication = replication.with_options(asked.options.clone());
+    let ended = said(replication, asked, on_progress).run().await;
+    ended.map_err(|error| {
+        tracing::warn!(source = source_name, target = target_name, %error, "a replication failed");
+        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "replication_failed", error.to_string())
+    })
+}
+
+/// Has the log name what did not arrive.
+fn said(
+    replication: Replication,
+    asked: &Asked,
+    on_progress: impl Fn(&Progress) + Send + Sync + 'static,
+) -> Replication {
+    let (source, target) = (asked.source.name.clone(), asked.target.name.clone());
+    replication.on_progress(move |progress| {
+        for failed in &progress.failed {
+            let replicate::Failed { id, rev, reason } = failed;
+            tracing::warn!(source, target, id, rev, reason, "a revision did not arrive");
+        }
+        on_progress(progress);
+    })
+}
+
+/// Opens one side. With `create` a missing database is created.
+async fn open(app: &Arc<App>, side: &Side, create: Option<&[(&str, String)]>) -> Result<Arc<dyn Peer>> {
+    match &side.endpoint {
+        Endpoint::Local(name) => {
+            let found = app.databases.stores.database(name).await;
+            let documents = match (found, create) {
+                (Err(error), Some(_)) if error.is_no_database() => {
+                    app.layer.create_database(name, CreateOptions::default()).await?
+                }
+                (Err(error), _) if error.is_no_database() => return Err(not_found(side)),
+                (found, _) => found?,
+            };
+            if has_jobs(name) {
+                documents::ensure(app, name).await?;
+            }
+            Ok(Arc::new(Local::new(documents)))
+        }
+        Endpoint::Remote(address) => {
+            let peer = Http::new(address.clone()).map_err(|error| failed(side, &error))?;
+            if let Some(parameters) = create {
+                peer.create(parameters).await.map_err(|error| failed(side, &error))?;
+            }
+            peer.info().await.map_err(|error| failed(side, &error))?;
+            Ok(Arc::new(peer))
+        }
+    }
+}
+
+fn not_found(side: &Side) -> ApiError {
+    ApiError::new(StatusCode::NOT_FOUND, "db_not_found", format!("could not open {}", side.name))
+}
+
+/// The answer for a side that cannot be used.
+fn failed(side: &Side, error: &peer::Error) -> ApiError {
+    match (error.kind(), error.status()) {
+        (ErrorKind::NoDatabase, _) => not_found(side),
+        (_, Some(401 | 403)) => {
+            ApiError::unauthorized(format!("unauthorized to access or create database {}", side.name))
+        }
+        _ => ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "replication_failed", error.to_string()),
+    }
+}
+
+/// Runs a job.
+pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
+    let Some(order) = Order::read(&run.job.data) else {
+        tracing::error!(job = ?run.job.id, "what a replication is asked for cannot be read");
+        return End::Removed;
+    };
+    let mut said = Said::of(&run.job);
+    said.begins(&order, now_ms());
+    let asked = match find(&app, &order).await {
+        Ok(Some(asked)) => asked,
+        Ok(None) => return End::Removed,
+        Err(error) => return crash(said, &error),
+    };
+    let asked = match asked {
+        Ok(asked) => asked,
+        // Written past the check, or by another version.
+        Err(refused) => return end(&app, &order, said, &Outcome::Failed(refused.reason().to_owned())).await,
+    };
+    let (say, heard) = watch::channel(said.write());
+    let said = Arc::new(Mutex::new(said));
+    let at_work = {
+        let said = said.clone();
+        replicate(&app, &asked, move |progress| {
+            let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+            said.figures = Some(figures(progress));
+            say.send_replace(said.write());
+        })
+    };
+    let ended = tokio::select! {
+        ended = at_work => Some(ended),
+        () = run.stopped() => None,
+        () = app.stopping() => None,
+        never = run.report(heard) => match never {},
+    };
+    let said = said.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    match ended {
+        // It goes on behind its last checkpoint, here or elsewhere, or is gone.
+        None => End::Again(Duration::ZERO),
+        Some(Err(error)) => crash(said, &error),
+        Some(Ok(_)) if run.should_stop() => End::Again(Duration::ZERO),
+        Some(Ok(_)) => {
+            let began = said.history.iter().find(|event| event.kind == "started").map_or(0, |event| event.at_ms);
+            let figures = said.figures.clone();
+            end(&app, &order, said, &Outcome::Completed { figures, began_ms: began }).await
+        }
+    }
+}
+
+/// What is asked for; `None` where it is asked for no more, and an error inside where it cannot be done.
+async fn find(app: &App, order: &Order) -> Result<Option<Result<Asked>>> {
+    match &order.place {
+        Place::Request(request) => Ok(Some(Asked::read(&request.0))),
+        Place::Document { database, id, .. } => {
+            let found = documents::find(app, database, id).await?;
+            Ok(found.filter(|document| document.is_to_run()).map(|document| Asked::read(&document.body)))
+        }
+    }
+}
+
+/// Ends a replication, in its document where it has one.
+async fn end(app: &App, order: &Order, said: Said, outcome: &Outcome) -> End {
+    let Place::Document { database, id, definition } = &order.place else { return End::Removed };
+    match documents::set_outcome(app, database, id, definition, outcome).await {
+        Ok(()) => End::Removed,
+        Err(error) => crash(said, &error),
+    }
+}
+
+fn crash(mut said: Said, error: &ApiError) -> End {
+    said.crashed(error.reason(), now_ms());
+    End::Failed(said.write(), backoff(said.errors))
+}
