@@ -1,13 +1,13 @@
 //! Databases whose documents are replications.
 //!
 //! ```text
-//!  feed of _replicator ─┬─ a definition that is new ──► its job is added
+//!  feed of _replicator ─┬─ a new definition ──────────► its job is added
 //!                       ├─ deleted, completed, failed ► its job is removed
-//!                       └─ what cannot run here ──────► failed, in the document
+//!                       └─ cannot run here ───────────► failed, in the document
 //! ```
 //!
-//! A job follows the feed. Its progress says how far, so that it goes on there after a restart; a change that is seen
-//! twice changes nothing. The hash of the definition tells a client's edit from the states that are written here.
+//! A job follows the feed. Its progress is a sequence, from which it continues after a restart; a change that is seen twice
+//! has no effect. The hash of the definition distinguishes a client's edit from the states that are written here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,19 +29,19 @@ use crate::http::replicator::asked::Asked;
 use crate::http::replicator::has_jobs;
 use crate::http::replicator::record::{KIND, Order, Place, job_of_document, object, time};
 
-/// The kind of the jobs that follow such a database; their ids are its name.
+/// The kind of the jobs that follow such databases. Their ids are the names of the databases.
 pub(crate) const FOLLOWERS: &str = "replicator";
 
-/// The longest id of a document that is a replication: it is part of a job's key.
+/// Maximum length of the id of a document that is a replication, since it is part of a job's key.
 const MOST_ID: usize = 1_000;
 
-/// How often a state is written while others write the document.
+/// Number of attempts to write a state while others write the document.
 const TRIES: usize = 20;
 
-/// The pause after an error, and before a database that was closed is looked up again.
+/// Pause after an error, and before a closed database is looked up again.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Begins the name of each member that replicators write.
+/// Prefix of the members that replicators write.
 const OWN: &str = "_replication_";
 
 /// A document that is a replication.
@@ -52,7 +52,7 @@ pub(crate) struct Found {
     document: Document,
 }
 
-/// What became of a replication.
+/// The outcome of a replication.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Completed { figures: Option<JsonText>, began_ms: u64 },
@@ -64,36 +64,36 @@ impl Found {
         Found { id: document.id.clone(), body: document.body.clone(), document }
     }
 
-    /// A member that is text.
+    /// The text of a member.
     pub(crate) fn text(&self, name: &str) -> Option<String> {
         Some(self.body.get(name)?.as_str()?.into_owned())
     }
 
-    /// Its state as a replicator wrote it.
+    /// The state that a replicator wrote.
     pub(crate) fn state(&self) -> Option<String> {
         self.text("_replication_state")
     }
 
-    /// Whether it is to run, or runs.
+    /// Whether it is to run, or is running.
     pub(crate) fn is_to_run(&self) -> bool {
         !matches!(self.state().as_deref(), Some("completed" | "failed"))
     }
 
-    /// A hash of what clients wrote.
+    /// A hash of the members that clients wrote.
     fn definition(&self) -> String {
         let own = object(|json| write_definition(&self.body, json));
         hex(&Sha256::digest(own.as_bytes()))
     }
 }
 
-/// Everything but what replicators write.
+/// The members that replicators do not write.
 fn write_definition(body: &JsonText, json: &mut JsonWriter<'_>) {
     for (name, value) in body.root().members().filter(|(name, _)| !name.starts_with(OWN)) {
         json.name(&name).value(value);
     }
 }
 
-/// The document of this id, if there is one.
+/// The document with this id, if it exists.
 pub(crate) async fn find(app: &App, database: &str, id: &str) -> Result<Option<Found>> {
     let database = match app.databases.stores.database(database).await {
         Err(error) if error.is_no_database() => return Ok(None),
@@ -110,8 +110,8 @@ pub(crate) async fn find_in(database: &Documents, id: &str) -> Result<Option<Fou
     }
 }
 
-/// Refuses a document that could not run: stored, it would say that it does. What a replication brings is not refused, and
-/// fails later.
+/// Refuses a document that could not run, since a stored one would claim that it does. A replicated document is not refused;
+/// it fails later.
 pub(crate) fn check(database: &str, mode: WriteMode, edit: &Edit) -> Result<()> {
     if !has_jobs(database) || mode == WriteMode::Replicated || edit.deleted || edit.id.starts_with(DESIGN_PREFIX) {
         return Ok(());
@@ -130,7 +130,7 @@ fn readable(id: &str, body: &JsonText) -> Result<Asked> {
     Asked::read(body)
 }
 
-/// Sees to it that a database which is there is followed.
+/// Makes sure that an existing database is followed.
 pub(crate) async fn ensure(app: &App, database: &str) -> Result<()> {
     let (jobs, id) = (app.layer.jobs(), JobId::new(FOLLOWERS, database));
     let known = jobs.get(&id).await.map_err(model::Error::from)?;
@@ -140,7 +140,7 @@ pub(crate) async fn ensure(app: &App, database: &str) -> Result<()> {
     Ok(())
 }
 
-/// Has a database followed that was just created. A run that ends because there was none before begins again.
+/// Makes a new database be followed. A run that ends because the database was missing starts again.
 pub(crate) async fn follow_anew(app: &App, database: &str) -> Result<()> {
     let id = JobId::new(FOLLOWERS, database);
     let data = object(|json| {
@@ -151,7 +151,7 @@ pub(crate) async fn follow_anew(app: &App, database: &str) -> Result<()> {
     Ok(())
 }
 
-/// Has all databases followed that are there when the server starts.
+/// Makes all databases be followed that exist when the server starts.
 pub(crate) async fn begin(app: Arc<App>) {
     let beginning = async {
         while let Err(error) = ensure_all(&app).await {
@@ -174,10 +174,10 @@ async fn ensure_all(app: &App) -> Result<()> {
     Ok(())
 }
 
-/// How far a database has been followed.
+/// The progress of following a database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Reached {
-    /// The database's instance: not another of the same name.
+    /// The database's instance, which distinguishes it from another one of the same name.
     instance: String,
     since: Seq,
 }
@@ -225,7 +225,7 @@ async fn follow_all(app: &App, run: &Run) -> Result<()> {
         let from = match reached.take().filter(|reached| reached.instance == instance) {
             Some(reached) => reached,
             None => {
-                // What an earlier database of this name had.
+                // Jobs of an earlier database of this name.
                 remove_all(app, name).await?;
                 Reached { instance, since: Seq::ZERO }
             }
@@ -235,7 +235,7 @@ async fn follow_all(app: &App, run: &Run) -> Result<()> {
     }
 }
 
-/// Follows a database until it is gone, or has moved; how far.
+/// Follows a database until it is gone or has moved. Returns its progress.
 async fn follow_one(app: &App, run: &Run, database: &Documents, mut reached: Reached) -> Result<Reached> {
     let is_gone =
         |error: &model::Error| matches!(error.kind(), ErrorKind::NotFound(NotFound::Database) | ErrorKind::Moved(_));
@@ -270,7 +270,7 @@ async fn follow_one(app: &App, run: &Run, database: &Documents, mut reached: Rea
     }
 }
 
-/// Adds the job of a document that is to run and has none.
+/// Adds the job of a document that is to run, if it has none.
 async fn submit(app: &App, database: &Documents, found: Found) -> Result<()> {
     let name = database.name();
     if !found.is_to_run() {
@@ -323,7 +323,7 @@ async fn remove_all(app: &App, database: &str) -> Result<()> {
     Ok(())
 }
 
-/// Writes what became of a replication into its document, unless that has another definition by now, or an outcome.
+/// Writes the outcome of a replication into its document, unless the document has another definition or an outcome by now.
 pub(crate) async fn set_outcome(
     app: &App,
     database: &str,

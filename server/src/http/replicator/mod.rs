@@ -8,17 +8,17 @@
 //!
 //! | file | |
 //! |---|---|
-//! | [`asked`] | what is asked for: a document or a request becomes options |
-//! | [`record`] | what the registry of jobs has of a replication |
-//! | [`run`] | running one |
-//! | [`documents`] | databases whose documents are replications: following them, and their states |
+//! | [`asked`] | parses a document or a request into options |
+//! | [`record`] | data and progress of a replication's job |
+//! | [`run`] | runs a replication |
+//! | [`documents`] | follows databases whose documents are replications, and writes states into these |
 //! | [`scheduler`] | `_scheduler/jobs` and `_scheduler/docs` |
 //!
 //! Invariants:
-//! * A database whose documents are replications has a job that follows its feed of changes, on some server. So whatever
-//!   writes a document, it runs, and a document that was written before a crash is found after it.
-//! * A document that cannot run here says so: it is refused, or its state becomes `failed`.
-//! * Credentials stand in the document, or in the data of the job of a request, and are shown by nothing else.
+//! * A database whose documents are replications has a job on some server that follows its changes feed. So a document runs
+//!   whatever writes it, and one that was written before a crash is found after it.
+//! * A document that cannot run here is refused, or its state becomes `failed`.
+//! * Credentials are in the document, or in the data of a request's job, and are shown nowhere else.
 //!
 //! Sources: CouchDB's `couch_replicator_doc_processor.erl`, `couch_replicator_docs.erl`, `couch_replicator_httpd.erl`, and
 //! RFC 016; [0038](../../../../docs/adr/0038-builds-and-replications-are-jobs.md).

@@ -1,4 +1,4 @@
-//! What the registry of jobs has of a replication.
+//! Data and progress of a replication's job.
 //!
 //! ```text
 //!  data       {"task": {…}, "added_ms": 1, "database": "_replicator", "doc_id": "x", "definition": "…"}
@@ -6,8 +6,8 @@
 //!  progress   {"task": {…figures…}, "errors": 1, "history": [{"type": "crashed", "at_ms": 2, "reason": "…"}, …]}
 //! ```
 //!
-//! `task` is what `_active_tasks` shows. The request of a replication without a document has its credentials, as the
-//! document has those of the others: data is shown nowhere.
+//! `_active_tasks` shows `task`. A replication without a document has its credentials in `request`, so data is shown
+//! nowhere.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -20,22 +20,22 @@ use crate::http::replicator::asked::Asked;
 /// The kind of these jobs.
 pub(crate) const KIND: &str = "replication";
 
-/// The most bytes of a request that a job keeps.
+/// Maximum size of a request in a job's data.
 pub(crate) const MOST_REQUEST: usize = 60_000;
 
 /// Maximum number of characters of a database's address that are shown.
 const MOST_SHOWN: usize = 1_000;
 
-/// The same of the reason of a failure.
+/// Maximum number of characters of a failure's reason that are kept.
 const MOST_REASON: usize = 200;
 
-/// Events that are remembered, as in CouchDB.
+/// Number of events in a history, as in CouchDB.
 const MOST_EVENTS: usize = 20;
 
-/// A replication that ran so long began well: what went wrong before is forgotten.
+/// A run of this length resets the count of errors.
 const HEALTHY_MS: u64 = 120_000;
 
-/// Where a replication is asked for.
+/// The origin of a replication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// In a document.
@@ -44,14 +44,14 @@ pub(crate) enum Place {
         database: String,
         /// Its id.
         id: String,
-        /// What its content was, as a hash.
+        /// The hash of its definition.
         definition: String,
     },
     /// In a request.
     Request(Request),
 }
 
-/// A request. It may have credentials, so that it is not shown.
+/// A request. It may have credentials, so its `Debug` shows nothing.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Request(pub(crate) JsonText);
 
@@ -152,9 +152,9 @@ pub(crate) struct Event {
 pub(crate) struct Said {
     /// What was done, as `_active_tasks` shows it.
     pub(crate) figures: Option<JsonText>,
-    /// Runs that failed, one after the other.
+    /// Number of failed runs in a row.
     pub(crate) errors: u64,
-    /// The newest first.
+    /// Events, the newest first.
     pub(crate) history: Vec<Event>,
 }
 

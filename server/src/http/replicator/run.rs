@@ -1,4 +1,4 @@
-//! Running a replication: for a client that waits, or as a job.
+//! Runs a replication, for a waiting client or as a job.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::http::replicator::documents::{self, Outcome};
 use crate::http::replicator::has_jobs;
 use crate::http::replicator::record::{Order, Place, Said, figures};
 
-/// Runs a replication; `on_progress` is called whenever some more has arrived.
+/// Runs a replication. `on_progress` is called with its progress.
 ///
 /// # Errors
 /// A side that cannot be opened, and what ends the replication: no sentence has credentials.
@@ -40,7 +40,7 @@ pub(crate) async fn replicate(
     })
 }
 
-/// Has the log name what did not arrive.
+/// Logs revisions that could not be written.
 fn said(
     replication: Replication,
     asked: &Asked,
@@ -114,7 +114,7 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
     };
     let asked = match asked {
         Ok(asked) => asked,
-        // Written past the check, or by another version.
+        // The job was added without the check, or by another version.
         Err(refused) => return end(&app, &order, said, &Outcome::Failed(refused.reason().to_owned())).await,
     };
     let (say, heard) = watch::channel(said.write());
@@ -135,7 +135,7 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
     };
     let said = said.lock().unwrap_or_else(PoisonError::into_inner).clone();
     match ended {
-        // It goes on behind its last checkpoint, here or elsewhere, or is gone.
+        // It continues from its last checkpoint, here or on another server, or was removed.
         None => End::Again(Duration::ZERO),
         Some(Err(error)) => crash(said, &error),
         Some(Ok(_)) if run.should_stop() => End::Again(Duration::ZERO),
@@ -147,7 +147,7 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
     }
 }
 
-/// What is asked for; `None` where it is asked for no more, and an error inside where it cannot be done.
+/// The requested replication; `None` if it is no longer requested, and an inner error if it cannot run.
 async fn find(app: &App, order: &Order) -> Result<Option<Result<Asked>>> {
     match &order.place {
         Place::Request(request) => Ok(Some(Asked::read(&request.0))),
@@ -158,7 +158,7 @@ async fn find(app: &App, order: &Order) -> Result<Option<Result<Asked>>> {
     }
 }
 
-/// Ends a replication, in its document where it has one.
+/// Ends a replication, also in its document if it has one.
 async fn end(app: &App, order: &Order, said: Said, outcome: &Outcome) -> End {
     let Place::Document { database, id, definition } = &order.place else { return End::Removed };
     match documents::set_outcome(app, database, id, definition, outcome).await {

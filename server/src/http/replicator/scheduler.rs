@@ -1,4 +1,4 @@
-//! `_scheduler/jobs` and `_scheduler/docs`: what the server replicates, and how that goes.
+//! `_scheduler/jobs` and `_scheduler/docs`: the server's replications and their states.
 //!
 //! Source: `couch_replicator_httpd.erl`, `job_ejson/1` of `couch_replicator_scheduler.erl`, and `info_from_doc/2` of
 //! `couch_replicator.erl`.
@@ -19,13 +19,13 @@ use crate::http::replicator::record::{KIND, Order, Said, job_of_document, object
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response};
 
-/// Jobs in one answer, if nothing else is asked for.
+/// Default number of jobs in an answer.
 const USUAL_LIMIT: usize = 100;
 
 /// The states of a replication, as CouchDB names them.
 const STATES: [&str; 7] = ["initializing", "error", "pending", "running", "crashing", "completed", "failed"];
 
-/// A job of a replication with what it says.
+/// A replication's job, with its data and progress.
 struct Known {
     job: Job,
     order: Order,

@@ -1,8 +1,8 @@
 //! `POST /_replicate`: a replication that runs while its client waits, one that goes on without end, or the end of such
 //! a one.
 //!
-//! One that goes on is a job of its own, by the id of the replication: asked for twice it is one. It outlives the server,
-//! unlike CouchDB's.
+//! A continuous replication is a job with the id of the replication, so a repeated request adds no second one. Unlike
+//! CouchDB's, it outlives the server.
 //!
 //! Source: CouchDB's `couch_replicator_httpd.erl`.
 
