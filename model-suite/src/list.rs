@@ -96,6 +96,14 @@ macro_rules! __scenarios {
                 an_id_that_may_have_expired_decides_nothing,
                 a_write_of_unknown_result_is_still_done_by_halves,
             }
+            "Edits in the caller's own transaction" transacting {
+                edits_of_several_databases_commit_with_rows_of_the_callers,
+                a_refused_edit_refuses_the_whole_transaction,
+                documents_that_are_read_do_not_change_before_the_commit,
+                transactions_of_unknown_result_happen_once,
+                money_is_moved_once_through_faults,
+                a_loop_that_knows_no_documents_may_have_edits,
+            }
             "Relocation (RFC 003, 'Incarnation')" relocating {
                 a_database_that_moves_arrives_as_it_was,
                 a_run_that_ends_anywhere_is_gone_on_with,

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use kv_api::{Database, Read, Transaction};
 
 use crate::body::BodyFormat;
-use crate::catalog::Shared;
+use crate::catalog::{Layer, Shared};
 use crate::error::{Error, NotFound, Result};
 use crate::instance::{Access, Instance};
 use crate::keys::{DatabaseKey, DatabaseKeys};
@@ -86,6 +86,11 @@ impl<D: Database> Documents<D> {
     /// Maximum size of an attachment, in bytes as received.
     pub fn max_attachment_size(&self) -> u64 {
         self.shared.max_attachment_size
+    }
+
+    /// Whether it is one of this layer's.
+    pub(crate) fn is_of(&self, layer: &Layer<D>) -> bool {
+        std::ptr::eq(layer.guard(), &self.shared.guard)
     }
 
     pub(crate) fn keys(&self) -> &DatabaseKeys {

@@ -8,6 +8,8 @@ use std::fmt;
 
 use kv_api::RetryError;
 
+use crate::write::Refused;
+
 /// The result of an operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -96,6 +98,16 @@ pub enum ErrorKind {
     /// The database moved to another store, which is named as the relocation's request named it. 503.
     #[error("The database has moved to {0}.")]
     Moved(String),
+    /// The edits of a transaction that were refused, in their order; nothing was written. The status of the first: 409
+    /// as a rule.
+    #[error("{}", refused_reason(.0))]
+    Refused(Vec<Refused>),
+    /// It is too late to ask whether an earlier attempt of a transaction committed. 503.
+    #[error("The outcome of an earlier attempt is not known, and it is too late to ask.")]
+    OutcomeUnknown,
+    /// Edits that do not fit into one transaction. 413.
+    #[error("The edits are too large for one transaction.")]
+    TransactionTooLarge,
     /// A relocation that cannot be done, with the reason. 412.
     #[error("{0}")]
     Relocation(Cow<'static, str>),
@@ -127,6 +139,16 @@ pub enum ErrorKind {
         /// The version this program writes.
         expected: u64,
     },
+}
+
+/// Names the first few of them.
+fn refused_reason(refused: &[Refused]) -> String {
+    const NAMED: usize = 3;
+    let mut reason: Vec<String> = refused.iter().take(NAMED).map(Refused::to_string).collect();
+    if refused.len() > NAMED {
+        reason.push(format!("and {} more", refused.len() - NAMED));
+    }
+    reason.join("; ")
 }
 
 fn store_reason(error: &kv_api::Error) -> String {
@@ -170,8 +192,13 @@ impl Error {
             | ErrorKind::Moved(_)
             | ErrorKind::Stopped
             | ErrorKind::UploadGone
+            | ErrorKind::OutcomeUnknown
             | ErrorKind::JobLost => 503,
-            ErrorKind::DocumentTooLarge(_) | ErrorKind::AttachmentTooLarge(_) | ErrorKind::PatchTooMuch => 413,
+            ErrorKind::Refused(refused) => refused.first().map_or(500, |first| first.error.status()),
+            ErrorKind::DocumentTooLarge(_)
+            | ErrorKind::AttachmentTooLarge(_)
+            | ErrorKind::PatchTooMuch
+            | ErrorKind::TransactionTooLarge => 413,
             ErrorKind::Store(error) if error.is_retryable() || error.code() == kv_api::error::TRANSACTION_TIMED_OUT => {
                 503
             }
@@ -190,7 +217,8 @@ impl Error {
             ErrorKind::DocumentTooLarge(_) => "document_too_large",
             ErrorKind::BadRequest(_) => "bad_request",
             ErrorKind::Conflict | ErrorKind::PatchConflict(_) => "conflict",
-            ErrorKind::PatchTooMuch => "too_large",
+            ErrorKind::PatchTooMuch | ErrorKind::TransactionTooLarge => "too_large",
+            ErrorKind::Refused(refused) => refused.first().map_or("internal_server_error", |first| first.error.error()),
             ErrorKind::NotFound(_) | ErrorKind::MissingRev => "not_found",
             ErrorKind::AttachmentTooLarge(_) => "attachment_too_large",
             ErrorKind::MissingStub { .. } => "missing_stub",
@@ -203,6 +231,7 @@ impl Error {
             | ErrorKind::Moved(_)
             | ErrorKind::Stopped
             | ErrorKind::UploadGone
+            | ErrorKind::OutcomeUnknown
             | ErrorKind::JobLost => "service unavailable",
             ErrorKind::Store(_) if self.status() == 503 => "service unavailable",
             ErrorKind::Store(_)

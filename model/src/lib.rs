@@ -87,3 +87,4 @@ pub use relocate::{
 };
 pub use revs_diff::RevsDiff;
 pub use seq::Seq;
+pub use write::{Begun, Edits, Refused, Token};

@@ -67,7 +67,7 @@ impl<D: Database> Documents<D> {
         }
     }
 
-    async fn winner(&self, transaction: D::Transaction, id: &str, options: &GetOptions) -> Result<Document> {
+    pub(crate) async fn winner(&self, transaction: D::Transaction, id: &str, options: &GetOptions) -> Result<Document> {
         let keys = self.keys();
         let instance = self.instance(&transaction, Read::Snapshot);
         let live = last_live(&transaction, keys, id);

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use kv_api::{Database, IntoBytes, RangeRequest, Read, Transaction, error};
+use kv_api::{Database, IntoBytes, RangeRequest, Read, RetryError, Transaction, error};
 
 use crate::attachments::sweep;
 use crate::environment::Environment;
@@ -95,6 +95,25 @@ impl<D: Database> Guard<D> {
         Guard { engine, root, environment, nonces, runs: AtomicU64::new(0) }
     }
 
+    /// The claim of a run that begins now, and whether this run clears expired ids.
+    pub(crate) fn claim<T>(&self) -> (Claim<T>, bool) {
+        let began = self.environment.now_ms();
+        let clears = self.runs.fetch_add(1, Ordering::Relaxed).is_multiple_of(RUNS_BETWEEN_CLEARING);
+        let id = Key::Transaction { time_ms: began, nonce: self.nonces.next() }.under(&self.root);
+        (Claim { id, began, attempt: 1, answers: Vec::new() }, clears)
+    }
+
+    /// Whether it is too late to ask whether an attempt of the run that began then committed.
+    pub(crate) fn is_late(&self, began: u64) -> bool {
+        self.environment.now_ms().saturating_sub(began) > DEADLINE_MS
+    }
+
+    /// Removes abandoned uploads. A run that clears expired ids does it first, and not after its commit: a caller that
+    /// gives up waiting would not know of the commit.
+    pub(crate) async fn sweep(&self, began: u64) {
+        Box::pin(sweep(&self.engine, &self.root, began)).await;
+    }
+
     /// Runs `body` until it commits, answers without writing, or fails for good. Its writes happen once, and the
     /// answer is that of the attempt that wrote.
     ///
@@ -108,45 +127,36 @@ impl<D: Database> Guard<D> {
     }
 
     /// The same, but an error for which `hopeless` is true is returned at once, if certainly nothing was written.
-    pub(crate) async fn run_unless<T, F, Fut>(
+    pub(crate) async fn run_unless<T, E, F, Fut>(
         &self,
         hopeless: impl Fn(&kv_api::Error) -> bool,
         mut body: F,
-    ) -> Result<T>
+    ) -> Result<T, E>
     where
+        E: RetryError + From<Error>,
         F: FnMut(D::Transaction) -> Fut,
-        Fut: Future<Output = Result<Outcome<T>>>,
+        Fut: Future<Output = Result<Outcome<T>, E>>,
     {
-        let began = self.environment.now_ms();
-        let clears = self.runs.fetch_add(1, Ordering::Relaxed).is_multiple_of(RUNS_BETWEEN_CLEARING);
+        let (mut claim, clears) = self.claim();
         if clears {
-            // Not after the commit: a caller that gives up waiting would not know of the commit.
-            Box::pin(sweep(&self.engine, &self.root, began)).await;
+            self.sweep(claim.began).await;
         }
-        let id = Key::Transaction { time_ms: began, nonce: self.nonces.next() }.under(&self.root);
-
         let transaction = self.engine.begin()?;
-        let mut attempt: u64 = 1;
-        // Results of attempts that may have committed, by attempt number.
-        let mut unknown: Vec<(u64, T)> = Vec::new();
-        let mut row = Vec::with_capacity(9);
-        // Whether one of them may still land. Only 1021 excludes that.
+        // Whether an earlier attempt may still land. Only 1021 excludes that.
         let mut may_land = false;
-        let is_late = || self.environment.now_ms().saturating_sub(began) > DEADLINE_MS;
         loop {
             // Whether certainly nothing was written.
-            let mut unwritten = unknown.is_empty();
-            let failure = 'attempt: {
+            let mut unwritten = claim.answers.is_empty();
+            let failure: E = 'attempt: {
                 if !unwritten {
-                    match transaction.get(&id, Read::Serializable).await {
-                        // It may have existed and expired.
-                        Ok(None) if is_late() => {
-                            let context = "an earlier attempt, of which it is too late to ask";
-                            return Err(kv_api::Error::new(error::COMMIT_UNKNOWN_RESULT).with_context(context).into());
-                        }
+                    let landed = match claim.ask(&transaction).await {
+                        Ok(row) => claim.answer(row.as_deref(), self.is_late(claim.began)),
+                        Err(error) => Err(error.into()),
+                    };
+                    match landed {
+                        Ok(Some((_, answer))) => return Ok(answer),
                         Ok(None) => unwritten = !may_land,
-                        Ok(Some(landed)) => return answer_of(&landed, unknown),
-                        Err(error) => break 'attempt Error::from(error),
+                        Err(error) => break 'attempt error.into(),
                     }
                 }
                 let value = match body(transaction.clone()).await {
@@ -154,43 +164,41 @@ impl<D: Database> Guard<D> {
                     Ok(Outcome::ReadOnly(value)) => return Ok(value),
                     Err(failure) => break 'attempt failure,
                 };
-                if clears && let Err(error) = self.clear_expired(&transaction, began).await {
-                    break 'attempt Error::from(error);
+                if clears && let Err(error) = self.clear_expired(&transaction, claim.began).await {
+                    break 'attempt error.into();
                 }
-                row.clear();
-                tuple::append_u64(&mut row, attempt);
-                transaction.set(&id, &row);
+                claim.sign(&transaction, claim.attempt);
                 match transaction.commit().await {
                     Ok(()) => return Ok(value),
                     Err(failure) => {
                         if failure.is_maybe_committed() {
-                            unknown.push((attempt, value));
+                            claim.keep(claim.attempt, value);
                             unwritten = false;
                             may_land |= failure.code() != error::COMMIT_UNKNOWN_RESULT;
                         }
-                        break 'attempt Error::from(failure);
+                        break 'attempt failure.into();
                     }
                 }
             };
-            let Some(store) = kv_api::RetryError::kv_error(&failure).cloned() else { return Err(failure) };
+            let Some(store) = failure.kv_error().cloned() else { return Err(failure) };
             if unwritten && hopeless(&store) {
                 return Err(failure);
             }
-            let retried = if is_late() { Err(store) } else { transaction.on_error(store).await };
+            let retried = if self.is_late(claim.began) { Err(store) } else { transaction.on_error(store).await };
             if let Err(last) = retried {
-                return Err(if !unknown.is_empty() && !last.is_maybe_committed() {
+                return Err(if !claim.answers.is_empty() && !last.is_maybe_committed() {
                     let context = format!("an earlier attempt; the last one: {last}");
                     kv_api::Error::new(error::COMMIT_UNKNOWN_RESULT).with_context(context).into()
                 } else {
                     last.into()
                 });
             }
-            attempt += 1;
+            claim.attempt += 1;
         }
     }
 
     /// Clears the oldest expired ids, in the same transaction.
-    async fn clear_expired(&self, transaction: &D::Transaction, now_ms: u64) -> kv_api::Result<()> {
+    pub(crate) async fn clear_expired(&self, transaction: &D::Transaction, now_ms: u64) -> kv_api::Result<()> {
         let (begin, end) = Key::transactions_before(&self.root, now_ms.saturating_sub(EXPIRED_AFTER_MS));
         // No decision depends on these rows, so they take no conflict ranges.
         let oldest = RangeRequest::keys(begin.clone(), end).limit(CLEARED_AT_ONCE);
@@ -202,10 +210,60 @@ impl<D: Database> Guard<D> {
     }
 }
 
-fn answer_of<T>(landed: &[u8], unknown: Vec<(u64, T)>) -> Result<T> {
-    let number = Reader::new(landed).int()?;
-    let found = unknown.into_iter().find(|(attempt, _)| *attempt == number);
-    found.map(|(_, value)| value).ok_or_else(|| Error::corrupt("a transaction id of an attempt that never was"))
+/// The id of a run, and the answers of its attempts that may have committed.
+pub(crate) struct Claim<T> {
+    id: Vec<u8>,
+    /// When the run began, in milliseconds.
+    pub(crate) began: u64,
+    /// Number of the attempt under way.
+    pub(crate) attempt: u64,
+    /// By number of the attempt.
+    answers: Vec<(u64, T)>,
+}
+
+impl<T> Claim<T> {
+    /// Whether an attempt may have committed.
+    pub(crate) fn may_have_committed(&self) -> bool {
+        !self.answers.is_empty()
+    }
+
+    /// Reads which attempt committed; the read is issued by the call.
+    pub(crate) fn ask<X: Transaction>(
+        &self,
+        transaction: &X,
+    ) -> impl Future<Output = kv_api::Result<Option<Bytes>>> + Send + use<X, T> {
+        transaction.get(&self.id, Read::Serializable)
+    }
+
+    /// The attempt that committed, as the row that [`ask`](Self::ask) read says, and its answer; `None` where none did.
+    ///
+    /// # Errors
+    /// 1021 where there is no row and it is too late to ask: it may have existed and expired.
+    pub(crate) fn answer(&mut self, row: Option<&[u8]>, is_late: bool) -> Result<Option<(u64, T)>> {
+        let Some(row) = row else {
+            if is_late {
+                let context = "an earlier attempt, of which it is too late to ask";
+                return Err(kv_api::Error::new(error::COMMIT_UNKNOWN_RESULT).with_context(context).into());
+            }
+            return Ok(None);
+        };
+        let number = Reader::new(row).int()?;
+        let found = self.answers.iter().position(|(attempt, _)| *attempt == number);
+        let found = found.ok_or_else(|| Error::corrupt("a transaction id of an attempt that never was"))?;
+        Ok(Some(self.answers.swap_remove(found)))
+    }
+
+    /// Keeps the answer of an attempt that may commit.
+    pub(crate) fn keep(&mut self, attempt: u64, answer: T) {
+        self.answers.push((attempt, answer));
+    }
+
+    /// Writes the id's row, by which the attempt will be known.
+    pub(crate) fn sign<X: Transaction>(&self, transaction: &X, attempt: u64) {
+        let mut row = Vec::with_capacity(9);
+        tuple::append_u64(&mut row, attempt);
+        transaction.set(&self.id, row);
+    }
 }
 
 /// Writes without a conflict range, for rows that another row guards: no write depends on reading them.

@@ -137,7 +137,13 @@ pub(crate) async fn whoever_writes_clears_ids_that_have_expired(stage: Stage) {
 
 /// A clock that advances by a number of milliseconds whenever it is read.
 #[derive(Debug)]
-struct Ticking(AtomicU64, u64);
+pub(super) struct Ticking(AtomicU64, u64);
+
+impl Ticking {
+    pub(super) fn by(ms: u64) -> Arc<Self> {
+        Arc::new(Ticking(AtomicU64::new(1_000_000), ms))
+    }
+}
 
 impl Environment for Ticking {
     fn now_ms(&self) -> u64 {
@@ -151,7 +157,7 @@ impl Environment for Ticking {
 
 /// The only database of `engine`, in a layer with such a clock.
 async fn ticking<D: Database>(engine: D, by: u64) -> Documents<D> {
-    let environment = Arc::new(Ticking(AtomicU64::new(1_000_000), by));
+    let environment = Ticking::by(by);
     let layer = Layer::open(engine, LayerOptions { environment, ..LayerOptions::default() }).await.unwrap();
     layer.database("db").await.unwrap()
 }

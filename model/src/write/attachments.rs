@@ -27,7 +27,7 @@ use crate::keys::{DatabaseKey, Leaf};
 const MEMORY_BYTES: usize = 2_000_000;
 
 /// The reads and the changes of a transaction's attachments.
-pub(super) struct Prepared<'e> {
+pub(super) struct Attached<'e> {
     ledger: Ledger,
     /// The changes of each document, some of them empty.
     changes: Vec<Change<'e>>,
@@ -38,7 +38,7 @@ impl<D: Database> Documents<D> {
     ///
     /// # Errors
     /// 413 for an attachment that is too large, 400 for one whose content did not follow; the store's errors.
-    pub(super) async fn upload_data(&self, edit: &mut Edit) -> Result<()> {
+    pub async fn upload_data(&self, edit: &mut Edit) -> Result<()> {
         for attachment in &mut edit.attachments {
             match &attachment.source {
                 AttachmentSource::Data(bytes) => {
@@ -172,7 +172,7 @@ impl<D: Database> Documents<D> {
         transaction: &D::Transaction,
         drafts: &[Draft<'e>],
         decided: &mut [Decided<'e>],
-    ) -> Result<Prepared<'e>> {
+    ) -> Result<Attached<'e>> {
         let mut changes = Vec::with_capacity(decided.len());
         for Decided { id, drafts: edits, plan } in decided.iter_mut() {
             let edits = &drafts[edits.clone()];
@@ -196,17 +196,17 @@ impl<D: Database> Documents<D> {
                 decided.plan = Err(error);
             }
         }
-        Ok(Prepared { ledger, changes })
+        Ok(Attached { ledger, changes })
     }
 
     /// Writes the contents and references of the plans that were not refused.
     pub(super) async fn write_attachments(
         &self,
         transaction: &D::Transaction,
-        prepared: Prepared<'_>,
+        attached: Attached<'_>,
         decided: &[Decided<'_>],
     ) -> Result<()> {
-        let Prepared { ledger, changes } = prepared;
+        let Attached { ledger, changes } = attached;
         let made: Vec<bool> = decided.iter().map(|decided| matches!(decided.plan, Ok(Some(_)))).collect();
         let guard = &self.shared.guard;
         ledger.write(transaction, &guard.root, guard.environment.as_ref(), self.keys(), &changes, &made).await

@@ -72,7 +72,7 @@ pub(super) fn begin<T: Transaction>(
 }
 
 /// A document's last branch, the winner.
-fn last(keys: &DatabaseKeys, id: &str) -> RangeRequest {
+pub(super) fn last(keys: &DatabaseKeys, id: &str) -> RangeRequest {
     keys.range(DatabaseKey::RevisionsOf(id)).reverse().limit(1)
 }
 

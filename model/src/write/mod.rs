@@ -17,6 +17,7 @@
 mod apply;
 mod attachments;
 mod draft;
+mod edits;
 mod group;
 mod indexes;
 mod interactive;
@@ -29,6 +30,7 @@ mod purge;
 use std::ops::Range;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use kv_api::error::{TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD};
 use kv_api::{Database, Read, RetryError, Transaction, TransactionExt};
 
@@ -38,6 +40,7 @@ use crate::branch::Branch;
 use crate::documents::Documents;
 use crate::edit::{Edit, EditResult, WriteMode, check_body};
 use crate::error::{Error, ErrorKind, Result, alone};
+use crate::indexes::Indexing;
 use crate::instance::Instance;
 use crate::keys::{DatabaseKey, DatabaseKeys};
 use crate::limits::{LOCAL_PREFIX, check_document_id, check_document_size};
@@ -51,6 +54,8 @@ use merge::{Incoming, branches_on};
 use plan::Plan;
 
 pub(crate) use interactive::branches;
+
+pub use edits::{Begun, Edits, Refused, Token};
 
 /// Target size of a batch of branches. It is large, so that a document's branches usually take one round trip.
 const TARGET_BYTES: usize = 8_000_000;
@@ -70,6 +75,28 @@ struct Decided<'e> {
     drafts: Range<usize>,
     /// `None` if the revisions of all edits exist already.
     plan: Result<Option<Plan>>,
+}
+
+/// What the plans of a transaction on a database write.
+struct Prepared<'e> {
+    /// The plans; those that were refused are errors.
+    decided: Vec<Decided<'e>>,
+    ready: Vec<Ready>,
+    /// Bodies of all added leaves.
+    bodies: Vec<Arc<StoredBody>>,
+    attached: Option<attachments::Attached<'e>>,
+    indexing: Option<Indexing>,
+}
+
+/// A plan that can be carried out.
+struct Ready {
+    /// The turn of the last of its edits.
+    turn: usize,
+    /// Its place among the plans.
+    place: usize,
+    bodies: Range<usize>,
+    /// The rows of attachments.
+    lists: Vec<(Bytes, Bytes)>,
 }
 
 impl<D: Database> Documents<D> {
@@ -155,10 +182,7 @@ impl<D: Database> Documents<D> {
     /// Writes edits in one transaction. Returns their results in order. Edits of one document are adjacent; interactive
     /// edits are of different documents. `wrote` tells whether other edits of the same batch were written.
     async fn write_group(&self, edits: &[Turn<'_>], mode: WriteMode, wrote: bool) -> Result<Vec<EditResult>> {
-        let (place, format) = (self.place(), self.format_seen());
-        let drafts = parallel::map(self.shared.threads, edits, DraftMemory::default, |memory, edit| {
-            Draft::new(*edit, mode, place, format, memory)
-        });
+        let drafts = self.drafts(edits, mode);
         let drafts = drafts.as_slice();
         // A transaction of several edits that grew too old is not retried, but done in halves.
         let hopeless = |error: &kv_api::Error| edits.len() > 1 && is_too_much(error);
@@ -169,6 +193,14 @@ impl<D: Database> Documents<D> {
                 self.carry_out(&transaction, &instance, drafts, decided, wrote).await
             })
             .await
+    }
+
+    /// Drafts edits, as far as that needs nothing of the store.
+    fn drafts<'e>(&self, edits: &[Turn<'e>], mode: WriteMode) -> Vec<Draft<'e>> {
+        let (place, format) = (self.place(), self.format_seen());
+        parallel::map(self.shared.threads, edits, DraftMemory::default, |memory, edit| {
+            Draft::new(*edit, mode, place, format, memory)
+        })
     }
 
     /// Decides the edits, document by document.
@@ -303,14 +335,28 @@ impl<D: Database> Documents<D> {
         transaction: &D::Transaction,
         instance: &Instance,
         drafts: &[Draft<'e>],
-        mut decided: Vec<Decided<'e>>,
+        decided: Vec<Decided<'e>>,
         wrote: bool,
     ) -> Result<(Vec<Decided<'e>>, usize)> {
+        let prepared = self.prepare(transaction, instance, drafts, decided, wrote).await?;
+        self.write_prepared(transaction, instance, prepared).await
+    }
+
+    /// Reads what the plans need beside documents. Whatever may still refuse an edit does it here, before anything is
+    /// written.
+    async fn prepare<'e>(
+        &self,
+        transaction: &D::Transaction,
+        instance: &Instance,
+        drafts: &[Draft<'e>],
+        mut decided: Vec<Decided<'e>>,
+        wrote: bool,
+    ) -> Result<Prepared<'e>> {
         self.saw(instance);
         let has_attachments = |decided: &Decided<'_>| matches!(&decided.plan, Ok(Some(plan)) if plan.has_attachments());
-        let mut prepared = None;
+        let mut attached = None;
         if decided.iter().any(has_attachments) {
-            prepared = Some(Box::pin(self.prepare_attachments(transaction, drafts, &mut decided)).await?);
+            attached = Some(Box::pin(self.prepare_attachments(transaction, drafts, &mut decided)).await?);
         }
         if !wrote {
             attachments::no_missing_stub(&decided)?;
@@ -320,13 +366,12 @@ impl<D: Database> Documents<D> {
         for (place, Decided { drafts: edits, plan, .. }) in decided.iter_mut().enumerate() {
             let edits = &drafts[edits.clone()];
             if let Ok(Some(planned)) = plan {
-                // The last step that can refuse an edit comes before its first write.
                 let first = bodies.len();
                 let turn = self.bodies(instance, edits, planned, &mut bodies);
                 let lists =
-                    if prepared.is_some() { attachments::lists(edits, planned, self.place()) } else { Ok(Vec::new()) };
+                    if attached.is_some() { attachments::lists(edits, planned, self.place()) } else { Ok(Vec::new()) };
                 match turn.and_then(|turn| Ok((turn, lists?))) {
-                    Ok((turn, lists)) => ready.push((turn, place, first..bodies.len(), lists)),
+                    Ok((turn, lists)) => ready.push(Ready { turn, place, bodies: first..bodies.len(), lists }),
                     Err(error) => {
                         bodies.truncate(first);
                         *plan = Err(error);
@@ -338,15 +383,26 @@ impl<D: Database> Documents<D> {
         if indexes::concern(instance, &decided) {
             indexing = Some(Box::pin(self.index_edits(transaction, instance, drafts, &mut decided)).await?);
         }
-        if let Some(prepared) = prepared {
-            Box::pin(self.write_attachments(transaction, prepared, &decided)).await?;
+        Ok(Prepared { decided, ready, bodies, attached, indexing })
+    }
+
+    /// Writes what was prepared; the plans, and how many were written.
+    async fn write_prepared<'e>(
+        &self,
+        transaction: &D::Transaction,
+        instance: &Instance,
+        prepared: Prepared<'e>,
+    ) -> Result<(Vec<Decided<'e>>, usize)> {
+        let Prepared { decided, mut ready, bodies, attached, indexing } = prepared;
+        if let Some(attached) = attached {
+            Box::pin(self.write_attachments(transaction, attached, &decided)).await?;
         }
         // Sequences follow the order of the edits in the batch.
-        if !ready.is_sorted_by_key(|(turn, ..)| *turn) {
-            ready.sort_unstable_by_key(|(turn, ..)| *turn);
+        if !ready.is_sorted_by_key(|ready| ready.turn) {
+            ready.sort_unstable_by_key(|ready| ready.turn);
         }
         let mut writer = Writer::new(transaction, self.keys(), instance, decided.len(), bodies);
-        for (_, place, bodies, lists) in ready {
+        for Ready { place, bodies, lists, .. } in ready {
             let Decided { id, plan, .. } = &decided[place];
             if let Ok(Some(plan)) = plan {
                 writer.apply(place, id, plan, bodies, lists);

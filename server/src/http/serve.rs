@@ -194,13 +194,28 @@ async fn authorize(request: &Request, resource: &Resource<'_>) -> Result<()> {
         Who::Public => Ok(()),
         Who::ServerAdmin => Err(ApiError::unauthorized("You are not a server admin.")),
         Who::DatabaseAdmin => Err(ApiError::unauthorized("You are not a server or db admin.")),
-        Who::Reader | Who::Writer => {
-            let Some(db) = resource.database() else { return Ok(()) };
-            let security = |database: Documents| async move { Ok(database.security().await?) };
-            if auth::is_public(&request.with_database(db, security).await?) {
-                return Ok(());
-            }
-            Err(ApiError::unauthorized("You are not authorized to access this db."))
-        }
+        Who::Reader | Who::Writer => match resource.database() {
+            Some(db) => authorize_member(request, db).await,
+            None => Ok(()),
+        },
     }
+}
+
+async fn authorize_member(request: &Request, db: &str) -> Result<()> {
+    let security = |database: Documents| async move { Ok(database.security().await?) };
+    if auth::is_public(&request.with_database(db, security).await?) {
+        return Ok(());
+    }
+    Err(ApiError::unauthorized("You are not authorized to access this db."))
+}
+
+/// Whether the client may write to a database that a request names outside its path.
+pub(crate) async fn authorize_writer(request: &Request, db: &str) -> Result<()> {
+    if request.principal.is_server_admin() {
+        return Ok(());
+    }
+    if db.starts_with('_') {
+        return Err(ApiError::unauthorized("You are not a server admin."));
+    }
+    authorize_member(request, db).await
 }

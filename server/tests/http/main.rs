@@ -26,3 +26,4 @@ mod replicate;
 mod replication;
 mod replicator;
 mod support;
+mod transactions;

@@ -153,6 +153,12 @@ impl Stores {
         }
     }
 
+    /// The database, and the store where it lives.
+    pub(crate) async fn located(&self, name: &str) -> Result<(Store, Documents)> {
+        let (mut stores, found) = self.trace(name).await?;
+        stores.pop().zip(found).ok_or_else(no_database)
+    }
+
     /// Drops the database, and every marker that leads to it.
     pub(crate) async fn drop_database(&self, name: &str) -> Result<()> {
         let (mut stores, found) = self.trace(name).await?;

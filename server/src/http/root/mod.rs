@@ -1,8 +1,9 @@
-//! Endpoints of the server itself: `/`, `/_up`, `/_uuids`, `/_active_tasks`, `/_replicate`.
+//! Endpoints of the server itself: `/`, `/_up`, `/_uuids`, `/_active_tasks`, `/_replicate`, `/_transact`.
 
 pub(crate) mod databases;
 pub(crate) mod replicate;
 pub(crate) mod session;
+pub(crate) mod transact;
 
 use hyper::StatusCode;
 use hyper::header::{CACHE_CONTROL, EXPIRES, HeaderValue, PRAGMA};

@@ -26,7 +26,7 @@ use crate::http::error::{ApiError, Result};
 use crate::http::listing::Namespace;
 use crate::http::replicator::{self, scheduler};
 use crate::http::request::Request;
-use crate::http::root::{self, databases, replicate, session};
+use crate::http::root::{self, databases, replicate, session, transact};
 use crate::http::wire::response::Response;
 use crate::http::{feed, find, listing};
 
@@ -86,6 +86,8 @@ static ROUTES: &[Route] = &[
     row("/_scheduler/jobs", "GET,HEAD", ServerAdmin, |r, _| Box::pin(scheduler::jobs(r))),
     row("/_scheduler/jobs/{id}", "GET,HEAD", ServerAdmin, |r, n| Box::pin(scheduler::job(r, n[0]))),
     row("/_scheduler/docs/*", "GET,HEAD", ServerAdmin, |r, n| Box::pin(scheduler::docs(r, n))),
+    // It names its databases in its body, and is authorized for each.
+    row("/_transact", "POST", Public, |r, _| Box::pin(transact::transact(r))),
     row("/_node/*", "*", ServerAdmin, |_, _| missing(NODES)),
     row("/_reshard/*", "*", ServerAdmin, |_, _| missing(NODES)),
     row("/_membership", "*", ServerAdmin, |_, _| missing(NODES)),

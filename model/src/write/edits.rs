@@ -1,0 +1,378 @@
+//! Edits of several documents, of several databases, in the caller's own transaction.
+//!
+//! ```text
+//!  token ─► attempt 1   edits ── get, put … ─► finish ── caller's rows ─► commit ── 1021 ──┐
+//!           attempt 2   edits: did attempt 1 commit? ─┬─ yes: its revisions are the answer
+//!                                                     └─ no: go on like attempt 1
+//!  finish   the edits of all databases, drafted, decided and prepared as those of a bulk write
+//!           one of them refused ─► nothing is written, and all that were refused are named
+//!           none refused        ─► the rows of each database, and the token's
+//! ```
+//!
+//! Why edits are collected, and written once:
+//! * Two writers in one transaction would give their changes the same versionstamp and the same numbers. Here one
+//!   writer for each database numbers them all, in the order in which they came.
+//! * A winner that was just written cannot be read back, since its row waits for the versionstamp (1036). So a second
+//!   edit of a document is refused, and so are two collections of edits of one database.
+//!
+//! Why there is a token: a loop that simply repeats a transaction of unknown result (1021) may find the edits that it
+//! made itself, and take them for somebody else's. The token is a [transaction id](crate::txids).
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::future::try_join_all;
+use kv_api::error::{ACCESSED_UNREADABLE, TRANSACTION_TOO_LARGE};
+use kv_api::{Database, Read, RetryError, Transaction};
+
+use super::Turn;
+use super::draft::Draft;
+use super::interactive::last;
+use crate::attachments::AttachmentSource;
+use crate::catalog::Layer;
+use crate::document::{Document, GetOptions};
+use crate::documents::Documents;
+use crate::edit::{Edit, WriteMode};
+use crate::error::{Error, ErrorKind, Result};
+use crate::keys::DatabaseKey;
+use crate::limits::check_document_id;
+use crate::revid::RevId;
+use crate::txids::{Claim, Outcome};
+
+/// Changes are numbered by sixteen bits.
+const MOST_EDITS: usize = 65_535;
+
+/// What makes a transaction of the caller's own repeatable. Made before the loop, by [`Layer::token`], for one
+/// transaction: its clones are the same token.
+#[derive(Clone)]
+pub struct Token(Arc<Claimed>);
+
+struct Claimed {
+    claim: Mutex<Claim<Vec<RevId>>>,
+    /// Whether the transaction clears ids that have expired.
+    clears: bool,
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Token").field("began", &lock(&self.0.claim).began).finish_non_exhaustive()
+    }
+}
+
+/// What an attempt of a transaction begins with.
+#[derive(Debug)]
+pub enum Begun<D: Database> {
+    /// No earlier attempt committed: collect the edits.
+    Edits(Edits<D>),
+    /// An earlier attempt committed: the revisions that it made. There is nothing to do.
+    Landed(Vec<RevId>),
+}
+
+/// An edit that was refused, and with it the transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Its turn among the edits, from 0.
+    pub turn: usize,
+    /// The name of the database.
+    pub database: String,
+    /// The document.
+    pub id: String,
+    /// Why.
+    pub error: Error,
+}
+
+/// Edits that are collected for one attempt of a transaction. A cheap handle, whose clones are the same collection.
+#[derive(Clone)]
+pub struct Edits<D: Database>(Arc<Collection<D>>);
+
+struct Collection<D: Database> {
+    layer: Layer<D>,
+    transaction: D::Transaction,
+    /// The token, and the number of the attempt. `None` where the layer runs the loop.
+    signature: Option<(Token, u64)>,
+    state: Mutex<State<D>>,
+}
+
+enum State<D> {
+    Collecting(Vec<(Documents<D>, Edit)>),
+    Written(Vec<RevId>),
+    Failed,
+}
+
+impl<D: Database> fmt::Debug for Edits<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Edits").field("layer", &self.0.layer).finish_non_exhaustive()
+    }
+}
+
+impl<D: Database> Layer<D> {
+    /// Runs a transaction with edits and with whatever else `body` writes to it, until it commits or fails for good:
+    /// the answer of `body`, and the revisions that the edits made, in their order. All of it happens once, or none.
+    ///
+    /// `body` may run any number of times and must have no effects outside its transaction. An error of its own ends
+    /// the run, and nothing is written. Rows of the caller's own are read and written through
+    /// [`Edits::transaction`], outside the layer's prefix.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Refused`] where edits are refused, 413 where the transaction is too large; those of `body` and of the
+    /// store.
+    pub async fn transact<T, E, F, Fut>(&self, mut body: F) -> Result<(T, Vec<RevId>), E>
+    where
+        E: RetryError + From<Error>,
+        F: FnMut(Edits<D>) -> Fut,
+        Fut: Future<Output = Result<T, E>>,
+    {
+        let run = |transaction| {
+            let edits = Edits::new(self, transaction, None);
+            let body = body(edits.clone());
+            async move {
+                let answer = body.await?;
+                let revs = edits.finish().await?;
+                Ok(Outcome::Write((answer, revs)))
+            }
+        };
+        let outcome = self.guard().run_unless(|_| false, run).await;
+        outcome.map_err(|error: E| match error.kv_error() {
+            Some(store) if store.code() == TRANSACTION_TOO_LARGE => Error::new(ErrorKind::TransactionTooLarge).into(),
+            _ => error,
+        })
+    }
+
+    /// A token for one transaction in a loop of the caller's own.
+    pub fn token(&self) -> Token {
+        let (claim, clears) = self.guard().claim();
+        Token(Arc::new(Claimed { claim: Mutex::new(claim), clears }))
+    }
+
+    /// Begins an attempt of a transaction: asks whether an earlier attempt with this token committed, and collects edits
+    /// if none did.
+    ///
+    /// A loop asks for the edits first, [finishes](Edits::finish) them last, and then commits. Everything that it writes
+    /// is part of the same transaction, and happens once. A token is good for a minute: later nobody could tell any more
+    /// whether the attempt before committed.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutcomeUnknown`] after that minute, if an earlier attempt may have committed: it ends the loop. The
+    /// store's errors are the loop's.
+    pub async fn edits(&self, transaction: &D::Transaction, token: &Token) -> Result<Begun<D>> {
+        let (guard, Claimed { claim, clears }) = (self.guard(), &*token.0);
+        let (asked, attempt, began) = {
+            let mut claim = lock(claim);
+            let asked = claim.may_have_committed().then(|| claim.ask(transaction));
+            let attempt = claim.attempt;
+            claim.attempt += 1;
+            (asked, attempt, claim.began)
+        };
+        if let Some(asked) = asked {
+            let row = asked.await?;
+            let mut claim = lock(claim);
+            let is_late = guard.is_late(began);
+            if row.is_none() && is_late {
+                // Not 1021, which loops repeat.
+                return Err(ErrorKind::OutcomeUnknown.into());
+            }
+            if let Some((attempt, revs)) = claim.answer(row.as_deref(), is_late)? {
+                claim.keep(attempt, revs.clone());
+                return Ok(Begun::Landed(revs));
+            }
+        } else if *clears {
+            guard.sweep(began).await;
+        }
+        Ok(Begun::Edits(Edits::new(self, transaction.clone(), Some((token.clone(), attempt)))))
+    }
+}
+
+impl<D: Database> Edits<D> {
+    fn new(layer: &Layer<D>, transaction: D::Transaction, signature: Option<(Token, u64)>) -> Self {
+        let state = Mutex::new(State::Collecting(Vec::new()));
+        Edits(Arc::new(Collection { layer: layer.clone(), transaction, signature, state }))
+    }
+
+    /// The transaction.
+    pub fn transaction(&self) -> &D::Transaction {
+        &self.0.transaction
+    }
+
+    /// Reads a document at its winner. If somebody edits it before the commit, the attempt fails and is repeated, whether
+    /// the transaction edits it too or not. Edits that are collected are not seen.
+    ///
+    /// # Errors
+    /// 404: `missing` or `deleted`; the store's.
+    pub async fn get(&self, database: &Documents<D>, id: &str) -> Result<Document> {
+        check_document_id(id)?;
+        self.0.admit(database)?;
+        if !matches!(*lock(&self.0.state), State::Collecting(_)) {
+            return Err(finished());
+        }
+        let transaction = &self.0.transaction;
+        // Every edit writes the winner's row.
+        let winner = transaction.get_range(&last(database.keys(), id), Read::Serializable);
+        let options = GetOptions::default();
+        let document = database.winner(transaction.clone(), id, &options).await;
+        winner.await?;
+        document.map_err(|error| error.of_document(id))
+    }
+
+    /// Adds an interactive edit, of a document that the transaction does not edit otherwise. It is written by
+    /// [`finish`](Self::finish).
+    ///
+    /// # Errors
+    /// What is wrong with it by itself: a bad id, 413 for a body that is too large; 400 for a database of another layer,
+    /// and for data of attachments, which has to be [uploaded](Documents::upload_data) before.
+    pub fn put(&self, database: &Documents<D>, edit: Edit) -> Result<()> {
+        self.0.admit(database)?;
+        database.check_edit(&edit)?;
+        let is_data =
+            |source: &AttachmentSource| matches!(source, AttachmentSource::Data(_) | AttachmentSource::Follows(_));
+        if edit.attachments.iter().any(|attachment| is_data(&attachment.source)) {
+            return Err(Error::bad_request("Data of attachments is uploaded before the transaction."));
+        }
+        let mut state = lock(&self.0.state);
+        let State::Collecting(edits) = &mut *state else { return Err(finished()) };
+        if edits.len() >= MOST_EDITS {
+            return Err(ErrorKind::TransactionTooLarge.into());
+        }
+        edits.push((database.clone(), edit));
+        Ok(())
+    }
+
+    /// Writes the edits to the transaction, all or none: the revisions that they make, in their order. Commit then. The
+    /// documents cannot be read in this transaction any more.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Refused`] names the edits that were refused. The transaction is cancelled then, with all that the
+    /// caller wrote to it. The store's errors are the loop's.
+    pub async fn finish(&self) -> Result<Vec<RevId>> {
+        let collected = {
+            let mut state = lock(&self.0.state);
+            match std::mem::replace(&mut *state, State::Failed) {
+                State::Collecting(collected) => collected,
+                State::Written(revs) => {
+                    *state = State::Written(revs.clone());
+                    return Ok(revs);
+                }
+                State::Failed => return Err(finished()),
+            }
+        };
+        let revs = self.0.write(&collected).await?;
+        if let Some((token, attempt)) = &self.0.signature {
+            let guard = self.0.layer.guard();
+            let began = lock(&token.0.claim).began;
+            if token.0.clears {
+                guard.clear_expired(&self.0.transaction, began).await?;
+            }
+            let mut claim = lock(&token.0.claim);
+            claim.sign(&self.0.transaction, *attempt);
+            claim.keep(*attempt, revs.clone());
+        }
+        *lock(&self.0.state) = State::Written(revs.clone());
+        Ok(revs)
+    }
+}
+
+impl<D: Database> Collection<D> {
+    fn admit(&self, database: &Documents<D>) -> Result<()> {
+        if database.is_of(&self.layer) {
+            Ok(())
+        } else {
+            Err(Error::bad_request("A transaction has documents of one store."))
+        }
+    }
+
+    /// Writes edits; the revisions that they make.
+    async fn write(&self, edits: &[(Documents<D>, Edit)]) -> Result<Vec<RevId>> {
+        let transaction = &self.transaction;
+        let mut order: Vec<usize> = (0..edits.len()).collect();
+        let place = |turn: usize| (edits[turn].0.keys().number(), &edits[turn].1.id);
+        order.sort_by_key(|&turn| place(turn));
+        let twice = order.windows(2).filter(|pair| place(pair[0]) == place(pair[1])).map(|pair| {
+            let error = Error::bad_request("The transaction edits the document already.");
+            Refused::new(edits, pair[1], error)
+        });
+        refuse(twice.collect())?;
+        let databases: Vec<(&Documents<D>, Vec<Draft<'_>>)> = order
+            .chunk_by(|one, next| place(*one).0 == place(*next).0)
+            .map(|turns| {
+                let database = &edits[turns[0]].0;
+                let turns: Vec<Turn<'_>> = turns.iter().map(|&turn| Turn { turn, edit: &edits[turn].1 }).collect();
+                (database, database.drafts(&turns, WriteMode::Interactive))
+            })
+            .collect();
+
+        let last = |database: &Documents<D>| transaction.get(&database.keys().key(DatabaseKey::Last), Read::Snapshot);
+        let written: Vec<_> = databases.iter().map(|(database, _)| last(database)).collect();
+        for last in written {
+            last.await.map_err(|error| match error.code() {
+                ACCESSED_UNREADABLE => Error::bad_request("The transaction has edits of this database already."),
+                _ => error.into(),
+            })?;
+        }
+        let decided =
+            databases.iter().map(|(database, drafts)| database.decide(transaction, drafts, WriteMode::Interactive));
+        let decided = try_join_all(decided).await?;
+        let mut prepared = Vec::with_capacity(databases.len());
+        let mut refused = Vec::new();
+        for ((database, drafts), (instance, decided)) in databases.iter().zip(decided) {
+            let one = database.prepare(transaction, &instance, drafts, decided, true).await?;
+            for decided in &one.decided {
+                if let Err(error) = &decided.plan {
+                    let turns = drafts[decided.drafts.clone()].iter().map(|draft| draft.turn);
+                    refused.extend(turns.map(|turn| Refused::new(edits, turn, error.clone())));
+                }
+            }
+            prepared.push((instance, one));
+        }
+        if let Err(refusal) = refuse(refused) {
+            // The job that builds an index may be in the transaction already.
+            transaction.cancel();
+            return Err(refusal);
+        }
+
+        let mut revs: Vec<Option<RevId>> = vec![None; edits.len()];
+        for ((database, drafts), (instance, prepared)) in databases.iter().zip(prepared) {
+            let written = database.write_prepared(transaction, &instance, prepared).await;
+            if let Err(error) = written {
+                // Half of the rows are in the transaction. A loop begins it anew; nobody else may commit it.
+                if !error.is_retryable() {
+                    transaction.cancel();
+                }
+                return Err(error);
+            }
+            for draft in drafts {
+                revs[draft.turn] = Some(draft.leaf()?.rev);
+            }
+        }
+        let revs: Option<Vec<RevId>> = revs.into_iter().collect();
+        revs.ok_or_else(|| Error::corrupt("an edit without a result"))
+    }
+}
+
+impl Refused {
+    fn new<D: Database>(edits: &[(Documents<D>, Edit)], turn: usize, error: Error) -> Self {
+        let (database, edit) = &edits[turn];
+        Refused { turn, database: database.name().to_owned(), id: edit.id.clone(), error }
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} in {}: {}", self.id, self.database, self.error.reason())
+    }
+}
+
+/// Fails where edits are refused.
+fn refuse(mut refused: Vec<Refused>) -> Result<()> {
+    if refused.is_empty() {
+        return Ok(());
+    }
+    refused.sort_by_key(|refused| refused.turn);
+    Err(ErrorKind::Refused(refused).into())
+}
+
+fn finished() -> Error {
+    Error::bad_request("The edits of this transaction are finished.")
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
