@@ -71,7 +71,7 @@ fn write_task(job: &Job, json: &mut JsonWriter<'_>) {
     }
     let progress = job.progress.as_ref().and_then(|progress| JsonText::parse(&progress.bytes).ok());
     match progress.as_ref().map(|progress| (progress, progress.get("task"))) {
-        // The rest is for others.
+        // Progress without `task` is shown as a whole; of other progress only `task`.
         Some((_, Some(task))) => {
             for (name, value) in task.members() {
                 json.name(&name).value(value);
