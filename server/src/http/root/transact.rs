@@ -7,7 +7,7 @@
 //!  409  {"error": "conflict", "reason": …, "edits": [{"edit": 0, "db": …, "id": …, "error": …, "reason": …}]}
 //! ```
 //!
-//! CouchDB has no such endpoint. An edit is what `_bulk_docs` takes; the status of a refusal is that of its first edit.
+//! CouchDB has no such endpoint. An edit has the form of one in `_bulk_docs`. A refusal has the status of its first edit.
 
 use std::collections::HashMap;
 
@@ -29,7 +29,7 @@ struct Asked {
     edit: Edit,
 }
 
-/// Where a database lives.
+/// A database, and the store that it is in.
 #[derive(Clone)]
 struct Home {
     layer: Layer<kv_api::AnyDatabase>,
@@ -54,7 +54,7 @@ pub(crate) async fn transact(request: &mut Request) -> Result<Response> {
     for db in names.iter().filter(|db| replicator::has_jobs(db)) {
         replicator::documents::ensure(&request.app, db).await?;
     }
-    // While a database moves, its writes wait for the moment in which they could fail.
+    // In the last step of a relocation its database's writes would fail, so they wait here.
     let mut admitted = Vec::with_capacity(names.len());
     for db in &names {
         admitted.push(request.app.gates.admit(db).await);
@@ -70,7 +70,7 @@ pub(crate) async fn transact(request: &mut Request) -> Result<Response> {
     }
     if refused.is_empty() {
         let edits = asked.clone();
-        // It may read and write much.
+        // On the threads for scans, since it may read and write much.
         match request.app.aside(async move { run(&homes, edits).await }).await? {
             Ok(revs) => return Ok(response::json(StatusCode::CREATED, answer(&asked, &revs))),
             Err(error) => match error.kind() {
@@ -94,7 +94,7 @@ fn read(json: &JsonText) -> Result<Vec<Asked>> {
     edits.elements().map(read).collect()
 }
 
-/// The edits of a database that is not there.
+/// The refusals of the edits of a missing database.
 fn missing(asked: &[Asked], db: &str) -> Vec<Refused> {
     let of_it = asked.iter().enumerate().filter(|(_, asked)| asked.db == db);
     let error = model::Error::new(ErrorKind::NotFound(model::NotFound::Database));
@@ -105,7 +105,7 @@ fn missing(asked: &[Asked], db: &str) -> Vec<Refused> {
     of_it.map(refused).collect()
 }
 
-/// Writes the edits. The revisions that they make, in their order.
+/// Writes the edits. Returns their revisions, in the order of the edits.
 async fn run(homes: &HashMap<String, Home>, mut edits: Vec<Asked>) -> model::Result<Vec<RevId>> {
     for Asked { db, edit } in &mut edits {
         if let Some(home) = homes.get(db) {
@@ -144,7 +144,7 @@ fn answer(asked: &[Asked], revs: &[RevId]) -> Vec<u8> {
     body
 }
 
-/// Names the edits that were refused.
+/// The answer that names the refused edits.
 fn refusal(mut refused: Vec<Refused>) -> Response {
     refused.sort_by_key(|one| one.turn);
     let whole = ApiError::from(model::Error::new(ErrorKind::Refused(refused.clone())));
