@@ -1,44 +1,83 @@
 //! The resolver: when each key was last written, and whether a transaction has read something that changed since.
 //!
-//! Single keys have their version in a sorted map. Cleared ranges, which cover keys that may not exist, are
-//! disjoint intervals in another one:
+//! Writes that follow each other form a generation of some thousands. In it, single keys have their version in a sorted
+//! map. Cleared ranges, which cover keys that may not exist, are disjoint intervals in another one:
 //!
 //! ```text
-//!   keys      b: 7      d: 8          k: 9
-//!   ranges         [c ──── f): 9
-//!   a read of [d, e) at version 8 conflicts: the range was cleared at 9
+//!   earlier   [ versions 1 to 4 ]  [ 4 to 6 ]        forgotten whole, once they left the window of read versions
+//!   current   keys      b: 7      d: 8          k: 9
+//!             ranges         [c ──── f): 9
+//!             a read of [d, e) at version 8 conflicts: the range was cleared at 9
 //! ```
 //!
-//! Checking one key is a look-up in each map. Checking a range steps over its keys that were written within the
-//! window of read versions, until one is too new.
+//! A check looks into the generations that have a write after its read version: for most transactions the current one.
+//! Checking one key is a look-up in each map. Checking a range steps over its keys in the generation, until one is too
+//! new.
 //!
-//! A history of all writes, oldest first, shows which have left the window.
+//! Why not one map: it has all keys of five seconds, some hundred thousands. Each insertion, and each removal of a key
+//! that left the window, then searches memory that no cache holds.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
-use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::KeyRange;
 
+/// Number of writes after which a generation ends with its batch. Small in tests, so that they have many.
+const FULL: usize = if cfg!(test) { 64 } else { 4096 };
+
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct Resolver {
+    /// Oldest first.
+    earlier: VecDeque<Generation>,
+    current: Generation,
+}
+
+/// Writes that follow each other.
+#[derive(Debug, Default)]
+struct Generation {
     /// The version at which each key was written last.
-    keys: BTreeMap<Arc<[u8]>, i64>,
+    keys: BTreeMap<Box<[u8]>, i64>,
     /// Cleared ranges by their begin: the end, and the version at which the range was cleared. Disjoint.
     ranges: BTreeMap<Bytes, (Bytes, i64)>,
-    /// The newest version in both maps.
+    /// The newest version in both maps, or before this generation if it has no write yet.
     newest: i64,
-    /// The version and the key, or the begin of the range, of each write within the window.
-    history: VecDeque<(i64, Arc<[u8]>)>,
 }
 
 impl Resolver {
     /// Whether any key of any of the ranges, which are not empty, was written after `version`.
     pub(crate) fn any_changed_since(&self, ranges: &[KeyRange], version: i64) -> bool {
-        self.newest > version && ranges.iter().any(|range| self.changed_since(range, version))
+        let newest_first = std::iter::once(&self.current).chain(self.earlier.iter().rev());
+        newest_first
+            .take_while(|generation| generation.newest > version)
+            .any(|generation| ranges.iter().any(|range| generation.changed_since(range, version)))
+    }
+
+    /// Records that a range, which is not empty, was written at `version`. Versions never fall.
+    pub(crate) fn write(&mut self, range: &KeyRange, version: i64) {
+        self.current.write(range, version);
+    }
+
+    /// Records that a key was written at `version`.
+    pub(crate) fn write_key(&mut self, key: &[u8], version: i64) {
+        self.current.write_key(key, version);
+    }
+
+    /// Ends a batch: forgets the generations that were written before `oldest`.
+    pub(crate) fn forget_before(&mut self, oldest: i64) {
+        if self.current.len() >= FULL {
+            let next = Generation { newest: self.current.newest, ..Generation::default() };
+            self.earlier.push_back(std::mem::replace(&mut self.current, next));
+        }
+        while self.earlier.pop_front_if(|generation| generation.newest < oldest).is_some() {}
+    }
+}
+
+impl Generation {
+    fn len(&self) -> usize {
+        self.keys.len() + self.ranges.len()
     }
 
     fn changed_since(&self, range: &KeyRange, version: i64) -> bool {
@@ -58,8 +97,7 @@ impl Resolver {
         before.take_while(|(_, (until, _))| until.as_ref() > begin).any(|(_, (_, cleared))| *cleared > version)
     }
 
-    /// Records that a range, which is not empty, was written at `version`. Versions never fall.
-    pub(crate) fn write(&mut self, range: &KeyRange, version: i64) {
+    fn write(&mut self, range: &KeyRange, version: i64) {
         if range.is_point() {
             return self.write_key(&range.begin, version);
         }
@@ -74,30 +112,13 @@ impl Resolver {
         let covered = self.ranges.extract_if(range.begin.clone()..range.end.clone(), |_, _| true).last();
         if let Some((_, (end, cleared))) = covered.filter(|(_, (end, _))| *end > range.end) {
             self.ranges.insert(range.end.clone(), (end, cleared));
-            self.history.push_back((cleared, range.end.as_ref().into()));
         }
         self.ranges.insert(range.begin.clone(), (range.end.clone(), version));
-        self.history.push_back((version, range.begin.as_ref().into()));
     }
 
-    /// Records that a key was written at `version`.
-    pub(crate) fn write_key(&mut self, key: &[u8], version: i64) {
+    fn write_key(&mut self, key: &[u8], version: i64) {
         self.newest = version;
-        let key: Arc<[u8]> = key.into();
-        self.keys.insert(key.clone(), version);
-        self.history.push_back((version, key));
-    }
-
-    /// Drops what was written before `oldest` and not since.
-    pub(crate) fn forget_before(&mut self, oldest: i64) {
-        while let Some((version, key)) = self.history.pop_front_if(|(version, _)| *version < oldest) {
-            if self.keys.get(&key) == Some(&version) {
-                self.keys.remove(&key);
-            }
-            if self.ranges.get(&*key).is_some_and(|(_, cleared)| *cleared == version) {
-                self.ranges.remove(&*key);
-            }
-        }
+        self.keys.insert(key.into(), version);
     }
 }
 
