@@ -152,8 +152,11 @@ impl State {
         (at, quotes)
     }
 
-    /// How many of the first bytes change nothing. `after` says the same of each, in ten times the instructions.
-    fn run(self, bytes: &[u8]) -> usize {
+    /// How many of the first bytes change nothing more. `after` says the same of each, in ten times the instructions.
+    fn run(&mut self, bytes: &[u8]) -> usize {
+        if *self == State::Headers(Line::Begin) && !matches!(bytes[0], b'\r' | b'\n') {
+            *self = State::Headers(Line::Within);
+        }
         let end = match self {
             State::Method | State::Target => {
                 bytes.iter().position(|byte| matches!(byte, b'?' | b'#' | ..=b' ' | 0x7f..))

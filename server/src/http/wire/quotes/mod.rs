@@ -102,8 +102,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Quotes<S> {
                 }
             }
         }
-        let fits = this.escaped.len().min(out.remaining());
-        out.put_slice(&this.escaped.split_to(fits));
+        if !this.escaped.is_empty() {
+            let fits = this.escaped.len().min(out.remaining());
+            out.put_slice(&this.escaped.split_to(fits));
+        }
         Poll::Ready(Ok(()))
     }
 }
