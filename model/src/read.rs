@@ -43,13 +43,17 @@ impl<D: Database> Documents<D> {
     /// can be read by its revision.
     pub async fn get(&self, id: &str, options: &GetOptions) -> Result<Document> {
         check_document_id(id)?;
-        let Some(rev) = &options.rev else {
-            let found = self.read(|transaction| self.winner(transaction, id, options)).await;
-            return found.map_err(|error| error.of_document(id));
-        };
-        // Boxed: otherwise the large future makes every other read slower.
+        if let Some(rev) = &options.rev {
+            // Boxed: otherwise the large future makes every other read slower.
+            return Box::pin(self.get_revision(id, rev, options)).await;
+        }
+        let found = self.read(|transaction| self.winner(transaction, id, options)).await;
+        found.map_err(|error| error.of_document(id))
+    }
+
+    async fn get_revision(&self, id: &str, rev: &RevId, options: &GetOptions) -> Result<Document> {
         let these = OpenRevs::These(vec![rev.clone()]);
-        let mut found = Box::pin(self.open_revs(id, &these, options)).await?;
+        let mut found = self.open_revs(id, &these, options).await?;
         // The first of several leaves is the newest.
         match found.drain(..).next() {
             Some(OpenRev::Found(document)) => Ok(document),
