@@ -11,8 +11,8 @@
 //!
 //! and once in a transaction: `last`, with the versionstamp of its last document, and the counters.
 //!
-//! Clears go to the transaction at once. Rows of one document are encoded into one buffer, and all rows are passed
-//! on at the end in key order, in which a transaction accepts them fastest. So every clear comes before every set.
+//! Clears go to the transaction at once. Rows of one document are encoded into one buffer, and all rows are written
+//! at the end in key order, in which a transaction accepts them fastest. So every clear comes before every set.
 //! That is right within a document, and different documents have different keys.
 //!
 //! Only rows of `revisions` take write conflict ranges: every edit of a document reads and writes its winner's
@@ -51,8 +51,8 @@ pub(super) struct Writer<'a, T> {
     revisions: Vec<Encoded>,
     /// Rows of documents, by their places, which are in the order of their ids.
     written: Vec<Option<Written>>,
-    /// Rows of `changes`, which sort in the order in which documents are numbered.
-    changes: Vec<Row>,
+    /// Rows of `changes` with their buffers. They sort in the order in which documents are numbered.
+    changes: Vec<(Bytes, Encoded)>,
     /// Number of plans written.
     plans: usize,
     stats: Stats,
@@ -132,7 +132,7 @@ impl<'a, T: Transaction> Writer<'a, T> {
         let all_docs = self.all_docs(&mut rows, id, plan);
 
         let memory = Bytes::from(rows.memory);
-        self.changes.extend(change.map(|row| row.of(&memory).unguarded()));
+        self.changes.extend(change.map(|row| (memory.clone(), row)));
         if let Some(written) = self.written.get_mut(place) {
             *written = Some(Written { memory, revisions: first..self.revisions.len(), bodies, lists, all_docs });
         }
@@ -184,32 +184,39 @@ impl<'a, T: Transaction> Writer<'a, T> {
         self.stats.external -= plan.removed.iter().map(|branch| branch.size as i64).sum::<i64>();
     }
 
-    /// Passes the rows on, with those that a transaction writes once. Returns the number of documents.
-    pub(super) fn finish(mut self) -> usize {
+    /// Writes the rows, with those that a transaction writes once. Returns the number of documents.
+    pub(super) fn finish(self) -> usize {
         if self.plans == 0 {
             return 0;
         }
-        let of_bodies = self.bodies.iter().map(|body| body.row_count()).sum::<usize>();
-        let of_lists = self.written.iter().flatten().map(|written| written.lists.len()).sum::<usize>();
-        let mut rows = Vec::with_capacity(2 + self.revisions.len() + of_bodies + of_lists + 2 * self.plans);
-        self.once(self.plans as u16 - 1, &mut rows);
+        let transaction = self.transaction;
+        self.write_once(self.plans as u16 - 1);
         let written = || self.written.iter().flatten();
         for document in written() {
-            rows.extend(self.revisions[document.revisions.clone()].iter().map(|row| row.of(&document.memory)));
+            for row in &self.revisions[document.revisions.clone()] {
+                row.write(transaction, &document.memory);
+            }
         }
-        rows.append(&mut self.changes);
+        for (memory, row) in &self.changes {
+            row.write_unguarded(transaction, memory);
+        }
         for document in written() {
             for body in &self.bodies[document.bodies.clone()] {
-                rows.extend(body.shared_rows().map(Row::unguarded_set));
+                body.shared_rows().for_each(|(key, value)| transaction.set_unguarded(key, value));
             }
-            rows.extend(document.lists.iter().cloned().map(Row::unguarded_set));
+            for (key, value) in &document.lists {
+                transaction.set_unguarded(key.clone(), value.clone());
+            }
         }
-        rows.extend(written().filter_map(|document| document.all_docs.map(|row| row.of(&document.memory).unguarded())));
-        rows.into_iter().for_each(|row| row.write_to(self.transaction));
+        for document in written() {
+            if let Some(row) = &document.all_docs {
+                row.write_unguarded(transaction, &document.memory);
+            }
+        }
         self.plans
     }
 
-    fn once(&self, last: u16, out: &mut Vec<Row>) {
+    fn write_once(&self, last: u16) {
         let mut rows = Rows::new(self.keys, "", 128);
         let incarnation = self.instance.incarnation;
         let last = rows.row(DatabaseKey::Last, Some(MutationType::SetVersionstampedValue), |value| {
@@ -222,36 +229,8 @@ impl<'a, T: Transaction> Writer<'a, T> {
             rows.row(DatabaseKey::Stats, Some(MutationType::Add), |value| value.extend_from_slice(&operand))
         });
         let memory = Bytes::from(rows.memory);
-        out.extend([last].into_iter().chain(stats).map(|row| row.of(&memory).unguarded()));
-    }
-}
-
-/// A row to write.
-struct Row {
-    key: Bytes,
-    /// The value, or the operand of the atomic operation.
-    value: Bytes,
-    operation: Option<MutationType>,
-    /// Whether the write adds a write conflict range.
-    guarded: bool,
-}
-
-impl Row {
-    fn unguarded_set((key, value): (Bytes, Bytes)) -> Self {
-        Row { key, value, operation: None, guarded: false }
-    }
-
-    fn unguarded(self) -> Self {
-        Row { guarded: false, ..self }
-    }
-
-    fn write_to(self, transaction: &impl Transaction) {
-        if !self.guarded {
-            transaction.set_option(TransactionOption::NextWriteNoWriteConflictRange);
-        }
-        match self.operation {
-            None => transaction.set(self.key, self.value),
-            Some(operation) => transaction.atomic_op(operation, self.key, self.value),
+        for row in [last].iter().chain(&stats) {
+            row.write_unguarded(self.transaction, &memory);
         }
     }
 }
@@ -263,8 +242,7 @@ struct Rows<'a> {
     memory: Vec<u8>,
 }
 
-/// Position of a row in the buffer: its key, followed by its value.
-#[derive(Clone, Copy)]
+/// Position of a row in the buffer: its key, followed by its value, or the operand of the atomic operation.
 struct Encoded {
     operation: Option<MutationType>,
     key: usize,
@@ -273,9 +251,18 @@ struct Encoded {
 }
 
 impl Encoded {
-    fn of(self, memory: &Bytes) -> Row {
+    fn write(&self, transaction: &impl Transaction, memory: &Bytes) {
         let (key, value) = (memory.slice(self.key..self.value), memory.slice(self.value..self.end));
-        Row { key, value, operation: self.operation, guarded: true }
+        match self.operation {
+            None => transaction.set(key, value),
+            Some(operation) => transaction.atomic_op(operation, key, value),
+        }
+    }
+
+    /// The same without a write conflict range.
+    fn write_unguarded(&self, transaction: &impl Transaction, memory: &Bytes) {
+        transaction.set_option(TransactionOption::NextWriteNoWriteConflictRange);
+        self.write(transaction, memory);
     }
 }
 
