@@ -115,12 +115,12 @@ pub(crate) struct Kept {
 }
 
 impl Indexes {
-    /// Whether any index is inactive.
+    /// Whether one of them is not active.
     pub(crate) fn are_to_build(&self) -> bool {
         self.kept.iter().any(|one| !one.active)
     }
 
-    /// Whether any index is inactive that did not exist before, or was active.
+    /// Whether one of them is not active that was not there, or was.
     pub(crate) fn has_more_to_build_than(&self, before: &Indexes) -> bool {
         self.kept.iter().any(|one| !one.active && !before.kept.contains(one))
     }

@@ -11,8 +11,8 @@
 //!
 //! A batch reads each winner's row with a conflict range, and writes the id rows with one. So if a builder and an edit
 //! meet at a document, the second to commit conflicts and reads again. Two builders conflict at the progress, and lose
-//! nothing but time. So any server may continue a build at any time. A job ([`job`](super::job)) makes one
-//! server build.
+//! nothing but time. So any server may continue a build at any time. A job ([`job`](super::job)) sees to it
+//! that one server does.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

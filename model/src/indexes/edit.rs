@@ -276,7 +276,7 @@ impl<D: Database> Documents<D> {
 }
 
 impl Changing {
-    /// Returns the indexes afterwards, if they have changed.
+    /// The indexes afterwards, if they are others.
     fn write(self, keys: &DatabaseKeys, instance: &Instance, indexing: &mut Indexing) -> Option<Indexes> {
         if self.gone.is_empty() && self.come.is_empty() {
             return None;

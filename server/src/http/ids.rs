@@ -74,7 +74,10 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble & 15)]);
     let mut text = String::with_capacity(2 * bytes.len());
-    text.extend(bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]));
+    for byte in bytes {
+        text.push(digit(byte >> 4));
+        text.push(digit(*byte));
+    }
     text
 }
 

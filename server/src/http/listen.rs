@@ -180,6 +180,9 @@ async fn connection(
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEADER_PATIENCE);
     builder.max_buf_size(MAX_HEADER_BYTES).max_headers(MAX_HEADERS);
+    // Most answers are small: copied behind their heads, they are sent with fewer instructions than from two places. A
+    // connection keeps memory for its largest page of an answer until it ends.
+    builder.writev(false);
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
     let ended = tokio::select! {

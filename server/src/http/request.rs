@@ -84,7 +84,7 @@ impl Request {
         let mut url = format!("{scheme}://{host}");
         for segment in segments {
             url.push('/');
-            url.push_str(&params::encode(segment).to_string());
+            url.extend(params::encode(segment));
         }
         url
     }

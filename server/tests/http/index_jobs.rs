@@ -1,4 +1,4 @@
-//! Jobs build indexes, whatever brought the index, on any server, and without a request.
+//! Indexes are built by jobs: whatever brought the index, whoever began, and without being asked.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn edit(id: &str, body: &Value) -> Edit {
     Edit::new(id, JsonText::parse(body.to_string().as_bytes()).unwrap())
 }
 
-/// A store with a database of this many documents, which no server has opened yet.
+/// A store with a database of so many documents, which no server has opened yet.
 async fn store(documents: usize) -> (AnyDatabase, Documents<AnyDatabase>) {
     let engine = open(&"mem:".parse().unwrap(), IfMissing::Create).unwrap();
     let layer = Layer::open(engine.clone(), LayerOptions::default()).await.unwrap();
@@ -52,7 +52,7 @@ async fn built(database: &Documents<AnyDatabase>) {
 async fn a_build_goes_on_by_itself_when_the_server_is_started_again() {
     let (engine, database) = store(500).await;
     database.put(edit("_design/x", &design())).await.unwrap();
-    // A server that accepted the job, built a part, and stopped.
+    // A server that accepted the job, came some way, and stopped.
     let options = ServerOptions { name: "gone".into(), lease: Duration::from_secs(3_600), is_alone: false };
     let mut gone = jobs::Server::new(database.jobs(), [1; 16], options);
     let Accepted::Job(_, hold) = gone.accept(BUILD_JOBS, 0).await.unwrap() else { panic!("a job") };
@@ -82,7 +82,7 @@ async fn servers_of_one_store_share_the_builds() {
     brought["_rev"] = json!("1-abc");
     let sent = json!({"docs": [brought], "new_edits": false});
     assert_eq!(here.json("POST", "/db/_bulk_docs", sent).await.status, 201);
-    // One of the servers stops: the other one continues.
+    // Whoever is at it: the other one goes on.
     here.server.stop().await;
     built(&database).await;
     let sorted = there.json("POST", "/db/_find", json!({"selector": {}, "sort": [{"n": "desc"}], "limit": 1})).await;
@@ -109,7 +109,7 @@ async fn a_build_is_among_the_active_tasks_and_a_query_waits_for_it() {
         (&json!("building"), &json!(20))
     );
 
-    // Only this index can answer. The answer comes when any server has built it.
+    // Nothing but this index can answer: the answer comes when it is built, by whomever.
     let asked = json!({"selector": {"n": {"$gte": 48}}, "sort": [{"n": "asc"}]});
     let asking = couch.json("POST", "/db/_find", asked);
     let building =

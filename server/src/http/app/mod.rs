@@ -109,7 +109,7 @@ pub(crate) struct App {
 }
 
 impl App {
-    /// `stopping` turns true when the server shuts down. `opened` receives the stores that are opened later.
+    /// `stopping` turns true when the server shuts down. `opened` gets the other stores that are opened later.
     pub(crate) fn new(
         layer: Layer<AnyDatabase>,
         identity: Identity,

@@ -35,7 +35,7 @@ pub(crate) struct Stores {
     /// The other stores, by their absolute URLs.
     opened: Mutex<HashMap<String, Store>>,
     options: LayerOptions,
-    /// Receives these stores, to run their jobs.
+    /// Tells who runs their jobs.
     told: mpsc::UnboundedSender<Store>,
 }
 
@@ -73,7 +73,7 @@ impl Stores {
         self.own.clone()
     }
 
-    /// All open stores, the server's own first.
+    /// All that are open, the server's own first.
     pub(crate) async fn all(&self) -> Vec<Store> {
         let opened = self.opened.lock().await;
         std::iter::once(&self.own).chain(opened.values()).cloned().collect()
@@ -101,7 +101,7 @@ impl Stores {
         let (engine, url) = opening.await.map_err(|_| StoreError::BrokenOff)??;
         let store = Store { layer: Layer::open(engine, self.options.clone()).await?, url: Some(url.clone()) };
         opened.insert(url.to_string(), store.clone());
-        // An error means that the server is shutting down.
+        // An error says that the server is shutting down.
         let _ = self.told.send(store.clone());
         Ok(store)
     }

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::str::FromStr;
 
 use model::{JsonText, RevId};
-use percent_encoding::percent_decode_str;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, percent_decode_str, utf8_percent_encode};
 
 use crate::http::error::{ApiError, Result};
 
@@ -55,8 +55,7 @@ pub(crate) fn not_utf8() -> ApiError {
 }
 
 /// A path segment as CouchDB encodes it (`couch_util:url_encode`).
-pub(crate) fn encode(segment: &str) -> impl std::fmt::Display + '_ {
-    use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+pub(crate) fn encode(segment: &str) -> PercentEncode<'_> {
     const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b':');
     utf8_percent_encode(segment, KEPT)
 }
