@@ -106,16 +106,18 @@ macro_rules! __scenarios {
             }
             "Relocation (RFC 003, 'Incarnation')" relocating {
                 a_database_that_moves_arrives_as_it_was,
+                what_stands_in_the_way_of_a_relocation_is_said,
+                differences_are_found_before_the_target_is_published,
+                databases_move_on_and_come_back,
+                indexes_are_built_anew_where_their_database_moved,
+            }
+            "Interrupted relocations" interrupted {
                 a_run_that_ends_anywhere_is_gone_on_with,
                 a_run_that_ends_anywhere_is_gone_on_with_through_faults,
                 abandoning_a_relocation_leaves_nothing_behind,
-                what_stands_in_the_way_of_a_relocation_is_said,
                 of_two_runs_of_a_relocation_the_later_goes_on,
                 a_failure_behind_the_fence_opens_the_source_again,
-                differences_are_found_before_the_target_is_published,
-                databases_move_on_and_come_back,
                 writers_at_work_lose_nothing_while_their_database_moves,
-                indexes_are_built_anew_where_their_database_moved,
             }
             "Attachments" attachments {
                 attachments_are_written_inline_and_read_back,

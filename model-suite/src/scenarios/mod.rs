@@ -13,6 +13,7 @@ pub(crate) mod economy;
 pub(crate) mod feed;
 pub(crate) mod index_jobs;
 pub(crate) mod indexes;
+pub(crate) mod interrupted;
 pub(crate) mod job_races;
 pub(crate) mod jobs;
 pub(crate) mod listing;
