@@ -17,11 +17,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use bytes::Bytes;
 use occ::RangeSet;
+use parking_lot::RwLock;
 use sled::IVec;
 
 /// The old value of a key; `None` if it was absent.
@@ -47,7 +48,7 @@ struct Inner {
 impl Images {
     /// Stores the images of the next epoch. The caller changes the tree afterwards.
     pub(crate) fn publish(&self, images: Vec<(Bytes, Image)>) {
-        let mut inner = self.write();
+        let mut inner = self.inner.write();
         let epoch = self.newest.load(Ordering::Relaxed) + 1;
         let mut keys = Vec::with_capacity(images.len());
         for (key, image) in images {
@@ -60,7 +61,7 @@ impl Images {
 
     /// A snapshot of the newest epoch, whose batch is in the tree by now.
     pub(crate) fn snapshot(self: &Arc<Self>, cleared: Arc<RangeSet>) -> Snapshot {
-        let mut inner = self.write();
+        let mut inner = self.inner.write();
         let epoch = self.newest.load(Ordering::Relaxed);
         *inner.living.entry(epoch).or_default() += 1;
         Snapshot { images: self.clone(), epoch, cleared }
@@ -73,21 +74,13 @@ impl Images {
 
     /// The oldest epoch of a living snapshot; the newest epoch without one.
     pub(crate) fn oldest_seen(&self) -> u64 {
-        self.read().living.first_key_value().map_or_else(|| self.epoch(), |(&oldest, _)| oldest)
+        self.inner.read().living.first_key_value().map_or_else(|| self.epoch(), |(&oldest, _)| oldest)
     }
 
     /// Number of images.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.read().by_key.values().map(VecDeque::len).sum()
-    }
-
-    fn read(&self) -> RwLockReadGuard<'_, Inner> {
-        self.inner.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, Inner> {
-        self.inner.write().unwrap_or_else(PoisonError::into_inner)
+        self.inner.read().by_key.values().map(VecDeque::len).sum()
     }
 }
 
@@ -113,12 +106,12 @@ impl Snapshot {
 
     /// The value of the key in the snapshot, if the tree may have changed it since.
     pub(crate) fn image(&self, key: &[u8]) -> Option<Image> {
-        first_after(self.images.read().by_key.get(key)?, self.epoch).cloned()
+        first_after(self.images.inner.read().by_key.get(key)?, self.epoch).cloned()
     }
 
     /// Calls `each` with the keys between two bounds that have changed since, in order, and with their old values.
     pub(crate) fn each_image(&self, bounds: (Bound<&[u8]>, Bound<&[u8]>), mut each: impl FnMut(&Bytes, &Image)) {
-        for (key, images) in self.images.read().by_key.range::<[u8], _>(bounds) {
+        for (key, images) in self.images.inner.read().by_key.range::<[u8], _>(bounds) {
             if let Some(image) = first_after(images, self.epoch) {
                 each(key, image);
             }
@@ -128,7 +121,7 @@ impl Snapshot {
 
 impl Drop for Snapshot {
     fn drop(&mut self) {
-        let mut inner = self.images.write();
+        let mut inner = self.images.inner.write();
         if let Some(count) = inner.living.get_mut(&self.epoch) {
             *count -= 1;
             if *count == 0 {

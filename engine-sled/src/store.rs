@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fs::File;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -15,6 +15,7 @@ use disk::panics::{Panicked, silently};
 use kv_api::{Direction, Durability, Error, Result, error};
 use occ::store::{ApplyError, Batch, Store, View};
 use occ::{KeyRange, RangeSet};
+use parking_lot::{Condvar, Mutex};
 use sled::IVec;
 
 use crate::blobs::Blobs;
@@ -122,7 +123,7 @@ impl SledStore {
     }
 
     fn purge_if_pending(&self) {
-        if !locked(&self.shared.clears).pending.is_empty() {
+        if !self.shared.clears.lock().pending.is_empty() {
             let shared = self.shared.clone();
             self.purger.wake(move || shared.purge_step());
         }
@@ -186,7 +187,7 @@ impl Shared {
     /// The first rows of the first interval, as many as one step removes; or the result of the step without them.
     fn choose(&self) -> Result<Stretch, Step> {
         let (pending, since) = {
-            let clears = locked(&self.clears);
+            let clears = self.clears.lock();
             (clears.pending.clone(), clears.since)
         };
         if self.images.oldest_seen() < since {
@@ -204,7 +205,7 @@ impl Shared {
     /// and at the end, with the number of removed rows.
     fn purge(&self, Stretch { range, rows, since }: Stretch, mut amid: impl FnMut(usize)) -> Step {
         {
-            let mut clears = locked(&self.clears);
+            let mut clears = self.clears.lock();
             // A key that was set there meanwhile is no longer pending. Or it is pending again, by a later clear
             // whose rows may still be needed.
             if clears.since != since || !uncovered(&clears.pending, &range.begin, &range.end).is_empty() {
@@ -221,7 +222,7 @@ impl Shared {
             amid(rows.len());
             Ok(())
         });
-        let mut clears = locked(&self.clears);
+        let mut clears = self.clears.lock();
         clears.purging = None;
         self.purged.notify_all();
         let mut left = RangeSet::clone(&clears.pending);
@@ -251,19 +252,15 @@ impl Disk {
     fn settle(&self, data: &Path) -> std::io::Result<()> {
         File::open(data.join("conf"))?.sync_all()?;
         self.log.sync_all()?;
-        locked(&self.blobs).sync()?;
+        self.blobs.lock().sync()?;
         sync_folder(&data.join("blobs"))?;
         sync_folder(data)
     }
 
     fn sync(&self) -> std::io::Result<()> {
-        locked(&self.blobs).sync()?;
+        self.blobs.lock().sync()?;
         self.log.sync_data()
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn open_tree(data: &Path, cache_bytes: u64) -> Result<sled::Db> {
@@ -295,15 +292,15 @@ impl Store for SledStore {
 
     fn view(&self) -> Result<SledView> {
         let shared = &self.shared;
-        let cleared = locked(&shared.clears).pending.clone();
+        let cleared = shared.clears.lock().pending.clone();
         Ok(SledView { tree: shared.tree.clone(), snapshot: Arc::new(shared.images.snapshot(cleared)) })
     }
 
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
         let shared = &self.shared;
-        let mut clears = locked(&shared.clears);
+        let mut clears = shared.clears.lock();
         while clears.in_the_way(&batch) {
-            clears = shared.purged.wait(clears).unwrap_or_else(PoisonError::into_inner);
+            shared.purged.wait(&mut clears);
         }
         let mut draft = Draft { pending: RangeSet::clone(&clears.pending), grew: false };
         let effects = caught(&self.doing("cannot read"), || shared.settle(batch, &mut draft))

@@ -96,7 +96,7 @@ fn snapshots_hold_while_batches_are_applied() {
             scope.spawn(move || {
                 let mut state = 1_000 + reader;
                 while !done.load(Ordering::Relaxed) {
-                    let (view, model) = locked(head).clone();
+                    let (view, model) = head.lock().clone();
                     for _ in 0..5 {
                         check(&view, &model, &mut state, "while batches are applied");
                     }
@@ -106,7 +106,7 @@ fn snapshots_hold_while_batches_are_applied() {
         let (mut state, mut model) = (99, Model::new());
         for version in 1..600 {
             store.apply(batch(version, &mut state, &mut model)).unwrap();
-            *locked(&head) = (store.view().unwrap(), model.clone());
+            *head.lock() = (store.view().unwrap(), model.clone());
         }
         done.store(true, Ordering::Relaxed);
     });
@@ -124,7 +124,7 @@ fn cleared_with(folder: &Path, durability: Durability) -> SledStore {
     let row = |at: usize| (Bytes::from(format!("m{at:02}")), Bytes::from("old"));
     store.apply(Batch::of_rows(1, (0..40).map(row))).unwrap();
     store.apply(clear_all(2)).unwrap();
-    assert!(!locked(&store.shared.clears).pending.is_empty());
+    assert!(!store.shared.clears.lock().pending.is_empty());
     store
 }
 
