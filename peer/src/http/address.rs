@@ -95,9 +95,7 @@ impl Address {
     /// A database of the server with this address.
     #[must_use]
     pub fn database(mut self, name: &str) -> Self {
-        if let Ok(mut segments) = self.0.url.path_segments_mut() {
-            segments.pop_if_empty().push(name);
-        }
+        append(&mut self.0.url, &[name]);
         self
     }
 
@@ -106,8 +104,9 @@ impl Address {
     pub fn beside(&self, name: &str) -> Self {
         let mut other = self.clone();
         if let Ok(mut segments) = other.0.url.path_segments_mut() {
-            segments.pop().push(name);
+            segments.pop();
         }
+        append(&mut other.0.url, &[name]);
         other
     }
 
@@ -139,6 +138,19 @@ impl fmt::Debug for Address {
     }
 }
 
+/// Appends names to the path of a URL, each escaped.
+pub(super) fn append(url: &mut Url, names: &[&str]) {
+    let before = url.path().len();
+    if let Ok(mut segments) = url.path_segments_mut() {
+        segments.pop_if_empty().extend(names);
+    }
+    // Servers take a plus for a space, in paths too.
+    if let Some((before, added)) = url.path().split_at_checked(before).filter(|(_, added)| added.contains('+')) {
+        let path = format!("{before}{}", added.replace('+', "%2B"));
+        url.set_path(&path);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,9 +170,11 @@ mod tests {
     #[test]
     fn databases_lie_below_a_server_and_beside_each_other() {
         let server: Address = "http://localhost:5984/couch/".parse().unwrap();
-        let one = server.database("a/b");
+        let one = server.clone().database("a/b");
         assert_eq!(one.to_string(), "http://localhost:5984/couch/a%2Fb");
         assert_eq!(one.beside("c").to_string(), "http://localhost:5984/couch/c");
+        assert_eq!(server.clone().database("a+b").to_string(), "http://localhost:5984/couch/a%2Bb");
+        assert_eq!(one.beside("a+b").to_string(), "http://localhost:5984/couch/a%2Bb");
         let given: Address = "http://localhost/db/".parse().unwrap();
         assert_eq!(given.to_string(), "http://localhost/db");
         let with = given.with_header("Authorization", "Bearer secret").unwrap();

@@ -130,15 +130,7 @@ impl Http {
 
     fn url(&self, path: &[&str], query: &[(&str, String)]) -> Url {
         let mut url = self.address.url().clone();
-        let base = url.path().len();
-        if let Ok(mut segments) = url.path_segments_mut() {
-            segments.extend(path);
-        }
-        // Servers take a plus for a space, in paths too.
-        if let Some((base, added)) = url.path().split_at_checked(base).filter(|(_, added)| added.contains('+')) {
-            let path = format!("{base}{}", added.replace('+', "%2B"));
-            url.set_path(&path);
-        }
+        address::append(&mut url, path);
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
         }
