@@ -104,6 +104,11 @@ macro_rules! __scenarios {
                 money_is_moved_once_through_faults,
                 a_loop_that_knows_no_documents_may_have_edits,
             }
+            "Conflicts of documents, and typed documents" resolving {
+                documents_with_conflicts_are_listed,
+                conflicts_are_ended_in_one_transaction,
+                documents_are_values_of_a_type,
+            }
             "Relocation (RFC 003, 'Incarnation')" relocating {
                 a_database_that_moves_arrives_as_it_was,
                 what_stands_in_the_way_of_a_relocation_is_said,

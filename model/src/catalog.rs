@@ -174,6 +174,10 @@ impl<D: Database> Layer<D> {
         })
     }
 
+    pub(crate) fn of(shared: Arc<Shared<D>>) -> Self {
+        Layer { shared }
+    }
+
     pub(crate) fn guard(&self) -> &Guard<D> {
         &self.shared.guard
     }

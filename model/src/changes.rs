@@ -72,6 +72,8 @@ pub enum Style {
     MainOnly,
     /// All leaves.
     AllDocs,
+    /// All live leaves; the winner if it is a tombstone.
+    Live,
 }
 
 /// The part of the feed to read.
@@ -98,7 +100,13 @@ pub struct ChangesRequest {
 impl ChangesRequest {
     /// Whether the leaves of a row's document are requested and more than the winner.
     fn wants_leaves(&self, row: &ChangeRow) -> bool {
-        self.style == Style::AllDocs && row.branches > 1
+        let wants_them = match self.style {
+            Style::MainOnly => false,
+            Style::AllDocs => true,
+            // Without a live winner there are none.
+            Style::Live => row.winner.not_deleted,
+        };
+        wants_them && row.branches > 1
     }
 }
 
@@ -469,7 +477,7 @@ async fn change(
             }
             document = Some(Box::new(found));
         }
-        Ok((tree.filter(|_| request.style == Style::AllDocs), document))
+        Ok((tree.filter(|_| request.style != Style::MainOnly), document))
     };
     let (tree, doc, error) = match alone(read.await)? {
         Ok((tree, doc)) => (tree, doc, None),
@@ -477,7 +485,10 @@ async fn change(
     };
     let deleted = !winner.not_deleted;
     let revs = match tree {
-        Some(tree) => tree.into_iter().map(|branch| branch.leaf.rev).collect(),
+        Some(tree) => {
+            let wanted = |branch: &Branch| request.style == Style::AllDocs || branch.leaf.not_deleted;
+            tree.into_iter().filter(wanted).map(|branch| branch.leaf.rev).collect()
+        }
         None => vec![winner.rev],
     };
     Ok((Change { seq, id, revs, deleted, doc, error }, bytes))

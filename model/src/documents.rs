@@ -88,6 +88,11 @@ impl<D: Database> Documents<D> {
         self.shared.max_attachment_size
     }
 
+    /// The layer that it is of.
+    pub(crate) fn layer(&self) -> Layer<D> {
+        Layer::of(self.shared.clone())
+    }
+
     /// Whether it is one of this layer's.
     pub(crate) fn is_of(&self, layer: &Layer<D>) -> bool {
         std::ptr::eq(layer.guard(), &self.shared.guard)

@@ -16,6 +16,7 @@ mod branch;
 mod catalog;
 mod changes;
 mod check;
+mod conflicts;
 mod count;
 mod document;
 mod documents;
@@ -47,6 +48,7 @@ mod seq;
 mod settings;
 mod stats;
 mod txids;
+mod typed;
 mod write;
 
 pub use body::{
@@ -68,6 +70,7 @@ pub use attachments::{
 pub use catalog::{CreateOptions, FORMAT_VERSION, Layer, LayerOptions, NameRange};
 pub use changes::{Change, ChangesBatch, ChangesRequest, Since, Style};
 pub use check::{CheckProgress, CheckReport, Problem, Repair, RepairReport};
+pub use conflicts::{Conflicted, Conflicts};
 pub use document::{BulkGet, Document, GetOptions, OpenRev, OpenRevs, RevInfo, RevStatus};
 pub use documents::Documents;
 pub use edit::{Edit, EditResult, RevHistory, WriteMode};
@@ -87,4 +90,5 @@ pub use relocate::{
 };
 pub use revs_diff::RevsDiff;
 pub use seq::Seq;
+pub use typed::{Typed, Versioned};
 pub use write::{Begun, Edits, Refused, Token};

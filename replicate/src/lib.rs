@@ -33,3 +33,8 @@ mod transfer;
 pub use id::{Endpoint, Identity};
 pub use progress::{Failed, Figures, Progress, Report};
 pub use run::{Options, Replication, replicate};
+
+/// The page for programs that embed the layer, compiled and run as a documentation test.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/embedding.md")]
+pub struct Embedding;

@@ -26,10 +26,12 @@ enum Command {
     Changes(cmd::changes::Changes),
     Check(cmd::check::Check),
     Chunks(cmd::chunks::Chunks),
+    Conflicts(cmd::conflicts::Conflicts),
     Move(cmd::move_folder::MoveFolder),
     Purge(cmd::purge::Purge),
     Relocate(cmd::relocate::Relocate),
     Replicate(cmd::replicate::Replicate),
+    Tree(cmd::tree::Tree),
     Vault(cmd::vault::VaultCommand),
 }
 
@@ -46,10 +48,12 @@ impl Cli {
             Command::Changes(changes) => cmd::block_on(changes.run()),
             Command::Check(check) => cmd::block_on(check.run()),
             Command::Chunks(chunks) => cmd::block_on(chunks.run()),
+            Command::Conflicts(conflicts) => cmd::block_on(conflicts.run()),
             Command::Move(moving) => moving.run(),
             Command::Purge(purge) => cmd::block_on(purge.run()),
             Command::Relocate(relocate) => cmd::block_on(relocate.run()),
             Command::Replicate(replicate) => cmd::block_on(replicate.run()),
+            Command::Tree(tree) => cmd::block_on(tree.run()),
             Command::Vault(vault) => cmd::block_on(vault.run()),
         }
     }

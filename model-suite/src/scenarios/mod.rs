@@ -25,6 +25,7 @@ pub(crate) mod policies;
 pub(crate) mod purging;
 pub(crate) mod reading;
 pub(crate) mod relocating;
+pub(crate) mod resolving;
 pub(crate) mod sizes;
 pub(crate) mod transacting;
 mod trees;

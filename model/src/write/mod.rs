@@ -26,6 +26,7 @@ mod merge;
 mod patch;
 mod plan;
 mod purge;
+mod resolve;
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -3,6 +3,7 @@
 pub(crate) mod changes;
 pub(crate) mod check;
 pub(crate) mod chunks;
+pub(crate) mod conflicts;
 pub(crate) mod export;
 pub(crate) mod import;
 pub(crate) mod move_folder;
@@ -14,6 +15,7 @@ pub(crate) mod relocate;
 pub(crate) mod replicate;
 pub mod serve;
 mod source;
+pub(crate) mod tree;
 pub(crate) mod vault;
 
 use std::future::Future;

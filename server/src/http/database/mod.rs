@@ -1,5 +1,6 @@
 //! `/{db}`: creates a database, drops it, describes it.
 
+pub(crate) mod conflicts;
 pub(crate) mod purge;
 pub(crate) mod relocate;
 pub(crate) mod settings;

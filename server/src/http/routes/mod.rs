@@ -20,7 +20,7 @@ use model::GetOptions;
 use model::limits::LOCAL_PREFIX;
 
 use crate::http::app::stores::Documents;
-use crate::http::database::{self, purge, relocate, settings, upkeep};
+use crate::http::database::{self, conflicts, purge, relocate, settings, upkeep};
 use crate::http::document::{attachment, bulk_docs, bulk_get, local, patch, read, revs_diff, write};
 use crate::http::error::{ApiError, Result};
 use crate::http::listing::Namespace;
@@ -111,6 +111,7 @@ static ROUTES: &[Route] = &[
     row("/{db}/_changes", "GET", Reader, |r, n| Box::pin(feed::changes(r, n[0]))),
     row("/{db}/_changes", "POST", Reader, |r, n| Box::pin(feed::changes_posted(r, n[0]))),
     row("/{db}/_changes", "HEAD", Reader, |r, n| Box::pin(feed::changes(r, n[0]))),
+    row("/{db}/_conflicts", "GET,HEAD", Reader, |r, n| Box::pin(conflicts::list(r, n[0]))),
     row("/{db}/_couch_layer/check", "GET,HEAD", Reader, |r, n| Box::pin(upkeep::check(r, n[0]))),
     row("/{db}/_couch_layer/relocate", "DELETE", ServerAdmin, |r, n| Box::pin(relocate::abandon(r, n[0]))),
     row("/{db}/_couch_layer/relocate", "GET,HEAD", ServerAdmin, |r, n| Box::pin(relocate::status(r, n[0]))),

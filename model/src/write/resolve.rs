@@ -1,0 +1,111 @@
+//! Ends a document's conflicts.
+//!
+//! ```text
+//!  in one transaction    all branches, and the bodies of the live leaves
+//!                        the caller decides the body
+//!                        a tombstone over each loser, a new leaf over the winner: merged as replicated edits,
+//!                        which makes one plan
+//! ```
+//!
+//! The revisions are those of interactive edits. So two replicas that resolve a conflict in the same way agree.
+
+use json::JsonText;
+use kv_api::{Database, Read, TransactionExt};
+
+use super::draft::{Draft, DraftMemory};
+use super::{TARGET_BYTES, Turn, branches};
+use crate::attachments::{Attachment, AttachmentEdit};
+use crate::branch::Branch;
+use crate::document::Document;
+use crate::documents::Documents;
+use crate::edit::{Edit, RevHistory, WriteMode, check_body};
+use crate::error::{Error, Result};
+use crate::keys::DatabaseKey;
+use crate::limits::{check_document_id, check_document_size};
+use crate::read::{body_of, body_or_empty, why_not_live};
+use crate::revid::RevId;
+use crate::txids::Outcome;
+
+impl<D: Database> Documents<D> {
+    /// Ends the conflicts of a document: deletes all live leaves but the winner, and gives that the body which `merge`
+    /// makes of them. `merge` gets the live leaves, the winner first; it may run any number of times. The winner keeps
+    /// its attachments, and its revision where the body is its own. The revision of the winner afterwards.
+    ///
+    /// A document without conflicts stays as it is.
+    ///
+    /// # Errors
+    /// 404; what is wrong with the body; what `merge` answers.
+    pub async fn resolve(&self, id: &str, merge: impl Fn(&[Document]) -> Result<JsonText>) -> Result<RevId> {
+        check_document_id(id)?;
+        let merge = &merge;
+        let resolved = self.shared.guard.run(|transaction| self.resolve_once(transaction, id, merge)).await;
+        resolved.map_err(|error| error.of_document(id))
+    }
+
+    async fn resolve_once(
+        &self,
+        transaction: D::Transaction,
+        id: &str,
+        merge: &impl Fn(&[Document]) -> Result<JsonText>,
+    ) -> Result<Outcome<RevId>> {
+        let keys = self.keys();
+        let instance = self.instance(&transaction, Read::Serializable);
+        let range = keys.range(DatabaseKey::RevisionsOf(id)).target_bytes(TARGET_BYTES);
+        let rows = transaction.get_all(range, Read::Serializable).await?;
+        instance.await?;
+        let known = branches(keys, id, &rows)?;
+        let live: Vec<&Branch> = known.iter().rev().filter(|branch| branch.leaf.not_deleted).collect();
+        let Some((winner, losers)) = live.split_first() else {
+            return Err(why_not_live(&transaction, keys, id).await?);
+        };
+        if losers.is_empty() {
+            return Ok(Outcome::ReadOnly(winner.leaf.rev.clone()));
+        }
+        let bodies: Vec<_> = live.iter().map(|branch| body_of(&transaction, keys, id, &branch.leaf)).collect();
+        let mut leaves = Vec::with_capacity(live.len());
+        for (branch, body) in live.iter().zip(bodies) {
+            let body = body_or_empty(&branch.leaf, body.await?)?;
+            leaves.push(Document::new(id.to_owned(), branch.leaf.rev.clone(), false, body));
+        }
+        let body = merge(&leaves)?;
+        check_body(&body)?;
+        check_document_size(id, body.len(), self.max_document_size())?;
+
+        let mut edits = Vec::with_capacity(live.len());
+        for loser in losers {
+            let tombstone = Edit::new(id, JsonText::empty_object()).deleting();
+            edits.push(self.made_over(tombstone, loser, &[])?);
+        }
+        let mut after = winner.leaf.rev.clone();
+        if body != leaves[0].body {
+            let attachments = &leaves[0].attachments;
+            let stubs = attachments.iter().map(|one| AttachmentEdit::stub(one.name.clone())).collect();
+            let edit = self.made_over(Edit { attachments: stubs, ..Edit::new(id, body) }, winner, attachments)?;
+            after = edit.rev.clone().ok_or_else(|| Error::corrupt("an edit without a revision"))?;
+            edits.push(edit);
+        }
+        let turns: Vec<Turn<'_>> = edits.iter().map(|edit| Turn { turn: 0, edit }).collect();
+        let drafts = self.drafts(&turns, WriteMode::Replicated);
+        let (instance, decided) = self.decide(&transaction, &drafts, WriteMode::Replicated).await?;
+        let outcome = self.carry_out(&transaction, &instance, &drafts, decided, false).await?;
+        let (Outcome::Write(results) | Outcome::ReadOnly(results)) = outcome;
+        results.into_iter().collect::<Result<Vec<RevId>>>()?;
+        Ok(Outcome::Write(after))
+    }
+
+    /// An interactive edit over a leaf, as the replicated edit that makes the same revision. `attachments` are those that
+    /// its stubs stand for.
+    fn made_over(&self, edit: Edit, parent: &Branch, attachments: &[Attachment]) -> Result<Edit> {
+        let edit = edit.over(parent.leaf.rev.clone());
+        let (turn, mut memory) = (Turn { turn: 0, edit: &edit }, DraftMemory::default());
+        let draft = Draft::new(turn, WriteMode::Interactive, self.place(), self.format_seen(), &mut memory);
+        if draft.has_stubs() {
+            draft.resolve(attachments);
+        }
+        let made = draft.made_over(edit.rev.as_ref())?.rev;
+        let mut ids = vec![made.hash().clone()];
+        ids.extend(parent.path()?);
+        drop(draft);
+        Ok(edit.with_history(RevHistory { position: made.position(), ids }))
+    }
+}
