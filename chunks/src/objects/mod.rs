@@ -1,4 +1,4 @@
-//! The small object store that holds moved data documents: [`Bucket`], over S3's protocol, a directory or memory.
+//! The small object store that holds moved data documents: `Bucket`, over S3's protocol, a directory or memory.
 //!
 //! An object is written once, under a name that is never used again, and read until it is removed. Nothing more is
 //! required of a store: no conditional writes, no versions, no renaming.
