@@ -311,9 +311,9 @@ async fn every_answer_says_how_much_is_pending() {
 async fn much_that_is_pending_is_estimated() {
     let couch = Couch::start().await;
     couch.database("db").await;
-    // Long ids, so that the store's sample has some of them.
+    // The store samples one row in 128 KiB by chance. With ids of 2,000 bytes a half is five standard deviations.
     for batch in 0..4 {
-        let docs: Vec<Value> = (0..2000).map(|n| json!({"_id": format!("{batch}-{n:01000}")})).collect();
+        let docs: Vec<Value> = (0..2000).map(|n| json!({"_id": format!("{batch}-{n:02000}")})).collect();
         assert_eq!(couch.json("POST", "/db/_bulk_docs", json!({"docs": docs})).await.status, 201);
     }
     let mut since = couch.get("/db/_changes?limit=1").await.json()["last_seq"].clone();
@@ -323,7 +323,7 @@ async fn much_that_is_pending_is_estimated() {
         let page = couch.get(&path).await.json();
         left = left.saturating_sub(1500);
         let pending = page["pending"].as_u64().unwrap();
-        let slack = if left <= 1000 { 0 } else { left / 3 };
+        let slack = if left <= 1000 { 0 } else { left / 2 };
         assert!(pending.abs_diff(left) <= slack, "{pending} of {left}");
         since = page["last_seq"].clone();
     }

@@ -135,8 +135,9 @@ async fn a_listing_says_how_many_rows_are_before_it() {
 async fn the_offset_of_a_far_row_is_an_estimate() {
     let couch = Couch::start().await;
     couch.database("db").await;
-    // Long keys, so that the store's sample has some of them.
-    let id = |n: u64| format!("{n:01000}");
+    // The store samples one row in 128 KiB by chance. With ids of 2,000 bytes a half is more than four standard
+    // deviations.
+    let id = |n: u64| format!("{n:02000}");
     for some in (0..8_000).collect::<Vec<_>>().chunks(2000) {
         let docs: Vec<Value> = some.iter().map(|n| json!({"_id": id(*n)})).collect();
         assert_eq!(couch.json("POST", "/db/_bulk_docs", json!({"docs": docs})).await.status, 201);
@@ -147,7 +148,7 @@ async fn the_offset_of_a_far_row_is_an_estimate() {
     };
     for start in [90, 900, 4000, 7999] {
         for (found, exact) in [(offset(start, false).await, start), (offset(start, true).await, 7999 - start)] {
-            let slack = if exact <= 100 { 0 } else { exact / 3 };
+            let slack = if exact <= 100 { 0 } else { exact / 2 };
             assert!(found.abs_diff(exact) <= slack && found <= 8_000, "{start}: {found}, not {exact}");
         }
     }
