@@ -59,6 +59,15 @@ impl<'a> JsonRef<'a> {
         self.as_str().unwrap_or(Cow::Borrowed(self.0))
     }
 
+    /// The member of an object with this name, or the element of an array whose index this is.
+    pub fn step(self, name: &str) -> Option<JsonRef<'a>> {
+        match self.kind() {
+            JsonKind::Object => self.get(name),
+            JsonKind::Array => self.elements().nth(name.parse().ok()?),
+            _ => None,
+        }
+    }
+
     /// The kind of the value.
     pub fn kind(self) -> JsonKind {
         JsonKind::of(self.0.as_bytes())

@@ -1,6 +1,6 @@
 //! Paths to fields: `a.b` goes down two levels, `a\.b` is one name with a dot.
 
-use json::{JsonKind, JsonRef};
+use json::JsonRef;
 
 use crate::error::Error;
 use crate::selector::MAX_DEPTH;
@@ -49,16 +49,10 @@ pub(crate) enum Found<'a> {
 /// Follows a path (`mango_doc:get_field/2`). A step into an array is an index.
 pub(crate) fn look_up<'a>(mut value: JsonRef<'a>, path: &[String]) -> Found<'a> {
     for name in path {
-        value = match value.kind() {
-            JsonKind::Object => match value.get(name) {
-                Some(member) => member,
-                None => return Found::Nothing,
-            },
-            JsonKind::Array => match name.parse().ok().and_then(|index| value.elements().nth(index)) {
-                Some(element) => element,
-                None => return Found::BadPath,
-            },
-            _ => return Found::BadPath,
+        value = match value.step(name) {
+            Some(found) => found,
+            None if value.is_object() => return Found::Nothing,
+            None => return Found::BadPath,
         };
     }
     Found::Value(value)

@@ -273,6 +273,11 @@ impl Error {
         Error::new(ErrorKind::Relocation(reason.into()))
     }
 
+    /// An edit of a batch has no result, which is a defect of this program.
+    pub(crate) fn without_result() -> Self {
+        Error::corrupt("an edit without a result")
+    }
+
     pub(crate) fn corrupt(what: impl Into<String>) -> Self {
         Error::new(ErrorKind::Corrupt(what.into()))
     }

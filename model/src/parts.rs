@@ -21,7 +21,7 @@ use crate::limits::check_document_id;
 use crate::read::{decode, why_not_live};
 use crate::revid::RevId;
 use crate::tuple;
-use json::{JsonKind, JsonRef, JsonText, JsonWriter};
+use json::{JsonRef, JsonText, JsonWriter};
 
 /// Maximum number of ranges. Beyond it, reading the body is cheaper.
 const MAX_RANGES: usize = 100;
@@ -174,16 +174,9 @@ fn special(id: &str, leaf: &Leaf, path: &[String]) -> Option<JsonText> {
 }
 
 /// The value at a path within a value.
-fn look_up<'a>(mut value: JsonRef<'a>, path: &[String]) -> Option<JsonRef<'a>> {
+fn look_up<'a>(value: JsonRef<'a>, path: &[String]) -> Option<JsonRef<'a>> {
     if path.is_empty() {
         return None;
     }
-    for step in path {
-        value = match value.kind() {
-            JsonKind::Object => value.get(step)?,
-            JsonKind::Array => value.elements().nth(step.parse().ok()?)?,
-            _ => return None,
-        };
-    }
-    Some(value)
+    path.iter().try_fold(value, |value, step| value.step(step))
 }

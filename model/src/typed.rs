@@ -129,7 +129,7 @@ impl<D: Database, T: Serialize + DeserializeOwned> Typed<D, T> {
         };
         match documents.layer().transact(once).await {
             Ok((value, revs)) => {
-                let rev = revs.into_iter().next().ok_or_else(|| Error::corrupt("an edit without a result"))?;
+                let rev = revs.into_iter().next().ok_or_else(Error::without_result)?;
                 Ok(Versioned { rev, value })
             }
             Err(error) => Err(match error.kind() {

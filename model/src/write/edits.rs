@@ -343,7 +343,7 @@ impl<D: Database> Collection<D> {
             }
         }
         let revs: Option<Vec<RevId>> = revs.into_iter().collect();
-        revs.ok_or_else(|| Error::corrupt("an edit without a result"))
+        revs.ok_or_else(Error::without_result)
     }
 }
 

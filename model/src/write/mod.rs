@@ -157,7 +157,7 @@ impl<D: Database> Documents<D> {
                 }
             }
         }
-        let missing = || Err(Error::corrupt("an edit without a result"));
+        let missing = || Err(Error::without_result());
         Ok(results.into_iter().map(|result| result.unwrap_or_else(missing)).collect())
     }
 
@@ -167,7 +167,7 @@ impl<D: Database> Documents<D> {
     /// 409, and the errors that [`write`](Self::write) returns for an edit.
     pub async fn put(&self, edit: Edit) -> Result<crate::RevId> {
         let result = self.write(vec![edit], WriteMode::Interactive).await?.pop();
-        result.unwrap_or_else(|| Err(Error::corrupt("an edit without a result")))
+        result.unwrap_or_else(|| Err(Error::without_result()))
     }
 
     fn check_edit(&self, edit: &Edit) -> Result<()> {

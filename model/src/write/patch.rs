@@ -72,7 +72,7 @@ impl<D: Database> Documents<D> {
         let (turn, mut memory) = (Turn { turn: 0, edit: &edit }, DraftMemory::default());
         let drafts = [Draft::new(turn, WriteMode::Interactive, self.place(), self.format_seen(), &mut memory)];
         let (instance, decided) = self.decide(&transaction, &drafts, WriteMode::Interactive).await?;
-        let missing = || Err(Error::corrupt("an edit without a result"));
+        let missing = || Err(Error::without_result());
         Ok(match self.carry_out(&transaction, &instance, &drafts, decided, false).await? {
             Outcome::Write(mut made) => Outcome::Write(made.pop().unwrap_or_else(missing)?),
             Outcome::ReadOnly(mut made) => Outcome::ReadOnly(made.pop().unwrap_or_else(missing)?),

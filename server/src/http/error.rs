@@ -157,6 +157,12 @@ impl ApiError {
     }
 }
 
+impl From<jobs::Error> for ApiError {
+    fn from(error: jobs::Error) -> Self {
+        model::Error::from(error).into()
+    }
+}
+
 impl From<model::Error> for ApiError {
     fn from(error: model::Error) -> Self {
         let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

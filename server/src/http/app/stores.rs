@@ -35,8 +35,8 @@ pub(crate) struct Stores {
     /// The other stores, by their absolute URLs.
     opened: Mutex<HashMap<String, Store>>,
     options: LayerOptions,
-    /// Tells who runs their jobs.
-    told: mpsc::UnboundedSender<Store>,
+    /// Sends stores that are opened to what runs their jobs.
+    newly_opened: mpsc::UnboundedSender<Store>,
 }
 
 impl fmt::Debug for Stores {
@@ -57,15 +57,15 @@ pub(crate) enum StoreError {
 }
 
 impl Stores {
-    /// `options` are for stores that are opened later. `told` receives these stores.
+    /// `options` are for stores that are opened later. `newly_opened` receives these stores.
     pub(crate) fn new(
         own: Layer<AnyDatabase>,
         url: Option<&EngineUrl>,
         options: LayerOptions,
-        told: mpsc::UnboundedSender<Store>,
+        newly_opened: mpsc::UnboundedSender<Store>,
     ) -> Self {
         let url = url.and_then(|url| url.absolute().ok());
-        Stores { own: Store { url, layer: own }, opened: Mutex::default(), options, told }
+        Stores { own: Store { url, layer: own }, opened: Mutex::default(), options, newly_opened }
     }
 
     /// The server's own store.
@@ -102,7 +102,7 @@ impl Stores {
         let store = Store { layer: Layer::open(engine, self.options.clone()).await?, url: Some(url.clone()) };
         opened.insert(url.to_string(), store.clone());
         // An error says that the server is shutting down.
-        let _ = self.told.send(store.clone());
+        let _ = self.newly_opened.send(store.clone());
         Ok(store)
     }
 

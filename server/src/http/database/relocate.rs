@@ -70,19 +70,9 @@ impl Order {
     }
 }
 
-/// The progress of a run: an object with these members.
-fn said(write: impl FnOnce(&mut JsonWriter<'_>)) -> Vec<u8> {
-    let mut text = Vec::new();
-    let mut json = JsonWriter::new(&mut text);
-    json.begin_object();
-    write(&mut json);
-    json.end_object();
-    text
-}
-
 /// The progress of a run, as `_active_tasks` shows it.
 fn progress(at: RelocateProgress) -> Vec<u8> {
-    said(|json| {
+    response::object_text(|json| {
         let total = at.expected.max(at.documents);
         json.name("phase").str(phase_name(at.phase)).name("changes_done").u64(at.documents);
         json.name("total_changes").u64(total);
@@ -106,7 +96,7 @@ fn status_of(job: &Job) -> Status {
 }
 
 async fn job_of(app: &App, name: &str) -> Result<Option<Job>> {
-    Ok(app.layer.jobs().get(&JobId::new(KIND, name)).await.map_err(model::Error::from)?)
+    Ok(app.layer.jobs().get(&JobId::new(KIND, name)).await?)
 }
 
 /// Refuses all requests if the server has no administrator.
@@ -165,7 +155,7 @@ pub(crate) async fn begin(request: &mut Request, name: &str) -> Result<Response>
             }
         }
     });
-    if is_joined.await.map_err(model::Error::from)? {
+    if is_joined.await? {
         Ok(response::ok(StatusCode::ACCEPTED))
     } else {
         Err(ApiError::precondition_failed("Another relocation of the database is under way."))
@@ -182,8 +172,10 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
     };
     match outcome {
         Ok(None) => End::Again(Duration::ZERO),
-        Ok(Some(status)) => End::Finished(said(|json| status.write(json))),
-        Err(error) => End::Finished(said(|json| Status::Failed(error.reason().to_owned()).write(json))),
+        Ok(Some(status)) => End::Finished(response::object_text(|json| status.write(json))),
+        Err(error) => {
+            End::Finished(response::object_text(|json| Status::Failed(error.reason().to_owned()).write(json)))
+        }
     }
 }
 
@@ -282,9 +274,9 @@ pub(crate) async fn abandon(request: &Request, name: &str) -> Result<Response> {
     let order = Order { from: source.url.as_ref().map(ToString::to_string), asked, abandons: true };
     let (jobs, id) = (app.layer.jobs(), JobId::new(KIND, name));
     let new = NewJob { data: order.write(name).into(), ..NewJob::default() };
-    jobs.add(&id, &new).await.map_err(model::Error::from)?;
+    jobs.add(&id, &new).await?;
     loop {
-        let (job, changed) = jobs.watch(&id).await.map_err(model::Error::from)?;
+        let (job, changed) = jobs.watch(&id).await?;
         match job {
             Some(job) if job.data == new.data && job.state != State::Finished => {}
             Some(job) if job.data == new.data => {

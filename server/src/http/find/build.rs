@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use hyper::StatusCode;
 use jobs::{Job, State};
-use model::{BuildProgress, Error, ErrorKind, JsonText, JsonWriter, NotFound};
+use model::{BuildProgress, Error, ErrorKind, JsonText, NotFound};
 use tokio::sync::watch;
 
 use crate::http::app::App;
 use crate::http::app::jobs::{End, Run, backoff};
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
+use crate::http::wire::response;
 
 /// Runs a job: one batch after the other, each in a transaction of its own.
 pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
@@ -55,24 +56,16 @@ async fn build(app: &App, run: &Run, say: &watch::Sender<Vec<u8>>) -> model::Res
 /// The progress of a build, as `_active_tasks` shows it.
 fn progress(done: &BuildProgress) -> Vec<u8> {
     let BuildProgress { documents, expected, .. } = *done;
-    let mut text = Vec::new();
-    let mut json = JsonWriter::new(&mut text);
-    json.begin_object();
-    json.name("changes_done").u64(documents).name("total_changes").u64(expected.max(documents));
-    json.name("progress").u64((documents * 100).checked_div(expected).unwrap_or(0).min(100)).end_object();
-    text
+    response::object_text(|json| {
+        json.name("changes_done").u64(documents).name("total_changes").u64(expected.max(documents));
+        json.name("progress").u64((documents * 100).checked_div(expected).unwrap_or(0).min(100));
+    })
 }
 
 fn failure(error: &Error) -> Vec<u8> {
-    let mut text = Vec::new();
-    JsonWriter::new(&mut text)
-        .begin_object()
-        .name("error")
-        .str(error.error())
-        .name("reason")
-        .str(&error.reason())
-        .end_object();
-    text
+    response::object_text(|json| {
+        json.name("error").str(error.error()).name("reason").str(&error.reason());
+    })
 }
 
 /// Waits until the indexes of a database are built.
@@ -83,7 +76,7 @@ pub(crate) async fn wait(app: &App, database: &Documents) -> Result<()> {
     database.request_build().await?;
     let jobs = database.jobs();
     loop {
-        let (job, changed) = jobs.watch(&database.build_job()).await.map_err(Error::from)?;
+        let (job, changed) = jobs.watch(&database.build_job()).await?;
         let Some(job) = job else { return Ok(()) };
         if let Some(error) = failure_of(&job) {
             return Err(error);
@@ -105,9 +98,9 @@ pub(crate) async fn wait_a_little(app: &App, database: &Documents, time: Duratio
 
 /// The error of the last run of a job that waits for its next run.
 fn failure_of(job: &Job) -> Option<ApiError> {
-    let said = job.progress.as_ref().filter(|_| job.state == State::Pending)?;
-    let said = JsonText::parse(&said.bytes).ok()?;
-    let text = |name| Some(said.get(name)?.as_str()?.into_owned());
+    let progress = job.progress.as_ref().filter(|_| job.state == State::Pending)?;
+    let progress = JsonText::parse(&progress.bytes).ok()?;
+    let text = |name| Some(progress.get(name)?.as_str()?.into_owned());
     let reason = format!("An index cannot be built: {}: {}", text("error")?, text("reason")?);
     Some(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", reason))
 }

@@ -95,8 +95,7 @@ fn read(asked: &JsonText) -> Result<Asked> {
     } else if let Some(name) = given("filter") {
         let name = name.as_str().ok_or_else(|| wrong("filter", "a string"))?.into_owned();
         let params = given("query_params").map(JsonRef::members).into_iter().flatten();
-        let text =
-            |value: JsonRef<'_>| value.as_str().map_or_else(|| value.text().to_owned(), |text| text.into_owned());
+        let text = |value: JsonRef<'_>| value.str_or_text().into_owned();
         Filter::Function { name, params: params.map(|(name, value)| (name.into_owned(), text(value))).collect() }
     } else {
         Filter::None
@@ -106,7 +105,7 @@ fn read(asked: &JsonText) -> Result<Asked> {
     let options = Options {
         continuous: flag("continuous")?,
         filter,
-        since_seq: since.map(|seq| seq.as_str().map_or_else(|| seq.text().to_owned(), |text| text.into_owned())),
+        since_seq: since.map(|seq| seq.str_or_text().into_owned()),
         winning_revs_only: flag("winning_revs_only")?,
         use_checkpoints: given("use_checkpoints").is_none() || flag("use_checkpoints")?,
         checkpoint_interval: number("checkpoint_interval", u64::MAX)?

@@ -27,7 +27,8 @@ use crate::http::error::{ApiError, Result};
 use crate::http::ids::hex;
 use crate::http::replicator::asked::Asked;
 use crate::http::replicator::has_jobs;
-use crate::http::replicator::record::{KIND, Order, Place, job_of_document, object, time};
+use crate::http::replicator::record::{KIND, Order, Origin, job_of_document, object, time};
+use crate::http::wire::response;
 
 /// The kind of the jobs that follow such databases. Their ids are the names of the databases.
 pub(crate) const FOLLOWERS: &str = "replicator";
@@ -46,7 +47,7 @@ const OWN: &str = "_replication_";
 
 /// A document that is a replication.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct ReplicationDocument {
     pub(crate) id: String,
     pub(crate) body: JsonText,
     document: Document,
@@ -59,9 +60,9 @@ pub(crate) enum Outcome {
     Failed(String),
 }
 
-impl Found {
-    pub(crate) fn new(document: Document) -> Found {
-        Found { id: document.id.clone(), body: document.body.clone(), document }
+impl ReplicationDocument {
+    pub(crate) fn new(document: Document) -> ReplicationDocument {
+        ReplicationDocument { id: document.id.clone(), body: document.body.clone(), document }
     }
 
     /// The text of a member.
@@ -94,7 +95,7 @@ fn write_definition(body: &JsonText, json: &mut JsonWriter<'_>) {
 }
 
 /// The document with this id, if it exists.
-pub(crate) async fn find(app: &App, database: &str, id: &str) -> Result<Option<Found>> {
+pub(crate) async fn find(app: &App, database: &str, id: &str) -> Result<Option<ReplicationDocument>> {
     let database = match app.databases.stores.database(database).await {
         Err(error) if error.is_no_database() => return Ok(None),
         found => found?,
@@ -102,9 +103,9 @@ pub(crate) async fn find(app: &App, database: &str, id: &str) -> Result<Option<F
     find_in(&database, id).await
 }
 
-pub(crate) async fn find_in(database: &Documents, id: &str) -> Result<Option<Found>> {
+pub(crate) async fn find_in(database: &Documents, id: &str) -> Result<Option<ReplicationDocument>> {
     match database.get(id, &GetOptions::default()).await {
-        Ok(document) => Ok(Some(Found::new(document))),
+        Ok(document) => Ok(Some(ReplicationDocument::new(document))),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => Ok(None),
         Err(error) => Err(error.into()),
     }
@@ -133,7 +134,7 @@ fn readable(id: &str, body: &JsonText) -> Result<Asked> {
 /// Makes sure that an existing database is followed.
 pub(crate) async fn ensure(app: &App, database: &str) -> Result<()> {
     let (jobs, id) = (app.layer.jobs(), JobId::new(FOLLOWERS, database));
-    let known = jobs.get(&id).await.map_err(model::Error::from)?;
+    let known = jobs.get(&id).await?;
     if known.is_none_or(|job| job.state == State::Finished) {
         follow_anew(app, database).await?;
     }
@@ -143,11 +144,11 @@ pub(crate) async fn ensure(app: &App, database: &str) -> Result<()> {
 /// Makes a new database be followed. A run that ends because the database was missing starts again.
 pub(crate) async fn follow_anew(app: &App, database: &str) -> Result<()> {
     let id = JobId::new(FOLLOWERS, database);
-    let data = object(|json| {
+    let data = response::object_text(|json| {
         json.name("task").begin_object().name("database").str(database).end_object();
     });
-    let new = NewJob { data: data.into_bytes(), ..NewJob::default() };
-    app.layer.jobs().add(&id, &new).await.map_err(model::Error::from)?;
+    let new = NewJob { data: data.into(), ..NewJob::default() };
+    app.layer.jobs().add(&id, &new).await?;
     Ok(())
 }
 
@@ -184,10 +185,9 @@ struct Reached {
 
 impl Reached {
     fn write(&self) -> Vec<u8> {
-        let text = object(|json| {
+        response::object_text(|json| {
             json.name("instance").str(&self.instance).name("through_seq").str(&self.since.to_string());
-        });
-        text.as_bytes().to_vec()
+        })
     }
 
     fn read(bytes: &[u8]) -> Option<Reached> {
@@ -249,15 +249,15 @@ async fn follow_one(app: &App, run: &Run, database: &Documents, mut reached: Rea
         };
         for change in batch.rows.into_iter().filter(|change| !change.id.starts_with(DESIGN_PREFIX)) {
             match (change.deleted, change.doc) {
-                (false, Some(document)) => submit(app, database, Found::new(*document)).await?,
+                (false, Some(document)) => submit(app, database, ReplicationDocument::new(*document)).await?,
                 (false, None) => tracing::warn!(id = change.id, "a document of a replication cannot be read"),
                 (true, _) => remove(app, database.name(), &change.id).await?,
             }
         }
         if batch.last_seq != reached.since {
             reached.since = batch.last_seq;
-            let said = reached.write();
-            run.layer.jobs().update(&run.hold, &said, now_ms()).await.map_err(model::Error::from)?;
+            let progress = reached.write();
+            run.layer.jobs().update(&run.hold, &progress, now_ms()).await?;
         }
         if batch.more {
             continue;
@@ -271,7 +271,7 @@ async fn follow_one(app: &App, run: &Run, database: &Documents, mut reached: Rea
 }
 
 /// Adds the job of a document that is to run, if it has none.
-async fn submit(app: &App, database: &Documents, found: Found) -> Result<()> {
+async fn submit(app: &App, database: &Documents, found: ReplicationDocument) -> Result<()> {
     let name = database.name();
     if !found.is_to_run() {
         return remove(app, name, &found.id).await;
@@ -288,19 +288,20 @@ async fn submit(app: &App, database: &Documents, found: Found) -> Result<()> {
         }
     };
     let (jobs, id) = (app.layer.jobs(), job_of_document(name, &found.id));
-    let known = jobs.get(&id).await.map_err(model::Error::from)?.and_then(|job| Order::read(&job.data));
-    if known.is_some_and(|known| matches!(known.place, Place::Document { definition: one, .. } if one == definition)) {
+    let known = jobs.get(&id).await?.and_then(|job| Order::read(&job.data));
+    if known.is_some_and(|known| matches!(known.origin, Origin::Document { definition: one, .. } if one == definition))
+    {
         return Ok(());
     }
-    let place = Place::Document { database: name.to_owned(), id: found.id, definition };
-    let order = Order::new(place, &asked, &app.uuid, now_ms());
+    let origin = Origin::Document { database: name.to_owned(), id: found.id, definition };
+    let order = Order::new(origin, &asked, &app.uuid, now_ms());
     let new = NewJob { data: order.write().into(), ..NewJob::default() };
-    jobs.add(&id, &new).await.map_err(model::Error::from)?;
+    jobs.add(&id, &new).await?;
     Ok(())
 }
 
 async fn remove(app: &App, database: &str, id: &str) -> Result<()> {
-    app.layer.jobs().remove(&job_of_document(database, id)).await.map_err(model::Error::from)?;
+    app.layer.jobs().remove(&job_of_document(database, id)).await?;
     Ok(())
 }
 
@@ -315,9 +316,9 @@ pub(crate) async fn purged(app: &App, database: &str, id: &str) -> Result<()> {
 /// Removes the jobs of all documents of a database.
 async fn remove_all(app: &App, database: &str) -> Result<()> {
     let (jobs, first) = (app.layer.jobs(), job_of_document(database, "").id);
-    for job in jobs.list(KIND).await.map_err(model::Error::from)? {
+    for job in jobs.list(KIND).await? {
         if job.id.id.starts_with(&first) {
-            jobs.remove(&job.id).await.map_err(model::Error::from)?;
+            jobs.remove(&job.id).await?;
         }
     }
     Ok(())

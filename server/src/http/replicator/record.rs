@@ -16,6 +16,7 @@ use model::{JsonRef, JsonText, JsonWriter};
 use replicate::{Figures, Progress};
 
 use crate::http::replicator::asked::Asked;
+use crate::http::wire::response;
 
 /// The kind of these jobs.
 pub(crate) const KIND: &str = "replication";
@@ -37,7 +38,7 @@ const HEALTHY_MS: u64 = 120_000;
 
 /// The origin of a replication.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Origin {
     /// In a document.
     Document {
         /// Its database.
@@ -64,7 +65,7 @@ impl std::fmt::Debug for Request {
 /// A job's data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Order {
-    pub(crate) place: Place,
+    pub(crate) origin: Origin,
     pub(crate) added_ms: u64,
     /// What is shown of it.
     task: JsonText,
@@ -81,14 +82,14 @@ pub(crate) fn job_of_request(id: &str) -> JobId {
 }
 
 impl Order {
-    pub(crate) fn new(place: Place, asked: &Asked, uuid: &str, added_ms: u64) -> Order {
+    pub(crate) fn new(origin: Origin, asked: &Asked, uuid: &str, added_ms: u64) -> Order {
         let shown = |name: &str| name.chars().take(MOST_SHOWN).collect::<String>();
         let task = object(|json| {
-            match &place {
-                Place::Document { database, id, .. } => {
+            match &origin {
+                Origin::Document { database, id, .. } => {
                     json.name("database").str(database).name("doc_id").str(id);
                 }
-                Place::Request(_) => {
+                Origin::Request(_) => {
                     json.name("database").null().name("doc_id").null();
                 }
             }
@@ -97,35 +98,33 @@ impl Order {
             json.name("continuous").bool(asked.options.continuous);
             json.name("checkpoint_interval").u64(asked.options.checkpoint_interval.as_millis() as u64);
         });
-        Order { place, added_ms, task }
+        Order { origin, added_ms, task }
     }
 
     pub(crate) fn write(&self) -> Vec<u8> {
-        object(|json| {
+        response::object_text(|json| {
             json.name("task").text(&self.task).name("added_ms").u64(self.added_ms);
-            match &self.place {
-                Place::Document { database, id, definition } => {
+            match &self.origin {
+                Origin::Document { database, id, definition } => {
                     json.name("database").str(database).name("doc_id").str(id).name("definition").str(definition);
                 }
-                Place::Request(Request(text)) => {
+                Origin::Request(Request(text)) => {
                     json.name("request").text(text);
                 }
             }
         })
-        .as_bytes()
-        .to_vec()
     }
 
     pub(crate) fn read(data: &[u8]) -> Option<Order> {
         let json = JsonText::parse(data).ok()?;
         let text = |name| Some(json.get(name)?.as_str()?.into_owned());
-        let place = match json.get("request") {
-            Some(request) => Place::Request(Request(json.slice_ref(request))),
+        let origin = match json.get("request") {
+            Some(request) => Origin::Request(Request(json.slice_ref(request))),
             None => {
-                Place::Document { database: text("database")?, id: text("doc_id")?, definition: text("definition")? }
+                Origin::Document { database: text("database")?, id: text("doc_id")?, definition: text("definition")? }
             }
         };
-        Some(Order { place, added_ms: json.get("added_ms")?.as_u64()?, task: json.slice_ref(json.get("task")?) })
+        Some(Order { origin, added_ms: json.get("added_ms")?.as_u64()?, task: json.slice_ref(json.get("task")?) })
     }
 
     /// What is shown of it under this name.
@@ -149,7 +148,7 @@ pub(crate) struct Event {
 
 /// A job's progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Said {
+pub(crate) struct JobProgress {
     /// What was done, as `_active_tasks` shows it.
     pub(crate) figures: Option<JsonText>,
     /// Number of failed runs in a row.
@@ -158,18 +157,18 @@ pub(crate) struct Said {
     pub(crate) history: Vec<Event>,
 }
 
-impl Said {
-    pub(crate) fn of(job: &Job) -> Said {
-        job.progress.as_ref().and_then(|progress| Said::read(&progress.bytes)).unwrap_or_default()
+impl JobProgress {
+    pub(crate) fn of(job: &Job) -> JobProgress {
+        job.progress.as_ref().and_then(|progress| JobProgress::read(&progress.bytes)).unwrap_or_default()
     }
 
-    fn read(bytes: &[u8]) -> Option<Said> {
+    fn read(bytes: &[u8]) -> Option<JobProgress> {
         let json = JsonText::parse(bytes).ok()?;
         let event = |event: JsonRef<'_>| {
             let text = |name| Some(event.get(name)?.as_str()?.into_owned());
             Some(Event { kind: text("type")?, at_ms: event.get("at_ms")?.as_u64()?, reason: text("reason") })
         };
-        Some(Said {
+        Some(JobProgress {
             figures: json.get("task").filter(|task| task.members().next().is_some()).map(|task| json.slice_ref(task)),
             errors: json.get("errors")?.as_u64()?,
             history: json.get("history")?.elements().filter_map(event).collect(),
@@ -177,7 +176,7 @@ impl Said {
     }
 
     pub(crate) fn write(&self) -> Vec<u8> {
-        object(|json| {
+        response::object_text(|json| {
             // Without figures an empty object: nothing else is shown as a task.
             json.name("task").text(self.figures.as_ref().unwrap_or(&JsonText::empty_object()));
             json.name("errors").u64(self.errors).name("history").begin_array();
@@ -190,8 +189,6 @@ impl Said {
             }
             json.end_array();
         })
-        .as_bytes()
-        .to_vec()
     }
 
     fn note(&mut self, kind: &str, at_ms: u64, reason: Option<String>) {
@@ -207,10 +204,14 @@ impl Said {
         self.note("started", now_ms, None);
     }
 
+    /// When the last run began.
+    pub(crate) fn began_ms(&self) -> Option<u64> {
+        self.history.iter().find(|event| event.kind == "started").map(|event| event.at_ms)
+    }
+
     /// The run that began last failed.
     pub(crate) fn crashed(&mut self, reason: &str, now_ms: u64) {
-        let began = self.history.iter().find(|event| event.kind == "started").map_or(now_ms, |event| event.at_ms);
-        if now_ms.saturating_sub(began) >= HEALTHY_MS {
+        if now_ms.saturating_sub(self.began_ms().unwrap_or(now_ms)) >= HEALTHY_MS {
             self.errors = 0;
         }
         self.errors += 1;
@@ -246,12 +247,7 @@ pub(crate) fn time(ms: u64) -> String {
 
 /// An object with these members.
 pub(crate) fn object(write: impl FnOnce(&mut JsonWriter<'_>)) -> JsonText {
-    let mut text = Vec::new();
-    let mut json = JsonWriter::new(&mut text);
-    json.begin_object();
-    write(&mut json);
-    json.end_object();
-    JsonText::parse(&text).unwrap_or_else(|_| JsonText::empty_object())
+    JsonText::parse(&response::object_text(write)).unwrap_or_else(|_| JsonText::empty_object())
 }
 
 #[cfg(test)]
@@ -264,9 +260,9 @@ mod tests {
         let text = JsonText::parse(text.as_bytes()).unwrap();
         let asked = Asked::read(&text).unwrap();
         let document =
-            Place::Document { database: "a/_replicator".into(), id: "x:\"y\"".into(), definition: "d".into() };
-        for place in [document, Place::Request(Request(text))] {
-            let order = Order::new(place, &asked, "uuid", 7);
+            Origin::Document { database: "a/_replicator".into(), id: "x:\"y\"".into(), definition: "d".into() };
+        for origin in [document, Origin::Request(Request(text))] {
+            let order = Order::new(origin, &asked, "uuid", 7);
             assert_eq!(Order::read(&order.write()), Some(order.clone()));
             assert!(!order.task.as_str().contains("geheim") && !format!("{order:?}").contains("geheim"), "{order:?}");
             assert_eq!(order.replication_id(), asked.id("uuid"));
@@ -281,24 +277,24 @@ mod tests {
     fn histories_are_bounded_and_healthy_runs_forget_errors() {
         let text = JsonText::parse(br#"{"source":"a","target":"b"}"#).unwrap();
         let asked = Asked::read(&text).unwrap();
-        let order = Order::new(Place::Request(Request(text)), &asked, "", 1);
-        let mut said = Said::default();
+        let order = Order::new(Origin::Request(Request(text)), &asked, "", 1);
+        let mut progress = JobProgress::default();
         for run in 1..=30 {
-            said.begins(&order, run * 10);
-            said.crashed("no answer", run * 10 + 1);
-            assert_eq!((said.errors, said.failure()), (run, Some("no answer")));
+            progress.begins(&order, run * 10);
+            progress.crashed("no answer", run * 10 + 1);
+            assert_eq!((progress.errors, progress.failure()), (run, Some("no answer")));
         }
-        assert_eq!(said.history.len(), MOST_EVENTS);
-        assert_eq!(Said::read(&said.write()), Some(said.clone()));
-        said.begins(&order, 1_000);
-        assert_eq!(said.failure(), None);
-        said.crashed("later", 1_000 + HEALTHY_MS);
-        assert_eq!(said.errors, 1);
+        assert_eq!(progress.history.len(), MOST_EVENTS);
+        assert_eq!(JobProgress::read(&progress.write()), Some(progress.clone()));
+        progress.begins(&order, 1_000);
+        assert_eq!(progress.failure(), None);
+        progress.crashed("later", 1_000 + HEALTHY_MS);
+        assert_eq!(progress.errors, 1);
         assert_eq!(time(0), "1970-01-01T00:00:00Z");
-        said.history.truncate(0);
-        said.begins(&order, 9);
+        progress.history.truncate(0);
+        progress.begins(&order, 9);
         assert_eq!(
-            said.history.iter().map(|event| (&*event.kind, event.at_ms)).collect::<Vec<_>>(),
+            progress.history.iter().map(|event| (&*event.kind, event.at_ms)).collect::<Vec<_>>(),
             [("started", 9), ("added", 1)]
         );
     }

@@ -15,7 +15,7 @@ use crate::http::error::{ApiError, Result};
 use crate::http::replicator::asked::{Asked, Side};
 use crate::http::replicator::documents::{self, Outcome};
 use crate::http::replicator::has_jobs;
-use crate::http::replicator::record::{Order, Place, Said, figures};
+use crate::http::replicator::record::{JobProgress, Order, Origin, figures};
 
 /// Runs a replication. `on_progress` is called with its progress.
 ///
@@ -33,7 +33,7 @@ pub(crate) async fn replicate(
     tracing::info!(source = source_name, target = target_name, "a replication begins");
     let replication = replicate::replicate(source, target, asked.identity(&app.uuid));
     let replication = replication.with_options(asked.options.clone());
-    let ended = said(replication, asked, on_progress).run().await;
+    let ended = with_log(replication, asked, on_progress).run().await;
     ended.map_err(|error| {
         tracing::warn!(source = source_name, target = target_name, %error, "a replication failed");
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "replication_failed", error.to_string())
@@ -41,7 +41,7 @@ pub(crate) async fn replicate(
 }
 
 /// Logs revisions that could not be written.
-fn said(
+fn with_log(
     replication: Replication,
     asked: &Asked,
     on_progress: impl Fn(&Progress) + Send + Sync + 'static,
@@ -105,26 +105,26 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
         tracing::error!(job = ?run.job.id, "what a replication is asked for cannot be read");
         return End::Removed;
     };
-    let mut said = Said::of(&run.job);
-    said.begins(&order, now_ms());
+    let mut done = JobProgress::of(&run.job);
+    done.begins(&order, now_ms());
     let asked = match find(&app, &order).await {
         Ok(Some(asked)) => asked,
         Ok(None) => return End::Removed,
-        Err(error) => return crash(said, &error),
+        Err(error) => return crash(done, &error),
     };
     let asked = match asked {
         Ok(asked) => asked,
         // The job was added without the check, or by another version.
-        Err(refused) => return end(&app, &order, said, &Outcome::Failed(refused.reason().to_owned())).await,
+        Err(refused) => return end(&app, &order, done, &Outcome::Failed(refused.reason().to_owned())).await,
     };
-    let (say, heard) = watch::channel(said.write());
-    let said = Arc::new(Mutex::new(said));
+    let (say, heard) = watch::channel(done.write());
+    let done = Arc::new(Mutex::new(done));
     let at_work = {
-        let said = said.clone();
+        let done = done.clone();
         replicate(&app, &asked, move |progress| {
-            let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
-            said.figures = Some(figures(progress));
-            say.send_replace(said.write());
+            let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+            done.figures = Some(figures(progress));
+            say.send_replace(done.write());
         })
     };
     let ended = tokio::select! {
@@ -133,25 +133,25 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
         () = app.stopping() => None,
         never = run.report(heard) => match never {},
     };
-    let said = said.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let done = done.lock().unwrap_or_else(PoisonError::into_inner).clone();
     match ended {
         // It continues from its last checkpoint, here or on another server, or was removed.
         None => End::Again(Duration::ZERO),
-        Some(Err(error)) => crash(said, &error),
+        Some(Err(error)) => crash(done, &error),
         Some(Ok(_)) if run.should_stop() => End::Again(Duration::ZERO),
         Some(Ok(_)) => {
-            let began = said.history.iter().find(|event| event.kind == "started").map_or(0, |event| event.at_ms);
-            let figures = said.figures.clone();
-            end(&app, &order, said, &Outcome::Completed { figures, began_ms: began }).await
+            let outcome =
+                Outcome::Completed { figures: done.figures.clone(), began_ms: done.began_ms().unwrap_or_default() };
+            end(&app, &order, done, &outcome).await
         }
     }
 }
 
 /// The requested replication; `None` if it is no longer requested, and an inner error if it cannot run.
 async fn find(app: &App, order: &Order) -> Result<Option<Result<Asked>>> {
-    match &order.place {
-        Place::Request(request) => Ok(Some(Asked::read(&request.0))),
-        Place::Document { database, id, .. } => {
+    match &order.origin {
+        Origin::Request(request) => Ok(Some(Asked::read(&request.0))),
+        Origin::Document { database, id, .. } => {
             let found = documents::find(app, database, id).await?;
             Ok(found.filter(|document| document.is_to_run()).map(|document| Asked::read(&document.body)))
         }
@@ -159,15 +159,15 @@ async fn find(app: &App, order: &Order) -> Result<Option<Result<Asked>>> {
 }
 
 /// Ends a replication, also in its document if it has one.
-async fn end(app: &App, order: &Order, said: Said, outcome: &Outcome) -> End {
-    let Place::Document { database, id, definition } = &order.place else { return End::Removed };
+async fn end(app: &App, order: &Order, done: JobProgress, outcome: &Outcome) -> End {
+    let Origin::Document { database, id, definition } = &order.origin else { return End::Removed };
     match documents::set_outcome(app, database, id, definition, outcome).await {
         Ok(()) => End::Removed,
-        Err(error) => crash(said, &error),
+        Err(error) => crash(done, &error),
     }
 }
 
-fn crash(mut said: Said, error: &ApiError) -> End {
-    said.crashed(error.reason(), now_ms());
-    End::Failed(said.write(), backoff(said.errors))
+fn crash(mut done: JobProgress, error: &ApiError) -> End {
+    done.crashed(error.reason(), now_ms());
+    End::Failed(done.write(), backoff(done.errors))
 }

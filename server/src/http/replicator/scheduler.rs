@@ -13,9 +13,9 @@ use model::{AllDocsEntry, AllDocsRequest, JsonRef, JsonText, JsonWriter};
 use crate::http::app::App;
 use crate::http::error::{ApiError, Result};
 use crate::http::replicator::asked::shown;
-use crate::http::replicator::documents::{Found, find_in};
+use crate::http::replicator::documents::{ReplicationDocument, find_in};
 use crate::http::replicator::has_jobs;
-use crate::http::replicator::record::{KIND, Order, Said, job_of_document, object, time};
+use crate::http::replicator::record::{JobProgress, KIND, Order, job_of_document, object, time};
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response};
 
@@ -29,16 +29,16 @@ const STATES: [&str; 7] = ["initializing", "error", "pending", "running", "crash
 struct Known {
     job: Job,
     order: Order,
-    said: Said,
+    progress: JobProgress,
 }
 
 impl Known {
     fn of(job: Job) -> Option<Known> {
-        Some(Known { order: Order::read(&job.data)?, said: Said::of(&job), job })
+        Some(Known { order: Order::read(&job.data)?, progress: JobProgress::of(&job), job })
     }
 
     fn state(&self) -> &'static str {
-        match (self.job.state, self.said.failure()) {
+        match (self.job.state, self.progress.failure()) {
             (State::Running, _) => "running",
             (_, Some(_)) => "crashing",
             (_, None) => "pending",
@@ -50,7 +50,7 @@ impl Known {
     }
 
     fn updated(&self) -> String {
-        time(self.said.history.first().map_or(self.order.added_ms, |event| event.at_ms))
+        time(self.progress.history.first().map_or(self.order.added_ms, |event| event.at_ms))
     }
 
     fn node(&self) -> &str {
@@ -60,7 +60,7 @@ impl Known {
     /// What was done, or what went wrong.
     fn write_info(&self, json: &mut JsonWriter<'_>) {
         json.name("info");
-        match (self.said.failure(), &self.said.figures) {
+        match (self.progress.failure(), &self.progress.figures) {
             (Some(reason), _) => drop(json.begin_object().name("error").str(reason).end_object()),
             (None, Some(figures)) => drop(json.text(figures)),
             (None, None) => drop(json.null()),
@@ -89,7 +89,7 @@ impl Known {
         }
         self.write_info(json);
         json.name("history").begin_array();
-        for event in &self.said.history {
+        for event in &self.progress.history {
             json.begin_object().name("timestamp").str(&time(event.at_ms)).name("type").str(&event.kind);
             if let Some(reason) = &event.reason {
                 json.name("reason").str(reason);
@@ -103,13 +103,13 @@ impl Known {
 /// All jobs, with the names of the servers that run them.
 async fn all(app: &App) -> Result<Vec<Known>> {
     let jobs = app.layer.jobs();
-    let running = jobs.running().await.map_err(model::Error::from)?;
+    let running = jobs.running().await?;
     let mut servers: HashMap<String, Option<String>> = running
         .into_iter()
         .filter(|job| job.id.kind == KIND)
         .filter_map(|job| Some((job.id.id, job.run?.server)))
         .collect();
-    let listed = jobs.list(KIND).await.map_err(model::Error::from)?;
+    let listed = jobs.list(KIND).await?;
     let named = listed.into_iter().map(|mut job| {
         if let Some(run) = &mut job.run {
             run.server = servers.remove(&job.id.id).flatten();
@@ -169,7 +169,7 @@ async fn list(request: &Request, name: &str) -> Result<Response> {
         for row in page.rows.into_iter().filter(|row| !row.id.starts_with(DESIGN_PREFIX)) {
             if let AllDocsEntry::Live { doc: Some(document), .. } = row.entry {
                 let known = known.remove(&job_of_document(name, &row.id).id);
-                rows.push(Row { database: name, found: Found::new(*document), known });
+                rows.push(Row { database: name, found: ReplicationDocument::new(*document), known });
             }
         }
         next = page.next;
@@ -196,7 +196,7 @@ async fn one(request: &Request, name: &str, id: &str) -> Result<Response> {
 /// A document and its job.
 struct Row<'n> {
     database: &'n str,
-    found: Found,
+    found: ReplicationDocument,
     known: Option<Known>,
 }
 
@@ -224,7 +224,7 @@ impl Row<'_> {
         match known {
             Some(known) => {
                 known.write_info(json);
-                json.name("error_count").u64(known.said.errors);
+                json.name("error_count").u64(known.progress.errors);
                 json.name("last_updated").str(&known.updated()).name("start_time").str(&known.started());
             }
             None => self.write_outcome(json),

@@ -45,7 +45,7 @@ pub(crate) async fn active_tasks(request: &Request) -> Result<Response> {
     let mut json = JsonWriter::new(&mut body);
     json.begin_array();
     for store in request.app.databases.stores.all().await {
-        for job in store.layer.jobs().running().await.map_err(model::Error::from)? {
+        for job in store.layer.jobs().running().await? {
             write_task(&job, &mut json);
         }
     }

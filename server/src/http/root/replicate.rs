@@ -14,7 +14,7 @@ use crate::http::app::App;
 use crate::http::app::jobs::now_ms;
 use crate::http::error::{ApiError, Result};
 use crate::http::replicator::asked::Asked;
-use crate::http::replicator::record::{self, MOST_REQUEST, Order, Place, job_of_request};
+use crate::http::replicator::record::{self, MOST_REQUEST, Order, Origin, job_of_request};
 use crate::http::replicator::run;
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response};
@@ -61,12 +61,12 @@ async fn begin(app: &App, asked: &Asked, body: JsonText) -> Result<Response> {
     }
     let replication = asked.id(&app.uuid);
     let (jobs, id) = (app.layer.jobs(), job_of_request(&replication));
-    let known = jobs.get(&id).await.map_err(model::Error::from)?.and_then(|job| Order::read(&job.data));
-    let place = Place::Request(record::Request(body));
-    if known.is_none_or(|known| known.place != place) {
-        let order = Order::new(place, asked, &app.uuid, now_ms());
+    let known = jobs.get(&id).await?.and_then(|job| Order::read(&job.data));
+    let origin = Origin::Request(record::Request(body));
+    if known.is_none_or(|known| known.origin != origin) {
+        let order = Order::new(origin, asked, &app.uuid, now_ms());
         let new = NewJob { data: order.write().into(), ..NewJob::default() };
-        jobs.add(&id, &new).await.map_err(model::Error::from)?;
+        jobs.add(&id, &new).await?;
     }
     Ok(response::object_with(StatusCode::ACCEPTED, |json| {
         json.name("ok").bool(true).name("_local_id").str(&replication);
@@ -82,7 +82,7 @@ async fn cancel(app: &App, body: &JsonText) -> Result<Response> {
     };
     // A job of a document ends with its document.
     let is_request = !replication.contains(':');
-    if !is_request || !app.layer.jobs().remove(&job_of_request(&replication)).await.map_err(model::Error::from)? {
+    if !is_request || !app.layer.jobs().remove(&job_of_request(&replication)).await? {
         return Err(ApiError::not_found("missing"));
     }
     Ok(response::object(|json| {

@@ -212,14 +212,19 @@ pub(crate) fn object(write: impl FnOnce(&mut model::JsonWriter<'_>)) -> Response
     object_with(StatusCode::OK, write)
 }
 
-/// A JSON object that `write` fills.
+/// A response with a JSON object that `write` fills.
 pub(crate) fn object_with(status: StatusCode, write: impl FnOnce(&mut model::JsonWriter<'_>)) -> Response {
-    let mut body = Vec::with_capacity(256);
-    let mut out = model::JsonWriter::new(&mut body);
-    out.begin_object();
-    write(&mut out);
-    out.end_object();
-    json(status, body)
+    json(status, object_text(write))
+}
+
+/// The text of a JSON object that `write` fills.
+pub(crate) fn object_text(write: impl FnOnce(&mut model::JsonWriter<'_>)) -> Vec<u8> {
+    let mut text = Vec::with_capacity(256);
+    let mut json = model::JsonWriter::new(&mut text);
+    json.begin_object();
+    write(&mut json);
+    json.end_object();
+    text
 }
 
 /// A response with `{"ok":true}`.
