@@ -1,0 +1,32 @@
+//! Functions of design documents, run by [QuickJS](https://quickjs-ng.github.io/quickjs/) in a sandbox.
+//!
+//! JSON text goes in and JSON text comes out. The crate knows no database.
+//!
+//! # Sandboxes
+//! A [`Sandbox`] holds one design document and its compiled functions, in a heap and with built-in objects of its own:
+//! what a function does to `Array.prototype` never reaches another design document. There are no files, no network, no
+//! timers. The current time exists in update functions only, and `Math.random` begins anew with each document, so that a
+//! view depends on its documents alone. Documents are frozen, as in CouchDB, so that a function changes nothing that the
+//! next one sees.
+//!
+//! # Limits
+//! [`Limits`] holds for each call of a function. What goes beyond one ends with an [`Error`] that names the function and
+//! the document, and the sandbox stays usable. QuickJS asks about the time in every loop of a script and of a regular
+//! expression. Built-in functions that loop without asking refuse what would take them long; `prelude.js` has the list.
+//!
+//! # Results
+//! They are what CouchDB's query server writes: `JSON.stringify` with `undefined` as `null`. Numbers are doubles, so an
+//! integer beyond 2^53 loses digits as it does in CouchDB.
+
+mod design;
+mod error;
+mod limits;
+mod sandbox;
+mod state;
+mod views;
+
+pub use design::{Edit, Refusal};
+pub use error::{Error, ErrorKind};
+pub use limits::Limits;
+pub use sandbox::Sandbox;
+pub use views::{Row, Rows};

@@ -1,0 +1,24 @@
+//! What one call of a function may use.
+
+use std::time::Duration;
+
+/// Limits of a sandbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of the sandbox's heap: the design document, its functions, and what they allocate.
+    pub memory: usize,
+    /// How long a call may run. A function that exceeded it gets half the time in its next call, and so on, so that a
+    /// function without end does not cost the full time for each document.
+    pub time: Duration,
+    /// Bytes of the stack. The thread needs somewhat more.
+    pub stack: usize,
+    /// Bytes of JSON text that a call may emit or return.
+    pub output: usize,
+}
+
+impl Default for Limits {
+    /// 64 MiB of memory, five seconds as CouchDB's `os_process_timeout`, 512 KiB of stack, 16 MiB of results.
+    fn default() -> Limits {
+        Limits { memory: 64 << 20, time: Duration::from_secs(5), stack: 512 << 10, output: 16 << 20 }
+    }
+}

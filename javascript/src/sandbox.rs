@@ -1,0 +1,335 @@
+//! One design document in a heap of its own.
+
+use std::{collections::HashMap, rc::Rc, time::Duration};
+
+use rquickjs::{
+    Context, Ctx, Function, Object, Persistent, Runtime, Value,
+    context::{EvalOptions, intrinsic},
+    function::Args,
+};
+
+use crate::{
+    Error, ErrorKind, Limits,
+    state::{Purpose, State},
+    views::Row,
+};
+
+const PRELUDE: &str = include_str!("prelude.js");
+
+/// Neither `Proxy` nor `WeakRef`: with a proxy a length could change between a check and its use, and what the collector
+/// has done is no property of a document. Nothing runs promises, but async functions need the class.
+type Builtins = (
+    intrinsic::Date,
+    intrinsic::Eval,
+    intrinsic::RegExpCompiler,
+    intrinsic::RegExp,
+    intrinsic::Json,
+    intrinsic::MapSet,
+    intrinsic::TypedArrays,
+    intrinsic::Promise,
+);
+
+/// How long it may take to describe what a function threw, which may run code of its own.
+const TIME_TO_DESCRIBE: Duration = Duration::from_millis(100);
+
+/// A design document and its functions. It stays on its thread.
+///
+/// After an error of the kind [`ErrorKind::Memory`] its owner should make a new one: what a function allocated may
+/// still be reachable.
+pub struct Sandbox {
+    // Values of the heap come before the heap, since fields are dropped in this order.
+    functions: HashMap<String, Compiled>,
+    design: Persistent<Value<'static>>,
+    freeze: Persistent<Function<'static>>,
+    context: Context,
+    runtime: Runtime,
+    pub(crate) state: Rc<State>,
+}
+
+struct Compiled {
+    function: Persistent<Function<'static>>,
+    /// Calls that took too long.
+    timeouts: u32,
+}
+
+/// An argument of a function.
+pub(crate) enum Input<'i> {
+    /// A document that is parsed and frozen.
+    Parsed(&'i Persistent<Value<'static>>),
+    /// JSON text.
+    Json(&'i str),
+    Bool(bool),
+}
+
+impl Input<'_> {
+    fn value<'js>(&self, ctx: &Ctx<'js>) -> rquickjs::Result<Value<'js>> {
+        match self {
+            Input::Parsed(value) => (*value).clone().restore(ctx),
+            Input::Json(text) => ctx.json_parse(*text),
+            Input::Bool(value) => Ok(Value::new_bool(ctx.clone(), *value)),
+        }
+    }
+}
+
+/// What a call gave: its value, and what it emitted.
+pub(crate) struct Outcome<T> {
+    pub value: T,
+    pub rows: Vec<Row>,
+    pub emitted: bool,
+}
+
+impl Sandbox {
+    /// Opens a sandbox for a design document, given as JSON text. No function is compiled yet.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Engine`] if QuickJS could not be started or the text is no JSON, [`ErrorKind::Memory`] if it does
+    /// not fit.
+    pub fn open(design: &str, limits: Limits) -> Result<Sandbox, Error> {
+        let engine = |error: &dyn std::fmt::Display| Error::new(ErrorKind::Engine, "QuickJS", error.to_string());
+        let id = json::JsonText::parse(design.as_bytes()).map_err(|error| engine(&error))?;
+        let id = id.get("_id").map(|id| id.str_or_text().into_owned()).unwrap_or_default();
+        let state = State::new(limits, id);
+        let runtime = Runtime::new().map_err(|error| engine(&error))?;
+        runtime.set_memory_limit(limits.memory);
+        runtime.set_max_stack_size(limits.stack);
+        let handler = state.clone();
+        runtime.set_interrupt_handler(Some(Box::new(move || handler.must_stop())));
+        let context = Context::custom::<Builtins>(&runtime).map_err(|error| engine(&error))?;
+        state.begin(limits.time, Purpose::Other, 0);
+        let opened = context.with(|ctx| {
+            let open = || {
+                let prelude: Function<'_> = ctx.eval_with_options(PRELUDE, options())?;
+                let helpers: Object<'_> = prelude.call((state.natives(&ctx)?,))?;
+                let open: Function<'_> = helpers.get("open")?;
+                let design: Value<'_> = open.call((design,))?;
+                let freeze: Function<'_> = helpers.get("freeze")?;
+                Ok((Persistent::save(&ctx, design), Persistent::save(&ctx, freeze)))
+            };
+            open().map_err(|error| explain(&ctx, &state, "design document", error))
+        });
+        state.end();
+        let (design, freeze) = opened?;
+        Ok(Sandbox { functions: HashMap::new(), design, freeze, context, runtime, state })
+    }
+
+    /// Compiles the function at a path of the design document, such as `["views", "by_name", "map"]`, unless it is.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Missing`], or [`ErrorKind::Compilation`] if its source is no function.
+    pub fn compile(&mut self, path: &[&str]) -> Result<(), Error> {
+        let name = path.join("/");
+        if self.functions.contains_key(&name) {
+            return Ok(());
+        }
+        self.state.begin(self.state.limits.time, Purpose::Other, 0);
+        let compiled = self.context.with(|ctx| {
+            let source = source_at(&ctx, &self.design, path)
+                .map_err(|error| explain(&ctx, &self.state, &name, error))?
+                .ok_or_else(|| Error::new(ErrorKind::Missing, &name, format!("missing function {name}")))?;
+            let function = compile(&ctx, &self.state, &name, &source)?;
+            Ok(Persistent::save(&ctx, function))
+        });
+        self.state.end();
+        self.functions.insert(name, Compiled { function: compiled?, timeouts: 0 });
+        Ok(())
+    }
+
+    /// Calls a function, which is compiled if it is not. `this` is the design document. The result is read by
+    /// `read`, within the limits of the call.
+    pub(crate) fn call<T>(
+        &mut self,
+        path: &[&str],
+        purpose: Purpose,
+        seed: u64,
+        inputs: &[Input<'_>],
+        read: impl for<'js> FnOnce(&Ctx<'js>, Value<'js>) -> rquickjs::Result<T>,
+    ) -> Result<Outcome<T>, Error> {
+        self.compile(path)?;
+        let name = path.join("/");
+        let compiled = self.functions.get_mut(&name).expect("it was compiled");
+        let limits = self.state.limits;
+        let time = limits.time / (1 << compiled.timeouts.min(6));
+        self.state.begin(time, purpose, seed);
+        let result = self.context.with(|ctx| {
+            let call = || {
+                let function = compiled.function.clone().restore(&ctx)?;
+                let mut arguments = Args::new(ctx.clone(), inputs.len());
+                arguments.this(self.design.clone().restore(&ctx)?)?;
+                for input in inputs {
+                    arguments.push_arg(input.value(&ctx)?)?;
+                }
+                let value = function.call_arg(arguments)?;
+                read(&ctx, value)
+            };
+            match call() {
+                Ok(_) if self.state.too_much.get() => Err(too_much(&name, &limits)),
+                Ok(value) => Ok(value),
+                Err(error) => Err(explain(&ctx, &self.state, &name, error)),
+            }
+        });
+        let emitted = self.state.emitted.get();
+        let rows = self.state.end();
+        if let Err(error) = &result
+            && error.kind() == ErrorKind::Time
+        {
+            compiled.timeouts += 1;
+        }
+        Ok(Outcome { value: result?, rows, emitted })
+    }
+
+    /// Runs `work` in the context, outside of any function, and explains its error as one of `name`.
+    pub(crate) fn with<T>(
+        &self,
+        name: &str,
+        work: impl for<'js> FnOnce(&Ctx<'js>) -> rquickjs::Result<T>,
+    ) -> Result<T, Error> {
+        self.state.begin(self.state.limits.time, Purpose::Other, 0);
+        let result = self.context.with(|ctx| work(&ctx).map_err(|error| explain(&ctx, &self.state, name, error)));
+        self.state.end();
+        result
+    }
+
+    /// Parses a document and freezes it with all that it holds.
+    pub(crate) fn parse(&self, name: &str, text: &str) -> Result<Persistent<Value<'static>>, Error> {
+        self.with(name, |ctx| {
+            let value = ctx.json_parse(text)?;
+            let freeze = self.freeze.clone().restore(ctx)?;
+            let value: Value<'_> = freeze.call((value,))?;
+            Ok(Persistent::save(ctx, value))
+        })
+    }
+
+    /// Bytes of the heap that are in use. It looks at the whole heap.
+    pub fn memory_used(&self) -> usize {
+        self.runtime.run_gc();
+        usize::try_from(self.runtime.memory_usage().malloc_size).unwrap_or(usize::MAX)
+    }
+}
+
+impl std::fmt::Debug for Sandbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sandbox").field("functions", &self.functions.keys()).finish_non_exhaustive()
+    }
+}
+
+/// Sloppy mode, as in CouchDB.
+fn options() -> EvalOptions {
+    let mut options = EvalOptions::default();
+    options.strict = false;
+    options
+}
+
+/// The string at a path of the design document.
+fn source_at<'js>(
+    ctx: &Ctx<'js>,
+    design: &Persistent<Value<'static>>,
+    path: &[&str],
+) -> rquickjs::Result<Option<String>> {
+    let mut value = design.clone().restore(ctx)?;
+    for name in path {
+        let Some(object) = value.as_object() else { return Ok(None) };
+        // The document's own members only: `views/constructor` is no view. It is frozen JSON, so nothing runs here.
+        let Some(inner) = own_member(object, name)? else { return Ok(None) };
+        value = inner;
+    }
+    match value.as_string() {
+        Some(source) => source.to_string().map(Some),
+        None => Ok(None),
+    }
+}
+
+fn own_member<'js>(object: &Object<'js>, name: &str) -> rquickjs::Result<Option<Value<'js>>> {
+    for key in object.keys::<String>() {
+        if key? == name {
+            return object.get(name).map(Some);
+        }
+    }
+    Ok(None)
+}
+
+/// Evaluates a source as CouchDB does: an expression, or a script whose last value is the function. A declaration has no
+/// value, so `function f(doc) {}` is refused.
+fn compile<'js>(ctx: &Ctx<'js>, state: &State, name: &str, source: &str) -> Result<Function<'js>, Error> {
+    let refused = |reason: String| Error::new(ErrorKind::Compilation, name, reason);
+    let value = match evaluate(ctx, source) {
+        Ok(value) => value,
+        Err(error) => {
+            let error = explain(ctx, state, name, error);
+            if error.name() != Some("SyntaxError") {
+                return Err(error.while_compiling());
+            }
+            let bare = source.trim_end_matches(|c: char| c.is_whitespace() || c == ';');
+            evaluate(ctx, &format!("({bare}\n)")).map_err(|error| explain(ctx, state, name, error).while_compiling())?
+        }
+    };
+    value.into_function().ok_or_else(|| refused(format!("Expression does not eval to a function. ({source})")))
+}
+
+/// Evaluates a script in the global scope.
+fn evaluate<'js>(ctx: &Ctx<'js>, source: &str) -> rquickjs::Result<Value<'js>> {
+    ctx.eval_with_options(source, options())
+}
+
+pub(crate) fn too_much(name: &str, limits: &Limits) -> Error {
+    Error::new(ErrorKind::Output, name, format!("the function gave more than {} bytes", limits.output))
+}
+
+/// An error of QuickJS as ours. It takes the exception out of the context.
+fn explain(ctx: &Ctx<'_>, state: &State, name: &str, error: rquickjs::Error) -> Error {
+    let limits = &state.limits;
+    let thrown = error.is_exception().then(|| ctx.catch());
+    if state.timed_out.get() {
+        return Error::new(ErrorKind::Time, name, format!("the function took longer than {:?}", limits.time));
+    }
+    if state.too_much.get() {
+        return too_much(name, limits);
+    }
+    let full = || Error::new(ErrorKind::Memory, name, format!("the function needs more than {} bytes", limits.memory));
+    let Some(thrown) = thrown else {
+        return match error {
+            rquickjs::Error::Allocation => full(),
+            error => Error::new(ErrorKind::Thrown, name, error.to_string()),
+        };
+    };
+    state.extend(TIME_TO_DESCRIBE);
+    let described = describe(ctx, &thrown);
+    // A getter may throw in its turn.
+    if ctx.has_exception() {
+        ctx.catch();
+    }
+    let (error_name, message) = described;
+    match (error_name.as_deref(), message.as_str()) {
+        (Some("InternalError"), "out of memory") => full(),
+        (Some("RangeError" | "InternalError"), message)
+            if message.contains("call stack") || message.contains("stack overflow") =>
+        {
+            Error::new(ErrorKind::Stack, name, format!("the calls are nested too deeply: {message}"))
+        }
+        _ => Error::thrown_by(name, error_name, message, thrown.is_object()),
+    }
+}
+
+/// The name and the message of what was thrown.
+fn describe<'js>(ctx: &Ctx<'js>, thrown: &Value<'js>) -> (Option<String>, String) {
+    let unknown = || "something that has no JSON was thrown".to_owned();
+    if let Some(text) = thrown.as_string() {
+        return (None, text.to_string().unwrap_or_else(|_| unknown()));
+    }
+    if let Some(object) = thrown.as_object().filter(|_| thrown.is_error()) {
+        let member = |name: &str| {
+            let value = object.get::<_, Value<'js>>(name).ok()?;
+            value.as_string()?.to_string().ok()
+        };
+        let (name, message) = (member("name"), member("message"));
+        if let Some(name) = name {
+            return (Some(name), message.unwrap_or_default());
+        }
+    }
+    let text = ctx.json_stringify(thrown.clone()).ok().flatten();
+    (None, text.and_then(|text| text.to_string().ok()).unwrap_or_else(unknown))
+}
+
+/// Reads a result as JSON text, with `null` for what has none.
+pub(crate) fn json_of<'js>(ctx: &Ctx<'js>, value: Value<'js>) -> rquickjs::Result<String> {
+    crate::state::text_of(ctx, Some(value))
+}

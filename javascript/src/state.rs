@@ -1,0 +1,175 @@
+//! What a sandbox and the functions that it gives to JavaScript share.
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use rquickjs::{Ctx, Exception, Function, Object, Result, Value, function::Opt};
+
+use crate::{Limits, error::shortened, views::Row};
+
+/// Lines that one call may log.
+const MAX_LOG_LINES: u32 = 100;
+
+/// What a function is called for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A map function: `emit` keeps rows.
+    Map,
+    /// An update function: it may ask for the current time.
+    Update,
+    /// Any other. `emit` only notes that it was called.
+    Other,
+}
+
+/// The state of the call under way.
+pub(crate) struct State {
+    pub limits: Limits,
+    deadline: Cell<Option<Instant>>,
+    /// The call ran into its deadline.
+    pub timed_out: Cell<bool>,
+    /// The call emitted too much. It stays set whatever the function catches.
+    pub too_much: Cell<bool>,
+    pub emitted: Cell<bool>,
+    purpose: Cell<Purpose>,
+    bytes: Cell<usize>,
+    rows: RefCell<Vec<Row>>,
+    random: Cell<u64>,
+    lines: Cell<u32>,
+    design: String,
+}
+
+impl State {
+    pub(crate) fn new(limits: Limits, design: String) -> Rc<State> {
+        Rc::new(State {
+            limits,
+            deadline: Cell::new(None),
+            timed_out: Cell::new(false),
+            too_much: Cell::new(false),
+            emitted: Cell::new(false),
+            purpose: Cell::new(Purpose::Other),
+            bytes: Cell::new(0),
+            rows: RefCell::default(),
+            random: Cell::new(0),
+            lines: Cell::new(0),
+            design,
+        })
+    }
+
+    /// A call begins. `seed` decides what `Math.random` answers.
+    pub(crate) fn begin(&self, time: Duration, purpose: Purpose, seed: u64) {
+        self.timed_out.set(false);
+        self.too_much.set(false);
+        self.emitted.set(false);
+        self.purpose.set(purpose);
+        self.bytes.set(0);
+        self.lines.set(0);
+        self.random.set(seed);
+        self.rows.borrow_mut().clear();
+        self.extend(time);
+    }
+
+    /// Gives the call more time.
+    pub(crate) fn extend(&self, time: Duration) {
+        self.deadline.set(Instant::now().checked_add(time));
+    }
+
+    /// The call ended. Returns its rows.
+    pub(crate) fn end(&self) -> Vec<Row> {
+        self.deadline.set(None);
+        self.purpose.set(Purpose::Other);
+        self.rows.take()
+    }
+
+    /// The interrupt handler: whether the script must stop.
+    pub(crate) fn must_stop(&self) -> bool {
+        let late = self.deadline.get().is_some_and(|deadline| Instant::now() > deadline);
+        if late {
+            self.timed_out.set(true);
+        }
+        late
+    }
+
+    fn emit<'js>(&self, ctx: &Ctx<'js>, key: Opt<Value<'js>>, value: Opt<Value<'js>>) -> Result<()> {
+        self.emitted.set(true);
+        if self.purpose.get() != Purpose::Map {
+            return Ok(());
+        }
+        if self.too_much.get() {
+            return Err(Exception::throw_range(ctx, "The function emitted too much."));
+        }
+        let row = Row { key: text_of(ctx, key.0)?, value: text_of(ctx, value.0)? };
+        // An empty row costs memory too.
+        self.bytes.set(self.bytes.get() + row.key.len() + row.value.len() + 16);
+        if self.bytes.get() > self.limits.output {
+            self.too_much.set(true);
+            return Err(Exception::throw_range(ctx, "The function emitted too much."));
+        }
+        self.rows.borrow_mut().push(row);
+        Ok(())
+    }
+
+    fn log(&self, message: String) {
+        self.lines.set(self.lines.get().saturating_add(1));
+        if self.lines.get() <= MAX_LOG_LINES {
+            tracing::info!(design = %self.design, "{}", shortened(message));
+        }
+    }
+
+    /// Milliseconds since 1970, if the function may know them.
+    fn now(&self) -> Option<f64> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+        (self.purpose.get() == Purpose::Update).then_some(now.as_millis() as f64)
+    }
+
+    /// The next number of a sequence that depends on the call's seed: splitmix64.
+    fn random(&self) -> f64 {
+        let state = self.random.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.random.set(state);
+        let mut mixed = state;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^= mixed >> 31;
+        (mixed >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// The functions that `prelude.js` gets as `native`.
+    pub(crate) fn natives<'js>(self: &Rc<State>, ctx: &Ctx<'js>) -> Result<Object<'js>> {
+        let natives = Object::new(ctx.clone())?;
+        let state = self.clone();
+        let emit = function(move |ctx: Ctx<'js>, key, value| state.emit(&ctx, key, value));
+        natives.set("emit", Function::new(ctx.clone(), emit)?)?;
+        let state = self.clone();
+        natives.set("log", Function::new(ctx.clone(), move |message: String| state.log(message))?)?;
+        let state = self.clone();
+        natives.set("now", Function::new(ctx.clone(), move || state.now())?)?;
+        let state = self.clone();
+        natives.set("random", Function::new(ctx.clone(), move || state.random())?)?;
+        Ok(natives)
+    }
+}
+
+/// Names the types of `emit`, which the compiler cannot find by itself.
+fn function<'js, F>(emit: F) -> F
+where
+    F: Fn(Ctx<'js>, Opt<Value<'js>>, Opt<Value<'js>>) -> Result<()> + 'js,
+{
+    emit
+}
+
+/// A value as JSON text, with `null` for what has none.
+pub(crate) fn text_of<'js>(ctx: &Ctx<'js>, value: Option<Value<'js>>) -> Result<String> {
+    let Some(value) = value else { return Ok("null".to_owned()) };
+    match ctx.json_stringify(value)? {
+        Some(text) => text.to_string(),
+        None => Ok("null".to_owned()),
+    }
+}
+
+/// FNV-1a: a seed from the text of a document.
+pub(crate) fn seed(text: &str) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    text.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step)
+}

@@ -1,0 +1,101 @@
+//! Map and reduce functions.
+
+use crate::{
+    Error, ErrorKind, Sandbox,
+    sandbox::{Input, json_of, too_much},
+    state::{Purpose, seed},
+};
+
+/// What a map function emitted once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The key as JSON text.
+    pub key: String,
+    /// The value as JSON text.
+    pub value: String,
+}
+
+/// What one map function made of one document.
+pub type Rows = Result<Vec<Row>, Error>;
+
+/// A reduce result may have so many bytes whatever went in.
+const ALWAYS_REDUCED: usize = 5_000;
+
+impl Sandbox {
+    /// Compiles the map function of each view, and its reduce function unless its name begins with `_`.
+    ///
+    /// # Errors
+    /// The first function that is none.
+    pub fn compile_views<'n>(
+        &mut self,
+        views: impl IntoIterator<Item = (&'n str, Option<&'n str>)>,
+    ) -> Result<(), Error> {
+        for (view, reduce) in views {
+            self.compile(&["views", view, "map"])?;
+            if reduce.is_some_and(|reduce| !reduce.trim_start().starts_with('_')) {
+                self.compile(&["views", view, "reduce"])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs the map functions of the named views on a document, given as JSON text. One result for each view: an error
+    /// of one is none of another.
+    pub fn map(&mut self, views: &[&str], document: &str) -> Vec<Rows> {
+        let parsed = match self.parse("document", document) {
+            Ok(parsed) => parsed,
+            Err(error) => {
+                let id = id_of(document);
+                let error = |view: &&str| Err(error.clone().of(format!("views/{view}/map")).at(id.clone()));
+                return views.iter().map(error).collect();
+            }
+        };
+        let seed = seed(document);
+        let map = |view: &&str| {
+            let inputs = [Input::Parsed(&parsed)];
+            let outcome = self.call(&["views", view, "map"], Purpose::Map, seed, &inputs, |_, _| Ok(()));
+            outcome.map(|outcome| outcome.rows).map_err(|error| error.at(id_of(document)))
+        };
+        views.iter().map(map).collect()
+    }
+
+    /// Runs the reduce function of a view. `keys` is the JSON text of `[[key, id], …]`, `values` that of the values in
+    /// the same order.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Overflow`] where CouchDB has `reduce_overflow_error`. After any other error CouchDB takes `null`.
+    pub fn reduce(&mut self, view: &str, keys: &str, values: &str) -> Result<String, Error> {
+        self.run_reduce(view, Some(keys), values)
+    }
+
+    /// Runs the reduce function of a view on a JSON list of its own results.
+    ///
+    /// # Errors
+    /// As for [`Sandbox::reduce`].
+    pub fn rereduce(&mut self, view: &str, values: &str) -> Result<String, Error> {
+        self.run_reduce(view, None, values)
+    }
+
+    fn run_reduce(&mut self, view: &str, keys: Option<&str>, values: &str) -> Result<String, Error> {
+        let path = ["views", view, "reduce"];
+        let inputs = [Input::Json(keys.unwrap_or("null")), Input::Json(values), Input::Bool(keys.is_none())];
+        let seed = seed(values);
+        let result = self.call(&path, Purpose::Other, seed, &inputs, json_of)?.value;
+        let input = keys.map_or(0, str::len) + values.len();
+        if result.len() > self.state.limits.output {
+            return Err(too_much(&path.join("/"), &self.state.limits));
+        }
+        if result.len() > ALWAYS_REDUCED && result.len() * 2 > input {
+            let (output, function) = (result.len(), path.join("/"));
+            let reason = format!("Reduce output must shrink more rapidly: input size: {input} output size: {output}");
+            return Err(Error::new(ErrorKind::Overflow, &function, reason));
+        }
+        Ok(result)
+    }
+}
+
+/// The id of a document, for an error.
+pub(crate) fn id_of(document: &str) -> Option<String> {
+    let document = json::JsonText::parse(document.as_bytes()).ok()?;
+    document.get("_id").map(|id| id.str_or_text().into_owned())
+}

@@ -1,0 +1,174 @@
+//! Functions that would harm: each ends with an error that names it, and its sandbox stays usable.
+
+use std::time::Duration;
+
+use javascript::{ErrorKind, Limits, Sandbox};
+
+fn limits() -> Limits {
+    Limits { memory: 16 << 20, time: Duration::from_secs(30), output: 1 << 20, ..Limits::default() }
+}
+
+/// For functions that would run for ever.
+fn short() -> Limits {
+    Limits { time: Duration::from_millis(100), ..limits() }
+}
+
+/// Runs a map function that must end with one of these errors, and then a harmless one in the same sandbox.
+fn ends(map: &str, kinds: &[ErrorKind]) {
+    let design = serde_json::json!({"views": {"bad": {"map": map}, "good": {"map": "doc => emit(doc._id)"}}});
+    let limits = if kinds.contains(&ErrorKind::Time) { short() } else { limits() };
+    let mut sandbox = Sandbox::open(&design.to_string(), limits).unwrap();
+    for _ in 0..2 {
+        let results = sandbox.map(&["bad", "good"], r#"{"_id":"a"}"#);
+        let error = results[0].as_ref().expect_err(map);
+        assert!(kinds.contains(&error.kind()), "{map}: {error:?}");
+        assert_eq!((error.function(), error.document()), ("views/bad/map", Some("a")), "{map}");
+        if error.kind() != ErrorKind::Memory {
+            let rows = results[1].as_ref().unwrap_or_else(|error| panic!("{map}: {error}"));
+            assert_eq!(rows[0].key, r#""a""#, "{map}");
+        }
+    }
+}
+
+#[test]
+fn endless_loops_end() {
+    for map in [
+        "doc => { for (;;) {} }",
+        "doc => { for (;;) { try { for (;;) {} } catch (e) {} } }",
+        "doc => { try { for (;;) {} } finally { for (;;) {} } }",
+        "doc => { [1, 2].sort(() => { for (;;) {} }) }",
+        "doc => { JSON.stringify({toJSON() { for (;;) {} }}) }",
+        "doc => emit({toJSON() { for (;;) {} }})",
+        "doc => { throw {toString() { for (;;) {} }, toJSON() { for (;;) {} }} }",
+        "doc => { var e = new Error(); Object.defineProperty(e, 'message', {get() { for (;;) {} }}); throw e }",
+        "doc => { var f = function*() { for (;;) yield 1 }; for (var x of f()) {} }",
+        "doc => { new Array(4294967295).forEach(() => 1) }",
+        "doc => { new Array(4294967295).indexOf(1) }",
+        "doc => { Array.prototype.includes.call({length: 2 ** 53 - 1}, 1) }",
+    ] {
+        ends(map, &[ErrorKind::Time, ErrorKind::Thrown]);
+    }
+}
+
+#[test]
+fn catastrophic_regular_expressions_end() {
+    ends("doc => /^(a+)+$/.test('a'.repeat(100) + 'b')", &[ErrorKind::Time]);
+    ends("doc => 'x'.repeat(1e6).replace(/(.*)*y/g, '')", &[ErrorKind::Time, ErrorKind::Memory, ErrorKind::Thrown]);
+    ends("doc => new RegExp('('.repeat(1e6))", &[ErrorKind::Thrown, ErrorKind::Stack]);
+}
+
+#[test]
+fn deep_recursion_ends() {
+    for map in [
+        "doc => { var f = () => f(); f() }",
+        "doc => { var f = () => [1].map(f); f() }",
+        "doc => { var a = []; for (var i = 0; i < 1e5; i++) a = [a]; emit(a) }",
+        "doc => { var a = []; for (var i = 0; i < 1e5; i++) a = [a]; a.toString() }",
+        "doc => { JSON.parse('['.repeat(1e6)) }",
+        "doc => { var a = {get x() { return this.x }}; a.x }",
+        "doc => { eval('('.repeat(1e6)) }",
+    ] {
+        ends(map, &[ErrorKind::Stack, ErrorKind::Thrown]);
+    }
+}
+
+#[test]
+fn memory_is_bounded() {
+    for map in [
+        "doc => { var a = []; for (;;) a.push({}) }",
+        "doc => { var a = 'x'; for (;;) a += a }",
+        "doc => { 'x'.repeat(1e9) }",
+        "doc => { new Uint8Array(1e9) }",
+        "doc => { globalThis.kept = globalThis.kept || []; for (;;) kept.push(new Array(1000).fill(1)) }",
+        "doc => { var a = []; for (;;) { try { a.push('x'.repeat(1e6) + a.length) } catch (e) { a.push(a) } } }",
+    ] {
+        ends(map, &[ErrorKind::Memory, ErrorKind::Time, ErrorKind::Thrown]);
+    }
+}
+
+#[test]
+fn output_is_bounded() {
+    ends("doc => { for (;;) emit('x'.repeat(1000)) }", &[ErrorKind::Output]);
+    ends("doc => { for (;;) emit() }", &[ErrorKind::Output]);
+    ends("doc => { try { for (;;) emit('x'.repeat(1000)) } catch (e) { } }", &[ErrorKind::Output]);
+    ends("doc => emit('x'.repeat(2e6))", &[ErrorKind::Output]);
+}
+
+#[test]
+fn cycles_are_refused() {
+    ends("doc => { var a = []; a.push(a); emit(a) }", &[ErrorKind::Thrown]);
+    ends("doc => emit(10n)", &[ErrorKind::Thrown]);
+}
+
+#[test]
+fn built_in_loops_refuse_what_takes_long() {
+    for call in [
+        "join()",
+        "fill(1)",
+        "reverse()",
+        "slice()",
+        "splice(0)",
+        "concat([1])",
+        "sort()",
+        "toString()",
+        "flat()",
+        "copyWithin(1, 2)",
+        "lastIndexOf(1)",
+        "shift()",
+        "unshift(1)",
+    ] {
+        ends(
+            &format!("doc => {{ var a = []; a.length = 4294967295; a.{call} }}"),
+            &[ErrorKind::Thrown, ErrorKind::Time, ErrorKind::Memory],
+        );
+        let name = call.split('(').next().unwrap();
+        ends(
+            &format!("doc => {{ Array.prototype.{name}.call({{length: 2 ** 53 - 1}}, 1) ; throw 1 }}"),
+            &[ErrorKind::Thrown, ErrorKind::Time],
+        );
+        ends(
+            &format!(
+                "doc => {{ var n = 0; Array.prototype.{name}.call({{get length() {{ return n++ ? 2 ** 53 - 1 : 0 }}}}, 1); throw 1 }}"
+            ),
+            &[ErrorKind::Thrown, ErrorKind::Time],
+        );
+    }
+    ends("doc => { var a = 'a'.repeat(2e6); a.indexOf(a.slice(1e6) + 'b') ; throw 1 }", &[ErrorKind::Thrown]);
+    ends("doc => { 'a'.repeat(1e6).normalize(); }", &[ErrorKind::Thrown]);
+    ends("doc => { new Set([][Symbol.iterator].call({length: 2 ** 53 - 1})) }", &[ErrorKind::Thrown]);
+}
+
+#[test]
+fn there_is_nothing_outside() {
+    let map = "doc => emit([typeof std, typeof os, typeof process, typeof fetch, typeof setTimeout, typeof Proxy, typeof print, typeof console, typeof load])";
+    let design = serde_json::json!({"views": {"v": {"map": map}}}).to_string();
+    let results = Sandbox::open(&design, limits()).unwrap().map(&["v"], "{}");
+    let key = &results[0].as_ref().unwrap()[0].key;
+    assert_eq!(key.replace(r#""undefined""#, "_"), "[_,_,_,_,_,_,_,_,_]");
+}
+
+#[test]
+fn a_function_that_was_late_gets_less_time() {
+    let design = r#"{"views":{"v":{"map":"doc => { for (;;) {} }"}}}"#;
+    let mut sandbox = Sandbox::open(design, Limits { time: Duration::from_millis(400), ..limits() }).unwrap();
+    let began = std::time::Instant::now();
+    for _ in 0..20 {
+        assert_eq!(sandbox.map(&["v"], "{}")[0].as_ref().unwrap_err().kind(), ErrorKind::Time);
+    }
+    // Twenty times the full time would be eight seconds.
+    assert!(began.elapsed() < Duration::from_secs(6));
+}
+
+#[test]
+fn broken_input_is_an_error() {
+    assert_eq!(Sandbox::open("{", limits()).unwrap_err().kind(), ErrorKind::Engine);
+    for design in ["[]", "1", "null", r#"{"views":1}"#, r#"{"views":{"v":[]}}"#, r#"{"views":{"v":{"map":1}}}"#] {
+        let mut sandbox = Sandbox::open(design, limits()).unwrap();
+        assert_eq!(sandbox.map(&["v"], "{}")[0].as_ref().unwrap_err().kind(), ErrorKind::Missing);
+    }
+    let mut sandbox = Sandbox::open(r#"{"views":{"v":{"map":"doc => 1"}}}"#, limits()).unwrap();
+    assert!(sandbox.map(&["v"], "{")[0].is_err());
+    assert!(sandbox.map(&["v"], "\"\0\"")[0].is_err());
+    let full = Limits { memory: 10_000, ..limits() };
+    assert!(Sandbox::open("{}", full).is_err());
+}
