@@ -58,6 +58,14 @@ macro_rules! __scenarios {
                 dropping_the_database_ends_all_waiting,
                 waiters_share_one_watch,
             }
+            "Streams and consumers of the feed" consuming {
+                the_feed_is_a_stream_that_may_go_on,
+                two_consumers_of_one_name_share_the_feed,
+                a_consumer_that_ends_anywhere_is_gone_on_with,
+                what_a_consumer_does_at_an_unknown_result_happens_once,
+                a_place_goes_where_its_database_goes,
+                a_place_moves_only_with_its_effects,
+            }
             "Listings" listing {
                 listings_keep_to_ranges_limits_and_skips,
                 listings_of_given_ids_come_in_the_order_asked_for,

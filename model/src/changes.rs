@@ -55,6 +55,12 @@ impl Default for Since {
     }
 }
 
+impl From<Seq> for Since {
+    fn from(seq: Seq) -> Self {
+        Since::Seq(seq)
+    }
+}
+
 impl std::str::FromStr for Since {
     type Err = Error;
 

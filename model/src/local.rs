@@ -56,19 +56,49 @@ impl<D: Database> Documents<D> {
     /// 404 `missing`; `illegal_docid`.
     pub async fn get_local(&self, id: &str) -> Result<LocalDocument> {
         check_local_id(id)?;
+        let found = self.read(|transaction| self.local(&transaction, id, Read::Snapshot)).await?;
+        found.ok_or_else(|| Error::not_found(NotFound::Missing))
+    }
+
+    /// A local document, if it exists. The call issues the reads.
+    fn local(
+        &self,
+        transaction: &D::Transaction,
+        id: &str,
+        read: Read,
+    ) -> impl Future<Output = Result<Option<LocalDocument>>> + Send + use<D> {
         let key = self.keys().key(DatabaseKey::Local(id));
-        let found = self
-            .read(|transaction| {
-                let instance = self.instance(&transaction, Read::Snapshot);
-                let rows = transaction.get_all(blob::range(&key), Read::Snapshot);
-                async move {
-                    instance.await?;
-                    blob::read(&rows.await?)
-                }
-            })
-            .await?;
-        let (head, body) = found.ok_or_else(|| Error::not_found(NotFound::Missing))?;
-        Ok(LocalDocument { id: id.to_owned(), rev: head.rev, body })
+        let instance = self.instance(transaction, Read::Snapshot);
+        let rows = transaction.get_all(blob::range(&key), read);
+        let id = id.to_owned();
+        async move {
+            instance.await?;
+            let found = blob::read(&rows.await?)?;
+            Ok(found.map(|(head, body)| LocalDocument { id, rev: head.rev, body }))
+        }
+    }
+
+    /// Reads a local document in a transaction that writes.
+    pub(crate) async fn local_within(&self, transaction: &D::Transaction, id: &str) -> Result<Option<LocalDocument>> {
+        check_local_id(id)?;
+        self.local(transaction, id, Read::Serializable).await
+    }
+
+    /// Writes a local document in a transaction.
+    pub(crate) async fn put_local_within(
+        &self,
+        transaction: &D::Transaction,
+        id: &str,
+        rev: Option<u64>,
+        body: &JsonText,
+    ) -> Result<u64> {
+        check_local_id(id)?;
+        check_document_size(id, body.len(), self.max_document_size())?;
+        check_body(body)?;
+        let next = rev.unwrap_or(0).checked_add(1).ok_or_else(|| Error::bad_request("Invalid rev format"))?;
+        self.instance(transaction, Read::Serializable).await?;
+        blob::set(transaction, &self.keys().key(DatabaseKey::Local(id)), next, body);
+        Ok(next)
     }
 
     /// Writes a local document, whatever is stored. Returns the `N` of its new revision: `rev` plus one.
@@ -76,23 +106,11 @@ impl<D: Database> Documents<D> {
     /// # Errors
     /// `illegal_docid`; 413; 400 for a body that is no object or has special members.
     pub async fn put_local(&self, id: &str, rev: Option<u64>, body: JsonText) -> Result<u64> {
-        check_local_id(id)?;
-        check_document_size(id, body.len(), self.max_document_size())?;
-        check_body(&body)?;
-        let key = self.keys().key(DatabaseKey::Local(id));
-        let next = rev.unwrap_or(0).checked_add(1).ok_or_else(|| Error::bad_request("Invalid rev format"))?;
-        self.shared
-            .guard
-            .run(|transaction| {
-                let instance = self.instance(&transaction, Read::Serializable);
-                let (key, body) = (&key, &body);
-                async move {
-                    instance.await?;
-                    blob::set(&transaction, key, next, body);
-                    Ok(Outcome::Write(next))
-                }
-            })
-            .await
+        let (id, body) = (id, &body);
+        let put = |transaction: D::Transaction| async move {
+            Ok(Outcome::Write(self.put_local_within(&transaction, id, rev, body).await?))
+        };
+        self.shared.guard.run(put).await
     }
 
     /// Removes a local document.

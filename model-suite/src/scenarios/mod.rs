@@ -6,6 +6,7 @@ pub(crate) mod catalog;
 pub(crate) mod changes;
 pub(crate) mod checking;
 pub(crate) mod conflicts;
+pub(crate) mod consuming;
 pub(crate) mod contents;
 pub(crate) mod costs;
 pub(crate) mod damage;
