@@ -75,10 +75,11 @@ impl<D: Database> Documents<D> {
         let keys = self.keys();
         let instance = self.instance(&transaction, Read::Snapshot);
         let live = last_live(&transaction, keys, id);
-        let tree = Tree::wanted_by(options).map(|wanted| wanted.read(&transaction, keys, id));
+        // What is rarer is boxed: otherwise its large future makes every other read slower.
+        let tree = Tree::wanted_by(options).map(|wanted| Box::pin(wanted.read(&transaction, keys, id)));
         instance.await?;
         let Some((leaf, body)) = live.await? else {
-            return Err(why_not_live(&transaction, keys, id).await?);
+            return Err(Box::pin(why_not_live(&transaction, keys, id)).await?);
         };
         let mut document = Document::new(id.to_owned(), leaf.rev, false, body);
         let tree = match tree {
@@ -111,8 +112,10 @@ pub(crate) fn last_live<T: Transaction>(
         let prefix = last.key.slice(..prefix);
         let mut rows = Vec::new();
         if last.key.len() > prefix.len() {
-            let before = RangeRequest::keys(prefix.clone(), last.key.clone());
+            // In reverse, as before: the memory engine would search for both ends of a range that it reads forward.
+            let before = RangeRequest::keys(prefix.clone(), last.key.clone()).reverse();
             rows = transaction.get_all(before, Read::Snapshot).await?;
+            rows.reverse();
         }
         rows.push(last);
         let body = decode(&prefix, &rows)?;

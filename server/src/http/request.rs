@@ -28,11 +28,15 @@ pub(crate) struct Request {
 impl Request {
     /// Runs `work` on a database. When the handle turns out to be old, it is renewed and `work` runs again. Work
     /// that fails with an old handle must have changed nothing.
-    pub(crate) async fn with_database<T, F>(&self, name: &str, work: impl Fn(Documents) -> F) -> Result<T>
+    pub(crate) fn with_database<T, F>(
+        &self,
+        name: &str,
+        work: impl Fn(Documents) -> F,
+    ) -> impl Future<Output = Result<T>>
     where
         F: Future<Output = Result<T>>,
     {
-        self.app.databases.with(name, work).await
+        self.app.databases.with(name, work)
     }
 
     /// The database, looked up just now, for work that would not notice a stale handle.

@@ -32,13 +32,22 @@ impl Databases {
         if let Some(known) = known {
             return Ok(known);
         }
-        let found = self.stores.database(name).await?;
+        // Boxed: it is rare, and otherwise its large future is in that of every request.
+        let found = Box::pin(self.stores.database(name)).await?;
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= MOST_KNOWN {
             known.clear();
         }
         known.insert(name.to_owned(), found.clone());
         Ok(found)
+    }
+
+    /// Makes sure that the database exists, as far as the cache knows.
+    pub(crate) async fn require(&self, name: &str) -> Result<()> {
+        if self.known.lock().unwrap_or_else(PoisonError::into_inner).contains_key(name) {
+            return Ok(());
+        }
+        self.known(name).await.map(drop)
     }
 
     /// Runs `work` on a database. If the handle turns out to be stale, it is renewed and `work` runs again. Work that

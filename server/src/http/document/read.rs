@@ -70,52 +70,57 @@ async fn read_one(
     fields: Option<&Projection>,
 ) -> Result<Response> {
     loop {
-        if let Some(response) = try_read_one(request, database.clone(), id, options, fields).await? {
-            return Ok(response);
+        let document = database.get(id, options).await?;
+        let tag = (!has_meta(&document)).then(|| document.rev.to_string());
+        if let Some(tag) = &tag
+            && response::has_version(&request.headers, tag)
+        {
+            return Ok(response::not_modified(tag));
         }
+        let response = match contents::are_wanted(&document) {
+            true => Box::pin(with_contents(request, &database, document, fields)).await?,
+            false => Some(as_json(&document, fields)),
+        };
+        let Some(mut response) = response else { continue };
+        if let Some(tag) = &tag {
+            response::set_etag(&mut response, tag);
+        }
+        return Ok(response);
     }
 }
 
-/// `None` if the leaf was replaced while its attachments were read.
-async fn try_read_one(
+/// Answers with a document and the contents of its attachments; `None` if the leaf was replaced while they were read.
+async fn with_contents(
     request: &Request,
-    database: Documents,
-    id: &str,
-    options: &GetOptions,
+    database: &Documents,
+    document: Document,
     fields: Option<&Projection>,
 ) -> Result<Option<Response>> {
-    let document = database.get(id, options).await?;
-    let tag = (!has_meta(&document)).then(|| document.rev.to_string());
-    if let Some(tag) = &tag
-        && response::has_version(&request.headers, tag)
+    if fields.is_none()
+        && takes(&request.headers, "multipart/related")
+        && let Some(related) = Related::new(&document)?
     {
-        return Ok(Some(response::not_modified(tag)));
+        let (content_type, length) = (related.content_type(), related.length());
+        let (app, database) = (request.app.clone(), database.clone());
+        let body = response::stream_bytes(|writer| async move { related.send(&app, &database, &writer).await });
+        let mut response = response::typed(&content_type, body);
+        response.headers_mut().insert(CONTENT_LENGTH, length.into());
+        return Ok(Some(response));
     }
-    let in_parts = fields.is_none() && contents::are_wanted(&document) && takes(&request.headers, "multipart/related");
-    let related = if in_parts { Related::new(&document)? } else { None };
-    let mut response = match related {
-        Some(related) => {
-            let (content_type, length) = (related.content_type(), related.length());
-            let app = request.app.clone();
-            let body = response::stream_bytes(|writer| async move { related.send(&app, &database, &writer).await });
-            let mut response = response::typed(&content_type, body);
-            response.headers_mut().insert(CONTENT_LENGTH, length.into());
-            response
-        }
-        None => {
-            let Some(document) = contents::load(&request.app, &database, document).await? else { return Ok(None) };
+    let document = contents::load(&request.app, database, document).await?;
+    Ok(document.map(|document| as_json(&document, fields)))
+}
+
+fn as_json(document: &Document, fields: Option<&Projection>) -> Response {
+    let body = match fields {
+        Some(fields) => {
             let mut body = Vec::new();
-            match fields {
-                Some(fields) => fields.write(document.to_text().root(), &mut body),
-                None => document.write_json(&mut body),
-            }
-            response::json(StatusCode::OK, body)
+            fields.write(document.to_text().root(), &mut body);
+            body
         }
+        None => document.to_json(),
     };
-    if let Some(tag) = &tag {
-        response::set_etag(&mut response, tag);
-    }
-    Ok(Some(response))
+    response::json(StatusCode::OK, body)
 }
 
 /// Whether the answer has members that can change while the revision stays. Such an answer has no `ETag`.

@@ -234,6 +234,8 @@ enum Part {
 struct Pattern {
     parts: Vec<Part>,
     rows: &'static [Route],
+    /// The methods, each with its row.
+    methods: Vec<(&'static str, &'static Route)>,
 }
 
 /// The table's patterns.
@@ -253,7 +255,12 @@ static PATTERNS: LazyLock<Patterns> = LazyLock::new(|| {
         name => Part::Name(name),
     };
     let parts = |path: &'static str| path.split('/').filter(|part| !part.is_empty());
-    let pattern = |rows: &'static [Route]| Pattern { parts: parts(rows[0].path).map(part).collect(), rows };
+    let methods = |row: &'static Route| row.methods.split(',').map(move |method| (method, row));
+    let pattern = |rows: &'static [Route]| Pattern {
+        parts: parts(rows[0].path).map(part).collect(),
+        rows,
+        methods: rows.iter().flat_map(methods).collect(),
+    };
     let of_pattern = ROUTES.chunk_by(|one, next| one.path == next.path);
     let is_underscored = |part| has_underscore(part) || matches!(part, "{ddoc}" | "{local}");
     let (underscored, others): (Vec<_>, Vec<_>) =
@@ -274,9 +281,9 @@ pub(crate) fn find<'a>(segments: &'a [String], method: &Method) -> Result<Resour
     let is_plain = !segments.iter().take(2).any(|part| has_underscore(part));
     let underscored = if is_plain { &[] } else { underscored.as_slice() };
     let fitting = underscored.iter().chain(others).find(|pattern| pattern.fits(segments, &mut names));
-    let rows = fitting.ok_or_else(|| ApiError::not_found("missing"))?.rows;
-    let row = rows.iter().find(|row| row.has(method.as_str()));
-    Ok(Resource { rows, row, names })
+    let pattern = fitting.ok_or_else(|| ApiError::not_found("missing"))?;
+    let row = pattern.methods.iter().find(|(known, _)| *known == "*" || *known == method.as_str());
+    Ok(Resource { rows: pattern.rows, row: row.map(|(_, row)| *row), names })
 }
 
 impl Pattern {
@@ -298,12 +305,6 @@ impl Pattern {
             }
         }
         path.next().is_none()
-    }
-}
-
-impl Route {
-    fn has(&self, method: &str) -> bool {
-        self.methods == "*" || self.methods.split(',').any(|known| known == method)
     }
 }
 
@@ -347,7 +348,7 @@ impl Resource<'_> {
         let Some(db) = self.database().filter(|_| row.is_none_or(|row| row.who < ServerAdmin)) else {
             return self.handle(row, request).await;
         };
-        request.app.databases.known(db).await?;
+        request.app.databases.require(db).await?;
         if has_no_name {
             request.fresh_database(db).await?;
             return Err(ApiError::not_found("missing"));

@@ -15,7 +15,7 @@ use crate::http::error::{ApiError, Result};
 /// Splits and decodes a path. The flag reports that a name within a database is not UTF-8. Nothing can have such a
 /// name: reads return 404 and writes 400.
 pub(crate) fn segments(path: &str) -> Result<(Vec<String>, bool)> {
-    let mut segments = Vec::new();
+    let mut segments = Vec::with_capacity(4);
     let mut is_no_name = false;
     for segment in path.split('/').filter(|segment| !segment.is_empty()) {
         segments.push(match decode_form(segment) {

@@ -12,7 +12,7 @@
 //! anything else is left unchanged from there on.
 
 use bytes::{BufMut, BytesMut};
-use memchr::memchr;
+use memchr::{memchr, memchr_iter, memchr3};
 
 use super::Length;
 
@@ -112,12 +112,12 @@ impl State {
     /// Reads `bytes`, up to the end of a head if there is one. Returns the number of bytes read (at least one, unless a
     /// head has just ended), and the positions of quotes in them.
     pub(super) fn advance(&mut self, bytes: &[u8]) -> (usize, Vec<usize>) {
+        if let Some(end) = self.plain_head(bytes) {
+            *self = State::HeadEnded;
+            return (end, Vec::new());
+        }
         let (mut at, mut quotes) = (0, Vec::new());
         while at < bytes.len() {
-            at += self.run(&bytes[at..]);
-            if at == bytes.len() {
-                break;
-            }
             // Long parts are skipped without a look at each byte.
             let rest = (bytes.len() - at) as u64;
             match *self {
@@ -152,19 +152,23 @@ impl State {
         (at, quotes)
     }
 
-    /// How many of the first bytes change nothing more. `after` says the same of each, in ten times the instructions.
-    fn run(&mut self, bytes: &[u8]) -> usize {
-        if *self == State::Headers(Line::Begin) && !matches!(bytes[0], b'\r' | b'\n') {
-            *self = State::Headers(Line::Within);
+    /// The end of a head that is here as a whole and has no quote in its request line. Nearly every request is one. Read
+    /// byte by byte, it would take a twentieth of the instructions of a `GET` of a document.
+    ///
+    /// If hyper refuses the head, the service reports no length.
+    fn plain_head(self, bytes: &[u8]) -> Option<usize> {
+        if self != State::BeforeRequest || !bytes.first()?.is_ascii_uppercase() {
+            return None;
         }
-        let end = match self {
-            State::Method | State::Target => {
-                bytes.iter().position(|byte| matches!(byte, b'?' | b'#' | ..=b' ' | 0x7f..))
-            }
-            State::Version | State::Headers(Line::Within) => memchr(b'\n', bytes),
-            _ => return 0,
-        };
-        end.unwrap_or(bytes.len())
+        let line = memchr(b'\n', bytes)?;
+        if memchr3(b'"', b'<', b'>', &bytes[..line]).is_some() {
+            return None;
+        }
+        memchr_iter(b'\n', &bytes[line..]).find_map(|lf| match &bytes[line + lf + 1..] {
+            [b'\n', ..] => Some(line + lf + 2),
+            [b'\r', b'\n', ..] => Some(line + lf + 3),
+            _ => None,
+        })
     }
 
     /// The state after `byte`.
