@@ -117,6 +117,13 @@ macro_rules! __scenarios {
                 conflicts_are_ended_in_one_transaction,
                 documents_are_values_of_a_type,
             }
+            "Layouts of bodies that change in use" rewriting {
+                bodies_are_rewritten_while_they_are_read_and_edited,
+                a_rewriting_is_gone_on_with_by_another_server,
+                rewriting_and_edits_lose_nothing_through_faults,
+                a_layout_changes_while_its_database_moves,
+                what_cannot_be_rewritten_stays,
+            }
             "Relocation (RFC 003, 'Incarnation')" relocating {
                 a_database_that_moves_arrives_as_it_was,
                 what_stands_in_the_way_of_a_relocation_is_said,
@@ -166,6 +173,7 @@ macro_rules! __scenarios {
             "Patches" patching {
                 a_patch_makes_what_a_put_of_the_result_makes,
                 patches_that_do_not_fit_change_nothing,
+                a_leaf_whose_hash_is_no_text_is_patched,
                 of_patches_at_the_same_time_none_is_lost,
                 a_patch_of_unknown_result_is_applied_once,
             }

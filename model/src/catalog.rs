@@ -207,6 +207,7 @@ impl<D: Database> Layer<D> {
             id,
             incarnation: 0,
             format: options.format.unwrap_or(self.shared.default_format),
+            rewrites: false,
             revs_limit: DEFAULT_REVS_LIMIT,
             created_ms: guard.environment.now_ms(),
             policy: options.conflicts,
@@ -254,6 +255,7 @@ impl<D: Database> Layer<D> {
                             return Err(ErrorKind::Moving.into());
                         }
                         shared.plan_build(&transaction, name, &instance.indexes, &Indexes::default()).await?;
+                        shared.plan_rewrite(&transaction, name, instance.rewrites, None).await?;
                     }
                     let (begin, end) = keys.everything();
                     transaction.clear(catalog);

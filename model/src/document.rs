@@ -95,7 +95,7 @@ pub struct Document {
 }
 
 /// The body and the attachments of a leaf.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Body {
     pub(crate) text: JsonText,
     pub(crate) attachments: Vec<Attachment>,

@@ -89,7 +89,7 @@ impl<D: Database> Documents<D> {
     }
 
     /// The layer that it is of.
-    pub(crate) fn layer(&self) -> Layer<D> {
+    pub fn layer(&self) -> Layer<D> {
         Layer::of(self.shared.clone())
     }
 

@@ -49,6 +49,8 @@ pub struct DatabaseInfo {
     pub instance_id: [u8; 16],
     /// The layout of new bodies.
     pub format: BodyFormat,
+    /// Whether bodies in another layout may be left, which are to be rewritten.
+    pub rewrites: bool,
     /// Maximum number of revisions that a branch remembers.
     pub revs_limit: u32,
     /// Its conflict policy.
@@ -85,6 +87,7 @@ impl<D: Database> Documents<D> {
                     created_ms: instance.created_ms,
                     instance_id: instance.id,
                     format: instance.format,
+                    rewrites: instance.rewrites,
                     revs_limit: instance.revs_limit,
                     conflicts: instance.policy,
                 })

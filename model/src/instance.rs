@@ -85,6 +85,8 @@ pub(crate) struct Instance {
     pub(crate) incarnation: u8,
     /// The layout of new bodies.
     pub(crate) format: BodyFormat,
+    /// Whether bodies in another layout may be left, which are to be rewritten.
+    pub(crate) rewrites: bool,
     /// Maximum number of revisions that a branch remembers.
     pub(crate) revs_limit: u32,
     /// Time of its creation, in milliseconds since 1970.
@@ -178,9 +180,11 @@ impl Instance {
         tuple::append_u64(&mut out, u64::from(self.incarnation));
         tuple::append_u64(
             &mut out,
-            match self.format {
-                BodyFormat::Exploded => 1,
-                BodyFormat::Packed => 2,
+            match (self.format, self.rewrites) {
+                (BodyFormat::Exploded, false) => 1,
+                (BodyFormat::Packed, false) => 2,
+                (BodyFormat::Exploded, true) => 3,
+                (BodyFormat::Packed, true) => 4,
             },
         );
         tuple::append_u64(&mut out, u64::from(self.revs_limit));
@@ -217,9 +221,11 @@ impl Instance {
             other => return Err(Error::unknown_format(format!("a database in format {other}"))),
         };
         let (id, incarnation) = (reader.bytes()?, reader.int()?);
-        let format = match reader.int()? {
-            1 => BodyFormat::Exploded,
-            2 => BodyFormat::Packed,
+        let (format, rewrites) = match reader.int()? {
+            1 => (BodyFormat::Exploded, false),
+            2 => (BodyFormat::Packed, false),
+            3 => (BodyFormat::Exploded, true),
+            4 => (BodyFormat::Packed, true),
             other => return Err(Error::unknown_format(format!("bodies in format {other}"))),
         };
         let id = sixteen(&id)?;
@@ -232,7 +238,7 @@ impl Instance {
         let has_state = has_state.unwrap_or(!reader.rest().is_empty());
         let state = if has_state { read_state(&mut reader)? } else { State::Open };
         reader.end()?;
-        Ok(Instance { id, incarnation, format, revs_limit, created_ms, policy, indexes, state })
+        Ok(Instance { id, incarnation, format, rewrites, revs_limit, created_ms, policy, indexes, state })
     }
 }
 
@@ -282,7 +288,18 @@ mod tests {
             for indexes in [Indexes::default(), Indexes { next: 3, kept: Vec::new() }, Indexes { next: 300, kept }] {
                 let (id, state) = ([0; 16], state.clone());
                 let (incarnation, open) = (255, State::Open);
-                let open = Instance { id, incarnation, format, revs_limit, created_ms, policy, indexes, state: open };
+                let rewrites = indexes.next == 3;
+                let open = Instance {
+                    id,
+                    incarnation,
+                    format,
+                    rewrites,
+                    revs_limit,
+                    created_ms,
+                    policy,
+                    indexes,
+                    state: open,
+                };
                 let open_len = open.write().len();
                 let instance = Instance { state, ..open };
                 let row = instance.write();
@@ -302,10 +319,10 @@ mod tests {
         tuple::append_u64(&mut row, FORMAT);
         tuple::append_bytes(&mut row, b"of another length");
         tuple::append_u64(&mut row, 70_000);
-        tuple::append_u64(&mut row, 3);
+        tuple::append_u64(&mut row, 5);
         tuple::append_str(&mut row, "what comes then");
         let error = Instance::read(&row).unwrap_err();
-        assert_eq!(*error.kind(), ErrorKind::UnknownFormat("bodies in format 3".to_owned()));
+        assert_eq!(*error.kind(), ErrorKind::UnknownFormat("bodies in format 5".to_owned()));
     }
 
     #[test]
@@ -313,7 +330,18 @@ mod tests {
         let (policy, indexes) = (ConflictPolicy::LastWriteWins, Indexes::default());
         let (format, state) = (BodyFormat::Exploded, State::Open);
         let id = [1; 16];
-        let row = Instance { id, incarnation: 0, format, revs_limit: 1, created_ms: 0, policy, indexes, state }.write();
+        let instance = Instance {
+            id,
+            incarnation: 0,
+            format,
+            rewrites: false,
+            revs_limit: 1,
+            created_ms: 0,
+            policy,
+            indexes,
+            state,
+        };
+        let row = instance.write();
         assert_eq!(row[..2], [0x15, 4], "programs that know no policies refuse it");
         // Behind it: next index, number of indexes.
         let at = row.len() - 4;
@@ -345,7 +373,9 @@ mod tests {
             let what = format!("{state:?}, {access:?}, {read:?}");
             let (format, revs_limit) = (BodyFormat::Packed, 1);
             let (created_ms, policy, indexes) = (0, ConflictPolicy::KeepAll, Indexes::default());
-            let instance = Instance { id, incarnation: 0, format, revs_limit, created_ms, policy, indexes, state };
+            let (incarnation, rewrites) = (0, false);
+            let instance =
+                Instance { id, incarnation, format, rewrites, revs_limit, created_ms, policy, indexes, state };
             let admitted = instance.clone().admit(id, access, read).map(drop).map_err(|error| error.kind().clone());
             assert_eq!(admitted, expected, "{what}");
             assert!(instance.admit([2; 16], access, read).is_err(), "another database, {what}");

@@ -95,4 +95,4 @@ pub use revs_diff::RevsDiff;
 pub use seq::Seq;
 pub use stream::Feed;
 pub use typed::{Typed, Versioned};
-pub use write::{Begun, Edits, Refused, Token};
+pub use write::{Begun, Edits, REWRITE_JOBS, Refused, Rewriting, Token};

@@ -27,6 +27,7 @@ pub(crate) mod purging;
 pub(crate) mod reading;
 pub(crate) mod relocating;
 pub(crate) mod resolving;
+pub(crate) mod rewriting;
 pub(crate) mod sizes;
 pub(crate) mod transacting;
 mod trees;

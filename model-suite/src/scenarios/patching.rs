@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use conformance::chaos::{Chaos, Fault, Rates};
 use kv_api::Counted;
-use model::{Documents, Edit, Error, ErrorKind, GetOptions, JsonText, NotFound, Patch, RevId};
+use model::{Documents, Edit, Error, ErrorKind, GetOptions, JsonText, NotFound, Patch, RevHash, RevHistory, RevId};
 
 use super::attachments::inline;
 use crate::stage::*;
@@ -95,6 +95,23 @@ pub(crate) async fn patches_that_do_not_fit_change_nothing(stage: Stage) {
     let deleted = documents.patch("dead", None, &any).await.unwrap_err();
     assert_eq!(*deleted.kind(), ErrorKind::NotFound(NotFound::Deleted));
     assert_eq!((get(&documents, "a").await.rev, documents.last_seq().await.unwrap()), (second, seq));
+    assert_sound(&documents).await;
+}
+
+/// Found by the tape, seed 20251136: the revision in the document's text was not the leaf's.
+pub(crate) async fn a_leaf_whose_hash_is_no_text_is_patched(stage: Stage) {
+    let documents = stage.documents().await;
+    let ids = vec![RevHash::from_bytes(&[0xff, 0, 0xc3]).unwrap()];
+    merge(&documents, edit("a", r#"{"n":1}"#).with_history(RevHistory { position: 7, ids })).await;
+    let leaf = get(&documents, "a").await.rev;
+    let made = documents.patch("a", None, &merging(r#"{"n":2}"#)).await.unwrap();
+    let again = documents.patch("a", Some(&made), &merging(r#"{"m":3}"#)).await.unwrap();
+    assert_eq!((made.position(), again.position()), (8, 9));
+    assert_eq!(get(&documents, "a").await.body, json(r#"{"n":2,"m":3}"#));
+    // A patch that changes the revision is still a conflict.
+    let other = merging(r#"{"_rev":"9-x"}"#);
+    assert_eq!(status(&documents, "a", None, &other).await, 409);
+    assert_eq!(status(&documents, "a", Some(&leaf), &merging("{}")).await, 409);
     assert_sound(&documents).await;
 }
 

@@ -174,6 +174,27 @@ pub(crate) async fn a_refused_edit_refuses_the_whole_transaction(stage: Stage) {
     assert_eq!(edits.finish().await.unwrap_err().status(), 409);
     assert_eq!(transaction.commit().await.unwrap_err().code(), kv_api::error::TRANSACTION_CANCELLED);
 
+    // Nor of one that failed in another way: here a database is gone.
+    let gone = layer.create_database("gone", CreateOptions::default()).await.unwrap();
+    layer.delete_database("gone").await.unwrap();
+    let transaction = stage.engine().begin().unwrap();
+    let Begun::Edits(edits) = layer.edits(&transaction, &layer.token()).await.unwrap() else { panic!() };
+    count(&transaction).await.unwrap();
+    edits.put(&left, edit("new", "{}")).unwrap();
+    edits.put(&gone, edit("new", "{}")).unwrap();
+    assert_eq!(edits.finish().await.unwrap_err().status(), 404);
+    assert_eq!(transaction.commit().await.unwrap_err().code(), kv_api::error::TRANSACTION_CANCELLED);
+
+    // Nor of one for whose end nobody waited.
+    let rates = Rates { latency: 1.0, longest: Duration::from_millis(1), ..Rates::default() };
+    let slow = beside(Chaos::new(stage.engine(), 1, rates)).await;
+    let transaction = slow.engine().begin().unwrap();
+    let Begun::Edits(edits) = slow.edits(&transaction, &slow.token()).await.unwrap() else { panic!() };
+    count(&transaction).await.unwrap();
+    edits.put(&slow.database("left").await.unwrap(), edit("new", "{}")).unwrap();
+    assert!(poll_once(Box::pin(edits.finish()).as_mut()).is_none());
+    assert_eq!(transaction.commit().await.unwrap_err().code(), kv_api::error::TRANSACTION_CANCELLED);
+
     let after = (left.info().await.unwrap(), right.info().await.unwrap());
     assert_eq!((after, own_of(&stage.engine()).await), (before, 0), "nothing was written");
     assert_sound(&left).await;

@@ -8,12 +8,12 @@
 use std::collections::BTreeMap;
 
 use conformance::random::Random;
-use model::{AttachmentEdit, ConflictPolicy, Edit, JsonText, RevHash, RevHistory, RevId, WriteMode};
+use model::{AttachmentEdit, AttachmentSource, ConflictPolicy, Edit, JsonText, RevHash, RevHistory, RevId, WriteMode};
 
 use super::attached::{Attached, CONTENTS};
 use super::oracle::{Oracle, name};
 
-/// The edits or purges that one client sends together.
+/// The edits, the purges or the patch that one client sends.
 #[derive(Clone, Debug)]
 pub(super) struct Batch {
     pub(super) client: usize,
@@ -21,6 +21,19 @@ pub(super) struct Batch {
     pub(super) edits: Vec<Edit>,
     /// Leaves of documents to purge, in place of edits.
     pub(super) purges: Vec<(String, Vec<RevId>)>,
+    /// A patch, in place of edits.
+    pub(super) patch: Option<Patch>,
+    /// Whether all edits are one transaction of the client's own, together with its rows.
+    pub(super) together: bool,
+}
+
+/// Sets the member `n` of a document, and removes the member `a`.
+#[derive(Clone, Debug)]
+pub(super) struct Patch {
+    pub(super) id: String,
+    /// The leaf; `None` for the winner.
+    pub(super) rev: Option<RevId>,
+    pub(super) n: u64,
 }
 
 /// One step.
@@ -57,6 +70,8 @@ struct Offline {
 
 struct Generator {
     random: Random,
+    /// Chooses patches and transactions. It is another one, so that pinned tapes keep their edits.
+    ways: Random,
     oracle: Oracle,
     offline: BTreeMap<String, Vec<Offline>>,
 }
@@ -64,7 +79,8 @@ struct Generator {
 /// The tape for a seed, for a database with this policy.
 pub(super) fn generate(seed: u64, steps: usize, policy: ConflictPolicy) -> Vec<Step> {
     let oracle = Oracle::new(FIRST_LIMIT as usize, policy);
-    let mut generator = Generator { random: Random::new(seed), oracle, offline: BTreeMap::new() };
+    let (random, ways) = (Random::new(seed), Random::new(!seed));
+    let mut generator = Generator { random, ways, oracle, offline: BTreeMap::new() };
     (0..steps).map(|_| generator.step()).collect()
 }
 
@@ -98,7 +114,36 @@ impl Generator {
 
     fn batch(&mut self, count: usize) -> Batch {
         let (client, mode) = (self.below(CLIENTS), self.mode());
-        Batch { client, mode, edits: (0..count).map(|_| self.edit(mode, count == 1)).collect(), purges: Vec::new() }
+        let edits = (0..count).map(|_| self.edit(mode, count == 1)).collect();
+        self.vary(Batch { client, mode, edits, purges: Vec::new(), patch: None, together: false })
+    }
+
+    /// Makes some batches of interactive edits a patch or a transaction. The generator's oracle has the edits as they
+    /// were, which does not matter.
+    fn vary(&mut self, mut batch: Batch) -> Batch {
+        if batch.mode == WriteMode::Replicated {
+            return batch;
+        }
+        match (self.ways.below(5), batch.edits.as_slice()) {
+            (0 | 1, [edit]) => {
+                let rev = edit.rev.clone().filter(|_| self.ways.chance(0.5));
+                batch.patch = Some(Patch { id: edit.id.clone(), rev, n: self.ways.below(3) });
+                batch.edits.clear();
+            }
+            (2, _) => {
+                let mut edits: Vec<Edit> = Vec::new();
+                for mut edit in batch.edits {
+                    // A transaction has each document once, and no data of attachments.
+                    edit.attachments.retain(|one| matches!(one.source, AttachmentSource::Stub));
+                    if edits.iter().all(|other| other.id != edit.id) {
+                        edits.push(edit);
+                    }
+                }
+                (batch.edits, batch.together) = (edits, true);
+            }
+            _ => {}
+        }
+        batch
     }
 
     /// A batch of purges: usually of leaves, sometimes of other revisions.
@@ -119,7 +164,8 @@ impl Generator {
             }
             purges.push((id, revs));
         }
-        let batch = Batch { client, mode: WriteMode::Interactive, edits: Vec::new(), purges };
+        let mode = WriteMode::Interactive;
+        let batch = Batch { client, mode, edits: Vec::new(), purges, patch: None, together: false };
         self.oracle.act(&batch, 0);
         batch
     }
@@ -138,7 +184,7 @@ impl Generator {
                 edits.push(edit);
             }
         }
-        Batch { client, mode, edits, purges: Vec::new() }
+        self.vary(Batch { client, mode, edits, purges: Vec::new(), patch: None, together: false })
     }
 
     fn mode(&mut self) -> WriteMode {

@@ -10,16 +10,21 @@
 //!  replicated paths          known: no effect; otherwise all paths together form a tree, and its leaves the branches;
 //!                            edits of one document in a batch are merged before any of them is stemmed
 //!  the same, last write wins the greatest revision, by position and hash, is the only branch
+//!  patch                     an edit over the winner or a live leaf, with its body but for two members, and all that is
+//!                            attached to it; 404 without a live leaf, 409 if it is another one
+//!  transaction               all edits, or none if one is refused
 //!  purge                     removes the branches of the named leaves; a document without branches does not exist
 //! ```
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{AttachmentDigest, AttachmentSource, ConflictPolicy, Edit, JsonText, RevId, RevisionTerm, WriteMode};
+use model::{
+    AttachmentDigest, AttachmentEdit, AttachmentSource, ConflictPolicy, Edit, JsonText, RevId, RevisionTerm, WriteMode,
+};
 
 use super::attached::Attached;
-use super::generate::Batch;
+use super::generate::{Batch, Patch};
 
 /// An edit branch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,6 +129,8 @@ pub(super) enum Refused {
     Conflict,
     /// 412.
     MissingStub,
+    /// 404.
+    Absent,
 }
 
 /// The result of an edit.
@@ -137,15 +144,31 @@ pub(super) struct Oracle {
     policy: ConflictPolicy,
     /// All purges: the document, the requested revisions, and those that were removed.
     pub(super) purged: Vec<(String, Vec<RevId>, Vec<RevId>)>,
+    /// Number of transactions that were carried out.
+    pub(super) transactions: u64,
 }
 
 impl Oracle {
     pub(super) fn new(revs_limit: usize, policy: ConflictPolicy) -> Self {
-        Oracle { trees: BTreeMap::new(), revs_limit, policy, purged: Vec::new() }
+        Oracle { trees: BTreeMap::new(), revs_limit, policy, purged: Vec::new(), transactions: 0 }
     }
 
     /// Carries out the request of a client.
     pub(super) fn act(&mut self, batch: &Batch, step: usize) -> Vec<Answer> {
+        if let Some(patch) = &batch.patch {
+            return vec![self.patch(patch, step)];
+        }
+        if batch.together {
+            let before = self.trees.clone();
+            let mut answers = self.write(&batch.edits, batch.mode, step);
+            if answers.iter().any(Result::is_err) {
+                self.trees = before;
+                answers.retain(Result::is_err);
+            } else {
+                self.transactions += 1;
+            }
+            return answers;
+        }
         let purged = batch.purges.iter().flat_map(|(id, revs)| self.purge(id, revs, step)).map(Ok).collect::<Vec<_>>();
         purged.into_iter().chain(self.write(&batch.edits, batch.mode, step)).collect()
     }
@@ -166,6 +189,20 @@ impl Oracle {
             self.trees.insert(id.to_owned(), tree);
         }
         purged
+    }
+
+    fn patch(&mut self, patch: &Patch, step: usize) -> Answer {
+        let tree = self.tree(&patch.id);
+        let mut live = tree.branches.iter().filter(|branch| branch.live);
+        let base = match &patch.rev {
+            _ if !tree.is_live() => return Err(Refused::Absent),
+            Some(rev) => live.find(|branch| branch.leaf() == rev).ok_or(Refused::Conflict)?,
+            None => live.next().ok_or(Refused::Absent)?,
+        };
+        let mut edit = Edit::new(patch.id.clone(), patched(&base.body, patch.n));
+        edit.rev = Some(base.leaf().clone());
+        edit.attachments = base.attachments.iter().map(|one| AttachmentEdit::stub(one.name.clone())).collect();
+        self.edit(&edit, step)
     }
 
     pub(super) fn tree(&self, id: &str) -> Tree {
@@ -197,6 +234,19 @@ impl Oracle {
         self.trees.insert(edit.id.clone(), tree);
         Ok(rev)
     }
+}
+
+/// The body with another `n`, and without `a`.
+fn patched(body: &JsonText, n: u64) -> JsonText {
+    let mut members: Vec<String> = Vec::new();
+    for (name, value) in body.root().members().filter(|(name, _)| name != "a") {
+        let value = if name == "n" { n.to_string() } else { body.slice_ref(value).as_str().to_owned() };
+        members.push(format!("\"{name}\":{value}"));
+    }
+    if !members.iter().any(|member| member.starts_with("\"n\":")) {
+        members.push(format!("\"n\":{n}"));
+    }
+    JsonText::parse(format!("{{{}}}", members.join(",")).as_bytes()).expect("JSON")
 }
 
 fn interactive(tree: &mut Tree, edit: &Edit, limit: usize) -> Answer {

@@ -4,12 +4,18 @@
 use std::collections::BTreeSet;
 
 use futures_util::future::join_all;
-use kv_api::Database;
-use model::{CreateOptions, Documents, Edit, EditResult, ErrorKind, Layer, LayerOptions, Purge};
+use kv_api::{Database, Read, Transaction};
+use model::{
+    CreateOptions, Documents, Edit, EditResult, Edits, ErrorKind, JsonText, Layer, LayerOptions, NotFound, Patch, Purge,
+};
 
 use super::compare::{Failure, compare, ensure};
 use super::generate::{Batch, CLIENTS, FIRST_LIMIT, PURGES_KEPT, Step};
 use super::oracle::{Answer, Oracle, Refused};
+
+/// The row of the clients' own, and the database that has a document for each transaction.
+const OWN: &[u8] = b"own";
+const LEDGER: &str = "ledger";
 
 /// Number of steps between two checks. There is also one after the last step.
 const STEPS_BETWEEN_CHECKS: usize = 6;
@@ -30,18 +36,61 @@ pub(super) async fn play<D: Database, C: Database>(
         let layer = Layer::open(wrap(engine.clone(), client as u64), LayerOptions::default()).await?;
         clients.push(layer.database("tape").await?);
     }
+    let ledger = layer.create_database(LEDGER, options).await?;
     let mut oracle = Oracle::new(FIRST_LIMIT as usize, options.conflicts);
     for (at, step) in tape.iter().enumerate() {
         let in_step = |failure: Failure| Failure(format!("step {at}: {failure}"));
         oracle = play_step(&observer, &clients, oracle, at, step).await.map_err(in_step)?;
         compare(&observer, &oracle, at as u64).await.map_err(in_step)?;
+        let own = own(&engine.begin().map_err(model::Error::from)?).await?;
+        let found = (own, ledger.info().await?.doc_count);
+        ensure("transactions", &found, &(oracle.transactions, oracle.transactions)).map_err(in_step)?;
         if at % STEPS_BETWEEN_CHECKS == 0 || at + 1 == tape.len() {
             check(&observer, &oracle).await.map_err(in_step)?;
             // A client reads through its faults. Each fault costs a pause before the retry.
             compare(&clients[at % CLIENTS], &oracle, at as u64).await.map_err(in_step)?;
         }
     }
-    Ok(())
+    let problems = ledger.check(|_| {}).await?.problem_count;
+    ensure("problems of the ledger", &problems, &0)
+}
+
+/// The number of transactions, in a row of the clients' own.
+async fn own<T: Transaction>(transaction: &T) -> Result<u64, model::Error> {
+    let row = transaction.get(OWN, Read::Serializable).await?;
+    Ok(row.map_or(0, |row| row.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))))
+}
+
+/// Carries out edits in one transaction. It counts itself in a row of the clients' own, and by a new document of another
+/// database, where there is one.
+async fn transact<C: Database>(client: &Documents<C>, edits: &[Edit]) -> Result<Vec<Answer>, Failure> {
+    let layer = client.layer();
+    let ledger = match layer.database(LEDGER).await {
+        Ok(ledger) => Some(ledger),
+        Err(error) if error.status() == 404 => None,
+        Err(error) => return Err(error.into()),
+    };
+    let done = layer.transact(async |all: Edits<C>| {
+        for edit in edits {
+            all.put(client, edit.clone())?;
+        }
+        if let Some(ledger) = &ledger {
+            let number = own(all.transaction()).await?;
+            all.transaction().set(OWN, (number + 1).to_le_bytes().to_vec());
+            all.put(ledger, Edit::new(format!("{number:06}"), JsonText::empty_object()))?;
+        }
+        Ok::<_, model::Error>(())
+    });
+    match done.await {
+        Ok(((), revs)) => Ok(revs.into_iter().take(edits.len()).map(Ok).collect()),
+        Err(error) => match error.kind() {
+            ErrorKind::Refused(refused) => {
+                let one = |one: &model::Refused| answer(Err(one.error.clone()), &one.id);
+                refused.iter().map(one).collect()
+            }
+            _ => Err(error.into()),
+        },
+    }
 }
 
 pub(super) async fn play_step<D: Database, C: Database>(
@@ -88,7 +137,10 @@ async fn explain<D: Database>(
     for order in orders(batches.len()) {
         let mut oracle = before.clone();
         let fits = order.iter().all(|&party| oracle.act(&batches[party], at) == answers[party]);
-        if !fits || tried.iter().any(|other| other.trees == oracle.trees && other.purged == oracle.purged) {
+        let is_same = |other: &Oracle| {
+            (&other.trees, &other.purged, other.transactions) == (&oracle.trees, &oracle.purged, oracle.transactions)
+        };
+        if !fits || tried.iter().any(is_same) {
             continue;
         }
         match compare(observer, &oracle, at as u64).await {
@@ -120,6 +172,14 @@ async fn write<C: Database>(client: &Documents<C>, batch: &Batch) -> Result<Vec<
         let purged = client.purge(&purges).await?.into_iter().collect::<Result<Vec<_>, _>>()?;
         return Ok(purged.into_iter().flatten().map(Ok).collect());
     }
+    if let Some(patch) = &batch.patch {
+        let merged = JsonText::parse(format!(r#"{{"n":{},"a":null}}"#, patch.n).as_bytes()).expect("JSON");
+        let patched = client.patch(&patch.id, patch.rev.as_ref(), &Patch::merge(merged)).await;
+        return Ok(vec![answer(patched, &patch.id)?]);
+    }
+    if batch.together {
+        return transact(client, &batch.edits).await;
+    }
     let results: Vec<EditResult> = match (batch.edits.as_slice(), batch.mode) {
         // Half of the single edits use the method for single edits.
         ([edit], model::WriteMode::Interactive) if edit.body.len() % 2 == 0 => vec![client.put(edit.clone()).await],
@@ -129,16 +189,17 @@ async fn write<C: Database>(client: &Documents<C>, batch: &Batch) -> Result<Vec<
             results => results?,
         },
     };
-    results.into_iter().zip(&batch.edits).map(|(result, edit)| answer(result, edit)).collect()
+    results.into_iter().zip(&batch.edits).map(|(result, edit)| answer(result, &edit.id)).collect()
 }
 
-fn answer(result: EditResult, edit: &Edit) -> Result<Answer, Failure> {
+fn answer(result: EditResult, id: &str) -> Result<Answer, Failure> {
     match result {
         Ok(rev) => Ok(Ok(rev)),
         Err(error) => match error.kind() {
             ErrorKind::Conflict => Ok(Err(Refused::Conflict)),
             ErrorKind::MissingStub { .. } => Ok(Err(Refused::MissingStub)),
-            _ => Err(Failure(format!("{edit:?}: {error}"))),
+            ErrorKind::NotFound(NotFound::Missing | NotFound::Deleted) => Ok(Err(Refused::Absent)),
+            _ => Err(Failure(format!("{id:?}: {error}"))),
         },
     }
 }

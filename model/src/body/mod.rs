@@ -54,6 +54,24 @@ pub enum BodyFormat {
     Packed,
 }
 
+impl BodyFormat {
+    /// Its name in requests and answers.
+    pub fn name(self) -> &'static str {
+        match self {
+            BodyFormat::Exploded => "exploded",
+            BodyFormat::Packed => "packed",
+        }
+    }
+}
+
+impl std::str::FromStr for BodyFormat {
+    type Err = ();
+
+    fn from_str(name: &str) -> Result<Self, ()> {
+        [BodyFormat::Exploded, BodyFormat::Packed].into_iter().find(|format| format.name() == name).ok_or(())
+    }
+}
+
 /// Maximum number of bytes to allocate because of the metadata alone, which may be corrupt.
 const MAX_RESERVE: u64 = 16 << 20;
 

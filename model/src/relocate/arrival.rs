@@ -234,7 +234,7 @@ impl<D: Database> Arriving<D> {
         let incarnation = instance.incarnation + 1;
         // Definitions were copied, rows were not.
         let indexes = instance.indexes.to_build();
-        let published = Instance { incarnation, indexes, state: State::Open, ..instance.clone() };
+        let open = Instance { incarnation, indexes, state: State::Open, ..instance.clone() };
         let place = Place::new(self.arrival.number, instance.id);
         let key = self.documents.keys().key(DatabaseKey::Instance);
         Runner::new(&guard.engine)
@@ -242,7 +242,8 @@ impl<D: Database> Arriving<D> {
             .run(|transaction, _| {
                 let known = transaction.get(&catalog, Read::Serializable);
                 let held = transaction.get(&self.key, Read::Serializable);
-                let (catalog, root, place, published, key) = (&catalog, &guard.root, &place, &published, &key);
+                let begun = transaction.get(&key, Read::Serializable);
+                let (catalog, root, place, open, key) = (&catalog, &guard.root, &place, &open, &key);
                 let (shared, name) = (&self.documents.shared, &self.name);
                 async move {
                     let known = known.await?;
@@ -255,8 +256,13 @@ impl<D: Database> Arriving<D> {
                         let (begin, end) = DatabaseKeys::new(root, remains.number).everything();
                         transaction.clear_range(&begin, &end);
                     }
+                    // Bodies may have been copied before they were rewritten at the source.
+                    let begun = begun.await?.map(|row| Instance::read(&row)).transpose()?;
+                    let rewrites = begun.is_none_or(|begun| begun.rewrites || begun.format != open.format);
+                    let published = Instance { rewrites: rewrites || open.rewrites, ..open.clone() };
                     transaction.set(key, published.write());
                     shared.plan_build(&transaction, name, &Indexes::default(), &published.indexes).await?;
+                    shared.plan_rewrite(&transaction, name, false, Some(&published)).await?;
                     transaction.set(catalog, place.write());
                     transaction.clear(&self.key);
                     Ok(())

@@ -143,9 +143,10 @@ impl<D: Database> Departing<D> {
                         return Err(Error::relocation("The database was opened to writers again meanwhile."));
                     }
                     let next = Seq::beginning_of(instance.incarnation + 1);
-                    // They are built where it went.
+                    // They are built where it went, and bodies are rewritten there.
                     shared.plan_build(&transaction, name, &instance.indexes, &Indexes::default()).await?;
-                    let moved = Instance { state: State::Moved { to: to.to_owned() }, ..instance };
+                    shared.plan_rewrite(&transaction, name, instance.rewrites, None).await?;
+                    let moved = Instance { rewrites: false, state: State::Moved { to: to.to_owned() }, ..instance };
                     transaction.set(catalog, place.write());
                     transaction.set(instance_key, moved.write());
                     // Those who watch this row wake up, and learn that the database has moved.

@@ -67,7 +67,7 @@ impl Ranges {
     }
 }
 
-fn under(keys: &DatabaseKeys, suffix: &[u8]) -> Bytes {
+pub(super) fn under(keys: &DatabaseKeys, suffix: &[u8]) -> Bytes {
     [keys.prefix().as_ref(), suffix].concat().into()
 }
 

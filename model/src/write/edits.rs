@@ -241,7 +241,7 @@ impl<D: Database> Edits<D> {
     ///
     /// # Errors
     /// [`ErrorKind::Refused`] names the edits that were refused. The transaction is cancelled then, with all that the
-    /// caller wrote to it. The store's errors are the loop's.
+    /// caller wrote to it, and so it is by any other error but those of the store that a loop repeats.
     pub async fn finish(&self) -> Result<Vec<RevId>> {
         let collected = {
             let mut state = lock(&self.0.state);
@@ -254,7 +254,16 @@ impl<D: Database> Edits<D> {
                 State::Failed => return Err(finished()),
             }
         };
-        let revs = self.0.write(&collected).await?;
+        let mut whole = Whole(Some(&self.0.transaction));
+        let revs = match self.0.write(&collected).await {
+            Err(error) if error.is_retryable() => {
+                // A loop begins the transaction anew.
+                whole.0 = None;
+                return Err(error);
+            }
+            written => written?,
+        };
+        whole.0 = None;
         if let Some((token, attempt)) = &self.0.signature {
             let guard = self.0.layer.guard();
             let began = lock(&token.0.claim).began;
@@ -267,6 +276,19 @@ impl<D: Database> Edits<D> {
         }
         *lock(&self.0.state) = State::Written(revs.clone());
         Ok(revs)
+    }
+}
+
+/// Cancels its transaction when it is dropped. Rows of some edits may be in the transaction, or the job that builds an
+/// index, and nobody may commit these alone: not after an error, and not after a [`finish`](Edits::finish) whose future was
+/// dropped.
+struct Whole<'a, T: Transaction>(Option<&'a T>);
+
+impl<T: Transaction> Drop for Whole<'_, T> {
+    fn drop(&mut self) {
+        if let Some(transaction) = self.0 {
+            transaction.cancel();
+        }
     }
 }
 
@@ -322,22 +344,11 @@ impl<D: Database> Collection<D> {
             }
             prepared.push((instance, one));
         }
-        if let Err(refusal) = refuse(refused) {
-            // The job that builds an index may be in the transaction already.
-            transaction.cancel();
-            return Err(refusal);
-        }
+        refuse(refused)?;
 
         let mut revs: Vec<Option<RevId>> = vec![None; edits.len()];
         for ((database, drafts), (instance, prepared)) in databases.iter().zip(prepared) {
-            let written = database.write_prepared(transaction, &instance, prepared).await;
-            if let Err(error) = written {
-                // Half of the rows are in the transaction. A loop begins it anew; nobody else may commit it.
-                if !error.is_retryable() {
-                    transaction.cancel();
-                }
-                return Err(error);
-            }
+            database.write_prepared(transaction, &instance, prepared).await?;
             for draft in drafts {
                 revs[draft.turn] = Some(draft.leaf()?.rev);
             }

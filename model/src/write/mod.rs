@@ -27,6 +27,7 @@ mod patch;
 mod plan;
 mod purge;
 mod resolve;
+mod rewrite;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -57,6 +58,7 @@ use plan::Plan;
 pub(crate) use interactive::branches;
 
 pub use edits::{Begun, Edits, Refused, Token};
+pub use rewrite::{REWRITE_JOBS, Rewriting};
 
 /// Target size of a batch of branches. It is large, so that a document's branches usually take one round trip.
 const TARGET_BYTES: usize = 8_000_000;

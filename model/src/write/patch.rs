@@ -61,10 +61,12 @@ impl<D: Database> Documents<D> {
         let (base, body) = self.base(&transaction, id, rev).await?;
         instance.await?;
         let document = Document::new(id.to_owned(), base.clone(), false, body);
-        let edit = Edit::from_json(Some(id), &patch.apply(&document.to_text())?, WriteMode::Interactive)?;
-        if edit.rev.as_ref() != Some(&base) {
+        let mut edit = Edit::from_json(Some(id), &patch.apply(&document.to_text())?, WriteMode::Interactive)?;
+        // As text: a hash that is no text, as other programs may make, is not read back from it.
+        if edit.rev.map(|rev| rev.to_string()) != Some(base.to_string()) {
             return Err(Error::conflict());
         }
+        edit.rev = Some(base);
         if edit.attachments.iter().any(|attachment| !matches!(attachment.source, AttachmentSource::Stub)) {
             return Err(Error::bad_request("A patch cannot add attachments."));
         }
