@@ -10,6 +10,7 @@ mod growth;
 mod http;
 mod report;
 mod sizes;
+mod views;
 
 use clap::{Parser, Subcommand};
 
@@ -34,6 +35,8 @@ enum Command {
     Report(report::Options),
     /// What documents take in a store: keys and bytes, in both layouts
     Sizes(sizes::Options),
+    /// Views as they grow: the build, a range, a grouped reduction, an update after one edit
+    Views(views::Options),
     /// Documents on a FoundationDB cluster, through the library and over HTTP, beside the same rows raw
     #[cfg(feature = "fdb")]
     Fdb(fdb::Options),
@@ -50,6 +53,7 @@ fn main() -> anyhow::Result<()> {
         Command::Growth(options) => growth::run(options),
         Command::Report(options) => runtime.block_on(report::run(options)),
         Command::Sizes(options) => runtime.block_on(sizes::run(options)),
+        Command::Views(options) => views::run(options),
         #[cfg(feature = "fdb")]
         Command::Fdb(options) => {
             let measured = runtime.block_on(fdb::run(options));

@@ -249,6 +249,16 @@ macro_rules! __scenarios {
                 listing_local_documents_reads_no_bodies,
                 a_feed_reads_its_rows_and_revisions_only_where_there_are_several,
             }
+            "Views (RFC 008, RFC 012)" views {
+                random_views_agree_with_a_scan,
+                updates_of_a_group_beside_each_other_and_writers,
+                a_grouped_reduction_reads_nodes_and_not_rows,
+                purges_reach_views_also_when_they_are_forgotten,
+                documents_that_break_a_map_function_are_noted,
+                rows_bring_their_documents_or_those_they_name,
+                groups_are_removed_and_built_anew,
+                damaged_views_are_found,
+            }
             "The checker" checking {
                 sound_databases_pass,
                 planted_damage_is_found,

@@ -127,8 +127,8 @@ pub struct AllDocs {
 }
 
 /// The rows of a batch, and its end.
-struct Page {
-    rows: Vec<AllDocsRow>,
+pub(crate) struct Page {
+    pub(crate) rows: Vec<AllDocsRow>,
     /// Number of rows that were skipped.
     skipped: usize,
     /// The last id that was read, and whether there may be more.
@@ -214,7 +214,8 @@ impl<D: Database> Documents<D> {
         Ok(batch)
     }
 
-    async fn list_keys(
+    /// Looks these ids up.
+    pub(crate) async fn list_keys(
         &self,
         transaction: &D::Transaction,
         request: &AllDocsRequest,

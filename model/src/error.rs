@@ -117,6 +117,9 @@ pub enum ErrorKind {
     /// A job's run that no longer holds the job. 503.
     #[error("This run does not hold the job any more.")]
     JobLost,
+    /// Functions of a view group that gave no result at all, with the reason. 500.
+    #[error("{0}")]
+    Functions(String),
     /// An error of the store. 503 if a retry may help or the outcome is unknown, 500 otherwise.
     #[error("{}", store_reason(.0))]
     Store(kv_api::Error),
@@ -206,7 +209,8 @@ impl Error {
             | ErrorKind::Corrupt(_)
             | ErrorKind::UnknownFormat(_)
             | ErrorKind::Format { .. }
-            | ErrorKind::NotOurs => 500,
+            | ErrorKind::NotOurs
+            | ErrorKind::Functions(_) => 500,
         }
     }
 
@@ -233,6 +237,7 @@ impl Error {
             | ErrorKind::UploadGone
             | ErrorKind::OutcomeUnknown
             | ErrorKind::JobLost => "service unavailable",
+            ErrorKind::Functions(_) => "unknown_error",
             ErrorKind::Store(_) if self.status() == 503 => "service unavailable",
             ErrorKind::Store(_)
             | ErrorKind::Corrupt(_)

@@ -51,6 +51,7 @@ mod stats;
 mod stream;
 mod txids;
 mod typed;
+mod views;
 mod write;
 
 pub use body::{
@@ -95,4 +96,9 @@ pub use revs_diff::RevsDiff;
 pub use seq::Seq;
 pub use stream::Feed;
 pub use typed::{Typed, Versioned};
+pub use views::{
+    Emit, Emitted, FunctionError, Grouping, MAX_KEY as MAX_VIEW_KEY, Mapped, Reduce, ReduceRow, Reduced, ReducedPage,
+    ReducedRow, Reduction, Resume as ViewResume, RustView, View, ViewError, ViewFunctions, ViewGroup, ViewGroupInfo,
+    ViewGroupStats, ViewOptions, ViewPage, ViewProgress, ViewRequest, ViewRow,
+};
 pub use write::{Begun, Edits, REWRITE_JOBS, Refused, Rewriting, Token};

@@ -33,4 +33,5 @@ pub(crate) mod transacting;
 mod trees;
 pub(crate) mod unknown;
 pub(crate) mod uploads;
+pub(crate) mod views;
 pub(crate) mod writing;

@@ -24,6 +24,7 @@ mod document;
 mod indexes;
 mod purges;
 mod repair;
+mod views;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -202,6 +203,7 @@ impl<D: Database> Documents<D> {
                 // Walked with the revisions, or with the definitions.
                 Subspace::IndexRows | Subspace::Indexed => {}
                 Subspace::Purges => self.check_purges(&mut report).await?,
+                Subspace::Views => self.check_view_groups(&mut report).await?,
             }
         }
         let (_, last, stats) = self.totals().await?;

@@ -102,7 +102,7 @@ impl<D: Database> Documents<D> {
 }
 
 /// Makes sure that a run still has its job. A caller without a job may always write.
-pub(super) fn checked<T: Transaction>(
+pub(crate) fn checked<T: Transaction>(
     hold: Option<&Hold>,
     transaction: &T,
 ) -> impl Future<Output = Result<()>> + Send + use<T> {

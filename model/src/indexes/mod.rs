@@ -53,6 +53,7 @@ pub use read::{IndexInfo, IndexPage, IndexRequest, IndexRow};
 
 pub(crate) use build::Built;
 pub(crate) use edit::{Indexing, Source, Touched};
+pub(crate) use job::checked;
 
 /// Maximum number of indexes of a database. An id row fits into a value: each of its keys has at most
 /// [`mango::MAX_KEY`] bytes.

@@ -30,11 +30,12 @@ pub(crate) enum Subspace {
     IndexRows,
     Indexed,
     Purges,
+    Views,
 }
 
 impl Subspace {
     /// All subspaces, in key order.
-    pub(crate) const ALL: [Subspace; 16] = [
+    pub(crate) const ALL: [Subspace; 17] = [
         Subspace::Instance,
         Subspace::Security,
         Subspace::Last,
@@ -51,6 +52,7 @@ impl Subspace {
         Subspace::IndexRows,
         Subspace::Indexed,
         Subspace::Purges,
+        Subspace::Views,
     ];
 
     /// The first element of the subspace's keys.
@@ -131,6 +133,28 @@ pub(crate) enum DatabaseKey<'a> {
     PurgeOf(&'a [u8; 16]),
     /// The purge with this sequence.
     Purge(u64),
+    /// The number of the next view group.
+    NextViewGroup,
+    /// All view groups.
+    ViewGroups,
+    /// The view group with this signature.
+    ViewGroup(&'a [u8; 16]),
+    /// All rows of a view group. The row at the key itself tells how far the group is built.
+    ViewRows(u64),
+    /// The id rows of a view group.
+    ViewAllIds(u64),
+    /// The rows and nodes of all views of a group.
+    ViewTree(u64),
+    /// The id row of a document in a view group. Its further parts are below this key.
+    ViewIds(u64, &'a str),
+    /// A row of a view at level 0, or a node of its tree above. `place` is the encoded key, document and number.
+    ViewRow { group: u64, view: u64, level: u64, place: &'a [u8] },
+    /// The parts of the value of a row that is too long for one.
+    ViewLong { group: u64, view: u64, place: &'a [u8] },
+    /// All documents that have no rows in a view group because of an error.
+    ViewErrors(u64),
+    /// The error of a document in a view group.
+    ViewError(u64, &'a str),
 }
 
 /// Distance in subspaces by which a repair moves a row that cannot be read.
@@ -152,6 +176,17 @@ pub(super) const INDEXES: u64 = Subspace::Indexes.number();
 pub(super) const INDEX_ROWS: u64 = Subspace::IndexRows.number();
 pub(super) const INDEXED: u64 = Subspace::Indexed.number();
 pub(super) const PURGES: u64 = Subspace::Purges.number();
+pub(super) const VIEWS: u64 = Subspace::Views.number();
+
+/// What follows [`VIEWS`]: the groups by signature, and the rows of each group.
+pub(super) const VIEW_GROUPS: u64 = 0;
+const VIEW_ROWS: u64 = 1;
+
+/// The kinds of a view group's rows.
+pub(super) const VIEW_IDS: u64 = 0;
+const VIEW_TREE: u64 = 1;
+const VIEW_LONG: u64 = 2;
+pub(super) const VIEW_ERRORS: u64 = 3;
 
 /// A database's prefix, and the keys under it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -263,6 +298,32 @@ impl DatabaseKeys {
                 tuple::append_u64(out, PURGES);
                 tuple::append_u64(out, seq);
             }
+            DatabaseKey::NextViewGroup => tuple::append_u64(out, VIEWS),
+            DatabaseKey::ViewGroups => append_all(out, &[VIEWS, VIEW_GROUPS]),
+            DatabaseKey::ViewGroup(signature) => {
+                append_all(out, &[VIEWS, VIEW_GROUPS]);
+                tuple::append_bytes(out, signature);
+            }
+            DatabaseKey::ViewRows(group) => append_all(out, &[VIEWS, VIEW_ROWS, group]),
+            DatabaseKey::ViewAllIds(group) => append_all(out, &[VIEWS, VIEW_ROWS, group, VIEW_IDS]),
+            DatabaseKey::ViewTree(group) => append_all(out, &[VIEWS, VIEW_ROWS, group, VIEW_TREE]),
+            DatabaseKey::ViewIds(group, id) => {
+                append_all(out, &[VIEWS, VIEW_ROWS, group]);
+                push_id(out, VIEW_IDS, id);
+            }
+            DatabaseKey::ViewRow { group, view, level, place } => {
+                append_all(out, &[VIEWS, VIEW_ROWS, group, VIEW_TREE, view, level]);
+                out.extend_from_slice(place);
+            }
+            DatabaseKey::ViewLong { group, view, place } => {
+                append_all(out, &[VIEWS, VIEW_ROWS, group, VIEW_LONG, view]);
+                out.extend_from_slice(place);
+            }
+            DatabaseKey::ViewErrors(group) => append_all(out, &[VIEWS, VIEW_ROWS, group, VIEW_ERRORS]),
+            DatabaseKey::ViewError(group, id) => {
+                append_all(out, &[VIEWS, VIEW_ROWS, group]);
+                push_id(out, VIEW_ERRORS, id);
+            }
         }
     }
 
@@ -322,4 +383,8 @@ impl DatabaseKeys {
     pub(crate) fn purges_from(&self, seq: u64) -> RangeRequest {
         RangeRequest::keys(self.key(DatabaseKey::Purge(seq)), self.bounds(DatabaseKey::All(Subspace::Purges)).1)
     }
+}
+
+fn append_all(out: &mut Vec<u8>, numbers: &[u64]) {
+    numbers.iter().for_each(|number| tuple::append_u64(out, *number));
 }

@@ -29,6 +29,7 @@
 //!                     ├ (13, Index[, Key, DocID])                           their rows, and the progress of a build
 //!                     ├ (14, DocID)                                         id rows: the index rows of a document
 //!                     ├ (15, …)                                             purges
+//!                     ├ (16, …)                                             view groups: see `views`
 //!                     └ (24 to 27, …)                                       rows of 4 to 7 that a repair moved
 //! ```
 //!

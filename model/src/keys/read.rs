@@ -3,7 +3,7 @@
 use super::Leaf;
 use super::database::{
     ALL_DOCS, CHANGES, CHUNKS, CONTENTS, DOCS, DatabaseKeys, INDEX_ROWS, INDEXED, IndexPlace, LOCAL, PURGES,
-    REFERENCES, REVISIONS,
+    REFERENCES, REVISIONS, VIEW_ERRORS, VIEW_GROUPS, VIEWS,
 };
 use super::elements::{misplaced, read_content, read_leaf, read_seq};
 use crate::attachments::{ContentId, StoreId};
@@ -134,6 +134,40 @@ impl DatabaseKeys {
         let uuid = reader.bytes()?.as_ref().try_into().map_err(|_| misplaced(key))?;
         reader.end()?;
         Ok(uuid)
+    }
+
+    /// The signature in the key of a view group.
+    pub(crate) fn read_view_group(&self, key: &[u8]) -> Result<[u8; 16]> {
+        let mut reader = self.inside(key, VIEWS)?;
+        if reader.int()? != VIEW_GROUPS {
+            return Err(misplaced(key));
+        }
+        let signature = reader.bytes()?.as_ref().try_into().map_err(|_| misplaced(key))?;
+        reader.end()?;
+        Ok(signature)
+    }
+
+    /// The view in the key of a row of a view group, or of a node.
+    pub(crate) fn read_view_of_row(&self, key: &[u8]) -> Result<u64> {
+        let mut reader = self.inside(key, VIEWS)?;
+        let (_rows, _group, _kind) = (reader.int()?, reader.int()?, reader.int()?);
+        reader.int()
+    }
+
+    /// The document in the key of an id row of a view group; `None` for a further part.
+    pub(crate) fn read_view_ids(&self, key: &[u8]) -> Result<Option<String>> {
+        let mut reader = self.inside(key, VIEWS)?;
+        let (_rows, _group, _kind) = (reader.int()?, reader.int()?, reader.int()?);
+        let id = reader.str()?.into_owned();
+        Ok(reader.rest().is_empty().then_some(id))
+    }
+
+    /// The document in the key of an error of a view group.
+    pub(crate) fn read_view_error(&self, key: &[u8]) -> Result<String> {
+        let mut reader = self.inside(key, VIEWS)?;
+        let (_rows, _group, kind) = (reader.int()?, reader.int()?, reader.int()?);
+        let id = reader.str()?.into_owned();
+        if kind == VIEW_ERRORS { Ok(id) } else { Err(misplaced(key)) }
     }
 
     /// The id in the key of a local document, and the part's number if it is a part of the body.

@@ -44,6 +44,19 @@ fn keys_are_the_tuples_that_are_drawn() {
         (keys.key(DatabaseKey::PurgesKept), pack(&(4, 300, 15))),
         (keys.key(DatabaseKey::PurgeOf(&[8; 16])), pack(&(4, 300, 15, TupleBytes::from(&[8; 16][..])))),
         (keys.key(DatabaseKey::Purge(70_000)), pack(&(4, 300, 15, 70_000))),
+        (keys.key(DatabaseKey::NextViewGroup), pack(&(4, 300, 16))),
+        (keys.key(DatabaseKey::ViewGroup(&[8; 16])), pack(&(4, 300, 16, 0, TupleBytes::from(&[8; 16][..])))),
+        (keys.key(DatabaseKey::ViewRows(7)), pack(&(4, 300, 16, 1, 7))),
+        (keys.key(DatabaseKey::ViewIds(7, id)), pack(&(4, 300, 16, 1, 7, 0, id))),
+        (
+            keys.key(DatabaseKey::ViewRow { group: 7, view: 1, level: 0, place: &pack(&(id, 3)) }),
+            pack(&(4, 300, 16, 1, 7, 1, 1, 0, id, 3)),
+        ),
+        (
+            keys.key(DatabaseKey::ViewLong { group: 7, view: 1, place: &pack(&(id, 3)) }),
+            pack(&(4, 300, 16, 1, 7, 2, 1, id, 3)),
+        ),
+        (keys.key(DatabaseKey::ViewError(7, id)), pack(&(4, 300, 16, 1, 7, 3, id))),
         (Key::Format.under(b""), pack(&(0,))),
         (Key::Catalog("db").under(b""), pack(&(1, "db"))),
         (Key::Allocator.under(b""), pack(&(2,))),
@@ -104,7 +117,7 @@ fn subspaces_are_numbered_in_their_order() {
     for (at, subspace) in (0u64..).zip(Subspace::ALL) {
         assert_eq!(subspace.number(), at);
     }
-    assert_eq!(Subspace::ALL.last(), Some(&Subspace::Purges), "the last one of the enum");
+    assert_eq!(Subspace::ALL.last(), Some(&Subspace::Views), "the last one of the enum");
 }
 
 #[test]

@@ -183,7 +183,8 @@ impl<D: Database> Departing<D> {
             | Subspace::Indexes
             | Subspace::IndexRows
             | Subspace::Indexed
-            | Subspace::Purges => true,
+            | Subspace::Purges
+            | Subspace::Views => true,
         };
         let ranges = Subspace::ALL.into_iter().filter(goes).map(|subspace| keys.bounds(DatabaseKey::All(subspace)));
         let ranges: Vec<(Vec<u8>, Vec<u8>)> = ranges.collect();

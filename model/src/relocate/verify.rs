@@ -231,7 +231,7 @@ impl<S: Database, T: Database> Comparison<S, T> {
                 }
                 Subspace::Chunks => self.contents(true).await?,
                 // The target builds its own rows.
-                Subspace::IndexRows | Subspace::Indexed => {}
+                Subspace::IndexRows | Subspace::Indexed | Subspace::Views => {}
             }
         }
         Ok(())

@@ -1,0 +1,25 @@
+//! Checks view groups: rows against id rows, and nodes against rows. Whether rows are those that the map functions emit,
+//! [`Documents::check_views`] tells, which has the functions.
+
+use kv_api::Database;
+
+use super::CheckReport;
+use crate::documents::Documents;
+use crate::error::{Result, alone};
+
+impl<D: Database> Documents<D> {
+    /// Checks every group. One that is updated meanwhile is left out.
+    pub(super) async fn check_view_groups(&self, report: &mut CheckReport) -> Result<()> {
+        match alone(self.view_groups().await)? {
+            Err(error) => report.add(None, format!("a view group cannot be read: {}", error.reason())),
+            Ok(groups) => {
+                for group in groups {
+                    for what in self.wrong_view_rows(&group.signature).await? {
+                        report.add(None, format!("the views of {:?}: {what}", group.name));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}

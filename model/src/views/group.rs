@@ -1,0 +1,204 @@
+//! A view group: its views, and the functions behind them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use json::JsonText;
+use kv_api::BoxFuture;
+use md5::{Digest, Md5};
+
+use super::ROWS_VERSION;
+use crate::error::Result;
+
+/// A row that a map function emits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Emitted {
+    /// The key.
+    pub key: JsonText,
+    /// The value.
+    pub value: JsonText,
+}
+
+/// Why a function has no result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FunctionError {
+    /// CouchDB's name of the error.
+    pub error: String,
+    /// The reason.
+    pub reason: String,
+}
+
+impl FunctionError {
+    /// An error with this name and reason.
+    pub fn new(error: impl Into<String>, reason: impl Into<String>) -> Self {
+        FunctionError { error: error.into(), reason: reason.into() }
+    }
+}
+
+impl fmt::Display for FunctionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.error, self.reason)
+    }
+}
+
+/// What the map functions of a group make of one document.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mapped {
+    /// What each view emits, in the order of the views. Nothing for a view whose function failed.
+    pub rows: Vec<Vec<Emitted>>,
+    /// The error of the first function that failed.
+    pub error: Option<FunctionError>,
+}
+
+/// The result of a reduce function.
+pub type Reduced = Result<JsonText, FunctionError>;
+
+/// A row as a reduce function gets it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReduceRow {
+    /// The emitted key.
+    pub key: JsonText,
+    /// The document.
+    pub id: String,
+    /// The emitted value.
+    pub value: JsonText,
+}
+
+/// A call of a reduce function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reduction {
+    /// Reduces rows.
+    Rows(Vec<ReduceRow>),
+    /// Reduces earlier results ("rereduce").
+    Values(Vec<JsonText>),
+}
+
+/// The functions of a view group. Each call may run them anywhere, for example on threads of their own.
+///
+/// A function must have the same result whenever it gets the same arguments. A reduce function must also have the same
+/// result however the rows are divided.
+pub trait ViewFunctions: Send + Sync + 'static {
+    /// Calls all map functions with each document. A document is the text that a plain read returns. An error of a function
+    /// is noted for the document, which has no rows in that view. An error of the whole call ends the update.
+    fn map(&self, documents: Vec<JsonText>) -> BoxFuture<Result<Vec<Mapped>>>;
+
+    /// Calls the reduce function of a view, given by its place among the views. Called for [`Reduce::Custom`] only.
+    fn reduce(&self, view: usize, calls: Vec<Reduction>) -> BoxFuture<Result<Vec<Reduced>>>;
+}
+
+/// How a view's rows are reduced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reduce {
+    /// `_count`: the number of rows.
+    Count,
+    /// `_sum`: the sum of the values, which are numbers, or lists or objects of them.
+    Sum,
+    /// `_stats`: sum, count, minimum, maximum and sum of squares.
+    Stats,
+    /// A function of the group.
+    Custom,
+}
+
+/// A view of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View {
+    /// Its name.
+    pub name: String,
+    /// How its rows are reduced, if they are.
+    pub reduce: Option<Reduce>,
+}
+
+/// A view group. Cheap to clone.
+#[derive(Clone)]
+pub struct ViewGroup(Arc<Inner>);
+
+struct Inner {
+    name: String,
+    is_of_design: bool,
+    signature: [u8; 16],
+    views: Vec<View>,
+    include_design: bool,
+    local_seq: bool,
+    functions: Arc<dyn ViewFunctions>,
+}
+
+impl fmt::Debug for ViewGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ViewGroup").field("name", &self.0.name).field("views", &self.0.views).finish_non_exhaustive()
+    }
+}
+
+/// Options of a view group, which are part of its signature.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ViewOptions {
+    /// Whether the group belongs to a design document. Such a group is removed by a cleanup once no design document has
+    /// its signature.
+    pub is_of_design: bool,
+    /// Whether design documents are mapped too.
+    pub include_design: bool,
+    /// Whether documents have `_local_seq`.
+    pub local_seq: bool,
+}
+
+impl ViewGroup {
+    /// A group. `sources` is the text of all functions, or whatever else changes when they change.
+    pub fn new(
+        name: impl Into<String>,
+        sources: &str,
+        options: ViewOptions,
+        views: Vec<View>,
+        functions: Arc<dyn ViewFunctions>,
+    ) -> Self {
+        let ViewOptions { is_of_design, include_design, local_seq } = options;
+        let mut hash = Md5::new();
+        hash.update(ROWS_VERSION.to_be_bytes());
+        let flags = [is_of_design, include_design, local_seq].map(u8::from);
+        for part in [mango::COLLATION_VERSION.as_bytes(), &flags, sources.as_bytes()] {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        for view in &views {
+            hash.update((view.name.len() as u64).to_be_bytes());
+            hash.update(&view.name);
+            hash.update([view.reduce.map_or(0, |reduce| 1 + reduce as u8)]);
+        }
+        let (name, signature) = (name.into(), hash.finalize().into());
+        ViewGroup(Arc::new(Inner { name, is_of_design, signature, views, include_design, local_seq, functions }))
+    }
+
+    /// What it is called, for people.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// What distinguishes it from other groups.
+    pub fn signature(&self) -> &[u8; 16] {
+        &self.0.signature
+    }
+
+    /// Its views.
+    pub fn views(&self) -> &[View] {
+        &self.0.views
+    }
+
+    /// The place of the view with this name.
+    pub fn view(&self, name: &str) -> Option<usize> {
+        self.0.views.iter().position(|view| view.name == name)
+    }
+
+    pub(super) fn is_of_design(&self) -> bool {
+        self.0.is_of_design
+    }
+
+    pub(super) fn include_design(&self) -> bool {
+        self.0.include_design
+    }
+
+    pub(super) fn local_seq(&self) -> bool {
+        self.0.local_seq
+    }
+
+    pub(super) fn functions(&self) -> &dyn ViewFunctions {
+        self.0.functions.as_ref()
+    }
+}

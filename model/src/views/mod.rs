@@ -1,0 +1,193 @@
+//! Views: what map functions emit for documents, in order, with sums of it.
+//!
+//! ```text
+//!  (16)                                            the number of the next view group
+//!  (16, 0, Signature)                              view group: (Format, Group, Secret, IsOfDesign, Name)
+//!  (16, 1, Group)                                  up to where it is built: (Format, Seq, PurgeSeq)
+//!  (16, 1, Group, 0, DocID[, Part])                id row: the rows that the document has
+//!  (16, 1, Group, 1, View, 0, Key, DocID, Emit)    row: [key, value] as JSON
+//!  (16, 1, Group, 1, View, Level[, Key, DocID, Emit])   node: the number of rows below it, and their reduction
+//!  (16, 1, Group, 2, View, Key, DocID, Emit, Part)      a row that is too long for one value, in parts
+//!  (16, 1, Group, 3, DocID)                        why a document has no rows
+//! ```
+//!
+//! A view group has the views of one design document, or those of a program that embeds this crate. Its signature names
+//! the functions, so equal groups share their rows, and other functions make another group. Nothing is written to it
+//! with an edit: a query first brings the group up to date from the changes feed. So databases without views pay nothing,
+//! and map functions may take their time.
+//!
+//! Invariants:
+//! * A group that is built up to a sequence has, for each document whose last change is not after it, the rows that the
+//!   map functions emit for the document's winner, and no others. The id row names the same rows.
+//! * Only [`update`] writes rows, in transactions that read and write the row `(16, 1, Group)` with conflict ranges. So
+//!   updates of a group are serialised, and a repeated one finds that it was done.
+//! * Each node holds the sums of the rows from its own place up to the next node of its level ([`tree`]).
+//! * `Key` is bytes that compare as the emitted keys do. It is cut after [`MAX_KEY`] bytes; readers order rows with the
+//!   same cut key by the whole key.
+//!
+//! | file | |
+//! |---|---|
+//! | [`group`] | what a group is, and the trait of its functions |
+//! | [`rust`] | functions in Rust |
+//! | [`rows`] | encodes rows |
+//! | [`update`] | brings a group up to date |
+//! | [`tree`] | keeps and reads sums |
+//! | [`reduce`] | `_count`, `_sum` and `_stats` |
+//! | [`query`] | reads rows |
+//! | [`grouped`] | reads reductions |
+//! | [`upkeep`] | lists and removes groups |
+//! | [`check`] | compares rows with documents, and nodes with rows |
+//!
+//! Sources: RFC 008 and 012; [0041](../../docs/adr/0041-view-groups.md), [0042](../../docs/adr/0042-sums-in-levels.md).
+
+mod check;
+mod group;
+mod grouped;
+mod query;
+mod reduce;
+mod rows;
+mod rust;
+mod tree;
+mod update;
+mod upkeep;
+
+use bytes::Bytes;
+use kv_api::{Database, Read, Transaction};
+
+use crate::documents::Documents;
+use crate::error::{Error, NotFound, Result};
+use crate::keys::DatabaseKey;
+use crate::row::Reader;
+use crate::seq::Seq;
+use crate::tuple;
+
+pub use group::{
+    Emitted, FunctionError, Mapped, Reduce, ReduceRow, Reduced, Reduction, View, ViewFunctions, ViewGroup, ViewOptions,
+};
+pub use grouped::{Grouping, ReducedPage, ReducedRow};
+pub use query::{Resume, ViewPage, ViewRequest, ViewRow};
+pub use rust::{Emit, RustView};
+pub use update::ViewProgress;
+pub use upkeep::{ViewError, ViewGroupInfo, ViewGroupStats};
+
+/// Maximum size of the bytes of a key that order a row. With the longest id and each zero byte escaped, a key of the store
+/// has room for twice as much.
+pub const MAX_KEY: usize = 2_000;
+
+/// Maximum size of a value of the store.
+const MAX_VALUE: usize = 90_000;
+
+const FORMAT: u64 = 1;
+
+/// The version of the rows. It is part of each signature, so other rows are in another group.
+const ROWS_VERSION: u64 = 1;
+
+/// A view group as stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Head {
+    number: u64,
+    /// What the levels of rows depend on, so that nobody can choose keys by their levels.
+    secret: [u8; 16],
+    is_of_design: bool,
+    name: String,
+}
+
+impl Head {
+    fn write(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(32 + self.name.len());
+        tuple::append_u64(&mut out, FORMAT);
+        tuple::append_u64(&mut out, self.number);
+        tuple::append_bytes(&mut out, &self.secret);
+        tuple::append_bool(&mut out, self.is_of_design);
+        tuple::append_str(&mut out, &self.name);
+        out
+    }
+
+    fn read(row: &[u8]) -> Result<Head> {
+        let mut reader = Reader::new(row);
+        match reader.int()? {
+            FORMAT => {}
+            other => return Err(Error::unknown_format(format!("a view group in format {other}"))),
+        }
+        let number = reader.int()?;
+        let secret = crate::instance::read_id(&mut reader)?;
+        let (is_of_design, name) = (reader.bool()?, reader.str()?.into_owned());
+        reader.end()?;
+        Ok(Head { number, secret, is_of_design, name })
+    }
+}
+
+/// Up to where a group is built.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Upto {
+    seq: Seq,
+    purge_seq: u64,
+}
+
+impl Upto {
+    fn write(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(32);
+        tuple::append_u64(&mut out, FORMAT);
+        tuple::append_bytes(&mut out, self.seq.as_bytes());
+        tuple::append_u64(&mut out, self.purge_seq);
+        out
+    }
+
+    fn read(row: &[u8]) -> Result<Upto> {
+        let mut reader = Reader::new(row);
+        match reader.int()? {
+            FORMAT => {}
+            other => return Err(Error::unknown_format(format!("a progress of views in format {other}"))),
+        }
+        let seq = reader.bytes()?.as_ref().try_into().map_err(|_| Error::corrupt("a sequence of wrong length"))?;
+        let purge_seq = reader.int()?;
+        reader.end()?;
+        Ok(Upto { seq: Seq::from_bytes(seq), purge_seq })
+    }
+}
+
+impl<D: Database> Documents<D> {
+    /// The head of the group with this signature.
+    fn view_head(
+        &self,
+        transaction: &D::Transaction,
+        signature: &[u8; 16],
+        read: Read,
+    ) -> impl Future<Output = Result<Option<Head>>> + Send + use<D> {
+        let row = transaction.get(&self.keys().key(DatabaseKey::ViewGroup(signature)), read);
+        async move { row.await?.map(|row| Head::read(&row)).transpose() }
+    }
+
+    /// Up to where a group is built. 404 if it was removed.
+    async fn view_upto(&self, transaction: &D::Transaction, group: u64, read: Read) -> Result<Upto> {
+        let row: Option<Bytes> = transaction.get(&self.keys().key(DatabaseKey::ViewRows(group)), read).await?;
+        row.map_or_else(|| Err(Error::not_found(NotFound::Index)), |row| Upto::read(&row))
+    }
+
+    /// The head of a group that was built, for a query. 404 if it was removed meanwhile.
+    async fn built_view(&self, transaction: &D::Transaction, group: &ViewGroup) -> Result<(Head, Upto)> {
+        let instance = self.instance(transaction, Read::Snapshot);
+        let head = self.view_head(transaction, group.signature(), Read::Snapshot);
+        instance.await?;
+        let head = head.await?.ok_or_else(|| Error::not_found(NotFound::Index))?;
+        let upto = self.view_upto(transaction, head.number, Read::Snapshot).await?;
+        Ok((head, upto))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_round_trip_and_torn_ones_are_errors() {
+        let head = Head { number: 300, secret: [0; 16], is_of_design: true, name: "_design/x".to_owned() };
+        let upto = Upto { seq: Seq::new(3, &[0; 12]), purge_seq: 70_000 };
+        let (row, progress) = (head.write(), upto.write());
+        assert_eq!((Head::read(&row).unwrap(), Upto::read(&progress).unwrap()), (head, upto));
+        assert!((0..row.len()).all(|cut| Head::read(&row[..cut]).is_err()));
+        assert!((0..progress.len()).all(|cut| Upto::read(&progress[..cut]).is_err()));
+        let later = [&[0x15, 2], &row[2..]].concat();
+        assert_eq!(Head::read(&later).unwrap_err().status(), 500);
+    }
+}

@@ -1,0 +1,341 @@
+//! The reduce functions that come with CouchDB: `_count`, `_sum` and `_stats`.
+//!
+//! Integers are added exactly as long as they fit into 128 bits, everything else as doubles. Results are JSON, so that nodes
+//! of a tree can be reduced again by the same code.
+
+use std::cmp::Ordering;
+
+use json::{JsonKind, JsonRef, JsonText, JsonWriter};
+
+use super::group::{FunctionError, Reduce, Reduced};
+
+/// Maximum depth of objects that are summed member by member.
+const MAX_DEPTH: usize = 64;
+
+/// Maximum size of a value that an error quotes.
+const MAX_QUOTED: usize = 1_000;
+
+const SUM_ERROR: &str = "The _sum function requires that map values be numbers, arrays of numbers, or objects. Objects \
+    cannot be mixed with other data structures. Objects can be arbitrarily nested, provided that the values for all \
+    fields are themselves numbers, arrays of numbers, or objects.";
+
+/// Reduces values, or earlier results: for these functions that is the same, but for `_count`, which has `count`.
+pub(super) fn reduce(reduce: Reduce, count: u64, values: &[JsonText]) -> Reduced {
+    match reduce {
+        Reduce::Count => Ok(text_of(|json| {
+            json.u64(count);
+        })),
+        Reduce::Sum => Ok(sum(values)),
+        Reduce::Stats => stats(values),
+        Reduce::Custom => Err(FunctionError::new("not_found", "The reduce function is not one of this program.")),
+    }
+}
+
+fn text_of(write: impl FnOnce(&mut JsonWriter<'_>)) -> JsonText {
+    let mut out = Vec::new();
+    write(&mut JsonWriter::new(&mut out));
+    // The writer's output is normalised.
+    JsonText::from_normalised(out).unwrap_or_else(JsonText::empty_object)
+}
+
+/// A number.
+#[derive(Clone, Copy, Debug)]
+enum Number {
+    Integer(i128),
+    Float(f64),
+}
+
+impl Number {
+    fn of(value: JsonRef<'_>) -> Option<Number> {
+        match value.kind() {
+            JsonKind::Integer | JsonKind::Float => match value.text().parse() {
+                Ok(integer) => Some(Number::Integer(integer)),
+                Err(_) => value.as_f64().map(Number::Float),
+            },
+            _ => None,
+        }
+    }
+
+    fn float(self) -> f64 {
+        match self {
+            Number::Integer(value) => value as f64,
+            Number::Float(value) => value,
+        }
+    }
+
+    fn combine(
+        self,
+        other: Number,
+        integers: impl Fn(i128, i128) -> Option<i128>,
+        floats: impl Fn(f64, f64) -> f64,
+    ) -> Number {
+        if let (Number::Integer(a), Number::Integer(b)) = (self, other)
+            && let Some(result) = integers(a, b)
+        {
+            return Number::Integer(result);
+        }
+        // The largest double, where the sum is beyond all of them: JSON has no infinity.
+        Number::Float(floats(self.float(), other.float()).clamp(f64::MIN, f64::MAX))
+    }
+
+    fn plus(self, other: Number) -> Number {
+        self.combine(other, i128::checked_add, |a, b| a + b)
+    }
+
+    fn square(self) -> Number {
+        self.combine(self, i128::checked_mul, |a, b| a * b)
+    }
+
+    fn compare(self, other: Number) -> Ordering {
+        match (self, other) {
+            (Number::Integer(a), Number::Integer(b)) => a.cmp(&b),
+            (a, b) => a.float().total_cmp(&b.float()),
+        }
+    }
+
+    fn write(self, json: &mut JsonWriter<'_>) {
+        match self {
+            Number::Integer(value) => match i64::try_from(value) {
+                Ok(value) => {
+                    json.i64(value);
+                }
+                Err(_) => {
+                    if let Some(text) = JsonText::from_normalised(value.to_string()) {
+                        json.text(&text);
+                    }
+                }
+            },
+            Number::Float(value) => {
+                json.f64(value);
+            }
+        }
+    }
+}
+
+/// A sum.
+#[derive(Clone, Debug)]
+enum Sum {
+    Number(Number),
+    List(Vec<Number>),
+    Object(Vec<(String, Sum)>),
+}
+
+impl Sum {
+    fn of(value: JsonRef<'_>, depth: usize) -> Option<Sum> {
+        match value.kind() {
+            JsonKind::Integer | JsonKind::Float => Number::of(value).map(Sum::Number),
+            JsonKind::Array => value.elements().map(Number::of).collect::<Option<_>>().map(Sum::List),
+            JsonKind::Object if depth < MAX_DEPTH => {
+                let member = |(name, value): (std::borrow::Cow<'_, str>, _)| {
+                    Some((name.into_owned(), Sum::of(value, depth + 1)?))
+                };
+                value.members().map(member).collect::<Option<_>>().map(Sum::Object)
+            }
+            _ => None,
+        }
+    }
+
+    fn plus(self, other: Sum) -> Option<Sum> {
+        Some(match (self, other) {
+            (Sum::Number(a), Sum::Number(b)) => Sum::Number(a.plus(b)),
+            (Sum::Number(a), Sum::List(b)) => Sum::List(lists(vec![a], b)),
+            (Sum::List(a), Sum::Number(b)) => Sum::List(lists(a, vec![b])),
+            (Sum::List(a), Sum::List(b)) => Sum::List(lists(a, b)),
+            (Sum::Object(mut a), Sum::Object(b)) => {
+                for (name, value) in b {
+                    match a.iter().position(|(had, _)| *had == name) {
+                        Some(at) => {
+                            let had = std::mem::replace(&mut a[at].1, Sum::List(Vec::new()));
+                            a[at].1 = had.plus(value)?;
+                        }
+                        None => a.push((name, value)),
+                    }
+                }
+                Sum::Object(a)
+            }
+            _ => return None,
+        })
+    }
+
+    fn write(&self, json: &mut JsonWriter<'_>) {
+        match self {
+            Sum::Number(number) => number.write(json),
+            Sum::List(numbers) => {
+                json.begin_array();
+                numbers.iter().for_each(|number| number.write(json));
+                json.end_array();
+            }
+            Sum::Object(members) => {
+                json.begin_object();
+                for (name, sum) in members {
+                    sum.write(json.name(name));
+                }
+                json.end_object();
+            }
+        }
+    }
+}
+
+/// The sums of two lists, element by element. The rest of the longer one stays.
+fn lists(a: Vec<Number>, b: Vec<Number>) -> Vec<Number> {
+    let (mut long, short) = if a.len() >= b.len() { (a, b) } else { (b, a) };
+    long.iter_mut().zip(short).for_each(|(sum, number)| *sum = sum.plus(number));
+    long
+}
+
+/// As in CouchDB, a value that cannot be added makes the sum an object that tells so.
+fn sum(values: &[JsonText]) -> JsonText {
+    let mut total: Option<Sum> = None;
+    for value in values {
+        if value.get("error").and_then(JsonRef::as_str).as_deref() == Some("builtin_reduce_error") {
+            return value.clone();
+        }
+        let plus = Sum::of(value.root(), 0).and_then(|value| match total.take() {
+            Some(total) => total.plus(value),
+            None => Some(value),
+        });
+        match plus {
+            Some(sum) => total = Some(sum),
+            None => {
+                return text_of(|json| {
+                    json.begin_object().name("error").str("builtin_reduce_error").name("reason").str(SUM_ERROR);
+                    match value.len() <= MAX_QUOTED {
+                        true => json.name("caused_by").text(value),
+                        false => json.name("caused_by").null(),
+                    };
+                    json.end_object();
+                });
+            }
+        }
+    }
+    text_of(|json| total.unwrap_or(Sum::Number(Number::Integer(0))).write(json))
+}
+
+/// Of numbers.
+#[derive(Clone, Copy, Debug)]
+struct Stats {
+    sum: Number,
+    count: Number,
+    min: Number,
+    max: Number,
+    sumsqr: Number,
+}
+
+impl Stats {
+    fn of(value: JsonRef<'_>) -> Option<Stats> {
+        if let Some(number) = Number::of(value) {
+            let (sum, min, max) = (number, number, number);
+            return Some(Stats { sum, count: Number::Integer(1), min, max, sumsqr: number.square() });
+        }
+        let member = |name| value.get(name).and_then(Number::of);
+        let (sum, count, sumsqr) = (member("sum")?, member("count")?, member("sumsqr")?);
+        Some(Stats { sum, count, min: member("min")?, max: member("max")?, sumsqr })
+    }
+
+    fn plus(self, other: Stats) -> Stats {
+        let (min, max) = (self.min, self.max);
+        Stats {
+            sum: self.sum.plus(other.sum),
+            count: self.count.plus(other.count),
+            min: if other.min.compare(min).is_lt() { other.min } else { min },
+            max: if other.max.compare(max).is_gt() { other.max } else { max },
+            sumsqr: self.sumsqr.plus(other.sumsqr),
+        }
+    }
+
+    fn write(self, json: &mut JsonWriter<'_>) {
+        json.begin_object();
+        let members =
+            [("sum", self.sum), ("count", self.count), ("min", self.min), ("max", self.max), ("sumsqr", self.sumsqr)];
+        for (name, number) in members {
+            number.write(json.name(name));
+        }
+        json.end_object();
+    }
+}
+
+fn stats(values: &[JsonText]) -> Reduced {
+    let mut lists: Option<(bool, Vec<Stats>)> = None;
+    for value in values {
+        let is_list = value.root().is_array();
+        let read = match is_list {
+            true => value.root().elements().map(Stats::of).collect::<Option<Vec<Stats>>>(),
+            false => Stats::of(value.root()).map(|stats| vec![stats]),
+        };
+        let plus = read.and_then(|read| match lists.take() {
+            None => Some((is_list, read)),
+            Some((was_list, total)) if was_list == is_list && total.len() == read.len() => {
+                Some((is_list, total.into_iter().zip(read).map(|(a, b)| a.plus(b)).collect()))
+            }
+            Some(_) => None,
+        });
+        lists = Some(plus.ok_or_else(|| {
+            let quoted = if value.len() <= MAX_QUOTED { value.as_str() } else { "a long value" };
+            FunctionError::new("invalid_value", format!("non-numeric _stats input: {quoted}"))
+        })?);
+    }
+    let Some((is_list, total)) = lists else {
+        return Err(FunctionError::new("invalid_value", "_stats of no values"));
+    };
+    Ok(text_of(|json| {
+        if is_list {
+            json.begin_array();
+        }
+        total.into_iter().for_each(|stats| stats.write(json));
+        if is_list {
+            json.end_array();
+        }
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reduced(function: Reduce, values: &[&str]) -> Result<String, String> {
+        let values: Vec<JsonText> = values.iter().map(|value| JsonText::parse(value.as_bytes()).unwrap()).collect();
+        let count = values.len() as u64;
+        reduce(function, count, &values).map(|value| value.to_string()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn sums_are_couchdbs() {
+        for (values, expected) in [
+            (&["1", "2", "-5"][..], "-2"),
+            (&["9007199254740993", "1"], "9007199254740994"),
+            (&["170141183460469231731687303715884105727", "1"], "1.7014118346046923e38"),
+            (&["[1,2]", "[3]", "4"], "[8,2]"),
+            (&["1", "[1,1]"], "[2,1]"),
+            (&[r#"{"a":1,"b":{"c":2}}"#, r#"{"b":{"c":3,"d":[1]},"e":4}"#], r#"{"a":1,"b":{"c":5,"d":[1]},"e":4}"#),
+            (&[], "0"),
+        ] {
+            assert_eq!(reduced(Reduce::Sum, values).unwrap(), expected, "{values:?}");
+        }
+        assert_eq!(reduced(Reduce::Sum, &["0.5", "1"]).unwrap(), "1.5");
+        for bad in [&["1", "null"][..], &["1", r#"{"a":1}"#], &["[1,\"x\"]"], &["true"]] {
+            let error = reduced(Reduce::Sum, bad).unwrap();
+            assert!(error.starts_with(r#"{"error":"builtin_reduce_error","reason":"The _sum"#), "{error}");
+            assert_eq!(reduced(Reduce::Sum, &["1", &error]).unwrap(), error, "reduced again");
+        }
+        let deep = format!("{}1{}", r#"{"a":"#.repeat(100_000), "}".repeat(100_000));
+        assert!(reduced(Reduce::Sum, &[&deep]).unwrap().ends_with(r#""caused_by":null}"#));
+    }
+
+    #[test]
+    fn stats_are_couchdbs() {
+        let of = |values: &[&str]| reduced(Reduce::Stats, values);
+        let all = r#"{"sum":6,"count":3,"min":-1,"max":5,"sumsqr":30}"#;
+        assert_eq!(of(&["5", "-1", "2"]).unwrap(), all);
+        let part = of(&["-1", "2"]).unwrap();
+        assert_eq!(of(&["5", &part]).unwrap(), all, "numbers and earlier results");
+        let lists = of(&["[1,2]", "[3,4]"]).unwrap();
+        assert!(lists.starts_with(r#"[{"sum":4,"count":2,"min":1,"max":3,"sumsqr":10},"#), "{lists}");
+        assert_eq!(of(&["1", "\"x\""]).unwrap_err(), "invalid_value: non-numeric _stats input: \"x\"");
+        assert!(of(&["1", "[1]"]).is_err() && of(&["{}"]).is_err());
+    }
+
+    #[test]
+    fn a_count_is_a_count() {
+        assert_eq!(reduced(Reduce::Count, &["null", "1"]).unwrap(), "2");
+    }
+}

@@ -1,0 +1,444 @@
+//! Brings a view group up to date from the changes feed.
+//!
+//! ```text
+//!  read      changes after the group's sequence, with their documents      one read version
+//!  map       the documents, outside of any transaction
+//!  write     the group's row is still the one that was read ─┬─ no: somebody else was faster; begin again
+//!            id rows ──► old rows go, new rows come ─► nodes └─ then the group's row names the new sequence
+//! ```
+//!
+//! A document that changes after it was read has a later sequence, so the next batch has it again. Several updates of one
+//! group conflict at the group's row; one of them wins, and the others go on from there. An update with an unknown result
+//! finds the group's row changed, and does the same. So any server may go on at any time.
+//!
+//! A purge has no row in the feed. Each batch also takes the purges since the last one, and removes the rows of documents
+//! that do not exist any more. If purges were forgotten meanwhile, the group is built anew.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use jobs::Hold;
+use json::{JsonText, JsonWriter};
+use kv_api::error::TRANSACTION_TOO_OLD;
+use kv_api::{Database, Read, RetryError, Runner, Transaction};
+
+use super::group::{Mapped, ViewGroup};
+use super::rows::{IdRow, Named, Pair, Place, clear_parts, cut, set_row, whole_key};
+use super::tree::Tree;
+use super::{FunctionError, Head, Upto};
+use crate::batch::RETRIES;
+use crate::catalog::allocate;
+use crate::changes::{Change, ChangesRequest, Since};
+use crate::documents::Documents;
+use crate::error::{Error, Result};
+use crate::indexes::checked;
+use crate::keys::DatabaseKey;
+use crate::limits::DESIGN_PREFIX;
+use crate::purge::{self, PurgeInfo};
+use crate::read::Tree as Revisions;
+use crate::seq::Seq;
+use crate::txids::Unguarded;
+use crate::write::is_too_much;
+
+/// Maximum number of documents that are mapped at once.
+const DOCUMENTS_AT_ONCE: usize = 1_000;
+
+/// Approximate number of bytes of rows that a transaction writes.
+const WRITTEN_BYTES: usize = 1_000_000;
+
+/// Maximum number of bytes of rows of one document.
+const MAX_EMITTED: usize = 3_000_000;
+
+/// Size of a row in a transaction, without its key and value.
+const ROW_BYTES: usize = 150;
+
+/// Number of id rows that are read at the same time.
+const AT_ONCE: usize = 500;
+
+/// The progress of an update.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ViewProgress {
+    /// The sequence up to which the group is built.
+    pub seq: Seq,
+    /// Number of documents that this call processed.
+    pub documents: u64,
+    /// Whether there were more changes.
+    pub more: bool,
+}
+
+/// Places that came or went.
+type Places = BTreeSet<Vec<u8>>;
+
+/// A document, and what its rows are to be.
+pub(super) struct Prepared {
+    pub(super) id: String,
+    seq: Seq,
+    pub(super) error: Option<FunctionError>,
+    /// The view, the place and the row of each.
+    pub(super) rows: Vec<(usize, Place, Pair)>,
+    bytes: usize,
+}
+
+/// A group and up to where it is built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct State {
+    head: Head,
+    upto: Upto,
+}
+
+impl<D: Database> Documents<D> {
+    /// Brings a group up to the last sequence at the time of the call.
+    ///
+    /// # Errors
+    /// 404 if the database is gone; errors of the functions; the store's errors.
+    pub async fn update_views(&self, group: &ViewGroup) -> Result<()> {
+        let wanted = self.last_seq().await?;
+        loop {
+            let progress = self.update_views_batch(group, usize::MAX, None).await?;
+            if progress.seq >= wanted || !progress.more {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Processes the next changes, of at most `most` documents. With `hold`, only a run that has the job can write.
+    ///
+    /// # Errors
+    /// Like [`update_views`](Self::update_views), and [`ErrorKind::JobLost`](crate::ErrorKind::JobLost).
+    pub async fn update_views_batch(
+        &self,
+        group: &ViewGroup,
+        most: usize,
+        hold: Option<&Hold>,
+    ) -> Result<ViewProgress> {
+        let mut state = self.view_state(group).await?;
+        let request = ChangesRequest {
+            since: Since::Seq(state.upto.seq),
+            limit: Some(most.clamp(1, DOCUMENTS_AT_ONCE)),
+            include_docs: true,
+            ..ChangesRequest::default()
+        };
+        let batch = self.changes(&request).await?;
+        let mut progress = ViewProgress { seq: state.upto.seq, documents: 0, more: batch.more };
+        if batch.last_seq <= state.upto.seq {
+            return Ok(ViewProgress { more: false, ..progress });
+        }
+        let prepared = prepare(group, batch.rows).await?;
+        let mut rest = prepared.as_slice();
+        loop {
+            let take = AtomicUsize::new(fitting(rest));
+            let written = loop {
+                match self.write_views(group, &state, rest, &take, batch.last_seq, hold).await {
+                    Err(error) if error.kv_error().is_some_and(is_too_much) && take.load(Ordering::Relaxed) > 1 => {
+                        halve(&take);
+                    }
+                    written => break written?,
+                }
+            };
+            let Some((upto, taken)) = written else {
+                // Somebody else went on. There may be more.
+                return Ok(ViewProgress { more: true, ..progress });
+            };
+            progress.seq = upto.seq;
+            if upto.seq == Seq::ZERO {
+                // The group is built anew, and the rest of this batch comes again.
+                return Ok(ViewProgress { more: true, ..progress });
+            }
+            state.upto = upto;
+            progress.documents += taken as u64;
+            rest = &rest[taken..];
+            if rest.is_empty() {
+                return Ok(progress);
+            }
+        }
+    }
+
+    /// The group as stored. A new one is added.
+    async fn view_state(&self, group: &ViewGroup) -> Result<State> {
+        let found = self
+            .read(|tx| async move {
+                let instance = self.instance(&tx, Read::Snapshot);
+                let head = self.view_head(&tx, group.signature(), Read::Snapshot);
+                instance.await?;
+                let Some(head) = head.await? else { return Ok(None) };
+                let upto = self.view_upto(&tx, head.number, Read::Snapshot).await?;
+                Ok(Some(State { head, upto }))
+            })
+            .await?;
+        match found {
+            Some(state) => Ok(state),
+            None => self.add_view_group(group).await,
+        }
+    }
+
+    async fn add_view_group(&self, group: &ViewGroup) -> Result<State> {
+        let keys = self.keys();
+        let mut secret = [0; 16];
+        self.shared.guard.environment.random(&mut secret);
+        // Adding it twice has the effect of adding it once.
+        Runner::new(self.engine())
+            .option(RETRIES)
+            .run(|tx, _| async move {
+                let instance = self.instance(&tx, Read::Serializable);
+                let head = self.view_head(&tx, group.signature(), Read::Serializable);
+                let allocator = keys.key(DatabaseKey::NextViewGroup);
+                let next = tx.get(&allocator, Read::Serializable);
+                let purged = tx.get_range(&purge::newest(keys), Read::Snapshot);
+                instance.await?;
+                if let Some(head) = head.await? {
+                    let upto = self.view_upto(&tx, head.number, Read::Snapshot).await?;
+                    return Ok(State { head, upto });
+                }
+                let number = allocate(&tx, &allocator, next.await?.as_deref())?;
+                let (is_of_design, name) = (group.is_of_design(), group.name().to_owned());
+                let head = Head { number, secret, is_of_design, name };
+                let upto = Upto { seq: Seq::ZERO, purge_seq: purge::seq_of(keys, &purged.await?.rows)? };
+                tx.set(keys.key(DatabaseKey::ViewGroup(group.signature())), head.write());
+                tx.set(keys.key(DatabaseKey::ViewRows(number)), upto.write());
+                Ok(State { head, upto })
+            })
+            .await
+    }
+
+    /// Writes the rows of the first of these documents: of `take` of them, or of fewer if that takes too long. Returns the
+    /// progress and their number; `None` if the group is not at `state` any more.
+    async fn write_views(
+        &self,
+        group: &ViewGroup,
+        state: &State,
+        documents: &[Prepared],
+        take: &AtomicUsize,
+        last_seq: Seq,
+        hold: Option<&Hold>,
+    ) -> Result<Option<(Upto, usize)>> {
+        Runner::new(self.engine())
+            .option(RETRIES)
+            .run(|tx, _| async move {
+                let (now, later) = documents.split_at(take.load(Ordering::Relaxed).min(documents.len()));
+                // After the last document, the feed was read to there.
+                let seq = now.last().filter(|_| !later.is_empty()).map_or(last_seq, |last| last.seq);
+                let written = self.write_views_in(&tx, group, state, now, seq, hold).await;
+                if let Err(error) = &written
+                    && error.kv_error().is_some_and(|error| error.code() == TRANSACTION_TOO_OLD)
+                {
+                    halve(take);
+                }
+                Ok(written?.map(|upto| (upto, now.len())))
+            })
+            .await
+    }
+
+    async fn write_views_in(
+        &self,
+        tx: &D::Transaction,
+        group: &ViewGroup,
+        state: &State,
+        documents: &[Prepared],
+        seq: Seq,
+        hold: Option<&Hold>,
+    ) -> Result<Option<Upto>> {
+        let (keys, number) = (self.keys(), state.head.number);
+        let checked = checked(hold, tx);
+        let instance = self.instance(tx, Read::Serializable);
+        let head = self.view_head(tx, group.signature(), Read::Serializable);
+        let upto = tx.get(&keys.key(DatabaseKey::ViewRows(number)), Read::Serializable);
+        let purges = tx.get_range(&keys.purges_from(state.upto.purge_seq + 1), Read::Snapshot);
+        instance.await?;
+        checked.await?;
+        if head.await?.as_ref() != Some(&state.head) {
+            return Ok(None);
+        }
+        match upto.await? {
+            Some(upto) if Upto::read(&upto)? == state.upto => {}
+            _ => return Ok(None),
+        }
+        let (mut purge_seq, mut gone) = (state.upto.purge_seq, BTreeSet::new());
+        for row in &purges.await?.rows {
+            let info = PurgeInfo::read(keys.read_purge(&row.key)?, &row.value)?;
+            if info.seq > purge_seq + 1 {
+                // Purges were forgotten, and nobody knows of which documents.
+                return self.rebuild_views(tx, number).await.map(Some);
+            }
+            purge_seq = info.seq;
+            gone.insert(info.id);
+        }
+        let gone = self.purged(tx, gone).await?;
+
+        // The old rows, by document.
+        let ids: Vec<&str> =
+            documents.iter().map(|one| one.id.as_str()).chain(gone.iter().map(String::as_str)).collect();
+        let mut had: BTreeMap<&str, (IdRow, u64)> = BTreeMap::new();
+        for some in ids.chunks(AT_ONCE) {
+            let reads: Vec<_> =
+                some.iter().map(|id| tx.get(&keys.key(DatabaseKey::ViewIds(number, id)), Read::Snapshot)).collect();
+            for (id, read) in some.iter().zip(reads) {
+                if let Some(first) = read.await? {
+                    had.insert(id, IdRow::read(tx, keys, number, id, &first).await?);
+                }
+            }
+        }
+        let mut changed: Vec<(Places, Places)> = vec![Default::default(); group.views().len()];
+        for (id, (row, _)) in &had {
+            for named in &row.rows {
+                let place = Place { key: named.key.clone(), id: (*id).to_owned(), emit: named.emit }.write();
+                let view = named.view;
+                if let Some((_, went)) = usize::try_from(view).ok().and_then(|view| changed.get_mut(view)) {
+                    if named.has_parts {
+                        clear_parts(tx, keys, (number, view), &place);
+                    }
+                    let row = DatabaseKey::ViewRow { group: number, view, level: 0, place: &place };
+                    tx.clear_unguarded(&keys.key(row));
+                    went.insert(place);
+                }
+            }
+            if row.has_error {
+                tx.clear_unguarded(&keys.key(DatabaseKey::ViewError(number, id)));
+            }
+        }
+        for one in documents.iter().filter(|one| !gone.contains(&one.id)) {
+            let mut row = IdRow { has_error: one.error.is_some(), rows: Vec::with_capacity(one.rows.len()) };
+            for (view, place, pair) in &one.rows {
+                let at = place.write();
+                let has_parts = set_row(tx, keys, (number, *view as u64), &at, pair);
+                row.rows.push(Named { view: *view as u64, emit: place.emit, has_parts, key: place.key.clone() });
+                if let Some((came, went)) = changed.get_mut(*view) {
+                    went.remove(&at);
+                    came.insert(at);
+                }
+            }
+            if let Some(error) = &one.error {
+                tx.set_unguarded(keys.key(DatabaseKey::ViewError(number, &one.id)), error_row(error));
+            }
+            let parts = had.get(one.id.as_str()).map_or(0, |(_, parts)| *parts);
+            if !row.is_empty() {
+                row.set(tx, keys, number, &one.id, parts);
+            } else if parts > 0 {
+                let (begin, end) = keys.bounds(DatabaseKey::ViewIds(number, &one.id));
+                tx.clear_range(&begin, &end);
+            }
+        }
+        for id in &gone {
+            let (begin, end) = keys.bounds(DatabaseKey::ViewIds(number, id));
+            tx.clear_range(&begin, &end);
+        }
+        for (view, (came, went)) in changed.iter().enumerate() {
+            if !came.is_empty() || !went.is_empty() {
+                let tree = Tree { tx, keys, group, secret: &state.head.secret, number, view };
+                tree.update(came, went).await?;
+            }
+        }
+        let upto = Upto { seq, purge_seq };
+        tx.set(keys.key(DatabaseKey::ViewRows(number)), upto.write());
+        Ok(Some(upto))
+    }
+
+    /// Those of these documents that do not exist any more.
+    async fn purged(&self, tx: &D::Transaction, ids: BTreeSet<String>) -> Result<BTreeSet<String>> {
+        let mut gone = BTreeSet::new();
+        let reads: Vec<_> = ids
+            .into_iter()
+            .map(|id| {
+                let read = Revisions::Winner.read(tx, self.keys(), &id);
+                (id, read)
+            })
+            .collect();
+        for (id, read) in reads {
+            // Of a document that cannot be read, the feed tells.
+            if crate::error::alone(read.await)?.is_ok_and(|branches| branches.is_empty()) {
+                gone.insert(id);
+            }
+        }
+        Ok(gone)
+    }
+
+    /// Removes all rows of a group, which is built again.
+    async fn rebuild_views(&self, tx: &D::Transaction, number: u64) -> Result<Upto> {
+        let keys = self.keys();
+        let purged = tx.get_range(&purge::newest(keys), Read::Snapshot);
+        let upto = Upto { seq: Seq::ZERO, purge_seq: purge::seq_of(keys, &purged.await?.rows)? };
+        let (begin, end) = keys.bounds(DatabaseKey::ViewRows(number));
+        tx.clear_range(&begin, &end);
+        tx.set(begin, upto.write());
+        Ok(upto)
+    }
+}
+
+/// Number of documents whose rows fit into a transaction.
+fn fitting(documents: &[Prepared]) -> usize {
+    let mut bytes = 0;
+    let fit = documents.iter().take_while(|one| {
+        bytes += one.bytes;
+        bytes <= WRITTEN_BYTES
+    });
+    fit.count().max(1)
+}
+
+fn halve(take: &AtomicUsize) {
+    take.store((take.load(Ordering::Relaxed) / 2).max(1), Ordering::Relaxed);
+}
+
+/// Maps documents.
+pub(super) async fn prepare(group: &ViewGroup, changes: Vec<Change>) -> Result<Vec<Prepared>> {
+    let (mut prepared, mut texts, mut at) = (Vec::with_capacity(changes.len()), Vec::new(), Vec::new());
+    for change in changes {
+        let mut error = change.error.map(|error| FunctionError::new(error.error(), error.reason()));
+        let is_mapped = group.include_design() || !change.id.starts_with(DESIGN_PREFIX);
+        match change.doc {
+            Some(mut doc) if is_mapped && !change.deleted => {
+                doc.local_seq = group.local_seq().then_some(change.seq);
+                texts.push(doc.to_text());
+                at.push(prepared.len());
+            }
+            _ if !is_mapped || change.deleted => error = None,
+            _ => {}
+        }
+        prepared.push(Prepared { id: change.id, seq: change.seq, error, rows: Vec::new(), bytes: ROW_BYTES });
+    }
+    if texts.is_empty() {
+        return Ok(prepared);
+    }
+    let mapped = group.functions().map(texts).await?;
+    if mapped.len() != at.len() {
+        return Err(Error::corrupt("map functions without results"));
+    }
+    for (at, mapped) in at.into_iter().zip(mapped) {
+        prepared[at].take(mapped);
+    }
+    Ok(prepared)
+}
+
+impl Prepared {
+    fn take(&mut self, mapped: Mapped) {
+        self.error = mapped.error;
+        for (view, emitted) in mapped.rows.into_iter().enumerate() {
+            for (emit, row) in (0u64..).zip(emitted) {
+                let place = Place { key: cut(whole_key(row.key.root())), id: self.id.clone(), emit };
+                let pair = Pair::new(&row.key, &row.value);
+                // The key of the row, of its parts or node, and in the id row.
+                self.bytes += 3 * (place.key.len() + self.id.len()) + pair.len() + ROW_BYTES;
+                self.rows.push((view, place, pair));
+            }
+        }
+        if self.bytes > MAX_EMITTED {
+            let reason = format!("The document emits more than {MAX_EMITTED} bytes.");
+            self.rows.clear();
+            (self.error, self.bytes) = (Some(FunctionError::new("emitted_too_much", reason)), ROW_BYTES);
+        }
+    }
+}
+
+/// The row of a document's error.
+fn error_row(error: &FunctionError) -> Vec<u8> {
+    const MAX_REASON: usize = 2_000;
+    let mut out = Vec::new();
+    let reason = &error.reason[..error.reason.floor_char_boundary(error.reason.len().min(MAX_REASON))];
+    JsonWriter::new(&mut out).begin_object().name("error").str(&error.error).name("reason").str(reason).end_object();
+    out
+}
+
+/// Reads the row of a document's error.
+pub(super) fn read_error(row: kv_api::Bytes) -> Result<FunctionError> {
+    let text = JsonText::from_normalised(row).ok_or_else(|| Error::corrupt("an error of a view"))?;
+    let member = |name| text.get(name).map(|value| value.str_or_text().into_owned()).unwrap_or_default();
+    Ok(FunctionError::new(member("error"), member("reason")))
+}

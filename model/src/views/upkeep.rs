@@ -1,0 +1,162 @@
+//! Lists and removes view groups, and the errors of their documents.
+
+use std::collections::HashSet;
+
+use kv_api::{Database, KeySelector, RangeRequest, Read, Transaction, TransactionExt};
+
+use super::group::{FunctionError, ViewGroup};
+use super::update::read_error;
+use super::{Head, Upto};
+use crate::documents::Documents;
+use crate::error::{NotFound, Result};
+use crate::keys::DatabaseKey;
+use crate::seq::Seq;
+use crate::txids::Outcome;
+
+/// Maximum number of errors in a page.
+const ERRORS_AT_ONCE: usize = 500;
+
+/// A view group that has rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ViewGroupInfo {
+    /// What distinguishes it.
+    pub signature: [u8; 16],
+    /// What it was called when it was made.
+    pub name: String,
+    /// Whether it belongs to a design document.
+    pub is_of_design: bool,
+    /// The sequence up to which it is built.
+    pub seq: Seq,
+    /// The purges that it took into account.
+    pub purge_seq: u64,
+}
+
+/// The size of a view group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ViewGroupStats {
+    /// The sequence up to which it is built.
+    pub seq: Seq,
+    /// The purges that it took into account.
+    pub purge_seq: u64,
+    /// Approximate number of bytes of all its rows.
+    pub bytes: u64,
+}
+
+/// A document that lacks rows in a view group because of an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ViewError {
+    /// The document.
+    pub id: String,
+    /// The error.
+    pub error: FunctionError,
+}
+
+impl<D: Database> Documents<D> {
+    /// The view groups that have rows.
+    ///
+    /// # Errors
+    /// 404 if the database is gone; an error for a damaged row.
+    pub async fn view_groups(&self) -> Result<Vec<ViewGroupInfo>> {
+        let (begin, end) = self.keys().bounds(DatabaseKey::ViewGroups);
+        let request = RangeRequest::keys(begin, end);
+        self.read(|tx| {
+            let instance = self.instance(&tx, Read::Snapshot);
+            let rows = tx.get_all(request.clone(), Read::Snapshot);
+            async move {
+                instance.await?;
+                let mut groups = Vec::new();
+                for row in rows.await? {
+                    let (signature, head) = (self.keys().read_view_group(&row.key)?, Head::read(&row.value)?);
+                    let Upto { seq, purge_seq } = self.view_upto(&tx, head.number, Read::Snapshot).await?;
+                    let Head { name, is_of_design, .. } = head;
+                    groups.push(ViewGroupInfo { signature, name, is_of_design, seq, purge_seq });
+                }
+                Ok(groups)
+            }
+        })
+        .await
+    }
+
+    /// The size of a group; all zero if it has no rows yet.
+    ///
+    /// # Errors
+    /// 404 if the database is gone.
+    pub async fn view_stats(&self, group: &ViewGroup) -> Result<ViewGroupStats> {
+        self.read(|tx| async move {
+            let instance = self.instance(&tx, Read::Snapshot);
+            let head = self.view_head(&tx, group.signature(), Read::Snapshot);
+            instance.await?;
+            let Some(head) = head.await? else { return Ok(ViewGroupStats::default()) };
+            let Upto { seq, purge_seq } = self.view_upto(&tx, head.number, Read::Snapshot).await?;
+            let (begin, end) = self.keys().bounds(DatabaseKey::ViewRows(head.number));
+            let bytes = tx.get_estimated_range_size(&begin, &end).await?;
+            Ok(ViewGroupStats { seq, purge_seq, bytes })
+        })
+        .await
+    }
+
+    /// The documents after `after` that lack rows in a group because of an error, by id. Returns at most one page of
+    /// them; empty at the end.
+    ///
+    /// # Errors
+    /// 404 if the database is gone, or the group has no rows.
+    pub async fn view_errors(&self, group: &ViewGroup, after: Option<&str>) -> Result<Vec<ViewError>> {
+        self.read(|tx| async move {
+            let (head, _) = self.built_view(&tx, group).await?;
+            let (begin, end) = self.keys().bounds(DatabaseKey::ViewErrors(head.number));
+            let begin = match after {
+                None => KeySelector::first_greater_or_equal(begin),
+                Some(id) => KeySelector::first_greater_than(self.keys().key(DatabaseKey::ViewError(head.number, id))),
+            };
+            let range = RangeRequest::selectors(begin, KeySelector::first_greater_or_equal(end));
+            let rows = tx.get_range(&range.limit(ERRORS_AT_ONCE), Read::Snapshot).await?.rows;
+            let error = |row: kv_api::KeyValue| {
+                Ok(ViewError { id: self.keys().read_view_error(&row.key)?, error: read_error(row.value)? })
+            };
+            rows.into_iter().map(error).collect()
+        })
+        .await
+    }
+
+    /// Removes a group with its rows. Returns whether there was one.
+    ///
+    /// # Errors
+    /// 404 if the database is gone.
+    pub async fn remove_view_group(&self, signature: &[u8; 16]) -> Result<bool> {
+        let keys = self.keys();
+        self.shared
+            .guard
+            .run(|tx| async move {
+                let instance = self.instance(&tx, Read::Serializable);
+                let head = self.view_head(&tx, signature, Read::Serializable);
+                instance.await?;
+                let Some(head) = head.await? else { return Ok(Outcome::ReadOnly(false)) };
+                // An update conflicts at the group's own rows.
+                tx.clear(&keys.key(DatabaseKey::ViewGroup(signature)));
+                let (begin, end) = keys.bounds(DatabaseKey::ViewRows(head.number));
+                tx.clear_range(&begin, &end);
+                Ok(Outcome::Write(true))
+            })
+            .await
+    }
+
+    /// Removes the groups of design documents that are not in use any more. Returns how many. Groups of a program stay,
+    /// and so does every group if one cannot be read.
+    ///
+    /// # Errors
+    /// 404 if the database is gone; an error for a damaged row.
+    pub async fn clean_up_views(&self, in_use: &HashSet<[u8; 16]>) -> Result<u64> {
+        let mut removed = 0;
+        for group in self.view_groups().await? {
+            if group.is_of_design && !in_use.contains(&group.signature) {
+                removed += u64::from(self.remove_view_group(&group.signature).await?);
+            }
+        }
+        Ok(removed)
+    }
+}
+
+/// Whether a query met a group that was removed after its update.
+pub(super) fn is_gone(error: &crate::error::Error) -> bool {
+    matches!(error.kind(), crate::error::ErrorKind::NotFound(NotFound::Index))
+}
