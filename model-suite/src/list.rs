@@ -15,6 +15,10 @@ macro_rules! __scenarios {
                 late_writers_never_reach_a_successor,
                 a_layer_is_marked_and_others_are_refused,
             }
+            "The servers' configuration" configuration {
+                settings_are_shared_watched_and_removed,
+                bad_settings_are_refused,
+            }
             "Edits (RFC 001, 'Update Path'; RFC 004)" writing {
                 a_document_is_written_read_changed_and_deleted,
                 revisions_are_those_that_couchdb_makes,

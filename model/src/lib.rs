@@ -16,6 +16,7 @@ mod branch;
 mod catalog;
 mod changes;
 mod check;
+mod configuration;
 mod conflicts;
 mod consumer;
 mod count;
@@ -73,6 +74,7 @@ pub use attachments::{
 pub use catalog::{CreateOptions, FORMAT_VERSION, Layer, LayerOptions, NameRange};
 pub use changes::{Change, ChangesBatch, ChangesRequest, Since, Style};
 pub use check::{CheckProgress, CheckReport, Problem, Repair, RepairReport};
+pub use configuration::{MAX_SETTING_BYTES, MAX_SETTING_NAME_BYTES, MAX_SETTINGS, Setting};
 pub use conflicts::{Conflicted, Conflicts};
 pub use consumer::Consumer;
 pub use document::{BulkGet, Document, GetOptions, OpenRev, OpenRevs, RevInfo, RevStatus};

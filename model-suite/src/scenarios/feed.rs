@@ -8,7 +8,8 @@ use model::{ErrorKind, NotFound};
 
 use crate::stage::*;
 
-async fn soon<T>(future: impl Future<Output = T>) -> T {
+/// Fails a test that waits in vain.
+pub(super) async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), future).await.expect("a wake-up")
 }
 

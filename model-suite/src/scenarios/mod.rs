@@ -5,6 +5,7 @@ pub(crate) mod bulk;
 pub(crate) mod catalog;
 pub(crate) mod changes;
 pub(crate) mod checking;
+pub(crate) mod configuration;
 pub(crate) mod conflicts;
 pub(crate) mod consuming;
 pub(crate) mod contents;

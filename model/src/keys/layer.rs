@@ -29,6 +29,10 @@ pub(crate) enum Key<'a> {
     Staging { deadline_ms: u64, database: u64, store: &'a StoreId },
     /// The prefix of the jobs' registry.
     Jobs,
+    /// The last change of the servers' configuration.
+    Configuration,
+    /// A setting of a section.
+    Setting(&'a str, &'a str),
 }
 
 impl Key<'_> {
@@ -41,6 +45,7 @@ impl Key<'_> {
     const ARRIVAL: u64 = 6;
     const STAGING: u64 = 7;
     const JOBS: u64 = 8;
+    const CONFIGURATION: u64 = 9;
 
     /// The encoded key under `root`.
     pub(crate) fn under(self, root: &[u8]) -> Vec<u8> {
@@ -74,6 +79,12 @@ impl Key<'_> {
                 tuple::append_bytes(&mut out, store);
             }
             Key::Jobs => tuple::append_u64(&mut out, Self::JOBS),
+            Key::Configuration => tuple::append_u64(&mut out, Self::CONFIGURATION),
+            Key::Setting(section, name) => {
+                tuple::append_u64(&mut out, Self::CONFIGURATION);
+                tuple::append_str(&mut out, section);
+                tuple::append_str(&mut out, name);
+            }
         }
         out
     }
@@ -114,6 +125,24 @@ impl Key<'_> {
             tuple::append_u64(&mut end, time_ms);
         }
         (begin, end)
+    }
+
+    /// The range of all settings.
+    pub(crate) fn settings(root: &[u8]) -> (Vec<u8>, Vec<u8>) {
+        let mut begin = Key::Configuration.under(root);
+        let end = end_of(&begin);
+        // Behind the row of the last change, which is the prefix itself.
+        begin.push(0);
+        (begin, end)
+    }
+
+    /// The section and the name in the key of a setting.
+    pub(crate) fn read_setting(root: &[u8], key: &[u8]) -> Result<(String, String)> {
+        let mut reader = Reader::new(key.strip_prefix(root).ok_or_else(|| misplaced(key))?);
+        reader.int()?;
+        let (section, name) = (reader.str()?.into_owned(), reader.str()?.into_owned());
+        reader.end()?;
+        Ok((section, name))
     }
 
     /// The database's number and the upload's store in the key of an upload.

@@ -12,6 +12,7 @@
 //!       ├ (6, Name)                              progress of databases that are copied here
 //!       ├ (7, Deadline, Number, Store)           staged uploads, which no edit names yet
 //!       ├ (8, …)                                 jobs: keys of the crate `jobs`
+//!       ├ (9)[, Section, Name]                   configuration of the servers
 //!       └ (4, Number) ┬ (0)                      instance: read by every transaction on the database
 //!         a database's│
 //!         prefix      ├ (1)                      security object

@@ -71,6 +71,8 @@ fn keys_are_the_tuples_that_are_drawn() {
             pack(&(7, 70_000, 300, TupleBytes::from(&[8; 16][..]))),
         ),
         (Key::Jobs.under(b""), pack(&(8,))),
+        (Key::Configuration.under(b""), pack(&(9,))),
+        (Key::Setting("chttpd", "a\0").under(b""), pack(&(9, "chttpd", "a\0"))),
     ] {
         assert_eq!(key, expected);
     }
@@ -104,6 +106,9 @@ fn keys_read_back() {
     assert_eq!(Key::read_staging(b"root", &staging).unwrap(), (300, store));
     let (begin, end) = Key::stagings(b"root", Some((1 << 40) + 1));
     assert!(begin < staging && staging < end && staging > Key::stagings(b"root", Some(1 << 40)).1);
+    let (setting, (begin, end)) = (Key::Setting("a\0", "b").under(b"root"), Key::settings(b"root"));
+    assert_eq!(Key::read_setting(b"root", &setting).unwrap(), ("a\0".to_owned(), "b".to_owned()));
+    assert!(Key::Configuration.under(b"root") < begin && begin < setting && setting < end);
     let (purge, name) = (keys.key(DatabaseKey::Purge(256)), keys.key(DatabaseKey::PurgeOf(&[0; 16])));
     assert_eq!((keys.read_purge(&purge).unwrap(), keys.read_purge_of(&name).unwrap()), (256, [0; 16]));
     assert!(keys.read_purge(&name).is_err() && keys.read_purge_of(&purge).is_err());

@@ -10,7 +10,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::cli::Failure;
 use crate::engine::{self, EngineUrl, IfMissing};
-use crate::http::{Administrator, CorsOptions, Options, Server};
+use crate::http::{Administrator, CorsOptions, Options, Server, StartError};
 
 /// Serve databases over HTTP
 #[derive(Debug, Args)]
@@ -106,8 +106,16 @@ impl Serve {
             max_attachment_size: self.max_attachment_size.unwrap_or(u64::MAX),
             ..Options::default()
         };
-        // Checked first, so that a bad address neither opens a store nor creates its folder.
-        Server::check_address(address, &options)?;
+        // A new store has no administrator, so none is created for a server that would not start.
+        let needs_administrator = Server::needs_administrator(address, &options);
+        let is_new = match &self.engine {
+            EngineUrl::Memory => true,
+            EngineUrl::Folder { path, .. } => path.read_dir().map_or(true, |mut files| files.next().is_none()),
+            EngineUrl::Cluster { .. } => false,
+        };
+        if needs_administrator && is_new {
+            return Err(StartError::OpenToAll { address }.into());
+        }
         let engine = engine::open_with_cache(&self.engine, IfMissing::Create, self.cache_size)?;
         let durability = engine.durability();
         let layer_options = LayerOptions {
@@ -117,8 +125,8 @@ impl Serve {
             ..LayerOptions::default()
         };
         let layer = Layer::open(engine, layer_options).await?;
-        let party = options.administrator.is_none();
         let server = Server::start(layer, address, options).await?;
+        let party = server.is_party();
         if let Err(error) = announce(server.address(), &self.engine, durability, party) {
             // A script may read the first line and close the pipe.
             tracing::debug!(%error, "nobody reads the output");

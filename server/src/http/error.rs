@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use hyper::header::{ALLOW, CONNECTION, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use hyper::header::{ALLOW, CONNECTION, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::{HeaderMap, StatusCode};
 use model::{ErrorKind, JsonWriter, NotFound};
 
@@ -57,8 +57,7 @@ impl ApiError {
     }
 
     pub(crate) fn unauthorized(reason: impl Into<Cow<'static, str>>) -> Self {
-        let error = Self::new(StatusCode::UNAUTHORIZED, "unauthorized", reason);
-        error.with_header(WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"server\""))
+        Self::new(StatusCode::UNAUTHORIZED, "unauthorized", reason)
     }
 
     pub(crate) fn forbidden(reason: impl Into<Cow<'static, str>>) -> Self {

@@ -17,12 +17,14 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use kv_api::AnyDatabase;
-use model::Layer;
+use model::{Layer, Setting};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_io_timeout::TimeoutStream;
 
+use crate::http::access::auth;
+use crate::http::access::settings::ADMINS;
 use crate::http::app::{App, Identity, Options};
 use crate::http::serve::serve;
 use crate::http::wire::quotes::{BodyLength, Quotes};
@@ -76,20 +78,18 @@ pub enum StartError {
 pub struct Server {
     address: SocketAddr,
     stop: watch::Sender<bool>,
+    app: Arc<App>,
     accepting: JoinHandle<()>,
     working: JoinHandle<()>,
+    /// Reads the configuration when it changes.
+    following: JoinHandle<()>,
 }
 
 impl Server {
-    /// Refuses an address that would make everyone the administrator.
-    ///
-    /// # Errors
-    /// [`StartError::OpenToAll`].
-    pub fn check_address(address: SocketAddr, options: &Options) -> Result<(), StartError> {
-        if options.administrator.is_none() && !address.ip().is_loopback() {
-            return Err(StartError::OpenToAll { address });
-        }
-        Ok(())
+    /// Whether a server at this address must find an administrator in its store: without one, everyone who can connect
+    /// would be the administrator.
+    pub fn needs_administrator(address: SocketAddr, options: &Options) -> bool {
+        options.administrator.is_none() && !address.ip().is_loopback()
     }
 
     /// Binds `address` and starts to serve `layer`.
@@ -97,17 +97,25 @@ impl Server {
     /// # Errors
     /// [`StartError`], whose message is for a person.
     pub async fn start(layer: Layer<AnyDatabase>, address: SocketAddr, options: Options) -> Result<Server, StartError> {
-        Self::check_address(address, &options)?;
+        let needs_administrator = Self::needs_administrator(address, &options);
+        let has_administrator = |setting: &Setting| setting.section == ADMINS;
+        if needs_administrator && !layer.configuration().await?.0.iter().any(has_administrator) {
+            return Err(StartError::OpenToAll { address });
+        }
         let identity = Identity::load(&layer).await?;
         let listener = TcpListener::bind(address).await.map_err(|source| StartError::Bind { address, source })?;
         let address = listener.local_addr().map_err(|source| StartError::Bind { address, source })?;
         let (stop, stopping) = watch::channel(false);
         let (opened, stores) = mpsc::unbounded_channel();
-        let app = App::new(layer, identity, options, stopping.clone(), opened).map_err(StartError::Threads)?;
+        let is_local = address.ip().is_loopback();
+        let app =
+            App::new(layer, identity, options, is_local, stopping.clone(), opened).map_err(StartError::Threads)?;
         let app = Arc::new(app);
+        drop(app.auth.load(&app.layer).await?);
+        let following = tokio::spawn(auth::follow(app.clone()));
         let working = work::start(app.clone(), format!("couch-layer@{address}"), stores);
-        let accepting = tokio::spawn(accept(listener, app, stopping));
-        Ok(Server { address, stop, accepting, working })
+        let accepting = tokio::spawn(accept(listener, app.clone(), stopping));
+        Ok(Server { address, stop, app, accepting, working, following })
     }
 
     /// The address that it listens on, with the actual port if port 0 was requested.
@@ -115,10 +123,16 @@ impl Server {
         self.address
     }
 
+    /// Whether everyone who can connect is an administrator.
+    pub fn is_party(&self) -> bool {
+        self.app.auth.is_party()
+    }
+
     /// Stops: no new connections, feeds end with their last sequence, running requests finish within a grace period.
     pub async fn stop(self) {
         self.stop.send_replace(true);
-        // Neither panics. If one did, it has stopped as well.
+        // None of them panics. If one did, it has stopped as well.
+        let _ = self.following.await;
         let _ = self.working.await;
         let _ = self.accepting.await;
     }

@@ -1,6 +1,8 @@
 //! A parsed request.
 
+use std::fmt;
 use std::future::Future;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use hyper::Method;
@@ -8,6 +10,7 @@ use hyper::header::{HOST, HeaderMap, IF_MATCH};
 use model::{JsonText, RevId};
 
 use crate::http::access::principal::Principal;
+use crate::http::access::session;
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
@@ -15,17 +18,32 @@ use crate::http::wire::body::RequestBody;
 use crate::http::wire::params::{self, Params};
 
 /// A parsed request. `HEAD` appears as `GET`: `serve` leaves out the body of the response.
-#[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) app: Arc<App>,
     pub(crate) method: Method,
     pub(crate) headers: HeaderMap,
     pub(crate) params: Params,
     pub(crate) principal: Principal,
+    /// Whether the client is an administrator of the database in the path.
+    pub(crate) is_database_admin: bool,
+    /// The address of the client.
+    pub(crate) address: IpAddr,
     pub(crate) body: RequestBody,
 }
 
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Headers, parameters and body may hold passwords.
+        f.debug_struct("Request").field("method", &self.method).finish_non_exhaustive()
+    }
+}
+
 impl Request {
+    /// Whether the client sees the server by TLS.
+    pub(crate) fn is_secure(&self) -> bool {
+        session::is_secure(&self.headers)
+    }
+
     /// Runs `work` on a database. When the handle turns out to be old, it is renewed and `work` runs again. Work
     /// that fails with an old handle must have changed nothing.
     pub(crate) fn with_database<T, F>(
@@ -80,10 +98,7 @@ impl Request {
 
     /// The URL of a path on this server, as the client sees the server.
     pub(crate) fn absolute(&self, segments: &[&str]) -> String {
-        let scheme = match self.header("x-forwarded-proto") {
-            Some("https") => "https",
-            _ => "http",
-        };
+        let scheme = if self.is_secure() { "https" } else { "http" };
         let host = self.header("x-forwarded-host").or_else(|| self.header(HOST)).unwrap_or("localhost");
         let mut url = format!("{scheme}://{host}");
         for segment in segments {

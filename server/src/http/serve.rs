@@ -16,15 +16,17 @@ use std::time::Instant;
 
 use futures_util::FutureExt;
 use hyper::body::Incoming;
-use hyper::header::{CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue, SERVER, SET_COOKIE};
+use hyper::header::{CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue, SERVER, SET_COOKIE, WWW_AUTHENTICATE};
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
 
-use crate::http::access::auth;
-use crate::http::access::principal::Principal;
+use crate::http::access::principal::{Principal, Proof};
+use crate::http::access::security::Security;
+use crate::http::access::settings::{Required, Settings};
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
+use crate::http::replicator;
 use crate::http::request::Request;
 use crate::http::routes::{self, Resource, Who};
 use crate::http::wire::body::RequestBody;
@@ -46,7 +48,8 @@ pub(crate) async fn serve(
     let origin = parts.headers.get(hyper::header::ORIGIN).cloned();
     let (method, uri) = (parts.method.clone(), parts.uri.clone());
 
-    let answer = AssertUnwindSafe(answer(&app, parts, incoming)).catch_unwind().await;
+    let settings = app.auth.settings();
+    let answer = AssertUnwindSafe(answer(&app, &settings, parts, incoming, peer.ip())).catch_unwind().await;
     let mut response = answer.unwrap_or_else(|_| {
         tracing::error!(%method, path = uri.path(), "a request ended in a panic");
         let error = ApiError::internal().with_header(CONNECTION, HeaderValue::from_static("close"));
@@ -59,7 +62,7 @@ pub(crate) async fn serve(
     let headers = response.headers_mut();
     headers.insert(SERVER, HeaderValue::from_static(concat!("couch-layer/", env!("CARGO_PKG_VERSION"))));
     headers.insert(&REQUEST_ID, id);
-    app.options.cors.apply(origin.as_ref(), headers);
+    settings.cors.apply(origin.as_ref(), headers);
     // The time is read only if somebody sees the line.
     let took_ms = || started.elapsed().as_secs_f64() * 1000.0;
     tracing::debug!(peer = %peer.ip(), "{method} {} {} {:.1} ms", uri.path(), response.status().as_u16(), took_ms());
@@ -75,9 +78,9 @@ fn request_id(app: &App, headers: &HeaderMap) -> HeaderValue {
     }
 }
 
-async fn answer(app: &Arc<App>, parts: Parts, incoming: Incoming) -> Response {
+async fn answer(app: &Arc<App>, settings: &Settings, parts: Parts, incoming: Incoming, address: IpAddr) -> Response {
     let Parts { method, uri, headers, .. } = parts;
-    if let Some(preflight) = app.options.cors.preflight(&method, &headers) {
+    if let Some(preflight) = settings.cors.preflight(&method, &headers) {
         return preflight;
     }
     let mut request = Request {
@@ -86,15 +89,23 @@ async fn answer(app: &Arc<App>, parts: Parts, incoming: Incoming) -> Response {
         headers,
         params: Params::default(),
         principal: Principal::anonymous(),
-        body: RequestBody::new(incoming, app.options.max_request_size),
+        is_database_admin: false,
+        address,
+        body: RequestBody::new(incoming, settings.max_request_size),
     };
     let mut renewal = None;
-    let outcome = admit_and_route(&mut request, &uri, &mut renewal).await;
+    let outcome = admit_and_route(&mut request, settings.required, &uri, &mut renewal).await;
     let close = matches!(&outcome, Err(error) if error.status() == StatusCode::PAYLOAD_TOO_LARGE);
     if !close {
         request.body.discard().await;
     }
     let mut response = outcome.unwrap_or_else(response::refusal);
+    if response.status() == StatusCode::UNAUTHORIZED {
+        let challenge = request.headers.get("x-couchdb-www-authenticate").or(settings.challenge.as_ref());
+        if let Some(challenge) = challenge {
+            response.headers_mut().insert(WWW_AUTHENTICATE, challenge.clone());
+        }
+    }
     if let Some(cookie) = renewal
         && !response.headers().contains_key(SET_COOKIE)
     {
@@ -121,6 +132,7 @@ fn overriding_method(headers: &HeaderMap) -> Option<Method> {
 
 async fn admit_and_route(
     request: &mut Request,
+    required: Required,
     uri: &hyper::Uri,
     renewal: &mut Option<HeaderValue>,
 ) -> Result<Response> {
@@ -142,12 +154,20 @@ async fn admit_and_route(
     request.params = Params::parse(uri.query().unwrap_or(""))?;
     let is_login = request.method == Method::POST && segments.first().is_some_and(|first| first == "_session");
     if !is_login {
-        let found = request.app.auth.authenticate(&request.headers).await?;
-        request.principal = found.principal;
-        *renewal = found.renewal;
+        let app = &request.app;
+        match app.auth.without_credentials(&request.headers) {
+            Some(principal) => request.principal = principal,
+            None => {
+                // Boxed, as all that only some requests need: otherwise its large future is in that of every request.
+                let found = Box::pin(app.auth.authenticate(app, &request.headers, request.address)).await?;
+                request.principal = found.principal;
+                *renewal = found.renewal;
+            }
+        }
+        require_user(&request.principal, required, &segments)?;
     }
     let resource = routes::find(&segments, &request.method)?;
-    authorize(request, &resource).await?;
+    request.is_database_admin = request.principal.is_server_admin() || Box::pin(authorize(request, &resource)).await?;
     // In the last step of a relocation its database's writes would fail, so they wait here.
     let _admitted = match resource.database() {
         Some(db) if resource.waits_for_moves() => request.app.gates.admit(db).await,
@@ -194,36 +214,73 @@ fn refuse_rebound_host(headers: &HeaderMap) -> Result<()> {
     ))
 }
 
-async fn authorize(request: &Request, resource: &Resource<'_>) -> Result<()> {
-    if request.principal.is_server_admin() {
+/// Refuses anonymous requests where the configuration requires a user (`chttpd/require_valid_user`).
+fn require_user(principal: &Principal, required: Required, segments: &[String]) -> Result<()> {
+    let is_free = match required {
+        Required::Nobody => true,
+        Required::Everybody => false,
+        Required::ExceptForUp => matches!(segments, [up] if up == "_up"),
+    };
+    if is_free || principal.proof != Proof::Nothing {
         return Ok(());
     }
-    match resource.who() {
-        Who::Public => Ok(()),
-        Who::ServerAdmin => Err(ApiError::unauthorized("You are not a server admin.")),
-        Who::DatabaseAdmin => Err(ApiError::unauthorized("You are not a server or db admin.")),
-        Who::Reader | Who::Writer => match resource.database() {
-            Some(db) => authorize_member(request, db).await,
-            None => Ok(()),
-        },
+    Err(ApiError::unauthorized("Authentication required."))
+}
+
+/// Admits a client that is no server administrator, or refuses it. Returns whether it is an administrator of the database
+/// in the path.
+async fn authorize(request: &Request, resource: &Resource<'_>) -> Result<bool> {
+    let who = resource.who();
+    match (who, resource.database()) {
+        (Who::Public, _) => Ok(false),
+        (Who::Reader | Who::Writer | Who::DatabaseAdmin, Some(db)) => {
+            let security = security(request, db).await?;
+            let is_admin = security.is_admin(&request.principal);
+            if who == Who::DatabaseAdmin && !is_admin {
+                return Err(ApiError::unauthorized("You are not a server or db admin."));
+            }
+            require_member(&security, &request.principal)?;
+            Ok(is_admin)
+        }
+        _ => Err(not_server_admin()),
     }
 }
 
-async fn authorize_member(request: &Request, db: &str) -> Result<()> {
+fn not_server_admin() -> ApiError {
+    ApiError::unauthorized("You are not a server admin.")
+}
+
+async fn security(request: &Request, db: &str) -> Result<Security> {
     let security = |database: Documents| async move { Ok(database.security().await?) };
-    if auth::is_public(&request.with_database(db, security).await?) {
-        return Ok(());
-    }
-    Err(ApiError::unauthorized("You are not authorized to access this db."))
+    Ok(Security::new(request.with_database(db, security).await?))
 }
 
-/// Whether the client may write to a database that a request names outside its path.
-pub(crate) async fn authorize_writer(request: &Request, db: &str) -> Result<()> {
-    if request.principal.is_server_admin() {
+fn require_member(security: &Security, principal: &Principal) -> Result<()> {
+    if security.is_member(principal) {
         return Ok(());
     }
-    if db.starts_with('_') {
-        return Err(ApiError::unauthorized("You are not a server admin."));
+    Err(match principal.name {
+        None => ApiError::unauthorized("You are not authorized to access this db."),
+        Some(_) => ApiError::forbidden("You are not allowed to access this db."),
+    })
+}
+
+/// Admits a writer of a database that a request names outside its path. Returns whether it is the database's
+/// administrator.
+pub(crate) async fn authorize_writer(request: &Request, db: &str) -> Result<bool> {
+    if request.principal.is_server_admin() {
+        return Ok(true);
     }
-    authorize_member(request, db).await
+    if is_of_the_system(db) {
+        return Err(not_server_admin());
+    }
+    let security = security(request, db).await?;
+    require_member(&security, &request.principal)?;
+    Ok(security.is_admin(&request.principal))
+}
+
+/// Whether a database is for server administrators, whatever its `_security`: what lies there acts with the rights of
+/// the server. Its replications read and write databases of this server.
+pub(crate) fn is_of_the_system(db: &str) -> bool {
+    db.starts_with('_') || replicator::has_jobs(db)
 }

@@ -200,7 +200,6 @@ async fn what_is_missing_is_named() {
     couch.put("/db/_design/d", json!({})).await;
     for (method, path, word) in [
         ("GET", "/db/_design/d/_view/v", "views"),
-        ("GET", "/_membership", "clusters"),
         ("GET", "/db/_changes?filter=_view", "views"),
         ("GET", "/db/_changes?filter=d/f", "filter functions"),
         ("POST", "/db/_compact/d", "views"),

@@ -26,5 +26,7 @@ mod relocating;
 mod replicate;
 mod replication;
 mod replicator;
+mod rights;
 mod support;
 mod transactions;
+mod users;

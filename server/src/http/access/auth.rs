@@ -1,36 +1,42 @@
-//! Authentication and authorisation of a request.
+//! Who sends a request.
 //!
-//! There is one administrator, or none. Without one every request is the administrator's ("admin party"), so such
-//! a server listens on loopback only. With one the server behaves like CouchDB 3 with an administrator and no
-//! users: databases are closed to everyone else until their `_security` opens them.
+//! Administrators come from the options of the server's start and from the store (`_config/admins`); of one name, the
+//! store's password counts. Users are documents of `_users`. A server without administrators that listens on loopback
+//! holds an "admin party": every request without credentials is an administrator's.
 //!
-//! Cookies are CouchDB's: base64url of `name:time:signature`, with `time` in hexadecimal seconds. The signature is
-//! HMAC-SHA256 with the store's secret over name, time and a digest of the password. So a changed password ends
-//! every session, and a restart ends none.
+//! A request without credentials reads nothing from the store. One of an administrator neither, and one of a user reads
+//! the user's document, so that a change counts at once on all servers.
 //!
 //! Sources: CouchDB's `couch_httpd_auth.erl` and `chttpd_auth_request.erl`.
 
 use std::fmt;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use base64::Engine as _;
-use base64::engine::general_purpose::{STANDARD, URL_SAFE, URL_SAFE_NO_PAD};
-use hmac::{Hmac, KeyInit, Mac};
+use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 use hyper::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderValue};
-use model::{JsonRef, JsonText};
-use sha2::Sha256;
+use kv_api::AnyDatabase;
+use model::Layer;
 
-use crate::http::access::principal::{Principal, Proof};
+use crate::http::access::hashing::{Hashing, Match};
+use crate::http::access::lockout::Lockout;
+use crate::http::access::passwords::{Verifier, mac, same};
+use crate::http::access::principal::{Principal, Proof, SERVER_ADMIN};
+use crate::http::access::session::{self, Claim, seconds_now};
+use crate::http::access::settings::{ADMINS, Flags, Settings};
+use crate::http::access::users::{self, User};
+use crate::http::app::App;
 use crate::http::error::{ApiError, Result};
 use crate::http::ids::hex;
 
-/// Duration of a session in seconds. Requests in its last nine tenths renew it.
-const SESSION_SECONDS: u64 = 600;
-
-const COOKIE_NAME: &str = "AuthSession";
-
 /// Length of the secret for signing cookies, in bytes.
 pub(crate) const SECRET_BYTES: usize = 32;
+
+/// Pause before the configuration is read again after an error.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// The administrator's name and password. Its `Debug` shows no password.
 #[derive(Clone)]
@@ -54,233 +60,314 @@ pub(crate) struct Authenticated {
     pub(crate) renewal: Option<HeaderValue>,
 }
 
-/// Knows the administrator and signs sessions.
+/// Somebody who can log in.
+#[derive(Debug)]
+pub(crate) struct Account {
+    name: String,
+    roles: Vec<String>,
+    salt: String,
+    stored: Stored,
+}
+
+#[derive(Debug)]
+enum Stored {
+    /// The password of the server's options.
+    Own,
+    Admin(Verifier),
+    User(Box<User>),
+}
+
+impl Account {
+    fn principal(&self, proof: Proof) -> Principal {
+        Principal { name: Some(self.name.clone()), roles: self.roles.clone(), proof }
+    }
+}
+
+/// Knows the administrators and the configuration, and signs sessions.
 pub(crate) struct Auth {
-    administrator: Option<Administrator>,
+    own: Option<Administrator>,
+    /// The salt of its password, the same at all servers with this administrator.
+    own_salt: String,
     secret: [u8; SECRET_BYTES],
+    /// Whether only this machine can connect.
+    is_local: bool,
+    flags: Flags,
+    settings: RwLock<Arc<Settings>>,
+    /// Whether everyone is an administrator. Each request asks.
+    party: AtomicBool,
+    /// Whether tokens or proxies may name the client. Each request asks.
+    has_others: AtomicBool,
+    /// Held while settings are read, so that an earlier reading never replaces a later one.
+    reading: tokio::sync::Mutex<()>,
+    pub(crate) hashing: Hashing,
+    lockout: Lockout,
 }
 
 impl fmt::Debug for Auth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Auth").field("administrator", &self.administrator).finish_non_exhaustive()
+        f.debug_struct("Auth").field("own", &self.own).finish_non_exhaustive()
     }
 }
 
 impl Auth {
-    pub(crate) fn new(administrator: Option<Administrator>, secret: [u8; SECRET_BYTES]) -> Self {
-        Auth { administrator, secret }
+    pub(crate) fn new(own: Option<Administrator>, secret: [u8; SECRET_BYTES], is_local: bool, flags: Flags) -> Self {
+        let settings = RwLock::new(Arc::new(Settings::new(Vec::new(), &flags)));
+        let mut key = [0; 32];
+        if let Err(error) = getrandom::fill(&mut key) {
+            tracing::warn!(%error, "the system gives no random numbers");
+            key = mac(&secret, &[b"proofs"]);
+        }
+        let (reading, lockout) = Default::default();
+        let party = AtomicBool::new(own.is_none() && is_local);
+        let has_others = AtomicBool::new(false);
+        let salt = |own: &Administrator| mac(&secret, &[b"salt", own.name.as_bytes(), own.password.as_bytes()]);
+        let own_salt = own.as_ref().map_or_else(String::new, |own| hex(&salt(own)));
+        Auth {
+            own,
+            own_salt,
+            secret,
+            is_local,
+            flags,
+            settings,
+            party,
+            has_others,
+            reading,
+            hashing: Hashing::new(key),
+            lockout,
+        }
     }
 
-    /// Whether everyone is the administrator.
+    /// The configuration.
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        self.settings.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Reads the configuration from the store. Returns a future that completes when it has changed.
+    pub(crate) async fn load(
+        &self,
+        layer: &Layer<AnyDatabase>,
+    ) -> model::Result<impl Future<Output = kv_api::Result<()>> + Send + use<>> {
+        let _reading = self.reading.lock().await;
+        let (rows, changed) = layer.configuration().await?;
+        let settings = Arc::new(Settings::new(rows, &self.flags));
+        let is_party = self.own.is_none() && self.is_local && !settings.has_admins();
+        let has_others = settings.tokens.is_some() || settings.proxy.is_some();
+        *self.settings.write().unwrap_or_else(PoisonError::into_inner) = settings;
+        self.party.store(is_party, Ordering::Release);
+        self.has_others.store(has_others, Ordering::Release);
+        Ok(changed)
+    }
+
+    /// Whether there is an administrator.
+    pub(crate) fn has_administrator(&self) -> bool {
+        self.own.is_some() || self.settings().has_admins()
+    }
+
+    /// Whether everyone is an administrator.
     pub(crate) fn is_party(&self) -> bool {
-        self.administrator.is_none()
+        self.party.load(Ordering::Acquire)
     }
 
-    fn mac(&self, parts: &[&[u8]]) -> Hmac<Sha256> {
-        // HMAC takes keys of every length; the other arm cannot come, and would sign with another key.
-        let mut mac =
-            Hmac::<Sha256>::new_from_slice(&self.secret).unwrap_or_else(|_| Hmac::<Sha256>::new(&Default::default()));
-        for part in parts {
-            // The length first, so that no two lists of parts have one signature.
-            mac.update(&(part.len() as u64).to_be_bytes());
-            mac.update(part);
+    /// The account with this name, if somebody can log in by it.
+    async fn account(&self, app: &App, settings: &Settings, name: &str) -> Result<Option<Account>> {
+        let admin = |salt: String, stored| {
+            let (name, roles) = (name.to_owned(), vec![SERVER_ADMIN.to_owned()]);
+            Ok(Some(Account { name, roles, salt, stored }))
+        };
+        if settings.rows.get(ADMINS, name).is_some() {
+            return match settings.admins.get(name) {
+                Some(verifier) => admin(verifier.salt.clone(), Stored::Admin(verifier.clone())),
+                None => Ok(None),
+            };
         }
-        mac
-    }
-
-    /// The principal with this name and password.
-    pub(crate) async fn login(&self, name: &str, password: &str, proof: Proof) -> Result<Principal> {
-        if self.knows(name, password) {
-            return Ok(Principal::administrator(name, proof));
+        if self.own.as_ref().is_some_and(|own| own.name == name) {
+            return admin(self.own_salt.clone(), Stored::Own);
         }
-        Err(ApiError::unauthorized("Name or password is incorrect."))
+        let Some(user) = users::find(app, name).await? else { return Ok(None) };
+        let (name, roles, salt) = (name.to_owned(), user.roles.clone(), user.verifier.salt.clone());
+        Ok(Some(Account { name, roles, salt, stored: Stored::User(Box::new(user)) }))
     }
 
-    /// Whether these are the administrator's name and password. Takes equally long for right, wrong and partly
-    /// right passwords.
-    fn knows(&self, name: &str, password: &str) -> bool {
-        let Some(administrator) = &self.administrator else { return false };
-        let expected = self.mac(&[b"login", administrator.name.as_bytes(), administrator.password.as_bytes()]);
-        let given = self.mac(&[b"login", name.as_bytes(), password.as_bytes()]);
-        given.verify(&expected.finalize().into_bytes()).is_ok()
+    /// The account with this name and password.
+    pub(crate) async fn login(&self, app: &App, name: &str, password: &str, address: IpAddr) -> Result<Account> {
+        let wrong = || ApiError::unauthorized("Name or password is incorrect.");
+        let settings = self.settings();
+        let Some(mut account) = self.account(app, &settings, name).await? else { return Err(wrong()) };
+        self.lockout.check(address, name, &account.salt)?;
+        let found = match &account.stored {
+            Stored::Own if self.own.as_ref().is_some_and(|own| same(own.password.as_bytes(), password.as_bytes())) => {
+                Match::Known
+            }
+            Stored::Own => Match::No,
+            Stored::Admin(verifier) => self.hashing.matches(verifier, password).await?,
+            Stored::User(user) => self.hashing.matches(&user.verifier, password).await?,
+        };
+        if found == Match::No {
+            self.lockout.failed(address, name, &account.salt);
+            tracing::warn!(name, peer = %address, "a login failed");
+            return Err(wrong());
+        }
+        self.lockout.succeeded(address, name, &account.salt);
+        account.stored = match account.stored {
+            Stored::User(user) if found == Match::Now && !user.verifier.is_by(settings.recipe) => {
+                let verifier = self.hashing.upgrade(&user.verifier, password, settings.recipe).await;
+                let upgraded = async { user.upgrade(app, &verifier?).await };
+                if let Err(error) = upgraded.await {
+                    // The next login tries again.
+                    tracing::debug!(?error, "a stored password was not upgraded");
+                }
+                Stored::Own
+            }
+            stored => stored,
+        };
+        Ok(account)
+    }
+
+    /// Logs in with the body of a request, and begins a session.
+    pub(crate) async fn begin(
+        &self,
+        app: &App,
+        name: &str,
+        password: &str,
+        address: IpAddr,
+        is_secure: bool,
+    ) -> Result<(Principal, Option<HeaderValue>)> {
+        let account = self.login(app, name, password, address).await?;
+        let settings = self.settings();
+        let secret = self.signing_secret(&settings);
+        let cookie = session::begin(&secret, &account.salt, name, &settings.session, is_secure, seconds_now());
+        Ok((account.principal(Proof::Cookie), cookie))
+    }
+
+    /// The secret of the configuration, or that of the store.
+    fn signing_secret(&self, settings: &Settings) -> Vec<u8> {
+        let configured = settings.rows.get("chttpd_auth", "secret").filter(|secret| !secret.is_empty());
+        configured.map_or_else(|| self.secret.to_vec(), |secret| secret.as_bytes().to_vec())
+    }
+
+    /// The client of a request that has no credentials; `None` if it has some.
+    pub(crate) fn without_credentials(&self, headers: &HeaderMap) -> Option<Principal> {
+        let has_some = headers.contains_key(AUTHORIZATION)
+            || headers.contains_key(COOKIE)
+            || self.has_others.load(Ordering::Acquire);
+        (!has_some).then(|| if self.is_party() { Principal::party() } else { Principal::anonymous() })
     }
 
     /// The client of the request. A wrong password is refused. An expired or forged cookie proves nothing.
-    pub(crate) async fn authenticate(&self, headers: &HeaderMap) -> Result<Authenticated> {
-        if let Some(found) = self.session(headers)? {
+    pub(crate) async fn authenticate(&self, app: &App, headers: &HeaderMap, address: IpAddr) -> Result<Authenticated> {
+        if headers.contains_key(COOKIE)
+            && let Some(found) = self.session(app, headers).await?
+        {
             return Ok(found);
         }
-        let principal = match basic_credentials(headers) {
-            Some((name, password)) => self.login(&name, &password, Proof::Basic).await?,
+        if let Some(principal) = self.by_token_or_proxy(headers)? {
+            return Ok(Authenticated { principal, renewal: None });
+        }
+        let credentials = match headers.get(AUTHORIZATION) {
+            Some(value) => basic_credentials(value)?,
+            None => None,
+        };
+        let principal = match credentials {
+            Some((name, password)) => self.login(app, &name, &password, address).await?.principal(Proof::Basic),
             None if self.is_party() => Principal::party(),
             None => Principal::anonymous(),
         };
         Ok(Authenticated { principal, renewal: None })
     }
 
-    fn session(&self, headers: &HeaderMap) -> Result<Option<Authenticated>> {
-        let Some(cookie) = cookie_value(headers).filter(|cookie| !cookie.is_empty()) else { return Ok(None) };
-        let malformed = || ApiError::bad_request("Malformed AuthSession cookie. Please clear your cookies.");
-        let decoded = URL_SAFE_NO_PAD.decode(cookie.trim_end_matches('=')).map_err(|_| malformed())?;
-        let text = String::from_utf8(decoded).map_err(|_| malformed())?;
-        // The name may contain colons; time and signature do not.
-        let mut parts = text.rsplitn(3, ':');
-        let (Some(signature), Some(time), Some(name)) = (parts.next(), parts.next(), parts.next()) else {
-            return Err(malformed());
-        };
-        let Some(administrator) = self.administrator.as_ref().filter(|known| known.name == name) else {
-            return Ok(None);
-        };
-        let Ok(begun) = u64::from_str_radix(time, 16) else { return Ok(None) };
-        let now = seconds_now();
-        let signature = unhex(signature).ok_or_else(malformed)?;
-        if self.session_mac(administrator, time).verify_slice(&signature).is_err()
-            || now >= begun.saturating_add(SESSION_SECONDS)
-        {
+    /// The client that a token or a proxy names, where the configuration allows these.
+    fn by_token_or_proxy(&self, headers: &HeaderMap) -> Result<Option<Principal>> {
+        if !self.has_others.load(Ordering::Acquire) {
             return Ok(None);
         }
-        let left = (begun + SESSION_SECONDS).saturating_sub(now);
-        let renewal = if left * 10 < SESSION_SECONDS * 9 { self.session_cookie(now) } else { None };
-        let principal = Principal::administrator(&administrator.name, Proof::Cookie);
-        Ok(Some(Authenticated { principal, renewal }))
+        let settings = self.settings();
+        let proxied = settings.proxy.as_ref().and_then(|proxy| proxy.principal(headers, &settings.rows));
+        if proxied.is_some() {
+            return Ok(proxied);
+        }
+        let bearer = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
+        match (&settings.tokens, bearer) {
+            (Some(tokens), Some(token)) => tokens.principal(token.trim(), &settings.rows, seconds_now()).map(Some),
+            _ => Ok(None),
+        }
     }
 
-    fn session_mac(&self, administrator: &Administrator, time: &str) -> Hmac<Sha256> {
-        let password = self.mac(&[b"password", administrator.password.as_bytes()]).finalize().into_bytes();
-        self.mac(&[b"session", administrator.name.as_bytes(), time.as_bytes(), &password])
-    }
-
-    /// A cookie that begins a session of the administrator now.
-    pub(crate) fn begin_session(&self) -> Option<HeaderValue> {
-        self.session_cookie(seconds_now())
-    }
-
-    fn session_cookie(&self, now: u64) -> Option<HeaderValue> {
-        let administrator = self.administrator.as_ref()?;
-        let time = format!("{now:X}");
-        let signature = hex(&self.session_mac(administrator, &time).finalize().into_bytes());
-        let value = URL_SAFE_NO_PAD.encode(format!("{}:{time}:{signature}", administrator.name));
-        // CouchDB states the end of a session in both ways, and nano reads only this one.
-        let end = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(now + SESSION_SECONDS));
-        let lifetime = format!("Expires={end}; Max-Age={SESSION_SECONDS}");
-        HeaderValue::try_from(format!("{COOKIE_NAME}={value}; Version=1; {lifetime}; Path=/; HttpOnly")).ok()
-    }
-
-    /// A cookie that ends a session at the client.
-    pub(crate) fn end_session() -> HeaderValue {
-        HeaderValue::from_static(
-            "AuthSession=; Version=1; Expires=Thu, 01 Jan 1970 00:00:00 GMT; Max-Age=0; Path=/; HttpOnly",
-        )
+    async fn session(&self, app: &App, headers: &HeaderMap) -> Result<Option<Authenticated>> {
+        let Some(claim) = Claim::read(headers)? else { return Ok(None) };
+        let settings = self.settings();
+        let Some(account) = self.account(app, &settings, &claim.name).await? else { return Ok(None) };
+        let (secret, now) = (self.signing_secret(&settings), seconds_now());
+        let Some(valid) = claim.verify(&secret, &account.salt, &settings.session, now) else { return Ok(None) };
+        let renewal = valid.is_to_be_renewed.then(|| {
+            let is_secure = session::is_secure(headers);
+            session::begin(&secret, &account.salt, &claim.name, &settings.session, is_secure, now)
+        });
+        Ok(Some(Authenticated { principal: account.principal(Proof::Cookie), renewal: renewal.flatten() }))
     }
 }
 
-fn seconds_now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+/// Reads the configuration anew whenever it changes in the store, through another server too.
+pub(crate) async fn follow(app: Arc<App>) {
+    let following = async {
+        loop {
+            let watched = match app.auth.load(&app.layer).await {
+                Ok(changed) => changed.await.map_err(model::Error::from),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = watched {
+                tracing::debug!(%error, "the configuration is not watched");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    };
+    tokio::select! {
+        () = app.stopping() => {}
+        () = following => {}
+    }
 }
 
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: u8| char::from(byte).to_digit(16);
-    let pairs = text.as_bytes().chunks(2);
-    pairs.map(|pair| Some((digit(*pair.first()?)? << 4 | digit(*pair.get(1)?)?) as u8)).collect()
-}
-
-fn cookie_value(headers: &HeaderMap) -> Option<&str> {
-    let cookies = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let pairs = cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.filter(|(name, _)| *name == COOKIE_NAME).map(|(_, value)| value.trim_matches('"')).next()
-}
-
-/// The name and password of `Authorization: Basic`. A malformed header is ignored.
-fn basic_credentials(headers: &HeaderMap) -> Option<(String, String)> {
-    let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
-    let (scheme, encoded) = value.split_once(' ')?;
+/// The name and password of `Authorization: Basic`. Other schemes are ignored, and so is `_:_`, by which browsers log
+/// out.
+fn basic_credentials(value: &HeaderValue) -> Result<Option<(String, String)>> {
+    let Some((scheme, encoded)) = value.to_str().ok().and_then(|value| value.split_once(' ')) else { return Ok(None) };
     if !scheme.eq_ignore_ascii_case("basic") {
-        return None;
+        return Ok(None);
     }
     let encoded = encoded.trim();
-    let decoded = STANDARD.decode(encoded).or_else(|_| URL_SAFE.decode(encoded)).ok()?;
-    let text = String::from_utf8(decoded).ok()?;
-    let (name, password) = text.split_once(':')?;
-    Some((name.to_owned(), password.to_owned()))
-}
-
-/// Whether everyone is a member of a database with this security object: one that names neither
-/// members nor their roles. The default of CouchDB 3 names `_admin`.
-pub(crate) fn is_public(security: &JsonText) -> bool {
-    let Some(members) = security.get("members").or_else(|| security.get("readers")) else { return true };
-    let is_empty = |list: Option<JsonRef<'_>>| list.is_none_or(|list| list.elements().next().is_none());
-    is_empty(members.get("names")) && is_empty(members.get("roles"))
+    let decoded = STANDARD.decode(encoded).or_else(|_| URL_SAFE.decode(encoded));
+    let decoded = decoded.map_err(|_| ApiError::bad_request("Authorization header has invalid base64 value"))?;
+    let pair = String::from_utf8(decoded).ok();
+    let pair = pair.as_ref().and_then(|text| text.split_once(':')).filter(|pair| *pair != ("_", "_"));
+    Ok(pair.map(|(name, password)| (name.to_owned(), password.to_owned())))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn auth(password: &str) -> Auth {
-        let administrator = Administrator { name: "ad:min".into(), password: password.into() };
-        Auth::new(Some(administrator), [7; SECRET_BYTES])
-    }
-
-    fn headers(name: hyper::header::HeaderName, value: &str) -> HeaderMap {
-        HeaderMap::from_iter([(name, HeaderValue::from_str(value).unwrap())])
-    }
-
-    fn cookie(value: &HeaderValue) -> HeaderMap {
-        headers(COOKIE, value.to_str().unwrap().split(';').next().unwrap())
-    }
-
-    #[tokio::test]
-    async fn a_session_is_its_own_proof() {
-        let auth = auth("secret");
-        let found = auth.authenticate(&cookie(&auth.begin_session().unwrap())).await.unwrap();
-        assert_eq!(found.principal, Principal::administrator("ad:min", Proof::Cookie));
-        assert!(found.renewal.is_none());
-        let sent = auth.session_cookie(1_700_000_000 - SESSION_SECONDS).unwrap();
-        assert!(sent.to_str().unwrap().contains("; Expires=Tue, 14 Nov 2023 22:13:20 GMT; "), "{sent:?}");
-    }
-
-    #[tokio::test]
-    async fn old_forged_and_foreign_sessions_prove_nothing() {
-        let auth = auth("secret");
-        let who = async |headers: &HeaderMap| auth.authenticate(headers).await.map(|found| found.principal);
-        let now = seconds_now();
-        let at = |time| cookie(&auth.session_cookie(time).unwrap());
-        assert!(auth.authenticate(&at(now - 100)).await.unwrap().renewal.is_some());
-        assert_eq!(who(&at(now - SESSION_SECONDS)).await.unwrap(), Principal::anonymous());
-        let other_password = super::tests::auth("changed").begin_session().unwrap();
-        assert_eq!(who(&cookie(&other_password)).await.unwrap(), Principal::anonymous());
-        let forged = URL_SAFE_NO_PAD.encode(format!("ad:min:{:X}:{}", now + 1000, "00".repeat(32)));
-        assert_eq!(who(&headers(COOKIE, &format!("a=b; AuthSession={forged}"))).await.unwrap(), Principal::anonymous());
-        for malformed in ["!!", "YQ", "AAAA"] {
-            let refused = who(&headers(COOKIE, &format!("AuthSession={malformed}"))).await.unwrap_err();
-            assert_eq!(refused.status(), 400);
-        }
+    fn basic(value: &str) -> Result<Option<(String, String)>> {
+        basic_credentials(&HeaderValue::from_str(value).unwrap())
     }
 
     #[test]
-    fn passwords_are_compared_whole() {
-        let auth = auth("secret");
-        assert!(auth.knows("ad:min", "secret"));
-        for (name, password) in [("ad:min", "secre"), ("ad:min", "secrets"), ("admin", "secret"), ("", "")] {
-            assert!(!auth.knows(name, password), "{name}:{password}");
+    fn credentials_are_read_as_they_are() {
+        let encode = |pair: &str| format!("Basic {}", STANDARD.encode(pair));
+        let pair = |name: &str, password: &str| Some((name.to_owned(), password.to_owned()));
+        assert_eq!(basic(&encode("anna:a:b ü")).unwrap(), pair("anna", "a:b ü"));
+        assert_eq!(basic(&encode(":")).unwrap(), pair("", ""));
+        for none in [encode("anna"), encode("_:_"), "Bearer x".to_owned(), "Basic".to_owned()] {
+            assert_eq!(basic(&none).unwrap(), None, "{none}");
         }
-    }
-
-    #[tokio::test]
-    async fn without_an_administrator_everyone_is_one_but_passwords_are_still_refused() {
-        let party = Auth::new(None, [7; SECRET_BYTES]);
-        assert_eq!(party.authenticate(&HeaderMap::new()).await.unwrap().principal, Principal::party());
-        let basic = headers(AUTHORIZATION, "Basic YTpi");
-        assert_eq!(party.authenticate(&basic).await.unwrap_err().status(), 401);
+        assert_eq!(basic("Basic %%%").unwrap_err().status(), 400);
     }
 
     #[test]
-    fn a_database_is_public_when_its_security_names_nobody() {
-        let public = |text: &str| is_public(&JsonText::parse(text.as_bytes()).unwrap());
-        assert!(public("{}"));
-        assert!(public(r#"{"admins":{"names":["x"]}}"#));
-        assert!(public(r#"{"members":{"names":[],"roles":[]}}"#));
-        assert!(!public(r#"{"members":{"roles":["_admin"]},"admins":{"roles":["_admin"]}}"#));
-        assert!(!public(r#"{"members":{"names":["x"]}}"#));
+    fn a_party_needs_no_administrator_and_loopback() {
+        let own = Administrator { name: "adm".into(), password: "geheim".into() };
+        for (own, is_local, is_party) in [(None, true, true), (None, false, false), (Some(own), true, false)] {
+            let auth = Auth::new(own, [7; SECRET_BYTES], is_local, Flags::default());
+            assert_eq!(auth.is_party(), is_party);
+            assert!(!format!("{auth:?}").contains("geheim"));
+        }
     }
 }

@@ -1,5 +1,31 @@
-//! Access control: passwords, sessions, and requests from web pages.
+//! Access control: passwords, sessions, rights, and requests from web pages.
+//!
+//! ```text
+//!   auth ─────── who sends a request: cookie, Basic, token, proxy
+//!     ├─ users ────── documents of `_users`
+//!     ├─ session ──── cookies
+//!     ├─ bearer ───── JSON Web Tokens
+//!     ├─ proxy ────── names that a proxy gives
+//!     ├─ hashing ──── one thread for passwords, and what is proven
+//!     │    └─ passwords   CouchDB's schemes
+//!     ├─ lockout ──── failed logins
+//!     └─ settings ─── the configuration, read from the store
+//!   registration ─ what is written to `_users`, and who sees it
+//!   security ──── who may use a database
+//!   principal ─── name and roles
+//!   cors ──────── pages of other origins
+//! ```
 
 pub(crate) mod auth;
+mod bearer;
 pub(crate) mod cors;
+mod hashing;
+mod lockout;
+pub(crate) mod passwords;
 pub(crate) mod principal;
+mod proxy;
+pub(crate) mod registration;
+pub(crate) mod security;
+pub(crate) mod session;
+pub(crate) mod settings;
+pub(crate) mod users;

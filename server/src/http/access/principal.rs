@@ -1,5 +1,7 @@
 //! The client of a request.
 
+use model::JsonWriter;
+
 /// The role of a server administrator.
 pub(crate) const SERVER_ADMIN: &str = "_admin";
 
@@ -12,6 +14,10 @@ pub(crate) enum Proof {
     Party,
     Cookie,
     Basic,
+    /// A JSON Web Token.
+    Token,
+    /// A proxy before the server.
+    Proxy,
 }
 
 /// The client of a request: a name and roles, as in CouchDB's `userCtx`.
@@ -32,11 +38,25 @@ impl Principal {
         Principal { name: None, roles: vec![SERVER_ADMIN.to_owned()], proof: Proof::Party }
     }
 
-    pub(crate) fn administrator(name: &str, proof: Proof) -> Self {
-        Principal { name: Some(name.to_owned()), roles: vec![SERVER_ADMIN.to_owned()], proof }
-    }
-
     pub(crate) fn is_server_admin(&self) -> bool {
         self.roles.iter().any(|role| role == SERVER_ADMIN)
+    }
+
+    /// Writes the members `name` and `roles`, as `userCtx` has them.
+    pub(crate) fn write_context(&self, json: &mut JsonWriter<'_>) {
+        match &self.name {
+            Some(name) => json.name("name").str(name),
+            None => json.name("name").null(),
+        };
+        self.write_roles(json);
+    }
+
+    /// Writes the member `roles`.
+    pub(crate) fn write_roles(&self, json: &mut JsonWriter<'_>) {
+        json.name("roles").begin_array();
+        for role in &self.roles {
+            json.str(role);
+        }
+        json.end_array();
     }
 }

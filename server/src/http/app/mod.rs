@@ -20,6 +20,7 @@ use tokio::task::JoinHandle;
 use crate::engine::EngineUrl;
 use crate::http::access::auth::{Administrator, Auth, SECRET_BYTES};
 use crate::http::access::cors::CorsOptions;
+use crate::http::access::settings::Flags;
 use crate::http::app::databases::Databases;
 use crate::http::app::relocations::Gates;
 use crate::http::app::scans::Scans;
@@ -30,7 +31,7 @@ use crate::http::ids::{RequestIds, Uuids, hex};
 /// Options of a server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The administrator. `None`: everyone who can connect is one.
+    /// An administrator beside those in the store. With none in either, everyone who can connect is one.
     pub administrator: Option<Administrator>,
     /// Web pages that may use the server.
     pub cors: CorsOptions,
@@ -109,15 +110,18 @@ pub(crate) struct App {
 }
 
 impl App {
-    /// `stopping` turns true when the server shuts down. `opened` gets the other stores that are opened later.
+    /// `is_local`: only this machine can connect. `stopping` turns true when the server shuts down. `opened` gets the other
+    /// stores that are opened later.
     pub(crate) fn new(
         layer: Layer<AnyDatabase>,
         identity: Identity,
         options: Options,
+        is_local: bool,
         stopping: watch::Receiver<bool>,
         opened: mpsc::UnboundedSender<Store>,
     ) -> std::io::Result<Self> {
-        let auth = Auth::new(options.administrator.clone(), identity.secret);
+        let flags = Flags { cors: options.cors.clone(), max_request_size: options.max_request_size };
+        let auth = Auth::new(options.administrator.clone(), identity.secret, is_local, flags);
         let scans = Scans::new(options.scan_threads)?;
         let others = LayerOptions {
             max_document_size: options.max_document_size,

@@ -7,11 +7,13 @@ pub(crate) mod settings;
 pub(crate) mod upkeep;
 
 use hyper::StatusCode;
-use model::{BodyFormat, ConflictPolicy, CreateOptions, DatabaseInfo, JsonWriter};
+use model::{BodyFormat, ConflictPolicy, CreateOptions, DatabaseInfo, JsonText, JsonWriter};
 
+use crate::http::access::settings::DefaultSecurity;
 use crate::http::error::{ApiError, Result};
 use crate::http::replicator;
 use crate::http::request::Request;
+use crate::http::serve::is_of_the_system;
 use crate::http::wire::response::{self, Response};
 
 pub(crate) async fn create(request: &Request, name: &str) -> Result<Response> {
@@ -35,7 +37,10 @@ pub(crate) async fn create(request: &Request, name: &str) -> Result<Response> {
             _ => {}
         }
     }
-    request.app.layer.create_database(name, options).await?;
+    let created = request.app.layer.create_database(name, options).await?;
+    if request.app.auth.settings().default_security == DefaultSecurity::Everyone && !is_of_the_system(name) {
+        created.set_security(JsonText::empty_object()).await?;
+    }
     if replicator::has_jobs(name) {
         replicator::documents::follow_anew(&request.app, name).await?;
     }

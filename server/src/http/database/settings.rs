@@ -3,6 +3,7 @@
 use hyper::StatusCode;
 use model::JsonText;
 
+use crate::http::access::users;
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
@@ -18,6 +19,10 @@ pub(crate) async fn security(request: &Request, db: &str) -> Result<Response> {
 pub(crate) async fn set_security(request: &mut Request, db: &str) -> Result<Response> {
     let security = request.json().await?;
     validate(&security)?;
+    let auth = &request.app.auth;
+    if db == users::DATABASE && !auth.is_party() && !auth.settings().users_security_editable {
+        return Err(ApiError::forbidden("You can't edit the security object of the user database."));
+    }
     let security = &security;
     let set = |database: Documents| async move { Ok(database.set_security(security.clone()).await?) };
     request.with_database(db, set).await?;

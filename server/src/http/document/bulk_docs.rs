@@ -6,8 +6,10 @@
 use std::sync::Arc;
 
 use hyper::StatusCode;
+use model::limits::LOCAL_PREFIX;
 use model::{Edit, EditResult, JsonRef, JsonText, JsonWriter, WriteMode};
 
+use crate::http::access::{registration, users};
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
 use crate::http::document::local::{self, LocalEdit};
@@ -42,7 +44,7 @@ struct Asked {
 }
 
 pub(crate) async fn bulk_docs(request: &mut Request, db: &str) -> Result<Response> {
-    let Asked { mode, all_or_nothing, mut places, edits, locals } = read(request, db).await?;
+    let Asked { mode, all_or_nothing, mut places, mut edits, locals } = read(request, db).await?;
     if all_or_nothing {
         request.fresh_database(db).await?;
         let refusal = || {
@@ -51,6 +53,12 @@ pub(crate) async fn bulk_docs(request: &mut Request, db: &str) -> Result<Respons
         };
         places.iter_mut().for_each(|place| place.outcome = Some(Err(refusal())));
         return Ok(response::json(StatusCode::EXPECTATION_FAILED, answer(&places, mode)));
+    }
+    if db == users::DATABASE {
+        edits = Box::pin(admit(request, db, mode, &mut places, edits)).await?;
+        if !locals.is_empty() {
+            registration::require_admin(request, db)?;
+        }
     }
     if edits.is_empty() {
         // A write of edits notices that the database is gone.
@@ -68,6 +76,27 @@ pub(crate) async fn bulk_docs(request: &mut Request, db: &str) -> Result<Respons
         place.outcome = Some(result.map(|rev| rev.to_string()).map_err(ApiError::from));
     }
     Ok(response::json(StatusCode::CREATED, answer(&places, mode)))
+}
+
+/// The documents of users that are admitted, with their passwords hashed. The others are refused at their places.
+async fn admit(
+    request: &Request,
+    db: &str,
+    mode: WriteMode,
+    places: &mut [Place],
+    edits: Vec<Edit>,
+) -> Result<Vec<Edit>> {
+    let is_local = |place: &&mut Place| place.id.starts_with(LOCAL_PREFIX);
+    let open = places.iter_mut().filter(|place| place.outcome.is_none() && !is_local(place));
+    let mut admitted = Vec::with_capacity(edits.len());
+    for (place, mut edit) in open.zip(edits) {
+        match registration::admit(request, db, mode, &mut edit).await {
+            Ok(()) => admitted.push(edit),
+            Err(refused) if refused.status().is_server_error() => return Err(refused),
+            Err(refused) => place.outcome = Some(Err(refused)),
+        }
+    }
+    Ok(admitted)
 }
 
 /// Reads the request.

@@ -5,6 +5,7 @@ use hyper::header::CONTENT_LENGTH;
 use mango::Projection;
 use model::{Document, GetOptions, JsonText, OpenRevs, RevId};
 
+use crate::http::access::{registration, users};
 use crate::http::app::stores::Documents;
 use crate::http::document::open_revs::open_revs;
 use crate::http::document::related::Related;
@@ -18,6 +19,11 @@ use crate::http::wire::response::{self, Response};
 
 pub(crate) async fn read(request: &Request, db: &str, id: &str) -> Result<Response> {
     require_possible(id)?;
+    if db == users::DATABASE
+        && let Some(answer) = Box::pin(registration::hidden(request, db, id)).await?
+    {
+        return Ok(answer);
+    }
     let options = &get_options(&request.params)?;
     let revs = match request.params.get("open_revs") {
         None => None,

@@ -5,6 +5,8 @@ use hyper::header::ETAG;
 use model::limits::LOCAL_PREFIX;
 use model::{AttachmentEdit, Edit, ErrorKind, GetOptions, RevId, WriteMode};
 
+use crate::http::access::principal::Principal;
+use crate::http::access::{registration, users};
 use crate::http::app::stores::Documents;
 use crate::http::document::follow;
 use crate::http::document::local::{self, LocalEdit, local_id};
@@ -40,7 +42,13 @@ pub(crate) async fn put(request: &mut Request, db: &str, id: &str) -> Result<Res
         follow::discard(request, db, edit).await;
         return Err(refused);
     }
-    let edit = Edit { rev: named.or_else(|| edit.rev.clone()), ..edit };
+    let mut edit = Edit { rev: named.or_else(|| edit.rev.clone()), ..edit };
+    if db == users::DATABASE
+        && let Err(refused) = Box::pin(registration::admit(request, db, mode, &mut edit)).await
+    {
+        follow::discard(request, db, edit).await;
+        return Err(refused);
+    }
     let status = if edit.deleted { StatusCode::OK } else { StatusCode::CREATED };
     let rev = match request.with_database(db, |database| write_one(database, edit.clone(), mode)).await {
         Ok(rev) => rev,
@@ -87,6 +95,7 @@ pub(crate) async fn post(request: &mut Request, db: &str) -> Result<Response> {
     require_json(&request.headers)?;
     let json = request.json().await?;
     if let Some(id) = local_id(&json) {
+        registration::require_admin(request, db)?;
         let edit = LocalEdit::from_json(&json)?;
         return local::write(request, db, &id, &edit, StatusCode::CREATED).await;
     }
@@ -96,6 +105,9 @@ pub(crate) async fn post(request: &mut Request, db: &str) -> Result<Response> {
     }
     require_design_admin(request, &edit.id)?;
     replicator::documents::check(db, WriteMode::Interactive, &edit)?;
+    if db == users::DATABASE {
+        Box::pin(registration::admit(request, db, WriteMode::Interactive, &mut edit)).await?;
+    }
     let write = |database| write_one(database, edit.clone(), WriteMode::Interactive);
     let rev = request.with_database(db, write).await?;
     let mut response = written(&edit.id, &rev, StatusCode::CREATED, is_batch(&request.params));
@@ -107,6 +119,7 @@ pub(crate) async fn post(request: &mut Request, db: &str) -> Result<Response> {
 
 pub(crate) async fn delete(request: &Request, db: &str, id: &str) -> Result<Response> {
     require_design_admin(request, id)?;
+    registration::admit_deletion(request, db, id)?;
     let rev = &request.named_rev()?;
     let rev = request.with_database(db, |database| delete_one(database, id, rev.clone())).await?;
     Ok(written(id, &rev, StatusCode::OK, is_batch(&request.params)))
@@ -132,6 +145,8 @@ async fn delete_one(database: Documents, id: &str, rev: Option<RevId>) -> Result
 pub(crate) async fn copy(request: &Request, db: &str, id: &str) -> Result<Response> {
     let (target, replaced) = &destination(request)?;
     require_design_admin(request, target)?;
+    registration::require_admin(request, db)?;
+    registration::refuse_unseen(db, target)?;
     if target.starts_with(LOCAL_PREFIX) {
         return Err(ApiError::bad_request("a document cannot be copied to a _local one"));
     }
@@ -174,10 +189,16 @@ fn destination(request: &Request) -> Result<(String, Option<RevId>)> {
 
 /// Only administrators may write design documents, since these can decide what others may do.
 pub(crate) fn require_design_admin(request: &Request, id: &str) -> Result<()> {
-    if id.starts_with("_design/") && !request.principal.is_server_admin() {
-        return Err(ApiError::unauthorized("You are not a db or server admin."));
+    refuse_design(&request.principal, request.is_database_admin, id)
+}
+
+/// The same for a client of whom it is known whether it is an administrator of the database.
+pub(crate) fn refuse_design(principal: &Principal, is_database_admin: bool, id: &str) -> Result<()> {
+    if is_database_admin || !id.starts_with("_design/") {
+        return Ok(());
     }
-    Ok(())
+    let reason = "You are not a db or server admin.";
+    Err(if principal.name.is_some() { ApiError::forbidden(reason) } else { ApiError::unauthorized(reason) })
 }
 
 /// Whether the query has `batch=ok`. With it CouchDB does not wait for the disk, and answers 202 without a revision. Here

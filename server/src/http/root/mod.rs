@@ -1,8 +1,10 @@
 //! Endpoints of the server itself: `/`, `/_up`, `/_uuids`, `/_active_tasks`, `/_replicate`, `/_transact`.
 
+pub(crate) mod configuration;
 pub(crate) mod databases;
 pub(crate) mod replicate;
 pub(crate) mod session;
+pub(crate) mod setup;
 pub(crate) mod transact;
 
 use hyper::StatusCode;

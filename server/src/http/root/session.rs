@@ -3,8 +3,8 @@
 use hyper::StatusCode;
 use hyper::header::{LOCATION, SET_COOKIE};
 
-use crate::http::access::auth::Auth;
-use crate::http::access::principal::{Principal, Proof};
+use crate::http::access::principal::Proof;
+use crate::http::access::session;
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
 use crate::http::wire::body::content_type_is;
@@ -14,7 +14,7 @@ use crate::http::wire::response::{self, Response};
 /// `DELETE /_session`
 pub(crate) fn logout(request: &Request) -> Result<Response> {
     let mut response = response::ok(StatusCode::OK);
-    response.headers_mut().insert(SET_COOKIE, Auth::end_session());
+    end_session(request, &mut response);
     redirect(request, "next", &mut response);
     Ok(response)
 }
@@ -28,39 +28,45 @@ pub(crate) fn current(request: &Request) -> Result<Response> {
     Ok(response::object(|json| {
         json.name("ok").bool(true);
         json.name("userCtx").begin_object();
-        match &principal.name {
-            Some(name) => json.name("name").str(name),
-            None => json.name("name").null(),
-        };
-        write_roles(json, principal);
+        principal.write_context(json);
         json.end_object();
         json.name("info").begin_object();
-        json.name("authentication_handlers").begin_array().str("cookie").str("default").end_array();
+        let settings = request.app.auth.settings();
+        json.name("authentication_handlers").begin_array();
+        if settings.tokens.is_some() {
+            json.str("jwt");
+        }
+        if settings.proxy.is_some() {
+            json.str("proxy");
+        }
+        json.str("cookie").str("default").end_array();
         match principal.proof {
             Proof::Party | Proof::Basic => json.name("authenticated").str("default"),
             Proof::Cookie => json.name("authenticated").str("cookie"),
+            Proof::Token => json.name("authenticated").str("jwt"),
+            Proof::Proxy => json.name("authenticated").str("proxy"),
             Proof::Nothing => json,
         };
         json.end_object();
     }))
 }
 
-fn write_roles(json: &mut model::JsonWriter<'_>, principal: &Principal) {
-    json.name("roles").begin_array();
-    for role in &principal.roles {
-        json.str(role);
+fn end_session(request: &Request, response: &mut Response) {
+    if let Some(cookie) = session::end(&request.app.auth.settings().session, request.is_secure()) {
+        response.headers_mut().insert(SET_COOKIE, cookie);
     }
-    json.end_array();
 }
 
 /// `POST /_session`
 pub(crate) async fn login(request: &mut Request) -> Result<Response> {
     let (name, password) = credentials(request).await?;
-    let principal = match request.app.auth.login(&name, &password, Proof::Cookie).await {
-        Ok(principal) => principal,
+    let app = &request.app;
+    let (principal, cookie) = match app.auth.begin(app, &name, &password, request.address, request.is_secure()).await {
+        Ok(begun) => begun,
+        Err(refused) if refused.status().is_server_error() => return Err(refused),
         Err(refused) => {
             let mut response = response::refusal(refused);
-            response.headers_mut().insert(SET_COOKIE, Auth::end_session());
+            end_session(request, &mut response);
             redirect(request, "fail", &mut response);
             return Ok(response);
         }
@@ -68,9 +74,9 @@ pub(crate) async fn login(request: &mut Request) -> Result<Response> {
     let mut response = response::object(|json| {
         json.name("ok").bool(true);
         json.name("name").str(&name);
-        write_roles(json, &principal);
+        principal.write_roles(json);
     });
-    if let Some(cookie) = request.app.auth.begin_session() {
+    if let Some(cookie) = cookie {
         response.headers_mut().insert(SET_COOKIE, cookie);
     }
     redirect(request, "next", &mut response);

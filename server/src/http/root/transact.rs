@@ -9,13 +9,14 @@
 //!
 //! CouchDB has no such endpoint. An edit has the form of one in `_bulk_docs`. A refusal has the status of its first edit.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use hyper::StatusCode;
 use model::{Edit, Edits, ErrorKind, JsonRef, JsonText, JsonWriter, Layer, Refused, RevId, WriteMode};
 
+use crate::http::access::registration;
 use crate::http::app::stores::Documents;
-use crate::http::document::write::require_design_admin;
+use crate::http::document::write::refuse_design;
 use crate::http::error::{ApiError, Result};
 use crate::http::replicator;
 use crate::http::request::Request;
@@ -41,12 +42,16 @@ pub(crate) async fn transact(request: &mut Request) -> Result<Response> {
     let mut names: Vec<String> = asked.iter().map(|asked| asked.db.clone()).collect();
     names.sort_unstable();
     names.dedup();
+    let mut administered = HashSet::new();
     for db in &names {
-        authorize_writer(request, db).await?;
+        if authorize_writer(request, db).await? {
+            administered.insert(db.as_str());
+        }
     }
     for Asked { db, edit } in &mut asked {
-        require_design_admin(request, &edit.id)?;
+        refuse_design(&request.principal, administered.contains(db.as_str()), &edit.id)?;
         replicator::documents::check(db, WriteMode::Interactive, edit)?;
+        registration::admit(request, db, WriteMode::Interactive, edit).await?;
         if edit.id.is_empty() {
             edit.id = request.app.fresh_ids(1)?.pop().unwrap_or_default();
         }

@@ -19,6 +19,7 @@ use hyper::{Method, StatusCode};
 use model::GetOptions;
 use model::limits::LOCAL_PREFIX;
 
+use crate::http::access::{registration, users};
 use crate::http::app::stores::Documents;
 use crate::http::database::{self, conflicts, purge, relocate, settings, upkeep};
 use crate::http::document::{attachment, bulk_docs, bulk_get, local, patch, read, revs_diff, write};
@@ -26,7 +27,8 @@ use crate::http::error::{ApiError, Result};
 use crate::http::listing::Namespace;
 use crate::http::replicator::{self, scheduler};
 use crate::http::request::Request;
-use crate::http::root::{self, databases, replicate, session, transact};
+use crate::http::root::{self, configuration, databases, replicate, session, setup, transact};
+use crate::http::serve::is_of_the_system;
 use crate::http::wire::response::Response;
 use crate::http::{feed, find, listing};
 
@@ -88,10 +90,18 @@ static ROUTES: &[Route] = &[
     row("/_scheduler/docs/*", "GET,HEAD", ServerAdmin, |r, n| Box::pin(scheduler::docs(r, n))),
     // It names its databases in its body, and is authorized for each.
     row("/_transact", "POST", Public, |r, _| Box::pin(transact::transact(r))),
+    row("/_node/{node}", "GET,HEAD", ServerAdmin, |_, n| now(setup::node(n[0]))),
+    row("/_node/{node}/_config", "GET,HEAD", ServerAdmin, |r, n| now(configuration::all(r, n[0]))),
+    row("/_node/{node}/_config/_reload", "POST", ServerAdmin, |r, n| Box::pin(configuration::reload(r, n[0]))),
+    row("/_node/{node}/_config/{section}", "GET,HEAD", ServerAdmin, |r, n| now(configuration::section(r, n[0], n[1]))),
+    row("/_node/{node}/_config/{section}/{key}", "DELETE", ServerAdmin, |r, n| Box::pin(configuration::delete(r, n))),
+    row("/_node/{node}/_config/{section}/{key}", "GET,HEAD", ServerAdmin, |r, n| now(configuration::value(r, n))),
+    row("/_node/{node}/_config/{section}/{key}", "PUT", ServerAdmin, |r, n| Box::pin(configuration::put(r, n))),
     row("/_node/*", "*", ServerAdmin, |_, _| missing(NODES)),
     row("/_reshard/*", "*", ServerAdmin, |_, _| missing(NODES)),
-    row("/_membership", "*", ServerAdmin, |_, _| missing(NODES)),
-    row("/_cluster_setup", "*", ServerAdmin, |_, _| missing(NODES)),
+    row("/_membership", "GET,HEAD", ServerAdmin, |_, _| now(setup::membership())),
+    row("/_cluster_setup", "GET,HEAD", ServerAdmin, |r, _| Box::pin(setup::state(r))),
+    row("/_cluster_setup", "POST", ServerAdmin, |r, _| Box::pin(setup::set_up(r))),
     row("/_db_updates", "*", ServerAdmin, |_, _| missing("feeds of all databases (_db_updates)")),
     row("/{db}", "DELETE", ServerAdmin, |r, n| Box::pin(database::drop_database(r, n[0]))),
     row("/{db}", "GET,HEAD", Reader, |r, n| Box::pin(database::info(r, n[0]))),
@@ -197,6 +207,8 @@ async fn missing_of(request: &Request, db: &str, id: &str, what: &str) -> Result
 pub(crate) fn join_ids(mut segments: Vec<String>) -> Vec<String> {
     // As in CouchDB, `_local/x/y` is refused, while `_local%2Fx/y` is an attachment of a local document.
     let is_local_part = segments.len() > 3 && segments[1] == "_local";
+    // `_local` is also the name of this node.
+    let is_local_part = is_local_part || segments.first().is_some_and(|first| first == "_node");
     if let Some(prefix @ ("_design" | "_local")) = segments.get(1).map(|id| id.trim_end_matches('/'))
         && !is_local_part
     {
@@ -251,7 +263,7 @@ static PATTERNS: LazyLock<Patterns> = LazyLock::new(|| {
         "*" => Part::Rest,
         "{ddoc}" => Part::DesignId,
         "{local}" => Part::LocalId,
-        "{db}" | "{docid}" | "{view}" | "{id}" => Part::Any,
+        "{db}" | "{docid}" | "{view}" | "{id}" | "{node}" | "{section}" | "{key}" => Part::Any,
         name => Part::Name(name),
     };
     let parts = |path: &'static str| path.split('/').filter(|part| !part.is_empty());
@@ -328,7 +340,10 @@ impl Resource<'_> {
     pub(crate) fn who(&self) -> Who {
         let least = || self.rows.iter().map(|row| row.who).min().unwrap_or(ServerAdmin);
         match self.database() {
-            Some(db) if db.starts_with('_') => ServerAdmin,
+            Some(users::DATABASE) if registration::is_for_members(self.path()) => {
+                self.row.map_or_else(least, |row| row.who)
+            }
+            Some(db) if is_of_the_system(db) => ServerAdmin,
             _ => self.row.map_or_else(least, |row| row.who),
         }
     }

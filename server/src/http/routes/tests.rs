@@ -18,15 +18,25 @@ impl Walk {
         Walk { server, client: reqwest::Client::new() }
     }
 
-    async fn send(&self, method: &str, path: &str, admin: Option<&str>) -> reqwest::Response {
+    async fn send(&self, method: &str, path: &str, who: Option<&str>) -> reqwest::Response {
+        self.send_body(method, path, who, "{}").await
+    }
+
+    async fn send_body(&self, method: &str, path: &str, who: Option<&str>, body: &str) -> reqwest::Response {
         let path = example(path).replace('*', "rest");
         let url = format!("http://{}{path}", self.server.address());
         let request = self.client.request(method.parse().unwrap(), url).header("content-type", "application/json");
-        let request = match admin {
+        let request = match who {
             Some(name) => request.basic_auth(name, Some("password")),
             None => request,
         };
-        request.body("{}").send().await.unwrap()
+        request.body(body.to_owned()).send().await.unwrap()
+    }
+
+    /// Sends what the administrator must be allowed.
+    async fn prepare(&self, method: &str, path: &str, body: &str) {
+        let status = self.send_body(method, path, Some("adm"), body).await.status().as_u16();
+        assert!(matches!(status, 200 | 201 | 412), "{method} {path}: {status}");
     }
 }
 
@@ -81,9 +91,46 @@ async fn strangers_get_what_is_public_and_nothing_else() {
     walk.server.stop().await;
 }
 
+/// Sends each request of the table as each kind of client. The answers must be those of the table in `SECURITY.md`.
+#[cfg(feature = "mem")]
+#[tokio::test]
+async fn the_audit_table_is_what_the_server_does() {
+    const SECURITY: &str = r#"{"members":{"names":["member"]},"admins":{"names":["chief"]}}"#;
+    const CLIENTS: [Option<&str>; 5] = [None, Some("stranger"), Some("member"), Some("chief"), Some("adm")];
+    let administrator = crate::http::Administrator { name: "adm".into(), password: "password".into() };
+    let options = crate::http::Options { administrator: Some(administrator), ..Default::default() };
+    let walk = Walk::begin(options).await;
+    walk.prepare("PUT", "/_node/_local/_config/chttpd_auth/iterations", r#""10""#).await;
+    walk.prepare("PUT", "/_users", "").await;
+    for name in CLIENTS.into_iter().flatten().filter(|name| *name != "adm") {
+        let user = format!(r#"{{"type":"user","name":"{name}","roles":[],"password":"password"}}"#);
+        walk.prepare("PUT", &format!("/_users/org.couchdb.user:{name}"), &user).await;
+    }
+    let mut table = "| path | methods | anonymous | stranger | member | database admin | server admin |\n".to_owned();
+    table.push_str("|---|---|---|---|---|---|---|\n");
+    for row in ROUTES {
+        let mut cells = Vec::new();
+        for who in CLIENTS {
+            let mut answers = std::collections::BTreeSet::new();
+            for method in row.methods.replace('*', "GET").replace("GET,HEAD", "GET").split(',') {
+                walk.prepare("PUT", "/db", "").await;
+                walk.prepare("PUT", "/db/_security", SECURITY).await;
+                let status = walk.send(method, row.path, who).await.status().as_u16();
+                answers.insert(if matches!(status, 401 | 403) { status.to_string() } else { "yes".to_owned() });
+            }
+            cells.push(answers.into_iter().collect::<Vec<_>>().join(", "));
+        }
+        let methods = row.methods.replace('*', "all");
+        table.push_str(&format!("| `{}` | {methods} | {} |\n", row.path, cells.join(" | ")));
+    }
+    walk.server.stop().await;
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../SECURITY.md")).unwrap();
+    assert!(page.contains(&table), "SECURITY.md must have this table:\n\n{table}");
+}
+
 /// A path that a pattern matches.
 fn example(pattern: &str) -> String {
-    let path = pattern.replace("{ddoc}", "_design/x").replace("{local}", "_local/x");
+    let path = pattern.replace("{ddoc}", "_design/x").replace("{local}", "_local/x").replace("{node}", "_local");
     path.replace(['{', '}'], "")
 }
 
@@ -159,7 +206,11 @@ fn requests_need_what_they_need_in_couchdb() {
         (Method::GET, "/_utils", Public),
         (Method::GET, "/_all_dbs", ServerAdmin),
         (Method::GET, "/_unknown", ServerAdmin),
-        (Method::GET, "/_users/x", ServerAdmin),
+        (Method::GET, "/_users/x", Reader),
+        (Method::GET, "/_users/_all_docs", ServerAdmin),
+        (Method::PUT, "/_users/x/a", ServerAdmin),
+        (Method::GET, "/_replicator/x", ServerAdmin),
+        (Method::GET, "/a%2F_replicator/x", ServerAdmin),
         (Method::GET, "/db", Reader),
         (Method::POST, "/db", Writer),
         (Method::PUT, "/db", ServerAdmin),

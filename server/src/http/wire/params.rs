@@ -85,6 +85,11 @@ impl Params {
         self.0.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
+    /// Whether there are no parameters.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Whether the parameter is `true`. Any other value counts as false, as in CouchDB for documents and feeds.
     pub(crate) fn is_true(&self, name: &str) -> bool {
         self.get(name) == Some("true")

@@ -1,0 +1,265 @@
+//! JSON Web Tokens: `Authorization: Bearer …`, if the configuration switches them on.
+//!
+//! ```text
+//!  base64url({"alg","kid"}) . base64url({"sub","exp","nbf","_couchdb.roles"}) . base64url(signature)
+//! ```
+//!
+//! A key of the configuration is for one family of algorithms: `jwt_keys/hmac:KID` is never used for a token that claims
+//! another one. `_default` is for tokens that name no key. Unlike in CouchDB, `exp` and `nbf` count wherever a token has
+//! them, and not only if they are required.
+//!
+//! Sources: RFC 7519, RFC 7515; CouchDB's `jwtf.erl` and `jwtf_keystore.erl`.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use hmac::{Hmac, KeyInit, Mac};
+use model::{JsonRef, JsonText};
+use sha2::{Sha256, Sha384, Sha512};
+
+use crate::http::access::principal::{Principal, Proof};
+use crate::http::access::settings::Rows;
+use crate::http::error::{ApiError, Result};
+
+/// How tokens are checked.
+#[derive(Debug)]
+pub(crate) struct Tokens {
+    /// Claims that a token must have, with the value if one is required.
+    required: Vec<(String, Option<String>)>,
+    /// The path to the list of roles.
+    roles: Vec<String>,
+}
+
+impl Tokens {
+    /// `None` unless `chttpd/authentication_handlers` names the handler of tokens.
+    pub(crate) fn read(rows: &Rows) -> Option<Tokens> {
+        let handlers = rows.get("chttpd", "authentication_handlers")?;
+        if !handlers.contains("jwt_authentication_handler") {
+            return None;
+        }
+        let roles = match rows.get("jwt_auth", "roles_claim_path") {
+            Some(path) => split_path(path),
+            None => vec![rows.get("jwt_auth", "roles_claim_name").unwrap_or("_couchdb.roles").to_owned()],
+        };
+        let required = required_claims(rows.get("jwt_auth", "required_claims").unwrap_or_default());
+        Some(Tokens { required, roles })
+    }
+
+    /// The client that a token names.
+    ///
+    /// # Errors
+    /// 400 for a token that is none or that nobody signed, 401 for one that is over, or not valid yet.
+    pub(crate) fn principal(&self, token: &str, rows: &Rows, now: u64) -> Result<Principal> {
+        let wrong = ApiError::bad_request;
+        let mut parts = token.split('.');
+        let (Some(head), Some(claims), Some(signature), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(wrong("Malformed token"));
+        };
+        let signed = token.get(..head.len() + 1 + claims.len()).unwrap_or_default();
+        let head = decode(head).ok_or_else(|| wrong("Malformed token"))?;
+        let signature = URL_SAFE_NO_PAD.decode(signature).map_err(|_| wrong("Malformed token"))?;
+        let text =
+            |object: &JsonText, name: &str| object.get(name).and_then(JsonRef::as_str).map(|text| text.into_owned());
+        if text(&head, "typ").is_some_and(|kind| !kind.eq_ignore_ascii_case("JWT")) {
+            return Err(wrong("Invalid typ header parameter"));
+        }
+        let algorithm = text(&head, "alg").ok_or_else(|| wrong("Missing alg header parameter"))?;
+        let key = text(&head, "kid").unwrap_or_else(|| "_default".to_owned());
+        verify(&algorithm, &key, rows, signed.as_bytes(), &signature)?;
+
+        // Only now is there a reason to believe it.
+        let claims = decode(claims).ok_or_else(|| wrong("Malformed token"))?;
+        let time = |name: &str| match claims.get(name) {
+            None => Ok(None),
+            Some(time) => time.as_f64().map(Some).ok_or_else(|| wrong("Malformed token")),
+        };
+        if time("exp")?.is_some_and(|exp| exp <= now as f64) {
+            return Err(ApiError::unauthorized("exp not in future"));
+        }
+        if time("nbf")?.is_some_and(|nbf| nbf > now as f64) {
+            return Err(ApiError::unauthorized("nbf not in past"));
+        }
+        for (name, value) in &self.required {
+            match (claims.get(name), value) {
+                (None, _) => return Err(ApiError::bad_request(format!("Missing {name} claim"))),
+                (Some(found), Some(value)) if found.as_str().as_deref() != Some(value.as_str()) => {
+                    return Err(ApiError::bad_request(format!("Invalid {name} claim")));
+                }
+                _ => {}
+            }
+        }
+        let name = text(&claims, "sub").filter(|name| !name.is_empty());
+        let name = name.ok_or_else(|| ApiError::unauthorized("Token missing sub claim."))?;
+        Ok(Principal { name: Some(name), roles: self.roles(&claims), proof: Proof::Token })
+    }
+
+    fn roles(&self, claims: &JsonText) -> Vec<String> {
+        let found = self.roles.iter().try_fold(claims.root(), |value, name| value.get(name));
+        let Some(found) = found else { return Vec::new() };
+        match found.as_str() {
+            Some(list) => list.split(',').map(|role| role.trim().to_owned()).filter(|role| !role.is_empty()).collect(),
+            None => found.elements().filter_map(|role| role.as_str().map(|role| role.into_owned())).collect(),
+        }
+    }
+}
+
+fn decode(part: &str) -> Option<JsonText> {
+    let text = JsonText::parse(&URL_SAFE_NO_PAD.decode(part).ok()?).ok()?;
+    text.root().is_object().then_some(text)
+}
+
+/// Checks the signature, with the configured key of this name.
+fn verify(algorithm: &str, key: &str, rows: &Rows, signed: &[u8], signature: &[u8]) -> Result<()> {
+    let configured = |family: &str| {
+        let unknown = || ApiError::bad_request(format!("Unknown kid: {family}:{key}"));
+        rows.get("jwt_keys", &format!("{family}:{key}")).ok_or_else(unknown)
+    };
+    let secret = |secret: &str| {
+        let misconfigured = || ApiError::bad_request("The key of the token is not configured in base64");
+        STANDARD.decode(secret).map_err(|_| misconfigured())
+    };
+    let is_right = match algorithm {
+        "HS256" => is_signed::<Hmac<Sha256>>(&secret(configured("hmac")?)?, signed, signature),
+        "HS384" => is_signed::<Hmac<Sha384>>(&secret(configured("hmac")?)?, signed, signature),
+        "HS512" => is_signed::<Hmac<Sha512>>(&secret(configured("hmac")?)?, signed, signature),
+        _ => return Err(ApiError::bad_request("Invalid alg header parameter")),
+    };
+    if is_right { Ok(()) } else { Err(ApiError::bad_request("Bad HMAC")) }
+}
+
+fn is_signed<M: Mac + KeyInit>(secret: &[u8], signed: &[u8], signature: &[u8]) -> bool {
+    // An empty key would let everyone sign.
+    let mac = if secret.is_empty() { None } else { <M as KeyInit>::new_from_slice(secret).ok() };
+    mac.is_some_and(|mac| mac.chain_update(signed).verify_slice(signature).is_ok())
+}
+
+/// `exp,nbf` or `exp,{iss,"https://issuer"}`.
+fn required_claims(text: &str) -> Vec<(String, Option<String>)> {
+    let mut claims = Vec::new();
+    let mut rest = text.trim();
+    while !rest.is_empty() {
+        let (claim, after) = match rest.strip_prefix('{').and_then(|inner| inner.split_once('}')) {
+            Some((pair, after)) => {
+                let (name, value) = pair.split_once(',').unwrap_or((pair, ""));
+                ((name.trim().to_owned(), Some(value.trim().trim_matches('"').to_owned())), after)
+            }
+            None => {
+                let (name, after) = rest.split_once(',').map_or((rest, ""), |(name, after)| (name, after));
+                ((name.trim().to_owned(), None), after)
+            }
+        };
+        if !claim.0.is_empty() {
+            claims.push(claim);
+        }
+        rest = after.trim_start_matches([',', ' ', '\t']);
+    }
+    claims
+}
+
+/// The names of a path with dots; `\.` is a dot in a name.
+fn split_path(path: &str) -> Vec<String> {
+    let mut names = vec![String::new()];
+    let mut letters = path.chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '.' => names.push(String::new()),
+            '\\' => names.last_mut().into_iter().for_each(|name| name.extend(letters.next())),
+            _ => names.last_mut().into_iter().for_each(|name| name.push(letter)),
+        }
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::access::settings::rows_of;
+
+    const NOW: u64 = 1_700_000_000;
+
+    fn rows(more: &[(&str, &str, &str)]) -> Rows {
+        let secret = STANDARD.encode("geheim");
+        let on = ("chttpd", "authentication_handlers", "{chttpd_auth, jwt_authentication_handler}");
+        rows_of(&[&[on, ("jwt_keys", "hmac:_default", &secret)], more].concat())
+    }
+
+    fn sign(head: &str, claims: &str, secret: &str) -> String {
+        let signed = format!("{}.{}", URL_SAFE_NO_PAD.encode(head), URL_SAFE_NO_PAD.encode(claims));
+        let mac = <Hmac<Sha256> as KeyInit>::new_from_slice(secret.as_bytes()).unwrap();
+        let mac = mac.chain_update(&signed).finalize().into_bytes();
+        format!("{signed}.{}", URL_SAFE_NO_PAD.encode(mac))
+    }
+
+    fn check(token: &str, rows: &Rows) -> std::result::Result<Principal, (u16, String)> {
+        let tokens = Tokens::read(rows).unwrap();
+        tokens.principal(token, rows, NOW).map_err(|error| (error.status().as_u16(), error.reason().to_owned()))
+    }
+
+    const HEAD: &str = r#"{"alg":"HS256","typ":"JWT"}"#;
+
+    #[test]
+    fn tokens_are_off_by_default() {
+        assert!(Tokens::read(&rows_of(&[])).is_none());
+        assert!(Tokens::read(&rows_of(&[("chttpd", "authentication_handlers", "cookie")])).is_none());
+    }
+
+    #[test]
+    fn a_token_names_a_user_and_roles() {
+        let claims = r#"{"sub":"anna","exp":1700000001,"_couchdb.roles":["a","_admin",1],"x":{"y.z":"b, c"}}"#;
+        let found = check(&sign(HEAD, claims, "geheim"), &rows(&[])).unwrap();
+        assert_eq!((found.name.as_deref(), found.proof), (Some("anna"), Proof::Token));
+        assert_eq!(found.roles, ["a", "_admin"]);
+        let elsewhere = rows(&[("jwt_auth", "roles_claim_path", r"x.y\.z")]);
+        assert_eq!(check(&sign(HEAD, claims, "geheim"), &elsewhere).unwrap().roles, ["b", "c"]);
+        let named = rows(&[("jwt_keys", "hmac:other", &STANDARD.encode("x"))]);
+        assert!(check(&sign(r#"{"alg":"HS256","kid":"other"}"#, claims, "x"), &named).is_ok());
+    }
+
+    /// The example of RFC 7515, A.1.
+    #[test]
+    fn the_example_of_the_rfc_is_signed() {
+        let key = "AyM1SysPpbyDfgZld3umj1qzKObwVMkoqQ+EstJQLr/T+1qS0gZH75aKtMN3Yj0iPS4hcgUuTwjAzZr1Z9CAow==";
+        let signed = "eyJ0eXAiOiJKV1QiLA0KICJhbGciOiJIUzI1NiJ9.\
+            eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ";
+        let signature = URL_SAFE_NO_PAD.decode("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk").unwrap();
+        let rows = rows_of(&[("jwt_keys", "hmac:_default", key)]);
+        verify("HS256", "_default", &rows, signed.as_bytes(), &signature).unwrap();
+        verify("HS256", "_default", &rows, &signed.as_bytes()[1..], &signature).unwrap_err();
+    }
+
+    #[test]
+    fn what_nobody_signed_or_is_over_is_refused() {
+        let claims = r#"{"sub":"anna","exp":1700000001}"#;
+        let good = sign(HEAD, claims, "geheim");
+        for at in 0..good.len() {
+            let mut changed = good.clone().into_bytes();
+            changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
+            let changed = String::from_utf8(changed).unwrap();
+            // The last letter of a signature has bits that mean nothing.
+            assert!(check(&changed, &rows(&[])).is_err() || at + 1 == good.len(), "{changed}");
+            assert!(check(&good[..at], &rows(&[])).is_err());
+        }
+        let none = format!("{}.{}.", URL_SAFE_NO_PAD.encode(r#"{"alg":"none"}"#), URL_SAFE_NO_PAD.encode(claims));
+        let required = rows(&[("jwt_auth", "required_claims", r#"exp, {iss, "me"}"#)]);
+        let empty = rows(&[("jwt_keys", "hmac:empty", "")]);
+        for (token, rows, status, reason) in [
+            (none, rows(&[]), 400, "Invalid alg header parameter"),
+            (sign(r#"{"typ":"JWT"}"#, claims, "geheim"), rows(&[]), 400, "Missing alg header parameter"),
+            (sign(r#"{"alg":"HS256","kid":"x"}"#, claims, "geheim"), rows(&[]), 400, "Unknown kid: hmac:x"),
+            (sign(r#"{"alg":"HS256","kid":"empty"}"#, claims, ""), empty, 400, "Bad HMAC"),
+            (sign(HEAD, claims, "other"), rows(&[]), 400, "Bad HMAC"),
+            (sign(HEAD, r#"{"sub":"anna","exp":1700000000}"#, "geheim"), rows(&[]), 401, "exp not in future"),
+            (sign(HEAD, r#"{"sub":"anna","nbf":1700000001}"#, "geheim"), rows(&[]), 401, "nbf not in past"),
+            (sign(HEAD, r#"{"sub":"anna","exp":"1800000000"}"#, "geheim"), rows(&[]), 400, "Malformed token"),
+            (sign(HEAD, r#"{"sub":1}"#, "geheim"), rows(&[]), 401, "Token missing sub claim."),
+            (sign(HEAD, claims, "geheim"), required, 400, "Missing iss claim"),
+        ] {
+            assert_eq!(check(&token, &rows), Err((status, reason.to_owned())), "{token}");
+        }
+        let required = || rows(&[("jwt_auth", "required_claims", r#"exp,{iss,"me"}"#)]);
+        let issued = |by: &str| sign(HEAD, &format!(r#"{{"sub":"a","exp":1700000001,"iss":"{by}"}}"#), "geheim");
+        assert!(check(&issued("me"), &required()).is_ok());
+        assert_eq!(check(&issued("you"), &required()), Err((400, "Invalid iss claim".to_owned())));
+    }
+}

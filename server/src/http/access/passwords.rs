@@ -1,0 +1,296 @@
+//! Passwords as CouchDB stores them.
+//!
+//! ```text
+//!  admins        -pbkdf2:sha256-KEY,SALT,ITERATIONS     -pbkdf2-KEY,SALT,ITERATIONS     -hashed-KEY,SALT
+//!  _users        password_scheme, pbkdf2_prf, iterations, derived_key, salt; or password_sha, salt
+//! ```
+//!
+//! Keys are in hexadecimal, and the salt is the text of its digits. Without a PRF it is SHA-1, as before CouchDB 3.4.
+//!
+//! Computing a key takes a large part of a second on purpose; [`super::hashing`] decides when it is done.
+
+use std::fmt;
+
+use hmac::{Hmac, KeyInit, Mac};
+use model::{JsonText, JsonWriter};
+use sha1::{Digest, Sha1};
+use sha2::{Sha224, Sha256, Sha384, Sha512};
+
+use crate::http::ids::{hex, random_hex};
+
+/// Maximum number of iterations that are computed. More would let one who may write a document of `_users` occupy the
+/// thread that hashes.
+pub(crate) const MOST_ITERATIONS: u32 = 2_000_000;
+
+/// The pseudorandom function of PBKDF2, an HMAC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Prf {
+    Sha1,
+    Sha224,
+    Sha256,
+    Sha384,
+    Sha512,
+}
+
+impl Prf {
+    const ALL: [(Prf, &str, usize); 5] = [
+        (Prf::Sha1, "sha", 20),
+        (Prf::Sha224, "sha224", 28),
+        (Prf::Sha256, "sha256", 32),
+        (Prf::Sha384, "sha384", 48),
+        (Prf::Sha512, "sha512", 64),
+    ];
+
+    pub(crate) fn named(name: &str) -> Option<Prf> {
+        Self::ALL.into_iter().find(|(_, known, _)| *known == name).map(|(prf, _, _)| prf)
+    }
+
+    fn row(self) -> (&'static str, usize) {
+        Self::ALL.into_iter().find(|(prf, _, _)| *prf == self).map_or(("sha256", 32), |(_, name, bytes)| (name, bytes))
+    }
+
+    fn derive(self, password: &str, salt: &str, iterations: u32, key: &mut [u8]) {
+        let (password, salt) = (password.as_bytes(), salt.as_bytes());
+        match self {
+            Prf::Sha1 => pbkdf2::pbkdf2_hmac::<Sha1>(password, salt, iterations, key),
+            Prf::Sha224 => pbkdf2::pbkdf2_hmac::<Sha224>(password, salt, iterations, key),
+            Prf::Sha256 => pbkdf2::pbkdf2_hmac::<Sha256>(password, salt, iterations, key),
+            Prf::Sha384 => pbkdf2::pbkdf2_hmac::<Sha384>(password, salt, iterations, key),
+            Prf::Sha512 => pbkdf2::pbkdf2_hmac::<Sha512>(password, salt, iterations, key),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scheme {
+    /// SHA-1 of password and salt, CouchDB's scheme before 1.3.
+    Simple,
+    Pbkdf2 {
+        prf: Prf,
+        iterations: u32,
+    },
+}
+
+/// How new passwords are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Recipe {
+    pub(crate) prf: Prf,
+    pub(crate) iterations: u32,
+}
+
+/// A stored password.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Verifier {
+    scheme: Scheme,
+    pub(crate) salt: String,
+    key: Vec<u8>,
+}
+
+impl fmt::Debug for Verifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Verifier").field("scheme", &self.scheme).finish_non_exhaustive()
+    }
+}
+
+impl Verifier {
+    /// Hashes a new password, with a new salt.
+    pub(crate) fn new(password: &str, recipe: Recipe) -> Result<Verifier, getrandom::Error> {
+        Ok(Self::salted(password, recipe, random_hex::<16>()?))
+    }
+
+    fn salted(password: &str, recipe: Recipe, salt: String) -> Verifier {
+        let Recipe { prf, iterations } = recipe;
+        let mut key = vec![0; prf.row().1];
+        prf.derive(password, &salt, iterations, &mut key);
+        Verifier { scheme: Scheme::Pbkdf2 { prf, iterations }, salt, key }
+    }
+
+    /// The same password by another recipe. The salt stays, since it signs sessions.
+    pub(crate) fn upgraded(&self, password: &str, recipe: Recipe) -> Verifier {
+        Self::salted(password, recipe, self.salt.clone())
+    }
+
+    pub(crate) fn is_by(&self, recipe: Recipe) -> bool {
+        let Recipe { prf, iterations } = recipe;
+        self.scheme == Scheme::Pbkdf2 { prf, iterations }
+    }
+
+    /// Whether this is the password. Takes as long for a wrong one.
+    pub(crate) fn matches(&self, password: &str) -> bool {
+        let mut key = vec![0; self.key.len()];
+        match self.scheme {
+            Scheme::Simple => key = Sha1::digest([password, &self.salt].concat()).to_vec(),
+            Scheme::Pbkdf2 { iterations, .. } if iterations > MOST_ITERATIONS => return false,
+            Scheme::Pbkdf2 { prf, iterations } => prf.derive(password, &self.salt, iterations, &mut key),
+        }
+        same(&key, &self.key)
+    }
+
+    /// A keyed digest of the stored password and one that is to be proven. The key is random, so that memory which is read
+    /// by others allows no search for passwords without it.
+    pub(crate) fn proof(&self, key: &[u8; 32], password: &str) -> [u8; 32] {
+        let scheme = format!("{:?}", self.scheme);
+        mac(key, &[scheme.as_bytes(), self.salt.as_bytes(), &self.key, password.as_bytes()])
+    }
+
+    /// Reads the value of an administrator in the configuration.
+    pub(crate) fn of_admin(value: &str) -> Option<Verifier> {
+        if let Some(rest) = value.strip_prefix("-hashed-") {
+            let (key, salt) = rest.split_once(',')?;
+            return Self::checked(Scheme::Simple, salt, key);
+        }
+        let rest = value.strip_prefix("-pbkdf2")?;
+        let (prf, rest) = match rest.strip_prefix(':') {
+            Some(rest) => {
+                let (prf, rest) = rest.split_once('-')?;
+                (Prf::named(prf)?, rest)
+            }
+            None => (Prf::Sha1, rest.strip_prefix('-')?),
+        };
+        let mut parts = rest.splitn(3, ',');
+        let (key, salt, iterations) = (parts.next()?, parts.next()?, parts.next()?.parse().ok()?);
+        Self::checked(Scheme::Pbkdf2 { prf, iterations }, salt, key)
+    }
+
+    /// The value of an administrator in the configuration.
+    pub(crate) fn to_admin(&self) -> String {
+        let (key, salt) = (hex(&self.key), &self.salt);
+        match self.scheme {
+            Scheme::Simple => format!("-hashed-{key},{salt}"),
+            Scheme::Pbkdf2 { prf, iterations } => format!("-pbkdf2:{}-{key},{salt},{iterations}", prf.row().0),
+        }
+    }
+
+    /// Reads the members of a document of `_users`. `None` if nobody can log in with it.
+    pub(crate) fn of_user(body: &JsonText) -> Option<Verifier> {
+        let text = |name: &str| Some(body.get(name)?.as_str()?.into_owned());
+        let salt = text("salt").unwrap_or_default();
+        match text("password_scheme").as_deref() {
+            None | Some("simple") => Self::checked(Scheme::Simple, &salt, &text("password_sha")?),
+            Some("pbkdf2") => {
+                let prf = text("pbkdf2_prf").map_or(Some(Prf::Sha1), |name| Prf::named(&name))?;
+                let iterations = body.get("iterations")?.as_u64()?.try_into().ok()?;
+                Self::checked(Scheme::Pbkdf2 { prf, iterations }, &salt, &text("derived_key")?)
+            }
+            Some(_) => None,
+        }
+    }
+
+    /// The members of a document of `_users` that hold a password, or held one in another scheme.
+    pub(crate) const MEMBERS: [&str; 7] =
+        ["password", "password_scheme", "pbkdf2_prf", "salt", "iterations", "derived_key", "password_sha"];
+
+    /// Writes the members of a document of `_users`.
+    pub(crate) fn write_user(&self, json: &mut JsonWriter<'_>) {
+        match self.scheme {
+            Scheme::Simple => {
+                json.name("password_scheme").str("simple").name("salt").str(&self.salt);
+                json.name("password_sha").str(&hex(&self.key));
+            }
+            Scheme::Pbkdf2 { prf, iterations } => {
+                json.name("password_scheme").str("pbkdf2").name("pbkdf2_prf").str(prf.row().0);
+                json.name("salt").str(&self.salt).name("iterations").u64(iterations.into());
+                json.name("derived_key").str(&hex(&self.key));
+            }
+        }
+    }
+
+    /// A stored password with a key of a possible length.
+    fn checked(scheme: Scheme, salt: &str, key: &str) -> Option<Verifier> {
+        let key = unhex(key)?;
+        let is_possible = match scheme {
+            Scheme::Simple => key.len() == 20,
+            Scheme::Pbkdf2 { prf, iterations } => iterations > 0 && key.len() >= 16 && key.len() <= prf.row().1,
+        };
+        is_possible.then(|| Verifier { scheme, salt: salt.to_owned(), key })
+    }
+}
+
+/// HMAC-SHA256 over a list of parts.
+pub(crate) fn mac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
+    let mut mac = keyed(key);
+    for part in parts {
+        // The length first, so that no two lists of parts have one digest.
+        mac.update(&(part.len() as u64).to_be_bytes());
+        mac.update(part);
+    }
+    mac.finalize().into_bytes().into()
+}
+
+/// HMAC-SHA256 with a key of any length.
+pub(crate) fn keyed(key: &[u8]) -> Hmac<Sha256> {
+    // HMAC takes keys of every length; the other arm cannot come, and would sign with another key.
+    Hmac::<Sha256>::new_from_slice(key).unwrap_or_else(|_| Hmac::<Sha256>::new(&Default::default()))
+}
+
+/// Whether two secrets are equal, in a time that does not depend on where they differ.
+pub(crate) fn same(one: &[u8], other: &[u8]) -> bool {
+    let of = |bytes: &[u8]| keyed(b"same").chain_update(bytes).finalize();
+    of(one) == of(other)
+}
+
+pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let pairs = text.as_bytes().chunks(2);
+    pairs.map(|pair| Some((digit(*pair.first()?)? << 4 | digit(*pair.get(1)?)?) as u8)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of RFC 6070, and of Python's `hashlib.pbkdf2_hmac` for the other functions.
+    #[test]
+    fn keys_are_those_of_pbkdf2() {
+        let key = |prf, iterations| hex(&Verifier::salted("password", Recipe { prf, iterations }, "salt".into()).key);
+        assert_eq!(key(Prf::Sha1, 4096), "4b007901b765489abead49d926f721d065a429c1");
+        assert_eq!(key(Prf::Sha256, 4096), "c5e478d59288c841aa530db6845c4c8d962893a001ce4e11a4963873aa98134a");
+    }
+
+    #[test]
+    fn stored_passwords_are_read_written_and_matched() {
+        let recipe = Recipe { prf: Prf::Sha256, iterations: 10 };
+        for (prf, name, _) in Prf::ALL {
+            let verifier = Verifier::new("geheim", Recipe { prf, iterations: 3 }).unwrap();
+            assert_eq!((verifier.salt.len(), Prf::named(name)), (32, Some(prf)));
+            assert!(verifier.matches("geheim") && !verifier.matches("Geheim") && !verifier.matches(""));
+            assert_eq!(Verifier::of_admin(&verifier.to_admin()), Some(verifier.clone()));
+            let body = JsonText::parse(&crate::http::wire::response::object_text(|json| verifier.write_user(json)));
+            assert_eq!(Verifier::of_user(&body.unwrap()), Some(verifier.clone()));
+            let upgraded = verifier.upgraded("geheim", recipe);
+            assert!(upgraded.matches("geheim") && upgraded.salt == verifier.salt && upgraded.is_by(recipe));
+            assert!(!format!("{verifier:?}").contains(&verifier.salt));
+        }
+        // SHA-1 of "geheim" and the salt "abc".
+        let simple = format!("-hashed-{},abc", hex(&Sha1::digest("geheimabc")));
+        let simple = Verifier::of_admin(&simple).unwrap();
+        assert!(simple.matches("geheim") && !simple.matches("geheima"));
+        let old = "-pbkdf2-4b007901b765489abead49d926f721d065a429c1,salt,4096";
+        assert!(Verifier::of_admin(old).unwrap().matches("password"));
+    }
+
+    #[test]
+    fn what_is_no_stored_password_is_not_read() {
+        for wrong in [
+            "",
+            "plain",
+            "-hashed-00,salt",
+            "-pbkdf2-zz,salt,10",
+            "-pbkdf2:md5-4b007901b765489abead49d926f721d065a429c1,salt,10",
+            "-pbkdf2-4b007901b765489abead49d926f721d065a429c1,salt",
+            "-pbkdf2-4b007901b765489abead49d926f721d065a429c1,salt,0",
+            "-pbkdf2-4b007901b765489abead49d926f721d065a429c1,salt,-1",
+            "-pbkdf2-é,salt,10",
+        ] {
+            assert_eq!(Verifier::of_admin(wrong), None, "{wrong}");
+        }
+        let key = "4b007901b765489abead49d926f721d065a429c1";
+        let endless = Verifier::of_admin(&format!("-pbkdf2-{key},salt,4000000000")).unwrap();
+        assert!(!endless.matches("password"), "nor is it computed");
+        for wrong in
+            ["{}", r#"{"derived_key":1}"#, r#"{"password_scheme":"pbkdf2","iterations":1}"#, r#"{"password_sha":""}"#]
+        {
+            assert_eq!(Verifier::of_user(&JsonText::parse(wrong.as_bytes()).unwrap()), None, "{wrong}");
+        }
+    }
+}

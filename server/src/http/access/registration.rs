@@ -1,0 +1,337 @@
+//! What is written to `_users`, by whom, and who sees it.
+//!
+//! Passwords are hashed before a document is stored, on every path by which one is written. The rules are those of the
+//! validation function in CouchDB's design document `_auth`, which this server needs no JavaScript for. They bind server
+//! administrators too, except where they say otherwise.
+//!
+//! | client | may |
+//! |---|---|
+//! | administrator of the server or the database | everything that is a user's document |
+//! | a member, by `_security` | read, change and delete the own document, without changing its roles |
+//! | an anonymous member | write a new document without roles: sign-up |
+//!
+//! Other documents do not exist for a member (404), unless `chttpd_auth/public_fields` names members that all may see.
+//!
+//! Source: CouchDB's `couch_users_db.erl` and `couch_js_functions.hrl`.
+
+use hyper::StatusCode;
+use model::{Document, Edit, GetOptions, JsonKind, JsonRef, JsonText, WriteMode};
+
+use crate::http::access::passwords::MOST_ITERATIONS;
+use crate::http::access::principal::Principal;
+use crate::http::access::users::{DATABASE, PREFIX, with_verifier};
+use crate::http::app::App;
+use crate::http::app::stores::Documents;
+use crate::http::error::{ApiError, Result};
+use crate::http::request::Request;
+use crate::http::wire::response::{self, Response};
+
+const DESIGN: &str = "_design/";
+
+/// Admits a document of `_users`, and hashes its password. Documents of other databases are left alone.
+pub(crate) async fn admit(request: &Request, db: &str, mode: WriteMode, edit: &mut Edit) -> Result<()> {
+    if db != DATABASE || edit.id.starts_with(DESIGN) {
+        return Ok(());
+    }
+    let (principal, is_admin) = (&request.principal, request.is_database_admin);
+    require_own(principal, is_admin, &edit.id)?;
+    if !is_admin && mode == WriteMode::Replicated {
+        return Err(ApiError::forbidden("Only administrators may replicate documents of users."));
+    }
+    if edit.deleted {
+        return require_deletable(principal, is_admin, &edit.id);
+    }
+    let old = replaced(request, edit).await?;
+    validate(&edit.id, &edit.body, old.as_ref().map(|old| &old.body), principal, is_admin)?;
+    if let Some(body) = hashed(&request.app, &edit.body).await? {
+        edit.body = body;
+    }
+    Ok(())
+}
+
+/// Admits the deletion of a document of `_users`.
+pub(crate) fn admit_deletion(request: &Request, db: &str, id: &str) -> Result<()> {
+    if db != DATABASE || id.starts_with(DESIGN) {
+        return Ok(());
+    }
+    require_own(&request.principal, request.is_database_admin, id)?;
+    require_deletable(&request.principal, request.is_database_admin, id)
+}
+
+/// Refuses ways of writing a document of `_users` whose result is not known before it is written.
+pub(crate) fn refuse_unseen(db: &str, id: &str) -> Result<()> {
+    if db == DATABASE && !id.starts_with(DESIGN) {
+        return Err(ApiError::forbidden("Documents of users are written whole."));
+    }
+    Ok(())
+}
+
+/// Refuses what only administrators of `_users` may do with any of its documents.
+pub(crate) fn require_admin(request: &Request, db: &str) -> Result<()> {
+    if db == DATABASE && !request.is_database_admin {
+        return Err(ApiError::forbidden("Only administrators may do this in the users database."));
+    }
+    Ok(())
+}
+
+/// Whether a member of `_users` may ask for this path, within the rules of this module. All others are for
+/// administrators of the server.
+pub(crate) fn is_for_members(path: &str) -> bool {
+    matches!(path, "/{db}" | "/{db}/{docid}" | "/{db}/_bulk_docs" | "/{db}/_security")
+}
+
+/// The answer to a member that reads a document which is not its own: `None` if it may read all of it.
+pub(crate) async fn hidden(request: &Request, db: &str, id: &str) -> Result<Option<Response>> {
+    if db != DATABASE || request.is_database_admin {
+        return Ok(None);
+    }
+    if id.starts_with(DESIGN) {
+        return Err(ApiError::forbidden("Only administrators can view design docs in the users database."));
+    }
+    if is_own(&request.principal, id) {
+        return Ok(None);
+    }
+    let settings = request.app.auth.settings();
+    let missing = || ApiError::not_found("missing");
+    if settings.public_fields.is_empty() || !request.params.is_empty() {
+        return Err(missing());
+    }
+    let get = |database: Documents| async move { Ok(database.get(id, &GetOptions::default()).await?) };
+    let document = request.with_database(db, get).await?;
+    let is_public = |name: &str| settings.public_fields.iter().any(|field| field == name);
+    let mut members = document.body.root().members().filter(|(name, _)| is_public(name)).peekable();
+    if members.peek().is_none() {
+        return Err(missing());
+    }
+    Ok(Some(response::object_with(StatusCode::OK, |json| {
+        json.name("_id").str(id).name("_rev").display(&document.rev);
+        for (name, value) in members {
+            json.name(&name).value(value);
+        }
+    })))
+}
+
+fn is_own(principal: &Principal, id: &str) -> bool {
+    id.strip_prefix(PREFIX).is_some_and(|name| principal.name.as_deref() == Some(name))
+}
+
+/// 404 for a document of somebody else. An anonymous client may be signing up.
+fn require_own(principal: &Principal, is_admin: bool, id: &str) -> Result<()> {
+    if is_admin || principal.name.is_none() || is_own(principal, id) {
+        return Ok(());
+    }
+    Err(ApiError::not_found("missing"))
+}
+
+fn require_deletable(principal: &Principal, is_admin: bool, id: &str) -> Result<()> {
+    if is_admin || is_own(principal, id) {
+        return Ok(());
+    }
+    Err(ApiError::forbidden("Only admins may delete other user docs."))
+}
+
+/// The live document that an edit replaces. If another one is stored by the time of the write, the write conflicts.
+async fn replaced(request: &Request, edit: &Edit) -> Result<Option<Document>> {
+    // Without a revision it is a new document, or it conflicts.
+    let Some(rev) = edit.rev.clone() else { return Ok(None) };
+    let (id, options) = (&edit.id, &GetOptions { rev: Some(rev), ..GetOptions::default() });
+    let get = |database: Documents| async move { Ok(database.get(id, options).await?) };
+    match request.with_database(DATABASE, get).await {
+        Ok(document) => Ok(Some(document).filter(|document| !document.deleted)),
+        Err(error) if error.is_no_database() => Err(error),
+        // It is not stored, and the write says what that means.
+        Err(error) if error.status().is_client_error() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Checks a document as CouchDB's `_auth` does.
+fn validate(id: &str, new: &JsonText, old: Option<&JsonText>, principal: &Principal, is_admin: bool) -> Result<()> {
+    let refuse = |reason: &str| Err(ApiError::forbidden(reason.to_owned()));
+    let text = |name: &str| new.get(name).and_then(JsonRef::as_str);
+    if text("type").as_deref() != Some("user") {
+        return refuse("doc.type must be user");
+    }
+    let Some(name) = text("name").filter(|name| !name.is_empty()) else { return refuse("doc.name is required") };
+    let Some(roles) = new.get("roles").filter(|roles| !roles.is_null()) else { return refuse("doc.roles must exist") };
+    if !roles.is_array() {
+        return refuse("doc.roles must be an array");
+    }
+    let Some(mut roles) = strings(roles) else { return refuse("doc.roles can only contain strings") };
+    if id.strip_prefix(PREFIX) != Some(&*name) {
+        return refuse("Doc ID must be of the form org.couchdb.user:name");
+    }
+    let old_name = old.map(|old| old.get("name").and_then(JsonRef::as_str));
+    if old_name.is_some_and(|old| old.as_deref() != Some(&*name)) {
+        return refuse("Usernames can not be changed.");
+    }
+    let has = |member: &str| new.get(member).is_some_and(|value| !value.is_null());
+    if has("password_sha") && !has("salt") {
+        return refuse("Users with password_sha must have a salt.");
+    }
+    let scheme = text("password_scheme");
+    if let Some(scheme) = scheme.as_deref().filter(|scheme| !matches!(*scheme, "simple" | "pbkdf2")) {
+        return refuse(&format!("Password scheme `{scheme}` not supported."));
+    }
+    if scheme.as_deref() == Some("pbkdf2") && !has("password") {
+        let Some(iterations) = new.get("iterations").and_then(JsonRef::as_f64) else {
+            return refuse("iterations must be a number.");
+        };
+        if iterations > f64::from(MOST_ITERATIONS) {
+            return refuse("Iteration count is too high for this server");
+        }
+        if text("derived_key").is_none() {
+            return refuse("derived_key must be a string.");
+        }
+    }
+    if has("password") && text("password").is_none() {
+        return refuse("doc.password must be a string");
+    }
+    if !is_admin {
+        match old {
+            Some(_) if principal.name.as_deref() != Some(&*name) => {
+                return refuse("You may only update your own user document.");
+            }
+            Some(old) => {
+                let mut before = old.get("roles").and_then(strings).unwrap_or_default();
+                before.sort();
+                roles.sort();
+                if before != roles {
+                    return refuse("Only _admin may edit roles");
+                }
+            }
+            None if !roles.is_empty() => return refuse("Only _admin may set roles"),
+            None => {}
+        }
+    }
+    if roles.iter().any(|role| role.starts_with('_') && role != "_metrics") {
+        return refuse("No system roles (starting with underscore) in users db.");
+    }
+    if name.starts_with('_') {
+        return refuse("Username may not start with underscore.");
+    }
+    if name.contains(':') {
+        return refuse("Character `:` is not allowed in usernames.");
+    }
+    Ok(())
+}
+
+fn strings(list: JsonRef<'_>) -> Option<Vec<String>> {
+    list.elements().map(|entry| Some(entry.as_str()?.into_owned())).collect()
+}
+
+/// The body with the hash of its `password`; `None` if it has none. With a new password comes a new salt, so that
+/// sessions of the old one end.
+async fn hashed(app: &App, body: &JsonText) -> Result<Option<JsonText>> {
+    let Some(password) = body.get("password").filter(|password| password.kind() == JsonKind::String) else {
+        return Ok(None);
+    };
+    let password = password.as_str().unwrap_or_default();
+    let verifier = app.auth.hashing.hash(&password, app.auth.settings().recipe).await?;
+    with_verifier(body, &verifier).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::access::principal::Proof;
+
+    fn json(text: &str) -> JsonText {
+        JsonText::parse(text.as_bytes()).unwrap()
+    }
+
+    fn user(name: &str) -> Principal {
+        Principal { name: Some(name.to_owned()), roles: Vec::new(), proof: Proof::Basic }
+    }
+
+    fn refused(id: &str, new: &str, old: Option<&str>, principal: &Principal, is_admin: bool) -> String {
+        let old = old.map(json);
+        match validate(id, &json(new), old.as_ref(), principal, is_admin) {
+            Ok(()) => String::new(),
+            Err(error) => {
+                assert_eq!(error.status(), 403);
+                error.reason().to_owned()
+            }
+        }
+    }
+
+    const ANNA: &str = "org.couchdb.user:anna";
+
+    #[test]
+    fn a_document_has_the_form_of_a_user() {
+        let admin = |id: &str, new: &str| refused(id, new, None, &user("adm"), true);
+        for (new, reason) in [
+            (r#"{"type":"user","name":"anna","roles":["a","_metrics"],"password":"x"}"#, ""),
+            (r#"{"type":"user","name":"anna","roles":[],"password":null}"#, ""),
+            (r#"{"name":"anna","roles":[]}"#, "doc.type must be user"),
+            (r#"{"type":"user","roles":[]}"#, "doc.name is required"),
+            (r#"{"type":"user","name":"","roles":[]}"#, "doc.name is required"),
+            (r#"{"type":"user","name":"anna"}"#, "doc.roles must exist"),
+            (r#"{"type":"user","name":"anna","roles":{}}"#, "doc.roles must be an array"),
+            (r#"{"type":"user","name":"anna","roles":[1]}"#, "doc.roles can only contain strings"),
+            (r#"{"type":"user","name":"Anna","roles":[]}"#, "Doc ID must be of the form org.couchdb.user:name"),
+            (
+                r#"{"type":"user","name":"anna","roles":["_admin"]}"#,
+                "No system roles (starting with underscore) in users db.",
+            ),
+            (
+                r#"{"type":"user","name":"anna","roles":[],"password_sha":"00"}"#,
+                "Users with password_sha must have a salt.",
+            ),
+            (
+                r#"{"type":"user","name":"anna","roles":[],"password_scheme":"rot13"}"#,
+                "Password scheme `rot13` not supported.",
+            ),
+            (r#"{"type":"user","name":"anna","roles":[],"password_scheme":"pbkdf2"}"#, "iterations must be a number."),
+            (
+                r#"{"type":"user","name":"anna","roles":[],"password_scheme":"pbkdf2","iterations":1}"#,
+                "derived_key must be a string.",
+            ),
+            (
+                r#"{"type":"user","name":"anna","roles":[],"password_scheme":"pbkdf2","iterations":1e12,"derived_key":""}"#,
+                "Iteration count is too high for this server",
+            ),
+            (r#"{"type":"user","name":"anna","roles":[],"password":1}"#, "doc.password must be a string"),
+        ] {
+            assert_eq!(admin(ANNA, new), reason, "{new}");
+        }
+        let named = |name: &str| format!(r#"{{"type":"user","name":"{name}","roles":[]}}"#);
+        assert_eq!(admin("org.couchdb.user:_a", &named("_a")), "Username may not start with underscore.");
+        assert_eq!(admin("org.couchdb.user:a:b", &named("a:b")), "Character `:` is not allowed in usernames.");
+        assert_eq!(admin("anna", &named("anna")), "Doc ID must be of the form org.couchdb.user:name");
+    }
+
+    #[test]
+    fn users_change_only_themselves_and_not_their_roles() {
+        let anna = |roles: &str| format!(r#"{{"type":"user","name":"anna","roles":{roles}}}"#);
+        let check = |old: Option<&str>, new: &str, who: &Principal, is_admin| {
+            let old = old.map(anna);
+            refused(ANNA, &anna(new), old.as_deref(), who, is_admin)
+        };
+        assert_eq!(check(None, "[]", &Principal::anonymous(), false), "");
+        assert_eq!(check(None, r#"["a"]"#, &Principal::anonymous(), false), "Only _admin may set roles");
+        assert_eq!(check(None, r#"["a"]"#, &user("adm"), true), "");
+        let (a, ab, ba) = (r#"["a"]"#, r#"["a","b"]"#, r#"["b","a"]"#);
+        assert_eq!(check(Some(ab), ba, &user("anna"), false), "");
+        assert_eq!(check(Some(a), ab, &user("anna"), false), "Only _admin may edit roles");
+        assert_eq!(check(Some(ab), a, &user("anna"), false), "Only _admin may edit roles");
+        assert_eq!(check(Some(a), ab, &user("adm"), true), "");
+        for other in [user("berta"), Principal::anonymous()] {
+            assert_eq!(check(Some(a), a, &other, false), "You may only update your own user document.");
+        }
+        let renamed = refused(ANNA, &anna("[]"), Some(r#"{"name":"x","roles":[]}"#), &user("adm"), true);
+        assert_eq!(renamed, "Usernames can not be changed.");
+    }
+
+    #[test]
+    fn documents_of_others_do_not_exist() {
+        assert!(require_own(&user("anna"), false, ANNA).is_ok());
+        assert!(require_own(&Principal::anonymous(), false, ANNA).is_ok(), "who may be signing up");
+        assert!(require_own(&user("berta"), true, ANNA).is_ok());
+        for id in [ANNA, "anna", "org.couchdb.user:", "org.couchdb.user:berta2"] {
+            assert_eq!(require_own(&user("berta"), false, id).unwrap_err().status(), 404, "{id}");
+        }
+        assert!(require_deletable(&user("anna"), false, ANNA).is_ok());
+        assert_eq!(require_deletable(&Principal::anonymous(), false, ANNA).unwrap_err().status(), 403);
+    }
+}

@@ -1,0 +1,211 @@
+//! Cookies of sessions: `AuthSession`, as CouchDB makes them.
+//!
+//! ```text
+//!  base64url( NAME : TIME : HMAC-SHA256(secret ‖ salt, NAME : TIME) )      TIME in hexadecimal seconds
+//! ```
+//!
+//! The secret lies in the store, so a session survives a restart and is valid at all servers of the store. The salt is
+//! that of the user's stored password, so a new password ends all sessions.
+//!
+//! Source: CouchDB's `couch_httpd_auth.erl`.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hmac::Mac;
+use hyper::header::{COOKIE, HeaderMap, HeaderValue};
+
+use crate::http::access::passwords::{keyed, same};
+use crate::http::access::settings::Session;
+use crate::http::error::{ApiError, Result};
+
+const COOKIE_NAME: &str = "AuthSession";
+
+/// The parts of a cookie, not yet believed.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    pub(crate) name: String,
+    time: String,
+    signature: Vec<u8>,
+}
+
+/// A session that is valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Valid {
+    /// Whether less than nine tenths of its time are left, so that it is to be renewed.
+    pub(crate) is_to_be_renewed: bool,
+}
+
+impl Claim {
+    /// The cookie of a request; `None` without one.
+    ///
+    /// # Errors
+    /// 400 for one that no server made.
+    pub(crate) fn read(headers: &HeaderMap) -> Result<Option<Claim>> {
+        let Some(cookie) = cookie_value(headers).filter(|cookie| !cookie.is_empty()) else { return Ok(None) };
+        let malformed = || ApiError::bad_request("Malformed AuthSession cookie. Please clear your cookies.");
+        let decoded = URL_SAFE_NO_PAD.decode(cookie.trim_end_matches('=')).map_err(|_| malformed())?;
+        // The signature is bytes, colons among them.
+        let mut parts = decoded.splitn(3, |byte| *byte == b':');
+        let (Some(name), Some(time), Some(signature)) = (parts.next(), parts.next(), parts.next()) else {
+            return Err(malformed());
+        };
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| malformed());
+        Ok(Some(Claim { name: text(name)?, time: text(time)?, signature: signature.to_vec() }))
+    }
+
+    /// Whether the cookie is a session of this user now; `None` for one that is forged, over or of another password.
+    pub(crate) fn verify(&self, secret: &[u8], salt: &str, settings: &Session, now: u64) -> Option<Valid> {
+        if !same(&signature(secret, salt, &self.name, &self.time), &self.signature) {
+            return None;
+        }
+        let begun = u64::from_str_radix(&self.time, 16).ok()?;
+        let end = begun.saturating_add(settings.seconds);
+        let left = end.checked_sub(now).filter(|left| *left > 0)?;
+        Some(Valid { is_to_be_renewed: left.saturating_mul(10) < settings.seconds.saturating_mul(9) })
+    }
+}
+
+fn signature(secret: &[u8], salt: &str, name: &str, time: &str) -> [u8; 32] {
+    let key = [secret, salt.as_bytes()].concat();
+    keyed(&key).chain_update(name).chain_update(":").chain_update(time).finalize().into_bytes().into()
+}
+
+/// A cookie that begins a session now. `is_secure`: the client speaks TLS.
+pub(crate) fn begin(
+    secret: &[u8],
+    salt: &str,
+    name: &str,
+    settings: &Session,
+    is_secure: bool,
+    now: u64,
+) -> Option<HeaderValue> {
+    let time = format!("{now:X}");
+    let signed = [format!("{name}:{time}:").as_bytes(), &signature(secret, salt, name, &time)].concat();
+    HeaderValue::try_from(attributes(&URL_SAFE_NO_PAD.encode(signed), settings, is_secure, now)).ok()
+}
+
+/// A cookie that ends a session at the client.
+pub(crate) fn end(settings: &Session, is_secure: bool) -> Option<HeaderValue> {
+    let attributes = attributes("", settings, is_secure, 0);
+    // In the past, and no time left.
+    HeaderValue::try_from(attributes.replace(&format!("; Max-Age={}", settings.seconds), "; Max-Age=0")).ok()
+}
+
+fn attributes(value: &str, settings: &Session, is_secure: bool, now: u64) -> String {
+    let mut cookie = format!("{COOKIE_NAME}={value}; Version=1");
+    if settings.is_persistent || value.is_empty() {
+        // CouchDB states the end of a session in both ways, and nano reads only this one.
+        let end = if value.is_empty() { 0 } else { now.saturating_add(settings.seconds) };
+        let end = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(end));
+        cookie.push_str(&format!("; Expires={end}; Max-Age={}", settings.seconds));
+    }
+    cookie.push_str("; Path=/");
+    if let Some(domain) = &settings.domain {
+        cookie.push_str(&format!("; Domain={domain}"));
+    }
+    if is_secure {
+        cookie.push_str("; Secure");
+    }
+    cookie.push_str("; HttpOnly");
+    if let Some(same_site) = settings.same_site {
+        cookie.push_str(&format!("; SameSite={same_site}"));
+    }
+    cookie
+}
+
+/// Whether the client sees the server by TLS, which a proxy before the server then speaks.
+pub(crate) fn is_secure(headers: &HeaderMap) -> bool {
+    headers.get("x-forwarded-proto").is_some_and(|scheme| scheme == "https")
+}
+
+pub(crate) fn seconds_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+fn cookie_value(headers: &HeaderMap) -> Option<&str> {
+    let cookies = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let pairs = cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.filter(|(name, _)| *name == COOKIE_NAME).map(|(_, value)| value.trim_matches('"')).next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRET: &[u8] = b"92de07df7e7a3fe14808cef90a7cc0d91";
+
+    fn settings() -> Session {
+        Session { seconds: 600, is_persistent: true, domain: None, same_site: None }
+    }
+
+    fn headers(value: &str) -> HeaderMap {
+        HeaderMap::from_iter([(COOKIE, HeaderValue::from_str(value).unwrap())])
+    }
+
+    fn claim(cookie: &HeaderValue) -> Claim {
+        Claim::read(&headers(cookie.to_str().unwrap().split(';').next().unwrap())).unwrap().unwrap()
+    }
+
+    #[test]
+    fn a_session_is_its_own_proof() {
+        let cookie = begin(SECRET, "salt", "anna", &settings(), false, 1_700_000_000 - 600).unwrap();
+        let ends = "; Version=1; Expires=Tue, 14 Nov 2023 22:13:20 GMT; Max-Age=600; Path=/; HttpOnly";
+        assert!(cookie.to_str().unwrap().ends_with(ends), "{cookie:?}");
+        let claim = claim(&cookie);
+        assert_eq!(claim.name, "anna");
+        let at = |now: u64| claim.verify(SECRET, "salt", &settings(), now).map(|valid| valid.is_to_be_renewed);
+        let begun = 1_700_000_000 - 600;
+        assert_eq!((at(begun), at(begun + 60), at(begun + 61)), (Some(false), Some(false), Some(true)));
+        assert_eq!((at(begun + 599), at(begun + 600), at(u64::MAX)), (Some(true), None, None));
+        assert_eq!(claim.verify(SECRET, "new salt", &settings(), begun), None);
+        assert_eq!(claim.verify(b"other", "salt", &settings(), begun), None);
+    }
+
+    #[test]
+    fn every_changed_byte_ends_it() {
+        let cookie = begin(SECRET, "salt", "anna", &settings(), false, 1000).unwrap();
+        let cookie = cookie.to_str().unwrap().split(';').next().unwrap().strip_prefix("AuthSession=").unwrap();
+        let bytes = URL_SAFE_NO_PAD.decode(cookie).unwrap();
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1;
+            let sent = headers(&format!("AuthSession={}", URL_SAFE_NO_PAD.encode(&changed)));
+            if let Ok(Some(claim)) = Claim::read(&sent) {
+                assert_eq!(claim.verify(SECRET, "salt", &settings(), 1001), None, "byte {at}");
+            }
+            let cut = headers(&format!("AuthSession={}", URL_SAFE_NO_PAD.encode(&bytes[..at])));
+            if let Ok(Some(claim)) = Claim::read(&cut) {
+                assert_eq!(claim.verify(SECRET, "salt", &settings(), 1001), None, "cut at {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_no_server_made_is_malformed() {
+        for malformed in ["!!", "YQ", "AAAA", "YTpi"] {
+            let refused = Claim::read(&headers(&format!("a=b; AuthSession={malformed}"))).unwrap_err();
+            assert_eq!(refused.status(), 400, "{malformed}");
+        }
+        for none in ["a=b", "AuthSession=", "AuthSession", "BAuthSession=!!"] {
+            assert!(Claim::read(&headers(none)).unwrap().is_none());
+        }
+    }
+
+    #[test]
+    fn attributes_follow_the_configuration() {
+        let domain = Some("example.com".to_owned());
+        let settings = Session { seconds: 60, is_persistent: false, domain, same_site: Some("Lax") };
+        let cookie = begin(SECRET, "", "anna", &settings, true, 0).unwrap();
+        let cookie = cookie.to_str().unwrap();
+        assert!(
+            cookie.ends_with("; Version=1; Path=/; Domain=example.com; Secure; HttpOnly; SameSite=Lax"),
+            "{cookie}"
+        );
+        let end = end(&settings, false).unwrap();
+        assert!(end.to_str().unwrap().starts_with(
+            "AuthSession=; Version=1; Expires=Thu, 01 Jan 1970 00:00:00 GMT; Max-Age=0; Path=/; Domain=example.com"
+        ));
+    }
+}

@@ -1,0 +1,273 @@
+//! The configuration that requests read: a snapshot of the store's settings, parsed once.
+//!
+//! ```text
+//!  flags, environment ─┐
+//!                      ├─► Settings ──► requests
+//!  rows of the store ──┘      ▲
+//!        └── watched ─────────┘
+//! ```
+//!
+//! The store's rows take precedence, as what clients set in CouchDB's `_config` takes precedence over its other files.
+
+use std::collections::{BTreeMap, HashMap};
+
+use hyper::header::HeaderValue;
+use model::Setting;
+
+use crate::http::access::bearer::Tokens;
+use crate::http::access::cors::CorsOptions;
+use crate::http::access::passwords::{MOST_ITERATIONS, Prf, Recipe, Verifier};
+use crate::http::access::proxy::Proxy;
+
+/// The section of the administrators.
+pub(crate) const ADMINS: &str = "admins";
+
+/// Iterations of PBKDF2 for new passwords, as in CouchDB 3.5.
+const ITERATIONS: u32 = 600_000;
+
+/// Duration of a session in seconds.
+const SESSION_SECONDS: u64 = 600;
+
+/// Who must have logged in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Required {
+    #[default]
+    Nobody,
+    Everybody,
+    /// Except for `/_up`.
+    ExceptForUp,
+}
+
+/// Who may use a new database.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum DefaultSecurity {
+    /// Server administrators, as in CouchDB 3.
+    #[default]
+    Administrators,
+    /// Everyone, as in CouchDB 2.
+    Everyone,
+}
+
+/// The options that a server was started with, where settings may replace them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Flags {
+    pub(crate) cors: CorsOptions,
+    pub(crate) max_request_size: usize,
+}
+
+/// A snapshot of the configuration.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    /// The rows of the store. They hold secrets, so they have a type that shows none.
+    pub(crate) rows: Rows,
+    /// The administrators in the store.
+    pub(crate) admins: HashMap<String, Verifier>,
+    pub(crate) required: Required,
+    pub(crate) default_security: DefaultSecurity,
+    pub(crate) users_security_editable: bool,
+    /// The members of documents of `_users` that all may see who may read the database.
+    pub(crate) public_fields: Vec<String>,
+    pub(crate) recipe: Recipe,
+    pub(crate) session: Session,
+    /// `None` where tokens prove nothing.
+    pub(crate) tokens: Option<Tokens>,
+    /// `None` where proxies are not believed.
+    pub(crate) proxy: Option<Proxy>,
+    /// What a 401 asks browsers for; `None` where it asks for nothing, so that no dialog opens.
+    pub(crate) challenge: Option<HeaderValue>,
+    pub(crate) cors: CorsOptions,
+    pub(crate) max_request_size: usize,
+}
+
+/// How sessions are made.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) seconds: u64,
+    /// Whether a cookie survives the browser.
+    pub(crate) is_persistent: bool,
+    pub(crate) domain: Option<String>,
+    pub(crate) same_site: Option<&'static str>,
+}
+
+/// Settings by section and name.
+#[derive(Default)]
+pub(crate) struct Rows(BTreeMap<String, BTreeMap<String, String>>);
+
+impl std::fmt::Debug for Rows {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.0.keys()).finish()
+    }
+}
+
+impl Rows {
+    fn new(settings: Vec<Setting>) -> Rows {
+        let mut rows = Rows::default();
+        for Setting { section, name, value } in settings {
+            rows.0.entry(section).or_default().insert(name, value);
+        }
+        rows
+    }
+
+    pub(crate) fn sections(&self) -> &BTreeMap<String, BTreeMap<String, String>> {
+        &self.0
+    }
+
+    pub(crate) fn get(&self, section: &str, name: &str) -> Option<&str> {
+        self.0.get(section)?.get(name).map(String::as_str)
+    }
+
+    fn flag(&self, section: &str, name: &str) -> Option<bool> {
+        match self.get(section, name)? {
+            "true" => Some(true),
+            "false" => Some(false),
+            _ => None,
+        }
+    }
+
+    fn number(&self, section: &str, name: &str) -> Option<u64> {
+        self.get(section, name)?.parse().ok()
+    }
+
+    /// A setting of authentication, in the section that CouchDB 3 has it in or the one before it.
+    fn auth(&self, name: &str) -> Option<&str> {
+        self.get("chttpd_auth", name).or_else(|| self.get("couch_httpd_auth", name))
+    }
+}
+
+impl Settings {
+    pub(crate) fn new(settings: Vec<Setting>, flags: &Flags) -> Settings {
+        let rows = Rows::new(settings);
+        let admins = rows.sections().get(ADMINS).into_iter().flatten().filter_map(|(name, value)| {
+            let verifier = Verifier::of_admin(value);
+            if verifier.is_none() {
+                tracing::warn!(name, "the stored password of an administrator cannot be read");
+            }
+            Some((name.clone(), verifier?))
+        });
+        let prf = rows.auth("pbkdf2_prf").and_then(Prf::named).unwrap_or(Prf::Sha256);
+        let iterations = rows.auth("iterations").and_then(|count| count.parse().ok()).unwrap_or(ITERATIONS);
+        let required = match rows.flag("chttpd", "require_valid_user") {
+            Some(true) => Required::Everybody,
+            _ if rows.flag("chttpd", "require_valid_user_except_for_up") == Some(true) => Required::ExceptForUp,
+            _ => Required::Nobody,
+        };
+        let fields = rows.auth("public_fields").unwrap_or_default().split(',').map(str::trim);
+        let seconds = rows.auth("timeout").and_then(|seconds| seconds.parse().ok()).unwrap_or(SESSION_SECONDS);
+        let same_site = rows.auth("same_site").map(str::to_ascii_lowercase);
+        Settings {
+            admins: admins.collect(),
+            required,
+            default_security: match rows.get("couchdb", "default_security") {
+                Some("everyone") => DefaultSecurity::Everyone,
+                _ => DefaultSecurity::Administrators,
+            },
+            users_security_editable: rows.flag("couchdb", "users_db_security_editable") == Some(true),
+            public_fields: fields.filter(|field| !field.is_empty()).map(str::to_owned).collect(),
+            recipe: Recipe { prf, iterations: iterations.clamp(1, MOST_ITERATIONS) },
+            session: Session {
+                seconds: seconds.clamp(1, 10 * 365 * 86_400),
+                is_persistent: rows.auth("allow_persistent_cookies") != Some("false"),
+                domain: rows.auth("cookie_domain").filter(|domain| !domain.is_empty()).map(str::to_owned),
+                same_site: ["None", "Lax", "Strict"]
+                    .into_iter()
+                    .find(|known| same_site.as_deref() == Some(&known.to_ascii_lowercase())),
+            },
+            tokens: Tokens::read(&rows),
+            proxy: Proxy::read(&rows),
+            challenge: challenge(&rows, required),
+            cors: cors(&rows, &flags.cors),
+            max_request_size: rows
+                .number("chttpd", "max_http_request_size")
+                .map_or(flags.max_request_size, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
+            rows,
+        }
+    }
+
+    /// Whether the store names an administrator, even one whose password cannot be read: then not everyone is one.
+    pub(crate) fn has_admins(&self) -> bool {
+        self.rows.sections().get(ADMINS).is_some_and(|admins| !admins.is_empty())
+    }
+}
+
+/// As in CouchDB: what is configured, or a Basic challenge where every client must log in.
+fn challenge(rows: &Rows, required: Required) -> Option<HeaderValue> {
+    let configured = ["chttpd", "httpd"].into_iter().find_map(|section| rows.get(section, "WWW-Authenticate"));
+    let usual = (required == Required::Everybody).then_some("Basic realm=\"server\"");
+    HeaderValue::from_str(configured.or(usual)?).ok()
+}
+
+fn cors(rows: &Rows, flags: &CorsOptions) -> CorsOptions {
+    let is_enabled = rows.flag("chttpd", "enable_cors").or_else(|| rows.flag("httpd", "enable_cors"));
+    let list =
+        |text: &str| text.split(',').map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect();
+    match is_enabled {
+        Some(false) => CorsOptions::default(),
+        Some(true) => CorsOptions {
+            origins: rows.get("cors", "origins").map_or_else(|| flags.origins.clone(), list),
+            credentials: rows.flag("cors", "credentials").unwrap_or(flags.credentials),
+        },
+        None => flags.clone(),
+    }
+}
+
+/// Settings of tests: section, name, value.
+#[cfg(test)]
+fn settings_of(rows: &[(&str, &str, &str)]) -> Vec<Setting> {
+    let setting = |&(section, name, value): &(&str, &str, &str)| {
+        let (section, name, value) = (section.to_owned(), name.to_owned(), value.to_owned());
+        Setting { section, name, value }
+    };
+    rows.iter().map(setting).collect()
+}
+
+/// Rows of tests.
+#[cfg(test)]
+pub(crate) fn rows_of(rows: &[(&str, &str, &str)]) -> Rows {
+    Rows::new(settings_of(rows))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(rows: &[(&str, &str, &str)]) -> Settings {
+        Settings::new(settings_of(rows), &Flags { max_request_size: 7, ..Flags::default() })
+    }
+
+    #[test]
+    fn what_is_not_set_is_as_in_couchdb() {
+        let settings = settings(&[]);
+        assert_eq!(settings.required, Required::Nobody);
+        assert_eq!(settings.recipe, Recipe { prf: Prf::Sha256, iterations: 600_000 });
+        assert_eq!((settings.session.seconds, settings.session.is_persistent), (600, true));
+        assert_eq!((settings.max_request_size, settings.has_admins()), (7, false));
+        assert_eq!(settings.default_security, DefaultSecurity::Administrators);
+        assert!(settings.tokens.is_none() && settings.proxy.is_none() && settings.challenge.is_none());
+    }
+
+    #[test]
+    fn rows_are_read_and_nonsense_is_not() {
+        let found = settings(&[
+            ("chttpd", "require_valid_user", "yes"),
+            ("chttpd", "require_valid_user_except_for_up", "true"),
+            ("chttpd_auth", "iterations", "4000000000"),
+            ("chttpd_auth", "pbkdf2_prf", "sha"),
+            ("couch_httpd_auth", "timeout", "60"),
+            ("chttpd_auth", "same_site", "strict"),
+            ("chttpd_auth", "public_fields", "name, email,"),
+            ("chttpd", "enable_cors", "true"),
+            ("cors", "origins", "app://obsidian.md,http://localhost"),
+            ("chttpd", "max_http_request_size", "-1"),
+            ("couchdb", "default_security", "everyone"),
+            ("admins", "anna", "plain"),
+        ]);
+        assert_eq!(found.required, Required::ExceptForUp);
+        assert_eq!(found.recipe, Recipe { prf: Prf::Sha1, iterations: MOST_ITERATIONS });
+        assert_eq!((found.session.seconds, found.session.same_site), (60, Some("Strict")));
+        assert_eq!(found.public_fields, ["name", "email"]);
+        assert_eq!(found.cors.origins, ["app://obsidian.md", "http://localhost"]);
+        assert_eq!((found.max_request_size, found.default_security), (7, DefaultSecurity::Everyone));
+        assert!(found.admins.is_empty() && found.has_admins(), "nobody, but not everybody");
+        assert!(!format!("{found:?}").contains("plain"));
+    }
+}

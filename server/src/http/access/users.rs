@@ -1,0 +1,91 @@
+//! Documents of `_users`: one for each user, with CouchDB's members.
+//!
+//! Source: CouchDB's `couch_users_db.erl` and `couch_auth_cache.erl`.
+
+use model::{AttachmentEdit, Document, Edit, GetOptions, JsonRef, JsonText, JsonWriter};
+
+use crate::http::access::passwords::Verifier;
+use crate::http::access::principal::SERVER_ADMIN;
+use crate::http::app::App;
+use crate::http::app::stores::Documents;
+use crate::http::error::{ApiError, Result};
+
+/// The database of users.
+pub(crate) const DATABASE: &str = "_users";
+
+/// Prefix of the ids of its documents.
+pub(crate) const PREFIX: &str = "org.couchdb.user:";
+
+/// A user who can log in.
+#[derive(Debug)]
+pub(crate) struct User {
+    pub(crate) roles: Vec<String>,
+    pub(crate) verifier: Verifier,
+    document: Document,
+}
+
+/// The user with this name; `None` if nobody can log in by it.
+pub(crate) async fn find(app: &App, name: &str) -> Result<Option<User>> {
+    let id = &format!("{PREFIX}{name}");
+    let get = |database: Documents| async move { Ok(database.get(id, &GetOptions::default()).await?) };
+    match app.databases.with(DATABASE, get).await {
+        Ok(document) => Ok(User::read(name, document)),
+        // There is no such user, or no such database, or no document can have this id.
+        Err(error) if error.status().is_client_error() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+impl User {
+    fn read(name: &str, document: Document) -> Option<User> {
+        let body = &document.body;
+        let text = |member: &str| body.get(member).and_then(JsonRef::as_str);
+        // A second factor is not implemented, so its users are not let in with one.
+        if text("name")? != name || text("type")? != "user" || body.get("totp").is_some() {
+            return None;
+        }
+        let roles = body.get("roles").into_iter().flat_map(JsonRef::elements).filter_map(JsonRef::as_str);
+        // Administrators are named in the configuration only.
+        let roles = roles.filter(|role| role != SERVER_ADMIN).map(|role| role.into_owned()).collect();
+        Some(User { roles, verifier: Verifier::of_user(body)?, document })
+    }
+
+    /// Stores the password by another recipe.
+    pub(crate) async fn upgrade(self, app: &App, verifier: &Verifier) -> Result<()> {
+        let Document { id, rev, body, attachments, .. } = self.document;
+        let edit = Edit::new(id, with_verifier(&body, verifier)?).over(rev);
+        let edit = &Edit { attachments: attachments.into_iter().map(AttachmentEdit::same).collect(), ..edit };
+        app.databases.with(DATABASE, |database| async move { Ok(database.put(edit.clone()).await?) }).await?;
+        Ok(())
+    }
+}
+
+/// The body with another password.
+pub(crate) fn with_verifier(body: &JsonText, verifier: &Verifier) -> Result<JsonText> {
+    let mut text = Vec::with_capacity(body.len() + 300);
+    let mut json = JsonWriter::new(&mut text);
+    json.begin_object();
+    for (name, value) in body.root().members().filter(|(name, _)| !Verifier::MEMBERS.contains(&name.as_ref())) {
+        json.name(&name).value(value);
+    }
+    verifier.write_user(&mut json);
+    json.end_object();
+    JsonText::parse(&text).map_err(|_| ApiError::internal())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::access::passwords::{Prf, Recipe};
+
+    #[test]
+    fn a_new_password_replaces_all_members_of_the_old_one() {
+        let recipe = Recipe { prf: Prf::Sha256, iterations: 2 };
+        let verifier = Verifier::new("new", recipe).unwrap();
+        let old = r#"{"name":"anna","password":"new","password_sha":"00","salt":"x","more":{"salt":1},"iterations":1}"#;
+        let body = with_verifier(&JsonText::parse(old.as_bytes()).unwrap(), &verifier).unwrap();
+        assert_eq!(Verifier::of_user(&body), Some(verifier));
+        assert!(body.get("password").is_none() && body.get("password_sha").is_none());
+        assert_eq!(body.get("more").unwrap().text(), r#"{"salt":1}"#);
+    }
+}

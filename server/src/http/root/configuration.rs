@@ -1,0 +1,140 @@
+//! `/_node/{node}/_config`: reads and sets the configuration of the servers of this store.
+//!
+//! What is set lies in the store, is kept over restarts, and counts at once. As in CouchDB, any section and key may be set;
+//! `docs/configuration.md` lists those that mean something here. Passwords of administrators are hashed before they are
+//! stored.
+//!
+//! Source: CouchDB's `chttpd_node.erl` and `config.erl`.
+
+use hyper::StatusCode;
+use model::{JsonRef, JsonText, JsonWriter};
+
+use crate::http::access::passwords::Verifier;
+use crate::http::access::settings::ADMINS;
+use crate::http::error::{ApiError, Result};
+use crate::http::request::Request;
+use crate::http::root::setup::require_node;
+use crate::http::wire::response::{self, Response};
+
+fn unknown() -> ApiError {
+    ApiError::not_found("unknown_config_value")
+}
+
+/// `GET /_node/{node}/_config`
+pub(crate) fn all(request: &Request, node: &str) -> Result<Response> {
+    require_node(node)?;
+    let settings = request.app.auth.settings();
+    Ok(response::object(|json| {
+        for (section, values) in settings.rows.sections() {
+            json.name(section).begin_object();
+            for (name, value) in values {
+                json.name(name).str(value);
+            }
+            json.end_object();
+        }
+    }))
+}
+
+/// `GET /_node/{node}/_config/{section}`. An unknown section is empty.
+pub(crate) fn section(request: &Request, node: &str, section: &str) -> Result<Response> {
+    require_node(node)?;
+    let settings = request.app.auth.settings();
+    Ok(response::object(|json| {
+        for (name, value) in settings.rows.sections().get(section).into_iter().flatten() {
+            json.name(name).str(value);
+        }
+    }))
+}
+
+/// `GET /_node/{node}/_config/{section}/{key}`
+pub(crate) fn value(request: &Request, names: &[&str]) -> Result<Response> {
+    let &[node, section, key] = names else { return Err(unknown()) };
+    require_node(node)?;
+    let settings = request.app.auth.settings();
+    Ok(text(settings.rows.get(section, key).ok_or_else(unknown)?))
+}
+
+/// `PUT /_node/{node}/_config/{section}/{key}`. Answers with the old value.
+pub(crate) async fn put(request: &mut Request, names: &[&str]) -> Result<Response> {
+    let &[node, section, key] = names else { return Err(unknown()) };
+    require_node(node)?;
+    let body = request.body.bytes(&request.headers).await?;
+    let body = JsonText::parse(&body).map_err(|_| ApiError::invalid_json())?;
+    let value =
+        body.root().as_str().ok_or_else(|| ApiError::bad_request("Invalid configuration value: not a string"))?;
+    let value = checked(section, key, &value)?;
+    let old = set(request, section, key, &value).await?;
+    Ok(text(&old.unwrap_or_default()))
+}
+
+/// `DELETE /_node/{node}/_config/{section}/{key}`. Answers with the old value.
+pub(crate) async fn delete(request: &Request, names: &[&str]) -> Result<Response> {
+    let &[node, section, key] = names else { return Err(unknown()) };
+    require_node(node)?;
+    let old = request.app.layer.configure(section, key, None).await?;
+    drop(request.app.auth.load(&request.app.layer).await?);
+    Ok(text(&old.ok_or_else(unknown)?))
+}
+
+/// `POST /_node/{node}/_config/_reload`
+pub(crate) async fn reload(request: &Request, node: &str) -> Result<Response> {
+    require_node(node)?;
+    drop(request.app.auth.load(&request.app.layer).await?);
+    Ok(response::ok(StatusCode::OK))
+}
+
+/// Sets a value, and makes it count. Returns the old one.
+pub(crate) async fn set(request: &Request, section: &str, key: &str, value: &str) -> Result<Option<String>> {
+    let app = &request.app;
+    let hashed = match section {
+        ADMINS if Verifier::of_admin(value).is_none() => {
+            Some(app.auth.hashing.hash(value, app.auth.settings().recipe).await?.to_admin())
+        }
+        _ => None,
+    };
+    let old = app.layer.configure(section, key, Some(hashed.as_deref().unwrap_or(value))).await?;
+    drop(app.auth.load(&app.layer).await?);
+    Ok(old)
+}
+
+/// The value as it is stored: trimmed, and in one line.
+fn checked(section: &str, key: &str, value: &str) -> Result<String> {
+    let value = value.trim();
+    let is_plain = |text: &str| !text.chars().any(|letter| letter.is_control() && letter != '\t');
+    if !is_plain(section) || !is_plain(key) || !is_plain(value) {
+        return Err(ApiError::bad_request("Configuration values are text in one line"));
+    }
+    if section == ADMINS && (key.contains(':') || key.starts_with('_') || value.is_empty()) {
+        return Err(ApiError::bad_request(
+            "The name of an administrator has no colon and no underscore at its begin, and the password is not empty",
+        ));
+    }
+    Ok(value.to_owned())
+}
+
+fn text(value: &str) -> Response {
+    let mut body = Vec::with_capacity(value.len() + 2);
+    JsonWriter::new(&mut body).str(value);
+    response::json(StatusCode::OK, body)
+}
+
+/// The text of a member of a request.
+pub(crate) fn member(body: &JsonText, name: &str) -> Option<String> {
+    body.get(name).and_then(JsonRef::as_str).map(|text| text.into_owned()).filter(|text| !text.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_one_line_and_administrators_can_log_in() {
+        assert_eq!(checked("cors", "origins", "  * \t").unwrap(), "*");
+        assert_eq!(checked("admins", "anna", "x").unwrap(), "x");
+        for (section, key, value) in
+            [("a", "b", "x\ny"), ("a\r", "b", ""), ("admins", "a:b", "x"), ("admins", "_a", "x"), ("admins", "a", " ")]
+        {
+            assert_eq!(checked(section, key, value).unwrap_err().status(), 400, "{section} {key} {value}");
+        }
+    }
+}

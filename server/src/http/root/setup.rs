@@ -1,0 +1,105 @@
+//! `/_cluster_setup`, `/_membership`, `/_node/{node}`: one node, as programs that set up a CouchDB expect it.
+//!
+//! Source: CouchDB's `setup.erl` and `setup_httpd.erl`.
+
+use hyper::StatusCode;
+use model::{CreateOptions, ErrorKind};
+
+use crate::http::access::settings::ADMINS;
+use crate::http::access::users;
+use crate::http::error::{ApiError, Result};
+use crate::http::replicator;
+use crate::http::request::Request;
+use crate::http::root::configuration::{member, set};
+use crate::http::wire::response::{self, Response};
+
+/// The name of the one node, CouchDB's without a cluster.
+const NODE: &str = "nonode@nohost";
+
+/// Refuses names of other nodes.
+pub(crate) fn require_node(node: &str) -> Result<()> {
+    match node {
+        "_local" | NODE => Ok(()),
+        _ => Err(ApiError::not_found("no such node: ".to_owned() + node)),
+    }
+}
+
+/// `GET /_node/{node}`
+pub(crate) fn node(node: &str) -> Result<Response> {
+    require_node(node)?;
+    Ok(response::object(|json| {
+        json.name("name").str(NODE);
+    }))
+}
+
+/// `GET /_membership`
+pub(crate) fn membership() -> Result<Response> {
+    Ok(response::object(|json| {
+        for list in ["all_nodes", "cluster_nodes"] {
+            json.name(list).begin_array().str(NODE).end_array();
+        }
+    }))
+}
+
+/// The databases that a set-up creates unless it names others.
+const SYSTEM: [&str; 2] = [users::DATABASE, "_replicator"];
+
+/// `GET /_cluster_setup`
+pub(crate) async fn state(request: &Request) -> Result<Response> {
+    let mut is_enabled = request.app.auth.has_administrator();
+    for name in SYSTEM {
+        is_enabled = is_enabled && exists(request, name).await?;
+    }
+    let state = if is_enabled { "single_node_enabled" } else { "single_node_disabled" };
+    Ok(response::object(|json| {
+        json.name("state").str(state);
+    }))
+}
+
+async fn exists(request: &Request, name: &str) -> Result<bool> {
+    match request.app.databases.stores.database(name).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.is_no_database() => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// `POST /_cluster_setup`: names an administrator, unless there is one, and creates the system's databases.
+pub(crate) async fn set_up(request: &mut Request) -> Result<Response> {
+    let body = request.json_object().await?;
+    match member(&body, "action").as_deref() {
+        Some("enable_single_node") => {}
+        Some("enable_cluster" | "add_node" | "remove_node" | "finish_cluster" | "receive_cookie") => {
+            return Err(ApiError::not_implemented("clusters of nodes"));
+        }
+        _ => return Err(ApiError::bad_request("Invalid Action'")),
+    }
+    let names = match body.get("ensure_dbs_exist") {
+        None => SYSTEM.map(str::to_owned).to_vec(),
+        Some(names) => {
+            let names: Option<_> = names.elements().map(|name| Some(name.as_str()?.into_owned())).collect();
+            names.ok_or_else(|| ApiError::bad_request("`ensure_dbs_exist` must be an array of names"))?
+        }
+    };
+    for name in &names {
+        match request.app.layer.create_database(name, CreateOptions::default()).await {
+            Ok(_) if replicator::has_jobs(name) => replicator::documents::follow_anew(&request.app, name).await?,
+            Ok(_) => {}
+            Err(error) if *error.kind() == ErrorKind::FileExists => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    // Last, since from then on the client must log in.
+    if !request.app.auth.has_administrator() {
+        let required = || ApiError::bad_request("Cluster setup requires admin account to be configured.");
+        let name = member(&body, "username").ok_or_else(required)?;
+        let password = member(&body, "password").ok_or_else(required)?;
+        if name.contains(':') || name.starts_with('_') {
+            return Err(ApiError::bad_request(
+                "The name of an administrator has no colon and begins with no underscore.",
+            ));
+        }
+        set(request, ADMINS, &name, &password).await?;
+    }
+    Ok(response::ok(StatusCode::CREATED))
+}

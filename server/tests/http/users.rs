@@ -1,0 +1,167 @@
+//! Documents of `_users`: who writes and reads them, and what becomes of their passwords.
+
+use serde_json::{Value, json};
+
+use crate::rights::{admin, as_user, cookie, set, user, with_users};
+use crate::support::{Answer, Couch};
+
+const ANNA: &str = "/_users/org.couchdb.user:anna";
+
+/// A server whose `_users` everyone may use, as those that offer a sign-up have it.
+async fn with_sign_up(users: &[(&str, &[&str])]) -> Couch {
+    let couch = with_users(users).await;
+    set(&couch, "couchdb/users_db_security_editable", "true").await;
+    assert_eq!(admin(&couch, "PUT", "/_users/_security", json!({})).await.status, 200);
+    couch
+}
+
+fn new_user(name: &str, password: &str) -> Value {
+    json!({"_id": format!("org.couchdb.user:{name}"), "type": "user", "name": name, "roles": [], "password": password})
+}
+
+#[track_caller]
+fn assert_hashed(document: &Value) {
+    assert_eq!(document["password"], Value::Null, "{document}");
+    assert_eq!((&document["password_scheme"], &document["pbkdf2_prf"]), (&json!("pbkdf2"), &json!("sha256")));
+    assert_eq!(document["derived_key"].as_str().unwrap().len(), 64);
+    assert_eq!(document["salt"].as_str().unwrap().len(), 32);
+}
+
+async fn logs_in(couch: &Couch, name: &str, password: &str) -> Answer {
+    couch.json("POST", "/_session", json!({"name": name, "password": password})).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn passwords_are_hashed_on_every_path() {
+    let couch = with_users(&[]).await;
+    assert_eq!(admin(&couch, "PUT", "/_users/org.couchdb.user:a", new_user("a", "pw")).await.status, 201);
+    assert_eq!(admin(&couch, "POST", "/_users", new_user("b", "pw")).await.status, 201);
+    let docs = json!({"docs": [new_user("c", "pw"), {"_id": "org.couchdb.user:x"}, new_user("d", "pw")]});
+    let bulk = admin(&couch, "POST", "/_users/_bulk_docs", docs).await.json();
+    assert_eq!((&bulk[0]["ok"], &bulk[2]["ok"]), (&json!(true), &json!(true)));
+    assert_eq!((&bulk[1]["error"], &bulk[1]["reason"]), (&json!("forbidden"), &json!("doc.type must be user")));
+    let mut replicated = new_user("e", "pw");
+    replicated["_rev"] = json!("1-967a00dff5e02add41819138abb3284d");
+    let docs = json!({"docs": [replicated], "new_edits": false});
+    assert_eq!(admin(&couch, "POST", "/_users/_bulk_docs", docs).await.json(), json!([]));
+    let mut replicated = new_user("f", "pw");
+    replicated["_rev"] = json!("1-967a00dff5e02add41819138abb3284d");
+    let written = admin(&couch, "PUT", "/_users/org.couchdb.user:f?new_edits=false", replicated).await;
+    assert_eq!(written.status, 201, "{}", written.text);
+    let edits = json!({"edits": [{"db": "_users", "doc": new_user("g", "pw")}]});
+    assert_eq!(admin(&couch, "POST", "/_transact", edits).await.status, 201);
+    for name in ["a", "b", "c", "d", "e", "f", "g"] {
+        let document = admin(&couch, "GET", &format!("/_users/org.couchdb.user:{name}"), json!({})).await.json();
+        assert_hashed(&document);
+        assert_eq!(logs_in(&couch, name, "pw").await.status, 200, "{name}");
+        assert_eq!(logs_in(&couch, name, "PW").await.status, 401, "{name}");
+    }
+    // What would be written unseen is not written.
+    let patch = couch.request("PATCH", "/_users/org.couchdb.user:a").basic_auth("adm", Some("pass word"));
+    let patch = patch.header("content-type", "application/merge-patch+json").body(r#"{"password":"neu"}"#);
+    assert_eq!(couch.send(patch).await.status, 403);
+    let copy = couch.request("COPY", "/_users/org.couchdb.user:a").basic_auth("adm", Some("pass word"));
+    assert_eq!(couch.send(copy.header("destination", "org.couchdb.user:h")).await.status, 403);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn users_may_do_nothing_in_users_until_its_security_is_changed() {
+    let couch = with_users(&[("anna", &[])]).await;
+    user(&couch, "anna", "GET", ANNA).await.refused(403, "forbidden", "You are not allowed to access this db.");
+    let sign_up = couch.json("PUT", "/_users/org.couchdb.user:neu", new_user("neu", "pw")).await;
+    sign_up.refused(401, "unauthorized", "You are not authorized to access this db.");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn everyone_signs_up_and_changes_the_own_document() {
+    let couch = with_sign_up(&[]).await;
+    let neu = "/_users/org.couchdb.user:neu";
+    let mut with_role = new_user("neu", "pw");
+    with_role["roles"] = json!(["boss"]);
+    couch.json("PUT", neu, with_role).await.refused(403, "forbidden", "Only _admin may set roles");
+    assert_eq!(couch.json("PUT", neu, new_user("neu", "pw")).await.status, 201);
+    assert_eq!(couch.json("PUT", neu, new_user("neu", "theirs")).await.status, 409);
+    couch.get(neu).await.refused(404, "not_found", "missing");
+    let login = logs_in(&couch, "neu", "pw").await;
+    assert_eq!(login.json(), json!({"ok": true, "name": "neu", "roles": []}));
+
+    // The own document, by the session.
+    let own = couch.send(couch.request("GET", neu).header("cookie", cookie(&login))).await.json();
+    assert_hashed(&own);
+    let mut changed = own.clone();
+    changed["roles"] = json!(["boss"]);
+    let put = async |body: &Value| {
+        let request = couch.request("PUT", neu).header("cookie", cookie(&login));
+        couch.send(request.header("content-type", "application/json").body(body.to_string())).await
+    };
+    put(&changed).await.refused(403, "forbidden", "Only _admin may edit roles");
+    // Neither by an edit that claims to come from elsewhere.
+    let mut claimed = changed.clone();
+    claimed["_rev"] = json!("9-967a00dff5e02add41819138abb3284d");
+    let docs = json!({"docs": [claimed], "new_edits": false});
+    let bulk = as_user(&couch, "neu", "pw", "POST", "/_users/_bulk_docs", docs).await.json();
+    assert_eq!(bulk[0]["error"], "forbidden", "{bulk}");
+    let mut changed = own.clone();
+    changed["email"] = json!("a@b");
+    assert_eq!(put(&changed).await.status, 201, "the hash stays");
+    assert_eq!(logs_in(&couch, "neu", "pw").await.status, 200);
+
+    // A new password ends the session.
+    let own = couch.send(couch.request("GET", neu).header("cookie", cookie(&login))).await.json();
+    let mut changed = own.clone();
+    changed["password"] = json!("other");
+    assert_eq!(put(&changed).await.status, 201);
+    let after = couch.send(couch.request("GET", "/_session").header("cookie", cookie(&login))).await.json();
+    assert_eq!(after["userCtx"]["name"], Value::Null);
+    assert_eq!(logs_in(&couch, "neu", "pw").await.status, 401);
+    let own = as_user(&couch, "neu", "other", "GET", neu, json!({})).await.json();
+    let rev = own["_rev"].as_str().unwrap();
+    let gone = as_user(&couch, "neu", "other", "DELETE", &format!("{neu}?rev={rev}"), json!({})).await;
+    assert_eq!(gone.status, 200, "{}", gone.text);
+    assert_eq!(logs_in(&couch, "neu", "other").await.status, 401);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn documents_of_others_are_not_there() {
+    let couch = with_sign_up(&[("anna", &["a"]), ("berta", &[])]).await;
+    let document = admin(&couch, "GET", ANNA, json!({})).await.json();
+    let rev = document["_rev"].as_str().unwrap().to_owned();
+    let stranger =
+        async |method: &str, path: &str, body: Value| as_user(&couch, "berta", "pw berta", method, path, body).await;
+    for path in ["", "?revs=true", "?open_revs=all", &format!("?rev={rev}"), "?fields=name", "?conflicts=true"] {
+        let read = stranger("GET", &format!("{ANNA}{path}"), json!({})).await;
+        read.refused(404, "not_found", "missing");
+        assert_eq!(couch.get(&format!("{ANNA}{path}")).await.status, 404, "{path}");
+    }
+    assert_eq!(stranger("PUT", ANNA, document.clone()).await.status, 404);
+    assert_eq!(stranger("DELETE", &format!("{ANNA}?rev={rev}"), json!({})).await.status, 404);
+    let bulk = stranger("POST", "/_users/_bulk_docs", json!({"docs": [document.clone()]})).await.json();
+    assert_eq!(bulk[0]["error"], "not_found");
+    let anonymous = couch.json("PUT", ANNA, document.clone()).await;
+    anonymous.refused(403, "forbidden", "You may only update your own user document.");
+    assert_eq!(couch.call("DELETE", &format!("{ANNA}?rev={rev}")).await.status, 403);
+    let mut deleted = document.clone();
+    deleted["_deleted"] = json!(true);
+    assert_eq!(couch.json("PUT", ANNA, deleted.clone()).await.status, 403);
+    assert_eq!(stranger("PUT", ANNA, deleted).await.status, 404);
+    assert_eq!(admin(&couch, "GET", ANNA, json!({})).await.json(), document, "nothing was changed");
+    for path in ["/_users/_all_docs?include_docs=true", "/_users/_changes", "/_users/_design_docs"] {
+        stranger("GET", path, json!({})).await.refused(401, "unauthorized", "You are not a server admin.");
+    }
+    let posted = json!({"docs": [{"id": "org.couchdb.user:anna"}]});
+    assert_eq!(stranger("POST", "/_users/_bulk_get", posted).await.status, 401);
+    assert_eq!(stranger("POST", "/_users/_find", json!({"selector": {}})).await.status, 401);
+    admin(&couch, "PUT", "/_users/_design/d", json!({})).await;
+    let design = stranger("GET", "/_users/_design/d", json!({})).await;
+    design.refused(403, "forbidden", "Only administrators can view design docs in the users database.");
+
+    // Members that are public are there for all.
+    set(&couch, "chttpd_auth/public_fields", "name,email").await;
+    let read = stranger("GET", ANNA, json!({})).await.json();
+    assert_eq!(read, json!({"_id": "org.couchdb.user:anna", "_rev": rev, "name": "anna"}));
+    assert_eq!(stranger("GET", &format!("{ANNA}?open_revs=all"), json!({})).await.status, 404);
+    // An administrator of the database sees all.
+    let security = json!({"admins": {"names": ["berta"]}});
+    assert_eq!(admin(&couch, "PUT", "/_users/_security", security).await.status, 200);
+    assert_eq!(stranger("GET", ANNA, json!({})).await.json(), document);
+}
