@@ -138,13 +138,16 @@ impl<V> State<V> {
     }
 
     /// Adds a run, and merges the last runs if they are of about one size. So there are few runs, and each row
-    /// is copied a few times.
+    /// is copied a few times. Bulky runs are few without that.
     fn push(&mut self, run: Run) -> Result<()> {
         let class = |run: &Arc<Run>| run.size().max(1).ilog2() / MERGED_RUNS.ilog2();
         let mut runs = self.runs.to_vec();
         self.active_bytes += run.size();
         runs.push(Arc::new(run));
         while let Some(from) = runs.len().checked_sub(MERGED_RUNS).filter(|from| *from >= self.frozen) {
+            if runs[from..].iter().any(|run| run.is_bulky()) {
+                break;
+            }
             if class(&runs[from]) > runs[from + 1..].iter().map(class).max().unwrap_or(0) {
                 break;
             }
@@ -185,11 +188,7 @@ impl<S: DiskStore> Inner<S> {
             (state.runs[..state.frozen].to_vec(), state.frozen_version)
         };
         let below = caught("a flush", || {
-            let batch = match runs.as_slice() {
-                [run] => run.batch(version),
-                runs => Run::merged(runs)?.batch(version),
-            };
-            self.below.apply(batch).map_err(ApplyError::into_error)?;
+            self.below.apply(Run::batch_of(&runs, version)?).map_err(ApplyError::into_error)?;
             self.below.sync()?;
             self.below.view()
         });
@@ -335,7 +334,7 @@ impl<S: DiskStore> DiskStore for WalStore<S> {
         }
         if !runs.is_empty() {
             let runs: Vec<Arc<Run>> = runs.into_iter().map(Arc::new).collect();
-            below.apply(Run::merged(&runs)?.batch(version)).map_err(ApplyError::into_error)?;
+            below.apply(Run::batch_of(&runs, version)?).map_err(ApplyError::into_error)?;
             below.sync()?;
         }
         let log = match durability {

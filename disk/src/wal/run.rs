@@ -25,6 +25,12 @@ const ROW_HEAD: usize = 8;
 /// Largest number of runs merged at once. A merge looks at every run for each row.
 const MAX_MERGED: usize = 16;
 
+/// Size from which a run with large rows is bulky.
+const BULKY_RUN: usize = 1 << 20;
+
+/// Mean size from which rows are large.
+const LARGE_ROW: usize = 16 << 10;
+
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Run {
@@ -166,13 +172,54 @@ impl Run {
                 runs.chunks(MAX_MERGED).map(|part| Run::merged(part).map(Arc::new)).collect();
             return Run::merged(&merged?);
         }
+        let (size, rows) =
+            runs.iter().fold((0, 0), |(size, rows), run| (size + run.bytes.len(), rows + run.rows.len()));
+        let mut merged = RunBuilder::begin(Run::all_clears(runs), 0, size, rows);
+        Run::merge(runs, |run, places| merged.copy(run, places));
+        Ok(merged.finish()?.run())
+    }
+
+    /// The batch with the effect of these runs, oldest first. It shares their memory, except that of small rows in very
+    /// many runs.
+    pub(crate) fn batch_of(runs: &[Arc<Run>], version: i64) -> Result<Batch> {
+        if runs.len() > MAX_MERGED && runs.iter().any(|run| !run.is_bulky()) {
+            // Bulky runs have few rows, so that a merge may look at many of them for each row.
+            let parts = runs.chunk_by(|one, other| !one.is_bulky() && !other.is_bulky());
+            let merged: Result<Vec<Arc<Run>>> = parts
+                .map(|part| match part {
+                    [run] => Ok(run.clone()),
+                    part => Run::merged(part).map(Arc::new),
+                })
+                .collect();
+            return Ok(Run::batch_of_merged(&merged?, version));
+        }
+        Ok(Run::batch_of_merged(runs, version))
+    }
+
+    fn batch_of_merged(runs: &[Arc<Run>], version: i64) -> Batch {
+        let mut batch = Batch::of_parts(version, Run::all_clears(runs), []);
+        Run::merge(runs, |run, places| {
+            for place in places {
+                match run.row_bytes(place) {
+                    Some((key, value)) => batch.set(key, value),
+                    None => batch.clear(run.bytes.slice_ref(run.key(place))),
+                }
+            }
+        });
+        batch
+    }
+
+    fn all_clears(runs: &[Arc<Run>]) -> RangeSet {
         let mut clears = RangeSet::default();
         for (begin, end) in runs.iter().flat_map(|run| run.clears.iter()) {
             clears.insert(KeyRange { begin: begin.clone(), end: end.clone() });
         }
-        let (size, rows) =
-            runs.iter().fold((0, 0), |(size, rows), run| (size + run.bytes.len(), rows + run.rows.len()));
-        let mut merged = RunBuilder::begin(clears, 0, size, rows);
+        clears
+    }
+
+    /// Gives `take` the rows of all runs in key order: a run, and the places of some of its rows that follow one another.
+    /// The newest run's row of a key counts. Rows that a newer run clears are left out.
+    fn merge(runs: &[Arc<Run>], mut take: impl FnMut(&Run, std::ops::Range<usize>)) {
         let last_clear = runs.iter().rposition(|run| !run.clears.is_empty());
         let mut places = vec![0; runs.len()];
         let mut heads: Vec<Option<&[u8]>> = runs.iter().map(|run| run.key_at(0)).collect();
@@ -207,18 +254,17 @@ impl Run {
                 for place in from..to {
                     let key = run.key(place);
                     if !runs[newest + 1..].iter().any(|run| run.clears(key)) {
-                        merged.copy(run, place..place + 1);
+                        take(run, place..place + 1);
                     }
                 }
             } else {
-                merged.copy(run, from..to);
+                take(run, from..to);
             }
             places[newest] = to;
             for (at, head) in heads.iter_mut().enumerate() {
                 *head = runs[at].key_at(places[at]);
             }
         }
-        Ok(merged.finish()?.run())
     }
 
     /// Number of rows, removals included.
@@ -229,6 +275,12 @@ impl Run {
     /// Bytes of memory, without the clears.
     pub(crate) fn size(&self) -> usize {
         self.bytes.len() + self.rows.len() * 4
+    }
+
+    /// Whether the run has much memory and few rows, such as parts of attachments. Such runs are not merged in memory: a
+    /// merge would copy much, and spare little search.
+    pub(crate) fn is_bulky(&self) -> bool {
+        self.size() >= BULKY_RUN && self.size() / self.len().max(1) >= LARGE_ROW
     }
 
     /// The cleared ranges.
@@ -301,15 +353,6 @@ impl Run {
         }
         if self.clears(key) { Found::Value(None) } else { Found::Nothing }
     }
-
-    /// The batch with the effect of the run.
-    pub(crate) fn batch(&self, version: i64) -> Batch {
-        let rows = (0..self.len()).map(|place| match self.row_bytes(place) {
-            Some((key, value)) => (key, Some(value)),
-            None => (self.bytes.slice_ref(self.key(place)), None),
-        });
-        Batch::of_parts(version, self.clears.clone(), rows)
-    }
 }
 
 #[cfg(test)]
@@ -365,12 +408,46 @@ mod tests {
             let merged = Run::merged(&runs).unwrap();
             let decoded = Arc::new(Run::decode(merged.bytes.clone()).unwrap());
             let mut batched = below.clone();
-            merged.batch(1).apply_to(&mut batched);
+            Run::batch_of(&[Arc::new(merged)], 1).unwrap().apply_to(&mut batched);
+            assert_eq!(batched, model, "seed {seed}");
+            let mut batched = below.clone();
+            Run::batch_of(&runs, 1).unwrap().apply_to(&mut batched);
             assert_eq!(batched, model, "seed {seed}");
             for n in 0..40 {
                 let key = Bytes::from(format!("{n:02}"));
                 assert_eq!(get(&runs, &key), model.get(&key).cloned(), "seed {seed}, {key:?}");
                 assert_eq!(get(std::slice::from_ref(&decoded), &key), model.get(&key).cloned(), "seed {seed}, {key:?}");
+            }
+        }
+    }
+
+    /// Bulky runs are few rows in much memory. Among many others they are not copied.
+    #[test]
+    fn a_batch_shares_the_memory_of_bulky_runs() {
+        for seed in 0..3 {
+            let random = Random::new(seed);
+            let mut model = BTreeMap::new();
+            let mut runs = Vec::new();
+            for n in 0..2 * MAX_MERGED {
+                let mut batch = batch(&random);
+                if n % 5 == 0 {
+                    batch = Batch::new(1);
+                    batch.clear(key(&random));
+                    batch.set(key(&random), vec![n as u8; BULKY_RUN].into());
+                }
+                let run = RunBuilder::of(&batch, 5).unwrap().run();
+                assert_eq!(run.is_bulky(), n % 5 == 0);
+                runs.push(Arc::new(run));
+                batch.apply_to(&mut model);
+            }
+            let batch = Run::batch_of(&runs, 1).unwrap();
+            let mut batched = BTreeMap::new();
+            batch.clone().apply_to(&mut batched);
+            assert_eq!(batched, model, "seed {seed}");
+            for (_, value) in batch.rows().filter(|(_, value)| value.is_some_and(|value| value.len() == BULKY_RUN)) {
+                let value = value.unwrap().as_ptr_range();
+                let of_run = |run: &Arc<Run>| run.bytes.as_ptr_range().contains(&value.start);
+                assert!(runs.iter().any(of_run), "copied, seed {seed}");
             }
         }
     }
@@ -392,7 +469,7 @@ mod tests {
                 bytes[at] ^= 1 << bit;
                 // It decodes to another run or fails. It never panics.
                 if let Ok(other) = Run::decode(bytes.into()) {
-                    other.batch(1);
+                    drop(Run::batch_of(&[Arc::new(other)], 1));
                 }
             }
         }

@@ -35,7 +35,7 @@ impl DiskStore for Tree {
     fn open(folder: &Path, _: u64, _: Durability) -> Result<Self> {
         let mut rows = Rows::new();
         if let Ok(bytes) = fs::read(folder.join("tree")) {
-            Run::decode(bytes.into())?.batch(1).apply_to(&mut rows);
+            Run::batch_of(&[Arc::new(Run::decode(bytes.into())?)], 1)?.apply_to(&mut rows);
         }
         Ok(Tree { folder: folder.to_owned(), rows: Mutex::new(Arc::new(rows)) })
     }

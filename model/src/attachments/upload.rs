@@ -260,6 +260,11 @@ impl<D: Database> Upload<D> {
 
     fn keep(&mut self, stored: &[u8]) {
         self.hashes.update(stored);
+        let most = self.stager.bytes_at_once() + PIECE_BYTES;
+        if self.held.capacity() < most && self.held.len() + stored.len() > MEMORY_BYTES {
+            // Doubled step by step, the buffer would take up to twice that.
+            self.held.reserve_exact(most.saturating_sub(self.held.len()));
+        }
         self.held.extend_from_slice(stored);
     }
 
