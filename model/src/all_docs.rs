@@ -50,6 +50,8 @@ pub struct AllDocsRequest {
     pub descending: bool,
     /// Maximum number of rows.
     pub limit: Option<usize>,
+    /// Maximum number of rows in an answer, if less than this program's. The rest is in its `next`.
+    pub at_once: Option<usize>,
     /// Number of rows to skip first.
     pub skip: usize,
     /// Include the documents.
@@ -70,6 +72,7 @@ impl Default for AllDocsRequest {
             inclusive_end: true,
             descending: false,
             limit: None,
+            at_once: None,
             skip: 0,
             include_docs: false,
             conflicts: false,
@@ -174,7 +177,7 @@ impl<D: Database> Documents<D> {
     }
 
     async fn list_range(&self, transaction: &D::Transaction, request: &AllDocsRequest, at_once: usize) -> Result<Page> {
-        let wanted = request.limit.unwrap_or(usize::MAX).min(ROWS_AT_ONCE);
+        let wanted = request.limit.unwrap_or(usize::MAX).min(request.rows_at_once());
         let mut batch = Page { rows: Vec::new(), skipped: 0, last: None, more: false };
         if wanted == 0 {
             return Ok(batch);
@@ -222,7 +225,7 @@ impl<D: Database> Documents<D> {
         ids: &[String],
         at_once: usize,
     ) -> Result<Page> {
-        let wanted = request.limit.unwrap_or(usize::MAX).min(ROWS_AT_ONCE);
+        let wanted = request.limit.unwrap_or(usize::MAX).min(request.rows_at_once());
         let some = request.next_of(ids, wanted);
         let winners: Vec<_> =
             some.iter().map(|id| transaction.get(&self.keys().key(DatabaseKey::AllDoc(id)), Read::Snapshot)).collect();
@@ -368,6 +371,10 @@ impl AllDocsRequest {
         } else {
             ids.iter().skip(self.skip).take(most).collect()
         }
+    }
+
+    fn rows_at_once(&self) -> usize {
+        self.at_once.map_or(ROWS_AT_ONCE, |rows| rows.clamp(1, ROWS_AT_ONCE))
     }
 
     /// The request for the rows after this batch.

@@ -55,7 +55,7 @@ pub(crate) async fn serve(
         let error = ApiError::internal().with_header(CONNECTION, HeaderValue::from_static("close"));
         response::refusal(error)
     });
-    if method == Method::HEAD && matches!(response.body(), Body::Streamed(_)) {
+    if method == Method::HEAD && matches!(response.body(), Body::Streamed(..)) {
         // Dropping the stream stops its writer.
         *response.body_mut() = Body::Untold;
     }

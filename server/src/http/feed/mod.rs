@@ -118,6 +118,12 @@ impl Feed {
         Ok(())
     }
 
+    async fn send_page(&mut self, bytes: Vec<u8>) -> Result<(), Gone> {
+        self.reader.pace.send(&self.writer, bytes).await?;
+        self.wind();
+        Ok(())
+    }
+
     async fn run(mut self, first: Page) -> Result<(), Stop> {
         let kind = self.reader.plan.kind;
         let mut watcher = self.reader.database.watch_changes(self.reader.last);
@@ -128,7 +134,7 @@ impl Feed {
         let mut page = first;
         loop {
             let Page { bytes, rows, more } = page;
-            self.send(bytes).await?;
+            self.send_page(bytes).await?;
             let answered = kind == FeedKind::Longpoll && (rows > 0 || self.reader.sent > 0);
             if !more {
                 if kind == FeedKind::Normal || answered || self.reader.is_full() {

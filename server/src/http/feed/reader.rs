@@ -15,7 +15,7 @@ use crate::http::app::stores::Documents;
 use crate::http::document::contents;
 use crate::http::error::Result;
 use crate::http::feed::plan::{FeedKind, Filter, Plan};
-use crate::http::wire::response::MOST_PAGE;
+use crate::http::wire::response::{MOST_PAGE, Pace};
 
 /// Maximum number of times that a database may move while one page is read.
 const MOST_MOVES: usize = 16;
@@ -43,11 +43,13 @@ pub(crate) struct Reader {
     begun: bool,
     /// Number of times that the database has moved.
     pub(crate) moves: u64,
+    pub(crate) pace: Pace,
 }
 
 impl Reader {
     pub(crate) fn new(app: Arc<App>, database: Documents, plan: Plan, since: Seq) -> Self {
-        Reader { app, database, plan, last: since, pending: None, sent: 0, begun: false, moves: 0 }
+        let pace = Pace::new(plan.include_docs);
+        Reader { app, database, plan, last: since, pending: None, sent: 0, begun: false, moves: 0, pace }
     }
 
     /// Reads the next page. It is empty if there are no changes, or none that pass the filter.
@@ -58,13 +60,14 @@ impl Reader {
             // The limit is 0, or reached.
             return Ok(Page { bytes: Vec::new(), rows: 0, more: false });
         }
+        let most = self.pace.rows;
         let by_selector = matches!(plan.filter, Filter::Selector(_));
         let selects = matches!(plan.filter, Filter::Selector(_) | Filter::Design);
         let request = ChangesRequest {
             since: Since::Seq(self.last),
             before: Some(self.last).filter(|_| plan.descending && self.begun),
             // The limit counts rows that pass, so a feed that is filtered here is read without it.
-            limit: if selects { None } else { left.map(|left| usize::try_from(left).unwrap_or(usize::MAX)) },
+            limit: Some(left.filter(|_| !selects).map_or(most, |left| usize::try_from(left).unwrap_or(most).min(most))),
             descending: plan.descending,
             style: plan.style,
             include_docs: plan.include_docs || by_selector,
@@ -92,6 +95,7 @@ impl Reader {
             }
             self.write_row(&mut page.bytes, &mut change);
             page.rows += 1;
+            self.pace.written += 1;
             self.sent += 1;
             if page.bytes.len() > MOST_PAGE && change.seq != batch.last_seq {
                 // Attachments can make a page large. The next page starts after this row.

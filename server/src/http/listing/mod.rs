@@ -21,7 +21,7 @@ pub(crate) use crate::http::listing::query::Namespace;
 use crate::http::listing::query::{Query, before, fetch, range};
 use crate::http::request::Request;
 use crate::http::wire::body::array_member;
-use crate::http::wire::response::{self, BodyWriter, MOST_PAGE, Response, Stop};
+use crate::http::wire::response::{self, BodyWriter, MOST_PAGE, Pace, Response, Stop};
 
 /// Number of keys in a page of a listing without documents.
 const PAGE_KEYS: usize = 500;
@@ -44,6 +44,7 @@ struct Lister {
     read: vec::IntoIter<AllDocsRow>,
     /// Whether the next row is not the first.
     comma: bool,
+    pace: Pace,
 }
 
 /// The members before the rows.
@@ -74,6 +75,7 @@ impl Lister {
             app: app.clone(),
             database: database.clone(),
             namespace,
+            pace: Pace::new(query.include_docs),
             query,
             rest,
             read: Vec::new().into_iter(),
@@ -147,7 +149,9 @@ impl Lister {
         match &mut self.rest {
             Rest::Range(next) => {
                 // An impossible range has no rows, but the answer has a total.
-                let request = next.take().unwrap_or_else(|| AllDocsRequest { limit: Some(0), ..fetch(&self.query) });
+                let mut request =
+                    next.take().unwrap_or_else(|| AllDocsRequest { limit: Some(0), ..fetch(&self.query) });
+                request.at_once = Some(self.pace.rows);
                 let (head, next) = self.fetch_and_write(request, out, MOST_PAGE).await?;
                 self.rest = Rest::Range(next);
                 Ok(head)
@@ -159,6 +163,7 @@ impl Lister {
                     query if query.include_docs => PAGE_KEYS / 8,
                     _ => PAGE_KEYS,
                 };
+                let most = most.min(self.pace.rows);
                 let chunk: Vec<JsonText> = keys.drain(..keys.len().min(most)).collect();
                 self.keyed_page(&chunk, out).await
             }
@@ -254,13 +259,14 @@ impl Lister {
             out.extend_from_slice(b",\r\n");
         }
         self.comma = true;
+        self.pace.written += 1;
     }
 
     /// Writes everything.
     async fn write_all(mut self, writer: &BodyWriter, before: &[u8]) -> Result<(), Stop> {
         let mut body = before.to_vec();
         self.begin(&mut body).await?;
-        writer.send(body).await?;
+        self.pace.send(writer, body).await?;
         self.write_rest(writer).await
     }
 
@@ -269,7 +275,7 @@ impl Lister {
         while !self.is_done() {
             let mut body = Vec::new();
             self.page(&mut body).await?;
-            writer.send(body).await?;
+            self.pace.send(writer, body).await?;
         }
         Ok(writer.send(END).await?)
     }
@@ -368,13 +374,13 @@ async fn respond(request: &Request, db: &str, namespace: Namespace, mut query: Q
         lister.begin(&mut body).await?;
         Ok((lister, body))
     };
-    let (lister, mut body) = request.with_database(db, begin).await?;
+    let (mut lister, mut body) = request.with_database(db, begin).await?;
     if lister.is_done() {
         body.extend_from_slice(END.as_bytes());
         return Ok(response::json(StatusCode::OK, body));
     }
     let body = response::stream(|writer| async move {
-        writer.send(body).await?;
+        lister.pace.send(&writer, body).await?;
         lister.write_rest(&writer).await?;
         Ok(writer.send("\n").await?)
     });

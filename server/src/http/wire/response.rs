@@ -6,13 +6,15 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH, LOCATION};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use crate::http::error::ApiError;
 
@@ -21,15 +23,18 @@ pub(crate) type Response = hyper::Response<Body>;
 
 /// Number of pieces by which a writer may be ahead of its client. Each is a page of an answer, so this limits the memory
 /// that a slow client holds.
-const PIECES_AHEAD: usize = 2;
+const PIECES_AHEAD: usize = 1;
+
+/// Number of bytes that a connection gets at once. It copies them, and keeps the memory until it ends.
+const MOST_FRAME: usize = 64 << 10;
 
 /// The body of a response.
 #[derive(Debug)]
 pub(crate) enum Body {
     /// The whole body; `None` after it is sent.
     Whole(Option<Bytes>),
-    /// A streamed body, whose pieces come from a [`BodyWriter`].
-    Streamed(mpsc::Receiver<Piece>),
+    /// A streamed body, whose pieces come from a [`BodyWriter`], and the rest of the piece that is being sent.
+    Streamed(mpsc::Receiver<Piece>, Bytes),
     /// The body of an answer to `HEAD` that would be streamed for `GET`: empty, without a length.
     Untold,
 }
@@ -63,11 +68,17 @@ impl HttpBody for Body {
                 Poll::Ready(bytes.take().filter(|bytes| !bytes.is_empty()).map(|b| Ok(Frame::data(b))))
             }
             Body::Untold => Poll::Ready(None),
-            Body::Streamed(pieces) => pieces.poll_recv(cx).map(|piece| match piece {
-                Some(Piece::Bytes(bytes)) => Some(Ok(Frame::data(bytes))),
-                Some(Piece::End) => None,
-                None => Some(Err(Broken)),
-            }),
+            Body::Streamed(pieces, rest) => {
+                if rest.is_empty() {
+                    match ready!(pieces.poll_recv(cx)) {
+                        Some(Piece::Bytes(bytes)) => *rest = bytes,
+                        Some(Piece::End) => return Poll::Ready(None),
+                        None => return Poll::Ready(Some(Err(Broken))),
+                    }
+                }
+                let frame = rest.split_to(rest.len().min(MOST_FRAME));
+                Poll::Ready(Some(Ok(Frame::data(frame))))
+            }
         }
     }
 
@@ -78,7 +89,7 @@ impl HttpBody for Body {
     fn size_hint(&self) -> SizeHint {
         match self {
             Body::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
-            Body::Streamed(_) | Body::Untold => SizeHint::default(),
+            Body::Streamed(..) | Body::Untold => SizeHint::default(),
         }
     }
 }
@@ -104,6 +115,46 @@ impl BodyWriter {
     /// Completes when the client is gone.
     pub(crate) async fn gone(&self) {
         self.0.closed().await;
+    }
+}
+
+/// Number of rows in the pages of a long answer, so that little of it waits in memory for a slow client.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    /// Maximum number of rows in the next page.
+    pub(crate) rows: usize,
+    /// Number of rows written since the last page was sent.
+    pub(crate) written: usize,
+}
+
+impl Pace {
+    /// Number of bytes that a page should have.
+    const PAGE_BYTES: usize = 256 << 10;
+    const MOST_ROWS: usize = 2_000;
+    const MOST_FIRST_DOCUMENTS: usize = 200;
+
+    /// Number of rows for a slow client: one that makes a page wait longer than this.
+    const FEW_ROWS: usize = 100;
+    const PATIENCE: Duration = Duration::from_millis(100);
+
+    /// For an answer with or without documents. An answer that fits the first page is sent whole.
+    pub(crate) fn new(documents: bool) -> Self {
+        Pace { rows: if documents { Self::MOST_FIRST_DOCUMENTS } else { Self::MOST_ROWS }, written: 0 }
+    }
+
+    /// Sends a page.
+    pub(crate) async fn send(&mut self, writer: &BodyWriter, page: Vec<u8>) -> Result<(), Gone> {
+        let (begun, bytes) = (Instant::now(), page.len());
+        writer.send(page).await?;
+        self.sent(bytes, begun.elapsed());
+        Ok(())
+    }
+
+    /// A page of so many bytes was sent, and waited for so long.
+    fn sent(&mut self, bytes: usize, waited: Duration) {
+        let row = bytes / std::mem::take(&mut self.written).max(1);
+        let most = if waited > Self::PATIENCE { Self::FEW_ROWS } else { Self::MOST_ROWS };
+        self.rows = (Self::PAGE_BYTES / row.max(1)).clamp(1, most);
     }
 }
 
@@ -188,7 +239,7 @@ where
             let _ = sender.send(piece).await;
         }
     });
-    Body::Streamed(receiver)
+    Body::Streamed(receiver, Bytes::new())
 }
 
 /// A response with a JSON body, whole or streamed, and the headers that every response of CouchDB has.
@@ -306,6 +357,36 @@ mod tests {
         assert!(file.frame().await.unwrap().is_err());
         let json = stream(fail).collect().await.unwrap().to_bytes();
         assert_eq!(json, "begun\n{\"code\":404,\"error\":\"not_found\",\"reason\":\"gone\"}\n");
+    }
+
+    /// A page is not given to the connection at once.
+    #[tokio::test]
+    async fn a_page_goes_out_in_frames() {
+        let page: Vec<u8> = (0..3 * MOST_FRAME + 5).map(|n| n as u8).collect();
+        let sent = page.clone();
+        let mut body = stream_bytes(|writer| async move { Ok(writer.send(sent).await?) });
+        let mut got = Vec::new();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.unwrap().into_data().unwrap();
+            assert!(!frame.is_empty() && frame.len() <= MOST_FRAME);
+            got.extend_from_slice(&frame);
+        }
+        assert!(got == page);
+    }
+
+    #[test]
+    fn pages_have_about_one_size_and_slow_clients_get_small_ones() {
+        let (quick, slow) = (Duration::ZERO, Duration::from_secs(1));
+        let next = |rows, bytes, waited| {
+            let mut pace = Pace { written: rows, ..Pace::new(false) };
+            pace.sent(bytes, waited);
+            (pace.rows, pace.written)
+        };
+        assert_eq!(next(2_000, 2_000 << 8, quick), (1_024, 0), "rows of 256 bytes");
+        assert_eq!(next(2_000, 2_000 << 8, slow), (100, 0));
+        assert_eq!(next(100, 100 << 14, slow), (16, 0), "rows of 16 KB");
+        assert_eq!(next(1, 50 << 20, quick), (1, 0), "a row larger than a page");
+        assert_eq!(next(0, 0, quick), (2_000, 0), "all rows were filtered out");
     }
 
     /// A writer is at most some pieces ahead of its client.
