@@ -27,6 +27,10 @@ enum Command {
     Http(http::Options),
     /// One database over HTTP as it grows large: rates, disk, memory, the opening after a kill
     Large(http::large::Options),
+    /// Attachments: the server's memory while a large one passes, and the speed of all sizes
+    Attachments(http::attachments::Options),
+    /// The server's memory while clients read long answers slowly
+    SlowClients(http::slow::Options),
     /// Instructions of hot operations, held to committed figures (needs valgrind)
     Counts(counts::Options),
     /// What changes as documents, branches, bytes or writers grow
@@ -49,6 +53,8 @@ fn main() -> anyhow::Result<()> {
     match cli.command {
         Command::Http(options) => runtime.block_on(http::run(options)),
         Command::Large(options) => runtime.block_on(http::large::run(options)),
+        Command::Attachments(options) => runtime.block_on(http::attachments::run(options)),
+        Command::SlowClients(options) => runtime.block_on(http::slow::run(options)),
         Command::Counts(options) => counts::run(options),
         Command::Growth(options) => growth::run(options),
         Command::Report(options) => runtime.block_on(report::run(options)),

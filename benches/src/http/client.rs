@@ -36,6 +36,13 @@ impl FromStr for Address {
     }
 }
 
+impl Address {
+    /// Host and port.
+    pub(crate) fn host(&self) -> &str {
+        &self.host
+    }
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "http://{}", self.host)
@@ -77,16 +84,71 @@ impl Client {
     /// Sends a request and reads the whole response. A status of 400 and above is an error.
     pub(crate) async fn request(&mut self, method: &str, path: &str, body: impl Into<Bytes>) -> Result<Bytes> {
         let body = body.into();
+        let content = if method == "GET" { None } else { Some(("application/json", body.len() as u64)) };
+        self.head(method, path, content, "")?;
+        self.request.extend_from_slice(&body);
+        self.answer(path).await
+    }
+
+    /// Sends a `PUT` whose body of `length` bytes comes in pieces, and reads the whole response.
+    pub(crate) async fn upload(
+        &mut self,
+        path: &str,
+        content_type: &str,
+        length: u64,
+        pieces: impl IntoIterator<Item = Bytes>,
+    ) -> Result<Bytes> {
+        self.head("PUT", path, Some((content_type, length)), "")?;
+        self.stream.write_all(&self.request).await?;
         self.request.clear();
-        write!(self.request, "{method} {path} HTTP/1.1\r\nhost: {}\r\n", self.host)?;
+        for piece in pieces {
+            self.stream.write_all(&piece).await?;
+        }
+        self.answer(path).await
+    }
+
+    /// Sends a `GET` with further header lines, and drops the response's body as it comes. Returns its length.
+    pub(crate) async fn download(&mut self, path: &str, headers: &str) -> Result<u64> {
+        self.head("GET", path, None, headers)?;
+        let head = self.begin().await?;
+        if head.status >= 400 {
+            bail!("{path}: {}", head.status);
+        }
+        let mut length = 0;
+        match head.body {
+            Body::Length(all) => {
+                length = all as u64;
+                self.skip(all).await?;
+            }
+            Body::Chunked => loop {
+                let size = self.chunk_size().await?;
+                self.skip(size).await?;
+                self.skip(2).await?;
+                if size == 0 {
+                    break;
+                }
+                length += size as u64;
+            },
+        }
+        Ok(length)
+    }
+
+    /// Writes a request's head into its buffer.
+    fn head(&mut self, method: &str, path: &str, content: Option<(&str, u64)>, headers: &str) -> Result<()> {
+        self.request.clear();
+        write!(self.request, "{method} {path} HTTP/1.1\r\nhost: {}\r\n{headers}", self.host)?;
         if let Some(authorization) = &self.authorization {
             write!(self.request, "authorization: {authorization}\r\n")?;
         }
-        if method != "GET" {
-            write!(self.request, "content-type: application/json\r\ncontent-length: {}\r\n", body.len())?;
+        if let Some((content_type, length)) = content {
+            write!(self.request, "content-type: {content_type}\r\ncontent-length: {length}\r\n")?;
         }
         self.request.extend_from_slice(b"\r\n");
-        self.request.extend_from_slice(&body);
+        Ok(())
+    }
+
+    /// Sends what is left of the request, and reads the response's head.
+    async fn begin(&mut self) -> Result<Head> {
         self.stream.write_all(&self.request).await?;
         let head = loop {
             match head(&self.read)? {
@@ -95,6 +157,11 @@ impl Client {
             }
         };
         self.read.advance(head.length);
+        Ok(head)
+    }
+
+    async fn answer(&mut self, path: &str) -> Result<Bytes> {
+        let head = self.begin().await?;
         let body = match head.body {
             Body::Length(length) => {
                 while self.read.len() < length {
@@ -110,22 +177,43 @@ impl Client {
         Ok(body)
     }
 
+    /// Drops the next bytes.
+    async fn skip(&mut self, mut bytes: usize) -> Result<()> {
+        while bytes > 0 {
+            if self.read.is_empty() {
+                self.more().await?;
+            }
+            let some = bytes.min(self.read.len());
+            self.read.advance(some);
+            bytes -= some;
+        }
+        Ok(())
+    }
+
+    /// Reads the line before a chunk.
+    async fn chunk_size(&mut self) -> Result<usize> {
+        loop {
+            match httparse::parse_chunk_size(&self.read) {
+                Ok(httparse::Status::Complete((line, size))) => {
+                    self.read.advance(line);
+                    return Ok(usize::try_from(size)?);
+                }
+                Ok(httparse::Status::Partial) => self.more().await?,
+                Err(_) => bail!("an answer's chunk has no size"),
+            }
+        }
+    }
+
     async fn chunks(&mut self) -> Result<Bytes> {
         let mut body = BytesMut::new();
         loop {
-            let (line, size) = loop {
-                match httparse::parse_chunk_size(&self.read) {
-                    Ok(httparse::Status::Complete((line, size))) => break (line, usize::try_from(size)?),
-                    Ok(httparse::Status::Partial) => self.more().await?,
-                    Err(_) => bail!("an answer's chunk has no size"),
-                }
-            };
+            let size = self.chunk_size().await?;
             // And the end of its line.
-            while self.read.len() < line + size + 2 {
+            while self.read.len() < size + 2 {
                 self.more().await?;
             }
-            body.extend_from_slice(&self.read[line..line + size]);
-            self.read.advance(line + size + 2);
+            body.extend_from_slice(&self.read[..size]);
+            self.read.advance(size + 2);
             if size == 0 {
                 return Ok(body.freeze());
             }
@@ -183,6 +271,8 @@ mod tests {
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0A\r\n0123456789\r\n0\r\n\r\n",
             "HTTP/1.1 404 Object Not Found\r\ncontent-length: 7\r\n\r\nmissing",
             "HTTP/1.1 201 Created\r\ncontent-length: 0\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0A\r\n0123456789\r\n0\r\n\r\n",
         ];
         let server = tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
@@ -201,6 +291,8 @@ mod tests {
         let missing = client.request("PUT", "/db", "{}").await.unwrap_err();
         assert_eq!(missing.to_string(), "/db: 404: missing");
         assert_eq!(client.request("PUT", "/db", "").await.unwrap(), "");
+        assert_eq!(client.download("/", "").await.unwrap(), 5);
+        assert_eq!(client.download("/", "").await.unwrap(), 13);
         server.await.unwrap();
         assert!(client.request("GET", "/", "").await.is_err());
     }

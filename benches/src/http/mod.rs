@@ -4,9 +4,11 @@
 //! that a slow phase of the machine slows both. The figure is the median of the rounds, the ratio is that of the
 //! medians.
 
+pub(crate) mod attachments;
 pub(crate) mod client;
 pub(crate) mod large;
 pub(crate) mod server;
+pub(crate) mod slow;
 pub(crate) mod work;
 
 use anyhow::{Context, Result};

@@ -19,6 +19,11 @@ pub(crate) struct Spawned {
 
 impl Spawned {
     pub(crate) async fn start(binary: &Path, engine: &str) -> Result<Spawned> {
+        Self::start_with(binary, engine, &[]).await
+    }
+
+    /// The same, with further arguments.
+    pub(crate) async fn start_with(binary: &Path, engine: &str, arguments: &[String]) -> Result<Spawned> {
         let folder = tempfile::Builder::new().prefix("couch-layer-bench").tempdir()?;
         let url = match engine {
             "mem" => "mem:".to_owned(),
@@ -27,6 +32,7 @@ impl Spawned {
         };
         let mut child = Command::new(binary)
             .args(["serve", "--engine", &url, "--listen", "127.0.0.1:0"])
+            .args(arguments)
             .env_remove("COUCHDB_USER")
             .env_remove("COUCHDB_PASSWORD")
             .stdout(Stdio::piped())
@@ -55,6 +61,17 @@ impl Spawned {
     /// Largest resident memory of the server so far, in bytes, if the system tells.
     pub(crate) fn most_memory(&self) -> Option<u64> {
         benches::work::memory(&format!("/proc/{}/status", self.child.id()?), "VmHWM:")
+    }
+
+    /// Resident memory of the server now, in bytes, if the system tells.
+    pub(crate) fn memory(&self) -> Option<u64> {
+        benches::work::memory(&format!("/proc/{}/status", self.child.id()?), "VmRSS:")
+    }
+
+    /// Forgets the largest resident memory so far.
+    pub(crate) fn forget_most_memory(&self) -> Result<()> {
+        let id = self.child.id().context("the server has ended")?;
+        std::fs::write(format!("/proc/{id}/clear_refs"), "5").context("the system keeps no peaks of memory")
     }
 
     /// Kills the server.
