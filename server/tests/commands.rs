@@ -447,3 +447,28 @@ fn documents_that_were_deleted_long_ago_are_purged() {
     assert!(!purge(&["--deleted-before", "1d", "--deleted-before-seq", "0"]).status.success());
     succeed(couch_layer(folder, &["check", "one"], ""));
 }
+
+#[test]
+fn the_layout_of_a_database_is_changed_and_a_tree_is_drawn() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let evil = "<script>&\"";
+    let record = |rev: &str| serde_json::json!({"_id": evil, "_rev": rev, "n": [1, {"m": null}]}).to_string();
+    succeed(couch_layer(folder, &["import", "one", "-"], &[record("1-a"), record("1-b")].join("\n")));
+    let before = succeed(couch_layer(folder, &["export", "one"], ""));
+    assert_eq!(succeed(couch_layer(folder, &["format", "one"], "")), "one: exploded\n");
+    assert_eq!(succeed(couch_layer(folder, &["format", "one", "packed"], "")), "one: packed\n");
+    assert_eq!(succeed(couch_layer(folder, &["format", "one"], "")), "one: packed\n");
+    assert!(!couch_layer(folder, &["format", "one", "flat"], "").status.success());
+    assert_eq!(succeed(couch_layer(folder, &["export", "one"], "")), before);
+    succeed(couch_layer(folder, &["check", "one"], ""));
+
+    let file = folder.join("tree.svg");
+    let drawn = couch_layer(folder, &["tree", "one", evil, "--svg", &file.display().to_string()], "");
+    assert_eq!(succeed(drawn), "");
+    let drawing = std::fs::read_to_string(&file).expect("a drawing");
+    assert!(drawing.contains("<title>one/&lt;script&gt;&amp;&quot;</title>") && !drawing.contains("<script"));
+    assert!(drawing.contains("1-b (winner)") && drawing.contains("1-a (conflict)"), "{drawing}");
+    let nowhere = folder.join("none").join("tree.svg").display().to_string();
+    assert!(err(&couch_layer(folder, &["tree", "one", evil, "--svg", &nowhere], "")).contains("tree.svg"));
+}

@@ -2,9 +2,11 @@
 
 #![cfg(all(feature = "mem", feature = "lsm", feature = "sled"))]
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -179,6 +181,184 @@ async fn a_replication_goes_on_whichever_server_is_killed() {
     let rev = serde_json::from_str::<Value>(&text).unwrap()["_rev"].as_str().unwrap().to_owned();
     assert_eq!(client.delete(near.url(&format!("/_replicator/x?rev={rev}"))).send().await.unwrap().status(), 200);
     assert_eq!(near.stop("-TERM").code(), Some(0));
+}
+
+/// What a client was told, and what it asked for last: numbers that grow. `None` before the first answer.
+type Told = Arc<Mutex<BTreeMap<String, (Option<u64>, u64)>>>;
+
+/// A client that writes until its server is gone.
+struct Writer {
+    client: reqwest::Client,
+    base: String,
+    told: Told,
+    /// Receives a message for each answer.
+    answered: tokio::sync::mpsc::UnboundedSender<()>,
+    name: usize,
+}
+
+impl Writer {
+    /// Sends a request that does `what` with number `n`. `None` if the server is gone.
+    async fn ask(&self, what: &str, n: u64, method: &str, path: &str, body: Vec<u8>, kind: &str) -> Option<Value> {
+        let key = format!("{what}-{}", self.name);
+        self.told.lock().unwrap().entry(key.clone()).or_insert((None, n)).1 = n;
+        let method = reqwest::Method::from_bytes(method.as_bytes()).unwrap();
+        let request =
+            self.client.request(method, format!("{}{path}", self.base)).header("content-type", kind).body(body);
+        let answer = request.send().await.ok()?;
+        let status = answer.status();
+        let answer: Value = serde_json::from_str(&answer.text().await.ok()?).ok()?;
+        assert!(status.is_success(), "{path}: {answer}");
+        self.told.lock().unwrap().get_mut(&key).unwrap().0 = Some(n);
+        let _ = self.answered.send(());
+        Some(answer)
+    }
+
+    /// All kinds of writes, one after the other, from number `n` on.
+    async fn write(self, mut n: u64) -> Option<()> {
+        let (name, json) = (self.name, "application/json");
+        let revision = |answer: &Value| answer["rev"].as_str().expect("a revision").to_owned();
+        let mut attached = String::new();
+        let mut together: Option<[String; 2]> = None;
+        loop {
+            n += 1;
+            let path = format!("/db/attached-{name}-{}/f{attached}", n / 1_000);
+            let data = content(n);
+            attached = format!("?rev={}", revision(&self.ask("attached", n, "PUT", &path, data, "text/plain").await?));
+
+            let patch = json!({"n": n, format!("m{}", n % 3): {"n": n}}).to_string().into_bytes();
+            let path = format!("/db/patched-{name}");
+            self.ask("patched", n, "PATCH", &path, patch, "application/merge-patch+json").await?;
+
+            let document = |place: usize| {
+                let mut document = json!({"_id": format!("together-{name}-{}", n / 1_000), "n": n});
+                if let Some(revs) = &together {
+                    document["_rev"] = json!(revs[place]);
+                }
+                let db = ["db", "lww"][place];
+                json!({"db": db, "doc": document})
+            };
+            let edits = json!({"edits": [document(0), document(1)]}).to_string().into_bytes();
+            let made = self.ask("together", n, "POST", "/_transact", edits, json).await?;
+            together = Some([revision(&made[0]), revision(&made[1])]);
+
+            let gone = format!("/db/purged-{name}-{n}");
+            let rev = revision(&self.ask("made", n, "PUT", &gone, b"{\"n\":1}".to_vec(), json).await?);
+            let purge = json!({format!("purged-{name}-{n}"): [rev]}).to_string().into_bytes();
+            self.ask("purged", n, "POST", "/db/_purge", purge, json).await?;
+
+            let document = json!({"_id": format!("last-{name}"), "_rev": format!("{n}-{name}"), "n": n});
+            let replicated = json!({"docs": [document], "new_edits": false}).to_string().into_bytes();
+            self.ask("last", n, "POST", "/lww/_bulk_docs", replicated, json).await?;
+        }
+    }
+}
+
+/// The attachment with this number. Several chunks long, so that it is staged.
+fn content(n: u64) -> Vec<u8> {
+    let line = format!("line {n} of an attachment\n");
+    line.repeat(if n.is_multiple_of(4) { 20_000 } else { 50 }).into_bytes()
+}
+
+/// Attachments, patches, transactions, purges, a database in which the last write wins, and a layout that changes
+/// meanwhile: what was acknowledged is there after a kill, and what was not is there as a whole or not at all.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_acknowledged_outlives_a_kill() {
+    const WRITERS: usize = 3;
+    let root = tempfile::tempdir().unwrap();
+    let store = format!("lsm:{}", root.path().join("data").display());
+    let client = reqwest::Client::new();
+    let told = Told::default();
+    let mut server = Process::start(&["--engine", &store]);
+    let get = async |server: &Process, path: &str| {
+        let answer = client.get(server.url(path)).send().await.unwrap();
+        let status = answer.status().as_u16();
+        (status, serde_json::from_str::<Value>(&answer.text().await.unwrap()).unwrap())
+    };
+    for path in ["/db", "/lww?conflicts=last-write-wins"] {
+        assert_eq!(client.put(server.url(path)).send().await.unwrap().status(), 201);
+    }
+    for name in 0..WRITERS {
+        let path = server.url(&format!("/db/patched-{name}"));
+        assert_eq!(client.put(path).body("{\"n\":0}").send().await.unwrap().status(), 201);
+    }
+    for (round, answers) in [25, 60, 41].into_iter().enumerate() {
+        let layout = if round % 2 == 0 { "\"packed\"" } else { "\"exploded\"" };
+        let asked = client.put(server.url("/db/_couch_layer/format")).body(layout).send().await.unwrap();
+        assert_eq!(asked.status(), 202);
+        let (answered, mut answer) = tokio::sync::mpsc::unbounded_channel();
+        let mut writers = tokio::task::JoinSet::new();
+        for name in 0..WRITERS {
+            let (client, base, told) = (client.clone(), server.base.clone(), told.clone());
+            let writer = Writer { client, base, told, answered: answered.clone(), name };
+            writers.spawn(writer.write(1_000 * round as u64));
+        }
+        for _ in 0..answers {
+            answer.recv().await.expect("the writers go on");
+        }
+        assert_eq!(server.stop("-KILL").code(), None);
+        while let Some(ended) = writers.join_next().await {
+            assert!(ended.unwrap().is_none());
+        }
+        server = Process::start(&["--engine", &store]);
+
+        for db in ["db", "lww"] {
+            let (_, report) = get(&server, &format!("/{db}/_couch_layer/check")).await;
+            assert_eq!(report["problem_count"], json!(0), "round {round}: {report}");
+        }
+        let told = told.lock().unwrap().clone();
+        for name in 0..WRITERS {
+            // The number that was stored, if it is one that was asked for, and not before what was acknowledged.
+            let agrees = |what: &str, found: Option<u64>| {
+                let Some((acknowledged, asked)) = told.get(&format!("{what}-{name}")) else { return };
+                let is_known = found.is_none_or(|found| found <= *asked) && found >= *acknowledged;
+                assert!(is_known, "round {round}: {what} of {name} is {found:?}, told {acknowledged:?}, asked {asked}");
+            };
+            let (_, patched) = get(&server, &format!("/db/patched-{name}")).await;
+            let n = patched["n"].as_u64().unwrap();
+            agrees("patched", Some(n).filter(|n| *n > 0));
+            assert!(n == 0 || patched[format!("m{}", n % 3)]["n"] == json!(n), "{patched}");
+            let (_, last) = get(&server, &format!("/lww/last-{name}")).await;
+            agrees("last", last["n"].as_u64());
+            let both = ["db", "lww"].map(|db| format!("/{db}/together-{name}-{round}"));
+            let [here, there] = [get(&server, &both[0]).await.1, get(&server, &both[1]).await.1];
+            assert_eq!(here["n"], there["n"], "round {round}: one of two in a transaction");
+            agrees("together", here["n"].as_u64().or(earlier(&told, "together", name, round)));
+            let found = client.get(server.url(&format!("/db/attached-{name}-{round}/f"))).send().await.unwrap();
+            let found = found.status().is_success().then_some(found);
+            let number = match found {
+                None => None,
+                Some(found) => {
+                    let bytes = found.bytes().await.unwrap();
+                    let line = std::str::from_utf8(&bytes).unwrap().lines().next().unwrap();
+                    let n = line.split(' ').nth(1).unwrap().parse().unwrap();
+                    assert!(bytes == content(n), "round {round}: not the whole attachment {n}");
+                    Some(n)
+                }
+            };
+            agrees("attached", number.or(earlier(&told, "attached", name, round)));
+            if let Some((Some(purged), _)) = told.get(&format!("purged-{name}")) {
+                for n in (1_000 * round as u64 + 1)..=*purged {
+                    let (status, found) = get(&server, &format!("/db/purged-{name}-{n}")).await;
+                    assert_eq!((status, &found["reason"]), (404, &json!("missing")), "round {round}");
+                }
+            }
+        }
+    }
+    // The job goes on by itself.
+    let rewritten = async {
+        while get(&server, "/db/_couch_layer/format").await.1["rewriting"] == json!(true) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(120), rewritten).await.expect("the bodies are rewritten");
+    assert_eq!(get(&server, "/db/_couch_layer/format").await.1["format"], json!("packed"));
+    assert_eq!(server.stop("-TERM").code(), Some(0));
+}
+
+/// What an earlier round was told, if this round was told nothing yet.
+fn earlier(told: &BTreeMap<String, (Option<u64>, u64)>, what: &str, name: usize, round: usize) -> Option<u64> {
+    let (acknowledged, _) = told.get(&format!("{what}-{name}"))?;
+    acknowledged.filter(|n| *n <= 1_000 * round as u64)
 }
 
 #[test]

@@ -5,6 +5,7 @@ pub(crate) mod check;
 pub(crate) mod chunks;
 pub(crate) mod conflicts;
 pub(crate) mod export;
+pub(crate) mod format;
 pub(crate) mod import;
 pub(crate) mod move_folder;
 mod passphrase;

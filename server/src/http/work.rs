@@ -29,7 +29,7 @@ use crate::engine::EngineUrl;
 use crate::http::app::App;
 use crate::http::app::jobs::{End, Run, backoff, now_ms};
 use crate::http::app::stores::Store;
-use crate::http::database::relocate;
+use crate::http::database::{format, relocate};
 use crate::http::find::build;
 use crate::http::replicator::{documents, record, run};
 
@@ -55,9 +55,15 @@ struct Kind {
     run: fn(Arc<App>, Arc<Run>) -> BoxFuture<'static, End>,
 }
 
-const KINDS: [Kind; 4] = [
+const KINDS: [Kind; 5] = [
     Kind { name: relocate::KIND, at_once: 16, is_of_databases: false, run: |app, run| relocate::run(app, run).boxed() },
     Kind { name: model::BUILD_JOBS, at_once: 4, is_of_databases: true, run: |app, run| build::run(app, run).boxed() },
+    Kind {
+        name: model::REWRITE_JOBS,
+        at_once: 2,
+        is_of_databases: true,
+        run: |app, run| format::run(app, run).boxed(),
+    },
     Kind {
         name: documents::FOLLOWERS,
         at_once: 1_000,

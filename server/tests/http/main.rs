@@ -17,6 +17,7 @@ mod documents;
 mod feeds;
 mod fields;
 mod find;
+mod formats;
 mod index_jobs;
 mod indexes;
 mod listings;

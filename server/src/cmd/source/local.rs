@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kv_api::AnyDatabase;
-use model::{CreateOptions, Documents, ErrorKind, Layer, LayerOptions};
+use model::{BodyFormat, CreateOptions, Documents, ErrorKind, Layer, LayerOptions};
 use peer::Peer;
 
 use super::{IfNoDatabase, failure};
@@ -100,6 +100,20 @@ impl Local {
 
     pub(super) async fn check(&self, mut progress: impl FnMut(u64) + Send) -> Result<Checked, Failure> {
         Ok(self.documents.check(|at| progress(at.documents)).await?.into())
+    }
+
+    pub(super) async fn format(&self) -> Result<(String, bool), Failure> {
+        let info = self.documents.info().await?;
+        Ok((info.format.name().to_owned(), info.rewrites))
+    }
+
+    pub(super) async fn set_format(
+        &self,
+        format: BodyFormat,
+        mut progress: impl FnMut(u64) + Send,
+    ) -> Result<(), Failure> {
+        self.documents.set_body_format(format).await?;
+        Ok(self.documents.rewrite_bodies(|at| progress(at.bodies)).await?)
     }
 
     pub(super) async fn repair(&self) -> Result<Checked, Failure> {

@@ -8,10 +8,11 @@ mod remote;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use chunks::store::{DocumentStore, PeerStore};
 use clap::Args;
-use model::{Edit, JsonText, LayerOptions, SystemEnvironment, WriteMode};
+use model::{BodyFormat, Edit, JsonText, LayerOptions, SystemEnvironment, WriteMode};
 use peer::{Address, Peer, Steady};
 
 use crate::cli::Failure;
@@ -217,6 +218,27 @@ impl Source {
         match &self.place {
             Place::Local(local) => local.check(progress).await,
             Place::Remote(remote) => remote.check().await,
+        }
+    }
+
+    /// The layout of bodies, and whether others are to be rewritten.
+    pub(crate) async fn format(&self) -> Result<(String, bool), Failure> {
+        match &self.place {
+            Place::Local(local) => local.format().await,
+            Place::Remote(remote) => remote.format().await,
+        }
+    }
+
+    /// Changes the layout of bodies, and returns when all are rewritten.
+    pub(crate) async fn set_format(
+        &self,
+        format: BodyFormat,
+        poll: Duration,
+        progress: impl FnMut(u64) + Send,
+    ) -> Result<(), Failure> {
+        match &self.place {
+            Place::Local(local) => local.set_format(format, progress).await,
+            Place::Remote(remote) => remote.set_format(format, poll).await,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{JsonRef, JsonText};
+use model::{BodyFormat, JsonRef, JsonText};
 use peer::{Address, Http, Method, Peer};
 
 use super::{IfNoDatabase, failure};
@@ -16,6 +16,9 @@ const COMPACTION_PAUSE: Duration = Duration::from_millis(500);
 
 /// Path of relocations below the database.
 const RELOCATE: [&str; 2] = ["_couch_layer", "relocate"];
+
+/// Path of the layout of bodies below the database.
+const FORMAT: [&str; 2] = ["_couch_layer", "format"];
 
 /// A database behind a server.
 #[derive(Clone, Debug)]
@@ -76,6 +79,21 @@ impl Remote {
             changed_meanwhile: answer.get("changed_meanwhile").and_then(JsonRef::as_bool).unwrap_or_default(),
             problems: problems.map(|problem| problem.as_str().unwrap_or_default().into_owned()).collect(),
         })
+    }
+
+    pub(super) async fn format(&self) -> Result<(String, bool), Failure> {
+        let answer = self.ask(Method::GET, &FORMAT, None).await?;
+        let format = answer.get("format").and_then(|format| Some(format.as_str()?.into_owned()));
+        let format = format.zip(answer.get("rewriting").and_then(JsonRef::as_bool));
+        format.ok_or_else(|| failure("the server's answer is not about a layout; is it couch-layer?"))
+    }
+
+    pub(super) async fn set_format(&self, format: BodyFormat, poll: Duration) -> Result<(), Failure> {
+        self.ask(Method::PUT, &FORMAT, Some(format!("\"{}\"", format.name()).into_bytes())).await?;
+        while self.format().await?.1 {
+            tokio::time::sleep(poll).await;
+        }
+        Ok(())
     }
 
     /// Starts a relocation of the database within the server, or joins the running one.

@@ -1,13 +1,14 @@
 //! `/{db}`: creates a database, drops it, describes it.
 
 pub(crate) mod conflicts;
+pub(crate) mod format;
 pub(crate) mod purge;
 pub(crate) mod relocate;
 pub(crate) mod settings;
 pub(crate) mod upkeep;
 
 use hyper::StatusCode;
-use model::{BodyFormat, ConflictPolicy, CreateOptions, DatabaseInfo, JsonText, JsonWriter};
+use model::{ConflictPolicy, CreateOptions, DatabaseInfo, JsonText, JsonWriter};
 
 use crate::http::access::settings::DefaultSecurity;
 use crate::http::error::{ApiError, Result};
@@ -27,9 +28,7 @@ pub(crate) async fn create(request: &Request, name: &str) -> Result<Response> {
             ("partitioned", "false") => {}
             ("partitioned", "true") => return Err(ApiError::not_implemented("partitioned databases")),
             ("partitioned", _) => return Err(ApiError::bad_request("Invalid `partitioned` parameter")),
-            ("format", "exploded") => options.format = Some(BodyFormat::Exploded),
-            ("format", "packed") => options.format = Some(BodyFormat::Packed),
-            ("format", _) => return Err(ApiError::bad_request("The `format` value should be exploded or packed.")),
+            ("format", name) => options.format = Some(format::read(Some(name))?),
             ("conflicts", "last-write-wins") => options.conflicts = ConflictPolicy::LastWriteWins,
             ("conflicts", _) => {
                 return Err(ApiError::bad_request("The `conflicts` value should be last-write-wins, or left out."));

@@ -21,7 +21,7 @@ use model::limits::LOCAL_PREFIX;
 
 use crate::http::access::{registration, users};
 use crate::http::app::stores::Documents;
-use crate::http::database::{self, conflicts, purge, relocate, settings, upkeep};
+use crate::http::database::{self, conflicts, format, purge, relocate, settings, upkeep};
 use crate::http::document::{attachment, bulk_docs, bulk_get, local, patch, read, revs_diff, write};
 use crate::http::error::{ApiError, Result};
 use crate::http::listing::Namespace;
@@ -123,6 +123,8 @@ static ROUTES: &[Route] = &[
     row("/{db}/_changes", "HEAD", Reader, |r, n| Box::pin(feed::changes(r, n[0]))),
     row("/{db}/_conflicts", "GET,HEAD", Reader, |r, n| Box::pin(conflicts::list(r, n[0]))),
     row("/{db}/_couch_layer/check", "GET,HEAD", Reader, |r, n| Box::pin(upkeep::check(r, n[0]))),
+    row("/{db}/_couch_layer/format", "PUT", DatabaseAdmin, |r, n| Box::pin(format::set(r, n[0]))),
+    row("/{db}/_couch_layer/format", "GET", Reader, |r, n| Box::pin(format::get(r, n[0]))),
     row("/{db}/_couch_layer/relocate", "DELETE", ServerAdmin, |r, n| Box::pin(relocate::abandon(r, n[0]))),
     row("/{db}/_couch_layer/relocate", "GET,HEAD", ServerAdmin, |r, n| Box::pin(relocate::status(r, n[0]))),
     row("/{db}/_couch_layer/relocate", "POST", ServerAdmin, |r, n| Box::pin(relocate::begin(r, n[0]))),
