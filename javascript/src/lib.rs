@@ -9,6 +9,8 @@
 //! view depends on its documents alone. Documents are frozen, as in CouchDB, so that a function changes nothing that the
 //! next one sees.
 //!
+//! A [`Pool`] has sandboxes on threads of their own, for programs that must not wait.
+//!
 //! # Limits
 //! [`Limits`] holds for each call of a function. What goes beyond one ends with an [`Error`] that names the function and
 //! the document, and the sandbox stays usable. QuickJS asks about the time in every loop of a script and of a regular
@@ -21,6 +23,7 @@
 mod design;
 mod error;
 mod limits;
+mod pool;
 mod sandbox;
 mod state;
 mod views;
@@ -28,5 +31,6 @@ mod views;
 pub use design::{Edit, Refusal};
 pub use error::{Error, ErrorKind};
 pub use limits::Limits;
+pub use pool::{Pool, Running};
 pub use sandbox::Sandbox;
 pub use views::{Row, Rows};

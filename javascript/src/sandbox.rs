@@ -29,13 +29,18 @@ type Builtins = (
     intrinsic::Promise,
 );
 
+/// Time for work in which no function runs: it ends by itself, and memory bounds it.
+const OWN_TIME: Duration = Duration::from_secs(60);
+
+/// Cycles are collected after this many calls.
+const COLLECTED_AFTER: u32 = 64;
+
 /// How long it may take to describe what a function threw, which may run code of its own.
 const TIME_TO_DESCRIBE: Duration = Duration::from_millis(100);
 
 /// A design document and its functions. It stays on its thread.
 ///
-/// After an error of the kind [`ErrorKind::Memory`] its owner should make a new one: what a function allocated may
-/// still be reachable.
+/// Its owner should replace it when it [is full](Sandbox::is_full).
 pub struct Sandbox {
     // Values of the heap come before the heap, since fields are dropped in this order.
     functions: HashMap<String, Compiled>,
@@ -43,6 +48,10 @@ pub struct Sandbox {
     freeze: Persistent<Function<'static>>,
     context: Context,
     runtime: Runtime,
+    /// A function ran out of memory. What it allocated may still be reachable.
+    is_full: bool,
+    /// Calls since cycles were collected.
+    calls: u32,
     pub(crate) state: Rc<State>,
 }
 
@@ -92,10 +101,13 @@ impl Sandbox {
         let runtime = Runtime::new().map_err(|error| engine(&error))?;
         runtime.set_memory_limit(limits.memory);
         runtime.set_max_stack_size(limits.stack);
+        // QuickJS collects cycles when it makes an object, and it makes one, the error, in the midst of a change that ran
+        // out of memory: then the collector would walk over a broken heap. So it runs between calls only.
+        runtime.set_gc_threshold(usize::MAX);
         let handler = state.clone();
         runtime.set_interrupt_handler(Some(Box::new(move || handler.must_stop())));
         let context = Context::custom::<Builtins>(&runtime).map_err(|error| engine(&error))?;
-        state.begin(limits.time, Purpose::Other, 0);
+        state.begin(OWN_TIME, Purpose::Other, 0);
         let opened = context.with(|ctx| {
             let open = || {
                 let prelude: Function<'_> = ctx.eval_with_options(PRELUDE, options())?;
@@ -109,7 +121,7 @@ impl Sandbox {
         });
         state.end();
         let (design, freeze) = opened?;
-        Ok(Sandbox { functions: HashMap::new(), design, freeze, context, runtime, state })
+        Ok(Sandbox { functions: HashMap::new(), design, freeze, context, runtime, is_full: false, calls: 0, state })
     }
 
     /// Compiles the function at a path of the design document, such as `["views", "by_name", "map"]`, unless it is.
@@ -174,6 +186,12 @@ impl Sandbox {
         {
             compiled.timeouts += 1;
         }
+        self.calls += 1;
+        if self.calls >= COLLECTED_AFTER {
+            self.calls = 0;
+            self.runtime.run_gc();
+        }
+        self.is_full |= result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Memory);
         Ok(Outcome { value: result?, rows, emitted })
     }
 
@@ -183,7 +201,7 @@ impl Sandbox {
         name: &str,
         work: impl for<'js> FnOnce(&Ctx<'js>) -> rquickjs::Result<T>,
     ) -> Result<T, Error> {
-        self.state.begin(self.state.limits.time, Purpose::Other, 0);
+        self.state.begin(OWN_TIME, Purpose::Other, 0);
         let result = self.context.with(|ctx| work(&ctx).map_err(|error| explain(&ctx, &self.state, name, error)));
         self.state.end();
         result
@@ -197,6 +215,11 @@ impl Sandbox {
             let value: Value<'_> = freeze.call((value,))?;
             Ok(Persistent::save(ctx, value))
         })
+    }
+
+    /// Whether a function ran out of memory, so that the sandbox should be replaced.
+    pub fn is_full(&self) -> bool {
+        self.is_full
     }
 
     /// Bytes of the heap that are in use. It looks at the whole heap.
@@ -291,6 +314,10 @@ fn explain(ctx: &Ctx<'_>, state: &State, name: &str, error: rquickjs::Error) -> 
             error => Error::new(ErrorKind::Thrown, name, error.to_string()),
         };
     };
+    if thrown.is_null() {
+        // QuickJS throws it where there is no memory for an error. A function that throws it itself is rare.
+        return Error::new(ErrorKind::Memory, name, "the function threw null, or ran out of memory");
+    }
     state.extend(TIME_TO_DESCRIBE);
     let described = describe(ctx, &thrown);
     // A getter may throw in its turn.

@@ -163,9 +163,25 @@ where
 pub(crate) fn text_of<'js>(ctx: &Ctx<'js>, value: Option<Value<'js>>) -> Result<String> {
     let Some(value) = value else { return Ok("null".to_owned()) };
     match ctx.json_stringify(value)? {
-        Some(text) => text.to_string(),
+        Some(text) => Ok(without_halves(text.to_string()?)),
         None => Ok("null".to_owned()),
     }
+}
+
+/// `JSON.stringify` writes half of a surrogate pair as an escape, and no text in UTF-8 has one. Its place gets U+FFFD.
+fn without_halves(mut text: String) -> String {
+    let mut from = 0;
+    while let Some(found) = text[from..].find('\\') {
+        let at = from + found;
+        let escape = text.as_bytes().get(at + 1..at + 6);
+        // Pairs are written as they are, so such an escape is a half.
+        if let Some([b'u', b'd' | b'D', b'8'..=b'9' | b'a'..=b'f' | b'A'..=b'F', _, _]) = escape {
+            text.replace_range(at + 2..at + 6, "fffd");
+        }
+        // Behind the escaped character, which may be a backslash.
+        from = at + 2;
+    }
+    text
 }
 
 /// FNV-1a: a seed from the text of a document.

@@ -23,9 +23,11 @@ fn ends(map: &str, kinds: &[ErrorKind]) {
         let error = results[0].as_ref().expect_err(map);
         assert!(kinds.contains(&error.kind()), "{map}: {error:?}");
         assert_eq!((error.function(), error.document()), ("views/bad/map", Some("a")), "{map}");
-        if error.kind() != ErrorKind::Memory {
-            let rows = results[1].as_ref().unwrap_or_else(|error| panic!("{map}: {error}"));
-            assert_eq!(rows[0].key, r#""a""#, "{map}");
+        match &results[1] {
+            Ok(rows) => assert_eq!(rows[0].key, r#""a""#, "{map}"),
+            // Its heap may still be full. Under a short limit a busy machine may be too slow.
+            Err(other) if error.kind() == ErrorKind::Memory || other.kind() == ErrorKind::Time => {}
+            Err(other) => panic!("{map}: {other}"),
         }
     }
 }

@@ -1,0 +1,273 @@
+//! Sandboxes on threads of their own.
+//!
+//! A sandbox cannot leave its thread. So work travels to it: [`Pool::run`] sends a closure to the next free thread, which
+//! has the sandbox of the design document or opens it, and returns what the closure returned. Any executor can wait for
+//! it, since nothing here needs a runtime.
+//!
+//! Threads are started as they are needed. Each keeps the sandboxes that it used last.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+
+use crate::{Error, ErrorKind, Limits, Sandbox};
+
+/// Sandboxes that a thread keeps.
+const KEPT: usize = 8;
+
+/// Bytes of heap above which a sandbox is not kept.
+const KEPT_BYTES: usize = 16 << 20;
+
+/// A sandbox is measured after this many runs, since that takes a walk over its heap.
+const MEASURED_AFTER: u32 = 32;
+
+/// Runs that may wait. More of them are refused.
+const MAX_WAITING: usize = 10_000;
+
+/// What a thread needs beyond the stack of its sandboxes.
+const OTHER_STACK: usize = 1 << 20;
+
+/// Threads with sandboxes. Clones share them.
+#[derive(Clone)]
+pub struct Pool(Arc<Shared>);
+
+struct Shared {
+    threads: usize,
+    limits: Limits,
+    queue: Mutex<Queue>,
+    filled: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Job>,
+    started: usize,
+    idle: usize,
+    closed: bool,
+}
+
+type Work = Box<dyn FnOnce(Result<&mut Sandbox, Error>) + Send>;
+
+struct Job {
+    design: Arc<str>,
+    work: Work,
+}
+
+impl Pool {
+    /// A pool of at most this many threads. None is started yet.
+    pub fn new(threads: usize, limits: Limits) -> Pool {
+        let (queue, filled) = (Mutex::default(), Condvar::new());
+        Pool(Arc::new(Shared { threads: threads.max(1), limits, queue, filled }))
+    }
+
+    /// Runs work in the sandbox of a design document, which is given as JSON text. Equal texts share a sandbox. The work
+    /// is not run if its future is dropped before its turn.
+    ///
+    /// # Errors
+    /// The sandbox's, if it could not be opened; [`ErrorKind::Engine`] if too many wait.
+    pub fn run<T: Send + 'static>(
+        &self,
+        design: &Arc<str>,
+        work: impl FnOnce(&mut Sandbox) -> T + Send + 'static,
+    ) -> Running<T> {
+        let (sender, receiver) = channel();
+        let work = move |sandbox: Result<&mut Sandbox, Error>| {
+            if sender.is_awaited() {
+                sender.send(sandbox.map(work));
+            }
+        };
+        self.0.clone().push(Job { design: design.clone(), work: Box::new(work) });
+        receiver
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // The threads have no clone of the pool, but of what it shares.
+        let mut queue = self.0.lock();
+        if Arc::strong_count(&self.0) <= queue.started + 1 {
+            queue.closed = true;
+            drop(queue);
+            self.0.filled.notify_all();
+        }
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("threads", &self.0.threads).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        // Nothing panics while it holds the lock.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(self: Arc<Self>, job: Job) {
+        let mut queue = self.lock();
+        if queue.waiting.len() >= MAX_WAITING {
+            drop(queue);
+            return (job.work)(Err(Error::new(ErrorKind::Engine, "QuickJS", "too many calls are waiting")));
+        }
+        queue.waiting.push_back(job);
+        if queue.idle == 0 && queue.started < self.threads {
+            let shared = self.clone();
+            let builder = thread::Builder::new().name("couch-javascript".to_owned());
+            match builder.stack_size(self.limits.stack + OTHER_STACK).spawn(move || shared.work()) {
+                Ok(_) => queue.started += 1,
+                // The threads that there are take it.
+                Err(_) if queue.started > 0 => {}
+                Err(error) => {
+                    let job = queue.waiting.pop_back();
+                    drop(queue);
+                    if let Some(job) = job {
+                        (job.work)(Err(Error::new(ErrorKind::Engine, "QuickJS", error.to_string())));
+                    }
+                    return;
+                }
+            }
+        }
+        drop(queue);
+        self.filled.notify_one();
+    }
+
+    /// The next job; `None` when the pool is gone.
+    fn next(&self) -> Option<Job> {
+        let mut queue = self.lock();
+        loop {
+            if let Some(job) = queue.waiting.pop_front() {
+                return Some(job);
+            }
+            if queue.closed {
+                return None;
+            }
+            queue.idle += 1;
+            queue = self.filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue.idle -= 1;
+        }
+    }
+
+    /// What a thread does.
+    fn work(&self) {
+        let mut kept = Kept::default();
+        while let Some(Job { design, work }) = self.next() {
+            match kept.take(&design, self.limits) {
+                Err(error) => work(Err(error)),
+                Ok(mut entry) => {
+                    // After a panic the sandbox is dropped, and the waiting future learns of it.
+                    let outcome: Result<(), Box<dyn Any + Send>> =
+                        catch_unwind(AssertUnwindSafe(|| work(Ok(&mut entry.sandbox))));
+                    if outcome.is_ok() {
+                        kept.put(entry);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The sandboxes of a thread, the last used at the end.
+#[derive(Default)]
+struct Kept(Vec<Entry>);
+
+struct Entry {
+    design: Arc<str>,
+    sandbox: Sandbox,
+    runs: u32,
+}
+
+impl Kept {
+    fn take(&mut self, design: &Arc<str>, limits: Limits) -> Result<Entry, Error> {
+        match self.0.iter().position(|entry| Arc::ptr_eq(&entry.design, design) || entry.design == *design) {
+            Some(place) => Ok(self.0.remove(place)),
+            None => Ok(Entry { design: design.clone(), sandbox: Sandbox::open(design, limits)?, runs: 0 }),
+        }
+    }
+
+    fn put(&mut self, mut entry: Entry) {
+        entry.runs += 1;
+        let is_due = entry.runs.is_multiple_of(MEASURED_AFTER);
+        if entry.sandbox.is_full() || is_due && entry.sandbox.memory_used() > KEPT_BYTES {
+            return;
+        }
+        if self.0.len() >= KEPT {
+            self.0.remove(0);
+        }
+        self.0.push(entry);
+    }
+}
+
+/// A value on its way from a thread to a future.
+struct Slot<T> {
+    value: Option<Result<T, Error>>,
+    waker: Option<Waker>,
+    /// The other side is gone.
+    is_over: bool,
+}
+
+struct Sender<T>(Arc<Mutex<Slot<T>>>);
+
+/// Work under way: a future of its result.
+pub struct Running<T>(Arc<Mutex<Slot<T>>>);
+
+fn channel<T>() -> (Sender<T>, Running<T>) {
+    let slot = Arc::new(Mutex::new(Slot { value: None, waker: None, is_over: false }));
+    (Sender(slot.clone()), Running(slot))
+}
+
+fn open<T>(slot: &Mutex<Slot<T>>) -> MutexGuard<'_, Slot<T>> {
+    slot.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<T> Sender<T> {
+    fn is_awaited(&self) -> bool {
+        !open(&self.0).is_over
+    }
+
+    fn send(self, value: Result<T, Error>) {
+        open(&self.0).value = Some(value);
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        let waker = {
+            let mut slot = open(&self.0);
+            slot.is_over = true;
+            slot.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl<T> Future for Running<T> {
+    type Output = Result<T, Error>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut slot = open(&self.0);
+        if let Some(value) = slot.value.take() {
+            return Poll::Ready(value);
+        }
+        if slot.is_over {
+            return Poll::Ready(Err(Error::new(ErrorKind::Engine, "QuickJS", "a call ended without a result")));
+        }
+        slot.waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl<T> Drop for Running<T> {
+    fn drop(&mut self) {
+        open(&self.0).is_over = true;
+    }
+}

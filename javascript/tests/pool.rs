@@ -1,0 +1,107 @@
+//! Sandboxes on threads.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use javascript::{ErrorKind, Limits, Pool};
+
+/// Waits for a future on this thread.
+fn wait<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return value;
+        }
+        thread::park();
+    }
+}
+
+fn design(map: &str) -> Arc<str> {
+    serde_json::json!({"views": {"v": {"map": map}}}).to_string().into()
+}
+
+#[test]
+fn equal_design_documents_share_a_sandbox() {
+    let pool = Pool::new(1, Limits::default());
+    let map = "doc => { globalThis.calls = (globalThis.calls || 0) + 1; emit(calls) }";
+    let key = |design: &Arc<str>| {
+        let rows = wait(pool.run(design, |sandbox| sandbox.map(&["v"], "{}"))).unwrap();
+        rows[0].as_ref().unwrap()[0].key.clone()
+    };
+    assert_eq!(key(&design(map)), "1");
+    assert_eq!(key(&design(map)), "2");
+    assert_eq!(key(&design(&format!("{map} "))), "1");
+    // Eight others push it out.
+    for other in 0..8 {
+        key(&design(&format!("doc => emit({other})")));
+    }
+    assert_eq!(key(&design(map)), "1");
+}
+
+#[test]
+fn a_sandbox_without_memory_is_replaced() {
+    let pool = Pool::new(1, Limits { memory: 8 << 20, ..Limits::default() });
+    let map = "doc => { globalThis.kept = globalThis.kept || []; for (;;) kept.push('x' + kept.length) }";
+    for _ in 0..3 {
+        let rows = wait(pool.run(&design(map), |sandbox| sandbox.map(&["v"], "{}"))).unwrap();
+        assert_eq!(rows[0].as_ref().unwrap_err().kind(), ErrorKind::Memory);
+    }
+}
+
+#[test]
+fn a_panic_and_a_broken_design_document_are_errors() {
+    let pool = Pool::new(1, Limits::default());
+    let good = design("doc => emit(1)");
+    let error = wait(pool.run(&good, |_| -> () { panic!("on purpose") })).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Engine);
+    let error = wait(pool.run(&"{".into(), |_| ())).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Engine);
+    assert_eq!(wait(pool.run(&good, |_| 7)), Ok(7));
+}
+
+#[test]
+fn threads_work_beside_each_other_and_leave_with_the_pool() {
+    let pool = Pool::new(2, Limits::default());
+    let good = design("doc => emit(1)");
+    let (to_first, from_second) = mpsc::channel();
+    let first = pool.run(&good, move |_| from_second.recv_timeout(Duration::from_secs(60)));
+    let second = pool.run(&good, move |_| to_first.send(5).unwrap());
+    assert_eq!(wait(second), Ok(()));
+    assert_eq!(wait(first), Ok(Ok(5)));
+    // Work whose future is gone is left out.
+    let (began, has_begun) = mpsc::channel();
+    let (release, released) = mpsc::channel::<()>();
+    let released = Arc::new(std::sync::Mutex::new(released));
+    let busy: Vec<_> = (0..2)
+        .map(|_| {
+            let (began, released) = (began.clone(), released.clone());
+            pool.run(&good, move |_| {
+                began.send(()).unwrap();
+                assert!(released.lock().unwrap().recv().is_err(), "nothing is sent");
+            })
+        })
+        .collect();
+    for _ in 0..2 {
+        has_begun.recv().unwrap();
+    }
+    let (ran, has_run) = mpsc::channel();
+    drop(pool.run(&good, move |_| ran.send(())));
+    drop(release);
+    for busy in busy {
+        wait(busy).unwrap();
+    }
+    wait(pool.run(&good, |_| ())).unwrap();
+    assert!(has_run.recv().is_err(), "dropped work has run");
+    drop(pool);
+}
