@@ -17,7 +17,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hyper::header::{HeaderValue, RETRY_AFTER};
 use tokio::sync::oneshot;
@@ -28,7 +28,7 @@ use crate::http::error::{ApiError, Result};
 /// Maximum number of tasks that wait.
 const MOST_WAITING: usize = 64;
 
-/// Time after which a waiting task is refused rather than begun, so that a login is answered within a second.
+/// Time after which a task that has not begun is refused, so that a login is answered within a second.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Number of proofs in each of two generations.
@@ -126,17 +126,19 @@ impl Hashing {
     }
 
     async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
-        let (answer, answered) = oneshot::channel();
-        let queued = Instant::now();
+        let ((begin, begun), (answer, answered)) = (oneshot::channel(), oneshot::channel());
         let task: Task = Box::new(move || {
-            if queued.elapsed() < PATIENCE && !answer.is_closed() {
-                // An error says that the client is gone.
+            // An error says that nobody waits any more.
+            if begin.send(()).is_ok() {
                 let _ = answer.send(work());
             }
         });
         let queue = self.queue.get_or_init(start).as_ref().ok_or_else(busy)?;
         queue.try_send(task).map_err(|_| busy())?;
-        answered.await.map_err(|_| busy())
+        match tokio::time::timeout(PATIENCE, begun).await {
+            Ok(Ok(())) => answered.await.map_err(|_| busy()),
+            _ => Err(busy()),
+        }
     }
 }
 
@@ -189,6 +191,8 @@ mod tests {
         };
         queue.send(Box::new(occupy)).unwrap();
         has_begun.recv().unwrap();
+        let waited = hashing.matches(&verifier, "wrong").await.unwrap_err();
+        assert_eq!(waited.status(), 503, "its turn did not come in time");
         while queue.try_send(Box::new(|| {})).is_ok() {}
         assert_eq!(hashing.matches(&verifier, "right").await.unwrap(), Match::Known);
         let refused = hashing.matches(&verifier, "wrong").await.unwrap_err();
