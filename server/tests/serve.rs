@@ -32,12 +32,7 @@ impl Process {
     }
 
     fn start_at(address: &str, arguments: &[&str]) -> Process {
-        Process::start_with(address, arguments, &[])
-    }
-
-    fn start_with(address: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Process {
-        let environment = environment.iter().copied();
-        let mut child = command(arguments).envs(environment).args(["--listen", address]).spawn().unwrap();
+        let mut child = command(arguments).args(["--listen", address]).spawn().unwrap();
         let out: Box<dyn Read + Send> = Box::new(child.stdout.take().unwrap());
         let mut out = BufReader::new(out);
         let mut line = String::new();
@@ -413,66 +408,4 @@ async fn the_administrator_comes_from_the_environment() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert_eq!((without.as_u16(), with.as_u16()), (401, 200));
-}
-
-/// A process's memory by a line of its status, in bytes.
-#[cfg(target_os = "linux")]
-fn memory(process: &Process, line: &str) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", process.child.id())).unwrap();
-    let found = status.lines().find_map(|found| found.strip_prefix(line)).unwrap();
-    found.trim().strip_suffix("kB").unwrap().trim().parse::<u64>().unwrap() * 1024
-}
-
-/// Memory that a request takes at most, beside what the process has before.
-#[cfg(target_os = "linux")]
-async fn taken(process: &Process, request: impl Future<Output = ()>) -> u64 {
-    let before = memory(process, "VmRSS:");
-    std::fs::write(format!("/proc/{}/clear_refs", process.child.id()), "5").unwrap();
-    request.await;
-    memory(process, "VmHWM:").saturating_sub(before)
-}
-
-/// An attachment passes through the server piece by piece: it takes less memory than the attachment has bytes, which the
-/// allocator gives back at once here.
-#[cfg(target_os = "linux")]
-#[tokio::test]
-async fn attachments_are_never_in_memory_as_a_whole() {
-    const LENGTH: usize = 192 << 20;
-    const PIECE: usize = 1 << 20;
-    const MOST: u64 = 140_000_000;
-    let root = tempfile::tempdir().unwrap();
-    let url = format!("lsm:{}", root.path().join("data").display());
-    let arguments = ["--engine", &url, "--cache-size", "4000000"];
-    let server = Process::start_with("127.0.0.1:0", &arguments, &[("MIMALLOC_PURGE_DELAY", "0")]);
-    let client = reqwest::Client::new();
-    assert_eq!(client.put(server.url("/db")).send().await.unwrap().status(), 201);
-
-    let put = async {
-        let mut piece: Vec<u8> = (0..PIECE as u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
-        let pieces = (0..LENGTH / PIECE).map(move |n| {
-            piece[..8].copy_from_slice(&(n as u64).to_be_bytes());
-            Ok::<_, std::io::Error>(piece.clone())
-        });
-        let body = reqwest::Body::wrap_stream(futures_util::stream::iter(pieces));
-        let put = client.put(server.url("/db/doc/att")).header("content-type", "image/jpeg").body(body);
-        assert_eq!(put.send().await.unwrap().status(), 201);
-    };
-    let upload = taken(&server, put).await;
-    assert!(upload < MOST, "an upload took {upload} bytes");
-    for range in [None, Some(format!("bytes=1-{}", LENGTH - 1))] {
-        let get = async {
-            let mut get = client.get(server.url("/db/doc/att"));
-            if let Some(range) = &range {
-                get = get.header("range", range);
-            }
-            let mut answer = get.send().await.unwrap();
-            let mut length = 0;
-            while let Some(piece) = answer.chunk().await.unwrap() {
-                length += piece.len();
-            }
-            assert_eq!(length, LENGTH - usize::from(range.is_some()));
-        };
-        let download = taken(&server, get).await;
-        assert!(download < MOST, "a download took {download} bytes");
-    }
 }
