@@ -7,7 +7,7 @@
 //!      │
 //!   routes ──── the table: path and method to a handler
 //!      │
-//!   root  database  document  listing  find  feed      handlers, a folder for each subject
+//!   root  database  document  listing  views  find  feed   handlers, a folder for each subject
 //!      │
 //!   request ─── what a handler gets
 //!      │
@@ -41,6 +41,7 @@ mod request;
 mod root;
 mod routes;
 mod serve;
+mod views;
 mod wire;
 mod work;
 

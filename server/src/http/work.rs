@@ -32,6 +32,7 @@ use crate::http::app::stores::Store;
 use crate::http::database::{format, relocate};
 use crate::http::find::build;
 use crate::http::replicator::{documents, record, run};
+use crate::http::views::update;
 
 /// Duration of this server's lease after a renewal.
 const LEASE: Duration = Duration::from_secs(30);
@@ -55,9 +56,10 @@ struct Kind {
     run: fn(Arc<App>, Arc<Run>) -> BoxFuture<'static, End>,
 }
 
-const KINDS: [Kind; 5] = [
+const KINDS: [Kind; 6] = [
     Kind { name: relocate::KIND, at_once: 16, is_of_databases: false, run: |app, run| relocate::run(app, run).boxed() },
     Kind { name: model::BUILD_JOBS, at_once: 4, is_of_databases: true, run: |app, run| build::run(app, run).boxed() },
+    Kind { name: update::KIND, at_once: 4, is_of_databases: true, run: |app, run| update::run(app, run).boxed() },
     Kind {
         name: model::REWRITE_JOBS,
         at_once: 2,

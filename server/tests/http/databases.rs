@@ -199,10 +199,9 @@ async fn what_is_missing_is_named() {
     couch.database("db").await;
     couch.put("/db/_design/d", json!({})).await;
     for (method, path, word) in [
-        ("GET", "/db/_design/d/_view/v", "views"),
         ("GET", "/db/_changes?filter=_view", "views"),
         ("GET", "/db/_changes?filter=d/f", "filter functions"),
-        ("POST", "/db/_compact/d", "views"),
+        ("GET", "/db/_design/d/_show/v", "functions"),
         ("POST", "/db/_search_cleanup", "indexes of text"),
         ("POST", "/db/_nouveau_cleanup", "indexes of text"),
         ("GET", "/db/_shards", "shards"),

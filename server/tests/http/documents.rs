@@ -272,7 +272,7 @@ async fn what_is_not_there_is_404_before_it_is_501() {
     for id in ["_design/here", "here"] {
         couch.put(&format!("/db/{id}"), json!({})).await;
     }
-    assert_eq!(couch.get("/db/_design/here/_view/x").await.status, 501);
+    assert_eq!(couch.get("/db/_design/here/_show/x").await.status, 501);
     let gone = couch.put("/db/_design/gone", json!({})).await;
     couch.call("DELETE", &format!("/db/_design/gone?rev={gone}")).await;
     couch.get("/db/_design/gone/_view/x").await.refused(404, "not_found", "deleted");

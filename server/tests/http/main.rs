@@ -31,3 +31,5 @@ mod rights;
 mod support;
 mod transactions;
 mod users;
+#[cfg(feature = "javascript")]
+mod views;

@@ -5,6 +5,7 @@ pub(crate) mod jobs;
 pub(crate) mod relocations;
 mod scans;
 pub(crate) mod stores;
+pub(crate) mod views;
 
 use std::fmt;
 use std::future::Future;
@@ -25,6 +26,7 @@ use crate::http::app::databases::Databases;
 use crate::http::app::relocations::Gates;
 use crate::http::app::scans::Scans;
 use crate::http::app::stores::{Store, Stores};
+use crate::http::app::views::Views;
 use crate::http::error::{ApiError, Result};
 use crate::http::ids::{RequestIds, Uuids, hex};
 
@@ -100,6 +102,7 @@ pub(crate) struct App {
     pub(crate) layer: Layer<AnyDatabase>,
     pub(crate) databases: Databases,
     pub(crate) gates: Gates,
+    pub(crate) views: Views,
     pub(crate) options: Options,
     pub(crate) auth: Auth,
     uuids: Uuids,
@@ -134,6 +137,7 @@ impl App {
             layer,
             databases: Databases::new(stores),
             gates: Gates::default(),
+            views: Views::default(),
             options,
             auth,
             uuids: Uuids::default(),

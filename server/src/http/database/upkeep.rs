@@ -1,4 +1,4 @@
-//! Maintenance of a database: `_compact`, `_view_cleanup`, `_ensure_full_commit`, and a consistency check.
+//! Maintenance of a database: `_compact`, `_ensure_full_commit`, and a consistency check.
 
 use hyper::StatusCode;
 
@@ -12,15 +12,6 @@ use crate::report::Checked;
 /// Does nothing: an edit clears the rows that it replaces, and engines compact their files by themselves. CouchDB answers
 /// 202 whether or not there is anything to do.
 pub(crate) async fn compact(request: &Request, db: &str) -> Result<Response> {
-    accepted(request, db).await
-}
-
-/// Does nothing: there are no views, so there are no old indexes of views.
-pub(crate) async fn view_cleanup(request: &Request, db: &str) -> Result<Response> {
-    accepted(request, db).await
-}
-
-async fn accepted(request: &Request, db: &str) -> Result<Response> {
     request.fresh_database(db).await?;
     require_json(&request.headers)?;
     Ok(response::ok(StatusCode::ACCEPTED))

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::StatusCode;
-use jobs::{Job, State};
+use jobs::{Job, JobId, State};
 use model::{BuildProgress, Error, ErrorKind, JsonText, NotFound};
 use tokio::sync::watch;
 
@@ -62,7 +62,8 @@ fn progress(done: &BuildProgress) -> Vec<u8> {
     })
 }
 
-fn failure(error: &Error) -> Vec<u8> {
+/// The progress of a run that failed.
+pub(crate) fn failure(error: &Error) -> Vec<u8> {
     response::object_text(|json| {
         json.name("error").str(error.error()).name("reason").str(&error.reason());
     })
@@ -74,9 +75,17 @@ fn failure(error: &Error) -> Vec<u8> {
 /// The error of a run that failed. The job is run again later.
 pub(crate) async fn wait(app: &App, database: &Documents) -> Result<()> {
     database.request_build().await?;
+    wait_for(app, database, &database.build_job()).await
+}
+
+/// Waits until a job of a database is gone.
+///
+/// # Errors
+/// The error of a run that failed. The job is run again later.
+pub(crate) async fn wait_for(app: &App, database: &Documents, id: &JobId) -> Result<()> {
     let jobs = database.jobs();
     loop {
-        let (job, changed) = jobs.watch(&database.build_job()).await?;
+        let (job, changed) = jobs.watch(id).await?;
         let Some(job) = job else { return Ok(()) };
         if let Some(error) = failure_of(&job) {
             return Err(error);

@@ -30,7 +30,7 @@ use crate::http::request::Request;
 use crate::http::root::{self, configuration, databases, replicate, session, setup, transact};
 use crate::http::serve::is_of_the_system;
 use crate::http::wire::response::Response;
-use crate::http::{feed, find, listing};
+use crate::http::{feed, find, listing, views};
 
 /// Who may send a request. Each one may also send what those before it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,10 +65,10 @@ pub(crate) struct Route {
 use Who::{DatabaseAdmin, Public, Reader, ServerAdmin, Writer};
 
 const NODES: &str = "nodes and clusters";
-const VIEWS: &str = "views";
+const TEMPORARY: &str = "temporary views";
 const TEXT: &str = "indexes of text";
 const SHARDS: &str = "shards and their settings";
-const FUNCTIONS: &str = "functions of design documents (views, shows, lists, updates, rewrites)";
+const FUNCTIONS: &str = "functions of design documents (shows, lists, updates, rewrites)";
 
 #[rustfmt::skip]
 static ROUTES: &[Route] = &[
@@ -135,12 +135,12 @@ static ROUTES: &[Route] = &[
     row("/{db}/_security", "PUT", DatabaseAdmin, |r, n| Box::pin(settings::set_security(r, n[0]))),
     row("/{db}/_security", "GET", Reader, |r, n| Box::pin(settings::security(r, n[0]))),
     row("/{db}/_compact", "POST", DatabaseAdmin, |r, n| Box::pin(upkeep::compact(r, n[0]))),
-    row("/{db}/_view_cleanup", "POST", DatabaseAdmin, |r, n| Box::pin(upkeep::view_cleanup(r, n[0]))),
+    row("/{db}/_view_cleanup", "POST", DatabaseAdmin, |r, n| Box::pin(views::clean_up(r, n[0]))),
     row("/{db}/_search_cleanup", "*", DatabaseAdmin, |_, _| missing(TEXT)),
     row("/{db}/_nouveau_cleanup", "*", DatabaseAdmin, |_, _| missing(TEXT)),
     row("/{db}/_ensure_full_commit", "POST", Writer, |r, n| Box::pin(upkeep::ensure_full_commit(r, n[0]))),
-    row("/{db}/_compact/{view}", "*", DatabaseAdmin, |_, _| missing(VIEWS)),
-    row("/{db}/_temp_view", "*", Reader, |_, _| missing(VIEWS)),
+    row("/{db}/_compact/{view}", "POST", DatabaseAdmin, |r, n| Box::pin(views::compact(r, n[0], n[1]))),
+    row("/{db}/_temp_view", "*", Reader, |_, _| missing(TEMPORARY)),
     row("/{db}/_find", "POST", Reader, |r, n| Box::pin(find::find(r, n[0]))),
     row("/{db}/_explain", "POST", Reader, |r, n| Box::pin(find::explain(r, n[0]))),
     row("/{db}/_index", "GET,HEAD", Reader, |r, n| Box::pin(find::indexes::list(r, n[0]))),
@@ -161,8 +161,10 @@ static ROUTES: &[Route] = &[
     row("/{db}/{local}", "GET,HEAD", Reader, |r, n| Box::pin(local::read(r, n[0], n[1]))),
     row("/{db}/{local}", "PUT", Writer, |r, n| Box::pin(local::put(r, n[0], n[1]))),
     row("/{db}/_local/*", "*", Writer, |_, _| now(Err(ApiError::bad_request("_local documents do not accept attachments.")))),
-    row("/{db}/{ddoc}/_view/*", "*", Reader, |r, n| Box::pin(missing_of(r, n[0], n[1], FUNCTIONS))),
-    row("/{db}/{ddoc}/_info/*", "*", Reader, |r, n| Box::pin(missing_of(r, n[0], n[1], FUNCTIONS))),
+    row("/{db}/{ddoc}/_view/{view}", "GET,HEAD", Reader, |r, n| Box::pin(views::read(r, n[0], n[1], n[2]))),
+    row("/{db}/{ddoc}/_view/{view}", "POST", Reader, |r, n| Box::pin(views::read_posted(r, n[0], n[1], n[2]))),
+    row("/{db}/{ddoc}/_view/{view}/queries", "POST", Reader, |r, n| Box::pin(views::queries(r, n[0], n[1], n[2]))),
+    row("/{db}/{ddoc}/_info", "GET,HEAD", Reader, |r, n| Box::pin(views::info(r, n[0], n[1]))),
     row("/{db}/{ddoc}/_show/*", "*", Reader, |r, n| Box::pin(missing_of(r, n[0], n[1], FUNCTIONS))),
     row("/{db}/{ddoc}/_list/*", "*", Reader, |r, n| Box::pin(missing_of(r, n[0], n[1], FUNCTIONS))),
     row("/{db}/{ddoc}/_update/*", "*", Writer, |r, n| Box::pin(missing_of(r, n[0], n[1], FUNCTIONS))),

@@ -184,7 +184,7 @@ fn names_with_a_slash_are_one_document() {
     assert_eq!(meaning("/db/_design/x"), ("/{db}/{docid}", "db _design/x".into()));
     assert_eq!(meaning("/db/_design%2Fx"), meaning("/db/_design/x"));
     assert_eq!(meaning("/db/_design%2Fx/_view/v"), meaning("/db/_design/x/_view/v"));
-    assert_eq!(meaning("/db/_design/x/_view/v"), ("/{db}/{ddoc}/_view/*", "db _design/x v".into()));
+    assert_eq!(meaning("/db/_design/x/_view/v"), ("/{db}/{ddoc}/_view/{view}", "db _design/x v".into()));
     assert_eq!(meaning("/db/_local%2Fx%2Fy"), ("/{db}/{local}", "db _local/x/y".into()));
     assert_eq!(meaning("/db/_local/x/y"), ("/{db}/_local/*", "db x y".into()));
     assert_eq!(meaning("/db/_local%2Fx/y"), ("/{db}/{docid}/*", "db _local/x y".into()));

@@ -1,0 +1,206 @@
+//! The answer to a query of a view, page by page.
+
+use std::sync::Arc;
+
+use hyper::StatusCode;
+use model::{Grouping, JsonWriter, ReducedRow, ViewGroup, ViewRequest, ViewRow};
+
+use super::design::Design;
+use super::query::{Query, Update};
+use super::update;
+use crate::http::app::App;
+use crate::http::app::stores::Documents;
+use crate::http::document::contents;
+use crate::http::error::{ApiError, Result};
+use crate::http::wire::response::{BodyWriter, MOST_PAGE, Stop};
+
+pub(super) const END: &str = "\r\n]}";
+
+/// Writes the rows of a view.
+pub(super) struct Answer {
+    app: Arc<App>,
+    database: Documents,
+    group: ViewGroup,
+    view: String,
+    query: Query,
+    /// How rows are reduced, if they are.
+    reduces: Option<Grouping>,
+    next: Option<ViewRequest>,
+    /// Rows that are read and not written yet.
+    read: std::vec::IntoIter<ViewRow>,
+    /// Whether the next row is not the first.
+    comma: bool,
+}
+
+impl Answer {
+    pub(super) fn new(
+        app: &Arc<App>,
+        database: &Documents,
+        design: &Design,
+        view: &str,
+        mut query: Query,
+    ) -> Result<Self> {
+        let (group, can_reduce) = design.view(view)?;
+        if query.reduce != Some(false) {
+            design.refuse_unknown(view)?;
+        }
+        if query.reduce == Some(true) && !can_reduce {
+            return Err(ApiError::query_parse("`reduce` is invalid for map-only views."));
+        }
+        let reduces = can_reduce && query.reduce != Some(false);
+        query.check(reduces)?;
+        Ok(Answer {
+            app: app.clone(),
+            database: database.clone(),
+            group: group.clone(),
+            view: view.to_owned(),
+            reduces: reduces.then(|| query.grouping()),
+            next: Some(query.rows.clone()),
+            query,
+            read: Vec::new().into_iter(),
+            comma: false,
+        })
+    }
+
+    /// Brings the view up to date, and writes the members before the rows and the first page of rows.
+    pub(super) async fn begin(&mut self, body: &mut Vec<u8>) -> Result<()> {
+        if self.query.update == Update::Before {
+            update::update(&self.app, &self.database, &self.group).await?;
+        }
+        let mut rows = Vec::new();
+        let head = match self.page(&mut rows).await {
+            // It was never built, and the client does not want to wait, or it was removed just now.
+            Err(error) if error.status() == StatusCode::NOT_FOUND && !error.is_no_database() => {
+                self.next = None;
+                Head::default()
+            }
+            head => head?,
+        };
+        if self.query.update == Update::After {
+            update::update_later(&self.app, &self.database, &self.group);
+        }
+        let mut json = JsonWriter::new(body);
+        json.begin_object();
+        if self.reduces.is_none() {
+            json.name("total_rows").u64(head.total_rows).name("offset").u64(head.offset);
+        }
+        if self.query.update_seq {
+            json.name("update_seq").display(head.seq);
+        }
+        json.name("rows");
+        body.extend_from_slice(b"[\r\n");
+        body.extend_from_slice(&rows);
+        Ok(())
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.read.len() == 0 && self.next.is_none()
+    }
+
+    /// Writes the rows of the next page.
+    async fn page(&mut self, out: &mut Vec<u8>) -> Result<Head> {
+        if self.read.len() > 0 {
+            self.write_read(out).await?;
+            return Ok(Head::default());
+        }
+        let Some(request) = self.next.take() else { return Ok(Head::default()) };
+        let (database, group, view) = (self.database.clone(), self.group.clone(), self.view.clone());
+        if let Some(grouping) = self.reduces {
+            let read = async move { database.view_reductions(&group, &view, &request, grouping).await };
+            let page = self.app.scan(read).await?;
+            self.next = page.next;
+            for row in &page.rows {
+                self.separate(out);
+                write_reduced(out, row)?;
+            }
+            return Ok(Head { seq: page.seq, ..Head::default() });
+        }
+        let read = async move { database.view_rows(&group, &view, &request).await };
+        let page = self.app.scan(read).await?;
+        (self.next, self.read) = (page.next, page.rows.into_iter());
+        self.write_read(out).await?;
+        Ok(Head { total_rows: page.total_rows, offset: page.offset, seq: page.seq })
+    }
+
+    /// Writes rows that were read, until `out` is a page.
+    async fn write_read(&mut self, out: &mut Vec<u8>) -> Result<()> {
+        while out.len() <= MOST_PAGE
+            && let Some(mut row) = self.read.next()
+        {
+            if let Some(Some(document)) = &mut row.doc {
+                document.att_encoding_info = self.query.att_encoding_info;
+                if self.query.attachments {
+                    contents::load_all(&self.app, &self.database, document).await?;
+                }
+            }
+            self.separate(out);
+            write_row(out, &row);
+        }
+        Ok(())
+    }
+
+    fn separate(&mut self, out: &mut Vec<u8>) {
+        if self.comma {
+            out.extend_from_slice(b",\r\n");
+        }
+        self.comma = true;
+    }
+
+    /// Writes everything.
+    pub(super) async fn write_all(mut self, writer: &BodyWriter, before: &[u8]) -> Result<(), Stop> {
+        let mut body = before.to_vec();
+        self.begin(&mut body).await?;
+        writer.send(body).await?;
+        self.write_rest(writer).await
+    }
+
+    /// Writes everything after the first page, except the last line feed.
+    pub(super) async fn write_rest(mut self, writer: &BodyWriter) -> Result<(), Stop> {
+        while !self.is_done() {
+            let mut body = Vec::new();
+            self.page(&mut body).await?;
+            writer.send(body).await?;
+        }
+        Ok(writer.send(END).await?)
+    }
+}
+
+/// The members before the rows.
+#[derive(Default)]
+struct Head {
+    total_rows: u64,
+    offset: u64,
+    seq: model::Seq,
+}
+
+fn write_row(out: &mut Vec<u8>, row: &ViewRow) {
+    let mut json = JsonWriter::new(out);
+    json.begin_object().name("id").str(&row.id).name("key").text(&row.key).name("value").text(&row.value);
+    if let Some(error) = &row.error {
+        json.name("error").str(error.error()).name("reason").str(&error.reason());
+    }
+    if let Some(doc) = &row.doc {
+        json.name("doc");
+        match doc {
+            Some(document) => document.write_json(out),
+            None => out.extend_from_slice(b"null"),
+        }
+    }
+    out.push(b'}');
+}
+
+/// Writes a group. A value that `_stats` cannot take fails the whole request.
+fn write_reduced(out: &mut Vec<u8>, row: &ReducedRow) -> Result<()> {
+    let mut json = JsonWriter::new(out);
+    json.begin_object().name("key").text(&row.key);
+    match &row.value {
+        Ok(value) => json.name("value").text(value),
+        Err(error) if error.error == "invalid_value" => {
+            let status = StatusCode::INTERNAL_SERVER_ERROR;
+            return Err(ApiError::new(status, "invalid_value", error.reason.clone()));
+        }
+        Err(error) => json.name("error").str(&error.error).name("reason").str(&error.reason),
+    };
+    json.end_object();
+    Ok(())
+}

@@ -1,0 +1,193 @@
+//! Views of design documents: `_view`, `_info`, `_view_cleanup`, `_compact`.
+//!
+//! ```text
+//!  request ──► query      the parameters
+//!          ──► design     the design document as a view group; its functions
+//!          ──► update     the group is brought up to date, as far as the request asks
+//!          ──► answer     pages of rows, sent while they are read
+//! ```
+//!
+//! Source: `couch_mrview_http.erl`, `chttpd_view.erl`.
+
+mod answer;
+mod design;
+#[cfg(feature = "javascript")]
+mod functions;
+mod query;
+pub(crate) mod update;
+
+use std::collections::HashSet;
+
+use hyper::StatusCode;
+use model::limits::DESIGN_PREFIX;
+use model::{AllDocsEntry, AllDocsRequest};
+
+use crate::http::app::stores::Documents;
+use crate::http::error::{ApiError, Result};
+use crate::http::ids::hex;
+use crate::http::request::Request;
+use crate::http::wire::body::{array_member, require_json};
+use crate::http::wire::response::{self, Response};
+
+use answer::Answer;
+use design::Design;
+use query::Query;
+
+/// The first id after those of design documents.
+const DESIGN_END: &str = "_design0";
+
+/// `GET` of a view.
+pub(crate) async fn read(request: &Request, db: &str, ddoc: &str, view: &str) -> Result<Response> {
+    respond(request, db, (ddoc, view), Query::default()).await
+}
+
+/// `POST` of a view: the query may also be in the body.
+pub(crate) async fn read_posted(request: &mut Request, db: &str, ddoc: &str, view: &str) -> Result<Response> {
+    let mut query = Query::default();
+    let body = request.json_object().await?;
+    if body.get("queries").is_some() {
+        let reason = "The `queries` parameter is no longer supported at this endpoint";
+        return Err(ApiError::bad_request(reason));
+    }
+    for (name, value) in body.root().members() {
+        query.set(&name, &body.slice_ref(value))?;
+    }
+    respond(request, db, (ddoc, view), query).await
+}
+
+async fn respond(request: &Request, db: &str, view: (&str, &str), mut query: Query) -> Result<Response> {
+    for (name, value) in request.params.iter() {
+        query.set_text(name, value)?;
+    }
+    let query = &query;
+    // The first page is read before the status is sent, so that an error has its own status.
+    let begin = |database: Documents| async move {
+        let design = Design::read(&request.app, &database, view.0).await?;
+        let mut answer = Answer::new(&request.app, &database, &design, view.1, query.clone())?;
+        let mut body = Vec::new();
+        answer.begin(&mut body).await?;
+        Ok((answer, body))
+    };
+    let (answer, mut body) = request.with_database(db, begin).await?;
+    if answer.is_done() {
+        body.extend_from_slice(answer::END.as_bytes());
+        return Ok(response::json(StatusCode::OK, body));
+    }
+    let body = response::stream(|writer| async move {
+        writer.send(body).await?;
+        answer.write_rest(&writer).await?;
+        Ok(writer.send("\n").await?)
+    });
+    Ok(response::with_json(StatusCode::OK, body))
+}
+
+/// Several queries of a view in one answer.
+pub(crate) async fn queries(request: &mut Request, db: &str, ddoc: &str, view: &str) -> Result<Response> {
+    let body = request.json_object().await?;
+    let queries = array_member(&body, "queries")?;
+    let queries = queries.ok_or_else(|| ApiError::bad_request("POST body must include `queries` parameter."))?;
+    let database = request.fresh_database(db).await?;
+    let design = Design::read(&request.app, &database, ddoc).await?;
+    let mut answers = Vec::new();
+    for one in queries.elements() {
+        if !one.is_object() {
+            return Err(ApiError::bad_request("each of `queries` must be an object"));
+        }
+        let mut query = Query::default();
+        for (name, value) in request.params.iter() {
+            query.set_text(name, value)?;
+        }
+        for (name, value) in one.members() {
+            query.set(&name, &body.slice_ref(value))?;
+        }
+        answers.push(Answer::new(&request.app, &database, &design, view, query)?);
+    }
+    let body = response::stream(|writer| async move {
+        let mut before: &[u8] = b"{\"results\":[\r\n";
+        if answers.is_empty() {
+            writer.send(before.to_vec()).await?;
+        }
+        for answer in answers {
+            answer.write_all(&writer, before).await?;
+            before = b",\r\n";
+        }
+        Ok(writer.send("\r\n]}\n").await?)
+    });
+    Ok(response::with_json(StatusCode::OK, body))
+}
+
+/// What is known of a design document's views.
+pub(crate) async fn info(request: &Request, db: &str, ddoc: &str) -> Result<Response> {
+    let found = |database: Documents| async move {
+        let design = Design::read(&request.app, &database, ddoc).await?;
+        let group = design.group()?.clone();
+        let (stats, errors) = {
+            let (group, database) = (group.clone(), database.clone());
+            let read = async move {
+                let stats = database.view_stats(&group).await?;
+                let errors = match database.view_errors(&group, None).await {
+                    Err(error) if error.status() == 404 => Vec::new(),
+                    errors => errors?,
+                };
+                Ok((stats, errors))
+            };
+            request.app.scan(read).await?
+        };
+        let running = update::is_running(&request.app, &database, &group);
+        Ok((group, stats, errors, running))
+    };
+    let (group, stats, errors, running) = request.with_database(db, found).await?;
+    Ok(response::object(|json| {
+        json.name("name").str(ddoc.strip_prefix(DESIGN_PREFIX).unwrap_or(ddoc)).name("view_index").begin_object();
+        json.name("updates_pending").begin_object();
+        json.name("minimum").u64(0).name("preferred").u64(0).name("total").u64(0).end_object();
+        json.name("waiting_commit").bool(false).name("waiting_clients").u64(0).name("updater_running").bool(running);
+        json.name("update_seq").display(stats.seq).name("sizes").begin_object();
+        json.name("file").u64(stats.bytes).name("external").u64(stats.bytes).name("active").u64(stats.bytes);
+        json.end_object().name("signature").str(&hex(group.signature())).name("purge_seq").u64(stats.purge_seq);
+        json.name("language").str("javascript").name("compact_running").bool(false);
+        // CouchDB only logs them.
+        json.name("errors").begin_array();
+        for one in &errors {
+            json.begin_object().name("id").str(&one.id).name("error").str(&one.error.error);
+            json.name("reason").str(&one.error.reason).end_object();
+        }
+        json.end_array().end_object();
+    }))
+}
+
+/// Does nothing, as for a database: engines compact their files by themselves.
+pub(crate) async fn compact(request: &Request, db: &str, name: &str) -> Result<Response> {
+    let database = request.fresh_database(db).await?;
+    require_json(&request.headers)?;
+    Design::read(&request.app, &database, &format!("{DESIGN_PREFIX}{name}")).await?;
+    Ok(response::ok(StatusCode::ACCEPTED))
+}
+
+/// Removes the rows of views that no design document has any more. All stay if one of them cannot be read.
+pub(crate) async fn clean_up(request: &Request, db: &str) -> Result<Response> {
+    let database = request.fresh_database(db).await?;
+    require_json(&request.headers)?;
+    let mut in_use = HashSet::new();
+    let (start, end) = (Some(DESIGN_PREFIX.to_owned()), Some(DESIGN_END.to_owned()));
+    let mut next = Some(AllDocsRequest { start, end, include_docs: true, ..AllDocsRequest::default() });
+    while let Some(listed) = next.take() {
+        let listed = {
+            let database = database.clone();
+            request.app.scan(async move { database.all_docs(&listed).await }).await?
+        };
+        for row in listed.rows {
+            match row.entry {
+                AllDocsEntry::Live { doc: Some(doc), .. } => {
+                    let design = Design::of(&request.app, &doc);
+                    in_use.extend(design.group().ok().map(|group| *group.signature()));
+                }
+                AllDocsEntry::Damaged { error } => return Err(error.into()),
+                _ => {}
+            }
+        }
+        next = listed.next;
+    }
+    request.app.scan(async move { database.clean_up_views(&in_use).await }).await?;
+    Ok(response::ok(StatusCode::ACCEPTED))
+}

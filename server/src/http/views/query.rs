@@ -1,0 +1,166 @@
+//! The query of a view, from the URL or from JSON.
+//!
+//! Source: `parse_param` and `validate_args` of CouchDB's `couch_mrview_http.erl` and `couch_mrview_util.erl`.
+
+use std::sync::Arc;
+
+use model::{Grouping, JsonText, ViewRequest};
+
+use crate::http::error::{ApiError, Result};
+use crate::http::wire::params;
+
+/// How fresh the view must be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Update {
+    /// As of the request.
+    #[default]
+    Before,
+    /// As it is.
+    None,
+    /// As it is; it is updated afterwards.
+    After,
+}
+
+/// The query of a view.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Query {
+    pub(super) rows: ViewRequest,
+    pub(super) reduce: Option<bool>,
+    group: bool,
+    group_level: Option<u64>,
+    has_range: bool,
+    pub(super) update: Update,
+    pub(super) update_seq: bool,
+    pub(super) attachments: bool,
+    pub(super) att_encoding_info: bool,
+}
+
+impl Query {
+    /// Sets a parameter of the URL. Keys are JSON there, everything else is plain text.
+    pub(super) fn set_text(&mut self, name: &str, value: &str) -> Result<()> {
+        match name {
+            "key" | "keys" | "startkey" | "start_key" | "endkey" | "end_key" => {
+                self.set(name, &params::parse_json(value)?)
+            }
+            _ => self.set_plain(name, value),
+        }
+    }
+
+    /// Sets a member of a JSON body.
+    pub(super) fn set(&mut self, name: &str, value: &JsonText) -> Result<()> {
+        match name {
+            "key" => {
+                (self.rows.start, self.rows.end) = (Some(value.clone()), Some(value.clone()));
+                self.has_range = true;
+            }
+            "startkey" | "start_key" => (self.rows.start, self.has_range) = (Some(value.clone()), true),
+            "endkey" | "end_key" => (self.rows.end, self.has_range) = (Some(value.clone()), true),
+            "keys" if value.root().is_array() => {
+                self.rows.keys = Some(value.root().elements().map(|key| value.slice_ref(key)).collect::<Arc<[_]>>());
+            }
+            "keys" if value.root().is_null() => self.rows.keys = None,
+            "keys" => return Err(ApiError::bad_request("`keys` parameter must be an array.")),
+            _ => {
+                let text = value.root().as_str().unwrap_or(value.as_str().into()).into_owned();
+                self.set_plain(name, &text)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn set_plain(&mut self, name: &str, value: &str) -> Result<()> {
+        match name {
+            "startkey_docid" | "start_key_doc_id" => self.rows.start_id = Some(value.to_owned()),
+            "endkey_docid" | "end_key_doc_id" => self.rows.end_id = Some(value.to_owned()),
+            "inclusive_end" => self.rows.inclusive_end = params::parse_bool(value)?,
+            "descending" => self.rows.descending = params::parse_bool(value)?,
+            "limit" => self.rows.limit = Some(params::parse_count(value)?),
+            "skip" => self.rows.skip = params::parse_count(value)?,
+            "include_docs" => self.rows.include_docs = params::parse_bool(value)?,
+            "conflicts" => self.rows.conflicts = params::parse_bool(value)?,
+            "reduce" => self.reduce = Some(params::parse_bool(value)?),
+            "group" => self.group = params::parse_bool(value)?,
+            "group_level" => self.group_level = Some(params::parse_count(value)?),
+            "update_seq" => self.update_seq = params::parse_bool(value)?,
+            "attachments" => self.attachments = params::parse_bool(value)?,
+            "att_encoding_info" => self.att_encoding_info = params::parse_bool(value)?,
+            "sorted" => {
+                params::parse_bool(value)?;
+            }
+            "stale" => {
+                self.update = match value {
+                    "ok" => Update::None,
+                    "update_after" => Update::After,
+                    _ => return Err(ApiError::query_parse("Invalid value for `stale`.")),
+                }
+            }
+            "update" => {
+                self.update = match value {
+                    "true" => Update::Before,
+                    "false" => Update::None,
+                    "lazy" => Update::After,
+                    _ => return Err(ApiError::query_parse("Invalid value for `update`.")),
+                }
+            }
+            "stable" if params::parse_bool(value).is_err() => {
+                return Err(ApiError::query_parse("Invalid value for `stable`."));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// How rows are grouped.
+    pub(super) fn grouping(&self) -> Grouping {
+        match (self.group_level, self.group) {
+            (Some(level), _) if level > 0 => Grouping::Level(level),
+            (_, true) => Grouping::Exact,
+            _ => Grouping::None,
+        }
+    }
+
+    /// Refuses invalid combinations. `reduces` tells whether rows are reduced. Call it after all parameters are set.
+    pub(super) fn check(&mut self, reduces: bool) -> Result<()> {
+        let grouping = self.grouping();
+        let refuse = |reason: &'static str| Err(ApiError::query_parse(reason));
+        if !reduces && grouping != Grouping::None {
+            return refuse("Invalid use of grouping on a map view.");
+        }
+        if reduces && self.rows.include_docs {
+            return refuse("`include_docs` is invalid for reduce");
+        }
+        if reduces && self.rows.conflicts {
+            return refuse("`conflicts` is invalid for reduce");
+        }
+        if self.rows.keys.is_some() {
+            if reduces && grouping != Grouping::Exact {
+                return refuse("Multi-key fetches for reduce views must use `group=true`");
+            }
+            if self.has_range {
+                return refuse("`keys` is incompatible with `key`, `start_key` and `end_key`");
+            }
+        }
+        if let (Some(start), Some(end)) = (&self.rows.start, &self.rows.end) {
+            let order = key_order(start).cmp(&key_order(end));
+            if (order.is_gt() && !self.rows.descending) || (order.is_lt() && self.rows.descending) {
+                return refuse(
+                    "No rows can match your key range, reverse your start_key and end_key or set descending=true",
+                );
+            }
+        }
+        // As in CouchDB, a document without a key is ignored.
+        if self.rows.start.is_none() {
+            self.rows.start_id = None;
+        }
+        if self.rows.end.is_none() {
+            self.rows.end_id = None;
+        }
+        Ok(())
+    }
+}
+
+fn key_order(key: &JsonText) -> Vec<u8> {
+    let mut out = Vec::new();
+    mango::append_key(&mut out, key.root());
+    out
+}

@@ -1,0 +1,126 @@
+//! Brings view groups up to date.
+//!
+//! A small gap is closed within the request. A large one is a job in the store of the database, which any server can take
+//! over; the request waits for it. On one server, updates of a group take turns: several at once would do no harm, but
+//! map the same documents.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jobs::{JobId, NewJob};
+use model::{Error, ErrorKind, NotFound, ViewGroup};
+use tokio::sync::watch;
+
+use super::design::Design;
+use crate::http::app::App;
+use crate::http::app::jobs::{End, Run, backoff};
+use crate::http::app::stores::Documents;
+use crate::http::error::Result;
+use crate::http::find::build;
+use crate::http::wire::response;
+
+/// The kind of the jobs. Their ids are `DATABASE:DESIGN_DOCUMENT`.
+pub(crate) const KIND: &str = "views";
+
+/// Number of batches that a request processes by itself.
+const IN_REQUEST: usize = 3;
+
+/// Brings a group up to the last sequence at the time of the call.
+pub(super) async fn update(app: &Arc<App>, database: &Documents, group: &ViewGroup) -> Result<()> {
+    let wanted = {
+        let database = database.clone();
+        app.scan(async move { database.last_seq().await }).await?
+    };
+    loop {
+        let (held, database_, group_) = (app.clone(), database.clone(), group.clone());
+        let some = async move {
+            let turn = held.views.turn(&database_, &group_);
+            let _turn = turn.lock().await;
+            for _ in 0..IN_REQUEST {
+                let progress = database_.update_views_batch(&group_, usize::MAX, None).await?;
+                if progress.seq >= wanted || !progress.more {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        };
+        if app.scan(some).await? {
+            return Ok(());
+        }
+        let id = JobId::new(KIND, format!("{}:{}", database.name(), group.name()));
+        database.jobs().add(&id, &new_job(database.name(), group.name())).await?;
+        build::wait_for(app, database, &id).await?;
+    }
+}
+
+/// The same, without waiting.
+pub(super) fn update_later(app: &Arc<App>, database: &Documents, group: &ViewGroup) {
+    let (held, database, group) = (app.clone(), database.clone(), group.clone());
+    app.spawn_scan(async move {
+        if let Err(error) = update(&held, &database, &group).await {
+            tracing::debug!(database = database.name(), ?error, "views are not updated");
+        }
+    });
+}
+
+/// Whether this server is updating a group.
+pub(super) fn is_running(app: &App, database: &Documents, group: &ViewGroup) -> bool {
+    let turn = app.views.turn(database, group);
+    turn.try_lock().is_err()
+}
+
+fn new_job(database: &str, design: &str) -> NewJob {
+    let data = response::object_text(|json| {
+        json.name("task").begin_object();
+        json.name("database").str(database).name("design_document").str(design).end_object();
+    });
+    NewJob { data: data.into(), ..NewJob::default() }
+}
+
+/// Runs a job: one batch after the other.
+pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
+    let (say, heard) = watch::channel(Vec::new());
+    let updated = tokio::select! {
+        updated = update_all(&app, &run, &say) => updated,
+        never = run.report(heard) => match never {},
+    };
+    match updated {
+        Ok(true) => End::Removed,
+        Ok(false) => End::Again(Duration::ZERO),
+        Err(error) => match error.kind() {
+            // The database or the design document is gone, or the database has moved. Nobody waits any more.
+            ErrorKind::NotFound(NotFound::Database | NotFound::Missing | NotFound::Deleted) | ErrorKind::Moved(_) => {
+                End::Removed
+            }
+            ErrorKind::JobLost => End::Again(Duration::ZERO),
+            _ => {
+                tracing::warn!(job = run.job.id.id, %error, "views are not updated yet");
+                End::Failed(build::failure(&error), backoff(run.job.attempts))
+            }
+        },
+    }
+}
+
+/// Updates to the end. Returns false if the run was stopped and the update must be continued.
+async fn update_all(app: &App, run: &Run, say: &watch::Sender<Vec<u8>>) -> std::result::Result<bool, Error> {
+    let Some((name, design)) = run.job.id.id.split_once(':') else { return Ok(true) };
+    let database = run.layer.database(name).await?;
+    let document = database.get(design, &model::GetOptions::default()).await?;
+    // A design document that has no views any more needs no update.
+    let design = Design::of(app, &document);
+    let Ok(group) = design.group() else { return Ok(true) };
+    let turn = app.views.turn(&database, group);
+    let _turn = turn.lock().await;
+    let (mut done, wanted) = (0, database.last_seq().await?);
+    while !run.should_stop() && !app.is_stopping() {
+        let progress = database.update_views_batch(group, usize::MAX, Some(&run.hold)).await?;
+        done += progress.documents;
+        say.send_replace(response::object_text(|json| {
+            json.name("changes_done").u64(done);
+        }));
+        if progress.seq >= wanted || !progress.more {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

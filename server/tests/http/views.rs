@@ -1,0 +1,227 @@
+//! Views of design documents in JavaScript, as CouchDB 3.5 has them. The examples are those of CouchDB's guide to views.
+
+use serde_json::{Value, json};
+
+use crate::support::{Answer, Couch};
+
+async fn with(docs: Vec<Value>) -> Couch {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    let answer = couch.json("POST", "/db/_bulk_docs", json!({ "docs": docs })).await;
+    assert_eq!(answer.status, 201, "{}", answer.text);
+    couch
+}
+
+async fn view(couch: &Couch, query: &str) -> Value {
+    let answer = couch.get(&format!("/db/_design/d/_view/{query}")).await;
+    assert_eq!(answer.status, 200, "{query}: {}", answer.text);
+    answer.json()
+}
+
+async fn refused(couch: &Couch, query: &str) -> Answer {
+    couch.get(&format!("/db/_design/d/_view/{query}")).await
+}
+
+fn members(answer: &Value, names: [&str; 2]) -> Vec<Value> {
+    let rows = answer["rows"].as_array().unwrap();
+    rows.iter().map(|row| json!([row[names[0]], row[names[1]]])).collect()
+}
+
+fn blog() -> Vec<Value> {
+    vec![
+        json!({"_id": "biking", "title": "Biking", "body": "My biggest hobby", "date": "2009/01/30 18:04:11"}),
+        json!({"_id": "bought-a-cat", "title": "Bought a Cat", "body": "I went", "date": "2009/02/17 21:13:39"}),
+        json!({"_id": "hello-world", "title": "Hello World", "body": "Well hello", "date": "2009/01/15 15:52:20"}),
+        json!({"_id": "_design/d", "views": {"by_date": {
+            "map": "function(doc) { if (doc.date && doc.title) { emit(doc.date, doc.title); } }"
+        }}}),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_guides_blog_is_listed_by_date() {
+    let couch = with(blog()).await;
+    let all = couch.get("/db/_design/d/_view/by_date").await;
+    let expected = "{\"total_rows\":3,\"offset\":0,\"rows\":[\r\n\
+        {\"id\":\"hello-world\",\"key\":\"2009/01/15 15:52:20\",\"value\":\"Hello World\"},\r\n\
+        {\"id\":\"biking\",\"key\":\"2009/01/30 18:04:11\",\"value\":\"Biking\"},\r\n\
+        {\"id\":\"bought-a-cat\",\"key\":\"2009/02/17 21:13:39\",\"value\":\"Bought a Cat\"}\r\n]}\n";
+    assert_eq!(all.text, expected);
+    let one = view(&couch, "by_date?key=%222009/01/30%2018:04:11%22").await;
+    assert_eq!((one["offset"].clone(), members(&one, ["id", "value"])), (json!(1), vec![json!(["biking", "Biking"])]));
+    let range = view(&couch, "by_date?startkey=%222010%22&endkey=%222009/02%22&descending=true").await;
+    assert_eq!(members(&range, ["id", "value"]), [json!(["bought-a-cat", "Bought a Cat"])]);
+    let docs = view(&couch, "by_date?include_docs=true&limit=1&skip=1&update_seq=true").await;
+    assert_eq!(docs["rows"][0]["doc"]["body"], "My biggest hobby");
+    assert_eq!(docs["update_seq"], couch.get("/db").await.json()["update_seq"]);
+    // What was just written is there, and what was deleted is not.
+    couch.put("/db/new", json!({"title": "New", "date": "2010"})).await;
+    let rev = couch.get("/db/biking").await.json()["_rev"].as_str().unwrap().to_owned();
+    couch.call("DELETE", &format!("/db/biking?rev={rev}")).await;
+    let stale = view(&couch, "by_date?update=false").await;
+    assert_eq!(stale["total_rows"], 3);
+    let now = view(&couch, "by_date").await;
+    assert_eq!(members(&now, ["id", "key"])[0][0], "hello-world");
+    assert_eq!((now["total_rows"].clone(), now["rows"][2]["id"].clone()), (json!(3), json!("new")));
+    assert!(couch.get("/db/_couch_layer/check").await.json()["problems"].as_array().unwrap().is_empty());
+}
+
+fn letters() -> Vec<Value> {
+    let keys = [["a", "b", "c"], ["a", "b", "e"], ["a", "c", "m"], ["b", "a", "c"], ["b", "a", "g"]];
+    let mut docs: Vec<Value> =
+        keys.iter().enumerate().map(|(n, key)| json!({"_id": n.to_string(), "k": key, "n": n})).collect();
+    let map = "function (doc) { emit(doc.k, doc.n); }";
+    docs.push(json!({"_id": "_design/d", "views": {
+        "lib": {"twice": "exports.twice = function (n) { return 2 * n; };"},
+        "map": {"map": map},
+        "count": {"map": map, "reduce": "_count"},
+        "sum": {"map": map, "reduce": "_sum"},
+        "stats": {"map": map, "reduce": "_stats"},
+        "own": {"map": map, "reduce": "function (keys, values, rereduce) { return sum(values); }"},
+        "long": {"map": map, "reduce": "function (keys, values) { return new Array(20000).join('x'); }"},
+        "throws": {"map": map, "reduce": "function () { throw 'no'; }"},
+        "required": {"map": "function (doc) { emit(require('views/lib/twice').twice(doc.n), {_id: '0'}); }"},
+        "unknown": {"map": map, "reduce": "_median"},
+    }}));
+    docs
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reductions_are_those_of_the_guide() {
+    let couch = with(letters()).await;
+    for name in ["count", "own"] {
+        let value = |number: u64, sum: u64| if name == "count" { number } else { sum };
+        let all = couch.get(&format!("/db/_design/d/_view/{name}")).await;
+        assert_eq!(all.text, format!("{{\"rows\":[\r\n{{\"key\":null,\"value\":{}}}\r\n]}}\n", value(5, 10)));
+        let one = view(&couch, &format!("{name}?group_level=1")).await;
+        let expected = [json!([["a"], value(3, 3)]), json!([["b"], value(2, 7)])];
+        assert_eq!(members(&one, ["key", "value"]), expected);
+        let two = view(&couch, &format!("{name}?group_level=2&descending=true&limit=2")).await;
+        let expected = [json!([["b", "a"], value(2, 7)]), json!([["a", "c"], value(1, 2)])];
+        assert_eq!(members(&two, ["key", "value"]), expected);
+        assert_eq!(view(&couch, &format!("{name}?group=true")).await["rows"].as_array().unwrap().len(), 5);
+        let range = view(&couch, &format!("{name}?startkey=[%22a%22,%22c%22]&endkey=[%22b%22,{{}}]")).await;
+        assert_eq!(range["rows"][0]["value"], value(3, 9));
+        let none = view(&couch, &format!("{name}?startkey=[%22c%22]")).await;
+        assert_eq!(none["rows"], json!([]));
+        let keys = json!({"keys": [["b", "a", "g"], ["none"], ["a", "b", "c"]], "group": true});
+        let keyed = couch.json("POST", &format!("/db/_design/d/_view/{name}"), keys).await.json();
+        let expected = [json!([["b", "a", "g"], value(1, 4)]), json!([["a", "b", "c"], value(1, 0)])];
+        assert_eq!(members(&keyed, ["key", "value"]), expected);
+    }
+    let stats = view(&couch, "stats").await;
+    assert_eq!(stats["rows"][0]["value"], json!({"sum": 10, "count": 5, "min": 0, "max": 4, "sumsqr": 30}));
+    let mapped = view(&couch, "sum?reduce=false").await;
+    assert_eq!((mapped["total_rows"].clone(), mapped["rows"].as_array().unwrap().len()), (json!(5), 5));
+    let long = view(&couch, "long").await;
+    assert_eq!(
+        (long["rows"][0]["error"].clone(), &long["rows"][0]["key"]),
+        (json!("reduce_overflow_error"), &json!(null))
+    );
+    assert_eq!(view(&couch, "throws").await["rows"], json!([{"key": null, "value": null}]));
+    let required = view(&couch, "required?key=8&include_docs=true").await;
+    assert_eq!((&required["rows"][0]["id"], &required["rows"][0]["doc"]["_id"]), (&json!("4"), &json!("0")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn queries_that_mean_nothing_are_refused() {
+    let couch = with(letters()).await;
+    for (query, reason) in [
+        ("map?reduce=true", "`reduce` is invalid for map-only views."),
+        ("map?group=true", "Invalid use of grouping on a map view."),
+        ("map?group_level=2", "Invalid use of grouping on a map view."),
+        ("count?include_docs=true", "`include_docs` is invalid for reduce"),
+        ("count?keys=[1]", "Multi-key fetches for reduce views must use `group=true`"),
+        ("map?keys=[1]&key=2", "`keys` is incompatible with `key`, `start_key` and `end_key`"),
+        (
+            "map?startkey=2&endkey=1",
+            "No rows can match your key range, reverse your start_key and end_key or set descending=true",
+        ),
+        ("map?update=often", "Invalid value for `update`."),
+    ] {
+        refused(&couch, query).await.refused(400, "query_parse_error", reason);
+    }
+    refused(&couch, "none").await.refused(404, "not_found", "missing_named_view");
+    couch.get("/db/_design/none/_view/x").await.refused(404, "not_found", "missing");
+    refused(&couch, "unknown").await.refused(400, "bad_request", "`_median` is not a supported reduce function.");
+    let reason = "The `queries` parameter is no longer supported at this endpoint";
+    couch.json("POST", "/db/_design/d/_view/map", json!({"queries": []})).await.refused(400, "bad_request", reason);
+    couch.put("/db/_design/e", json!({"language": "erlang", "views": {"v": {"map": "x"}}})).await;
+    couch.get("/db/_design/e/_view/v").await.refused(500, "unknown_query_language", "erlang");
+    let several = json!({"queries": [{"key": ["b", "a", "g"]}, {"limit": 1, "descending": true}]});
+    let several = couch.json("POST", "/db/_design/d/_view/map/queries", several).await.json();
+    let rows = |at: usize| members(&several["results"][at], ["id", "value"]);
+    assert_eq!((rows(0), rows(1)), (vec![json!(["4", 4])], vec![json!(["4", 4])]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn functions_that_fail_harm_no_others() {
+    let couch = with(vec![
+        json!({"_id": "good", "n": 1}),
+        json!({"_id": "bad", "n": 2, "fails": true}),
+        json!({"_id": "_design/d", "views": {
+            "some": {"map": "function (doc) { if (doc.fails) { throw new Error('on purpose'); } emit(doc.n); }"},
+            "all": {"map": "function (doc) { emit(doc.n, null); }"},
+        }}),
+        json!({"_id": "_design/broken", "views": {"v": {"map": "function (doc) {"}}}),
+    ])
+    .await;
+    assert_eq!(members(&view(&couch, "some").await, ["id", "value"]), [json!(["good", null])]);
+    assert_eq!(view(&couch, "all").await["total_rows"], 2);
+    let info = couch.get("/db/_design/d/_info").await.json();
+    let errors = info["view_index"]["errors"].as_array().unwrap();
+    assert_eq!((errors.len(), &errors[0]["id"], &errors[0]["error"]), (1, &json!("bad"), &json!("map_error")));
+    assert!(errors[0]["reason"].as_str().unwrap().contains("on purpose"), "{errors:?}");
+    assert_eq!((info["name"].clone(), info["view_index"]["language"].clone()), (json!("d"), json!("javascript")));
+    let broken = couch.get("/db/_design/broken/_view/v").await;
+    assert_eq!((broken.status.as_u16(), broken.json()["error"].clone()), (500, json!("unknown_error")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cleanup_removes_what_no_design_document_has() {
+    let couch = with(blog()).await;
+    let signature = async || {
+        let info = couch.get("/db/_design/d/_info").await.json();
+        (info["view_index"]["signature"].clone(), info["view_index"]["update_seq"].clone())
+    };
+    view(&couch, "by_date").await;
+    let (before, seq) = signature().await;
+    let mut design = couch.get("/db/_design/d").await.json();
+    let first = design["views"].clone();
+    design["views"]["more"] = json!({"map": "function (doc) { emit(1); }"});
+    couch.put("/db/_design/d", design).await;
+    assert_ne!(signature().await.0, before);
+    view(&couch, "more").await;
+    let cleaned = couch.json("POST", "/db/_view_cleanup", json!({})).await;
+    assert_eq!((cleaned.status.as_u16(), cleaned.json()), (202, json!({"ok": true})));
+    assert_eq!(couch.json("POST", "/db/_compact/d", json!({})).await.status, 202);
+    assert_eq!(view(&couch, "more?update=false").await["total_rows"], 3);
+    // The earlier functions again: their rows are gone.
+    let mut design = couch.get("/db/_design/d").await.json();
+    design["views"] = first;
+    couch.put("/db/_design/d", design).await;
+    let (again, none) = signature().await;
+    assert_eq!(again, before);
+    assert_ne!(none, seq);
+    assert_eq!(view(&couch, "by_date?update=false").await["rows"], json!([]));
+    assert_eq!(view(&couch, "by_date").await["total_rows"], 3);
+}
+
+/// More documents than a request processes by itself: a job does the rest.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_view_that_is_far_behind_is_brought_up_to_date() {
+    let couch = with(vec![json!({"_id": "_design/d", "views": {
+        "tens": {"map": "function (doc) { emit([doc.n % 10, doc.n], doc.n); }", "reduce": "_sum"}
+    }})])
+    .await;
+    for part in 0..4u64 {
+        let docs: Vec<Value> = (0..900).map(|n| json!({"_id": format!("{part}-{n}"), "n": part * 900 + n})).collect();
+        let answer = couch.json("POST", "/db/_bulk_docs", json!({ "docs": docs })).await;
+        assert_eq!(answer.status, 201, "{}", answer.text);
+    }
+    let grouped = view(&couch, "tens?group_level=1").await;
+    let sum = |tens: u64| (0..360).map(|n| 10 * n + tens).sum::<u64>();
+    let expected: Vec<Value> = (0..10).map(|tens| json!([[tens], sum(tens)])).collect();
+    assert_eq!(members(&grouped, ["key", "value"]), expected);
+    assert_eq!(couch.get("/_active_tasks").await.json(), json!([]));
+}
