@@ -65,6 +65,7 @@ macro_rules! __scenarios {
             "Streams and consumers of the feed" consuming {
                 the_feed_is_a_stream_that_may_go_on,
                 two_consumers_of_one_name_share_the_feed,
+                rows_that_another_consumer_has_consumed_are_left,
                 a_consumer_that_ends_anywhere_is_gone_on_with,
                 what_a_consumer_does_at_an_unknown_result_happens_once,
                 a_place_goes_where_its_database_goes,

@@ -2,6 +2,7 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -122,6 +123,29 @@ pub(crate) async fn two_consumers_of_one_name_share_the_feed(stage: Stage) {
     // The first two wait for more, or are in a transaction, when they end.
     let both = futures_util::future::join(forever(1), forever(3));
     futures_util::future::select(pin!(work), pin!(both)).await;
+    assert_consumed(&stage.engine(), &documents, &copies).await;
+}
+
+/// Another consumer of the name comes between the reading of rows and the commit of their effects.
+pub(crate) async fn rows_that_another_consumer_has_consumed_are_left(stage: Stage) {
+    let (documents, copies) = two_databases(&beside(stage.engine()).await).await;
+    for id in ["a", "b", "c"] {
+        documents.put(edit(id, "{}")).await.unwrap();
+    }
+    let (one, other) = (documents.feed().consumer("copier"), documents.feed().consumer("copier"));
+    let attempts = AtomicUsize::new(0);
+    let late = one.consume(2, async |edits: Edits<_>, rows: Vec<Change>| {
+        if attempts.fetch_add(1, Ordering::Relaxed) == 0 {
+            assert_eq!(copy(&other, &copies, 2).await?, 2);
+        }
+        for row in &rows {
+            let seen = format!("seen/{}/{}", row.id, row.seq).into_bytes();
+            edits.transaction().atomic_op(MutationType::Add, seen, &[1, 0][..]);
+            edits.put(&copies, edit(&format!("{}/{}", row.id, row.seq), "{}"))?;
+        }
+        Ok::<_, Error>(())
+    });
+    assert_eq!(late.await.unwrap(), 1, "only the row that is left");
     assert_consumed(&stage.engine(), &documents, &copies).await;
 }
 
