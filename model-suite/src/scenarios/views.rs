@@ -9,7 +9,7 @@ use conformance::random::Random;
 use kv_api::{Counted, Database};
 use model::{
     AllDocsEntry, AllDocsRequest, CreateOptions, Documents, Edit, Emit, FunctionError, GetOptions, Grouping, JsonText,
-    MAX_VIEW_KEY, NotFound, Purge, Reduce, Reduced, Reduction, RustView, ViewGroup, ViewOptions, ViewRequest,
+    MAX_VIEW_KEY, NotFound, Purge, Reduce, Reduced, Reduction, RustView, View, ViewGroup, ViewOptions, ViewRequest,
     WriteMode,
 };
 
@@ -423,6 +423,93 @@ pub(crate) async fn purges_reach_views_also_when_they_are_forgotten(stage: Stage
     }
     assert_eq!(total().await, 23, "it is built anew");
     assert_agrees(&documents, &group, &mut Random::new(1), "purged").await;
+}
+
+/// The first group's functions, which purge the last document while they run.
+struct Purging {
+    documents: Documents<kv_api::AnyDatabase>,
+    is_done: Arc<std::sync::atomic::AtomicBool>,
+}
+
+impl model::ViewFunctions for Purging {
+    fn map(&self, mapped: Vec<JsonText>) -> kv_api::BoxFuture<model::Result<Vec<model::Mapped>>> {
+        let (documents, is_done) = (self.documents.clone(), self.is_done.clone());
+        Box::pin(async move {
+            if !is_done.swap(true, std::sync::atomic::Ordering::Relaxed) {
+                let rev = get(&documents, "z").await.rev;
+                documents.purge(&[Purge::new("z", vec![rev])]).await?.remove(0)?;
+            }
+            let rows = mapped.iter().map(|document| {
+                let mut emit = Emit::default();
+                emit_all(document, &mut emit).unwrap();
+                model::Mapped { rows: vec![emit.into_rows()], error: None }
+            });
+            Ok(rows.collect())
+        })
+    }
+
+    fn reduce(&self, _: usize, _: Vec<Reduction>) -> kv_api::BoxFuture<model::Result<Vec<Reduced>>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+}
+
+pub(crate) async fn a_document_that_is_purged_while_it_is_mapped_has_no_rows(stage: Stage) {
+    let documents = stage.documents().await;
+    // More than one transaction takes.
+    let body = format!("{{\"e\":[[1,\"{}\"]]}}", "x".repeat(80_000));
+    for n in 0..20 {
+        documents.put(edit(&format!("a{n:02}"), &body)).await.unwrap();
+    }
+    documents.put(edit("z", r#"{"e":[[2,2]]}"#)).await.unwrap();
+    let views = vec![View { name: "all".to_owned(), reduce: None }];
+    let functions = Arc::new(Purging { documents: documents.clone(), is_done: Arc::default() });
+    let group = ViewGroup::new("purging", "", ViewOptions::default(), views, functions);
+    let page = documents.query_view(&group, "all", &ViewRequest::default()).await.unwrap();
+    assert_eq!(page.total_rows, 20);
+    assert_eq!(documents.check_views(&group).await.unwrap(), [""; 0]);
+}
+
+async fn purge_all<D: Database>(documents: &Documents<D>, ids: &[String]) {
+    let mut purges = Vec::new();
+    for id in ids {
+        purges.push(Purge::new(id, vec![get(documents, id).await.rev]));
+    }
+    for result in documents.purge(&purges).await.unwrap() {
+        result.unwrap();
+    }
+}
+
+pub(crate) async fn all_purges_reach_views_when_there_are_many(stage: Stage) {
+    let documents = stage.documents().await;
+    let group = group(1);
+    // More than an engine returns at once.
+    let ids: Vec<String> = (0..700).map(|n| format!("{n:0500}")).collect();
+    let edits = ids.iter().map(|id| edit(id, r#"{"e":[[1,1]]}"#)).collect();
+    for result in documents.write(edits, WriteMode::Interactive).await.unwrap() {
+        result.unwrap();
+    }
+    documents.put(edit("stays", r#"{"e":[[1,1]]}"#)).await.unwrap();
+    documents.update_views(&group).await.unwrap();
+    purge_all(&documents, &ids).await;
+    let page = documents.query_view(&group, "all", &ViewRequest::default()).await.unwrap();
+    assert_eq!(page.total_rows, 1);
+    assert_agrees(&documents, &group, &mut Random::new(1), "purged").await;
+}
+
+pub(crate) async fn purges_reach_views_whose_rows_take_several_transactions(stage: Stage) {
+    let documents = stage.documents().await;
+    let group = ViewGroup::of_closures("long", 1, vec![RustView::new("all", emit_all)]);
+    let ids: Vec<String> = (0..10).map(|n| format!("long-{n}")).collect();
+    for id in &ids {
+        let row = |n: usize| format!("[\"{n:04}{}\",1]", "k".repeat(MAX_VIEW_KEY - 20));
+        let body = format!("{{\"e\":[{}]}}", (0..330).map(row).collect::<Vec<_>>().join(","));
+        documents.put(edit(id, &body)).await.unwrap();
+    }
+    documents.update_views(&group).await.unwrap();
+    assert_eq!(documents.view_errors(&group, None).await.unwrap(), []);
+    purge_all(&documents, &ids).await;
+    let page = documents.query_view(&group, "all", &ViewRequest::default()).await.unwrap();
+    assert_eq!(page.total_rows, 0);
 }
 
 pub(crate) async fn documents_that_break_a_map_function_are_noted(stage: Stage) {

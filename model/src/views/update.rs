@@ -11,15 +11,17 @@
 //! group conflict at the group's row; one of them wins, and the others go on from there. An update with an unknown result
 //! finds the group's row changed, and does the same. So any server may go on at any time.
 //!
-//! A purge has no row in the feed. Each batch also takes the purges since the last one, and removes the rows of documents
-//! that do not exist any more. If purges were forgotten meanwhile, the group is built anew.
+//! A purge has no row in the feed. Each transaction first takes the next purges, and removes the rows of documents that
+//! do not exist any more. If it took some, the other documents that were read are read again: one of them may be gone. If
+//! purges were forgotten meanwhile, the group is built anew.
+//!
+//! A transaction that is too large or becomes too old is tried again with half as much. A document that does not fit alone
+//! has no rows, and an error.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use jobs::Hold;
 use json::{JsonText, JsonWriter};
-use kv_api::error::TRANSACTION_TOO_OLD;
 use kv_api::{Database, Read, RetryError, Runner, Transaction};
 
 use super::group::{Mapped, ViewGroup};
@@ -40,8 +42,18 @@ use crate::seq::Seq;
 use crate::txids::Unguarded;
 use crate::write::is_too_much;
 
-/// Maximum number of documents that are mapped at once.
+/// Maximum number of documents in a batch, and in a call of the map functions.
 const DOCUMENTS_AT_ONCE: usize = 1_000;
+const MAPPED_AT_ONCE: usize = 25;
+
+/// Approximate number of bytes of rows at which a batch ends.
+const PREPARED_BYTES: usize = 4_000_000;
+
+/// Maximum number of purges that a transaction handles.
+const PURGES_AT_ONCE: usize = 50;
+
+/// How often the share of a transaction is halved. After that it is one document or one purge, at most.
+const HALVINGS: u32 = 10;
 
 /// Approximate number of bytes of rows that a transaction writes.
 const WRITTEN_BYTES: usize = 1_000_000;
@@ -53,7 +65,10 @@ const MAX_EMITTED: usize = 3_000_000;
 const ROW_BYTES: usize = 150;
 
 /// Number of id rows that are read at the same time.
-const AT_ONCE: usize = 500;
+const AT_ONCE: usize = 100;
+
+/// The error of a document whose rows do not fit into a transaction.
+pub(super) const EMITTED_TOO_MUCH: &str = "emitted_too_much";
 
 /// The progress of an update.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -119,37 +134,49 @@ impl<D: Database> Documents<D> {
             ..ChangesRequest::default()
         };
         let batch = self.changes(&request).await?;
-        let mut progress = ViewProgress { seq: state.upto.seq, documents: 0, more: batch.more };
+        let mut progress = ViewProgress { seq: state.upto.seq, documents: 0, more: false };
         if batch.last_seq <= state.upto.seq {
-            return Ok(ViewProgress { more: false, ..progress });
+            return Ok(progress);
         }
-        let prepared = prepare(group, batch.rows).await?;
-        let mut rest = prepared.as_slice();
+        let (count, mut last_seq, mut more) = (batch.rows.len(), batch.last_seq, batch.more);
+        let mut prepared = prepare_some(group, batch.rows).await?;
+        if let Some(last) = prepared.last().filter(|_| prepared.len() < count) {
+            (last_seq, more) = (last.seq, true);
+        }
+        let (mut at, mut halvings) = (0, 0);
         loop {
-            let take = AtomicUsize::new(fitting(rest));
-            let written = loop {
-                match self.write_views(group, &state, rest, &take, batch.last_seq, hold).await {
-                    Err(error) if error.kv_error().is_some_and(is_too_much) && take.load(Ordering::Relaxed) > 1 => {
-                        halve(&take);
+            let written = match self.write_views(group, &state, &prepared[at..], halvings, last_seq, hold).await {
+                Err(error) if error.kv_error().is_some_and(is_too_much) => {
+                    match prepared.get_mut(at) {
+                        _ if halvings < HALVINGS => halvings += 1,
+                        // Not even this document alone fits. Or a purge does not, and then this is never written.
+                        Some(one) if !one.rows.is_empty() => one.refuse("The rows of the document do not fit."),
+                        // What it had before does not go either. Built anew, the group does not have it.
+                        _ => {
+                            self.rebuild_views_at(group, &state, hold).await?;
+                            return Ok(ViewProgress { more: true, ..progress });
+                        }
                     }
-                    written => break written?,
+                    continue;
                 }
+                written => written?,
             };
             let Some((upto, taken)) = written else {
                 // Somebody else went on. There may be more.
                 return Ok(ViewProgress { more: true, ..progress });
             };
             progress.seq = upto.seq;
-            if upto.seq == Seq::ZERO {
-                // The group is built anew, and the rest of this batch comes again.
+            progress.documents += taken as u64;
+            if upto.seq == last_seq {
+                return Ok(ViewProgress { more, ..progress });
+            }
+            if upto.purge_seq != state.upto.purge_seq {
+                // A document of this batch may be gone, and nothing will tell of it again: the rest is read anew.
                 return Ok(ViewProgress { more: true, ..progress });
             }
             state.upto = upto;
-            progress.documents += taken as u64;
-            rest = &rest[taken..];
-            if rest.is_empty() {
-                return Ok(progress);
-            }
+            at += taken;
+            halvings = u32::saturating_sub(halvings, 1);
         }
     }
 
@@ -200,83 +227,103 @@ impl<D: Database> Documents<D> {
             .await
     }
 
-    /// Writes the rows of the first of these documents: of `take` of them, or of fewer if that takes too long. Returns the
-    /// progress and their number; `None` if the group is not at `state` any more.
+    /// Handles the next purges, and then writes the rows of the first of these documents: as many as fit into a
+    /// transaction, halved this many times. Returns the progress and their number; `None` if the group is not at `state`
+    /// any more.
     async fn write_views(
         &self,
         group: &ViewGroup,
         state: &State,
         documents: &[Prepared],
-        take: &AtomicUsize,
+        halvings: u32,
         last_seq: Seq,
         hold: Option<&Hold>,
     ) -> Result<Option<(Upto, usize)>> {
+        let share =
+            Share { documents: (fitting(documents) >> halvings).max(1), purges: (PURGES_AT_ONCE >> halvings).max(1) };
         Runner::new(self.engine())
             .option(RETRIES)
             .run(|tx, _| async move {
-                let (now, later) = documents.split_at(take.load(Ordering::Relaxed).min(documents.len()));
-                // After the last document, the feed was read to there.
-                let seq = now.last().filter(|_| !later.is_empty()).map_or(last_seq, |last| last.seq);
-                let written = self.write_views_in(&tx, group, state, now, seq, hold).await;
-                if let Err(error) = &written
-                    && error.kv_error().is_some_and(|error| error.code() == TRANSACTION_TOO_OLD)
-                {
-                    halve(take);
-                }
-                Ok(written?.map(|upto| (upto, now.len())))
+                self.write_views_in(&tx, group, state, documents, share, last_seq, hold).await.map_err(OrTooMuch)
             })
             .await
+            .map_err(|OrTooMuch(error)| error)
     }
 
+    /// Whether a group is still at `state`. Later writes conflict if it leaves it.
+    async fn is_at(&self, tx: &D::Transaction, group: &ViewGroup, state: &State, hold: Option<&Hold>) -> Result<bool> {
+        let checked = checked(hold, tx);
+        let instance = self.instance(tx, Read::Serializable);
+        let head = self.view_head(tx, group.signature(), Read::Serializable);
+        let upto = tx.get(&self.keys().key(DatabaseKey::ViewRows(state.head.number)), Read::Serializable);
+        instance.await?;
+        checked.await?;
+        let upto = upto.await?.map(|upto| Upto::read(&upto)).transpose()?;
+        Ok(head.await?.as_ref() == Some(&state.head) && upto == Some(state.upto))
+    }
+
+    #[allow(clippy::too_many_arguments)]
     async fn write_views_in(
         &self,
         tx: &D::Transaction,
         group: &ViewGroup,
         state: &State,
         documents: &[Prepared],
-        seq: Seq,
+        share: Share,
+        last_seq: Seq,
         hold: Option<&Hold>,
-    ) -> Result<Option<Upto>> {
+    ) -> Result<Option<(Upto, usize)>> {
         let (keys, number) = (self.keys(), state.head.number);
-        let checked = checked(hold, tx);
-        let instance = self.instance(tx, Read::Serializable);
-        let head = self.view_head(tx, group.signature(), Read::Serializable);
-        let upto = tx.get(&keys.key(DatabaseKey::ViewRows(number)), Read::Serializable);
-        let purges = tx.get_range(&keys.purges_from(state.upto.purge_seq + 1), Read::Snapshot);
-        instance.await?;
-        checked.await?;
-        if head.await?.as_ref() != Some(&state.head) {
+        let purges = keys.purges_from(state.upto.purge_seq + 1).limit(share.purges);
+        let purges = tx.get_range(&purges, Read::Snapshot);
+        if !self.is_at(tx, group, state, hold).await? {
             return Ok(None);
         }
-        match upto.await? {
-            Some(upto) if Upto::read(&upto)? == state.upto => {}
-            _ => return Ok(None),
-        }
+        let purges = purges.await?;
         let (mut purge_seq, mut gone) = (state.upto.purge_seq, BTreeSet::new());
-        for row in &purges.await?.rows {
-            let info = PurgeInfo::read(keys.read_purge(&row.key)?, &row.value)?;
-            if info.seq > purge_seq + 1 {
-                // Purges were forgotten, and nobody knows of which documents.
-                return self.rebuild_views(tx, number).await.map(Some);
-            }
+        for row in &purges.rows {
+            let info = keys.read_purge(&row.key).and_then(|seq| PurgeInfo::read(seq, &row.value));
+            let Some(info) = info.ok().filter(|info| info.seq == purge_seq + 1) else {
+                // Purges were forgotten or cannot be read, and nobody knows of which documents.
+                return Ok(Some((self.rebuild_views(tx, number).await?, 0)));
+            };
             purge_seq = info.seq;
             gone.insert(info.id);
         }
+        // While there are more purges, no documents follow: the sequence says that all purges before it were handled.
+        let more_purges = purges.more || purges.rows.len() >= share.purges;
+        let now = if more_purges { &[] } else { &documents[..share.documents.min(documents.len())] };
         let gone = self.purged(tx, gone).await?;
 
         // The old rows, by document.
-        let ids: Vec<&str> =
-            documents.iter().map(|one| one.id.as_str()).chain(gone.iter().map(String::as_str)).collect();
         let mut had: BTreeMap<&str, (IdRow, u64)> = BTreeMap::new();
-        for some in ids.chunks(AT_ONCE) {
+        let (mut taken, mut bytes) = (0, 0);
+        let ids: Vec<&str> = gone.iter().map(String::as_str).chain(now.iter().map(|one| one.id.as_str())).collect();
+        let mut at = 0;
+        'ids: for some in ids.chunks(AT_ONCE) {
             let reads: Vec<_> =
                 some.iter().map(|id| tx.get(&keys.key(DatabaseKey::ViewIds(number, id)), Read::Snapshot)).collect();
             for (id, read) in some.iter().zip(reads) {
-                if let Some(first) = read.await? {
-                    had.insert(id, IdRow::read(tx, keys, number, id, &first).await?);
+                // At least one document, and all that are gone.
+                if taken > 0 && bytes > WRITTEN_BYTES {
+                    break 'ids;
                 }
+                if let Some(first) = read.await? {
+                    let (row, parts) = IdRow::read(tx, keys, number, id, &first).await?;
+                    bytes += row.rows.iter().map(|row| 2 * (row.key.len() + id.len()) + ROW_BYTES).sum::<usize>();
+                    had.insert(id, (row, parts));
+                }
+                at += 1;
+                taken = usize::saturating_sub(at, gone.len());
             }
         }
+        let now = &now[..taken];
+        let seq = match now.last() {
+            _ if more_purges => state.upto.seq,
+            // After the last document, the feed was read to there.
+            Some(last) if taken < documents.len() => last.seq,
+            _ => last_seq,
+        };
         let mut changed: Vec<(Places, Places)> = vec![Default::default(); group.views().len()];
         for (id, (row, _)) in &had {
             for named in &row.rows {
@@ -295,7 +342,7 @@ impl<D: Database> Documents<D> {
                 tx.clear_unguarded(&keys.key(DatabaseKey::ViewError(number, id)));
             }
         }
-        for one in documents.iter().filter(|one| !gone.contains(&one.id)) {
+        for one in now.iter().filter(|one| !gone.contains(&one.id)) {
             let mut row = IdRow { has_error: one.error.is_some(), rows: Vec::with_capacity(one.rows.len()) };
             for (view, place, pair) in &one.rows {
                 let at = place.write();
@@ -329,7 +376,7 @@ impl<D: Database> Documents<D> {
         }
         let upto = Upto { seq, purge_seq };
         tx.set(keys.key(DatabaseKey::ViewRows(number)), upto.write());
-        Ok(Some(upto))
+        Ok(Some((upto, taken)))
     }
 
     /// Those of these documents that do not exist any more.
@@ -351,8 +398,21 @@ impl<D: Database> Documents<D> {
         Ok(gone)
     }
 
+    /// Begins to build a group anew, if it is still at `state`.
+    async fn rebuild_views_at(&self, group: &ViewGroup, state: &State, hold: Option<&Hold>) -> Result<()> {
+        Runner::new(self.engine())
+            .option(RETRIES)
+            .run(|tx, _| async move {
+                if self.is_at(&tx, group, state, hold).await? {
+                    self.rebuild_views(&tx, state.head.number).await?;
+                }
+                Ok(())
+            })
+            .await
+    }
+
     /// Removes all rows of a group, which is built again.
-    async fn rebuild_views(&self, tx: &D::Transaction, number: u64) -> Result<Upto> {
+    pub(super) async fn rebuild_views(&self, tx: &D::Transaction, number: u64) -> Result<Upto> {
         let keys = self.keys();
         let purged = tx.get_range(&purge::newest(keys), Read::Snapshot);
         let upto = Upto { seq: Seq::ZERO, purge_seq: purge::seq_of(keys, &purged.await?.rows)? };
@@ -373,8 +433,38 @@ fn fitting(documents: &[Prepared]) -> usize {
     fit.count().max(1)
 }
 
-fn halve(take: &AtomicUsize) {
-    take.store((take.load(Ordering::Relaxed) / 2).max(1), Ordering::Relaxed);
+/// How much a transaction takes at most.
+#[derive(Clone, Copy)]
+struct Share {
+    documents: usize,
+    purges: usize,
+}
+
+/// An error that is returned at once if less may succeed, and otherwise retried as usual.
+struct OrTooMuch(Error);
+
+impl From<kv_api::Error> for OrTooMuch {
+    fn from(error: kv_api::Error) -> Self {
+        OrTooMuch(error.into())
+    }
+}
+
+impl RetryError for OrTooMuch {
+    fn kv_error(&self) -> Option<&kv_api::Error> {
+        self.0.kv_error().filter(|error| !is_too_much(error))
+    }
+}
+
+/// Maps the first of these documents: as many as have about [`PREPARED_BYTES`] of rows.
+async fn prepare_some(group: &ViewGroup, changes: Vec<Change>) -> Result<Vec<Prepared>> {
+    let (mut prepared, mut bytes) = (Vec::with_capacity(changes.len()), 0);
+    let mut changes = changes.into_iter().peekable();
+    while changes.peek().is_some() && bytes < PREPARED_BYTES {
+        let some = prepare(group, changes.by_ref().take(MAPPED_AT_ONCE).collect()).await?;
+        bytes += some.iter().map(|one| one.bytes).sum::<usize>();
+        prepared.extend(some);
+    }
+    Ok(prepared)
 }
 
 /// Maps documents.
@@ -420,10 +510,14 @@ impl Prepared {
             }
         }
         if self.bytes > MAX_EMITTED {
-            let reason = format!("The document emits more than {MAX_EMITTED} bytes.");
-            self.rows.clear();
-            (self.error, self.bytes) = (Some(FunctionError::new("emitted_too_much", reason)), ROW_BYTES);
+            self.refuse(&format!("The document emits more than {MAX_EMITTED} bytes."));
         }
+    }
+
+    /// Leaves it without rows.
+    fn refuse(&mut self, reason: &str) {
+        self.rows.clear();
+        (self.error, self.bytes) = (Some(FunctionError::new(EMITTED_TOO_MUCH, reason)), ROW_BYTES);
     }
 }
 
