@@ -16,13 +16,16 @@ use std::time::Instant;
 
 use futures_util::FutureExt;
 use hyper::body::Incoming;
-use hyper::header::{CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue, SERVER, SET_COOKIE, WWW_AUTHENTICATE};
+use hyper::header::{
+    CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN, SERVER, SET_COOKIE, WWW_AUTHENTICATE,
+};
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
 
 use crate::http::access::principal::{Principal, Proof};
 use crate::http::access::security::Security;
 use crate::http::access::settings::{Required, Settings};
+use crate::http::access::users;
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
@@ -45,7 +48,7 @@ pub(crate) async fn serve(
     let started = Instant::now();
     let (parts, incoming) = request.into_parts();
     let id = request_id(&app, &parts.headers);
-    let origin = parts.headers.get(hyper::header::ORIGIN).cloned();
+    let origin = parts.headers.get(ORIGIN).cloned();
     let (method, uri) = (parts.method.clone(), parts.uri.clone());
 
     let settings = app.auth.settings();
@@ -144,6 +147,9 @@ async fn admit_and_route(
         return Ok(redirect_to_design(request, uri, &segments));
     }
     let segments = routes::join_ids(segments);
+    if let Some(first) = segments.first() {
+        refuse_pages(request, first)?;
+    }
     if has_no_name && request.method != Method::GET {
         return Err(if segments.len() > 2 {
             ApiError::bad_request("Attachment name is not UTF-8 encoded")
@@ -214,6 +220,25 @@ fn refuse_rebound_host(headers: &HeaderMap) -> Result<()> {
     ))
 }
 
+/// Refuses pages of other origins what acts with the server's rights, while everyone is an administrator: any page could
+/// name itself one that stays. Browsers send `Origin` with what may change something. `name` is of a database, or begins
+/// a path.
+fn refuse_pages(request: &Request, name: &str) -> Result<()> {
+    let Some(origin) = request.headers.get(ORIGIN) else { return Ok(()) };
+    let is_closed =
+        matches!(name, "_node" | "_cluster_setup" | "_replicate" | users::DATABASE) || replicator::has_jobs(name);
+    if !is_closed || !request.app.auth.is_party() {
+        return Ok(());
+    }
+    let host = request.header(HOST).unwrap_or_default();
+    if origin.to_str().is_ok_and(|origin| origin.strip_prefix("http://") == Some(host)) {
+        return Ok(());
+    }
+    Err(ApiError::forbidden(
+        "without an administrator pages of other origins may not do this; set COUCHDB_USER and COUCHDB_PASSWORD",
+    ))
+}
+
 /// Refuses anonymous requests where the configuration requires a user (`chttpd/require_valid_user`).
 fn require_user(principal: &Principal, required: Required, segments: &[String]) -> Result<()> {
     let is_free = match required {
@@ -268,6 +293,7 @@ fn require_member(security: &Security, principal: &Principal) -> Result<()> {
 /// Admits a writer of a database that a request names outside its path. Returns whether it is the database's
 /// administrator.
 pub(crate) async fn authorize_writer(request: &Request, db: &str) -> Result<bool> {
+    refuse_pages(request, db)?;
     if request.principal.is_server_admin() {
         return Ok(true);
     }

@@ -1,7 +1,9 @@
 //! Administrators, users, sessions, `_security` and the configuration in the store.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
-use server::http::{Options, Server};
+use server::http::{CorsOptions, Options, Server};
 
 use crate::support::{Answer, Couch};
 
@@ -123,11 +125,91 @@ async fn administrators_lie_hashed_in_the_store_for_all_its_servers() {
     assert_eq!(again.get("/_all_dbs").await.status, 401);
     let everywhere = "0.0.0.0:0".parse().unwrap();
     Server::start(again.layer.clone(), everywhere, Options::default()).await.unwrap().stop().await;
-    for name in ["anna", "berta"] {
+    let delete = async |name: &str| {
         let path = format!("/_node/_local/_config/admins/{name}");
-        assert_eq!(again.send(again.request("DELETE", &path).basic_auth("berta", Some("b"))).await.status, 200);
+        again.send(again.request("DELETE", &path).basic_auth("berta", Some("b"))).await.status
+    };
+    assert_eq!(delete("anna").await, 200);
+    assert_eq!(delete("berta").await, 409, "she is the last one");
+    assert_eq!(delete("anna").await, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_party_that_has_ended_begins_again_with_the_next_start_only() {
+    let couch = Couch::with_administrator().await;
+    let own = Couch::over(couch.layer.engine().clone(), Options::default()).await;
+    set(&couch, "chttpd_auth/iterations", "10").await;
+    assert_eq!(own.get("/_all_dbs").await.status, 200);
+    set(&couch, "admins/anna", "geheim").await;
+    while own.get("/_all_dbs").await.status == 200 {
+        tokio::task::yield_now().await;
     }
-    assert_eq!(again.get("/_all_dbs").await.status, 200, "without an administrator everyone is one again");
+    // This server has an administrator of its own, so it may remove the last one of the store.
+    assert_eq!(admin(&couch, "DELETE", "/_node/_local/_config/admins/anna", json!({})).await.status, 200);
+    let anna = || own.request("GET", "/_all_dbs").basic_auth("anna", Some("geheim"));
+    while own.send(anna()).await.status == 200 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(own.get("/_all_dbs").await.status, 401);
+    let again = Couch::over(couch.layer.engine().clone(), Options::default()).await;
+    assert_eq!(again.get("/_all_dbs").await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_administrator_has_a_hash_that_can_match() {
+    let couch = Couch::start().await;
+    couch.json("PUT", "/_node/_local/_config/chttpd_auth/iterations", json!("10")).await;
+    let key = "4b007901b765489abead49d926f721d065a429c1";
+    for wrong in [
+        format!("-pbkdf2-{key},salt,4000000000"),
+        format!("-pbkdf2:md5-{key},salt,10"),
+        format!("-pbkdf2-{key},{},10", "s".repeat(257)),
+        "-hashed-00,salt".to_owned(),
+    ] {
+        let put = couch.json("PUT", "/_node/_local/_config/admins/anna", json!(wrong)).await;
+        assert_eq!(put.status, 400, "{wrong}");
+        let setup = json!({"action": "enable_single_node", "username": "anna", "password": wrong});
+        assert_eq!(couch.json("POST", "/_cluster_setup", setup).await.status, 400, "{wrong}");
+        assert_eq!(couch.get("/_all_dbs").await.status, 200, "nobody is locked out");
+    }
+    let put = couch.json("PUT", "/_node/_local/_config/admins/anna", json!(format!("-pbkdf2-{key},salt,4096"))).await;
+    assert_eq!(put.status, 200);
+    assert_eq!(as_user(&couch, "anna", "password", "GET", "/_all_dbs", json!({})).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_makes_itself_no_administrator() {
+    let cors = CorsOptions { origins: vec!["*".into()], credentials: false };
+    let couch = Couch::with(Options { cors, ..Options::default() }).await;
+    let sent = async |origin: &str, method: &str, path: &str, body: Value| {
+        let request = couch.request(method, path).header("origin", origin).header("content-type", "application/json");
+        couch.send(request.body(body.to_string())).await.status.as_u16()
+    };
+    let setup = json!({"action": "enable_single_node", "username": "evil", "password": "x"});
+    let job = json!({"source": "a", "target": "http://evil.example/a"});
+    let edits = |db: &str| json!({"edits": [{"db": db, "doc": {"_id": "x", "source": "a", "target": "b"}}]});
+    for db in ["_replicator", "a"] {
+        couch.database(db).await;
+    }
+    for origin in ["https://evil.example", "null"] {
+        for (method, path, body) in [
+            ("PUT", "/_node/_local/_config/admins/evil", json!("x")),
+            ("GET", "/_node/_local/_config", json!({})),
+            ("POST", "/_cluster_setup", setup.clone()),
+            ("POST", "/_replicate", job.clone()),
+            ("PUT", "/_replicator/x", job.clone()),
+            ("PUT", "/_users", json!({})),
+            ("POST", "/_transact", edits("_replicator")),
+        ] {
+            assert_eq!(sent(origin, method, path, body).await, 403, "{origin} {path}");
+        }
+        // Documents are what such a server is open for.
+        assert_eq!(sent(origin, "PUT", &format!("/a/{}", origin.len()), json!({})).await, 201);
+    }
+    assert_eq!(couch.get("/_node/_local/_config").await.json(), json!({}));
+    let own = couch.base.clone();
+    assert_eq!(sent(&own, "PUT", "/_node/_local/_config/admins/anna", json!("x")).await, 200, "a page of the server");
+    assert_eq!(sent("https://evil.example", "PUT", "/_node/_local/_config/a/b", json!("x")).await, 401);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -144,8 +226,8 @@ async fn a_server_for_everyone_has_no_party_when_its_last_administrator_goes() {
         request.send().await.unwrap().status().as_u16()
     };
     assert_eq!((listed(true).await, listed(false).await), (200, 401));
-    let delete = couch.request("DELETE", "/_node/_local/_config/admins/anna").basic_auth("anna", Some("geheim"));
-    assert_eq!(couch.send(delete).await.status, 200);
+    // As a server does that was started with an administrator.
+    couch.layer.configure("admins", "anna", None).await.unwrap();
     while listed(true).await == 200 {
         tokio::task::yield_now().await;
     }
@@ -371,4 +453,16 @@ async fn tokens_and_proxies_name_clients_where_they_are_switched_on() {
         assert_eq!(session["userCtx"], json!({"name": "anna", "roles": ["staff"]}));
         assert_eq!(session["info"]["authenticated"], proof);
     }
+    // The signature of a session is no token of a proxy, though sessions of a user without a salt have the same key.
+    let anna = json!({"type": "user", "name": "anna", "roles": [], "password_scheme": "simple", "salt": "",
+        "password_sha": "5baa61e4c9b93f3f0682250b6cf8331b7ee68fd8"});
+    assert_eq!(admin(&couch, "PUT", "/_users/org.couchdb.user:anna", anna).await.status, 201);
+    let login = couch.json("POST", "/_session", json!({"name": "anna", "password": "password"})).await;
+    let signed = URL_SAFE_NO_PAD.decode(cookie(&login).strip_prefix("AuthSession=").unwrap()).unwrap();
+    let (name, signature) = signed.split_at(signed.len() - 32);
+    let name = std::str::from_utf8(name).unwrap().trim_end_matches(':');
+    let token: String = signature.iter().map(|byte| format!("{byte:02x}")).collect();
+    let request = couch.request("GET", "/_session").header("x-auth-couchdb-username", name);
+    let request = request.header("x-auth-couchdb-roles", "_admin").header("x-auth-couchdb-token", token);
+    assert_eq!(couch.send(request).await.json()["userCtx"], json!({"name": null, "roles": []}));
 }

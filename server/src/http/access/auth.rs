@@ -2,7 +2,8 @@
 //!
 //! Administrators come from the options of the server's start and from the store (`_config/admins`); of one name, the
 //! store's password counts. Users are documents of `_users`. A server without administrators that listens on loopback
-//! holds an "admin party": every request without credentials is an administrator's.
+//! holds an "admin party": every request without credentials is an administrator's. A party that has ended does not begin
+//! again before the server is started again.
 //!
 //! A request without credentials reads nothing from the store. One of an administrator neither, and one of a user reads
 //! the user's document, so that a change counts at once on all servers.
@@ -100,7 +101,7 @@ pub(crate) struct Auth {
     /// Held while settings are read, so that an earlier reading never replaces a later one.
     reading: tokio::sync::Mutex<()>,
     pub(crate) hashing: Hashing,
-    lockout: Lockout,
+    lockout: Arc<Lockout>,
 }
 
 impl fmt::Debug for Auth {
@@ -117,7 +118,8 @@ impl Auth {
             tracing::warn!(%error, "the system gives no random numbers");
             key = mac(&secret, &[b"proofs"]);
         }
-        let (reading, lockout) = Default::default();
+        let reading = Default::default();
+        let lockout = Arc::new(Lockout::new(mac(&key, &[b"lockout"])));
         let party = AtomicBool::new(own.is_none() && is_local);
         let has_others = AtomicBool::new(false);
         let salt = |own: &Administrator| mac(&secret, &[b"salt", own.name.as_bytes(), own.password.as_bytes()]);
@@ -153,7 +155,8 @@ impl Auth {
         let is_party = self.own.is_none() && self.is_local && !settings.has_admins();
         let has_others = settings.tokens.is_some() || settings.proxy.is_some();
         *self.settings.write().unwrap_or_else(PoisonError::into_inner) = settings;
-        self.party.store(is_party, Ordering::Release);
+        // Never back to true: behind a proxy, everyone would be an administrator when the last one is removed.
+        self.party.fetch_and(is_party, Ordering::AcqRel);
         self.has_others.store(has_others, Ordering::Release);
         Ok(changed)
     }
@@ -161,6 +164,13 @@ impl Auth {
     /// Whether there is an administrator.
     pub(crate) fn has_administrator(&self) -> bool {
         self.own.is_some() || self.settings().has_admins()
+    }
+
+    /// Whether this is the only administrator that this server knows.
+    pub(crate) fn is_last_administrator(&self, name: &str) -> bool {
+        let settings = self.settings();
+        let mut admins = settings.rows.sections().get(ADMINS).into_iter().flatten();
+        self.own.is_none() && admins.next().is_some_and(|(first, _)| first == name) && admins.next().is_none()
     }
 
     /// Whether everyone is an administrator.
@@ -193,21 +203,24 @@ impl Auth {
         let wrong = || ApiError::unauthorized("Name or password is incorrect.");
         let settings = self.settings();
         let Some(mut account) = self.account(app, &settings, name).await? else { return Err(wrong()) };
-        self.lockout.check(address, name, &account.salt)?;
+        let attempt = self.lockout.attempt(address, name, &account.salt);
+        attempt.check()?;
         let found = match &account.stored {
             Stored::Own if self.own.as_ref().is_some_and(|own| same(own.password.as_bytes(), password.as_bytes())) => {
                 Match::Known
             }
-            Stored::Own => Match::No,
-            Stored::Admin(verifier) => self.hashing.matches(verifier, password).await?,
-            Stored::User(user) => self.hashing.matches(&user.verifier, password).await?,
+            Stored::Own => {
+                attempt.failed();
+                Match::No
+            }
+            Stored::Admin(verifier) => self.hashing.matches(verifier, password, &attempt).await?,
+            Stored::User(user) => self.hashing.matches(&user.verifier, password, &attempt).await?,
         };
         if found == Match::No {
-            self.lockout.failed(address, name, &account.salt);
             tracing::warn!(name, peer = %address, "a login failed");
             return Err(wrong());
         }
-        self.lockout.succeeded(address, name, &account.salt);
+        attempt.succeeded();
         account.stored = match account.stored {
             Stored::User(user) if found == Match::Now && !user.verifier.is_by(settings.recipe) => {
                 let verifier = self.hashing.upgrade(&user.verifier, password, settings.recipe).await;

@@ -10,6 +10,9 @@
 //!              503
 //! ```
 //!
+//! Failures are counted on that thread, so that guesses which arrive together are counted one by one, and those of clients
+//! that do not wait for the answer too.
+//!
 //! Proofs are keyed digests of the password together with what is stored of it. So a changed password or a changed salt
 //! needs no invalidation: nobody asks for the old proof any more.
 
@@ -22,6 +25,7 @@ use std::time::Duration;
 use hyper::header::{HeaderValue, RETRY_AFTER};
 use tokio::sync::oneshot;
 
+use crate::http::access::lockout::Attempt;
 use crate::http::access::passwords::{Recipe, Verifier};
 use crate::http::error::{ApiError, Result};
 
@@ -89,25 +93,28 @@ impl Hashing {
         Hashing { queue: OnceLock::new(), proven: Arc::default(), key }
     }
 
-    /// Whether this is the password.
-    pub(crate) async fn matches(&self, verifier: &Verifier, password: &str) -> Result<Match> {
+    /// Whether this is the password. A wrong one counts as a failure of the attempt.
+    pub(crate) async fn matches(&self, verifier: &Verifier, password: &str, attempt: &Attempt) -> Result<Match> {
         let proof = verifier.proof(&self.key, password);
         if lock(&self.proven).knows(&proof) {
             return Ok(Match::Known);
         }
         let (proven, verifier, password) = (self.proven.clone(), verifier.clone(), password.to_owned());
-        self.run(move || {
+        let attempt = attempt.clone();
+        let found = self.run(move || {
             // Of many equal logins at once, the first one is hashed.
             if lock(&proven).knows(&proof) {
-                return Match::Known;
+                return Ok(Match::Known);
             }
+            attempt.check()?;
             if !verifier.matches(&password) {
-                return Match::No;
+                attempt.failed();
+                return Ok(Match::No);
             }
             lock(&proven).add(proof);
-            Match::Now
-        })
-        .await
+            Ok(Match::Now)
+        });
+        found.await?
     }
 
     /// Hashes a new password.
@@ -167,18 +174,36 @@ fn busy() -> ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::access::lockout::Lockout;
     use crate::http::access::passwords::Prf;
 
     const QUICK: Recipe = Recipe { prf: Prf::Sha256, iterations: 2 };
 
+    fn attempt() -> Attempt {
+        Arc::new(Lockout::new([2; 32])).attempt("192.0.2.1".parse().unwrap(), "anna", "")
+    }
+
+    #[tokio::test]
+    async fn guesses_that_arrive_together_are_counted_one_by_one() {
+        let (hashing, attempt) = (Hashing::new([1; 32]), attempt());
+        let verifier = hashing.hash("right", QUICK).await.unwrap();
+        let guess = |number: usize| {
+            let (hashing, verifier, attempt) = (&hashing, &verifier, &attempt);
+            async move { hashing.matches(verifier, &format!("wrong {number}"), attempt).await }
+        };
+        let found = futures_util::future::join_all((0..20).map(guess)).await;
+        assert_eq!(found.iter().filter(|found| matches!(found, Ok(Match::No))).count(), 5);
+        assert!(found.iter().flat_map(|found| found.as_ref().err()).all(|refused| refused.status() == 403));
+    }
+
     #[tokio::test]
     async fn a_proven_password_is_not_hashed_again_and_another_is_not_proven() {
-        let hashing = Hashing::new([1; 32]);
+        let (hashing, attempt) = (Hashing::new([1; 32]), &attempt());
         let verifier = hashing.hash("right", QUICK).await.unwrap();
         for (password, found) in
             [("wrong", Match::No), ("right", Match::Now), ("right", Match::Known), ("wrong", Match::No)]
         {
-            assert_eq!(hashing.matches(&verifier, password).await.unwrap(), found);
+            assert_eq!(hashing.matches(&verifier, password, attempt).await.unwrap(), found);
         }
         assert_eq!(lock(&hashing.proven).newer.len(), 1);
         // With the thread occupied and the queue full, only the proven one is answered.
@@ -191,14 +216,18 @@ mod tests {
         };
         queue.send(Box::new(occupy)).unwrap();
         has_begun.recv().unwrap();
-        let waited = hashing.matches(&verifier, "wrong").await.unwrap_err();
+        let waited = hashing.matches(&verifier, "wrong", attempt).await.unwrap_err();
         assert_eq!(waited.status(), 503, "its turn did not come in time");
         while queue.try_send(Box::new(|| {})).is_ok() {}
-        assert_eq!(hashing.matches(&verifier, "right").await.unwrap(), Match::Known);
-        let refused = hashing.matches(&verifier, "wrong").await.unwrap_err();
+        assert_eq!(hashing.matches(&verifier, "right", attempt).await.unwrap(), Match::Known);
+        let refused = hashing.matches(&verifier, "wrong", attempt).await.unwrap_err();
         assert_eq!(refused.status(), 503);
         let other = Verifier::new("right", QUICK).unwrap();
-        assert_eq!(hashing.matches(&other, "right").await.unwrap_err().status(), 503, "another salt is another proof");
+        assert_eq!(
+            hashing.matches(&other, "right", attempt).await.unwrap_err().status(),
+            503,
+            "another salt is another proof"
+        );
         drop(release);
     }
 

@@ -1,5 +1,7 @@
 //! Refuses logins after failed ones: for five minutes after five failures, by address, name and salt.
 //!
+//! Names and salts are counted by a digest, since users choose them, and a salt may be long.
+//!
 //! Each process counts for itself. Addresses of IPv6 count by their first 64 bits, since a client has them all.
 //!
 //! Source: CouchDB's `couch_auth_lockout.erl`.
@@ -7,9 +9,10 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::http::access::passwords::mac;
 use crate::http::error::{ApiError, Result};
 
 /// Number of failures after which logins are refused.
@@ -21,7 +24,8 @@ const LIFETIME: Duration = Duration::from_secs(300);
 /// Maximum number of counted names.
 const MOST: usize = 10_000;
 
-type Who = (IpAddr, String, String);
+/// A digest of address, name and salt.
+type Who = [u8; 32];
 
 #[derive(Clone, Copy, Debug)]
 struct Failures {
@@ -30,24 +34,53 @@ struct Failures {
 }
 
 /// Failed logins.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Lockout {
+    /// The key of the digests, of this process alone.
+    key: [u8; 32],
     failures: Mutex<HashMap<Who, Failures>>,
     /// Whether there are any, so that other logins take no lock.
     any: AtomicBool,
 }
 
+/// Somebody who tries to log in.
+#[derive(Clone, Debug)]
+pub(crate) struct Attempt {
+    lockout: Arc<Lockout>,
+    who: Who,
+}
+
 impl Lockout {
+    /// `key` is random.
+    pub(crate) fn new(key: [u8; 32]) -> Self {
+        Lockout { key, failures: Mutex::default(), any: AtomicBool::default() }
+    }
+
+    pub(crate) fn attempt(self: &Arc<Self>, address: IpAddr, name: &str, salt: &str) -> Attempt {
+        let network = match address {
+            IpAddr::V6(address) => match address.to_ipv4_mapped() {
+                Some(address) => IpAddr::V4(address),
+                None => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
+            },
+            address => address,
+        };
+        let network = network.to_string();
+        let who = mac(&self.key, &[network.as_bytes(), name.as_bytes(), salt.as_bytes()]);
+        Attempt { lockout: self.clone(), who }
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<Who, Failures>> {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
+impl Attempt {
     /// 403 if too many logins failed. For the right password too, since the answer would otherwise tell which it is.
-    pub(crate) fn check(&self, address: IpAddr, name: &str, salt: &str) -> Result<()> {
-        if !self.any.load(Ordering::Relaxed) {
+    pub(crate) fn check(&self) -> Result<()> {
+        if !self.lockout.any.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let found = self.lock().get(&who(address, name, salt)).copied();
+        let found = self.lockout.lock().get(&self.who).copied();
         match found {
             Some(Failures { count, since }) if count >= THRESHOLD && since.elapsed() < LIFETIME => {
                 Err(ApiError::forbidden("Account is temporarily locked due to multiple authentication failures"))
@@ -57,12 +90,10 @@ impl Lockout {
     }
 
     /// Counts a failure.
-    pub(crate) fn failed(&self, address: IpAddr, name: &str, salt: &str) {
-        let mut failures = self.lock();
-        self.any.store(true, Ordering::Relaxed);
-        if failures.len() >= MOST {
-            failures.retain(|_, failures| failures.since.elapsed() < LIFETIME);
-        }
+    pub(crate) fn failed(&self) {
+        let mut failures = self.lockout.lock();
+        self.lockout.any.store(true, Ordering::Relaxed);
+        failures.retain(|_, failures| failures.since.elapsed() < LIFETIME);
         if failures.len() >= MOST {
             failures.retain(|_, failures| failures.count >= THRESHOLD);
         }
@@ -70,30 +101,16 @@ impl Lockout {
             failures.clear();
         }
         let now = Instant::now();
-        let known = failures.entry(who(address, name, salt)).or_insert(Failures { count: 0, since: now });
-        if known.since.elapsed() >= LIFETIME {
-            *known = Failures { count: 0, since: now };
-        }
+        let known = failures.entry(self.who).or_insert(Failures { count: 0, since: now });
         known.count = known.count.saturating_add(1);
     }
 
     /// Forgets the failures before a login that succeeded.
-    pub(crate) fn succeeded(&self, address: IpAddr, name: &str, salt: &str) {
-        if self.any.load(Ordering::Relaxed) {
-            self.lock().remove(&who(address, name, salt));
+    pub(crate) fn succeeded(&self) {
+        if self.lockout.any.load(Ordering::Relaxed) {
+            self.lockout.lock().remove(&self.who);
         }
     }
-}
-
-fn who(address: IpAddr, name: &str, salt: &str) -> Who {
-    let address = match address {
-        IpAddr::V6(address) => match address.to_ipv4_mapped() {
-            Some(address) => IpAddr::V4(address),
-            None => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
-        },
-        address => address,
-    };
-    (address, name.to_owned(), salt.to_owned())
 }
 
 #[cfg(test)]
@@ -102,30 +119,42 @@ mod tests {
 
     #[test]
     fn the_sixth_login_is_refused_until_one_succeeds_or_time_passes() {
-        let (lockout, here) = (Lockout::default(), "2001:db8::1".parse().unwrap());
+        let (lockout, here) = (Arc::new(Lockout::new([1; 32])), "2001:db8::1".parse().unwrap());
         let (neighbour, other) = ("2001:db8::2".parse().unwrap(), "2001:db8:1::1".parse().unwrap());
+        let anna = lockout.attempt(here, "anna", "salt");
         for _ in 0..THRESHOLD {
-            lockout.check(here, "anna", "salt").unwrap();
-            lockout.failed(here, "anna", "salt");
+            anna.check().unwrap();
+            anna.failed();
         }
         for address in [here, neighbour] {
-            assert_eq!(lockout.check(address, "anna", "salt").unwrap_err().status(), 403);
+            assert_eq!(lockout.attempt(address, "anna", "salt").check().unwrap_err().status(), 403);
         }
         for (address, name, salt) in [(other, "anna", "salt"), (here, "berta", "salt"), (here, "anna", "new salt")] {
-            lockout.check(address, name, salt).unwrap();
+            lockout.attempt(address, name, salt).check().unwrap();
         }
-        lockout.succeeded(here, "anna", "salt");
-        lockout.check(here, "anna", "salt").unwrap();
+        anna.succeeded();
+        anna.check().unwrap();
     }
 
     #[test]
     fn the_number_of_counted_names_is_bounded() {
-        let (lockout, here) = (Lockout::default(), "192.0.2.1".parse().unwrap());
-        (0..THRESHOLD).for_each(|_| lockout.failed(here, "anna", ""));
+        let (lockout, here) = (Arc::new(Lockout::new([1; 32])), "192.0.2.1".parse().unwrap());
+        let anna = lockout.attempt(here, "anna", "");
+        (0..THRESHOLD).for_each(|_| anna.failed());
         for number in 0..2 * MOST {
-            lockout.failed(here, &number.to_string(), "");
+            lockout.attempt(here, &number.to_string(), "").failed();
         }
         assert!(lockout.lock().len() <= MOST);
-        assert!(lockout.check(here, "anna", "").is_err(), "locked names are kept before others");
+        assert!(anna.check().is_err(), "locked names are kept before others");
+    }
+
+    #[test]
+    fn failures_that_are_over_are_dropped() {
+        let (lockout, here) = (Arc::new(Lockout::new([1; 32])), "192.0.2.1".parse().unwrap());
+        lockout.attempt(here, "anna", "").failed();
+        let Some(past) = Instant::now().checked_sub(LIFETIME) else { return };
+        lockout.lock().values_mut().for_each(|failures| failures.since = past);
+        lockout.attempt(here, "berta", "").failed();
+        assert_eq!(lockout.lock().len(), 1);
     }
 }

@@ -22,6 +22,9 @@ use crate::http::ids::{hex, random_hex};
 /// thread that hashes.
 pub(crate) const MOST_ITERATIONS: u32 = 2_000_000;
 
+/// Maximum length of a salt in bytes. Those that are made here have 32.
+pub(crate) const LONGEST_SALT: usize = 256;
+
 /// The pseudorandom function of PBKDF2, an HMAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Prf {
@@ -120,7 +123,6 @@ impl Verifier {
         let mut key = vec![0; self.key.len()];
         match self.scheme {
             Scheme::Simple => key = Sha1::digest([password, &self.salt].concat()).to_vec(),
-            Scheme::Pbkdf2 { iterations, .. } if iterations > MOST_ITERATIONS => return false,
             Scheme::Pbkdf2 { prf, iterations } => prf.derive(password, &self.salt, iterations, &mut key),
         }
         same(&key, &self.key)
@@ -195,14 +197,16 @@ impl Verifier {
         }
     }
 
-    /// A stored password with a key of a possible length.
+    /// A stored password whose key has a possible length and is computed in a bounded time.
     fn checked(scheme: Scheme, salt: &str, key: &str) -> Option<Verifier> {
         let key = unhex(key)?;
         let is_possible = match scheme {
             Scheme::Simple => key.len() == 20,
-            Scheme::Pbkdf2 { prf, iterations } => iterations > 0 && key.len() >= 16 && key.len() <= prf.row().1,
+            Scheme::Pbkdf2 { prf, iterations } => {
+                (1..=MOST_ITERATIONS).contains(&iterations) && key.len() >= 16 && key.len() <= prf.row().1
+            }
         };
-        is_possible.then(|| Verifier { scheme, salt: salt.to_owned(), key })
+        (is_possible && salt.len() <= LONGEST_SALT).then(|| Verifier { scheme, salt: salt.to_owned(), key })
     }
 }
 
@@ -285,8 +289,11 @@ mod tests {
             assert_eq!(Verifier::of_admin(wrong), None, "{wrong}");
         }
         let key = "4b007901b765489abead49d926f721d065a429c1";
-        let endless = Verifier::of_admin(&format!("-pbkdf2-{key},salt,4000000000")).unwrap();
-        assert!(!endless.matches("password"), "nor is it computed");
+        let admin = |salt: usize, iterations: u32| {
+            Verifier::of_admin(&format!("-pbkdf2-{key},{},{iterations}", "s".repeat(salt))).is_some()
+        };
+        assert!(admin(LONGEST_SALT, MOST_ITERATIONS));
+        assert!(!admin(LONGEST_SALT + 1, 1) && !admin(1, MOST_ITERATIONS + 1) && !admin(1, 4_000_000_000));
         for wrong in
             ["{}", r#"{"derived_key":1}"#, r#"{"password_scheme":"pbkdf2","iterations":1}"#, r#"{"password_sha":""}"#]
         {

@@ -7,6 +7,10 @@
 //!  X-Auth-CouchDB-Token: hexadecimal HMAC of the name, with chttpd_auth/secret
 //! ```
 //!
+//! A name with a colon is not believed: the signature of a session is an HMAC of `NAME:TIME`, which may have the same key,
+//! so its holder could otherwise present it as the token of a name of this form. Users and administrators have no colons in
+//! their names.
+//!
 //! Without `chttpd_auth/secret` nobody is believed. With `proxy_use_secret = false`, everybody is who can reach the server,
 //! as in CouchDB.
 //!
@@ -49,7 +53,7 @@ impl Proxy {
     /// The client that the proxy names; `None` if it names nobody, or is not believed.
     pub(crate) fn principal(&self, headers: &HeaderMap, rows: &Rows) -> Option<Principal> {
         let text = |name: &str| headers.get(name)?.to_str().ok();
-        let name = text(&self.name).filter(|name| !name.is_empty())?;
+        let name = text(&self.name).filter(|name| !name.is_empty() && !name.contains(':'))?;
         if self.uses_secret {
             let secret = rows.get("chttpd_auth", "secret").filter(|secret| !secret.is_empty())?;
             let token = unhex(text(&self.token)?)?;
@@ -70,8 +74,12 @@ fn is_signed<M: Mac + KeyInit>(secret: &str, name: &str, token: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
     use super::*;
-    use crate::http::access::settings::rows_of;
+    use crate::http::access::session;
+    use crate::http::access::settings::{Session, rows_of};
     use crate::http::ids::hex;
 
     const ON: (&str, &str, &str) = ("chttpd", "authentication_handlers", "{chttpd_auth, proxy_authentication_handler}");
@@ -107,5 +115,22 @@ mod tests {
         assert_eq!(named(&[ON, secret], &[name, roles]), None);
         assert_eq!(named(&[ON, secret], &[roles, ("x-auth-couchdb-token", &token(""))]), None, "nobody is named");
         assert_eq!(named(&[ON, ("chttpd_auth", "proxy_use_secret", "false")], &[name, roles]), anna);
+    }
+
+    #[test]
+    fn the_signature_of_a_session_is_no_token() {
+        let settings = Session { seconds: 600, is_persistent: false, domain: None, same_site: None };
+        // Without a salt, sessions are signed with the secret itself.
+        let cookie = session::begin(b"geheim", "", "anna", &settings, false, 1_700_000_000).unwrap();
+        let value = cookie.to_str().unwrap().split(['=', ';']).nth(1).unwrap();
+        let signed = URL_SAFE_NO_PAD.decode(value).unwrap();
+        let (name, signature) = ("anna:6553F100", &signed["anna:6553F100:".len()..]);
+        assert!(is_signed::<Hmac<Sha256>>("geheim", name, signature));
+        let headers = [
+            ("x-auth-couchdb-username", name),
+            ("x-auth-couchdb-roles", "_admin"),
+            ("x-auth-couchdb-token", &hex(signature)),
+        ];
+        assert_eq!(named(&[ON, ("chttpd_auth", "secret", "geheim")], &headers), None);
     }
 }

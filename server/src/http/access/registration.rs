@@ -17,7 +17,7 @@
 use hyper::StatusCode;
 use model::{Document, Edit, GetOptions, JsonKind, JsonRef, JsonText, WriteMode};
 
-use crate::http::access::passwords::MOST_ITERATIONS;
+use crate::http::access::passwords::{LONGEST_SALT, MOST_ITERATIONS};
 use crate::http::access::principal::Principal;
 use crate::http::access::users::{DATABASE, PREFIX, with_verifier};
 use crate::http::app::App;
@@ -169,6 +169,9 @@ fn validate(id: &str, new: &JsonText, old: Option<&JsonText>, principal: &Princi
     if has("password_sha") && !has("salt") {
         return refuse("Users with password_sha must have a salt.");
     }
+    if text("salt").is_some_and(|salt| salt.len() > LONGEST_SALT) {
+        return refuse("doc.salt is too long");
+    }
     let scheme = text("password_scheme");
     if let Some(scheme) = scheme.as_deref().filter(|scheme| !matches!(*scheme, "simple" | "pbkdf2")) {
         return refuse(&format!("Password scheme `{scheme}` not supported."));
@@ -295,6 +298,11 @@ mod tests {
         ] {
             assert_eq!(admin(ANNA, new), reason, "{new}");
         }
+        let salted = |bytes: usize| {
+            let salt = "s".repeat(bytes);
+            admin(ANNA, &format!(r#"{{"type":"user","name":"anna","roles":[],"password_sha":"00","salt":"{salt}"}}"#))
+        };
+        assert_eq!((salted(256), salted(257)), (String::new(), "doc.salt is too long".to_owned()));
         let named = |name: &str| format!(r#"{{"type":"user","name":"{name}","roles":[]}}"#);
         assert_eq!(admin("org.couchdb.user:_a", &named("_a")), "Username may not start with underscore.");
         assert_eq!(admin("org.couchdb.user:a:b", &named("a:b")), "Character `:` is not allowed in usernames.");

@@ -71,6 +71,12 @@ pub(crate) async fn put(request: &mut Request, names: &[&str]) -> Result<Respons
 pub(crate) async fn delete(request: &Request, names: &[&str]) -> Result<Response> {
     let &[node, section, key] = names else { return Err(unknown()) };
     require_node(node)?;
+    // What another server set since then counts.
+    drop(request.app.auth.load(&request.app.layer).await?);
+    if section == ADMINS && request.app.auth.is_last_administrator(key) {
+        let reason = "This is the last administrator, and the server was started without one: name another one first.";
+        return Err(ApiError::new(StatusCode::CONFLICT, "conflict", reason));
+    }
     let old = request.app.layer.configure(section, key, None).await?;
     drop(request.app.auth.load(&request.app.layer).await?);
     Ok(text(&old.ok_or_else(unknown)?))
@@ -84,10 +90,18 @@ pub(crate) async fn reload(request: &Request, node: &str) -> Result<Response> {
 }
 
 /// Sets a value, and makes it count. Returns the old one.
+///
+/// # Errors
+/// 400 for the hash of an administrator's password that no password matches: nobody could log in by it.
 pub(crate) async fn set(request: &Request, section: &str, key: &str, value: &str) -> Result<Option<String>> {
     let app = &request.app;
     let hashed = match section {
         ADMINS if Verifier::of_admin(value).is_none() => {
+            if ["-pbkdf2", "-hashed-"].into_iter().any(|begin| value.starts_with(begin)) {
+                return Err(ApiError::bad_request(
+                    "The hash of the password cannot be read, or has too many iterations",
+                ));
+            }
             Some(app.auth.hashing.hash(value, app.auth.settings().recipe).await?.to_admin())
         }
         _ => None,
