@@ -512,6 +512,77 @@ pub(crate) async fn purges_reach_views_whose_rows_take_several_transactions(stag
     assert_eq!(page.total_rows, 0);
 }
 
+pub(crate) async fn keys_that_do_not_exist_end_a_page(stage: Stage) {
+    let documents = stage.documents().await;
+    let group = group(1);
+    documents.put(edit("a", r#"{"e":[[1,1]]}"#)).await.unwrap();
+    documents.update_views(&group).await.unwrap();
+    let keys = (0..2_500).map(|n| json(&format!("\"{n}\""))).chain([json("1")]);
+    let request = ViewRequest { keys: Some(keys.collect()), ..ViewRequest::default() };
+    let (mut found, mut pages, mut next) = (0, 0, Some(request.clone()));
+    while let Some(request) = next {
+        let page = documents.view_rows(&group, "all", &request).await.unwrap();
+        (found, pages, next) = (found + page.rows.len(), pages + 1, page.next);
+    }
+    assert!(found == 1 && pages > 1, "{found} rows in {pages} pages");
+    let (mut found, mut pages, mut next) = (0, 0, Some(request));
+    while let Some(request) = next {
+        let page = documents.view_reductions(&group, "sum", &request, Grouping::Exact).await.unwrap();
+        (found, pages, next) = (found + page.rows.len(), pages + 1, page.next);
+    }
+    assert!(found == 1 && pages > 1, "{found} groups in {pages} pages");
+}
+
+pub(crate) async fn a_document_that_a_repair_removes_has_no_rows_in_views(stage: Stage) {
+    let documents = stage.documents().await;
+    let group = group(1);
+    fill(&documents, 10, 2).await;
+    documents.update_views(&group).await.unwrap();
+    let body = rows_at(&stage.engine(), super::damage::DOCS, "d0003").await.remove(0);
+    put_rows(&stage.engine(), &[(&body.key, Some(&body.value[..1]))]).await;
+    let report = documents.repair(|_| ()).await.unwrap();
+    assert!(report.after.is_sound() && is_missing(&documents, "d0003").await);
+    let page = documents.query_view(&group, "all", &ViewRequest::default()).await.unwrap();
+    assert_eq!(page.total_rows, 9);
+    assert_agrees(&documents, &group, &mut Random::new(1), "repaired").await;
+}
+
+pub(crate) async fn a_batch_ends_at_the_bytes_that_are_emitted(stage: Stage) {
+    let documents = stage.documents().await;
+    let long = |_: &JsonText, emit: &mut Emit| {
+        emit.row(json("1"), json(&format!("\"{}\"", "x".repeat(100_000))));
+        Ok(())
+    };
+    let group = ViewGroup::of_closures("long", 1, vec![RustView::new("all", long)]);
+    fill(&documents, 120, 2).await;
+    let progress = documents.update_views_batch(&group, usize::MAX, None).await.unwrap();
+    assert!(progress.documents < 120 && progress.more, "{progress:?}");
+    let page = documents.query_view(&group, "all", &ViewRequest::default()).await.unwrap();
+    assert_eq!(page.total_rows, 120);
+}
+
+pub(crate) async fn a_document_whose_nodes_do_not_fit_stops_no_other(stage: Stage) {
+    let documents = stage.documents().await;
+    let large = |_: Reduction| Ok(json(&format!("\"{}\"", "x".repeat(85_000))));
+    let group = ViewGroup::of_closures("large", 1, vec![RustView::new("all", emit_all).reduced_by(large)]);
+    let body = |numbers: &mut dyn Iterator<Item = usize>| {
+        format!("{{\"e\":[{}]}}", numbers.map(|n| format!("[{n},1]")).collect::<Vec<_>>().join(","))
+    };
+    for n in 0..25 {
+        documents.put(edit(&format!("d{n:02}"), &body(&mut (300 * n..300 * n + 300)))).await.unwrap();
+    }
+    documents.update_views(&group).await.unwrap();
+    // Below about each node of the first level.
+    documents.put(edit("wide", &body(&mut (0..7_500).step_by(10)))).await.unwrap();
+    documents.put(edit("z", &body(&mut (7_500..7_501)))).await.unwrap();
+    let page = documents.query_view(&group, "all", &ViewRequest::default()).await.unwrap();
+    assert_eq!(page.total_rows, 7_501);
+    let errors = documents.view_errors(&group, None).await.unwrap();
+    let names: Vec<_> = errors.iter().map(|one| (one.id.as_str(), one.error.error.as_str())).collect();
+    assert_eq!(names, [("wide", "emitted_too_much")]);
+    assert_eq!(documents.check_views(&group).await.unwrap(), [""; 0]);
+}
+
 pub(crate) async fn documents_that_break_a_map_function_are_noted(stage: Stage) {
     let documents = stage.documents().await;
     let group = group(1);

@@ -229,6 +229,10 @@ impl<D: Database> Documents<D> {
                 transaction.clear_range(&begin, &end);
                 transaction.clear(listed_key);
                 move_away(&transaction, keys, &moved).await?;
+                if kept.is_empty() {
+                    // The feed tells nobody that the document is gone.
+                    self.rebuild_all_views(&transaction).await?;
+                }
                 write_kept(&transaction, keys, &instance, id, kept);
                 indexing.write(&transaction);
                 Ok(Outcome::Write(moved.len() as u64))

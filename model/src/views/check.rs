@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use kv_api::{Database, KeySelector, RangeRequest, Read, Transaction};
 use md5::{Digest, Md5};
 
-use super::group::ViewGroup;
+use super::group::{FunctionError, ViewGroup};
 use super::rows::{IdRow, Place, read_pair};
 use super::tree::{Node, TOP, Tree, level_of};
-use super::update::{Prepared, prepare};
+use super::update::{EMITTED_TOO_MUCH, Prepared, prepare};
 use super::{Head, Upto};
 use crate::changes::{ChangesRequest, Since};
 use crate::documents::Documents;
@@ -17,6 +17,9 @@ use crate::keys::DatabaseKey;
 
 /// Number of rows in a page.
 const PAGE: usize = 500;
+
+/// Number of rows of a document that are read at the same time.
+const AT_ONCE: usize = 100;
 
 /// The nodes that a level must have, or has: their number and a hash of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,21 +49,22 @@ struct Walked {
 
 impl<D: Database> Documents<D> {
     /// Compares a group with its documents: its rows must be those that its functions emit now, and each node the
-    /// reduction of the rows below it. Brings the group up to date first. Returns what is wrong; nothing if the group
-    /// was updated meanwhile by others.
+    /// reduction of the rows below it. Brings the group up to date first. Returns what is wrong; nothing if documents
+    /// or the group changed meanwhile.
     ///
     /// # Errors
     /// Like [`update_views`](Self::update_views).
     pub async fn check_views(&self, group: &ViewGroup) -> Result<Vec<String>> {
         self.update_views(group).await?;
-        let before = self.upto_of(group.signature()).await?;
+        let before = (self.upto_of(group.signature()).await?, self.last_seq().await?);
         let (mut wrong, mut emitted) = (Vec::new(), vec![0u64; group.views().len()]);
         let mut request = ChangesRequest { include_docs: true, limit: Some(PAGE), ..ChangesRequest::default() };
         loop {
             let batch = self.changes(&request).await?;
             for one in prepare(group, batch.rows).await? {
+                let Some(what) = self.differs(group, &one).await? else { continue };
                 one.rows.iter().for_each(|(view, ..)| emitted[*view] += 1);
-                wrong.extend(self.differs(group, &one).await?);
+                wrong.extend((!what.is_empty()).then(|| format!("{:?} emits {what}", one.id)));
             }
             request.since = Since::Seq(batch.last_seq);
             if !batch.more {
@@ -98,44 +102,59 @@ impl<D: Database> Documents<D> {
             }
         }
         wrong.extend(self.wrong_view_rows(group.signature()).await?);
-        let after = self.upto_of(group.signature()).await?;
+        let after = (self.upto_of(group.signature()).await?, self.last_seq().await?);
         Ok(if before == after { wrong } else { Vec::new() })
     }
 
-    /// How the rows of a document differ from what it emits.
-    async fn differs(&self, group: &ViewGroup, one: &Prepared) -> Result<Option<String>> {
+    /// How the rows of a document differ from what it emits; empty if they do not, and `None` if the document has no rows
+    /// because they do not fit into a transaction.
+    async fn differs(&self, group: &ViewGroup, one: &Prepared) -> Result<Option<&'static str>> {
         let keys = self.keys();
-        let what = self
-            .read(|tx| async move {
-                let (head, _) = self.built_view(&tx, group).await?;
-                let first = tx.get(&keys.key(DatabaseKey::ViewIds(head.number, &one.id)), Read::Snapshot).await?;
-                let had = match first {
-                    Some(first) => IdRow::read(&tx, keys, head.number, &one.id, &first).await?.0,
-                    None => IdRow::default(),
-                };
-                if had.has_error != one.error.is_some() {
-                    return Ok(Some("another error than noted"));
+        self.read(|tx| async move {
+            let (head, _) = self.built_view(&tx, group).await?;
+            let first = tx.get(&keys.key(DatabaseKey::ViewIds(head.number, &one.id)), Read::Snapshot).await?;
+            let had = match first {
+                Some(first) => IdRow::read(&tx, keys, head.number, &one.id, &first).await?.0,
+                None => IdRow::default(),
+            };
+            if had.has_error && had.rows.is_empty() {
+                let error = tx.get(&keys.key(DatabaseKey::ViewError(head.number, &one.id)), Read::Snapshot).await?;
+                let error = error.map(FunctionError::of_row).transpose()?;
+                if error.is_some_and(|error| error.error == EMITTED_TOO_MUCH) {
+                    return Ok(None);
                 }
-                let named: Vec<_> = had.rows.iter().map(|row| (row.view, row.emit, &row.key)).collect();
-                let emitted: Vec<_> =
-                    one.rows.iter().map(|(view, place, _)| (*view as u64, place.emit, &place.key)).collect();
-                if named != emitted {
-                    return Ok(Some("other rows than its id row names"));
-                }
-                for (view, place, pair) in &one.rows {
-                    let (view, place) = (*view as u64, place.write());
-                    let row = DatabaseKey::ViewRow { group: head.number, view, level: 0, place: &place };
-                    let Some(value) = tx.get(&keys.key(row), Read::Snapshot).await? else {
+            }
+            if had.has_error != one.error.is_some() {
+                return Ok(Some("another error than noted"));
+            }
+            let named: Vec<_> = had.rows.iter().map(|row| (row.view, row.emit, &row.key)).collect();
+            let emitted: Vec<_> =
+                one.rows.iter().map(|(view, place, _)| (*view as u64, place.emit, &place.key)).collect();
+            if named != emitted {
+                return Ok(Some("other rows than its id row names"));
+            }
+            for some in one.rows.chunks(AT_ONCE) {
+                let reads: Vec<_> = some
+                    .iter()
+                    .map(|(view, place, pair)| {
+                        let (view, place) = (*view as u64, place.write());
+                        let row = DatabaseKey::ViewRow { group: head.number, view, level: 0, place: &place };
+                        let read = tx.get(&keys.key(row), Read::Snapshot);
+                        (view, place, pair, read)
+                    })
+                    .collect();
+                for (view, place, pair, read) in reads {
+                    let Some(value) = read.await? else {
                         return Ok(Some("a row that is missing"));
                     };
                     if read_pair(&tx, keys, (head.number, view), &place, &value).await? != *pair {
                         return Ok(Some("another row than there is"));
                     }
                 }
-                Ok(None)
-            })
-            .await?;
-        Ok(what.map(|what| format!("{:?} emits {what}", one.id)))
+            }
+            Ok(Some(""))
+        })
+        .await
     }
 
     async fn rows_of_view(&self, group: &ViewGroup, view: usize) -> Result<u64> {

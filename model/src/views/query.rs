@@ -7,6 +7,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+use futures_util::StreamExt;
 use json::JsonText;
 use kv_api::{Database, KeyValue, RangeRequest, Read, Transaction, TransactionExt};
 
@@ -25,6 +26,9 @@ use crate::seq::Seq;
 
 /// Maximum number of rows in a page.
 const ROWS_AT_ONCE: usize = 2_000;
+
+/// Number of requested keys that are looked up in one transaction, for each document that one reads at most.
+const KEYS_FOR_EACH: usize = 10;
 
 /// Maximum number of rows skipped in one transaction.
 const SKIPPED_AT_ONCE: usize = 20_000;
@@ -252,6 +256,7 @@ impl<T: Transaction> Tree<'_, T> {
             return Ok((Vec::new(), None));
         }
         let range = RangeRequest::keys(key(&window.low), key(&window.high)).limit(limit.max(1));
+        let range = range.target_bytes(BATCH_BYTES);
         let range = if window.descending { range.reverse() } else { range };
         let batch = self.tx.get_range(&range, Read::Snapshot).await?;
         let mut found = Vec::with_capacity(batch.rows.len());
@@ -285,18 +290,21 @@ impl<T: Transaction> Tree<'_, T> {
     pub(super) async fn run(&self, window: &Window, key: &[u8]) -> Result<Vec<Found>> {
         let (begin, _) = self.level(0);
         let run = [begin.as_slice(), &at_key(key)].concat();
-        let rows = self.tx.get_all(RangeRequest::keys(run.clone(), end_of(&run)), Read::Snapshot).await?;
-        let (mut found, mut bytes) = (Vec::with_capacity(rows.len()), 0);
-        for row in rows {
-            let (pair, place) = self.pair(&row, begin.len()).await?;
-            bytes += pair.len();
-            if bytes > MAX_RUN {
-                let reason = "Too many rows have keys that differ only after their first 2,000 bytes.";
-                return Err(Error::bad_request(reason));
-            }
-            let position = Position { key: whole_key(pair.key()?.root()), id: place.id, emit: place.emit };
-            if window.has(&position) {
-                found.push(Found { position, row, pair: Some(pair) });
+        let range = RangeRequest::keys(run.clone(), end_of(&run)).target_bytes(BATCH_BYTES);
+        let mut rows = std::pin::pin!(self.tx.stream(range, Read::Snapshot));
+        let (mut found, mut bytes) = (Vec::new(), 0);
+        while let Some(some) = rows.next().await {
+            for row in some? {
+                let (pair, place) = self.pair(&row, begin.len()).await?;
+                bytes += pair.len();
+                if bytes > MAX_RUN {
+                    let reason = "Too many rows have keys that differ only after their first 2,000 bytes.";
+                    return Err(Error::bad_request(reason));
+                }
+                let position = Position { key: whole_key(pair.key()?.root()), id: place.id, emit: place.emit };
+                if window.has(&position) {
+                    found.push(Found { position, row, pair: Some(pair) });
+                }
             }
         }
         found.sort_by(|a, b| a.position.cmp(&b.position));
@@ -333,7 +341,7 @@ impl<D: Database> Documents<D> {
             let (head, upto) = self.built_view(&tx, group).await?;
             let (keys, number) = (self.keys(), head.number);
             let tree = Tree { tx: &tx, keys, group, secret: &head.secret, number, view };
-            let mut page = tree.page(request).await?;
+            let mut page = tree.page(request, KEYS_FOR_EACH * at_once).await?;
             page.seq = upto.seq;
             if request.include_docs {
                 self.add_view_docs(&tx, request, &mut page, at_once).await?;
@@ -413,8 +421,8 @@ impl Reading {
 }
 
 impl<T: Transaction> Tree<'_, T> {
-    /// Reads a page, without documents.
-    async fn page(&self, request: &ViewRequest) -> Result<Reading> {
+    /// Reads a page, without documents, of at most this many of the requested keys.
+    async fn page(&self, request: &ViewRequest, most_keys: usize) -> Result<Reading> {
         let depth = self.level(0).0.len();
         let total_rows = self.cover(&[], None).await?.count();
         let mut page = Reading { rows: Vec::new(), total_rows, offset: 0, seq: Seq::ZERO, at: Vec::new(), next: None };
@@ -434,6 +442,10 @@ impl<T: Transaction> Tree<'_, T> {
             let mut window = Window::of(request, key.as_ref());
             if at > resume.key {
                 last = None;
+            }
+            if at - resume.key >= most_keys {
+                stopped_at = Some(at);
+                break;
             }
             let after = last.clone();
             if let Some(after) = &after {

@@ -4,9 +4,11 @@
 //! of a tree can be reduced again by the same code.
 
 use std::cmp::Ordering;
+use std::collections::HashMap;
 
 use json::{JsonKind, JsonRef, JsonText, JsonWriter};
 
+use super::MAX_VALUE;
 use super::group::{FunctionError, Reduce, Reduced};
 
 /// Maximum depth of objects that are summed member by member.
@@ -25,7 +27,7 @@ pub(super) fn reduce(reduce: Reduce, count: u64, values: &[JsonText]) -> Reduced
         Reduce::Count => Ok(text_of(|json| {
             json.u64(count);
         })),
-        Reduce::Sum => Ok(sum(values)),
+        Reduce::Sum => sum(values),
         Reduce::Stats => stats(values),
         Reduce::Custom => Err(FunctionError::new("not_found", "The reduce function is not one of this program.")),
     }
@@ -117,7 +119,30 @@ impl Number {
 enum Sum {
     Number(Number),
     List(Vec<Number>),
-    Object(Vec<(String, Sum)>),
+    Object(Members),
+}
+
+/// The members of an object, in the order of their first appearance.
+#[derive(Clone, Debug, Default)]
+struct Members {
+    sums: Vec<(String, Sum)>,
+    places: HashMap<String, usize>,
+}
+
+impl Members {
+    fn add(&mut self, name: String, value: Sum) -> Option<()> {
+        match self.places.get(&name) {
+            Some(at) => {
+                let had = &mut self.sums.get_mut(*at)?.1;
+                *had = std::mem::replace(had, Sum::List(Vec::new())).plus(value)?;
+            }
+            None => {
+                self.places.insert(name.clone(), self.sums.len());
+                self.sums.push((name, value));
+            }
+        }
+        Some(())
+    }
 }
 
 impl Sum {
@@ -126,10 +151,11 @@ impl Sum {
             JsonKind::Integer | JsonKind::Float => Number::of(value).map(Sum::Number),
             JsonKind::Array => value.elements().map(Number::of).collect::<Option<_>>().map(Sum::List),
             JsonKind::Object if depth < MAX_DEPTH => {
-                let member = |(name, value): (std::borrow::Cow<'_, str>, _)| {
-                    Some((name.into_owned(), Sum::of(value, depth + 1)?))
-                };
-                value.members().map(member).collect::<Option<_>>().map(Sum::Object)
+                let mut members = Members::default();
+                for (name, value) in value.members() {
+                    members.add(name.into_owned(), Sum::of(value, depth + 1)?)?;
+                }
+                Some(Sum::Object(members))
             }
             _ => None,
         }
@@ -142,19 +168,24 @@ impl Sum {
             (Sum::List(a), Sum::Number(b)) => Sum::List(lists(a, vec![b])),
             (Sum::List(a), Sum::List(b)) => Sum::List(lists(a, b)),
             (Sum::Object(mut a), Sum::Object(b)) => {
-                for (name, value) in b {
-                    match a.iter().position(|(had, _)| *had == name) {
-                        Some(at) => {
-                            let had = std::mem::replace(&mut a[at].1, Sum::List(Vec::new()));
-                            a[at].1 = had.plus(value)?;
-                        }
-                        None => a.push((name, value)),
-                    }
+                for (name, value) in b.sums {
+                    a.add(name, value)?;
                 }
                 Sum::Object(a)
             }
             _ => return None,
         })
+    }
+
+    /// The number of bytes that it takes at least.
+    fn len(&self) -> usize {
+        match self {
+            Sum::Number(_) => 1,
+            Sum::List(numbers) => 2 * numbers.len() + 1,
+            Sum::Object(members) => {
+                1 + members.sums.iter().map(|(name, sum)| name.len() + 4 + sum.len()).sum::<usize>()
+            }
+        }
     }
 
     fn write(&self, json: &mut JsonWriter<'_>) {
@@ -167,7 +198,7 @@ impl Sum {
             }
             Sum::Object(members) => {
                 json.begin_object();
-                for (name, sum) in members {
+                for (name, sum) in &members.sums {
                     sum.write(json.name(name));
                 }
                 json.end_object();
@@ -183,32 +214,39 @@ fn lists(a: Vec<Number>, b: Vec<Number>) -> Vec<Number> {
     long
 }
 
-/// As in CouchDB, a value that cannot be added makes the sum an object that tells so.
-fn sum(values: &[JsonText]) -> JsonText {
+/// The error of a result that no node can hold.
+pub(super) fn overflow() -> FunctionError {
+    FunctionError::new("reduce_overflow_error", "Reduce output must shrink more rapidly.")
+}
+
+/// As in CouchDB, a value that cannot be added makes the sum an object that tells so. A sum that grows beyond what a node
+/// can hold is an error at once, since each further value would be added to all of it.
+fn sum(values: &[JsonText]) -> Reduced {
     let mut total: Option<Sum> = None;
     for value in values {
         if value.get("error").and_then(JsonRef::as_str).as_deref() == Some("builtin_reduce_error") {
-            return value.clone();
+            return Ok(value.clone());
         }
         let plus = Sum::of(value.root(), 0).and_then(|value| match total.take() {
             Some(total) => total.plus(value),
             None => Some(value),
         });
         match plus {
+            Some(sum) if values.len() > 1 && sum.len() > MAX_VALUE => return Err(overflow()),
             Some(sum) => total = Some(sum),
             None => {
-                return text_of(|json| {
+                return Ok(text_of(|json| {
                     json.begin_object().name("error").str("builtin_reduce_error").name("reason").str(SUM_ERROR);
                     match value.len() <= MAX_QUOTED {
                         true => json.name("caused_by").text(value),
                         false => json.name("caused_by").null(),
                     };
                     json.end_object();
-                });
+                }));
             }
         }
     }
-    text_of(|json| total.unwrap_or(Sum::Number(Number::Integer(0))).write(json))
+    Ok(text_of(|json| total.unwrap_or(Sum::Number(Number::Integer(0))).write(json)))
 }
 
 /// Of numbers.
@@ -319,6 +357,20 @@ mod tests {
         }
         let deep = format!("{}1{}", r#"{"a":"#.repeat(100_000), "}".repeat(100_000));
         assert!(reduced(Reduce::Sum, &[&deep]).unwrap().ends_with(r#""caused_by":null}"#));
+    }
+
+    #[test]
+    fn sums_that_no_node_can_hold_are_errors() {
+        let wide = |from: usize| {
+            let members: Vec<String> = (from..from + 6_000).map(|n| format!("\"{n:05}\":1")).collect();
+            format!("{{{}}}", members.join(","))
+        };
+        let (a, b) = (wide(0), wide(6_000));
+        assert_eq!(reduced(Reduce::Sum, &[&a, &a]).unwrap(), a.replace(":1", ":2"));
+        assert_eq!(reduced(Reduce::Sum, &[&a, &b]).unwrap_err(), overflow().to_string());
+        let list = format!("[{}1]", "1,".repeat(MAX_VALUE));
+        assert_eq!(reduced(Reduce::Sum, &[&list]).unwrap(), list, "of one row");
+        assert!(reduced(Reduce::Sum, &[&list, "1"]).is_err());
     }
 
     #[test]

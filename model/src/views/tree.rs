@@ -25,12 +25,13 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use json::{JsonText, JsonWriter};
+use json::JsonText;
 use kv_api::{KeySelector, KeyValue, RangeRequest, Read, Transaction, TransactionExt};
 use md5::{Digest, Md5};
 
 use super::MAX_VALUE;
 use super::group::{FunctionError, Reduce, ReduceRow, Reduced, Reduction, ViewGroup};
+use super::reduce::overflow;
 use super::rows::{Pair, Place, read_pair};
 use crate::error::{Error, Result};
 use crate::keys::{DatabaseKey, DatabaseKeys};
@@ -46,6 +47,9 @@ const BITS: u32 = 5;
 
 /// Number of nodes that are looked up at the same time.
 const AT_ONCE: usize = 256;
+
+/// Number of nodes that are computed at the same time: the rows below all of them are in memory.
+const COMPUTED_AT_ONCE: usize = 16;
 
 /// Number of rows or nodes read at a time on the way through a range.
 const PAGE: usize = 64;
@@ -95,11 +99,7 @@ impl Node {
         let reduced = match reader.peek() {
             None => None,
             Some(b'v') => Some(Ok(text()?)),
-            Some(b'e') => {
-                let text = text()?;
-                let member = |name| text.get(name).map(|value| value.str_or_text().into_owned()).unwrap_or_default();
-                Some(Err(FunctionError::new(member("error"), member("reason"))))
-            }
+            Some(b'e') => Some(Err(FunctionError::read(&text()?))),
             Some(_) => return Err(Error::unknown_format("a node of a view")),
         };
         Ok(Node { count, reduced })
@@ -108,14 +108,7 @@ impl Node {
 
 fn write_error(out: &mut Vec<u8>, error: &FunctionError) {
     out.push(b'e');
-    let mut json = JsonWriter::new(out);
-    json.begin_object().name("error").str(&error.error);
-    let end = error.reason.floor_char_boundary(error.reason.len().min(2_000));
-    json.name("reason").str(&error.reason[..end]).end_object();
-}
-
-fn overflow() -> FunctionError {
-    FunctionError::new("reduce_overflow_error", "Reduce output must shrink more rapidly.")
+    error.write(out);
 }
 
 /// The tree of one view.
@@ -267,7 +260,7 @@ impl<T: Transaction> Tree<'_, T> {
 
     /// Computes nodes of a level from the level below, and writes them.
     async fn compute(&self, level: u64, nodes: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
-        for some in nodes.chunks(AT_ONCE) {
+        for some in nodes.chunks(COMPUTED_AT_ONCE) {
             for ((place, _), node) in some.iter().zip(self.computed(level, some).await?) {
                 let key = self.at(level, place);
                 match node.count {
@@ -315,9 +308,9 @@ impl<T: Transaction> Tree<'_, T> {
         let (begin, end) = self.level(level);
         let from = after.map_or(begin.clone(), |place| [self.at(level, place).as_slice(), &[0]].concat());
         // One more, which is the end of the last.
-        let range = RangeRequest::keys(from, end.clone()).limit(AT_ONCE + 1);
+        let range = RangeRequest::keys(from, end.clone()).limit(COMPUTED_AT_ONCE + 1);
         let mut rows = self.tx.get_all(range, Read::Snapshot).await?;
-        let beyond = if rows.len() > AT_ONCE { rows.pop().map(|row| row.key.to_vec()) } else { None };
+        let beyond = if rows.len() > COMPUTED_AT_ONCE { rows.pop().map(|row| row.key.to_vec()) } else { None };
         let ends = rows.iter().skip(1).map(|row| row.key.to_vec()).chain([beyond.clone().unwrap_or(end)]);
         let mut nodes: Vec<_> =
             rows.iter().zip(ends).map(|(row, end)| (row.key[begin.len()..].to_vec(), end)).collect();
@@ -534,6 +527,9 @@ mod tests {
         let long = text(&format!("\"{}\"", "x".repeat(MAX_VALUE)));
         let read = Node::read(&Node { count: 1, reduced: Some(Ok(long)) }.write().into()).unwrap();
         assert_eq!(read.reduced, Some(Err(overflow())));
+        let named = FunctionError::new("é".repeat(MAX_VALUE), "b");
+        assert_eq!(FunctionError::of_row(named.row().into()).unwrap().error.len(), 2_000);
+        assert!(Node { count: 1, reduced: Some(Err(named)) }.write().len() < MAX_VALUE);
         assert!(Node::read(&Bytes::new()).is_err() && Node::read(&Bytes::from_static(b"\x14x")).is_err());
     }
 

@@ -21,7 +21,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jobs::Hold;
-use json::{JsonText, JsonWriter};
 use kv_api::{Database, Read, RetryError, Runner, Transaction};
 
 use super::group::{Mapped, ViewGroup};
@@ -354,7 +353,7 @@ impl<D: Database> Documents<D> {
                 }
             }
             if let Some(error) = &one.error {
-                tx.set_unguarded(keys.key(DatabaseKey::ViewError(number, &one.id)), error_row(error));
+                tx.set_unguarded(keys.key(DatabaseKey::ViewError(number, &one.id)), error.row());
             }
             let parts = had.get(one.id.as_str()).map_or(0, |(_, parts)| *parts);
             if !row.is_empty() {
@@ -519,20 +518,4 @@ impl Prepared {
         self.rows.clear();
         (self.error, self.bytes) = (Some(FunctionError::new(EMITTED_TOO_MUCH, reason)), ROW_BYTES);
     }
-}
-
-/// The row of a document's error.
-fn error_row(error: &FunctionError) -> Vec<u8> {
-    const MAX_REASON: usize = 2_000;
-    let mut out = Vec::new();
-    let reason = &error.reason[..error.reason.floor_char_boundary(error.reason.len().min(MAX_REASON))];
-    JsonWriter::new(&mut out).begin_object().name("error").str(&error.error).name("reason").str(reason).end_object();
-    out
-}
-
-/// Reads the row of a document's error.
-pub(super) fn read_error(row: kv_api::Bytes) -> Result<FunctionError> {
-    let text = JsonText::from_normalised(row).ok_or_else(|| Error::corrupt("an error of a view"))?;
-    let member = |name| text.get(name).map(|value| value.str_or_text().into_owned()).unwrap_or_default();
-    Ok(FunctionError::new(member("error"), member("reason")))
 }

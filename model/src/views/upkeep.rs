@@ -5,7 +5,6 @@ use std::collections::HashSet;
 use kv_api::{Database, KeySelector, RangeRequest, Read, Transaction, TransactionExt};
 
 use super::group::{FunctionError, ViewGroup};
-use super::update::read_error;
 use super::{Head, Upto};
 use crate::documents::Documents;
 use crate::error::{NotFound, Result};
@@ -111,7 +110,7 @@ impl<D: Database> Documents<D> {
             let range = RangeRequest::selectors(begin, KeySelector::first_greater_or_equal(end));
             let rows = tx.get_range(&range.limit(ERRORS_AT_ONCE), Read::Snapshot).await?.rows;
             let error = |row: kv_api::KeyValue| {
-                Ok(ViewError { id: self.keys().read_view_error(&row.key)?, error: read_error(row.value)? })
+                Ok(ViewError { id: self.keys().read_view_error(&row.key)?, error: FunctionError::of_row(row.value)? })
             };
             rows.into_iter().map(error).collect()
         })
@@ -138,6 +137,18 @@ impl<D: Database> Documents<D> {
                 Ok(Outcome::Write(true))
             })
             .await
+    }
+
+    /// Removes the rows of all groups, which are built again.
+    pub(crate) async fn rebuild_all_views(&self, tx: &D::Transaction) -> Result<()> {
+        let (begin, end) = self.keys().bounds(DatabaseKey::ViewGroups);
+        for row in tx.get_all(RangeRequest::keys(begin, end), Read::Serializable).await? {
+            // Nobody can read the rows of a group whose head cannot be read.
+            if let Ok(head) = Head::read(&row.value) {
+                self.rebuild_views(tx, head.number).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Removes the groups of design documents that are not in use any more. Returns how many. Groups of a program stay,
