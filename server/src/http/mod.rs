@@ -33,6 +33,7 @@ mod document;
 mod error;
 mod feed;
 mod find;
+mod functions;
 mod ids;
 mod listen;
 mod listing;

@@ -199,9 +199,9 @@ async fn what_is_missing_is_named() {
     couch.database("db").await;
     couch.put("/db/_design/d", json!({})).await;
     for (method, path, word) in [
-        ("GET", "/db/_changes?filter=_view", "views"),
-        ("GET", "/db/_changes?filter=d/f", "filter functions"),
-        ("GET", "/db/_design/d/_show/v", "functions"),
+        ("GET", "/db/_design/d/_show/s", "deprecated"),
+        ("GET", "/db/_design/d/_list/l/v", "deprecated"),
+        ("GET", "/db/_design/d/_rewrite/x", "deprecated"),
         ("POST", "/db/_search_cleanup", "indexes of text"),
         ("POST", "/db/_nouveau_cleanup", "indexes of text"),
         ("GET", "/db/_shards", "shards"),

@@ -18,6 +18,8 @@ mod feeds;
 mod fields;
 mod find;
 mod formats;
+#[cfg(feature = "javascript")]
+mod functions;
 mod index_jobs;
 mod indexes;
 mod listings;

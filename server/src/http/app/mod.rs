@@ -28,6 +28,7 @@ use crate::http::app::scans::Scans;
 use crate::http::app::stores::{Store, Stores};
 use crate::http::app::views::Views;
 use crate::http::error::{ApiError, Result};
+use crate::http::functions::Functions;
 use crate::http::ids::{RequestIds, Uuids, hex};
 
 /// Options of a server.
@@ -109,6 +110,8 @@ pub(crate) struct App {
     pub(crate) request_ids: RequestIds,
     pub(crate) uuid: String,
     scans: Scans,
+    /// Functions of design documents.
+    pub(crate) functions: Functions,
     stopping: watch::Receiver<bool>,
 }
 
@@ -126,6 +129,7 @@ impl App {
         let flags = Flags { cors: options.cors.clone(), max_request_size: options.max_request_size };
         let auth = Auth::new(options.administrator.clone(), identity.secret, is_local, flags);
         let scans = Scans::new(options.scan_threads)?;
+        let functions = Functions::new(options.threads.max(2));
         let others = LayerOptions {
             max_document_size: options.max_document_size,
             max_attachment_size: options.max_attachment_size,
@@ -144,6 +148,7 @@ impl App {
             request_ids: RequestIds::new(),
             uuid: identity.uuid,
             scans,
+            functions,
             stopping,
         })
     }

@@ -64,7 +64,7 @@ pub(crate) async fn put(request: &mut Request, db: &str, id: &str) -> Result<Res
     Ok(response)
 }
 
-async fn write_one(database: Documents, edit: Edit, mode: WriteMode) -> Result<RevId> {
+pub(crate) async fn write_one(database: Documents, edit: Edit, mode: WriteMode) -> Result<RevId> {
     match mode {
         WriteMode::Interactive => Ok(database.put(edit).await?),
         WriteMode::Replicated => {

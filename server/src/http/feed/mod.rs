@@ -25,12 +25,12 @@ mod reader;
 
 use hyper::StatusCode;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
-use model::ErrorKind;
+use model::{ErrorKind, JsonText};
 use tokio::time::Instant;
 
 use crate::http::app::stores::Documents;
 use crate::http::error::Result;
-use crate::http::feed::plan::{FeedKind, Idle, Plan};
+use crate::http::feed::plan::{FeedKind, Filter, Idle, Plan};
 use crate::http::feed::reader::{Page, Reader};
 use crate::http::request::Request;
 use crate::http::wire::body::require_json;
@@ -38,17 +38,22 @@ use crate::http::wire::response::{self, BodyWriter, Gone, Response, Stop};
 
 /// `GET /{db}/_changes`
 pub(crate) async fn changes(request: &Request, db: &str) -> Result<Response> {
-    respond(request, db, &plan::plan(request, None)?).await
+    respond(request, db, plan::plan(request, None)?, None).await
 }
 
 /// `POST /{db}/_changes`: the filter may be in the body.
 pub(crate) async fn changes_posted(request: &mut Request, db: &str) -> Result<Response> {
     require_json(&request.headers)?;
     let body = if request.body.is_absent() { None } else { Some(request.json_object().await?) };
-    respond(request, db, &plan::plan(request, body.as_ref())?).await
+    respond(request, db, plan::plan(request, body.as_ref())?, body.as_ref()).await
 }
 
-async fn respond(request: &Request, db: &str, plan: &Plan) -> Result<Response> {
+async fn respond(request: &Request, db: &str, mut plan: Plan, body: Option<&JsonText>) -> Result<Response> {
+    if let Filter::Named(named) = &plan.filter {
+        let function = named.open(request, db, body.map(JsonText::as_str)).await?;
+        plan.filter = Filter::Function(Box::new(function));
+    }
+    let plan = &plan;
     let kind = plan.kind;
     // Reads the first page before it sends the status, so that an error has its own status.
     let begin = |database: Documents| async move {

@@ -6,6 +6,7 @@ use mango::{Projection, Selector};
 use model::{JsonRef, JsonText, Seq, Style};
 
 use crate::http::error::{ApiError, Result};
+use crate::http::functions::filter::{Function, Named};
 use crate::http::request::Request;
 use crate::http::wire::{fields, params};
 
@@ -48,6 +49,9 @@ pub(crate) enum Filter {
     /// Design documents.
     Design,
     Selector(Box<Selector>),
+    /// A function of a design document, which is still to be read.
+    Named(Named),
+    Function(Box<Function>),
 }
 
 /// Behaviour while there is nothing to send.
@@ -204,12 +208,13 @@ fn configure(filter: &str, request: &Request, body: Option<&JsonText>) -> Result
             let selector = selector.map_err(|error| ApiError::bad_request(error.to_string()))?;
             Ok(Filter::Selector(Box::new(selector)))
         }
-        "_view" => Err(ApiError::not_implemented("views, which this filter needs,")),
-        _ if filter.starts_with('_') => Err(ApiError::bad_request("unknown builtin filter name")),
-        _ if filter.split('/').filter(|part| !part.is_empty()).count() == 2 => {
-            Err(ApiError::not_implemented("filter functions of design documents"))
+        "_view" => {
+            let view = request.params.get("view");
+            let view = view.ok_or_else(|| ApiError::bad_request("`view` filter parameter is not provided."))?;
+            Ok(Filter::Named(Named::parse(view, true)?))
         }
-        _ => Err(ApiError::bad_request("`filter` must be of the form `designname/filtername`")),
+        _ if filter.starts_with('_') => Err(ApiError::bad_request("unknown builtin filter name")),
+        _ => Ok(Filter::Named(Named::parse(filter, false)?)),
     }
 }
 

@@ -8,13 +8,16 @@ use std::future::Future;
 use std::sync::Arc;
 
 use mango::Selector;
-use model::{BulkGet, Change, ChangesBatch, ChangesRequest, GetOptions, JsonWriter, OpenRev, Seq, Since, Style};
+use model::{
+    BulkGet, Change, ChangesBatch, ChangesRequest, Document, GetOptions, JsonWriter, OpenRev, RevId, Seq, Since, Style,
+};
 
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
 use crate::http::document::contents;
 use crate::http::error::Result;
 use crate::http::feed::plan::{FeedKind, Filter, Plan};
+use crate::http::functions::filter::Function;
 use crate::http::wire::response::{MOST_PAGE, Pace};
 
 /// Maximum number of times that a database may move while one page is read.
@@ -61,8 +64,8 @@ impl Reader {
             return Ok(Page { bytes: Vec::new(), rows: 0, more: false });
         }
         let most = self.pace.rows;
-        let by_selector = matches!(plan.filter, Filter::Selector(_));
-        let selects = matches!(plan.filter, Filter::Selector(_) | Filter::Design);
+        let by_document = matches!(plan.filter, Filter::Selector(_) | Filter::Function(_));
+        let selects = by_document || matches!(plan.filter, Filter::Design);
         let request = ChangesRequest {
             since: Since::Seq(self.last),
             before: Some(self.last).filter(|_| plan.descending && self.begun),
@@ -70,14 +73,18 @@ impl Reader {
             limit: Some(left.filter(|_| !selects).map_or(most, |left| usize::try_from(left).unwrap_or(most).min(most))),
             descending: plan.descending,
             style: plan.style,
-            include_docs: plan.include_docs || by_selector,
+            include_docs: plan.include_docs || by_document,
             conflicts: plan.conflicts,
             doc_ids: match &plan.filter {
                 Filter::Ids(ids) => Some(ids.clone()),
                 _ => None,
             },
         };
-        let batch = self.batch(request).await?;
+        let mut batch = self.batch(request).await?;
+        if let Filter::Function(function) = &self.plan.filter {
+            let function = function.clone();
+            batch.rows = self.ask(&function, batch.rows).await?;
+        }
         let mut page = Page { bytes: Vec::new(), rows: 0, more: batch.more };
         let mut last = batch.last_seq;
         for mut change in batch.rows {
@@ -162,7 +169,8 @@ impl Reader {
 
     async fn passes(&mut self, change: &mut Change) -> Result<bool> {
         match &self.plan.filter {
-            Filter::All | Filter::Ids(_) => Ok(true),
+            // A function was asked about all rows of the page.
+            Filter::All | Filter::Ids(_) | Filter::Named(_) | Filter::Function(_) => Ok(true),
             // A document that cannot be read may match.
             Filter::Selector(_) if change.error.is_some() => Ok(true),
             Filter::Design => Ok(change.id.starts_with("_design/")),
@@ -185,30 +193,75 @@ impl Reader {
 
     /// Removes the leaves that do not match. Returns whether any are left.
     async fn select_leaves(&self, selector: &Selector, change: &mut Change) -> Result<bool> {
-        let leaf = |rev: &model::RevId| BulkGet { id: change.id.clone(), rev: Some(rev.clone()) };
+        let Some(leaves) = self.leaves(change).await? else { return Ok(true) };
+        let passing = leaves.into_iter().filter(|leaf| selector.matches(leaf.to_text().root()));
+        let passing: HashSet<RevId> = passing.map(|leaf| leaf.rev).collect();
+        change.revs.retain(|rev| passing.contains(rev));
+        Ok(!change.revs.is_empty())
+    }
+
+    /// The leaves of a change. `None` if one cannot be read: it may match, so the row passes, with the error.
+    async fn leaves(&self, change: &mut Change) -> Result<Option<Vec<Document>>> {
+        let leaf = |rev: &RevId| BulkGet { id: change.id.clone(), rev: Some(rev.clone()) };
         let requests: Vec<BulkGet> = change.revs.iter().map(leaf).collect();
         let database = self.database.clone();
         let found = self.app.scan(async move { database.get_many(requests, &GetOptions::default()).await }).await?;
-        let mut passing = HashSet::new();
+        let mut documents = Vec::new();
         for (_, leaves) in found {
-            let leaves = match leaves {
-                Ok(leaves) => leaves,
-                // A leaf that cannot be read may match: the row passes, with the error.
+            match leaves {
+                Ok(leaves) => documents.extend(leaves.into_iter().filter_map(|leaf| match leaf {
+                    OpenRev::Found(document) => Some(document),
+                    OpenRev::Missing(_) => None,
+                })),
                 Err(error) => {
                     change.error = Some(error);
-                    return Ok(true);
-                }
-            };
-            for leaf in leaves {
-                if let OpenRev::Found(document) = leaf
-                    && selector.matches(document.to_text().root())
-                {
-                    passing.insert(document.rev);
+                    return Ok(None);
                 }
             }
         }
-        change.revs.retain(|rev| passing.contains(rev));
-        Ok(!change.revs.is_empty())
+        Ok(Some(documents))
+    }
+
+    /// The rows that a filter function lets through, with the leaves that it does. It is asked about a whole page at
+    /// once.
+    async fn ask(&mut self, function: &Function, mut rows: Vec<Change>) -> Result<Vec<Change>> {
+        let mut asked: Vec<(usize, RevId)> = Vec::new();
+        let mut documents = Vec::new();
+        for (place, change) in rows.iter_mut().enumerate() {
+            if change.error.is_some() {
+                // A document that cannot be read may match.
+                continue;
+            }
+            if self.plan.style == Style::AllDocs && change.revs.len() > 1 {
+                let leaves = match self.leaves(change).await {
+                    Err(error) if error.is_moved() => {
+                        self.follow().await?;
+                        self.leaves(change).await?
+                    }
+                    leaves => leaves?,
+                };
+                for leaf in leaves.into_iter().flatten() {
+                    documents.push(leaf.to_text());
+                    asked.push((place, leaf.rev));
+                }
+            } else if let Some(document) = &change.doc {
+                documents.push(document.to_text());
+                asked.push((place, document.rev.clone()));
+            }
+        }
+        let verdicts = self.app.functions.filter(function, documents).await?;
+        let passing: HashSet<(usize, RevId)> =
+            asked.into_iter().zip(verdicts).filter(|(_, passes)| *passes).map(|(asked, _)| asked).collect();
+        let mut kept = Vec::new();
+        for (place, mut change) in rows.into_iter().enumerate() {
+            if change.error.is_none() {
+                change.revs.retain(|rev| passing.contains(&(place, rev.clone())));
+            }
+            if !change.revs.is_empty() {
+                kept.push(change);
+            }
+        }
+        Ok(kept)
     }
 
     fn write_row(&self, out: &mut Vec<u8>, change: &mut Change) {

@@ -24,6 +24,7 @@ use crate::http::app::stores::Documents;
 use crate::http::database::{self, conflicts, format, purge, relocate, settings, upkeep};
 use crate::http::document::{attachment, bulk_docs, bulk_get, local, patch, read, revs_diff, write};
 use crate::http::error::{ApiError, Result};
+use crate::http::functions::update;
 use crate::http::listing::Namespace;
 use crate::http::replicator::{self, scheduler};
 use crate::http::request::Request;
@@ -68,7 +69,8 @@ const NODES: &str = "nodes and clusters";
 const TEMPORARY: &str = "temporary views";
 const TEXT: &str = "indexes of text";
 const SHARDS: &str = "shards and their settings";
-const FUNCTIONS: &str = "functions of design documents (shows, lists, updates, rewrites)";
+/// CouchDB 3 has them still, and calls them deprecated. ADR 0040 says why they are left out.
+const DEPRECATED: &str = "shows, lists and rewrites, which CouchDB calls deprecated,";
 
 #[rustfmt::skip]
 static ROUTES: &[Route] = &[
@@ -165,10 +167,10 @@ static ROUTES: &[Route] = &[
     row("/{db}/{ddoc}/_view/{view}", "POST", Reader, |r, n| Box::pin(views::read_posted(r, n[0], n[1], n[2]))),
     row("/{db}/{ddoc}/_view/{view}/queries", "POST", Reader, |r, n| Box::pin(views::queries(r, n[0], n[1], n[2]))),
     row("/{db}/{ddoc}/_info", "GET,HEAD", Reader, |r, n| Box::pin(views::info(r, n[0], n[1]))),
-    row("/{db}/{ddoc}/_show/*", "*", Reader, |r, n| Box::pin(missing_of(r, n[0], n[1], FUNCTIONS))),
-    row("/{db}/{ddoc}/_list/*", "*", Reader, |r, n| Box::pin(missing_of(r, n[0], n[1], FUNCTIONS))),
-    row("/{db}/{ddoc}/_update/*", "*", Writer, |r, n| Box::pin(missing_of(r, n[0], n[1], FUNCTIONS))),
-    row("/{db}/{ddoc}/_rewrite/*", "*", Writer, |r, n| Box::pin(missing_of(r, n[0], n[1], FUNCTIONS))),
+    row("/{db}/{ddoc}/_show/*", "*", Reader, |r, n| Box::pin(missing_of(r, n[0], n[1], DEPRECATED))),
+    row("/{db}/{ddoc}/_list/*", "*", Reader, |r, n| Box::pin(missing_of(r, n[0], n[1], DEPRECATED))),
+    row("/{db}/{ddoc}/_update/*", "*", Writer, |r, n| Box::pin(update::update(r, n[0], n[1], &n[2..]))),
+    row("/{db}/{ddoc}/_rewrite/*", "*", Writer, |r, n| Box::pin(missing_of(r, n[0], n[1], DEPRECATED))),
     row("/{db}/{docid}", "DELETE", Writer, |r, n| Box::pin(write::delete(r, n[0], n[1]))),
     row("/{db}/{docid}", "GET,HEAD", Reader, |r, n| Box::pin(read::read(r, n[0], n[1]))),
     row("/{db}/{docid}", "POST", Writer, |r, _| now(write::post_form(r))),

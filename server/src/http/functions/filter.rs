@@ -1,0 +1,55 @@
+//! Filter functions of the feed.
+
+use std::sync::Arc;
+
+use crate::http::app::stores::Documents;
+use crate::http::error::{ApiError, Result};
+use crate::http::functions;
+use crate::http::functions::request::request_object;
+use crate::http::request::Request;
+
+/// The name of a filter in a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Named {
+    design_id: String,
+    name: String,
+    by_view: bool,
+}
+
+impl Named {
+    /// The value of `filter`, `DESIGN/NAME`, or of `view` with `filter=_view`.
+    pub(crate) fn parse(value: &str, by_view: bool) -> Result<Named> {
+        let parts: Vec<&str> = value.split('/').filter(|part| !part.is_empty()).collect();
+        match parts[..] {
+            [design, name] => Ok(Named { design_id: format!("_design/{design}"), name: name.to_owned(), by_view }),
+            _ if by_view => Err(ApiError::bad_request("`view` must be of the form `designname/viewname`")),
+            _ => Err(ApiError::bad_request("`filter` must be of the form `designname/filtername`")),
+        }
+    }
+
+    /// Reads the design document. A feed keeps the function that it began with.
+    pub(crate) async fn open(&self, request: &Request, db: &str, body: Option<&str>) -> Result<Function> {
+        let group = if self.by_view { "views" } else { "filters" };
+        let open = |database: Documents| async move {
+            let design = functions::design(&database, &self.design_id, [group, &self.name]).await?;
+            let request = match self.by_view {
+                true => None,
+                false => Some(request_object(request, &database, &[db, "_changes"], None, body).await?.into()),
+            };
+            Ok(Function { design: design.as_str().into(), name: self.name.clone(), request })
+        };
+        request.with_database(db, open).await
+    }
+}
+
+/// A filter function.
+#[derive(Clone, Debug)]
+#[cfg_attr(not(feature = "javascript"), allow(dead_code, reason = "nothing runs it"))]
+pub(crate) struct Function {
+    /// The design document.
+    pub(crate) design: Arc<str>,
+    /// The name of the filter, or of the view.
+    pub(crate) name: String,
+    /// The function's second argument. `None`: it is the map function of a view.
+    pub(crate) request: Option<Arc<str>>,
+}

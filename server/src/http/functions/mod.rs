@@ -1,0 +1,121 @@
+//! Functions of design documents.
+//!
+//! They run in sandboxes on threads of their own ([`javascript::Pool`]). A build without the feature `javascript` has
+//! none, and answers requests that need one with 501.
+
+pub(crate) mod filter;
+pub(crate) mod request;
+pub(crate) mod update;
+
+use std::sync::Arc;
+
+use hyper::StatusCode;
+use model::{GetOptions, JsonText};
+
+use crate::http::app::stores::Documents;
+use crate::http::error::{ApiError, Result};
+
+/// The threads that run functions.
+#[derive(Debug)]
+pub(crate) struct Functions {
+    #[cfg(feature = "javascript")]
+    pool: javascript::Pool,
+}
+
+impl Functions {
+    /// Uses this many threads.
+    #[cfg_attr(not(feature = "javascript"), expect(unused_variables, reason = "nothing runs"))]
+    pub(crate) fn new(threads: usize) -> Functions {
+        Functions {
+            #[cfg(feature = "javascript")]
+            pool: javascript::Pool::new(threads, javascript::Limits::default()),
+        }
+    }
+
+    /// Runs work in the sandbox of a design document.
+    #[cfg(feature = "javascript")]
+    async fn run<T: Send + 'static>(
+        &self,
+        design: &Arc<str>,
+        work: impl FnOnce(&mut javascript::Sandbox) -> Result<T, javascript::Error> + Send + 'static,
+    ) -> Result<T> {
+        Ok(self.pool.run(design, work).await.flatten()?)
+    }
+
+    /// Which of the documents pass a filter.
+    #[cfg(feature = "javascript")]
+    pub(crate) async fn filter(&self, filter: &filter::Function, documents: Vec<JsonText>) -> Result<Vec<bool>> {
+        let (name, request) = (filter.name.clone(), filter.request.clone());
+        let work = move |sandbox: &mut javascript::Sandbox| {
+            let passes = |document: &JsonText| match &request {
+                Some(request) => sandbox.filter(&name, document.as_str(), request),
+                None => sandbox.filter_by_view(&name, document.as_str()),
+            };
+            documents.iter().map(passes).collect()
+        };
+        self.run(&filter.design, work).await
+    }
+
+    /// What an update function returns for a document, or `null`, and a request.
+    #[cfg(feature = "javascript")]
+    pub(crate) async fn update(
+        &self,
+        design: &Arc<str>,
+        name: &str,
+        document: JsonText,
+        request: String,
+    ) -> Result<String> {
+        let name = name.to_owned();
+        let ran = self.pool.run(design, move |sandbox| sandbox.update(&name, document.as_str(), &request)).await;
+        ran.flatten().map_err(|error| match error.kind() {
+            javascript::ErrorKind::Thrown => update::render_error(error.to_string()),
+            _ => error.into(),
+        })
+    }
+
+    #[cfg(not(feature = "javascript"))]
+    pub(crate) async fn filter(&self, _: &filter::Function, _: Vec<JsonText>) -> Result<Vec<bool>> {
+        Err(absent())
+    }
+
+    #[cfg(not(feature = "javascript"))]
+    pub(crate) async fn update(&self, _: &Arc<str>, _: &str, _: JsonText, _: String) -> Result<String> {
+        Err(absent())
+    }
+}
+
+#[cfg(not(feature = "javascript"))]
+const ABSENT: &str = "this server was built without the feature javascript, which functions of design documents need";
+
+#[cfg(not(feature = "javascript"))]
+fn absent() -> ApiError {
+    ApiError::new(StatusCode::NOT_IMPLEMENTED, "not_implemented", ABSENT)
+}
+
+#[cfg(feature = "javascript")]
+impl From<javascript::Error> for ApiError {
+    fn from(error: javascript::Error) -> ApiError {
+        use javascript::ErrorKind;
+        let name = match error.kind() {
+            ErrorKind::Missing => return ApiError::not_found(error.to_string()),
+            ErrorKind::Compilation => "compilation_error".to_owned(),
+            ErrorKind::Thrown => error.name().unwrap_or("unknown_error").to_owned(),
+            // The process that runs functions in CouchDB ends then.
+            _ => "os_process_error".to_owned(),
+        };
+        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, name, error.to_string())
+    }
+}
+
+/// A design document with a function at this path of members. 404 if one of them is missing.
+pub(crate) async fn design(database: &Documents, id: &str, path: [&str; 2]) -> Result<JsonText> {
+    let design = database.get(id, &GetOptions::default()).await?.to_text();
+    let mut at = Some(design.root());
+    for name in path {
+        at = at.and_then(|value| value.get(name));
+        if at.is_none() {
+            return Err(ApiError::not_found(format!("missing json key: {name}")));
+        }
+    }
+    Ok(design)
+}

@@ -1,0 +1,95 @@
+//! The request as functions see it.
+
+use model::JsonWriter;
+
+use crate::http::access::principal::Principal;
+use crate::http::app::stores::Documents;
+use crate::http::database::write_info;
+use crate::http::error::Result;
+use crate::http::request::Request;
+use crate::http::wire::params;
+
+/// Headers that prove who sends the request. CouchDB keeps them from functions too (`scrub_json_request`).
+const SECRET: [&str; 4] = ["authorization", "cookie", "proxy-authorization", "x-auth-couchdb-token"];
+
+/// The `req` object of CouchDB's functions, as JSON text: the members that its documentation lists. `path` has the
+/// names in the path of the request.
+pub(crate) async fn request_object(
+    request: &Request,
+    database: &Documents,
+    path: &[&str],
+    id: Option<&str>,
+    body: Option<&str>,
+) -> Result<String> {
+    let (info, security) = (database.info().await?, database.security().await?);
+    let uuid = request.app.fresh_ids(1)?.pop().unwrap_or_default();
+    let mut out = Vec::with_capacity(1_000);
+    let mut json = JsonWriter::new(&mut out);
+    json.begin_object();
+    json.name("info").begin_object();
+    write_info(&mut json, path[0], &info);
+    json.end_object();
+    json.name("uuid").str(&uuid);
+    match id {
+        Some(id) => json.name("id").str(id),
+        None => json.name("id").null(),
+    };
+    json.name("method").str(request.method.as_str());
+    for name in ["requested_path", "path"] {
+        json.name(name).begin_array();
+        path.iter().for_each(|name| {
+            json.str(name);
+        });
+        json.end_array();
+    }
+    let mut raw = String::new();
+    for name in path {
+        raw.push('/');
+        raw.extend(params::encode(name));
+    }
+    json.name("raw_path").str(&raw);
+    json.name("query").begin_object();
+    write_pairs(&mut json, request.params.iter());
+    json.end_object();
+    json.name("headers").begin_object();
+    let headers = request.headers.iter().filter(|(name, _)| !SECRET.contains(&name.as_str()));
+    write_pairs(&mut json, headers.filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?))));
+    json.end_object();
+    json.name("body").str(body.unwrap_or("undefined"));
+    json.name("peer").str("");
+    json.name("form").begin_object();
+    let form = request.header("content-type").is_some_and(|kind| kind.starts_with("application/x-www-form-urlencoded"));
+    if let Some(form) = body.filter(|_| form).and_then(|body| params::Params::parse(body).ok()) {
+        write_pairs(&mut json, form.iter());
+    }
+    json.end_object();
+    json.name("cookie").begin_object().end_object();
+    json.name("userCtx");
+    write_user(&mut json, &request.principal, path[0]);
+    json.name("secObj").text(&security);
+    json.end_object();
+    // A writer makes UTF-8.
+    Ok(String::from_utf8(out).unwrap_or_default())
+}
+
+fn write_pairs<'p>(json: &mut JsonWriter<'_>, pairs: impl Iterator<Item = (&'p str, &'p str)>) {
+    // Of a repeated name the last one counts, as in a parsed query.
+    let mut last: Vec<(&str, &str)> = Vec::new();
+    for (name, value) in pairs {
+        match last.iter_mut().find(|(known, _)| *known == name) {
+            Some(known) => known.1 = value,
+            None => last.push((name, value)),
+        }
+    }
+    for (name, value) in last {
+        json.name(name).str(value);
+    }
+}
+
+/// The `userCtx` object.
+pub(crate) fn write_user(json: &mut JsonWriter<'_>, principal: &Principal, db: &str) {
+    json.begin_object();
+    json.name("db").str(db);
+    principal.write_context(json);
+    json.end_object();
+}

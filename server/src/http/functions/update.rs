@@ -1,0 +1,156 @@
+//! `/{db}/_design/{ddoc}/_update/{name}`: a function makes or changes a document, and answers.
+
+use std::borrow::Cow;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hyper::header::{HeaderName, HeaderValue};
+use hyper::{Method, StatusCode};
+use model::{Edit, ErrorKind, GetOptions, JsonText, NotFound, RevId, WriteMode};
+
+use crate::http::access::{registration, users};
+use crate::http::app::stores::Documents;
+use crate::http::document::write::{require_design_admin, write_one};
+use crate::http::error::{ApiError, Result};
+use crate::http::functions;
+use crate::http::functions::request::request_object;
+use crate::http::replicator;
+use crate::http::request::Request;
+use crate::http::wire::response::{self, Body, Response};
+
+/// `rest`: the name of the function, and the parts of the document's id, if one is named.
+pub(crate) async fn update(request: &mut Request, db: &str, design_id: &str, rest: &[&str]) -> Result<Response> {
+    if request.method == Method::GET {
+        let reason = "Update functions do not allow GET";
+        return Err(ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", reason));
+    }
+    // Its function would read what others may not.
+    registration::require_admin(request, db)?;
+    let Some((name, id)) = rest.split_first() else {
+        return Err(ApiError::new(StatusCode::NOT_FOUND, "update_error", "Invalid path."));
+    };
+    let id = Some(id.join("/")).filter(|id| !id.is_empty());
+    let body = request.body.bytes(&request.headers).await?;
+    let body = String::from_utf8_lossy(&body);
+    let (request, id, body) = (&*request, id.as_deref(), body.as_ref());
+    let run = |database: Documents| async move {
+        let design = functions::design(&database, design_id, ["updates", name]).await?;
+        let document = match id {
+            Some(id) => current(&database, id).await?,
+            None => None,
+        };
+        let path: Vec<&str> =
+            [db].into_iter().chain(design_id.split('/')).chain(["_update"]).chain(rest.iter().copied()).collect();
+        let asked = request_object(request, &database, &path, id, Some(body)).await?;
+        let document = document.unwrap_or_else(null);
+        request.app.functions.update(&design.as_str().into(), name, document, asked).await
+    };
+    let result = request.with_database(db, run).await?;
+    let result = JsonText::parse(result.as_bytes()).map_err(|_| render_error("the result is no JSON"))?;
+    let mut parts = result.root().elements();
+    let (document, answer) = (parts.next(), parts.next());
+    let answer = answer.filter(|answer| !answer.is_null());
+    let answer = answer.ok_or_else(|| render_error("undefined response from update function"))?;
+    let written = match document.filter(|document| !document.is_null()) {
+        Some(document) => Some(save(request, db, &result.slice_ref(document)).await?),
+        None => None,
+    };
+    respond(&result.slice_ref(answer), written)
+}
+
+fn null() -> JsonText {
+    JsonText::from_normalised("null").unwrap_or_else(JsonText::empty_object)
+}
+
+/// The document as it is, with its conflicts; `None` if there is none.
+async fn current(database: &Documents, id: &str) -> Result<Option<JsonText>> {
+    let options = GetOptions { conflicts: true, ..GetOptions::default() };
+    match database.get(id, &options).await {
+        Ok(document) => Ok(Some(document.to_text())),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound(NotFound::Missing | NotFound::Deleted)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn save(request: &Request, db: &str, document: &JsonText) -> Result<(String, RevId)> {
+    let mut edit = Edit::from_json(None, document, WriteMode::Interactive)?;
+    if edit.id.is_empty() {
+        return Err(ApiError::new(StatusCode::BAD_REQUEST, "illegal_docid", "Document id must not be empty"));
+    }
+    require_design_admin(request, &edit.id)?;
+    replicator::documents::check(db, WriteMode::Interactive, &edit)?;
+    if db == users::DATABASE {
+        Box::pin(registration::admit(request, db, WriteMode::Interactive, &mut edit)).await?;
+    }
+    let write = |database| write_one(database, edit.clone(), WriteMode::Interactive);
+    let rev = request.with_database(db, write).await?;
+    Ok((edit.id, rev))
+}
+
+pub(super) fn render_error(reason: impl Into<Cow<'static, str>>) -> ApiError {
+    ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "render_error", reason)
+}
+
+/// The function's response object, or text.
+fn respond(answer: &JsonText, written: Option<(String, RevId)>) -> Result<Response> {
+    let invalid =
+        |what: &'static str| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "external_response_error", what);
+    let mut status = if written.is_some() { StatusCode::CREATED } else { StatusCode::OK };
+    let (mut content_type, mut body) = ("text/html; charset=utf-8", Vec::new());
+    let mut headers = Vec::new();
+    if let Some(text) = answer.root().as_str() {
+        body = text.into_owned().into_bytes();
+    } else if !answer.root().is_object() {
+        return Err(invalid("the response is neither text nor an object"));
+    }
+    for (name, value) in answer.root().members() {
+        match name.as_ref() {
+            "code" => {
+                let code = value.as_u64().and_then(|code| u16::try_from(code).ok());
+                let code = code.filter(|code| (200..600).contains(code));
+                status =
+                    code.and_then(|code| StatusCode::from_u16(code).ok()).ok_or_else(|| invalid("invalid code"))?;
+            }
+            "json" => {
+                content_type = "application/json";
+                body = value.text().as_bytes().to_vec();
+            }
+            "body" => body = value.as_str().ok_or_else(|| invalid("the body is no text"))?.into_owned().into_bytes(),
+            "base64" => {
+                content_type = "application/binary";
+                let text = value.as_str().ok_or_else(|| invalid("the base64 is no text"))?;
+                body = STANDARD.decode(text.as_bytes()).map_err(|_| invalid("the base64 is invalid"))?;
+            }
+            "headers" => {
+                for (name, value) in value.members() {
+                    let header = HeaderName::try_from(name.as_ref()).ok();
+                    let text = HeaderValue::try_from(value.str_or_text().as_ref()).ok();
+                    headers.push(header.zip(text).ok_or_else(|| invalid("a header is invalid"))?);
+                }
+            }
+            // `stop` is of no meaning here.
+            _ => {}
+        }
+    }
+    let mut response = response::typed(content_type, Body::Whole(Some(body.into())));
+    *response.status_mut() = status;
+    for (name, value) in headers {
+        // The framing is the server's.
+        if !matches!(name.as_str(), "content-length" | "transfer-encoding" | "connection") {
+            response.headers_mut().insert(name, value);
+        }
+    }
+    if let Some((id, rev)) = written {
+        let values = [
+            ("x-couch-id", HeaderValue::try_from(id)),
+            ("x-couch-update-newrev", HeaderValue::try_from(rev.to_string())),
+        ];
+        for (name, value) in values {
+            // An id that is no header's text is left out.
+            if let Ok(value) = value {
+                response.headers_mut().insert(HeaderName::from_static(name), value);
+            }
+        }
+    }
+    Ok(response)
+}

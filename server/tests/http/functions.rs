@@ -1,0 +1,169 @@
+//! Functions of design documents over HTTP.
+
+use reqwest::header::CONTENT_TYPE;
+use serde_json::{Value, json};
+
+use crate::support::Couch;
+
+fn ids(answer: &Value) -> Vec<&str> {
+    answer["results"].as_array().unwrap().iter().map(|row| row["id"].as_str().unwrap()).collect()
+}
+
+async fn with_filters() -> Couch {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    couch
+        .put(
+            "/db/_design/d",
+            json!({
+                "helpers": {"kind": "exports.of = function(doc) { return doc.kind }"},
+                "filters": {
+                    "kind": "function(doc, req) { return require('helpers/kind').of(doc) == req.query.kind }",
+                    "gone": "function(doc) { return doc._deleted }",
+                    "design": "function(doc) { return doc._id.indexOf('_design/') == 0 }",
+                    "asked": "function(doc, req) { return doc.kind == JSON.parse(req.body).kind && req.method == 'POST' && req.info.db_name == 'db' && req.userCtx.roles[0] == '_admin' && req.path[1] == '_changes' && isArray(req.secObj.admins.roles) }",
+                    "broken": "function(doc) { return doc.x.y }",
+                    "endless": "function(doc) { for (;;) {} }",
+                    "no": "function f(doc) {}"
+                },
+                "views": {"red": {"map": "function(doc) { if (doc.kind == 'red') emit(doc._id, null) }"}}
+            }),
+        )
+        .await;
+    for (id, kind) in [("a", "red"), ("b", "blue"), ("c", "red")] {
+        couch.put(&format!("/db/{id}"), json!({"kind": kind})).await;
+    }
+    couch
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_filter_function_selects_changes() {
+    let couch = with_filters().await;
+    let changes = |query: &'static str| {
+        let couch = &couch;
+        async move { couch.get(&format!("/db/_changes?{query}")).await.json() }
+    };
+    assert_eq!(ids(&changes("filter=d/kind&kind=red").await), ["a", "c"]);
+    assert_eq!(ids(&changes("filter=d/kind&kind=blue&include_docs=true").await), ["b"]);
+    assert_eq!(ids(&changes("filter=d/kind&kind=red&limit=1").await), ["a"]);
+    assert_eq!(ids(&changes("filter=d/kind&kind=red&descending=true").await), ["c", "a"]);
+    assert_eq!(ids(&changes("filter=d/design").await), ["_design/d"]);
+    assert_eq!(ids(&changes("filter=d/gone").await), [""; 0]);
+    let rev = couch.get("/db/a").await.json()["_rev"].as_str().unwrap().to_owned();
+    couch.call("DELETE", &format!("/db/a?rev={rev}")).await;
+    assert_eq!(ids(&changes("filter=d/gone").await), ["a"]);
+    let posted = couch.json("POST", "/db/_changes?filter=d/asked", json!({"kind": "blue"})).await.json();
+    assert_eq!(ids(&posted), ["b"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_filter_is_asked_about_each_leaf() {
+    let couch = with_filters().await;
+    for (rev, kind) in [("1-a", "red"), ("1-b", "blue"), ("1-c", "red")] {
+        let docs = json!({"new_edits": false, "docs": [{"_id": "many", "_rev": rev, "kind": kind}]});
+        couch.json("POST", "/db/_bulk_docs", docs).await;
+    }
+    let changes = couch.get("/db/_changes?filter=d/kind&kind=blue&style=all_docs").await.json();
+    assert_eq!(ids(&changes), ["b", "many"]);
+    assert_eq!(changes["results"][1]["changes"], json!([{"rev": "1-b"}]));
+    // The winner alone.
+    assert_eq!(ids(&couch.get("/db/_changes?filter=d/kind&kind=blue").await.json()), ["b"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_view_is_a_filter() {
+    let couch = with_filters().await;
+    assert_eq!(ids(&couch.get("/db/_changes?filter=_view&view=d/red").await.json()), ["a", "c"]);
+    let reason = "`view` filter parameter is not provided.";
+    couch.get("/db/_changes?filter=_view").await.refused(400, "bad_request", reason);
+    couch.get("/db/_changes?filter=_view&view=d/none").await.refused(404, "not_found", "missing json key: none");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broken_filter_is_an_error() {
+    let couch = with_filters().await;
+    couch.get("/db/_changes?filter=d/none").await.refused(404, "not_found", "missing json key: none");
+    couch.get("/db/_changes?filter=none/none").await.refused(404, "not_found", "missing");
+    let reason = "`filter` must be of the form `designname/filtername`";
+    couch.get("/db/_changes?filter=d").await.refused(400, "bad_request", reason);
+    let answer = couch.get("/db/_changes?filter=d/no").await;
+    assert_eq!((answer.status.as_u16(), &answer.json()["error"]), (500, &json!("compilation_error")));
+    let reason = "filters/broken: TypeError: cannot read property 'y' of undefined (document \"_design/d\")";
+    couch.get("/db/_changes?filter=d/broken").await.refused(500, "TypeError", reason);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endless_filter_ends_and_harms_nobody() {
+    let couch = with_filters().await;
+    let endless = couch.get("/db/_changes?filter=d/endless");
+    let (endless, other) = tokio::join!(endless, couch.get("/db/_changes?filter=d/kind&kind=red"));
+    let reason = "filters/endless: the function took longer than 5s (document \"_design/d\")";
+    endless.refused(500, "os_process_error", reason);
+    assert_eq!(ids(&other.json()), ["a", "c"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn feeds_that_wait_are_filtered() {
+    let couch = with_filters().await;
+    let last = couch.get("/db/_changes").await.json()["last_seq"].as_str().unwrap().to_owned();
+    let path = format!("/db/_changes?feed=longpoll&filter=d/kind&kind=red&timeout=60000&since={last}");
+    let (changes, ()) = tokio::join!(couch.get(&path), async {
+        couch.put("/db/d", json!({"kind": "blue"})).await;
+        couch.put("/db/e", json!({"kind": "red"})).await;
+    });
+    assert_eq!(ids(&changes.json()), ["e"]);
+    let path = format!("/db/_changes?feed=continuous&filter=d/kind&kind=red&timeout=10&since={last}");
+    let lines = couch.get(&path).await.text;
+    let rows: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((rows.len(), &rows[0]["id"]), (2, &json!("e")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_update_function_writes_and_answers() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    let updates = json!({
+        "bump": "function(doc, req) { if (!doc) return [null, 'none']; doc.n = (doc.n || 0) + 1; return [doc, {json: {n: doc.n}, headers: {'X-More': 'yes'}}] }",
+        "make": "function(doc, req) { return [{_id: req.id || req.uuid, body: req.body, form: req.form.a, at: new Date().getTime() > 0}, 'made'] }",
+        "nameless": "function() { return [{}, 'x'] }",
+        "code": "function() { return [null, {code: 418, base64: 'AAE='}] }",
+        "broken": "function(doc) { return doc.x }",
+        "nothing": "function() {}",
+        "bad": "function() { return [null, {code: 'x'}] }"
+    });
+    couch.put("/db/_design/u", json!({"updates": updates})).await;
+    couch.put("/db/a", json!({})).await;
+    let update = |path: &str| {
+        let (couch, path) = (&couch, format!("/db/_design/u/_update/{path}"));
+        async move { couch.raw("PUT", &path, "").await }
+    };
+    let answer = update("bump/a").await;
+    assert_eq!((answer.status.as_u16(), answer.json(), answer.header("x-more")), (201, json!({"n": 1}), "yes"));
+    let document = couch.get("/db/a").await.json();
+    assert_eq!(answer.header("x-couch-update-newrev"), document["_rev"].as_str().unwrap());
+    assert_eq!((answer.header("x-couch-id"), &document["n"]), ("a", &json!(1)));
+    assert_eq!(answer.header(CONTENT_TYPE.as_str()), "application/json");
+    let none = update("bump/none").await;
+    assert_eq!((none.status.as_u16(), none.text.as_str()), (200, "none"));
+    assert_eq!(none.header(CONTENT_TYPE.as_str()), "text/html; charset=utf-8");
+    let form = couch.request("POST", "/db/_design/u/_update/make/made/twice");
+    let form = form.header(CONTENT_TYPE, "application/x-www-form-urlencoded").body("a=1%202");
+    assert_eq!(couch.send(form).await.status, 201);
+    let made = couch.get("/db/made%2Ftwice").await.json();
+    assert_eq!((&made["body"], &made["form"], &made["at"]), (&json!("a=1%202"), &json!("1 2"), &json!(true)));
+    let made = couch.raw("POST", "/db/_design/u/_update/make", "").await;
+    assert_eq!(couch.get(&format!("/db/{}", made.header("x-couch-id"))).await.status, 200);
+    let code = update("code").await;
+    assert_eq!((code.status.as_u16(), code.text.as_bytes()), (418, &[0, 1][..]));
+    update("nameless").await.refused(400, "illegal_docid", "Document id must not be empty");
+    update("none").await.refused(404, "not_found", "missing json key: none");
+    update("nothing").await.refused(500, "render_error", "undefined response from update function");
+    update("bad").await.refused(500, "external_response_error", "invalid code");
+    let broken = update("broken").await;
+    assert_eq!((broken.status.as_u16(), &broken.json()["error"]), (500, &json!("render_error")));
+    couch.get("/db/_design/u/_update/bump").await.refused(
+        405,
+        "method_not_allowed",
+        "Update functions do not allow GET",
+    );
+}
