@@ -1,10 +1,11 @@
 //! A store that records its operations, so that a layer's work can be repeated raw.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use kv_api::{Direction, Durability, Result};
 use occ::store::{ApplyError, Batch, Store, View};
+use parking_lot::Mutex;
 
 /// A read of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,17 +49,13 @@ pub struct Log {
 impl Log {
     /// The batches applied since the last call.
     pub fn take_batches(&self) -> Vec<Batch> {
-        std::mem::take(&mut *lock(&self.batches))
+        std::mem::take(&mut *self.batches.lock())
     }
 
     /// The reads since the last call.
     pub fn take_reads(&self) -> Vec<RawRead> {
-        std::mem::take(&mut *lock(&self.reads))
+        std::mem::take(&mut *self.reads.lock())
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Passes all operations to a store, and records them.
@@ -89,7 +86,7 @@ impl<S: Store> Store for Recording<S> {
     }
 
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
-        lock(&self.log.batches).push(batch.clone());
+        self.log.batches.lock().push(batch.clone());
         self.inner.apply(batch)
     }
 
@@ -117,13 +114,13 @@ impl<V: View> View for RecordingView<V> {
     type Range<'a> = RecordingRange<'a, V>;
 
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        lock(&self.log.reads).push(RawRead::Get(Bytes::copy_from_slice(key)));
+        self.log.reads.lock().push(RawRead::Get(Bytes::copy_from_slice(key)));
         self.inner.get(key)
     }
 
     fn range<'a>(&'a self, begin: &[u8], end: &[u8], direction: Direction) -> RecordingRange<'a, V> {
         let (first, last) = (Bytes::copy_from_slice(begin), Bytes::copy_from_slice(end));
-        let mut reads = lock(&self.log.reads);
+        let mut reads = self.log.reads.lock();
         reads.push(RawRead::Range { begin: first, end: last, direction, asked: 0 });
         RecordingRange { rows: self.inner.range(begin, end, direction), log: &self.log, place: reads.len() - 1 }
     }
@@ -140,7 +137,7 @@ impl<'a, V: View + 'a> Iterator for RecordingRange<'a, V> {
     type Item = Result<(Bytes, Bytes)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if let Some(RawRead::Range { asked, .. }) = lock(&self.log.reads).get_mut(self.place) {
+        if let Some(RawRead::Range { asked, .. }) = self.log.reads.lock().get_mut(self.place) {
             *asked += 1;
         }
         self.rows.next()

@@ -13,12 +13,13 @@ mod processor;
 mod vaults;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use async_trait::async_trait;
 use chunks::store::{Body, Changes, DocumentStore, Edit, Figures, IdRange, Leaf, Page, Refusal, StoreResult, Written};
 use chunks::{ChunkStore, Receipt};
+use parking_lot::Mutex;
 use processor::processor_seconds;
 use vaults::{Failure, Pieces};
 
@@ -76,7 +77,7 @@ async fn measure(
         receipt.merge(each?);
     }
     let (seconds, busy) = (began.elapsed().as_secs_f64(), processor_seconds() - busy);
-    let counts = counted.counts.lock().unwrap_or_else(PoisonError::into_inner);
+    let counts = counted.counts.lock();
     let stored = (batches * writers * batch) as f64;
     let (most, times) =
         counts.written.iter().max_by_key(|(_, times)| **times).map_or(("", 0), |(id, times)| (id.as_str(), *times));
@@ -124,7 +125,7 @@ impl DocumentStore for Counted {
     async fn write(&self, edits: Vec<Edit>) -> StoreResult<Vec<Written>> {
         let ids: Vec<String> = edits.iter().map(|edit| edit.id.clone()).collect();
         let written = self.inner.write(edits).await?;
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.counts.lock();
         for (id, written) in ids.into_iter().zip(&written) {
             match written {
                 Ok(_) => *counts.written.entry(id).or_default() += 1,

@@ -5,7 +5,8 @@
 //! changes: if the winner is known, only its revision has to be read again.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// Maximum number of remembered chunks: some tens of megabytes.
 const MOST_CHUNKS: usize = 500_000;
@@ -49,7 +50,7 @@ impl Seen {
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

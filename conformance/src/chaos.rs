@@ -20,7 +20,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -32,6 +32,7 @@ use kv_api::{
     ConflictRange, Database, Durability, Error, IntoBytes, KeySelector, Limits, MutationType, RangeBatch, RangeRequest,
     Read, Result, Transaction, TransactionOption, Versionstamp,
 };
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::random::Random;
@@ -176,10 +177,6 @@ impl<D> fmt::Debug for Chaos<D> {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[deny(clippy::missing_trait_methods)]
 impl<D: Database> Database for Chaos<D> {
     type Transaction = ChaosTransaction<D::Transaction>;
@@ -232,15 +229,15 @@ pub struct ChaosTransaction<T> {
 
 impl<T: Transaction> ChaosTransaction<T> {
     fn check(&self) -> Result<()> {
-        lock(&self.attempt).failed.clone().map_or(Ok(()), Err)
+        self.attempt.lock().failed.clone().map_or(Ok(()), Err)
     }
 
     /// Draws the fault of a read. A transaction that has failed keeps failing.
     fn before_read(&self) -> Result<()> {
         self.check()?;
-        match lock(&self.plan).of_read() {
+        match self.plan.lock().of_read() {
             Some(error) => {
-                lock(&self.attempt).failed = Some(error.clone());
+                self.attempt.lock().failed = Some(error.clone());
                 Err(error)
             }
             None => Ok(()),
@@ -248,7 +245,7 @@ impl<T: Transaction> ChaosTransaction<T> {
     }
 
     fn pause(&self) -> impl Future<Output = ()> + Send + use<T> {
-        let pause = lock(&self.plan).pause();
+        let pause = self.plan.lock().pause();
         async move {
             if let Some(pause) = pause {
                 tokio::time::sleep(pause).await;
@@ -257,14 +254,14 @@ impl<T: Transaction> ChaosTransaction<T> {
     }
 
     fn wrote(&self, bytes: usize) {
-        let mut attempt = lock(&self.attempt);
+        let mut attempt = self.attempt.lock();
         attempt.wrote = true;
         attempt.bytes += bytes;
     }
 
     /// Counts bytes that were read or are committed. Fails once they took longer than a read version lives.
     fn took(&self, bytes: usize) -> Result<()> {
-        let mut attempt = lock(&self.attempt);
+        let mut attempt = self.attempt.lock();
         attempt.bytes += bytes;
         if self.window.is_some_and(|window| attempt.bytes > window) {
             attempt.failed = Some(Error::new(TRANSACTION_TOO_OLD));
@@ -278,7 +275,7 @@ impl<T: Transaction> ChaosTransaction<T> {
         V: Send,
         F: Future<Output = Result<V>> + Send,
     {
-        let mut doom = lock(&self.attempt).doom.subscribe();
+        let mut doom = self.attempt.lock().doom.subscribe();
         async move {
             let doomed = async move {
                 loop {
@@ -300,7 +297,7 @@ impl<T: Transaction> ChaosTransaction<T> {
     }
 
     fn begin_attempt(attempt: &Mutex<Attempt>) {
-        let before = std::mem::take(&mut *lock(attempt));
+        let before = std::mem::take(&mut *attempt.lock());
         if before.failed.is_some() {
             before.doom.send_replace(Some(Error::new(TRANSACTION_CANCELLED)));
         }
@@ -418,16 +415,16 @@ impl<T: Transaction> Transaction for ChaosTransaction<T> {
         let this = self.clone();
         async move {
             this.check()?;
-            if this.window.is_some() && lock(&this.attempt).wrote {
+            if this.window.is_some() && this.attempt.lock().wrote {
                 this.took(0)?;
             }
-            let fault = if lock(&this.attempt).wrote { lock(&this.plan).of_commit() } else { None };
+            let fault = if this.attempt.lock().wrote { this.plan.lock().of_commit() } else { None };
             this.pause().await;
             let Some(fault) = fault else { return this.inner.commit().await };
             if fault.committed() {
                 this.inner.commit().await?;
             }
-            let mut attempt = lock(&this.attempt);
+            let mut attempt = this.attempt.lock();
             attempt.failed = Some(Error::new(USED_DURING_COMMIT));
             attempt.doom.send_replace(Some(fault.error()));
             Err(fault.error())

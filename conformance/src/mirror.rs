@@ -17,13 +17,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use kv_api::{
     ConflictRange, Database, Durability, Error, IntoBytes, KeySelector, KeyValue, Limits, MutationType, RangeBatch,
     RangeRequest, Read, Result, Transaction, TransactionOption, Versionstamp,
 };
+use parking_lot::Mutex;
 
 type Stamp = [u8; Versionstamp::LEN];
 
@@ -72,10 +73,6 @@ impl Pairs {
     fn same_row(&self, a: &KeyValue, b: &KeyValue) -> bool {
         self.same(&a.key, &b.key) && self.same(&a.value, &b.value)
     }
-}
-
-fn lock(pairs: &Mutex<Pairs>) -> MutexGuard<'_, Pairs> {
-    pairs.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn differ(what: &str, a: &dyn Debug, b: &dyn Debug) -> ! {
@@ -147,7 +144,7 @@ pub struct MirrorTransaction<A, B> {
 
 impl<A: Transaction, B: Transaction> MirrorTransaction<A, B> {
     fn translate(&self, bytes: &[u8]) -> Vec<u8> {
-        lock(&self.pairs).bytes(bytes)
+        self.pairs.lock().bytes(bytes)
     }
 
     fn translate_selector(&self, selector: &KeySelector) -> KeySelector {
@@ -163,7 +160,7 @@ impl<A: Transaction, B: Transaction> Transaction for MirrorTransaction<A, B> {
         async move {
             let (a, b) = (a.await, b.await);
             if let (Ok(a), Ok(b)) = (&a, &b) {
-                lock(&pairs).versions.insert(*a, *b);
+                pairs.lock().versions.insert(*a, *b);
             }
             agree("the read version", a, b, |_, _| true)
         }
@@ -171,7 +168,7 @@ impl<A: Transaction, B: Transaction> Transaction for MirrorTransaction<A, B> {
 
     fn set_read_version(&self, version: i64) {
         self.a.set_read_version(version);
-        self.b.set_read_version(lock(&self.pairs).version(version));
+        self.b.set_read_version(self.pairs.lock().version(version));
     }
 
     fn get(&self, key: &[u8], read: Read) -> impl Future<Output = Result<Option<Bytes>>> + Send + use<A, B> {
@@ -180,7 +177,7 @@ impl<A: Transaction, B: Transaction> Transaction for MirrorTransaction<A, B> {
         async move {
             let (a, b) = (a.await, b.await);
             agree(&format!("the value of {key:?}"), a, b, |a, b| match (a, b) {
-                (Some(a), Some(b)) => lock(&pairs).same(a, b),
+                (Some(a), Some(b)) => pairs.lock().same(a, b),
                 (a, b) => a.is_none() && b.is_none(),
             })
         }
@@ -191,7 +188,7 @@ impl<A: Transaction, B: Transaction> Transaction for MirrorTransaction<A, B> {
         let (pairs, selector) = (self.pairs.clone(), selector.clone());
         async move {
             let (a, b) = (a.await, b.await);
-            agree(&format!("the key of {selector:?}"), a, b, |a, b| lock(&pairs).same(a, b))
+            agree(&format!("the key of {selector:?}"), a, b, |a, b| pairs.lock().same(a, b))
         }
     }
 
@@ -217,7 +214,7 @@ impl<A: Transaction, B: Transaction> Transaction for MirrorTransaction<A, B> {
             }
             let shorter = a.as_ref().map_or(0, |a| a.rows.len()).min(b.as_ref().map_or(0, |b| b.rows.len()));
             let mut batch = agree(&format!("the rows of {request:?}"), a, b, |a, b| {
-                let pairs = lock(&pairs);
+                let pairs = pairs.lock();
                 // A batch may end earlier in one engine, if it says that there is more.
                 let rest = |batch: &RangeBatch| batch.rows.len() > shorter;
                 let ended = match (rest(a), rest(b)) {
@@ -326,7 +323,7 @@ impl<A: Transaction, B: Transaction> Transaction for MirrorTransaction<A, B> {
                     (-1, _) | (_, -1) => differ("whether the commit wrote", &versions.0, &versions.1),
                     (version_a, version_b) => {
                         let (stamp_a, stamp_b) = (stamps.0.await?, stamps.1.await?);
-                        let mut pairs = lock(&this.pairs);
+                        let mut pairs = this.pairs.lock();
                         pairs.versions.insert(version_a, version_b);
                         pairs.stamps.insert(*stamp_a.as_bytes(), *stamp_b.as_bytes());
                     }

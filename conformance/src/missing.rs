@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::io::Write;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 /// Environment variable: names, separated by commas, of things that must not be missing, such as `fdb`.
 pub const REQUIRE: &str = "CONFORMANCE_REQUIRE";
@@ -38,7 +39,7 @@ impl Missing {
         if let Ok(required) = std::env::var(REQUIRE) {
             assert!(!required.split(',').any(|one| one.trim() == *name), "{what} needs {name} ({REQUIRE}): {reason}");
         }
-        if SAID.lock().unwrap_or_else(PoisonError::into_inner).insert(reason.clone()) {
+        if SAID.lock().insert(reason.clone()) {
             // `eprintln!` would not do: the test runner captures it for tests that pass.
             let _ = writeln!(std::io::stderr(), "\n*** SKIPPED: {what}, and every test like it: {reason}\n");
         }

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::panic::catch_unwind;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use conformance::durability::{self, DiskHarness, Point, Reached};
 use disk::folder::io_error;
@@ -14,6 +14,7 @@ use disk::{DiskOptions, DiskStore, OnDisk};
 use kv_api::{Bytes, Durability, Error, Result, error};
 use occ::store::{ApplyError, Batch, MapView, Store};
 use occ::{KeyRange, OccDatabase};
+use parking_lot::Mutex;
 
 type Rows = BTreeMap<Bytes, Bytes>;
 
@@ -35,10 +36,6 @@ const UNCHECKED: u8 = 3;
 struct Log<const WRONG: u8> {
     head: Mutex<Arc<Rows>>,
     file: Mutex<(File, Vec<u8>)>,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn encode(batch: &Batch) -> Vec<u8> {
@@ -123,18 +120,18 @@ impl<const WRONG: u8> Store for Log<WRONG> {
     type View = MapView;
 
     fn view(&self) -> Result<MapView> {
-        Ok(MapView(locked(&self.head).clone()))
+        Ok(MapView(self.head.lock().clone()))
     }
 
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
-        let mut file = locked(&self.file);
+        let mut file = self.file.lock();
         let (file, waiting) = &mut *file;
         let mut now = encode(&batch);
         if WRONG == LATE {
             std::mem::swap(&mut now, waiting);
         }
         file.write_all(&now).map_err(|cause| ApplyError::Unknown(io_error("cannot write", &cause)))?;
-        let mut head = locked(&self.head);
+        let mut head = self.head.lock();
         let mut rows = Rows::clone(&head);
         batch.apply_to(&mut rows);
         *head = Arc::new(rows);
@@ -142,7 +139,7 @@ impl<const WRONG: u8> Store for Log<WRONG> {
     }
 
     fn sync(&self) -> Result<()> {
-        locked(&self.file).0.sync_data().map_err(|cause| io_error("cannot sync", &cause))
+        self.file.lock().0.sync_data().map_err(|cause| io_error("cannot sync", &cause))
     }
 
     fn durability(&self) -> Durability {

@@ -3,7 +3,7 @@
 //! Some faults are planted in `occ` (its feature `faults`), others are in a store that breaks its contract.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use conformance::serializability::{Workload, check, record};
@@ -12,6 +12,7 @@ use conformance::{Fixture, Harness};
 use kv_api::{Bytes, Database, DatabaseExt, Direction, Durability, Error, Read, Result, Transaction};
 use occ::store::{ApplyError, Batch, MapView, Store, View};
 use occ::{Fault, OccBuilder, OccDatabase, Point, ShiftedClock};
+use parking_lot::Mutex;
 
 type Rows = std::collections::BTreeMap<Bytes, Bytes>;
 
@@ -33,10 +34,6 @@ struct Fragile {
     synced: Arc<Mutex<Arc<Rows>>>,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Fragile {
     fn new(broken: Broken) -> Self {
         Fragile { broken, head: Arc::default(), synced: Arc::default() }
@@ -44,7 +41,7 @@ impl Fragile {
 
     /// A power loss: everything since the last sync is gone.
     fn crash(&self) -> Self {
-        let survived = locked(&self.synced).clone();
+        let survived = self.synced.lock().clone();
         Fragile {
             broken: self.broken,
             head: Arc::new(Mutex::new(survived.clone())),
@@ -57,7 +54,7 @@ impl Store for Fragile {
     type View = FragileView;
 
     fn view(&self) -> Result<FragileView> {
-        let rows = MapView(locked(&self.head).clone());
+        let rows = MapView(self.head.lock().clone());
         let live = (self.broken == Broken::Snapshots).then(|| self.head.clone());
         Ok(FragileView { rows, live })
     }
@@ -68,7 +65,7 @@ impl Store for Fragile {
             let (clears, rows) = batch.into_parts();
             batch = Batch::of_parts(version, clears, rows.take(kept));
         }
-        let mut head = locked(&self.head);
+        let mut head = self.head.lock();
         let mut rows = Rows::clone(&head);
         batch.apply_to(&mut rows);
         *head = Arc::new(rows);
@@ -76,7 +73,7 @@ impl Store for Fragile {
     }
 
     fn sync(&self) -> Result<()> {
-        *locked(&self.synced) = locked(&self.head).clone();
+        *self.synced.lock() = self.head.lock().clone();
         Ok(())
     }
 
@@ -93,7 +90,7 @@ struct FragileView {
 
 impl FragileView {
     fn rows(&self) -> MapView {
-        self.live.as_ref().map_or_else(|| self.rows.clone(), |live| MapView(locked(live).clone()))
+        self.live.as_ref().map_or_else(|| self.rows.clone(), |live| MapView(live.lock().clone()))
     }
 }
 
@@ -224,7 +221,7 @@ fn points_are_reached_in_order_and_say_what_a_crash_leaves() {
     let (at_point, log) = (store.clone(), seen.clone());
     let look = move |point| {
         let has = |rows: &Arc<Rows>| rows.contains_key(b"key".as_slice());
-        locked(&log).push((point, has(&locked(&at_point.head)), has(&locked(&at_point.synced))));
+        log.lock().push((point, has(&at_point.head.lock()), has(&at_point.synced.lock())));
     };
     let database = OccBuilder::new().at_points(look).open(store).expect("a map opens");
     let write = |tx: <OccDatabase<Fragile> as Database>::Transaction, _| {
@@ -234,7 +231,7 @@ fn points_are_reached_in_order_and_say_what_a_crash_leaves() {
     futures_executor::block_on(database.run(write)).expect("a blind write commits");
     let expected =
         [(Point::BeforeApply, false, false), (Point::AfterApply, true, false), (Point::AfterSync, true, true)];
-    assert_eq!(*locked(&seen), expected);
+    assert_eq!(*seen.lock(), expected);
 }
 
 #[test]

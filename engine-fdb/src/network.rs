@@ -3,10 +3,9 @@
 //! `libfdb_c` allows one start in a process (`api-c.rst`, "Network"), so a stop is final. The stop must come
 //! before `main` returns: exit handlers destroy objects that the thread uses, in an unknown order.
 
-use std::sync::{Mutex, PoisonError};
-
 use foundationdb::api::{FdbApiBuilder, NetworkAutoStop};
 use kv_api::{Error, error};
+use parking_lot::Mutex;
 
 use crate::convert::kv_error;
 
@@ -26,7 +25,7 @@ static NETWORK: Mutex<Network> = Mutex::new(Network::NotStarted);
 /// 1043 after [`stop_network`]; otherwise the client's error (2203: the installed `libfdb_c` is older than 7.3).
 #[allow(unsafe_code, reason = "the client's network must be stopped before exit; see the use")]
 pub(crate) fn start_network() -> Result<(), Error> {
-    let mut network = NETWORK.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut network = NETWORK.lock();
     match &*network {
         Network::Running(_) => return Ok(()),
         Network::Ended(error) => return Err(error.clone()),
@@ -56,7 +55,7 @@ pub(crate) fn start_network() -> Result<(), Error> {
 /// Call it before `main` returns, also after an error: a process that exits while the thread runs may crash. Does
 /// nothing if no database was opened.
 pub fn stop_network() {
-    let mut network = NETWORK.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut network = NETWORK.lock();
     let stopped = Error::new(error::SHUTDOWN_IN_PROGRESS).with_context("the FoundationDB client was stopped");
     if let Network::Running(handle) = std::mem::replace(&mut *network, Network::Ended(stopped)) {
         drop(handle);

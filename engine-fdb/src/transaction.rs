@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::{Future, ready};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use foundationdb::{Database as Native, FdbError, FdbResult, Transaction as NativeTransaction};
@@ -11,6 +11,7 @@ use kv_api::{
     ConflictRange, Error, IntoBytes, KeySelector, KeyValue, MutationType, RangeBatch, RangeRequest, Read, Result,
     Transaction, TransactionOption, Versionstamp, error,
 };
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::convert::{self, kv_error};
 use crate::kept::Kept;
@@ -54,7 +55,7 @@ impl FdbTransaction {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.state.lock()
     }
 
     /// Issues a read now. [`answer`] waits for it.

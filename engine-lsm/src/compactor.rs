@@ -17,7 +17,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use disk::folder::io_error;
@@ -26,6 +26,7 @@ use kv_api::{Error, Result, error};
 use lsm_tree::compaction::Leveled;
 use lsm_tree::{AbstractTree, AnyTree, SeqNo, Table};
 use occ::store::ApplyError;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::error::kv_error;
 use crate::prefixes::Prefixes;
@@ -109,7 +110,7 @@ impl Shared {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// The snapshot of the newest flush.
@@ -138,7 +139,7 @@ impl Shared {
             if state.stopped {
                 return Ok(());
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut state);
         }
     }
 
@@ -266,7 +267,7 @@ impl Shared {
         let mut state = self.state();
         while !state.stopped {
             if state.work != Work::Due || state.broken.is_some() {
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                self.changed.wait(&mut state);
                 continue;
             }
             state.work = Work::Compacting;
@@ -289,7 +290,7 @@ impl Shared {
                     state.failed = Some(error);
                     self.changed.notify_all();
                     if !state.stopped {
-                        state = self.changed.wait_timeout(state, RETRY).unwrap_or_else(PoisonError::into_inner).0;
+                        self.changed.wait_for(&mut state, RETRY);
                     }
                     continue;
                 }
@@ -319,7 +320,7 @@ impl Compactor {
         self.shared.state().stopped = true;
         self.shared.changed.notify_all();
         self.shared.turns.stop();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self.thread.lock().take();
         if let Some(thread) = thread {
             // The next opening compacts the rest.
             let _ = thread.join();

@@ -17,11 +17,12 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kv_api::{Error, Result};
 use lsm_tree::compaction::filter::{CompactionFilter, Context, Factory, ItemAccessor, Verdict};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::manifest;
 
@@ -75,7 +76,7 @@ impl Turns {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Waits for the turn of `writer`. First repairs the disk where it may be ahead.
@@ -86,7 +87,7 @@ impl Turns {
     pub(crate) fn take(&self, writer: Writer) -> Result<()> {
         let mut state = self.state();
         while matches!(state.turn, Turn::Taken(_)) {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut state);
         }
         if let Turn::Behind { version, cause } = &state.turn
             && manifest::bring_back(&self.data, *version).is_err()
@@ -141,16 +142,19 @@ impl Turns {
     /// Takes the turn of a compaction that can no longer return an error.
     fn take_or_unwind(&self) {
         while self.take(Writer::Compaction).is_err() {
-            let state = self.state();
+            let mut state = self.state();
             if state.stopped {
                 drop(state);
                 // Only this leaves `lsm-tree` without writing a manifest. The tree is not used again.
                 std::panic::resume_unwind(Box::new("the store closes"));
             }
-            drop(self.changed.wait_timeout(state, RETRY).unwrap_or_else(PoisonError::into_inner));
+            self.changed.wait_for(&mut state, RETRY);
         }
     }
 }
+
+// `lsm-tree` asks for it. The state is replaced in one step, so a panic leaves none half changed.
+impl std::panic::RefUnwindSafe for Turns {}
 
 /// Signals the turns of compactions. See the [module](self).
 #[derive(Debug)]

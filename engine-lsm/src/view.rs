@@ -9,12 +9,13 @@
 //! The views of one flush share their tables. When a compaction replaces them before the next flush, the views get
 //! the new tables. So the newest view never keeps tables that were compacted long ago.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use disk::panics::caught;
 use kv_api::{Direction, Result};
 use occ::store::View;
+use parking_lot::RwLock;
 
 use crate::error::failed_to_read;
 use crate::keys;
@@ -30,11 +31,11 @@ impl Snapshot {
 
     /// Replaces the tables by others with the same rows.
     pub(crate) fn replace(&self, tables: Tables) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(tables);
+        *self.0.write() = Arc::new(tables);
     }
 
     pub(crate) fn tables(&self) -> Arc<Tables> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.read().clone()
     }
 }
 

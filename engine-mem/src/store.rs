@@ -2,7 +2,6 @@
 //! it changes and that a snapshot still holds.
 
 use std::ops::Bound;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use imbl::OrdMap;
@@ -10,6 +9,7 @@ use imbl::ordmap::RangedIter;
 use imbl::shared_ptr::DefaultSharedPtr;
 use kv_api::{Direction, Durability, Result};
 use occ::store::{ApplyError, Batch, Store, View};
+use parking_lot::{Mutex, MutexGuard};
 
 /// A sorted map in memory.
 #[derive(Debug, Default)]
@@ -20,7 +20,7 @@ pub struct MemStore {
 impl MemStore {
     fn head(&self) -> MutexGuard<'_, OrdMap<Bytes, Bytes>> {
         // Replaced in one step, so it is consistent even after a panic.
-        self.head.lock().unwrap_or_else(PoisonError::into_inner)
+        self.head.lock()
     }
 }
 

@@ -1,8 +1,9 @@
 //! Counts what each transaction costs, so that a layer can prove its performance tables.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 use crate::{
     ConflictRange, Database, Durability, Error, IntoBytes, KeySelector, Limits, MutationType, RangeBatch, RangeRequest,
@@ -76,13 +77,9 @@ impl<D: Database> Counted<D> {
     /// The counts of every transaction begun since the last call, oldest first. A transaction in progress goes on
     /// counting but is not returned again.
     pub fn take(&self) -> Vec<Counts> {
-        let ledgers = std::mem::take(&mut *lock(&self.ledgers));
-        ledgers.iter().map(|ledger| lock(&ledger.0).counts).collect()
+        let ledgers = std::mem::take(&mut *self.ledgers.lock());
+        ledgers.iter().map(|ledger| ledger.0.lock().counts).collect()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[deny(clippy::missing_trait_methods)]
@@ -92,7 +89,7 @@ impl<D: Database> Database for Counted<D> {
     fn begin(&self) -> Result<Self::Transaction> {
         let inner = self.inner.begin()?;
         let ledger = Ledger::default();
-        lock(&self.ledgers).push(ledger.clone());
+        self.ledgers.lock().push(ledger.clone());
         Ok(CountedTransaction { inner, apart: self.apart, ledger })
     }
 
@@ -117,11 +114,11 @@ struct Entries {
 
 impl Ledger {
     fn add(&self, entry: impl FnOnce(&mut Counts)) {
-        entry(&mut lock(&self.0).counts);
+        entry(&mut self.0.lock().counts);
     }
 
     fn issue(&self) {
-        let mut entries = lock(&self.0);
+        let mut entries = self.0.lock();
         entries.counts.reads += 1;
         if !entries.under_way {
             entries.under_way = true;
@@ -130,7 +127,7 @@ impl Ledger {
     }
 
     fn answer<'a>(&self, apart: Option<Apart>, rows: impl IntoIterator<Item = (&'a [u8], usize)>) {
-        let mut entries = lock(&self.0);
+        let mut entries = self.0.lock();
         entries.under_way = false;
         for (key, value_bytes) in rows {
             entries.counts.kvs_read += 1;
@@ -151,7 +148,7 @@ pub struct CountedTransaction<T> {
 impl<T: Transaction> CountedTransaction<T> {
     /// The cost of this transaction so far.
     pub fn counts(&self) -> Counts {
-        lock(&self.ledger.0).counts
+        self.ledger.0.lock().counts
     }
 }
 

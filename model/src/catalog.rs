@@ -18,11 +18,12 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use jobs::Jobs;
 use kv_api::{Database, KeySelector, RangeRequest, Read, Transaction};
+use parking_lot::Mutex;
 
 use crate::body::BodyFormat;
 use crate::documents::Documents;

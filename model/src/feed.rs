@@ -15,12 +15,13 @@
 //! exactly that sequence. The epoch's watch fires on any later change.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use kv_api::error::WATCH_CANCELLED;
 use kv_api::{Database, Read, RetryError, Transaction};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::documents::Documents;
 use crate::error::Result;
@@ -65,7 +66,7 @@ impl fmt::Debug for Feed {
 
 impl Feed {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// The current epoch, or a new one.
@@ -168,7 +169,7 @@ impl<D: Database> Documents<D> {
     /// A watcher that has seen everything up to `seen`. With the last sequence of a [`changes`](Self::changes)
     /// call, no later change is missed.
     pub fn watch_changes(&self, seen: Seq) -> Watcher<D> {
-        let mut feeds = self.shared.feeds.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut feeds = self.shared.feeds.lock();
         // By the key prefix: a database that moved away and came back has another one.
         let place = self.keys().prefix();
         let known = feeds.get(place).and_then(std::sync::Weak::upgrade);

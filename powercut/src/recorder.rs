@@ -9,8 +9,10 @@ use std::collections::HashMap;
 use std::ffi::c_int;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::disk::{Disk, Image};
 use crate::trace::{Event, Failure, Ino, Kind, ROOT, Trace, Verdict};
@@ -68,7 +70,7 @@ pub(crate) fn recorded<T>(call: impl FnOnce(&mut Recorder) -> Option<T>) -> Opti
 }
 
 fn locked() -> MutexGuard<'static, Option<Recorder>> {
-    RECORDER.lock().unwrap_or_else(PoisonError::into_inner)
+    RECORDER.lock()
 }
 
 /// Sets `errno`. Returns the value by which a C function reports an error.
@@ -306,7 +308,7 @@ impl Recording {
     ///
     /// When the folder cannot be read, or has other contents; when the C library's calls are not intercepted.
     pub fn begin(root: &Path, history: Trace) -> Self {
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = TURN.lock();
         assert!(!crate::interpose::all().is_empty());
         let mut now = Disk::default();
         history.events().iter().for_each(|event| now.apply(event));

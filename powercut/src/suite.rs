@@ -12,7 +12,9 @@
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod tests {
     use std::collections::BTreeMap;
-    use std::sync::{Arc, Mutex, PoisonError};
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
 
     use crate::Engine;
     use crate::dice::Dice;
@@ -160,7 +162,7 @@ mod tests {
                     }
                     passed += 1;
                     if passed > after {
-                        meets.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert((name, kind, class));
+                        meets.lock().get_or_insert((name, kind, class));
                     }
                     passed > after
                 };
@@ -175,7 +177,7 @@ mod tests {
                     }
                     continue;
                 }
-                if let Some(met) = *met.lock().unwrap_or_else(PoisonError::into_inner) {
+                if let Some(met) = *met.lock() {
                     *calls.entry(met).or_default() += 1;
                 }
                 cuts.add(&cut::<E>(&history, CUTS, dice).unwrap_or_else(|found| found.report(seed)));

@@ -1,11 +1,12 @@
 //! Copies to the target what it lacks of a page of the feed.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 use model::{BulkGet, RevId, RevsDiff, WriteMode};
+use parking_lot::Mutex;
 use peer::{ByteStream, Change, Environment, Error, ErrorKind, Peer, ReadOptions, Result, Retry, Revision};
 
 use crate::progress::{Failed, Figures};
@@ -235,7 +236,7 @@ impl Transfer {
             let outcome = self.target.put(revision, contents).await;
             // If the source stops sending, the target only sees a body that ends early. That is not the target's
             // failure.
-            let of_source = failure.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let of_source = failure.lock().take();
             match (of_source, outcome) {
                 (_, Ok(())) => Ok(bytes),
                 (Some(error), _) if error.kind() == ErrorKind::NoDatabase => {
@@ -254,7 +255,7 @@ impl Transfer {
 /// The bytes of an attachment. Records a failure to read them.
 fn watched(bytes: ByteStream, failure: Arc<Mutex<Option<Error>>>) -> ByteStream {
     let keep = move |error: &Error| {
-        *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
+        *failure.lock() = Some(error.clone());
     };
     bytes.inspect_err(keep).boxed()
 }

@@ -2,7 +2,9 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::{Connect, Objects};
 use crate::data::Data;
@@ -33,7 +35,7 @@ impl Handles {
 
     fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
         // The state is consistent after any panic.
-        act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut self.state.lock())
     }
 
     /// The store and location of a place.

@@ -2,8 +2,6 @@
 //!
 //! Source: `developer-guide.rst`, "Transactions with unknown results".
 
-use std::sync::Mutex;
-
 use kv_api::error::{
     COMMIT_UNKNOWN_RESULT, NOT_COMMITTED, OPERATION_FAILED, TRANSACTION_TIMED_OUT, TRANSACTION_TOO_OLD,
 };
@@ -11,6 +9,7 @@ use kv_api::{
     Attempt, Bytes, Database, DatabaseExt, Error, Observer, Read, Result, RetryError, Runner, Transaction,
     TransactionOption,
 };
+use parking_lot::Mutex;
 
 use crate::chaos::{Chaos, Fault, Rates};
 use crate::expect::{fails, some};
@@ -22,12 +21,12 @@ async fn attempts(s: &Space, faults: &[Fault]) -> (Result<()>, Vec<Attempt>) {
     let (key, seen) = (s.key("a"), Mutex::new(Vec::new()));
     let outcome = database
         .run(|tx, attempt| {
-            seen.lock().map(|mut seen| seen.push(attempt)).ok();
+            seen.lock().push(attempt);
             tx.set(&key, attempt.number.to_string().as_bytes());
             async { Ok::<(), Error>(()) }
         })
         .await;
-    (outcome, seen.into_inner().unwrap_or_default())
+    (outcome, seen.into_inner())
 }
 
 fn attempt(number: u32, maybe_committed: bool) -> Attempt {
@@ -139,12 +138,12 @@ pub(crate) async fn the_runner_retries_an_error_of_a_read(s: Space) -> Outcome {
     let key = s.key("a");
     s.database()
         .run(|tx, attempt| {
-            seen.lock().map(|mut seen| seen.push(attempt.number)).ok();
+            seen.lock().push(attempt.number);
             tx.set(&key, b"1");
             async move { if attempt.number < 3 { Err(Error::new(TRANSACTION_TOO_OLD)) } else { Ok(()) } }
         })
         .await?;
-    assert_eq!(seen.into_inner().unwrap_or_default(), [1, 2, 3]);
+    assert_eq!(seen.into_inner(), [1, 2, 3]);
     Ok(())
 }
 
@@ -195,13 +194,13 @@ pub(crate) async fn the_runners_options_hold_for_every_attempt(s: Space) -> Outc
     let outcome = Runner::new(&database)
         .option(TransactionOption::RetryLimit(Some(2)))
         .run(|tx, _| {
-            count.lock().map(|mut count| *count += 1).ok();
+            *count.lock() += 1;
             tx.set(&key, b"1");
             async { Ok::<(), Error>(()) }
         })
         .await;
     fails(outcome, NOT_COMMITTED);
-    assert_eq!(count.into_inner().unwrap_or_default(), 3);
+    assert_eq!(count.into_inner(), 3);
     Ok(())
 }
 
@@ -210,7 +209,7 @@ struct Log(Mutex<Vec<String>>);
 
 impl Log {
     fn note(&self, line: String) {
-        self.0.lock().map(|mut lines| lines.push(line)).ok();
+        self.0.lock().push(line);
     }
 }
 
@@ -241,7 +240,7 @@ pub(crate) async fn an_observer_sees_every_attempt(s: Space) -> Outcome {
         Runner::new(&database).observer(&log).run(body).await.ok();
     }
     let expected = ["1 retried after 1021", "2 retried after 1020", "3 committed", "1 gave up with 1031"];
-    assert_eq!(log.0.into_inner().unwrap_or_default(), expected);
+    assert_eq!(log.0.into_inner(), expected);
     Ok(())
 }
 

@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use kv_api::{Database, Error, MutationType, RangeRequest, Read, Transaction, TransactionExt};
+use parking_lot::Mutex;
 
 use crate::random::Random;
 
@@ -51,7 +51,7 @@ impl Recorder {
     /// Errors of the engine that are no outcome of a transaction, such as an I/O error.
     pub fn run<D: Database>(&self, database: &D, prefix: &[u8], workload: Workload) -> Result<(), Error> {
         // A second run must not repeat the choices of the first.
-        let runs = lock(&self.recorded).len() as u64;
+        let runs = self.recorded.lock().len() as u64;
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..workload.threads)
                 .map(|thread| {
@@ -61,7 +61,7 @@ impl Recorder {
                     scope.spawn(move || {
                         for _ in 0..workload.transactions {
                             let transaction = crate::scenario::block_on(client.run_one())?;
-                            lock(&self.recorded).push(transaction);
+                            self.recorded.lock().push(transaction);
                         }
                         Ok::<(), Error>(())
                     })
@@ -78,7 +78,7 @@ impl Recorder {
     /// An error while the lists are read.
     pub async fn finish<D: Database>(self, database: &D, prefix: &[u8]) -> Result<History, Error> {
         let last = read_all(database, prefix).await?;
-        Ok(History { transactions: self.recorded.into_inner().unwrap_or_else(PoisonError::into_inner), last })
+        Ok(History { transactions: self.recorded.into_inner(), last })
     }
 }
 
@@ -91,10 +91,6 @@ pub fn record<D: Database>(database: &D, prefix: &[u8], workload: Workload) -> R
     let recorder = Recorder::default();
     recorder.run(database, prefix, workload)?;
     crate::scenario::block_on(recorder.finish(database, prefix))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 struct Client<'a, D> {

@@ -33,12 +33,13 @@ mod job;
 mod read;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use json::JsonText;
 use kv_api::{Database, Read, Transaction};
 use mango::Index;
+use parking_lot::Mutex;
 
 use crate::documents::Documents;
 use crate::error::{Error, Result};
@@ -156,11 +157,11 @@ impl Definitions {
     const MOST: usize = 1_000;
 
     fn get(&self, database: u64, index: u64) -> Option<Arc<Index>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&(database, index)).cloned()
+        self.0.lock().get(&(database, index)).cloned()
     }
 
     fn put(&self, database: u64, index: u64, definition: Arc<Index>) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         if known.len() >= Self::MOST {
             known.clear();
         }

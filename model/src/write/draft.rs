@@ -11,7 +11,9 @@
 //! has not changed. If the guess was wrong, the draft is made again and kept for the next attempt, which then loses no
 //! time.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::attachments::{Attachment, AttachmentEdit, resolve};
 use crate::body::{BodyError, BodyFormat, BodyLimits, BodyMemory, StoredBody};
@@ -106,16 +108,16 @@ impl<'e> Draft<'e> {
     }
 
     fn set_attachments(&self, attachments: Result<Arc<[Attachment]>>) {
-        *lock(&self.attachments) = Some(attachments);
+        *self.attachments.lock() = Some(attachments);
         if self.mode == WriteMode::Interactive {
-            *lock(&self.made) = None;
+            *self.made.lock() = None;
         }
     }
 
     /// The attachments of the new leaf.
     pub(super) fn attachments(&self) -> Result<Arc<[Attachment]>> {
         let missing = || Err(Error::corrupt("attachments that were not looked up"));
-        lock(&self.attachments).clone().unwrap_or_else(missing)
+        self.attachments.lock().clone().unwrap_or_else(missing)
     }
 
     /// The leaf that the edit makes over `parent`.
@@ -137,7 +139,7 @@ impl<'e> Draft<'e> {
 
     /// The leaf that an interactive edit makes over `parent`.
     pub(super) fn made_over(&self, parent: Option<&RevId>) -> Result<Leaf> {
-        let mut made = lock(&self.made);
+        let mut made = self.made.lock();
         if let Some(made) = made.as_ref().filter(|made| made.parent.as_ref() == parent) {
             return made.leaf.clone();
         }
@@ -148,12 +150,12 @@ impl<'e> Draft<'e> {
     /// The leaf of the last draft.
     pub(super) fn leaf(&self) -> Result<Leaf> {
         let missing = || Err(Error::corrupt("an edit that was not drafted"));
-        lock(&self.made).as_ref().map_or_else(missing, |made| made.leaf.clone())
+        self.made.lock().as_ref().map_or_else(missing, |made| made.leaf.clone())
     }
 
     /// The rows of the body at `leaf`; `None` for a tombstone that stores none.
     pub(super) fn rows(&self, leaf: &Leaf, place: Place<'_>, format: BodyFormat) -> Result<Option<Arc<StoredBody>>> {
-        let mut body = lock(&self.body);
+        let mut body = self.body.lock();
         let fits = |body: &&Body| body.leaf == *leaf && body.format == format;
         if let Some(body) = body.as_ref().filter(fits) {
             return body.rows.clone();
@@ -205,10 +207,6 @@ fn incoming(edit: &Edit) -> Result<Leaf> {
     Ok(Leaf { not_deleted: !edit.deleted, rev })
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -221,7 +219,7 @@ mod tests {
         let edit = Edit::new("a", JsonText::parse(br#"{"n":1}"#).unwrap());
         let turn = Turn { turn: 0, edit: &edit };
         let draft = Draft::new(turn, WriteMode::Interactive, place, BodyFormat::Exploded, &mut DraftMemory::default());
-        let drafted = lock(&draft.body).as_ref().unwrap().rows.clone().unwrap().unwrap();
+        let drafted = draft.body.lock().as_ref().unwrap().rows.clone().unwrap().unwrap();
         let leaf = draft.made_over(None).unwrap();
         let rows = |leaf: &Leaf, format| draft.rows(leaf, place, format).unwrap().unwrap();
         assert!(Arc::ptr_eq(&rows(&leaf, BodyFormat::Exploded), &drafted));

@@ -19,11 +19,12 @@
 //! made itself, and take them for somebody else's. The token is a [transaction id](crate::txids).
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures_util::future::try_join_all;
 use kv_api::error::{ACCESSED_UNREADABLE, TRANSACTION_TOO_LARGE};
 use kv_api::{Database, Read, RetryError, Transaction};
+use parking_lot::Mutex;
 
 use super::Turn;
 use super::draft::Draft;
@@ -55,7 +56,7 @@ struct Claimed {
 
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Token").field("began", &lock(&self.0.claim).began).finish_non_exhaustive()
+        f.debug_struct("Token").field("began", &self.0.claim.lock().began).finish_non_exhaustive()
     }
 }
 
@@ -157,7 +158,7 @@ impl<D: Database> Layer<D> {
     pub async fn edits(&self, transaction: &D::Transaction, token: &Token) -> Result<Begun<D>> {
         let (guard, Claimed { claim, clears }) = (self.guard(), &*token.0);
         let (asked, attempt, began) = {
-            let mut claim = lock(claim);
+            let mut claim = claim.lock();
             let asked = claim.may_have_committed().then(|| claim.ask(transaction));
             let attempt = claim.attempt;
             claim.attempt += 1;
@@ -165,7 +166,7 @@ impl<D: Database> Layer<D> {
         };
         if let Some(asked) = asked {
             let row = asked.await?;
-            let mut claim = lock(claim);
+            let mut claim = claim.lock();
             let is_late = guard.is_late(began);
             if row.is_none() && is_late {
                 // Not 1021, which loops repeat.
@@ -201,7 +202,7 @@ impl<D: Database> Edits<D> {
     pub async fn get(&self, database: &Documents<D>, id: &str) -> Result<Document> {
         check_document_id(id)?;
         self.0.admit(database)?;
-        if !matches!(*lock(&self.0.state), State::Collecting(_)) {
+        if !matches!(*self.0.state.lock(), State::Collecting(_)) {
             return Err(finished());
         }
         let transaction = &self.0.transaction;
@@ -227,7 +228,7 @@ impl<D: Database> Edits<D> {
         if edit.attachments.iter().any(|attachment| is_data(&attachment.source)) {
             return Err(Error::bad_request("Data of attachments is uploaded before the transaction."));
         }
-        let mut state = lock(&self.0.state);
+        let mut state = self.0.state.lock();
         let State::Collecting(edits) = &mut *state else { return Err(finished()) };
         if edits.len() >= MOST_EDITS {
             return Err(ErrorKind::TransactionTooLarge.into());
@@ -244,7 +245,7 @@ impl<D: Database> Edits<D> {
     /// caller wrote to it, and so it is by any other error but those of the store that a loop repeats.
     pub async fn finish(&self) -> Result<Vec<RevId>> {
         let collected = {
-            let mut state = lock(&self.0.state);
+            let mut state = self.0.state.lock();
             match std::mem::replace(&mut *state, State::Failed) {
                 State::Collecting(collected) => collected,
                 State::Written(revs) => {
@@ -266,15 +267,15 @@ impl<D: Database> Edits<D> {
         whole.0 = None;
         if let Some((token, attempt)) = &self.0.signature {
             let guard = self.0.layer.guard();
-            let began = lock(&token.0.claim).began;
+            let began = token.0.claim.lock().began;
             if token.0.clears {
                 guard.clear_expired(&self.0.transaction, began).await?;
             }
-            let mut claim = lock(&token.0.claim);
+            let mut claim = token.0.claim.lock();
             claim.sign(&self.0.transaction, *attempt);
             claim.keep(*attempt, revs.clone());
         }
-        *lock(&self.0.state) = State::Written(revs.clone());
+        *self.0.state.lock() = State::Written(revs.clone());
         Ok(revs)
     }
 }
@@ -382,8 +383,4 @@ fn refuse(mut refused: Vec<Refused>) -> Result<()> {
 
 fn finished() -> Error {
     Error::bad_request("The edits of this transaction are finished.")
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

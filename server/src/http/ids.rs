@@ -10,7 +10,8 @@
 //! unique, not secret.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 /// A generator of ids.
 #[derive(Debug, Default)]
@@ -28,7 +29,7 @@ const LAST: u32 = 0xff_f000;
 impl Uuids {
     /// The next `count` ids, 32 hexadecimal digits each.
     pub(crate) fn next(&self, count: usize) -> Result<Vec<String>, getrandom::Error> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock();
         (0..count).map(|_| state.next()).collect()
     }
 }

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::http::app::stores::{Documents, Stores};
 use crate::http::error::Result;
@@ -28,13 +29,13 @@ impl Databases {
     /// if its database was dropped, even if another one was created under the name since, and 503 if it moved.
     /// [`Databases::with`] handles both.
     pub(crate) async fn known(&self, name: &str) -> Result<Documents> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
+        let known = self.known.lock().get(name).cloned();
         if let Some(known) = known {
             return Ok(known);
         }
         // Boxed: it is rare, and otherwise its large future is in that of every request.
         let found = Box::pin(self.stores.database(name)).await?;
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         if known.len() >= MOST_KNOWN {
             known.clear();
         }
@@ -44,7 +45,7 @@ impl Databases {
 
     /// Makes sure that the database exists, as far as the cache knows.
     pub(crate) async fn require(&self, name: &str) -> Result<()> {
-        if self.known.lock().unwrap_or_else(PoisonError::into_inner).contains_key(name) {
+        if self.known.lock().contains_key(name) {
             return Ok(());
         }
         self.known(name).await.map(drop)
@@ -67,6 +68,6 @@ impl Databases {
 
     /// Forgets a handle, so that the next request looks the database up.
     pub(crate) fn forget(&self, name: &str) {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        self.known.lock().remove(name);
     }
 }

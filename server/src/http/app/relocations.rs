@@ -1,9 +1,10 @@
 //! The gates of this server's relocations, which make writes wait during the last step.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
 /// Time that the last step waits for running writes. Waiting is not needed for safety: a late write fails, and its
@@ -25,7 +26,7 @@ pub(crate) struct Gate<'a> {
 
 impl Gates {
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<RwLock<()>>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Sets up the gate of a relocation.

@@ -1,10 +1,11 @@
 //! Runs a replication, for a waiting client or as a job.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::StatusCode;
 use model::CreateOptions;
+use parking_lot::Mutex;
 use peer::{ErrorKind, Http, Local, Peer};
 use replicate::{Endpoint, Progress, Replication, Report};
 use tokio::sync::watch;
@@ -122,7 +123,7 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
     let at_work = {
         let done = done.clone();
         replicate(&app, &asked, move |progress| {
-            let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut done = done.lock();
             done.figures = Some(figures(progress));
             say.send_replace(done.write());
         })
@@ -133,7 +134,7 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
         () = app.stopping() => None,
         never = run.report(heard) => match never {},
     };
-    let done = done.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let done = done.lock().clone();
     match ended {
         // It continues from its last checkpoint, here or on another server, or was removed.
         None => End::Again(Duration::ZERO),

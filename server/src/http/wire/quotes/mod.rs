@@ -24,11 +24,12 @@ mod framing;
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
 use hyper::body::Body;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use framing::State;
@@ -48,11 +49,11 @@ impl BodyLength {
     /// Reports what hyper found. Call it where hyper calls the service, before any future is polled.
     pub(crate) fn tell(&self, body: &impl Body) {
         let length = body.size_hint().exact().map_or(Length::Chunked, Length::Exact);
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(length);
+        *self.0.lock() = Some(length);
     }
 
     fn take(&self) -> Option<Length> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.0.lock().take()
     }
 }
 
