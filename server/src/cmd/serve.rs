@@ -6,7 +6,10 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use clap::Args;
 use kv_api::{Database, Durability};
 use model::{Layer, LayerOptions};
-use tracing_subscriber::EnvFilter;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::cli::Failure;
 use crate::engine::{self, EngineUrl, IfMissing};
@@ -61,7 +64,8 @@ pub struct Serve {
           value_parser = clap::value_parser!(u64).range(1 << 20..))]
     cache_size: Option<u64>,
 
-    /// The log level: error, warn, info, debug (a line for each request), trace, or directives of tracing
+    /// The log level: error, warn, info, debug (a line for each request), trace, or TARGET=LEVEL
+    /// pairs separated by commas
     #[arg(long, value_name = "LEVEL", env = "COUCH_LAYER_LOG", default_value = "info")]
     log: String,
 }
@@ -156,12 +160,12 @@ impl Serve {
             let level: tracing::Level = self.log.parse().map_err(|_| ServeError::Log(self.log.clone()))?;
             format!("warn,server={level},model={level}")
         };
-        let filter = EnvFilter::builder().parse(directives).map_err(|_| ServeError::Log(self.log.clone()))?;
-        let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false);
+        let targets: Targets = directives.parse().map_err(|_| ServeError::Log(self.log.clone()))?;
+        let subscriber = tracing_subscriber::fmt().with_writer(io::stderr).with_target(false);
         // A closed log pipe must not end the server: reporting the failed write would panic on the same pipe.
-        let subscriber = subscriber.log_internal_errors(false);
+        let subscriber = subscriber.with_max_level(LevelFilter::TRACE).log_internal_errors(false).finish();
         // Fails harmlessly in tests that run several servers in one process.
-        let _ = subscriber.try_init();
+        let _ = subscriber.with(targets).try_init();
         Ok(())
     }
 }
