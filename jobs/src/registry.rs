@@ -265,23 +265,12 @@ impl<D: Database> Jobs<D> {
     /// # Errors
     /// The store's errors.
     pub async fn list(&self, kind: &str) -> Result<Vec<Job>> {
-        let mut jobs = Vec::new();
-        let mut next = Some(self.registry.keys.jobs(kind).limit(PAGE));
-        while let Some(range) = next {
-            let (page, rest) = self
-                .read(|transaction| {
-                    let range = range.clone();
-                    async move {
-                        let batch = transaction.get_range(&range, Read::Snapshot).await?;
-                        let ids = batch.rows.iter().filter_map(|row| self.registry.keys.read_job(&row.key).ok());
-                        Ok((self.look_up(&transaction, ids.collect()).await?, next_page(&range, &batch)))
-                    }
-                })
-                .await?;
-            jobs.extend(page);
-            next = rest;
-        }
-        Ok(jobs)
+        self.pages(self.registry.keys.jobs(kind), |transaction, range| async move {
+            let batch = transaction.get_range(&range, Read::Snapshot).await?;
+            let ids = batch.rows.iter().filter_map(|row| self.registry.keys.read_job(&row.key).ok());
+            Ok((self.look_up(&transaction, ids.collect()).await?, next_page(&range, &batch)))
+        })
+        .await
     }
 
     /// The running jobs with their servers' names, except those that cannot be read.
@@ -290,41 +279,46 @@ impl<D: Database> Jobs<D> {
     /// The store's errors.
     pub async fn running(&self) -> Result<Vec<Job>> {
         let keys = &self.registry.keys;
+        self.pages(keys.held_under(None), |transaction, range| async move {
+            let batch = transaction.get_range(&range, Read::Snapshot).await?;
+            if batch.rows.is_empty() {
+                return Ok((Vec::new(), None));
+            }
+            let leases = transaction.get_all(keys.leases(), Read::Snapshot);
+            let held = batch
+                .rows
+                .iter()
+                .filter_map(|row| Some((keys.read_held(&row.key).ok()?.lease, keys::read_id(&row.value).ok()?)));
+            let (held, ids): (Vec<_>, Vec<_>) = held.unzip();
+            let jobs = self.look_up(&transaction, ids.clone()).await?;
+            let leases = leases.await?;
+            let name_of = |job: &Job| {
+                let lease = keys.lease(&held[ids.iter().position(|id| *id == job.id)?]);
+                let row = leases.iter().find(|row| row.key == lease)?;
+                Lease::read(&row.value).ok().map(|lease| lease.server)
+            };
+            let named = jobs.into_iter().filter(|job| job.state == State::Running).map(|mut job| {
+                let server = name_of(&job);
+                if let Some(run) = &mut job.run {
+                    run.server = server;
+                }
+                job
+            });
+            Ok((named.collect(), next_page(&range, &batch)))
+        })
+        .await
+    }
+
+    /// Jobs from a range that is read in pages, each in a transaction of its own.
+    async fn pages<F>(&self, all: RangeRequest, page: impl Fn(D::Transaction, RangeRequest) -> F) -> Result<Vec<Job>>
+    where
+        F: Future<Output = Result<(Vec<Job>, Option<RangeRequest>)>>,
+    {
         let mut jobs = Vec::new();
-        let mut next = Some(keys.held_under(None).limit(PAGE));
+        let mut next = Some(all.limit(PAGE));
         while let Some(range) = next {
-            let (page, rest) = self
-                .read(|transaction| {
-                    let range = range.clone();
-                    async move {
-                        let batch = transaction.get_range(&range, Read::Snapshot).await?;
-                        if batch.rows.is_empty() {
-                            return Ok((Vec::new(), None));
-                        }
-                        let leases = transaction.get_all(keys.leases(), Read::Snapshot);
-                        let held = batch.rows.iter().filter_map(|row| {
-                            Some((keys.read_held(&row.key).ok()?.lease, keys::read_id(&row.value).ok()?))
-                        });
-                        let (held, ids): (Vec<_>, Vec<_>) = held.unzip();
-                        let jobs = self.look_up(&transaction, ids.clone()).await?;
-                        let leases = leases.await?;
-                        let name_of = |job: &Job| {
-                            let lease = keys.lease(&held[ids.iter().position(|id| *id == job.id)?]);
-                            let row = leases.iter().find(|row| row.key == lease)?;
-                            Lease::read(&row.value).ok().map(|lease| lease.server)
-                        };
-                        let named = jobs.into_iter().map(|mut job| {
-                            let server = name_of(&job);
-                            if let Some(run) = &mut job.run {
-                                run.server = server;
-                            }
-                            job
-                        });
-                        Ok((named.collect::<Vec<_>>(), next_page(&range, &batch)))
-                    }
-                })
-                .await?;
-            jobs.extend(page.into_iter().filter(|job| job.state == State::Running));
+            let (some, rest) = self.read(|transaction| page(transaction, range.clone())).await?;
+            jobs.extend(some);
             next = rest;
         }
         Ok(jobs)

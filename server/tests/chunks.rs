@@ -2,12 +2,15 @@
 
 #![cfg(all(feature = "mem", feature = "lsm"))]
 
+mod program;
+
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Stdio};
 
+use program::{program, run};
 use serde_json::{Value, json};
 
 /// A server that is killed when the test ends.
@@ -34,28 +37,6 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-fn program() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_couch-layer"));
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("COUCH")) {
-        command.env_remove(name);
-    }
-    command
-}
-
-fn run(arguments: &[&str], input: &str) -> Output {
-    let mut command = program();
-    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("the binary starts");
-    let mut stdin = child.stdin.take().expect("piped");
-    let input = input.to_owned();
-    let writer = std::thread::spawn(move || {
-        let _ = stdin.write_all(input.as_bytes());
-    });
-    let output = child.wait_with_output().expect("the binary ends");
-    writer.join().expect("the input is written");
-    output
 }
 
 fn text(bytes: &[u8]) -> String {

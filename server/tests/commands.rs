@@ -4,9 +4,10 @@
 
 #![cfg(feature = "sled")]
 
-use std::io::Write;
+mod program;
+
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 
 use serde_json::Value;
 
@@ -17,22 +18,7 @@ fn couch_layer(folder: &Path, arguments: &[&str], input: &str) -> Output {
 
 /// The same on the store or server that `place` names.
 fn couch_layer_at(place: &[&str], arguments: &[&str], input: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_couch-layer"));
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("COUCH")) {
-        command.env_remove(name);
-    }
-    command.args(arguments).args(place);
-    let mut child =
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
-    // Written while the output is read. The drop ends the input.
-    let mut stdin = child.stdin.take().expect("piped");
-    let input = input.to_owned();
-    let writer = std::thread::spawn(move || {
-        let _ = stdin.write_all(input.as_bytes());
-    });
-    let output = child.wait_with_output().expect("the binary ends");
-    writer.join().expect("the input is written");
-    output
+    program::run(&[arguments, place].concat(), input)
 }
 
 fn out(output: &Output) -> String {
@@ -63,8 +49,8 @@ fn a_database_is_replicated_to_another_of_the_folder() {
     succeed(couch_layer(folder, &["import", "one", "-"], &records.join("\n")));
     let refused = couch_layer(folder, &["replicate", "one", "two"], "");
     assert!(err(&refused).contains("there is no database two"), "{}", err(&refused));
-    let told = succeed(couch_layer(folder, &["replicate", "one", "two", "--create-target"], ""));
-    assert_eq!(told.trim(), "701 read, 701 written, 0 failed");
+    let messages = succeed(couch_layer(folder, &["replicate", "one", "two", "--create-target"], ""));
+    assert_eq!(messages.trim(), "701 read, 701 written, 0 failed");
     let [one, two] = ["one", "two"].map(|name| succeed(couch_layer(folder, &["export", name], "")));
     assert_eq!(one, two);
     let again = lines(&succeed(couch_layer(folder, &["replicate", "one", "two", "--json"], ""))).remove(0);
@@ -154,12 +140,15 @@ fn a_damaged_database_is_repaired_where_that_is_asked_for() {
     let checked = couch_layer(folder, &["check", "db"], "");
     assert!(!checked.status.success() && out(&checked).contains("\"b\""), "{}", out(&checked));
     let repaired = couch_layer(folder, &["check", "db", "--repair"], "");
-    let (said, told) = (out(&repaired), err(&repaired));
+    let (said, messages) = (out(&repaired), err(&repaired));
     assert!(
         said.find("\"b\"").expect("what is wrong") < said.find("everything agrees").expect("a second check"),
         "{said}"
     );
-    assert!(repaired.status.success() && told.contains("one row moved") && told.contains("left: 0"), "{told}");
+    assert!(
+        repaired.status.success() && messages.contains("one row moved") && messages.contains("left: 0"),
+        "{messages}"
+    );
     assert_eq!(succeed(couch_layer(folder, &["export", "db"], "")), sound, "its body was there to be read");
     let elsewhere = couch_layer_at(&["--url", "http://127.0.0.1:1"], &["check", "db", "--repair"], "");
     assert!(!elsewhere.status.success() && err(&elsewhere).contains("--repair"), "{}", err(&elsewhere));
@@ -185,7 +174,7 @@ fn records_that_fail_are_named_and_spoil_nothing_else() {
     assert!(!output.status.success());
     let summary = lines(&out(&output)).remove(0);
     assert_eq!((&summary["written"], &summary["failed"]), (&2.into(), &7.into()), "{}", err(&output));
-    let told = err(&output);
+    let messages = err(&output);
     for (line, reason) in [
         (3, "invalid JSON"),
         (5, "has no \"key\""),
@@ -195,10 +184,10 @@ fn records_that_fail_are_named_and_spoil_nothing_else() {
         (9, "not a JSON object"),
         (10, "document_too_large"),
     ] {
-        let sentence = told.lines().find(|told| told.starts_with(&format!("line {line}: ")));
-        assert!(sentence.is_some_and(|sentence| sentence.contains(reason)), "line {line}: {told}");
+        let sentence = messages.lines().find(|one| one.starts_with(&format!("line {line}: ")));
+        assert!(sentence.is_some_and(|sentence| sentence.contains(reason)), "line {line}: {messages}");
     }
-    assert!(told.ends_with("couch-layer: 7 of 9 records could not be imported\n"), "{told}");
+    assert!(messages.ends_with("couch-layer: 7 of 9 records could not be imported\n"), "{messages}");
     let exported = succeed(couch_layer(folder.path(), &["export", "db"], ""));
     let ids: Vec<Value> = lines(&exported).into_iter().map(|document| document["_id"].clone()).collect();
     assert_eq!(ids, ["7", "a"]);
@@ -220,9 +209,9 @@ fn what_cannot_be_done_is_said_in_a_sentence_and_leaves_nothing() {
     ] {
         let output = couch_layer(folder, &arguments, "");
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
-        let told = err(&output);
-        assert!(told.starts_with("couch-layer: ") && told.contains(sentence), "{arguments:?}: {told}");
-        assert_eq!(told.lines().count(), 1, "{told}");
+        let messages = err(&output);
+        assert!(messages.starts_with("couch-layer: ") && messages.contains(sentence), "{arguments:?}: {messages}");
+        assert_eq!(messages.lines().count(), 1, "{messages}");
     }
 }
 
@@ -233,7 +222,7 @@ fn a_reader_that_has_read_enough_is_no_error() {
     let records: String = (0..3_000).map(|n| format!("{{\"n\":{n}}}\n")).collect();
     succeed(couch_layer(folder.path(), &["import", "db", "-"], &records));
     for command in ["changes", "export"] {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_couch-layer"))
+        let mut child = program::program()
             .args([command, "db", "--engine"])
             .arg(format!("sled:{}", folder.path().join("data").display()))
             .stdout(Stdio::piped())

@@ -2,6 +2,8 @@
 
 #![cfg(all(feature = "mem", feature = "lsm", feature = "sled"))]
 
+mod program;
+
 use kv_api::AnyDatabase;
 use model_suite::tape;
 use server::engine::{IfMissing, open};
@@ -83,17 +85,16 @@ mod command {
 
     use serde_json::Value;
 
+    use crate::program::{self, program};
+
     fn couch_layer(arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_couch-layer"));
-        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("COUCH")) {
-            command.env_remove(name);
-        }
+        let mut command = program();
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 
     fn run(arguments: &[&str]) -> Output {
-        couch_layer(arguments).output().expect("the binary ends")
+        program::run(arguments, "")
     }
 
     fn text(bytes: &[u8]) -> String {
@@ -148,8 +149,8 @@ mod command {
         for store in [&old, &new] {
             assert!(succeed(&["check", "db", "--engine", store]).contains("everything agrees"));
         }
-        let told = text(&run(&["check", "db", "--engine", &old]).stderr);
-        assert!(told.contains(&format!("has moved to {new}")), "{told}");
+        let messages = text(&run(&["check", "db", "--engine", &old]).stderr);
+        assert!(messages.contains(&format!("has moved to {new}")), "{messages}");
         let sentence = refused(&["export", "db", "--engine", &old]);
         assert!(sentence.contains(&format!("db has moved from {old} to {new}")), "{sentence}");
 
@@ -166,8 +167,8 @@ mod command {
             (["--from", &old, "--to", &format!("sled:{}", folder.join("third").display())], "has moved from"),
             (["--from", &format!("sled:{}", folder.join("none").display()), "--to", &new], "no data folder"),
         ] {
-            let told = refused(&[&["relocate", "db"], &arguments[..]].concat());
-            assert!(told.contains(sentence), "{arguments:?}: {told}");
+            let messages = refused(&[&["relocate", "db"], &arguments[..]].concat());
+            assert!(messages.contains(sentence), "{arguments:?}: {messages}");
         }
         assert!(refused(&["relocate", "other", "--from", &old, "--to", &new]).contains("no database other"));
         let nothing = succeed(&["relocate", "db", "--from", &new, "--to", &old, "--abandon"]);

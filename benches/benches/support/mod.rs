@@ -33,3 +33,29 @@ pub(crate) fn measure(criterion: &mut Criterion, works: Vec<Work>) {
         }
     }
 }
+
+/// The function `main` of a benchmark: measures the works of a module of `benches::work` on each engine.
+macro_rules! on_each_engine {
+    ($module:ident) => {
+        fn engine<E: benches::engines::Engine + 'static>(criterion: &mut criterion::Criterion) {
+            $crate::support::measure(criterion, benches::work::$module::works::<E>());
+        }
+
+        fn all(criterion: &mut criterion::Criterion) {
+            engine::<benches::engines::Mem>(criterion);
+            #[cfg(feature = "lsm")]
+            engine::<benches::engines::Lsm>(criterion);
+            #[cfg(feature = "sled")]
+            engine::<benches::engines::Sled>(criterion);
+        }
+
+        criterion::criterion_group! {
+            name = works;
+            config = $crate::support::config();
+            targets = all
+        }
+        criterion::criterion_main!(works);
+    };
+}
+
+pub(crate) use on_each_engine;

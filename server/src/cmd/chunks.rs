@@ -5,13 +5,13 @@ mod repair;
 mod settings;
 
 use chunks::store::Figures;
-use chunks::{ChunkStore, CollectOptions, CollectStep, Collected, LEAST_GRACE_MS, Migrated};
+use chunks::{CollectOptions, CollectStep, Collected, LEAST_GRACE_MS, Migrated};
 use clap::{Args, Subcommand};
 use indicatif::ProgressBar;
 
-use super::passphrase::PassphraseArgs;
 use super::progress::{self, Unit};
-use super::source::{IfNoDatabase, SourceArgs, failure};
+use super::source::{IfNoDatabase, failure};
+use super::vault_args::VaultArgs;
 use crate::cli::Failure;
 
 /// Number of problems that are shown one by one. All are counted.
@@ -42,9 +42,6 @@ enum Command {
 /// run the command again.
 #[derive(Debug, Args)]
 struct Migrate {
-    /// The database
-    #[arg(value_name = "DB")]
-    database: String,
     /// Give every chunk a document of its own again; nobody may write aggregated chunks meanwhile
     #[arg(long)]
     back: bool,
@@ -52,9 +49,7 @@ struct Migrate {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    passphrase: PassphraseArgs,
-    #[command(flatten)]
-    source: SourceArgs,
+    vault: VaultArgs,
 }
 
 /// Remove chunks that no file has referred to for the grace period; clients may write meanwhile.
@@ -63,9 +58,6 @@ struct Migrate {
 /// settings say otherwise) removes them.
 #[derive(Debug, Args)]
 struct Gc {
-    /// The database
-    #[arg(value_name = "DB")]
-    database: String,
     /// Count, and change nothing
     #[arg(long)]
     dry_run: bool,
@@ -76,33 +68,21 @@ struct Gc {
     #[arg(long, conflicts_with = "dry_run")]
     compact: bool,
     #[command(flatten)]
-    passphrase: PassphraseArgs,
-    #[command(flatten)]
-    source: SourceArgs,
+    vault: VaultArgs,
 }
 
 /// Rebuild the index documents from the data documents alone
 #[derive(Debug, Args)]
 struct Reindex {
-    /// The database
-    #[arg(value_name = "DB")]
-    database: String,
     #[command(flatten)]
-    passphrase: PassphraseArgs,
-    #[command(flatten)]
-    source: SourceArgs,
+    vault: VaultArgs,
 }
 
 /// Look for every chunk that a file refers to
 #[derive(Debug, Args)]
 struct Verify {
-    /// The database
-    #[arg(value_name = "DB")]
-    database: String,
     #[command(flatten)]
-    passphrase: PassphraseArgs,
-    #[command(flatten)]
-    source: SourceArgs,
+    vault: VaultArgs,
 }
 
 impl Chunks {
@@ -119,15 +99,10 @@ impl Chunks {
     }
 }
 
-async fn open(source: &SourceArgs, database: &str) -> Result<ChunkStore, Failure> {
-    let source = source.open(database, IfNoDatabase::Fail).await?;
-    Ok(ChunkStore::new(source.document_store()))
-}
-
 impl Migrate {
     async fn run(self) -> Result<(), Failure> {
-        let chunks = self.passphrase.unlock(open(&self.source, &self.database).await?).await?;
-        let (name, will) = (&self.database, if self.dry_run { "would" } else { "will" });
+        let chunks = self.vault.open(IfNoDatabase::Fail).await?.1;
+        let (name, will) = (&self.vault.database, if self.dry_run { "would" } else { "will" });
         progress::remark(&match self.back {
             false => format!(
                 "LiveSync's own clients cannot read aggregated chunks: from now on they {will} stop at {name} and say that \
@@ -136,7 +111,7 @@ impl Migrate {
             true => format!("LiveSync's own clients {will} be able to use {name} again once all chunks are back"),
         });
         let bar = progress::bar(0, Unit::Documents);
-        bar.set_message(self.database.clone());
+        bar.set_message(self.vault.database.clone());
         let tell = |done: u64, total: u64| {
             bar.set_length(total);
             bar.set_position(done);
@@ -169,12 +144,11 @@ impl Migrate {
 
 impl Gc {
     async fn run(self) -> Result<(), Failure> {
-        let source = self.source.open(&self.database, IfNoDatabase::Fail).await?;
-        let chunks = self.passphrase.unlock(ChunkStore::new(source.document_store())).await?;
+        let (source, chunks) = self.vault.open(IfNoDatabase::Fail).await?;
         if let Some(settings) = chunks.settings().await?.filter(|settings| settings.grace_ms < LEAST_GRACE_MS) {
             progress::remark(&format!(
                 "the grace of {} is {} s: a slow writer, or one whose clock differs, may lose chunks",
-                self.database,
+                self.vault.database,
                 settings.grace_ms / 1_000
             ));
         }
@@ -239,9 +213,9 @@ impl Gc {
 
 impl Reindex {
     async fn run(self) -> Result<(), Failure> {
-        let chunks = self.passphrase.unlock(open(&self.source, &self.database).await?).await?;
+        let chunks = self.vault.open(IfNoDatabase::Fail).await?.1;
         let bar = progress::bar(0, Unit::Documents);
-        bar.set_message(self.database.clone());
+        bar.set_message(self.vault.database.clone());
         let reindexed = chunks
             .reindex(|done, total| {
                 bar.set_length(total);
@@ -267,9 +241,9 @@ impl Reindex {
 
 impl Verify {
     async fn run(self) -> Result<(), Failure> {
-        let chunks = self.passphrase.unlock(open(&self.source, &self.database).await?).await?;
+        let chunks = self.vault.open(IfNoDatabase::Fail).await?.1;
         let bar = progress::counter(Unit::Documents);
-        bar.set_message(format!("checking {}, chunks:", self.database));
+        bar.set_message(format!("checking {}, chunks:", self.vault.database));
         let verified = chunks.verify(|done| bar.set_position(done)).await;
         bar.finish_and_clear();
         let verified = verified?;

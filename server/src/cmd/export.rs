@@ -44,7 +44,7 @@ impl Export {
                 outcome => outcome.map(drop),
             };
         };
-        let mut draft = Draft::create(place)?;
+        let mut draft = PartialFile::create(place)?;
         let written = tokio::select! {
             written = self.write(&source, BufWriter::new(&mut draft.file)) => written,
             _ = tokio::signal::ctrl_c() => Err(failure("interrupted; nothing was written")),
@@ -85,13 +85,13 @@ fn is_broken_pipe(error: &Failure) -> bool {
 }
 
 /// The unfinished file beside `--out`. Dropping it removes the file, unless it was finished.
-struct Draft {
+struct PartialFile {
     path: PathBuf,
     file: File,
     is_finished: bool,
 }
 
-impl Draft {
+impl PartialFile {
     fn create(place: &Path) -> Result<Self, Failure> {
         let name = place.file_name().ok_or_else(|| failure(format!("{} names no file", place.display())))?;
         let mut draft = OsString::from(".");
@@ -100,7 +100,7 @@ impl Draft {
         let path = place.with_file_name(draft);
         let file = OpenOptions::new().write(true).create_new(true).open(&path);
         let file = file.map_err(|error| failure(format!("cannot write {}: {error}", path.display())))?;
-        Ok(Draft { path, file, is_finished: false })
+        Ok(PartialFile { path, file, is_finished: false })
     }
 
     fn finish(mut self, place: &Path) -> Result<(), Failure> {
@@ -116,7 +116,7 @@ impl Draft {
     }
 }
 
-impl Drop for Draft {
+impl Drop for PartialFile {
     fn drop(&mut self) {
         if !self.is_finished {
             let _ = fs::remove_file(&self.path);

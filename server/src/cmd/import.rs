@@ -144,13 +144,13 @@ impl Importer {
             }
         }
         self.send().await?;
-        self.settle().await
+        self.join_all().await
     }
 
     async fn add(&mut self, position: Position, document: NewDocument) -> Result<(), Failure> {
         // Of two records with one id the first in the file is stored, so they are never written concurrently.
         if self.ids_sent.contains(&document.id) {
-            self.settle().await?;
+            self.join_all().await?;
         }
         self.batch_bytes += document.json.len();
         self.batch.push(document);
@@ -183,7 +183,7 @@ impl Importer {
     }
 
     /// Waits for all batches in progress.
-    async fn settle(&mut self) -> Result<(), Failure> {
+    async fn join_all(&mut self) -> Result<(), Failure> {
         while !self.sending.is_empty() {
             self.join_one().await?;
         }

@@ -8,7 +8,6 @@ pub(crate) mod export;
 pub(crate) mod format;
 pub(crate) mod import;
 pub(crate) mod move_folder;
-mod passphrase;
 mod progress;
 pub(crate) mod purge;
 mod records;
@@ -18,6 +17,7 @@ pub mod serve;
 mod source;
 pub(crate) mod tree;
 pub(crate) mod vault;
+mod vault_args;
 
 use std::future::Future;
 

@@ -17,7 +17,7 @@ use super::progress::{self, Unit};
 use super::source::{IfNoDatabase, Remote, failure};
 use crate::cli::Failure;
 use crate::engine::{self, EngineUrl, IfMissing};
-use crate::relocation::{Asked, Outcome, Status, phase_name};
+use crate::relocation::{Outcome, RequestedRelocation, Status, phase_name};
 
 /// Pause between two requests for a server's progress.
 const POLL: Duration = Duration::from_millis(200);
@@ -78,7 +78,7 @@ impl Relocate {
                 let (target, to) = store(&self.to, if_missing).await?;
                 if self.abandon {
                     let removed = model::abandon_relocation(&source, &target, name).await;
-                    return abandoned(name, removed.map_err(|error| told(name, &from, error))?);
+                    return abandoned(name, removed.map_err(|error| explained(name, &from, error))?);
                 }
                 (self.here(&source, &from, &target, &to).await?, to.to_string())
             }
@@ -100,8 +100,8 @@ impl Relocate {
         }
     }
 
-    fn asked(&self, to: &EngineUrl) -> Asked {
-        Asked { to: to.to_string(), verify: self.verify, delete_source: self.delete_source }
+    fn asked(&self, to: &EngineUrl) -> RequestedRelocation {
+        RequestedRelocation { to: to.to_string(), verify: self.verify, delete_source: self.delete_source }
     }
 
     /// Relocates between two stores of this process.
@@ -120,7 +120,7 @@ impl Relocate {
         });
         let report = report.await;
         bar.finish_and_clear();
-        Ok(report.map_err(|error| told(&self.database, from, error))?.into())
+        Ok(report.map_err(|error| explained(&self.database, from, error))?.into())
     }
 
     /// Lets a server relocate, and shows its progress.
@@ -165,12 +165,12 @@ fn show(bar: &ProgressBar, phase: &str, documents: u64, expected: u64) {
 }
 
 fn abandoned(name: &str, was_there: bool) -> Result<(), Failure> {
-    let told = if was_there { "the relocation is abandoned" } else { "there was no relocation to abandon" };
-    Ok(progress::print(&format!("{name}: {told}"))?)
+    let outcome = if was_there { "the relocation is abandoned" } else { "there was no relocation to abandon" };
+    Ok(progress::print(&format!("{name}: {outcome}"))?)
 }
 
 /// The message for a failed relocation.
-fn told(name: &str, from: &EngineUrl, error: model::Error) -> Failure {
+fn explained(name: &str, from: &EngineUrl, error: model::Error) -> Failure {
     match error.kind() {
         ErrorKind::NotFound(_) => failure(format!("there is no database {name} in {from}")),
         ErrorKind::FileExists => failure(format!("there is another database {name} in the target already")),

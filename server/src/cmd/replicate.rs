@@ -77,7 +77,7 @@ impl Replicate {
         let identity = Identity { uuid, source: source_end, target: target_end };
         let bar = progress::bar(0, Unit::Documents);
         bar.set_message(format!("{} to {}", shown(&identity.source), shown(&identity.target)));
-        let told = bar.clone();
+        let shown = bar.clone();
         let replication = replicate::replicate(source, target, identity).with_options(Options {
             continuous: self.continuous,
             filter,
@@ -90,11 +90,11 @@ impl Replicate {
         });
         let replication = replication.on_progress(move |progress| {
             let Figures { docs_written, doc_write_failures, .. } = progress.figures;
-            told.set_length(docs_written + progress.pending.unwrap_or(0));
-            told.set_position(docs_written);
+            shown.set_length(docs_written + progress.pending.unwrap_or(0));
+            shown.set_position(docs_written);
             if doc_write_failures - (progress.failed.len() as u64) < SHOWN_FAILURES {
                 for failed in &progress.failed {
-                    told.suspend(|| progress::remark(&format!("{} {}: {}", failed.id, failed.rev, failed.reason)));
+                    shown.suspend(|| progress::remark(&format!("{} {}: {}", failed.id, failed.rev, failed.reason)));
                 }
             }
         });

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use chunks::ChunkStore;
 use chunks::vault::{
     Forgotten, Listed, Problem, Progress, PullOptions, Pulled, PushOptions, Pushed, Stats, Vault, VerifiedFiles, shown,
 };
@@ -11,9 +10,9 @@ use clap::{Args, Subcommand};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
-use super::passphrase::PassphraseArgs;
 use super::progress::{self, Unit};
-use super::source::{IfNoDatabase, SourceArgs, failure};
+use super::source::{IfNoDatabase, failure};
+use super::vault_args::VaultArgs;
 use crate::cli::Failure;
 
 /// Number of problems and of notes that are shown one by one. All are counted.
@@ -38,7 +37,7 @@ enum Command {
     Forget(Forget),
 }
 
-/// Store the files below a folder; unchanged files are skipped.
+/// Store the files below a folder; unchanged files are skipped. A missing database is created.
 ///
 /// The last writer wins: a changed file replaces the file in the database. Conflicting revisions beside it are kept and
 /// reported. After an interruption, run the command again.
@@ -46,9 +45,6 @@ enum Command {
 struct Push {
     /// The folder
     folder: PathBuf,
-    /// The database; a missing one is created
-    #[arg(value_name = "DB")]
-    database: String,
     /// Mark files that are not in the folder as deleted
     #[arg(long)]
     delete: bool,
@@ -59,9 +55,7 @@ struct Push {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    passphrase: PassphraseArgs,
-    #[command(flatten)]
-    source: SourceArgs,
+    vault: VaultArgs,
 }
 
 /// Write the files into a folder; other files in it stay.
@@ -69,11 +63,6 @@ struct Push {
 /// A file that is different there is kept and reported, unless --force is given.
 #[derive(Debug, Args)]
 struct Pull {
-    /// The database
-    #[arg(value_name = "DB")]
-    database: String,
-    /// The folder; a missing one is created
-    folder: PathBuf,
     /// Replace files that are different
     #[arg(long)]
     force: bool,
@@ -84,54 +73,39 @@ struct Pull {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    passphrase: PassphraseArgs,
-    #[command(flatten)]
-    source: SourceArgs,
+    vault: VaultArgs,
+    /// The folder; a missing one is created
+    folder: PathBuf,
 }
 
 /// List the files: size, modification time (UTC), number of chunks, path
 #[derive(Debug, Args)]
 struct Ls {
-    /// The database
-    #[arg(value_name = "DB")]
-    database: String,
     /// Print each file as a line of JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    passphrase: PassphraseArgs,
-    #[command(flatten)]
-    source: SourceArgs,
+    vault: VaultArgs,
 }
 
 /// Assemble every file, at all its leaf revisions, and compare it with its document
 #[derive(Debug, Args)]
 struct Verify {
-    /// The database
-    #[arg(value_name = "DB")]
-    database: String,
     /// Print the summary as JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    passphrase: PassphraseArgs,
-    #[command(flatten)]
-    source: SourceArgs,
+    vault: VaultArgs,
 }
 
 /// Count files and chunks, and their bytes
 #[derive(Debug, Args)]
 struct StatsCommand {
-    /// The database
-    #[arg(value_name = "DB")]
-    database: String,
     /// Print the figures as JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    passphrase: PassphraseArgs,
-    #[command(flatten)]
-    source: SourceArgs,
+    vault: VaultArgs,
 }
 
 /// Remove files that were marked as deleted long ago; until then they keep their chunks.
@@ -139,9 +113,6 @@ struct StatsCommand {
 /// They cannot be restored afterwards. `chunks gc` then removes the chunks that no other file refers to.
 #[derive(Debug, Args)]
 struct Forget {
-    /// The database
-    #[arg(value_name = "DB")]
-    database: String,
     /// Minimum time since their deletion: 30d, 12h
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     older_than: Duration,
@@ -152,9 +123,7 @@ struct Forget {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    passphrase: PassphraseArgs,
-    #[command(flatten)]
-    source: SourceArgs,
+    vault: VaultArgs,
 }
 
 impl VaultCommand {
@@ -170,14 +139,8 @@ impl VaultCommand {
     }
 }
 
-async fn open(
-    source: &SourceArgs,
-    passphrase: &PassphraseArgs,
-    database: &str,
-    if_none: IfNoDatabase,
-) -> Result<Vault, Failure> {
-    let source = source.open(database, if_none).await?;
-    Ok(Vault::new(passphrase.unlock(ChunkStore::new(source.document_store())).await?))
+async fn open(arguments: &VaultArgs, if_none: IfNoDatabase) -> Result<Vault, Failure> {
+    Ok(Vault::new(arguments.open(if_none).await?.1))
 }
 
 impl Push {
@@ -185,9 +148,9 @@ impl Push {
         if !self.folder.is_dir() {
             return Err(failure(format!("{} is no folder", self.folder.display())));
         }
-        let vault = open(&self.source, &self.passphrase, &self.database, IfNoDatabase::Create).await?;
+        let vault = open(&self.vault, IfNoDatabase::Create).await?;
         let options = PushOptions { checksum: self.checksum, delete: self.delete };
-        let (bar, started) = (bar(&self.database), Instant::now());
+        let (bar, started) = (bar(&self.vault.database), Instant::now());
         let pushed = vault.push(&self.folder, options, |at| show(&bar, at)).await;
         bar.finish_and_clear();
         let (pushed, taken) = (pushed?, started.elapsed());
@@ -222,9 +185,9 @@ impl Push {
 
 impl Pull {
     async fn run(self) -> Result<(), Failure> {
-        let vault = open(&self.source, &self.passphrase, &self.database, IfNoDatabase::Fail).await?;
+        let vault = open(&self.vault, IfNoDatabase::Fail).await?;
         let options = PullOptions { checksum: self.checksum, force: self.force };
-        let (bar, started) = (bar(&self.database), Instant::now());
+        let (bar, started) = (bar(&self.vault.database), Instant::now());
         let pulled = vault.pull(&self.folder, options, |at| show(&bar, at)).await;
         bar.finish_and_clear();
         let (pulled, taken) = (pulled?, started.elapsed());
@@ -254,7 +217,7 @@ impl Pull {
 
 impl Ls {
     async fn run(self) -> Result<(), Failure> {
-        let vault = open(&self.source, &self.passphrase, &self.database, IfNoDatabase::Fail).await?;
+        let vault = open(&self.vault, IfNoDatabase::Fail).await?;
         let (mut some, mut printed) = (String::new(), Ok(()));
         vault
             .files(|file| {
@@ -298,8 +261,8 @@ fn json_line(file: &Listed) -> String {
 
 impl Verify {
     async fn run(self) -> Result<(), Failure> {
-        let vault = open(&self.source, &self.passphrase, &self.database, IfNoDatabase::Fail).await?;
-        let bar = bar(&self.database);
+        let vault = open(&self.vault, IfNoDatabase::Fail).await?;
+        let bar = bar(&self.vault.database);
         let verified = vault.verify(|at| show(&bar, at)).await;
         bar.finish_and_clear();
         let VerifiedFiles { files, bytes: total, ref problems } = verified?;
@@ -315,9 +278,9 @@ impl Verify {
 
 impl StatsCommand {
     async fn run(self) -> Result<(), Failure> {
-        let vault = open(&self.source, &self.passphrase, &self.database, IfNoDatabase::Fail).await?;
+        let vault = open(&self.vault, IfNoDatabase::Fail).await?;
         let bar = progress::counter(Unit::Documents);
-        bar.set_message(format!("counting {}, documents:", self.database));
+        bar.set_message(format!("counting {}, documents:", self.vault.database));
         let stats = vault.stats(|done| bar.set_position(done)).await;
         bar.finish_and_clear();
         let stats = stats?;
@@ -360,7 +323,7 @@ impl StatsCommand {
 
 impl Forget {
     async fn run(self) -> Result<(), Failure> {
-        let vault = open(&self.source, &self.passphrase, &self.database, IfNoDatabase::Fail).await?;
+        let vault = open(&self.vault, IfNoDatabase::Fail).await?;
         let older_than_ms = u64::try_from(self.older_than.as_millis()).unwrap_or(u64::MAX);
         let Forgotten { files, kept, ref problems } = vault.forget(older_than_ms, self.dry_run).await?;
         if self.json {

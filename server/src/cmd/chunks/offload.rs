@@ -1,13 +1,13 @@
 //! `couch-layer chunks offload`: moves full data documents to an object store.
 
-use chunks::Offloaded;
 use chunks::objects::{Location, ObjectFigures};
+use chunks::{ChunkStore, Offloaded};
 use clap::Args;
 
-use super::{bytes, left_alone, open, sizes};
+use super::{bytes, left_alone, sizes};
 use crate::cli::Failure;
 use crate::cmd::progress::{self, Unit};
-use crate::cmd::source::{SourceArgs, failure};
+use crate::cmd::source::{IfNoDatabase, SourceArgs, failure};
 
 /// Move full data documents to an object store, or back; clients may write meanwhile.
 ///
@@ -40,7 +40,8 @@ pub(super) struct Offload {
 
 impl Offload {
     pub(super) async fn run(self) -> Result<(), Failure> {
-        let chunks = open(&self.source, &self.database).await?;
+        let source = self.source.open(&self.database, IfNoDatabase::Fail).await?;
+        let chunks = ChunkStore::new(source.document_store());
         let bar = progress::bar(0, Unit::Documents);
         bar.set_message(self.database.clone());
         let tell = |done: u64, total: u64| {

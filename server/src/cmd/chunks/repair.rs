@@ -8,9 +8,9 @@ use percent_encoding::percent_decode_str;
 
 use super::{SHOWN, bytes, unread_files};
 use crate::cli::Failure;
-use crate::cmd::passphrase::PassphraseArgs;
 use crate::cmd::progress::{self, Unit};
 use crate::cmd::source::{IfNoDatabase, Remote, Source, SourceArgs, failure};
+use crate::cmd::vault_args::VaultArgs;
 use crate::engine::EngineUrl;
 
 /// Copy chunks that files refer to and that are missing, from other databases.
@@ -19,9 +19,6 @@ use crate::engine::EngineUrl;
 /// database still has them if it has not fetched their removal yet. A copy of the database works as well.
 #[derive(Debug, Args)]
 pub(super) struct Repair {
-    /// The database that lacks chunks
-    #[arg(value_name = "DB")]
-    database: String,
     /// A database that may have them: http://HOST:PORT/DB, or the name of a database beside this one (with
     /// --from-engine: in that store). Can be given several times; the databases are read one after the other
     #[arg(long, value_name = "SOURCE", required = true)]
@@ -30,15 +27,12 @@ pub(super) struct Repair {
     #[arg(long, value_name = "URL")]
     from_engine: Option<EngineUrl>,
     #[command(flatten)]
-    passphrase: PassphraseArgs,
-    #[command(flatten)]
-    source: SourceArgs,
+    vault: VaultArgs,
 }
 
 impl Repair {
     pub(super) async fn run(self) -> Result<(), Failure> {
-        let source = self.source.open(&self.database, IfNoDatabase::Fail).await?;
-        let chunks = self.passphrase.unlock(ChunkStore::new(source.document_store())).await?;
+        let (source, chunks) = self.vault.open(IfNoDatabase::Fail).await?;
         let mut sources = Vec::new();
         for from in &self.from {
             let other = if from.starts_with("http://") {
@@ -57,13 +51,13 @@ impl Repair {
         }
 
         let bar = progress::counter(Unit::Documents);
-        bar.set_message(format!("checking {}, chunks:", self.database));
+        bar.set_message(format!("checking {}, chunks:", self.vault.database));
         let verified = chunks.verify(|done| bar.set_position(done)).await;
         bar.finish_and_clear();
         let Verified { missing, unread, .. } = verified?;
         let mut report = match missing.len() {
-            0 => format!("nothing is missing in {}", self.database),
-            count => format!("{count} chunks are missing in {}", self.database),
+            0 => format!("nothing is missing in {}", self.vault.database),
+            count => format!("{count} chunks are missing in {}", self.vault.database),
         };
         let left = bring(&chunks, &sources, &missing, &mut report).await?;
         for chunk in left.iter().take(SHOWN) {

@@ -103,12 +103,12 @@ impl SourceArgs {
 #[derive(Clone)]
 pub(crate) struct Source {
     peer: Arc<dyn Peer>,
-    place: Place,
+    place: Whereabouts,
 }
 
 /// The kind of place, for operations that only one of them supports.
 #[derive(Clone)]
-enum Place {
+enum Whereabouts {
     Local(local::Local),
     Remote(remote::Remote),
 }
@@ -126,13 +126,13 @@ pub(crate) struct NewDocument {
 
 impl From<local::Local> for Source {
     fn from(local: local::Local) -> Self {
-        Source { peer: local.peer(), place: Place::Local(local) }
+        Source { peer: local.peer(), place: Whereabouts::Local(local) }
     }
 }
 
 impl From<remote::Remote> for Source {
     fn from(remote: remote::Remote) -> Self {
-        Source { peer: remote.peer(), place: Place::Remote(remote) }
+        Source { peer: remote.peer(), place: Whereabouts::Remote(remote) }
     }
 }
 
@@ -182,16 +182,16 @@ impl Source {
     /// The same. In a store of this process it may create the database.
     pub(crate) async fn beside_or_new(&self, name: &str, if_none: IfNoDatabase) -> Result<Source, Failure> {
         Ok(match &self.place {
-            Place::Local(local) => local.beside(name, if_none).await?.into(),
-            Place::Remote(remote) => remote.beside(name).into(),
+            Whereabouts::Local(local) => local.beside(name, if_none).await?.into(),
+            Whereabouts::Remote(remote) => remote.beside(name).into(),
         })
     }
 
     /// The uuid of the store, if this process has it open.
     pub(crate) async fn uuid(&self) -> Result<String, Failure> {
         match &self.place {
-            Place::Local(local) => local.uuid().await,
-            Place::Remote(_) => Err(failure("the store is not open here")),
+            Whereabouts::Local(local) => local.uuid().await,
+            Whereabouts::Remote(_) => Err(failure("the store is not open here")),
         }
     }
 
@@ -199,8 +199,8 @@ impl Source {
     /// open. `None` if there is no folder.
     pub(crate) async fn disk_bytes(&self) -> Result<Option<u64>, Failure> {
         match &self.place {
-            Place::Local(local) => Ok(local.disk_bytes()?),
-            Place::Remote(_) => Ok(self.peer.info().await?.file_bytes),
+            Whereabouts::Local(local) => Ok(local.disk_bytes()?),
+            Whereabouts::Remote(_) => Ok(self.peer.info().await?.file_bytes),
         }
     }
 
@@ -208,16 +208,16 @@ impl Source {
     /// themselves.
     pub(crate) async fn compact(&self) -> Result<(), Failure> {
         match &self.place {
-            Place::Local(_) => Ok(()),
-            Place::Remote(remote) => remote.compact().await,
+            Whereabouts::Local(_) => Ok(()),
+            Whereabouts::Remote(remote) => remote.compact().await,
         }
     }
 
     /// Walks the whole database and reports inconsistencies.
     pub(crate) async fn check(&self, progress: impl FnMut(u64) + Send) -> Result<Checked, Failure> {
         match &self.place {
-            Place::Local(local) => local.check(progress).await,
-            Place::Remote(remote) => remote.check().await,
+            Whereabouts::Local(local) => local.check(progress).await,
+            Whereabouts::Remote(remote) => remote.check().await,
         }
     }
 
@@ -245,8 +245,10 @@ impl Source {
     /// Repairs what a check reports. Returns the report of another check.
     pub(crate) async fn repair(&self) -> Result<Checked, Failure> {
         match &self.place {
-            Place::Local(local) => local.repair().await,
-            Place::Remote(_) => Err(failure("a repair works on the store itself: stop the server and use --engine")),
+            Whereabouts::Local(local) => local.repair().await,
+            Whereabouts::Remote(_) => {
+                Err(failure("a repair works on the store itself: stop the server and use --engine"))
+            }
         }
     }
 }

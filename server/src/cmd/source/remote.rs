@@ -8,7 +8,7 @@ use peer::{Address, Http, Method, Peer};
 
 use super::{IfNoDatabase, failure};
 use crate::cli::Failure;
-use crate::relocation::{Asked, Status};
+use crate::relocation::{RequestedRelocation, Status};
 use crate::report::Checked;
 
 /// Pause between two requests whether a compaction has ended.
@@ -97,7 +97,7 @@ impl Remote {
     }
 
     /// Starts a relocation of the database within the server, or joins the running one.
-    pub(crate) async fn relocate(&self, asked: &Asked) -> Result<(), Failure> {
+    pub(crate) async fn relocate(&self, asked: &RequestedRelocation) -> Result<(), Failure> {
         self.ask(Method::POST, &RELOCATE, Some(asked.to_json())).await.map(drop)
     }
 

@@ -208,7 +208,7 @@ async fn serve(bytes: &[u8], seed: u64, quotes: bool, reads_bodies: bool) -> See
             if reads_bodies || target.len() % 2 == 0 {
                 seen = body.collect().await.ok().map(|body| body.to_bytes().to_vec());
             }
-            record.lock().unwrap().push((target, seen));
+            record.lock().push((target, seen));
             Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"{}"))))
         }
     });
@@ -221,7 +221,7 @@ async fn serve(bytes: &[u8], seed: u64, quotes: bool, reads_bodies: bool) -> See
         true => builder.serve_connection(TokioIo::new(Quotes::new(connection, length)), service).await,
         false => builder.serve_connection(TokioIo::new(connection), service).await,
     };
-    let mut seen = seen.lock().unwrap();
+    let mut seen = seen.lock();
     std::mem::take(&mut *seen)
 }
 

@@ -1,0 +1,38 @@
+//! The arguments that name a vault: its database, where that is, and its passphrase.
+
+use std::path::PathBuf;
+
+use chunks::ChunkStore;
+use clap::Args;
+
+use super::source::{IfNoDatabase, Source, SourceArgs, failure};
+use crate::cli::Failure;
+
+#[derive(Debug, Args)]
+pub(crate) struct VaultArgs {
+    /// The database
+    #[arg(value_name = "DB")]
+    pub(crate) database: String,
+    // From a file, since others could read a command line.
+    /// A file with the passphrase of an encrypted vault; a line break at its end is ignored
+    #[arg(long, value_name = "FILE")]
+    passphrase_file: Option<PathBuf>,
+    #[command(flatten)]
+    source: SourceArgs,
+}
+
+impl VaultArgs {
+    /// Opens the database, and unlocks the vault if a passphrase file was given.
+    pub(crate) async fn open(&self, if_none: IfNoDatabase) -> Result<(Source, ChunkStore), Failure> {
+        let source = self.source.open(&self.database, if_none).await?;
+        let chunks = ChunkStore::new(source.document_store());
+        let Some(file) = &self.passphrase_file else { return Ok((source, chunks)) };
+        let content = std::fs::read_to_string(file).map_err(|error| failure(format!("{}: {error}", file.display())))?;
+        let line = content.strip_suffix('\n').unwrap_or(&content);
+        let passphrase = line.strip_suffix('\r').unwrap_or(line);
+        if passphrase.is_empty() {
+            return Err(failure(format!("there is no passphrase in {}", file.display())));
+        }
+        Ok((source, chunks.unlock(passphrase).await?))
+    }
+}
