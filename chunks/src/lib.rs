@@ -52,6 +52,7 @@ mod migrate;
 pub mod objects;
 mod offload;
 pub mod placement;
+mod put;
 mod read;
 mod reindex;
 mod seen;

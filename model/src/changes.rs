@@ -17,21 +17,17 @@ use kv_api::{Database, KeySelector, RangeRequest, Read, Transaction};
 
 use crate::batch::{BODIES_AT_ONCE, Batch};
 use crate::branch::Branch;
+use crate::change_row::ChangeRow;
 use crate::document::{Body, Document, GetOptions};
 use crate::documents::Documents;
 use crate::error::{Error, Result, alone};
 use crate::info::read_last;
-use crate::keys::{self, DatabaseKey, Leaf};
+use crate::keys::{DatabaseKey, Leaf};
 use crate::read::{Tree, add_meta, body_of, body_or_empty};
 use crate::revid::RevId;
-use crate::row::Reader;
 use crate::seq::Seq;
 use crate::stats::Stats;
-use crate::tuple;
 use json::JsonWriter;
-
-/// The format of a row of `changes` (RFC 003's `SeqFormat`).
-const SEQ_FORMAT: u64 = 1;
 
 /// Maximum number of rows in a batch.
 const ROWS_AT_ONCE: usize = 2_000;
@@ -171,66 +167,20 @@ pub struct ChangesBatch {
     pub pending: Option<u64>,
 }
 
-/// A row of `changes`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ChangeRow {
-    pub(crate) id: String,
-    pub(crate) winner: Leaf,
-    pub(crate) branches: u64,
-}
-
 impl ChangeRow {
-    pub(crate) fn read(value: &[u8]) -> Result<ChangeRow> {
-        let mut reader = Reader::new(value);
-        match reader.int()? {
-            SEQ_FORMAT => {}
-            other => return Err(Error::unknown_format(format!("a change in format {other}"))),
-        }
-        let id = reader.str()?.into_owned();
-        let rev = keys::read_rev(&mut reader)?;
-        let branches = reader.int()?;
-        let not_deleted = reader.bool()?;
-        reader.end()?;
-        Ok(ChangeRow { id, winner: Leaf { not_deleted, rev }, branches })
-    }
-
     /// The row for the answer, without other leaves and without the document.
     fn into_change(self, seq: Seq) -> Change {
         let Leaf { not_deleted, rev } = self.winner;
         Change { seq, id: self.id, revs: vec![rev], deleted: !not_deleted, doc: None, error: None }
     }
-
-    /// The row: `(SeqFormat, DocID, RevPosition, RevHash, BranchCount, NotDeleted)`.
-    pub(crate) fn row(&self) -> Vec<u8> {
-        let mut row = Vec::new();
-        Self::append(&mut row, &self.id, &self.winner, self.branches);
-        row
-    }
-
-    /// Appends a row to `out`.
-    pub(crate) fn append(out: &mut Vec<u8>, id: &str, winner: &Leaf, branches: u64) {
-        tuple::append_u64(out, SEQ_FORMAT);
-        tuple::append_str(out, id);
-        tuple::append_u64(out, winner.rev.position());
-        tuple::append_bytes(out, winner.rev.hash().as_bytes());
-        tuple::append_u64(out, branches);
-        tuple::append_bool(out, winner.not_deleted);
-    }
-
-    /// The document in a row that cannot be read otherwise.
-    pub(crate) fn read_id(value: &[u8]) -> Result<String> {
-        let mut reader = Reader::new(value);
-        reader.int()?;
-        Ok(reader.str()?.into_owned())
-    }
 }
 
 /// A row of the feed before revisions and documents are added, or the document and the error of a damaged one.
-type Found = (Seq, std::result::Result<ChangeRow, (String, Error)>);
+type ScannedRow = (Seq, std::result::Result<ChangeRow, (String, Error)>);
 
 /// Rows of the feed before revisions and documents are added.
 struct Scan {
-    rows: Vec<Found>,
+    rows: Vec<ScannedRow>,
     /// The last sequence that was read, including rows that were filtered out.
     reached: Option<Seq>,
     more: bool,
@@ -386,7 +336,7 @@ impl<D: Database> Documents<D> {
         let (total, mut batch) = (scan.rows.len(), Batch::of(scan.rows.len()));
         let mut rows = scan.rows.into_iter().peekable();
         let is_whole =
-            |row: &Found| row.1.as_ref().is_ok_and(|row| !request.include_docs && !request.wants_leaves(row));
+            |row: &ScannedRow| row.1.as_ref().is_ok_and(|row| !request.include_docs && !request.wants_leaves(row));
         'batch: while filled.rows.len() < total {
             // Most rows are complete, and need none of the futures below.
             while let Some((seq, Ok(row))) = rows.next_if(is_whole) {

@@ -14,6 +14,7 @@ mod batch;
 mod blob;
 mod branch;
 mod catalog;
+mod change_row;
 mod changes;
 mod check;
 mod configuration;

@@ -4,7 +4,7 @@ use jobs::{Accepted, Hold, Job, Server, State};
 use kv_api::Database;
 use model::{BUILD_JOBS, CreateOptions, Documents, ErrorKind, WriteMode};
 
-use super::indexes::{VIEWS, assert_agrees, design};
+use super::index_oracle::{VIEWS, assert_agrees, design};
 use super::jobs::server;
 use crate::stage::*;
 

@@ -7,7 +7,7 @@ use kv_api::KeyValue;
 use super::{CheckReport, Sums};
 use crate::all_docs::read_winner;
 use crate::branch::Branch;
-use crate::changes::ChangeRow;
+use crate::change_row::ChangeRow;
 use crate::keys::Leaf;
 use crate::policy::ConflictPolicy;
 use crate::read::decode;

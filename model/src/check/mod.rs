@@ -33,7 +33,7 @@ use kv_api::{Database, KeySelector, KeyValue, RangeBatch, RangeRequest, Read, Tr
 
 use crate::batch::BATCH_BYTES;
 use crate::branch::Branch;
-use crate::changes::ChangeRow;
+use crate::change_row::ChangeRow;
 use crate::documents::Documents;
 use crate::error::{Result, alone};
 use crate::info::read_last;

@@ -27,7 +27,7 @@ use kv_api::{Database, KeyValue, MutationType, Read, Transaction, TransactionExt
 use super::{BadAttachment, CheckReport, PAGE_ROWS, Sums};
 use crate::all_docs::{AllDocsRequest, read_winner};
 use crate::branch::Branch;
-use crate::changes::ChangeRow;
+use crate::change_row::ChangeRow;
 use crate::documents::Documents;
 use crate::error::{Error, ErrorKind, Result, alone};
 use crate::indexes::{Source, Touched};

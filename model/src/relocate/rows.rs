@@ -8,7 +8,7 @@ use std::future::Future;
 
 use kv_api::{Bytes, Database, KeySelector, KeyValue, RangeBatch, RangeRequest, Read, Transaction};
 
-use crate::changes::ChangeRow;
+use crate::change_row::ChangeRow;
 use crate::documents::Documents;
 use crate::error::Result;
 use crate::keys::{DatabaseKey, DatabaseKeys};

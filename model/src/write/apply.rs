@@ -26,7 +26,7 @@ use kv_api::{MutationType, Transaction, TransactionOption};
 
 use crate::body::StoredBody;
 use crate::branch::{Ancestors, Branch, PendingCrown};
-use crate::changes::ChangeRow;
+use crate::change_row::ChangeRow;
 use crate::instance::Instance;
 use crate::keys::{self, DatabaseKey, DatabaseKeys, Leaf};
 use crate::policy::ConflictPolicy;
