@@ -25,7 +25,7 @@ use crate::store::{IdRange, Leaf};
 
 /// A chunk, and where it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct FoundChunk {
     pub(crate) chunk: Chunk,
     /// Whether it has a document of its own, and no other place.
     pub(crate) in_own_document: bool,
@@ -41,8 +41,8 @@ impl ChunkStore {
         Ok(found.into_iter().map(|(id, found)| (id, found.map(|found| found.chunk))).collect())
     }
 
-    pub(crate) async fn read_found(&self, ids: &[String]) -> Result<BTreeMap<String, Option<Found>>> {
-        let mut found: BTreeMap<String, Option<Found>> = ids.iter().map(|id| (id.clone(), None)).collect();
+    pub(crate) async fn read_found(&self, ids: &[String]) -> Result<BTreeMap<String, Option<FoundChunk>>> {
+        let mut found: BTreeMap<String, Option<FoundChunk>> = ids.iter().map(|id| (id.clone(), None)).collect();
         let length = self.length();
         for longest in [length, MAX_PREFIX_LENGTH] {
             self.read_indexed(&mut found, longest).await?;
@@ -52,7 +52,7 @@ impl ChunkStore {
         Ok(found)
     }
 
-    async fn read_indexed(&self, found: &mut BTreeMap<String, Option<Found>>, longest: u8) -> Result<()> {
+    async fn read_indexed(&self, found: &mut BTreeMap<String, Option<FoundChunk>>, longest: u8) -> Result<()> {
         let wanted = missing(found);
         let indexes: BTreeSet<String> = wanted.iter().flat_map(|id| candidates(id, longest)).collect();
         if indexes.is_empty() {
@@ -84,7 +84,7 @@ impl ChunkStore {
         Ok(())
     }
 
-    async fn read_own_documents(&self, found: &mut BTreeMap<String, Option<Found>>) -> Result<()> {
+    async fn read_own_documents(&self, found: &mut BTreeMap<String, Option<FoundChunk>>) -> Result<()> {
         let wanted = missing(found);
         if wanted.is_empty() {
             return Ok(());
@@ -93,13 +93,13 @@ impl ChunkStore {
         for (id, leaves) in wanted.into_iter().zip(leaves) {
             let chunk = leaves.iter().filter(|leaf| !leaf.deleted).find_map(|leaf| Chunk::from_document(&leaf.body));
             if let Some(chunk) = chunk {
-                found.insert(id, Some(Found { chunk, in_own_document: true }));
+                found.insert(id, Some(FoundChunk { chunk, in_own_document: true }));
             }
         }
         Ok(())
     }
 
-    async fn read_unindexed(&self, found: &mut BTreeMap<String, Option<Found>>) -> Result<()> {
+    async fn read_unindexed(&self, found: &mut BTreeMap<String, Option<FoundChunk>>) -> Result<()> {
         let mut prefixes: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for id in missing(found) {
             for length in 0..=MAX_PREFIX_LENGTH {
@@ -130,7 +130,7 @@ impl ChunkStore {
     async fn take_from<'a, I>(
         &self,
         places: impl Iterator<Item = (&'a String, &'a [Leaf], I)>,
-        found: &mut BTreeMap<String, Option<Found>>,
+        found: &mut BTreeMap<String, Option<FoundChunk>>,
     ) -> Result<()>
     where
         I: Iterator<Item = &'a String>,
@@ -180,12 +180,12 @@ impl ChunkStore {
     }
 }
 
-fn missing(found: &BTreeMap<String, Option<Found>>) -> Vec<String> {
+fn missing(found: &BTreeMap<String, Option<FoundChunk>>) -> Vec<String> {
     found.iter().filter(|(_, found)| found.is_none()).map(|(id, _)| id.clone()).collect()
 }
 
-fn take(found: &mut BTreeMap<String, Option<Found>>, id: &str, data: &Data) {
+fn take(found: &mut BTreeMap<String, Option<FoundChunk>>, id: &str, data: &Data) {
     if let (Some(place @ None), Some(chunk)) = (found.get_mut(id), data.get(id)) {
-        *place = Some(Found { chunk, in_own_document: false });
+        *place = Some(FoundChunk { chunk, in_own_document: false });
     }
 }

@@ -55,13 +55,13 @@ fn play<H: Harness>(harness: &H, arguments: &Arguments) -> ExitCode {
     let run = Run { seed: arguments.seed, tapes, instructions: arguments.length as usize };
     println!("{}: {tapes} tapes of {} instructions from seed {}", harness.engine(), run.instructions, run.seed);
     let bar = progress_bar(tapes * arguments.length);
-    let (began, mut played, mut told) = (Instant::now(), 0_u64, Instant::now());
+    let (began, mut played, mut reported) = (Instant::now(), 0_u64, Instant::now());
     let outcome = run_long(harness, run, arguments.tapes_of_a_database, |instructions| {
         played += instructions;
         bar.inc(instructions);
         // A log does not show the bar.
-        if bar.is_hidden() && told.elapsed() > Duration::from_secs(60) {
-            told = Instant::now();
+        if bar.is_hidden() && reported.elapsed() > Duration::from_secs(60) {
+            reported = Instant::now();
             println!("{played} instructions, {:.0}/s", rate(played, began));
         }
     });

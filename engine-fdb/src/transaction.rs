@@ -23,10 +23,10 @@ use crate::slot::Slot;
 /// instead.
 #[derive(Clone)]
 pub struct FdbTransaction {
-    shared: Arc<Shared>,
+    shared: Arc<SharedTransaction>,
 }
 
-struct Shared {
+struct SharedTransaction {
     database: Arc<Native>,
     state: Mutex<State>,
 }
@@ -42,7 +42,7 @@ impl FdbTransaction {
     pub(crate) fn begin(database: Arc<Native>) -> Result<Self> {
         let native = database.create_trx().map_err(kv_error)?;
         let state = Mutex::new(State { slot: Slot::Live(native), deferred: None, kept: Kept::new() });
-        Ok(FdbTransaction { shared: Arc::new(Shared { database, state }) })
+        Ok(FdbTransaction { shared: Arc::new(SharedTransaction { database, state }) })
     }
 
     /// Gives access to the crate's transaction, for operations outside the trait.

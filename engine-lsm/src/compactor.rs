@@ -44,7 +44,7 @@ const STALL: usize = 12;
 const TABLE_BYTES: u64 = 16 << 20;
 
 /// See the [module](self).
-pub(crate) struct Shared {
+pub(crate) struct CompactedTree {
     tree: AnyTree,
     data: PathBuf,
     turns: Arc<Turns>,
@@ -81,13 +81,13 @@ enum Work {
     Compacting,
 }
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for CompactedTree {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("data", &self.data).finish_non_exhaustive()
+        f.debug_struct("CompactedTree").field("data", &self.data).finish_non_exhaustive()
     }
 }
 
-impl Shared {
+impl CompactedTree {
     pub(crate) fn new(tree: AnyTree, data: PathBuf, turns: Arc<Turns>) -> Self {
         let prefixes = ByNumber::new();
         let newest = Arc::new(Snapshot::new(Tables::of(&tree, &prefixes)));
@@ -102,7 +102,7 @@ impl Shared {
             litter: Vec::new(),
             shown: HashSet::new(),
         };
-        Shared { tree, data, turns, state: Mutex::new(state), changed: Condvar::new() }
+        CompactedTree { tree, data, turns, state: Mutex::new(state), changed: Condvar::new() }
     }
 
     pub(crate) fn tree(&self) -> &AnyTree {
@@ -303,12 +303,12 @@ impl Shared {
 /// Handle of the compaction thread.
 #[derive(Debug)]
 pub(crate) struct Compactor {
-    shared: Arc<Shared>,
+    shared: Arc<CompactedTree>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Compactor {
-    pub(crate) fn start(shared: Arc<Shared>) -> Result<Self> {
+    pub(crate) fn start(shared: Arc<CompactedTree>) -> Result<Self> {
         let compacting = shared.clone();
         let thread = std::thread::Builder::new().name("lsm-compactor".into()).spawn(move || compacting.run());
         let thread = thread.map_err(|cause| io_error("cannot start the thread that compacts tables", &cause))?;

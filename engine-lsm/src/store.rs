@@ -17,7 +17,7 @@ use lsm_tree::{AbstractTree, AnyTree, Cache, CompressionType, Config, Descriptor
 use occ::RangeSet;
 use occ::store::{ApplyError, Batch, Store};
 
-use crate::compactor::{Compactor, Shared};
+use crate::compactor::{CompactedTree, Compactor};
 use crate::error::{corrupt, failed_to_read, kv_error};
 use crate::prefixes::Collector;
 use crate::tables::Tables;
@@ -36,7 +36,7 @@ const LEVELS: usize = 7;
 /// A log-structured merge tree as a store.
 #[derive(Debug)]
 pub struct LsmStore {
-    shared: Arc<Shared>,
+    shared: Arc<CompactedTree>,
     compactor: Compactor,
     durability: Durability,
 }
@@ -62,7 +62,7 @@ impl DiskStore for LsmStore {
             Ok(tree) => tree.map_err(|failure| kv_error(&failure, &tried))?,
             Err(Panicked) => return Err(corrupt(&format!("{tried}: the data is damaged"))),
         };
-        let shared = Arc::new(Shared::new(tree, data, turns));
+        let shared = Arc::new(CompactedTree::new(tree, data, turns));
         Ok(LsmStore { compactor: Compactor::start(shared.clone())?, shared, durability })
     }
 }

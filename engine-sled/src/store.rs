@@ -36,14 +36,14 @@ const COPY_UP_TO: usize = 256;
 pub struct SledStore {
     /// The first field, so that it ends before the others.
     purger: Purger,
-    shared: Arc<Shared>,
+    shared: Arc<SharedTree>,
     disk: Option<Disk>,
     path: String,
 }
 
 /// State shared by the committer and the purge.
 #[derive(Debug)]
-struct Shared {
+struct SharedTree {
     tree: sled::Db,
     images: Arc<Images>,
     /// Held by a commit while it changes the tree.
@@ -55,7 +55,7 @@ struct Shared {
 }
 
 /// The pending intervals after a batch, and whether a clear has added to them.
-struct Draft {
+struct NewPending {
     pending: RangeSet,
     grew: bool,
 }
@@ -100,7 +100,7 @@ impl SledStore {
                     log: File::open(data.join("db")).map_err(|cause| failed("cannot open sled's file in", &cause))?,
                     blobs: Mutex::new(Blobs::new(data.join("blobs"))),
                 };
-                disk.settle(&data).map_err(|cause| failed("cannot sync the files of", &cause))?;
+                disk.sync_new(&data).map_err(|cause| failed("cannot sync the files of", &cause))?;
                 Some(disk)
             }
             _ => None,
@@ -110,7 +110,7 @@ impl SledStore {
         let clears = Mutex::new(Clears { pending: Arc::new(pending), since: 0, purging: None });
         let store = SledStore {
             purger: Purger::new("sled-purge"),
-            shared: Arc::new(Shared { tree, images: Arc::default(), clears, purged: Condvar::new(), bulk }),
+            shared: Arc::new(SharedTree { tree, images: Arc::default(), clears, purged: Condvar::new(), bulk }),
             disk,
             path: folder.display().to_string(),
         };
@@ -130,13 +130,13 @@ impl SledStore {
     }
 }
 
-impl Shared {
+impl SharedTree {
     /// The effects of the batch, and the pending intervals after it.
-    fn settle(&self, batch: Batch, draft: &mut Draft) -> sled::Result<Effects> {
+    fn effects_of(&self, batch: Batch, draft: &mut NewPending) -> sled::Result<Effects> {
         let (clears, rows) = batch.into_parts();
         let mut effects = Effects::new();
         for (begin, end) in clears.iter() {
-            self.settle_range(KeyRange { begin: begin.clone(), end: end.clone() }, &mut effects, draft)?;
+            self.effects_of_clear(KeyRange { begin: begin.clone(), end: end.clone() }, &mut effects, draft)?;
         }
         for (key, after) in rows {
             if draft.pending.contains(&key) {
@@ -159,7 +159,7 @@ impl Shared {
         Ok(effects)
     }
 
-    fn settle_range(&self, range: KeyRange, effects: &mut Effects, draft: &mut Draft) -> sled::Result<()> {
+    fn effects_of_clear(&self, range: KeyRange, effects: &mut Effects, draft: &mut NewPending) -> sled::Result<()> {
         let mut rows = Vec::new();
         for part in uncovered(&draft.pending, &range.begin, &range.end) {
             for row in self.tree.range::<&[u8], _>(part.begin.as_ref()..part.end.as_ref()) {
@@ -249,7 +249,7 @@ fn record(changes: &mut sled::Batch, pending: &RangeSet) {
 
 impl Disk {
     /// Makes the files of a new store durable: sled syncs neither its settings nor its folders.
-    fn settle(&self, data: &Path) -> std::io::Result<()> {
+    fn sync_new(&self, data: &Path) -> std::io::Result<()> {
         File::open(data.join("conf"))?.sync_all()?;
         self.log.sync_all()?;
         self.blobs.lock().sync()?;
@@ -302,8 +302,8 @@ impl Store for SledStore {
         while clears.in_the_way(&batch) {
             shared.purged.wait(&mut clears);
         }
-        let mut draft = Draft { pending: RangeSet::clone(&clears.pending), grew: false };
-        let effects = caught(&self.doing("cannot read"), || shared.settle(batch, &mut draft))
+        let mut draft = NewPending { pending: RangeSet::clone(&clears.pending), grew: false };
+        let effects = caught(&self.doing("cannot read"), || shared.effects_of(batch, &mut draft))
             .map_err(ApplyError::NothingApplied)?;
         let mut changes = sled::Batch::default();
         let mut images = Vec::with_capacity(effects.len());
@@ -314,7 +314,7 @@ impl Store for SledStore {
             }
             images.push((key, before));
         }
-        let Draft { pending, grew } = draft;
+        let NewPending { pending, grew } = draft;
         let clears_change = grew || !pending.iter().eq(clears.pending.iter());
         if clears_change {
             record(&mut changes, &pending);

@@ -38,7 +38,7 @@ pub(crate) fn parse(field: &str, path: &mut Vec<String>) -> Result<(), Error> {
 }
 
 /// The value at a path.
-pub(crate) enum Found<'a> {
+pub(crate) enum AtPath<'a> {
     Value(JsonRef<'a>),
     /// An object on the path lacks the member.
     Nothing,
@@ -47,15 +47,15 @@ pub(crate) enum Found<'a> {
 }
 
 /// Follows a path (`mango_doc:get_field/2`). A step into an array is an index.
-pub(crate) fn look_up<'a>(mut value: JsonRef<'a>, path: &[String]) -> Found<'a> {
+pub(crate) fn look_up<'a>(mut value: JsonRef<'a>, path: &[String]) -> AtPath<'a> {
     for name in path {
         value = match value.step(name) {
             Some(found) => found,
-            None if value.is_object() => return Found::Nothing,
-            None => return Found::BadPath,
+            None if value.is_object() => return AtPath::Nothing,
+            None => return AtPath::BadPath,
         };
     }
-    Found::Value(value)
+    AtPath::Value(value)
 }
 
 #[cfg(test)]

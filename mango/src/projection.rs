@@ -5,7 +5,7 @@
 use json::{JsonRef, JsonWriter};
 
 use crate::error::Error;
-use crate::path::{self, Found, look_up};
+use crate::path::{self, AtPath, look_up};
 
 /// Maximum number of fields in a query. It limits the time for one document.
 const MAX_FIELDS: usize = 1_000;
@@ -87,8 +87,8 @@ impl Projection {
             return;
         }
         let found = |field: &Field| match look_up(document, &field.path) {
-            Found::Value(value) => Some(value),
-            Found::Nothing | Found::BadPath => None,
+            AtPath::Value(value) => Some(value),
+            AtPath::Nothing | AtPath::BadPath => None,
         };
         self.write_found(self.fields.iter().map(found), out);
     }

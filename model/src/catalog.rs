@@ -102,7 +102,7 @@ pub struct NameRange {
 /// A handle of all databases in one key-value store. Cheap to clone.
 #[derive(Clone)]
 pub struct Layer<D> {
-    shared: Arc<Shared<D>>,
+    shared: Arc<LayerState<D>>,
 }
 
 impl<D> fmt::Debug for Layer<D> {
@@ -111,7 +111,7 @@ impl<D> fmt::Debug for Layer<D> {
     }
 }
 
-pub(crate) struct Shared<D> {
+pub(crate) struct LayerState<D> {
     pub(crate) guard: Guard<D>,
     pub(crate) default_format: BodyFormat,
     pub(crate) max_document_size: usize,
@@ -163,7 +163,7 @@ impl<D: Database> Layer<D> {
             })
             .await?;
         Ok(Layer {
-            shared: Arc::new(Shared {
+            shared: Arc::new(LayerState {
                 guard: Guard::new(engine, root, options.environment),
                 default_format: options.default_format,
                 max_document_size: options.max_document_size.min(HIGHEST_MAX_DOCUMENT_SIZE),
@@ -175,7 +175,7 @@ impl<D: Database> Layer<D> {
         })
     }
 
-    pub(crate) fn of(shared: Arc<Shared<D>>) -> Self {
+    pub(crate) fn of(shared: Arc<LayerState<D>>) -> Self {
         Layer { shared }
     }
 
@@ -225,13 +225,13 @@ impl<D: Database> Layer<D> {
                         return Err(Error::new(ErrorKind::FileExists));
                     }
                     let number = allocate(&transaction, allocator, next.await?.as_deref())?;
-                    transaction.set(catalog, Place::new(number, id).write());
+                    transaction.set(catalog, CatalogRow::new(number, id).write());
                     set_new(&transaction, &DatabaseKeys::new(root, number), instance);
                     Ok(Outcome::Write(number))
                 }
             })
             .await?;
-        Ok(self.documents(name, &Place::new(number, id), Access::Living))
+        Ok(self.documents(name, &CatalogRow::new(number, id), Access::Living))
     }
 
     /// Drops a database with all its rows. Of a database that moved to another store, drops the remains and the marker
@@ -248,7 +248,7 @@ impl<D: Database> Layer<D> {
                 let (catalog, root, shared) = (&catalog, &guard.root, &self.shared);
                 async move {
                     let place = place.await?.ok_or_else(|| Error::not_found(NotFound::Database))?;
-                    let keys = DatabaseKeys::new(root, Place::read(&place)?.number);
+                    let keys = DatabaseKeys::new(root, CatalogRow::read(&place)?.number);
                     let instance = transaction.get(&keys.key(DatabaseKey::Instance), Read::Serializable).await?;
                     if let Some(row) = instance {
                         let instance = Instance::read(&row)?;
@@ -290,14 +290,14 @@ impl<D: Database> Layer<D> {
     }
 
     /// The catalog row of the database with this name.
-    pub(crate) async fn place(&self, name: &str) -> Result<Place> {
+    pub(crate) async fn place(&self, name: &str) -> Result<CatalogRow> {
         let key = Key::Catalog(name).under(&self.shared.guard.root);
         let place = reading::run(self.engine(), |transaction| {
             let place = transaction.get(&key, Read::Snapshot);
             async move { place.await?.ok_or_else(|| Error::not_found(NotFound::Database)) }
         })
         .await?;
-        Place::read(&place)
+        CatalogRow::read(&place)
     }
 
     /// The names of the databases, in byte order.
@@ -340,7 +340,7 @@ impl<D: Database> Layer<D> {
         Ok(names)
     }
 
-    pub(crate) fn documents(&self, name: &str, place: &Place, access: Access) -> Documents<D> {
+    pub(crate) fn documents(&self, name: &str, place: &CatalogRow, access: Access) -> Documents<D> {
         let keys = DatabaseKeys::new(&self.shared.guard.root, place.number);
         Documents::new(self.shared.clone(), name, keys, place.instance_id, access)
     }
@@ -364,16 +364,16 @@ pub(crate) fn set_new<T: Transaction>(transaction: &T, keys: &DatabaseKeys, inst
 
 /// A row of the catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct CatalogRow {
     pub(crate) number: u64,
     pub(crate) instance_id: [u8; 16],
     /// The store that the database moved to, if it did.
     pub(crate) moved_to: Option<String>,
 }
 
-impl Place {
-    pub(crate) fn new(number: u64, instance_id: [u8; 16]) -> Place {
-        Place { number, instance_id, moved_to: None }
+impl CatalogRow {
+    pub(crate) fn new(number: u64, instance_id: [u8; 16]) -> CatalogRow {
+        CatalogRow { number, instance_id, moved_to: None }
     }
 
     pub(crate) fn write(&self) -> Vec<u8> {
@@ -386,13 +386,13 @@ impl Place {
         out
     }
 
-    pub(crate) fn read(value: &[u8]) -> Result<Place> {
+    pub(crate) fn read(value: &[u8]) -> Result<CatalogRow> {
         let mut reader = Reader::new(value);
         let number = reader.int()?;
         let instance_id = instance::read_id(&mut reader)?;
         let moved_to = if reader.rest().is_empty() { None } else { Some(reader.str()?.into_owned()) };
         reader.end()?;
-        Ok(Place { number, instance_id, moved_to })
+        Ok(CatalogRow { number, instance_id, moved_to })
     }
 }
 
@@ -402,16 +402,16 @@ mod tests {
 
     #[test]
     fn rows_round_trip_and_torn_ones_are_errors() {
-        let place = Place::new(300, [0; 16]);
-        assert_eq!(Place::read(&place.write()).unwrap(), place);
+        let place = CatalogRow::new(300, [0; 16]);
+        assert_eq!(CatalogRow::read(&place.write()).unwrap(), place);
         // A name with a NUL that is cut within the escape is a valid shorter name.
-        let odd = Place { moved_to: Some("lsm:/x\0y".to_owned()), ..place.clone() };
-        assert_eq!(Place::read(&odd.write()).unwrap(), odd);
-        let moved = Place { moved_to: Some("lsm:/x y".to_owned()), ..place.clone() };
+        let odd = CatalogRow { moved_to: Some("lsm:/x\0y".to_owned()), ..place.clone() };
+        assert_eq!(CatalogRow::read(&odd.write()).unwrap(), odd);
+        let moved = CatalogRow { moved_to: Some("lsm:/x y".to_owned()), ..place.clone() };
         let row = moved.write();
-        assert_eq!(Place::read(&row).unwrap(), moved);
+        assert_eq!(CatalogRow::read(&row).unwrap(), moved);
         for cut in (0..row.len()).filter(|&cut| cut != place.write().len()) {
-            assert!(Place::read(&row[..cut]).is_err(), "cut at {cut}");
+            assert!(CatalogRow::read(&row[..cut]).is_err(), "cut at {cut}");
         }
     }
 }

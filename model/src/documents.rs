@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use kv_api::{Database, Read, Transaction};
 
 use crate::body::BodyFormat;
-use crate::catalog::{Layer, Shared};
+use crate::catalog::{Layer, LayerState};
 use crate::error::{Error, NotFound, Result};
 use crate::instance::{Access, Instance};
 use crate::keys::{DatabaseKey, DatabaseKeys};
@@ -21,7 +21,7 @@ use crate::limits::DEFAULT_REVS_LIMIT;
 /// A handle of one database. Cheap to clone.
 #[derive(Clone)]
 pub struct Documents<D> {
-    pub(crate) shared: Arc<Shared<D>>,
+    pub(crate) shared: Arc<LayerState<D>>,
     pub(crate) home: Arc<Home>,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Home {
 
 impl<D: Database> Documents<D> {
     pub(crate) fn new(
-        shared: Arc<Shared<D>>,
+        shared: Arc<LayerState<D>>,
         name: &str,
         keys: DatabaseKeys,
         instance_id: [u8; 16],

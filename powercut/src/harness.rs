@@ -36,7 +36,7 @@ pub struct History {
 
 /// A cut that showed an error of the engine.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct Finding {
     /// Number of cuts so far, including this one.
     pub cuts: usize,
     /// The error, and where it happened.
@@ -44,7 +44,7 @@ pub struct Found {
     image: Image,
 }
 
-impl Found {
+impl Finding {
     /// Fails the test, and keeps the disk's files for inspection.
     ///
     /// # Panics
@@ -169,12 +169,12 @@ fn allowed(events: &[Event]) -> Vec<usize> {
 /// # Errors
 ///
 /// The first cut that shows an error.
-pub fn cut<E: Engine>(history: &History, cuts: usize, dice: &mut Dice) -> Result<Counts, Found> {
+pub fn cut<E: Engine>(history: &History, cuts: usize, dice: &mut Dice) -> Result<Counts, Finding> {
     cut_after::<E>(history, cuts, &Counts::default(), dice)
 }
 
 /// Like [`cut`], with half of the cuts at the kinds of calls that are rarest in `before`.
-fn cut_after<E: Engine>(history: &History, cuts: usize, before: &Counts, dice: &mut Dice) -> Result<Counts, Found> {
+fn cut_after<E: Engine>(history: &History, cuts: usize, before: &Counts, dice: &mut Dice) -> Result<Counts, Finding> {
     let trace = &history.trace;
     let mut kinds: BTreeMap<(Kind, &'static str), Vec<usize>> = BTreeMap::new();
     for (at, event) in trace.events().iter().enumerate().skip(history.from) {
@@ -222,7 +222,7 @@ fn cut_after<E: Engine>(history: &History, cuts: usize, before: &Counts, dice: &
                 "{}, at event {at} ({call}), with {keep:?} of what was not synced kept: {wrong}\n{listing}",
                 E::NAME
             );
-            return Err(Found { cuts: counts.total(), wrong, image });
+            return Err(Finding { cuts: counts.total(), wrong, image });
         }
     }
     Ok(counts)

@@ -13,7 +13,7 @@ use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 
 use libc::{iovec, mode_t, off64_t, size_t, ssize_t};
 
-use crate::recorder::{Place, recorded};
+use crate::recorder::{PathFrom, recorded};
 
 macro_rules! system_call {
     ($number:ident $(, $argument:expr)*) => {
@@ -22,10 +22,10 @@ macro_rules! system_call {
     };
 }
 
-fn place(folder: c_int, path: *const c_char) -> Place {
+fn place(folder: c_int, path: *const c_char) -> PathFrom {
     // SAFETY: the caller gives a string that ends with a zero, as the C library asks of it.
     let path = unsafe { CStr::from_ptr(path) };
-    Place { folder, path: path.to_string_lossy().into_owned() }
+    PathFrom { folder, path: path.to_string_lossy().into_owned() }
 }
 
 fn bytes<'a>(buffer: *const c_void, length: size_t) -> &'a [u8] {

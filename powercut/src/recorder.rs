@@ -26,7 +26,7 @@ static RECORDER: Mutex<Option<Recorder>> = Mutex::new(None);
 static TURN: Mutex<()> = Mutex::new(());
 
 /// A path, and the open folder that a relative path starts from.
-pub(crate) struct Place {
+pub(crate) struct PathFrom {
     pub(crate) folder: c_int,
     pub(crate) path: String,
 }
@@ -94,7 +94,7 @@ impl Recorder {
     }
 
     /// The folder and the name of a path below the root, whether the file exists or not.
-    fn resolve(&self, place: &Place) -> Option<(Ino, String)> {
+    fn resolve(&self, place: &PathFrom) -> Option<(Ino, String)> {
         let path = Path::new(&place.path);
         let (mut at, below) = if path.is_absolute() {
             (ROOT, path.strip_prefix(&self.root).ok()?.to_owned())
@@ -137,7 +137,7 @@ impl Recorder {
         self.inode(fd).map(drop)
     }
 
-    pub(crate) fn open(&mut self, place: &Place, flags: c_int, real: impl FnOnce() -> c_int) -> Option<c_int> {
+    pub(crate) fn open(&mut self, place: &PathFrom, flags: c_int, real: impl FnOnce() -> c_int) -> Option<c_int> {
         let (folder, name) = self.resolve(place)?;
         let known = self.now.look_up(folder, &name);
         let creates = known.is_none() && flags & libc::O_CREAT != 0;
@@ -229,7 +229,7 @@ impl Recorder {
         Some(outcome)
     }
 
-    pub(crate) fn make_folder(&mut self, place: &Place, real: impl FnOnce() -> c_int) -> Option<c_int> {
+    pub(crate) fn make_folder(&mut self, place: &PathFrom, real: impl FnOnce() -> c_int) -> Option<c_int> {
         let (folder, name) = self.resolve(place)?;
         if let Verdict::Fail(error) = self.verdict(Kind::Create, &self.trace.join(folder, &name)) {
             return Some(fail(error));
@@ -245,7 +245,7 @@ impl Recorder {
         Some(outcome)
     }
 
-    pub(crate) fn unlink(&mut self, place: &Place, real: impl FnOnce() -> c_int) -> Option<c_int> {
+    pub(crate) fn unlink(&mut self, place: &PathFrom, real: impl FnOnce() -> c_int) -> Option<c_int> {
         let (folder, name) = self.resolve(place)?;
         if let Verdict::Fail(error) = self.verdict(Kind::Unlink, &self.trace.join(folder, &name)) {
             return Some(fail(error));
@@ -259,8 +259,8 @@ impl Recorder {
 
     pub(crate) fn rename(
         &mut self,
-        from: &Place,
-        to: &Place,
+        from: &PathFrom,
+        to: &PathFrom,
         flags: u32,
         real: impl FnOnce() -> c_int,
     ) -> Option<c_int> {
@@ -283,7 +283,7 @@ impl Recorder {
         Some(outcome)
     }
 
-    pub(crate) fn link(&mut self, from: &Place, to: &Place, real: impl FnOnce() -> c_int) -> Option<c_int> {
+    pub(crate) fn link(&mut self, from: &PathFrom, to: &PathFrom, real: impl FnOnce() -> c_int) -> Option<c_int> {
         let (folder, name) = self.resolve(to)?;
         let (at, known) = self.resolve(from)?;
         let ino = self.now.look_up(at, &known)?;

@@ -6,14 +6,14 @@ use crate::engine::EngineUrl;
 
 /// A requested relocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct RequestedRelocation {
     /// The store that the database moves to.
     pub(crate) to: String,
     pub(crate) verify: bool,
     pub(crate) delete_source: bool,
 }
 
-impl Asked {
+impl RequestedRelocation {
     pub(crate) fn options(&self, from: &EngineUrl, to: &EngineUrl) -> RelocateOptions {
         let (verify, delete_source) = (self.verify, self.delete_source);
         RelocateOptions { from: from.to_string(), to: to.to_string(), verify, delete_source }
@@ -27,10 +27,10 @@ impl Asked {
         text
     }
 
-    pub(crate) fn from_json(json: &JsonText) -> Option<Asked> {
+    pub(crate) fn from_json(json: &JsonText) -> Option<RequestedRelocation> {
         let flag = |name| json.get(name).map_or(Some(false), JsonRef::as_bool);
         let to = json.get("to")?.as_str()?.into_owned();
-        Some(Asked { to, verify: flag("verify")?, delete_source: flag("delete_source")? })
+        Some(RequestedRelocation { to, verify: flag("verify")?, delete_source: flag("delete_source")? })
     }
 }
 
@@ -246,10 +246,10 @@ mod tests {
             json.end_object();
             assert_eq!(Status::from_json(&JsonText::parse(&text).unwrap()), Some(status));
         }
-        let asked = Asked { to: "lsm:/x".to_owned(), verify: true, delete_source: false };
-        assert_eq!(Asked::from_json(&JsonText::parse(&asked.to_json()).unwrap()), Some(asked));
+        let asked = RequestedRelocation { to: "lsm:/x".to_owned(), verify: true, delete_source: false };
+        assert_eq!(RequestedRelocation::from_json(&JsonText::parse(&asked.to_json()).unwrap()), Some(asked));
         for wrong in ["{}", r#"{"to":1}"#, r#"{"to":"a","verify":"yes"}"#] {
-            assert_eq!(Asked::from_json(&JsonText::parse(wrong.as_bytes()).unwrap()), None);
+            assert_eq!(RequestedRelocation::from_json(&JsonText::parse(wrong.as_bytes()).unwrap()), None);
         }
     }
 }

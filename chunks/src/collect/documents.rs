@@ -105,7 +105,7 @@ impl Collection<'_> {
             }
         }
         self.objects.named.extend(held.iter().flat_map(Held::stubs).map(|stub| stub.object));
-        self.settle(&mut held).await?;
+        self.unite_leaves(&mut held).await?;
         let indexes = self.indexes_of(&held);
         let leaves = self.chunks.store.leaves(&indexes, false).await?;
         let shelves = match self.chunks.whole_shelves(indexes.into_iter().zip(leaves).collect()).await {
@@ -120,7 +120,7 @@ impl Collection<'_> {
 
     /// Writes the union of data documents with several leaves, if it is small enough for one document, and ends
     /// the losing leaves.
-    async fn settle(&mut self, held: &mut [Held]) -> Result<()> {
+    async fn unite_leaves(&mut self, held: &mut [Held]) -> Result<()> {
         if self.options.dry_run {
             return Ok(());
         }

@@ -20,7 +20,7 @@ use crate::placement::is_no_file;
 const AT_ONCE: usize = 500;
 
 /// A live leaf of a file, or why it cannot be read.
-pub(crate) type Found = std::result::Result<Entry, String>;
+pub(crate) type ReadEntry = std::result::Result<Entry, String>;
 
 /// The referenced chunks, as eight bytes of hash each. A collision keeps a chunk too many, never one too few.
 #[derive(Debug, Default)]
@@ -50,7 +50,7 @@ impl ChunkStore {
     ///
     /// # Errors
     /// The store's failures.
-    pub(crate) async fn each_file(&self, mut visit: impl FnMut(&str, Vec<Found>) + Send) -> Result<()> {
+    pub(crate) async fn each_file(&self, mut visit: impl FnMut(&str, Vec<ReadEntry>) + Send) -> Result<()> {
         let mut since: Option<String> = None;
         loop {
             let changes = self.store.changes(since.as_deref(), AT_ONCE).await?;
@@ -59,7 +59,7 @@ impl ChunkStore {
             if !ids.is_empty() {
                 for (id, leaves) in ids.iter().zip(self.store.leaves(&ids, false).await?) {
                     let live = leaves.iter().filter(|leaf| !leaf.deleted);
-                    let found: Vec<Found> =
+                    let found: Vec<ReadEntry> =
                         live.filter_map(|leaf| Entry::read(id, &leaf.body, self.key.as_deref()).transpose()).collect();
                     if !found.is_empty() {
                         visit(id, found);

@@ -33,7 +33,7 @@ pub(crate) struct Steady {
 }
 
 /// State of a failed edit.
-enum Settled {
+enum Inferred {
     Outcome(Written),
     Again,
 }
@@ -93,9 +93,9 @@ impl DocumentStore for Steady {
             self.retry.pause(&mut effort, failure).await?;
             let ids: Vec<String> = unknown.iter().map(|&place| edits[place].id.clone()).collect();
             for (place, leaves) in unknown.into_iter().zip(self.leaves(&ids, true).await?) {
-                match settle(&edits[place], &leaves, &reason) {
-                    Settled::Outcome(written) => outcomes[place] = Some(written),
-                    Settled::Again => open.push(place),
+                match infer_outcome(&edits[place], &leaves, &reason) {
+                    Inferred::Outcome(written) => outcomes[place] = Some(written),
+                    Inferred::Again => open.push(place),
                 }
             }
         }
@@ -125,17 +125,17 @@ impl DocumentStore for Steady {
 }
 
 /// The result of an edit, from the leaves that are there after it.
-fn settle(edit: &Edit, leaves: &[Leaf], reason: &str) -> Settled {
-    let unknown = || Settled::Outcome(Err(Refusal::Unknown(format!("it may have been written or not: {reason}"))));
+fn infer_outcome(edit: &Edit, leaves: &[Leaf], reason: &str) -> Inferred {
+    let unknown = || Inferred::Outcome(Err(Refusal::Unknown(format!("it may have been written or not: {reason}"))));
     let is_it = |leaf: &&Leaf| leaf.deleted == edit.deleted && leaf.body == edit.body;
     let Some(rev) = &edit.rev else {
         let live = || leaves.iter().filter(|leaf| !leaf.deleted);
         return match live().find(is_it) {
             // Whoever wrote it, it is there as it should be.
-            Some(leaf) => Settled::Outcome(Ok(leaf.rev.clone())),
-            None if leaves.is_empty() => Settled::Again,
+            Some(leaf) => Inferred::Outcome(Ok(leaf.rev.clone())),
+            None if leaves.is_empty() => Inferred::Again,
             None if live().next().is_some() && leaves.iter().all(|leaf| leaf.ancestors.is_empty()) => {
-                Settled::Outcome(Err(Refusal::Conflict))
+                Inferred::Outcome(Err(Refusal::Conflict))
             }
             None => unknown(),
         };
@@ -143,7 +143,7 @@ fn settle(edit: &Edit, leaves: &[Leaf], reason: &str) -> Settled {
     if leaves.iter().any(|leaf| leaf.rev == *rev) {
         // Nobody can replace a tombstone.
         let is_live = leaves.iter().any(|leaf| leaf.rev == *rev && !leaf.deleted);
-        return if is_live { Settled::Again } else { Settled::Outcome(Err(Refusal::Conflict)) };
+        return if is_live { Inferred::Again } else { Inferred::Outcome(Err(Refusal::Conflict)) };
     }
     let mut on_top = leaves.iter().filter(|leaf| leaf.ancestors.contains(rev)).peekable();
     if on_top.peek().is_none() {
@@ -151,8 +151,8 @@ fn settle(edit: &Edit, leaves: &[Leaf], reason: &str) -> Settled {
     }
     let is_direct = |leaf: &&Leaf| leaf.ancestors.first() == Some(rev);
     match leaves.iter().filter(is_direct).find(is_it) {
-        Some(leaf) => Settled::Outcome(Ok(leaf.rev.clone())),
-        None if on_top.all(|leaf| is_direct(&leaf)) => Settled::Outcome(Err(Refusal::Conflict)),
+        Some(leaf) => Inferred::Outcome(Ok(leaf.rev.clone())),
+        None if on_top.all(|leaf| is_direct(&leaf)) => Inferred::Outcome(Err(Refusal::Conflict)),
         None => unknown(),
     }
 }
@@ -179,11 +179,11 @@ mod tests {
 
     #[track_caller]
     fn check(edit: &Edit, leaves: &[Leaf], wanted: &str) {
-        let found = match settle(edit, leaves, "silence") {
-            Settled::Again => "again".to_owned(),
-            Settled::Outcome(Ok(rev)) => rev,
-            Settled::Outcome(Err(Refusal::Unknown(_))) => "unknown".to_owned(),
-            Settled::Outcome(Err(refusal)) => refusal.to_string(),
+        let found = match infer_outcome(edit, leaves, "silence") {
+            Inferred::Again => "again".to_owned(),
+            Inferred::Outcome(Ok(rev)) => rev,
+            Inferred::Outcome(Err(Refusal::Unknown(_))) => "unknown".to_owned(),
+            Inferred::Outcome(Err(refusal)) => refusal.to_string(),
         };
         assert_eq!(found, wanted, "{edit:?} over {leaves:?}");
     }

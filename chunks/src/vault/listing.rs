@@ -13,7 +13,7 @@ const IDS_AT_ONCE: usize = 1_000;
 const LEAVES_AT_ONCE: usize = 50;
 
 /// A live document, with all its live leaves, the winner first.
-pub(crate) type Found = (String, Vec<Leaf>);
+pub(crate) type ListedDocument = (String, Vec<Leaf>);
 
 /// State of a listing. It may have documents that are written meanwhile, or not.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl Listing {
     ///
     /// # Errors
     /// The store's failures.
-    pub(crate) async fn next(&mut self, chunks: &ChunkStore) -> Result<Option<Vec<Found>>> {
+    pub(crate) async fn next(&mut self, chunks: &ChunkStore) -> Result<Option<Vec<ListedDocument>>> {
         let mut ids: Vec<String> = self.ids.by_ref().take(LEAVES_AT_ONCE).collect();
         if ids.is_empty() {
             let Some(range) = self.ranges.pop() else { return Ok(None) };

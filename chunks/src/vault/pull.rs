@@ -6,7 +6,7 @@ use std::path::Path;
 use super::assembly::{Assembly, Sink};
 use super::document::{FileDocument, Meaning};
 use super::listing::Listing;
-use super::target::{DIFFERS, Draft, Placed, Present, Target, looks_equal};
+use super::target::{DIFFERS, PartialFile, Placed, Present, Target, looks_equal};
 use super::{Problem, Progress, Vault};
 use crate::error::{Error, Result};
 
@@ -88,7 +88,7 @@ struct Write<P> {
     target: Target,
     options: PullOptions,
     pulled: Pulled,
-    open: Option<Draft>,
+    open: Option<PartialFile>,
     at: Progress,
     progress: P,
 }

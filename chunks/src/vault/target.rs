@@ -34,7 +34,7 @@ pub(crate) struct Target {
 
 /// A file in progress.
 #[derive(Debug)]
-pub(crate) struct Draft {
+pub(crate) struct PartialFile {
     writer: BufWriter<File>,
     name: PathBuf,
     place: PathBuf,
@@ -105,7 +105,7 @@ impl Target {
     ///
     /// # Errors
     /// Why it cannot be written.
-    pub(crate) fn begin(&self, path: &str) -> Outcome<Draft> {
+    pub(crate) fn begin(&self, path: &str) -> Outcome<PartialFile> {
         self.look(path)?;
         for (end, _) in path.match_indices('/') {
             let folder = path.get(..end).unwrap_or_default();
@@ -123,14 +123,14 @@ impl Target {
             _ => {}
         }
         let file = File::create_new(&name).map_err(|error| cannot(&error))?;
-        Ok(Draft { writer: BufWriter::with_capacity(1 << 16, file), name, place })
+        Ok(PartialFile { writer: BufWriter::with_capacity(1 << 16, file), name, place })
     }
 
     /// Moves a complete file to its place. Replaces a different file only with `force`.
     ///
     /// # Errors
     /// Why it was not moved. The file there is unchanged.
-    pub(crate) fn place(&self, draft: Draft, file: &FileDocument, force: bool) -> Outcome<Placed> {
+    pub(crate) fn place(&self, draft: PartialFile, file: &FileDocument, force: bool) -> Outcome<Placed> {
         let name = draft.name.clone();
         let placed = self.try_place(draft, file, force);
         if placed != Ok(Placed::Written) {
@@ -139,8 +139,8 @@ impl Target {
         placed
     }
 
-    fn try_place(&self, draft: Draft, file: &FileDocument, force: bool) -> Outcome<Placed> {
-        let Draft { writer, name, place } = draft;
+    fn try_place(&self, draft: PartialFile, file: &FileDocument, force: bool) -> Outcome<Placed> {
+        let PartialFile { writer, name, place } = draft;
         let written = writer.into_inner().map_err(|error| cannot(error.error()))?;
         let present = self.look_at(&place)?;
         if let Present::File(metadata) = &present {
@@ -173,7 +173,7 @@ pub(crate) fn looks_equal(metadata: &Metadata, file: &FileDocument) -> bool {
     metadata.len() == file.size && mtime_of(metadata) == file.mtime
 }
 
-impl Draft {
+impl PartialFile {
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Outcome<()> {
         self.writer.write_all(bytes).map_err(|error| cannot(&error))
     }

@@ -140,10 +140,10 @@ async fn a_deleted_file_with_an_edit_beside_it_is_kept(world: World) {
     }
     let vault = Vault::new(ChunkStore::new(store.clone()));
     let forgotten = vault.forget(DAY_MS, false).await.unwrap();
-    let told: Vec<String> = forgotten.problems.iter().map(ToString::to_string).collect();
-    assert_eq!((forgotten.files, forgotten.kept), (1, 0), "{told:?}");
-    assert!(told.iter().any(|line| line.contains("a.md") && line.contains("not deleted")), "{told:?}");
-    assert!(told.iter().any(|line| line.contains("b.md") && line.contains("does not say when")), "{told:?}");
+    let messages: Vec<String> = forgotten.problems.iter().map(ToString::to_string).collect();
+    assert_eq!((forgotten.files, forgotten.kept), (1, 0), "{messages:?}");
+    assert!(messages.iter().any(|line| line.contains("a.md") && line.contains("not deleted")), "{messages:?}");
+    assert!(messages.iter().any(|line| line.contains("b.md") && line.contains("does not say when")), "{messages:?}");
     let live = store.live(&["a.md", "b.md", "c.md", "d.md"].map(str::to_owned)).await.unwrap();
     assert_eq!(live, [true, true, false, true]);
 }

@@ -156,7 +156,7 @@ async fn a_store_that_stays_away_is_given_up() {
 #[tokio::test]
 async fn a_file_in_doubt_is_settled() {
     let world = World::in_process().await;
-    let mut told = 0;
+    let mut given_up = 0;
     for seed in 0..40 {
         let store = world.database(&format!("db-{seed}")).await;
         let flaky = Flaky::new(store.clone(), seed, 3);
@@ -180,13 +180,13 @@ async fn a_file_in_doubt_is_settled() {
                 }
                 Err(error) => {
                     assert!(matches!(error, Error::Store(_)), "seed {seed}: {error}");
-                    told += 1;
+                    given_up += 1;
                     break;
                 }
             }
         }
     }
-    assert!(told < 4, "{told} of 40 were given up");
+    assert!(given_up < 4, "{given_up} of 40 were given up");
 }
 
 /// Every look at the clock takes a tenth of a second.

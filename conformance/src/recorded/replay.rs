@@ -20,11 +20,11 @@ struct Details {
     origin: Origin,
     line: usize,
     step: Step,
-    found: Found,
+    found: Deviation,
 }
 
 #[derive(Clone, Debug)]
-enum Found {
+enum Deviation {
     Another(Answer),
     Disturbed(Error),
     Broken(String),
@@ -37,9 +37,9 @@ impl fmt::Display for Difference {
         let recorded = &step.answer;
         write!(f, "line {line}: {}\n  {engine} {version}: {recorded:?}\n  this engine: ", step.instruction())?;
         match found {
-            Found::Another(answer) => write!(f, "{answer:?}"),
-            Found::Disturbed(error) => write!(f, "{error}"),
-            Found::Broken(promise) => f.write_str(promise),
+            Deviation::Another(answer) => write!(f, "{answer:?}"),
+            Deviation::Disturbed(error) => write!(f, "{error}"),
+            Deviation::Broken(promise) => f.write_str(promise),
         }
     }
 }
@@ -63,9 +63,9 @@ pub async fn replay<D: Database>(database: &D, recording: &Recording) -> Result<
     for (line, step) in &recording.steps {
         let found = match answers.answer(&step.instruction()).await {
             Ok(answer) if answer == step.answer => continue,
-            Ok(answer) => Found::Another(answer),
-            Err(Unanswered::Disturbed(error)) => Found::Disturbed(error),
-            Err(Unanswered::Broken(promise)) => Found::Broken(promise),
+            Ok(answer) => Deviation::Another(answer),
+            Err(Unanswered::Disturbed(error)) => Deviation::Disturbed(error),
+            Err(Unanswered::Broken(promise)) => Deviation::Broken(promise),
         };
         let (origin, step) = (recording.origin.clone(), step.clone());
         return Err(Difference(Box::new(Details { origin, line: *line, step, found })));
@@ -88,7 +88,7 @@ pub async fn replay_all<D: Database>(database: &D, prefix: &[u8]) -> Result<(), 
             let place = [prefix, format!("{name}/{attempt}/").as_bytes()].concat();
             match replay(&Prefixed::new(database.clone(), place), &recording).await {
                 Ok(()) => break,
-                Err(difference) if attempt < ATTEMPTS && matches!(difference.0.found, Found::Disturbed(_)) => {}
+                Err(difference) if attempt < ATTEMPTS && matches!(difference.0.found, Deviation::Disturbed(_)) => {}
                 Err(difference) => return Err((name, difference)),
             }
         }

@@ -34,11 +34,11 @@ pub struct Failure {
     engine: String,
     seed: u64,
     instructions: usize,
-    found: Found,
+    found: Difference,
 }
 
 #[derive(Debug)]
-enum Found {
+enum Difference {
     /// They differ on an empty database, after these steps.
     Alone(Divergence, Vec<Instruction>),
     /// They differ only on a database on which other tapes were played before.
@@ -50,11 +50,11 @@ impl fmt::Display for Failure {
         let Failure { engine, seed, instructions, found } = self;
         write!(f, "{engine}: tape of seed {seed}, {instructions} instructions ")?;
         match found {
-            Found::Alone(divergence, steps) => {
+            Difference::Alone(divergence, steps) => {
                 write!(f, "(pin it in conformance/seeds/tape.txt):\n{divergence}\nafter:")?;
                 steps.iter().try_for_each(|step| write!(f, "\n  {step}"))
             }
-            Found::After { first, divergence } => {
+            Difference::After { first, divergence } => {
                 write!(f, "(only after the tapes from seed {first} on, on one database):\n{divergence}")
             }
         }
@@ -91,7 +91,7 @@ fn examine<H: Harness>(harness: &H, seed: u64, instructions: usize) -> Result<()
     let Err(first) = play_fresh(harness, &tape) else { return Ok(()) };
     let tape = shrink(tape, |tape| play_fresh(harness, tape).is_err());
     let divergence = play_fresh(harness, &tape).err().unwrap_or(first);
-    Err(Failure { engine: harness.engine(), seed, instructions, found: Found::Alone(divergence, tape) })
+    Err(Failure { engine: harness.engine(), seed, instructions, found: Difference::Alone(divergence, tape) })
 }
 
 /// Plays random tapes on databases of `harness`, each in a keyspace of its own.
@@ -152,7 +152,7 @@ pub fn run_long<H: Harness>(
             });
             if let Err(divergence) = played {
                 examine(harness, seed, run.instructions)?;
-                let found = Found::After { first, divergence };
+                let found = Difference::After { first, divergence };
                 return Err(Failure { engine: harness.engine(), seed, instructions: run.instructions, found });
             }
             progress(run.instructions as u64);

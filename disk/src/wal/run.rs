@@ -42,7 +42,7 @@ pub(crate) struct Run {
 
 /// What a run does to a key.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Found<'r> {
+pub(crate) enum InRun<'r> {
     /// Nothing: older runs or the store below decide.
     Nothing,
     /// It sets the key to a value, or removes it.
@@ -346,12 +346,12 @@ impl Run {
     }
 
     /// What the run does to a key.
-    pub(crate) fn get(&self, key: &[u8]) -> Found<'_> {
+    pub(crate) fn get(&self, key: &[u8]) -> InRun<'_> {
         let place = self.before(key);
         if place < self.len() && self.key(place) == key {
-            return Found::Value(self.value(place));
+            return InRun::Value(self.value(place));
         }
-        if self.clears(key) { Found::Value(None) } else { Found::Nothing }
+        if self.clears(key) { InRun::Value(None) } else { InRun::Nothing }
     }
 }
 
@@ -399,7 +399,7 @@ mod tests {
             }
             let get = |runs: &[Arc<Run>], key: &Bytes| -> Option<Bytes> {
                 for run in runs.iter().rev() {
-                    if let Found::Value(value) = run.get(key) {
+                    if let InRun::Value(value) = run.get(key) {
                         return value.map(Bytes::copy_from_slice);
                     }
                 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use kv_api::{Direction, Result};
 
-use super::run::{Found, Run};
+use super::run::{InRun, Run};
 use crate::clears::uncovered;
 use occ::store::View;
 use occ::{KeyRange, RangeSet};
@@ -35,7 +35,7 @@ impl<V: View> View for WalView<V> {
 
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
         for run in self.runs.iter().rev() {
-            if let Found::Value(value) = run.get(key) {
+            if let InRun::Value(value) = run.get(key) {
                 // Copied: a value that is kept should not keep its run, which is large.
                 return Ok(value.map(Bytes::copy_from_slice));
             }

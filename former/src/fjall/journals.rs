@@ -55,7 +55,7 @@ const MOST_SKIPPED: u64 = 1 << 20;
 /// The writes of all journals in `data`, as one batch. 1522 if a batch in the middle is damaged or missing.
 pub(super) fn read(data: &Path) -> Result<Batch> {
     let mut all = Batch::default();
-    let mut last: Option<Place> = None;
+    let mut last: Option<BatchPosition> = None;
     let mut empty: Option<PathBuf> = None;
     for path in journals(data)? {
         let cannot = |cause: io::Error| io_error(format!("cannot read {}", path.display()), &cause);
@@ -106,13 +106,13 @@ fn journals(data: &Path) -> Result<Vec<PathBuf>> {
 
 /// The position of a batch among all batches.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct BatchPosition {
     number: u64,
     sequence: u64,
 }
 
-impl Place {
-    fn follows(&self, last: &Place) -> bool {
+impl BatchPosition {
+    fn follows(&self, last: &BatchPosition) -> bool {
         let skipped = self.sequence.checked_sub(last.sequence);
         self.number == last.number + 1 && skipped.is_some_and(|skipped| (1..MOST_SKIPPED).contains(&skipped))
     }
@@ -154,7 +154,7 @@ impl Source {
     }
 
     /// The next batch.
-    fn batch(&mut self) -> io::Result<Option<(Place, Points)>> {
+    fn batch(&mut self) -> io::Result<Option<(BatchPosition, Points)>> {
         let Some([START, i0, i1, i2, i3, sequence @ ..]) = self.array::<13>()? else { return Ok(None) };
         let mut hasher = xxhash3_64::Hasher::new();
         let mut number = None;
@@ -173,7 +173,7 @@ impl Source {
         let Some([END, end @ ..]) = self.array::<13>()? else { return Ok(None) };
         let is_whole = end[..8] == hasher.finish().to_le_bytes() && end[8..] == MAGIC;
         let Some(number) = number.filter(|_| is_whole) else { return Ok(None) };
-        Ok(Some((Place { number, sequence: u64::from_le_bytes(sequence) }, rows)))
+        Ok(Some((BatchPosition { number, sequence: u64::from_le_bytes(sequence) }, rows)))
     }
 
     /// Reads an item into the buffer.

@@ -29,7 +29,7 @@ pub use definition::{NewIndex, parse_bulk_delete};
 pub use plan::{Choice, KeyRange, Plan, Purpose, Scan};
 
 use crate::collate::{COLLATION_VERSION, Order};
-use crate::path::{self, Found, look_up};
+use crate::path::{self, AtPath, look_up};
 use crate::projection::{put, write_members};
 use crate::selector::Selector;
 
@@ -199,8 +199,8 @@ impl Index {
     /// The values of the fields.
     fn values<'d>(&self, document: JsonRef<'d>) -> impl Iterator<Item = Option<JsonRef<'d>>> {
         self.columns.iter().map(move |path| match look_up(document, path) {
-            Found::Value(value) => Some(value),
-            Found::Nothing | Found::BadPath => None,
+            AtPath::Value(value) => Some(value),
+            AtPath::Nothing | AtPath::BadPath => None,
         })
     }
 

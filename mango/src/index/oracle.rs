@@ -12,7 +12,7 @@ use rand::{RngExt, SeedableRng};
 use super::tests::text;
 use super::{Choice, Index, MAX_KEY, NewIndex, Plan, Purpose, Row, Scan};
 use crate::collate::Order;
-use crate::path::{self, Found, look_up};
+use crate::path::{self, AtPath, look_up};
 use crate::query::Query;
 
 /// A fault that is planted.
@@ -230,11 +230,11 @@ fn by_scan(plan: &Plan, scan: &Scan, query: &Query, documents: &BTreeMap<String,
         path
     };
     let sort: Vec<Vec<String>> = query.sort.iter().map(|(field, _)| path_of(field)).collect();
-    let has = |document: &JsonText, path: &[String]| matches!(look_up(document.root(), path), Found::Value(_));
+    let has = |document: &JsonText, path: &[String]| matches!(look_up(document.root(), path), AtPath::Value(_));
     let compare = |paths: &[Vec<String>], a: &JsonText, b: &JsonText| {
         paths.iter().fold(Ordering::Equal, |order, path| {
             order.then_with(|| match (look_up(a.root(), path), look_up(b.root(), path)) {
-                (Found::Value(a), Found::Value(b)) => Order::of(path).compare(a, b),
+                (AtPath::Value(a), AtPath::Value(b)) => Order::of(path).compare(a, b),
                 _ => Ordering::Equal,
             })
         })

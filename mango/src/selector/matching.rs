@@ -11,7 +11,7 @@ use unicode_segmentation::GraphemeCursor;
 
 use super::{Choice, Condition, Node, Relation};
 use crate::collate::remainder as remainder_of;
-use crate::path::{Found, look_up};
+use crate::path::{AtPath, look_up};
 
 impl Node {
     pub(super) fn matches(&self, value: JsonRef<'_>) -> bool {
@@ -20,9 +20,9 @@ impl Node {
             Node::Or(parts) => parts.is_empty() || parts.iter().any(|part| part.matches(value)),
             Node::Not(part) => !part.matches(value),
             Node::Field { path, condition } => match look_up(value, path) {
-                Found::Value(value) => condition.matches(value),
-                Found::Nothing => matches!(condition, Condition::Exists(false)),
-                Found::BadPath => false,
+                AtPath::Value(value) => condition.matches(value),
+                AtPath::Nothing => matches!(condition, Condition::Exists(false)),
+                AtPath::BadPath => false,
             },
         }
     }

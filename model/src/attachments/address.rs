@@ -115,12 +115,12 @@ pub(super) struct Uploaded {
     pub(super) encoding: Encoding,
     /// Size of each part except the last.
     pub(super) chunk_bytes: u64,
-    pub(super) place: Place,
+    pub(super) place: UploadedBytes,
 }
 
-/// Place of an upload's bytes.
+/// Where the bytes of an upload are.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum UploadedBytes {
     /// In memory: the edit writes them.
     Memory(Bytes),
     /// In the store already. Swept after this time if no edit names them.
@@ -163,8 +163,8 @@ impl Content {
     /// Number of bytes that an edit that names it has to write.
     pub(crate) fn bytes_in_memory(&self) -> usize {
         match &self.0.place {
-            Place::Memory(bytes) => bytes.len(),
-            Place::Staged { .. } => 0,
+            UploadedBytes::Memory(bytes) => bytes.len(),
+            UploadedBytes::Staged { .. } => 0,
         }
     }
 }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use kv_api::{KeyValue, Read, Transaction, TransactionExt};
 
-use super::address::{ContentRow, Place};
+use super::address::{ContentRow, UploadedBytes};
 use super::staging::{chunk_rows, clear_staged, new_store};
 use super::{Attachment, AttachmentEdit, AttachmentSource, Content, ContentId, read_list};
 use crate::environment::Environment;
@@ -236,7 +236,7 @@ impl Ledger {
         };
         let staged = staging_key(root, keys, content).filter(|key| self.staged.remove(key));
         if let Some(there) = there {
-            if let (Place::Staged { store, .. }, Some(staged)) = (&uploaded.place, staged) {
+            if let (UploadedBytes::Staged { store, .. }, Some(staged)) = (&uploaded.place, staged) {
                 // The same content exists already. These chunks are not needed, unless they are its own.
                 if there.store == *store {
                     transaction.clear(&staged);
@@ -247,7 +247,7 @@ impl Ledger {
             return;
         }
         let store = match (&uploaded.place, staged) {
-            (Place::Memory(bytes), _) => {
+            (UploadedBytes::Memory(bytes), _) => {
                 // Chunks under one store id never change, even if a content is removed and added again.
                 let store = new_store(environment);
                 let chunk_bytes = usize::try_from(uploaded.chunk_bytes).unwrap_or(usize::MAX);
@@ -256,12 +256,12 @@ impl Ledger {
                 }
                 store
             }
-            (Place::Staged { store, .. }, Some(staged)) => {
+            (UploadedBytes::Staged { store, .. }, Some(staged)) => {
                 transaction.clear(&staged);
                 *store
             }
             // Checked before.
-            (Place::Staged { .. }, None) => return,
+            (UploadedBytes::Staged { .. }, None) => return,
         };
         let row = ContentRow { store, chunk_bytes: uploaded.chunk_bytes, md5: uploaded.md5 };
         transaction.set(keys.key(DatabaseKey::Content(&uploaded.id)), row.write());
@@ -280,8 +280,8 @@ pub(crate) fn clear_content<T: Transaction>(transaction: &T, keys: &DatabaseKeys
 fn staging_key(root: &[u8], keys: &DatabaseKeys, content: &Content) -> Option<Vec<u8>> {
     let uploaded = content.uploaded();
     match &uploaded.place {
-        Place::Memory(_) => None,
-        Place::Staged { store, deadline_ms } => {
+        UploadedBytes::Memory(_) => None,
+        UploadedBytes::Staged { store, deadline_ms } => {
             Some(Key::Staging { deadline_ms: *deadline_ms, database: keys.number(), store }.under(root))
         }
     }

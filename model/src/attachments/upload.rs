@@ -16,7 +16,7 @@ use flate2::write::GzEncoder;
 use kv_api::Database;
 use md5::{Digest, Md5};
 
-use super::address::{Hashes, Place, Uploaded};
+use super::address::{Hashes, Uploaded, UploadedBytes};
 use super::staging::{Stager, discard};
 use super::zip::{self, Proof};
 use super::{AttachmentEdit, AttachmentSource, Content, Encoding, Follows};
@@ -132,8 +132,8 @@ impl<D: Database> Documents<D> {
     pub async fn discard(&self, content: Content) -> Result<()> {
         let uploaded = content.uploaded();
         match &uploaded.place {
-            Place::Memory(_) => Ok(()),
-            Place::Staged { store, deadline_ms } => discard(self, store, *deadline_ms).await,
+            UploadedBytes::Memory(_) => Ok(()),
+            UploadedBytes::Staged { store, deadline_ms } => discard(self, store, *deadline_ms).await,
         }
     }
 
@@ -144,7 +144,7 @@ impl<D: Database> Documents<D> {
     /// 404 if the database is gone; the store's errors.
     pub async fn staged(&self, content: &Content) -> Result<Content> {
         let uploaded = content.uploaded();
-        let Place::Memory(bytes) = &uploaded.place else { return Ok(content.clone()) };
+        let UploadedBytes::Memory(bytes) = &uploaded.place else { return Ok(content.clone()) };
         let mut stager = Stager::new(self);
         stager.write(bytes).await?;
         Ok(Content::new(Uploaded { place: place(&stager, Bytes::new()), ..*uploaded }))
@@ -159,14 +159,14 @@ impl<D: Database> Documents<D> {
         }
         upload.close()?;
         let held = std::mem::take(&mut upload.held).into();
-        Ok(upload.content(Place::Memory(held)))
+        Ok(upload.content(UploadedBytes::Memory(held)))
     }
 }
 
-fn place<D>(stager: &Stager<D>, held: Bytes) -> Place {
+fn place<D>(stager: &Stager<D>, held: Bytes) -> UploadedBytes {
     match stager.deadline_ms {
-        Some(deadline_ms) => Place::Staged { store: stager.store, deadline_ms },
-        None => Place::Memory(held),
+        Some(deadline_ms) => UploadedBytes::Staged { store: stager.store, deadline_ms },
+        None => UploadedBytes::Memory(held),
     }
 }
 
@@ -216,7 +216,7 @@ impl<D: Database> Upload<D> {
         Ok(self.content(place))
     }
 
-    fn content(self, place: Place) -> Content {
+    fn content(self, place: UploadedBytes) -> Content {
         let (id, md5) = self.hashes.finish();
         let (length, encoding) = match self.pack {
             Pack::Plain => (id.length, Encoding::Identity),

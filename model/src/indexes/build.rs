@@ -97,7 +97,7 @@ impl Built {
 }
 
 /// A document of a batch.
-struct Found<I, B> {
+struct BatchDocument<I, B> {
     id: String,
     leaf: Leaf,
     indexed: I,
@@ -270,7 +270,7 @@ impl<D: Database> Documents<D> {
                     let leaf = Leaf { not_deleted: true, rev };
                     let indexed = transaction.get(&keys.key(DatabaseKey::Indexed(&id)), Read::Snapshot);
                     let body = body_of(transaction, keys, &id, &leaf);
-                    Found { id: id.clone(), leaf, indexed, body }
+                    BatchDocument { id: id.clone(), leaf, indexed, body }
                 });
                 found.push((id, one));
             }
@@ -279,7 +279,7 @@ impl<D: Database> Documents<D> {
                     return Ok((next, true));
                 }
                 let mut bytes = 0;
-                if let Some(Found { id, leaf, indexed, body }) = one {
+                if let Some(BatchDocument { id, leaf, indexed, body }) = one {
                     guard(transaction, keys, &id, &leaf);
                     let indexed = indexed.await?;
                     if let Ok(body) = alone(body.await.and_then(|body| body_or_empty(&leaf, body)))? {

@@ -14,7 +14,7 @@ use jobs::{Hold, Job, JobId, Jobs, NewJob, Registry, State};
 use json::JsonWriter;
 use kv_api::{Database, Read, Transaction};
 
-use crate::catalog::Shared;
+use crate::catalog::LayerState;
 use crate::documents::Documents;
 use crate::error::Result;
 use crate::instance::Indexes;
@@ -26,7 +26,7 @@ use super::Definition;
 /// The kind of these jobs, which is CouchDB's name for such a task. Their ids are the names of the databases.
 pub const BUILD_JOBS: &str = "indexer";
 
-impl<D: Database> Shared<D> {
+impl<D: Database> LayerState<D> {
     pub(crate) fn registry(&self) -> Registry {
         Registry::new(Key::Jobs.under(&self.guard.root))
     }

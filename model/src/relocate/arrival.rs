@@ -13,7 +13,7 @@ use std::future::Future;
 use kv_api::{Database, Read, Runner, Transaction};
 
 use crate::batch::RETRIES;
-use crate::catalog::{Layer, Place, allocate, set_new};
+use crate::catalog::{CatalogRow, Layer, allocate, set_new};
 use crate::documents::Documents;
 use crate::error::{Error, ErrorKind, Result};
 use crate::instance::{self, Access, Indexes, Instance, State};
@@ -154,7 +154,7 @@ impl<D: Database> Arriving<D> {
                 }
             })
             .await?;
-        let documents = target.documents(name, &Place::new(arrival.number, instance.id), Access::Arriving);
+        let documents = target.documents(name, &CatalogRow::new(arrival.number, instance.id), Access::Arriving);
         Ok(Begun::UnderWay(Arriving { layer: target.clone(), name: name.to_owned(), key, documents, arrival }))
     }
 
@@ -214,7 +214,7 @@ impl<D: Database> Arriving<D> {
     }
 
     /// Sets the rows that count over the whole database.
-    pub(super) async fn settle(&self, totals: &Totals) -> Result<()> {
+    pub(super) async fn set_totals(&self, totals: &Totals) -> Result<()> {
         let keys = self.documents.keys();
         self.write(None, |transaction| {
             transaction.set(keys.key(DatabaseKey::Last), totals.last.as_bytes());
@@ -235,7 +235,7 @@ impl<D: Database> Arriving<D> {
         // Definitions were copied, rows were not.
         let indexes = instance.indexes.to_build();
         let open = Instance { incarnation, indexes, state: State::Open, ..instance.clone() };
-        let place = Place::new(self.arrival.number, instance.id);
+        let place = CatalogRow::new(self.arrival.number, instance.id);
         let key = self.documents.keys().key(DatabaseKey::Instance);
         Runner::new(&guard.engine)
             .option(RETRIES)
@@ -274,8 +274,8 @@ impl<D: Database> Arriving<D> {
 
 /// Refuses a name that another database has, or that this database has at this store. Remains of this database, from an
 /// earlier move away, may be replaced: returns them.
-fn refuse_another(place: Option<&[u8]>, id: [u8; 16]) -> Result<Option<Place>> {
-    match place.map(Place::read).transpose()? {
+fn refuse_another(place: Option<&[u8]>, id: [u8; 16]) -> Result<Option<CatalogRow>> {
+    match place.map(CatalogRow::read).transpose()? {
         Some(place) if place.instance_id != id || place.moved_to.is_none() => Err(ErrorKind::FileExists.into()),
         remains => Ok(remains),
     }
@@ -292,7 +292,7 @@ pub(super) async fn published<D: Database>(
     let place = reading::run(target.engine(), |transaction| {
         let place = transaction.get(&catalog, Read::Snapshot);
         async move {
-            let Some(place) = place.await?.map(|place| Place::read(&place)).transpose()? else { return Ok(None) };
+            let Some(place) = place.await?.map(|place| CatalogRow::read(&place)).transpose()? else { return Ok(None) };
             let key = DatabaseKeys::new(root, place.number).key(DatabaseKey::Instance);
             let Some(found) = transaction.get(&key, Read::Snapshot).await? else { return Ok(None) };
             let found = Instance::read(&found)?;

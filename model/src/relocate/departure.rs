@@ -6,7 +6,7 @@
 use kv_api::{Bytes, Database, Read, Runner, Transaction};
 
 use crate::batch::RETRIES;
-use crate::catalog::{Layer, Place};
+use crate::catalog::{CatalogRow, Layer};
 use crate::documents::Documents;
 use crate::error::{Error, ErrorKind, NotFound, Result};
 use crate::info::read_last;
@@ -20,7 +20,7 @@ use crate::stats::Stats;
 pub(super) struct Departing<D> {
     layer: Layer<D>,
     name: String,
-    place: Place,
+    place: CatalogRow,
     /// The instance when the run began.
     pub(super) instance: Instance,
     pub(super) documents: Documents<D>,
@@ -125,7 +125,7 @@ impl<D: Database> Departing<D> {
         let keys = self.documents.keys();
         let (instance_key, last_key) = (keys.key(DatabaseKey::Instance), keys.key(DatabaseKey::Last));
         let catalog = Key::Catalog(&self.name).under(&self.layer.guard().root);
-        let place = Place { moved_to: Some(to.to_owned()), ..self.place.clone() };
+        let place = CatalogRow { moved_to: Some(to.to_owned()), ..self.place.clone() };
         Runner::new(self.layer.engine())
             .option(RETRIES)
             .run(|transaction, _| {
@@ -134,7 +134,7 @@ impl<D: Database> Departing<D> {
                 let (catalog, place, instance_key, last_key) = (&catalog, &place, &instance_key, &last_key);
                 let (shared, name) = (&self.documents.shared, &self.name);
                 async move {
-                    let known = known.await?.map(|known| Place::read(&known)).transpose()?;
+                    let known = known.await?.map(|known| CatalogRow::read(&known)).transpose()?;
                     if known.is_none_or(|known| known.number != place.number) {
                         return Err(Error::not_found(NotFound::Database));
                     }

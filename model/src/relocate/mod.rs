@@ -338,7 +338,7 @@ where
         while self.copy_page(phase).await? {}
         self.mirror_settings(phase).await?;
         let totals = self.departing.totals().await?;
-        self.arriving.settle(&totals).await?;
+        self.arriving.set_totals(&totals).await?;
         self.step(phase)?;
         if let Some(comparison) = comparison {
             self.compare(comparison, phase).await?;

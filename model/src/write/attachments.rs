@@ -13,7 +13,7 @@ use kv_api::{Database, Read, Transaction};
 
 use super::draft::{Draft, DraftMemory};
 use super::plan::Plan;
-use super::{Decided, Place, Turn, branches_on};
+use super::{BodyContext, Decided, Turn, branches_on};
 use crate::attachments::{Added, AttachmentEdit, AttachmentSource, Change, Ledger, list_of, list_rows};
 use crate::batch::BATCH_BYTES;
 use crate::branch::Branch;
@@ -142,7 +142,7 @@ impl<D: Database> Documents<D> {
                 .filter(|&&turn| ids.contains(edits[turn].id.as_str()))
                 .map(|&turn| {
                     let edit = Turn { turn, edit: &edits[turn] };
-                    Draft::new(edit, mode, self.place(), self.format_seen(), &mut memory)
+                    Draft::new(edit, mode, self.body_context(), self.format_seen(), &mut memory)
                 })
                 .collect();
             let mut rest = drafts.as_slice();
@@ -230,7 +230,7 @@ fn added<'e>(edits: &[Draft<'e>], plan: &Plan) -> Result<Vec<Added<'e>>> {
 }
 
 /// The rows of attachments of the leaves that a plan adds.
-pub(super) fn lists(edits: &[Draft<'_>], plan: &Plan, place: Place<'_>) -> Result<Vec<(Bytes, Bytes)>> {
+pub(super) fn lists(edits: &[Draft<'_>], plan: &Plan, place: BodyContext<'_>) -> Result<Vec<(Bytes, Bytes)>> {
     let mut rows = Vec::new();
     for new in plan.added.iter().filter(|new| new.attachments) {
         let draft = &edits[new.edit];

@@ -52,7 +52,7 @@ struct Body {
 
 /// The keys and the size limits of bodies.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'k> {
+pub(super) struct BodyContext<'k> {
     pub(super) keys: &'k DatabaseKeys,
     pub(super) limits: BodyLimits,
 }
@@ -70,7 +70,7 @@ impl<'e> Draft<'e> {
     pub(super) fn new(
         Turn { turn, edit }: Turn<'e>,
         mode: WriteMode,
-        place: Place<'_>,
+        place: BodyContext<'_>,
         format: BodyFormat,
         memory: &mut DraftMemory,
     ) -> Self {
@@ -154,7 +154,12 @@ impl<'e> Draft<'e> {
     }
 
     /// The rows of the body at `leaf`; `None` for a tombstone that stores none.
-    pub(super) fn rows(&self, leaf: &Leaf, place: Place<'_>, format: BodyFormat) -> Result<Option<Arc<StoredBody>>> {
+    pub(super) fn rows(
+        &self,
+        leaf: &Leaf,
+        place: BodyContext<'_>,
+        format: BodyFormat,
+    ) -> Result<Option<Arc<StoredBody>>> {
         let mut body = self.body.lock();
         let fits = |body: &&Body| body.leaf == *leaf && body.format == format;
         if let Some(body) = body.as_ref().filter(fits) {
@@ -165,7 +170,7 @@ impl<'e> Draft<'e> {
 }
 
 impl Body {
-    fn new(edit: &Edit, leaf: &Leaf, place: Place<'_>, format: BodyFormat, memory: &mut DraftMemory) -> Self {
+    fn new(edit: &Edit, leaf: &Leaf, place: BodyContext<'_>, format: BodyFormat, memory: &mut DraftMemory) -> Self {
         Body { leaf: leaf.clone(), format, rows: lay_out(edit, leaf, place, format, memory) }
     }
 }
@@ -173,7 +178,7 @@ impl Body {
 fn lay_out(
     edit: &Edit,
     leaf: &Leaf,
-    place: Place<'_>,
+    place: BodyContext<'_>,
     format: BodyFormat,
     memory: &mut DraftMemory,
 ) -> Result<Option<Arc<StoredBody>>> {
@@ -215,7 +220,7 @@ mod tests {
     #[test]
     fn what_was_drafted_is_what_is_written_and_what_was_not_is_kept() {
         let keys = DatabaseKeys::new(b"", 0);
-        let place = Place { keys: &keys, limits: BodyLimits::default() };
+        let place = BodyContext { keys: &keys, limits: BodyLimits::default() };
         let edit = Edit::new("a", JsonText::parse(br#"{"n":1}"#).unwrap());
         let turn = Turn { turn: 0, edit: &edit };
         let draft = Draft::new(turn, WriteMode::Interactive, place, BodyFormat::Exploded, &mut DraftMemory::default());

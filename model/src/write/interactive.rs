@@ -77,41 +77,41 @@ pub(super) fn last(keys: &DatabaseKeys, id: &str) -> RangeRequest {
 }
 
 /// Result of an edit's first reads. The edit is decided unless it is on a losing branch.
-pub(super) enum Found {
+pub(super) enum FirstDecision {
     Decided(Result<Plan>),
     Losing { target: Branch, made: Leaf },
 }
 
 /// Waits for an edit's first reads and decides the edit if possible.
-pub(super) async fn look<G, R>(
+pub(super) async fn decide<G, R>(
     keys: &DatabaseKeys,
     instance: &Instance,
     draft: &Draft<'_>,
     first: First<G, R>,
-) -> Result<Found>
+) -> Result<FirstDecision>
 where
     G: Future<Output = kv_api::Result<Option<Bytes>>>,
     R: Future<Output = kv_api::Result<RangeBatch>>,
 {
     let edit = draft.edit;
     Ok(match first {
-        First::Refused(error) => Found::Decided(Err(error)),
+        First::Refused(error) => FirstDecision::Decided(Err(error)),
         First::Last(rows) => {
             let winner = branches(keys, &edit.id, &rows.await?.rows)?.pop();
-            Found::Decided(create(instance, draft, winner)?)
+            FirstDecision::Decided(create(instance, draft, winner)?)
         }
         First::Named { target, row } => {
-            let Some(row) = row.await? else { return Ok(Found::Decided(Err(Error::conflict()))) };
+            let Some(row) = row.await? else { return Ok(FirstDecision::Decided(Err(Error::conflict()))) };
             let target = Branch::read(target, &row)?;
             let made = match draft.made_over(Some(&target.leaf.rev)) {
                 Ok(made) => made,
-                Err(error) => return Ok(Found::Decided(Err(error))),
+                Err(error) => return Ok(FirstDecision::Decided(Err(error))),
             };
             if target.crown.is_some() {
                 // Live, and one position beyond the winner: no branch can be greater.
-                Found::Decided(Ok(extend(instance, edit, target, made, Vec::new())?))
+                FirstDecision::Decided(Ok(extend(instance, edit, target, made, Vec::new())?))
             } else {
-                Found::Losing { target, made }
+                FirstDecision::Losing { target, made }
             }
         }
         First::NamedAndBefore { target, made, rows, same } => {
@@ -119,14 +119,14 @@ where
             let same = same.await?;
             let mut found = branches(keys, &edit.id, &rows.rows)?.into_iter();
             let Some(target) = found.next().filter(|branch| branch.leaf == target) else {
-                return Ok(Found::Decided(Err(Error::conflict())));
+                return Ok(FirstDecision::Decided(Err(Error::conflict())));
             };
             if target.crown.is_none() {
-                return Ok(Found::Losing { target, made });
+                return Ok(FirstDecision::Losing { target, made });
             }
             let mut others: Vec<Branch> = found.collect();
             add_same(&mut others, &made, same)?;
-            Found::Decided(Ok(extend(instance, edit, target, made, others)?))
+            FirstDecision::Decided(Ok(extend(instance, edit, target, made, others)?))
         }
     })
 }
@@ -156,7 +156,7 @@ pub(super) fn weigh<T: Transaction>(
 }
 
 /// Decides an edit on a losing branch.
-pub(super) async fn settle<G, R>(
+pub(super) async fn decide_losing<G, R>(
     keys: &DatabaseKeys,
     instance: &Instance,
     edit: &Edit,

@@ -40,7 +40,7 @@ impl Path {
 
 /// A revision that is looked up in other paths.
 #[derive(Default)]
-struct Asked {
+struct Lookups {
     /// Paths with this leaf.
     leaf_of: Vec<usize>,
     /// Paths with this oldest revision.
@@ -57,7 +57,7 @@ struct Asked {
 pub(super) fn join(paths: &mut [Path]) -> Vec<bool> {
     let mut inner = vec![false; paths.len()];
     let highest = paths.iter().map(|path| path.position).max().unwrap_or(0);
-    let mut asked: HashMap<(u64, RevHash), Asked> = HashMap::new();
+    let mut asked: HashMap<(u64, RevHash), Lookups> = HashMap::new();
     for (index, path) in paths.iter().enumerate() {
         if path.position < highest {
             asked.entry((path.position, path.ids[0].clone())).or_default().leaf_of.push(index);
@@ -85,7 +85,7 @@ pub(super) fn join(paths: &mut [Path]) -> Vec<bool> {
         }
     }
     // The deepest first, so that a path that extends another one is complete.
-    let mut ends: Vec<(u64, Asked)> = asked.into_iter().map(|((position, _), asked)| (position, asked)).collect();
+    let mut ends: Vec<(u64, Lookups)> = asked.into_iter().map(|((position, _), asked)| (position, asked)).collect();
     ends.retain(|(_, asked)| !asked.end_of.is_empty() && !asked.seen.is_empty());
     ends.sort_by_key(|(position, _)| *position);
     for (_, asked) in ends {

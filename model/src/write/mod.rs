@@ -50,8 +50,8 @@ use crate::parallel;
 use crate::txids::Outcome;
 
 use apply::Writer;
-use draft::{Draft, DraftMemory, Place};
-use interactive::Found;
+use draft::{BodyContext, Draft, DraftMemory};
+use interactive::FirstDecision;
 use merge::{Incoming, branches_on};
 use plan::Plan;
 
@@ -200,7 +200,7 @@ impl<D: Database> Documents<D> {
 
     /// Drafts edits, as far as that needs nothing of the store.
     fn drafts<'e>(&self, edits: &[Turn<'e>], mode: WriteMode) -> Vec<Draft<'e>> {
-        let (place, format) = (self.place(), self.format_seen());
+        let (place, format) = (self.body_context(), self.format_seen());
         parallel::map(self.shared.threads, edits, DraftMemory::default, |memory, edit| {
             Draft::new(*edit, mode, place, format, memory)
         })
@@ -234,9 +234,9 @@ impl<D: Database> Documents<D> {
         let mut decided: Vec<Result<Option<Plan>>> = Vec::with_capacity(drafts.len());
         let mut losing = Vec::new();
         for (index, first) in first.into_iter().enumerate() {
-            decided.push(match alone(interactive::look(keys, &instance, &drafts[index], first).await)? {
-                Ok(Found::Decided(plan)) => plan.map(Some),
-                Ok(Found::Losing { target, made }) => {
+            decided.push(match alone(interactive::decide(keys, &instance, &drafts[index], first).await)? {
+                Ok(FirstDecision::Decided(plan)) => plan.map(Some),
+                Ok(FirstDecision::Losing { target, made }) => {
                     losing.push((index, target, made));
                     Ok(None)
                 }
@@ -251,7 +251,7 @@ impl<D: Database> Documents<D> {
             .collect();
         for (index, second) in second {
             let edit = drafts[index].edit;
-            let plan = alone(interactive::settle(keys, &instance, edit, second).await)?;
+            let plan = alone(interactive::decide_losing(keys, &instance, edit, second).await)?;
             decided[index] = plan.map(Some).map_err(|damage| damage.of_document(&edit.id));
         }
         let decided = decided.into_iter().zip(drafts).enumerate();
@@ -371,8 +371,11 @@ impl<D: Database> Documents<D> {
             if let Ok(Some(planned)) = plan {
                 let first = bodies.len();
                 let turn = self.bodies(instance, edits, planned, &mut bodies);
-                let lists =
-                    if attached.is_some() { attachments::lists(edits, planned, self.place()) } else { Ok(Vec::new()) };
+                let lists = if attached.is_some() {
+                    attachments::lists(edits, planned, self.body_context())
+                } else {
+                    Ok(Vec::new())
+                };
                 match turn.and_then(|turn| Ok((turn, lists?))) {
                     Ok((turn, lists)) => ready.push(Ready { turn, place, bodies: first..bodies.len(), lists }),
                     Err(error) => {
@@ -426,7 +429,7 @@ impl<D: Database> Documents<D> {
         plan: &Plan,
         bodies: &mut Vec<Arc<StoredBody>>,
     ) -> Result<usize> {
-        let place = self.place();
+        let place = self.body_context();
         let mut turn = 0;
         for new in &plan.added {
             let draft = &edits[new.edit];
@@ -436,10 +439,13 @@ impl<D: Database> Documents<D> {
         Ok(turn)
     }
 
-    fn place(&self) -> Place<'_> {
+    fn body_context(&self) -> BodyContext<'_> {
         let limits = self.engine().limits();
         let (max_key_bytes, max_value_bytes) = (limits.key_bytes, limits.value_bytes);
-        Place { keys: self.keys(), limits: BodyLimits { max_key_bytes, max_value_bytes, ..BodyLimits::default() } }
+        BodyContext {
+            keys: self.keys(),
+            limits: BodyLimits { max_key_bytes, max_value_bytes, ..BodyLimits::default() },
+        }
     }
 }
 

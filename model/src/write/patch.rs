@@ -72,7 +72,7 @@ impl<D: Database> Documents<D> {
         }
         self.check_edit(&edit)?;
         let (turn, mut memory) = (Turn { turn: 0, edit: &edit }, DraftMemory::default());
-        let drafts = [Draft::new(turn, WriteMode::Interactive, self.place(), self.format_seen(), &mut memory)];
+        let drafts = [Draft::new(turn, WriteMode::Interactive, self.body_context(), self.format_seen(), &mut memory)];
         let (instance, decided) = self.decide(&transaction, &drafts, WriteMode::Interactive).await?;
         let missing = || Err(Error::without_result());
         Ok(match self.carry_out(&transaction, &instance, &drafts, decided, false).await? {

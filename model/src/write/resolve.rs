@@ -98,7 +98,7 @@ impl<D: Database> Documents<D> {
     fn made_over(&self, edit: Edit, parent: &Branch, attachments: &[Attachment]) -> Result<Edit> {
         let edit = edit.over(parent.leaf.rev.clone());
         let (turn, mut memory) = (Turn { turn: 0, edit: &edit }, DraftMemory::default());
-        let draft = Draft::new(turn, WriteMode::Interactive, self.place(), self.format_seen(), &mut memory);
+        let draft = Draft::new(turn, WriteMode::Interactive, self.body_context(), self.format_seen(), &mut memory);
         if draft.has_stubs() {
             draft.resolve(attachments);
         }

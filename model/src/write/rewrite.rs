@@ -32,7 +32,7 @@ use super::interactive::last;
 use super::is_too_much;
 use crate::batch::RETRIES;
 use crate::body::{BodyFormat, RevisionMetadata, StoredBody};
-use crate::catalog::Shared;
+use crate::catalog::LayerState;
 use crate::documents::Documents;
 use crate::error::{Result, alone};
 use crate::instance::Instance;
@@ -110,7 +110,7 @@ fn bytes_of(digits: &str) -> Option<Vec<u8>> {
     pairs.map(|pair| u8::from_str_radix(pair.filter(|pair| pair.len() == 2)?, 16).ok()).collect()
 }
 
-impl<D: Database> Shared<D> {
+impl<D: Database> LayerState<D> {
     /// Adds or removes the job of a database, as this change of its instance requires.
     pub(crate) async fn plan_rewrite<T: Transaction>(
         &self,
@@ -307,7 +307,7 @@ impl<D: Database> Documents<D> {
         }
         let prefix = &first.key[..*prefix];
         let Ok(found) = alone(decode(prefix, &body.rows))? else { return Ok(0) };
-        let limits = self.place().limits;
+        let limits = self.body_context().limits;
         let Ok(encoded) = StoredBody::encode(&found.text, prefix, instance.format, &limits) else { return Ok(0) };
         if encoded.format() != instance.format {
             return Ok(0);

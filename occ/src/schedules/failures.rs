@@ -10,7 +10,7 @@ use super::store::Failure;
 use crate::sync::thread;
 
 /// Three threads commit twice each while something fails. Returns their answers.
-fn told(world: &World) -> Vec<i32> {
+fn codes_of(world: &World) -> Vec<i32> {
     let threads = [["1", "2"], ["3", "4"], ["5", "6"]].map(|names| {
         let world = world.clone();
         thread::spawn(move || names.map(|name| world.edit(name, &["all"], &[name])))
@@ -23,7 +23,7 @@ fn a_refused_batch_fails_alone() {
     static REFUSED_WITH_OTHERS: AtomicUsize = AtomicUsize::new(0);
     explore(&[], || {
         let world = World::new(Failure::Refused(2), None);
-        let codes = told(&world);
+        let codes = codes_of(&world);
         let refused = codes.iter().filter(|code| **code == error::IO_ERROR).count();
         assert!(codes.iter().all(|code| [0, error::IO_ERROR].contains(code)), "{codes:?}");
         assert!(refused > 0, "{codes:?}");
@@ -38,7 +38,7 @@ fn a_refused_batch_fails_alone() {
 /// closed.
 fn breaks(failure: Failure) {
     let world = World::new(failure, None);
-    let codes = told(&world);
+    let codes = codes_of(&world);
     let allowed = [0, error::IO_ERROR, error::COMMIT_UNKNOWN_RESULT];
     assert!(codes.iter().all(|code| allowed.contains(code)), "{codes:?}");
     assert!(codes.contains(&error::COMMIT_UNKNOWN_RESULT), "{codes:?}");

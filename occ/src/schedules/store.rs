@@ -28,10 +28,10 @@ pub(super) enum Failure {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Disk(Arc<Shared>);
+pub(super) struct Disk(Arc<Contents>);
 
 #[derive(Debug)]
-struct Shared {
+struct Contents {
     failure: Failure,
     files: Mutex<Files>,
 }
@@ -66,7 +66,7 @@ impl Files {
 
 impl Disk {
     pub(super) fn new(failure: Failure) -> Self {
-        Disk(Arc::new(Shared { failure, files: Mutex::default() }))
+        Disk(Arc::new(Contents { failure, files: Mutex::default() }))
     }
 
     fn files(&self) -> MutexGuard<'_, Files> {
@@ -131,7 +131,7 @@ impl Store for Disk {
     }
 
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
-        let told = || Error::new(error::IO_ERROR).with_context("told to fail");
+        let failure = || Error::new(error::IO_ERROR).with_context("told to fail");
         let mut files = self.files();
         files.applies += 1;
         let call = files.applies;
@@ -144,7 +144,7 @@ impl Store for Disk {
         drop(files);
         if self.0.failure == Failure::Refused(call) {
             self.files().applying = false;
-            return Err(ApplyError::NothingApplied(told()));
+            return Err(ApplyError::NothingApplied(failure()));
         }
         let mut files = self.files();
         let lost = matches!(self.0.failure, Failure::Lost { apply, .. } if apply == call);
@@ -155,7 +155,7 @@ impl Store for Disk {
             files.applied.push((version, Arc::new(map)));
         }
         files.applying = false;
-        if lost { Err(ApplyError::Unknown(told())) } else { Ok(()) }
+        if lost { Err(ApplyError::Unknown(failure())) } else { Ok(()) }
     }
 
     fn sync(&self) -> Result<()> {

@@ -141,9 +141,9 @@ async fn a_document_that_is_refused_is_named_and_the_rest_goes_on() {
         let source: Arc<dyn Peer> = Arc::new(peer::Local::new(wide));
         let target = if is_far { small.far("other").await } else { small.local("other").await };
         let failed = Arc::new(std::sync::Mutex::new(Vec::new()));
-        let told = failed.clone();
+        let seen = failed.clone();
         let replication = replicate(source, target.clone(), identity());
-        let replication = replication.on_progress(move |progress| told.lock().unwrap().extend(progress.failed.clone()));
+        let replication = replication.on_progress(move |progress| seen.lock().unwrap().extend(progress.failed.clone()));
         let report = replication.run().await.unwrap();
         assert_eq!((report.figures.docs_written, report.figures.doc_write_failures), (1, 1));
         let failed = failed.lock().unwrap().clone();

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Bench, content, told};
+use super::{Bench, content, messages};
 use crate::support::World;
 
 crate::scenarios!(
@@ -45,11 +45,11 @@ async fn a_vault_in_livesyncs_form_is_pulled(world: World) {
         .await;
     let into = tempfile::tempdir().unwrap();
     let pulled = bench.pull(into.path()).await;
-    let told = told(&pulled.problems);
-    assert_eq!((pulled.written, pulled.deleted), (4, 1), "{told}");
+    let messages = messages(&pulled.problems);
+    assert_eq!((pulled.written, pulled.deleted), (4, 1), "{messages}");
     // Nine characters of base64 cannot be decoded.
-    assert_eq!(told.lines().count(), 1, "{told}");
-    assert!(told.contains("b.png: its last chunk ends in the middle"), "{told}");
+    assert_eq!(messages.lines().count(), 1, "{messages}");
+    assert!(messages.contains("b.png: its last chunk ends in the middle"), "{messages}");
     bench.put(vec![("h:p2", json!({"type": "leaf", "data": "j"}))]).await;
     assert_eq!(bench.pull(into.path()).await.written, 1);
     let found: Vec<(String, Vec<u8>)> =
@@ -98,7 +98,7 @@ async fn nothing_is_written_outside_the_folder(world: World) {
     }
     bench.put(vec![("fine.md", file("sub/fine.md", json!(["h:1ecijke328qp3"]), 7))]).await;
     let pulled = bench.pull(&into).await;
-    assert_eq!((pulled.written, pulled.problems.len()), (1, paths.len()), "{}", told(&pulled.problems));
+    assert_eq!((pulled.written, pulled.problems.len()), (1, paths.len()), "{}", messages(&pulled.problems));
     for path in paths {
         assert!(pulled.problems.iter().any(|problem| problem.path == path), "{path:?} is not named");
     }
@@ -126,7 +126,7 @@ async fn nothing_is_written_outside_the_folder(world: World) {
         bench.put(documents).await;
         let before = content(root.path());
         let pulled = bench.pull_with(&into, chunks::vault::PullOptions { force: true, checksum: true }).await;
-        let told = told(&pulled.problems);
+        let messages = messages(&pulled.problems);
         for wanted in [
             "linked/x.md: the folder linked is a symbolic link here",
             "link.md: a symbolic link is in its place",
@@ -135,9 +135,9 @@ async fn nothing_is_written_outside_the_folder(world: World) {
             "sub: a folder is in its place",
             "linked/deep/x.md: the folder linked is a symbolic link here",
         ] {
-            assert!(told.contains(wanted), "{wanted}: {told}");
+            assert!(messages.contains(wanted), "{wanted}: {messages}");
         }
-        assert_eq!((pulled.written, pulled.equal), (0, 1), "{told}");
+        assert_eq!((pulled.written, pulled.equal), (0, 1), "{messages}");
         // `into/linked` is no folder of this tree: reading it would follow the link.
         assert_eq!(content(&outside), [("precious.md".into(), b"precious".to_vec())].into());
         assert_eq!(content(root.path()), before);
@@ -167,7 +167,7 @@ async fn what_is_damaged_is_named_and_spoils_nothing_else(world: World) {
         .await;
     let into = tempfile::tempdir().unwrap();
     let pulled = bench.pull(into.path()).await;
-    let named = told(&pulled.problems);
+    let named = messages(&pulled.problems);
     for wanted in [
         "missing.md: 2 of its 4 chunks are missing: h:none, h:too",
         "size.md: its chunks have 7 bytes, and its document says 8",
@@ -182,7 +182,7 @@ async fn what_is_damaged_is_named_and_spoils_nothing_else(world: World) {
     assert_eq!(content(into.path()).len(), 3, "no part of a file is left behind");
 
     let verified = bench.vault.verify(|_| ()).await.unwrap();
-    let named = told(&verified.problems);
+    let named = messages(&verified.problems);
     for wanted in
         ["missing.md: 2 of", "size.md: ", "huge.md: ", "binary: ", "other.md: its chunk h:2mj7d2m7tephp is not what"]
     {
@@ -206,7 +206,7 @@ async fn what_is_closed_is_named_and_not_written_over(world: World) {
         .await;
     let into = tempfile::tempdir().unwrap();
     let pulled = bench.pull(into.path()).await;
-    let named = told(&pulled.problems);
+    let named = messages(&pulled.problems);
     for wanted in [
         "secret.md: is encrypted",
         "f:0123: is encrypted",
@@ -225,7 +225,7 @@ async fn what_is_closed_is_named_and_not_written_over(world: World) {
     bench.write("thing", "thing");
     bench.write("new.md", "new");
     let pushed = bench.push_with(chunks::vault::PushOptions { delete: true, ..Default::default() }).await;
-    let named = told(&pushed.problems);
+    let named = messages(&pushed.problems);
     assert!(named.contains("secret.md: its document is encrypted"), "{named}");
     assert!(named.contains("thing: the database has a document \"thing\" that is no file"), "{named}");
     assert_eq!((pushed.written, pushed.problems.len()), (1, 2), "{named}");

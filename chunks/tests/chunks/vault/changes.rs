@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use chunks::store::{DocumentStore, Edit, Leaf, StoreResult};
 use serde_json::{Value, json};
 
-use super::{Bench, told};
+use super::{Bench, messages};
 use crate::support::World;
 use crate::watched::{BeforeWrite, Watched};
 
@@ -32,17 +32,17 @@ async fn conflicting_revisions_are_left_and_named(world: World) {
     let other = format!("1-{}", "0".repeat(32));
     bench.store.graft(vec![("a.md".into(), leaf(&other, 0))]).await.unwrap();
     let unchanged = bench.push().await;
-    assert_eq!(told(&unchanged.notes), "a.md: has a conflicting revision, which is left\n");
+    assert_eq!(messages(&unchanged.notes), "a.md: has a conflicting revision, which is left\n");
     bench.write("a.md", "mine, again");
     let pushed = bench.push().await;
     assert_eq!((pushed.written, pushed.problems.len()), (1, 0));
-    assert_eq!(told(&pushed.notes), "a.md: has a conflicting revision, which is left\n");
+    assert_eq!(messages(&pushed.notes), "a.md: has a conflicting revision, which is left\n");
     let leaves = bench.store.leaves(&["a.md".to_owned()], false).await.unwrap().pop().unwrap();
     assert_eq!((leaves.len(), &leaves[1].rev, leaves[1].deleted), (2, &other, false));
     assert!(leaves[0].rev.starts_with("2-"));
     let into = tempfile::tempdir().unwrap();
     let pulled = bench.pull(into.path()).await;
-    assert_eq!(told(&pulled.notes), "a.md: has 1 conflicting revisions; the winner is written\n");
+    assert_eq!(messages(&pulled.notes), "a.md: has 1 conflicting revisions; the winner is written\n");
     assert_eq!(bench.vault.verify(|_| ()).await.unwrap().files, 2);
     let mut conflicts = 0;
     bench.vault.files(|file| conflicts += file.conflicts).await.unwrap();
@@ -98,9 +98,11 @@ fn body(children: Value, size: u64) -> Value {
 
 async fn an_edit_meanwhile_is_written_over_and_named(world: World) {
     let (bench, pushed) = meddle(&world, 3, body(json!([]), 0)).await;
-    assert_eq!((pushed.written, pushed.problems.len()), (2, 0), "{}", told(&pushed.problems));
+    assert_eq!((pushed.written, pushed.problems.len()), (2, 0), "{}", messages(&pushed.problems));
     assert_eq!(pushed.notes.len(), 3);
-    assert!(told(&pushed.notes).contains("a.md: was changed in the database meanwhile; this push goes on top of 2-"));
+    assert!(
+        messages(&pushed.notes).contains("a.md: was changed in the database meanwhile; this push goes on top of 2-")
+    );
     let leaves = bench.store.leaves(&["a.md".to_owned()], true).await.unwrap().pop().unwrap();
     // Each edit is in the history of the current one.
     assert_eq!((leaves.len(), leaves[0].ancestors.len()), (1, 4));
@@ -109,7 +111,7 @@ async fn an_edit_meanwhile_is_written_over_and_named(world: World) {
     let world = World::in_process().await;
     let (_, pushed) = meddle(&world, 1_000, body(json!([]), 0)).await;
     assert_eq!(pushed.written, 1);
-    assert!(told(&pushed.problems).contains("a.md: gave up after 24 attempts"), "{}", told(&pushed.problems));
+    assert!(messages(&pushed.problems).contains("a.md: gave up after 24 attempts"), "{}", messages(&pushed.problems));
 }
 
 async fn the_same_edit_meanwhile_is_enough(world: World) {
@@ -121,7 +123,7 @@ async fn the_same_edit_meanwhile_is_enough(world: World) {
 async fn a_deletion_meanwhile_is_undone_and_named(world: World) {
     let (bench, pushed) = meddle(&world, 1, Value::Null).await;
     assert_eq!((pushed.written, pushed.problems.len()), (2, 0));
-    assert!(told(&pushed.notes).contains("was deleted in the database meanwhile"), "{}", told(&pushed.notes));
+    assert!(messages(&pushed.notes).contains("was deleted in the database meanwhile"), "{}", messages(&pushed.notes));
     assert_eq!(bench.document("a.md").await["size"], json!(7));
 }
 
@@ -139,7 +141,7 @@ async fn two_who_push_at_once_lose_nothing(world: World) {
     assert!(first.problems.is_empty() && second.problems.is_empty());
     let into = tempfile::tempdir().unwrap();
     let pulled = one.pull(into.path()).await;
-    assert_eq!((pulled.written, pulled.problems.len()), (180, 0), "{}", told(&pulled.problems));
+    assert_eq!((pulled.written, pulled.problems.len()), (180, 0), "{}", messages(&pulled.problems));
     let mut expected = super::content(one.root());
     expected.extend(super::content(other.root()));
     assert_eq!(super::content(into.path()), expected);

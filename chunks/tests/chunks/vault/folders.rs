@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use chunks::vault::{PullOptions, PushOptions};
 use serde_json::json;
 
-use super::{Bench, content, dice, noise, text, told};
+use super::{Bench, content, dice, messages, noise, text};
 use crate::support::World;
 
 crate::scenarios!(
@@ -33,13 +33,13 @@ async fn a_folder_comes_back_as_it_was(world: World) {
     bench.write("crlf \"quoted\" 'n' 12:30.md", "a\r\n\u{feff}b\u{0}\r\n");
 
     let pushed = bench.push().await;
-    assert_eq!((pushed.written, pushed.unchanged), (11, 0), "{}", told(&pushed.problems));
+    assert_eq!((pushed.written, pushed.unchanged), (11, 0), "{}", messages(&pushed.problems));
     assert!(pushed.problems.is_empty() && pushed.notes.is_empty());
     let into = tempfile::tempdir().unwrap();
     let folder = into.path().join("new/folder");
     let mut last = Default::default();
     let pulled = bench.vault.pull(&folder, PullOptions::default(), |at| last = at).await.unwrap();
-    assert_eq!((pulled.written, pulled.equal), (11, 0), "{}", told(&pulled.problems));
+    assert_eq!((pulled.written, pulled.equal), (11, 0), "{}", messages(&pulled.problems));
     assert_eq!((last.bytes, last.files), (last.total_bytes, 11));
     assert_eq!(last.bytes, pulled.bytes_written);
     assert_eq!(content(&folder), content(bench.root()));
@@ -50,7 +50,7 @@ async fn a_folder_comes_back_as_it_was(world: World) {
     assert_eq!(mtime(&folder), mtime(bench.root()));
 
     let verified = bench.vault.verify(|_| ()).await.unwrap();
-    assert_eq!((verified.files, verified.bytes), (11, pulled.bytes_written), "{}", told(&verified.problems));
+    assert_eq!((verified.files, verified.bytes), (11, pulled.bytes_written), "{}", messages(&verified.problems));
     let stats = bench.vault.stats(|_| ()).await.unwrap();
     assert_eq!((stats.files, stats.bytes), (11, pulled.bytes_written));
     assert_eq!((stats.stored_chunks, stats.referenced_chunks), (pushed.new_chunks, pushed.new_chunks));
@@ -134,7 +134,11 @@ async fn what_differs_is_left_unless_it_is_forced(world: World) {
     let pulled = bench.pull(into.path()).await;
     assert_eq!((pulled.written, pulled.problems.len()), (1, 2));
     for path in ["a.md", "b.md"] {
-        assert!(told(&pulled.problems).contains(&format!("{path}: is different here")), "{}", told(&pulled.problems));
+        assert!(
+            messages(&pulled.problems).contains(&format!("{path}: is different here")),
+            "{}",
+            messages(&pulled.problems)
+        );
     }
     assert_eq!(std::fs::read(into.path().join("a.md")).unwrap(), b"two");
     assert_eq!(content(into.path()).len(), 4, "nothing is left behind");
@@ -186,7 +190,7 @@ async fn files_that_differ_in_case_alone_are_both_left(world: World) {
     let delete = PushOptions { delete: true, ..Default::default() };
     let pushed = bench.push_with(delete).await;
     assert_eq!((pushed.written, pushed.problems.len()), (1, 1));
-    assert!(told(&pushed.problems).contains("all of Notes/A.md, notes/a.md"), "{}", told(&pushed.problems));
+    assert!(messages(&pushed.problems).contains("all of Notes/A.md, notes/a.md"), "{}", messages(&pushed.problems));
     bench.remove("Notes/A.md");
     assert_eq!(bench.push().await.written, 1);
     // A file that was pushed before is not marked as deleted because it is ambiguous now. A file renamed only in
@@ -220,7 +224,7 @@ async fn what_is_no_file_is_named() {
     bench.write(".0123456789abcdef.couch-layer-part", "half");
     let pushed = bench.push().await;
     assert_eq!(pushed.written, 1);
-    let told = told(&pushed.problems);
+    let messages = messages(&pushed.problems);
     for wanted in [
         "link.md: it is a symbolic link",
         "linked: it is a symbolic link",
@@ -230,9 +234,9 @@ async fn what_is_no_file_is_named() {
         "back\\slash.md: its path cannot be a file's: there is a backslash",
         "h:1ecijke328qp3: its path cannot be a file's",
     ] {
-        assert!(told.contains(wanted), "{wanted}: {told}");
+        assert!(messages.contains(wanted), "{wanted}: {messages}");
     }
-    assert_eq!(pushed.problems.len(), 7, "{told}");
+    assert_eq!(pushed.problems.len(), 7, "{messages}");
     let missing = bench.vault.push(&bench.root().join("none"), PushOptions::default(), |_| ()).await;
     assert!(missing.unwrap_err().to_string().contains("none"));
 }

@@ -7,7 +7,7 @@ use chunks::ChunkStore;
 use chunks::store::{DocumentStore, IdRange};
 use chunks::vault::Vault;
 
-use super::{Bench, content, dice, noise, text, told};
+use super::{Bench, content, dice, messages, noise, text};
 use crate::interruption::Ending;
 use crate::support::World;
 
@@ -42,7 +42,7 @@ async fn a_push_is_gone_on_with() {
         let vault = Vault::new(ChunkStore::new(store.clone()));
         // All files can be read: none names a missing chunk.
         let verified = vault.verify(|_| ()).await.unwrap();
-        assert!(verified.problems.is_empty(), "after {left}: {}", told(&verified.problems));
+        assert!(verified.problems.is_empty(), "after {left}: {}", messages(&verified.problems));
         let pushed = vault.push(bench.root(), Default::default(), |_| ()).await.unwrap();
         assert_eq!(pushed.written + pushed.unchanged, 31);
         assert_eq!(files(store).await, whole, "interrupted after {left} operations");
@@ -70,7 +70,7 @@ async fn a_pull_is_gone_on_with() {
         let whole = content(bench.root());
         assert!(content(into.path()).iter().all(|(path, content)| whole.get(path) == Some(content)));
         let pulled = bench.pull(into.path()).await;
-        assert_eq!(pulled.written + pulled.equal, 31, "{}", told(&pulled.problems));
+        assert_eq!(pulled.written + pulled.equal, 31, "{}", messages(&pulled.problems));
         assert_eq!(content(into.path()), whole);
         if outcome.is_ok() {
             assert!(left > 4, "it was never interrupted");

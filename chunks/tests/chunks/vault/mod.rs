@@ -115,7 +115,7 @@ pub(crate) fn content(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 /// The problems as a person reads them.
-fn told(problems: &[chunks::vault::Problem]) -> String {
+fn messages(problems: &[chunks::vault::Problem]) -> String {
     problems.iter().map(|problem| format!("{problem}\n")).collect()
 }
 

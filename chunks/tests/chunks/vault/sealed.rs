@@ -7,7 +7,7 @@ use chunks::vault::{PushOptions, Vault};
 use chunks::{Chunk, ChunkStore, Error};
 use serde_json::{Value, json};
 
-use super::{Bench, content, told};
+use super::{Bench, content, messages};
 use crate::fixtures::{Fixture, PASSPHRASE};
 use crate::support::World;
 
@@ -45,8 +45,8 @@ async fn what_is_pushed_into_an_encrypted_vault_is_encrypted(world: World) {
         bench.write("_Zanzibar.bin", [b"\xff\xfe\x00marmalade".as_slice(), &[7; 3_000]].concat());
         bench.remove("CRLF.md");
         let pushed = bench.push_with(PushOptions { delete: true, ..Default::default() }).await;
-        assert_eq!((pushed.written, pushed.deleted, pushed.unchanged), (3, 1, 24), "{}", told(&pushed.problems));
-        assert!(told(&pushed.notes).contains("LiveSync's clients"), "{}", told(&pushed.notes));
+        assert_eq!((pushed.written, pushed.deleted, pushed.unchanged), (3, 1, 24), "{}", messages(&pushed.problems));
+        assert!(messages(&pushed.notes).contains("LiveSync's clients"), "{}", messages(&pushed.notes));
 
         let found = documents(&*bench.store).await;
         let files = found.iter().filter(|(id, _)| id.starts_with("f:")).count();
@@ -64,10 +64,10 @@ async fn what_is_pushed_into_an_encrypted_vault_is_encrypted(world: World) {
         for _ in 0..2 {
             let into = tempfile::tempdir().unwrap();
             let pulled = bench.pull(into.path()).await;
-            assert_eq!((pulled.written, pulled.deleted), (27, 2), "{}", told(&pulled.problems));
+            assert_eq!((pulled.written, pulled.deleted), (27, 2), "{}", messages(&pulled.problems));
             assert_eq!(content(into.path()), content(bench.root()));
             let verified = bench.vault.verify(|_| ()).await.unwrap();
-            assert_eq!((verified.files, verified.problems.len()), (29, 0), "{}", told(&verified.problems));
+            assert_eq!((verified.files, verified.problems.len()), (29, 0), "{}", messages(&verified.problems));
             let back = bench.vault.chunks().migrate_back(false, |_, _| ()).await.unwrap();
             assert!(back.left.is_empty(), "{:?}", back.left);
         }

@@ -224,8 +224,8 @@ impl Source {
     /// The layout of bodies, and whether others are to be rewritten.
     pub(crate) async fn format(&self) -> Result<(String, bool), Failure> {
         match &self.place {
-            Place::Local(local) => local.format().await,
-            Place::Remote(remote) => remote.format().await,
+            Whereabouts::Local(local) => local.format().await,
+            Whereabouts::Remote(remote) => remote.format().await,
         }
     }
 
@@ -237,8 +237,8 @@ impl Source {
         progress: impl FnMut(u64) + Send,
     ) -> Result<(), Failure> {
         match &self.place {
-            Place::Local(local) => local.set_format(format, progress).await,
-            Place::Remote(remote) => remote.set_format(format, poll).await,
+            Whereabouts::Local(local) => local.set_format(format, progress).await,
+            Whereabouts::Remote(remote) => remote.set_format(format, poll).await,
         }
     }
 

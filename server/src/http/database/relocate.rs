@@ -34,22 +34,22 @@ use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
 use crate::http::wire::body::require_json;
 use crate::http::wire::response::{self, Response};
-use crate::relocation::{Asked, Status, phase_name};
+use crate::relocation::{RequestedRelocation, Status, phase_name};
 
 /// The kind of these jobs. Their ids are the names of the databases.
 pub(crate) const KIND: &str = "relocation";
 
 /// The data of a job: what it has to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Order {
+struct RelocationJob {
     /// The store with the database; `None` for the server's own store if its URL is unknown.
     from: Option<String>,
-    asked: Asked,
+    asked: RequestedRelocation,
     /// Whether the relocation is to be abandoned.
     abandons: bool,
 }
 
-impl Order {
+impl RelocationJob {
     fn write(&self, name: &str) -> Vec<u8> {
         let mut text = Vec::new();
         let mut json = JsonWriter::new(&mut text);
@@ -63,10 +63,14 @@ impl Order {
         text
     }
 
-    fn read(data: &[u8]) -> Option<Order> {
+    fn read(data: &[u8]) -> Option<RelocationJob> {
         let json = JsonText::parse(data).ok()?;
         let from = json.get("from").and_then(|from| Some(from.as_str()?.into_owned()));
-        Some(Order { from, asked: Asked::from_json(&json)?, abandons: json.get("abandon")?.as_bool()? })
+        Some(RelocationJob {
+            from,
+            asked: RequestedRelocation::from_json(&json)?,
+            abandons: json.get("abandon")?.as_bool()?,
+        })
     }
 }
 
@@ -116,7 +120,7 @@ pub(crate) async fn status(request: &Request, name: &str) -> Result<Response> {
     if job.is_none() {
         request.fresh_database(name).await?;
     }
-    let order = job.as_ref().and_then(|job| Order::read(&job.data)).filter(|order| !order.abandons);
+    let order = job.as_ref().and_then(|job| RelocationJob::read(&job.data)).filter(|order| !order.abandons);
     Ok(response::object(|json| match (&job, order) {
         (Some(job), Some(order)) => {
             json.name("to").str(&order.asked.to);
@@ -129,7 +133,7 @@ pub(crate) async fn status(request: &Request, name: &str) -> Result<Response> {
 pub(crate) async fn begin(request: &mut Request, name: &str) -> Result<Response> {
     require_administrator(request)?;
     require_json(&request.headers)?;
-    let asked = Asked::from_json(&request.json_object().await?);
+    let asked = RequestedRelocation::from_json(&request.json_object().await?);
     let asked = asked.ok_or_else(|| {
         ApiError::bad_request("`to` must be the URL of a store; `verify` and `delete_source` are true or false")
     })?;
@@ -142,7 +146,11 @@ pub(crate) async fn begin(request: &mut Request, name: &str) -> Result<Response>
     if from == to {
         return Err(ApiError::precondition_failed("The database is in that store already."));
     }
-    let order = Order { from: Some(from.to_string()), asked: Asked { to: to.to_string(), ..asked }, abandons: false };
+    let order = RelocationJob {
+        from: Some(from.to_string()),
+        asked: RequestedRelocation { to: to.to_string(), ..asked },
+        abandons: false,
+    };
     let (jobs, id) = (app.layer.jobs(), JobId::new(KIND, name));
     let new = NewJob { data: order.write(name).into(), ..NewJob::default() };
     // A retry after an unknown result needs no check: it joins the job that an earlier attempt added.
@@ -165,7 +173,7 @@ pub(crate) async fn begin(request: &mut Request, name: &str) -> Result<Response>
 /// Runs a job.
 pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
     let name = &run.job.id.id;
-    let outcome = match Order::read(&run.job.data) {
+    let outcome = match RelocationJob::read(&run.job.data) {
         None => Ok(Some(Status::Failed("the job's data cannot be read".to_owned()))),
         Some(order) if order.abandons => abandon_here(&app, name, &order).await.map(Some),
         Some(order) => relocate_here(&app, &run, name, &order).await,
@@ -180,7 +188,7 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
 }
 
 /// Moves the database. `None`: it was stopped, and the job is to be continued.
-async fn relocate_here(app: &Arc<App>, run: &Run, name: &str, order: &Order) -> Result<Option<Status>> {
+async fn relocate_here(app: &Arc<App>, run: &Run, name: &str, order: &RelocationJob) -> Result<Option<Status>> {
     let source = source(app, order).await?;
     let target = store(app, &order.asked.to, IfMissing::Create).await?;
     let (Some(from), Some(to)) = (&source.url, &target.url) else {
@@ -229,14 +237,14 @@ async fn relocate_here(app: &Arc<App>, run: &Run, name: &str, order: &Order) -> 
 }
 
 /// Abandons the relocation.
-async fn abandon_here(app: &App, name: &str, order: &Order) -> Result<Status> {
+async fn abandon_here(app: &App, name: &str, order: &RelocationJob) -> Result<Status> {
     let source = source(app, order).await?;
     let target = store(app, &order.asked.to, IfMissing::Fail).await?;
     Ok(Status::Abandoned(model::abandon_relocation(&source.layer, &target.layer, name).await?))
 }
 
 /// The store with the database when the relocation was requested.
-async fn source(app: &App, order: &Order) -> Result<Store> {
+async fn source(app: &App, order: &RelocationJob) -> Result<Store> {
     let own = app.databases.stores.own();
     match &order.from {
         Some(from) if own.url.as_ref().map(ToString::to_string).as_ref() != Some(from) => {
@@ -250,7 +258,7 @@ pub(crate) async fn abandon(request: &Request, name: &str) -> Result<Response> {
     require_administrator(request)?;
     let app = &request.app;
     let job = job_of(app, name).await?;
-    let under_way = job.as_ref().and_then(|job| Order::read(&job.data));
+    let under_way = job.as_ref().and_then(|job| RelocationJob::read(&job.data));
     let to = match (request.params.get("to"), &under_way) {
         (Some(to), _) => to.to_owned(),
         (None, Some(order)) => order.asked.to.clone(),
@@ -270,8 +278,8 @@ pub(crate) async fn abandon(request: &Request, name: &str) -> Result<Response> {
     if source.url == target.url {
         return Err(ApiError::precondition_failed("The database has moved already."));
     }
-    let asked = Asked { to: to.unwrap_or_default(), verify: false, delete_source: false };
-    let order = Order { from: source.url.as_ref().map(ToString::to_string), asked, abandons: true };
+    let asked = RequestedRelocation { to: to.unwrap_or_default(), verify: false, delete_source: false };
+    let order = RelocationJob { from: source.url.as_ref().map(ToString::to_string), asked, abandons: true };
     let (jobs, id) = (app.layer.jobs(), JobId::new(KIND, name));
     let new = NewJob { data: order.write(name).into(), ..NewJob::default() };
     jobs.add(&id, &new).await?;
@@ -323,12 +331,12 @@ mod tests {
     #[test]
     fn what_a_job_is_asked_is_read_back() {
         for (from, abandons) in [(None, true), (Some("lsm:/a \"b\"".to_owned()), false)] {
-            let asked = Asked { to: "lsm:/c".to_owned(), verify: true, delete_source: false };
-            let order = Order { from, asked, abandons };
-            assert_eq!(Order::read(&order.write("db")), Some(order));
+            let asked = RequestedRelocation { to: "lsm:/c".to_owned(), verify: true, delete_source: false };
+            let order = RelocationJob { from, asked, abandons };
+            assert_eq!(RelocationJob::read(&order.write("db")), Some(order));
         }
         for wrong in [&b""[..], b"{}", b"[1]", br#"{"to":1,"abandon":true}"#, br#"{"to":"a"}"#] {
-            assert_eq!(Order::read(wrong), None);
+            assert_eq!(RelocationJob::read(wrong), None);
         }
     }
 }

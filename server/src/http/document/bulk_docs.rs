@@ -23,7 +23,7 @@ use crate::http::wire::response::{self, Response};
 const FEW_EDITS: usize = 16;
 
 /// A place in the response.
-struct Place {
+struct ResponseEntry {
     id: String,
     /// The revision of a replicated edit.
     brought: Option<String>,
@@ -32,11 +32,11 @@ struct Place {
 }
 
 /// Contents of a request.
-struct Asked {
+struct BulkRequest {
     mode: WriteMode,
     all_or_nothing: bool,
     /// One place for each document, in order.
-    places: Vec<Place>,
+    places: Vec<ResponseEntry>,
     /// The edits of documents, in the order of their places.
     edits: Vec<Edit>,
     /// The edits of local documents, with their places.
@@ -44,7 +44,7 @@ struct Asked {
 }
 
 pub(crate) async fn bulk_docs(request: &mut Request, db: &str) -> Result<Response> {
-    let Asked { mode, all_or_nothing, mut places, mut edits, locals } = read(request, db).await?;
+    let BulkRequest { mode, all_or_nothing, mut places, mut edits, locals } = read(request, db).await?;
     if all_or_nothing {
         request.fresh_database(db).await?;
         let refusal = || {
@@ -83,10 +83,10 @@ async fn admit(
     request: &Request,
     db: &str,
     mode: WriteMode,
-    places: &mut [Place],
+    places: &mut [ResponseEntry],
     edits: Vec<Edit>,
 ) -> Result<Vec<Edit>> {
-    let is_local = |place: &&mut Place| place.id.starts_with(LOCAL_PREFIX);
+    let is_local = |place: &&mut ResponseEntry| place.id.starts_with(LOCAL_PREFIX);
     let open = places.iter_mut().filter(|place| place.outcome.is_none() && !is_local(place));
     let mut admitted = Vec::with_capacity(edits.len());
     for (place, mut edit) in open.zip(edits) {
@@ -100,7 +100,7 @@ async fn admit(
 }
 
 /// Reads the request.
-async fn read(request: &mut Request, db: &str) -> Result<Asked> {
+async fn read(request: &mut Request, db: &str) -> Result<BulkRequest> {
     let json = request.json_object().await?;
     // In one pass: looking up a member by name would walk over all documents.
     let (mut docs, mut new_edits, mut all_or_nothing) = (None, Some(true), false);
@@ -128,7 +128,7 @@ async fn read(request: &mut Request, db: &str) -> Result<Asked> {
         match submitted? {
             Submitted::Local { id, edit } => {
                 locals.push((places.len(), edit));
-                places.push(Place { id, brought: None, outcome: None });
+                places.push(ResponseEntry { id, brought: None, outcome: None });
             }
             Submitted::Edit { mut edit, brought } => {
                 if edit.id.is_empty() {
@@ -136,14 +136,14 @@ async fn read(request: &mut Request, db: &str) -> Result<Asked> {
                 }
                 let refused = require_design_admin(request, &edit.id);
                 let refused = refused.and_then(|()| replicator::documents::check(db, mode, &edit)).err();
-                places.push(Place { id: edit.id.clone(), brought, outcome: refused.map(Err) });
+                places.push(ResponseEntry { id: edit.id.clone(), brought, outcome: refused.map(Err) });
                 if places.last().is_some_and(|place| place.outcome.is_none()) {
                     edits.push(edit);
                 }
             }
         }
     }
-    Ok(Asked { mode, all_or_nothing, places, edits, locals })
+    Ok(BulkRequest { mode, all_or_nothing, places, edits, locals })
 }
 
 async fn write(app: &Arc<App>, database: Documents, edits: Vec<Edit>, mode: WriteMode) -> Result<Vec<EditResult>> {
@@ -172,7 +172,7 @@ impl Submitted {
     }
 }
 
-fn answer(places: &[Place], mode: WriteMode) -> Vec<u8> {
+fn answer(places: &[ResponseEntry], mode: WriteMode) -> Vec<u8> {
     let mut body = Vec::with_capacity(places.len() * 96);
     let mut json = JsonWriter::new(&mut body);
     json.begin_array();

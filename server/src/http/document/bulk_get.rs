@@ -72,7 +72,7 @@ pub(crate) async fn bulk_get(request: &mut Request, db: &str) -> Result<Response
         return in_multipart(kind, reader, first, pages);
     }
     let mut body = b"{\"results\":[".to_vec();
-    if pages.len() == 0 && !first.iter().any(Found::has_contents) {
+    if pages.len() == 0 && !first.iter().any(EntryLeaves::has_contents) {
         for (place, found) in first.into_iter().enumerate() {
             reader.write(place, found, &mut body).await?;
         }
@@ -104,7 +104,7 @@ pub(crate) async fn bulk_get(request: &mut Request, db: &str) -> Result<Response
 fn in_multipart(
     kind: &str,
     reader: Reader,
-    first: Vec<Found>,
+    first: Vec<EntryLeaves>,
     pages: std::vec::IntoIter<Vec<Wanted>>,
 ) -> Result<Response> {
     let multipart = Multipart::new()?;
@@ -133,7 +133,7 @@ fn in_multipart(
 }
 
 /// The result of one entry.
-struct Found {
+struct EntryLeaves {
     id: Option<String>,
     leaves: Vec<Leaf>,
 }
@@ -150,7 +150,7 @@ struct Part {
     leaf: Leaf,
 }
 
-impl Found {
+impl EntryLeaves {
     /// Whether the answer needs contents of attachments.
     fn has_contents(&self) -> bool {
         let is_wanted = |leaf: &Leaf| matches!(leaf, Leaf::Document(document) if contents::are_wanted(document));
@@ -196,7 +196,7 @@ type Read = (String, model::Result<Vec<OpenRev>>);
 
 impl Reader {
     /// Reads a page.
-    async fn find(&self, page: Vec<Wanted>) -> Result<Vec<Found>> {
+    async fn find(&self, page: Vec<Wanted>) -> Result<Vec<EntryLeaves>> {
         let requests: Vec<BulkGet> = page
             .iter()
             .filter_map(|wanted| match wanted {
@@ -217,10 +217,10 @@ impl Reader {
                         }
                     };
                     let (id, leaves) = read.ok_or_else(ApiError::internal)?;
-                    Found { id: Some(id), leaves: leaves_of(request.rev.as_ref(), leaves) }
+                    EntryLeaves { id: Some(id), leaves: leaves_of(request.rev.as_ref(), leaves) }
                 }
                 Wanted::Refused { id, rev, error, reason } => {
-                    Found { id, leaves: vec![Leaf::Refused { rev, error: error.into(), reason }] }
+                    EntryLeaves { id, leaves: vec![Leaf::Refused { rev, error: error.into(), reason }] }
                 }
             });
         }
@@ -242,7 +242,7 @@ impl Reader {
     }
 
     /// Appends the result of the entry at this place, after a comma unless it is the first.
-    async fn write(&self, place: usize, Found { id, leaves }: Found, body: &mut Vec<u8>) -> Result<()> {
+    async fn write(&self, place: usize, EntryLeaves { id, leaves }: EntryLeaves, body: &mut Vec<u8>) -> Result<()> {
         if place > 0 {
             body.push(b',');
         }

@@ -25,9 +25,9 @@ use crate::http::app::jobs::{End, Run, backoff, now_ms};
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 use crate::http::ids::hex;
-use crate::http::replicator::asked::Asked;
 use crate::http::replicator::has_jobs;
-use crate::http::replicator::record::{KIND, Order, Origin, job_of_document, object, time};
+use crate::http::replicator::record::{KIND, Origin, ReplicationJob, job_of_document, object, time};
+use crate::http::replicator::requested::RequestedReplication;
 use crate::http::wire::response;
 
 /// The kind of the jobs that follow such databases. Their ids are the names of the databases.
@@ -124,11 +124,11 @@ pub(crate) fn check(database: &str, mode: WriteMode, edit: &Edit) -> Result<()> 
     readable(&edit.id, &edit.body).map(drop).map_err(|refused| ApiError::forbidden(refused.reason().to_owned()))
 }
 
-fn readable(id: &str, body: &JsonText) -> Result<Asked> {
+fn readable(id: &str, body: &JsonText) -> Result<RequestedReplication> {
     if id.len() > MOST_ID {
         return Err(ApiError::bad_request(format!("The id of a replication has at most {MOST_ID} bytes.")));
     }
-    Asked::read(body)
+    RequestedReplication::read(body)
 }
 
 /// Makes sure that an existing database is followed.
@@ -288,13 +288,13 @@ async fn submit(app: &App, database: &Documents, found: ReplicationDocument) -> 
         }
     };
     let (jobs, id) = (app.layer.jobs(), job_of_document(name, &found.id));
-    let known = jobs.get(&id).await?.and_then(|job| Order::read(&job.data));
+    let known = jobs.get(&id).await?.and_then(|job| ReplicationJob::read(&job.data));
     if known.is_some_and(|known| matches!(known.origin, Origin::Document { definition: one, .. } if one == definition))
     {
         return Ok(());
     }
     let origin = Origin::Document { database: name.to_owned(), id: found.id, definition };
-    let order = Order::new(origin, &asked, &app.uuid, now_ms());
+    let order = ReplicationJob::new(origin, &asked, &app.uuid, now_ms());
     let new = NewJob { data: order.write().into(), ..NewJob::default() };
     jobs.add(&id, &new).await?;
     Ok(())

@@ -23,9 +23,9 @@
 //! Sources: CouchDB's `couch_replicator_doc_processor.erl`, `couch_replicator_docs.erl`, `couch_replicator_httpd.erl`, and
 //! RFC 016; [0038](../../../../docs/adr/0038-builds-and-replications-are-jobs.md).
 
-pub(crate) mod asked;
 pub(crate) mod documents;
 pub(crate) mod record;
+pub(crate) mod requested;
 pub(crate) mod run;
 pub(crate) mod scheduler;
 

@@ -15,7 +15,7 @@ use jobs::{Job, JobId};
 use model::{JsonRef, JsonText, JsonWriter};
 use replicate::{Figures, Progress};
 
-use crate::http::replicator::asked::Asked;
+use crate::http::replicator::requested::RequestedReplication;
 use crate::http::wire::response;
 
 /// The kind of these jobs.
@@ -64,7 +64,7 @@ impl std::fmt::Debug for Request {
 
 /// A job's data.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Order {
+pub(crate) struct ReplicationJob {
     pub(crate) origin: Origin,
     pub(crate) added_ms: u64,
     /// What is shown of it.
@@ -81,8 +81,8 @@ pub(crate) fn job_of_request(id: &str) -> JobId {
     JobId::new(KIND, id)
 }
 
-impl Order {
-    pub(crate) fn new(origin: Origin, asked: &Asked, uuid: &str, added_ms: u64) -> Order {
+impl ReplicationJob {
+    pub(crate) fn new(origin: Origin, asked: &RequestedReplication, uuid: &str, added_ms: u64) -> ReplicationJob {
         let shown = |name: &str| name.chars().take(MOST_SHOWN).collect::<String>();
         let task = object(|json| {
             match &origin {
@@ -98,7 +98,7 @@ impl Order {
             json.name("continuous").bool(asked.options.continuous);
             json.name("checkpoint_interval").u64(asked.options.checkpoint_interval.as_millis() as u64);
         });
-        Order { origin, added_ms, task }
+        ReplicationJob { origin, added_ms, task }
     }
 
     pub(crate) fn write(&self) -> Vec<u8> {
@@ -115,7 +115,7 @@ impl Order {
         })
     }
 
-    pub(crate) fn read(data: &[u8]) -> Option<Order> {
+    pub(crate) fn read(data: &[u8]) -> Option<ReplicationJob> {
         let json = JsonText::parse(data).ok()?;
         let text = |name| Some(json.get(name)?.as_str()?.into_owned());
         let origin = match json.get("request") {
@@ -124,7 +124,11 @@ impl Order {
                 Origin::Document { database: text("database")?, id: text("doc_id")?, definition: text("definition")? }
             }
         };
-        Some(Order { origin, added_ms: json.get("added_ms")?.as_u64()?, task: json.slice_ref(json.get("task")?) })
+        Some(ReplicationJob {
+            origin,
+            added_ms: json.get("added_ms")?.as_u64()?,
+            task: json.slice_ref(json.get("task")?),
+        })
     }
 
     /// What is shown of it under this name.
@@ -197,7 +201,7 @@ impl JobProgress {
     }
 
     /// A run begins.
-    pub(crate) fn begins(&mut self, order: &Order, now_ms: u64) {
+    pub(crate) fn begins(&mut self, order: &ReplicationJob, now_ms: u64) {
         if self.history.is_empty() {
             self.note("added", order.added_ms, None);
         }
@@ -258,26 +262,26 @@ mod tests {
     fn what_a_job_has_is_read_back_and_its_task_has_no_credentials() {
         let text = r#"{"source":"http://anna:geheim@a:1/x","target":"b","continuous":true}"#;
         let text = JsonText::parse(text.as_bytes()).unwrap();
-        let asked = Asked::read(&text).unwrap();
+        let asked = RequestedReplication::read(&text).unwrap();
         let document =
             Origin::Document { database: "a/_replicator".into(), id: "x:\"y\"".into(), definition: "d".into() };
         for origin in [document, Origin::Request(Request(text))] {
-            let order = Order::new(origin, &asked, "uuid", 7);
-            assert_eq!(Order::read(&order.write()), Some(order.clone()));
+            let order = ReplicationJob::new(origin, &asked, "uuid", 7);
+            assert_eq!(ReplicationJob::read(&order.write()), Some(order.clone()));
             assert!(!order.task.as_str().contains("geheim") && !format!("{order:?}").contains("geheim"), "{order:?}");
             assert_eq!(order.replication_id(), asked.id("uuid"));
             assert!(order.replication_id().ends_with("+continuous"));
         }
         for wrong in [&b""[..], b"{}", b"[1]", br#"{"task":{},"added_ms":1,"database":"a"}"#] {
-            assert_eq!(Order::read(wrong), None);
+            assert_eq!(ReplicationJob::read(wrong), None);
         }
     }
 
     #[test]
     fn histories_are_bounded_and_healthy_runs_forget_errors() {
         let text = JsonText::parse(br#"{"source":"a","target":"b"}"#).unwrap();
-        let asked = Asked::read(&text).unwrap();
-        let order = Order::new(Origin::Request(Request(text)), &asked, "", 1);
+        let asked = RequestedReplication::read(&text).unwrap();
+        let order = ReplicationJob::new(Origin::Request(Request(text)), &asked, "", 1);
         let mut progress = JobProgress::default();
         for run in 1..=30 {
             progress.begins(&order, run * 10);

@@ -28,7 +28,7 @@ pub(crate) struct Side {
 
 /// A requested replication.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct RequestedReplication {
     pub(crate) source: Side,
     pub(crate) target: Side,
     pub(crate) create_target: bool,
@@ -36,12 +36,12 @@ pub(crate) struct Asked {
     pub(crate) options: Options,
 }
 
-impl Asked {
+impl RequestedReplication {
     /// Reads a request, or a document of `_replicator`.
     ///
     /// # Errors
     /// 400 and 501, with sentences that name no credentials.
-    pub(crate) fn read(asked: &JsonText) -> Result<Asked> {
+    pub(crate) fn read(asked: &JsonText) -> Result<RequestedReplication> {
         read(asked)
     }
 
@@ -64,7 +64,7 @@ impl Asked {
     }
 }
 
-fn read(asked: &JsonText) -> Result<Asked> {
+fn read(asked: &JsonText) -> Result<RequestedReplication> {
     let wrong = |name: &str, what: &str| ApiError::bad_request(format!("parameter `{name}` must be {what}"));
     let given = |name: &str| asked.get(name).filter(|value| !value.is_null());
     let flag = |name: &str| match given(name).map(|value| value.as_bool()) {
@@ -119,7 +119,7 @@ fn read(asked: &JsonText) -> Result<Asked> {
     }
     let parameter = |name: &'static str| Some((name, parameters?.get(name)?.text().trim_matches('"').to_owned()));
     let (source, target) = (side(given("source"))?, side(given("target"))?);
-    Ok(Asked {
+    Ok(RequestedReplication {
         source,
         target,
         create_target: flag("create_target")?,
@@ -171,8 +171,8 @@ pub(crate) fn shown(value: JsonRef<'_>) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn asked(text: &str) -> Result<Asked> {
-        Asked::read(&JsonText::parse(text.as_bytes()).unwrap())
+    fn asked(text: &str) -> Result<RequestedReplication> {
+        RequestedReplication::read(&JsonText::parse(text.as_bytes()).unwrap())
     }
 
     #[test]

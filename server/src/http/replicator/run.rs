@@ -13,10 +13,10 @@ use tokio::sync::watch;
 use crate::http::app::App;
 use crate::http::app::jobs::{End, Run, backoff, now_ms};
 use crate::http::error::{ApiError, Result};
-use crate::http::replicator::asked::{Asked, Side};
 use crate::http::replicator::documents::{self, Outcome};
 use crate::http::replicator::has_jobs;
-use crate::http::replicator::record::{JobProgress, Order, Origin, figures};
+use crate::http::replicator::record::{JobProgress, Origin, ReplicationJob, figures};
+use crate::http::replicator::requested::{RequestedReplication, Side};
 
 /// Runs a replication. `on_progress` is called with its progress.
 ///
@@ -24,7 +24,7 @@ use crate::http::replicator::record::{JobProgress, Order, Origin, figures};
 /// A side that cannot be opened, and what ends the replication: no sentence has credentials.
 pub(crate) async fn replicate(
     app: &Arc<App>,
-    asked: &Asked,
+    asked: &RequestedReplication,
     on_progress: impl Fn(&Progress) + Send + Sync + 'static,
 ) -> Result<Report> {
     let source = open(app, &asked.source, None).await?;
@@ -44,7 +44,7 @@ pub(crate) async fn replicate(
 /// Logs revisions that could not be written.
 fn with_log(
     replication: Replication,
-    asked: &Asked,
+    asked: &RequestedReplication,
     on_progress: impl Fn(&Progress) + Send + Sync + 'static,
 ) -> Replication {
     let (source, target) = (asked.source.name.clone(), asked.target.name.clone());
@@ -102,7 +102,7 @@ fn failed(side: &Side, error: &peer::Error) -> ApiError {
 
 /// Runs a job.
 pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
-    let Some(order) = Order::read(&run.job.data) else {
+    let Some(order) = ReplicationJob::read(&run.job.data) else {
         tracing::error!(job = ?run.job.id, "what a replication is asked for cannot be read");
         return End::Removed;
     };
@@ -149,18 +149,18 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
 }
 
 /// The requested replication; `None` if it is no longer requested, and an inner error if it cannot run.
-async fn find(app: &App, order: &Order) -> Result<Option<Result<Asked>>> {
+async fn find(app: &App, order: &ReplicationJob) -> Result<Option<Result<RequestedReplication>>> {
     match &order.origin {
-        Origin::Request(request) => Ok(Some(Asked::read(&request.0))),
+        Origin::Request(request) => Ok(Some(RequestedReplication::read(&request.0))),
         Origin::Document { database, id, .. } => {
             let found = documents::find(app, database, id).await?;
-            Ok(found.filter(|document| document.is_to_run()).map(|document| Asked::read(&document.body)))
+            Ok(found.filter(|document| document.is_to_run()).map(|document| RequestedReplication::read(&document.body)))
         }
     }
 }
 
 /// Ends a replication, also in its document if it has one.
-async fn end(app: &App, order: &Order, done: JobProgress, outcome: &Outcome) -> End {
+async fn end(app: &App, order: &ReplicationJob, done: JobProgress, outcome: &Outcome) -> End {
     let Origin::Document { database, id, definition } = &order.origin else { return End::Removed };
     match documents::set_outcome(app, database, id, definition, outcome).await {
         Ok(()) => End::Removed,

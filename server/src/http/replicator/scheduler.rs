@@ -12,10 +12,10 @@ use model::{AllDocsEntry, AllDocsRequest, JsonRef, JsonText, JsonWriter};
 
 use crate::http::app::App;
 use crate::http::error::{ApiError, Result};
-use crate::http::replicator::asked::shown;
 use crate::http::replicator::documents::{ReplicationDocument, find_in};
 use crate::http::replicator::has_jobs;
-use crate::http::replicator::record::{JobProgress, KIND, Order, job_of_document, object, time};
+use crate::http::replicator::record::{JobProgress, KIND, ReplicationJob, job_of_document, object, time};
+use crate::http::replicator::requested::shown;
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response};
 
@@ -28,13 +28,13 @@ const STATES: [&str; 7] = ["initializing", "error", "pending", "running", "crash
 /// A replication's job, with its data and progress.
 struct Known {
     job: Job,
-    order: Order,
+    order: ReplicationJob,
     progress: JobProgress,
 }
 
 impl Known {
     fn of(job: Job) -> Option<Known> {
-        Some(Known { order: Order::read(&job.data)?, progress: JobProgress::of(&job), job })
+        Some(Known { order: ReplicationJob::read(&job.data)?, progress: JobProgress::of(&job), job })
     }
 
     fn state(&self) -> &'static str {

@@ -13,8 +13,8 @@ use model::{JsonRef, JsonText, JsonWriter};
 use crate::http::app::App;
 use crate::http::app::jobs::now_ms;
 use crate::http::error::{ApiError, Result};
-use crate::http::replicator::asked::Asked;
-use crate::http::replicator::record::{self, MOST_REQUEST, Order, Origin, job_of_request};
+use crate::http::replicator::record::{self, MOST_REQUEST, Origin, ReplicationJob, job_of_request};
+use crate::http::replicator::requested::RequestedReplication;
 use crate::http::replicator::run;
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response};
@@ -27,7 +27,7 @@ pub(crate) async fn replicate(request: &mut Request) -> Result<Response> {
         Some(Some(true)) => return cancel(&app, &body).await,
         Some(Some(false)) | None => {}
     }
-    let asked = Asked::read(&body)?;
+    let asked = RequestedReplication::read(&body)?;
     if asked.options.continuous {
         return begin(&app, &asked, body).await;
     }
@@ -41,7 +41,7 @@ pub(crate) async fn replicate(request: &mut Request) -> Result<Response> {
 }
 
 /// Replicates to the end.
-async fn wait(app: &std::sync::Arc<App>, asked: &Asked) -> Result<Response> {
+async fn wait(app: &std::sync::Arc<App>, asked: &RequestedReplication) -> Result<Response> {
     let report = run::replicate(app, asked, |_| {}).await?;
     let mut body = Vec::with_capacity(report.record.len() + 40);
     let mut json = JsonWriter::new(&mut body);
@@ -54,17 +54,17 @@ async fn wait(app: &std::sync::Arc<App>, asked: &Asked) -> Result<Response> {
 }
 
 /// Adds a job, unless there is the same.
-async fn begin(app: &App, asked: &Asked, body: JsonText) -> Result<Response> {
+async fn begin(app: &App, asked: &RequestedReplication, body: JsonText) -> Result<Response> {
     if body.len() > MOST_REQUEST {
         let reason = format!("A replication that goes on has at most {MOST_REQUEST} bytes; a document may have more.");
         return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", reason));
     }
     let replication = asked.id(&app.uuid);
     let (jobs, id) = (app.layer.jobs(), job_of_request(&replication));
-    let known = jobs.get(&id).await?.and_then(|job| Order::read(&job.data));
+    let known = jobs.get(&id).await?.and_then(|job| ReplicationJob::read(&job.data));
     let origin = Origin::Request(record::Request(body));
     if known.is_none_or(|known| known.origin != origin) {
-        let order = Order::new(origin, asked, &app.uuid, now_ms());
+        let order = ReplicationJob::new(origin, asked, &app.uuid, now_ms());
         let new = NewJob { data: order.write().into(), ..NewJob::default() };
         jobs.add(&id, &new).await?;
     }
@@ -78,7 +78,7 @@ async fn cancel(app: &App, body: &JsonText) -> Result<Response> {
     let named = ["replication_id", "_local_id", "id"].into_iter().find_map(|name| body.get(name)?.as_str());
     let replication = match named {
         Some(id) => id.into_owned(),
-        None => Asked::read(body)?.id(&app.uuid),
+        None => RequestedReplication::read(body)?.id(&app.uuid),
     };
     // A job of a document ends with its document.
     let is_request = !replication.contains(':');

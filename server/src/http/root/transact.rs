@@ -25,7 +25,7 @@ use crate::http::wire::response::{self, Response};
 
 /// An edit of the request.
 #[derive(Clone)]
-struct Asked {
+struct RequestedEdit {
     db: String,
     edit: Edit,
 }
@@ -48,7 +48,7 @@ pub(crate) async fn transact(request: &mut Request) -> Result<Response> {
             administered.insert(db.as_str());
         }
     }
-    for Asked { db, edit } in &mut asked {
+    for RequestedEdit { db, edit } in &mut asked {
         refuse_design(&request.principal, administered.contains(db.as_str()), &edit.id)?;
         replicator::documents::check(db, WriteMode::Interactive, edit)?;
         registration::admit(request, db, WriteMode::Interactive, edit).await?;
@@ -87,23 +87,23 @@ pub(crate) async fn transact(request: &mut Request) -> Result<Response> {
     Ok(refusal(refused))
 }
 
-fn read(json: &JsonText) -> Result<Vec<Asked>> {
+fn read(json: &JsonText) -> Result<Vec<RequestedEdit>> {
     let edits = json.root().get("edits").filter(|edits| edits.is_array());
     let edits = edits.ok_or_else(|| ApiError::bad_request("POST body must include an array `edits`."))?;
     let read = |edit: JsonRef<'_>| {
         let db = edit.get("db").and_then(JsonRef::as_str);
         let db = db.ok_or_else(|| ApiError::bad_request("An edit must name its database in `db`."))?.into_owned();
         let doc = edit.get("doc").ok_or_else(|| ApiError::bad_request("An edit must have a document in `doc`."))?;
-        Ok(Asked { db, edit: Edit::from_json(None, &json.slice_ref(doc), WriteMode::Interactive)? })
+        Ok(RequestedEdit { db, edit: Edit::from_json(None, &json.slice_ref(doc), WriteMode::Interactive)? })
     };
     edits.elements().map(read).collect()
 }
 
 /// The refusals of the edits of a missing database.
-fn missing(asked: &[Asked], db: &str) -> Vec<Refused> {
+fn missing(asked: &[RequestedEdit], db: &str) -> Vec<Refused> {
     let of_it = asked.iter().enumerate().filter(|(_, asked)| asked.db == db);
     let error = model::Error::new(ErrorKind::NotFound(model::NotFound::Database));
-    let refused = |(turn, asked): (usize, &Asked)| {
+    let refused = |(turn, asked): (usize, &RequestedEdit)| {
         let (database, id, error) = (db.to_owned(), asked.edit.id.clone(), error.clone());
         Refused { turn, database, id, error }
     };
@@ -111,14 +111,14 @@ fn missing(asked: &[Asked], db: &str) -> Vec<Refused> {
 }
 
 /// Writes the edits. Returns their revisions, in the order of the edits.
-async fn run(homes: &HashMap<String, Home>, mut edits: Vec<Asked>) -> model::Result<Vec<RevId>> {
-    for Asked { db, edit } in &mut edits {
+async fn run(homes: &HashMap<String, Home>, mut edits: Vec<RequestedEdit>) -> model::Result<Vec<RevId>> {
+    for RequestedEdit { db, edit } in &mut edits {
         if let Some(home) = homes.get(db) {
             home.database.upload_data(edit).await?;
         }
     }
     let Some(first) = edits.first().and_then(|first| homes.get(&first.db)) else { return Ok(Vec::new()) };
-    let put = |edits_of: &Edits<_>, Asked { db, edit }: &Asked| match homes.get(db) {
+    let put = |edits_of: &Edits<_>, RequestedEdit { db, edit }: &RequestedEdit| match homes.get(db) {
         Some(home) => edits_of.put(&home.database, edit.clone()),
         None => Err(ErrorKind::NotFound(model::NotFound::Database).into()),
     };
@@ -136,11 +136,11 @@ async fn run(homes: &HashMap<String, Home>, mut edits: Vec<Asked>) -> model::Res
     written.await.map(|((), revs)| revs)
 }
 
-fn answer(asked: &[Asked], revs: &[RevId]) -> Vec<u8> {
+fn answer(asked: &[RequestedEdit], revs: &[RevId]) -> Vec<u8> {
     let mut body = Vec::with_capacity(asked.len() * 96);
     let mut json = JsonWriter::new(&mut body);
     json.begin_array();
-    for (Asked { db, edit }, rev) in asked.iter().zip(revs) {
+    for (RequestedEdit { db, edit }, rev) in asked.iter().zip(revs) {
         json.begin_object().name("ok").bool(true);
         json.name("db").str(db).name("id").str(&edit.id).name("rev").display(rev);
         json.end_object();

@@ -181,7 +181,7 @@ async fn what_comes_out_is_what_went_in_but_for_quotes_in_queries() {
                         Length::Exact(case.body.len() as u64)
                     }
                 };
-                *length.0.lock().unwrap() = Some(length_of_it);
+                *length.0.lock() = Some(length_of_it);
                 ends += case.expected.len();
             }
         }
@@ -197,9 +197,9 @@ type Seen = Vec<(String, Option<Vec<u8>>)>;
 async fn serve(bytes: &[u8], seed: u64, quotes: bool, reads_bodies: bool) -> Seen {
     let seen = Arc::new(Mutex::new(Seen::new()));
     let length = BodyLength::default();
-    let (told, record) = (length.clone(), seen.clone());
+    let (reported, record) = (length.clone(), seen.clone());
     let service = service_fn(move |request: Request<Incoming>| {
-        told.tell(request.body());
+        reported.tell(request.body());
         let record = record.clone();
         async move {
             let (parts, body) = request.into_parts();
