@@ -12,8 +12,8 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -21,6 +21,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 use hyper::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderValue};
 use kv_api::AnyDatabase;
 use model::Layer;
+use parking_lot::RwLock;
 
 use crate::http::access::hashing::{Hashing, Match};
 use crate::http::access::lockout::Lockout;
@@ -141,7 +142,7 @@ impl Auth {
 
     /// The configuration.
     pub(crate) fn settings(&self) -> Arc<Settings> {
-        self.settings.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.settings.read().clone()
     }
 
     /// Reads the configuration from the store. Returns a future that completes when it has changed.
@@ -154,7 +155,7 @@ impl Auth {
         let settings = Arc::new(Settings::new(rows, &self.flags));
         let is_party = self.own.is_none() && self.is_local && !settings.has_admins();
         let has_others = settings.tokens.is_some() || settings.proxy.is_some();
-        *self.settings.write().unwrap_or_else(PoisonError::into_inner) = settings;
+        *self.settings.write() = settings;
         // Never back to true: behind a proxy, everyone would be an administrator when the last one is removed.
         self.party.fetch_and(is_party, Ordering::AcqRel);
         self.has_others.store(has_others, Ordering::Release);

@@ -19,10 +19,11 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use hyper::header::{HeaderValue, RETRY_AFTER};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
 use crate::http::access::lockout::Attempt;
@@ -163,7 +164,7 @@ fn start() -> Option<SyncSender<Task>> {
 }
 
 fn lock(proven: &Mutex<Proven>) -> MutexGuard<'_, Proven> {
-    proven.lock().unwrap_or_else(PoisonError::into_inner)
+    proven.lock()
 }
 
 fn busy() -> ApiError {

@@ -9,8 +9,10 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::http::access::passwords::mac;
 use crate::http::error::{ApiError, Result};
@@ -70,7 +72,7 @@ impl Lockout {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Who, Failures>> {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+        self.failures.lock()
     }
 }
 
