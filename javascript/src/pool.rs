@@ -12,9 +12,11 @@ use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::thread;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::{Error, ErrorKind, Limits, Sandbox};
 
@@ -35,9 +37,9 @@ const OTHER_STACK: usize = 1 << 20;
 
 /// Threads with sandboxes. Clones share them.
 #[derive(Clone)]
-pub struct Pool(Arc<Shared>);
+pub struct Pool(Arc<PoolState>);
 
-struct Shared {
+struct PoolState {
     threads: usize,
     limits: Limits,
     queue: Mutex<Queue>,
@@ -63,7 +65,7 @@ impl Pool {
     /// A pool of at most this many threads. None is started yet.
     pub fn new(threads: usize, limits: Limits) -> Pool {
         let (queue, filled) = (Mutex::default(), Condvar::new());
-        Pool(Arc::new(Shared { threads: threads.max(1), limits, queue, filled }))
+        Pool(Arc::new(PoolState { threads: threads.max(1), limits, queue, filled }))
     }
 
     /// Runs work in the sandbox of a design document, which is given as JSON text. Equal texts share a sandbox. The work
@@ -105,10 +107,10 @@ impl fmt::Debug for Pool {
     }
 }
 
-impl Shared {
+impl PoolState {
     fn lock(&self) -> MutexGuard<'_, Queue> {
         // Nothing panics while it holds the lock.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 
     fn push(self: Arc<Self>, job: Job) {
@@ -150,7 +152,7 @@ impl Shared {
                 return None;
             }
             queue.idle += 1;
-            queue = self.filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            self.filled.wait(&mut queue);
             queue.idle -= 1;
         }
     }
@@ -224,7 +226,7 @@ fn channel<T>() -> (Sender<T>, Running<T>) {
 }
 
 fn open<T>(slot: &Mutex<Slot<T>>) -> MutexGuard<'_, Slot<T>> {
-    slot.lock().unwrap_or_else(PoisonError::into_inner)
+    slot.lock()
 }
 
 impl<T> Sender<T> {

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use model::ViewGroup;
+use parking_lot::Mutex;
 
 use crate::http::app::stores::Documents;
 
@@ -30,7 +31,7 @@ impl fmt::Debug for Views {
 impl Views {
     /// The same group with its functions ready, if there is one; this one from now on otherwise.
     pub(crate) fn ready(&self, group: ViewGroup) -> ViewGroup {
-        let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ready = self.ready.lock();
         if let Some(known) = ready.get(group.signature()) {
             return known.clone();
         }
@@ -44,7 +45,7 @@ impl Views {
 
     /// The lock of an update. Several updates of one group at once would do no harm, but map the same documents.
     pub(crate) fn turn(&self, database: &Documents, group: &ViewGroup) -> Arc<tokio::sync::Mutex<()>> {
-        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut turns = self.turns.lock();
         turns.retain(|_, turn| turn.strong_count() > 0);
         let key = (database.instance_id(), *group.signature());
         if let Some(turn) = turns.get(&key).and_then(Weak::upgrade) {

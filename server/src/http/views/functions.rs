@@ -4,11 +4,11 @@
 //! first call and ends when nobody needs the group any more. Calls wait in a queue.
 
 use std::sync::mpsc;
-use std::sync::{Mutex, PoisonError};
 
 use javascript::{ErrorKind, Limits, Sandbox};
 use kv_api::BoxFuture;
 use model::{Emitted, Error, FunctionError, JsonText, JsonWriter, Mapped, Reduced, Reduction, View, ViewFunctions};
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 /// The stack of the thread: that of the sandbox, and what this program needs.
@@ -33,7 +33,7 @@ impl Functions {
 
     /// Sends a call to the thread, which is started if there is none.
     fn send(&self, call: Call) -> Result<(), Error> {
-        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut calls = self.calls.lock();
         let call = match calls.as_ref() {
             Some(running) => match running.send(call) {
                 Ok(()) => return Ok(()),
