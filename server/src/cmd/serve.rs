@@ -1,5 +1,6 @@
 //! `couch-layer serve`: the CouchDB-compatible server.
 
+use std::fmt;
 use std::io::{self, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -16,7 +17,7 @@ use crate::engine::{self, EngineUrl, IfMissing};
 use crate::http::{Administrator, CorsOptions, Options, Server, StartError};
 
 /// Serve databases over HTTP
-#[derive(Debug, Args)]
+#[derive(Args)]
 pub struct Serve {
     /// The store: a folder, which names its engine itself (a new one gets lsm), lsm:FOLDER, sled:FOLDER, mem:,
     /// fdb:CLUSTER_FILE, or fdb: for the default cluster file. ?prefix=TEXT after fdb: keeps all keys under that prefix
@@ -68,6 +69,13 @@ pub struct Serve {
     /// pairs separated by commas
     #[arg(long, value_name = "LEVEL", env = "COUCH_LAYER_LOG", default_value = "info")]
     log: String,
+}
+
+impl fmt::Debug for Serve {
+    /// Shows no password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Serve").field("engine", &self.engine).field("listen", &self.listen).finish_non_exhaustive()
+    }
 }
 
 /// Why the server does not start.

@@ -112,6 +112,9 @@ impl Server {
             App::new(layer, identity, options, is_local, stopping.clone(), opened).map_err(StartError::Threads)?;
         let app = Arc::new(app);
         drop(app.auth.load(&app.layer).await?);
+        if app.auth.is_overridden() {
+            tracing::warn!("the store has a password for this administrator, so that of the options has no effect");
+        }
         let following = tokio::spawn(auth::follow(app.clone()));
         let working = work::start(app.clone(), format!("couch-layer@{address}"), stores);
         let accepting = tokio::spawn(accept(listener, app.clone(), stopping));

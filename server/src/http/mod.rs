@@ -46,6 +46,7 @@ mod views;
 mod wire;
 mod work;
 
+pub(crate) use access::admitted::admitted;
 pub use access::auth::Administrator;
 pub use access::cors::CorsOptions;
 pub(crate) use app::Identity;

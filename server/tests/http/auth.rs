@@ -107,6 +107,10 @@ async fn a_session_is_begun_used_and_ended() {
     assert_eq!(plain.status, 415);
     let malformed = couch.send(couch.request("GET", "/_session").header("cookie", "AuthSession=%%%")).await;
     malformed.refused(400, "bad_request", "Malformed AuthSession cookie. Please clear your cookies.");
+    let large = json!({"name": "adm", "password": "x".repeat(64 * 1024)});
+    assert_eq!(couch.json("POST", "/_session", large).await.status, 413);
+    let large = json!({"edits": [{"db": "db", "doc": {"_id": "x", "text": "x".repeat(1 << 20)}}]});
+    assert_eq!(couch.json("POST", "/_transact", large).await.status, 413, "an anonymous client's");
     // A bad cookie must not prevent a login.
     let again = couch.request("POST", "/_session").header("cookie", "AuthSession=%%%");
     let again = again.header("content-type", "application/json").body(r#"{"name":"adm","password":"pass word"}"#);

@@ -165,3 +165,50 @@ async fn documents_of_others_are_not_there() {
     assert_eq!(admin(&couch, "PUT", "/_users/_security", security).await.status, 200);
     assert_eq!(stranger("GET", ANNA, json!({})).await.json(), document);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replication_into_users_is_admitted_like_a_request() {
+    let couch = with_users(&[]).await;
+    admin(&couch, "PUT", "/backup", json!({})).await;
+    let mut evil = new_user("evil", "pw");
+    evil["roles"] = json!(["_admin"]);
+    for document in [new_user("anna", "pw"), evil] {
+        assert_eq!(admin(&couch, "POST", "/backup", document).await.status, 201);
+    }
+    let asked = json!({"source": "backup", "target": "_users"});
+    let report = admin(&couch, "POST", "/_replicate", asked).await;
+    assert_eq!(report.json()["history"][0]["doc_write_failures"], 1, "{}", report.text);
+    assert_hashed(&admin(&couch, "GET", ANNA, json!({})).await.json());
+    assert_eq!(logs_in(&couch, "anna", "pw").await.status, 200);
+    assert_eq!(admin(&couch, "GET", "/_users/org.couchdb.user:evil", json!({})).await.status, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tombstone_has_no_password() {
+    let couch = with_users(&[("anna", &[])]).await;
+    let mut document = admin(&couch, "GET", ANNA, json!({})).await.json();
+    document["_deleted"] = json!(true);
+    document["password"] = json!("geheim");
+    let rev = admin(&couch, "PUT", ANNA, document).await.json()["rev"].as_str().unwrap().to_owned();
+    let stored = admin(&couch, "GET", &format!("{ANNA}?rev={rev}"), json!({})).await.json();
+    assert_eq!((&stored["name"], &stored["password"]), (&json!("anna"), &Value::Null));
+    assert_eq!((&stored["salt"], &stored["derived_key"]), (&Value::Null, &Value::Null));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_store_nothing_costly() {
+    let couch = with_sign_up(&[("anna", &[])]).await;
+    let document = user(&couch, "anna", "GET", ANNA).await.json();
+    let put = async |body: &Value| as_user(&couch, "anna", "pw anna", "PUT", ANNA, body.clone()).await;
+    let mut costly = document.clone();
+    costly["iterations"] = json!(2_000_000);
+    put(&costly).await.refused(403, "forbidden", "Iteration count is too high for this server");
+    let mut large = document.clone();
+    large["note"] = json!("x".repeat(64 * 1024));
+    assert_eq!(put(&large).await.status, 413);
+    let mut stale = document.clone();
+    stale["_rev"] = json!("1-967a00dff5e02add41819138abb3284d");
+    stale["password"] = json!("other");
+    assert_eq!(put(&stale).await.status, 409);
+    assert_eq!(put(&document).await.status, 201);
+}

@@ -12,7 +12,7 @@ use super::{IfNoDatabase, failure};
 use crate::cli::Failure;
 use crate::cmd::progress::remark;
 use crate::engine::{self, EngineUrl, IfMissing};
-use crate::http::Identity;
+use crate::http::{Identity, admitted};
 use crate::report::Checked;
 
 /// A database in a store of this process.
@@ -20,6 +20,7 @@ use crate::report::Checked;
 pub(crate) struct Local {
     layer: Layer<AnyDatabase>,
     documents: Documents<AnyDatabase>,
+    peer: Arc<dyn Peer>,
     folder: Option<PathBuf>,
 }
 
@@ -47,7 +48,8 @@ impl Local {
             },
             Ok(found) => found,
         };
-        Ok(Local { layer, documents, folder: engine.folder().map(Path::to_owned) })
+        let peer = peer(&layer, name, &documents).await?;
+        Ok(Local { layer, documents, peer, folder: engine.folder().map(Path::to_owned) })
     }
 
     /// As [`open`](Self::open), without creating a database. Also opens the rest of one that moved away.
@@ -70,7 +72,8 @@ impl Local {
             },
             Ok(found) => found,
         };
-        Ok(Local { layer, documents, folder: engine.folder().map(Path::to_owned) })
+        let peer = peer(&layer, name, &documents).await?;
+        Ok(Local { layer, documents, peer, folder: engine.folder().map(Path::to_owned) })
     }
 
     /// The store's own uuid.
@@ -80,18 +83,21 @@ impl Local {
 
     /// The database as a peer.
     pub(super) fn peer(&self) -> Arc<dyn Peer> {
-        Arc::new(peer::Local::new(self.documents.clone()))
+        self.peer.clone()
     }
 
     pub(super) async fn beside(&self, name: &str, if_none: IfNoDatabase) -> Result<Self, Failure> {
-        match self.layer.database(name).await {
+        let documents = match self.layer.database(name).await {
             Err(error) if error.status() == 404 && if_none == IfNoDatabase::Create => {
-                let documents = self.layer.create_database(name, CreateOptions::default()).await?;
-                Ok(Local { documents, ..self.clone() })
+                self.layer.create_database(name, CreateOptions::default()).await?
             }
-            Err(error) if error.status() == 404 => Err(failure(format!("there is no database {name} beside it"))),
-            found => Ok(Local { documents: found?, ..self.clone() }),
-        }
+            Err(error) if error.status() == 404 => {
+                return Err(failure(format!("there is no database {name} beside it")));
+            }
+            found => found?,
+        };
+        let peer = peer(&self.layer, name, &documents).await?;
+        Ok(Local { documents, peer, ..self.clone() })
     }
 
     pub(super) fn disk_bytes(&self) -> io::Result<Option<u64>> {
@@ -130,6 +136,14 @@ impl Local {
         remark(&format!("repaired: {}, left: {}, rows moved: {}", report.repaired, report.left, report.moved));
         Ok(report.after.into())
     }
+}
+
+async fn peer(
+    layer: &Layer<AnyDatabase>,
+    name: &str,
+    documents: &Documents<AnyDatabase>,
+) -> Result<Arc<dyn Peer>, Failure> {
+    Ok(admitted(layer, name, Arc::new(peer::Local::new(documents.clone()))).await?)
 }
 
 /// The bytes of the files in a folder. A file that is removed meanwhile counts zero.

@@ -55,7 +55,7 @@ impl fmt::Debug for Administrator {
     }
 }
 
-/// The client of a request, and the cookie that renews the session when it is due.
+/// The client of a request, and the cookie that renews the session when it is due. The cookie's `Debug` shows nothing.
 #[derive(Debug)]
 pub(crate) struct Authenticated {
     pub(crate) principal: Principal,
@@ -167,6 +167,11 @@ impl Auth {
         self.own.is_some() || self.settings().has_admins()
     }
 
+    /// Whether the store has another password for the administrator of the server's options.
+    pub(crate) fn is_overridden(&self) -> bool {
+        self.own.as_ref().is_some_and(|own| self.settings().rows.get(ADMINS, &own.name).is_some())
+    }
+
     /// Whether this is the only administrator that this server knows.
     pub(crate) fn is_last_administrator(&self, name: &str) -> bool {
         let settings = self.settings();
@@ -224,7 +229,7 @@ impl Auth {
         attempt.succeeded();
         account.stored = match account.stored {
             Stored::User(user) if found == Match::Now && !user.verifier.is_by(settings.recipe) => {
-                let verifier = self.hashing.upgrade(&user.verifier, password, settings.recipe).await;
+                let verifier = self.hashing.upgrade(address, &user.verifier, password, settings.recipe).await;
                 let upgraded = async { user.upgrade(app, &verifier?).await };
                 if let Err(error) = upgraded.await {
                     // The next login tries again.
@@ -308,9 +313,13 @@ impl Auth {
 
     async fn session(&self, app: &App, headers: &HeaderMap) -> Result<Option<Authenticated>> {
         let Some(claim) = Claim::read(headers)? else { return Ok(None) };
-        let settings = self.settings();
+        let (settings, now) = (self.settings(), seconds_now());
+        // Before the store is read for it.
+        if claim.is_over(&settings.session, now) {
+            return Ok(None);
+        }
         let Some(account) = self.account(app, &settings, &claim.name).await? else { return Ok(None) };
-        let (secret, now) = (self.signing_secret(&settings), seconds_now());
+        let secret = self.signing_secret(&settings);
         let Some(valid) = claim.verify(&secret, &account.salt, &settings.session, now) else { return Ok(None) };
         let renewal = valid.is_to_be_renewed.then(|| {
             let is_secure = session::is_secure(headers);

@@ -1,10 +1,11 @@
-//! Bounds what passwords cost: one thread hashes, and a password that was proven is not hashed again.
+//! Bounds what passwords cost: one thread hashes, for each network of clients in turn, and a password that was proven is
+//! not hashed again.
 //!
 //! ```text
 //!   login ──► proven? ── yes ──► right
 //!                │ no
 //!                ▼
-//!           queue, bounded ──► one thread: proven by now? else PBKDF2
+//!           queues, bounded ──► one thread: proven by now? else PBKDF2
 //!                │ full, or waited too long
 //!                ▼
 //!              503
@@ -16,9 +17,11 @@
 //! Proofs are keyed digests of the password together with what is stored of it. So a changed password or a changed salt
 //! needs no invalidation: nobody asks for the old proof any more.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::fmt;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::net::IpAddr;
+use std::ops::Bound::{Excluded, Unbounded};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -26,12 +29,15 @@ use hyper::header::{HeaderValue, RETRY_AFTER};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
-use crate::http::access::lockout::Attempt;
+use crate::http::access::lockout::{Attempt, network};
 use crate::http::access::passwords::{Recipe, Verifier};
 use crate::http::error::{ApiError, Result};
 
 /// Maximum number of tasks that wait.
-const MOST_WAITING: usize = 64;
+const MOST_WAITING: usize = 256;
+
+/// Maximum number of tasks that wait for clients of one network.
+const MOST_OF_ONE: usize = 64;
 
 /// Time after which a task that has not begun is refused, so that a login is answered within a second.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -43,7 +49,9 @@ type Task = Box<dyn FnOnce() + Send>;
 
 /// The thread that hashes, started when it is first needed, and the proofs.
 pub(crate) struct Hashing {
-    queue: OnceLock<Option<SyncSender<Task>>>,
+    /// A message for each task that was added.
+    thread: OnceLock<Option<Sender<()>>>,
+    waiting: Arc<Mutex<Waiting>>,
     proven: Arc<Mutex<Proven>>,
     /// The key of the proofs, of this process alone.
     key: [u8; 32],
@@ -52,6 +60,39 @@ pub(crate) struct Hashing {
 impl fmt::Debug for Hashing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Hashing")
+    }
+}
+
+/// The tasks that wait, by the networks of their clients. Each network's turn comes after one task of every other, so that
+/// many logins from one delay those from others by one.
+#[derive(Default)]
+struct Waiting {
+    tasks: BTreeMap<IpAddr, VecDeque<Task>>,
+    /// The network whose task was taken last.
+    last: Option<IpAddr>,
+}
+
+impl Waiting {
+    /// `false` if too many wait.
+    fn add(&mut self, network: IpAddr, task: Task) -> bool {
+        let all: usize = self.tasks.values().map(VecDeque::len).sum();
+        if all >= MOST_WAITING || self.tasks.get(&network).is_some_and(|own| own.len() >= MOST_OF_ONE) {
+            return false;
+        }
+        self.tasks.entry(network).or_default().push_back(task);
+        true
+    }
+
+    fn next(&mut self) -> Option<Task> {
+        let after = self.last.and_then(|last| self.tasks.range((Excluded(last), Unbounded)).next());
+        let network = *after.or_else(|| self.tasks.first_key_value())?.0;
+        self.last = Some(network);
+        let own = self.tasks.get_mut(&network)?;
+        let task = own.pop_front();
+        if own.is_empty() {
+            self.tasks.remove(&network);
+        }
+        task
     }
 }
 
@@ -91,7 +132,7 @@ pub(crate) enum Match {
 impl Hashing {
     /// `key` is random.
     pub(crate) fn new(key: [u8; 32]) -> Self {
-        Hashing { queue: OnceLock::new(), proven: Arc::default(), key }
+        Hashing { thread: OnceLock::new(), waiting: Arc::default(), proven: Arc::default(), key }
     }
 
     /// Whether this is the password. A wrong one counts as a failure of the attempt.
@@ -101,8 +142,8 @@ impl Hashing {
             return Ok(Match::Known);
         }
         let (proven, verifier, password) = (self.proven.clone(), verifier.clone(), password.to_owned());
-        let attempt = attempt.clone();
-        let found = self.run(move || {
+        let (network, attempt) = (attempt.network, attempt.clone());
+        let found = self.run(network, move || {
             // Of many equal logins at once, the first one is hashed.
             if lock(&proven).knows(&proof) {
                 return Ok(Match::Known);
@@ -119,21 +160,27 @@ impl Hashing {
     }
 
     /// Hashes a new password.
-    pub(crate) async fn hash(&self, password: &str, recipe: Recipe) -> Result<Verifier> {
+    pub(crate) async fn hash(&self, address: IpAddr, password: &str, recipe: Recipe) -> Result<Verifier> {
         let password = password.to_owned();
-        self.run(move || Verifier::new(&password, recipe)).await?.map_err(|error| {
+        self.run(network(address), move || Verifier::new(&password, recipe)).await?.map_err(|error| {
             tracing::error!(%error, "the system gives no random numbers");
             ApiError::internal()
         })
     }
 
     /// Hashes a password again, by another recipe.
-    pub(crate) async fn upgrade(&self, verifier: &Verifier, password: &str, recipe: Recipe) -> Result<Verifier> {
+    pub(crate) async fn upgrade(
+        &self,
+        address: IpAddr,
+        verifier: &Verifier,
+        password: &str,
+        recipe: Recipe,
+    ) -> Result<Verifier> {
         let (verifier, password) = (verifier.clone(), password.to_owned());
-        self.run(move || verifier.upgraded(&password, recipe)).await
+        self.run(network(address), move || verifier.upgraded(&password, recipe)).await
     }
 
-    async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    async fn run<T: Send + 'static>(&self, network: IpAddr, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
         let ((begin, begun), (answer, answered)) = (oneshot::channel(), oneshot::channel());
         let task: Task = Box::new(move || {
             // An error says that nobody waits any more.
@@ -141,8 +188,11 @@ impl Hashing {
                 let _ = answer.send(work());
             }
         });
-        let queue = self.queue.get_or_init(start).as_ref().ok_or_else(busy)?;
-        queue.try_send(task).map_err(|_| busy())?;
+        let thread = self.thread.get_or_init(|| start(self.waiting.clone())).as_ref().ok_or_else(busy)?;
+        if !lock(&self.waiting).add(network, task) {
+            return Err(busy());
+        }
+        thread.send(()).map_err(|_| busy())?;
         match tokio::time::timeout(PATIENCE, begun).await {
             Ok(Ok(())) => answered.await.map_err(|_| busy()),
             _ => Err(busy()),
@@ -151,11 +201,16 @@ impl Hashing {
 }
 
 /// Starts the thread. It ends with the sender.
-fn start() -> Option<SyncSender<Task>> {
-    let (queue, tasks): (_, Receiver<Task>) = sync_channel(MOST_WAITING);
-    let work = move || tasks.into_iter().for_each(|task| task());
+fn start(waiting: Arc<Mutex<Waiting>>) -> Option<Sender<()>> {
+    let (thread, added) = channel();
+    let work = move || {
+        for () in added {
+            let task = lock(&waiting).next();
+            task.into_iter().for_each(|task| task());
+        }
+    };
     match std::thread::Builder::new().name("couch-hash".to_owned()).spawn(work) {
-        Ok(_) => Some(queue),
+        Ok(_) => Some(thread),
         Err(error) => {
             tracing::error!(%error, "the thread for passwords cannot be started");
             None
@@ -163,8 +218,8 @@ fn start() -> Option<SyncSender<Task>> {
     }
 }
 
-fn lock(proven: &Mutex<Proven>) -> MutexGuard<'_, Proven> {
-    proven.lock()
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock()
 }
 
 fn busy() -> ApiError {
@@ -178,16 +233,17 @@ mod tests {
     use crate::http::access::lockout::Lockout;
     use crate::http::access::passwords::Prf;
 
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
     const QUICK: Recipe = Recipe { prf: Prf::Sha256, iterations: 2 };
 
     fn attempt() -> Attempt {
-        Arc::new(Lockout::new([2; 32])).attempt("192.0.2.1".parse().unwrap(), "anna", "")
+        Arc::new(Lockout::new([2; 32])).attempt(HERE, "anna", "")
     }
 
     #[tokio::test]
     async fn guesses_that_arrive_together_are_counted_one_by_one() {
         let (hashing, attempt) = (Hashing::new([1; 32]), attempt());
-        let verifier = hashing.hash("right", QUICK).await.unwrap();
+        let verifier = hashing.hash(HERE, "right", QUICK).await.unwrap();
         let guess = |number: usize| {
             let (hashing, verifier, attempt) = (&hashing, &verifier, &attempt);
             async move { hashing.matches(verifier, &format!("wrong {number}"), attempt).await }
@@ -200,7 +256,7 @@ mod tests {
     #[tokio::test]
     async fn a_proven_password_is_not_hashed_again_and_another_is_not_proven() {
         let (hashing, attempt) = (Hashing::new([1; 32]), &attempt());
-        let verifier = hashing.hash("right", QUICK).await.unwrap();
+        let verifier = hashing.hash(HERE, "right", QUICK).await.unwrap();
         for (password, found) in
             [("wrong", Match::No), ("right", Match::Now), ("right", Match::Known), ("wrong", Match::No)]
         {
@@ -209,27 +265,47 @@ mod tests {
         assert_eq!(lock(&hashing.proven).newer.len(), 1);
         // With the thread occupied and the queue full, only the proven one is answered.
         let (release, held) = std::sync::mpsc::channel::<()>();
-        let queue = hashing.queue.get().unwrap().as_ref().unwrap();
-        let (begun, has_begun) = std::sync::mpsc::channel();
-        let occupy = move || {
+        let (begun, has_begun) = oneshot::channel();
+        let occupied = hashing.run(HERE, move || {
             begun.send(()).unwrap();
             held.recv().unwrap_or(());
+        });
+        let check = async {
+            has_begun.await.unwrap();
+            let waited = hashing.matches(&verifier, "wrong", attempt).await.unwrap_err();
+            assert_eq!(waited.status(), 503, "its turn did not come in time");
+            while lock(&hashing.waiting).add(attempt.network, Box::new(|| {})) {}
+            assert_eq!(hashing.matches(&verifier, "right", attempt).await.unwrap(), Match::Known);
+            let refused = hashing.matches(&verifier, "wrong", attempt).await.unwrap_err();
+            assert_eq!(refused.status(), 503);
+            let other = Verifier::new("right", QUICK).unwrap();
+            let refused = hashing.matches(&other, "right", attempt).await.unwrap_err();
+            assert_eq!(refused.status(), 503, "another salt is another proof");
+            release.send(()).unwrap();
         };
-        queue.send(Box::new(occupy)).unwrap();
-        has_begun.recv().unwrap();
-        let waited = hashing.matches(&verifier, "wrong", attempt).await.unwrap_err();
-        assert_eq!(waited.status(), 503, "its turn did not come in time");
-        while queue.try_send(Box::new(|| {})).is_ok() {}
-        assert_eq!(hashing.matches(&verifier, "right", attempt).await.unwrap(), Match::Known);
-        let refused = hashing.matches(&verifier, "wrong", attempt).await.unwrap_err();
-        assert_eq!(refused.status(), 503);
-        let other = Verifier::new("right", QUICK).unwrap();
-        assert_eq!(
-            hashing.matches(&other, "right", attempt).await.unwrap_err().status(),
-            503,
-            "another salt is another proof"
-        );
-        drop(release);
+        let (occupied, ()) = tokio::join!(occupied, check);
+        occupied.unwrap();
+    }
+
+    #[test]
+    fn each_network_has_its_turn_and_its_share() {
+        let mut waiting = Waiting::default();
+        let (done, order) = channel();
+        let networks: [IpAddr; 3] = [1, 2, 3].map(|last| std::net::Ipv4Addr::new(192, 0, 2, last).into());
+        let mut add = |network: usize| {
+            let done = done.clone();
+            waiting.add(networks[network], Box::new(move || done.send(network).unwrap()))
+        };
+        assert!((0..MOST_OF_ONE).all(|_| add(1)) && !add(1), "one network has a part of the queue");
+        assert!(add(0) && add(2) && add(2));
+        for _ in 0..6 {
+            waiting.next().unwrap()();
+        }
+        assert_eq!(order.try_iter().collect::<Vec<_>>(), [0, 1, 2, 1, 2, 1]);
+        while let Some(task) = waiting.next() {
+            task();
+        }
+        assert!(waiting.tasks.is_empty());
     }
 
     #[test]

@@ -50,6 +50,7 @@ pub(crate) struct Lockout {
 pub(crate) struct Attempt {
     lockout: Arc<Lockout>,
     who: Who,
+    pub(crate) network: IpAddr,
 }
 
 impl Lockout {
@@ -59,16 +60,9 @@ impl Lockout {
     }
 
     pub(crate) fn attempt(self: &Arc<Self>, address: IpAddr, name: &str, salt: &str) -> Attempt {
-        let network = match address {
-            IpAddr::V6(address) => match address.to_ipv4_mapped() {
-                Some(address) => IpAddr::V4(address),
-                None => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
-            },
-            address => address,
-        };
-        let network = network.to_string();
-        let who = mac(&self.key, &[network.as_bytes(), name.as_bytes(), salt.as_bytes()]);
-        Attempt { lockout: self.clone(), who }
+        let network = network(address);
+        let who = mac(&self.key, &[network.to_string().as_bytes(), name.as_bytes(), salt.as_bytes()]);
+        Attempt { lockout: self.clone(), who, network }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Who, Failures>> {
@@ -112,6 +106,17 @@ impl Attempt {
         if self.lockout.any.load(Ordering::Relaxed) {
             self.lockout.lock().remove(&self.who);
         }
+    }
+}
+
+/// What counts as one client.
+pub(crate) fn network(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V6(address) => match address.to_ipv4_mapped() {
+            Some(address) => IpAddr::V4(address),
+            None => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
+        },
+        address => address,
     }
 }
 

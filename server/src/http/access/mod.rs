@@ -11,11 +11,13 @@
 //!     ├─ lockout ──── failed logins
 //!     └─ settings ─── the configuration, read from the store
 //!   registration ─ what is written to `_users`, and who sees it
+//!     └─ admitted ─── the same for replications and the command line
 //!   security ──── who may use a database
 //!   principal ─── name and roles
 //!   cors ──────── pages of other origins
 //! ```
 
+pub(crate) mod admitted;
 pub(crate) mod auth;
 mod bearer;
 pub(crate) mod cors;

@@ -15,18 +15,21 @@
 //! Source: CouchDB's `couch_users_db.erl` and `couch_js_functions.hrl`.
 
 use hyper::StatusCode;
-use model::{Document, Edit, GetOptions, JsonKind, JsonRef, JsonText, WriteMode};
+use model::{Document, Edit, ErrorKind, GetOptions, JsonKind, JsonRef, JsonText, WriteMode};
 
-use crate::http::access::passwords::{LONGEST_SALT, MOST_ITERATIONS};
+use crate::http::access::passwords::{LONGEST_SALT, MOST_ITERATIONS, Recipe, Verifier};
 use crate::http::access::principal::Principal;
-use crate::http::access::users::{DATABASE, PREFIX, with_verifier};
-use crate::http::app::App;
+use crate::http::access::users::{DATABASE, PREFIX, with_verifier, without_verifier};
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
+use crate::http::wire::body::beside;
 use crate::http::wire::response::{self, Response};
 
 const DESIGN: &str = "_design/";
+
+/// Maximum size of the body of a document that a member writes. Each request with the user's name reads it.
+const MOST_BYTES: usize = 64 * 1024;
 
 /// Admits a document of `_users`, and hashes its password. Documents of other databases are left alone.
 pub(crate) async fn admit(request: &Request, db: &str, mode: WriteMode, edit: &mut Edit) -> Result<()> {
@@ -39,12 +42,48 @@ pub(crate) async fn admit(request: &Request, db: &str, mode: WriteMode, edit: &m
         return Err(ApiError::forbidden("Only administrators may replicate documents of users."));
     }
     if edit.deleted {
-        return require_deletable(principal, is_admin, &edit.id);
+        require_deletable(principal, is_admin, &edit.id)?;
+        edit.body = without_verifier(&edit.body)?;
+        return Ok(());
     }
-    let old = replaced(request, edit).await?;
-    validate(&edit.id, &edit.body, old.as_ref().map(|old| &old.body), principal, is_admin)?;
-    if let Some(body) = hashed(&request.app, &edit.body).await? {
-        edit.body = body;
+    if !is_admin && edit.body.len() > MOST_BYTES {
+        return Err(ApiError::too_large());
+    }
+    let old = replaced(request, edit, mode).await?;
+    let old = old.as_ref().map(|old| &old.body);
+    let recipe = request.app.auth.settings().recipe;
+    validate(&edit.id, &edit.body, old, principal, is_admin)?;
+    if !is_admin {
+        refuse_costly(&edit.body, old, recipe)?;
+    }
+    if let Some(password) = password(&edit.body) {
+        let verifier = request.app.auth.hashing.hash(request.address, &password, recipe).await?;
+        edit.body = with_verifier(&edit.body, &verifier)?;
+    }
+    Ok(())
+}
+
+/// The body of a document of `_users` that an administrator replicates or imports, as it is to be stored.
+pub(crate) async fn replicated(id: &str, deleted: bool, body: &JsonText, recipe: Recipe) -> Result<JsonText> {
+    if id.starts_with(DESIGN) {
+        return Ok(body.clone());
+    }
+    if deleted {
+        return without_verifier(body);
+    }
+    validate(id, body, None, &Principal::party(), true)?;
+    let Some(password) = password(body) else { return Ok(body.clone()) };
+    let verifier = beside(move || Verifier::new(&password, recipe)).await?.map_err(|_| ApiError::internal())?;
+    with_verifier(body, &verifier)
+}
+
+/// Refuses a stored password that takes longer to check than those that are made here, so that a member's logins cost no
+/// more than others. An administrator may have stored one before.
+fn refuse_costly(new: &JsonText, old: Option<&JsonText>, recipe: Recipe) -> Result<()> {
+    let iterations = |body: &JsonText| body.get("iterations").and_then(JsonRef::as_f64);
+    let known = old.and_then(iterations).unwrap_or_default();
+    if password(new).is_none() && iterations(new).is_some_and(|new| new > known.max(recipe.iterations.into())) {
+        return Err(ApiError::forbidden("Iteration count is too high for this server"));
     }
     Ok(())
 }
@@ -131,14 +170,22 @@ fn require_deletable(principal: &Principal, is_admin: bool, id: &str) -> Result<
 }
 
 /// The live document that an edit replaces. If another one is stored by the time of the write, the write conflicts.
-async fn replaced(request: &Request, edit: &Edit) -> Result<Option<Document>> {
-    // Without a revision it is a new document, or it conflicts.
-    let Some(rev) = edit.rev.clone() else { return Ok(None) };
-    let (id, options) = (&edit.id, &GetOptions { rev: Some(rev), ..GetOptions::default() });
+///
+/// # Errors
+/// 409 for an edit that conflicts already, so that no password is hashed for it.
+async fn replaced(request: &Request, edit: &Edit, mode: WriteMode) -> Result<Option<Document>> {
+    let is_new = edit.rev.is_none();
+    let (id, options) = (&edit.id, &GetOptions { rev: edit.rev.clone(), ..GetOptions::default() });
+    let conflict = || ApiError::from(model::Error::new(ErrorKind::Conflict));
     let get = |database: Documents| async move { Ok(database.get(id, options).await?) };
     match request.with_database(DATABASE, get).await {
-        Ok(document) => Ok(Some(document).filter(|document| !document.deleted)),
+        Ok(document) if document.deleted => Ok(None),
+        Ok(_) if is_new && mode == WriteMode::Interactive => Err(conflict()),
+        Ok(document) => Ok(Some(document)),
         Err(error) if error.is_no_database() => Err(error),
+        Err(error) if error.status() == StatusCode::NOT_FOUND && !is_new && mode == WriteMode::Interactive => {
+            Err(conflict())
+        }
         // It is not stored, and the write says what that means.
         Err(error) if error.status().is_client_error() => Ok(None),
         Err(error) => Err(error),
@@ -223,15 +270,11 @@ fn strings(list: JsonRef<'_>) -> Option<Vec<String>> {
     list.elements().map(|entry| Some(entry.as_str()?.into_owned())).collect()
 }
 
-/// The body with the hash of its `password`; `None` if it has none. With a new password comes a new salt, so that
-/// sessions of the old one end.
-async fn hashed(app: &App, body: &JsonText) -> Result<Option<JsonText>> {
-    let Some(password) = body.get("password").filter(|password| password.kind() == JsonKind::String) else {
-        return Ok(None);
-    };
-    let password = password.as_str().unwrap_or_default();
-    let verifier = app.auth.hashing.hash(&password, app.auth.settings().recipe).await?;
-    with_verifier(body, &verifier).map(Some)
+/// The new password in a document. It is replaced by its hash; with it comes a new salt, so that sessions of the old one
+/// end.
+fn password(body: &JsonText) -> Option<String> {
+    let password = body.get("password").filter(|password| password.kind() == JsonKind::String)?;
+    Some(password.as_str().unwrap_or_default().into_owned())
 }
 
 #[cfg(test)]
@@ -329,6 +372,16 @@ mod tests {
         }
         let renamed = refused(ANNA, &anna("[]"), Some(r#"{"name":"x","roles":[]}"#), &user("adm"), true);
         assert_eq!(renamed, "Usernames can not be changed.");
+    }
+
+    #[test]
+    fn members_store_no_password_that_is_costly_to_check() {
+        let recipe = Recipe { prf: crate::http::access::passwords::Prf::Sha256, iterations: 10 };
+        let body = |iterations: u32| json(&format!(r#"{{"iterations":{iterations}}}"#));
+        let refused = |new: &JsonText, old: Option<u32>| refuse_costly(new, old.map(body).as_ref(), recipe).is_err();
+        assert!(!refused(&body(10), None) && refused(&body(11), None) && refused(&body(12), Some(11)));
+        assert!(!refused(&body(11), Some(11)), "an administrator stored it");
+        assert!(!refused(&json(r#"{"iterations":11,"password":"x"}"#), None), "it is hashed anew");
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //!
 //! Source: CouchDB's `couch_httpd_auth.erl`.
 
+use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
@@ -22,8 +23,7 @@ use crate::http::error::{ApiError, Result};
 
 const COOKIE_NAME: &str = "AuthSession";
 
-/// The parts of a cookie, not yet believed.
-#[derive(Debug)]
+/// The parts of a cookie, not yet believed. Its `Debug` shows the name only.
 pub(crate) struct Claim {
     pub(crate) name: String,
     time: String,
@@ -35,6 +35,12 @@ pub(crate) struct Claim {
 pub(crate) struct Valid {
     /// Whether less than nine tenths of its time are left, so that it is to be renewed.
     pub(crate) is_to_be_renewed: bool,
+}
+
+impl fmt::Debug for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Claim").field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 impl Claim {
@@ -60,10 +66,19 @@ impl Claim {
         if !same(&signature(secret, salt, &self.name, &self.time), &self.signature) {
             return None;
         }
-        let begun = u64::from_str_radix(&self.time, 16).ok()?;
-        let end = begun.saturating_add(settings.seconds);
-        let left = end.checked_sub(now).filter(|left| *left > 0)?;
+        let left = self.left(settings, now)?;
         Some(Valid { is_to_be_renewed: left.saturating_mul(10) < settings.seconds.saturating_mul(9) })
+    }
+
+    /// Whether its time is over, or is none. That needs no knowledge of the user.
+    pub(crate) fn is_over(&self, settings: &Session, now: u64) -> bool {
+        self.left(settings, now).is_none()
+    }
+
+    /// The seconds until its end.
+    fn left(&self, settings: &Session, now: u64) -> Option<u64> {
+        let begun = u64::from_str_radix(&self.time, 16).ok()?;
+        begun.saturating_add(settings.seconds).checked_sub(now).filter(|left| *left > 0)
     }
 }
 
@@ -83,7 +98,10 @@ pub(crate) fn begin(
 ) -> Option<HeaderValue> {
     let time = format!("{now:X}");
     let signed = [format!("{name}:{time}:").as_bytes(), &signature(secret, salt, name, &time)].concat();
-    HeaderValue::try_from(attributes(&URL_SAFE_NO_PAD.encode(signed), settings, is_secure, now)).ok()
+    let mut cookie =
+        HeaderValue::try_from(attributes(&URL_SAFE_NO_PAD.encode(signed), settings, is_secure, now)).ok()?;
+    cookie.set_sensitive(true);
+    Some(cookie)
 }
 
 /// A cookie that ends a session at the client.
@@ -152,7 +170,7 @@ mod tests {
     fn a_session_is_its_own_proof() {
         let cookie = begin(SECRET, "salt", "anna", &settings(), false, 1_700_000_000 - 600).unwrap();
         let ends = "; Version=1; Expires=Tue, 14 Nov 2023 22:13:20 GMT; Max-Age=600; Path=/; HttpOnly";
-        assert!(cookie.to_str().unwrap().ends_with(ends), "{cookie:?}");
+        assert!(cookie.to_str().unwrap().ends_with(ends));
         let claim = claim(&cookie);
         assert_eq!(claim.name, "anna");
         let at = |now: u64| claim.verify(SECRET, "salt", &settings(), now).map(|valid| valid.is_to_be_renewed);
@@ -161,6 +179,12 @@ mod tests {
         assert_eq!((at(begun + 599), at(begun + 600), at(u64::MAX)), (Some(true), None, None));
         assert_eq!(claim.verify(SECRET, "new salt", &settings(), begun), None);
         assert_eq!(claim.verify(b"other", "salt", &settings(), begun), None);
+        let is_over = |now: u64| claim.is_over(&settings(), now);
+        assert_eq!((is_over(begun), is_over(begun + 599), is_over(begun + 600)), (false, false, true));
+        assert_eq!(
+            (format!("{cookie:?}"), format!("{claim:?}")),
+            ("Sensitive".into(), "Claim { name: \"anna\", .. }".into())
+        );
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //!
 //! Source: CouchDB's `couch_users_db.erl` and `couch_auth_cache.erl`.
 
+use std::fmt;
+
 use model::{AttachmentEdit, Document, Edit, GetOptions, JsonRef, JsonText, JsonWriter};
 
 use crate::http::access::passwords::Verifier;
@@ -16,8 +18,7 @@ pub(crate) const DATABASE: &str = "_users";
 /// Prefix of the ids of its documents.
 pub(crate) const PREFIX: &str = "org.couchdb.user:";
 
-/// A user who can log in.
-#[derive(Debug)]
+/// A user who can log in. Its `Debug` shows nothing of the document.
 pub(crate) struct User {
     pub(crate) roles: Vec<String>,
     pub(crate) verifier: Verifier,
@@ -60,15 +61,31 @@ impl User {
     }
 }
 
+impl fmt::Debug for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("User").field("roles", &self.roles).finish_non_exhaustive()
+    }
+}
+
+/// The body without a password, for a tombstone.
+pub(crate) fn without_verifier(body: &JsonText) -> Result<JsonText> {
+    changed(body, |_| {})
+}
+
 /// The body with another password.
 pub(crate) fn with_verifier(body: &JsonText, verifier: &Verifier) -> Result<JsonText> {
+    changed(body, |json| verifier.write_user(json))
+}
+
+/// The body without its password, and with what is written instead.
+fn changed(body: &JsonText, write: impl FnOnce(&mut JsonWriter<'_>)) -> Result<JsonText> {
     let mut text = Vec::with_capacity(body.len() + 300);
     let mut json = JsonWriter::new(&mut text);
     json.begin_object();
     for (name, value) in body.root().members().filter(|(name, _)| !Verifier::MEMBERS.contains(&name.as_ref())) {
         json.name(&name).value(value);
     }
-    verifier.write_user(&mut json);
+    write(&mut json);
     json.end_object();
     JsonText::parse(&text).map_err(|_| ApiError::internal())
 }
@@ -87,5 +104,26 @@ mod tests {
         assert_eq!(Verifier::of_user(&body), Some(verifier));
         assert!(body.get("password").is_none() && body.get("password_sha").is_none());
         assert_eq!(body.get("more").unwrap().text(), r#"{"salt":1}"#);
+    }
+
+    #[test]
+    fn nothing_secret_is_shown() {
+        let json = r#"{"name":"anna","type":"user","roles":["a"],"salt":"salz","password_sha":"5baa61e4c9b93f3f0682250b6cf8331b7ee68fd8"}"#;
+        let body = JsonText::parse(json.as_bytes()).unwrap();
+        let document = Document {
+            id: "org.couchdb.user:anna".into(),
+            rev: "1-967a00dff5e02add41819138abb3284d".parse().unwrap(),
+            deleted: false,
+            body,
+            revisions: None,
+            revs_info: None,
+            conflicts: None,
+            deleted_conflicts: None,
+            local_seq: None,
+            attachments: Vec::new(),
+            att_encoding_info: false,
+        };
+        let shown = format!("{:?}", User::read("anna", document).unwrap());
+        assert!(!shown.contains("salz") && !shown.contains("5baa"), "{shown}");
     }
 }

@@ -67,7 +67,7 @@ pub(crate) async fn edit(
     if coding.is_some_and(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
         return Err(ApiError::bad_content_type("a multipart body has no content encoding of its own"));
     }
-    let limit = request.app.options.max_request_size;
+    let limit = request.body.limit();
     let mut parts = Parts { body: &mut request.body, splitter: Splitter::new(boundary), is_within: false };
     let mut json = BytesMut::new();
     if parts.first().await? {

@@ -10,6 +10,7 @@ use peer::{ErrorKind, Http, Local, Peer};
 use replicate::{Endpoint, Progress, Replication, Report};
 use tokio::sync::watch;
 
+use crate::http::access::admitted::admitted;
 use crate::http::app::App;
 use crate::http::app::jobs::{End, Run, backoff, now_ms};
 use crate::http::error::{ApiError, Result};
@@ -72,7 +73,7 @@ async fn open(app: &Arc<App>, side: &Side, create: Option<&[(&str, String)]>) ->
             if has_jobs(name) {
                 documents::ensure(app, name).await?;
             }
-            Ok(Arc::new(Local::new(documents)))
+            Ok(admitted(&app.layer, name, Arc::new(Local::new(documents))).await?)
         }
         Endpoint::Remote(address) => {
             let peer = Http::new(address.clone()).map_err(|error| failed(side, &error))?;

@@ -102,7 +102,7 @@ pub(crate) async fn set(request: &Request, section: &str, key: &str, value: &str
                     "The hash of the password cannot be read, or has too many iterations",
                 ));
             }
-            Some(app.auth.hashing.hash(value, app.auth.settings().recipe).await?.to_admin())
+            Some(app.auth.hashing.hash(request.address, value, app.auth.settings().recipe).await?.to_admin())
         }
         _ => None,
     };

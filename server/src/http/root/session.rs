@@ -11,6 +11,9 @@ use crate::http::wire::body::content_type_is;
 use crate::http::wire::params::Params;
 use crate::http::wire::response::{self, Response};
 
+/// Maximum size of the body of a login, which anyone may send.
+const MOST_BYTES: usize = 64 * 1024;
+
 /// `DELETE /_session`
 pub(crate) fn logout(request: &Request) -> Result<Response> {
     let mut response = response::ok(StatusCode::OK);
@@ -59,6 +62,7 @@ fn end_session(request: &Request, response: &mut Response) {
 
 /// `POST /_session`
 pub(crate) async fn login(request: &mut Request) -> Result<Response> {
+    request.body.narrow(MOST_BYTES);
     let (name, password) = credentials(request).await?;
     let app = &request.app;
     let (principal, cookie) = match app.auth.begin(app, &name, &password, request.address, request.is_secure()).await {

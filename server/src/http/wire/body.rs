@@ -34,6 +34,16 @@ impl RequestBody {
         RequestBody { incoming: Some(incoming), limit }
     }
 
+    /// Maximum size of a body that is held in memory.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Lowers that size, for clients or requests that need no large body.
+    pub(crate) fn narrow(&mut self, limit: usize) {
+        self.limit = self.limit.min(limit);
+    }
+
     /// Whether the request has no body, according to its headers.
     pub(crate) fn is_absent(&self) -> bool {
         self.incoming.as_ref().is_none_or(|incoming| incoming.is_end_stream())
