@@ -171,7 +171,8 @@ pub(crate) async fn a_consumer_that_ends_anywhere_is_gone_on_with(stage: Stage) 
         let (source, target) = same_databases(Chaos::new(stage.engine(), seed, rates)).await;
         // Each is a process of its own.
         let consumer = source.feed().consumer("copier");
-        match ends_after(1 + seed as usize % 13, copy(&consumer, &target, 2)).await {
+        // A consumer takes some ten polls on an embedded engine, and several times as many on a cluster.
+        match ends_after(1 + (seed * seed / 8) as usize, copy(&consumer, &target, 2)).await {
             None => ended += 1,
             Some(done) => went_on += done.unwrap_or_else(|error| panic!("{error}; seed {seed}")),
         }
