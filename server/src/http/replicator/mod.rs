@@ -8,7 +8,7 @@
 //!
 //! | file | |
 //! |---|---|
-//! | [`asked`] | parses a document or a request into options |
+//! | [`requested`] | parses a document or a request into options |
 //! | [`record`] | data and progress of a replication's job |
 //! | [`run`] | runs a replication |
 //! | [`documents`] | follows databases whose documents are replications, and writes states into these |
