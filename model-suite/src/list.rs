@@ -197,6 +197,7 @@ macro_rules! __scenarios {
                 purged_leaves_go_and_the_others_stay,
                 what_is_purged_leaves_nothing_but_its_purge,
                 a_purge_of_unknown_result_is_done_once,
+                a_uuid_belongs_to_one_purge,
                 the_oldest_purges_are_forgotten,
                 large_purges_take_several_transactions,
                 of_a_purge_and_an_edit_at_the_same_time_one_comes_first,

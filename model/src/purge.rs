@@ -15,9 +15,14 @@
 //! its sequence is the database's purge sequence. A purge reads it with a conflict range, so purges are serialised.
 //!
 //! A purge whose UUID is remembered is not repeated: it returns the first result. So after an unknown result a client
-//! can repeat a purge without removing newer leaves.
+//! can repeat a purge without removing newer leaves. Another purge with a remembered UUID, of another document or of
+//! other revisions, is refused.
+//!
+//! A large purge takes several rows. The first has the purge's UUID; those of the others are hashes of it and of the
+//! part's number, so that they are the same when the purge is repeated, and nobody else's.
 
 use kv_api::{Bytes, Database, KeyValue, RangeRequest, Read, RetryError, Transaction};
+use sha2::{Digest, Sha256};
 
 use crate::documents::Documents;
 use crate::error::{Error, Result};
@@ -50,7 +55,8 @@ pub struct Purge {
     pub id: String,
     /// The leaves to remove. Other revisions are ignored.
     pub revs: Vec<RevId>,
-    /// The purge's UUID; `None` for a random one. A purge whose UUID is remembered is not repeated.
+    /// The purge's UUID; `None` for a random one. A purge whose UUID is remembered is not repeated. A UUID belongs to
+    /// one document and its revisions: another purge with it is refused.
     pub uuid: Option<[u8; 16]>,
 }
 
@@ -156,6 +162,15 @@ impl Unit<'_> {
     }
 }
 
+/// The UUID of a part of a purge. The first part has the purge's own.
+fn part_uuid(uuid: [u8; 16], part: u64) -> [u8; 16] {
+    if part == 0 {
+        return uuid;
+    }
+    let hash: [u8; 32] = Sha256::new().chain_update(uuid).chain_update(part.to_be_bytes()).finalize().into();
+    std::array::from_fn(|at| hash[at])
+}
+
 /// Approximate size of a revision in a row. Each byte of a hash may be zero, which takes two bytes.
 fn rev_bytes(rev: &RevId) -> usize {
     2 * rev.hash().as_bytes().len() + 12
@@ -193,7 +208,8 @@ impl<D: Database> Documents<D> {
     /// never existed, until a replica that has it brings it back.
     ///
     /// Many purges take several transactions. What one of them removed stays removed if a later one fails. A document
-    /// whose rows cannot be read stays unchanged, and its purge returns the error.
+    /// whose rows cannot be read stays unchanged, and its purge returns the error. A purge fails alone too (400) if its
+    /// UUID is remembered for another one.
     ///
     /// # Errors
     /// 404 if the database is gone; the store's errors if nothing was removed.
@@ -202,6 +218,8 @@ impl<D: Database> Documents<D> {
         let mut groups = groups(self.units(purges));
         let mut began = false;
         while let Some(mut group) = groups.pop() {
+            // A purge whose first part failed ends there.
+            group.retain(|unit| results[unit.turn].is_ok());
             match self.purge_group(&group).await {
                 Ok(purged) => {
                     began = true;
@@ -255,11 +273,8 @@ impl<D: Database> Documents<D> {
                     part.push(rev);
                 }
             }
-            units.extend((0u128..).zip(parts).map(|(part, revs)| {
-                // Each part has its own UUID, which is the same if the purge is repeated.
-                let uuid = (u128::from_be_bytes(first) ^ part).to_be_bytes();
-                Unit { id, revs, uuid, turn }
-            }));
+            let parts = (0..).zip(parts);
+            units.extend(parts.map(|(part, revs)| Unit { id, revs, uuid: part_uuid(first, part), turn }));
         }
         units
     }

@@ -138,6 +138,61 @@ pub(crate) async fn a_purge_of_unknown_result_is_done_once(stage: Stage) {
     assert_sound(&documents).await;
 }
 
+pub(crate) async fn a_uuid_belongs_to_one_purge(stage: Stage) {
+    let documents = stage.documents().await;
+    for id in ["a", "b"] {
+        for path in ["1-x", "1-y"] {
+            merge(&documents, replicated(id, path, "{}")).await;
+        }
+    }
+    let named = |id, revs: &[&str]| Purge { uuid: Some([7; 16]), ..purge(id, revs) };
+    assert_eq!(purged(&documents, named("a", &["1-y"])).await, [rev("1-y")]);
+    // Of another document, and of other revisions: each is refused alone, in the same request or later.
+    let other = || [named("b", &["1-y"]), purge("a", &["1-q"]), named("a", &["1-x"]), named("a", &["1-y"])];
+    for round in 0..2 {
+        let answers = documents.purge(&other()).await.unwrap();
+        let statuses: Vec<u16> = answers
+            .iter()
+            .map(|answer| answer.as_ref().map_or_else(model::Error::status, |revs| revs.len() as u16))
+            .collect();
+        assert_eq!(statuses, [400, 0, 400, 1], "round {round}");
+        let reason = answers[0].as_ref().unwrap_err().to_string();
+        assert!(reason.contains("Duplicate purge info UUID: 0707070707"), "{reason}");
+    }
+    let both = [rev("1-x"), rev("1-y")];
+    assert_eq!(get(&documents, "b").await.rev, both[1]);
+    assert_eq!(lost(&documents, "b").await, both[..1]);
+    assert_eq!(get(&documents, "a").await.rev, both[0]);
+    assert_eq!(documents.purge_seq().await.unwrap(), 3, "refused purges are not remembered");
+
+    // The parts of a large purge take no UUID that is near its own.
+    let zeros = "\0".repeat(200);
+    let many: Vec<RevId> = (0..300).map(|n| rev(&format!("1-{zeros}{n:04}"))).collect();
+    let near: Vec<[u8; 16]> = (0..4).map(|n| (u128::from_be_bytes([9; 16]) ^ n).to_be_bytes()).collect();
+    merge(&documents, replicated("wide", &format!("1-{zeros}0299"), "{}")).await;
+    let wide = Purge { uuid: Some(near[0]), ..Purge::new("wide", many) };
+    assert_eq!(purged(&documents, wide.clone()).await, [rev(&format!("1-{zeros}0299"))]);
+    let rows = documents.purge_seq().await.unwrap();
+    assert!(rows > 4, "several rows: {rows}");
+    for (uuid, id) in near.iter().skip(1).zip(["c", "d", "e"]) {
+        merge(&documents, replicated(id, "1-x", "{}")).await;
+        let next = Purge { uuid: Some(*uuid), ..purge(id, &["1-x"]) };
+        assert_eq!(purged(&documents, next).await, [rev("1-x")]);
+        assert!(is_missing(&documents, id).await);
+    }
+    // Repeated, every part of it is known.
+    merge(&documents, replicated("wide", &format!("1-{zeros}0299"), "{}")).await;
+    assert_eq!(purged(&documents, wide.clone()).await, [rev(&format!("1-{zeros}0299"))]);
+    assert_eq!(documents.purge_seq().await.unwrap(), rows + 3);
+    assert!(!is_missing(&documents, "wide").await, "it came back after the purge");
+    // A part of a refused purge does nothing.
+    let more = Purge { id: "f".to_owned(), ..wide };
+    merge(&documents, replicated("f", &format!("1-{zeros}0299"), "{}")).await;
+    assert_eq!(documents.purge(&[more]).await.unwrap().pop().unwrap().unwrap_err().status(), 400);
+    assert!(!is_missing(&documents, "f").await);
+    assert_sound(&documents).await;
+}
+
 pub(crate) async fn the_oldest_purges_are_forgotten(stage: Stage) {
     let (engine, documents) = (stage.engine(), stage.documents().await);
     assert_eq!(documents.purged_infos_limit().await.unwrap(), 1_000);

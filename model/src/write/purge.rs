@@ -48,7 +48,12 @@ impl<D: Database> Documents<D> {
             let (mut decided, mut places) = (Vec::with_capacity(units.len()), Vec::with_capacity(units.len()));
             for (place, (unit, done, rows)) in reads.into_iter().enumerate() {
                 if let Some(seq) = done.await? {
-                    results.push(Ok(self.purged_before(&transaction, read_seq(&seq)?).await?));
+                    let before = self.purged_before(&transaction, read_seq(&seq)?).await?;
+                    results.push(if before.id == unit.id && before.revs == unit.revs {
+                        Ok(before.purged)
+                    } else {
+                        Err(duplicate(&unit.uuid))
+                    });
                     continue;
                 }
                 let known = branches(keys, unit.id, &rows.await?);
@@ -89,11 +94,11 @@ impl<D: Database> Documents<D> {
         self.shared.guard.run_unless(hopeless, run).await
     }
 
-    /// The leaves that a remembered purge removed.
-    async fn purged_before(&self, transaction: &D::Transaction, seq: u64) -> Result<Vec<RevId>> {
+    /// A remembered purge.
+    async fn purged_before(&self, transaction: &D::Transaction, seq: u64) -> Result<PurgeInfo> {
         let row = transaction.get(&self.keys().key(DatabaseKey::Purge(seq)), Read::Serializable).await?;
         let row = row.ok_or_else(|| Error::corrupt(format!("the purge {seq} has a UUID and no row")))?;
-        Ok(PurgeInfo::read(seq, &row)?.purged)
+        PurgeInfo::read(seq, &row)
     }
 
     /// Forgets the oldest purges up to this sequence. Rows that cannot be read stay.
@@ -116,6 +121,11 @@ impl<D: Database> Documents<D> {
         }
         Ok(())
     }
+}
+
+/// The refusal of a purge whose UUID another one has.
+fn duplicate(uuid: &[u8; 16]) -> Error {
+    Error::bad_request(format!("Duplicate purge info UUID: {:032x}", u128::from_be_bytes(*uuid)))
 }
 
 /// The leaves to remove, in the order of `revs`, and the plan; `None` if none of `revs` is a leaf.
