@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use model::SystemEnvironment;
 
 use crate::environment::{Environment, pause};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, StoreError, StoreErrorKind};
 use crate::livesync::Key;
 use crate::objects::{Connect, Handles, Places, default_connect};
 use crate::placement::{
@@ -14,8 +14,7 @@ use crate::placement::{
 };
 use crate::seen::Seen;
 use crate::settings::{LEAST_DATA_LIMIT, LEAST_GRACE_MS, Settings};
-use crate::store::{DocumentStore, Edit, IdRange, Leaf, Steady};
-use crate::write::refused;
+use crate::store::{DocumentStore, Edit, IdRange, Leaf, Refusal, Steady, Written};
 
 /// Number of attempts while other writers are faster.
 const ATTEMPTS: u32 = 24;
@@ -224,5 +223,21 @@ impl ChunkStore {
             range = page.rest;
         }
         Ok(longest)
+    }
+}
+
+/// Whether an edit must be retried.
+pub(crate) fn refused(id: &str, written: &Written, last_failure: &mut Option<StoreError>) -> Result<bool> {
+    match written {
+        Ok(_) => Ok(false),
+        Err(Refusal::Conflict) => Ok(true),
+        Err(Refusal::Unknown(reason)) => {
+            *last_failure = Some(StoreError::new(StoreErrorKind::Unavailable, format!("\"{id}\": {reason}")));
+            Ok(true)
+        }
+        Err(Refusal::TooLarge) => Err(Error::TooLarge { id: id.to_owned() }),
+        Err(Refusal::Other(reason)) => {
+            Err(StoreError::new(StoreErrorKind::Refused, format!("\"{id}\": {reason}")).into())
+        }
     }
 }

@@ -6,11 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ChunkStore;
+use crate::database::refused;
 use crate::error::{Error, Result};
 use crate::livesync::Entry;
 use crate::settings::Settings;
 use crate::store::{Body, Edit, Refusal, Written};
-use crate::write::{Receipt, refused};
+use crate::write::Receipt;
 
 /// Number of chunks looked up at a time.
 const AT_ONCE: usize = 500;

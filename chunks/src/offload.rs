@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::ChunkStore;
 use crate::contents::Contents;
 use crate::data::{Data, OPEN_BELOW};
+use crate::database::refused;
 use crate::environment::{pause, random};
 use crate::error::{Error, Result};
 use crate::load::{OBJECTS_AT_ONCE, object_grace_ms, place_object};
@@ -25,7 +26,6 @@ use crate::placement::{DATA_PREFIX, SETTINGS_ID, data_parts};
 use crate::settings::Settings;
 use crate::store::{Body, Edit, Figures, Leaf};
 use crate::stub::{Stub, parts, place_name};
-use crate::write::refused;
 
 /// Result of a move; of a dry run, what it would do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -7,6 +7,7 @@
 
 use crate::ChunkStore;
 use crate::collect::Collection;
+use crate::database::refused;
 use crate::environment::pause;
 use crate::error::{Error, Result};
 use crate::index::Index;
@@ -14,7 +15,6 @@ use crate::objects::Places;
 use crate::placement::{DATA_PREFIX, INDEX_PREFIX, SETTINGS_ID, data_parts, index_prefix};
 use crate::settings::Settings;
 use crate::store::Edit;
-use crate::write::refused;
 
 /// Number of indexes read at a time.
 const AT_ONCE: usize = 100;

@@ -19,13 +19,14 @@ use crate::ChunkStore;
 use crate::chunk::Chunk;
 use crate::contents::Legible;
 use crate::data::{Data, OPEN_BELOW};
+use crate::database::refused;
 use crate::environment::random;
-use crate::error::{Error, Result, StoreError, StoreErrorKind};
+use crate::error::{Result, StoreError};
 use crate::id::Bucket;
 use crate::lookup::{DATA_AT_ONCE, Shelf};
 use crate::placement::{MAX_PREFIX_LENGTH, SETTINGS_ID, candidates, data_id, data_parts, index_id};
 use crate::settings::Settings;
-use crate::store::{Edit, Leaf, Refusal, Written};
+use crate::store::{Edit, Leaf};
 
 /// Size in bytes above which an index makes prefixes longer.
 pub(crate) const INDEX_LIMIT: usize = 30_000;
@@ -475,20 +476,4 @@ fn open_target(id: &str, leaves: Vec<Leaf>) -> Option<Target> {
     let mut revs = leaves.into_iter().filter(|leaf| !leaf.deleted).map(|leaf| leaf.rev);
     let rev = revs.next();
     Some(Target { id: id.to_owned(), data, rev, losers: revs.collect(), new: Vec::new() })
-}
-
-/// Whether an edit must be retried.
-pub(crate) fn refused(id: &str, written: &Written, last_failure: &mut Option<StoreError>) -> Result<bool> {
-    match written {
-        Ok(_) => Ok(false),
-        Err(Refusal::Conflict) => Ok(true),
-        Err(Refusal::Unknown(reason)) => {
-            *last_failure = Some(StoreError::new(StoreErrorKind::Unavailable, format!("\"{id}\": {reason}")));
-            Ok(true)
-        }
-        Err(Refusal::TooLarge) => Err(Error::TooLarge { id: id.to_owned() }),
-        Err(Refusal::Other(reason)) => {
-            Err(StoreError::new(StoreErrorKind::Refused, format!("\"{id}\": {reason}")).into())
-        }
-    }
 }

@@ -20,8 +20,8 @@ mod purge;
 mod range;
 mod store;
 
-pub use range::SledRange;
-pub use store::{SledStore, SledView};
+pub use range::{SledRange, SledView};
+pub use store::SledStore;
 
 /// A durable database in a folder: a cheap handle.
 pub type SledDatabase = occ::OccDatabase<disk::OnDisk<SledStore>>;

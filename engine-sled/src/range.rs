@@ -1,4 +1,4 @@
-//! Rows of a snapshot: parts of the tree, corrected by before-images.
+//! Snapshots, and the rows of one: parts of the tree, corrected by before-images.
 //!
 //! ```text
 //!   tree      a b   d e f │ g …        a part is read from the tree, then
@@ -8,18 +8,69 @@
 
 use std::collections::VecDeque;
 use std::ops::Bound;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use disk::clears::uncovered;
 use kv_api::{Direction, Result};
 use occ::KeyRange;
+use occ::store::View;
+use sled::IVec;
 
 use crate::error::caught;
-use crate::store::{SledView, to_bytes};
+use crate::images::Snapshot;
 
 /// Size of the first part. Small, since many reads want few rows; each next part is twice as large.
 const FIRST_PIECE: usize = 16;
 const LARGEST_PIECE: usize = 512;
+
+/// Values up to this size are copied. Larger ones share memory with sled's cache.
+const COPY_UP_TO: usize = 256;
+
+/// A snapshot of a [`SledStore`](crate::SledStore).
+#[derive(Clone)]
+pub struct SledView {
+    tree: sled::Db,
+    snapshot: Arc<Snapshot>,
+}
+
+impl SledView {
+    pub(crate) fn new(tree: sled::Db, snapshot: Arc<Snapshot>) -> Self {
+        SledView { tree, snapshot }
+    }
+
+    fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    fn tree(&self, range: &KeyRange) -> sled::Iter {
+        self.tree.range::<&[u8], _>(range.begin.as_ref()..range.end.as_ref())
+    }
+}
+
+impl View for SledView {
+    type Range<'a> = SledRange<'a>;
+
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        if self.snapshot.cleared().contains(key) {
+            return Ok(None);
+        }
+        // The tree first, then the images: see `images`.
+        let now = caught("reading", || self.tree.get(key))?;
+        let then = if self.snapshot.is_behind() { self.snapshot.image(key) } else { None };
+        Ok(then.unwrap_or(now).map(to_bytes))
+    }
+
+    fn range<'a>(&'a self, begin: &[u8], end: &[u8], direction: Direction) -> SledRange<'a> {
+        SledRange::new(self, begin, end, direction)
+    }
+}
+
+impl std::fmt::Debug for SledView {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SledView").field("snapshot", &self.snapshot).finish_non_exhaustive()
+    }
+}
 
 /// Rows of a [`SledView`].
 pub struct SledRange<'a> {
@@ -170,4 +221,8 @@ impl std::fmt::Debug for SledRange<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SledRange").field("begin", &self.begin).field("end", &self.end).finish_non_exhaustive()
     }
+}
+
+pub(crate) fn to_bytes(value: IVec) -> Bytes {
+    if value.len() <= COPY_UP_TO { Bytes::copy_from_slice(&value) } else { Bytes::from_owner(value) }
 }

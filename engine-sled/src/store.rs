@@ -12,8 +12,8 @@ use disk::DiskStore;
 use disk::clears::{decode, encode, uncovered};
 use disk::folder::{io_error, sync_folder};
 use disk::panics::{Panicked, silently};
-use kv_api::{Direction, Durability, Error, Result, error};
-use occ::store::{ApplyError, Batch, Store, View};
+use kv_api::{Durability, Error, Result, error};
+use occ::store::{ApplyError, Batch, Store};
 use occ::{KeyRange, RangeSet};
 use parking_lot::{Condvar, Mutex};
 use sled::IVec;
@@ -21,15 +21,12 @@ use sled::IVec;
 use crate::blobs::Blobs;
 use crate::clears::{BULK, Clears, RECORD_KEY, STEP};
 use crate::error::{caught, sled_error};
-use crate::images::{Image, Images, Snapshot};
+use crate::images::{Image, Images};
 use crate::purge::{Purger, Step};
-use crate::range::SledRange;
+use crate::range::{SledView, to_bytes};
 
 /// sled's threads may hold its lock for a moment after a database was closed.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
-
-/// Values up to this size are copied. Larger ones share memory with sled's cache.
-const COPY_UP_TO: usize = 256;
 
 /// A sled tree in a folder of its own.
 #[derive(Debug)]
@@ -293,7 +290,7 @@ impl Store for SledStore {
     fn view(&self) -> Result<SledView> {
         let shared = &self.shared;
         let cleared = shared.clears.lock().pending.clone();
-        Ok(SledView { tree: shared.tree.clone(), snapshot: Arc::new(shared.images.snapshot(cleared)) })
+        Ok(SledView::new(shared.tree.clone(), Arc::new(shared.images.snapshot(cleared))))
     }
 
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
@@ -346,51 +343,6 @@ impl Store for SledStore {
         self.purger.stop();
         self.sync()
     }
-}
-
-/// A snapshot of a [`SledStore`].
-#[derive(Clone)]
-pub struct SledView {
-    tree: sled::Db,
-    snapshot: Arc<Snapshot>,
-}
-
-impl SledView {
-    pub(crate) fn snapshot(&self) -> &Snapshot {
-        &self.snapshot
-    }
-
-    pub(crate) fn tree(&self, range: &KeyRange) -> sled::Iter {
-        self.tree.range::<&[u8], _>(range.begin.as_ref()..range.end.as_ref())
-    }
-}
-
-impl View for SledView {
-    type Range<'a> = SledRange<'a>;
-
-    fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        if self.snapshot.cleared().contains(key) {
-            return Ok(None);
-        }
-        // The tree first, then the images: see `images`.
-        let now = caught("reading", || self.tree.get(key))?;
-        let then = if self.snapshot.is_behind() { self.snapshot.image(key) } else { None };
-        Ok(then.unwrap_or(now).map(to_bytes))
-    }
-
-    fn range<'a>(&'a self, begin: &[u8], end: &[u8], direction: Direction) -> SledRange<'a> {
-        SledRange::new(self, begin, end, direction)
-    }
-}
-
-impl std::fmt::Debug for SledView {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SledView").field("snapshot", &self.snapshot).finish_non_exhaustive()
-    }
-}
-
-pub(crate) fn to_bytes(value: IVec) -> Bytes {
-    if value.len() <= COPY_UP_TO { Bytes::copy_from_slice(&value) } else { Bytes::from_owner(value) }
 }
 
 #[cfg(test)]

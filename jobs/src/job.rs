@@ -14,7 +14,7 @@ use bytes::Bytes;
 use foundationdb_tuple::pack;
 
 use crate::error::{Error, Result};
-use crate::keys::{LeaseId, Reader};
+use crate::row::{LeaseId, Reader, lease_id};
 
 /// The identity of a job: there is one job for each kind and id.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -215,7 +215,7 @@ impl JobRow {
         let (scheduled_ms, attempts, is_resubmitted) = (reader.take()?, reader.take()?, reader.take()?);
         let lease: foundationdb_tuple::Bytes<'_> = reader.take()?;
         let number = reader.take()?;
-        let ended = if lease.is_empty() { None } else { Some(Token { lease: crate::keys::lease_id(&lease)?, number }) };
+        let ended = if lease.is_empty() { None } else { Some(Token { lease: lease_id(&lease)?, number }) };
         let state = match state {
             PENDING => RowState::Pending,
             FINISHED => RowState::Finished,

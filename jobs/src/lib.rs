@@ -39,7 +39,9 @@ mod error;
 mod hold;
 mod job;
 mod keys;
+mod lease;
 mod registry;
+mod row;
 mod server;
 
 pub use error::{Error, Result};

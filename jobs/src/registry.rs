@@ -13,7 +13,7 @@ use kv_api::{
 use crate::error::{Error, Result};
 use crate::job::{Job, JobId, JobRow, NewJob, Priority, Progress, RowState, State};
 use crate::keys::{self, Keys};
-use crate::server::Lease;
+use crate::lease::Lease;
 
 /// Maximum number of rows in a page. Each page is read in its own transaction.
 const PAGE: usize = 100;

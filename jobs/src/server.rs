@@ -22,47 +22,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use foundationdb_tuple::pack;
 use kv_api::{BoxFuture, Database, RangeRequest, Read, Runner, Transaction, TransactionExt};
 
 use crate::error::{Error, Result};
 use crate::hold::Hold;
 use crate::job::{Job, JobRow, RowState, Token};
-use crate::keys::{self, LeaseId, Reader};
+use crate::keys;
+use crate::lease::Lease;
 use crate::registry::{Jobs, RETRIES, Registry, next_page};
-
-const FORMAT: u64 = 1;
+use crate::row::LeaseId;
 
 /// Maximum number of jobs that one transaction takes over.
 const TAKEN_AT_ONCE: usize = 100;
-
-/// A lease's row.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Lease {
-    /// Whether no server has begun to take over from it.
-    is_alive: bool,
-    /// A number that changes each time the row is written.
-    beat: u64,
-    /// Time that it must be seen unchanged before it expires.
-    for_ms: u64,
-    /// The server's name.
-    pub(crate) server: String,
-}
-
-impl Lease {
-    fn write(&self) -> Vec<u8> {
-        pack(&(FORMAT, self.is_alive, &self.server, self.beat, self.for_ms))
-    }
-
-    pub(crate) fn read(row: &[u8]) -> Result<Lease> {
-        let mut reader = Reader::new(row);
-        reader.format(FORMAT)?;
-        let (is_alive, server) = (reader.take()?, reader.take()?);
-        let lease = Lease { is_alive, beat: reader.take()?, for_ms: reader.take()?, server };
-        reader.end()?;
-        Ok(lease)
-    }
-}
 
 /// Options of a server.
 #[derive(Clone, Debug)]
@@ -433,22 +404,4 @@ async fn take_job<T: Transaction>(
 
 fn held_of_nothing() -> Error {
     Error::Corrupt("a job is held that nobody runs".into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn leases_round_trip_and_torn_ones_are_errors() {
-        for is_alive in [true, false] {
-            let lease = Lease { is_alive, beat: 0, for_ms: 30_000, server: "a\0b".into() };
-            let row = lease.write();
-            assert_eq!(Lease::read(&row), Ok(lease));
-            for cut in 0..row.len() {
-                assert!(matches!(Lease::read(&row[..cut]), Err(Error::Corrupt(_))), "cut at {cut}");
-            }
-        }
-        assert_eq!(Lease::read(&pack(&(2u64, "another"))), Err(Error::UnknownFormat(2)));
-    }
 }

@@ -8,8 +8,6 @@ use std::fmt;
 
 use kv_api::RetryError;
 
-use crate::write::Refused;
-
 /// The result of an operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -26,6 +24,25 @@ pub enum NotFound {
     Attachment,
     /// The index. It does not exist, or is not built yet.
     Index,
+}
+
+/// An edit that was refused, and with it the transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Its turn among the edits, from 0.
+    pub turn: usize,
+    /// The name of the database.
+    pub database: String,
+    /// The document.
+    pub id: String,
+    /// Why.
+    pub error: Error,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} in {}: {}", self.id, self.database, self.error.reason())
+    }
 }
 
 /// The kind of an error, with its details.

@@ -82,7 +82,7 @@ pub use document::{BulkGet, Document, GetOptions, OpenRev, OpenRevs, RevInfo, Re
 pub use documents::Documents;
 pub use edit::{Edit, EditResult, RevHistory, WriteMode};
 pub use environment::{Environment, SystemEnvironment};
-pub use error::{Error, ErrorKind, NotFound, Result};
+pub use error::{Error, ErrorKind, NotFound, Refused, Result};
 pub use feed::Watcher;
 pub use identity::IDENTITY_BYTES;
 pub use indexes::{BUILD_JOBS, BuildProgress, IndexInfo, IndexPage, IndexRequest, IndexRow, MAX_INDEXES};
@@ -104,4 +104,4 @@ pub use views::{
     ReducedRow, Reduction, Resume as ViewResume, RustView, View, ViewError, ViewFunctions, ViewGroup, ViewGroupInfo,
     ViewGroupStats, ViewOptions, ViewPage, ViewProgress, ViewRequest, ViewRow,
 };
-pub use write::{Begun, Edits, REWRITE_JOBS, Refused, Rewriting, Token};
+pub use write::{Begun, Edits, REWRITE_JOBS, Rewriting, Token};

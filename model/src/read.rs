@@ -112,7 +112,7 @@ pub(crate) fn last_live<T: Transaction>(
         let prefix = last.key.slice(..prefix);
         let mut rows = Vec::new();
         if last.key.len() > prefix.len() {
-            // In reverse, as before: the memory engine would search for both ends of a range that it reads forward.
+            // In reverse like the read above: the memory engine then need not search for the range's beginning.
             let before = RangeRequest::keys(prefix.clone(), last.key.clone()).reverse();
             rows = transaction.get_all(before, Read::Snapshot).await?;
             rows.reverse();

@@ -14,7 +14,7 @@ use model::{JsonRef, JsonText, JsonWriter, Term};
 use peer::{Address, Filter};
 use percent_encoding::percent_decode_str;
 
-use crate::run::Options;
+use crate::options::Options;
 
 /// The version of these ids.
 pub(crate) const VERSION: u64 = 4;

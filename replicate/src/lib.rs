@@ -26,13 +26,15 @@
 
 mod checkpoint;
 mod id;
+mod options;
 mod progress;
 mod run;
 mod transfer;
 
 pub use id::{Endpoint, Identity};
+pub use options::Options;
 pub use progress::{Failed, Figures, Progress, Report};
-pub use run::{Options, Replication, replicate};
+pub use run::{Replication, replicate};
 
 /// The page for programs that embed the layer, compiled and run as a documentation test.
 #[cfg(doctest)]

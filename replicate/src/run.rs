@@ -11,47 +11,12 @@ use peer::{ChangesRequest, Environment, Filter, Peer, Result, Steady};
 
 use crate::checkpoint::{Checkpoint, Common, Session};
 use crate::id::{Identity, doc_ids};
+use crate::options::Options;
 use crate::progress::{Figures, Progress, Report};
 use crate::transfer::Transfer;
 
 /// Time that a feed without changes is kept open.
 const WAIT: Duration = Duration::from_secs(30);
-
-/// Options of a replication.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Continue with later changes, without end.
-    pub continuous: bool,
-    /// The documents to replicate. Ids may be percent-encoded, as in CouchDB.
-    pub filter: Filter,
-    /// Start after this sequence of the source, ignoring the checkpoint.
-    pub since_seq: Option<String>,
-    /// Only replicate winners, and no conflicts.
-    pub winning_revs_only: bool,
-    /// Whether to write checkpoints on both sides.
-    pub use_checkpoints: bool,
-    /// Time between checkpoints.
-    pub checkpoint_interval: Duration,
-    /// Number of rows of the feed that are processed at a time.
-    pub batch_size: usize,
-    /// Number of groups of documents that are processed at the same time.
-    pub workers: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options {
-            continuous: false,
-            filter: Filter::None,
-            since_seq: None,
-            winning_revs_only: false,
-            use_checkpoints: true,
-            checkpoint_interval: Duration::from_secs(30),
-            batch_size: 500,
-            workers: 4,
-        }
-    }
-}
 
 type OnProgress = Arc<dyn Fn(&Progress) + Send + Sync>;
 

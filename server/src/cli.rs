@@ -1,13 +1,8 @@
 //! The command line: the list of commands. Each has its options and its work in a file of its own under [`crate::cmd`].
 
-use std::error::Error;
-
 use clap::{Parser, Subcommand};
 
-use crate::cmd;
-
-/// The failure of a command: a message for a person.
-pub type Failure = Box<dyn Error + Send + Sync + 'static>;
+use crate::cmd::{self, Failure};
 
 /// CouchDB's document model over an embedded key-value engine, with a server that CouchDB's clients
 /// replicate with.

@@ -6,6 +6,7 @@ use super::copies::{Copy, Held};
 use super::{CollectStep, Collection};
 use crate::contents::Contents;
 use crate::data::{Data, OPEN_BELOW};
+use crate::database::refused;
 use crate::environment::random;
 use crate::error::{Error, Result};
 use crate::index::Index;
@@ -13,7 +14,6 @@ use crate::lookup::DATA_AT_ONCE;
 use crate::placement::{DATA_PREFIX, candidates, data_id, data_parts};
 use crate::store::{Edit, IdRange, Leaf};
 use crate::stub::Stub;
-use crate::write::refused;
 
 /// Number of small data documents of a prefix that are packed together. Fewer are left alone, since they would be
 /// written again by each collection.

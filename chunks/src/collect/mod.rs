@@ -29,6 +29,7 @@ mod references;
 use std::collections::BTreeMap;
 
 use crate::ChunkStore;
+use crate::database::refused;
 use crate::environment::pause;
 use crate::error::{Error, Result};
 use crate::id::CHUNK_PREFIX;
@@ -38,7 +39,6 @@ use crate::objects::Places;
 use crate::placement::SETTINGS_ID;
 use crate::settings::Settings;
 use crate::store::{Edit, Figures, IdRange};
-use crate::write::refused;
 
 use objects::Inventory;
 use references::References;

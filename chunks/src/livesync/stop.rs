@@ -16,10 +16,10 @@
 use serde_json::{Value, json};
 
 use crate::ChunkStore;
+use crate::database::refused;
 use crate::environment::pause;
 use crate::error::{Error, Result};
 use crate::store::{Body, Edit};
-use crate::write::refused;
 
 const VERSION_ID: &str = "obsydian_livesync_version";
 /// Added to the version. LiveSync's versions stay far below it.

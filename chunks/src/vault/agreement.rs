@@ -12,12 +12,12 @@ use serde_json::Value;
 
 use super::cutting::CUTTING;
 use crate::ChunkStore;
+use crate::database::refused;
 use crate::environment::pause;
 use crate::error::{Error, Result};
 use crate::placement::SETTINGS_ID;
 use crate::settings::Settings;
 use crate::store::Edit;
-use crate::write::refused;
 
 const MEMBER: &str = "cutting";
 

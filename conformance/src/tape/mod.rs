@@ -24,6 +24,9 @@ pub use run::{Failure, Run, pinned, run, run_long, run_pinned, seeds};
 /// Number of transactions that a tape interleaves.
 pub const TRANSACTIONS: usize = 4;
 
+/// Result of a step: nothing, or the differing answers of engine and oracle.
+type Step = Result<(), (String, String)>;
+
 /// A step of a tape.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

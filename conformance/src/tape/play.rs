@@ -9,7 +9,7 @@ use kv_api::error::{
 use kv_api::{Database, Direction, Error, KeySelector, RangeRequest, Read, Transaction};
 
 use super::watched::Watched;
-use super::{Action, Instruction, TRANSACTIONS};
+use super::{Action, Instruction, Step, TRANSACTIONS};
 use crate::oracle::{Map, Oracle, OracleTransaction, Row};
 
 /// The first difference between the engine and the oracle.
@@ -34,9 +34,6 @@ impl fmt::Debug for Divergence {
         write!(f, "{self}")
     }
 }
-
-/// Result of a step: nothing, or the differing answers of engine and oracle.
-pub(super) type Step = Result<(), (String, String)>;
 
 fn same<T: fmt::Debug + PartialEq>(engine: T, oracle: T) -> Step {
     if engine == oracle { Ok(()) } else { Err((format!("{engine:?}"), format!("{oracle:?}"))) }

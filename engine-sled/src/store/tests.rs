@@ -2,6 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
+use kv_api::Direction;
+use occ::store::View;
+
 use super::*;
 
 /// SplitMix64.

@@ -34,7 +34,7 @@ use crate::catalog::Layer;
 use crate::document::{Document, GetOptions};
 use crate::documents::Documents;
 use crate::edit::{Edit, WriteMode};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Refused, Result};
 use crate::keys::DatabaseKey;
 use crate::limits::check_document_id;
 use crate::revid::RevId;
@@ -67,19 +67,6 @@ pub enum Begun<D: Database> {
     Edits(Edits<D>),
     /// An earlier attempt committed: the revisions that it made. There is nothing to do.
     Landed(Vec<RevId>),
-}
-
-/// An edit that was refused, and with it the transaction.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
-    /// Its turn among the edits, from 0.
-    pub turn: usize,
-    /// The name of the database.
-    pub database: String,
-    /// The document.
-    pub id: String,
-    /// Why.
-    pub error: Error,
 }
 
 /// Edits that are collected for one attempt of a transaction. A cheap handle, whose clones are the same collection.
@@ -310,7 +297,7 @@ impl<D: Database> Collection<D> {
         order.sort_by_key(|&turn| place(turn));
         let twice = order.windows(2).filter(|pair| place(pair[0]) == place(pair[1])).map(|pair| {
             let error = Error::bad_request("The transaction edits the document already.");
-            Refused::new(edits, pair[1], error)
+            refusal(edits, pair[1], error)
         });
         refuse(twice.collect())?;
         let databases: Vec<(&Documents<D>, Vec<Draft<'_>>)> = order
@@ -340,7 +327,7 @@ impl<D: Database> Collection<D> {
             for decided in &one.decided {
                 if let Err(error) = &decided.plan {
                     let turns = drafts[decided.drafts.clone()].iter().map(|draft| draft.turn);
-                    refused.extend(turns.map(|turn| Refused::new(edits, turn, error.clone())));
+                    refused.extend(turns.map(|turn| refusal(edits, turn, error.clone())));
                 }
             }
             prepared.push((instance, one));
@@ -359,17 +346,10 @@ impl<D: Database> Collection<D> {
     }
 }
 
-impl Refused {
-    fn new<D: Database>(edits: &[(Documents<D>, Edit)], turn: usize, error: Error) -> Self {
-        let (database, edit) = &edits[turn];
-        Refused { turn, database: database.name().to_owned(), id: edit.id.clone(), error }
-    }
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} in {}: {}", self.id, self.database, self.error.reason())
-    }
+/// The refusal of an edit.
+fn refusal<D: Database>(edits: &[(Documents<D>, Edit)], turn: usize, error: Error) -> Refused {
+    let (database, edit) = &edits[turn];
+    Refused { turn, database: database.name().to_owned(), id: edit.id.clone(), error }
 }
 
 /// Fails where edits are refused.

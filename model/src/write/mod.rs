@@ -57,7 +57,7 @@ use plan::Plan;
 
 pub(crate) use interactive::branches;
 
-pub use edits::{Begun, Edits, Refused, Token};
+pub use edits::{Begun, Edits, Token};
 pub use rewrite::{REWRITE_JOBS, Rewriting};
 
 /// Target size of a batch of branches. It is large, so that a document's branches usually take one round trip.

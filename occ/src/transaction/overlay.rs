@@ -10,9 +10,8 @@ use std::iter::Peekable;
 
 use bytes::Bytes;
 use kv_api::keys::key_after;
-use kv_api::{Direction, Error, KeySelector, RangeBatch, Result, error};
+use kv_api::{Direction, Error, KeySelector, KeyValue, RangeBatch, Result, error};
 
-use super::range_read::Most;
 use super::write_map::{Known, Stack, Unreadable, WriteMap};
 use crate::key_map;
 use crate::store::View;
@@ -21,6 +20,38 @@ use crate::sync::Arc;
 impl From<Unreadable> for Error {
     fn from(_: Unreadable) -> Self {
         Error::new(error::ACCESSED_UNREADABLE)
+    }
+}
+
+/// Limits of a range read. The read ends with the row that reaches one of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Most {
+    /// Number of rows.
+    pub(crate) rows: usize,
+    /// Bytes of keys and values.
+    pub(crate) bytes: usize,
+}
+
+impl Most {
+    /// Takes rows until one of the limits is reached.
+    fn take(self, rows: impl Iterator<Item = Result<(Bytes, Bytes)>>) -> Result<RangeBatch> {
+        /// Initial capacity, enough for the rows of most documents.
+        const FEW: usize = 16;
+        let mut taken = RangeBatch::default();
+        let mut bytes = 0;
+        for row in rows {
+            let (key, value) = row?;
+            if taken.rows.is_empty() {
+                taken.rows.reserve(self.rows.min(FEW));
+            }
+            bytes += key.len() + value.len();
+            taken.rows.push(KeyValue { key, value });
+            taken.more = taken.rows.len() >= self.rows || bytes >= self.bytes;
+            if taken.more {
+                break;
+            }
+        }
+        Ok(taken)
     }
 }
 

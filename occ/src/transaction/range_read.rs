@@ -5,9 +5,9 @@
 
 use bytes::Bytes;
 use kv_api::keys::key_after;
-use kv_api::{Direction, KeySelector, KeyValue, RangeBatch, RangeRequest, Read, Result};
+use kv_api::{Direction, KeySelector, RangeBatch, RangeRequest, Read, Result};
 
-use super::overlay::{Edge, Overlay, Resolved};
+use super::overlay::{Edge, Most, Overlay, Resolved};
 use crate::KeyRange;
 use crate::store::View;
 
@@ -90,38 +90,6 @@ fn read_batch<V: View>(
         bytes: if request.target_bytes == 0 { DEFAULT_BATCH_BYTES } else { request.target_bytes },
     };
     overlay.read(begin, end, request.direction, most)
-}
-
-/// Limits of a range read. The read ends with the row that reaches one of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Most {
-    /// Number of rows.
-    pub(crate) rows: usize,
-    /// Bytes of keys and values.
-    pub(crate) bytes: usize,
-}
-
-impl Most {
-    /// Takes rows until one of the limits is reached.
-    pub(super) fn take(self, rows: impl Iterator<Item = Result<(Bytes, Bytes)>>) -> Result<RangeBatch> {
-        /// Initial capacity, enough for the rows of most documents.
-        const FEW: usize = 16;
-        let mut taken = RangeBatch::default();
-        let mut bytes = 0;
-        for row in rows {
-            let (key, value) = row?;
-            if taken.rows.is_empty() {
-                taken.rows.reserve(self.rows.min(FEW));
-            }
-            bytes += key.len() + value.len();
-            taken.rows.push(KeyValue { key, value });
-            taken.more = taken.rows.len() >= self.rows || bytes >= self.bytes;
-            if taken.more {
-                break;
-            }
-        }
-        Ok(taken)
-    }
 }
 
 /// The ends of the keyspace that the selectors ran past.

@@ -7,7 +7,7 @@ use clap::Args;
 use peer::{ChangesRequest, Peer};
 
 use super::source::{IfNoDatabase, SourceArgs};
-use crate::cli::Failure;
+use crate::cmd::Failure;
 
 /// Number of rows that one request reads.
 const ROWS: usize = 1_000;

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::progress::{self, Unit};
 use super::source::{IfNoDatabase, SourceArgs, failure};
-use crate::cli::Failure;
+use crate::cmd::Failure;
 use crate::report::Checked;
 
 /// Check that revisions, documents, listings, changes and counts of a database agree

@@ -12,7 +12,7 @@ use indicatif::ProgressBar;
 use super::progress::{self, Unit};
 use super::source::{IfNoDatabase, failure};
 use super::vault_args::VaultArgs;
-use crate::cli::Failure;
+use crate::cmd::Failure;
 
 /// Number of problems that are shown one by one. All are counted.
 const SHOWN: usize = 20;

@@ -6,7 +6,7 @@ use peer::{ChangesRequest, Peer, ReadOptions};
 
 use super::progress;
 use super::source::{IfNoDatabase, SourceArgs};
-use crate::cli::Failure;
+use crate::cmd::Failure;
 
 /// Number of rows of the feed that one request reads.
 const ROWS: usize = 1_000;

@@ -16,7 +16,7 @@ use peer::{Docs, IdRange, Peer};
 
 use super::progress::{self, Unit};
 use super::source::{IfNoDatabase, Source, SourceArgs, failure};
-use crate::cli::Failure;
+use crate::cmd::Failure;
 
 /// Approximate number of bytes in a page of documents.
 const PAGE_BYTES: u64 = 8 << 20;

@@ -10,7 +10,7 @@ use model::BodyFormat;
 
 use super::progress::{self, Unit};
 use super::source::{IfNoDatabase, SourceArgs};
-use crate::cli::Failure;
+use crate::cmd::Failure;
 
 /// Pause between two requests whether bodies are still being rewritten.
 const POLL: Duration = Duration::from_millis(200);

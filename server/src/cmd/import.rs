@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use super::progress::{self, Unit};
 use super::records::{Position, Records};
 use super::source::{IfNoDatabase, NewDocument, Source, SourceArgs, failure};
-use crate::cli::Failure;
+use crate::cmd::Failure;
 
 /// Maximum number of documents in a batch.
 const BATCH_DOCUMENTS: usize = 500;

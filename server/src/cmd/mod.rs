@@ -19,9 +19,11 @@ pub(crate) mod tree;
 pub(crate) mod vault;
 mod vault_args;
 
+use std::error::Error;
 use std::future::Future;
 
-use crate::cli::Failure;
+/// The failure of a command: a message for a person.
+pub type Failure = Box<dyn Error + Send + Sync + 'static>;
 
 /// Runs a command on a runtime with a thread for each processor.
 pub(crate) fn block_on(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {

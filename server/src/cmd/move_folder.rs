@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::cli::Failure;
+use crate::cmd::Failure;
 
 /// Move a data folder that an earlier version wrote with redb or fjall to lsm
 #[derive(Debug, Args)]

@@ -19,7 +19,7 @@ use peer::{Change, ChangesRequest, LocalDocument, Peer};
 
 use super::progress::{self, Unit, remark};
 use super::source::{IfNoDatabase, SourceArgs, failure};
-use crate::cli::Failure;
+use crate::cmd::Failure;
 
 /// The local document with the notes.
 const NOTES: &str = "_local/couch-layer-purge";

@@ -15,7 +15,7 @@ use peer::Address;
 
 use super::progress::{self, Unit};
 use super::source::{IfNoDatabase, Remote, failure};
-use crate::cli::Failure;
+use crate::cmd::Failure;
 use crate::engine::{self, EngineUrl, IfMissing};
 use crate::relocation::{Outcome, RequestedRelocation, Status, phase_name};
 

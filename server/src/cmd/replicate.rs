@@ -13,7 +13,7 @@ use replicate::{Endpoint, Figures, Identity, Options};
 
 use super::progress::{self, Unit};
 use super::source::{IfNoDatabase, Remote, Source, SourceArgs, failure, with_own_user};
-use crate::cli::Failure;
+use crate::cmd::Failure;
 use crate::engine::EngineUrl;
 
 /// Number of failures that are shown one by one. All are counted.

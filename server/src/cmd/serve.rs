@@ -12,7 +12,7 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::cli::Failure;
+use crate::cmd::Failure;
 use crate::engine::{self, EngineUrl, IfMissing};
 use crate::http::{Administrator, CorsOptions, Options, Server, StartError};
 

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::progress::{self, Unit};
 use super::source::{IfNoDatabase, failure};
 use super::vault_args::VaultArgs;
-use crate::cli::Failure;
+use crate::cmd::Failure;
 
 /// Number of problems and of notes that are shown one by one. All are counted.
 const SHOWN: usize = 50;

@@ -6,7 +6,7 @@ use chunks::ChunkStore;
 use clap::Args;
 
 use super::source::{IfNoDatabase, Source, SourceArgs, failure};
-use crate::cli::Failure;
+use crate::cmd::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct VaultArgs {

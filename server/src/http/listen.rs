@@ -23,7 +23,6 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_io_timeout::TimeoutStream;
 
-use crate::http::access::auth;
 use crate::http::access::settings::ADMINS;
 use crate::http::app::{App, Identity, Options};
 use crate::http::serve::serve;
@@ -115,7 +114,10 @@ impl Server {
         if app.auth.is_overridden() {
             tracing::warn!("the store has a password for this administrator, so that of the options has no effect");
         }
-        let following = tokio::spawn(auth::follow(app.clone()));
+        let following = {
+            let app = app.clone();
+            tokio::spawn(async move { app.follow_configuration().await })
+        };
         let working = work::start(app.clone(), format!("couch-layer@{address}"), stores);
         let accepting = tokio::spawn(accept(listener, app.clone(), stopping));
         Ok(Server { address, stop, app, accepting, working, following })

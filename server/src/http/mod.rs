@@ -9,6 +9,8 @@
 //!      │
 //!   root  database  document  listing  views  find  feed   handlers, a folder for each subject
 //!      │
+//!   rights ──── who may use a database
+//!      │
 //!   request ─── what a handler gets
 //!      │
 //!   app ─────── state that all requests share: handles of databases, stores, threads for scans, runs of jobs
@@ -39,6 +41,7 @@ mod listen;
 mod listing;
 mod replicator;
 mod request;
+mod rights;
 mod root;
 mod routes;
 mod serve;

@@ -23,14 +23,11 @@ use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
 
 use crate::http::access::principal::{Principal, Proof};
-use crate::http::access::security::Security;
 use crate::http::access::settings::{Required, Settings};
-use crate::http::access::users;
 use crate::http::app::App;
-use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
-use crate::http::replicator;
 use crate::http::request::Request;
+use crate::http::rights::{not_server_admin, refuse_pages, require_member, security};
 use crate::http::routes::{self, Resource, Who};
 use crate::http::wire::body::RequestBody;
 use crate::http::wire::params::{self, Params};
@@ -165,7 +162,7 @@ async fn admit_and_route(
             Some(principal) => request.principal = principal,
             None => {
                 // Boxed, as all that only some requests need: otherwise its large future is in that of every request.
-                let found = Box::pin(app.auth.authenticate(app, &request.headers, request.address)).await?;
+                let found = Box::pin(app.auth.authenticate(&app.databases, &request.headers, request.address)).await?;
                 request.principal = found.principal;
                 *renewal = found.renewal;
             }
@@ -220,25 +217,6 @@ fn refuse_rebound_host(headers: &HeaderMap) -> Result<()> {
     ))
 }
 
-/// Refuses pages of other origins what acts with the server's rights, while everyone is an administrator: any page could
-/// name itself one that stays. Browsers send `Origin` with what may change something. `name` is of a database, or begins
-/// a path.
-fn refuse_pages(request: &Request, name: &str) -> Result<()> {
-    let Some(origin) = request.headers.get(ORIGIN) else { return Ok(()) };
-    let is_closed =
-        matches!(name, "_node" | "_cluster_setup" | "_replicate" | users::DATABASE) || replicator::has_jobs(name);
-    if !is_closed || !request.app.auth.is_party() {
-        return Ok(());
-    }
-    let host = request.header(HOST).unwrap_or_default();
-    if origin.to_str().is_ok_and(|origin| origin.strip_prefix("http://") == Some(host)) {
-        return Ok(());
-    }
-    Err(ApiError::forbidden(
-        "without an administrator pages of other origins may not do this; set COUCHDB_USER and COUCHDB_PASSWORD",
-    ))
-}
-
 /// Refuses anonymous requests where the configuration requires a user (`chttpd/require_valid_user`).
 fn require_user(principal: &Principal, required: Required, segments: &[String]) -> Result<()> {
     let is_free = match required {
@@ -269,44 +247,4 @@ async fn authorize(request: &Request, resource: &Resource<'_>) -> Result<bool> {
         }
         _ => Err(not_server_admin()),
     }
-}
-
-fn not_server_admin() -> ApiError {
-    ApiError::unauthorized("You are not a server admin.")
-}
-
-async fn security(request: &Request, db: &str) -> Result<Security> {
-    let security = |database: Documents| async move { Ok(database.security().await?) };
-    Ok(Security::new(request.with_database(db, security).await?))
-}
-
-fn require_member(security: &Security, principal: &Principal) -> Result<()> {
-    if security.is_member(principal) {
-        return Ok(());
-    }
-    Err(match principal.name {
-        None => ApiError::unauthorized("You are not authorized to access this db."),
-        Some(_) => ApiError::forbidden("You are not allowed to access this db."),
-    })
-}
-
-/// Admits a writer of a database that a request names outside its path. Returns whether it is the database's
-/// administrator.
-pub(crate) async fn authorize_writer(request: &Request, db: &str) -> Result<bool> {
-    refuse_pages(request, db)?;
-    if request.principal.is_server_admin() {
-        return Ok(true);
-    }
-    if is_of_the_system(db) {
-        return Err(not_server_admin());
-    }
-    let security = security(request, db).await?;
-    require_member(&security, &request.principal)?;
-    Ok(security.is_admin(&request.principal))
-}
-
-/// Whether a database is for server administrators, whatever its `_security`: what lies there acts with the rights of
-/// the server. Its replications read and write databases of this server.
-pub(crate) fn is_of_the_system(db: &str) -> bool {
-    db.starts_with('_') || replicator::has_jobs(db)
 }

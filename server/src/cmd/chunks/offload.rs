@@ -5,7 +5,7 @@ use chunks::{ChunkStore, Offloaded};
 use clap::Args;
 
 use super::{bytes, left_alone, sizes};
-use crate::cli::Failure;
+use crate::cmd::Failure;
 use crate::cmd::progress::{self, Unit};
 use crate::cmd::source::{IfNoDatabase, SourceArgs, failure};
 

@@ -7,7 +7,7 @@ use clap::Args;
 use percent_encoding::percent_decode_str;
 
 use super::{SHOWN, bytes, unread_files};
-use crate::cli::Failure;
+use crate::cmd::Failure;
 use crate::cmd::progress::{self, Unit};
 use crate::cmd::source::{IfNoDatabase, Remote, Source, SourceArgs, failure};
 use crate::cmd::vault_args::VaultArgs;

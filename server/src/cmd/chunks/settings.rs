@@ -7,7 +7,7 @@ use chunks::{ChunkStore, Settings};
 use clap::Args;
 use serde_json::json;
 
-use crate::cli::Failure;
+use crate::cmd::Failure;
 use crate::cmd::progress::{self, Unit};
 use crate::cmd::source::{IfNoDatabase, SourceArgs};
 

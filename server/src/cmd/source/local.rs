@@ -9,7 +9,7 @@ use model::{BodyFormat, CreateOptions, Documents, ErrorKind, Layer, LayerOptions
 use peer::Peer;
 
 use super::{IfNoDatabase, failure};
-use crate::cli::Failure;
+use crate::cmd::Failure;
 use crate::cmd::progress::remark;
 use crate::engine::{self, EngineUrl, IfMissing};
 use crate::http::{Identity, admitted};

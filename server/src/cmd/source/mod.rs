@@ -15,7 +15,7 @@ use clap::Args;
 use model::{BodyFormat, Edit, JsonText, LayerOptions, SystemEnvironment, WriteMode};
 use peer::{Address, Peer, Steady};
 
-use crate::cli::Failure;
+use crate::cmd::Failure;
 use crate::engine::{EngineUrl, IfMissing};
 use crate::report::Checked;
 

@@ -7,7 +7,7 @@ use model::{BodyFormat, JsonRef, JsonText};
 use peer::{Address, Http, Method, Peer};
 
 use super::{IfNoDatabase, failure};
-use crate::cli::Failure;
+use crate::cmd::Failure;
 use crate::relocation::{RequestedRelocation, Status};
 use crate::report::Checked;
 

@@ -19,7 +19,7 @@ use peer::{Peer, ReadOptions, Revision};
 
 use super::progress;
 use super::source::{IfNoDatabase, SourceArgs, failure};
-use crate::cli::Failure;
+use crate::cmd::Failure;
 
 /// Draw the revision tree of a document
 #[derive(Debug, Args)]

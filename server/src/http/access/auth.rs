@@ -14,7 +14,6 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
@@ -30,15 +29,12 @@ use crate::http::access::principal::{Principal, Proof, SERVER_ADMIN};
 use crate::http::access::session::{self, Claim, seconds_now};
 use crate::http::access::settings::{ADMINS, Flags, Settings};
 use crate::http::access::users::{self, User};
-use crate::http::app::App;
+use crate::http::app::databases::Databases;
 use crate::http::error::{ApiError, Result};
 use crate::http::ids::hex;
 
 /// Length of the secret for signing cookies, in bytes.
 pub(crate) const SECRET_BYTES: usize = 32;
-
-/// Pause before the configuration is read again after an error.
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// The administrator's name and password. Its `Debug` shows no password.
 #[derive(Clone)]
@@ -185,7 +181,7 @@ impl Auth {
     }
 
     /// The account with this name, if somebody can log in by it.
-    async fn account(&self, app: &App, settings: &Settings, name: &str) -> Result<Option<Account>> {
+    async fn account(&self, databases: &Databases, settings: &Settings, name: &str) -> Result<Option<Account>> {
         let admin = |salt: String, stored| {
             let (name, roles) = (name.to_owned(), vec![SERVER_ADMIN.to_owned()]);
             Ok(Some(Account { name, roles, salt, stored }))
@@ -199,16 +195,22 @@ impl Auth {
         if self.own.as_ref().is_some_and(|own| own.name == name) {
             return admin(self.own_salt.clone(), Stored::Own);
         }
-        let Some(user) = users::find(app, name).await? else { return Ok(None) };
+        let Some(user) = users::find(databases, name).await? else { return Ok(None) };
         let (name, roles, salt) = (name.to_owned(), user.roles.clone(), user.verifier.salt.clone());
         Ok(Some(Account { name, roles, salt, stored: Stored::User(Box::new(user)) }))
     }
 
     /// The account with this name and password.
-    pub(crate) async fn login(&self, app: &App, name: &str, password: &str, address: IpAddr) -> Result<Account> {
+    pub(crate) async fn login(
+        &self,
+        databases: &Databases,
+        name: &str,
+        password: &str,
+        address: IpAddr,
+    ) -> Result<Account> {
         let wrong = || ApiError::unauthorized("Name or password is incorrect.");
         let settings = self.settings();
-        let Some(mut account) = self.account(app, &settings, name).await? else { return Err(wrong()) };
+        let Some(mut account) = self.account(databases, &settings, name).await? else { return Err(wrong()) };
         let attempt = self.lockout.attempt(address, name, &account.salt);
         attempt.check()?;
         let found = match &account.stored {
@@ -230,7 +232,7 @@ impl Auth {
         account.stored = match account.stored {
             Stored::User(user) if found == Match::Now && !user.verifier.is_by(settings.recipe) => {
                 let verifier = self.hashing.upgrade(address, &user.verifier, password, settings.recipe).await;
-                let upgraded = async { user.upgrade(app, &verifier?).await };
+                let upgraded = async { user.upgrade(databases, &verifier?).await };
                 if let Err(error) = upgraded.await {
                     // The next login tries again.
                     tracing::debug!(?error, "a stored password was not upgraded");
@@ -245,13 +247,13 @@ impl Auth {
     /// Logs in with the body of a request, and begins a session.
     pub(crate) async fn begin(
         &self,
-        app: &App,
+        databases: &Databases,
         name: &str,
         password: &str,
         address: IpAddr,
         is_secure: bool,
     ) -> Result<(Principal, Option<HeaderValue>)> {
-        let account = self.login(app, name, password, address).await?;
+        let account = self.login(databases, name, password, address).await?;
         let settings = self.settings();
         let secret = self.signing_secret(&settings);
         let cookie = session::begin(&secret, &account.salt, name, &settings.session, is_secure, seconds_now());
@@ -273,9 +275,14 @@ impl Auth {
     }
 
     /// The client of the request. A wrong password is refused. An expired or forged cookie proves nothing.
-    pub(crate) async fn authenticate(&self, app: &App, headers: &HeaderMap, address: IpAddr) -> Result<Authenticated> {
+    pub(crate) async fn authenticate(
+        &self,
+        databases: &Databases,
+        headers: &HeaderMap,
+        address: IpAddr,
+    ) -> Result<Authenticated> {
         if headers.contains_key(COOKIE)
-            && let Some(found) = self.session(app, headers).await?
+            && let Some(found) = self.session(databases, headers).await?
         {
             return Ok(found);
         }
@@ -287,7 +294,7 @@ impl Auth {
             None => None,
         };
         let principal = match credentials {
-            Some((name, password)) => self.login(app, &name, &password, address).await?.principal(Proof::Basic),
+            Some((name, password)) => self.login(databases, &name, &password, address).await?.principal(Proof::Basic),
             None if self.is_party() => Principal::party(),
             None => Principal::anonymous(),
         };
@@ -311,14 +318,14 @@ impl Auth {
         }
     }
 
-    async fn session(&self, app: &App, headers: &HeaderMap) -> Result<Option<Authenticated>> {
+    async fn session(&self, databases: &Databases, headers: &HeaderMap) -> Result<Option<Authenticated>> {
         let Some(claim) = Claim::read(headers)? else { return Ok(None) };
         let (settings, now) = (self.settings(), seconds_now());
         // Before the store is read for it.
         if claim.is_over(&settings.session, now) {
             return Ok(None);
         }
-        let Some(account) = self.account(app, &settings, &claim.name).await? else { return Ok(None) };
+        let Some(account) = self.account(databases, &settings, &claim.name).await? else { return Ok(None) };
         let secret = self.signing_secret(&settings);
         let Some(valid) = claim.verify(&secret, &account.salt, &settings.session, now) else { return Ok(None) };
         let renewal = valid.is_to_be_renewed.then(|| {
@@ -326,26 +333,6 @@ impl Auth {
             session::begin(&secret, &account.salt, &claim.name, &settings.session, is_secure, now)
         });
         Ok(Some(Authenticated { principal: account.principal(Proof::Cookie), renewal: renewal.flatten() }))
-    }
-}
-
-/// Reads the configuration anew whenever it changes in the store, through another server too.
-pub(crate) async fn follow(app: Arc<App>) {
-    let following = async {
-        loop {
-            let watched = match app.auth.load(&app.layer).await {
-                Ok(changed) => changed.await.map_err(model::Error::from),
-                Err(error) => Err(error),
-            };
-            if let Err(error) = watched {
-                tracing::debug!(%error, "the configuration is not watched");
-                tokio::time::sleep(PAUSE).await;
-            }
-        }
-    };
-    tokio::select! {
-        () = app.stopping() => {}
-        () = following => {}
     }
 }
 

@@ -17,7 +17,7 @@ use model::{JsonRef, JsonText};
 use sha2::{Sha256, Sha384, Sha512};
 
 use crate::http::access::principal::{Principal, Proof};
-use crate::http::access::settings::Rows;
+use crate::http::access::rows::Rows;
 use crate::http::error::{ApiError, Result};
 
 /// How tokens are checked.
@@ -174,7 +174,7 @@ fn split_path(path: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::access::settings::rows_of;
+    use crate::http::access::rows::rows_of;
 
     const NOW: u64 = 1_700_000_000;
 

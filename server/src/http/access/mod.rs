@@ -9,7 +9,8 @@
 //!     ├─ hashing ──── one thread for passwords, and what is proven
 //!     │    └─ passwords   CouchDB's schemes
 //!     ├─ lockout ──── failed logins
-//!     └─ settings ─── the configuration, read from the store
+//!     └─ settings ─── the configuration, parsed
+//!          └─ rows ───── the configuration, as it is stored
 //!   registration ─ what is written to `_users`, and who sees it
 //!     └─ admitted ─── the same for replications and the command line
 //!   security ──── who may use a database
@@ -27,6 +28,7 @@ pub(crate) mod passwords;
 pub(crate) mod principal;
 mod proxy;
 pub(crate) mod registration;
+mod rows;
 pub(crate) mod security;
 pub(crate) mod session;
 pub(crate) mod settings;

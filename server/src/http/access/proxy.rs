@@ -23,7 +23,7 @@ use sha2::Sha256;
 
 use crate::http::access::passwords::unhex;
 use crate::http::access::principal::{Principal, Proof};
-use crate::http::access::settings::Rows;
+use crate::http::access::rows::Rows;
 
 /// The headers, and what is to be believed.
 #[derive(Debug)]
@@ -78,8 +78,9 @@ mod tests {
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
     use super::*;
+    use crate::http::access::rows::rows_of;
     use crate::http::access::session;
-    use crate::http::access::settings::{Session, rows_of};
+    use crate::http::access::settings::Session;
     use crate::http::ids::hex;
 
     const ON: (&str, &str, &str) = ("chttpd", "authentication_handlers", "{chttpd_auth, proxy_authentication_handler}");

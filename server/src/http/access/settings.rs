@@ -9,7 +9,7 @@
 //!
 //! The store's rows take precedence, as what clients set in CouchDB's `_config` takes precedence over its other files.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use hyper::header::HeaderValue;
 use model::Setting;
@@ -18,6 +18,7 @@ use crate::http::access::bearer::Tokens;
 use crate::http::access::cors::CorsOptions;
 use crate::http::access::passwords::{MOST_ITERATIONS, Prf, Recipe, Verifier};
 use crate::http::access::proxy::Proxy;
+use crate::http::access::rows::Rows;
 
 /// The section of the administrators.
 pub(crate) const ADMINS: &str = "admins";
@@ -87,51 +88,6 @@ pub(crate) struct Session {
     pub(crate) is_persistent: bool,
     pub(crate) domain: Option<String>,
     pub(crate) same_site: Option<&'static str>,
-}
-
-/// Settings by section and name.
-#[derive(Default)]
-pub(crate) struct Rows(BTreeMap<String, BTreeMap<String, String>>);
-
-impl std::fmt::Debug for Rows {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.0.keys()).finish()
-    }
-}
-
-impl Rows {
-    fn new(settings: Vec<Setting>) -> Rows {
-        let mut rows = Rows::default();
-        for Setting { section, name, value } in settings {
-            rows.0.entry(section).or_default().insert(name, value);
-        }
-        rows
-    }
-
-    pub(crate) fn sections(&self) -> &BTreeMap<String, BTreeMap<String, String>> {
-        &self.0
-    }
-
-    pub(crate) fn get(&self, section: &str, name: &str) -> Option<&str> {
-        self.0.get(section)?.get(name).map(String::as_str)
-    }
-
-    fn flag(&self, section: &str, name: &str) -> Option<bool> {
-        match self.get(section, name)? {
-            "true" => Some(true),
-            "false" => Some(false),
-            _ => None,
-        }
-    }
-
-    fn number(&self, section: &str, name: &str) -> Option<u64> {
-        self.get(section, name)?.parse().ok()
-    }
-
-    /// A setting of authentication, in the section that CouchDB 3 has it in or the one before it.
-    fn auth(&self, name: &str) -> Option<&str> {
-        self.get("chttpd_auth", name).or_else(|| self.get("couch_httpd_auth", name))
-    }
 }
 
 impl Settings {
@@ -210,25 +166,10 @@ fn cors(rows: &Rows, flags: &CorsOptions) -> CorsOptions {
     }
 }
 
-/// Settings of tests: section, name, value.
-#[cfg(test)]
-fn settings_of(rows: &[(&str, &str, &str)]) -> Vec<Setting> {
-    let setting = |&(section, name, value): &(&str, &str, &str)| {
-        let (section, name, value) = (section.to_owned(), name.to_owned(), value.to_owned());
-        Setting { section, name, value }
-    };
-    rows.iter().map(setting).collect()
-}
-
-/// Rows of tests.
-#[cfg(test)]
-pub(crate) fn rows_of(rows: &[(&str, &str, &str)]) -> Rows {
-    Rows::new(settings_of(rows))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::access::rows::settings_of;
 
     fn settings(rows: &[(&str, &str, &str)]) -> Settings {
         Settings::new(settings_of(rows), &Flags { max_request_size: 7, ..Flags::default() })

@@ -8,7 +8,7 @@ use model::{AttachmentEdit, Document, Edit, GetOptions, JsonRef, JsonText, JsonW
 
 use crate::http::access::passwords::Verifier;
 use crate::http::access::principal::SERVER_ADMIN;
-use crate::http::app::App;
+use crate::http::app::databases::Databases;
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 
@@ -26,10 +26,10 @@ pub(crate) struct User {
 }
 
 /// The user with this name; `None` if nobody can log in by it.
-pub(crate) async fn find(app: &App, name: &str) -> Result<Option<User>> {
+pub(crate) async fn find(databases: &Databases, name: &str) -> Result<Option<User>> {
     let id = &format!("{PREFIX}{name}");
     let get = |database: Documents| async move { Ok(database.get(id, &GetOptions::default()).await?) };
-    match app.databases.with(DATABASE, get).await {
+    match databases.with(DATABASE, get).await {
         Ok(document) => Ok(User::read(name, document)),
         // There is no such user, or no such database, or no document can have this id.
         Err(error) if error.status().is_client_error() => Ok(None),
@@ -52,11 +52,11 @@ impl User {
     }
 
     /// Stores the password by another recipe.
-    pub(crate) async fn upgrade(self, app: &App, verifier: &Verifier) -> Result<()> {
+    pub(crate) async fn upgrade(self, databases: &Databases, verifier: &Verifier) -> Result<()> {
         let Document { id, rev, body, attachments, .. } = self.document;
         let edit = Edit::new(id, with_verifier(&body, verifier)?).over(rev);
         let edit = &Edit { attachments: attachments.into_iter().map(AttachmentEdit::same).collect(), ..edit };
-        app.databases.with(DATABASE, |database| async move { Ok(database.put(edit.clone()).await?) }).await?;
+        databases.with(DATABASE, |database| async move { Ok(database.put(edit.clone()).await?) }).await?;
         Ok(())
     }
 }

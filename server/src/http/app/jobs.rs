@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use jobs::{Hold, Job};
 use kv_api::AnyDatabase;
-use model::{Environment, Layer, SystemEnvironment};
+use model::{Environment, Error, ErrorKind, Layer, NotFound, SystemEnvironment};
 use tokio::sync::watch;
+
+use crate::http::wire::response;
 
 /// Minimum time between two progress reports of a run.
 const BETWEEN_REPORTS: Duration = Duration::from_secs(1);
@@ -72,6 +74,26 @@ impl Run {
         let _ = self.should_stop.clone().wait_for(|should_stop| *should_stop).await;
     }
 
+    /// The end of a run that processes batches of a database, from whether its last batch is done.
+    pub(crate) fn end_of(&self, is_done: model::Result<bool>) -> End {
+        match is_done {
+            Ok(true) => End::Removed,
+            Ok(false) => End::Again(Duration::ZERO),
+            Err(error) => match error.kind() {
+                // The database or its design document is gone, or the database is in another store, which has a job of
+                // its own.
+                ErrorKind::NotFound(NotFound::Database | NotFound::Missing | NotFound::Deleted)
+                | ErrorKind::Moved(_) => End::Removed,
+                // The job was taken over, or removed by the last batch.
+                ErrorKind::JobLost => End::Again(Duration::ZERO),
+                _ => {
+                    tracing::warn!(job = ?self.job.id, %error, "a job failed, and will be run again");
+                    End::Failed(failure(&error), backoff(self.job.attempts))
+                }
+            },
+        }
+    }
+
     /// Ends the run in the registry.
     pub(crate) async fn end(&self, end: &End) -> jobs::Result<()> {
         let jobs = self.layer.jobs();
@@ -86,6 +108,13 @@ impl Run {
             }
         }
     }
+}
+
+/// The progress of a run that failed.
+fn failure(error: &Error) -> Vec<u8> {
+    response::object_text(|json| {
+        json.name("error").str(error.error()).name("reason").str(&error.reason());
+    })
 }
 
 /// Pause before a job is run again that has failed this many times.

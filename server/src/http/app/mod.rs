@@ -31,6 +31,9 @@ use crate::http::error::{ApiError, Result};
 use crate::http::functions::Functions;
 use crate::http::ids::{RequestIds, Uuids, hex};
 
+/// Pause before the configuration is read again when the store could not be read.
+const PAUSE: Duration = Duration::from_secs(1);
+
 /// Options of a server.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -151,6 +154,26 @@ impl App {
             functions,
             stopping,
         })
+    }
+
+    /// Reads the configuration anew whenever it changes in the store, through another server too. Ends with the server.
+    pub(crate) async fn follow_configuration(&self) {
+        let following = async {
+            loop {
+                let watched = match self.auth.load(&self.layer).await {
+                    Ok(changed) => changed.await.map_err(model::Error::from),
+                    Err(error) => Err(error),
+                };
+                if let Err(error) = watched {
+                    tracing::debug!(%error, "the configuration is not watched");
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        };
+        tokio::select! {
+            () = self.stopping() => {}
+            () = following => {}
+        }
     }
 
     /// Runs a page of a scan on the threads for scans. Embedded engines read on the calling thread, and a page that is

@@ -4,13 +4,12 @@
 //! other, and its last batch removes it. Any server of the store runs it, and continues where another one stopped.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use hyper::StatusCode;
-use model::{BodyFormat, ErrorKind, NotFound, Rewriting};
+use model::{BodyFormat, Rewriting};
 
 use crate::http::app::App;
-use crate::http::app::jobs::{End, Run, backoff};
+use crate::http::app::jobs::{End, Run};
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response};
@@ -39,21 +38,10 @@ pub(crate) fn read(name: Option<&str>) -> Result<BodyFormat> {
 
 /// Runs a job.
 pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
-    let name = &run.job.id.id;
-    match rewrite(&app, &run).await {
-        Ok(true) => End::Removed,
-        Ok(false) => End::Again(Duration::ZERO),
-        Err(error) => match error.kind() {
-            // The database was dropped, or moved to another store, which has a job of its own.
-            ErrorKind::NotFound(NotFound::Database) | ErrorKind::Moved(_) => End::Removed,
-            // The job was taken over, or removed by the last batch.
-            ErrorKind::JobLost => End::Again(Duration::ZERO),
-            _ => {
-                tracing::warn!(database = name, %error, "bodies are not rewritten yet");
-                // The progress stays: it is the checkpoint.
-                End::Again(backoff(run.job.attempts))
-            }
-        },
+    match run.end_of(rewrite(&app, &run).await) {
+        // The progress stays as it is, since it is the checkpoint.
+        End::Failed(_, pause) => End::Again(pause),
+        end => end,
     }
 }
 

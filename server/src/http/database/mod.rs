@@ -14,7 +14,7 @@ use crate::http::access::settings::DefaultSecurity;
 use crate::http::error::{ApiError, Result};
 use crate::http::replicator;
 use crate::http::request::Request;
-use crate::http::serve::is_of_the_system;
+use crate::http::rights::is_of_the_system;
 use crate::http::wire::response::{self, Response};
 
 pub(crate) async fn create(request: &Request, name: &str) -> Result<Response> {

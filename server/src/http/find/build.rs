@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use hyper::StatusCode;
 use jobs::{Job, JobId, State};
-use model::{BuildProgress, Error, ErrorKind, JsonText, NotFound};
+use model::{BuildProgress, JsonText};
 use tokio::sync::watch;
 
 use crate::http::app::App;
-use crate::http::app::jobs::{End, Run, backoff};
+use crate::http::app::jobs::{End, Run};
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 use crate::http::wire::response;
@@ -24,21 +24,7 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
         built = build(&app, &run, &say) => built,
         never = run.report(heard) => match never {},
     };
-    let name = &run.job.id.id;
-    match built {
-        Ok(true) => End::Removed,
-        Ok(false) => End::Again(Duration::ZERO),
-        Err(error) => match error.kind() {
-            // The database was dropped, or moved to another store, which has a job of its own.
-            ErrorKind::NotFound(NotFound::Database) | ErrorKind::Moved(_) => End::Removed,
-            // The job was taken over, or removed by the last batch.
-            ErrorKind::JobLost => End::Again(Duration::ZERO),
-            _ => {
-                tracing::warn!(database = name, %error, "indexes are not built yet");
-                End::Failed(failure(&error), backoff(run.job.attempts))
-            }
-        },
-    }
+    run.end_of(built)
 }
 
 /// Builds to the end. Returns false if the run was stopped and the build must be continued.
@@ -59,13 +45,6 @@ fn progress(done: &BuildProgress) -> Vec<u8> {
     response::object_text(|json| {
         json.name("changes_done").u64(documents).name("total_changes").u64(expected.max(documents));
         json.name("progress").u64((documents * 100).checked_div(expected).unwrap_or(0).min(100));
-    })
-}
-
-/// The progress of a run that failed.
-pub(crate) fn failure(error: &Error) -> Vec<u8> {
-    response::object_text(|json| {
-        json.name("error").str(error.error()).name("reason").str(&error.reason());
     })
 }
 

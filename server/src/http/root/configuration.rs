@@ -13,7 +13,7 @@ use crate::http::access::passwords::Verifier;
 use crate::http::access::settings::ADMINS;
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
-use crate::http::root::setup::require_node;
+use crate::http::root::require_node;
 use crate::http::wire::response::{self, Response};
 
 fn unknown() -> ApiError {

@@ -22,6 +22,17 @@ const API_VERSION: &str = concat!("3.5.1+couch-layer.", env!("CARGO_PKG_VERSION"
 /// Maximum number of ids in one answer of `/_uuids`.
 const MAX_UUIDS: usize = 1000;
 
+/// The name of the one node, CouchDB's without a cluster.
+const NODE: &str = "nonode@nohost";
+
+/// Refuses names of other nodes.
+pub(super) fn require_node(node: &str) -> Result<()> {
+    match node {
+        "_local" | NODE => Ok(()),
+        _ => Err(ApiError::not_found("no such node: ".to_owned() + node)),
+    }
+}
+
 pub(crate) fn welcome(request: &Request) -> Result<Response> {
     Ok(response::object(|json| {
         json.name("couchdb").str("Welcome");

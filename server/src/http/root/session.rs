@@ -65,16 +65,17 @@ pub(crate) async fn login(request: &mut Request) -> Result<Response> {
     request.body.narrow(MOST_BYTES);
     let (name, password) = credentials(request).await?;
     let app = &request.app;
-    let (principal, cookie) = match app.auth.begin(app, &name, &password, request.address, request.is_secure()).await {
-        Ok(begun) => begun,
-        Err(refused) if refused.status().is_server_error() => return Err(refused),
-        Err(refused) => {
-            let mut response = response::refusal(refused);
-            end_session(request, &mut response);
-            redirect(request, "fail", &mut response);
-            return Ok(response);
-        }
-    };
+    let (principal, cookie) =
+        match app.auth.begin(&app.databases, &name, &password, request.address, request.is_secure()).await {
+            Ok(begun) => begun,
+            Err(refused) if refused.status().is_server_error() => return Err(refused),
+            Err(refused) => {
+                let mut response = response::refusal(refused);
+                end_session(request, &mut response);
+                redirect(request, "fail", &mut response);
+                return Ok(response);
+            }
+        };
     let mut response = response::object(|json| {
         json.name("ok").bool(true);
         json.name("name").str(&name);

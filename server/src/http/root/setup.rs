@@ -11,18 +11,8 @@ use crate::http::error::{ApiError, Result};
 use crate::http::replicator;
 use crate::http::request::Request;
 use crate::http::root::configuration::{member, set};
+use crate::http::root::{NODE, require_node};
 use crate::http::wire::response::{self, Response};
-
-/// The name of the one node, CouchDB's without a cluster.
-const NODE: &str = "nonode@nohost";
-
-/// Refuses names of other nodes.
-pub(crate) fn require_node(node: &str) -> Result<()> {
-    match node {
-        "_local" | NODE => Ok(()),
-        _ => Err(ApiError::not_found("no such node: ".to_owned() + node)),
-    }
-}
 
 /// `GET /_node/{node}`
 pub(crate) fn node(node: &str) -> Result<Response> {

@@ -20,7 +20,7 @@ use crate::http::document::write::refuse_design;
 use crate::http::error::{ApiError, Result};
 use crate::http::replicator;
 use crate::http::request::Request;
-use crate::http::serve::authorize_writer;
+use crate::http::rights::authorize_writer;
 use crate::http::wire::response::{self, Response};
 
 /// Maximum size of the edits of an anonymous client: they are parsed before it is known which databases they are of.

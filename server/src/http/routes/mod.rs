@@ -28,8 +28,8 @@ use crate::http::functions::update;
 use crate::http::listing::Namespace;
 use crate::http::replicator::{self, scheduler};
 use crate::http::request::Request;
+use crate::http::rights::is_of_the_system;
 use crate::http::root::{self, configuration, databases, replicate, session, setup, transact};
-use crate::http::serve::is_of_the_system;
 use crate::http::wire::response::Response;
 use crate::http::{feed, find, listing, views};
 

@@ -5,15 +5,14 @@
 //! map the same documents.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use jobs::{JobId, NewJob};
-use model::{Error, ErrorKind, NotFound, ViewGroup};
+use model::ViewGroup;
 use tokio::sync::watch;
 
 use super::design::Design;
 use crate::http::app::App;
-use crate::http::app::jobs::{End, Run, backoff};
+use crate::http::app::jobs::{End, Run};
 use crate::http::app::stores::Documents;
 use crate::http::error::Result;
 use crate::http::find::build;
@@ -84,25 +83,11 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
         updated = update_all(&app, &run, &say) => updated,
         never = run.report(heard) => match never {},
     };
-    match updated {
-        Ok(true) => End::Removed,
-        Ok(false) => End::Again(Duration::ZERO),
-        Err(error) => match error.kind() {
-            // The database or the design document is gone, or the database has moved. Nobody waits any more.
-            ErrorKind::NotFound(NotFound::Database | NotFound::Missing | NotFound::Deleted) | ErrorKind::Moved(_) => {
-                End::Removed
-            }
-            ErrorKind::JobLost => End::Again(Duration::ZERO),
-            _ => {
-                tracing::warn!(job = run.job.id.id, %error, "views are not updated yet");
-                End::Failed(build::failure(&error), backoff(run.job.attempts))
-            }
-        },
-    }
+    run.end_of(updated)
 }
 
 /// Updates to the end. Returns false if the run was stopped and the update must be continued.
-async fn update_all(app: &App, run: &Run, say: &watch::Sender<Vec<u8>>) -> std::result::Result<bool, Error> {
+async fn update_all(app: &App, run: &Run, say: &watch::Sender<Vec<u8>>) -> model::Result<bool> {
     let Some((name, design)) = run.job.id.id.split_once(':') else { return Ok(true) };
     let database = run.layer.database(name).await?;
     let document = database.get(design, &model::GetOptions::default()).await?;

@@ -14,7 +14,12 @@
 use bytes::{BufMut, BytesMut};
 use memchr::{memchr, memchr_iter, memchr3};
 
-use super::Length;
+/// Length of a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Length {
+    Exact(u64),
+    Chunked,
+}
 
 /// The part of a connection to which the next byte belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -32,14 +32,7 @@ use hyper::body::Body;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use framing::State;
-
-/// Length of a body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Length {
-    Exact(u64),
-    Chunked,
-}
+use framing::{Length, State};
 
 /// By this the service tells the reader the length of the body of the request that was just parsed.
 #[derive(Clone, Debug, Default)]

@@ -1,0 +1,72 @@
+//! Rights on databases, for requests that name them in their path and for those that name them elsewhere.
+
+use hyper::header::{HOST, ORIGIN};
+
+use crate::http::access::principal::Principal;
+use crate::http::access::security::Security;
+use crate::http::access::users;
+use crate::http::app::stores::Documents;
+use crate::http::error::{ApiError, Result};
+use crate::http::replicator;
+use crate::http::request::Request;
+
+pub(crate) fn not_server_admin() -> ApiError {
+    ApiError::unauthorized("You are not a server admin.")
+}
+
+/// The security object of a database.
+pub(crate) async fn security(request: &Request, db: &str) -> Result<Security> {
+    let security = |database: Documents| async move { Ok(database.security().await?) };
+    Ok(Security::new(request.with_database(db, security).await?))
+}
+
+/// Refuses a client that may not read the database.
+pub(crate) fn require_member(security: &Security, principal: &Principal) -> Result<()> {
+    if security.is_member(principal) {
+        return Ok(());
+    }
+    Err(match principal.name {
+        None => ApiError::unauthorized("You are not authorized to access this db."),
+        Some(_) => ApiError::forbidden("You are not allowed to access this db."),
+    })
+}
+
+/// Admits a writer of a database that a request names outside its path. Returns whether it is the database's
+/// administrator.
+pub(crate) async fn authorize_writer(request: &Request, db: &str) -> Result<bool> {
+    refuse_pages(request, db)?;
+    if request.principal.is_server_admin() {
+        return Ok(true);
+    }
+    if is_of_the_system(db) {
+        return Err(not_server_admin());
+    }
+    let security = security(request, db).await?;
+    require_member(&security, &request.principal)?;
+    Ok(security.is_admin(&request.principal))
+}
+
+/// Whether a database is for server administrators, whatever its `_security`: what lies there acts with the rights of
+/// the server. Its replications read and write databases of this server.
+pub(crate) fn is_of_the_system(db: &str) -> bool {
+    db.starts_with('_') || replicator::has_jobs(db)
+}
+
+/// Refuses pages of other origins what acts with the server's rights, while everyone is an administrator: any page could
+/// name itself one that stays. Browsers send `Origin` with what may change something. `name` is of a database, or begins
+/// a path.
+pub(crate) fn refuse_pages(request: &Request, name: &str) -> Result<()> {
+    let Some(origin) = request.headers.get(ORIGIN) else { return Ok(()) };
+    let is_closed =
+        matches!(name, "_node" | "_cluster_setup" | "_replicate" | users::DATABASE) || replicator::has_jobs(name);
+    if !is_closed || !request.app.auth.is_party() {
+        return Ok(());
+    }
+    let host = request.header(HOST).unwrap_or_default();
+    if origin.to_str().is_ok_and(|origin| origin.strip_prefix("http://") == Some(host)) {
+        return Ok(());
+    }
+    Err(ApiError::forbidden(
+        "without an administrator pages of other origins may not do this; set COUCHDB_USER and COUCHDB_PASSWORD",
+    ))
+}
