@@ -236,6 +236,18 @@ macro_rules! __scenarios {
                 definitions_are_read_once,
                 indexes_that_an_earlier_program_stored_are_taken_on,
             }
+            "Validation (`validate_doc_update`)" validating {
+                functions_get_the_documents_as_couchdb_gives_them,
+                all_design_documents_with_functions_are_asked_and_no_others,
+                a_refused_edit_writes_nothing_and_leaves_the_others,
+                a_program_that_cannot_ask_writes_design_documents_only,
+                a_verdict_holds_for_the_parent_and_the_functions_at_the_commit,
+                no_edit_gets_past_a_function_that_was_there_before_it,
+                a_write_of_unknown_result_is_validated_and_done_once,
+                databases_without_functions_pay_nothing,
+                the_list_of_functions_is_checked_and_mended_and_moves_along,
+                where_the_last_write_wins_the_function_sees_what_is_replaced,
+            }
             "Jobs that build indexes" index_jobs {
                 an_index_comes_with_its_job_and_the_job_ends_with_the_build,
                 the_job_goes_with_the_last_index_that_is_to_be_built,

@@ -31,7 +31,7 @@ use crate::environment::{Environment, SystemEnvironment};
 use crate::error::{Error, ErrorKind, NotFound, Result};
 use crate::feed::Feed;
 use crate::indexes::Definitions;
-use crate::instance::{self, Access, Indexes, Instance, State};
+use crate::instance::{self, Access, Indexes, Instance, State, Validation};
 use crate::keys::{DatabaseKey, DatabaseKeys, Key};
 use crate::limits::{DEFAULT_MAX_DOCUMENT_SIZE, DEFAULT_REVS_LIMIT, HIGHEST_MAX_DOCUMENT_SIZE, check_database_name};
 use crate::policy::ConflictPolicy;
@@ -213,6 +213,7 @@ impl<D: Database> Layer<D> {
             created_ms: guard.environment.now_ms(),
             policy: options.conflicts,
             indexes: Indexes::default(),
+            validation: Validation::default(),
             state: State::Open,
         };
         let number = guard

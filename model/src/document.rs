@@ -164,19 +164,21 @@ impl Document {
     /// Appends the document as CouchDB writes it: `_id`, `_rev`, the body's members, then the other special members.
     /// Attachments have their data if it was [loaded](crate::Documents::load_attachments); otherwise they are stubs.
     pub fn write_json(&self, out: &mut Vec<u8>) {
-        self.write_json_as(out, JsonForm::Inline { encoding_info: self.att_encoding_info });
+        self.write_json_as(out, JsonForm::Inline { encoding_info: self.att_encoding_info }, true);
     }
 
     /// The same for the first part of a multipart body. The wanted attachments follow in the other parts.
     pub fn write_json_following(&self, out: &mut Vec<u8>) {
-        self.write_json_as(out, JsonForm::Follows);
+        self.write_json_as(out, JsonForm::Follows, true);
     }
 
-    fn write_json_as(&self, out: &mut Vec<u8>, form: JsonForm) {
+    fn write_json_as(&self, out: &mut Vec<u8>, form: JsonForm, names_rev: bool) {
         let mut json = JsonWriter::new(out);
         json.begin_object();
         json.name("_id").str(&self.id);
-        json.name("_rev").display(&self.rev);
+        if names_rev {
+            json.name("_rev").display(&self.rev);
+        }
         json.members_of(&self.body);
         if self.deleted {
             json.name("_deleted").bool(true);
@@ -221,6 +223,13 @@ impl Document {
         let mut out = Vec::with_capacity(self.body.len() + self.id.len() + 96);
         self.write_json(&mut out);
         out
+    }
+
+    /// The same as a JSON value, without the revision: a document that is yet to get one.
+    pub(crate) fn to_text_without_rev(&self) -> JsonText {
+        let mut out = Vec::with_capacity(self.body.len() + self.id.len() + 64);
+        self.write_json_as(&mut out, JsonForm::Inline { encoding_info: false }, false);
+        JsonText::from_normalised(out).unwrap_or_else(JsonText::empty_object)
     }
 
     /// The same as a JSON value. The writer's output is normalised, so it is not parsed again.
@@ -279,5 +288,6 @@ mod tests {
         );
         let empty = Document::new("x".into(), rev("1-a"), false, body("{}"));
         assert_eq!(empty.to_json(), br#"{"_id":"x","_rev":"1-a"}"#);
+        assert_eq!(empty.to_text_without_rev().as_str(), r#"{"_id":"x"}"#);
     }
 }

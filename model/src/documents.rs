@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use kv_api::{Database, Read, Transaction};
+use parking_lot::Mutex;
 
 use crate::body::BodyFormat;
 use crate::catalog::{Layer, LayerState};
@@ -17,12 +18,15 @@ use crate::error::{Error, NotFound, Result};
 use crate::instance::{Access, Instance};
 use crate::keys::{DatabaseKey, DatabaseKeys};
 use crate::limits::DEFAULT_REVS_LIMIT;
+use crate::validation::{Designs, Validating, Validator};
 
 /// A handle of one database. Cheap to clone.
 #[derive(Clone)]
 pub struct Documents<D> {
     pub(crate) shared: Arc<LayerState<D>>,
     pub(crate) home: Arc<Home>,
+    /// What its edits ask where design documents validate them.
+    pub(crate) validating: Validating,
 }
 
 impl<D> fmt::Debug for Documents<D> {
@@ -43,6 +47,10 @@ pub(crate) struct Home {
     packed: AtomicBool,
     /// Maximum number of revisions of a branch when the instance was last read. Also a guess.
     revs_limit: AtomicU32,
+    /// Whether design documents validated edits when the instance was last read. Also a guess.
+    validates: AtomicBool,
+    /// The design documents that validate edits, as they were last read.
+    pub(crate) designs: Mutex<Option<Designs>>,
 }
 
 impl<D: Database> Documents<D> {
@@ -64,8 +72,25 @@ impl<D: Database> Documents<D> {
                 instance_key,
                 packed: AtomicBool::new(false),
                 revs_limit: AtomicU32::new(DEFAULT_REVS_LIMIT),
+                validates: AtomicBool::new(false),
+                designs: Mutex::default(),
             }),
+            validating: Validating::default(),
         }
+    }
+
+    /// The same database, whose edits ask this validator where its design documents have `validate_doc_update`.
+    #[must_use]
+    pub fn validated_by(mut self, validator: Arc<dyn Validator>) -> Self {
+        self.validating = Validating::By(validator);
+        self
+    }
+
+    /// The same database, whose edits ask nobody: for programs that write on their own behalf, or repair.
+    #[must_use]
+    pub fn unvalidated(mut self) -> Self {
+        self.validating = Validating::Waived;
+        self
     }
 
     /// The database's name.
@@ -116,9 +141,15 @@ impl<D: Database> Documents<D> {
         self.home.revs_limit.load(Ordering::Relaxed) as usize
     }
 
+    /// Whether design documents validated edits when the instance was last read.
+    pub(crate) fn validates_seen(&self) -> bool {
+        self.home.validates.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn saw(&self, instance: &Instance) {
         self.home.packed.store(instance.format == BodyFormat::Packed, Ordering::Relaxed);
         self.home.revs_limit.store(instance.revs_limit, Ordering::Relaxed);
+        self.home.validates.store(!instance.validation.designs.is_empty(), Ordering::Relaxed);
     }
 
     /// Reads the instance row. The call issues the read, which is serializable if the transaction writes. Fails with

@@ -134,6 +134,35 @@ pub enum ErrorKind {
     /// A job's run that no longer holds the job. 503.
     #[error("This run does not hold the job any more.")]
     JobLost,
+    /// A `validate_doc_update` function forbids the edit, with its reason. 403.
+    #[error("{0}")]
+    Forbidden(String),
+    /// A `validate_doc_update` function wants another user, with its reason. 401.
+    #[error("{0}")]
+    Unauthorized(String),
+    /// A `validate_doc_update` function gave no answer, so the edit is refused. 500.
+    #[error("{reason}")]
+    ValidationFailed {
+        /// CouchDB's `error`.
+        error: &'static str,
+        /// What failed.
+        reason: String,
+    },
+    /// A design document whose `validate_doc_update` cannot run. 400.
+    #[error("{reason}")]
+    BadDesign {
+        /// CouchDB's `error`.
+        error: &'static str,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Edits of a database whose design documents have `validate_doc_update` functions, by a program that cannot run
+    /// them. 501.
+    #[error(
+        "The database has validate_doc_update functions, which this program cannot run. Only its design documents can \
+         be written."
+    )]
+    NotValidated,
     /// Functions of a view group that gave no result at all, with the reason. 500.
     #[error("{0}")]
     Functions(String),
@@ -204,7 +233,10 @@ impl Error {
             | ErrorKind::IllegalDatabaseName(_)
             | ErrorKind::DatabaseNameTooLong(_)
             | ErrorKind::BadRequest(_)
+            | ErrorKind::BadDesign { .. }
             | ErrorKind::DocValidation(_) => 400,
+            ErrorKind::Unauthorized(_) => 401,
+            ErrorKind::Forbidden(_) => 403,
             ErrorKind::NotFound(_) => 404,
             ErrorKind::Conflict | ErrorKind::PatchConflict(_) | ErrorKind::MissingRev => 409,
             ErrorKind::FileExists | ErrorKind::Relocation(_) | ErrorKind::MissingStub { .. } => 412,
@@ -227,7 +259,9 @@ impl Error {
             | ErrorKind::UnknownFormat(_)
             | ErrorKind::Format { .. }
             | ErrorKind::NotOurs
+            | ErrorKind::ValidationFailed { .. }
             | ErrorKind::Functions(_) => 500,
+            ErrorKind::NotValidated => 501,
         }
     }
 
@@ -255,6 +289,10 @@ impl Error {
             | ErrorKind::OutcomeUnknown
             | ErrorKind::JobLost => "service unavailable",
             ErrorKind::Functions(_) => "unknown_error",
+            ErrorKind::Forbidden(_) => "forbidden",
+            ErrorKind::Unauthorized(_) => "unauthorized",
+            ErrorKind::ValidationFailed { error, .. } | ErrorKind::BadDesign { error, .. } => error,
+            ErrorKind::NotValidated => "not_implemented",
             ErrorKind::Store(_) if self.status() == 503 => "service unavailable",
             ErrorKind::Store(_)
             | ErrorKind::Corrupt(_)
@@ -322,6 +360,18 @@ impl Error {
     /// Whether the error is about rows that cannot be read. Such an error concerns only the document that has the rows.
     pub(crate) fn is_damage(&self) -> bool {
         matches!(self.kind(), ErrorKind::Corrupt(_) | ErrorKind::UnknownFormat(_))
+    }
+
+    /// Whether a validation refused an edit. Such an error concerns only that edit.
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(
+            self.kind(),
+            ErrorKind::Forbidden(_)
+                | ErrorKind::Unauthorized(_)
+                | ErrorKind::ValidationFailed { .. }
+                | ErrorKind::BadDesign { .. }
+                | ErrorKind::NotValidated
+        )
     }
 
     /// Whether the same read may succeed in a new transaction.

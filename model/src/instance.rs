@@ -9,7 +9,9 @@
 //!
 //! A database that has or had indexes is in format 3. Its row has `NextIndex, Count, (Index, Active) …` after
 //! `CreatedMs`, and then the state if the database is not open. A database with another [conflict policy](crate::policy)
-//! than CouchDB's is in format 4: `CreatedMs, Policy`, and then as in format 3. So an older program refuses it.
+//! than CouchDB's is in format 4: `CreatedMs, Policy`, and then as in format 3. So an older program refuses it. A database
+//! that has or had design documents which [validate](crate::validation) edits is in format 5: as format 4, whose policy may
+//! be CouchDB's here, with `Generation, Count, (DesignId, Position, Hash) …` behind the indexes.
 //!
 //! Transactions that write read the row with a conflict range, and dropping the database clears it. So a late writer
 //! never writes keys of a dropped database. The row has all that a write must know about the database, so that takes no
@@ -23,6 +25,7 @@ use kv_api::Read;
 use crate::body::BodyFormat;
 use crate::error::{Error, ErrorKind, NotFound, Result};
 use crate::policy::ConflictPolicy;
+use crate::revid::{RevHash, RevId};
 use crate::row::Reader;
 use crate::tuple;
 
@@ -37,6 +40,13 @@ const FORMAT_WITH_INDEXES: u64 = 3;
 
 /// Format of the row of a database with another conflict policy than CouchDB's.
 const FORMAT_WITH_POLICY: u64 = 4;
+
+/// Format of the row of a database that has or had design documents which validate edits. An older program would not ask
+/// them.
+const FORMAT_WITH_VALIDATION: u64 = 5;
+
+/// CouchDB's conflict policy, where a format names it.
+const KEEP_ALL: u64 = 0;
 
 /// The conflict policy by which the last write wins.
 const LAST_WRITE_WINS: u64 = 1;
@@ -95,7 +105,18 @@ pub(crate) struct Instance {
     pub(crate) policy: ConflictPolicy,
     /// Its indexes.
     pub(crate) indexes: Indexes,
+    /// Its design documents that validate edits.
+    pub(crate) validation: Validation,
     pub(crate) state: State,
+}
+
+/// The design documents that edits of a database ask.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Validation {
+    /// Number of times that they changed. It never falls, so that of two equal numbers the documents are equal.
+    pub(crate) generation: u64,
+    /// The documents at their winners, in the order of their ids.
+    pub(crate) designs: Vec<(String, RevId)>,
 }
 
 /// The indexes that edits of a database maintain.
@@ -148,6 +169,47 @@ impl Indexes {
     }
 }
 
+impl Validation {
+    /// Sets whether a design document validates: `rev` is its winner if it does.
+    pub(crate) fn set(&mut self, design_id: &str, rev: Option<&RevId>) {
+        let known = self.designs.iter().find(|(id, _)| id == design_id).map(|(_, rev)| rev);
+        if known == rev {
+            return;
+        }
+        self.generation += 1;
+        self.designs.retain(|(id, _)| id != design_id);
+        if let Some(rev) = rev {
+            self.designs.push((design_id.to_owned(), rev.clone()));
+            self.designs.sort();
+        }
+    }
+
+    /// Whether this design document validates.
+    pub(crate) fn has(&self, design_id: &str) -> bool {
+        self.designs.iter().any(|(id, _)| id == design_id)
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        tuple::append_u64(out, self.generation);
+        tuple::append_u64(out, self.designs.len() as u64);
+        for (id, rev) in &self.designs {
+            tuple::append_str(out, id);
+            tuple::append_u64(out, rev.position());
+            tuple::append_bytes(out, rev.hash().as_bytes());
+        }
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Validation> {
+        let (generation, count) = (reader.int()?, reader.int()?);
+        let designs = (0..count).map(|_| {
+            let (id, position, hash) = (reader.str()?.into_owned(), reader.int()?, reader.bytes()?);
+            let rev = RevHash::from_bytes(&hash).and_then(|hash| RevId::new(position, hash));
+            Ok((id, rev.map_err(|_| Error::corrupt("an impossible revision of a design document"))?))
+        });
+        Ok(Validation { generation, designs: designs.collect::<Result<_>>()? })
+    }
+}
+
 impl Instance {
     /// The instance, if it is this database's and its state allows this access. A serializable read means that the
     /// transaction writes.
@@ -167,9 +229,11 @@ impl Instance {
 
     pub(crate) fn write(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(48);
-        let has_policy = self.policy == ConflictPolicy::LastWriteWins;
+        let has_validation = self.validation != Validation::default();
+        let has_policy = has_validation || self.policy == ConflictPolicy::LastWriteWins;
         let has_indexes = has_policy || self.indexes != Indexes::default();
         let format = match (&self.state, has_indexes) {
+            _ if has_validation => FORMAT_WITH_VALIDATION,
             _ if has_policy => FORMAT_WITH_POLICY,
             (_, true) => FORMAT_WITH_INDEXES,
             (State::Open, false) => FORMAT,
@@ -190,10 +254,17 @@ impl Instance {
         tuple::append_u64(&mut out, u64::from(self.revs_limit));
         tuple::append_u64(&mut out, self.created_ms);
         if has_policy {
-            tuple::append_u64(&mut out, LAST_WRITE_WINS);
+            let policy = match self.policy {
+                ConflictPolicy::KeepAll => KEEP_ALL,
+                ConflictPolicy::LastWriteWins => LAST_WRITE_WINS,
+            };
+            tuple::append_u64(&mut out, policy);
         }
         if has_indexes {
             self.indexes.write(&mut out);
+        }
+        if has_validation {
+            self.validation.write(&mut out);
         }
         match &self.state {
             State::Open => {}
@@ -213,11 +284,12 @@ impl Instance {
 
     pub(crate) fn read(value: &[u8]) -> Result<Instance> {
         let mut reader = Reader::new(value);
-        let (has_policy, has_indexes, has_state) = match reader.int()? {
+        let row_format = reader.int()?;
+        let (has_policy, has_indexes, has_state) = match row_format {
             FORMAT => (false, false, Some(false)),
             FORMAT_WITH_STATE => (false, false, Some(true)),
             FORMAT_WITH_INDEXES => (false, true, None),
-            FORMAT_WITH_POLICY => (true, true, None),
+            FORMAT_WITH_POLICY | FORMAT_WITH_VALIDATION => (true, true, None),
             other => return Err(Error::unknown_format(format!("a database in format {other}"))),
         };
         let (id, incarnation) = (reader.bytes()?, reader.int()?);
@@ -235,10 +307,14 @@ impl Instance {
         let created_ms = reader.int()?;
         let policy = if has_policy { read_policy(&mut reader)? } else { ConflictPolicy::KeepAll };
         let indexes = if has_indexes { Indexes::read(&mut reader)? } else { Indexes::default() };
+        let validation = match row_format {
+            FORMAT_WITH_VALIDATION => Validation::read(&mut reader)?,
+            _ => Validation::default(),
+        };
         let has_state = has_state.unwrap_or(!reader.rest().is_empty());
         let state = if has_state { read_state(&mut reader)? } else { State::Open };
         reader.end()?;
-        Ok(Instance { id, incarnation, format, rewrites, revs_limit, created_ms, policy, indexes, state })
+        Ok(Instance { id, incarnation, format, rewrites, revs_limit, created_ms, policy, indexes, validation, state })
     }
 }
 
@@ -253,6 +329,7 @@ fn sixteen(bytes: &[u8]) -> Result<[u8; 16]> {
 
 fn read_policy(reader: &mut Reader<'_>) -> Result<ConflictPolicy> {
     match reader.int()? {
+        KEEP_ALL => Ok(ConflictPolicy::KeepAll),
         LAST_WRITE_WINS => Ok(ConflictPolicy::LastWriteWins),
         other => Err(Error::unknown_format(format!("conflicts by policy {other}"))),
     }
@@ -285,7 +362,16 @@ mod tests {
         {
             let (revs_limit, created_ms) = (4_000, 1 << 41);
             let kept = vec![Kept { number: 1, active: false }, Kept { number: 299, active: true }];
-            for indexes in [Indexes::default(), Indexes { next: 3, kept: Vec::new() }, Indexes { next: 300, kept }] {
+            let designs = vec![("_design/a".to_owned(), "2-ab".parse().unwrap())];
+            let validations = [
+                Validation::default(),
+                Validation { generation: 3, designs: Vec::new() },
+                Validation { generation: 1 << 40, designs },
+            ];
+            let all_indexes = [Indexes::default(), Indexes { next: 3, kept: Vec::new() }, Indexes { next: 300, kept }];
+            let cases = all_indexes.iter().flat_map(|indexes| validations.iter().map(move |one| (indexes, one)));
+            for (indexes, validation) in cases {
+                let (indexes, validation) = (indexes.clone(), validation.clone());
                 let (id, state) = ([0; 16], state.clone());
                 let (incarnation, open) = (255, State::Open);
                 let rewrites = indexes.next == 3;
@@ -298,6 +384,7 @@ mod tests {
                     created_ms,
                     policy,
                     indexes,
+                    validation,
                     state: open,
                 };
                 let open_len = open.write().len();
@@ -339,6 +426,7 @@ mod tests {
             created_ms: 0,
             policy,
             indexes,
+            validation: Validation::default(),
             state,
         };
         let row = instance.write();
@@ -374,8 +462,19 @@ mod tests {
             let (format, revs_limit) = (BodyFormat::Packed, 1);
             let (created_ms, policy, indexes) = (0, ConflictPolicy::KeepAll, Indexes::default());
             let (incarnation, rewrites) = (0, false);
-            let instance =
-                Instance { id, incarnation, format, rewrites, revs_limit, created_ms, policy, indexes, state };
+            let validation = Validation::default();
+            let instance = Instance {
+                id,
+                incarnation,
+                format,
+                rewrites,
+                revs_limit,
+                created_ms,
+                policy,
+                indexes,
+                validation,
+                state,
+            };
             let admitted = instance.clone().admit(id, access, read).map(drop).map_err(|error| error.kind().clone());
             assert_eq!(admitted, expected, "{what}");
             assert!(instance.admit([2; 16], access, read).is_err(), "another database, {what}");

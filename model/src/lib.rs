@@ -53,6 +53,7 @@ mod stats;
 mod stream;
 mod txids;
 mod typed;
+mod validation;
 mod views;
 mod write;
 
@@ -99,6 +100,7 @@ pub use revs_diff::RevsDiff;
 pub use seq::Seq;
 pub use stream::Feed;
 pub use typed::{Typed, Versioned};
+pub use validation::{MAX_VALIDATING, Question, VALIDATE, Validator, Verdict};
 pub use views::{
     Emit, Emitted, FunctionError, Grouping, MAX_KEY as MAX_VIEW_KEY, Mapped, Reduce, ReduceRow, Reduced, ReducedPage,
     ReducedRow, Reduction, Resume as ViewResume, RustView, View, ViewError, ViewFunctions, ViewGroup, ViewGroupInfo,

@@ -11,7 +11,7 @@ use crate::txids::Outcome;
 use json::{JsonKind, JsonText};
 
 /// CouchDB 3's security object of a new database.
-fn default_security() -> JsonText {
+pub(crate) fn default_security() -> JsonText {
     let text = br#"{"members":{"roles":["_admin"]},"admins":{"roles":["_admin"]}}"#;
     JsonText::parse(text).unwrap_or_else(|_| JsonText::empty_object())
 }

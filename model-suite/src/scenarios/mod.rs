@@ -35,5 +35,6 @@ pub(crate) mod transacting;
 mod trees;
 pub(crate) mod unknown;
 pub(crate) mod uploads;
+pub(crate) mod validating;
 pub(crate) mod views;
 pub(crate) mod writing;

@@ -10,7 +10,8 @@
 //!
 //! Lists of attachments are compared with contents and references, and these with the lists: see [`attachments`].
 //! Winners are compared with the rows of indexes, and these with the winners: see [`indexes`]. Purges and their UUIDs
-//! are compared with each other: see [`purges`].
+//! are compared with each other: see [`purges`]. The list of design documents that validate edits is compared with them:
+//! see [`validation`].
 //!
 //! Pages follow each other without gaps, so rows of documents that are not in `revisions` are found too. Then the
 //! changes are walked: each row must belong to its document, so that each document has exactly one. At the end, the
@@ -24,6 +25,7 @@ mod document;
 mod indexes;
 mod purges;
 mod repair;
+mod validation;
 mod views;
 
 use std::collections::BTreeMap;
@@ -180,7 +182,8 @@ impl<D: Database> Documents<D> {
         for subspace in Subspace::ALL {
             match subspace {
                 // Compared with the totals.
-                Subspace::Instance | Subspace::Last | Subspace::Stats => {}
+                Subspace::Last | Subspace::Stats => {}
+                Subspace::Instance => drop(self.check_validation(&instance, &mut report).await?),
                 // No other rows depend on them.
                 Subspace::Security | Subspace::Local => {}
                 Subspace::Revisions => self.walk_documents(&mut report, &mut sums, expected, &mut progress).await?,

@@ -142,11 +142,13 @@ impl<D: Database> Documents<D> {
         Ok(())
     }
 
-    /// Corrects the definitions from the design documents, and removes rows that belong to no index or no document.
+    /// Corrects the definitions and the list of those that validate from the design documents, and removes rows that belong to no index or no document.
     /// Those have nothing that the documents do not have.
     async fn repair_indexes(&self, report: &mut RepairReport, progress: &mut impl FnMut(&Repair)) -> Result<()> {
+        let (instance, ..) = self.totals().await?;
+        let unlisted = self.check_validation(&instance, &mut CheckReport::default()).await?;
         let wrong = self.check_definitions(&mut CheckReport::default()).await?;
-        let mut designs: BTreeSet<String> = wrong.iter().flatten().cloned().collect();
+        let mut designs: BTreeSet<String> = wrong.iter().flatten().cloned().chain(unlisted).collect();
         if wrong.iter().any(Option::is_none) {
             // The design document of an unreadable definition is unknown, so all are tried.
             designs.extend(self.design_ids().await?);
@@ -163,7 +165,7 @@ impl<D: Database> Documents<D> {
     }
 
     /// The ids of all live design documents.
-    async fn design_ids(&self) -> Result<Vec<String>> {
+    pub(super) async fn design_ids(&self) -> Result<Vec<String>> {
         let (start, end) = (Some(DESIGN_PREFIX.to_owned()), Some(DESIGN_END.to_owned()));
         let mut next = Some(AllDocsRequest { start, end, ..AllDocsRequest::default() });
         let mut ids = Vec::new();

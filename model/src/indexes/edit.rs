@@ -1,4 +1,5 @@
-//! Changes indexes in a transaction that changes winners.
+//! Changes indexes in a transaction that changes winners, and the list of design documents that
+//! [validate](crate::validation) edits.
 //!
 //! ```text
 //!  documents ─┬─ design documents ─► definitions: indexes that stay, go and come ─► instance, definitions
@@ -27,11 +28,13 @@ use crate::batch::BODIES_AT_ONCE;
 use crate::document::{Body, Document};
 use crate::documents::Documents;
 use crate::error::{Error, ErrorKind, Result, alone};
-use crate::instance::{Indexes, Instance, Kept};
+use crate::instance::{Indexes, Instance, Kept, Validation};
 use crate::keys::{DatabaseKey, DatabaseKeys, Leaf, Subspace};
 use crate::limits::DESIGN_PREFIX;
 use crate::read::{body_of, body_or_empty};
+use crate::revid::RevId;
 use crate::txids::Unguarded;
+use crate::validation::{MAX_VALIDATING, VALIDATE};
 
 use super::{Definition, Indexed, MAX_INDEXES, definition_row, values_of};
 
@@ -60,12 +63,12 @@ pub(crate) struct Indexing {
     cleared_ranges: Vec<(Vec<u8>, Vec<u8>)>,
     cleared: Vec<Vec<u8>>,
     set: Vec<(Vec<u8>, Bytes)>,
-    /// Key and row of the instance, if the set of indexes changes.
+    /// Key and row of the instance, if the set of indexes changes, or that of design documents that validate edits.
     instance: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Indexing {
-    /// Whether the set of indexes changes.
+    /// Whether the instance's row changes.
     pub(super) fn changes_instance(&self) -> bool {
         self.instance.is_some()
     }
@@ -121,12 +124,14 @@ struct Changing {
     gone: Vec<u64>,
     come: Vec<(u64, Vec<u8>)>,
     next: u64,
+    validation: Validation,
 }
 
 impl Changing {
     fn new(instance: &Instance, definitions: Vec<(Kept, Definition)>) -> Changing {
         let kept = definitions.iter().map(|(kept, definition)| (*kept, definition.index().clone())).collect();
-        let mut changing = Changing { kept, gone: Vec::new(), come: Vec::new(), next: instance.indexes.next };
+        let (next, validation) = (instance.indexes.next, instance.validation.clone());
+        let mut changing = Changing { kept, gone: Vec::new(), come: Vec::new(), next, validation };
         for (kept, definition) in definitions {
             if let Definition::Outdated(index) = definition {
                 changing.remove(kept.number);
@@ -149,6 +154,17 @@ impl Changing {
             self.come.push((self.next, row));
             self.next += 1;
         }
+    }
+
+    /// Sets whether a design document validates edits. Refuses one too many.
+    fn validate(&mut self, design_id: &str, rev: Option<&RevId>) -> Result<()> {
+        let is_full = self.validation.designs.len() >= MAX_VALIDATING;
+        if rev.is_some() && is_full && !self.validation.has(design_id) {
+            let reason = format!("At most {MAX_VALIDATING} design documents of a database may have {VALIDATE}.");
+            return Err(Error::bad_request(reason));
+        }
+        self.validation.set(design_id, rev);
+        Ok(())
     }
 
     /// Sets the indexes of a design document.
@@ -192,12 +208,16 @@ impl<D: Database> Documents<D> {
         let mut changing = Changing::new(instance, definitions);
         changing.gone.extend(damaged);
         for (at, design) in touched.iter().enumerate().filter(|(_, one)| one.id.starts_with(DESIGN_PREFIX)) {
+            let mut validates = None;
             let indexes = match &design.winner {
                 None => Vec::new(),
                 Some((leaf, source)) => {
                     let stored = source.read(transaction, keys, design.id, leaf);
                     match alone(source.text(design.id, leaf, stored).await)? {
-                        Ok(text) => Index::all_in(design.id, text.root()),
+                        Ok(text) => {
+                            validates = text.get(VALIDATE).map(|_| &leaf.rev);
+                            Index::all_in(design.id, text.root())
+                        }
                         Err(damage) => {
                             indexing.refused.push((at, damage.of_document(design.id)));
                             continue;
@@ -205,6 +225,10 @@ impl<D: Database> Documents<D> {
                     }
                 }
             };
+            if let Err(refused) = changing.validate(design.id, validates) {
+                indexing.refused.push((at, refused));
+                continue;
+            }
             changing.define(design.id, indexes);
         }
         // Indexes that this transaction adds are built later.
@@ -278,7 +302,12 @@ impl<D: Database> Documents<D> {
 impl Changing {
     /// The indexes afterwards, if they are others.
     fn write(self, keys: &DatabaseKeys, instance: &Instance, indexing: &mut Indexing) -> Option<Indexes> {
+        let validation = self.validation;
         if self.gone.is_empty() && self.come.is_empty() {
+            if validation != instance.validation {
+                let changed = Instance { validation, ..instance.clone() };
+                indexing.instance = Some((keys.key(DatabaseKey::Instance), changed.write()));
+            }
             return None;
         }
         for number in self.gone {
@@ -295,7 +324,7 @@ impl Changing {
         }
         let kept = self.kept.into_iter().map(|(kept, _)| kept).collect();
         let indexes = Indexes { next: self.next, kept };
-        let changed = Instance { indexes: indexes.clone(), ..instance.clone() };
+        let changed = Instance { indexes: indexes.clone(), validation, ..instance.clone() };
         indexing.instance = Some((keys.key(DatabaseKey::Instance), changed.write()));
         Some(indexes)
     }

@@ -110,9 +110,9 @@ impl<D: Database> Documents<D> {
             .filter(|(draft, _)| draft.has_stubs())
             .map(|(draft, known)| {
                 let history = draft.edit.incoming().ok();
-                let replaced =
-                    history.and_then(|history| branches_on(known, &history).max_by_key(|leaf| leaf.rev.position()));
-                (draft, replaced.map(|leaf| list_of(transaction, keys, &draft.edit.id, leaf)))
+                let replaced = history
+                    .and_then(|history| branches_on(known, &history).max_by_key(|branch| branch.leaf.rev.position()));
+                (draft, replaced.map(|branch| list_of(transaction, keys, &draft.edit.id, &branch.leaf)))
             })
             .collect();
         for (draft, list) in reads {

@@ -92,6 +92,11 @@ impl<'e> Draft<'e> {
         Draft { made: Mutex::new(Some(made)), body: Mutex::new(body), ..draft }
     }
 
+    /// How the edit finds its place.
+    pub(super) fn mode(&self) -> WriteMode {
+        self.mode
+    }
+
     /// Whether attachments of the replaced leaf must be looked up.
     pub(super) fn has_stubs(&self) -> bool {
         self.edit.attachments.iter().any(AttachmentEdit::is_stub)

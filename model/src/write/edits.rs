@@ -29,6 +29,7 @@ use parking_lot::Mutex;
 use super::Turn;
 use super::draft::Draft;
 use super::interactive::last;
+use super::validate::{self, Verdicts};
 use crate::attachments::AttachmentSource;
 use crate::catalog::Layer;
 use crate::document::{Document, GetOptions};
@@ -322,7 +323,11 @@ impl<D: Database> Collection<D> {
         let decided = try_join_all(decided).await?;
         let mut prepared = Vec::with_capacity(databases.len());
         let mut refused = Vec::new();
-        for ((database, drafts), (instance, decided)) in databases.iter().zip(decided) {
+        for ((database, drafts), (instance, mut decided)) in databases.iter().zip(decided) {
+            if validate::concerns(&instance, &decided) {
+                let verdicts = Verdicts::default();
+                Box::pin(database.validate(transaction, &instance, drafts, &mut decided, &verdicts)).await?;
+            }
             let one = database.prepare(transaction, &instance, drafts, decided, true).await?;
             for decided in &one.decided {
                 if let Err(error) = &decided.plan {

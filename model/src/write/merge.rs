@@ -100,11 +100,12 @@ fn unknown<'e>(mut incoming: Vec<Incoming<'e>>, known: &[Branch]) -> Result<Vec<
     Ok(incoming)
 }
 
-/// The leaves of these branches through which a history goes.
-pub(super) fn branches_on<'b>(known: &'b [Branch], history: &RevHistory) -> impl Iterator<Item = &'b Leaf> {
-    known.iter().map(|branch| &branch.leaf).filter(move |leaf| {
-        let back = history.position.checked_sub(leaf.rev.position());
-        back.and_then(|back| history.ids.get(usize::try_from(back).ok()?)) == Some(leaf.rev.hash())
+/// The branches through whose leaves a history goes.
+pub(super) fn branches_on<'b>(known: &'b [Branch], history: &RevHistory) -> impl Iterator<Item = &'b Branch> {
+    known.iter().filter(move |branch| {
+        let rev = &branch.leaf.rev;
+        let back = history.position.checked_sub(rev.position());
+        back.and_then(|back| history.ids.get(usize::try_from(back).ok()?)) == Some(rev.hash())
     })
 }
 

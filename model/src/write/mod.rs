@@ -28,6 +28,7 @@ mod plan;
 mod purge;
 mod resolve;
 mod rewrite;
+mod validate;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -48,12 +49,14 @@ use crate::keys::{DatabaseKey, DatabaseKeys};
 use crate::limits::{LOCAL_PREFIX, check_document_id, check_document_size};
 use crate::parallel;
 use crate::txids::Outcome;
+use crate::validation::Validating;
 
 use apply::Writer;
 use draft::{BodyContext, Draft, DraftMemory};
 use interactive::FirstDecision;
 use merge::{Incoming, branches_on};
 use plan::Plan;
+use validate::Verdicts;
 
 pub(crate) use interactive::branches;
 
@@ -133,12 +136,21 @@ impl<D: Database> Documents<D> {
             Box::pin(self.check_stubs(&edits, &groups, mode)).await?;
         }
         let mut wrote = false;
+        let verdicts = Verdicts::default();
         while let Some(group) = groups.pop() {
             let members: Vec<Turn<'_>> = group.iter().map(|&turn| Turn { turn, edit: &edits[turn] }).collect();
-            match self.write_group(&members, mode, wrote).await {
+            match self.write_group(&members, mode, wrote, &verdicts).await {
                 Ok(group_results) => {
                     wrote |= group_results.iter().any(Result::is_ok);
-                    for (index, result) in group.into_iter().zip(group_results) {
+                    for (&index, result) in group.iter().zip(group_results) {
+                        let is_one_of_several =
+                            || group.iter().filter(|&&other| edits[other].id == edits[index].id).count() > 1;
+                        if result.as_ref().is_err_and(Error::is_refusal) && is_one_of_several() {
+                            // A plan is refused as a whole. So each of its edits gets a plan of its own, and the
+                            // verdicts are known already.
+                            groups.push(vec![index]);
+                            continue;
+                        }
                         results[index] = Some(result);
                     }
                 }
@@ -184,16 +196,25 @@ impl<D: Database> Documents<D> {
 
     /// Writes edits in one transaction. Returns their results in order. Edits of one document are adjacent; interactive
     /// edits are of different documents. `wrote` tells whether other edits of the same batch were written.
-    async fn write_group(&self, edits: &[Turn<'_>], mode: WriteMode, wrote: bool) -> Result<Vec<EditResult>> {
+    async fn write_group(
+        &self,
+        edits: &[Turn<'_>],
+        mode: WriteMode,
+        wrote: bool,
+        verdicts: &Verdicts,
+    ) -> Result<Vec<EditResult>> {
         let drafts = self.drafts(edits, mode);
         let drafts = drafts.as_slice();
+        if self.validates_seen() && matches!(self.validating, Validating::By(_)) {
+            Box::pin(self.ask_early(drafts, mode, verdicts)).await;
+        }
         // A transaction of several edits that grew too old is not retried, but done in halves.
         let hopeless = |error: &kv_api::Error| edits.len() > 1 && is_too_much(error);
         self.shared
             .guard
             .run_unless(hopeless, |transaction| async move {
                 let (instance, decided) = self.decide(&transaction, drafts, mode).await?;
-                self.carry_out(&transaction, &instance, drafts, decided, wrote).await
+                self.carry_out(&transaction, &instance, drafts, decided, wrote, verdicts).await
             })
             .await
     }
@@ -306,15 +327,19 @@ impl<D: Database> Documents<D> {
         Ok((instance, decided))
     }
 
-    /// Writes the plans. Returns the results of the edits.
+    /// Validates the edits and writes the plans. Returns the results of the edits.
     async fn carry_out(
         &self,
         transaction: &D::Transaction,
         instance: &Instance,
         drafts: &[Draft<'_>],
-        decided: Vec<Decided<'_>>,
+        mut decided: Vec<Decided<'_>>,
         wrote: bool,
+        verdicts: &Verdicts,
     ) -> Result<Outcome<Vec<EditResult>>> {
+        if validate::concerns(instance, &decided) {
+            Box::pin(self.validate(transaction, instance, drafts, &mut decided, verdicts)).await?;
+        }
         let (decided, written) = self.apply(transaction, instance, drafts, decided, wrote).await?;
         let mut results = Vec::with_capacity(drafts.len());
         for Decided { drafts: edits, plan, .. } in decided {

@@ -16,6 +16,7 @@ use kv_api::{Database, Read, RetryError};
 
 use super::Turn;
 use super::draft::{Draft, DraftMemory};
+use super::validate::Verdicts;
 use crate::attachments::AttachmentSource;
 use crate::document::{Body, Document};
 use crate::documents::Documents;
@@ -40,7 +41,9 @@ impl<D: Database> Documents<D> {
     /// does not fit the document; 400 for a malformed patch, or if the result is no valid document; 413.
     pub async fn patch(&self, id: &str, rev: Option<&RevId>, patch: &Patch) -> Result<RevId> {
         check_document_id(id)?;
-        let patched = self.shared.guard.run(|transaction| self.patch_once(transaction, id, rev, patch)).await;
+        let verdicts = &Verdicts::default();
+        let run = |transaction| self.patch_once(transaction, id, rev, patch, verdicts);
+        let patched = self.shared.guard.run(run).await;
         match patched {
             Err(error) if error.kv_error().is_some_and(|error| error.code() == TRANSACTION_TOO_LARGE) => {
                 Err(ErrorKind::DocumentTooLarge(id.to_owned()).into())
@@ -56,6 +59,7 @@ impl<D: Database> Documents<D> {
         id: &str,
         rev: Option<&RevId>,
         patch: &Patch,
+        verdicts: &Verdicts,
     ) -> Result<Outcome<RevId>> {
         let instance = self.instance(&transaction, Read::Serializable);
         let (base, body) = self.base(&transaction, id, rev).await?;
@@ -75,7 +79,7 @@ impl<D: Database> Documents<D> {
         let drafts = [Draft::new(turn, WriteMode::Interactive, self.body_context(), self.format_seen(), &mut memory)];
         let (instance, decided) = self.decide(&transaction, &drafts, WriteMode::Interactive).await?;
         let missing = || Err(Error::without_result());
-        Ok(match self.carry_out(&transaction, &instance, &drafts, decided, false).await? {
+        Ok(match self.carry_out(&transaction, &instance, &drafts, decided, false, verdicts).await? {
             Outcome::Write(mut made) => Outcome::Write(made.pop().unwrap_or_else(missing)?),
             Outcome::ReadOnly(mut made) => Outcome::ReadOnly(made.pop().unwrap_or_else(missing)?),
         })

@@ -13,6 +13,7 @@ use json::JsonText;
 use kv_api::{Database, Read, TransactionExt};
 
 use super::draft::{Draft, DraftMemory};
+use super::validate::Verdicts;
 use super::{TARGET_BYTES, Turn, branches};
 use crate::attachments::{Attachment, AttachmentEdit};
 use crate::branch::Branch;
@@ -38,7 +39,9 @@ impl<D: Database> Documents<D> {
     pub async fn resolve(&self, id: &str, merge: impl Fn(&[Document]) -> Result<JsonText>) -> Result<RevId> {
         check_document_id(id)?;
         let merge = &merge;
-        let resolved = self.shared.guard.run(|transaction| self.resolve_once(transaction, id, merge)).await;
+        let verdicts = &Verdicts::default();
+        let run = |transaction| self.resolve_once(transaction, id, merge, verdicts);
+        let resolved = self.shared.guard.run(run).await;
         resolved.map_err(|error| error.of_document(id))
     }
 
@@ -47,6 +50,7 @@ impl<D: Database> Documents<D> {
         transaction: D::Transaction,
         id: &str,
         merge: &impl Fn(&[Document]) -> Result<JsonText>,
+        verdicts: &Verdicts,
     ) -> Result<Outcome<RevId>> {
         let keys = self.keys();
         let instance = self.instance(&transaction, Read::Serializable);
@@ -87,7 +91,7 @@ impl<D: Database> Documents<D> {
         let turns: Vec<Turn<'_>> = edits.iter().map(|edit| Turn { turn: 0, edit }).collect();
         let drafts = self.drafts(&turns, WriteMode::Replicated);
         let (instance, decided) = self.decide(&transaction, &drafts, WriteMode::Replicated).await?;
-        let outcome = self.carry_out(&transaction, &instance, &drafts, decided, false).await?;
+        let outcome = self.carry_out(&transaction, &instance, &drafts, decided, false, verdicts).await?;
         let (Outcome::Write(results) | Outcome::ReadOnly(results)) = outcome;
         results.into_iter().collect::<Result<Vec<RevId>>>()?;
         Ok(Outcome::Write(after))

@@ -1,0 +1,49 @@
+//! Checks the list of design documents that validate edits against the design documents.
+
+use std::collections::BTreeSet;
+
+use kv_api::{Database, Read};
+
+use super::CheckReport;
+use crate::documents::Documents;
+use crate::error::{Result, alone};
+use crate::instance::Instance;
+use crate::read::{Tree, body_of};
+use crate::validation::VALIDATE;
+
+impl<D: Database> Documents<D> {
+    /// Checks that exactly those design documents are listed that have `validate_doc_update`, at their winners. Returns the
+    /// others. A program that did not know the list may have left them out.
+    pub(super) async fn check_validation(&self, instance: &Instance, report: &mut CheckReport) -> Result<Vec<String>> {
+        // A damaged listing is reported with its document.
+        let live = alone(self.design_ids().await)?.unwrap_or_default();
+        let listed = instance.validation.designs.iter().map(|(id, _)| id.clone());
+        let ids: BTreeSet<String> = live.into_iter().chain(listed).collect();
+        let mut wrong = Vec::new();
+        for id in ids {
+            let is_right = self.read(|transaction| {
+                let id = &id;
+                async move { self.is_listed_rightly(&transaction, id).await }
+            });
+            // Damage of the design document is reported with that document.
+            if !alone(is_right.await)?.unwrap_or(true) {
+                report.add(Some(&id), format!("its {VALIDATE} is not listed as it stands"));
+                wrong.push(id);
+            }
+        }
+        Ok(wrong)
+    }
+
+    async fn is_listed_rightly(&self, transaction: &D::Transaction, id: &str) -> Result<bool> {
+        let instance = self.instance(transaction, Read::Snapshot);
+        let winner = Tree::Winner.read(transaction, self.keys(), id).await?;
+        let instance = instance.await?;
+        let listed = instance.validation.designs.iter().find(|(listed, _)| listed == id).map(|(_, rev)| rev);
+        let mut validates = None;
+        if let Some(winner) = winner.first().filter(|winner| winner.leaf.not_deleted) {
+            let body = body_of(transaction, self.keys(), id, &winner.leaf).await?;
+            validates = body.filter(|body| body.text.get(VALIDATE).is_some()).map(|_| &winner.leaf.rev);
+        }
+        Ok(listed == validates)
+    }
+}

@@ -1,0 +1,108 @@
+//! `validate_doc_update`: functions of design documents that may refuse edits.
+//!
+//! ```text
+//!  edit of a design document ─► the instance row lists those that validate, in the same transaction
+//!  any other edit ─► plan ─► does the instance row list any? ─┬─ no: nothing is read, nobody is asked
+//!                                                             └─ yes: is there a verdict about this edit, this parent
+//!                                                                     and this list? if not, all of them are asked
+//! ```
+//!
+//! This crate runs no functions: a [`Validator`] does, which a handle is given ([`Documents::validated_by`]). A handle
+//! without one refuses the edits of a database whose design documents validate ([`ErrorKind::NotValidated`]), except
+//! those of design documents, so that there is a way out. [`Documents::unvalidated`] is for those who decide to write
+//! past the functions.
+//!
+//! As in CouchDB, edits of design documents and of `_local` documents are not asked about, and neither are purges.
+//!
+//! # Invariant
+//! An edit that a handle with a validator commits has a verdict about exactly the leaf that it replaces, and from exactly
+//! the functions that hold at its commit. The transaction reads the leaf, the instance row and the security object with
+//! conflict ranges, and a verdict is known by all three. Leaves never change. So a verdict outlives an attempt, and most
+//! are asked for before the transaction begins; a repeated attempt asks again only where one of the three moved.
+//!
+//! [`Documents::unvalidated`]: crate::Documents::unvalidated
+//! [`Documents::validated_by`]: crate::Documents::validated_by
+//! [`ErrorKind::NotValidated`]: crate::ErrorKind::NotValidated
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use json::JsonText;
+
+use crate::error::Result;
+
+/// The member of design documents.
+pub const VALIDATE: &str = "validate_doc_update";
+
+/// How many design documents of a database may validate edits. The instance row lists them.
+pub const MAX_VALIDATING: usize = 64;
+
+/// A question to a validator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// The whole design document.
+    pub design: JsonText,
+    /// The document to be: `_id`, its members, `_deleted`, stubs of its attachments. A replicated one has its `_rev` and
+    /// its `_revisions`; another one has the `_rev` that it replaces, and none if it is new.
+    pub new: JsonText,
+    /// The document that it replaces, with its newest `_revisions`. `None` if there is none, and where an edit without a
+    /// revision creates a deleted document again.
+    pub old: Option<JsonText>,
+    /// The database's security object.
+    pub security: JsonText,
+}
+
+/// The answer of a validator, later.
+pub type Verdict<'v> = Pin<Box<dyn Future<Output = Result<()>> + Send + 'v>>;
+
+/// Answers for the design documents that have `validate_doc_update`. A closure from [`Question`] to a result is one.
+///
+/// It may be asked several times about an edit, and about one that is not written afterwards.
+pub trait Validator: Send + Sync {
+    /// Whether a document may be written. The errors are [`ErrorKind::Forbidden`](crate::ErrorKind::Forbidden),
+    /// [`ErrorKind::Unauthorized`](crate::ErrorKind::Unauthorized) and
+    /// [`ErrorKind::ValidationFailed`](crate::ErrorKind::ValidationFailed), which refuse this edit alone. Any other error
+    /// ends the whole write.
+    fn ask(&self, question: Question) -> Verdict<'_>;
+
+    /// Whether a design document with `validate_doc_update` may be written. It is not asked about replicated ones:
+    /// a function that cannot run then refuses every edit.
+    fn admit(&self, _design: JsonText) -> Verdict<'_> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+impl<F: Fn(&Question) -> Result<()> + Send + Sync> Validator for F {
+    fn ask(&self, question: Question) -> Verdict<'_> {
+        Box::pin(std::future::ready(self(&question)))
+    }
+}
+
+/// What the edits of a handle ask.
+#[derive(Clone, Default)]
+pub(crate) enum Validating {
+    /// Nobody, so edits that have to be asked about are refused.
+    #[default]
+    Impossible,
+    By(Arc<dyn Validator>),
+    Waived,
+}
+
+impl fmt::Debug for Validating {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Validating::Impossible => "Impossible",
+            Validating::By(_) => "By",
+            Validating::Waived => "Waived",
+        })
+    }
+}
+
+/// The design documents that validate edits.
+#[derive(Clone, Debug)]
+pub(crate) struct Designs {
+    pub(crate) generation: u64,
+    pub(crate) texts: Arc<[JsonText]>,
+}

@@ -1,0 +1,354 @@
+//! Asks the validator about the edits of a transaction; see [`validation`](crate::validation).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use json::JsonText;
+use kv_api::{Database, Read, TransactionExt};
+use parking_lot::Mutex;
+
+use super::Decided;
+use super::draft::Draft;
+use super::merge::branches_on;
+use super::plan::{NewLeaf, Plan};
+use crate::blob;
+use crate::branch::Branch;
+use crate::document::{Body, Document};
+use crate::documents::Documents;
+use crate::edit::{RevHistory, WriteMode};
+use crate::error::{Error, ErrorKind, Result, alone};
+use crate::instance::Instance;
+use crate::keys::{DatabaseKey, Leaf};
+use crate::limits::DESIGN_PREFIX;
+use crate::policy::ConflictPolicy;
+use crate::read::{body_of, body_or_empty};
+use crate::settings::default_security;
+use crate::validation::{Designs, Question, VALIDATE, Validating, Validator};
+
+/// Maximum number of edits that are asked about at the same time.
+const ASKED_AT_ONCE: usize = 16;
+
+/// Number of revisions in the `_revisions` of the replaced document, as in CouchDB.
+const OLD_REVISIONS: usize = 20;
+
+/// The verdicts about the edits of one write, for all its attempts.
+#[derive(Default)]
+pub(super) struct Verdicts(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    context: Option<Context>,
+    given: HashMap<Subject, Result<()>>,
+}
+
+/// What all verdicts of a transaction depend on.
+#[derive(Clone)]
+struct Context {
+    designs: Designs,
+    security: JsonText,
+}
+
+/// What a verdict is about.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Subject {
+    turn: usize,
+    new: Leaf,
+    parent: Option<Leaf>,
+}
+
+/// An edit to ask about.
+struct Ask<'a> {
+    /// Its document, among those of the transaction.
+    place: usize,
+    id: &'a str,
+    draft: &'a Draft<'a>,
+    subject: Subject,
+    parent: Option<&'a Branch>,
+}
+
+impl Verdicts {
+    /// Forgets the verdicts that depend on something else.
+    fn begin(&self, context: &Context) {
+        let mut known = self.0.lock();
+        let same = |known: &Context| {
+            known.designs.generation == context.designs.generation && known.security == context.security
+        };
+        if !known.context.as_ref().is_some_and(same) {
+            known.given.clear();
+            known.context = Some(context.clone());
+        }
+    }
+
+    fn get(&self, subject: &Subject) -> Option<Result<()>> {
+        self.0.lock().given.get(subject).cloned()
+    }
+
+    fn set(&self, subject: Subject, verdict: Result<()>) {
+        self.0.lock().given.insert(subject, verdict);
+    }
+}
+
+/// Whether edits may have to be asked about.
+pub(super) fn concerns(instance: &Instance, decided: &[Decided<'_>]) -> bool {
+    !instance.validation.designs.is_empty() || decided.iter().any(|one| one.id.starts_with(DESIGN_PREFIX))
+}
+
+impl<D: Database> Documents<D> {
+    /// Asks about edits before the transaction that writes them, so that it is short. What fails here fails there too,
+    /// or does not any more.
+    pub(super) async fn ask_early(&self, drafts: &[Draft<'_>], mode: WriteMode, verdicts: &Verdicts) {
+        let ask = |transaction: D::Transaction| async move {
+            let (instance, mut decided) = self.decide(&transaction, drafts, mode).await?;
+            self.validate(&transaction, &instance, drafts, &mut decided, verdicts).await
+        };
+        drop(self.read(ask).await);
+    }
+
+    /// Refuses the edits that a validator refuses.
+    pub(super) async fn validate(
+        &self,
+        transaction: &D::Transaction,
+        instance: &Instance,
+        drafts: &[Draft<'_>],
+        decided: &mut [Decided<'_>],
+        verdicts: &Verdicts,
+    ) -> Result<()> {
+        let validator = match &self.validating {
+            Validating::Waived => return Ok(()),
+            Validating::By(validator) => Some(validator),
+            Validating::Impossible => None,
+        };
+        if let Some(validator) = validator {
+            self.admit_designs(drafts, decided, validator, verdicts).await?;
+        }
+        if instance.validation.designs.is_empty() {
+            return Ok(());
+        }
+        let mut refused = Vec::new();
+        let mut asks = Vec::new();
+        for (place, one) in decided.iter().enumerate().filter(|(_, one)| !one.id.starts_with(DESIGN_PREFIX)) {
+            let Ok(Some(plan)) = &one.plan else { continue };
+            for new in &plan.added {
+                let draft = &drafts[one.drafts.clone()][new.edit];
+                let parent = parent(instance, plan, new, draft)?;
+                let subject = Subject {
+                    turn: draft.turn,
+                    new: new.leaf.clone(),
+                    parent: parent.map(|parent| parent.leaf.clone()),
+                };
+                asks.push(Ask { place, id: one.id, draft, subject, parent });
+            }
+        }
+        match validator {
+            _ if asks.is_empty() => {}
+            None => refused.extend(asks.iter().map(|ask| (ask.place, ErrorKind::NotValidated.into()))),
+            Some(validator) => match alone(self.validation_context(transaction, instance).await)? {
+                Ok(context) => {
+                    verdicts.begin(&context);
+                    for some in asks.chunks(ASKED_AT_ONCE) {
+                        self.verdicts(transaction, some, &context, validator, verdicts, &mut refused).await?;
+                    }
+                }
+                // Nobody knows what the functions are, so nothing passes.
+                Err(damage) => refused.extend(asks.iter().map(|ask| (ask.place, damage.clone()))),
+            },
+        }
+        for (place, error) in refused {
+            decided[place].plan = Err(error);
+        }
+        Ok(())
+    }
+
+    /// Asks about some edits, all at once, and notes those that are refused.
+    async fn verdicts(
+        &self,
+        transaction: &D::Transaction,
+        asks: &[Ask<'_>],
+        context: &Context,
+        validator: &Arc<dyn Validator>,
+        verdicts: &Verdicts,
+        refused: &mut Vec<(usize, Error)>,
+    ) -> Result<()> {
+        let mut open = Vec::with_capacity(asks.len());
+        for ask in asks {
+            match verdicts.get(&ask.subject) {
+                Some(Ok(())) => {}
+                Some(Err(error)) => refused.push((ask.place, error)),
+                None => {
+                    let old = ask.parent.map(|parent| body_of(transaction, self.keys(), ask.id, &parent.leaf));
+                    open.push((ask, old));
+                }
+            }
+        }
+        let mut questions = Vec::with_capacity(open.len());
+        for (ask, old) in open {
+            let old = match (ask.parent, old) {
+                (Some(parent), Some(body)) => {
+                    let body = body.await.and_then(|body| body_or_empty(&parent.leaf, body));
+                    match alone(body.and_then(|body| old_document(ask.id, parent, body)))? {
+                        Ok(old) => Some(old),
+                        Err(damage) => {
+                            refused.push((ask.place, damage.of_document(ask.id)));
+                            continue;
+                        }
+                    }
+                }
+                _ => None,
+            };
+            match new_document(ask) {
+                Ok(new) => questions.push((ask, new, old)),
+                // Such as an attachment that is missing.
+                Err(error) => refused.push((ask.place, error)),
+            }
+        }
+        let answers = join_all(questions.iter().map(|(_, new, old)| ask_all(validator, context, new, old.as_ref())));
+        for ((ask, _, _), answer) in questions.iter().zip(answers.await) {
+            match answer {
+                Err(error) if !error.is_refusal() => return Err(error),
+                answer => {
+                    verdicts.set(ask.subject.clone(), answer.clone());
+                    refused.extend(answer.err().map(|error| (ask.place, error)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks whether interactive edits of design documents bring functions that can run.
+    async fn admit_designs(
+        &self,
+        drafts: &[Draft<'_>],
+        decided: &mut [Decided<'_>],
+        validator: &Arc<dyn Validator>,
+        verdicts: &Verdicts,
+    ) -> Result<()> {
+        for one in decided.iter_mut().filter(|one| one.id.starts_with(DESIGN_PREFIX)) {
+            let Ok(Some(plan)) = &one.plan else { continue };
+            let [draft] = &drafts[one.drafts.clone()] else { continue };
+            let [new] = plan.added.as_slice() else { continue };
+            let validates = new.leaf.not_deleted && draft.edit.body.get(VALIDATE).is_some();
+            if !validates || draft.mode() == WriteMode::Replicated {
+                continue;
+            }
+            let subject = Subject { turn: draft.turn, new: new.leaf.clone(), parent: None };
+            let body = Body { text: draft.edit.body.clone(), attachments: Vec::new() };
+            let design = Document::new(one.id.to_owned(), new.leaf.rev.clone(), false, body);
+            let verdict = match verdicts.get(&subject) {
+                Some(verdict) => verdict,
+                None => validator.admit(design.to_text()).await,
+            };
+            verdicts.set(subject, verdict.clone());
+            match verdict {
+                Ok(()) => {}
+                Err(error) if error.is_refusal() => one.plan = Err(error),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    async fn validation_context(&self, transaction: &D::Transaction, instance: &Instance) -> Result<Context> {
+        let security_key = self.keys().key(DatabaseKey::Security);
+        let security = transaction.get_all(blob::range(&security_key), Read::Serializable);
+        let designs = self.validating_designs(transaction, instance).await?;
+        let security = blob::read(&security.await?)?.map_or_else(default_security, |(_, text)| text);
+        Ok(Context { designs, security })
+    }
+
+    /// The design documents that the instance row lists. They change with the row only, so they are read once.
+    async fn validating_designs(&self, transaction: &D::Transaction, instance: &Instance) -> Result<Designs> {
+        let generation = instance.validation.generation;
+        let known = self.home.designs.lock().clone().filter(|known| known.generation == generation);
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let reads: Vec<_> = instance
+            .validation
+            .designs
+            .iter()
+            .map(|(id, rev)| {
+                let leaf = Leaf { not_deleted: true, rev: rev.clone() };
+                (id, rev, body_of(transaction, self.keys(), id, &leaf))
+            })
+            .collect();
+        let mut texts = Vec::with_capacity(reads.len());
+        for (id, rev, body) in reads {
+            let body = body.await.map_err(|error| error.of_document(id))?;
+            let body =
+                body.ok_or_else(|| Error::corrupt("a design document that validates is gone").of_document(id))?;
+            texts.push(Document::new(id.clone(), rev.clone(), false, body).to_text());
+        }
+        let designs = Designs { generation, texts: texts.into() };
+        *self.home.designs.lock() = Some(designs.clone());
+        Ok(designs)
+    }
+}
+
+/// Asks all design documents, until one refuses.
+async fn ask_all(
+    validator: &Arc<dyn Validator>,
+    context: &Context,
+    new: &JsonText,
+    old: Option<&JsonText>,
+) -> Result<()> {
+    for design in context.designs.texts.iter() {
+        let question = Question {
+            design: design.clone(),
+            new: new.clone(),
+            old: old.cloned(),
+            security: context.security.clone(),
+        };
+        validator.ask(question).await?;
+    }
+    Ok(())
+}
+
+/// The stored leaf that a new one replaces. For a replicated one that is its nearest ancestor, if that is a leaf: of other
+/// ancestors nothing is stored.
+fn parent<'p>(instance: &Instance, plan: &'p Plan, new: &NewLeaf, draft: &Draft<'_>) -> Result<Option<&'p Branch>> {
+    if draft.mode() == WriteMode::Interactive {
+        // A tombstone is not given to the function, as in CouchDB.
+        let mut replaced = plan.removed.iter().filter(|branch| branch.leaf.not_deleted);
+        return Ok(replaced.find(|branch| Some(&branch.leaf.rev) == draft.edit.rev.as_ref()));
+    }
+    if instance.policy == ConflictPolicy::LastWriteWins {
+        // It replaces what is there, whatever its history.
+        return Ok(plan.removed.iter().max_by(|one, other| one.leaf.cmp(&other.leaf)));
+    }
+    // The history that came may be longer than what is kept of it, and what is kept may be joined from several.
+    let mut joined = RevHistory { position: new.leaf.rev.position(), ids: vec![new.leaf.rev.hash().clone()] };
+    joined.ids.extend(new.ancestors.to_vec()?);
+    let own = draft.edit.incoming()?;
+    let on_path = branches_on(&plan.removed, &joined).chain(branches_on(&plan.removed, &own));
+    Ok(on_path.max_by_key(|branch| branch.leaf.rev.position()))
+}
+
+/// The replaced document, as functions see it.
+fn old_document(id: &str, parent: &Branch, body: Body) -> Result<JsonText> {
+    let leaf = &parent.leaf;
+    let mut old = Document::new(id.to_owned(), leaf.rev.clone(), !leaf.not_deleted, body);
+    let mut ids = parent.path()?;
+    ids.truncate(OLD_REVISIONS);
+    old.revisions = Some(RevHistory { position: leaf.rev.position(), ids });
+    Ok(old.to_text())
+}
+
+/// The document to be, as functions see it. An interactive edit has no revision of its own yet.
+fn new_document(ask: &Ask<'_>) -> Result<JsonText> {
+    let edit = ask.draft.edit;
+    let attachments = if edit.attachments.is_empty() { Vec::new() } else { ask.draft.attachments()?.to_vec() };
+    let body = Body { text: edit.body.clone(), attachments };
+    let rev = match ask.draft.mode() {
+        WriteMode::Replicated => Some(&ask.subject.new.rev),
+        WriteMode::Interactive => edit.rev.as_ref(),
+    };
+    let known = rev.unwrap_or(&ask.subject.new.rev);
+    let mut new = Document::new(ask.id.to_owned(), known.clone(), edit.deleted, body);
+    let Some(rev) = rev else { return Ok(new.to_text_without_rev()) };
+    new.revisions = Some(match ask.draft.mode() {
+        WriteMode::Replicated => edit.incoming()?.into_owned(),
+        WriteMode::Interactive => RevHistory { position: rev.position(), ids: vec![rev.hash().clone()] },
+    });
+    Ok(new.to_text())
+}
