@@ -13,8 +13,9 @@
 //!
 //! # Limits
 //! [`Limits`] holds for each call of a function. What goes beyond one ends with an [`Error`] that names the function and
-//! the document, and the sandbox stays usable. QuickJS asks about the time in every loop of a script and of a regular
-//! expression. Built-in functions that loop without asking refuse what would take them long; `prelude.js` has the list.
+//! the document, and the sandbox stays usable. QuickJS asks about the time in loops of a script and of a regular
+//! expression, though not in each turn. So allocations ask too (`heap`), and built-in functions that may take long
+//! (`prelude.js`).
 //!
 //! # Results
 //! They are what CouchDB's query server writes: `JSON.stringify` with `undefined` as `null`. Numbers are doubles, so an
@@ -22,6 +23,7 @@
 
 mod design;
 mod error;
+mod heap;
 mod limits;
 mod pool;
 mod sandbox;

@@ -4,7 +4,7 @@
 (function (native) {
   'use strict';
 
-  const { freeze, isFrozen, getOwnPropertyDescriptor, defineProperty, getOwnPropertyNames, hasOwn } = Object;
+  const { freeze, isFrozen, getOwnPropertyDescriptor, getPrototypeOf, defineProperty, getOwnPropertyNames, hasOwn } = Object;
   const { isArray } = Array;
   const { stringify, parse } = JSON;
   const { apply } = Reflect;
@@ -14,6 +14,12 @@
   const define = (object, name, value) =>
     defineProperty(object, name, { value, writable: true, enumerable: false, configurable: true });
 
+  // QuickJS asks about the time at each 10,000th loop or call only. So what may take long asks by itself, and a script that
+  // is late gets into a loop which QuickJS ends.
+  const ask = () => {
+    if (native.isLate()) for (;;);
+  };
+
   // Functions in C that loop without asking the interrupt handler. An array holds at most as many elements as fit into
   // the memory limit, but its `length` may be 4,294,967,295 all the same, and that of an object even 2^53 - 1.
   const LONGEST = 4_000_000;
@@ -22,22 +28,127 @@
     const length = isArray(object) ? object.length : getOwnPropertyDescriptor(object, 'length')?.value ?? ('length' in object ? Infinity : 0);
     if (typeof length !== 'number' || length > LONGEST) throw new RangeError('The array is too long.');
   };
+  const LONG = 1_000;
+  const isShort = (value) => (typeof value === 'string' || isArray(value)) && value.length < LONG;
   const guarded = (holder, name, check) => {
     const original = holder[name];
     // A method, since it has no `prototype` and is no constructor, as the original.
-    define(holder, name, { [name](...inputs) { check(this, inputs); return apply(original, this, inputs); } }[name]);
+    replace(holder, name, function (inputs) {
+      check?.(this, inputs);
+      if (!isShort(this)) ask();
+      return apply(original, this, inputs);
+    });
   };
-  for (const name of ['copyWithin', 'fill', 'join', 'reverse', 'shift', 'slice', 'sort', 'splice', 'toLocaleString',
-    'toReversed', 'toSorted', 'toSpliced', 'toString', 'unshift', 'with']) {
+  const replace = (holder, name, by) => define(holder, name, { [name](...inputs) { return apply(by, this, [inputs]); } }[name]);
+  for (const name of ['copyWithin', 'fill', 'includes', 'indexOf', 'join', 'lastIndexOf', 'reverse', 'shift', 'slice', 'sort',
+    'splice', 'toLocaleString', 'toReversed', 'toSorted', 'toSpliced', 'toString', 'unshift', 'with']) {
     guarded(Array.prototype, name, checkLength);
   }
-  const checkAll = (self, inputs) => {
-    checkLength(self);
-    for (let i = 0; i < inputs.length; i++) if (isArray(inputs[i])) checkLength(inputs[i]);
-  };
-  guarded(Array.prototype, 'concat', checkAll);
-  for (const name of ['flat', 'flatMap', 'values', 'keys', 'entries']) guarded(Array.prototype, name, checkLength);
+  for (const name of ['values', 'keys', 'entries']) guarded(Array.prototype, name, checkLength);
   define(Array.prototype, Symbol.iterator, Array.prototype.values);
+  const typedArrays = getPrototypeOf(Uint8Array.prototype);
+  for (const name of ['copyWithin', 'fill', 'includes', 'indexOf', 'join', 'lastIndexOf', 'reverse', 'set', 'slice', 'sort',
+    'toReversed', 'toSorted']) {
+    guarded(typedArrays, name);
+  }
+  for (const name of ['freeze', 'isFrozen', 'isSealed', 'seal']) guarded(Object, name);
+
+  // A comparison of long strings takes long.
+  const compare = (a, b) => {
+    const [one, other] = [`${a}`, `${b}`];
+    if (one.length > LONG) ask();
+    return one < other ? -1 : one > other ? 1 : 0;
+  };
+  for (const name of ['sort', 'toSorted']) {
+    const original = Array.prototype[name];
+    replace(Array.prototype, name, function (inputs) {
+      return apply(original, this, [inputs[0] === undefined ? compare : inputs[0]]);
+    });
+  }
+
+  // Loops over what may be of any length are loops of JavaScript.
+  const { concat } = Array.prototype;
+  const isObject = (value) => typeof value === 'object' && value !== null || typeof value === 'function';
+  replace(Array.prototype, 'concat', function (inputs) {
+    const all = [Object(this)];
+    for (let i = 0; i < inputs.length; i++) all[i + 1] = inputs[i];
+    let isPlain = true;
+    for (let i = 0; i < all.length; i++) {
+      if (isArray(all[i])) checkLength(all[i]);
+      else if (isObject(all[i])) isPlain = false;
+    }
+    if (isPlain) {
+      if (!isShort(this)) ask();
+      return apply(concat, this, inputs);
+    }
+    const out = [];
+    for (let i = 0; i < all.length; i++) {
+      const input = all[i];
+      if (!isObject(input) || !(input[Symbol.isConcatSpreadable] ?? isArray(input))) {
+        out[out.length] = input;
+        continue;
+      }
+      const { length } = input;
+      for (let k = 0; k < length; k++) {
+        if (k in input) out[out.length] = input[k];
+        else out.length += 1;
+      }
+    }
+    return out;
+  });
+  const flatten = (out, from, depth) => {
+    const { length } = from;
+    for (let i = 0; i < length; i++) {
+      if (!(i in from)) continue;
+      const inner = from[i];
+      if (depth >= 1 && isArray(inner)) flatten(out, inner, depth - 1);
+      else out[out.length] = inner;
+    }
+    return out;
+  };
+  replace(Array.prototype, 'flat', function ([depth]) {
+    return flatten([], Object(this), depth === undefined ? 1 : +depth || 0);
+  });
+  replace(Array.prototype, 'flatMap', function ([map, self]) {
+    const from = Object(this);
+    const { length } = from;
+    if (typeof map !== 'function') throw new TypeError('not a function');
+    const out = [];
+    for (let i = 0; i < length; i++) {
+      if (!(i in from)) continue;
+      const made = apply(map, self, [from[i], i, from]);
+      if (isArray(made)) flatten(out, made, 0);
+      else out[out.length] = made;
+    }
+    return out;
+  });
+  replace(JSON, 'stringify', ([value, replacer, space]) => {
+    ask();
+    if (!isArray(replacer)) return stringify(value, replacer, space);
+    const names = [];
+    for (let i = 0; i < replacer.length; i++) {
+      const name = replacer[i];
+      if (typeof name === 'string' || typeof name === 'number' || name instanceof String || name instanceof Number) {
+        names[names.length] = `${name}`;
+      }
+    }
+    return stringify(value, names, space);
+  });
+  guarded(JSON, 'parse');
+  replace(String, 'raw', ([template, ...inputs]) => {
+    const { raw } = template;
+    const { length } = raw;
+    let text = '';
+    for (let i = 0; i < length; i++) {
+      text += `${raw[i]}`;
+      if (i + 1 < length && i < inputs.length) text += `${inputs[i]}`;
+    }
+    return text;
+  });
+  guarded(Iterator.prototype, 'drop', (self, inputs) => {
+    inputs[0] = +inputs[0];
+    if (inputs[0] > LONGEST) throw new RangeError('The iterator is too long.');
+  });
 
   // A search for a long string in a long one compares each with each in the worst case.
   const MOST_COMPARISONS = 2 ** 34;
@@ -50,6 +161,7 @@
   for (const name of ['includes', 'indexOf', 'lastIndexOf', 'replace', 'replaceAll', 'split']) {
     guarded(String.prototype, name, checkSearch);
   }
+  for (const name of ['endsWith', 'isWellFormed', 'match', 'matchAll', 'search', 'startsWith']) guarded(String.prototype, name);
   // Both sort combining characters, in quadratic time.
   const checkShort = (self, inputs) => {
     if (String(self).length > 100_000 || typeof inputs[0] === 'string' && inputs[0].length > 100_000) {
@@ -100,17 +212,19 @@
     return total;
   });
 
-  // Freezes a JSON value with all that it holds, without recursion.
+  // Freezes a JSON value with all that it holds, without recursion. It calls nothing that functions may replace: they have
+  // no time of their own here.
   const freezeAll = (value) => {
-    const open = [value];
-    while (open.length > 0) {
-      const next = open.pop();
+    let open = { value, rest: null };
+    while (open !== null) {
+      const next = open.value;
+      open = open.rest;
       if (next === null || typeof next !== 'object' || isFrozen(next)) continue;
       freeze(next);
       const names = getOwnPropertyNames(next);
       for (let i = 0; i < names.length; i++) {
         const inner = next[names[i]];
-        if (inner !== null && typeof inner === 'object') open[open.length] = inner;
+        if (inner !== null && typeof inner === 'object') open = { value: inner, rest: open };
       }
     }
     return value;

@@ -3,13 +3,14 @@
 use std::{collections::HashMap, rc::Rc, time::Duration};
 
 use rquickjs::{
-    Context, Ctx, Function, Object, Persistent, Runtime, Value,
+    Context, Ctx, Function, Object, Persistent, Value,
     context::{EvalOptions, intrinsic},
     function::Args,
 };
 
 use crate::{
     Error, ErrorKind, Limits,
+    heap::Heap,
     state::{Purpose, State},
     views::Row,
 };
@@ -47,7 +48,7 @@ pub struct Sandbox {
     design: Persistent<Value<'static>>,
     freeze: Persistent<Function<'static>>,
     context: Context,
-    runtime: Runtime,
+    heap: Heap,
     /// A function ran out of memory. What it allocated may still be reachable.
     is_full: bool,
     /// Calls since cycles were collected.
@@ -98,15 +99,14 @@ impl Sandbox {
         let id = json::JsonText::parse(design.as_bytes()).map_err(|error| engine(&error))?;
         let id = id.get("_id").map(|id| id.str_or_text().into_owned()).unwrap_or_default();
         let state = State::new(limits, id);
-        let runtime = Runtime::new().map_err(|error| engine(&error))?;
-        runtime.set_memory_limit(limits.memory);
-        runtime.set_max_stack_size(limits.stack);
+        let heap = Heap::new(&state).map_err(|error| engine(&error))?;
+        heap.set_max_stack_size(limits.stack);
         // QuickJS collects cycles when it makes an object, and it makes one, the error, in the midst of a change that ran
         // out of memory: then the collector would walk over a broken heap. So it runs between calls only.
-        runtime.set_gc_threshold(usize::MAX);
+        heap.set_gc_threshold(usize::MAX);
         let handler = state.clone();
-        runtime.set_interrupt_handler(Some(Box::new(move || handler.must_stop())));
-        let context = Context::custom::<Builtins>(&runtime).map_err(|error| engine(&error))?;
+        heap.set_interrupt_handler(Some(Box::new(move || handler.must_stop())));
+        let context = Context::custom::<Builtins>(&heap).map_err(|error| engine(&error))?;
         state.begin(OWN_TIME, Purpose::Other, 0);
         let opened = context.with(|ctx| {
             let open = || {
@@ -121,7 +121,7 @@ impl Sandbox {
         });
         state.end();
         let (design, freeze) = opened?;
-        Ok(Sandbox { functions: HashMap::new(), design, freeze, context, runtime, is_full: false, calls: 0, state })
+        Ok(Sandbox { functions: HashMap::new(), design, freeze, context, heap, is_full: false, calls: 0, state })
     }
 
     /// Compiles the function at a path of the design document, such as `["views", "by_name", "map"]`, unless it is.
@@ -189,7 +189,7 @@ impl Sandbox {
         self.calls += 1;
         if self.calls >= COLLECTED_AFTER {
             self.calls = 0;
-            self.runtime.run_gc();
+            self.heap.run_gc();
         }
         self.is_full |= result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Memory);
         Ok(Outcome { value: result?, rows, emitted })
@@ -224,8 +224,8 @@ impl Sandbox {
 
     /// Bytes of the heap that are in use. It looks at the whole heap.
     pub fn memory_used(&self) -> usize {
-        self.runtime.run_gc();
-        usize::try_from(self.runtime.memory_usage().malloc_size).unwrap_or(usize::MAX)
+        self.heap.run_gc();
+        usize::try_from(self.heap.memory_usage().malloc_size).unwrap_or(usize::MAX)
     }
 }
 

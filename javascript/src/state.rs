@@ -30,6 +30,8 @@ pub(crate) struct State {
     deadline: Cell<Option<Instant>>,
     /// The call ran into its deadline.
     pub timed_out: Cell<bool>,
+    /// QuickJS was told to stop the script. It throws an error that the script cannot catch.
+    pub is_stopped: Cell<bool>,
     /// The call emitted too much. It stays set whatever the function catches.
     pub too_much: Cell<bool>,
     pub emitted: Cell<bool>,
@@ -47,6 +49,7 @@ impl State {
             limits,
             deadline: Cell::new(None),
             timed_out: Cell::new(false),
+            is_stopped: Cell::new(false),
             too_much: Cell::new(false),
             emitted: Cell::new(false),
             purpose: Cell::new(Purpose::Other),
@@ -61,6 +64,7 @@ impl State {
     /// A call begins. `seed` decides what `Math.random` answers.
     pub(crate) fn begin(&self, time: Duration, purpose: Purpose, seed: u64) {
         self.timed_out.set(false);
+        self.is_stopped.set(false);
         self.too_much.set(false);
         self.emitted.set(false);
         self.purpose.set(purpose);
@@ -85,6 +89,15 @@ impl State {
 
     /// The interrupt handler: whether the script must stop.
     pub(crate) fn must_stop(&self) -> bool {
+        let late = self.is_late();
+        if late {
+            self.is_stopped.set(true);
+        }
+        late
+    }
+
+    /// Whether the call has run into its deadline.
+    pub(crate) fn is_late(&self) -> bool {
         let late = self.deadline.get().is_some_and(|deadline| Instant::now() > deadline);
         if late {
             self.timed_out.set(true);
@@ -147,6 +160,8 @@ impl State {
         natives.set("now", Function::new(ctx.clone(), move || state.now())?)?;
         let state = self.clone();
         natives.set("random", Function::new(ctx.clone(), move || state.random())?)?;
+        let state = self.clone();
+        natives.set("isLate", Function::new(ctx.clone(), move || state.is_late())?)?;
         Ok(natives)
     }
 }

@@ -61,6 +61,9 @@ const VALUES: &[&str] = &[
     "Reflect",
     "JSON",
     "Math",
+    "{length: 2 ** 53 - 1, [Symbol.isConcatSpreadable]: true}",
+    "[new Array(4294967295)]",
+    "'x'.repeat(3e6)",
 ];
 
 const OPERATIONS: &[&str] = &[
@@ -113,6 +116,15 @@ const OPERATIONS: &[&str] = &[
     "A = new Map(B)",
     "A = A.sort(function() { return B })",
     "A = A.flat(B)",
+    "A = A.flatMap(() => B)",
+    "A = String.raw(A, B)",
+    "A = JSON.stringify(A, B)",
+    "Error.stackTraceLimit = A",
+    "Error.prepareStackTrace = A",
+    "Error.stackTraceLimit = {valueOf() { return A.b.c }}",
+    "for (;;) try { A = [A, 'x'.repeat(1e5) + B] } catch (e) { for (;;) try { for (;;); } catch (f) {} }",
+    "Array.prototype.pop = B",
+    "Object.defineProperty(Object.prototype, 'rest', {set() { emit(2) }, configurable: true})",
     "A = A.map(function(x) { return [x, B] })",
     "A = BigInt(B) ** BigInt(C)",
     "A = (function f(n) { return f(n + 1) })(0)",
