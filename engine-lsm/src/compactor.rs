@@ -28,6 +28,7 @@ use lsm_tree::{AbstractTree, AnyTree, SeqNo, Table};
 use occ::store::ApplyError;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use crate::aside::Aside;
 use crate::error::kv_error;
 use crate::prefixes::Prefixes;
 use crate::tables::{ByNumber, Tables};
@@ -57,6 +58,7 @@ struct State {
     newest: Arc<Snapshot>,
     /// Prefixes of the flushed tables that are not compacted yet.
     prefixes: ByNumber,
+    aside: Aside,
     work: Work,
     stopped: bool,
     /// Error of the last compaction, if it failed.
@@ -89,11 +91,12 @@ impl std::fmt::Debug for CompactedTree {
 
 impl CompactedTree {
     pub(crate) fn new(tree: AnyTree, data: PathBuf, turns: Arc<Turns>) -> Self {
-        let prefixes = ByNumber::new();
-        let newest = Arc::new(Snapshot::new(Tables::of(&tree, &prefixes)));
+        let (prefixes, mut aside) = (ByNumber::new(), Aside::new());
+        let newest = Arc::new(Snapshot::new(Tables::of(&tree, &prefixes, &mut aside)));
         let state = State {
             newest,
             prefixes,
+            aside,
             work: Work::Due,
             stopped: false,
             failed: None,
@@ -168,12 +171,13 @@ impl CompactedTree {
 
     /// The current tables, for a snapshot.
     fn tables_to_show(&self, state: &mut State) -> Tables {
-        let tables = Tables::of(&self.tree, &state.prefixes);
+        let tables = Tables::of(&self.tree, &state.prefixes, &mut state.aside);
         if state.writing > 0 {
             state.shown.extend(tables.numbers());
         }
         let there: HashSet<u64> = tables.numbers().collect();
         state.prefixes.retain(|number, _| there.contains(number));
+        state.aside.retain(|number| there.contains(&number));
         tables
     }
 

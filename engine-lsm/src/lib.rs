@@ -21,8 +21,10 @@
 //! * A range clear writes a tombstone for each stored row: rows are read and tombstones written one after the
 //!   other. That takes time in proportion to the rows, and no memory.
 //! * Every block has a checksum that is checked at each read, and so has the manifest (`manifest`).
+//! * Tables of large rows, such as parts of attachments, have a small cache of their own (`aside`).
 //! * A failed flush or compaction changes nothing, leaves no file behind, and is retried.
 
+mod aside;
 mod compactor;
 mod error;
 pub mod keys;

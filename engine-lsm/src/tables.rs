@@ -19,6 +19,7 @@ use kv_api::Direction;
 use lsm_tree::table::filter::standard_bloom::Builder;
 use lsm_tree::{AbstractTree, AnyTree, InternalValue, SeqNo, Slice, Table, UserKey};
 
+use crate::aside::{Aside, AsideTable};
 use crate::prefixes::Prefixes;
 
 /// See the [module](self).
@@ -32,6 +33,8 @@ struct Member {
     table: Table,
     /// The filter of a flushed table.
     prefixes: Option<Arc<Prefixes>>,
+    /// The handle past the cache of a table of large rows.
+    aside: Option<Arc<AsideTable>>,
 }
 
 /// Filters of tables, by the numbers in their file names.
@@ -39,11 +42,15 @@ pub(crate) type ByNumber = HashMap<u64, Arc<Prefixes>>;
 
 impl Tables {
     /// The current tables of `tree`.
-    pub(crate) fn of(tree: &AnyTree, prefixes: &ByNumber) -> Self {
+    pub(crate) fn of(tree: &AnyTree, prefixes: &ByNumber, aside: &mut Aside) -> Self {
         let version = tree.current_version();
-        let member = |table: &Table| Member { table: table.clone(), prefixes: prefixes.get(&table.id()).cloned() };
+        let mut member = |table: &Table| Member {
+            table: table.clone(),
+            prefixes: prefixes.get(&table.id()).cloned(),
+            aside: aside.of(table),
+        };
         let runs = version.iter_levels().flat_map(|level| level.iter());
-        Tables { runs: runs.map(|run| run.iter().map(member).collect()).collect() }
+        Tables { runs: runs.map(|run| run.iter().map(&mut member).collect()).collect() }
     }
 
     /// The numbers in their file names.
@@ -58,7 +65,7 @@ impl Tables {
             if member.first() > key {
                 continue;
             }
-            if let Some(row) = member.table.get(key, SeqNo::MAX, hash)? {
+            if let Some(row) = member.reader().get(key, SeqNo::MAX, hash)? {
                 return Ok((!row.is_tombstone()).then_some(row.value));
             }
         }
@@ -74,7 +81,7 @@ impl Tables {
             let members = run.get(members)?.iter();
             let members =
                 members.filter(|member| member.prefixes.as_ref().is_none_or(|prefixes| prefixes.may_have(begin, end)));
-            let mut tables: Vec<Table> = members.map(|member| member.table.clone()).collect();
+            let mut tables: Vec<Table> = members.map(|member| member.reader().clone()).collect();
             let bounds = match direction {
                 Direction::Forward => (Bound::Included(from.clone()), Bound::Unbounded),
                 Direction::Reverse => (Bound::Unbounded, Bound::Excluded(to.clone())),
@@ -98,6 +105,11 @@ impl Tables {
 }
 
 impl Member {
+    /// The handle that is read.
+    fn reader(&self) -> &Table {
+        self.aside.as_ref().map_or(&self.table, |aside| &aside.table)
+    }
+
     fn first(&self) -> &[u8] {
         self.table.metadata.key_range.min()
     }

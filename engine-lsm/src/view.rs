@@ -14,12 +14,16 @@ use std::sync::Arc;
 use bytes::Bytes;
 use disk::panics::caught;
 use kv_api::{Direction, Result};
+use lsm_tree::Slice;
 use occ::store::View;
 use parking_lot::RwLock;
 
 use crate::error::failed_to_read;
 use crate::keys;
 use crate::tables::{Rows, Tables};
+
+/// Size from which a value shares the memory of its block, which has little else then.
+const SHARED: usize = 32 << 10;
 
 /// The tables as of one flush. Compactions replace them.
 pub(crate) struct Snapshot(RwLock<Arc<Tables>>);
@@ -55,13 +59,18 @@ impl View for LsmView {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
         caught("a table", || {
             let value = self.0.tables().get(&keys::stored(key)).map_err(failed_to_read)?;
-            Ok(value.map(|value| Bytes::copy_from_slice(&value)))
+            Ok(value.map(|value| shared(value).unwrap_or_else(|value| Bytes::copy_from_slice(&value))))
         })
     }
 
     fn range(&self, begin: &[u8], end: &[u8], direction: Direction) -> LsmRange {
         LsmRange(Some(self.0.tables().range(&keys::stored(begin), &keys::stored(end), direction)))
     }
+}
+
+/// A large value, without a copy. A small one as it is.
+fn shared(value: Slice) -> Result<Bytes, Slice> {
+    if value.len() < SHARED { Err(value) } else { Ok(Bytes::from_owner(value)) }
 }
 
 /// Rows of an [`LsmView`]. Ends after an error.
@@ -83,8 +92,12 @@ impl Iterator for LsmRange {
             self.0 = None;
         }
         let row = row.transpose()?.map(|(key, value)| {
-            // One allocation for both.
             let key = keys::ours(&key);
+            let value = match shared(value) {
+                Ok(value) => return (Bytes::copy_from_slice(key), value),
+                Err(value) => value,
+            };
+            // One allocation for both.
             let mut bytes = Vec::with_capacity(key.len() + value.len());
             bytes.extend_from_slice(key);
             bytes.extend_from_slice(&value);

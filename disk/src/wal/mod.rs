@@ -56,7 +56,8 @@ const CACHE_PART: u64 = 14;
 const MIN_FLUSH_BYTES: u64 = 16 << 10;
 const MAX_FLUSH_BYTES: u64 = 8 << 20;
 
-/// While a flush is running, a commit waits when the active runs have this many times that size.
+/// While a flush is running, a commit waits when all runs, those that are being flushed too, have this many times that
+/// size. So a store that is slower than its writers does not fill the memory.
 const STALL_FACTOR: usize = 3;
 
 /// Active runs of any size are flushed when no batch has come for this long.
@@ -122,6 +123,8 @@ struct State<V> {
     frozen: usize,
     /// Bytes of the active runs.
     active_bytes: usize,
+    /// Bytes of the frozen runs.
+    frozen_bytes: usize,
     /// Version of the newest run.
     version: i64,
     /// Version of the newest frozen run.
@@ -176,7 +179,7 @@ impl<S: DiskStore> Inner<S> {
             }
             state.frozen = state.runs.len();
             state.frozen_version = state.version;
-            state.active_bytes = 0;
+            state.frozen_bytes = std::mem::take(&mut state.active_bytes);
             self.changed.notify_all();
         }
     }
@@ -197,6 +200,7 @@ impl<S: DiskStore> Inner<S> {
             Ok(view) => {
                 state.runs = state.active().into();
                 state.frozen = 0;
+                state.frozen_bytes = 0;
                 state.below = view;
                 self.flushes.fetch_add(1, Ordering::Release);
                 state.failed = None;
@@ -260,6 +264,15 @@ impl<S: DiskStore> Inner<S> {
         Ok(())
     }
 
+    /// Whether another batch may be applied before the next flush ends, or begins.
+    fn has_room(&self, state: &State<S::View>) -> bool {
+        if state.frozen > 0 {
+            state.frozen_bytes + state.active_bytes < STALL_FACTOR * self.flush_bytes
+        } else {
+            state.active_bytes < self.flush_bytes
+        }
+    }
+
     /// Waits until another batch may be applied.
     fn make_room(&self) -> Result<()> {
         let mut state = self.state.lock();
@@ -267,8 +280,7 @@ impl<S: DiskStore> Inner<S> {
             if let Some(error) = &state.failed {
                 return Err(error.clone());
             }
-            let most = if state.frozen > 0 { STALL_FACTOR * self.flush_bytes } else { self.flush_bytes };
-            if state.active_bytes < most {
+            if self.has_room(&state) {
                 return Ok(());
             }
             if state.frozen > 0 {
@@ -345,6 +357,7 @@ impl<S: DiskStore> DiskStore for WalStore<S> {
             runs: Arc::default(),
             frozen: 0,
             active_bytes: 0,
+            frozen_bytes: 0,
             version,
             frozen_version: version,
             below: below.view()?,

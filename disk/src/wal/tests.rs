@@ -245,6 +245,34 @@ fn what_was_frozen_and_never_got_below_is_in_the_log() {
     assert_eq!(found.len(), 1 + usize::from(second));
 }
 
+/// Runs that are being flushed count too. Without the thread, each flush here takes as long as it likes.
+#[test]
+fn runs_take_at_most_three_times_the_memory_of_a_flush() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).unwrap();
+    store.stop_flusher();
+    let (flush_bytes, mut version) = (store.inner.flush_bytes, 0);
+    for turn in 0..6 {
+        loop {
+            let state = store.inner.state.lock();
+            let held: usize = state.runs.iter().map(|run| run.size()).sum();
+            assert!(held < STALL_FACTOR * flush_bytes + 2_000, "{held} bytes in turn {turn}");
+            if !store.inner.has_room(&state) {
+                let expected = if state.frozen > 0 { STALL_FACTOR } else { 1 };
+                assert!(held >= expected * flush_bytes * 9 / 10, "only {held} bytes in turn {turn}");
+                break;
+            }
+            drop(state);
+            version += 1;
+            commit(&store, set(version, version as u64 % 900, 1_000)).unwrap();
+        }
+        if turn > 0 {
+            store.inner.flush().unwrap();
+        }
+        store.inner.freeze();
+    }
+}
+
 #[test]
 fn a_flush_that_fails_fails_commits_until_there_is_room() {
     let folder = tempfile::tempdir().unwrap();

@@ -48,6 +48,80 @@ fn a_range_that_was_begun_reads_on_when_its_tables_are_compacted() {
     assert_eq!(range.map(Result::unwrap).count(), 4);
 }
 
+/// Bytes in the engine's cache.
+fn cached(store: &LsmStore) -> u64 {
+    let version = store.shared.tree().current_version();
+    version.iter_tables().next().unwrap().cache.size()
+}
+
+/// A batch with rows of this size, which do not compress.
+fn noise(version: i64, prefix: &str, rows: usize, bytes: usize) -> Batch {
+    let mut random = Random(version as u64);
+    let value = |_| (0..bytes.div_ceil(4)).flat_map(|_| (random.below(1 << 31) as u32).to_le_bytes()).collect();
+    let values: Vec<Vec<u8>> = (0..rows).map(value).collect();
+    let rows = values.into_iter().enumerate().map(|(n, value)| (format!("{prefix}{n:05}").into(), value.into()));
+    Batch::of_rows(version, rows)
+}
+
+/// Parts of attachments are read past the cache: by ranges and one by one, as they were flushed and when they are
+/// compacted. Small rows fill it.
+#[test]
+fn large_rows_take_no_room_in_the_cache() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = LsmStore::open(folder.path(), 64 << 20, Durability::Disk).unwrap();
+    let read = |prefix: &str, expected: usize| {
+        let view = store.view().unwrap();
+        let end = format!("{prefix}~");
+        let keys: Vec<Bytes> = view
+            .range(prefix.as_bytes(), end.as_bytes(), Direction::Forward)
+            .map(|row| row.map(|(key, _)| key).unwrap())
+            .collect();
+        assert_eq!(keys.len(), expected);
+        assert!(keys.iter().all(|key| view.get(key).unwrap().is_some()));
+        assert!(view.range(prefix.as_bytes(), end.as_bytes(), Direction::Reverse).map(Result::unwrap).count() > 0);
+    };
+    store.apply(noise(1, "large", 60, 90_000)).unwrap();
+    read("large", 60);
+    for version in 2..6 {
+        store.apply(noise(version, &format!("large{version}"), 20, 90_000)).unwrap();
+    }
+    compacted(&store);
+    read("large", 140);
+    assert!(cached(&store) < 100_000, "{} bytes of large rows", cached(&store));
+
+    store.apply(noise(6, "small", 1_000, 1_000)).unwrap();
+    read("small", 1_000);
+    assert!(cached(&store) > 900_000, "only {} bytes of small rows", cached(&store));
+}
+
+/// The second handle of a table of large rows opens no file for longer than anybody reads it.
+#[cfg(target_os = "linux")]
+#[test]
+fn deleted_tables_of_large_rows_are_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let open_and_deleted = || {
+        let files =
+            fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
+        let ours = files.filter(|path| path.starts_with(folder.path()));
+        ours.filter(|path| path.to_string_lossy().ends_with(" (deleted)")).count()
+    };
+    for version in 1..4 {
+        store.apply(noise(version, "large", 10, 90_000)).unwrap();
+    }
+    let view = store.view().unwrap();
+    assert_eq!(rows(&view).len(), 10);
+    let mut range = view.range(b"", b"\xff", Direction::Forward);
+    range.next();
+    store.apply(noise(4, "large", 10, 90_000)).unwrap();
+    compacted(&store);
+    drop(view);
+    assert_eq!(range.by_ref().map(Result::unwrap).count(), 9, "its tables stay until it ends");
+    drop(range);
+    assert_eq!(rows(&store.view().unwrap()).len(), 10);
+    assert_eq!(open_and_deleted(), 0);
+}
+
 /// A kill may leave many flushed tables. The opening makes room before the first flush, the replay of the log.
 #[test]
 fn a_store_with_very_many_flushes_goes_on_when_it_is_opened() {

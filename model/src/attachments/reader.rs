@@ -38,7 +38,7 @@ impl<D: Database> Documents<D> {
             range: 0..attachment.encoded_length,
             md5: Some(Md5::default()),
             unpacker: None,
-            packed: VecDeque::new(),
+            ready: VecDeque::new(),
         }
     }
 
@@ -134,8 +134,8 @@ pub struct AttachmentReader<D> {
     /// Hash of the stored bytes, if all of them are read.
     md5: Option<Md5>,
     unpacker: Option<MultiGzDecoder<Vec<u8>>>,
-    /// Bytes that were read and not decompressed yet.
-    packed: VecDeque<Bytes>,
+    /// Stored bytes that were read, and not returned or decompressed yet.
+    ready: VecDeque<Bytes>,
 }
 
 impl<D> fmt::Debug for AttachmentReader<D> {
@@ -171,38 +171,38 @@ impl<D: Database> AttachmentReader<D> {
         self
     }
 
-    /// The next bytes, up to about a megabyte; `None` at the end. The last bytes of a whole content are returned
-    /// only if its digest is right.
+    /// The next bytes, up to 100 kB; `None` at the end. The last bytes of a whole content are returned only if its digest
+    /// is right. Reads several parts at once, and returns them one after the other as they are in the store.
     ///
     /// # Errors
     /// 404 if the attachment or the database was removed meanwhile; damage; the store's errors.
     pub async fn next(&mut self) -> Result<Option<Bytes>> {
-        if self.unpacker.is_none() {
-            return self.stored().await;
-        }
         loop {
-            if let Some(piece) = self.unpack()? {
-                return Ok(Some(piece));
+            let piece = if self.unpacker.is_some() { self.unpack()? } else { self.ready.pop_front() };
+            if piece.is_some() {
+                return Ok(piece);
             }
-            match self.stored().await? {
-                Some(piece) => self.packed.push_back(piece),
-                None => {
-                    let Some(mut unpacker) = self.unpacker.take() else { return Ok(None) };
-                    unpacker.try_finish().map_err(|error| self.damaged(&error))?;
-                    let rest = std::mem::take(unpacker.get_mut());
-                    return Ok(Some(Bytes::from(rest)).filter(|rest| !rest.is_empty()));
-                }
+            if !self.fetch().await? {
+                let Some(mut unpacker) = self.unpacker.take() else { return Ok(None) };
+                unpacker.try_finish().map_err(|error| self.damaged(&error))?;
+                let rest = std::mem::take(unpacker.get_mut());
+                return Ok(Some(Bytes::from(rest)).filter(|rest| !rest.is_empty()));
             }
         }
+    }
+
+    /// The next bytes, if they were read already and need not be decompressed.
+    pub fn ready(&mut self) -> Option<Bytes> {
+        if self.unpacker.is_some() { None } else { self.ready.pop_front() }
     }
 
     /// Decompresses some of the bytes that were read.
     fn unpack(&mut self) -> Result<Option<Bytes>> {
         const ENOUGH: usize = 64 * 1024;
-        while let Some(piece) = self.packed.front_mut() {
+        while let Some(piece) = self.ready.front_mut() {
             let some = piece.split_to(piece.len().min(UNPACKED_AT_ONCE));
             if piece.is_empty() {
-                self.packed.pop_front();
+                self.ready.pop_front();
             }
             let Some(unpacker) = &mut self.unpacker else { break };
             if let Err(error) = unpacker.write_all(&some) {
@@ -215,16 +215,16 @@ impl<D: Database> AttachmentReader<D> {
         Ok(None)
     }
 
-    /// The next stored bytes.
-    async fn stored(&mut self) -> Result<Option<Bytes>> {
+    /// Reads the next stored bytes. Returns whether there were any.
+    async fn fetch(&mut self) -> Result<bool> {
         if self.range.is_empty() {
-            return Ok(None);
+            return Ok(false);
         }
-        let (row, bytes) = self.read().await?;
+        let (row, parts) = self.read().await?;
         self.row = Some(row);
-        self.range.start += bytes.len() as u64;
+        self.range.start += parts.iter().map(|part| part.len() as u64).sum::<u64>();
         if let Some(md5) = &mut self.md5 {
-            md5.update(&bytes);
+            parts.iter().for_each(|part| md5.update(part));
             if self.range.is_empty() {
                 let found: [u8; 16] = std::mem::take(md5).finalize().into();
                 if found != self.attachment.digest {
@@ -232,11 +232,12 @@ impl<D: Database> AttachmentReader<D> {
                 }
             }
         }
-        Ok(Some(bytes))
+        self.ready.extend(parts);
+        Ok(true)
     }
 
     /// Reads some parts, beginning with the one in which the range begins.
-    async fn read(&self) -> Result<(ContentRow, Bytes)> {
+    async fn read(&self) -> Result<(ContentRow, Vec<Bytes>)> {
         let (documents, keys, content) = (&self.documents, self.documents.keys(), self.attachment.content);
         let key = keys.key(DatabaseKey::Content(&content));
         let key = key.as_slice();
@@ -254,22 +255,21 @@ impl<D: Database> AttachmentReader<D> {
                     let begin = keys.key(DatabaseKey::Chunk(&row.store, first));
                     let end = keys.key(DatabaseKey::Chunk(&row.store, upto));
                     let chunks = transaction.get_all(RangeRequest::keys(begin, end), Read::Snapshot).await?;
-                    let mut bytes = Vec::with_capacity(chunks.iter().map(|chunk| chunk.value.len()).sum());
-                    for (part, chunk) in (first..upto).zip(&chunks) {
-                        if keys.read_chunk(&chunk.key)? != (row.store, part)
-                            || chunk.value.len() as u64 != part_bytes(&content, &row, part)
-                        {
+                    let mut parts = Vec::with_capacity(chunks.len());
+                    for (part, chunk) in (first..upto).zip(chunks) {
+                        let length = part_bytes(&content, &row, part);
+                        if keys.read_chunk(&chunk.key)? != (row.store, part) || chunk.value.len() as u64 != length {
                             return Err(self.damaged(&"a part of it is another"));
                         }
-                        bytes.extend_from_slice(&chunk.value);
+                        // The first and the last part may begin before the range, and end after it.
+                        let begin = part * row.chunk_bytes;
+                        let inside = |at: u64| at.saturating_sub(begin).min(length) as usize;
+                        parts.push(chunk.value.slice(inside(self.range.start)..inside(self.range.end)));
                     }
-                    if chunks.len() as u64 != upto - first {
+                    if parts.len() as u64 != upto - first {
                         return Err(self.damaged(&"a part of it is missing"));
                     }
-                    let begin = first * row.chunk_bytes;
-                    let inside = |at: u64| usize::try_from(at - begin).unwrap_or(usize::MAX).min(bytes.len());
-                    let (from, to) = (inside(self.range.start), inside(self.range.end));
-                    Ok((row, Bytes::from(bytes).slice(from..to)))
+                    Ok((row, parts))
                 }
             })
             .await

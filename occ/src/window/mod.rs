@@ -33,8 +33,10 @@ use kv_api::{Error, Result, error};
 use crate::sync::{Arc, Weak};
 use crate::window::timeline::Timeline;
 
-/// Views that are kept even if no transaction reads at them.
-const RECENT: Recent = Recent { views: 1024, bytes: 16 << 20 };
+/// Views that are kept even if no transaction reads at them. One transaction of the largest size leaves the view before
+/// it. A view may hold what the store keeps in memory before it writes tables, so these bytes may keep several times as
+/// many.
+const RECENT: Recent = Recent { views: 1024, bytes: 10 << 20 };
 
 /// No view is kept after this many bytes were written since.
 const MOST_BYTES: u64 = 256 << 20;

@@ -1,0 +1,82 @@
+//! Tables of large rows, which are read past the cache.
+//!
+//! ```text
+//!   small rows   table ── cache of the engine ── blocks of some 4 KB, read again and again
+//!   large rows   table ── small cache, shared ── blocks of a row each: parts of attachments, read once, in order
+//! ```
+//!
+//! `lsm-tree` puts each block that it reads into the table's cache. One download of a large attachment would fill it,
+//! and drop what small reads need. So a table whose blocks are large on average is opened a second time, with another
+//! cache, and read there. The operating system still caches its file.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use disk::panics::caught;
+use lsm_tree::{Cache, DescriptorTable, Table};
+
+use crate::error::failed_to_read;
+
+/// Mean size from which a table's blocks are large.
+const LARGE_BLOCK: u64 = 64 << 10;
+
+/// Size of the cache of all tables of large rows. A reader that comes back for the next rows finds the block in which it
+/// stopped.
+const CACHE_BYTES: u64 = 2 << 20;
+
+/// Maximum number of these tables whose files are kept open.
+const MOST_OPEN: usize = 32;
+
+/// Number of the tree in the keys of the small cache, which has no other tree.
+const TREE: u64 = 0;
+
+/// A table of large rows, opened a second time.
+pub(crate) struct AsideTable {
+    pub(crate) table: Table,
+    descriptors: Arc<DescriptorTable>,
+}
+
+impl Drop for AsideTable {
+    /// Closes the file. An open file of a deleted table would keep its space on the disk.
+    fn drop(&mut self) {
+        self.descriptors.remove_for_table(&(TREE, self.table.id()).into());
+    }
+}
+
+/// The tables of large rows among the current ones, by the numbers in their file names.
+pub(crate) struct Aside {
+    cache: Arc<Cache>,
+    descriptors: Arc<DescriptorTable>,
+    tables: HashMap<u64, Arc<AsideTable>>,
+}
+
+impl Aside {
+    pub(crate) fn new() -> Self {
+        let cache = Arc::new(Cache::with_capacity_bytes(CACHE_BYTES));
+        Aside { cache, descriptors: Arc::new(DescriptorTable::new(MOST_OPEN)), tables: HashMap::new() }
+    }
+
+    /// The second handle of a table of large rows. `None` for any other, and for one that cannot be opened again: it is
+    /// read as all others are, which reports what is wrong.
+    pub(crate) fn of(&mut self, table: &Table) -> Option<Arc<AsideTable>> {
+        if table.metadata.file_size / table.metadata.data_block_count.max(1) < LARGE_BLOCK {
+            return None;
+        }
+        if let Some(known) = self.tables.get(&table.id()) {
+            return Some(known.clone());
+        }
+        let again = caught("a table", || {
+            let (path, cache, descriptors) = (table.path.to_path_buf(), self.cache.clone(), self.descriptors.clone());
+            let (checksum, number) = (table.checksum(), table.global_seqno());
+            Table::recover(path, checksum, number, TREE, cache, Some(descriptors), true, true).map_err(failed_to_read)
+        });
+        let again = Arc::new(AsideTable { table: again.ok()?, descriptors: self.descriptors.clone() });
+        self.tables.insert(table.id(), again.clone());
+        Some(again)
+    }
+
+    /// Forgets the tables that are not current any more. Views may still read them.
+    pub(crate) fn retain(&mut self, is_current: impl Fn(u64) -> bool) {
+        self.tables.retain(|number, _| is_current(*number));
+    }
+}
