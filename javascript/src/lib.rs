@@ -33,6 +33,6 @@ mod views;
 pub use design::{Edit, Refusal};
 pub use error::{Error, ErrorKind};
 pub use limits::Limits;
-pub use pool::{Pool, Running};
+pub use pool::Pool;
 pub use sandbox::Sandbox;
 pub use views::{Row, Rows};

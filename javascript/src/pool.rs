@@ -11,12 +11,11 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 use std::thread;
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use futures_channel::oneshot;
+use parking_lot::{Condvar, Mutex};
 
 use crate::{Error, ErrorKind, Limits, Sandbox};
 
@@ -73,26 +72,29 @@ impl Pool {
     ///
     /// # Errors
     /// The sandbox's, if it could not be opened; [`ErrorKind::Engine`] if too many wait.
-    pub fn run<T: Send + 'static>(
-        &self,
-        design: &Arc<str>,
-        work: impl FnOnce(&mut Sandbox) -> T + Send + 'static,
-    ) -> Running<T> {
-        let (sender, receiver) = channel();
+    pub fn run<T, W>(&self, design: &Arc<str>, work: W) -> impl Future<Output = Result<T, Error>> + Send + use<T, W>
+    where
+        T: Send + 'static,
+        W: FnOnce(&mut Sandbox) -> T + Send + 'static,
+    {
+        let (sender, receiver) = oneshot::channel();
         let work = move |sandbox: Result<&mut Sandbox, Error>| {
-            if sender.is_awaited() {
-                sender.send(sandbox.map(work));
+            if !sender.is_canceled() {
+                // Fails if the future is dropped meanwhile.
+                let _ = sender.send(sandbox.map(work));
             }
         };
         self.0.clone().push(Job { design: design.clone(), work: Box::new(work) });
-        receiver
+        // After a panic the sender is gone.
+        let ended = || Err(Error::new(ErrorKind::Engine, "QuickJS", "a call ended without a result"));
+        async move { receiver.await.unwrap_or_else(|_| ended()) }
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
         // The threads have no clone of the pool, but of what it shares.
-        let mut queue = self.0.lock();
+        let mut queue = self.0.queue.lock();
         if Arc::strong_count(&self.0) <= queue.started + 1 {
             queue.closed = true;
             drop(queue);
@@ -108,13 +110,8 @@ impl fmt::Debug for Pool {
 }
 
 impl PoolState {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        // Nothing panics while it holds the lock.
-        self.queue.lock()
-    }
-
     fn push(self: Arc<Self>, job: Job) {
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         if queue.waiting.len() >= MAX_WAITING {
             drop(queue);
             return (job.work)(Err(Error::new(ErrorKind::Engine, "QuickJS", "too many calls are waiting")));
@@ -143,7 +140,7 @@ impl PoolState {
 
     /// The next job; `None` when the pool is gone.
     fn next(&self) -> Option<Job> {
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         loop {
             if let Some(job) = queue.waiting.pop_front() {
                 return Some(job);
@@ -204,72 +201,5 @@ impl Kept {
             self.0.remove(0);
         }
         self.0.push(entry);
-    }
-}
-
-/// A value on its way from a thread to a future.
-struct Slot<T> {
-    value: Option<Result<T, Error>>,
-    waker: Option<Waker>,
-    /// The other side is gone.
-    is_over: bool,
-}
-
-struct Sender<T>(Arc<Mutex<Slot<T>>>);
-
-/// Work under way: a future of its result.
-pub struct Running<T>(Arc<Mutex<Slot<T>>>);
-
-fn channel<T>() -> (Sender<T>, Running<T>) {
-    let slot = Arc::new(Mutex::new(Slot { value: None, waker: None, is_over: false }));
-    (Sender(slot.clone()), Running(slot))
-}
-
-fn open<T>(slot: &Mutex<Slot<T>>) -> MutexGuard<'_, Slot<T>> {
-    slot.lock()
-}
-
-impl<T> Sender<T> {
-    fn is_awaited(&self) -> bool {
-        !open(&self.0).is_over
-    }
-
-    fn send(self, value: Result<T, Error>) {
-        open(&self.0).value = Some(value);
-    }
-}
-
-impl<T> Drop for Sender<T> {
-    fn drop(&mut self) {
-        let waker = {
-            let mut slot = open(&self.0);
-            slot.is_over = true;
-            slot.waker.take()
-        };
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-}
-
-impl<T> Future for Running<T> {
-    type Output = Result<T, Error>;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut slot = open(&self.0);
-        if let Some(value) = slot.value.take() {
-            return Poll::Ready(value);
-        }
-        if slot.is_over {
-            return Poll::Ready(Err(Error::new(ErrorKind::Engine, "QuickJS", "a call ended without a result")));
-        }
-        slot.waker = Some(context.waker().clone());
-        Poll::Pending
-    }
-}
-
-impl<T> Drop for Running<T> {
-    fn drop(&mut self) {
-        open(&self.0).is_over = true;
     }
 }

@@ -22,17 +22,14 @@ pub type Rows = Result<Vec<Row>, Error>;
 const ALWAYS_REDUCED: usize = 5_000;
 
 impl Sandbox {
-    /// Compiles the map function of each view, and its reduce function unless its name begins with `_`.
+    /// Compiles the map function of each view, and its reduce function if it has one in JavaScript.
     ///
     /// # Errors
     /// The first function that is none.
-    pub fn compile_views<'n>(
-        &mut self,
-        views: impl IntoIterator<Item = (&'n str, Option<&'n str>)>,
-    ) -> Result<(), Error> {
-        for (view, reduce) in views {
+    pub fn compile_views<'n>(&mut self, views: impl IntoIterator<Item = (&'n str, bool)>) -> Result<(), Error> {
+        for (view, reduces) in views {
             self.compile(&["views", view, "map"])?;
-            if reduce.is_some_and(|reduce| !reduce.trim_start().starts_with('_')) {
+            if reduces {
                 self.compile(&["views", view, "reduce"])?;
             }
         }

@@ -1,31 +1,10 @@
 //! Sandboxes on threads.
 
-use std::future::Future;
-use std::pin::pin;
 use std::sync::{Arc, mpsc};
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
 use std::time::Duration;
 
+use futures_executor::block_on as wait;
 use javascript::{ErrorKind, Limits, Pool};
-
-/// Waits for a future on this thread.
-fn wait<F: Future>(future: F) -> F::Output {
-    struct Unpark(Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut future = pin!(future);
-    loop {
-        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            return value;
-        }
-        thread::park();
-    }
-}
 
 fn design(map: &str) -> Arc<str> {
     serde_json::json!({"views": {"v": {"map": map}}}).to_string().into()

@@ -101,8 +101,8 @@ fn what_is_no_function_does_not_compile() {
     }
     let mut sandbox =
         sandbox(r#"{"v":{"map":"doc => 1","reduce":"_sum"},"w":{"map":"doc => 1","reduce":"nothing at all"}}"#);
-    sandbox.compile_views([("v", Some("_sum"))]).unwrap();
-    let error = sandbox.compile_views([("w", Some("nothing at all"))]).unwrap_err();
+    sandbox.compile_views([("v", false)]).unwrap();
+    let error = sandbox.compile_views([("w", true)]).unwrap_err();
     assert_eq!((error.kind(), error.function()), (ErrorKind::Compilation, "views/w/reduce"));
     assert_eq!(sandbox.compile(&["views", "x", "map"]).unwrap_err().kind(), ErrorKind::Missing);
     assert_eq!(sandbox.compile(&["views", "constructor", "map"]).unwrap_err().kind(), ErrorKind::Missing);

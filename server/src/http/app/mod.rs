@@ -26,7 +26,7 @@ use crate::http::app::databases::Databases;
 use crate::http::app::relocations::Gates;
 use crate::http::app::scans::Scans;
 use crate::http::app::stores::{Store, Stores};
-use crate::http::app::views::Views;
+use crate::http::app::views::ViewTurns;
 use crate::http::error::{ApiError, Result};
 use crate::http::functions::Functions;
 use crate::http::ids::{RequestIds, Uuids, hex};
@@ -106,7 +106,7 @@ pub(crate) struct App {
     pub(crate) layer: Layer<AnyDatabase>,
     pub(crate) databases: Databases,
     pub(crate) gates: Gates,
-    pub(crate) views: Views,
+    pub(crate) view_turns: ViewTurns,
     pub(crate) options: Options,
     pub(crate) auth: Auth,
     uuids: Uuids,
@@ -144,7 +144,7 @@ impl App {
             layer,
             databases: Databases::new(stores),
             gates: Gates::default(),
-            views: Views::default(),
+            view_turns: ViewTurns::default(),
             options,
             auth,
             uuids: Uuids::default(),

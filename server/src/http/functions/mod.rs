@@ -6,11 +6,13 @@
 pub(crate) mod filter;
 pub(crate) mod request;
 pub(crate) mod update;
+#[cfg(feature = "javascript")]
+mod view;
 
 use std::sync::Arc;
 
 use hyper::StatusCode;
-use model::{GetOptions, JsonText};
+use model::{GetOptions, JsonText, View, ViewFunctions};
 
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
@@ -71,6 +73,17 @@ impl Functions {
             javascript::ErrorKind::Thrown => update::render_error(error.to_string()),
             _ => error.into(),
         })
+    }
+
+    /// The functions of these views of a design document.
+    #[cfg(feature = "javascript")]
+    pub(crate) fn of_views(&self, design: &JsonText, views: &[View]) -> Result<Arc<dyn ViewFunctions>> {
+        Ok(Arc::new(view::OfViews { pool: self.pool.clone(), design: design.as_str().into(), views: views.into() }))
+    }
+
+    #[cfg(not(feature = "javascript"))]
+    pub(crate) fn of_views(&self, _: &JsonText, _: &[View]) -> Result<Arc<dyn ViewFunctions>> {
+        Err(absent())
     }
 
     #[cfg(not(feature = "javascript"))]

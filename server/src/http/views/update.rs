@@ -33,7 +33,7 @@ pub(super) async fn update(app: &Arc<App>, database: &Documents, group: &ViewGro
     loop {
         let (held, database_, group_) = (app.clone(), database.clone(), group.clone());
         let some = async move {
-            let turn = held.views.turn(&database_, &group_);
+            let turn = held.view_turns.of(&database_, &group_);
             let _turn = turn.lock().await;
             for _ in 0..IN_REQUEST {
                 let progress = database_.update_views_batch(&group_, usize::MAX, None).await?;
@@ -64,7 +64,7 @@ pub(super) fn update_later(app: &Arc<App>, database: &Documents, group: &ViewGro
 
 /// Whether this server is updating a group.
 pub(super) fn is_running(app: &App, database: &Documents, group: &ViewGroup) -> bool {
-    let turn = app.views.turn(database, group);
+    let turn = app.view_turns.of(database, group);
     turn.try_lock().is_err()
 }
 
@@ -92,13 +92,12 @@ async fn update_all(app: &App, run: &Run, say: &watch::Sender<Vec<u8>>) -> model
     let database = run.layer.database(name).await?;
     let document = database.get(design, &model::GetOptions::default()).await?;
     // A design document that has no views any more needs no update.
-    let design = Design::of(app, &document);
-    let Ok(group) = design.group() else { return Ok(true) };
-    let turn = app.views.turn(&database, group);
+    let Ok(Design { group, .. }) = Design::of(app, &document) else { return Ok(true) };
+    let turn = app.view_turns.of(&database, &group);
     let _turn = turn.lock().await;
     let (mut done, wanted) = (0, database.last_seq().await?);
     while !run.should_stop() && !app.is_stopping() {
-        let progress = database.update_views_batch(group, usize::MAX, Some(&run.hold)).await?;
+        let progress = database.update_views_batch(&group, usize::MAX, Some(&run.hold)).await?;
         done += progress.documents;
         say.send_replace(response::object_text(|json| {
             json.name("changes_done").u64(done);

@@ -1,0 +1,159 @@
+//! Map and reduce functions.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use javascript::{ErrorKind, Pool, Sandbox};
+use kv_api::BoxFuture;
+use model::{
+    Emitted, Error, FunctionError, JsonText, JsonWriter, Mapped, Reduce, Reduced, Reduction, View, ViewFunctions,
+};
+
+/// After this time a run gives its thread to others, and goes on later.
+const TURN: Duration = Duration::from_millis(500);
+
+/// The functions of a design document's views.
+pub(super) struct OfViews {
+    pub(super) pool: Pool,
+    pub(super) design: Arc<str>,
+    pub(super) views: Arc<[View]>,
+}
+
+impl OfViews {
+    /// Calls functions with each input. After a full heap, and when its turn is over, the rest is another run.
+    fn run<I: Send + Sync + 'static, O: Send + 'static>(
+        &self,
+        inputs: Vec<I>,
+        call: impl Fn(&mut Sandbox, &[View], &I) -> O + Send + Sync + 'static,
+    ) -> BoxFuture<model::Result<Vec<O>>> {
+        let (pool, design) = (self.pool.clone(), self.design.clone());
+        let shared = Arc::new((self.views.clone(), inputs, call));
+        Box::pin(async move {
+            let mut outputs = Vec::with_capacity(shared.1.len());
+            while outputs.len() < shared.1.len() {
+                let (shared, from) = (shared.clone(), outputs.len());
+                let some = pool.run(&design, move |sandbox| {
+                    let (views, inputs, call) = &*shared;
+                    let names = views.iter().map(|view| (view.name.as_str(), view.reduce == Some(Reduce::Custom)));
+                    sandbox.compile_views(names)?;
+                    let (begun, mut some) = (Instant::now(), Vec::new());
+                    for input in &inputs[from..] {
+                        some.push(call(sandbox, views, input));
+                        if sandbox.is_full() || begun.elapsed() > TURN {
+                            break;
+                        }
+                    }
+                    Ok(some)
+                });
+                outputs.extend(some.await.flatten().map_err(failed)?);
+            }
+            Ok(outputs)
+        })
+    }
+}
+
+/// The error of a design document whose functions cannot be called.
+fn failed(error: javascript::Error) -> Error {
+    let name = if error.kind() == ErrorKind::Engine { "os_process_error" } else { "compilation_error" };
+    model::ErrorKind::Functions(FunctionError::new(name, error.to_string()).to_string()).into()
+}
+
+impl ViewFunctions for OfViews {
+    fn map(&self, documents: Vec<JsonText>) -> BoxFuture<model::Result<Vec<Mapped>>> {
+        self.run(documents, |sandbox, views, document| {
+            let names: Vec<&str> = views.iter().map(|view| view.name.as_str()).collect();
+            let mut mapped = Mapped::default();
+            for rows in sandbox.map(&names, document.as_str()) {
+                match rows {
+                    Ok(rows) => mapped.rows.push(rows.into_iter().filter_map(emitted).collect()),
+                    Err(error) => {
+                        mapped.rows.push(Vec::new());
+                        mapped.error.get_or_insert_with(|| FunctionError::new("map_error", error.to_string()));
+                    }
+                }
+            }
+            mapped
+        })
+    }
+
+    fn reduce(&self, view: usize, calls: Vec<Reduction>) -> BoxFuture<model::Result<Vec<Reduced>>> {
+        self.run(calls, move |sandbox, views, call| {
+            let name = views.get(view).map_or("", |view| view.name.as_str());
+            let result = match call {
+                Reduction::Rows(rows) => {
+                    let keys = list(rows, |json, row| {
+                        json.begin_array().text(&row.key).str(&row.id).end_array();
+                    });
+                    let values = list(rows, |json, row| {
+                        json.text(&row.value);
+                    });
+                    sandbox.reduce(name, &keys, &values)
+                }
+                Reduction::Values(values) => {
+                    let values = list(values, |json, value| {
+                        json.text(value);
+                    });
+                    sandbox.rereduce(name, &values)
+                }
+            };
+            match result {
+                Ok(text) => Ok(parse(&text)),
+                Err(error) if error.kind() == ErrorKind::Overflow => {
+                    Err(FunctionError::new("reduce_overflow_error", error.reason()))
+                }
+                // As in CouchDB.
+                Err(_) => Ok(parse("null")),
+            }
+        })
+    }
+}
+
+fn emitted(row: javascript::Row) -> Option<Emitted> {
+    let text = |text: String| JsonText::parse(text.as_bytes()).ok();
+    Some(Emitted { key: text(row.key)?, value: text(row.value)? })
+}
+
+fn parse(text: &str) -> JsonText {
+    JsonText::parse(text.as_bytes()).unwrap_or_else(|_| JsonText::empty_object())
+}
+
+fn list<I>(items: &[I], write: impl Fn(&mut JsonWriter<'_>, &I)) -> String {
+    let mut out = Vec::new();
+    let mut json = JsonWriter::new(&mut out);
+    json.begin_array();
+    items.iter().for_each(|item| write(&mut json, item));
+    json.end_array();
+    String::from_utf8(out).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use javascript::Limits;
+
+    use super::*;
+
+    fn of_views(map: &str, reduce: Option<&str>) -> OfViews {
+        let design = serde_json::json!({"views": {"v": {"map": map, "reduce": reduce}}}).to_string();
+        let view = View { name: "v".to_owned(), reduce: reduce.map(|_| Reduce::Custom) };
+        let pool = Pool::new(1, Limits { memory: 8 << 20, ..Limits::default() });
+        OfViews { pool, design: design.into(), views: Arc::new([view]) }
+    }
+
+    #[tokio::test]
+    async fn after_a_full_heap_the_rest_has_a_new_one() {
+        let map = "doc => { while (doc.fill) (globalThis.kept = globalThis.kept || []).push('x' + kept.length);
+            globalThis.calls = (globalThis.calls || 0) + 1; emit(calls) }";
+        let documents = ["{}", "{}", r#"{"fill":true}"#, "{}"].map(|text| JsonText::parse(text.as_bytes()).unwrap());
+        let mapped = of_views(map, None).map(documents.to_vec()).await.unwrap();
+        let key = |one: &Mapped| one.rows[0].first().map(|row| row.key.to_string());
+        let keys: Vec<_> = mapped.iter().map(|one| key(one).ok_or(one.error.is_some())).collect();
+        assert_eq!(keys, [Ok("1".to_owned()), Ok("2".to_owned()), Err(true), Ok("1".to_owned())]);
+    }
+
+    #[tokio::test]
+    async fn all_functions_are_compiled_before_one_is_called() {
+        let document = JsonText::empty_object();
+        let error = of_views("doc => emit(1)", Some("nothing at all")).map(vec![document]).await.unwrap_err();
+        assert!(error.reason().starts_with("compilation_error: "), "{error}");
+    }
+}
