@@ -36,5 +36,6 @@ mod trees;
 pub(crate) mod unknown;
 pub(crate) mod uploads;
 pub(crate) mod validating;
+mod view_oracle;
 pub(crate) mod views;
 pub(crate) mod writing;

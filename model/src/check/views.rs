@@ -1,4 +1,4 @@
-//! Checks view groups: rows against id rows, and nodes against rows. Whether rows are those that the map functions emit,
+//! Checks view groups: rows against id rows, id rows against documents, and nodes against rows. Whether rows are those that the map functions emit,
 //! [`Documents::check_views`] tells, which has the functions.
 
 use kv_api::Database;
@@ -17,6 +17,9 @@ impl<D: Database> Documents<D> {
                     for what in self.wrong_view_rows(&group.signature).await? {
                         report.add(None, format!("the views of {:?}: {what}", group.name));
                     }
+                }
+                for number in self.headless_view_groups().await? {
+                    report.add(None, format!("view group {number} has rows and no head"));
                 }
             }
         }

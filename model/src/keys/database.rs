@@ -180,7 +180,7 @@ pub(super) const VIEWS: u64 = Subspace::Views.number();
 
 /// What follows [`VIEWS`]: the groups by signature, and the rows of each group.
 pub(super) const VIEW_GROUPS: u64 = 0;
-const VIEW_ROWS: u64 = 1;
+pub(super) const VIEW_ROWS: u64 = 1;
 
 /// The kinds of a view group's rows.
 pub(super) const VIEW_IDS: u64 = 0;

@@ -3,7 +3,7 @@
 use super::Leaf;
 use super::database::{
     ALL_DOCS, CHANGES, CHUNKS, CONTENTS, DOCS, DatabaseKeys, INDEX_ROWS, INDEXED, IndexPlace, LOCAL, PURGES,
-    REFERENCES, REVISIONS, VIEW_ERRORS, VIEW_GROUPS, VIEWS,
+    REFERENCES, REVISIONS, VIEW_ERRORS, VIEW_GROUPS, VIEW_ROWS, VIEWS,
 };
 use super::elements::{misplaced, read_content, read_leaf, read_seq};
 use crate::attachments::{ContentId, StoreId};
@@ -145,6 +145,15 @@ impl DatabaseKeys {
         let signature = reader.bytes()?.as_ref().try_into().map_err(|_| misplaced(key))?;
         reader.end()?;
         Ok(signature)
+    }
+
+    /// The view group in the key of one of its rows.
+    pub(crate) fn read_group_of_row(&self, key: &[u8]) -> Result<u64> {
+        let mut reader = self.inside(key, VIEWS)?;
+        if reader.int()? != VIEW_ROWS {
+            return Err(misplaced(key));
+        }
+        reader.int()
     }
 
     /// The view in the key of a row of a view group, or of a node.

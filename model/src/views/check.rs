@@ -1,19 +1,21 @@
 //! Compares the rows of views with documents, and nodes with rows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use kv_api::{Database, KeySelector, RangeRequest, Read, Transaction};
+use kv_api::{Database, KeySelector, RangeBatch, RangeRequest, Read, Transaction, TransactionExt};
 use md5::{Digest, Md5};
 
 use super::group::{FunctionError, ViewGroup};
-use super::rows::{IdRow, Place, read_pair};
+use super::prepare::{EMITTED_TOO_MUCH, Prepared, prepare};
+use super::rows::{IdRow, Named, Place, parts_of, read_pair};
 use super::tree::{Node, TOP, Tree, level_of};
-use super::update::{EMITTED_TOO_MUCH, Prepared, prepare};
 use super::{Head, Upto};
 use crate::changes::{ChangesRequest, Since};
 use crate::documents::Documents;
 use crate::error::{Error, NotFound, Result};
 use crate::keys::DatabaseKey;
+use crate::purge;
+use crate::tuple;
 
 /// Number of rows in a page.
 const PAGE: usize = 500;
@@ -21,30 +23,51 @@ const PAGE: usize = 500;
 /// Number of rows of a document that are read at the same time.
 const AT_ONCE: usize = 100;
 
-/// The nodes that a level must have, or has: their number and a hash of them.
+/// More parts than a row has.
+const MAX_PARTS: u64 = 1_000;
+
+/// A set, in any order: the number of its things, the sum of their numbers, and a hash of all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Nodes {
+struct Tally {
     count: u64,
-    rows: u64,
+    sum: u64,
     hash: u64,
 }
 
-impl Nodes {
-    fn add(&mut self, place: &[u8], rows: u64) {
-        let hash: [u8; 16] = Md5::new().chain_update(place).chain_update(rows.to_be_bytes()).finalize().into();
+impl Tally {
+    fn add(&mut self, thing: &[u8], number: u64) {
+        let hash: [u8; 16] = Md5::new().chain_update(thing).chain_update(number.to_be_bytes()).finalize().into();
         let [a, b, c, d, e, f, g, h, ..] = hash;
         self.count += 1;
-        self.rows += rows;
-        self.hash ^= u64::from_be_bytes([a, b, c, d, e, f, g, h]);
+        self.sum += number;
+        self.hash = self.hash.wrapping_add(u64::from_be_bytes([a, b, c, d, e, f, g, h]));
     }
+
+    /// What is wrong if another set is found.
+    fn other(&self, found: &Tally, what: &str) -> Option<String> {
+        (self != found).then(|| format!("{what}: there must be {self:?}, and there are {found:?}"))
+    }
+}
+
+/// What id rows name.
+#[derive(Default)]
+struct Claims {
+    /// By view, the places of rows, and whether they have parts.
+    rows: BTreeMap<u64, Tally>,
+    /// The documents with errors.
+    errors: Tally,
+    wrong: Vec<String>,
 }
 
 /// What a walk through the rows of a view found.
 #[derive(Default)]
 struct Walked {
-    rows: u64,
-    expected: [Nodes; TOP as usize + 1],
-    found: [Nodes; TOP as usize + 1],
+    /// The places of rows, and whether they have parts.
+    rows: Tally,
+    /// The parts that these rows must have.
+    parts: Tally,
+    expected: [Tally; TOP as usize + 1],
+    found: [Tally; TOP as usize + 1],
 }
 
 impl<D: Database> Documents<D> {
@@ -176,38 +199,87 @@ impl<D: Database> Documents<D> {
         .await
     }
 
-    /// What is wrong with the rows of a group, as far as that is known without its functions: each row is named by an id
-    /// row, and the nodes are those that the rows make, with the numbers of rows below them. Nothing if the group was
-    /// updated meanwhile.
+    /// What is wrong with the rows of a group, as far as that is known without its functions: each row and each error is
+    /// named by an id row, of a document that exists, each part belongs to a row, and the nodes are those that the rows
+    /// make, with the numbers of rows below them. Nothing if the group was updated meanwhile.
     pub(crate) async fn wrong_view_rows(&self, signature: &[u8; 16]) -> Result<Vec<String>> {
         let before = match self.upto_of(signature).await {
             Err(error) if super::upkeep::is_gone(&error) => return Ok(Vec::new()),
             before => before?,
         };
         let (number, secret) = (before.0.number, before.0.secret);
-        let (named, mut wrong) = self.named_rows(number).await?;
-        let mut views: BTreeMap<u64, Walked> = BTreeMap::new();
+        let Claims { rows: named, errors, mut wrong } = self.claims(number, before.1.purge_seq).await?;
         let last = self.last_view(number).await?;
         for view in 0..=last.unwrap_or(0).max(named.keys().last().copied().unwrap_or(0)) {
-            views.insert(view, self.walk_view(number, view, &secret).await?);
-        }
-        for (view, walked) in views {
-            let named = named.get(&view).copied().unwrap_or(0);
-            if walked.rows != named {
-                wrong.push(format!("view {view} has {} rows, and id rows name {named}", walked.rows));
-            }
+            let walked = self.walk_view(number, view, &secret).await?;
+            let named = named.get(&view).copied().unwrap_or_default();
+            wrong.extend(named.other(&walked.rows, &format!("rows of view {view}, which id rows name")));
             for level in 1..=TOP as usize {
-                let (expected, found) = (walked.expected[level], walked.found[level]);
-                if expected != found {
-                    wrong.push(format!("view {view} has {found:?} at level {level}, and its rows make {expected:?}"));
-                }
+                let what = format!("nodes of view {view} at level {level}, which its rows make");
+                wrong.extend(walked.expected[level].other(&walked.found[level], &what));
             }
+            let place: &[u8] = &[];
+            let parts = self.tally_keys(DatabaseKey::ViewLong { group: number, view, place }).await?;
+            wrong.extend(walked.parts.other(&parts, &format!("parts of rows of view {view}")));
         }
+        let noted = self.tally_keys(DatabaseKey::ViewErrors(number)).await?;
+        wrong.extend(errors.other(&noted, "errors of documents, which id rows name"));
         match self.upto_of(signature).await {
             Ok(after) if after == before => Ok(wrong),
             Err(error) if !super::upkeep::is_gone(&error) => Err(error),
             _ => Ok(Vec::new()),
         }
+    }
+
+    /// The numbers of groups that have rows and no head, so that nothing removes them.
+    pub(crate) async fn headless_view_groups(&self) -> Result<Vec<u64>> {
+        let keys = self.keys();
+        self.read(|tx| async move {
+            let (begin, end) = keys.bounds(DatabaseKey::ViewGroups);
+            let mut known = BTreeSet::new();
+            for row in tx.get_all(RangeRequest::keys(begin, end), Read::Snapshot).await? {
+                known.insert(Head::read(&row.value)?.number);
+            }
+            let (mut next, end) = (keys.key(DatabaseKey::ViewRows(0)), keys.bounds(DatabaseKey::ViewRows(u64::MAX)).1);
+            let mut headless = Vec::new();
+            while let Some(row) =
+                tx.get_range(&RangeRequest::keys(next, end.clone()).limit(1), Read::Snapshot).await?.rows.pop()
+            {
+                let group = keys.read_group_of_row(&row.key)?;
+                if !known.contains(&group) {
+                    headless.push(group);
+                }
+                next = keys.bounds(DatabaseKey::ViewRows(group)).1;
+            }
+            Ok(headless)
+        })
+        .await
+    }
+
+    /// What the keys below one have after it.
+    async fn tally_keys(&self, below: DatabaseKey<'_>) -> Result<Tally> {
+        let (begin, end) = self.keys().bounds(below);
+        let mut tally = Tally::default();
+        let mut at = KeySelector::first_greater_or_equal(begin.clone());
+        loop {
+            let batch = self.page_of_rows(at, &end).await?;
+            for row in &batch.rows {
+                tally.add(&row.key[begin.len()..], 0);
+            }
+            match batch.rows.last().filter(|_| batch.more) {
+                Some(last) => at = KeySelector::first_greater_than(last.key.clone()),
+                None => return Ok(tally),
+            }
+        }
+    }
+
+    async fn page_of_rows(&self, at: KeySelector, end: &[u8]) -> Result<RangeBatch> {
+        let range = RangeRequest::selectors(at, KeySelector::first_greater_or_equal(end.to_vec())).limit(PAGE);
+        self.read(|tx| {
+            let batch = tx.get_range(&range, Read::Snapshot);
+            async move { Ok(batch.await?) }
+        })
+        .await
     }
 
     /// The greatest number of a view with rows.
@@ -226,39 +298,47 @@ impl<D: Database> Documents<D> {
         }
     }
 
-    /// The number of rows that id rows name, by view.
-    async fn named_rows(&self, group: u64) -> Result<(BTreeMap<u64, u64>, Vec<String>)> {
-        let (begin, end) = self.keys().bounds(DatabaseKey::ViewAllIds(group));
-        let (mut named, mut wrong) = (BTreeMap::new(), Vec::new());
+    /// What the id rows of a group name that handled the purges up to one. A document that was purged later has rows for
+    /// now.
+    async fn claims(&self, group: u64, purge_seq: u64) -> Result<Claims> {
+        let keys = self.keys();
+        let (begin, end) = keys.bounds(DatabaseKey::ViewAllIds(group));
+        let mut claims = Claims::default();
         let mut at = KeySelector::first_greater_or_equal(begin);
         loop {
             let range = RangeRequest::selectors(at, KeySelector::first_greater_or_equal(end.clone())).limit(PAGE);
-            let (rows, more, last) = self
+            let (rows, gone, more, last) = self
                 .read(|tx| {
                     let range = range.clone();
                     async move {
+                        let purged = tx.get_range(&purge::newest(keys), Read::Snapshot);
                         let batch = tx.get_range(&range, Read::Snapshot).await?;
                         let mut rows = Vec::new();
                         for row in &batch.rows {
                             // Further parts are read with the first.
-                            if let Some(id) = self.keys().read_view_ids(&row.key)? {
-                                let ids = IdRow::read(&tx, self.keys(), group, &id, &row.value).await;
+                            if let Some(id) = keys.read_view_ids(&row.key)? {
+                                let ids = IdRow::read(&tx, keys, group, &id, &row.value).await;
                                 rows.push((id, crate::error::alone(ids)?));
                             }
                         }
-                        Ok((rows, batch.more, batch.rows.last().map(|row| row.key.clone())))
+                        let gone = match purge::seq_of(keys, &purged.await?.rows)? == purge_seq {
+                            true => self.purged(&tx, rows.iter().map(|(id, _)| id.clone()).collect()).await?,
+                            false => BTreeSet::new(),
+                        };
+                        Ok((rows, gone, batch.more, batch.rows.last().map(|row| row.key.clone())))
                     }
                 })
                 .await?;
+            claims.wrong.extend(gone.iter().map(|id| format!("{id:?} has an id row and does not exist")));
             for (id, row) in rows {
                 match row {
-                    Ok((row, _)) => row.rows.iter().for_each(|row| *named.entry(row.view).or_default() += 1),
-                    Err(error) => wrong.push(format!("the id row of {id:?} cannot be read: {}", error.reason())),
+                    Ok((row, _)) => claims.add(&id, row),
+                    Err(error) => claims.wrong.push(format!("the id row of {id:?} cannot be read: {}", error.reason())),
                 }
             }
             match last.filter(|_| more) {
                 Some(last) => at = KeySelector::first_greater_than(last),
-                None => return Ok((named, wrong)),
+                None => return Ok(claims),
             }
         }
     }
@@ -271,13 +351,7 @@ impl<D: Database> Documents<D> {
             let (begin, end) = self.keys().bounds(DatabaseKey::ViewRow { group, view, level, place: &[] });
             let mut at = KeySelector::first_greater_or_equal(begin.clone());
             loop {
-                let range = RangeRequest::selectors(at, KeySelector::first_greater_or_equal(end.clone())).limit(PAGE);
-                let batch = self
-                    .read(|tx| {
-                        let batch = tx.get_range(&range, Read::Snapshot);
-                        async move { Ok(batch.await?) }
-                    })
-                    .await?;
+                let batch = self.page_of_rows(at, &end).await?;
                 for row in &batch.rows {
                     let place = &row.key[begin.len()..];
                     if level > 0 {
@@ -285,7 +359,14 @@ impl<D: Database> Documents<D> {
                         continue;
                     }
                     Place::read(place)?;
-                    walked.rows += 1;
+                    // A row that cannot be read is not the one that an id row names.
+                    let parts = parts_of(&row.value).ok();
+                    walked.rows.add(place, parts.map_or(2, |parts| u64::from(parts > 0)));
+                    for part in 0..parts.unwrap_or(0).min(MAX_PARTS) {
+                        let mut key = place.to_vec();
+                        tuple::append_u64(&mut key, part);
+                        walked.parts.add(&key, 0);
+                    }
                     let highest = level_of(secret, place) as usize;
                     for (of, (node, rows)) in open.iter_mut().enumerate().skip(1) {
                         if of <= highest {
@@ -307,5 +388,19 @@ impl<D: Database> Documents<D> {
             walked.expected[level].add(node, *rows);
         }
         Ok(walked)
+    }
+}
+
+impl Claims {
+    fn add(&mut self, id: &str, row: IdRow) {
+        for Named { view, emit, has_parts, key } in row.rows {
+            let place = Place { key, id: id.to_owned(), emit }.write();
+            self.rows.entry(view).or_default().add(&place, u64::from(has_parts));
+        }
+        if row.has_error {
+            let mut key = Vec::new();
+            tuple::append_str(&mut key, id);
+            self.errors.add(&key, 0);
+        }
     }
 }

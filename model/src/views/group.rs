@@ -123,6 +123,61 @@ pub enum Reduce {
     Stats,
     /// A function of the group.
     Custom,
+    /// `_approx_count_distinct`: about how many different keys there are.
+    ApproxCountDistinct,
+    /// `_top_N`: the greatest values, from the greatest one. Values that collate equal count once.
+    Top(u8),
+    /// `_bottom_N`: the least values, from the least one.
+    Bottom(u8),
+    /// `_first`: the value of the first row, whatever the direction of the query.
+    First,
+    /// `_last`: the value of the last row.
+    Last,
+}
+
+impl Reduce {
+    /// The greatest `N` of `_top_N` and `_bottom_N` in CouchDB.
+    pub const MAX_RANK: u8 = 100;
+
+    /// The function that comes with CouchDB under this name; `None` if there is none.
+    ///
+    /// # Errors
+    /// CouchDB's reason if `N` is not a number from 1 to [`MAX_RANK`](Self::MAX_RANK).
+    pub fn named(name: &str) -> Result<Option<Reduce>, &'static str> {
+        let rank = |digits: &str| match digits.parse::<u64>().map(u8::try_from) {
+            Ok(Ok(rank)) if (1..=Reduce::MAX_RANK).contains(&rank) => Ok(rank),
+            Ok(_) => Err("rank value must be between 1 and 100"),
+            Err(_) => Err("invalid rank reducer"),
+        };
+        Ok(Some(match name {
+            "_count" => Reduce::Count,
+            "_sum" => Reduce::Sum,
+            "_stats" => Reduce::Stats,
+            "_approx_count_distinct" => Reduce::ApproxCountDistinct,
+            "_first" => Reduce::First,
+            "_last" => Reduce::Last,
+            _ => match (name.strip_prefix("_top_"), name.strip_prefix("_bottom_")) {
+                (Some(digits), _) => Reduce::Top(rank(digits)?),
+                (_, Some(digits)) => Reduce::Bottom(rank(digits)?),
+                _ => return Ok(None),
+            },
+        }))
+    }
+
+    /// What it adds to a signature.
+    fn code(self) -> Vec<u8> {
+        match self {
+            Reduce::Count => vec![1],
+            Reduce::Sum => vec![2],
+            Reduce::Stats => vec![3],
+            Reduce::Custom => vec![4],
+            Reduce::ApproxCountDistinct => vec![5],
+            Reduce::Top(rank) => vec![6, rank],
+            Reduce::Bottom(rank) => vec![7, rank],
+            Reduce::First => vec![8],
+            Reduce::Last => vec![9],
+        }
+    }
 }
 
 /// A view of a group.
@@ -186,7 +241,7 @@ impl ViewGroup {
         for view in &views {
             hash.update((view.name.len() as u64).to_be_bytes());
             hash.update(&view.name);
-            hash.update([view.reduce.map_or(0, |reduce| 1 + reduce as u8)]);
+            hash.update(view.reduce.map_or_else(|| vec![0], Reduce::code));
         }
         let (name, signature) = (name.into(), hash.finalize().into());
         ViewGroup(Arc::new(Inner { name, is_of_design, signature, views, include_design, local_seq, functions }))
@@ -226,5 +281,25 @@ impl ViewGroup {
 
     pub(super) fn functions(&self) -> &dyn ViewFunctions {
         self.0.functions.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_have_couchdbs_names() {
+        assert_eq!(Reduce::named("_top_100"), Ok(Some(Reduce::Top(100))));
+        assert_eq!(Reduce::named("_bottom_1"), Ok(Some(Reduce::Bottom(1))));
+        assert_eq!(Reduce::named("_approx_count_distinct"), Ok(Some(Reduce::ApproxCountDistinct)));
+        assert_eq!(Reduce::named("_first"), Ok(Some(Reduce::First)));
+        assert_eq!(Reduce::named("_none"), Ok(None));
+        for name in ["_top_0", "_top_101", "_bottom_256"] {
+            assert_eq!(Reduce::named(name), Err("rank value must be between 1 and 100"), "{name}");
+        }
+        for name in ["_top_", "_top_x", "_bottom_-1"] {
+            assert_eq!(Reduce::named(name), Err("invalid rank reducer"), "{name}");
+        }
     }
 }

@@ -8,10 +8,12 @@ use json::{JsonText, JsonWriter};
 use kv_api::{Database, Transaction};
 
 use super::group::{ReduceRow, Reduced, ViewGroup};
-use super::query::{Found, Position, Resume, ViewRequest, Window};
+use super::query::Found;
+use super::request::{Position, Resume, ViewRequest};
 use super::rows::{at_key, at_prefix, cut, is_cut, whole_key};
 use super::tree::{Cover, Tree};
 use super::upkeep::is_gone;
+use super::window::Window;
 use crate::documents::Documents;
 use crate::error::{Error, NotFound, Result};
 use crate::keys::end_of;
@@ -165,17 +167,12 @@ impl<T: Transaction> Tree<'_, T> {
             seen: 0,
         };
         let resume = request.resume.clone().unwrap_or_default();
-        let keys: Vec<Option<JsonText>> = match &request.keys {
-            None => vec![None],
-            Some(keys) if request.descending => keys.iter().rev().cloned().map(Some).collect(),
-            Some(keys) => keys.iter().cloned().map(Some).collect(),
-        };
-        for (at, key) in keys.iter().enumerate().skip(resume.key) {
+        for (at, key) in request.ranges().iter().enumerate().skip(resume.key) {
             let mut window = Window::of(request, key.as_ref());
             if let Some(bound) = resume.bound.as_ref().filter(|_| at == resume.key) {
                 match request.descending {
-                    true => window.high = bound.clone(),
-                    false => window.low = bound.clone(),
+                    true => window.high = window.high.min(bound.clone()),
+                    false => window.low = window.low.max(bound.clone()),
                 }
             }
             // Keys without rows take time too.
@@ -194,6 +191,7 @@ impl<T: Transaction> Tree<'_, T> {
                 }
                 continue;
             }
+            let whole = window.clone();
             let mut rest = Some(window);
             let mut peeked = PEEKED;
             let mut buffer: std::collections::VecDeque<Found> = Default::default();
@@ -204,7 +202,7 @@ impl<T: Transaction> Tree<'_, T> {
                     if page.is_full() {
                         break;
                     }
-                    if page.seen >= most {
+                    if page.seen >= most || page.is_long_enough() {
                         page.stop(at, &window);
                         return Ok(page.page);
                     }
@@ -218,6 +216,11 @@ impl<T: Transaction> Tree<'_, T> {
                 if page.is_full() {
                     break;
                 }
+                // Of rows with the same cut key all are read again, so a page does not end among them.
+                if page.is_long_enough() && !is_cut(&buffer[0].position.key) {
+                    page.stop(at, &whole.beginning_at(&self.place_of(&buffer[0])));
+                    return Ok(page.page);
+                }
                 let group = Group::of(&self.key_of(&buffer[0]).await?, grouping);
                 let length = buffer.iter().take_while(|one| group.has(&one.position)).count();
                 let ends_here = length < buffer.len() || rest.is_none();
@@ -225,7 +228,10 @@ impl<T: Transaction> Tree<'_, T> {
                 if ends_here || group.is_cut() {
                     // Rows with a cut key were read together.
                     ended_in_buffer += 1;
-                    let rows: Vec<Found> = buffer.drain(..length).collect();
+                    let mut rows: Vec<Found> = buffer.drain(..length).collect();
+                    if request.descending {
+                        rows.reverse();
+                    }
                     if takes {
                         let value = self.sum_of_rows(self.reduce_rows(rows).await?).await?;
                         page.page.rows.extend(value.map(|value| ReducedRow { key: group.key, value }));
@@ -268,7 +274,11 @@ impl<T: Transaction> Tree<'_, T> {
             if begin < low || end > high {
                 continue;
             }
-            let rows = self.run(window, &key).await?.into_iter().map(|one| one.row);
+            let mut rows = self.run(window, &key).await?;
+            if window.descending {
+                rows.reverse();
+            }
+            let rows = rows.into_iter().map(|one| one.row);
             // The end at which the range has them.
             if begin == low {
                 before.extend(rows);
@@ -322,6 +332,10 @@ struct Groups {
 impl Groups {
     fn is_full(&self) -> bool {
         self.request.limit.is_some_and(|limit| self.page.rows.len() as u64 >= limit)
+    }
+
+    fn is_long_enough(&self) -> bool {
+        self.request.at_once.is_some_and(|most| self.page.rows.len() >= most)
     }
 
     /// Takes the next group; whether it is one to return.

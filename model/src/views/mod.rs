@@ -30,9 +30,12 @@
 //! | [`group`] | what a group is, and the trait of its functions |
 //! | [`rust`] | functions in Rust |
 //! | [`rows`] | encodes rows |
+//! | [`prepare`] | maps documents |
 //! | [`update`] | brings a group up to date |
-//! | [`tree`] | keeps and reads sums |
-//! | [`reduce`] | `_count`, `_sum` and `_stats` |
+//! | [`nodes`] | keeps sums |
+//! | [`tree`] | reads sums |
+//! | [`reduce`] | the reduce functions that come with CouchDB |
+//! | [`request`], [`window`] | what a query asks for, and its range |
 //! | [`query`] | reads rows |
 //! | [`grouped`] | reads reductions |
 //! | [`upkeep`] | lists and removes groups |
@@ -43,13 +46,17 @@
 mod check;
 mod group;
 mod grouped;
+mod nodes;
+mod prepare;
 mod query;
 mod reduce;
+mod request;
 mod rows;
 mod rust;
 mod tree;
 mod update;
 mod upkeep;
+mod window;
 
 use bytes::Bytes;
 use kv_api::{Database, Read, Transaction};
@@ -65,7 +72,7 @@ pub use group::{
     Emitted, FunctionError, Mapped, Reduce, ReduceRow, Reduced, Reduction, View, ViewFunctions, ViewGroup, ViewOptions,
 };
 pub use grouped::{Grouping, ReducedPage, ReducedRow};
-pub use query::{Resume, ViewPage, ViewRequest, ViewRow};
+pub use request::{Resume, ViewPage, ViewRequest, ViewRow};
 pub use rust::{Emit, RustView};
 pub use update::ViewProgress;
 pub use upkeep::{ViewError, ViewGroupInfo, ViewGroupStats};

@@ -4,20 +4,19 @@
 //! bounded memory, and no transaction grows too old. Rows whose keys are cut are read together with all rows that have the
 //! same cut key, and ordered by the whole keys.
 
-use std::cmp::Ordering;
-use std::sync::Arc;
-
 use futures_util::StreamExt;
-use json::JsonText;
+use json::JsonRef;
 use kv_api::{Database, KeyValue, RangeRequest, Read, Transaction, TransactionExt};
 
 use super::group::ViewGroup;
-use super::rows::{Pair, Place, at_id, at_key, cut, is_cut, whole_key};
+use super::request::{Position, Resume, ViewPage, ViewRequest, ViewRow};
+use super::rows::{Pair, Place, at_key, cut, is_cut, whole_key};
 use super::tree::Tree;
 use super::upkeep::is_gone;
+use super::window::Window;
 use crate::all_docs::{AllDocsEntry, AllDocsRequest};
 use crate::batch::{BATCH_BYTES, BODIES_AT_ONCE};
-use crate::document::{Document, GetOptions};
+use crate::document::GetOptions;
 use crate::documents::Documents;
 use crate::error::{Error, NotFound, Result};
 use crate::keys::end_of;
@@ -35,209 +34,6 @@ const SKIPPED_AT_ONCE: usize = 20_000;
 
 /// Maximum number of bytes of rows that have the same cut key.
 const MAX_RUN: usize = 32_000_000;
-
-/// The rows to read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ViewRequest {
-    /// These keys, in this order, instead of a range; with `descending` from the last one.
-    pub keys: Option<Arc<[JsonText]>>,
-    /// The first key; with `descending` the highest.
-    pub start: Option<JsonText>,
-    /// The first document among those with the key `start`.
-    pub start_id: Option<String>,
-    /// The last key; with `descending` the lowest.
-    pub end: Option<JsonText>,
-    /// The last document among those with the key `end`.
-    pub end_id: Option<String>,
-    /// Whether the rows at the end itself are read.
-    pub inclusive_end: bool,
-    /// In descending order.
-    pub descending: bool,
-    /// Number of rows to skip first.
-    pub skip: u64,
-    /// Maximum number of rows.
-    pub limit: Option<u64>,
-    /// Include the documents, or those that the values name by `_id`.
-    pub include_docs: bool,
-    /// Include the live losing leaves in the documents.
-    pub conflicts: bool,
-    /// Where to go on: from [`ViewPage::next`], and nothing in a first request.
-    pub resume: Option<Resume>,
-}
-
-impl Default for ViewRequest {
-    fn default() -> Self {
-        ViewRequest {
-            keys: None,
-            start: None,
-            start_id: None,
-            end: None,
-            end_id: None,
-            inclusive_end: true,
-            descending: false,
-            skip: 0,
-            limit: None,
-            include_docs: false,
-            conflicts: false,
-            resume: None,
-        }
-    }
-}
-
-/// Where a query goes on.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Resume {
-    /// The number of the requested key.
-    pub(super) key: usize,
-    /// The last row.
-    pub(super) after: Option<Position>,
-    /// In a query of groups, the place where the next one begins or, descending, before which it ends.
-    pub(super) bound: Option<Vec<u8>>,
-}
-
-/// A row's position in the order of its view.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Position {
-    /// The bytes of the whole key.
-    pub(super) key: Vec<u8>,
-    pub(super) id: String,
-    pub(super) emit: u64,
-}
-
-/// A row of a view.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ViewRow {
-    /// The document that emitted it.
-    pub id: String,
-    /// The key.
-    pub key: JsonText,
-    /// The value.
-    pub value: JsonText,
-    /// The document, if requested; `None` inside if it does not exist.
-    pub doc: Option<Option<Box<Document>>>,
-    /// The error of a document that cannot be read.
-    pub error: Option<Error>,
-}
-
-/// A page of rows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ViewPage {
-    /// Number of rows of the view.
-    pub total_rows: u64,
-    /// Number of rows of the view before the first one of this page.
-    pub offset: u64,
-    /// The sequence up to which the view is built.
-    pub seq: Seq,
-    /// The rows. A page may be empty and not be the last one.
-    pub rows: Vec<ViewRow>,
-    /// The request for the rest; `None` after the last page.
-    pub next: Option<ViewRequest>,
-}
-
-/// A bound of a range.
-#[derive(Clone, Debug)]
-struct Bound {
-    key: Vec<u8>,
-    id: Option<String>,
-}
-
-impl Bound {
-    fn new(key: &JsonText, id: Option<&String>) -> Bound {
-        Bound { key: whole_key(key.root()), id: id.cloned() }
-    }
-
-    /// Where the rows at the bound begin. All rows with the same cut key are at it.
-    fn place(&self) -> Vec<u8> {
-        match &self.id {
-            Some(id) if !is_cut(&self.key) => at_id(&self.key, id),
-            _ => at_key(&cut(self.key.clone())),
-        }
-    }
-
-    /// How a row compares with the bound.
-    fn compare(&self, position: &Position) -> Ordering {
-        position.key.cmp(&self.key).then_with(|| match &self.id {
-            Some(id) => position.id.as_str().cmp(id.as_str()),
-            None => Ordering::Equal,
-        })
-    }
-}
-
-/// A range of rows.
-#[derive(Clone, Debug)]
-pub(super) struct Window {
-    start: Option<Bound>,
-    end: Option<Bound>,
-    inclusive_end: bool,
-    pub(super) descending: bool,
-    /// The places of the range. At either end there may be rows with cut keys that do not belong to it.
-    pub(super) low: Vec<u8>,
-    pub(super) high: Vec<u8>,
-}
-
-impl Window {
-    /// The range that a request asks for; that of one of its keys if it has some.
-    pub(super) fn of(request: &ViewRequest, key: Option<&JsonText>) -> Window {
-        let (start, end) = match key {
-            Some(key) => (Some(Bound::new(key, None)), Some(Bound::new(key, None))),
-            None => (
-                request.start.as_ref().map(|key| Bound::new(key, request.start_id.as_ref())),
-                request.end.as_ref().map(|key| Bound::new(key, request.end_id.as_ref())),
-            ),
-        };
-        let (descending, inclusive_end) = (request.descending, request.inclusive_end || key.is_some());
-        let (mut low, mut high) = (Vec::new(), vec![0xff]);
-        for (bound, is_start) in [(&start, true), (&end, false)] {
-            let Some(bound) = bound else { continue };
-            let place = bound.place();
-            let is_inside = is_start || inclusive_end || is_cut(&bound.key);
-            if is_start != descending {
-                low = if is_inside { place } else { end_of(&place) };
-            } else {
-                high = if is_inside { end_of(&place) } else { place };
-            }
-        }
-        Window { start, end, inclusive_end, descending, low, high }
-    }
-
-    /// Whether a row is in the range.
-    pub(super) fn has(&self, position: &Position) -> bool {
-        let ahead = |order: Ordering| if self.descending { order.reverse() } else { order };
-        let after_start = self.start.as_ref().is_none_or(|start| ahead(start.compare(position)).is_ge());
-        let before_end = self.end.as_ref().is_none_or(|end| match ahead(end.compare(position)) {
-            Ordering::Less => true,
-            Ordering::Equal => self.inclusive_end,
-            Ordering::Greater => false,
-        });
-        after_start && before_end
-    }
-
-    /// The cut keys at its ends, whose rows may not all belong to it.
-    pub(super) fn cut_ends(&self) -> impl Iterator<Item = Vec<u8>> + '_ {
-        let ends = [&self.start, &self.end].into_iter().flatten();
-        ends.filter(|bound| is_cut(&bound.key)).map(|bound| cut(bound.key.clone()))
-    }
-
-    /// The rest of the range after a row.
-    fn go_on_after(&mut self, after: &Position) {
-        let place = match is_cut(&after.key) {
-            // All rows with this cut key are read again.
-            true => at_key(&cut(after.key.clone())),
-            false => Place { key: after.key.clone(), id: after.id.clone(), emit: after.emit }.write(),
-        };
-        match (self.descending, is_cut(&after.key)) {
-            (false, true) => self.low = self.low.clone().max(place),
-            (false, false) => self.low = self.low.clone().max([place.as_slice(), &[0]].concat()),
-            (true, true) => self.high = self.high.clone().min(end_of(&place)),
-            (true, false) => self.high = self.high.clone().min(place),
-        }
-    }
-
-    /// Whether nothing can be in it.
-    pub(super) fn is_empty(&self) -> bool {
-        self.low >= self.high
-    }
-}
 
 /// A row that was read.
 pub(super) struct Found {
@@ -386,7 +182,7 @@ impl<D: Database> Documents<D> {
 
 /// The document that a row means: that of its value's `_id` and `_rev`, or its own.
 fn linked(row: &ViewRow) -> (String, Option<RevId>) {
-    let member = |name| row.value.get(name).and_then(|value: json::JsonRef<'_>| value.as_str());
+    let member = |name| row.value.get(name).and_then(|value: JsonRef<'_>| value.as_str());
     let id = member("_id").map_or_else(|| row.id.clone(), std::borrow::Cow::into_owned);
     (id, member("_rev").and_then(|rev| rev.parse().ok()))
 }
@@ -429,16 +225,11 @@ impl<T: Transaction> Tree<'_, T> {
         let mut first: Option<Position> = None;
         let resume = request.resume.clone().unwrap_or_default();
         let wanted = request.limit.map_or(ROWS_AT_ONCE, |limit| usize::try_from(limit).unwrap_or(ROWS_AT_ONCE));
-        let wanted = wanted.min(ROWS_AT_ONCE);
+        let wanted = wanted.min(ROWS_AT_ONCE).min(request.at_once.unwrap_or(ROWS_AT_ONCE));
         let (mut skip, mut skipped, mut bytes) = (request.skip, 0, 0);
         let mut last = resume.after.clone();
-        let keys: Vec<Option<JsonText>> = match &request.keys {
-            None => vec![None],
-            Some(keys) if request.descending => keys.iter().rev().cloned().map(Some).collect(),
-            Some(keys) => keys.iter().cloned().map(Some).collect(),
-        };
         let mut stopped_at = None;
-        'keys: for (at, key) in keys.iter().enumerate().skip(resume.key) {
+        'keys: for (at, key) in request.ranges().iter().enumerate().skip(resume.key) {
             let mut window = Window::of(request, key.as_ref());
             if at > resume.key {
                 last = None;
@@ -501,8 +292,13 @@ impl<T: Transaction> Tree<'_, T> {
             let resume = Some(Resume { key, after: last, bound: None });
             page.next = Some(ViewRequest { skip, limit: left, resume, ..request.clone() });
         }
-        if request.resume.is_none() {
+        // Further pages of one answer need none.
+        if request.resume.is_none() || request.at_once.is_some() {
             page.offset = self.offset(request, first.as_ref(), total_rows).await?;
+            if first.is_none() && page.next.is_some() {
+                // The rest is skipped in the next transactions.
+                page.offset = total_rows.min(page.offset + request.skip);
+            }
         }
         Ok(page)
     }

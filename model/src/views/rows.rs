@@ -158,13 +158,7 @@ pub(super) async fn read_pair<T: Transaction>(
     if value.first() == Some(&b'[') {
         return Pair::read(value.clone());
     }
-    let mut reader = Reader::new(value);
-    match reader.int()? {
-        FORMAT => {}
-        other => return Err(Error::unknown_format(format!("a row of a view in format {other}"))),
-    }
-    let bytes = reader.int()?;
-    reader.end()?;
+    let bytes = long_len(value)?;
     let (begin, end) = keys.bounds(DatabaseKey::ViewLong { group, view, place });
     let parts = tx.get_all(RangeRequest::keys(begin, end), Read::Snapshot).await?;
     let text: Vec<u8> = parts.iter().flat_map(|part| part.value.iter().copied()).collect();
@@ -172,6 +166,26 @@ pub(super) async fn read_pair<T: Transaction>(
         return Err(Error::corrupt("a row of a view of another length than it says"));
     }
     Pair::read(text.into())
+}
+
+/// The length of a row in parts.
+fn long_len(value: &[u8]) -> Result<u64> {
+    let mut reader = Reader::new(value);
+    match reader.int()? {
+        FORMAT => {}
+        other => return Err(Error::unknown_format(format!("a row of a view in format {other}"))),
+    }
+    let bytes = reader.int()?;
+    reader.end()?;
+    Ok(bytes)
+}
+
+/// Number of parts that a row has beside its value.
+pub(super) fn parts_of(value: &[u8]) -> Result<u64> {
+    match value.first() {
+        Some(b'[') => Ok(0),
+        _ => Ok(long_len(value)?.div_ceil(MAX_VALUE as u64)),
+    }
 }
 
 /// A row that an id row names.

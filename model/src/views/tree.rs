@@ -22,11 +22,9 @@
 //!
 //! Source: RFC 012, which has levels by hash too, and its skip list's own source, Pugh 1990.
 
-use std::collections::BTreeSet;
-
 use bytes::Bytes;
 use json::JsonText;
-use kv_api::{KeySelector, KeyValue, RangeRequest, Read, Transaction, TransactionExt};
+use kv_api::{KeySelector, KeyValue, RangeRequest, Read, Transaction};
 use md5::{Digest, Md5};
 
 use super::MAX_VALUE;
@@ -37,19 +35,12 @@ use crate::error::{Error, Result};
 use crate::keys::{DatabaseKey, DatabaseKeys};
 use crate::row::Reader;
 use crate::tuple;
-use crate::txids::Unguarded;
 
 /// The highest level. A view of a million rows has about one node there.
 pub(super) const TOP: u64 = 4;
 
 /// Number of bits of the hash that decide about a level.
 const BITS: u32 = 5;
-
-/// Number of nodes that are looked up at the same time.
-const AT_ONCE: usize = 256;
-
-/// Number of nodes that are computed at the same time: the rows below all of them are in memory.
-const COMPUTED_AT_ONCE: usize = 16;
 
 /// Number of rows or nodes read at a time on the way through a range.
 const PAGE: usize = 64;
@@ -74,7 +65,7 @@ pub(super) struct Node {
 }
 
 impl Node {
-    fn write(&self) -> Vec<u8> {
+    pub(super) fn write(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(24);
         tuple::append_u64(&mut out, self.count);
         match &self.reduced {
@@ -127,9 +118,9 @@ pub(super) struct Tree<'t, T> {
 /// The rows and nodes that make up a range, in order.
 #[derive(Default)]
 pub(super) struct Cover {
-    before: Vec<KeyValue>,
-    nodes: Vec<Node>,
-    after: Vec<KeyValue>,
+    pub(super) before: Vec<KeyValue>,
+    pub(super) nodes: Vec<Node>,
+    pub(super) after: Vec<KeyValue>,
 }
 
 impl Cover {
@@ -148,7 +139,7 @@ impl Cover {
 }
 
 impl<T: Transaction> Tree<'_, T> {
-    fn at(&self, level: u64, place: &[u8]) -> Vec<u8> {
+    pub(super) fn at(&self, level: u64, place: &[u8]) -> Vec<u8> {
         self.keys.key(DatabaseKey::ViewRow { group: self.number, view: self.view as u64, level, place })
     }
 
@@ -158,170 +149,8 @@ impl<T: Transaction> Tree<'_, T> {
         self.keys.bounds(DatabaseKey::ViewRow { group: self.number, view, level, place: &[] })
     }
 
-    fn reduce(&self) -> Option<Reduce> {
+    pub(super) fn reduce(&self) -> Option<Reduce> {
         self.group.views().get(self.view).and_then(|view| view.reduce)
-    }
-
-    /// Computes the nodes above rows that came, changed or went. The rows are written before.
-    pub(super) async fn update(&self, came: &BTreeSet<Vec<u8>>, went: &BTreeSet<Vec<u8>>) -> Result<()> {
-        let mut changed: BTreeSet<Vec<u8>> = came.union(went).cloned().collect();
-        let mut with_nodes = Vec::new();
-        for (places, is_there) in [(came, true), (went, false)] {
-            for place in places {
-                match level_of(self.secret, place) {
-                    0 => {}
-                    level => with_nodes.push((level, place, is_there)),
-                }
-            }
-        }
-        for level in 1..=TOP {
-            for (_, place, is_there) in with_nodes.iter().filter(|(highest, ..)| *highest >= level) {
-                match is_there {
-                    // Its sums follow below.
-                    true => self.tx.set_unguarded(self.at(level, place), Bytes::new()),
-                    false => self.tx.clear_unguarded(&self.at(level, place)),
-                }
-            }
-            let mut nodes = self.nodes_above(level, &changed).await?;
-            if level == 1 {
-                // The nodes before new ones have fewer rows now. At higher levels these are above the changed ones.
-                let new: BTreeSet<Vec<u8>> = with_nodes
-                    .iter()
-                    .filter(|(.., is_there)| *is_there)
-                    .map(|(_, place, _)| (*place).clone())
-                    .collect();
-                nodes.extend(self.nodes_before(&new).await?);
-            }
-            nodes.sort();
-            nodes.dedup();
-            self.compute(level, &nodes).await?;
-            changed = nodes.into_iter().map(|(place, _)| place).collect();
-        }
-        Ok(())
-    }
-
-    /// The nodes of a level above these places: where each begins, and the key at which it ends.
-    async fn nodes_above(&self, level: u64, places: &BTreeSet<Vec<u8>>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        let (begin, end) = self.level(level);
-        let mut nodes: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
-        let mut rest = places.iter().peekable();
-        while rest.peek().is_some() {
-            let mut reads = Vec::new();
-            while reads.len() < AT_ONCE
-                && let Some(place) = rest.next()
-            {
-                let key = self.at(level, place);
-                if nodes.last().is_some_and(|(_, upto)| key < *upto) {
-                    continue;
-                }
-                let floor = RangeRequest::selectors(
-                    KeySelector::first_greater_or_equal(begin.clone()),
-                    KeySelector::first_greater_than(key.clone()),
-                );
-                let next = RangeRequest::selectors(
-                    KeySelector::first_greater_than(key),
-                    KeySelector::first_greater_or_equal(end.clone()),
-                );
-                let read = |range: RangeRequest| self.tx.get_range(&range.limit(1), Read::Snapshot);
-                reads.push((read(floor.reverse()), read(next)));
-            }
-            for (floor, next) in reads {
-                let place = floor.await?.rows.pop().map_or(Vec::new(), |row| row.key[begin.len()..].to_vec());
-                let upto = next.await?.rows.pop().map_or_else(|| end.clone(), |row| row.key.to_vec());
-                if nodes.last().is_none_or(|(last, _)| *last != place) {
-                    nodes.push((place, upto));
-                }
-            }
-        }
-        Ok(nodes)
-    }
-
-    /// The nodes of level 1 right before these, which are nodes too.
-    async fn nodes_before(&self, new: &BTreeSet<Vec<u8>>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        let begin = self.level(1).0;
-        let mut nodes = Vec::new();
-        let new: Vec<&Vec<u8>> = new.iter().collect();
-        for some in new.chunks(AT_ONCE) {
-            let reads: Vec<_> = some
-                .iter()
-                .map(|place| {
-                    let upto = self.at(1, place);
-                    let before = RangeRequest::keys(begin.clone(), upto.clone()).reverse().limit(1);
-                    (self.tx.get_range(&before, Read::Snapshot), upto)
-                })
-                .collect();
-            for (before, upto) in reads {
-                let place = before.await?.rows.pop().map_or(Vec::new(), |row| row.key[begin.len()..].to_vec());
-                nodes.push((place, upto));
-            }
-        }
-        Ok(nodes)
-    }
-
-    /// Computes nodes of a level from the level below, and writes them.
-    async fn compute(&self, level: u64, nodes: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
-        for some in nodes.chunks(COMPUTED_AT_ONCE) {
-            for ((place, _), node) in some.iter().zip(self.computed(level, some).await?) {
-                let key = self.at(level, place);
-                match node.count {
-                    0 => self.tx.clear_unguarded(&key),
-                    _ => self.tx.set_unguarded(key, node.write()),
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// What these nodes of a level must be by the level below. Each is given by its place, and by the key of the next one.
-    async fn computed(&self, level: u64, nodes: &[(Vec<u8>, Vec<u8>)]) -> Result<Vec<Node>> {
-        let depth = self.level(level).0.len();
-        let reads: Vec<_> = nodes
-            .iter()
-            .map(|(place, upto)| {
-                // The same end, one level lower.
-                let end = self.at(level - 1, upto.get(depth..).unwrap_or_default());
-                self.tx.get_all(RangeRequest::keys(self.at(level - 1, place), end), Read::Snapshot)
-            })
-            .collect();
-        let mut covers = Vec::with_capacity(nodes.len());
-        for read in reads {
-            let rows = read.await?;
-            covers.push(match level {
-                1 => Cover { before: rows, ..Cover::default() },
-                _ => {
-                    let nodes = rows.iter().map(|row| Node::read(&row.value)).collect::<Result<_>>()?;
-                    Cover { nodes, ..Cover::default() }
-                }
-            });
-        }
-        let counts: Vec<u64> = covers.iter().map(Cover::count).collect();
-        let reduced = match self.reduce() {
-            None => vec![None; covers.len()],
-            Some(_) => self.sums_of(covers).await?,
-        };
-        Ok(counts.into_iter().zip(reduced).map(|(count, reduced)| Node { count, reduced }).collect())
-    }
-
-    /// The nodes of a level after a place, at most a page of them, that are not what they must be. Returns the last place
-    /// that was looked at too; `None` after the last page.
-    pub(super) async fn wrong_nodes(&self, level: u64, after: Option<&[u8]>) -> Result<(usize, Option<Vec<u8>>)> {
-        let (begin, end) = self.level(level);
-        let from = after.map_or(begin.clone(), |place| [self.at(level, place).as_slice(), &[0]].concat());
-        // One more, which is the end of the last.
-        let range = RangeRequest::keys(from, end.clone()).limit(COMPUTED_AT_ONCE + 1);
-        let mut rows = self.tx.get_all(range, Read::Snapshot).await?;
-        let beyond = if rows.len() > COMPUTED_AT_ONCE { rows.pop().map(|row| row.key.to_vec()) } else { None };
-        let ends = rows.iter().skip(1).map(|row| row.key.to_vec()).chain([beyond.clone().unwrap_or(end)]);
-        let mut nodes: Vec<_> =
-            rows.iter().zip(ends).map(|(row, end)| (row.key[begin.len()..].to_vec(), end)).collect();
-        let mut wrong = 0;
-        for (row, expected) in rows.iter().zip(self.computed(level, &nodes).await?) {
-            // As it is read back.
-            let expected = Node::read(&expected.write().into())?;
-            wrong += usize::from(expected.count == 0 || Node::read(&row.value).ok() != Some(expected));
-        }
-        let last = nodes.pop().map(|(place, _)| place);
-        Ok((wrong, last.filter(|_| beyond.is_some())))
     }
 
     /// The rows and nodes of a range of places; to the end of the view without `end`.
@@ -330,64 +159,51 @@ impl<T: Transaction> Tree<'_, T> {
         if end.is_some_and(|end| end <= begin) {
             return Ok(cover);
         }
-        let mut at = begin.to_vec();
         // Up. From the beginning of the view, the highest level fits at once.
-        let mut level = if begin.is_empty() { TOP } else { 0 };
-        'up: loop {
-            let depth = self.level(level).0.len();
-            let mut held: Option<(Vec<u8>, Node)> = None;
-            let mut next = Some(self.range(level, &at, end));
-            while let Some(request) = next {
-                let batch = self.tx.get_range(&request, Read::Snapshot).await?;
-                next = after(&request, &batch);
-                for row in batch.rows {
-                    let place = row.key[depth..].to_vec();
-                    cover.nodes.extend(held.take().map(|(_, node)| node));
-                    if level < TOP && !place.is_empty() && level_of(self.secret, &place) > level {
-                        (at, level) = (place, level + 1);
-                        continue 'up;
-                    }
-                    match level {
-                        0 => cover.before.push(row),
-                        _ => held = Some((place, Node::read(&row.value)?)),
-                    }
-                }
-            }
-            match (held, end) {
-                (None, _) => return Ok(cover),
-                (Some((_, node)), None) => {
+        let (mut at, mut level, mut is_up) = (begin.to_vec(), if begin.is_empty() { TOP } else { 0 }, true);
+        loop {
+            match self.walk(level, &at, end, is_up, &mut cover).await? {
+                Walk::Higher(place) => (at, level) = (place, level + 1),
+                Walk::End(None) if is_up => return Ok(cover),
+                Walk::End(Some((_, node))) if end.is_none() => {
                     cover.nodes.push(node);
                     return Ok(cover);
                 }
-                // Its end may be beyond the range.
-                (Some((place, _)), Some(_)) => at = place,
-            }
-            break;
-        }
-        // Down.
-        while level > 0 {
-            level -= 1;
-            let depth = self.level(level).0.len();
-            let mut held: Option<(Vec<u8>, Node)> = None;
-            let mut next = Some(self.range(level, &at, end));
-            while let Some(request) = next {
-                let batch = self.tx.get_range(&request, Read::Snapshot).await?;
-                next = after(&request, &batch);
-                for row in batch.rows {
-                    match level {
-                        0 => cover.after.push(row),
-                        _ => {
-                            cover.nodes.extend(held.take().map(|(_, node)| node));
-                            held = Some((row.key[depth..].to_vec(), Node::read(&row.value)?));
-                        }
+                // The end of the last node may be beyond the range. Down.
+                Walk::End(held) => {
+                    at = held.map_or(at, |(place, _)| place);
+                    is_up = false;
+                    if level == 0 {
+                        return Ok(cover);
                     }
+                    level -= 1;
                 }
             }
-            if let Some((place, _)) = held {
-                at = place;
+        }
+    }
+
+    /// Walks through a level from a place, and adds its rows, or all of its nodes but the last.
+    async fn walk(&self, level: u64, from: &[u8], end: Option<&[u8]>, is_up: bool, cover: &mut Cover) -> Result<Walk> {
+        let depth = self.level(level).0.len();
+        let mut held: Option<(Vec<u8>, Node)> = None;
+        let mut next = Some(self.range(level, from, end));
+        while let Some(request) = next {
+            let batch = self.tx.get_range(&request, Read::Snapshot).await?;
+            next = after(&request, &batch);
+            for row in batch.rows {
+                cover.nodes.extend(held.take().map(|(_, node)| node));
+                let place = row.key[depth..].to_vec();
+                if is_up && level < TOP && !place.is_empty() && level_of(self.secret, &place) > level {
+                    return Ok(Walk::Higher(place));
+                }
+                match level {
+                    0 if is_up => cover.before.push(row),
+                    0 => cover.after.push(row),
+                    _ => held = Some((place, Node::read(&row.value)?)),
+                }
             }
         }
-        Ok(cover)
+        Ok(Walk::End(held))
     }
 
     fn range(&self, level: u64, begin: &[u8], end: Option<&[u8]>) -> RangeRequest {
@@ -395,13 +211,17 @@ impl<T: Transaction> Tree<'_, T> {
         RangeRequest::keys(self.at(level, begin), end).limit(PAGE)
     }
 
-    /// The reduction of a range that is not empty; `None` for one that is.
+    /// The reduction of a range that is not empty, for a client; `None` for one that is.
     pub(super) async fn sum(&self, cover: Cover) -> Result<Option<Reduced>> {
-        Ok(self.sums_of(vec![cover]).await?.pop().flatten())
+        Ok(self.sums_of(vec![cover]).await?.pop().flatten().map(|sum| self.finished(sum)))
+    }
+
+    fn finished(&self, sum: Reduced) -> Reduced {
+        super::reduce::finished(self.reduce().unwrap_or(Reduce::Count), sum)
     }
 
     /// The reductions of these ranges. Empty ones have none.
-    async fn sums_of(&self, covers: Vec<Cover>) -> Result<Vec<Option<Reduced>>> {
+    pub(super) async fn sums_of(&self, covers: Vec<Cover>) -> Result<Vec<Option<Reduced>>> {
         let reduce = self.reduce().unwrap_or(Reduce::Count);
         // What is reduced first: the rows on both sides.
         let (mut calls, mut parts) = (Vec::new(), Vec::with_capacity(covers.len()));
@@ -427,7 +247,7 @@ impl<T: Transaction> Tree<'_, T> {
         let (mut calls, mut sums) = (Vec::new(), Vec::with_capacity(parts.len()));
         for (count, of_cover) in parts {
             if reduce == Reduce::Count {
-                sums.push(Ok((count > 0).then(|| super::reduce::reduce(reduce, count, &[]))));
+                sums.push(Ok((count > 0).then(|| Ok(super::reduce::count(count)))));
                 continue;
             }
             let all: std::result::Result<Vec<JsonText>, FunctionError> = of_cover
@@ -474,13 +294,13 @@ impl<T: Transaction> Tree<'_, T> {
         Ok((pair, Place::read(place)?))
     }
 
-    /// Reduces rows that were read.
+    /// Reduces rows that were read, in the order of the view, for a client.
     pub(super) async fn sum_of_rows(&self, rows: Vec<ReduceRow>) -> Result<Option<Reduced>> {
         let reduce = self.reduce().unwrap_or(Reduce::Count);
         if rows.is_empty() {
             return Ok(None);
         }
-        Ok(self.call(reduce, vec![Reduction::Rows(rows)]).await?.pop())
+        Ok(self.call(reduce, vec![Reduction::Rows(rows)]).await?.pop().map(|sum| self.finished(sum)))
     }
 
     async fn call(&self, reduce: Reduce, calls: Vec<Reduction>) -> Result<Vec<Reduced>> {
@@ -496,15 +316,16 @@ impl<T: Transaction> Tree<'_, T> {
                 Err(Error::corrupt("a reduce without results"))
             };
         }
-        let call = |call| match call {
-            Reduction::Rows(rows) => {
-                let values: Vec<JsonText> = rows.into_iter().map(|row| row.value).collect();
-                super::reduce::reduce(reduce, values.len() as u64, &values)
-            }
-            Reduction::Values(values) => super::reduce::reduce(reduce, 0, &values),
-        };
-        Ok(calls.into_iter().map(call).collect())
+        Ok(calls.iter().map(|call| super::reduce::reduce(reduce, call)).collect())
     }
+}
+
+/// Where a walk through a level ended.
+enum Walk {
+    /// On the way up, at a place that has a node of the next level.
+    Higher(Vec<u8>),
+    /// At the end of the range: the last node, which may go on behind it.
+    End(Option<(Vec<u8>, Node)>),
 }
 
 /// The request for the rest of a range whose limit is that of one batch.

@@ -23,30 +23,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use jobs::Hold;
 use kv_api::{Database, Read, RetryError, Runner, Transaction};
 
-use super::group::{Mapped, ViewGroup};
-use super::rows::{IdRow, Named, Pair, Place, clear_parts, cut, set_row, whole_key};
+use super::group::ViewGroup;
+use super::prepare::{Prepared, ROW_BYTES, WRITTEN_BYTES, fitting, prepare_some};
+use super::rows::{IdRow, Named, Place, clear_parts, set_row};
 use super::tree::Tree;
-use super::{FunctionError, Head, Upto};
+use super::{Head, Upto};
 use crate::batch::RETRIES;
 use crate::catalog::allocate;
-use crate::changes::{Change, ChangesRequest, Since};
+use crate::changes::{ChangesRequest, Since};
 use crate::documents::Documents;
 use crate::error::{Error, Result};
 use crate::indexes::checked;
 use crate::keys::DatabaseKey;
-use crate::limits::DESIGN_PREFIX;
 use crate::purge::{self, PurgeInfo};
 use crate::read::Tree as Revisions;
 use crate::seq::Seq;
 use crate::txids::Unguarded;
 use crate::write::is_too_much;
 
-/// Maximum number of documents in a batch, and in a call of the map functions.
+/// Maximum number of documents in a batch.
 const DOCUMENTS_AT_ONCE: usize = 1_000;
-const MAPPED_AT_ONCE: usize = 25;
-
-/// Approximate number of bytes of rows at which a batch ends.
-const PREPARED_BYTES: usize = 4_000_000;
 
 /// Maximum number of purges that a transaction handles.
 const PURGES_AT_ONCE: usize = 50;
@@ -54,20 +50,8 @@ const PURGES_AT_ONCE: usize = 50;
 /// How often the share of a transaction is halved. After that it is one document or one purge, at most.
 const HALVINGS: u32 = 10;
 
-/// Approximate number of bytes of rows that a transaction writes.
-const WRITTEN_BYTES: usize = 1_000_000;
-
-/// Maximum number of bytes of rows of one document.
-const MAX_EMITTED: usize = 3_000_000;
-
-/// Size of a row in a transaction, without its key and value.
-const ROW_BYTES: usize = 150;
-
 /// Number of id rows that are read at the same time.
 const AT_ONCE: usize = 100;
-
-/// The error of a document whose rows do not fit into a transaction.
-pub(super) const EMITTED_TOO_MUCH: &str = "emitted_too_much";
 
 /// The progress of an update.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,16 +66,6 @@ pub struct ViewProgress {
 
 /// Places that came or went.
 type Places = BTreeSet<Vec<u8>>;
-
-/// A document, and what its rows are to be.
-pub(super) struct Prepared {
-    pub(super) id: String,
-    seq: Seq,
-    pub(super) error: Option<FunctionError>,
-    /// The view, the place and the row of each.
-    pub(super) rows: Vec<(usize, Place, Pair)>,
-    bytes: usize,
-}
 
 /// A group and up to where it is built.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -379,7 +353,7 @@ impl<D: Database> Documents<D> {
     }
 
     /// Those of these documents that do not exist any more.
-    async fn purged(&self, tx: &D::Transaction, ids: BTreeSet<String>) -> Result<BTreeSet<String>> {
+    pub(super) async fn purged(&self, tx: &D::Transaction, ids: BTreeSet<String>) -> Result<BTreeSet<String>> {
         let mut gone = BTreeSet::new();
         let reads: Vec<_> = ids
             .into_iter()
@@ -422,16 +396,6 @@ impl<D: Database> Documents<D> {
     }
 }
 
-/// Number of documents whose rows fit into a transaction.
-fn fitting(documents: &[Prepared]) -> usize {
-    let mut bytes = 0;
-    let fit = documents.iter().take_while(|one| {
-        bytes += one.bytes;
-        bytes <= WRITTEN_BYTES
-    });
-    fit.count().max(1)
-}
-
 /// How much a transaction takes at most.
 #[derive(Clone, Copy)]
 struct Share {
@@ -451,71 +415,5 @@ impl From<kv_api::Error> for OrTooMuch {
 impl RetryError for OrTooMuch {
     fn kv_error(&self) -> Option<&kv_api::Error> {
         self.0.kv_error().filter(|error| !is_too_much(error))
-    }
-}
-
-/// Maps the first of these documents: as many as have about [`PREPARED_BYTES`] of rows.
-async fn prepare_some(group: &ViewGroup, changes: Vec<Change>) -> Result<Vec<Prepared>> {
-    let (mut prepared, mut bytes) = (Vec::with_capacity(changes.len()), 0);
-    let mut changes = changes.into_iter().peekable();
-    while changes.peek().is_some() && bytes < PREPARED_BYTES {
-        let some = prepare(group, changes.by_ref().take(MAPPED_AT_ONCE).collect()).await?;
-        bytes += some.iter().map(|one| one.bytes).sum::<usize>();
-        prepared.extend(some);
-    }
-    Ok(prepared)
-}
-
-/// Maps documents.
-pub(super) async fn prepare(group: &ViewGroup, changes: Vec<Change>) -> Result<Vec<Prepared>> {
-    let (mut prepared, mut texts, mut at) = (Vec::with_capacity(changes.len()), Vec::new(), Vec::new());
-    for change in changes {
-        let mut error = change.error.map(|error| FunctionError::new(error.error(), error.reason()));
-        let is_mapped = group.include_design() || !change.id.starts_with(DESIGN_PREFIX);
-        match change.doc {
-            Some(mut doc) if is_mapped && !change.deleted => {
-                doc.local_seq = group.local_seq().then_some(change.seq);
-                texts.push(doc.to_text());
-                at.push(prepared.len());
-            }
-            _ if !is_mapped || change.deleted => error = None,
-            _ => {}
-        }
-        prepared.push(Prepared { id: change.id, seq: change.seq, error, rows: Vec::new(), bytes: ROW_BYTES });
-    }
-    if texts.is_empty() {
-        return Ok(prepared);
-    }
-    let mapped = group.functions().map(texts).await?;
-    if mapped.len() != at.len() {
-        return Err(Error::corrupt("map functions without results"));
-    }
-    for (at, mapped) in at.into_iter().zip(mapped) {
-        prepared[at].take(mapped);
-    }
-    Ok(prepared)
-}
-
-impl Prepared {
-    fn take(&mut self, mapped: Mapped) {
-        self.error = mapped.error;
-        for (view, emitted) in mapped.rows.into_iter().enumerate() {
-            for (emit, row) in (0u64..).zip(emitted) {
-                let place = Place { key: cut(whole_key(row.key.root())), id: self.id.clone(), emit };
-                let pair = Pair::new(&row.key, &row.value);
-                // The key of the row, of its parts or node, and in the id row.
-                self.bytes += 3 * (place.key.len() + self.id.len()) + pair.len() + ROW_BYTES;
-                self.rows.push((view, place, pair));
-            }
-        }
-        if self.bytes > MAX_EMITTED {
-            self.refuse(&format!("The document emits more than {MAX_EMITTED} bytes."));
-        }
-    }
-
-    /// Leaves it without rows.
-    fn refuse(&mut self, reason: &str) {
-        self.rows.clear();
-        (self.error, self.bytes) = (Some(FunctionError::new(EMITTED_TOO_MUCH, reason)), ROW_BYTES);
     }
 }

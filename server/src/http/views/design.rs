@@ -13,8 +13,8 @@ use crate::http::error::{ApiError, Result};
 /// The views of a design document.
 pub(super) struct Design {
     pub(super) group: ViewGroup,
-    /// The views that ask for a reduction that this program does not have.
-    unknown: HashMap<String, String>,
+    /// The views that ask for a reduction that there is not, and why it is refused.
+    refused: HashMap<String, String>,
 }
 
 impl Design {
@@ -31,7 +31,7 @@ impl Design {
         if language != "javascript" {
             return Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "unknown_query_language", language));
         }
-        let (mut views, mut unknown) = (Vec::new(), HashMap::new());
+        let (mut views, mut refused) = (Vec::new(), HashMap::new());
         for (name, view) in body.get("views").into_iter().flat_map(|views| views.members()) {
             // What has no map function is a library.
             if text(view.get("map")).is_none() || name == "lib" {
@@ -39,12 +39,11 @@ impl Design {
             }
             let reduce = match text(view.get("reduce")).as_deref().map(str::trim) {
                 None | Some("") => None,
-                Some("_count") => Some(Reduce::Count),
-                Some("_sum") => Some(Reduce::Sum),
-                Some("_stats") => Some(Reduce::Stats),
-                Some(other) if other.starts_with('_') => {
-                    unknown.insert(name.to_string(), other.to_owned());
-                    None
+                Some(builtin) if builtin.starts_with('_') => {
+                    let unknown = || format!("`{builtin}` is not a supported reduce function.");
+                    let found =
+                        Reduce::named(builtin).map_err(str::to_owned).and_then(|found| found.ok_or_else(unknown));
+                    found.map_err(|reason| refused.insert(name.to_string(), reason)).ok()
                 }
                 Some(_) => Some(Reduce::Custom),
             };
@@ -56,7 +55,7 @@ impl Design {
         let sources = sources(body);
         let functions = app.functions.of_views(&sources, &views)?;
         let group = ViewGroup::new(document.id.as_str(), sources.as_str(), options, views, functions);
-        Ok(Design { group, unknown })
+        Ok(Design { group, refused })
     }
 
     /// A view, and whether it can be reduced.
@@ -65,17 +64,9 @@ impl Design {
         Ok((&self.group, self.group.views()[view].reduce.is_some()))
     }
 
-    /// The error for a view whose reduction this program does not have.
+    /// The error for a view whose reduction there is not.
     pub(super) fn refuse_unknown(&self, view: &str) -> Result<()> {
-        match self.unknown.get(view) {
-            None => Ok(()),
-            Some(name)
-                if name.starts_with("_approx_count_distinct") || name.contains("top_") || name.contains("bottom_") =>
-            {
-                Err(ApiError::not_implemented("_approx_count_distinct, _top and _bottom"))
-            }
-            Some(name) => Err(ApiError::bad_request(format!("`{name}` is not a supported reduce function."))),
-        }
+        self.refused.get(view).map_or(Ok(()), |reason| Err(ApiError::bad_request(reason.clone())))
     }
 }
 

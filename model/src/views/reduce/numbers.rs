@@ -1,15 +1,15 @@
-//! The reduce functions that come with CouchDB: `_count`, `_sum` and `_stats`.
+//! `_sum` and `_stats`.
 //!
-//! Integers are added exactly as long as they fit into 128 bits, everything else as doubles. Results are JSON, so that nodes
-//! of a tree can be reduced again by the same code.
+//! Integers are added exactly as long as they fit into 128 bits, everything else as doubles.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use json::{JsonKind, JsonRef, JsonText, JsonWriter};
 
-use super::MAX_VALUE;
-use super::group::{FunctionError, Reduce, Reduced};
+use super::super::MAX_VALUE;
+use super::super::group::{FunctionError, Reduced};
+use super::{overflow, text_of};
 
 /// Maximum depth of objects that are summed member by member.
 const MAX_DEPTH: usize = 64;
@@ -20,25 +20,6 @@ const MAX_QUOTED: usize = 1_000;
 const SUM_ERROR: &str = "The _sum function requires that map values be numbers, arrays of numbers, or objects. Objects \
     cannot be mixed with other data structures. Objects can be arbitrarily nested, provided that the values for all \
     fields are themselves numbers, arrays of numbers, or objects.";
-
-/// Reduces values, or earlier results: for these functions that is the same, but for `_count`, which has `count`.
-pub(super) fn reduce(reduce: Reduce, count: u64, values: &[JsonText]) -> Reduced {
-    match reduce {
-        Reduce::Count => Ok(text_of(|json| {
-            json.u64(count);
-        })),
-        Reduce::Sum => sum(values),
-        Reduce::Stats => stats(values),
-        Reduce::Custom => Err(FunctionError::new("not_found", "The reduce function is not one of this program.")),
-    }
-}
-
-fn text_of(write: impl FnOnce(&mut JsonWriter<'_>)) -> JsonText {
-    let mut out = Vec::new();
-    write(&mut JsonWriter::new(&mut out));
-    // The writer's output is normalised.
-    JsonText::from_normalised(out).unwrap_or_else(JsonText::empty_object)
-}
 
 /// A number.
 #[derive(Clone, Copy, Debug)]
@@ -214,25 +195,20 @@ fn lists(a: Vec<Number>, b: Vec<Number>) -> Vec<Number> {
     long
 }
 
-/// The error of a result that no node can hold.
-pub(super) fn overflow() -> FunctionError {
-    FunctionError::new("reduce_overflow_error", "Reduce output must shrink more rapidly.")
-}
-
 /// As in CouchDB, a value that cannot be added makes the sum an object that tells so. A sum that grows beyond what a node
 /// can hold is an error at once, since each further value would be added to all of it.
-fn sum(values: &[JsonText]) -> Reduced {
-    let mut total: Option<Sum> = None;
+pub(super) fn sum(values: Vec<&JsonText>) -> Reduced {
+    let (count, mut total) = (values.len(), None);
     for value in values {
         if value.get("error").and_then(JsonRef::as_str).as_deref() == Some("builtin_reduce_error") {
             return Ok(value.clone());
         }
         let plus = Sum::of(value.root(), 0).and_then(|value| match total.take() {
-            Some(total) => total.plus(value),
+            Some(total) => Sum::plus(total, value),
             None => Some(value),
         });
         match plus {
-            Some(sum) if values.len() > 1 && sum.len() > MAX_VALUE => return Err(overflow()),
+            Some(sum) if count > 1 && sum.len() > MAX_VALUE => return Err(overflow()),
             Some(sum) => total = Some(sum),
             None => {
                 return Ok(text_of(|json| {
@@ -292,7 +268,7 @@ impl Stats {
     }
 }
 
-fn stats(values: &[JsonText]) -> Reduced {
+pub(super) fn stats(values: Vec<&JsonText>) -> Reduced {
     let mut lists: Option<(bool, Vec<Stats>)> = None;
     for value in values {
         let is_list = value.root().is_array();
@@ -328,12 +304,13 @@ fn stats(values: &[JsonText]) -> Reduced {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::group::{Reduce, Reduction};
     use super::*;
 
     fn reduced(function: Reduce, values: &[&str]) -> Result<String, String> {
-        let values: Vec<JsonText> = values.iter().map(|value| JsonText::parse(value.as_bytes()).unwrap()).collect();
-        let count = values.len() as u64;
-        reduce(function, count, &values).map(|value| value.to_string()).map_err(|error| error.to_string())
+        let values = values.iter().map(|value| JsonText::parse(value.as_bytes()).unwrap()).collect();
+        let reduced = super::super::reduce(function, &Reduction::Values(values));
+        reduced.map(|value| value.to_string()).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -384,10 +361,5 @@ mod tests {
         assert!(lists.starts_with(r#"[{"sum":4,"count":2,"min":1,"max":3,"sumsqr":10},"#), "{lists}");
         assert_eq!(of(&["1", "\"x\""]).unwrap_err(), "invalid_value: non-numeric _stats input: \"x\"");
         assert!(of(&["1", "[1]"]).is_err() && of(&["{}"]).is_err());
-    }
-
-    #[test]
-    fn a_count_is_a_count() {
-        assert_eq!(reduced(Reduce::Count, &["null", "1"]).unwrap(), "2");
     }
 }

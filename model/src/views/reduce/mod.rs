@@ -1,0 +1,79 @@
+//! The reduce functions that come with CouchDB.
+//!
+//! Each reduces rows, and reduces its own results again. Results are JSON, so that nodes of a tree can hold them. What a
+//! client gets is made of the last one ([`finished`]): the others may need more than they show.
+//!
+//! Source: `builtin_reduce` and `finalize` of CouchDB's `couch_query_servers.erl`.
+
+mod distinct;
+mod numbers;
+mod ranked;
+
+use json::{JsonText, JsonWriter};
+
+use super::group::{FunctionError, Reduce, Reduced, Reduction};
+
+/// Reduces rows, in their order, or earlier results, in the order of their rows.
+pub(super) fn reduce(reduce: Reduce, reduction: &Reduction) -> Reduced {
+    match (reduce, reduction) {
+        (Reduce::Count, Reduction::Rows(rows)) => Ok(count(rows.len() as u64)),
+        (Reduce::ApproxCountDistinct, Reduction::Rows(rows)) => {
+            Ok(distinct::of_keys(rows.iter().map(|row| &row.key)).write())
+        }
+        (Reduce::ApproxCountDistinct, Reduction::Values(values)) => distinct::together(values),
+        (Reduce::Top(count) | Reduce::Bottom(count), _) => {
+            let is_top = matches!(reduce, Reduce::Top(_));
+            Ok(match reduction {
+                Reduction::Rows(rows) => ranked::most(rows.iter().map(|row| row.value.clone()), count, is_top),
+                Reduction::Values(values) => ranked::most(values.iter().flat_map(elements), count, is_top),
+            })
+        }
+        (Reduce::First | Reduce::Last, _) => ranked::outermost(reduction, reduce == Reduce::First),
+        (Reduce::Sum | Reduce::Count, _) => numbers::sum(values_of(reduction)),
+        (Reduce::Stats, _) => numbers::stats(values_of(reduction)),
+        (Reduce::Custom, _) => Err(FunctionError::new("not_found", "The reduce function is not one of this program.")),
+    }
+}
+
+/// What a client gets.
+pub(super) fn finished(reduce: Reduce, reduced: Reduced) -> Reduced {
+    let reduced = reduced?;
+    match reduce {
+        Reduce::ApproxCountDistinct => distinct::estimate(&reduced),
+        Reduce::First | Reduce::Last => {
+            let value = elements(&reduced).nth(2);
+            Ok(value.unwrap_or(reduced))
+        }
+        _ => Ok(reduced),
+    }
+}
+
+/// The reduction of `_count`.
+pub(super) fn count(rows: u64) -> JsonText {
+    text_of(|json| {
+        json.u64(rows);
+    })
+}
+
+/// The error of a result that no node can hold.
+pub(super) fn overflow() -> FunctionError {
+    FunctionError::new("reduce_overflow_error", "Reduce output must shrink more rapidly.")
+}
+
+fn values_of(reduction: &Reduction) -> Vec<&JsonText> {
+    match reduction {
+        Reduction::Rows(rows) => rows.iter().map(|row| &row.value).collect(),
+        Reduction::Values(values) => values.iter().collect(),
+    }
+}
+
+fn elements(list: &JsonText) -> impl Iterator<Item = JsonText> + '_ {
+    list.root().elements().map(|element| list.slice_ref(element))
+}
+
+fn text_of(write: impl FnOnce(&mut JsonWriter<'_>)) -> JsonText {
+    let mut out = Vec::new();
+    write(&mut JsonWriter::new(&mut out));
+    // The writer's output is normalised.
+    JsonText::from_normalised(out).unwrap_or_else(JsonText::empty_object)
+}

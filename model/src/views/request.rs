@@ -1,0 +1,158 @@
+//! What a query of a view asks for, and what it gets.
+
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use json::{JsonRef, JsonText, JsonWriter};
+
+use crate::document::Document;
+use crate::error::Error;
+use crate::seq::Seq;
+
+/// The rows to read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ViewRequest {
+    /// These keys, in this order, instead of a range; with `descending` from the last one.
+    pub keys: Option<Arc<[JsonText]>>,
+    /// The first key; with `descending` the highest.
+    pub start: Option<JsonText>,
+    /// The first document among those with the key `start`.
+    pub start_id: Option<String>,
+    /// The last key; with `descending` the lowest.
+    pub end: Option<JsonText>,
+    /// The last document among those with the key `end`.
+    pub end_id: Option<String>,
+    /// Whether the rows at the end itself are read.
+    pub inclusive_end: bool,
+    /// In descending order.
+    pub descending: bool,
+    /// Number of rows to skip first.
+    pub skip: u64,
+    /// Maximum number of rows.
+    pub limit: Option<u64>,
+    /// Maximum number of rows in a page, if less than this program's. Only groups whose keys are longer than
+    /// [`MAX_KEY`](super::MAX_KEY) and begin with the same bytes stay together.
+    pub at_once: Option<usize>,
+    /// Include the documents, or those that the values name by `_id`.
+    pub include_docs: bool,
+    /// Include the live losing leaves in the documents.
+    pub conflicts: bool,
+    /// Where to go on: from [`ViewPage::next`], and nothing in a first request.
+    pub resume: Option<Resume>,
+}
+
+impl Default for ViewRequest {
+    fn default() -> Self {
+        ViewRequest {
+            keys: None,
+            start: None,
+            start_id: None,
+            end: None,
+            end_id: None,
+            inclusive_end: true,
+            descending: false,
+            skip: 0,
+            limit: None,
+            at_once: None,
+            include_docs: false,
+            conflicts: false,
+            resume: None,
+        }
+    }
+}
+
+impl ViewRequest {
+    /// The ranges to read: one, or one for each key, in their order.
+    pub(super) fn ranges(&self) -> Vec<Option<JsonText>> {
+        match &self.keys {
+            None => vec![None],
+            Some(keys) if self.descending => keys.iter().rev().cloned().map(Some).collect(),
+            Some(keys) => keys.iter().cloned().map(Some).collect(),
+        }
+    }
+}
+
+/// Where a query goes on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resume {
+    /// The number of the requested key.
+    pub(super) key: usize,
+    /// The last row.
+    pub(super) after: Option<Position>,
+    /// In a query of groups, the place where the next one begins or, descending, before which it ends.
+    pub(super) bound: Option<Vec<u8>>,
+}
+
+impl Resume {
+    /// As JSON, for a client that goes on later.
+    pub fn write(&self) -> JsonText {
+        let mut out = Vec::new();
+        let mut json = JsonWriter::new(&mut out);
+        json.begin_object().name("key").u64(self.key as u64);
+        if let Some(Position { key, id, emit }) = &self.after {
+            json.name("after").begin_array().str(&URL_SAFE_NO_PAD.encode(key)).str(id).u64(*emit).end_array();
+        }
+        if let Some(bound) = &self.bound {
+            json.name("bound").str(&URL_SAFE_NO_PAD.encode(bound));
+        }
+        json.end_object();
+        // The writer's output is normalised.
+        JsonText::from_normalised(out).unwrap_or_else(JsonText::empty_object)
+    }
+
+    /// Reads what [`write`](Self::write) wrote; `None` for anything else.
+    pub fn read(json: JsonRef<'_>) -> Option<Resume> {
+        let bytes = |text: JsonRef<'_>| URL_SAFE_NO_PAD.decode(text.as_str()?.as_bytes()).ok();
+        let key = usize::try_from(json.get("key")?.as_u64()?).ok()?;
+        let after = match json.get("after") {
+            None => None,
+            Some(after) => {
+                let mut parts = after.elements();
+                let (key, id, emit) = (bytes(parts.next()?)?, parts.next()?.as_str()?.into_owned(), parts.next()?);
+                Some(Position { key, id, emit: emit.as_u64()? })
+            }
+        };
+        let bound = json.get("bound").map(|bound| bytes(bound).ok_or(())).transpose().ok()?;
+        Some(Resume { key, after, bound })
+    }
+}
+
+/// A row's position in the order of its view.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Position {
+    /// The bytes of the whole key.
+    pub(super) key: Vec<u8>,
+    pub(super) id: String,
+    pub(super) emit: u64,
+}
+
+/// A row of a view.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ViewRow {
+    /// The document that emitted it.
+    pub id: String,
+    /// The key.
+    pub key: JsonText,
+    /// The value.
+    pub value: JsonText,
+    /// The document, if requested; `None` inside if it does not exist.
+    pub doc: Option<Option<Box<Document>>>,
+    /// The error of a document that cannot be read.
+    pub error: Option<Error>,
+}
+
+/// A page of rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ViewPage {
+    /// Number of rows of the view.
+    pub total_rows: u64,
+    /// Number of rows of the view before the first one of this page.
+    pub offset: u64,
+    /// The sequence up to which the view is built.
+    pub seq: Seq,
+    /// The rows. A page may be empty and not be the last one.
+    pub rows: Vec<ViewRow>,
+    /// The request for the rest; `None` after the last page.
+    pub next: Option<ViewRequest>,
+}

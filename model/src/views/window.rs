@@ -1,0 +1,123 @@
+//! The range of rows that a query reads.
+
+use std::cmp::Ordering;
+
+use json::JsonText;
+
+use super::request::{Position, ViewRequest};
+use super::rows::{Place, at_id, at_key, cut, is_cut, whole_key};
+use crate::keys::end_of;
+
+/// A bound of a range.
+#[derive(Clone, Debug)]
+struct Bound {
+    key: Vec<u8>,
+    id: Option<String>,
+}
+
+impl Bound {
+    fn new(key: &JsonText, id: Option<&String>) -> Bound {
+        Bound { key: whole_key(key.root()), id: id.cloned() }
+    }
+
+    /// Where the rows at the bound begin. All rows with the same cut key are at it.
+    fn place(&self) -> Vec<u8> {
+        match &self.id {
+            Some(id) if !is_cut(&self.key) => at_id(&self.key, id),
+            _ => at_key(&cut(self.key.clone())),
+        }
+    }
+
+    /// How a row compares with the bound.
+    fn compare(&self, position: &Position) -> Ordering {
+        position.key.cmp(&self.key).then_with(|| match &self.id {
+            Some(id) => position.id.as_str().cmp(id.as_str()),
+            None => Ordering::Equal,
+        })
+    }
+}
+
+/// A range of rows.
+#[derive(Clone, Debug)]
+pub(super) struct Window {
+    start: Option<Bound>,
+    end: Option<Bound>,
+    inclusive_end: bool,
+    pub(super) descending: bool,
+    /// The places of the range. At either end there may be rows with cut keys that do not belong to it.
+    pub(super) low: Vec<u8>,
+    pub(super) high: Vec<u8>,
+}
+
+impl Window {
+    /// The range that a request asks for; that of one of its keys if it has some.
+    pub(super) fn of(request: &ViewRequest, key: Option<&JsonText>) -> Window {
+        let (start, end) = match key {
+            Some(key) => (Some(Bound::new(key, None)), Some(Bound::new(key, None))),
+            None => (
+                request.start.as_ref().map(|key| Bound::new(key, request.start_id.as_ref())),
+                request.end.as_ref().map(|key| Bound::new(key, request.end_id.as_ref())),
+            ),
+        };
+        let (descending, inclusive_end) = (request.descending, request.inclusive_end || key.is_some());
+        let (mut low, mut high) = (Vec::new(), vec![0xff]);
+        for (bound, is_start) in [(&start, true), (&end, false)] {
+            let Some(bound) = bound else { continue };
+            let place = bound.place();
+            let is_inside = is_start || inclusive_end || is_cut(&bound.key);
+            if is_start != descending {
+                low = if is_inside { place } else { end_of(&place) };
+            } else {
+                high = if is_inside { end_of(&place) } else { place };
+            }
+        }
+        Window { start, end, inclusive_end, descending, low, high }
+    }
+
+    /// Whether a row is in the range.
+    pub(super) fn has(&self, position: &Position) -> bool {
+        let ahead = |order: Ordering| if self.descending { order.reverse() } else { order };
+        let after_start = self.start.as_ref().is_none_or(|start| ahead(start.compare(position)).is_ge());
+        let before_end = self.end.as_ref().is_none_or(|end| match ahead(end.compare(position)) {
+            Ordering::Less => true,
+            Ordering::Equal => self.inclusive_end,
+            Ordering::Greater => false,
+        });
+        after_start && before_end
+    }
+
+    /// The cut keys at its ends, whose rows may not all belong to it.
+    pub(super) fn cut_ends(&self) -> impl Iterator<Item = Vec<u8>> + '_ {
+        let ends = [&self.start, &self.end].into_iter().flatten();
+        ends.filter(|bound| is_cut(&bound.key)).map(|bound| cut(bound.key.clone()))
+    }
+
+    /// The rest of the range after a row.
+    pub(super) fn go_on_after(&mut self, after: &Position) {
+        let place = match is_cut(&after.key) {
+            // All rows with this cut key are read again.
+            true => at_key(&cut(after.key.clone())),
+            false => Place { key: after.key.clone(), id: after.id.clone(), emit: after.emit }.write(),
+        };
+        match (self.descending, is_cut(&after.key)) {
+            (false, true) => self.low = self.low.clone().max(place),
+            (false, false) => self.low = self.low.clone().max([place.as_slice(), &[0]].concat()),
+            (true, true) => self.high = self.high.clone().min(end_of(&place)),
+            (true, false) => self.high = self.high.clone().min(place),
+        }
+    }
+
+    /// The rest of the range from a place on.
+    pub(super) fn beginning_at(mut self, place: &[u8]) -> Window {
+        match self.descending {
+            true => self.high = end_of(place),
+            false => self.low = place.to_vec(),
+        }
+        self
+    }
+
+    /// Whether nothing can be in it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.low >= self.high
+    }
+}
