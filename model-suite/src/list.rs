@@ -19,6 +19,14 @@ macro_rules! __scenarios {
                 settings_are_shared_watched_and_removed,
                 bad_settings_are_refused,
             }
+            "Events of databases" events {
+                each_database_has_its_last_events_in_order,
+                databases_of_earlier_versions_come_first,
+                events_follow_a_database_to_another_store,
+                watchers_of_events_wake_for_each,
+                who_reads_on_misses_no_event,
+                edits_pay_nothing_for_events,
+            }
             "Edits (RFC 001, 'Update Path'; RFC 004)" writing {
                 a_document_is_written_read_changed_and_deleted,
                 revisions_are_those_that_couchdb_makes,

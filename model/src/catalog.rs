@@ -29,6 +29,7 @@ use crate::body::BodyFormat;
 use crate::documents::Documents;
 use crate::environment::{Environment, SystemEnvironment};
 use crate::error::{Error, ErrorKind, NotFound, Result};
+use crate::events;
 use crate::feed::Feed;
 use crate::indexes::Definitions;
 use crate::instance::{self, Access, Indexes, Instance, State, Validation};
@@ -228,6 +229,7 @@ impl<D: Database> Layer<D> {
                     let number = allocate(&transaction, allocator, next.await?.as_deref())?;
                     transaction.set(catalog, CatalogRow::new(number, id).write());
                     set_new(&transaction, &DatabaseKeys::new(root, number), instance);
+                    events::created(&transaction, root, name);
                     Ok(Outcome::Write(number))
                 }
             })
@@ -262,6 +264,7 @@ impl<D: Database> Layer<D> {
                     let (begin, end) = keys.everything();
                     transaction.clear(catalog);
                     transaction.clear_range(&begin, &end);
+                    events::dropped(&transaction, root, name);
                     Ok(Outcome::Write(()))
                 }
             })

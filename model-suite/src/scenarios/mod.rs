@@ -12,6 +12,7 @@ pub(crate) mod contents;
 pub(crate) mod costs;
 pub(crate) mod damage;
 pub(crate) mod economy;
+pub(crate) mod events;
 pub(crate) mod feed;
 pub(crate) mod index_jobs;
 mod index_oracle;

@@ -33,6 +33,12 @@ pub(crate) enum Key<'a> {
     Configuration,
     /// A setting of a section.
     Setting(&'a str, &'a str),
+    /// The last time that a database was created or dropped.
+    Events,
+    /// When the database with this name was created.
+    Created(&'a str),
+    /// When the last database of this name was dropped.
+    Dropped(&'a str),
 }
 
 impl Key<'_> {
@@ -46,6 +52,9 @@ impl Key<'_> {
     const STAGING: u64 = 7;
     const JOBS: u64 = 8;
     const CONFIGURATION: u64 = 9;
+    const EVENTS: u64 = 10;
+    const CREATED: u64 = 0;
+    const DROPPED: u64 = 1;
 
     /// The encoded key under `root`.
     pub(crate) fn under(self, root: &[u8]) -> Vec<u8> {
@@ -85,8 +94,34 @@ impl Key<'_> {
                 tuple::append_str(&mut out, section);
                 tuple::append_str(&mut out, name);
             }
+            Key::Events => tuple::append_u64(&mut out, Self::EVENTS),
+            Key::Created(name) | Key::Dropped(name) => {
+                tuple::append_u64(&mut out, Self::EVENTS);
+                let kind = if matches!(self, Key::Created(_)) { Self::CREATED } else { Self::DROPPED };
+                tuple::append_u64(&mut out, kind);
+                tuple::append_str(&mut out, cut(name, MAX_DATABASE_NAME_BYTES));
+            }
         }
         out
+    }
+
+    /// The range of all names of which a database was dropped.
+    pub(crate) fn drops(root: &[u8]) -> (Vec<u8>, Vec<u8>) {
+        let mut begin = Key::Events.under(root);
+        tuple::append_u64(&mut begin, Self::DROPPED);
+        let end = end_of(&begin);
+        (begin, end)
+    }
+
+    /// The name in the key of a drop.
+    pub(crate) fn dropped_name(root: &[u8], key: &[u8]) -> Result<String> {
+        let mut reader = Reader::new(key.strip_prefix(root).ok_or_else(|| misplaced(key))?);
+        if (reader.int()?, reader.int()?) != (Self::EVENTS, Self::DROPPED) {
+            return Err(misplaced(key));
+        }
+        let name = reader.str()?.into_owned();
+        reader.end()?;
+        Ok(name)
     }
 
     /// The range of all catalog rows.

@@ -13,6 +13,7 @@
 //!       ├ (7, Deadline, Number, Store)           staged uploads, which no edit names yet
 //!       ├ (8, …)                                 jobs: keys of the crate `jobs`
 //!       ├ (9)[, Section, Name]                   configuration of the servers
+//!       ├ (10)[, Kind, Name]                     when databases were created and dropped
 //!       └ (4, Number) ┬ (0)                      instance: read by every transaction on the database
 //!         a database's│
 //!         prefix      ├ (1)                      security object

@@ -73,6 +73,9 @@ fn keys_are_the_tuples_that_are_drawn() {
         (Key::Jobs.under(b""), pack(&(8,))),
         (Key::Configuration.under(b""), pack(&(9,))),
         (Key::Setting("chttpd", "a\0").under(b""), pack(&(9, "chttpd", "a\0"))),
+        (Key::Events.under(b""), pack(&(10,))),
+        (Key::Created("db").under(b""), pack(&(10, 0, "db"))),
+        (Key::Dropped("db").under(b""), pack(&(10, 1, "db"))),
     ] {
         assert_eq!(key, expected);
     }
@@ -109,6 +112,10 @@ fn keys_read_back() {
     let (setting, (begin, end)) = (Key::Setting("a\0", "b").under(b"root"), Key::settings(b"root"));
     assert_eq!(Key::read_setting(b"root", &setting).unwrap(), ("a\0".to_owned(), "b".to_owned()));
     assert!(Key::Configuration.under(b"root") < begin && begin < setting && setting < end);
+    let (dropped, (begin, end)) = (Key::Dropped("a").under(b"root"), Key::drops(b"root"));
+    assert_eq!(Key::dropped_name(b"root", &dropped).unwrap(), "a");
+    assert!(begin < dropped && dropped < end && Key::Created("\u{10ffff}").under(b"root") < begin);
+    assert!(Key::dropped_name(b"root", &Key::Created("a").under(b"root")).is_err());
     let (purge, name) = (keys.key(DatabaseKey::Purge(256)), keys.key(DatabaseKey::PurgeOf(&[0; 16])));
     assert_eq!((keys.read_purge(&purge).unwrap(), keys.read_purge_of(&name).unwrap()), (256, [0; 16]));
     assert!(keys.read_purge(&name).is_err() && keys.read_purge_of(&purge).is_err());

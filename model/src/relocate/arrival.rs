@@ -16,6 +16,7 @@ use crate::batch::RETRIES;
 use crate::catalog::{CatalogRow, Layer, allocate, set_new};
 use crate::documents::Documents;
 use crate::error::{Error, ErrorKind, Result};
+use crate::events;
 use crate::instance::{self, Access, Indexes, Instance, State};
 use crate::keys::{self, DatabaseKey, DatabaseKeys, Key};
 use crate::reading;
@@ -264,6 +265,7 @@ impl<D: Database> Arriving<D> {
                     shared.plan_build(&transaction, name, &Indexes::default(), &published.indexes).await?;
                     shared.plan_rewrite(&transaction, name, false, Some(&published)).await?;
                     transaction.set(catalog, place.write());
+                    events::created(&transaction, root, name);
                     transaction.clear(&self.key);
                     Ok(())
                 }

@@ -85,6 +85,19 @@ async fn a_database_is_created_described_listed_and_dropped() {
     couch.get("/zoo/x").await.refused(404, "not_found", "Database does not exist.");
 }
 
+#[tokio::test]
+async fn the_number_of_databases_in_one_request_is_set() {
+    let couch = Couch::start().await;
+    let keys: Vec<String> = (0..101).map(|n| format!("db-{n}")).collect();
+    let ask = async |count: usize| couch.json("POST", "/_dbs_info", json!({"keys": keys[..count]})).await;
+    assert_eq!(ask(100).await.json().as_array().unwrap().len(), 100);
+    ask(101).await.refused(400, "bad_request", "too_many_keys");
+    let key = "/_node/_local/_config/chttpd/max_db_number_for_dbs_info_req";
+    assert_eq!(couch.json("PUT", key, json!("1")).await.status, 200);
+    assert_eq!(ask(1).await.status, 200);
+    ask(2).await.refused(400, "bad_request", "too_many_keys");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_another_process_drops_and_creates_is_found() {
     let couch = Couch::start().await;

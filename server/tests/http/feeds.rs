@@ -8,20 +8,20 @@ use serde_json::{Value, json};
 use crate::support::Couch;
 
 /// A feed in progress.
-struct Feed {
+pub(crate) struct Feed {
     response: Response,
     read: String,
 }
 
 impl Feed {
-    async fn open(couch: &Couch, path: &str) -> Feed {
+    pub(crate) async fn open(couch: &Couch, path: &str) -> Feed {
         let response = couch.request("GET", path).send().await.unwrap();
         assert_eq!(response.status(), 200);
         Feed { response, read: String::new() }
     }
 
     /// Reads until the text so far satisfies `enough`. Returns the text.
-    async fn until(&mut self, enough: impl Fn(&str) -> bool) -> &str {
+    pub(crate) async fn until(&mut self, enough: impl Fn(&str) -> bool) -> &str {
         let deadline = tokio::time::sleep(Duration::from_secs(10));
         tokio::pin!(deadline);
         while !enough(&self.read) {
@@ -37,7 +37,7 @@ impl Feed {
     }
 
     /// Reads to the end.
-    async fn end(mut self) -> String {
+    pub(crate) async fn end(mut self) -> String {
         let rest = tokio::time::timeout(Duration::from_secs(10), self.response.text()).await;
         self.read.push_str(&rest.expect("the feed did not end").unwrap());
         self.read

@@ -32,6 +32,7 @@ mod replicator;
 mod rights;
 mod support;
 mod transactions;
+mod updates;
 mod users;
 #[cfg(feature = "javascript")]
 mod views;

@@ -39,7 +39,7 @@ impl Rows {
         }
     }
 
-    pub(super) fn number(&self, section: &str, name: &str) -> Option<u64> {
+    pub(crate) fn number(&self, section: &str, name: &str) -> Option<u64> {
         self.get(section, name)?.parse().ok()
     }
 

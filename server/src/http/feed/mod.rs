@@ -20,7 +20,7 @@
 //!
 //! `pending` is at the end of a response. If it is not known by then, it is counted there.
 
-mod plan;
+pub(crate) mod plan;
 mod reader;
 
 use hyper::StatusCode;

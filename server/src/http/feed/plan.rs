@@ -8,7 +8,8 @@ use model::{JsonRef, JsonText, Seq, Style};
 use crate::http::error::{ApiError, Result};
 use crate::http::functions::filter::{Function, Named};
 use crate::http::request::Request;
-use crate::http::wire::{fields, params};
+use crate::http::wire::fields;
+use crate::http::wire::params::{self, Params};
 
 /// Maximum pause of a feed, and the default.
 const DEFAULT_PAUSE: Duration = Duration::from_secs(60);
@@ -89,7 +90,6 @@ pub(crate) fn plan(request: &Request, body: Option<&JsonText>) -> Result<Plan> {
     let mut since = None;
     let mut limit = None;
     let mut style = Style::MainOnly;
-    let (mut timeout, mut heartbeat) = (None, None);
     let (mut descending, mut include_docs, mut conflicts) = (false, false, false);
     let (mut attachments, mut att_encoding_info) = (false, false);
     let (mut filter, mut projection) = ("", None);
@@ -110,23 +110,6 @@ pub(crate) fn plan(request: &Request, body: Option<&JsonText>) -> Result<Plan> {
                     "all_docs" => Style::AllDocs,
                     _ => return Err(ApiError::query_parse("The style should be main_only or all_docs")),
                 }
-            }
-            "heartbeat" if value == "true" => heartbeat = Some(DEFAULT_PAUSE),
-            // CouchDB's `list_to_integer` refuses the same. PouchDB sends `false` for no heartbeat.
-            "heartbeat" if value == "false" => heartbeat = None,
-            "heartbeat" => match value.parse::<u64>() {
-                Ok(ms) if ms > 0 => heartbeat = Some(Duration::from_millis(ms).min(DEFAULT_PAUSE)),
-                _ => {
-                    return Err(ApiError::bad_request(
-                        "The heartbeat value should be a positive integer (in milliseconds).",
-                    ));
-                }
-            },
-            "timeout" => {
-                let ms: u64 = value
-                    .parse()
-                    .map_err(|_| ApiError::bad_request("The timeout parameter should be a non-negative integer"))?;
-                timeout = Some(Duration::from_millis(ms).min(DEFAULT_PAUSE));
             }
             "descending" => descending = value == "true",
             "include_docs" => include_docs = value == "true",
@@ -153,10 +136,6 @@ pub(crate) fn plan(request: &Request, body: Option<&JsonText>) -> Result<Plan> {
         Some("now") => None,
         Some(text) => Some(text.parse()?),
     };
-    let idle = match heartbeat {
-        Some(every) => Idle::Heartbeat(every),
-        None => Idle::Timeout(timeout.unwrap_or(DEFAULT_PAUSE)),
-    };
     // Only a response that ends can be in descending order.
     let descending = descending && kind == FeedKind::Normal;
     Ok(Plan {
@@ -171,11 +150,42 @@ pub(crate) fn plan(request: &Request, body: Option<&JsonText>) -> Result<Plan> {
         attachments,
         att_encoding_info,
         filter,
-        idle,
+        idle: idle(&request.params)?,
     })
 }
 
-fn feed_kind(value: &str) -> Result<FeedKind> {
+/// What a feed does while there is nothing to send.
+pub(crate) fn idle(params: &Params) -> Result<Idle> {
+    let (mut timeout, mut heartbeat) = (None, None);
+    for (name, value) in params.iter() {
+        match name.to_ascii_lowercase().as_str() {
+            "heartbeat" if value == "true" => heartbeat = Some(DEFAULT_PAUSE),
+            // CouchDB's `list_to_integer` refuses the same. PouchDB sends `false` for no heartbeat.
+            "heartbeat" if value == "false" => heartbeat = None,
+            "heartbeat" => match value.parse::<u64>() {
+                Ok(ms) if ms > 0 => heartbeat = Some(Duration::from_millis(ms).min(DEFAULT_PAUSE)),
+                _ => {
+                    return Err(ApiError::bad_request(
+                        "The heartbeat value should be a positive integer (in milliseconds).",
+                    ));
+                }
+            },
+            "timeout" => {
+                let ms: u64 = value
+                    .parse()
+                    .map_err(|_| ApiError::bad_request("The timeout parameter should be a non-negative integer"))?;
+                timeout = Some(Duration::from_millis(ms).min(DEFAULT_PAUSE));
+            }
+            _ => {}
+        }
+    }
+    Ok(match heartbeat {
+        Some(every) => Idle::Heartbeat(every),
+        None => Idle::Timeout(timeout.unwrap_or(DEFAULT_PAUSE)),
+    })
+}
+
+pub(crate) fn feed_kind(value: &str) -> Result<FeedKind> {
     match value {
         "normal" => Ok(FeedKind::Normal),
         "longpoll" => Ok(FeedKind::Longpoll),

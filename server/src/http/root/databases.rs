@@ -9,7 +9,7 @@ use crate::http::request::Request;
 use crate::http::wire::params::{self, Params};
 use crate::http::wire::response::{self, Response};
 
-/// Maximum number of databases in one request to `/_dbs_info`.
+/// Maximum number of databases in one request to `/_dbs_info`, unless the configuration has another.
 const MAX_INFO_KEYS: usize = 100;
 
 pub(crate) async fn all_dbs(request: &Request) -> Result<Response> {
@@ -37,7 +37,8 @@ pub(crate) async fn named_dbs_info(request: &mut Request) -> Result<Response> {
     let keys = keys.ok_or_else(|| ApiError::bad_request("`keys` member must exist."))?;
     let keys: Option<Vec<String>> = keys.elements().map(|key| key.as_str().map(|key| key.into_owned())).collect();
     let keys = keys.ok_or_else(|| ApiError::bad_request("`keys` must be an array of names."))?;
-    if keys.len() > MAX_INFO_KEYS {
+    let most = request.app.auth.settings().rows.number("chttpd", "max_db_number_for_dbs_info_req");
+    if keys.len() > most.map_or(MAX_INFO_KEYS, |most| usize::try_from(most).unwrap_or(usize::MAX)) {
         return Err(ApiError::bad_request("too_many_keys"));
     }
     infos(request, &keys, true).await

@@ -6,6 +6,7 @@ pub(crate) mod replicate;
 pub(crate) mod session;
 pub(crate) mod setup;
 pub(crate) mod transact;
+pub(crate) mod updates;
 
 use hyper::StatusCode;
 use hyper::header::{CACHE_CONTROL, EXPIRES, HeaderValue, PRAGMA};

@@ -29,7 +29,7 @@ use crate::http::listing::Namespace;
 use crate::http::replicator::{self, scheduler};
 use crate::http::request::Request;
 use crate::http::rights::is_of_the_system;
-use crate::http::root::{self, configuration, databases, replicate, session, setup, transact};
+use crate::http::root::{self, configuration, databases, replicate, session, setup, transact, updates};
 use crate::http::wire::response::Response;
 use crate::http::{feed, find, listing, views};
 
@@ -104,7 +104,7 @@ static ROUTES: &[Route] = &[
     row("/_membership", "GET,HEAD", ServerAdmin, |_, _| now(setup::membership())),
     row("/_cluster_setup", "GET,HEAD", ServerAdmin, |r, _| Box::pin(setup::state(r))),
     row("/_cluster_setup", "POST", ServerAdmin, |r, _| Box::pin(setup::set_up(r))),
-    row("/_db_updates", "*", ServerAdmin, |_, _| missing("feeds of all databases (_db_updates)")),
+    row("/_db_updates", "GET,HEAD", ServerAdmin, |r, _| Box::pin(updates::db_updates(r))),
     row("/{db}", "DELETE", ServerAdmin, |r, n| Box::pin(database::drop_database(r, n[0]))),
     row("/{db}", "GET,HEAD", Reader, |r, n| Box::pin(database::info(r, n[0]))),
     row("/{db}", "POST", Writer, |r, n| Box::pin(write::post(r, n[0]))),

@@ -1,0 +1,386 @@
+//! The events of a store's databases: which were created, updated and dropped, as CouchDB's `_db_updates` lists them.
+//!
+//! ```text
+//!  (10)           versionstamp of the last creation or drop, which servers watch
+//!  (10, 0, Name)  = (Format, Versionstamp)   when the database was created
+//!  (10, 1, Name)  = (Format, Versionstamp)   when the last database of this name was dropped
+//! ```
+//!
+//! An update has no row: a database's last event is its last sequence, which each edit writes anyway. So edits pay
+//! nothing for this, and whoever asks for events reads three rows of each database.
+//!
+//! The events of all databases are in the order of their commits, and a page of them must have all up to its end. It is
+//! read in several transactions, so it ends at the read version of the first one; later events are left for the next page.
+//!
+//! Sequences of another store say nothing here. A database that moved to another store has no more events, and one that
+//! came from there has none of its edits from before.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::task::Poll;
+
+use futures_util::future::{BoxFuture, poll_fn};
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use kv_api::{Database, MutationType, RangeRequest, Read, Transaction};
+
+use crate::catalog::{CatalogRow, Layer};
+use crate::error::{Error, ErrorKind, NotFound, Result};
+use crate::info::read_last;
+use crate::instance::{Access, Instance};
+use crate::keys::{DatabaseKey, DatabaseKeys, Key, pending_stamp};
+use crate::reading;
+use crate::row::{self, Reader, STAMP_LEN};
+use crate::seq::Seq;
+use crate::tuple;
+
+const FORMAT: u64 = 1;
+
+/// Number of databases that are read in one transaction.
+const BATCH: usize = 300;
+
+/// Maximum number of databases that a watcher watches. Stores allow some thousand watches.
+const MOST_WATCHED: usize = 2_000;
+
+/// What happened to a database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DatabaseEventKind {
+    /// The last database of this name was dropped.
+    Deleted,
+    /// It was created, or came from another store.
+    Created,
+    /// A document was written.
+    Updated,
+}
+
+/// The last event of its kind of one database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DatabaseEvent {
+    /// When it happened. Of databases that were created by earlier versions of this program it is not known, so they come
+    /// first.
+    pub seq: Seq,
+    /// What happened.
+    pub kind: DatabaseEventKind,
+    /// The database's name.
+    pub name: String,
+}
+
+/// Events in their order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DatabaseEvents {
+    /// The events after the given sequence.
+    pub events: Vec<DatabaseEvent>,
+    /// All events up to here are among them: where to continue.
+    pub last_seq: Seq,
+}
+
+/// Records that a database was created, in the same transaction.
+pub(crate) fn created<T: Transaction>(transaction: &T, root: &[u8], name: &str) {
+    record(transaction, root, Key::Created(name));
+}
+
+/// Records that a database was dropped, in the same transaction.
+pub(crate) fn dropped<T: Transaction>(transaction: &T, root: &[u8], name: &str) {
+    transaction.clear(&Key::Created(name).under(root));
+    record(transaction, root, Key::Dropped(name));
+}
+
+fn record<T: Transaction>(transaction: &T, root: &[u8], event: Key<'_>) {
+    let mut row = Vec::with_capacity(32);
+    tuple::append_u64(&mut row, FORMAT);
+    row::append_stamp(&mut row, &pending_stamp(0));
+    // The place of the versionstamp in the value: behind the format and the type code.
+    let place = u32::try_from(row.len() - STAMP_LEN).unwrap_or_default();
+    row.extend_from_slice(&place.to_le_bytes());
+    transaction.atomic_op(MutationType::SetVersionstampedValue, event.under(root), row);
+    transaction.atomic_op(MutationType::SetVersionstampedValue, Key::Events.under(root), &[0; 14]);
+}
+
+fn read_event(row: &[u8]) -> Result<Seq> {
+    let mut reader = Reader::new(row);
+    match reader.int()? {
+        FORMAT => {}
+        other => return Err(Error::unknown_format(format!("an event of a database in format {other}"))),
+    }
+    let stamp = reader.stamp()?;
+    reader.end()?;
+    Ok(Seq::new(0, &stamp))
+}
+
+/// Of databases that were created before creations were recorded.
+fn long_ago() -> Seq {
+    let mut stamp = [0; STAMP_LEN];
+    stamp[STAMP_LEN - 1] = 1;
+    Seq::new(0, &stamp)
+}
+
+/// A database as a page found it.
+struct Found {
+    name: String,
+    place: CatalogRow,
+    last: Seq,
+    created: Option<Seq>,
+    /// `None` if its last edit was made in another store, or if there is none.
+    updated: Option<Seq>,
+}
+
+/// All events, and the databases that there are.
+struct Page {
+    events: DatabaseEvents,
+    databases: Vec<Found>,
+    /// Whether there were events too late for this page.
+    is_behind: bool,
+}
+
+impl<D: Database> Layer<D> {
+    /// The events after `since`: of each database its creation and its last update, and of each name its last drop.
+    ///
+    /// This reads three rows of each database in the store.
+    ///
+    /// # Errors
+    /// The store's errors.
+    pub async fn database_events(&self, since: Seq) -> Result<DatabaseEvents> {
+        let version = reading::run(self.engine(), |transaction| {
+            let version = transaction.get_read_version();
+            async move { Ok(version.await?) }
+        })
+        .await?;
+        Ok(self.events_until(since, version).await?.events)
+    }
+
+    /// A watcher of events.
+    pub fn watch_databases(&self) -> DatabaseWatcher<D> {
+        DatabaseWatcher {
+            layer: self.clone(),
+            list: None,
+            waiting: FuturesUnordered::new(),
+            watched: HashSet::new(),
+            is_behind: false,
+            misses_some: false,
+        }
+    }
+
+    /// The events after `since`, up to a commit version.
+    async fn events_until(&self, since: Seq, version: i64) -> Result<Page> {
+        let mut end = [0xff; STAMP_LEN];
+        end[..8].copy_from_slice(&version.to_be_bytes());
+        let end = Seq::new(0, &end);
+        let mut page = Page {
+            events: DatabaseEvents { events: Vec::new(), last_seq: since },
+            databases: Vec::new(),
+            is_behind: false,
+        };
+        for (name, seq) in self.drops().await? {
+            page.add(since, end, seq, DatabaseEventKind::Deleted, &name);
+        }
+        let (begin, behind) = Key::catalog_range(&self.guard().root);
+        let mut next = Some(RangeRequest::keys(begin, behind).limit(BATCH));
+        while let Some(request) = next.take() {
+            let (found, rest) = self.found(&request).await?;
+            for database in found {
+                let created = database.created.unwrap_or_else(long_ago);
+                page.add(since, end, created, DatabaseEventKind::Created, &database.name);
+                if let Some(updated) = database.updated.filter(|updated| *updated > created) {
+                    page.add(since, end, updated, DatabaseEventKind::Updated, &database.name);
+                }
+                page.databases.push(database);
+            }
+            next = rest;
+        }
+        page.events
+            .events
+            .sort_by(|one, other| (one.seq, one.kind, &one.name).cmp(&(other.seq, other.kind, &other.name)));
+        Ok(page)
+    }
+
+    /// The names of databases that were dropped, and when.
+    async fn drops(&self) -> Result<Vec<(String, Seq)>> {
+        let root = &self.guard().root;
+        let (begin, end) = Key::drops(root);
+        let mut drops = Vec::new();
+        let mut next = Some(RangeRequest::keys(begin, end));
+        while let Some(request) = next.take() {
+            let batch = reading::run(self.engine(), |transaction| {
+                let batch = transaction.get_range(&request, Read::Snapshot);
+                async move { Ok(batch.await?) }
+            })
+            .await?;
+            for row in &batch.rows {
+                drops.push((Key::dropped_name(root, &row.key)?, read_event(&row.value)?));
+            }
+            next = request.after(&batch);
+        }
+        Ok(drops)
+    }
+
+    /// The databases of a part of the catalog, and the request for the next part.
+    async fn found(&self, request: &RangeRequest) -> Result<(Vec<Found>, Option<RangeRequest>)> {
+        let root = &self.guard().root;
+        reading::run(self.engine(), |transaction| async move {
+            let batch = transaction.get_range(request, Read::Snapshot).await?;
+            let mut reads = Vec::with_capacity(batch.rows.len());
+            for row in &batch.rows {
+                let (name, place) = (Key::catalog_name(root, &row.key)?, CatalogRow::read(&row.value)?);
+                let keys = DatabaseKeys::new(root, place.number);
+                let created = transaction.get(&Key::Created(&name).under(root), Read::Snapshot);
+                let instance = transaction.get(&keys.key(DatabaseKey::Instance), Read::Snapshot);
+                let last = transaction.get(&keys.key(DatabaseKey::Last), Read::Snapshot);
+                reads.push((name, place, created, instance, last));
+            }
+            let mut found = Vec::with_capacity(reads.len());
+            for (name, place, created, instance, last) in reads {
+                let created = created.await?.map(|row| read_event(&row)).transpose()?;
+                let incarnation =
+                    instance.await?.map(|row| Instance::read(&row)).transpose()?.map(|row| row.incarnation);
+                let last = last.await?.map_or(Ok(Seq::ZERO), |last| read_last(Some(&last)))?;
+                let is_from_here = last.stamp() != [0; STAMP_LEN] && incarnation == Some(last.incarnation());
+                let updated = is_from_here.then(|| Seq::new(0, &last.stamp()));
+                found.push(Found { name, place, last, created, updated });
+            }
+            let is_cut = batch.more || batch.rows.len() >= BATCH;
+            let next = batch.rows.last().filter(|_| is_cut).map(|last| {
+                let begin = [&last.key[..], &[0]].concat();
+                RangeRequest::keys(begin, request.end.key.clone()).limit(BATCH)
+            });
+            Ok((found, next))
+        })
+        .await
+    }
+}
+
+impl Page {
+    fn add(&mut self, since: Seq, end: Seq, seq: Seq, kind: DatabaseEventKind, name: &str) {
+        if seq > end {
+            self.is_behind = true;
+            return;
+        }
+        self.events.last_seq = self.events.last_seq.max(seq);
+        if seq > since {
+            self.events.events.push(DatabaseEvent { seq, kind, name: name.to_owned() });
+        }
+    }
+}
+
+/// Reads events and waits for further ones, with one watch for the list of databases, and one for each database, which it
+/// shares with the feeds of that database.
+pub struct DatabaseWatcher<D> {
+    layer: Layer<D>,
+    /// Completes when a database was created or dropped.
+    list: Option<BoxFuture<'static, kv_api::Result<()>>>,
+    /// Completes with the instance of a database that changed; `false` if it cannot be watched.
+    waiting: FuturesUnordered<BoxFuture<'static, ([u8; 16], Result<bool>)>>,
+    watched: HashSet<[u8; 16]>,
+    is_behind: bool,
+    misses_some: bool,
+}
+
+impl<D> fmt::Debug for DatabaseWatcher<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DatabaseWatcher").field("watched", &self.watched.len()).finish_non_exhaustive()
+    }
+}
+
+impl<D: Database> DatabaseWatcher<D> {
+    /// The events after `since`. No later event is missed by [`changed`](Self::changed).
+    ///
+    /// # Errors
+    /// The store's errors.
+    pub async fn read(&mut self, since: Seq) -> Result<DatabaseEvents> {
+        let key = Key::Events.under(&self.layer.guard().root);
+        // The watch begins before anything is read.
+        let (version, list) = reading::run(self.layer.engine(), |transaction| {
+            let (version, list) = (transaction.get_read_version(), transaction.watch(&key).boxed());
+            async move {
+                let version = version.await?;
+                transaction.commit().await?;
+                Ok((version, list))
+            }
+        })
+        .await?;
+        let page = self.layer.events_until(since, version).await?;
+        self.list = Some(list);
+        self.is_behind = page.is_behind;
+        self.misses_some = false;
+        for found in page.databases.into_iter().filter(|found| found.place.moved_to.is_none()) {
+            let id = found.place.instance_id;
+            if self.watched.contains(&id) {
+                continue;
+            }
+            if self.watched.len() >= MOST_WATCHED {
+                self.misses_some = true;
+                break;
+            }
+            self.watched.insert(id);
+            let documents = self.layer.documents(&found.name, &found.place, Access::Living);
+            let mut watcher = documents.watch_changes(found.last);
+            self.waiting.push(Box::pin(async move {
+                let changed = match watcher.changed().await {
+                    Ok(_) => Ok(true),
+                    // What it was dropped by is seen in the list.
+                    Err(error) if is_gone(&error) => Ok(false),
+                    Err(error) => Err(error),
+                };
+                (id, changed)
+            }));
+        }
+        Ok(page.events)
+    }
+
+    /// Waits until there may be events after those that were read last.
+    ///
+    /// Cancel-safe.
+    pub async fn changed(&mut self) {
+        if self.is_behind {
+            return;
+        }
+        poll_fn(|context| {
+            if let Some(list) = &mut self.list
+                && let Poll::Ready(ended) = list.poll_unpin(context)
+            {
+                self.list = None;
+                match ended {
+                    Ok(()) => return Poll::Ready(()),
+                    Err(_) => self.misses_some = true,
+                }
+            }
+            while let Poll::Ready(Some((id, changed))) = self.waiting.poll_next_unpin(context) {
+                self.watched.remove(&id);
+                match changed {
+                    Ok(true) => return Poll::Ready(()),
+                    Ok(false) => {}
+                    Err(_) => self.misses_some = true,
+                }
+            }
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Whether there are databases that it does not watch, since there are too many or the store has no more watches. Then
+    /// [`read`](Self::read) must be called now and then.
+    pub fn misses_some(&self) -> bool {
+        self.misses_some
+    }
+}
+
+fn is_gone(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound(NotFound::Database) | ErrorKind::Moved(_))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn torn_rows_are_errors() {
+        let mut row = Vec::new();
+        tuple::append_u64(&mut row, FORMAT);
+        row::append_stamp(&mut row, &[7; STAMP_LEN]);
+        assert_eq!(read_event(&row).unwrap(), Seq::new(0, &[7; STAMP_LEN]));
+        for cut in 0..row.len() {
+            assert!(read_event(&row[..cut]).is_err(), "cut at {cut}");
+        }
+        assert!(read_event(&[&row[..], &[0]].concat()).is_err());
+        assert!(Seq::ZERO < long_ago() && long_ago() < Seq::new(0, &[7; STAMP_LEN]));
+    }
+}
