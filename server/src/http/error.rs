@@ -166,7 +166,8 @@ impl From<model::Error> for ApiError {
     fn from(error: model::Error) -> Self {
         let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let is_moving = matches!(error.kind(), ErrorKind::Moving | ErrorKind::Moved(_) | ErrorKind::Stopped);
-        if status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED && !is_moving {
+        let is_refusal = matches!(error.kind(), ErrorKind::ValidationFailed { .. });
+        if status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED && !is_moving && !is_refusal {
             tracing::error!(%error, "the store failed");
         }
         let reason = match error.kind() {

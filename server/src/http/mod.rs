@@ -54,4 +54,5 @@ pub use access::auth::Administrator;
 pub use access::cors::CorsOptions;
 pub(crate) use app::Identity;
 pub use app::Options;
+pub(crate) use functions::validate::validated;
 pub use listen::{Server, StartError};

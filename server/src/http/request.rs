@@ -14,6 +14,7 @@ use crate::http::access::session;
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
+use crate::http::functions::validate::on_behalf;
 use crate::http::wire::body::RequestBody;
 use crate::http::wire::params::{self, Params};
 
@@ -54,12 +55,20 @@ impl Request {
     where
         F: Future<Output = Result<T>>,
     {
-        self.app.databases.with(name, work)
+        self.app.databases.with(name, move |database| work(self.writable(database)))
+    }
+
+    /// The same database, whose edits are validated on behalf of this client. Reads are not burdened with that.
+    pub(crate) fn writable(&self, database: Documents) -> Documents {
+        match self.method {
+            Method::GET => database,
+            _ => on_behalf(database, &self.app.functions, &self.principal),
+        }
     }
 
     /// The database, looked up just now, for work that would not notice a stale handle.
     pub(crate) async fn fresh_database(&self, name: &str) -> Result<Documents> {
-        self.app.databases.stores.database(name).await
+        Ok(self.writable(self.app.databases.stores.database(name).await?))
     }
 
     /// The body as a JSON object. The client must declare it as JSON.

@@ -35,4 +35,6 @@ mod transactions;
 mod updates;
 mod users;
 #[cfg(feature = "javascript")]
+mod validation;
+#[cfg(feature = "javascript")]
 mod views;

@@ -42,6 +42,14 @@ impl Principal {
         self.roles.iter().any(|role| role == SERVER_ADMIN)
     }
 
+    /// Writes the `userCtx` object that functions get.
+    pub(crate) fn write_user(&self, json: &mut JsonWriter<'_>, db: &str) {
+        json.begin_object();
+        json.name("db").str(db);
+        self.write_context(json);
+        json.end_object();
+    }
+
     /// Writes the members `name` and `roles`, as `userCtx` has them.
     pub(crate) fn write_context(&self, json: &mut JsonWriter<'_>) {
         match &self.name {

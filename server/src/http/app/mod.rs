@@ -114,7 +114,7 @@ pub(crate) struct App {
     pub(crate) uuid: String,
     scans: Scans,
     /// Functions of design documents.
-    pub(crate) functions: Functions,
+    pub(crate) functions: Arc<Functions>,
     stopping: watch::Receiver<bool>,
 }
 
@@ -132,7 +132,7 @@ impl App {
         let flags = Flags { cors: options.cors.clone(), max_request_size: options.max_request_size };
         let auth = Auth::new(options.administrator.clone(), identity.secret, is_local, flags);
         let scans = Scans::new(options.scan_threads)?;
-        let functions = Functions::new(options.threads.max(2));
+        let functions = Arc::new(Functions::new(options.threads.max(2)));
         let others = LayerOptions {
             max_document_size: options.max_document_size,
             max_attachment_size: options.max_attachment_size,

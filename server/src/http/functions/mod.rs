@@ -6,6 +6,7 @@
 pub(crate) mod filter;
 pub(crate) mod request;
 pub(crate) mod update;
+pub(crate) mod validate;
 #[cfg(feature = "javascript")]
 mod view;
 

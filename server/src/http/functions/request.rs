@@ -2,7 +2,6 @@
 
 use model::JsonWriter;
 
-use crate::http::access::principal::Principal;
 use crate::http::app::stores::Documents;
 use crate::http::database::write_info;
 use crate::http::error::Result;
@@ -65,7 +64,7 @@ pub(crate) async fn request_object(
     json.end_object();
     json.name("cookie").begin_object().end_object();
     json.name("userCtx");
-    write_user(&mut json, &request.principal, path[0]);
+    request.principal.write_user(&mut json, path[0]);
     json.name("secObj").text(&security);
     json.end_object();
     // A writer makes UTF-8.
@@ -84,12 +83,4 @@ fn write_pairs<'p>(json: &mut JsonWriter<'_>, pairs: impl Iterator<Item = (&'p s
     for (name, value) in last {
         json.name(name).str(value);
     }
-}
-
-/// The `userCtx` object.
-pub(crate) fn write_user(json: &mut JsonWriter<'_>, principal: &Principal, db: &str) {
-    json.begin_object();
-    json.name("db").str(db);
-    principal.write_context(json);
-    json.end_object();
 }

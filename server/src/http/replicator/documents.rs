@@ -20,10 +20,12 @@ use model::{
 };
 use sha2::{Digest, Sha256};
 
+use crate::http::access::principal::Principal;
 use crate::http::app::App;
 use crate::http::app::jobs::{End, Run, backoff, now_ms};
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
+use crate::http::functions::validate::on_behalf;
 use crate::http::ids::hex;
 use crate::http::replicator::has_jobs;
 use crate::http::replicator::record::{KIND, Origin, ReplicationJob, job_of_document, object, time};
@@ -334,7 +336,10 @@ pub(crate) async fn set_outcome(
 ) -> Result<()> {
     match app.databases.stores.database(database).await {
         Err(error) if error.is_no_database() => Ok(()),
-        found => set_outcome_in(&found?, id, definition, outcome).await,
+        found => {
+            let database = on_behalf(found?, &app.functions, &Principal::party());
+            set_outcome_in(&database, id, definition, outcome).await
+        }
     }
 }
 

@@ -11,9 +11,11 @@ use replicate::{Endpoint, Progress, Replication, Report};
 use tokio::sync::watch;
 
 use crate::http::access::admitted::admitted;
+use crate::http::access::principal::Principal;
 use crate::http::app::App;
 use crate::http::app::jobs::{End, Run, backoff, now_ms};
 use crate::http::error::{ApiError, Result};
+use crate::http::functions::validate::on_behalf;
 use crate::http::replicator::documents::{self, Outcome};
 use crate::http::replicator::has_jobs;
 use crate::http::replicator::record::{JobProgress, Origin, ReplicationJob, figures};
@@ -73,6 +75,8 @@ async fn open(app: &Arc<App>, side: &Side, create: Option<&[(&str, String)]>) ->
             if has_jobs(name) {
                 documents::ensure(app, name).await?;
             }
+            // Whoever starts a replication is an administrator.
+            let documents = on_behalf(documents, &app.functions, &Principal::party());
             Ok(admitted(&app.layer, name, Arc::new(Local::new(documents))).await?)
         }
         Endpoint::Remote(address) => {

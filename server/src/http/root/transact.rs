@@ -74,7 +74,9 @@ pub(crate) async fn transact(request: &mut Request) -> Result<Response> {
     let mut refused = Vec::new();
     for db in names {
         match request.app.databases.stores.located(&db).await {
-            Ok((store, database)) => drop(homes.insert(db, Home { layer: store.layer, database })),
+            Ok((store, database)) => {
+                homes.insert(db, Home { layer: store.layer, database: request.writable(database) });
+            }
             Err(error) if error.is_no_database() => refused.extend(missing(&asked, &db)),
             Err(error) => return Err(error),
         }
