@@ -409,3 +409,52 @@ async fn the_administrator_comes_from_the_environment() {
     child.wait().unwrap();
     assert_eq!((without.as_u16(), with.as_u16()), (401, 200));
 }
+
+#[test]
+fn commands_reach_a_server_by_its_own_certificate() {
+    let folder = tempfile::tempdir().unwrap();
+    let [certificate, key] = ["cert.pem", "key.pem"].map(|name| folder.path().join(name).display().to_string());
+    let arguments = ["--engine", "mem:", "--tls-self-signed", "--tls-cert", &certificate, "--tls-key", &key];
+    let server = Process::start(&arguments);
+    assert!(server.base.starts_with("https://"), "{}", server.base);
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_couch-layer"));
+        let output = command.args(arguments).env_clear().stdin(Stdio::null()).output().unwrap();
+        (output.status.code(), [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()))
+    };
+    let file = folder.path().join("lines");
+    std::fs::write(&file, "{\"_id\":\"a\",\"n\":1}\n").unwrap();
+    let secured = ["--url", &server.base, "--tls-roots", &certificate];
+    let (code, [_, error]) = run(&[&["import", "db", &file.display().to_string()], &secured[..]].concat());
+    assert_eq!(code, Some(0), "{error}");
+    let to = format!("{}/copy", server.base);
+    let from = format!("{}/db", server.base);
+    let (code, [out, error]) = run(&["replicate", &from, &to, "--create-target", "--tls-roots", &certificate]);
+    assert_eq!((code, out.trim()), (Some(0), "1 read, 1 written, 0 failed"), "{error}");
+    let (code, [out, error]) = run(&[&["export", "copy"], &secured[..]].concat());
+    assert_eq!(code, Some(0), "{error}");
+    assert!(out.contains("\"n\":1"), "{out}");
+
+    // That of another server.
+    let [other, other_key] = ["other.pem", "other-key.pem"].map(|name| folder.path().join(name).display().to_string());
+    let arguments = ["--engine", "mem:", "--tls-self-signed", "--tls-cert", &other, "--tls-key", &other_key];
+    drop(Process::start(&arguments));
+    let (code, [_, error]) = run(&["export", "copy", "--url", &server.base, "--tls-roots", &other]);
+    assert_eq!(code, Some(1));
+    assert!(error.contains(&format!("the certificate of {} is not believed", server.base)), "{error}");
+    let (code, [_, error]) = run(&["export", "copy", "--url", &server.base, "--tls-roots", &key]);
+    assert!(code == Some(1) && error.contains("key.pem gives no roots: it has no certificate in PEM"), "{error}");
+    assert!(!error.contains("PRIVATE"), "{error}");
+}
+
+#[test]
+fn certificates_that_cannot_be_used_are_named_before_the_store_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("data");
+    let none = folder.path().join("none.pem").display().to_string();
+    let sentence = refused(&["--engine", &sled(&store), "--tls-cert", &none, "--tls-key", &none], &[]);
+    assert!(sentence.contains("none.pem cannot be read: No such file"), "{sentence}");
+    let sentence = refused(&["--engine", &sled(&store)], &[("COUCH_LAYER_TLS_ROOTS", none.as_str())]);
+    assert!(sentence.contains("none.pem cannot be read: No such file"), "{sentence}");
+    assert!(!store.exists());
+}

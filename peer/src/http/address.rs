@@ -23,7 +23,7 @@ struct Parts {
 pub enum AddressError {
     /// It is no URL, with the reason.
     NoUrl(String),
-    /// Its scheme is not `http`.
+    /// Its scheme is neither `http` nor `https`.
     NotHttp,
     /// The user's name or the password is not UTF-8.
     NotUtf8,
@@ -35,9 +35,7 @@ impl fmt::Display for AddressError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AddressError::NoUrl(why) => write!(f, "it is no URL: {why}; write http://HOST:PORT"),
-            AddressError::NotHttp => {
-                f.write_str("only http:// is spoken; put a proxy that ends TLS in front of the server, or a tunnel")
-            }
+            AddressError::NotHttp => f.write_str("it is neither http:// nor https://"),
             AddressError::NotUtf8 => f.write_str("the user or the password is not UTF-8"),
             AddressError::BadHeader(name) => write!(f, "the header {name} cannot be sent"),
         }
@@ -51,7 +49,7 @@ impl FromStr for Address {
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
         let mut url = Url::parse(text).map_err(|error| AddressError::NoUrl(error.to_string()))?;
-        if url.scheme() != "http" {
+        if !matches!(url.scheme(), "http" | "https") {
             return Err(AddressError::NotHttp);
         }
         let decode =
@@ -115,6 +113,11 @@ impl Address {
         &self.0.url
     }
 
+    /// Whether it is reached by TLS.
+    pub fn is_secure(&self) -> bool {
+        self.0.url.scheme() == "https"
+    }
+
     /// The user's name and the password.
     pub fn user(&self) -> Option<&(String, String)> {
         self.0.user.as_ref()
@@ -162,7 +165,10 @@ mod tests {
         assert_eq!(server.0.url.as_str(), "http://localhost:5984/");
         assert!(!format!("{server:?} {server}").contains("p@ss"));
         assert_eq!("http://localhost:5984".parse::<Address>().unwrap().user(), None);
-        for bad in ["localhost:5984", "https://localhost", "", "http://"] {
+        let secure: Address = "https://anna:p%40ss@localhost/".parse().unwrap();
+        assert_eq!((secure.to_string(), secure.is_secure()), ("https://localhost/".into(), true));
+        assert!(!server.is_secure() && !format!("{secure:?}").contains("p@ss"));
+        for bad in ["localhost:5984", "ftp://localhost", "", "http://", "https://"] {
             assert!(bad.parse::<Address>().is_err(), "{bad}");
         }
     }

@@ -7,6 +7,7 @@ mod documents;
 mod peer;
 mod related;
 mod sent;
+mod trust;
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,11 +16,13 @@ use std::time::Duration;
 
 use model::{JsonRef, JsonText};
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
+use reqwest::redirect::Policy;
 use reqwest::{Body, Client, Response};
 
 pub use address::{Address, AddressError};
 
 pub use reqwest::{Method, Url};
+pub use trust::{Trust, TrustError};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::pace::Pace;
@@ -46,12 +49,22 @@ pub struct Http {
 }
 
 impl Http {
-    /// The database at this address. Sends nothing yet.
+    /// The database at this address. Sends nothing yet. Behind `https://` the server is believed by the system's roots.
     ///
     /// # Errors
-    /// [`ErrorKind::Refused`] if the system provides no HTTP client.
+    /// [`ErrorKind::Refused`] if the system provides no HTTP client, or no roots.
     pub fn new(address: Address) -> Result<Self> {
+        Self::trusting(address, &Trust::default())
+    }
+
+    /// The same, with own roots.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn trusting(address: Address, trust: &Trust) -> Result<Self> {
+        let tls = if address.is_secure() { trust.config()? } else { Trust::unused()? };
         let client = Client::builder().no_proxy().connect_timeout(CONNECTING).read_timeout(SILENCE);
+        let client = client.redirect(redirects(address.is_secure())).tls_backend_preconfigured(tls);
         let client = client.build().map_err(|error| Error::refused(error.to_string()))?;
         let [reading, writing] =
             [READ_AT_ONCE, SENT_AT_ONCE].map(|(first, most)| Arc::new(Pace::new(first, most, SLOW)));
@@ -156,9 +169,14 @@ impl Http {
 
     /// A failure below HTTP, in one line with its causes. It does not name the URL, which may have credentials.
     fn unreachable(&self, error: &reqwest::Error) -> Error {
-        let mut sentence = format!("no answer from {}", self.address.url().origin().ascii_serialization());
+        let server = self.address.url().origin().ascii_serialization();
+        let mut sentence = format!("no answer from {server}");
         let mut cause = std::error::Error::source(error);
         while let Some(source) = cause {
+            if trust::is_disbelief(source) {
+                // It stays so until somebody acts, so it is not tried again.
+                return Error::refused(format!("the certificate of {server} is not believed: {source}"));
+            }
             sentence = format!("{sentence}: {source}");
             cause = source.source();
         }
@@ -196,6 +214,17 @@ impl Answer {
                 .with_status(self.status)),
         }
     }
+}
+
+/// Redirects as usual, but between the same scheme only: a client of `http://` has no roots, and none of `https://` goes on
+/// without TLS.
+fn redirects(is_secure: bool) -> Policy {
+    Policy::custom(move |attempt| {
+        if (attempt.url().scheme() == "https") != is_secure {
+            return attempt.error("the server redirects between http and https; name the other address");
+        }
+        Policy::default().redirect(attempt)
+    })
 }
 
 fn is_success(status: u16) -> bool {

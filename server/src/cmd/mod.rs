@@ -15,6 +15,7 @@ pub(crate) mod relocate;
 pub(crate) mod replicate;
 pub mod serve;
 mod source;
+mod tls_args;
 pub(crate) mod tree;
 pub(crate) mod vault;
 mod vault_args;

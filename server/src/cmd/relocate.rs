@@ -15,6 +15,7 @@ use peer::Address;
 
 use super::progress::{self, Unit};
 use super::source::{IfNoDatabase, Remote, failure};
+use super::tls_args::TrustArgs;
 use crate::cmd::Failure;
 use crate::engine::{self, EngineUrl, IfMissing};
 use crate::relocation::{Outcome, RequestedRelocation, Status, phase_name};
@@ -32,8 +33,8 @@ pub(crate) struct Relocate {
     /// fdb:CLUSTER_FILE. No server may have the folder open
     #[arg(long, value_name = "URL", required_unless_present = "url", conflicts_with = "url")]
     from: Option<EngineUrl>,
-    /// Let a running server do it, while it serves the database: http://HOST:PORT, or
-    /// http://USER:PASSWORD@HOST:PORT. Without a user in the URL, COUCHDB_USER and COUCHDB_PASSWORD are sent
+    /// Let a running server do it, while it serves the database: http://HOST:PORT or
+    /// https://HOST, with USER:PASSWORD@ before HOST if it needs one. Without a user in the URL, COUCHDB_USER and COUCHDB_PASSWORD are sent
     #[arg(long, value_name = "URL")]
     url: Option<Address>,
     /// The store that the database moves to; a missing folder is created. With --url it is on the server's machine, with
@@ -52,6 +53,8 @@ pub(crate) struct Relocate {
     /// Print the outcome as JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    trust: TrustArgs,
 }
 
 impl Relocate {
@@ -62,7 +65,7 @@ impl Relocate {
         let name = self.database.as_str();
         let (outcome, to) = match (&self.url, &self.from) {
             (Some(server), _) => {
-                let remote = Remote::open(server, name, IfNoDatabase::Fail).await?;
+                let remote = Remote::open(server, name, IfNoDatabase::Fail, &self.trust.read()?).await?;
                 let to = self.to.to_string();
                 if self.abandon {
                     return abandoned(name, remote.abandon_relocation(&to).await?);

@@ -13,6 +13,7 @@ use replicate::{Endpoint, Figures, Identity, Options};
 
 use super::progress::{self, Unit};
 use super::source::{IfNoDatabase, Remote, Source, SourceArgs, failure, with_own_user};
+use super::tls_args::TrustArgs;
 use crate::cmd::Failure;
 use crate::engine::EngineUrl;
 
@@ -22,7 +23,7 @@ const SHOWN_FAILURES: u64 = 100;
 /// Replicate a database to another, as CouchDB does
 #[derive(Debug, Args)]
 pub(crate) struct Replicate {
-    /// The source: `http://HOST:PORT/DB`, with `USER:PASSWORD@` before HOST if it needs one, or the name of a database in
+    /// The source: `http://HOST:PORT/DB` or `https://HOST/DB`, with `USER:PASSWORD@` before HOST if it needs one, or the name of a database in
     /// the store
     source: String,
     /// The target, in the same form
@@ -61,6 +62,8 @@ pub(crate) struct Replicate {
     /// Print the record of the replication as JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    trust: TrustArgs,
 }
 
 impl Replicate {
@@ -138,7 +141,7 @@ impl Replicate {
             let address: Address =
                 place.parse().map_err(|error| failure(format!("the address cannot be used: {error}")))?;
             let address = with_own_user(address);
-            let remote = Remote::at(address.clone(), if_none).await?;
+            let remote = Remote::at(address.clone(), if_none, &self.trust.read()?).await?;
             return Ok((remote.peer(), Endpoint::Remote(address)));
         }
         let source = match store {

@@ -12,6 +12,7 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use super::tls_args::{TlsArgs, TrustArgs};
 use crate::cmd::Failure;
 use crate::engine::{self, EngineUrl, IfMissing};
 use crate::http::{Administrator, CorsOptions, Options, Server, StartError};
@@ -27,6 +28,12 @@ pub struct Serve {
     /// The address to listen on. Port 0 takes any free port
     #[arg(long, value_name = "HOST:PORT", env = "COUCH_LAYER_LISTEN", default_value = "127.0.0.1:5984")]
     listen: String,
+
+    #[command(flatten)]
+    tls: TlsArgs,
+
+    #[command(flatten)]
+    trust: TrustArgs,
 
     /// The administrator's name. Without an administrator the server listens on loopback only
     #[arg(long, value_name = "NAME", env = "COUCHDB_USER")]
@@ -58,6 +65,11 @@ pub struct Serve {
     /// The largest attachment, in bytes as sent [default: no limit]
     #[arg(long, value_name = "BYTES", env = "COUCH_LAYER_MAX_ATTACHMENT_SIZE")]
     max_attachment_size: Option<u64>,
+
+    /// The most connections at a time. Further clients wait until one ends
+    #[arg(long, value_name = "COUNT", env = "COUCH_LAYER_MAX_CONNECTIONS", default_value_t = 2048,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    max_connections: u32,
 
     /// The cache of a store in a folder, in bytes; the process takes up to some four times that
     /// [default: 96 MiB]
@@ -116,6 +128,9 @@ impl Serve {
             store: Some(self.engine.clone()),
             max_document_size: usize::try_from(self.max_document_size)?,
             max_attachment_size: self.max_attachment_size.unwrap_or(u64::MAX),
+            tls: self.tls.read(&self.listen, address)?,
+            trust: self.trust.read()?,
+            max_connections: usize::try_from(self.max_connections)?,
             ..Options::default()
         };
         // A new store has no administrator, so none is created for a server that would not start.
@@ -138,8 +153,7 @@ impl Serve {
         };
         let layer = Layer::open(engine, layer_options).await?;
         let server = Server::start(layer, address, options).await?;
-        let party = server.is_party();
-        if let Err(error) = announce(server.address(), &self.engine, durability, party) {
+        if let Err(error) = announce(&server, &self.engine, durability, self.tls.is_passing()) {
             // A script may read the first line and close the pipe.
             tracing::debug!(%error, "nobody reads the output");
         }
@@ -195,9 +209,9 @@ fn silence_panics() {
 }
 
 /// Prints that the server is ready, and its address. Scripts wait for the first line.
-fn announce(address: SocketAddr, store: &EngineUrl, durability: Durability, party: bool) -> io::Result<()> {
+fn announce(server: &Server, store: &EngineUrl, durability: Durability, is_passing: bool) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    writeln!(out, "couch-layer listens on http://{address}/")?;
+    writeln!(out, "couch-layer listens on {}://{}/", server.scheme(), server.address())?;
     match store {
         EngineUrl::Memory => writeln!(out, "The data is in memory and is gone when the server stops.")?,
         EngineUrl::Folder { path, .. } => {
@@ -212,7 +226,13 @@ fn announce(address: SocketAddr, store: &EngineUrl, durability: Durability, part
             writeln!(out, "The data is in the FoundationDB cluster of {store}.")?;
         }
     }
-    if party {
+    if is_passing {
+        writeln!(
+            out,
+            "Its certificate is self-signed, and another one at each start: clients must be told not to check it."
+        )?;
+    }
+    if server.is_party() {
         writeln!(out, "There is no administrator: everyone on this machine may read and write everything.")?;
     }
     out.flush()

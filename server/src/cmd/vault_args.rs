@@ -4,8 +4,10 @@ use std::path::PathBuf;
 
 use chunks::ChunkStore;
 use clap::Args;
+use peer::Trust;
 
 use super::source::{IfNoDatabase, Source, SourceArgs, failure};
+use super::tls_args::RootsError;
 use crate::cmd::Failure;
 
 #[derive(Debug, Args)]
@@ -22,6 +24,11 @@ pub(crate) struct VaultArgs {
 }
 
 impl VaultArgs {
+    /// By what servers behind `https://` are believed.
+    pub(super) fn trust(&self) -> Result<Trust, RootsError> {
+        self.source.trust()
+    }
+
     /// Opens the database, and unlocks the vault if a passphrase file was given.
     pub(crate) async fn open(&self, if_none: IfNoDatabase) -> Result<(Source, ChunkStore), Failure> {
         let source = self.source.open(&self.database, if_none).await?;

@@ -1,16 +1,18 @@
 //! Listens, serves connections, and shuts down.
 //!
 //! ```text
-//!   start ── bind ── accept … ┬─ connection ── requests
-//!                             └─ connection ── requests
+//!   start ── bind ── seat ── accept … ┬─ connection ── (TLS) ── requests
+//!                                     └─ connection ── (TLS) ── requests
 //!   stop  ── no new connections; feeds end with their last sequence; running requests finish,
 //!            idle connections close; after a grace period the rest is cut off
 //! ```
+//!
+//! A connection takes a seat and gives it back at its end. While all are taken, clients wait in the system's queue.
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -18,19 +20,18 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use kv_api::AnyDatabase;
 use model::{Layer, Setting};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_io_timeout::TimeoutStream;
 
 use crate::http::access::settings::ADMINS;
 use crate::http::app::{App, Identity, Options};
 use crate::http::serve::serve;
+use crate::http::tls;
 use crate::http::wire::quotes::{BodyLength, Quotes};
 use crate::http::work;
-
-/// Maximum time for which a connection may be idle, or take to send its headers.
-const HEADER_PATIENCE: Duration = Duration::from_secs(75);
 
 /// Maximum bytes of a request line and its headers. Above it hyper answers 431, or 414 for the URL.
 const MAX_HEADER_BYTES: usize = 128 * 1024;
@@ -39,6 +40,12 @@ const MAX_HEADERS: usize = 200;
 
 /// Time that running requests have to finish when the server stops.
 const GRACE: Duration = Duration::from_secs(10);
+
+/// Minimum time between two log lines that say that all seats are taken.
+const FULL_PAUSE: Duration = Duration::from_secs(60);
+
+/// Minimum interval of the timer that wakes Tokio's driver.
+const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Pause after a failed `accept`, whose likely cause is a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -82,6 +89,8 @@ pub struct Server {
     working: JoinHandle<()>,
     /// Reads the configuration when it changes.
     following: JoinHandle<()>,
+    /// Reads the certificate when it changes.
+    renewing: JoinHandle<()>,
 }
 
 impl Server {
@@ -118,14 +127,23 @@ impl Server {
             let app = app.clone();
             tokio::spawn(async move { app.follow_configuration().await })
         };
+        let renewing = {
+            let (tls, stopping) = (app.options.tls.clone(), stopping.clone());
+            tokio::spawn(tls::follow(tls, stopping))
+        };
         let working = work::start(app.clone(), format!("couch-layer@{address}"), stores);
         let accepting = tokio::spawn(accept(listener, app.clone(), stopping));
-        Ok(Server { address, stop, app, accepting, working, following })
+        Ok(Server { address, stop, app, accepting, working, following, renewing })
     }
 
     /// The address that it listens on, with the actual port if port 0 was requested.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The begin of its URLs.
+    pub fn scheme(&self) -> &'static str {
+        if self.app.options.tls.is_some() { "https" } else { "http" }
     }
 
     /// Whether everyone who can connect is an administrator.
@@ -138,6 +156,7 @@ impl Server {
         self.stop.send_replace(true);
         // None of them panics. If one did, it has stopped as well.
         let _ = self.following.await;
+        let _ = self.renewing.await;
         let _ = self.working.await;
         let _ = self.accepting.await;
     }
@@ -149,17 +168,18 @@ async fn accept(listener: TcpListener, app: Arc<App>, stopping: watch::Receiver<
     let (cut_off, cut) = watch::channel(false);
     // Tokio wakes its driver for each timer that is earlier than all others. Without this interval, the end of every
     // request sets such a timer, for its connection's header timeout: a fifth fewer PUTs by 16 clients.
-    let mut earlier = tokio::time::interval(HEADER_PATIENCE / 2);
+    let mut earlier = tokio::time::interval((app.options.head_patience / 2).max(SHORTEST_INTERVAL));
+    let mut seats = Seats::new(app.options.max_connections);
     loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+        let (seat, accepted) = tokio::select! {
+            accepted = async { (seats.take().await, listener.accept().await) } => accepted,
             _ = earlier.tick() => continue,
             () = app.stopping() => break,
         };
         match accepted {
             Ok((stream, peer)) => {
-                let connection = connection(app.clone(), stream, peer, stopping.clone(), cut.clone(), alive.clone());
-                tokio::spawn(connection);
+                let held = (seat, alive.clone());
+                tokio::spawn(connection(app.clone(), stream, peer, stopping.clone(), cut.clone(), held));
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
@@ -175,29 +195,84 @@ async fn accept(listener: TcpListener, app: Arc<App>, stopping: watch::Receiver<
     }
 }
 
+/// The connections that may be open at a time.
+struct Seats {
+    free: Arc<Semaphore>,
+    most: usize,
+    /// When the log last said that all are taken.
+    said: Option<Instant>,
+}
+
+impl Seats {
+    fn new(most: usize) -> Self {
+        let most = most.clamp(1, Semaphore::MAX_PERMITS);
+        Seats { free: Arc::new(Semaphore::new(most)), most, said: None }
+    }
+
+    /// Waits for a seat. `None`, which never happens: there are no seats any more.
+    async fn take(&mut self) -> Option<OwnedSemaphorePermit> {
+        if self.free.available_permits() == 0 && self.said.is_none_or(|said| said.elapsed() >= FULL_PAUSE) {
+            self.said = Some(Instant::now());
+            tracing::warn!(
+                connections = self.most,
+                "no more connections are accepted until one ends: --max-connections"
+            );
+        }
+        self.free.clone().acquire_owned().await.ok()
+    }
+}
+
+/// `held` is dropped at the end of the connection.
 async fn connection(
     app: Arc<App>,
     stream: TcpStream,
     peer: SocketAddr,
     mut stopping: watch::Receiver<bool>,
-    mut cut: watch::Receiver<bool>,
-    alive: mpsc::Sender<()>,
+    cut: watch::Receiver<bool>,
+    held: (Option<OwnedSemaphorePermit>, mpsc::Sender<()>),
 ) {
-    let _alive = alive;
+    let _held = held;
     // Answers are written whole, so waiting to fill a packet would only delay them.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a connection without TCP_NODELAY");
     }
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(app.options.write_patience));
+    let stream = Box::pin(stream);
+    let Some(tls) = app.options.tls.clone() else { return requests(app, stream, peer, stopping, cut).await };
+    // Boxed, as all that only some connections need.
+    let secured = Box::pin(async move {
+        let accepted = tokio::time::timeout(app.options.handshake_patience, tls.accept(stream));
+        let accepted = tokio::select! {
+            accepted = accepted => accepted,
+            () = turned_true(&mut stopping) => return,
+        };
+        match accepted {
+            Ok(Ok(stream)) => requests(app, stream, peer, stopping, cut).await,
+            Ok(Err(error)) => tracing::debug!(peer = %peer.ip(), %error, "a client and the server found no TLS"),
+            Err(_) => tracing::debug!(peer = %peer.ip(), "a client took too long for its handshake"),
+        }
+    });
+    secured.await;
+}
+
+/// Serves the requests of a connection.
+async fn requests<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    app: Arc<App>,
+    stream: S,
+    peer: SocketAddr,
+    mut stopping: watch::Receiver<bool>,
+    mut cut: watch::Receiver<bool>,
+) {
     let length = BodyLength::default();
-    let stream = Quotes::new(Box::pin(stream), length.clone());
+    let stream = Quotes::new(stream, length.clone());
+    let head_patience = app.options.head_patience;
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         length.tell(request.body());
         serve(app.clone(), request, peer)
     });
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEADER_PATIENCE);
+    builder.timer(TokioTimer::new()).header_read_timeout(head_patience);
     builder.max_buf_size(MAX_HEADER_BYTES).max_headers(MAX_HEADERS);
     // Most answers are small: copied behind their heads, they are sent with fewer instructions than from two places. A
     // connection keeps memory for its largest page of an answer until it ends.

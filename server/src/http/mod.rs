@@ -17,7 +17,7 @@
 //!      │
 //!   access ──── sessions, passwords, allowed origins
 //!      │
-//!   wire ────── bytes: bodies, parameters, responses, raw quotes in queries
+//!   wire, tls ─ bytes: bodies, parameters, responses, raw quotes in queries; certificates and handshakes
 //!      │
 //!   error, ids  answers to refused requests; new ids
 //! ```
@@ -45,6 +45,7 @@ mod rights;
 mod root;
 mod routes;
 mod serve;
+mod tls;
 mod views;
 mod wire;
 mod work;
@@ -56,3 +57,4 @@ pub(crate) use app::Identity;
 pub use app::Options;
 pub(crate) use functions::validate::validated;
 pub use listen::{Server, StartError};
+pub use tls::{Tls, TlsError};

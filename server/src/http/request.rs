@@ -10,7 +10,6 @@ use hyper::header::{HOST, HeaderMap, IF_MATCH};
 use model::{JsonText, RevId};
 
 use crate::http::access::principal::Principal;
-use crate::http::access::session;
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
@@ -42,7 +41,7 @@ impl fmt::Debug for Request {
 impl Request {
     /// Whether the client sees the server by TLS.
     pub(crate) fn is_secure(&self) -> bool {
-        session::is_secure(&self.headers)
+        self.app.auth.is_secure(&self.headers)
     }
 
     /// Runs `work` on a database. When the handle turns out to be old, it is renewed and `work` runs again. Work

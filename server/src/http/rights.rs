@@ -63,7 +63,8 @@ pub(crate) fn refuse_pages(request: &Request, name: &str) -> Result<()> {
         return Ok(());
     }
     let host = request.header(HOST).unwrap_or_default();
-    if origin.to_str().is_ok_and(|origin| origin.strip_prefix("http://") == Some(host)) {
+    let scheme = if request.app.options.tls.is_some() { "https://" } else { "http://" };
+    if origin.to_str().is_ok_and(|origin| origin.strip_prefix(scheme) == Some(host)) {
         return Ok(());
     }
     Err(ApiError::forbidden(

@@ -146,6 +146,66 @@ async fn what_is_no_http_harms_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn heads_over_the_limits_are_refused_by_their_status() {
+    let couch = Couch::start().await;
+    let url = "x".repeat(70_000);
+    for (head, status) in [
+        (format!("GET /{url} HTTP/1.1\r\n\r\n"), 414),
+        (format!("GET /db?key={url} HTTP/1.1\r\n\r\n"), 414),
+        (format!("GET / HTTP/1.1\r\n{}\r\n", "x: y\r\n".repeat(201)), 431),
+        (format!("GET / HTTP/1.1\r\n{}\r\n", "x: y\r\n".repeat(199)), 200),
+        (format!("GET / HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(200_000)), 431),
+        (format!("GET / HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(100_000)), 200),
+    ] {
+        let mut stream = connect(&couch).await;
+        let answer = exchange(&mut stream, &head).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{head:.40}: {answer:.200}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn heads_that_do_not_come_end_their_connection() {
+    let couch = Couch::with(Options { head_patience: Duration::from_millis(50), ..Options::default() }).await;
+    for begin in ["", "GET / HTTP/1.1\r\nhost: lo", "GET /_up HTTP/1.1\r\nhost: localhost\r\n\r\n"] {
+        let mut stream = connect(&couch).await;
+        stream.write_all(begin.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        let ended = tokio::time::timeout(Duration::from_secs(60), stream.read_to_end(&mut answer)).await;
+        // A reset is an end too.
+        let _ = ended.expect("the connection is still open");
+        // The last one is idle behind its answer.
+        assert_eq!(answer.starts_with(b"HTTP/1.1 200"), begin.ends_with("\r\n\r\n"), "{begin}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_over_the_limit_wait_until_one_ends() {
+    let couch = Couch::with(Options { max_connections: 2, ..Options::default() }).await;
+    let get = "GET /db/x HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let mut open = [connect(&couch).await, connect(&couch).await];
+    exchange(&mut open[0], "PUT /db HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+    exchange(&mut open[1], get).await;
+    // The system accepts it, and the server does not.
+    let mut third = connect(&couch).await;
+    let put = "PUT /db/x HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n{}";
+    third.write_all(put.as_bytes()).await.unwrap();
+    for n in 0..100 {
+        let answer = exchange(&mut open[n % 2], get).await;
+        assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
+    }
+    let [first, mut second] = open;
+    drop(first);
+    let answer = exchange(&mut third, "").await;
+    assert!(answer.starts_with("HTTP/1.1 201 "), "{answer}");
+    let answer = exchange(&mut second, get).await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    // A server that is full stops as any other.
+    let _fourth = connect(&couch).await;
+    drop((second, third));
+    tokio::time::timeout(Duration::from_secs(60), couch.server.stop()).await.expect("the server does not stop");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn slow_clients_block_nobody() {
     let couch = Couch::start().await;
     couch.database("db").await;

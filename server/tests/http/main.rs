@@ -31,6 +31,7 @@ mod replication;
 mod replicator;
 mod rights;
 mod support;
+mod tls;
 mod transactions;
 mod updates;
 mod users;

@@ -212,7 +212,7 @@ async fn one_that_fails_says_why_and_is_tried_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_run_is_refused_or_fails() {
     let couch = couch().await;
-    let secure = json!({"source": "https://u:geheim@a/b", "target": "c"});
+    let secure = json!({"source": "ftp://u:geheim@a/b", "target": "c"});
     for (method, path, body) in [
         ("PUT", "/_replicator/x", json!({"source": "here"})),
         ("PUT", "/_replicator/x", secure.clone()),

@@ -34,14 +34,15 @@ impl Repair {
     pub(super) async fn run(self) -> Result<(), Failure> {
         let (source, chunks) = self.vault.open(IfNoDatabase::Fail).await?;
         let mut sources = Vec::new();
+        let trust = &self.vault.trust()?;
         for from in &self.from {
-            let other = if from.starts_with("http://") {
+            let other = if from.starts_with("http://") || from.starts_with("https://") {
                 let (server, name) = from
                     .rsplit_once('/')
-                    .filter(|(server, _)| server.len() > "http://".len())
+                    .filter(|(server, _)| !server.ends_with('/'))
                     .ok_or_else(|| failure(format!("{from} names no database: write http://HOST:PORT/DB")))?;
                 let name = percent_decode_str(name).decode_utf8()?;
-                Source::from(Remote::open(&server.parse()?, &name, IfNoDatabase::Fail).await?).document_store()
+                Source::from(Remote::open(&server.parse()?, &name, IfNoDatabase::Fail, trust).await?).document_store()
             } else if let Some(engine) = &self.from_engine {
                 SourceArgs::in_store(engine).open(from, IfNoDatabase::Fail).await?.document_store()
             } else {

@@ -13,9 +13,10 @@ use std::time::Duration;
 use chunks::store::{DocumentStore, PeerStore};
 use clap::Args;
 use model::{BodyFormat, Edit, JsonText, LayerOptions, SystemEnvironment, WriteMode};
-use peer::{Address, Peer, Steady};
+use peer::{Address, Peer, Steady, Trust};
 
 use crate::cmd::Failure;
+use crate::cmd::tls_args::{RootsError, TrustArgs};
 use crate::engine::{EngineUrl, IfMissing};
 use crate::report::Checked;
 
@@ -32,7 +33,7 @@ pub(crate) struct SourceArgs {
     /// [default: COUCH_LAYER_ENGINE if it is set, ./couch-data otherwise]
     #[arg(long, value_name = "URL", conflicts_with = "url")]
     engine: Option<EngineUrl>,
-    /// Use a running server instead: http://HOST:PORT, or http://USER:PASSWORD@HOST:PORT. Without a user in the URL,
+    /// Use a running server instead: http://HOST:PORT or https://HOST, with USER:PASSWORD@ before HOST if it needs one. Without a user in the URL,
     /// COUCHDB_USER and COUCHDB_PASSWORD are sent if they are set
     #[arg(long, value_name = "URL")]
     url: Option<Address>,
@@ -40,6 +41,8 @@ pub(crate) struct SourceArgs {
     #[arg(long, value_name = "BYTES", env = "COUCH_LAYER_MAX_DOCUMENT_SIZE", default_value_t = 8_000_000,
           value_parser = clap::value_parser!(u32).range(1..=8_000_000))]
     max_document_size: u32,
+    #[command(flatten)]
+    trust: TrustArgs,
 }
 
 /// Whether a command may create its database.
@@ -50,10 +53,15 @@ pub(crate) enum IfNoDatabase {
 }
 
 impl SourceArgs {
+    /// By what servers behind `https://` are believed.
+    pub(crate) fn trust(&self) -> Result<Trust, RootsError> {
+        self.trust.read()
+    }
+
     /// Opens the database `name`.
     pub(crate) async fn open(&self, name: &str, if_none: IfNoDatabase) -> Result<Source, Failure> {
         Ok(match &self.url {
-            Some(url) => remote::Remote::open(url, name, if_none).await?.into(),
+            Some(url) => remote::Remote::open(url, name, if_none, &self.trust()?).await?.into(),
             None => {
                 let if_missing = match if_none {
                     IfNoDatabase::Create => IfMissing::Create,
@@ -75,7 +83,8 @@ impl SourceArgs {
 
     /// The same, or the default store without a name.
     pub(crate) fn in_store_or_default(engine: Option<&EngineUrl>) -> Self {
-        SourceArgs { engine: engine.cloned(), url: None, max_document_size: 8_000_000 }
+        let (engine, trust) = (engine.cloned(), TrustArgs::default());
+        SourceArgs { engine, url: None, max_document_size: 8_000_000, trust }
     }
 
     /// Opens the database `name` for a check, or the rest of one that moved away.

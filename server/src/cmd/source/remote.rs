@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::{BodyFormat, JsonRef, JsonText};
-use peer::{Address, Http, Method, Peer};
+use peer::{Address, Http, Method, Peer, Trust};
 
 use super::{IfNoDatabase, failure};
 use crate::cmd::Failure;
@@ -25,16 +25,21 @@ const FORMAT: [&str; 2] = ["_couch_layer", "format"];
 pub(crate) struct Remote(Arc<Http>);
 
 impl Remote {
-    pub(crate) async fn open(server: &Address, name: &str, if_none: IfNoDatabase) -> Result<Self, Failure> {
+    pub(crate) async fn open(
+        server: &Address,
+        name: &str,
+        if_none: IfNoDatabase,
+        trust: &Trust,
+    ) -> Result<Self, Failure> {
         if server.url().cannot_be_a_base() {
             return Err(failure(format!("{server} cannot have a database")));
         }
-        Self::at(with_own_user(server.clone().database(name)), if_none).await
+        Self::at(with_own_user(server.clone().database(name)), if_none, trust).await
     }
 
     /// The database at this address.
-    pub(crate) async fn at(address: Address, if_none: IfNoDatabase) -> Result<Self, Failure> {
-        let remote = Remote(Arc::new(Http::new(address)?));
+    pub(crate) async fn at(address: Address, if_none: IfNoDatabase, trust: &Trust) -> Result<Self, Failure> {
+        let remote = Remote(Arc::new(Http::trusting(address, trust)?));
         if if_none == IfNoDatabase::Create {
             remote.0.create(&[]).await?;
         }

@@ -266,6 +266,11 @@ impl Auth {
         configured.map_or_else(|| self.secret.to_vec(), |secret| secret.as_bytes().to_vec())
     }
 
+    /// Whether the client sees the server by TLS, by its own or by that of a proxy before it.
+    pub(crate) fn is_secure(&self, headers: &HeaderMap) -> bool {
+        self.flags.speaks_tls || session::is_forwarded_secure(headers)
+    }
+
     /// The client of a request that has no credentials; `None` if it has some.
     pub(crate) fn without_credentials(&self, headers: &HeaderMap) -> Option<Principal> {
         let has_some = headers.contains_key(AUTHORIZATION)
@@ -329,7 +334,7 @@ impl Auth {
         let secret = self.signing_secret(&settings);
         let Some(valid) = claim.verify(&secret, &account.salt, &settings.session, now) else { return Ok(None) };
         let renewal = valid.is_to_be_renewed.then(|| {
-            let is_secure = session::is_secure(headers);
+            let is_secure = self.is_secure(headers);
             session::begin(&secret, &account.salt, &claim.name, &settings.session, is_secure, now)
         });
         Ok(Some(Authenticated { principal: account.principal(Proof::Cookie), renewal: renewal.flatten() }))

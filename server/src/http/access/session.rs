@@ -133,8 +133,8 @@ fn attributes(value: &str, settings: &Session, is_secure: bool, now: u64) -> Str
     cookie
 }
 
-/// Whether the client sees the server by TLS, which a proxy before the server then speaks.
-pub(crate) fn is_secure(headers: &HeaderMap) -> bool {
+/// Whether a proxy before the server says that the client speaks TLS with it.
+pub(crate) fn is_forwarded_secure(headers: &HeaderMap) -> bool {
     headers.get("x-forwarded-proto").is_some_and(|scheme| scheme == "https")
 }
 

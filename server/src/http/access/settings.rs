@@ -54,6 +54,8 @@ pub(crate) enum DefaultSecurity {
 pub(crate) struct Flags {
     pub(crate) cors: CorsOptions,
     pub(crate) max_request_size: usize,
+    /// Whether the listener speaks TLS. No setting replaces it.
+    pub(crate) speaks_tls: bool,
 }
 
 /// A snapshot of the configuration.

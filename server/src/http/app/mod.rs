@@ -15,6 +15,7 @@ use std::time::Duration;
 use kv_api::AnyDatabase;
 use model::limits::DEFAULT_MAX_DOCUMENT_SIZE;
 use model::{IDENTITY_BYTES, Layer, LayerOptions};
+use peer::Trust;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
@@ -30,6 +31,7 @@ use crate::http::app::views::ViewTurns;
 use crate::http::error::{ApiError, Result};
 use crate::http::functions::Functions;
 use crate::http::ids::{RequestIds, Uuids, hex};
+use crate::http::tls::Tls;
 
 /// Pause before the configuration is read again when the store could not be read.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -51,8 +53,18 @@ pub struct Options {
     pub max_document_size: usize,
     /// The largest attachment in stores to which databases moved, in bytes as sent.
     pub max_attachment_size: u64,
+    /// Time for which a connection may be idle, and which a client has to send the head of a request.
+    pub head_patience: Duration,
     /// Time after which a client that does not read its answer is cut off.
     pub write_patience: Duration,
+    /// The certificate by which the listener speaks TLS. Without one it speaks none.
+    pub tls: Option<Tls>,
+    /// Time after which a client that has not ended its TLS handshake is cut off.
+    pub handshake_patience: Duration,
+    /// Number of connections at a time. Further ones wait until one ends.
+    pub max_connections: usize,
+    /// The servers behind `https://` that replications believe.
+    pub trust: Trust,
     /// Number of threads that may share the processor work of one request, also in stores to which databases moved.
     pub threads: usize,
 }
@@ -67,7 +79,12 @@ impl Default for Options {
             store: None,
             max_document_size: DEFAULT_MAX_DOCUMENT_SIZE,
             max_attachment_size: u64::MAX,
+            head_patience: Duration::from_secs(75),
             write_patience: Duration::from_secs(300),
+            tls: None,
+            handshake_patience: Duration::from_secs(20),
+            max_connections: 2048,
+            trust: Trust::default(),
             threads: std::thread::available_parallelism().map_or(1, usize::from),
         }
     }
@@ -129,7 +146,11 @@ impl App {
         stopping: watch::Receiver<bool>,
         opened: mpsc::UnboundedSender<Store>,
     ) -> std::io::Result<Self> {
-        let flags = Flags { cors: options.cors.clone(), max_request_size: options.max_request_size };
+        let flags = Flags {
+            cors: options.cors.clone(),
+            max_request_size: options.max_request_size,
+            speaks_tls: options.tls.is_some(),
+        };
         let auth = Auth::new(options.administrator.clone(), identity.secret, is_local, flags);
         let scans = Scans::new(options.scan_threads)?;
         let functions = Arc::new(Functions::new(options.threads.max(2)));

@@ -401,7 +401,7 @@ mod tests {
     fn only_what_can_run_is_taken() {
         let edit = |text: &str| Edit::new("x", JsonText::parse(text.as_bytes()).unwrap());
         let good = edit(r#"{"source":"a","target":"http://b/c"}"#);
-        let bad = edit(r#"{"source":"https://u:geheim@a/b","target":"c"}"#);
+        let bad = edit(r#"{"source":"ftp://u:geheim@a/b","target":"c"}"#);
         check("_replicator", WriteMode::Interactive, &good).unwrap();
         let refused = check("a/_replicator", WriteMode::Interactive, &bad).unwrap_err();
         assert_eq!((refused.status().as_u16(), refused.error()), (403, "forbidden"));

@@ -143,9 +143,6 @@ fn side(value: Option<JsonRef<'_>>) -> Result<Side> {
             false => Ok(Side { name: url.to_string(), endpoint: Endpoint::Local(url.into_owned()) }),
         };
     }
-    if url.starts_with("https://") {
-        return Err(ApiError::not_implemented("replications over https"));
-    }
     // The error of an address names no credentials.
     let mut address: Address =
         url.parse().map_err(|error| ApiError::bad_request(format!("the URL of a database is wrong: {error}")))?;
@@ -197,7 +194,8 @@ mod tests {
             (r#"{"source":"a","target":"b","doc_ids":{}}"#, 400, "parameter `doc_ids` must be an array"),
             (r#"{"source":"a","target":"b","doc_ids":[],"selector":{}}"#, 400, "mutually exclusive"),
             (r#"{"source":"a","target":"b","worker_batch_size":0}"#, 400, "a positive integer"),
-            (r#"{"source":"a","target":"https://x:geheim@b/c"}"#, 501, "https"),
+            (r#"{"source":"a","target":"ftp://x:geheim@b/c"}"#, 400, "the URL of a database is wrong"),
+            (r#"{"source":"a","target":"https://x:geheim@b/c","proxy":"http://x:geheim@d"}"#, 501, "proxies"),
             (r#"{"source":"a","target":"http://x:geheim@:a/c"}"#, 400, "the URL of a database is wrong"),
         ] {
             let refused = asked(text).unwrap_err();

@@ -80,7 +80,7 @@ async fn open(app: &Arc<App>, side: &Side, create: Option<&[(&str, String)]>) ->
             Ok(admitted(&app.layer, name, Arc::new(Local::new(documents))).await?)
         }
         Endpoint::Remote(address) => {
-            let peer = Http::new(address.clone()).map_err(|error| failed(side, &error))?;
+            let peer = Http::trusting(address.clone(), &app.options.trust).map_err(|error| failed(side, &error))?;
             if let Some(parameters) = create {
                 peer.create(parameters).await.map_err(|error| failed(side, &error))?;
             }

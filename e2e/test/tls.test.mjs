@@ -1,0 +1,48 @@
+// curl speaks TLS with the server, by the certificate that `--tls-self-signed` made.
+
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import path from 'node:path';
+import test from 'node:test';
+
+import { store } from '../lib/engines.mjs';
+import { Server, run, temporaryFolder } from '../lib/server.mjs';
+
+/** Runs curl until it ends. Never throws because of its exit code. */
+function curl(...args) {
+  return new Promise((resolve) => {
+    execFile('curl', ['-sS', '--noproxy', '*', ...args], { timeout: 60_000 }, (error, stdout, stderr) =>
+      resolve({ code: error?.code ?? 0, stdout, stderr }));
+  });
+}
+
+test('curl and the commands reach a server by its certificate', async (t) => {
+  const folder = await temporaryFolder(t);
+  const [certificate, key] = ['cert.pem', 'key.pem'].map((name) => path.join(folder, name));
+  const args = ['--tls-self-signed', '--tls-cert', certificate, '--tls-key', key];
+  const server = (await Server.start(await store(t), { args })).endWith(t);
+  assert.match(server.output, /listens on https:\/\//);
+  const url = server.url.replace('http:', 'https:');
+
+  const put = await curl('--cacert', certificate, '-X', 'PUT', `${url}/db`);
+  assert.equal(put.stdout.trim(), '{"ok":true}', put.stderr);
+  const doc = await curl('--cacert', certificate, '-X', 'PUT', `${url}/db/a`, '-d', '{"n": 1}');
+  assert.match(doc.stdout, /"ok":true,"id":"a"/, doc.stderr);
+  // A raw quote, as tutorials write it.
+  const listed = await curl('--cacert', certificate, '--globoff', `${url}/db/_all_docs?key="a"`);
+  assert.match(listed.stdout, /"id":"a"/, listed.stderr);
+  const spoken = await curl('--cacert', certificate, '-o', '/dev/null', '-w', '%{http_version} %{ssl_verify_result}', url);
+  assert.equal(spoken.stdout, '1.1 0');
+
+  assert.notEqual((await curl(`${url}/`)).code, 0, 'nobody vouches for the certificate');
+  const plain = await curl(server.url);
+  assert.match(plain.stdout, /This port speaks TLS/);
+
+  const exported = await run(['export', 'db', '--url', url, '--tls-roots', certificate]);
+  assert.equal(exported.code, 0, exported.stderr);
+  assert.equal(JSON.parse(exported.stdout).n, 1);
+  const refused = await run(['export', 'db', '--url', url]);
+  assert.equal(refused.code, 1);
+  // Where the system has no roots at all, it says so.
+  assert.match(refused.stderr, /the certificate of https:\/\/127\.0\.0\.1:\d+ is not believed|no server can be believed/);
+});

@@ -1,0 +1,335 @@
+//! TLS of the listener: the certificate, its renewal without a restart, and the handshake.
+//!
+//! ```text
+//!   files ──── read every ten seconds; if their bytes changed ───► Current ──► the next handshakes
+//!                            └── what cannot be used is logged, and the old certificate stays
+//! ```
+//!
+//! A key is in no message and no `Debug`.
+
+mod handshake;
+mod self_signed;
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use rustls::ServerConfig;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use sha2::{Digest, Sha256};
+use tokio::sync::watch;
+
+/// Pause between two looks at the files.
+const REREAD: Duration = Duration::from_secs(10);
+
+/// The certificate by which a server speaks TLS.
+#[derive(Clone)]
+pub struct Tls {
+    config: Arc<ServerConfig>,
+    current: Arc<Current>,
+    files: Option<Arc<Files>>,
+    reread: Duration,
+}
+
+/// Why a certificate cannot be used, as a message for a person.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("{} cannot be read", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A file cannot be written.
+    #[error("{} cannot be written", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The file has no certificate.
+    #[error("{} has no certificate in PEM (-----BEGIN CERTIFICATE-----)", .0.display())]
+    NoCertificate(PathBuf),
+    /// The file has a certificate that cannot be read.
+    #[error("the certificate in {} cannot be read: {why}", path.display())]
+    Certificate {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        why: String,
+    },
+    /// The file has no key that can be used.
+    #[error("the key in {} cannot be read: {why}", path.display())]
+    Key {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        why: String,
+    },
+    /// The certificate and the key cannot be used together.
+    #[error("the certificate and the key cannot be used: {0}")]
+    Unusable(String),
+}
+
+/// The files of a certificate and its key.
+#[derive(Debug)]
+struct Files {
+    certificate: PathBuf,
+    key: PathBuf,
+    /// The hash of the bytes that were read last, or why they could not be read.
+    seen: Mutex<Result<[u8; 32], String>>,
+}
+
+/// The bytes of the two files.
+struct Pair {
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+}
+
+/// What the next handshake shows.
+struct Current(RwLock<Arc<CertifiedKey>>);
+
+impl fmt::Debug for Current {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Current")
+    }
+}
+
+impl ResolvesServerCert for Current {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.read().clone())
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").field("files", &self.files).finish_non_exhaustive()
+    }
+}
+
+impl Tls {
+    /// A certificate and its key, in files in PEM. The certificate may be followed by those between it and its root. The
+    /// files are read again when they change.
+    ///
+    /// # Errors
+    /// [`TlsError`], whose message is for a person.
+    pub fn from_files(certificate: &Path, key: &Path) -> Result<Tls, TlsError> {
+        let seen = Mutex::new(Err(String::new()));
+        let files = Files { certificate: certificate.to_owned(), key: key.to_owned(), seen };
+        let pair = files.read()?;
+        *files.seen.lock() = Ok(pair.hash());
+        let certified = files.certified(&pair)?;
+        Tls::new(certified, Some(files))
+    }
+
+    /// A certificate that is signed by its own key, for trying out. It is in memory, so another start has another one.
+    ///
+    /// # Errors
+    /// [`TlsError::Unusable`].
+    pub fn self_signed(names: &[String]) -> Result<Tls, TlsError> {
+        let made = self_signed::make(names)?;
+        let nowhere = Path::new("the new certificate");
+        let pair = Pair { certificate: made.certificate.into_bytes(), key: made.key.into_bytes() };
+        Tls::new(pair.certified(nowhere, nowhere)?, None)
+    }
+
+    /// The same in files, so that it stays and clients can be given the certificate. Existing files are used as they are.
+    ///
+    /// # Errors
+    /// [`TlsError`].
+    pub fn self_signed_in_files(names: &[String], certificate: &Path, key: &Path) -> Result<Tls, TlsError> {
+        if !certificate.exists() && !key.exists() {
+            self_signed::make(names)?.write(certificate, key)?;
+        }
+        Tls::from_files(certificate, key)
+    }
+
+    /// Looks at the files that often.
+    #[must_use]
+    pub fn reread_every(mut self, pause: Duration) -> Tls {
+        self.reread = pause;
+        self
+    }
+
+    fn new(certified: CertifiedKey, files: Option<Files>) -> Result<Tls, TlsError> {
+        let current = Arc::new(Current(RwLock::new(Arc::new(certified))));
+        let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
+        let builder = builder.map_err(|error| TlsError::Unusable(error.to_string()))?;
+        let mut config = builder.with_no_client_auth().with_cert_resolver(current.clone());
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Tls { config: Arc::new(config), current, files: files.map(Arc::new), reread: REREAD })
+    }
+
+    /// Reads the files. If they changed, the next handshakes show what is in them.
+    fn reread(&self) {
+        let Some(files) = &self.files else { return };
+        let read = files.read();
+        let found = read.as_ref().map(Pair::hash).map_err(ToString::to_string);
+        let mut seen = files.seen.lock();
+        if *seen == found {
+            return;
+        }
+        *seen = found;
+        let certificate = files.certificate.display();
+        match read.and_then(|pair| files.certified(&pair)) {
+            Ok(certified) => {
+                *self.current.0.write() = Arc::new(certified);
+                tracing::info!(%certificate, "a new certificate is in use");
+            }
+            Err(error) => {
+                let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
+                tracing::warn!(%certificate, "the new certificate cannot be used, the old one stays: {error}{cause}");
+            }
+        }
+    }
+}
+
+impl Files {
+    fn read(&self) -> Result<Pair, TlsError> {
+        let read = |path: &Path| fs::read(path).map_err(|source| TlsError::Read { path: path.to_owned(), source });
+        Ok(Pair { certificate: read(&self.certificate)?, key: read(&self.key)? })
+    }
+
+    fn certified(&self, pair: &Pair) -> Result<CertifiedKey, TlsError> {
+        pair.certified(&self.certificate, &self.key)
+    }
+}
+
+impl Pair {
+    fn hash(&self) -> [u8; 32] {
+        let hash = Sha256::new().chain_update((self.certificate.len() as u64).to_le_bytes());
+        hash.chain_update(&self.certificate).chain_update(&self.key).finalize().into()
+    }
+
+    /// The certificates and the key in these bytes, which are from these files.
+    fn certified(&self, certificate: &Path, key: &Path) -> Result<CertifiedKey, TlsError> {
+        let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.certificate).collect();
+        let chain =
+            chain.map_err(|error| TlsError::Certificate { path: certificate.to_owned(), why: error.to_string() })?;
+        if chain.is_empty() {
+            return Err(TlsError::NoCertificate(certificate.to_owned()));
+        }
+        let key = PrivateKeyDer::from_pem_slice(&self.key)
+            .map_err(|error| TlsError::Key { path: key.to_owned(), why: error.to_string() })?;
+        CertifiedKey::from_der(chain, key, &provider()).map_err(|error| TlsError::Unusable(error.to_string()))
+    }
+}
+
+/// The cryptography. It is named, since another crate of the program may enable another one.
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+/// Looks at the files until the server stops.
+pub(crate) async fn follow(tls: Option<Tls>, mut stopping: watch::Receiver<bool>) {
+    let Some(tls) = tls.filter(|tls| tls.files.is_some()) else { return };
+    let following = async {
+        loop {
+            tokio::time::sleep(tls.reread).await;
+            let tls = tls.clone();
+            // Files may be on a slow disk. A panic was logged.
+            let _ = tokio::task::spawn_blocking(move || tls.reread()).await;
+        }
+    };
+    tokio::select! {
+        never = following => never,
+        // An error means that the server is gone.
+        _ = stopping.wait_for(|stopping| *stopping) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_files_is_named_and_no_key_is_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let names = ["localhost".to_owned()];
+        let [one, other] = [(); 2].map(|()| self_signed::make(&names).unwrap());
+        for (name, text) in [
+            ("cert", one.certificate.as_str()),
+            ("key", &one.key),
+            ("other", &other.key),
+            ("empty", ""),
+            ("half", &one.certificate[..one.certificate.len() / 2]),
+            ("noise", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"),
+        ] {
+            fs::write(path(name), text).unwrap();
+        }
+        let tls = Tls::from_files(&path("cert"), &path("key")).unwrap();
+        assert!(!format!("{tls:?}").contains("PRIVATE"));
+        for (certificate, key, sentence) in [
+            ("none", "key", "none cannot be read"),
+            ("cert", "none", "none cannot be read"),
+            ("empty", "key", "empty has no certificate in PEM"),
+            ("key", "key", "key has no certificate in PEM"),
+            ("half", "key", "half cannot be read"),
+            ("noise", "key", "cannot be used"),
+            ("cert", "empty", "the key in"),
+            ("cert", "cert", "the key in"),
+            ("cert", "other", "cannot be used"),
+        ] {
+            let error = Tls::from_files(&path(certificate), &path(key)).unwrap_err();
+            assert!(error.to_string().contains(sentence), "{certificate} {key}: {error}");
+            assert!(!format!("{error} {error:?}").contains("PRIVATE"), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn changed_files_are_taken_and_broken_ones_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let (certificate, key) = (folder.path().join("cert"), folder.path().join("key"));
+        let names = ["localhost".to_owned()];
+        let tls = Tls::self_signed_in_files(&names, &certificate, &key).unwrap();
+        let shown = || tls.current.0.read().cert[0].clone();
+        let first = shown();
+        // Existing files are kept.
+        Tls::self_signed_in_files(&names, &certificate, &key).unwrap();
+        tls.reread();
+        assert_eq!(shown(), first);
+
+        let second = self_signed::make(&names).unwrap();
+        fs::write(&certificate, &second.certificate).unwrap();
+        tls.reread();
+        assert_eq!(shown(), first, "the key is still that of the first");
+        fs::write(&key, &second.key).unwrap();
+        tls.reread();
+        let after = shown();
+        assert_ne!(after, first);
+        for broken in ["", "no certificate"] {
+            fs::write(&certificate, broken).unwrap();
+            tls.reread();
+            assert_eq!(shown(), after);
+        }
+        fs::remove_file(&certificate).unwrap();
+        tls.reread();
+        assert_eq!(shown(), after);
+        fs::write(&certificate, &second.certificate).unwrap();
+        tls.reread();
+        assert_eq!(shown(), after);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_written_key_is_for_its_owner_only() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let (certificate, key) = (folder.path().join("cert"), folder.path().join("key"));
+        Tls::self_signed_in_files(&["localhost".to_owned()], &certificate, &key).unwrap();
+        assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+}
