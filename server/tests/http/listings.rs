@@ -182,3 +182,58 @@ async fn keys_go_with_no_range() {
         assert_eq!(couch.json("POST", "/db/_all_docs", body.clone()).await.status, 200, "{body}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_of_a_listing_are_led_to_by_bookmarks() {
+    let couch = couch_with(&["a", "b", "c", "d", "e", "_design/x"]).await;
+    let get = async |path: &str| couch.get(path).await.json();
+    for query in ["skip=1", "descending=true&endkey=%22b%22", "limit=4&include_docs=true", "startkey=%22c%22"] {
+        let all = get(&format!("/db/_all_docs?{query}")).await;
+        let mut page = get(&format!("/db/_all_docs?{query}&page_size=2")).await;
+        let (mut found, mut offset) = (Vec::new(), all["offset"].as_u64().unwrap());
+        let first = page["rows"].clone();
+        loop {
+            assert_eq!(page["offset"], offset, "{query}");
+            let rows = page["rows"].as_array().unwrap().clone();
+            assert!(rows.len() <= 2, "{query}");
+            offset += rows.len() as u64;
+            found.extend(rows);
+            let Some(next) = page["next"].as_str() else { break };
+            page = get(&format!("/db/_all_docs?bookmark={next}")).await;
+            assert_eq!(
+                get(&format!("/db/_all_docs?bookmark={}", page["first"].as_str().unwrap())).await["rows"],
+                first
+            );
+        }
+        assert_eq!(json!(found), all["rows"], "{query}");
+    }
+    let page = get("/db/_all_docs?page_size=2").await;
+    let word = page["next"].as_str().unwrap();
+    couch.put("/db/AA", json!({})).await;
+    assert_eq!(keys(&get(&format!("/db/_all_docs?bookmark={word}")).await), ["b", "c"], "nothing has shifted");
+    for query in [&format!("bookmark={word}&limit=1"), "page_size=5001", "page_size=2&skip=3", "bookmark=x"] {
+        assert_eq!(couch.get(&format!("/db/_all_docs?{query}")).await.status, 400, "{query}");
+    }
+    assert_eq!(couch.get(&format!("/db/_design_docs?bookmark={word}")).await.status, 400, "of another listing");
+    assert_eq!(couch.get("/db/_local_docs?page_size=2").await.status, 400);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_of_databases_are_led_to_by_bookmarks() {
+    let couch = Couch::start().await;
+    for name in ["a", "b", "c", "d", "e"] {
+        couch.database(name).await;
+    }
+    for (query, expected) in [("", "abcde"), ("&skip=1&limit=3", "bcd"), ("&descending=true&endkey=%22b%22", "edcb")] {
+        let mut page = couch.get(&format!("/_dbs_info?page_size=2{query}")).await.json();
+        let mut found = String::new();
+        loop {
+            let items = page["items"].as_array().unwrap();
+            assert!(items.len() <= 2 && items.iter().all(|item| item["info"]["doc_count"] == 0), "{page}");
+            items.iter().for_each(|item| found.push_str(item["key"].as_str().unwrap()));
+            let Some(next) = page["next"].as_str() else { break };
+            page = couch.get(&format!("/_dbs_info?bookmark={next}")).await.json();
+        }
+        assert_eq!(found, expected, "{query}");
+    }
+}

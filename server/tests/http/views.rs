@@ -81,7 +81,13 @@ fn letters() -> Vec<Value> {
         "long": {"map": map, "reduce": "function (keys, values) { return new Array(20000).join('x'); }"},
         "throws": {"map": map, "reduce": "function () { throw 'no'; }"},
         "required": {"map": "function (doc) { emit(require('views/lib/twice').twice(doc.n), {_id: '0'}); }"},
+        "distinct": {"map": map, "reduce": "_approx_count_distinct"},
+        "top": {"map": map, "reduce": "_top_2"},
+        "bottom": {"map": map, "reduce": "_bottom_100"},
+        "first": {"map": map, "reduce": "_first"},
+        "last": {"map": map, "reduce": "_last"},
         "unknown": {"map": map, "reduce": "_median"},
+        "rank": {"map": map, "reduce": "_top_101"},
     }}));
     docs
 }
@@ -111,6 +117,17 @@ async fn reductions_are_those_of_the_guide() {
     }
     let stats = view(&couch, "stats").await;
     assert_eq!(stats["rows"][0]["value"], json!({"sum": 10, "count": 5, "min": 0, "max": 4, "sumsqr": 30}));
+    for (name, all, of_a) in [
+        ("distinct", json!(5), json!(3)),
+        ("top", json!([4, 3]), json!([2, 1])),
+        ("bottom", json!([0, 1, 2, 3, 4]), json!([0, 1, 2])),
+        ("first", json!(0), json!(0)),
+        ("last", json!(4), json!(2)),
+    ] {
+        assert_eq!(view(&couch, name).await["rows"][0]["value"], all, "{name}");
+        let down = view(&couch, &format!("{name}?group_level=1&descending=true")).await;
+        assert_eq!(down["rows"][1], json!({"key": ["a"], "value": of_a}), "{name}");
+    }
     let mapped = view(&couch, "sum?reduce=false").await;
     assert_eq!((mapped["total_rows"].clone(), mapped["rows"].as_array().unwrap().len()), (json!(5), 5));
     let long = view(&couch, "long").await;
@@ -144,6 +161,7 @@ async fn queries_that_mean_nothing_are_refused() {
     refused(&couch, "none").await.refused(404, "not_found", "missing_named_view");
     couch.get("/db/_design/none/_view/x").await.refused(404, "not_found", "missing");
     refused(&couch, "unknown").await.refused(400, "bad_request", "`_median` is not a supported reduce function.");
+    refused(&couch, "rank").await.refused(400, "bad_request", "rank value must be between 1 and 100");
     let reason = "The `queries` parameter is no longer supported at this endpoint";
     couch.json("POST", "/db/_design/d/_view/map", json!({"queries": []})).await.refused(400, "bad_request", reason);
     couch.put("/db/_design/e", json!({"language": "erlang", "views": {"v": {"map": "x"}}})).await;
@@ -224,4 +242,49 @@ async fn a_view_that_is_far_behind_is_brought_up_to_date() {
     let expected: Vec<Value> = (0..10).map(|tens| json!([[tens], sum(tens)])).collect();
     assert_eq!(members(&grouped, ["key", "value"]), expected);
     assert_eq!(couch.get("/_active_tasks").await.json(), json!([]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_of_a_view_are_led_to_by_bookmarks() {
+    let couch = with(letters()).await;
+    for (query, columns) in [
+        ("map?skip=1&descending=true", ["id", "value"]),
+        ("count?group_level=2&endkey=[%22b%22,%22z%22]", ["key", "value"]),
+        ("sum?group=true&descending=true&limit=4", ["key", "value"]),
+    ] {
+        let expected = members(&view(&couch, query).await, columns);
+        let (name, _) = query.split_once('?').unwrap();
+        let (mut found, mut pages) = (Vec::new(), Vec::new());
+        let mut page = view(&couch, &format!("{query}&page_size=2")).await;
+        loop {
+            found.extend(members(&page, columns));
+            let next = page["next"].as_str().map(str::to_owned);
+            pages.push(page);
+            match next {
+                Some(next) => page = view(&couch, &format!("{name}?bookmark={next}")).await,
+                None => break,
+            }
+        }
+        assert_eq!(found, expected, "{query}");
+        assert!(pages[0].get("first").is_none() && pages[0].get("previous").is_none());
+        let rows = |page: &Value| page["rows"].clone();
+        for link in ["first", "previous"] {
+            let word = pages[1][link].as_str().unwrap();
+            assert_eq!(
+                rows(&view(&couch, &format!("{name}?bookmark={word}")).await),
+                rows(&pages[0]),
+                "{query} {link}"
+            );
+        }
+    }
+    let word = view(&couch, "map?page_size=2").await["next"].as_str().unwrap().to_owned();
+    let refuse = async |query: String| refused(&couch, &query).await.status.as_u16();
+    assert_eq!(refuse(format!("count?bookmark={word}")).await, 400, "of another view");
+    assert_eq!(refuse(format!("map?bookmark={word}&limit=1")).await, 400);
+    assert_eq!(refuse("map?page_size=2501".to_owned()).await, 400);
+    let posted = couch.json("POST", "/db/_design/d/_view/map", json!({"page_size": 2})).await;
+    assert_eq!(posted.status, 400);
+    let queries = json!({"queries": [{"page_size": 1, "key": ["b", "a", "g"]}, {"bookmark": word}]});
+    let answer = couch.json("POST", "/db/_design/d/_view/map/queries", queries).await.json();
+    assert_eq!(members(&answer["results"][1], ["id", "value"]), [json!(["2", 2]), json!(["3", 3])]);
 }

@@ -21,10 +21,14 @@ pub(crate) use crate::http::listing::query::Namespace;
 use crate::http::listing::query::{Query, before, fetch, range};
 use crate::http::request::Request;
 use crate::http::wire::body::array_member;
+use crate::http::wire::paging::{Asked, Paging};
 use crate::http::wire::response::{self, BodyWriter, MOST_PAGE, Pace, Response, Stop};
 
 /// Number of keys in a page of a listing without documents.
 const PAGE_KEYS: usize = 500;
+
+/// Maximum number of rows in a page that a client asks for, as in RFC 014.
+const MOST_ROWS: usize = 5_000;
 
 /// The part of a listing that is left.
 enum Rest {
@@ -39,6 +43,8 @@ struct Lister {
     database: Documents,
     namespace: Namespace,
     query: Query,
+    /// The page of the listing, if the client asks for one.
+    paging: Option<Paging>,
     rest: Rest,
     /// Rows that are read and not written yet.
     read: vec::IntoIter<AllDocsRow>,
@@ -58,7 +64,7 @@ struct Head {
 }
 
 impl Lister {
-    fn new(app: &Arc<App>, database: &Documents, namespace: Namespace, query: Query) -> Self {
+    fn new(app: &Arc<App>, database: &Documents, namespace: Namespace, query: Query, paging: Option<Paging>) -> Self {
         let rest = match &query.keys {
             None => Rest::Range(range(&query, namespace)),
             Some(keys) => {
@@ -77,6 +83,7 @@ impl Lister {
             namespace,
             pace: Pace::new(query.include_docs),
             query,
+            paging,
             rest,
             read: Vec::new().into_iter(),
             comma: false,
@@ -133,11 +140,25 @@ impl Lister {
     }
 
     fn is_done(&self) -> bool {
-        self.read.len() == 0
-            && match &self.rest {
-                Rest::Range(next) => next.is_none(),
-                Rest::Keys(keys) => keys.is_empty(),
-            }
+        let has_rest = || match &self.rest {
+            Rest::Range(next) => next.is_some(),
+            Rest::Keys(keys) => !keys.is_empty(),
+        };
+        let is_full = self.paging.as_ref().is_some_and(|paging| paging.left() == 0);
+        self.read.len() == 0 && (is_full || !has_rest())
+    }
+
+    /// Writes the end of the object.
+    fn end(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"\r\n]");
+        if let Some(paging) = &self.paging {
+            let next = match &self.rest {
+                Rest::Range(Some(next)) => query::place(next),
+                _ => None,
+            };
+            paging.write_members(out, next);
+        }
+        out.push(b'}');
     }
 
     /// Writes the rows of the next page.
@@ -151,7 +172,7 @@ impl Lister {
                 // An impossible range has no rows, but the answer has a total.
                 let mut request =
                     next.take().unwrap_or_else(|| AllDocsRequest { limit: Some(0), ..fetch(&self.query) });
-                request.at_once = Some(self.pace.rows);
+                request.at_once = Some(self.paging.as_ref().map_or(usize::MAX, Paging::left).min(self.pace.rows));
                 let (head, next) = self.fetch_and_write(request, out, MOST_PAGE).await?;
                 self.rest = Rest::Range(next);
                 Ok(head)
@@ -260,6 +281,9 @@ impl Lister {
         }
         self.comma = true;
         self.pace.written += 1;
+        if let Some(paging) = &mut self.paging {
+            paging.take();
+        }
     }
 
     /// Writes everything.
@@ -277,11 +301,11 @@ impl Lister {
             self.page(&mut body).await?;
             self.pace.send(writer, body).await?;
         }
-        Ok(writer.send(END).await?)
+        let mut body = Vec::new();
+        self.end(&mut body);
+        Ok(writer.send(body).await?)
     }
 }
-
-const END: &str = "\r\n]}";
 
 fn write_row(out: &mut Vec<u8>, row: &AllDocsRow, include_docs: bool, fields: Option<&Projection>) {
     let (rev, doc) = match &row.entry {
@@ -346,9 +370,32 @@ fn write_not_found(out: &mut Vec<u8>, key: &JsonText) {
     json.begin_object().name("key").text(key).name("error").str("not_found").end_object();
 }
 
+/// The query of a listing, from parameters.
+fn query_of(asked: &Asked) -> Result<Query> {
+    let mut query = Query::default();
+    for (name, value) in &asked.params {
+        query.set_text(name, value)?;
+    }
+    query.check()?;
+    if let Some(place) = asked.paging.as_ref().and_then(Paging::at) {
+        query.go_on_at(place)?;
+    }
+    Ok(query)
+}
+
+/// What bookmarks belong to; `None` where there are none.
+fn pages_of(db: &str, namespace: Namespace) -> Option<String> {
+    match namespace {
+        Namespace::All => Some(format!("{db}/_all_docs")),
+        Namespace::Design => Some(format!("{db}/_design_docs")),
+        Namespace::Local => None,
+    }
+}
+
 /// `GET` of a listing.
 pub(crate) async fn list(request: &Request, db: &str, namespace: Namespace) -> Result<Response> {
-    respond(request, db, namespace, Query::default()).await
+    let asked = Asked::read(pages_of(db, namespace).as_deref(), request.params.iter(), MOST_ROWS)?;
+    respond(request, db, namespace, query_of(&asked)?, asked.paging).await
 }
 
 /// `POST` of a listing: the query may also be in the body.
@@ -358,25 +405,31 @@ pub(crate) async fn list_posted(request: &mut Request, db: &str, namespace: Name
     for (name, value) in body.root().members() {
         query.set(&name, &body.slice_ref(value))?;
     }
-    respond(request, db, namespace, query).await
-}
-
-async fn respond(request: &Request, db: &str, namespace: Namespace, mut query: Query) -> Result<Response> {
     for (name, value) in request.params.iter() {
         query.set_text(name, value)?;
     }
     query.check()?;
-    let query = &query;
+    respond(request, db, namespace, query, None).await
+}
+
+async fn respond(
+    request: &Request,
+    db: &str,
+    namespace: Namespace,
+    query: Query,
+    paging: Option<Paging>,
+) -> Result<Response> {
+    let (query, paging) = (&query, &paging);
     // The first page is read before the status is sent, so that an error has its own status.
     let begin = |database: Documents| async move {
-        let mut lister = Lister::new(&request.app, &database, namespace, query.clone());
+        let mut lister = Lister::new(&request.app, &database, namespace, query.clone(), paging.clone());
         let mut body = Vec::new();
         lister.begin(&mut body).await?;
         Ok((lister, body))
     };
     let (mut lister, mut body) = request.with_database(db, begin).await?;
     if lister.is_done() {
-        body.extend_from_slice(END.as_bytes());
+        lister.end(&mut body);
         return Ok(response::json(StatusCode::OK, body));
     }
     let body = response::stream(|writer| async move {
@@ -398,15 +451,8 @@ pub(crate) async fn queries(request: &mut Request, db: &str, namespace: Namespac
         if !one.is_object() {
             return Err(ApiError::bad_request("each of `queries` must be an object"));
         }
-        let mut query = Query::default();
-        for (name, value) in request.params.iter() {
-            query.set_text(name, value)?;
-        }
-        for (name, value) in one.members() {
-            query.set(&name, &body.slice_ref(value))?;
-        }
-        query.check()?;
-        listers.push(Lister::new(&request.app, &database, namespace, query));
+        let asked = Asked::read_query(pages_of(db, namespace).as_deref(), request, &body, one, MOST_ROWS)?;
+        listers.push(Lister::new(&request.app, &database, namespace, query_of(&asked)?, asked.paging));
     }
     let body = response::stream(|writer| async move {
         let mut before: &[u8] = b"{\"results\":[\r\n";

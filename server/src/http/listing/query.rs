@@ -6,7 +6,7 @@ use mango::Projection;
 use model::{AllDocsRequest, JsonRef, JsonText};
 
 use crate::http::error::{ApiError, Result};
-use crate::http::wire::{fields, params};
+use crate::http::wire::{fields, paging, params, response};
 
 /// An end of a range of ids. Keys sort as in views: null, booleans and numbers before all strings, arrays and objects
 /// after them.
@@ -32,6 +32,8 @@ impl Key {
 #[derive(Clone, Debug)]
 pub(crate) struct Query {
     pub(crate) start: Option<Key>,
+    /// The row at `start` itself was in the page before.
+    after_start: bool,
     pub(crate) end: Option<Key>,
     /// Ends of the range, used without a key for that end (`startkey_docid`, `endkey_docid`).
     start_id: Option<String>,
@@ -54,6 +56,7 @@ impl Default for Query {
     fn default() -> Self {
         Query {
             start: None,
+            after_start: false,
             end: None,
             start_id: None,
             end_id: None,
@@ -154,10 +157,31 @@ impl Query {
             "group_level" if params::parse_count(value)? > 0 => {
                 return Err(ApiError::query_parse("Invalid use of grouping on a map view."));
             }
+            "page_size" | "bookmark" => return Err(ApiError::bad_request(paging::REFUSED)),
             _ => {}
         }
         Ok(())
     }
+
+    /// Goes to the place of a bookmark.
+    pub(crate) fn go_on_at(&mut self, place: JsonRef<'_>) -> Result<()> {
+        let number = |name| place.get(name).and_then(JsonRef::as_u64);
+        let start = place.get("after").and_then(|id| id.as_str()).ok_or_else(paging::no_place)?;
+        (self.start, self.after_start) = (Some(Key::Id(start.into_owned())), true);
+        (self.skip, self.limit) = (number("skip").unwrap_or(0), number("limit").unwrap_or(u64::MAX));
+        Ok(())
+    }
+}
+
+/// The place where a listing goes on, for a bookmark.
+pub(crate) fn place(next: &AllDocsRequest) -> Option<JsonText> {
+    let start = next.start.as_ref()?;
+    JsonText::from_normalised(response::object_text(|json| {
+        json.name("after").str(start).name("skip").u64(next.skip as u64);
+        if let Some(limit) = next.limit {
+            json.name("limit").u64(limit as u64);
+        }
+    }))
 }
 
 /// The documents that are listed.
@@ -182,7 +206,7 @@ impl Namespace {
 /// The query's range as a request to the model; `None` if the range is empty.
 pub(crate) fn range(query: &Query, namespace: Namespace) -> Option<AllDocsRequest> {
     let key = |key: &Option<Key>, id: &Option<String>| key.clone().or_else(|| id.clone().map(Key::Id));
-    let from = key(&query.start, &query.start_id).map(|key| (key, true));
+    let from = key(&query.start, &query.start_id).map(|key| (key, !query.after_start));
     let to = key(&query.end, &query.end_id).map(|key| (key, query.inclusive_end));
     let (low, high) = if query.descending { (to, from) } else { (from, to) };
     let mut low = match low {
@@ -225,7 +249,7 @@ pub(crate) fn before(query: &Query, namespace: Namespace) -> Option<AllDocsReque
     let has_passed = |bound: &String| if query.descending { end < *bound } else { end > *bound };
     match &all.end {
         Some(last) if has_passed(last) => Some(all),
-        _ => Some(AllDocsRequest { end: Some(end), inclusive_end: false, ..all }),
+        _ => Some(AllDocsRequest { end: Some(end), inclusive_end: query.after_start, ..all }),
     }
 }
 

@@ -1,19 +1,23 @@
 //! `/_all_dbs`, `/_dbs_info`: the list of databases.
 
 use hyper::StatusCode;
-use model::{JsonWriter, NameRange};
+use model::{JsonText, JsonWriter, NameRange};
 
 use crate::http::database::write_info;
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
-use crate::http::wire::params::{self, Params};
+use crate::http::wire::paging::{self, Asked};
+use crate::http::wire::params;
 use crate::http::wire::response::{self, Response};
 
 /// Maximum number of databases in one request to `/_dbs_info`, unless the configuration has another.
 const MAX_INFO_KEYS: usize = 100;
 
+/// Maximum number of databases in a page of `/_dbs_info`, as in RFC 014.
+const MAX_PAGE: usize = 5_000;
+
 pub(crate) async fn all_dbs(request: &Request) -> Result<Response> {
-    let names = request.app.layer.database_names(&name_range(&request.params)?).await?;
+    let names = request.app.layer.database_names(&name_range(request.params.iter())?).await?;
     let mut body = Vec::new();
     let mut json = JsonWriter::new(&mut body);
     json.begin_array();
@@ -24,10 +28,38 @@ pub(crate) async fn all_dbs(request: &Request) -> Result<Response> {
     Ok(response::json(StatusCode::OK, body))
 }
 
-/// `GET /_dbs_info`: all databases.
+/// `GET /_dbs_info`: all databases. A page of them is an object, since a list has no place for bookmarks.
 pub(crate) async fn dbs_info(request: &Request) -> Result<Response> {
-    let names = request.app.layer.database_names(&name_range(&request.params)?).await?;
-    infos(request, &names, false).await
+    let Asked { params, paging } = Asked::read(Some("_dbs_info"), request.params.iter(), MAX_PAGE)?;
+    let mut range = name_range(params.iter().map(|(name, value)| (name.as_str(), value.as_str())))?;
+    let Some(paging) = paging else {
+        let names = request.app.layer.database_names(&range).await?;
+        return Ok(response::json(StatusCode::OK, infos(request, &names, false).await?));
+    };
+    if let Some(place) = paging.at() {
+        range.start =
+            Some(place.get("start").and_then(|name| name.as_str()).ok_or_else(paging::no_place)?.into_owned());
+        range.limit = place.get("limit").and_then(|limit| usize::try_from(limit.as_u64()?).ok());
+        range.skip = 0;
+    }
+    let limit = range.limit;
+    // One more, with which the next page begins.
+    range.limit = Some(limit.unwrap_or(usize::MAX).min(paging.left() + 1));
+    let mut names = request.app.layer.database_names(&range).await?;
+    let next = if names.len() > paging.left() { names.pop() } else { None };
+    let next = next.and_then(|name| {
+        JsonText::from_normalised(response::object_text(|json| {
+            json.name("start").str(&name);
+            if let Some(limit) = limit {
+                json.name("limit").u64((limit - names.len()) as u64);
+            }
+        }))
+    });
+    let mut body = b"{\"items\":".to_vec();
+    body.extend(infos(request, &names, false).await?);
+    paging.write_members(&mut body, next);
+    body.push(b'}');
+    Ok(response::json(StatusCode::OK, body))
 }
 
 /// `POST /_dbs_info`: the databases that the body names.
@@ -41,11 +73,11 @@ pub(crate) async fn named_dbs_info(request: &mut Request) -> Result<Response> {
     if keys.len() > most.map_or(MAX_INFO_KEYS, |most| usize::try_from(most).unwrap_or(usize::MAX)) {
         return Err(ApiError::bad_request("too_many_keys"));
     }
-    infos(request, &keys, true).await
+    Ok(response::json(StatusCode::OK, infos(request, &keys, true).await?))
 }
 
 /// The infos of `names`. A missing database is reported if the client `named` it, and else left out.
-async fn infos(request: &Request, names: &[String], named: bool) -> Result<Response> {
+async fn infos(request: &Request, names: &[String], named: bool) -> Result<Vec<u8>> {
     let mut body = Vec::new();
     let mut json = JsonWriter::new(&mut body);
     json.begin_array();
@@ -66,12 +98,12 @@ async fn infos(request: &Request, names: &[String], named: bool) -> Result<Respo
         }
     }
     json.end_array();
-    Ok(response::json(StatusCode::OK, body))
+    Ok(body)
 }
 
-fn name_range(params: &Params) -> Result<NameRange> {
+fn name_range<'p>(params: impl Iterator<Item = (&'p str, &'p str)>) -> Result<NameRange> {
     let mut range = NameRange::default();
-    for (name, value) in params.iter() {
+    for (name, value) in params {
         match name {
             "startkey" | "start_key" => range.start = Some(key(value)?),
             "endkey" | "end_key" => range.end = Some(key(value)?),

@@ -6,15 +6,14 @@ use hyper::StatusCode;
 use model::{Grouping, JsonWriter, ReducedRow, ViewGroup, ViewRequest, ViewRow};
 
 use super::design::Design;
-use super::query::{Query, Update};
+use super::query::{self, Query, Update};
 use super::update;
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
 use crate::http::document::contents;
 use crate::http::error::{ApiError, Result};
+use crate::http::wire::paging::Paging;
 use crate::http::wire::response::{BodyWriter, MOST_PAGE, Stop};
-
-pub(super) const END: &str = "\r\n]}";
 
 /// Writes the rows of a view.
 pub(super) struct Answer {
@@ -26,6 +25,8 @@ pub(super) struct Answer {
     /// How rows are reduced, if they are.
     reduces: Option<Grouping>,
     next: Option<ViewRequest>,
+    /// The page of the answer, if the client asks for one.
+    paging: Option<Paging>,
     /// Rows that are read and not written yet.
     read: std::vec::IntoIter<ViewRow>,
     /// Whether the next row is not the first.
@@ -39,6 +40,7 @@ impl Answer {
         design: &Design,
         view: &str,
         mut query: Query,
+        paging: Option<Paging>,
     ) -> Result<Self> {
         let (group, can_reduce) = design.view(view)?;
         if query.reduce != Some(false) {
@@ -49,6 +51,9 @@ impl Answer {
         }
         let reduces = can_reduce && query.reduce != Some(false);
         query.check(reduces)?;
+        if let Some(place) = paging.as_ref().and_then(Paging::at) {
+            query.go_on_at(place)?;
+        }
         Ok(Answer {
             app: app.clone(),
             database: database.clone(),
@@ -57,6 +62,7 @@ impl Answer {
             reduces: reduces.then(|| query.grouping()),
             next: Some(query.rows.clone()),
             query,
+            paging,
             read: Vec::new().into_iter(),
             comma: false,
         })
@@ -94,7 +100,19 @@ impl Answer {
     }
 
     pub(super) fn is_done(&self) -> bool {
-        self.read.len() == 0 && self.next.is_none()
+        let is_full = self.paging.as_ref().is_some_and(|paging| paging.left() == 0);
+        self.read.len() == 0 && (is_full || self.next.is_none())
+    }
+
+    /// Writes the end of the object.
+    pub(super) fn end(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"\r\n]");
+        if let Some(paging) = &self.paging {
+            // After the last row that the client wants, there is no other page.
+            let next = self.next.as_ref().filter(|next| next.limit != Some(0));
+            paging.write_members(out, next.and_then(query::place));
+        }
+        out.push(b'}');
     }
 
     /// Writes the rows of the next page.
@@ -103,7 +121,8 @@ impl Answer {
             self.write_read(out).await?;
             return Ok(Head::default());
         }
-        let Some(request) = self.next.take() else { return Ok(Head::default()) };
+        let Some(mut request) = self.next.take() else { return Ok(Head::default()) };
+        request.at_once = self.paging.as_ref().map(Paging::left);
         let (database, group, view) = (self.database.clone(), self.group.clone(), self.view.clone());
         if let Some(grouping) = self.reduces {
             let read = async move { database.view_reductions(&group, &view, &request, grouping).await };
@@ -144,6 +163,9 @@ impl Answer {
             out.extend_from_slice(b",\r\n");
         }
         self.comma = true;
+        if let Some(paging) = &mut self.paging {
+            paging.take();
+        }
     }
 
     /// Writes everything.
@@ -161,7 +183,9 @@ impl Answer {
             self.page(&mut body).await?;
             writer.send(body).await?;
         }
-        Ok(writer.send(END).await?)
+        let mut body = Vec::new();
+        self.end(&mut body);
+        Ok(writer.send(body).await?)
     }
 }
 

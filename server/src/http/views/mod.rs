@@ -25,18 +25,36 @@ use crate::http::error::{ApiError, Result};
 use crate::http::ids::hex;
 use crate::http::request::Request;
 use crate::http::wire::body::{array_member, require_json};
+use crate::http::wire::paging::{Asked, Paging};
 use crate::http::wire::response::{self, Response};
 
 use answer::Answer;
 use design::Design;
 use query::Query;
 
+/// Maximum number of rows in a page that a client asks for, as in RFC 014.
+const MOST_ROWS: usize = 2_500;
+
 /// The first id after those of design documents.
 const DESIGN_END: &str = "_design0";
 
 /// `GET` of a view.
 pub(crate) async fn read(request: &Request, db: &str, ddoc: &str, view: &str) -> Result<Response> {
-    respond(request, db, (ddoc, view), Query::default()).await
+    let asked = Asked::read(Some(&pages_of(db, ddoc, view)), request.params.iter(), MOST_ROWS)?;
+    respond(request, db, (ddoc, view), query_of(&asked)?, asked.paging).await
+}
+
+/// What bookmarks belong to.
+fn pages_of(db: &str, ddoc: &str, view: &str) -> String {
+    format!("{db}/{ddoc}/_view/{view}")
+}
+
+fn query_of(asked: &Asked) -> Result<Query> {
+    let mut query = Query::default();
+    for (name, value) in &asked.params {
+        query.set_text(name, value)?;
+    }
+    Ok(query)
 }
 
 /// `POST` of a view: the query may also be in the body.
@@ -50,25 +68,31 @@ pub(crate) async fn read_posted(request: &mut Request, db: &str, ddoc: &str, vie
     for (name, value) in body.root().members() {
         query.set(&name, &body.slice_ref(value))?;
     }
-    respond(request, db, (ddoc, view), query).await
-}
-
-async fn respond(request: &Request, db: &str, view: (&str, &str), mut query: Query) -> Result<Response> {
     for (name, value) in request.params.iter() {
         query.set_text(name, value)?;
     }
-    let query = &query;
+    respond(request, db, (ddoc, view), query, None).await
+}
+
+async fn respond(
+    request: &Request,
+    db: &str,
+    view: (&str, &str),
+    query: Query,
+    paging: Option<Paging>,
+) -> Result<Response> {
+    let (query, paging) = (&query, &paging);
     // The first page is read before the status is sent, so that an error has its own status.
     let begin = |database: Documents| async move {
         let design = Design::read(&request.app, &database, view.0).await?;
-        let mut answer = Answer::new(&request.app, &database, &design, view.1, query.clone())?;
+        let mut answer = Answer::new(&request.app, &database, &design, view.1, query.clone(), paging.clone())?;
         let mut body = Vec::new();
         answer.begin(&mut body).await?;
         Ok((answer, body))
     };
     let (answer, mut body) = request.with_database(db, begin).await?;
     if answer.is_done() {
-        body.extend_from_slice(answer::END.as_bytes());
+        answer.end(&mut body);
         return Ok(response::json(StatusCode::OK, body));
     }
     let body = response::stream(|writer| async move {
@@ -91,14 +115,8 @@ pub(crate) async fn queries(request: &mut Request, db: &str, ddoc: &str, view: &
         if !one.is_object() {
             return Err(ApiError::bad_request("each of `queries` must be an object"));
         }
-        let mut query = Query::default();
-        for (name, value) in request.params.iter() {
-            query.set_text(name, value)?;
-        }
-        for (name, value) in one.members() {
-            query.set(&name, &body.slice_ref(value))?;
-        }
-        answers.push(Answer::new(&request.app, &database, &design, view, query)?);
+        let asked = Asked::read_query(Some(&pages_of(db, ddoc, view)), request, &body, one, MOST_ROWS)?;
+        answers.push(Answer::new(&request.app, &database, &design, view, query_of(&asked)?, asked.paging)?);
     }
     let body = response::stream(|writer| async move {
         let mut before: &[u8] = b"{\"results\":[\r\n";

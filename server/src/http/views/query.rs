@@ -4,10 +4,10 @@
 
 use std::sync::Arc;
 
-use model::{Grouping, JsonText, ViewRequest};
+use model::{Grouping, JsonRef, JsonText, ViewRequest, ViewResume};
 
 use crate::http::error::{ApiError, Result};
-use crate::http::wire::params;
+use crate::http::wire::{paging, params, response};
 
 /// How fresh the view must be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -105,6 +105,7 @@ impl Query {
             "stable" if params::parse_bool(value).is_err() => {
                 return Err(ApiError::query_parse("Invalid value for `stable`."));
             }
+            "page_size" | "bookmark" => return Err(ApiError::bad_request(paging::REFUSED)),
             _ => {}
         }
         Ok(())
@@ -117,6 +118,15 @@ impl Query {
             (_, true) => Grouping::Exact,
             _ => Grouping::None,
         }
+    }
+
+    /// Goes to the place of a bookmark.
+    pub(super) fn go_on_at(&mut self, place: JsonRef<'_>) -> Result<()> {
+        let number = |name| place.get(name).and_then(JsonRef::as_u64);
+        let resume = place.get("resume").and_then(ViewResume::read).ok_or_else(paging::no_place)?;
+        self.rows.resume = Some(resume);
+        (self.rows.skip, self.rows.limit) = (number("skip").unwrap_or(0), number("limit"));
+        Ok(())
     }
 
     /// Refuses invalid combinations. `reduces` tells whether rows are reduced. Call it after all parameters are set.
@@ -157,6 +167,17 @@ impl Query {
         }
         Ok(())
     }
+}
+
+/// The place where a query goes on, for a bookmark.
+pub(super) fn place(next: &ViewRequest) -> Option<JsonText> {
+    let resume = next.resume.as_ref()?.write();
+    JsonText::from_normalised(response::object_text(|json| {
+        json.name("resume").text(&resume).name("skip").u64(next.skip);
+        if let Some(limit) = next.limit {
+            json.name("limit").u64(limit);
+        }
+    }))
 }
 
 fn key_order(key: &JsonText) -> Vec<u8> {

@@ -4,6 +4,7 @@ pub(crate) mod accept;
 pub(crate) mod body;
 pub(crate) mod fields;
 pub(crate) mod multipart;
+pub(crate) mod paging;
 pub(crate) mod params;
 pub(crate) mod quotes;
 pub(crate) mod range;
