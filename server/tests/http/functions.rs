@@ -126,7 +126,7 @@ async fn an_update_function_writes_and_answers() {
         "bump": "function(doc, req) { if (!doc) return [null, 'none']; doc.n = (doc.n || 0) + 1; return [doc, {json: {n: doc.n}, headers: {'X-More': 'yes'}}] }",
         "make": "function(doc, req) { return [{_id: req.id || req.uuid, body: req.body, form: req.form.a, at: new Date().getTime() > 0}, 'made'] }",
         "nameless": "function() { return [{}, 'x'] }",
-        "code": "function() { return [null, {code: 418, base64: 'AAE='}] }",
+        "code": "function() { return [null, {code: 418, base64: 'AAE=', headers: {'Content-Security-Policy': 'script-src *'}}] }",
         "broken": "function(doc) { return doc.x }",
         "nothing": "function() {}",
         "bad": "function() { return [null, {code: 'x'}] }"
@@ -155,6 +155,9 @@ async fn an_update_function_writes_and_answers() {
     assert_eq!(couch.get(&format!("/db/{}", made.header("x-couch-id"))).await.status, 200);
     let code = update("code").await;
     assert_eq!((code.status.as_u16(), code.text.as_bytes()), (418, &[0, 1][..]));
+    for page in [&none, &code] {
+        assert_eq!(page.header("content-security-policy"), "sandbox");
+    }
     update("nameless").await.refused(400, "illegal_docid", "Document id must not be empty");
     update("none").await.refused(404, "not_found", "missing json key: none");
     update("nothing").await.refused(500, "render_error", "undefined response from update function");

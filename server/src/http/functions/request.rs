@@ -1,5 +1,7 @@
 //! The request as functions see it.
 
+use std::collections::HashMap;
+
 use model::JsonWriter;
 
 use crate::http::app::stores::Documents;
@@ -72,15 +74,36 @@ pub(crate) async fn request_object(
 }
 
 fn write_pairs<'p>(json: &mut JsonWriter<'_>, pairs: impl Iterator<Item = (&'p str, &'p str)>) {
-    // Of a repeated name the last one counts, as in a parsed query.
+    // Of a repeated name the last one counts, as in a parsed query. A form may have millions.
     let mut last: Vec<(&str, &str)> = Vec::new();
+    let mut places: HashMap<&str, usize> = HashMap::new();
     for (name, value) in pairs {
-        match last.iter_mut().find(|(known, _)| *known == name) {
+        let place = *places.entry(name).or_insert(last.len());
+        match last.get_mut(place) {
             Some(known) => known.1 = value,
             None => last.push((name, value)),
         }
     }
     for (name, value) in last {
         json.name(name).str(value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_repeated_name_the_last_value_counts_however_many_there_are() {
+        let names: Vec<String> = (0..300_000).map(|n| n.to_string()).collect();
+        let pairs = names.iter().map(|name| (name.as_str(), "a")).chain([("7", "b"), ("x", "c")]);
+        let mut out = Vec::new();
+        let mut json = JsonWriter::new(&mut out);
+        json.begin_object();
+        write_pairs(&mut json, pairs);
+        json.end_object();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.starts_with(r#"{"0":"a","1":"a""#) && text.ends_with(r#","299999":"a","x":"c"}"#));
+        assert!(text.contains(r#","7":"b","8":"a""#) && !text.contains(r#""7":"a""#));
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use hyper::header::{HeaderName, HeaderValue};
+use hyper::header::{CONTENT_SECURITY_POLICY, HeaderName, HeaderValue};
 use hyper::{Method, StatusCode};
 use model::{Edit, ErrorKind, GetOptions, JsonText, NotFound, RevId, WriteMode};
 
@@ -140,6 +140,8 @@ fn respond(answer: &JsonText, written: Option<(String, RevId)>) -> Result<Respon
             response.headers_mut().insert(name, value);
         }
     }
+    // As in CouchDB: a page that a function makes does not act with the rights of who looks at it.
+    response.headers_mut().insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
     if let Some((id, rev)) = written {
         let values = [
             ("x-couch-id", HeaderValue::try_from(id)),
