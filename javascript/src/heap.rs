@@ -52,6 +52,11 @@ impl Heap {
         blocks.0.borrow_mut().is_open = true;
         Ok(Heap { runtime: Some(runtime), blocks })
     }
+
+    /// Bytes of all blocks.
+    pub(crate) fn bytes(&self) -> usize {
+        self.blocks.0.borrow().bytes
+    }
 }
 
 impl std::ops::Deref for Heap {

@@ -25,9 +25,6 @@ const KEPT: usize = 8;
 /// Bytes of heap above which a sandbox is not kept.
 const KEPT_BYTES: usize = 16 << 20;
 
-/// A sandbox is measured after this many runs, since that takes a walk over its heap.
-const MEASURED_AFTER: u32 = 32;
-
 /// Runs that may wait. More of them are refused.
 const MAX_WAITING: usize = 10_000;
 
@@ -180,21 +177,20 @@ struct Kept(Vec<Entry>);
 struct Entry {
     design: Arc<str>,
     sandbox: Sandbox,
-    runs: u32,
 }
 
 impl Kept {
     fn take(&mut self, design: &Arc<str>, limits: Limits) -> Result<Entry, Error> {
         match self.0.iter().position(|entry| Arc::ptr_eq(&entry.design, design) || entry.design == *design) {
             Some(place) => Ok(self.0.remove(place)),
-            None => Ok(Entry { design: design.clone(), sandbox: Sandbox::open(design, limits)?, runs: 0 }),
+            None => Ok(Entry { design: design.clone(), sandbox: Sandbox::open(design, limits)? }),
         }
     }
 
-    fn put(&mut self, mut entry: Entry) {
-        entry.runs += 1;
-        let is_due = entry.runs.is_multiple_of(MEASURED_AFTER);
-        if entry.sandbox.is_full() || is_due && entry.sandbox.memory_used() > KEPT_BYTES {
+    fn put(&mut self, entry: Entry) {
+        // The second measure takes a walk over the heap.
+        let (sandbox, most) = (&entry.sandbox, KEPT_BYTES);
+        if sandbox.is_full() || sandbox.memory_held() > most && sandbox.memory_used() > most {
             return;
         }
         if self.0.len() >= KEPT {

@@ -33,12 +33,15 @@
   const guarded = (holder, name, check) => {
     const original = holder[name];
     // A method, since it has no `prototype` and is no constructor, as the original.
-    replace(holder, name, function (inputs) {
-      check?.(this, inputs);
-      if (!isShort(this)) ask();
-      return apply(original, this, inputs);
-    });
+    define(holder, name, {
+      [name](...inputs) {
+        check?.(this, inputs);
+        if (!isShort(this)) ask();
+        return apply(original, this, inputs);
+      },
+    }[name]);
   };
+  // Another function in the place of a built-in one. It gets its arguments as a list.
   const replace = (holder, name, by) => define(holder, name, { [name](...inputs) { return apply(by, this, [inputs]); } }[name]);
   for (const name of ['copyWithin', 'fill', 'includes', 'indexOf', 'join', 'lastIndexOf', 'reverse', 'shift', 'slice', 'sort',
     'splice', 'toLocaleString', 'toReversed', 'toSorted', 'toSpliced', 'toString', 'unshift', 'with']) {
@@ -55,7 +58,8 @@
 
   // A comparison of long strings takes long.
   const compare = (a, b) => {
-    const [one, other] = [`${a}`, `${b}`];
+    const one = `${a}`;
+    const other = `${b}`;
     if (one.length > LONG) ask();
     return one < other ? -1 : one > other ? 1 : 0;
   };
@@ -106,25 +110,27 @@
     }
     return out;
   };
-  replace(Array.prototype, 'flat', function ([depth]) {
-    return flatten([], Object(this), depth === undefined ? 1 : +depth || 0);
+  replace(Array.prototype, 'flat', function (inputs) {
+    return flatten([], Object(this), inputs[0] === undefined ? 1 : +inputs[0] || 0);
   });
-  replace(Array.prototype, 'flatMap', function ([map, self]) {
+  replace(Array.prototype, 'flatMap', function (inputs) {
+    const map = inputs[0];
     const from = Object(this);
     const { length } = from;
     if (typeof map !== 'function') throw new TypeError('not a function');
     const out = [];
     for (let i = 0; i < length; i++) {
       if (!(i in from)) continue;
-      const made = apply(map, self, [from[i], i, from]);
+      const made = apply(map, inputs[1], [from[i], i, from]);
       if (isArray(made)) flatten(out, made, 0);
       else out[out.length] = made;
     }
     return out;
   });
-  replace(JSON, 'stringify', ([value, replacer, space]) => {
+  replace(JSON, 'stringify', (inputs) => {
     ask();
-    if (!isArray(replacer)) return stringify(value, replacer, space);
+    const replacer = inputs[1];
+    if (!isArray(replacer)) return stringify(inputs[0], replacer, inputs[2]);
     const names = [];
     for (let i = 0; i < replacer.length; i++) {
       const name = replacer[i];
@@ -132,16 +138,16 @@
         names[names.length] = `${name}`;
       }
     }
-    return stringify(value, names, space);
+    return stringify(inputs[0], names, inputs[2]);
   });
   guarded(JSON, 'parse');
-  replace(String, 'raw', ([template, ...inputs]) => {
-    const { raw } = template;
+  replace(String, 'raw', (inputs) => {
+    const { raw } = inputs[0];
     const { length } = raw;
     let text = '';
     for (let i = 0; i < length; i++) {
       text += `${raw[i]}`;
-      if (i + 1 < length && i < inputs.length) text += `${inputs[i]}`;
+      if (i + 1 < length && i + 1 < inputs.length) text += `${inputs[i + 1]}`;
     }
     return text;
   });

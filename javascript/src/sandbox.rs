@@ -222,6 +222,11 @@ impl Sandbox {
         self.is_full
     }
 
+    /// Bytes of the heap, with what is not in use any more.
+    pub(crate) fn memory_held(&self) -> usize {
+        self.heap.bytes()
+    }
+
     /// Bytes of the heap that are in use. It looks at the whole heap.
     pub fn memory_used(&self) -> usize {
         self.heap.run_gc();

@@ -39,6 +39,20 @@ fn a_sandbox_without_memory_is_replaced() {
 }
 
 #[test]
+fn a_sandbox_that_holds_much_is_not_kept() {
+    let pool = Pool::new(1, Limits::default());
+    let calls = |bytes: &str| {
+        let map = format!(
+            "doc => {{ globalThis.calls = (globalThis.calls || 0) + 1; globalThis.held = new Uint8Array({bytes}); emit(calls) }}"
+        );
+        let rows = wait(pool.run(&design(&map), |sandbox| sandbox.map(&["v"], "{}"))).unwrap();
+        rows[0].as_ref().unwrap()[0].key.clone()
+    };
+    assert_eq!([calls("1e7"), calls("1e7")], ["1", "2"]);
+    assert_eq!([calls("2e7"), calls("2e7")], ["1", "1"]);
+}
+
+#[test]
 fn a_panic_and_a_broken_design_document_are_errors() {
     let pool = Pool::new(1, Limits::default());
     let good = design("doc => emit(1)");
