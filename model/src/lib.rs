@@ -100,6 +100,7 @@ pub use relocate::{
 };
 pub use revs_diff::RevsDiff;
 pub use seq::Seq;
+pub use settings::default_security;
 pub use stream::Feed;
 pub use typed::{Typed, Versioned};
 pub use validation::{MAX_VALIDATING, Question, VALIDATE, Validator, Verdict};

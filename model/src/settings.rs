@@ -11,7 +11,7 @@ use crate::txids::Outcome;
 use json::{JsonKind, JsonText};
 
 /// CouchDB 3's security object of a new database.
-pub(crate) fn default_security() -> JsonText {
+pub fn default_security() -> JsonText {
     let text = br#"{"members":{"roles":["_admin"]},"admins":{"roles":["_admin"]}}"#;
     JsonText::parse(text).unwrap_or_else(|_| JsonText::empty_object())
 }
@@ -84,6 +84,34 @@ impl<D: Database> Documents<D> {
                 async move {
                     instance.await?;
                     blob::set(&transaction, key, 0, object);
+                    Ok(Outcome::Write(()))
+                }
+            })
+            .await
+    }
+
+    /// Changes the security object. `change` gets the one that is set, if one is, and returns the new one, or `None` to
+    /// leave it as it is. It may be called several times.
+    ///
+    /// # Errors
+    /// Those of [`set_security`](Self::set_security).
+    pub async fn change_security(&self, change: impl Fn(Option<&JsonText>) -> Option<JsonText> + Sync) -> Result<()> {
+        let key = self.keys().key(DatabaseKey::Security);
+        self.shared
+            .guard
+            .run(|transaction| {
+                let instance = self.instance(&transaction, Read::Serializable);
+                let rows = transaction.get_all(blob::range(&key), Read::Serializable);
+                let (key, change) = (&key, &change);
+                async move {
+                    instance.await?;
+                    let before = blob::read(&rows.await?)?.map(|(_, text)| text);
+                    let Some(object) = change(before.as_ref()) else { return Ok(Outcome::ReadOnly(())) };
+                    if object.kind() != JsonKind::Object {
+                        return Err(Error::bad_request("Request body must be a JSON object"));
+                    }
+                    check_document_size("_security", object.len(), self.max_document_size())?;
+                    blob::set(&transaction, key, 0, &object);
                     Ok(Outcome::Write(()))
                 }
             })

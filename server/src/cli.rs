@@ -1,7 +1,10 @@
 //! The command line: the list of commands. Each has its options and its work in a file of its own under [`crate::cmd`].
 
-use clap::{Parser, Subcommand};
+use std::path::PathBuf;
 
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use crate::cmd::config_file::ConfigFile;
 use crate::cmd::{self, Failure};
 
 /// CouchDB's document model over an embedded key-value engine, with a server that CouchDB's clients
@@ -32,6 +35,30 @@ enum Command {
 }
 
 impl Cli {
+    /// The command that the program's arguments, the environment and a file of options name. Ends the program with a message
+    /// if its arguments are wrong.
+    ///
+    /// # Errors
+    /// A file of options that cannot be read, or has wrong ones.
+    pub fn from_program() -> Result<Cli, Failure> {
+        let mut command = Cli::command();
+        let mut matches = command.clone().get_matches();
+        let path = matches.subcommand_matches("serve").and_then(|serve| serve.get_one::<PathBuf>("config"));
+        let file = match (path, command.find_subcommand("serve")) {
+            (Some(path), Some(serve)) => Some(ConfigFile::read(path, serve)?),
+            _ => None,
+        };
+        if let Some(file) = &file {
+            command = command.mut_subcommand("serve", |serve| file.set_defaults(serve));
+            matches = command.get_matches();
+        }
+        let mut cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+        if let (Command::Serve(serve), Some(file)) = (&mut cli.command, file) {
+            serve.settings = file.settings;
+        }
+        Ok(cli)
+    }
+
     /// Runs the named command.
     ///
     /// # Errors

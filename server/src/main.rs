@@ -2,7 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use server::cli::Cli;
 
 /// Documents are allocated and freed in many small pieces on many threads. The system's allocator takes locks for that,
@@ -11,7 +10,7 @@ use server::cli::Cli;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let outcome = Cli::parse().run();
+    let outcome = Cli::from_program().and_then(Cli::run);
     server::engine::shut_down();
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -381,6 +381,35 @@ fn what_cannot_be_served_is_said_in_a_sentence() {
 }
 
 #[tokio::test]
+async fn a_file_comes_before_the_environment_and_that_before_flags() {
+    let root = tempfile::tempdir().unwrap();
+    let file = root.path().join("couch.toml");
+    let path = file.display().to_string();
+    std::fs::write(&file, "engine = 'mem:'\nlisten = 'from-the-file'\n").unwrap();
+    let environment = [("COUCH_LAYER_LISTEN", "from-the-environment"), ("COUCH_LAYER_CONFIG", &*path)];
+    assert!(refused(&["--config", &path], &[]).contains("from-the-file"));
+    assert!(refused(&[], &environment[1..]).contains("from-the-file"));
+    assert!(refused(&[], &environment).contains("from-the-environment"));
+    assert!(refused(&["--listen", "from-a-flag"], &environment).contains("from-a-flag"));
+    std::fs::write(&file, "engine = 'mem:'\nlistn = 'x'\n").unwrap();
+    let wrong = refused(&["--config", &path], &[]);
+    assert!(wrong.contains("couch.toml:2: listn: there is no such option"), "{wrong}");
+    let none = root.path().join("none").display().to_string();
+    assert!(refused(&["--config", &none], &[]).contains("none cannot be read: "));
+
+    std::fs::write(&file, "engine = 'mem:'\n[config.chttpd_auth]\ntimeout = 77\n").unwrap();
+    let server = Process::start(&["--config", &path]);
+    let client = reqwest::Client::new();
+    let url = server.url("/_node/_local/_config/chttpd_auth/timeout");
+    let text = async |request: reqwest::RequestBuilder| request.send().await.unwrap().text().await.unwrap();
+    assert_eq!(text(client.get(&url)).await, "\"77\"\n");
+    text(client.put(&url).body("\"88\"")).await;
+    assert_eq!(text(client.get(&url)).await, "\"88\"\n");
+    text(client.delete(&url)).await;
+    assert_eq!(text(client.get(&url)).await, "\"77\"\n");
+}
+
+#[tokio::test]
 async fn a_server_whose_output_nobody_reads_goes_on() {
     let mut server = Process::start(&["--engine", "mem:", "--log", "debug"]);
     drop(server.child.stderr.take());

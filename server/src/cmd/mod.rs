@@ -3,6 +3,7 @@
 pub(crate) mod changes;
 pub(crate) mod check;
 pub(crate) mod chunks;
+pub(crate) mod config_file;
 pub(crate) mod conflicts;
 pub(crate) mod export;
 pub(crate) mod format;

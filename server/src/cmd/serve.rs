@@ -3,10 +3,11 @@
 use std::fmt;
 use std::io::{self, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
 
 use clap::Args;
 use kv_api::{Database, Durability};
-use model::{Layer, LayerOptions};
+use model::{Layer, LayerOptions, Setting};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
@@ -77,6 +78,14 @@ pub struct Serve {
           value_parser = clap::value_parser!(u64).range(1 << 20..))]
     cache_size: Option<u64>,
 
+    /// A file with these options and CouchDB's settings, in TOML. The environment and flags precede it
+    #[arg(long, value_name = "FILE", env = "COUCH_LAYER_CONFIG")]
+    config: Option<PathBuf>,
+
+    /// CouchDB's settings of that file.
+    #[arg(skip)]
+    pub(crate) settings: Vec<Setting>,
+
     /// The log level: error, warn, info, debug (a line for each request), trace, or TARGET=LEVEL
     /// pairs separated by commas
     #[arg(long, value_name = "LEVEL", env = "COUCH_LAYER_LOG", default_value = "info")]
@@ -86,7 +95,11 @@ pub struct Serve {
 impl fmt::Debug for Serve {
     /// Shows no password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Serve").field("engine", &self.engine).field("listen", &self.listen).finish_non_exhaustive()
+        f.debug_struct("Serve")
+            .field("engine", &self.engine)
+            .field("listen", &self.listen)
+            .field("config", &self.config)
+            .finish_non_exhaustive()
     }
 }
 
@@ -125,6 +138,7 @@ impl Serve {
             administrator: self.administrator()?,
             cors: CorsOptions { origins: self.cors_origins, credentials: self.cors_credentials },
             max_request_size: usize::try_from(self.max_request_size)?,
+            settings: self.settings,
             store: Some(self.engine.clone()),
             max_document_size: usize::try_from(self.max_document_size)?,
             max_attachment_size: self.max_attachment_size.unwrap_or(u64::MAX),

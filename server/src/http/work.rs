@@ -31,6 +31,7 @@ use crate::http::app::jobs::{End, Run, backoff, now_ms};
 use crate::http::app::stores::Store;
 use crate::http::database::{format, relocate};
 use crate::http::find::build;
+use crate::http::peruser;
 use crate::http::replicator::{documents, record, run};
 use crate::http::views::update;
 
@@ -56,7 +57,7 @@ struct Kind {
     run: fn(Arc<App>, Arc<Run>) -> BoxFuture<'static, End>,
 }
 
-const KINDS: [Kind; 6] = [
+const KINDS: [Kind; 7] = [
     Kind { name: relocate::KIND, at_once: 16, is_of_databases: false, run: |app, run| relocate::run(app, run).boxed() },
     Kind { name: model::BUILD_JOBS, at_once: 4, is_of_databases: true, run: |app, run| build::run(app, run).boxed() },
     Kind { name: update::KIND, at_once: 4, is_of_databases: true, run: |app, run| update::run(app, run).boxed() },
@@ -72,6 +73,7 @@ const KINDS: [Kind; 6] = [
         is_of_databases: false,
         run: |app, run| documents::follow(app, run).boxed(),
     },
+    Kind { name: peruser::KIND, at_once: 1, is_of_databases: false, run: |app, run| peruser::follow(app, run).boxed() },
     Kind { name: record::KIND, at_once: 2_000, is_of_databases: false, run: |app, job| run::run(app, job).boxed() },
 ];
 
@@ -92,6 +94,7 @@ pub(crate) fn start(app: Arc<App>, name: String, mut opened: mpsc::UnboundedRece
         let own = Store { url: app.options.store.clone(), layer: app.layer.clone() };
         stores.spawn(work(app.clone(), name.clone(), own, true));
         stores.spawn(documents::begin(app.clone()));
+        stores.spawn(peruser::begin(app.clone()));
         loop {
             tokio::select! {
                 () = app.stopping() => break,

@@ -24,6 +24,7 @@ mod index_jobs;
 mod indexes;
 mod listings;
 mod patches;
+mod peruser;
 mod purges;
 mod relocating;
 mod replicate;

@@ -91,6 +91,8 @@ pub(crate) struct Auth {
     is_local: bool,
     flags: Flags,
     settings: RwLock<Arc<Settings>>,
+    /// Told each time that settings were read.
+    loaded: tokio::sync::watch::Sender<()>,
     /// Whether everyone is an administrator. Each request asks.
     party: AtomicBool,
     /// Whether tokens or proxies may name the client. Each request asks.
@@ -128,6 +130,7 @@ impl Auth {
             is_local,
             flags,
             settings,
+            loaded: Default::default(),
             party,
             has_others,
             reading,
@@ -141,6 +144,11 @@ impl Auth {
         self.settings.read().clone()
     }
 
+    /// Changes each time that the configuration was read.
+    pub(crate) fn loaded(&self) -> tokio::sync::watch::Receiver<()> {
+        self.loaded.subscribe()
+    }
+
     /// Reads the configuration from the store. Returns a future that completes when it has changed.
     pub(crate) async fn load(
         &self,
@@ -152,6 +160,7 @@ impl Auth {
         let is_party = self.own.is_none() && self.is_local && !settings.has_admins();
         let has_others = settings.tokens.is_some() || settings.proxy.is_some();
         *self.settings.write() = settings;
+        self.loaded.send_replace(());
         // Never back to true: behind a proxy, everyone would be an administrator when the last one is removed.
         self.party.fetch_and(is_party, Ordering::AcqRel);
         self.has_others.store(has_others, Ordering::Release);

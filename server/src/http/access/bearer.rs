@@ -4,11 +4,11 @@
 //!  base64url({"alg","kid"}) . base64url({"sub","exp","nbf","_couchdb.roles"}) . base64url(signature)
 //! ```
 //!
-//! A key of the configuration is for one family of algorithms: `jwt_keys/hmac:KID` is never used for a token that claims
-//! another one. `_default` is for tokens that name no key. Unlike in CouchDB, `exp` and `nbf` count wherever a token has
+//! A key of the configuration is for one family of algorithms: `jwt_keys/hmac:KID`, `rsa:KID` or `ec:KID` is never used for
+//! a token that claims another one, so no public key is taken for the secret of an HMAC. `_default` is for tokens that name no key. Unlike in CouchDB, `exp` and `nbf` count wherever a token has
 //! them, and not only if they are required.
 //!
-//! Sources: RFC 7519, RFC 7515; CouchDB's `jwtf.erl` and `jwtf_keystore.erl`.
+//! Sources: RFC 7519, RFC 7515, RFC 8725; CouchDB's `jwtf.erl` and `jwtf_keystore.erl`.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -17,6 +17,7 @@ use model::{JsonRef, JsonText};
 use sha2::{Sha256, Sha384, Sha512};
 
 use crate::http::access::principal::{Principal, Proof};
+use crate::http::access::public_key::Algorithm;
 use crate::http::access::rows::Rows;
 use crate::http::error::{ApiError, Result};
 
@@ -123,7 +124,16 @@ fn verify(algorithm: &str, key: &str, rows: &Rows, signed: &[u8], signature: &[u
         "HS256" => is_signed::<Hmac<Sha256>>(&secret(configured("hmac")?)?, signed, signature),
         "HS384" => is_signed::<Hmac<Sha384>>(&secret(configured("hmac")?)?, signed, signature),
         "HS512" => is_signed::<Hmac<Sha512>>(&secret(configured("hmac")?)?, signed, signature),
-        _ => return Err(ApiError::bad_request("Invalid alg header parameter")),
+        _ => {
+            let algorithm = Algorithm::named(algorithm);
+            let algorithm = algorithm.ok_or_else(|| ApiError::bad_request("Invalid alg header parameter"))?;
+            let pem = configured(algorithm.family)?;
+            return match algorithm.verify(pem, signed, signature) {
+                Some(true) => Ok(()),
+                Some(false) => Err(ApiError::bad_request("Bad signature")),
+                None => Err(ApiError::bad_request("The key of the token is no public key for its algorithm")),
+            };
+        }
     };
     if is_right { Ok(()) } else { Err(ApiError::bad_request("Bad HMAC")) }
 }
@@ -226,6 +236,52 @@ mod tests {
         let rows = rows_of(&[("jwt_keys", "hmac:_default", key)]);
         verify("HS256", "_default", &rows, signed.as_bytes(), &signature).unwrap();
         verify("HS256", "_default", &rows, &signed.as_bytes()[1..], &signature).unwrap_err();
+    }
+
+    /// A key is found by the token's algorithm, and by nothing else in the token.
+    #[test]
+    fn public_keys_prove_and_are_no_secrets() {
+        use crate::http::access::public_key::vectors::{EC_KEY_256, EC_KEY_384, ES256, ES384, RS256, RS512, RSA_KEY};
+        let public = |more: &[(&str, &str, &str)]| {
+            let on = ("chttpd", "authentication_handlers", "{chttpd_auth, jwt_authentication_handler}");
+            rows_of(&[&[on], more].concat())
+        };
+        let rsa = public(&[("jwt_keys", "rsa:_default", RSA_KEY), ("jwt_keys", "ec:_default", EC_KEY_256)]);
+        for token in [RS256, RS512, ES256] {
+            assert_eq!(check(token, &rsa).unwrap().name.as_deref(), Some("anna"));
+            let (signed, signature) = token.rsplit_once('.').unwrap();
+            let (head, _) = signed.split_once('.').unwrap();
+            let other = URL_SAFE_NO_PAD.encode(r#"{"sub":"adm","exp":1700000001}"#);
+            let forged = check(&format!("{head}.{other}.{signature}"), &rsa);
+            assert_eq!(forged.unwrap_err(), (400, "Bad signature".to_owned()));
+            for at in (0..token.len()).step_by(3) {
+                assert!(check(&token[..at], &rsa).is_err(), "cut at {at}");
+            }
+        }
+        let none = (400, "The key of the token is no public key for its algorithm".to_owned());
+        assert_eq!(check(ES384, &rsa).unwrap_err(), none, "a key of another curve");
+        assert!(check(ES384, &public(&[("jwt_keys", "ec:_default", EC_KEY_384)])).is_ok());
+        assert_eq!(check(RS256, &public(&[("jwt_keys", "rsa:_default", "")])).unwrap_err(), none);
+        // Who knows the public key signs an HMAC with it: no key of that family is configured, and none is taken instead.
+        let claims = r#"{"sub":"adm","exp":1700000001}"#;
+        for secret in [RSA_KEY.to_owned(), RSA_KEY.replace("\\n", "\n"), String::new()] {
+            for (head, kid) in [(HEAD, "_default"), (r#"{"alg":"HS256","kid":"rsa:_default"}"#, "rsa:_default")] {
+                let refused = check(&sign(head, claims, &secret), &rsa).unwrap_err();
+                assert_eq!(refused, (400, format!("Unknown kid: hmac:{kid}")));
+            }
+        }
+        // Even where it is configured as one: it is no base64.
+        let confused = public(&[("jwt_keys", "hmac:_default", RSA_KEY)]);
+        assert!(check(&sign(HEAD, claims, RSA_KEY), &confused).is_err());
+        for head in
+            [r#"{"alg":"none"}"#, r#"{"alg":"NONE","kid":"_default"}"#, r#"{"alg":["RS256"]}"#, r#"{"alg":"ES512"}"#]
+        {
+            let parts = [head, claims].map(|part| URL_SAFE_NO_PAD.encode(part)).join(".");
+            let signature = RS256.rsplit_once('.').unwrap().1;
+            for token in [format!("{parts}."), format!("{parts}.{signature}")] {
+                assert_eq!(check(&token, &rsa).unwrap_err().0, 400, "{head}");
+            }
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //!     ├─ users ────── documents of `_users`
 //!     ├─ session ──── cookies
 //!     ├─ bearer ───── JSON Web Tokens
+//!     │    └─ public_key  RSA and elliptic curves
 //!     ├─ proxy ────── names that a proxy gives
 //!     ├─ hashing ──── one thread for passwords, and what is proven
 //!     │    └─ passwords   CouchDB's schemes
@@ -13,6 +14,7 @@
 //!          └─ rows ───── the configuration, as it is stored
 //!   registration ─ what is written to `_users`, and who sees it
 //!     └─ admitted ─── the same for replications and the command line
+//!   peruser ────── the option of a database for each user
 //!   security ──── who may use a database
 //!   principal ─── name and roles
 //!   cors ──────── pages of other origins
@@ -25,8 +27,10 @@ pub(crate) mod cors;
 mod hashing;
 mod lockout;
 pub(crate) mod passwords;
+pub(crate) mod peruser;
 pub(crate) mod principal;
 mod proxy;
+mod public_key;
 pub(crate) mod registration;
 mod rows;
 pub(crate) mod security;

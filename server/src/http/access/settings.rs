@@ -17,6 +17,7 @@ use model::Setting;
 use crate::http::access::bearer::Tokens;
 use crate::http::access::cors::CorsOptions;
 use crate::http::access::passwords::{MOST_ITERATIONS, Prf, Recipe, Verifier};
+use crate::http::access::peruser::PerUser;
 use crate::http::access::proxy::Proxy;
 use crate::http::access::rows::Rows;
 
@@ -56,6 +57,8 @@ pub(crate) struct Flags {
     pub(crate) max_request_size: usize,
     /// Whether the listener speaks TLS. No setting replaces it.
     pub(crate) speaks_tls: bool,
+    /// Settings that those of the store precede.
+    pub(crate) settings: Vec<Setting>,
 }
 
 /// A snapshot of the configuration.
@@ -76,6 +79,8 @@ pub(crate) struct Settings {
     pub(crate) tokens: Option<Tokens>,
     /// `None` where proxies are not believed.
     pub(crate) proxy: Option<Proxy>,
+    /// `None` where users have no databases of their own.
+    pub(crate) per_user: Option<PerUser>,
     /// What a 401 asks browsers for; `None` where it asks for nothing, so that no dialog opens.
     pub(crate) challenge: Option<HeaderValue>,
     pub(crate) cors: CorsOptions,
@@ -94,7 +99,8 @@ pub(crate) struct Session {
 
 impl Settings {
     pub(crate) fn new(settings: Vec<Setting>, flags: &Flags) -> Settings {
-        let rows = Rows::new(settings);
+        let under = flags.settings.iter().filter(|setting| setting.section != ADMINS).cloned();
+        let rows = Rows::new(under.chain(settings).collect());
         let admins = rows.sections().get(ADMINS).into_iter().flatten().filter_map(|(name, value)| {
             let verifier = Verifier::of_admin(value);
             if verifier.is_none() {
@@ -132,6 +138,7 @@ impl Settings {
             },
             tokens: Tokens::read(&rows),
             proxy: Proxy::read(&rows),
+            per_user: PerUser::read(&rows),
             challenge: challenge(&rows, required),
             cors: cors(&rows, &flags.cors),
             max_request_size: rows
@@ -186,6 +193,16 @@ mod tests {
         assert_eq!((settings.max_request_size, settings.has_admins()), (7, false));
         assert_eq!(settings.default_security, DefaultSecurity::Administrators);
         assert!(settings.tokens.is_none() && settings.proxy.is_none() && settings.challenge.is_none());
+    }
+
+    #[test]
+    fn the_store_precedes_the_file() {
+        let file = [("chttpd", "require_valid_user", "true"), ("chttpd_auth", "timeout", "7"), ("admins", "eve", "x")];
+        let flags = Flags { settings: settings_of(&file), ..Flags::default() };
+        let found = Settings::new(settings_of(&[("chttpd_auth", "timeout", "8")]), &flags);
+        assert_eq!((found.required, found.session.seconds), (Required::Everybody, 8));
+        assert!(!found.has_admins(), "administrators are in the store only");
+        assert_eq!(found.rows.get("chttpd", "require_valid_user"), Some("true"));
     }
 
     #[test]

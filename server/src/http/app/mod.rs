@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use kv_api::AnyDatabase;
 use model::limits::DEFAULT_MAX_DOCUMENT_SIZE;
-use model::{IDENTITY_BYTES, Layer, LayerOptions};
+use model::{IDENTITY_BYTES, Layer, LayerOptions, Setting};
 use peer::Trust;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -45,6 +45,8 @@ pub struct Options {
     pub cors: CorsOptions,
     /// The largest body of a request in bytes, packed and unpacked. Larger ones are answered 413.
     pub max_request_size: usize,
+    /// Settings that count where the store has none, as in CouchDB's own files. No administrators.
+    pub settings: Vec<Setting>,
     /// Number of threads for long scans, beside those that serve requests.
     pub scan_threads: usize,
     /// The URL of the served store, which relocations from it and back to it need.
@@ -75,6 +77,7 @@ impl Default for Options {
             administrator: None,
             cors: CorsOptions::default(),
             max_request_size: 64 << 20,
+            settings: Vec::new(),
             scan_threads: std::thread::available_parallelism().map_or(2, usize::from).max(2),
             store: None,
             max_document_size: DEFAULT_MAX_DOCUMENT_SIZE,
@@ -150,6 +153,7 @@ impl App {
             cors: options.cors.clone(),
             max_request_size: options.max_request_size,
             speaks_tls: options.tls.is_some(),
+            settings: options.settings.clone(),
         };
         let auth = Auth::new(options.administrator.clone(), identity.secret, is_local, flags);
         let scans = Scans::new(options.scan_threads)?;

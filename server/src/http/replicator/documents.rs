@@ -179,20 +179,20 @@ async fn ensure_all(app: &App) -> Result<()> {
 
 /// The progress of following a database.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Reached {
+pub(crate) struct Reached {
     /// The database's instance, which distinguishes it from another one of the same name.
-    instance: String,
-    since: Seq,
+    pub(crate) instance: String,
+    pub(crate) since: Seq,
 }
 
 impl Reached {
-    fn write(&self) -> Vec<u8> {
+    pub(crate) fn write(&self) -> Vec<u8> {
         response::object_text(|json| {
             json.name("instance").str(&self.instance).name("through_seq").str(&self.since.to_string());
         })
     }
 
-    fn read(bytes: &[u8]) -> Option<Reached> {
+    pub(crate) fn read(bytes: &[u8]) -> Option<Reached> {
         let json = JsonText::parse(bytes).ok()?;
         let text = |name| Some(json.get(name)?.as_str()?.into_owned());
         let Since::Seq(since) = text("through_seq")?.parse().ok()? else { return None };

@@ -1,0 +1,213 @@
+//! A database for each user, as an option (`couch_peruser`).
+//!
+//! ```text
+//!  feed of _users ─┬─ a user ──────► userdb-HEX exists, and the user is a member and an administrator of it
+//!                  └─ a deletion ──► the user is neither; with `delete_dbs` the database is dropped
+//! ```
+//!
+//! A job follows the feed, so it sees users whatever writes them, and those that there were when the option was set. Its
+//! progress is a sequence; a change that is seen twice has no effect. Another option begins again with all users.
+//!
+//! Invariants: other names in a database's `_security` stay. A database is dropped only while there is no such user; if the
+//! user is back by then, the database is made again.
+//!
+//! Source: CouchDB's `couch_peruser.erl`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jobs::{JobId, NewJob};
+use model::{ChangesRequest, CreateOptions, ErrorKind, GetOptions, JsonText, NotFound, Seq, Since};
+
+use crate::http::access::peruser::{PerUser, with_user, without_user};
+use crate::http::access::settings::DefaultSecurity;
+use crate::http::access::users;
+use crate::http::app::App;
+use crate::http::app::jobs::{End, Run, backoff, now_ms};
+use crate::http::app::stores::Documents;
+use crate::http::error::Result;
+use crate::http::ids::hex;
+use crate::http::replicator::documents::Reached;
+use crate::http::wire::response;
+
+/// The kind of the job that follows `_users`.
+pub(crate) const KIND: &str = "peruser";
+
+/// Pause before a closed or missing database of users is looked up again.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Begins and ends the job as the configuration says, until the server stops.
+pub(crate) async fn begin(app: Arc<App>) {
+    let mut known = None;
+    let mut loaded = app.auth.loaded();
+    let beginning = async {
+        loop {
+            loaded.borrow_and_update();
+            if let Err(error) = configure(&app, &mut known).await {
+                tracing::warn!(?error, "the databases of users cannot be begun");
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+            // An error says that the server is gone.
+            if loaded.changed().await.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        () = app.stopping() => {}
+        () = beginning => {}
+    }
+}
+
+/// Begins or ends the job when the option has changed.
+async fn configure(app: &App, known: &mut Option<PerUser>) -> Result<()> {
+    let wanted = app.auth.settings().per_user.clone();
+    if wanted == *known {
+        return Ok(());
+    }
+    let (jobs, id) = (app.layer.jobs(), JobId::new(KIND, users::DATABASE));
+    if wanted.is_some() {
+        let data = response::object_text(|json| {
+            json.name("task").begin_object().name("database").str(users::DATABASE).end_object();
+        });
+        // A run that there is stops, and begins again with the other option.
+        jobs.add(&id, &NewJob { data: data.into(), ..NewJob::default() }).await?;
+    } else {
+        jobs.remove(&id).await?;
+    }
+    *known = wanted;
+    Ok(())
+}
+
+/// Runs the job.
+pub(crate) async fn follow(app: Arc<App>, run: Arc<Run>) -> End {
+    tokio::select! {
+        ended = follow_all(&app, &run) => match ended {
+            Ok(()) => End::Removed,
+            Err(error) => {
+                tracing::warn!(?error, "the databases of users cannot be made");
+                End::Again(backoff(run.job.attempts))
+            }
+        },
+        () = run.stopped() => End::Again(Duration::ZERO),
+        () = app.stopping() => End::Again(Duration::ZERO),
+    }
+}
+
+async fn follow_all(app: &App, run: &Run) -> Result<()> {
+    // Another server may have set the option just now.
+    drop(app.auth.load(&app.layer).await?);
+    let Some(option) = app.auth.settings().per_user.clone() else { return Ok(()) };
+    let mut reached = run.job.progress.as_ref().and_then(|progress| Reached::read(&progress.bytes));
+    loop {
+        match app.databases.stores.database(users::DATABASE).await {
+            Ok(users) => {
+                let instance = format!("{} {} {}", hex(&users.instance_id()), option.delete_dbs, option.prefix);
+                let from = reached.take().filter(|reached| reached.instance == instance);
+                let from = from.unwrap_or(Reached { instance, since: Seq::ZERO });
+                reached = Some(follow_one(app, run, &option, &users, from).await?);
+            }
+            Err(error) if error.is_no_database() => {}
+            Err(error) => return Err(error),
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Follows the users until their database is gone or has moved. Returns the progress.
+async fn follow_one(
+    app: &App,
+    run: &Run,
+    option: &PerUser,
+    users: &Documents,
+    mut reached: Reached,
+) -> Result<Reached> {
+    let is_gone =
+        |error: &model::Error| matches!(error.kind(), ErrorKind::NotFound(NotFound::Database) | ErrorKind::Moved(_));
+    let mut watcher = users.watch_changes(reached.since);
+    loop {
+        let request = ChangesRequest { since: Since::Seq(reached.since), ..ChangesRequest::default() };
+        let batch = match users.changes(&request).await {
+            Err(error) if is_gone(&error) => return Ok(reached),
+            batch => batch?,
+        };
+        for change in batch.rows {
+            let Some(user) = change.id.strip_prefix(users::PREFIX).filter(|user| !user.is_empty()) else { continue };
+            let done = if change.deleted { dismiss(app, option, user).await } else { admit(app, option, user).await };
+            match done {
+                // The prefix makes no name of a database, or the user's name is too long for one.
+                Err(error) if error.status().is_client_error() => {
+                    tracing::warn!(user, ?error, "a user has no database");
+                }
+                done => done?,
+            }
+        }
+        if batch.last_seq != reached.since {
+            reached.since = batch.last_seq;
+            run.layer.jobs().update(&run.hold, &reached.write(), now_ms()).await?;
+        }
+        if batch.more {
+            continue;
+        }
+        watcher.saw(reached.since);
+        match watcher.changed().await {
+            Err(error) if is_gone(&error) => return Ok(reached),
+            changed => drop(changed?),
+        }
+    }
+}
+
+/// Makes the user's database, and the user a member and an administrator of it.
+async fn admit(app: &App, option: &PerUser, user: &str) -> Result<()> {
+    let name = option.database(user);
+    let database = match app.databases.stores.database(&name).await {
+        Err(error) if error.is_no_database() => {
+            match app.layer.create_database(&name, CreateOptions::default()).await {
+                Err(error) if *error.kind() == ErrorKind::FileExists => app.databases.stores.database(&name).await?,
+                created => created?,
+            }
+        }
+        found => found?,
+    };
+    // As for other new databases; only the user's name is added.
+    let is_open = app.auth.settings().default_security == DefaultSecurity::Everyone;
+    let change = |security: Option<&JsonText>| {
+        let empty = JsonText::empty_object();
+        let usual = model::default_security();
+        let before = security.unwrap_or(if is_open { &empty } else { &usual });
+        with_user(before, user)
+    };
+    Ok(database.change_security(change).await?)
+}
+
+/// Removes the user from the database, or the database.
+async fn dismiss(app: &App, option: &PerUser, user: &str) -> Result<()> {
+    let name = option.database(user);
+    let database = match app.databases.stores.database(&name).await {
+        Err(error) if error.is_no_database() => return Ok(()),
+        found => found?,
+    };
+    if is_there(app, user).await? {
+        // A later change of the feed says so.
+        return Ok(());
+    }
+    if !option.delete_dbs {
+        return Ok(database.change_security(|security| without_user(security?, user)).await?);
+    }
+    match app.databases.stores.drop_database(&name).await {
+        Err(error) if error.is_no_database() => {}
+        dropped => dropped?,
+    }
+    // Another server may have seen the user come back, and the database of before.
+    if is_there(app, user).await? { admit(app, option, user).await } else { Ok(()) }
+}
+
+async fn is_there(app: &App, user: &str) -> Result<bool> {
+    let users = app.databases.stores.database(users::DATABASE).await?;
+    match users.get(&format!("{}{user}", users::PREFIX), &GetOptions::default()).await {
+        Ok(_) => Ok(true),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
