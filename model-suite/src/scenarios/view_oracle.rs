@@ -312,9 +312,12 @@ pub(super) async fn assert_agrees<D: Database>(
             let (mut found, mut next) = (Vec::new(), Some(request.clone()));
             while let Some(request) = next {
                 let page = documents.view_reductions(group, view, &request, grouping).await.unwrap();
-                let is_short = |row: &ReducedRow| order(&row.key).len() < MAX_VIEW_KEY;
-                let short = page.rows.iter().filter(|row| is_short(row)).count();
-                assert!(request.at_once.is_none_or(|most| short <= most), "{what}");
+                // Rows whose keys are cut are read together, also into several groups of a level.
+                if matches!(grouping, Grouping::Exact) {
+                    let is_short = |row: &ReducedRow| order(&row.key).len() < MAX_VIEW_KEY;
+                    let short = page.rows.iter().filter(|row| is_short(row)).count();
+                    assert!(request.at_once.is_none_or(|most| short <= most), "{what}");
+                }
                 found.extend(page.rows.into_iter().map(|row| (order(&row.key), row.value.unwrap().to_string())));
                 next = page.next.map(reread);
             }
